@@ -1,0 +1,1 @@
+"""bert_jax: pre-training science on BERT, in JAX."""

@@ -1,0 +1,290 @@
+"""The boundary: a ConfigDict or JSON becomes the frozen dataclasses of `knobs`, checked, or a ConfigError.
+
+Config files are diffs over `default()`. Nothing else in the package reads a ConfigDict.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import difflib
+import importlib.util
+import json
+import sys
+import types
+import typing
+from pathlib import Path
+from typing import Any
+
+import ml_collections
+
+from bert_jax.errors import ConfigError
+from bert_jax.knobs import SIZES, Config, Objective
+
+FREE_ON_RESUME = ("parallel", "loader", "checkpoints", "evals", "logging", "corpus.cache", "corpus.workers")
+
+
+def default() -> ml_collections.ConfigDict:
+    """All knobs at their defaults, locked: a config file changes what it needs and cannot misspell."""
+    return ml_collections.ConfigDict(dataclasses.asdict(Config()), type_safe=False).lock()
+
+
+def resolve(tree: Any) -> Config:
+    """Turns a ConfigDict or plain dict into a checked Config with every dependent value filled in."""
+    if isinstance(tree, ml_collections.ConfigDict):
+        tree = tree.to_dict()
+    return _derive(_build(Config, tree, "config"))
+
+
+def to_dict(config: Config) -> dict[str, Any]:
+    """Plain JSON types; `resolve(to_dict(c)) == c`."""
+    return json.loads(json.dumps(dataclasses.asdict(config)))
+
+
+def load_file(spec: str, beside: str = "") -> ml_collections.ConfigDict:
+    """Runs `get_config(arg)` of `FILE.py[:arg]`; `beside=__file__` makes the path relative to that file."""
+    path, _, arg = spec.partition(":")
+    file = (Path(beside).parent / path if beside else Path(path)).resolve()
+    if not file.is_file():
+        raise ConfigError(f"no config file {path!r}", "configs/ holds examples, such as --config=configs/tiny.py")
+    module_spec = importlib.util.spec_from_file_location(f"_config_{file.stem}", file)
+    assert module_spec is not None
+    assert module_spec.loader is not None
+    module = importlib.util.module_from_spec(module_spec)
+    try:
+        module_spec.loader.exec_module(module)
+        return module.get_config(arg) if arg else module.get_config()
+    except ConfigError:
+        raise
+    except Exception as error:  # whatever a user's file raises is reported as the user's, with its place
+        line = _line_in(error, file)
+        raise ConfigError(
+            f"{path}{line}: {type(error).__name__}: {error}", "a config file defines get_config([arg])"
+        ) from error
+
+
+def override(tree: ml_collections.ConfigDict, path: str, text: str) -> None:
+    """Sets one knob from the command line; the text is read as the type the knob has."""
+    node: Any = tree
+    kind: Any = Config
+    *parents, leaf = path.split(".")
+    for depth, name in enumerate(parents):
+        kind = _child_type(kind, name, ".".join(["config", *parents[:depth]]))
+        if name not in node:
+            with node.unlocked():
+                node[name] = {}
+        node = node[name]
+    kind = _child_type(kind, leaf, ".".join(["config", *parents]))
+    if dataclasses.is_dataclass(kind):
+        names = ", ".join(f.name for f in dataclasses.fields(kind))
+        raise ConfigError(f"config.{path} is a section, not a value", f"set one of: {names}")
+    with node.unlocked():
+        node[leaf] = _parse(text, kind, f"config.{path}")
+
+
+def differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> dict[str, tuple[Any, Any]]:
+    """Dotted path -> (old, new) wherever two config dicts disagree."""
+    found: dict[str, tuple[Any, Any]] = {}
+    for key in sorted(old.keys() | new.keys()):
+        a, b, path = old.get(key), new.get(key), f"{prefix}{key}"
+        if isinstance(a, dict) and isinstance(b, dict):
+            found |= differences(a, b, f"{path}.")
+        elif a != b:
+            found[path] = (a, b)
+    return found
+
+
+def free_on_resume(path: str) -> bool:
+    """Whether a resumed run may change this knob without being told to."""
+    return any(path == free or path.startswith(free + ".") for free in FREE_ON_RESUME)
+
+
+# --- from plain values to dataclasses -------------------------------------------------------------------------------
+
+
+def _build(kind: Any, value: Any, path: str, field: dataclasses.Field | None = None) -> Any:
+    """Checks `value` against a type annotation, recursively."""
+    if dataclasses.is_dataclass(kind):
+        if not isinstance(value, dict):
+            raise ConfigError(f"{path} must be a section, got {value!r}")
+        hints = typing.get_type_hints(kind)
+        fields = {f.name: f for f in dataclasses.fields(kind)}
+        for name in value:
+            _child_type(kind, name, path)
+        return kind(**{n: _build(hints[n], v, f"{path}.{n}", fields[n]) for n, v in value.items()})  # type: ignore[operator]  # a class
+    if typing.get_origin(kind) is dict:
+        if not isinstance(value, dict):
+            raise ConfigError(f"{path} must be a section, got {value!r}")
+        return {name: _build(typing.get_args(kind)[1], v, f"{path}.{name}") for name, v in value.items()}
+    checked = _check_type(kind, value, path)
+    _check_range(checked, path, field)
+    return checked
+
+
+def _check_type(kind: Any, value: Any, path: str) -> Any:
+    options = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
+    if value is None and type(None) in options:
+        return None
+    wanted = next(o for o in options if o is not type(None))
+    if typing.get_origin(wanted) is tuple:
+        parts = typing.get_args(wanted)
+        if isinstance(value, (list, tuple)) and len(value) == len(parts):
+            return tuple(_check_type(p, v, path) for p, v in zip(parts, value, strict=True))
+    elif wanted is float and isinstance(value, (int, float)) and not isinstance(value, bool) and value == value:
+        return float(value)
+    elif isinstance(value, wanted) and not (wanted is int and isinstance(value, bool)):
+        return value
+    name = str(wanted) if typing.get_origin(wanted) else wanted.__name__
+    raise ConfigError(f"{path} must be {name}, got {value!r}")
+
+
+def _check_range(value: Any, path: str, field: dataclasses.Field | None) -> None:
+    if field is None or value is None:
+        return
+    low, high, choices = (field.metadata.get(k) for k in ("low", "high", "choices"))
+    for item in value if isinstance(value, tuple) else (value,):
+        if (low is not None and item < low) or (high is not None and item > high):
+            bounds = (
+                f"at least {low}" if high is None else f"at most {high}" if low is None else f"from {low} to {high}"
+            )
+            raise ConfigError(f"{path} = {value!r} is out of range", f"{bounds}: {field.metadata['doc']}")
+        if choices and item not in choices:
+            raise ConfigError(f"{path} = {value!r} is not a choice", _suggest(str(item), choices))
+
+
+def _child_type(kind: Any, name: str, path: str) -> Any:
+    if typing.get_origin(kind) is dict:
+        return typing.get_args(kind)[1]
+    if not dataclasses.is_dataclass(kind):
+        raise ConfigError(f"{path} has no knob {name!r}: it is a value")
+    hints = typing.get_type_hints(kind)
+    if name not in hints:
+        raise ConfigError(f"{path} has no knob {name!r}", _suggest(name, tuple(hints)))
+    return hints[name]
+
+
+def _suggest(word: str, options: tuple) -> str:
+    close = difflib.get_close_matches(word, [str(o) for o in options], n=1, cutoff=0.5)
+    listing = ", ".join(str(o) for o in options)
+    return f"did you mean {close[0]!r}? one of: {listing}" if close else f"one of: {listing}"
+
+
+def _parse(text: str, kind: Any, path: str) -> Any:
+    """Reads `true`, `3`, `0.5`, `(1,0,0)`, `None` or a bare string as `kind`."""
+    options = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
+    if text in ("None", "none", "null") and type(None) in options:
+        return None
+    if str in options:
+        return text
+    try:
+        value = ast.literal_eval({"true": "True", "false": "False"}.get(text.lower(), text))
+    except (ValueError, SyntaxError):
+        value = text
+    return _check_type(kind, value, path)
+
+
+def _line_in(error: BaseException, file: Path) -> str:
+    trace = error.__traceback__
+    line = ""
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == str(file):
+            line = f":{trace.tb_lineno}"
+        trace = trace.tb_next
+    return line
+
+
+# --- dependent values and rules across knobs ------------------------------------------------------------------------
+
+
+def _derive(c: Config) -> Config:
+    """Fills in what follows from other knobs, then checks what must hold between them."""
+    layers, hidden, heads = SIZES[c.model.size]
+    m = c.model
+    hidden = m.hidden or hidden
+    model = dataclasses.replace(
+        m,
+        layers=m.layers or layers,
+        hidden=hidden,
+        heads=m.heads or heads,
+        mlp=m.mlp or 4 * hidden,
+        head_activation=m.head_activation or m.activation,
+    )
+    c = dataclasses.replace(c, model=model, objectives=_objectives(c))
+    _check_rules(c)
+    return c
+
+
+def _objectives(c: Config) -> dict[str, Objective]:
+    """Pair objectives exist where `pairs` makes their labels; asking for one without the other is an error."""
+    active: dict[str, Objective] = {}
+    for name, objective in c.objectives.items():
+        if name not in ("mlm", "nsp", "sop"):
+            raise ConfigError(f"config.objectives has no {name!r}", _suggest(name, ("mlm", "nsp", "sop")))
+        fits = name == "mlm" or name == c.pairs
+        if objective.weight is None and fits:
+            active[name] = Objective(weight=1.0)
+        elif objective.weight is not None and fits:
+            active[name] = objective
+        elif objective.weight is not None:
+            raise ConfigError(
+                f"config.objectives.{name}.weight = {objective.weight} but config.pairs = {c.pairs!r}",
+                f"set --config.pairs={name}, or leave the weight out",
+            )
+    return active
+
+
+def _check_rules(c: Config) -> None:
+    m, k = c.model, c.masking
+    assert m.hidden is not None
+    assert m.heads is not None
+
+    def need(holds: bool, message: str, hint: str) -> None:
+        if not holds:
+            raise ConfigError(message, hint)
+
+    need(bool(c.objectives), "config.objectives is empty", "keep mlm, or a pair objective with its pairs")
+    need(
+        m.hidden % m.heads == 0, f"model.hidden = {m.hidden} is not divisible by model.heads = {m.heads}", "change one"
+    )
+    rotary = m.position == "rotary"
+    need(not rotary or (m.hidden // m.heads) % 2 == 0, "rotary positions need an even head width", "change model.heads")
+    need(
+        m.position != "learned" or c.sequence_length <= m.max_positions,
+        f"sequence_length = {c.sequence_length} exceeds model.max_positions = {m.max_positions}",
+        "raise --config.model.max_positions",
+    )
+    need(
+        c.pairs == "none" or m.type_vocab >= 2, "pairs need model.type_vocab of 2 or more", "or set --config.pairs=none"
+    )
+    for name, replace in [("masking", k.replace), *((f"evals.{n}", e.replace) for n, e in c.evals.items())]:
+        need(
+            abs(sum(replace) - 1) < 1e-6,
+            f"{name}.replace = {replace} sums to {sum(replace):g}",
+            "mask + random + keep = 1",
+        )
+    linear = k.schedule == "linear"
+    need(not linear or k.final_rate is not None, "masking.schedule = 'linear' needs masking.final_rate", "set it")
+    need(linear or k.final_rate is None, "masking.final_rate does nothing", "set --config.masking.schedule=linear")
+    lowest = min(k.rate, k.rate if k.final_rate is None else k.final_rate)
+    need(
+        k.prediction_rate is None or k.prediction_rate <= lowest,
+        f"masking.prediction_rate = {k.prediction_rate} exceeds the rate",
+        "only selected tokens can be predicted: lower it to the smallest rate, or leave it out",
+    )
+    need(
+        c.optim.warmup_steps <= c.steps,
+        f"optim.warmup_steps = {c.optim.warmup_steps} exceeds steps = {c.steps}",
+        "lower it",
+    )
+    need(
+        c.batch_size % c.optim.accumulation == 0,
+        f"batch_size = {c.batch_size} is not divisible by optim.accumulation = {c.optim.accumulation}",
+        "each microbatch holds batch_size / accumulation rows",
+    )
+    pmap = c.parallel.step == "pmap"
+    need(not pmap or c.parallel.fsdp == c.parallel.tensor == 1, "parallel.step = 'pmap' splits only data", "use jit")
+    need("validation" in c.evals or not c.checkpoints.best, "checkpoints.best needs evals.validation", "set it empty")
+
+
+if __name__ == "__main__":  # python -m bert_jax.config FILE.py[:arg]: the resolved config
+    print(json.dumps(to_dict(resolve(load_file(sys.argv[1]))), indent=2))

@@ -1,0 +1,226 @@
+"""Every knob of a run, once: name, default, meaning and range."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+SIZES = {  # layers, hidden, heads; the feed-forward width is four times hidden
+    "tiny": (2, 128, 2),
+    "mini": (4, 256, 4),
+    "small": (4, 512, 8),
+    "medium": (8, 512, 8),
+    "base": (12, 768, 12),
+    "large": (24, 1024, 16),
+}
+
+
+def knob(default: Any, doc: str, *, low: float | None = None, high: float | None = None, choices: tuple = ()) -> Any:
+    """A dataclass field with its documentation and its allowed values."""
+    factory = {"default_factory": lambda: default} if isinstance(default, dict) else {"default": default}
+    return dataclasses.field(**factory, metadata={"doc": doc, "low": low, "high": high, "choices": choices})
+
+
+@dataclasses.dataclass(frozen=True)
+class Corpus:
+    """Raw text and how it becomes documents of sentences."""
+
+    source: str = knob("docstrings", "where text comes from", choices=("docstrings", "files", "tfds"))
+    path: str = knob("", "files: a file, folder or glob; tfds: a dataset name such as wikipedia/20230601.en")
+    tfds_dir: str = knob("", "tfds: its data_dir; empty is the library's default")
+    split: str = knob("train", "tfds: which split to read")
+    text_field: str = knob("text", "jsonl, parquet, tfds: the field that holds the text")
+    sentences: str = knob("auto", "auto finds out whether a line is one sentence", choices=("auto", "split", "lines"))
+    language: str = knob("en", "language of the sentence splitter")
+    deduplicate: bool = knob(True, "drop exact copies of a document, before the validation split")
+    validation_fraction: float = knob(0.02, "share of documents, by hash, held out", low=0, high=0.5)
+    on_bad_text: str = knob("replace", "binary, NUL or invalid UTF-8", choices=("replace", "skip", "fail"))
+    on_bad_row: str = knob("fail", "malformed rows; skip aborts above 1 %", choices=("fail", "skip"))
+    max_document_tokens: int = knob(1_000_000, "a longer document is cut into several", low=512)
+    shard_tokens: int = knob(16_000_000, "tokens a shard holds at most", low=1_000)
+    cache: str = knob("", "folder of prepared corpora; empty is $BERT_JAX_DATA, else ~/.cache/bert_jax")
+    workers: int = knob(0, "processes for prepare; 0 is one a core", low=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Tokenizer:
+    """WordPiece: trained on the corpus, or taken as it is from `path`."""
+
+    path: str = knob("", "a vocab.txt, tokenizer.json or Hugging Face folder to use instead of training")
+    vocab_size: int = knob(30_522, "size of a trained vocabulary", low=16)
+    lowercase: bool = knob(True, "uncased: lower-case and strip accents")
+    max_word_length: int = knob(200, "a longer word is [UNK]; google 200, Hugging Face 100", low=1)
+    train_characters: int = knob(500_000_000, "text the vocabulary is trained on, at most", low=1_000)
+
+
+@dataclasses.dataclass(frozen=True)
+class Examples:
+    """How documents become the original's training examples."""
+
+    short_probability: float = knob(0.1, "chance, per document, of a random shorter target length", low=0, high=1)
+    random_next_probability: float = knob(0.5, "nsp: chance of a random segment B", low=0, high=1)
+    truncate: str = knob("either", "end of the longer segment that loses tokens", choices=("either", "front", "back"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Masking:
+    """Which tokens are corrupted and predicted, and what replaces them."""
+
+    rate: float = knob(0.15, "share of eligible tokens selected", low=0.0, high=1.0)
+    prediction_rate: float | None = knob(None, "share predicted, at most the rate; None is the rate", low=0.0, high=1.0)
+    replace: tuple[float, float, float] = knob((0.8, 0.1, 0.1), "shares of [MASK], random token, kept", low=0, high=1)
+    unit: str = knob("token", "what is selected as one", choices=("token", "word", "span"))
+    max_unit: int = knob(16, "a longer unit is cut into several, so that prediction slots stay bounded", low=1)
+    span_mean: float = knob(3.8, "span: mean words of the clipped geometric of SpanBERT", low=1.0)
+    span_max: int = knob(10, "span: most words", low=1)
+    dupe_factor: int = knob(0, "0 draws masks anew each epoch; n repeats n static copies", low=0)
+    schedule: str = knob(
+        "constant", "rate over training: constant, or linear to final_rate", choices=("constant", "linear")
+    )
+    final_rate: float | None = knob(None, "linear: the rate at the last step", low=0.0, high=1.0)
+    count: str = knob(
+        "eligible", "tokens the rate multiplies; all includes [CLS] and [SEP]", choices=("eligible", "all")
+    )
+    random_from: str = knob(
+        "all", "random tokens: the whole vocabulary, or without specials", choices=("all", "regular")
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """The encoder and its heads. A field left None follows from `size`."""
+
+    size: str = knob("base", "names layers, hidden and heads", choices=tuple(SIZES))
+    layers: int | None = knob(None, "encoder layers", low=1)
+    hidden: int | None = knob(None, "width", low=1)
+    heads: int | None = knob(None, "attention heads", low=1)
+    mlp: int | None = knob(None, "feed-forward width; None is 4 x hidden", low=1)
+    max_positions: int = knob(512, "longest sequence of learned positions", low=1)
+    type_vocab: int = knob(2, "segment types", low=1)
+    vocab_multiple: int = knob(64, "the table is padded to a multiple of this; padding is never predicted", low=1)
+    position: str = knob("learned", "position encoding", choices=("learned", "sinusoidal", "rotary", "none"))
+    norm: str = knob("post", "LayerNorm after or before each block", choices=("post", "pre"))
+    activation: str = knob(
+        "gelu", "feed-forward; gelu is the exact erf form", choices=("gelu", "gelu_tanh", "relu", "silu")
+    )
+    head_activation: str | None = knob(
+        None, "MLM head; None is the feed-forward's", choices=("gelu", "gelu_tanh", "relu", "silu")
+    )
+    gated: bool = knob(False, "gated feed-forward (GeGLU with gelu)")
+    causal: bool = knob(False, "each token attends to itself and what precedes it")
+    dropout: float = knob(0.1, "hidden dropout", low=0, high=0.99)
+    attention_dropout: float = knob(0.1, "attention dropout", low=0, high=0.99)
+    norm_epsilon: float = knob(1e-12, "LayerNorm epsilon", low=0)
+    init: str = knob(
+        "truncated_normal", "weights: truncated at two sigma, or plain", choices=("truncated_normal", "normal")
+    )
+    init_stddev: float = knob(0.02, "nominal standard deviation of weights", low=0)
+    attention_bias: float = knob(-10_000.0, "added to the score of a forbidden position", high=0)
+    scan: bool = knob(False, "compile one layer and loop, or unroll")
+    remat: bool = knob(False, "recompute activations in the backward pass")
+    dtype: str = knob("float32", "compute type of matrix products and activations", choices=("float32", "bfloat16"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Objective:
+    """One entry of `objectives`."""
+
+    weight: float | None = knob(
+        None, "factor in the loss; 0 keeps head and metrics; None is 1 where pairs allow", low=0
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Optim:
+    """Optimizer, schedule and clipping."""
+
+    name: str = knob("adamw", "adam2018 has no bias correction", choices=("adam2018", "adamw", "lamb"))
+    learning_rate: float = knob(1e-4, "peak", low=0)
+    warmup_steps: int = knob(10_000, "linear warm-up", low=0)
+    schedule: str = knob(
+        "linear", "after warm-up; linear2018 decays from step 0", choices=("linear", "linear2018", "cosine", "constant")
+    )
+    final_fraction: float = knob(0.0, "linear, cosine: share of the peak at the last step", low=0, high=1)
+    b1: float = knob(0.9, "first moment", low=0, high=1)
+    b2: float = knob(0.999, "second moment", low=0, high=1)
+    epsilon: float = knob(1e-6, "added to the root of the second moment", low=0)
+    weight_decay: float = knob(0.01, "decoupled, inside the learning-rate product", low=0)
+    no_decay: str = knob(r"norm/|bias$", "regular expression of parameter names without decay; must match some")
+    clip_norm: float = knob(1.0, "global norm of the gradient; 0 never clips", low=0)
+    accumulation: int = knob(1, "microbatches an update; batch_size stays the same", low=1)
+    nonfinite_limit: int = knob(5, "updates in a row with a non-finite gradient before giving up", low=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Parallel:
+    """Devices. `data` = -1 takes what fsdp and tensor leave."""
+
+    step: str = knob("jit", "jit over a mesh, or pmap for pure data parallelism", choices=("jit", "pmap"))
+    data: int = knob(-1, "ways the batch is split", low=-1)
+    fsdp: int = knob(1, "ways the batch, parameters and optimizer state are split", low=1)
+    tensor: int = knob(1, "ways heads and feed-forward are split", low=1)
+    prng: str = knob(
+        "threefry2x32", "dropout bits; masks are always threefry", choices=("threefry2x32", "rbg", "unsafe_rbg")
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Loader:
+    """Prefetching; the batches themselves are a pure function of the step."""
+
+    prefetch: int = knob(4, "batches ready ahead of the step", low=0)
+    threads: int = knob(1, "threads that assemble them", low=1)
+    workers: int = knob(0, "processes that assemble them; 0 uses the threads", low=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoints:
+    """What is kept, and how often."""
+
+    every: int = knob(1_000, "steps between saves", low=1)
+    keep: int = knob(2, "latest steps kept", low=1)
+    best: str = knob("mlm_loss", "metric of evals.validation whose best step is kept too; empty keeps none")
+
+
+@dataclasses.dataclass(frozen=True)
+class Eval:
+    """One evaluation during training."""
+
+    every: int = knob(1_000, "steps between evaluations; 0 only at the end", low=0)
+    rate: float = knob(0.15, "masking rate of the frozen evaluation masks", low=0.0, high=1.0)
+    replace: tuple[float, float, float] = knob((0.8, 0.1, 0.1), "its [MASK], random, kept", low=0, high=1)
+    seed: int = knob(0, "of evaluation pairs and masks", low=0)
+    batch_size: int = knob(64, "examples a step; never changes the result", low=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Logging:
+    """What is written while training."""
+
+    every: int = knob(10, "steps a line of metrics.jsonl sums up", low=1)
+    tensorboard: bool = knob(True, "write TensorBoard events too")
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """One run."""
+
+    seed: int = knob(0, "initialisation, dropout and masks", low=0, high=2**31 - 1)
+    data_seed: int = knob(0, "order, pairs and packing", low=0, high=2**31 - 1)
+    steps: int = knob(1_000_000, "updates", low=1)
+    batch_size: int = knob(256, "examples an update, over all devices and microbatches", low=1)
+    sequence_length: int = knob(128, "tokens a row", low=8)
+    pairs: str = knob("nsp", "what a row holds", choices=("none", "nsp", "sop"))
+    init_from: str = knob("", "a run or checkpoint whose parameters training starts from")
+    corpus: Corpus = Corpus()
+    tokenizer: Tokenizer = Tokenizer()
+    examples: Examples = Examples()
+    masking: Masking = Masking()
+    model: Model = Model()
+    objectives: dict[str, Objective] = knob({n: Objective() for n in ("mlm", "nsp", "sop")}, "what is trained")
+    optim: Optim = Optim()
+    parallel: Parallel = Parallel()
+    loader: Loader = Loader()
+    checkpoints: Checkpoints = Checkpoints()
+    evals: dict[str, Eval] = knob({"validation": Eval()}, "evaluations by name")
+    logging: Logging = Logging()

@@ -1,0 +1,67 @@
+"""The batch contract: what a batch holds, who writes each key and who reads it.
+
+A batch is a flat dict of arrays. B rows, L tokens a row, S examples a row (1 unless rows are packed).
+
+| key           | shape  | dtype | written by | read by                                                  |
+|---------------|--------|-------|------------|----------------------------------------------------------|
+| tokens        | [B, L] | int32 | pipeline   | masking (the truth), encoder when nothing is masked      |
+| type_ids      | [B, L] | int32 | pipeline   | encoder: 0 for segment A, 1 for segment B                |
+| positions     | [B, L] | int32 | pipeline   | encoder, masking keys: position inside the example       |
+| segment_ids   | [B, L] | int32 | pipeline   | attention, masking: 0 is padding, examples count from 1  |
+| unit_ids      | [B, L] | int32 | units      | masking: row index of the unit's first token, -1 = never |
+| example_ids   | [B, S] | int32 | pipeline   | masking keys, error messages: index in the epoch's plan  |
+| copies        | [B, S] | int32 | pipeline   | masking keys: the epoch, or epoch mod dupe_factor        |
+| cls_positions | [B, S] | int32 | pipeline   | pooler                                                   |
+| labels        | [B, S] | int32 | pipeline   | pair objectives: 0 = true order, -1 = not counted        |
+
+`masking.apply` adds, for K prediction slots a row:
+
+| inputs            | [B, L] | int32   | masking | encoder: tokens after corruption             |
+| predict_positions | [B, K] | int32   | masking | MLM head: row index of each slot             |
+| predict_targets   | [B, K] | int32   | masking | MLM loss: the true token                     |
+| predict_weights   | [B, K] | float32 | masking | MLM loss: 1 for a used slot, 0 for a spare one |
+
+A row whose segment_ids are all 0 fills up a batch: nothing in it is ever counted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:  # the data side imports this module in processes that must stay small
+    import jax
+
+Batch = dict[str, Any]  # arrays: numpy on the host, jax on the device
+Metrics = dict[str, tuple[Any, Any]]  # name -> (sum, count); divided once, at the very end
+
+HOST_KEYS = (
+    "tokens",
+    "type_ids",
+    "positions",
+    "segment_ids",
+    "unit_ids",
+    "example_ids",
+    "copies",
+    "cls_positions",
+    "labels",
+)
+
+
+class Special(NamedTuple):
+    """Ids of the special tokens of a vocabulary."""
+
+    pad: int
+    unk: int
+    cls: int
+    sep: int
+    mask: int
+
+
+class Encoded(NamedTuple):
+    """What the encoder returns and every head reads."""
+
+    hidden: jax.Array  # [B, L, D]
+    pooled: jax.Array  # [B, S, D]
+    embedding_table: jax.Array  # [V padded, D]
+    layers: jax.Array | None = None  # [layers + 1, B, L, D], when captured
+    attention: jax.Array | None = None  # [layers, B, heads, L, L], when captured
