@@ -1,0 +1,42 @@
+"""Every test runs on eight fake CPU devices, writes only below a temporary folder, and repeats exactly."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+# Inherited by the subprocesses that tests start, and set before jax looks at them.
+os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"  # a stale entry must never make a test pass
+os.environ["MPLBACKEND"] = "Agg"
+
+import jax
+
+jax.config.update("jax_platforms", "cpu")
+jax.config.update("jax_num_cpu_devices", 8)
+jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_enable_compilation_cache", False)
+
+hypothesis.settings.register_profile("bert_jax", deadline=None, derandomize=True, database=None, max_examples=50)
+hypothesis.settings.load_profile("bert_jax")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory):
+    """Prepared corpora go to a folder of this session, never to the user's cache."""
+    folder = tmp_path_factory.mktemp("bert_jax_data")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BERT_JAX_DATA", str(folder))
+        yield folder
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of reference data beside the checkout; its tests are skipped where it is absent."""
+    folder = Path(__file__).resolve().parents[2] / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip(f"no reference data at {folder}")
+    return folder
