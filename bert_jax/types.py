@@ -57,11 +57,23 @@ class Special(NamedTuple):
     mask: int
 
 
+class Traced(NamedTuple):
+    """What an update takes as numbers rather than as code: arms that differ only here share one program."""
+
+    quotas: Any  # int32 [L + 1], tokens selected in an example, by its length
+    predict_quotas: Any  # int32 [L + 1], of which predicted
+    replace: Any  # float32 [3], shares of [MASK], random token, kept
+    weights: Any  # {objective: float32}
+    learning_rate: Any  # float32, of this step
+    weight_decay: Any  # float32
+    seed: Any  # uint32, of dropout and masks
+
+
 class Encoded(NamedTuple):
     """What the encoder returns and every head reads."""
 
     hidden: jax.Array  # [B, L, D]
-    pooled: jax.Array  # [B, S, D]
+    pooled: jax.Array | None  # [B, S, D], when an objective reads it
     embedding_table: jax.Array  # [V padded, D]
     layers: jax.Array | None = None  # [layers + 1, B, L, D], when captured
     attention: jax.Array | None = None  # [layers, B, heads, L, L], when captured

@@ -1,0 +1,42 @@
+"""Sums and counts, added over batches and divided once; baselines and intervals beside them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from bert_jax.types import Metrics
+
+
+class Totals:
+    """Adds (sum, count) pairs in float64."""
+
+    def __init__(self) -> None:
+        self.sums: dict[str, tuple[float, float]] = {}
+
+    def add(self, metrics: Mapping[str, tuple[float, float]] | Metrics) -> None:
+        """Adds one batch's."""
+        for name, (total, count) in metrics.items():
+            old = self.sums.get(name, (0.0, 0.0))
+            self.sums[name] = (old[0] + float(total), old[1] + float(count))
+
+    def values(self) -> dict[str, float]:
+        """Sum over count; 0 where nothing was counted."""
+        return {name: total / count if count else 0.0 for name, (total, count) in self.sums.items()}
+
+
+def unigram_log_probabilities(counts: np.ndarray) -> np.ndarray:
+    """Add-one unigram of the training tokens: what a model knows without context."""
+    return (np.log(counts + 1.0) - math.log(counts.sum() + len(counts))).astype(np.float32)
+
+
+def wilson(hits: float, total: float, z: float = 1.959964) -> tuple[float, float]:
+    """95 % interval of a proportion (Wilson, 1927)."""
+    if total == 0:
+        return 0.0, 1.0
+    p, shrink = hits / total, 1 + z * z / total
+    centre = (p + z * z / (2 * total)) / shrink
+    half = z / shrink * math.sqrt(p * (1 - p) / total + z * z / (4 * total * total))
+    return max(0.0, centre - half), min(1.0, centre + half)

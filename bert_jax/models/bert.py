@@ -1,0 +1,120 @@
+"""The BERT encoder: embeddings, a stack of layers, a pooler."""
+
+from __future__ import annotations
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from bert_jax import knobs
+from bert_jax.models.attention import Attention, bias, sinusoids
+from bert_jax.models.layers import ACTIVATIONS, Dense, Dropout, LayerNorm, weights
+from bert_jax.types import Batch, Encoded
+
+
+def padded_vocab(cfg: knobs.Model, vocab_size: int) -> int:
+    """Rows of the embedding table: the vocabulary rounded up, for speed."""
+    return -(-vocab_size // cfg.vocab_multiple) * cfg.vocab_multiple
+
+
+class Embeddings(nn.Module):
+    """Sum of token, segment and position vectors, LayerNorm, dropout, and nothing else."""
+
+    cfg: knobs.Model
+    vocab_size: int
+    train: bool
+
+    @nn.compact
+    def __call__(self, tokens: jax.Array, type_ids: jax.Array, positions: jax.Array) -> tuple[jax.Array, jax.Array]:
+        cfg = self.cfg
+        assert cfg.hidden is not None
+        table = self.param("token", weights(cfg), (padded_vocab(cfg, self.vocab_size), cfg.hidden), jnp.float32)
+        types = self.param("type", weights(cfg), (cfg.type_vocab, cfg.hidden), jnp.float32)
+        x = jnp.take(table, tokens, axis=0)  # [B, L, D]
+        x += jax.nn.one_hot(type_ids, cfg.type_vocab, dtype=jnp.float32) @ types  # few rows: a product, not a scatter
+        if cfg.position == "learned":
+            x += jnp.take(
+                self.param("position", weights(cfg), (cfg.max_positions, cfg.hidden), jnp.float32), positions, axis=0
+            )
+        elif cfg.position == "sinusoidal":
+            x += jnp.take(jnp.asarray(sinusoids(tokens.shape[1], cfg.hidden)), positions, axis=0)
+        x = LayerNorm(cfg, name="norm")(x)
+        return Dropout(cfg.dropout, self.train)(x).astype(jnp.dtype(cfg.dtype)), table
+
+
+class Mlp(nn.Module):
+    """Feed-forward block, gated or plain."""
+
+    cfg: knobs.Model
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        cfg = self.cfg
+        assert cfg.mlp is not None
+        hidden = ACTIVATIONS[cfg.activation](Dense(cfg, (cfg.mlp,), name="up")(x))
+        if cfg.gated:
+            hidden *= Dense(cfg, (cfg.mlp,), name="gate")(x)
+        return Dense(cfg, (x.shape[-1],), name="down")(hidden)
+
+
+class Layer(nn.Module):
+    """Attention and feed-forward, each with dropout, a residual and a LayerNorm after (post) or before it (pre)."""
+
+    cfg: knobs.Model
+    train: bool
+    capture: bool
+
+    @nn.compact
+    def __call__(self, x: jax.Array, bias: jax.Array, positions: jax.Array) -> tuple[jax.Array, tuple | None]:
+        cfg, pre = self.cfg, self.cfg.norm == "pre"
+        attention_norm, mlp_norm = LayerNorm(cfg, name="attention_norm"), LayerNorm(cfg, name="mlp_norm")
+
+        attended, probabilities = Attention(cfg, self.train, name="attention")(
+            attention_norm(x) if pre else x, bias, positions
+        )
+        x = x + Dropout(cfg.dropout, self.train)(attended)
+        x = x if pre else attention_norm(x)
+
+        y = Mlp(cfg, name="mlp")(mlp_norm(x) if pre else x)
+        x = x + Dropout(cfg.dropout, self.train)(y)
+        x = x if pre else mlp_norm(x)
+        return x, (x, probabilities) if self.capture else None
+
+
+class Bert(nn.Module):
+    """Tokens to vectors. Layers are one stacked set of parameters, whether compiled as a loop or unrolled."""
+
+    cfg: knobs.Model
+    vocab_size: int
+    train: bool = False
+    pool: bool = True
+    capture: bool = False
+
+    @nn.compact
+    def __call__(self, batch: Batch) -> Encoded:
+        cfg = self.cfg
+        tokens = batch["inputs"] if "inputs" in batch else batch["tokens"]  # [B, L]
+        positions = batch["positions"]
+        x, table = Embeddings(cfg, self.vocab_size, self.train, name="embeddings")(tokens, batch["type_ids"], positions)
+        embedded = x
+
+        layer = nn.remat(Layer, prevent_cse=not cfg.scan) if cfg.remat else Layer
+        stack = nn.scan(
+            layer,
+            variable_axes={"params": 0},
+            split_rngs={"params": True, "dropout": True},
+            in_axes=(nn.broadcast, nn.broadcast),
+            length=cfg.layers,
+            unroll=1 if cfg.scan else cfg.layers,
+        )
+        x, captured = stack(cfg, self.train, self.capture, name="layers")(x, bias(batch["segment_ids"], cfg), positions)
+        if cfg.norm == "pre":
+            x = LayerNorm(cfg, name="final_norm")(x)
+
+        pooled = None
+        if self.pool:
+            first = jnp.take_along_axis(x, batch["cls_positions"][..., None], axis=1)  # [B, S, D]
+            pooled = jnp.tanh(Dense(cfg, (x.shape[-1],), name="pooler")(first))
+        if captured is None:
+            return Encoded(x, pooled, table)
+        return Encoded(x, pooled, table, jnp.concatenate([embedded[None], captured[0]]), captured[1])

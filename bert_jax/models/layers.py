@@ -1,0 +1,94 @@
+"""The few pieces every module is made of: products, normalisation, dropout, activations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from bert_jax import knobs
+
+
+def gelu(x: jax.Array) -> jax.Array:
+    """x * Phi(x), exactly."""
+    return jax.nn.gelu(x, approximate=False)
+
+
+def gelu_tanh(x: jax.Array) -> jax.Array:
+    """The tanh approximation of the 2019 head."""
+    return jax.nn.gelu(x, approximate=True)
+
+
+ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
+    "gelu": gelu,
+    "gelu_tanh": gelu_tanh,
+    "relu": jax.nn.relu,
+    "silu": jax.nn.silu,
+}
+
+
+def weights(cfg: knobs.Model) -> jax.nn.initializers.Initializer:
+    """Truncation at two sigma without correction, as in 2018: the effective deviation is 0.88 of the nominal."""
+    if cfg.init == "truncated_normal":
+        return jax.nn.initializers.truncated_normal(cfg.init_stddev)
+    return jax.nn.initializers.normal(cfg.init_stddev)
+
+
+class Dense(nn.Module):
+    """A product over the last `contract` axes of the input, plus a bias, in the compute type."""
+
+    cfg: knobs.Model
+    features: tuple[int, ...]
+    contract: int = 1
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        dtype = jnp.dtype(self.cfg.dtype)
+        inputs = x.shape[-self.contract :]
+        kernel = self.param("kernel", weights(self.cfg), (*inputs, *self.features), jnp.float32)
+        bias = self.param("bias", jax.nn.initializers.zeros, self.features, jnp.float32)
+        axes = tuple(range(x.ndim - self.contract, x.ndim)), tuple(range(self.contract))
+        y = jax.lax.dot_general(x.astype(dtype), kernel.astype(dtype), (axes, ((), ())))
+        return y + jnp.broadcast_to(bias.astype(dtype), y.shape)
+
+
+class LayerNorm(nn.Module):
+    """Over the last axis, in float32 whatever the compute type."""
+
+    cfg: knobs.Model
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        scale = self.param("scale", jax.nn.initializers.ones, x.shape[-1:], jnp.float32)
+        bias = self.param("bias", jax.nn.initializers.zeros, x.shape[-1:], jnp.float32)
+        wide = x.astype(jnp.float32)
+        mean = jnp.mean(wide, -1, keepdims=True)
+        centred = wide - mean
+        variance = jnp.mean(jnp.square(centred), -1, keepdims=True)
+        y = centred * jax.lax.rsqrt(variance + self.cfg.norm_epsilon)
+        return (y * jnp.broadcast_to(scale, y.shape) + jnp.broadcast_to(bias, y.shape)).astype(x.dtype)
+
+
+class Dropout(nn.Module):
+    """Zeroes a share of the elements and scales the rest; draws 16 bits an element, half the cost of a float.
+
+    The realised rate is the multiple of 2**-16 nearest to the one asked for, and the scale is exact for it.
+    """
+
+    rate: float
+    train: bool
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        threshold = round(self.rate * 2**16)
+        if not self.train or threshold == 0:
+            return x
+        key = self.make_rng("dropout")
+        if x.shape[-1] % 2:
+            bits = jax.random.bits(key, x.shape, "uint16")
+        else:
+            words = jax.random.bits(key, (*x.shape[:-1], x.shape[-1] // 2), "uint32")
+            bits = jax.lax.bitcast_convert_type(words, jnp.uint16).reshape(x.shape)
+        return jnp.where(bits >= threshold, x * (2**16 / (2**16 - threshold)), jnp.zeros_like(x))

@@ -1,0 +1,137 @@
+"""Where arrays live: one mesh, one rule for parameters, one for batches."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from bert_jax import knobs
+from bert_jax.errors import ConfigError
+from bert_jax.types import Batch
+
+AXES = ("arm", "data", "fsdp", "tensor")
+BATCH = PartitionSpec(("data", "fsdp"))
+
+# The axis of a parameter that tensor parallelism splits, counted from the end: whole heads, and whole features of the
+# feed-forward, so that each layer reduces over devices twice; the vocabulary of the table.
+TENSOR_AXES = (
+    (r"attention/(query|key|value)/(kernel|bias)$", -2),
+    (r"attention/out/kernel$", -3),
+    (r"mlp/(up|gate)/(kernel|bias)$", -1),
+    (r"mlp/down/kernel$", -2),
+    (r"embeddings/token$", -2),
+    (r"mlm/bias$", -1),
+)
+
+
+def make_mesh(settings: knobs.Parallel) -> Mesh:
+    """All devices, split as the config says."""
+    devices = jax.device_count()
+    rest, remainder = divmod(devices, settings.fsdp * settings.tensor)
+    data = rest if settings.data in (-1, 0) else settings.data
+    if remainder or data * settings.fsdp * settings.tensor != devices:
+        raise ConfigError(
+            f"parallel.data {settings.data} x fsdp {settings.fsdp} x tensor {settings.tensor} != {devices} devices",
+            "leave data at -1 and let fsdp x tensor divide the device count",
+        )
+    return jax.make_mesh((1, data, settings.fsdp, settings.tensor), AXES, axis_types=(AxisType.Auto,) * len(AXES))
+
+
+def name_of(path: tuple) -> str:
+    """`a/b/c` of a key path; positions in tuples count as names."""
+    return "/".join(str(getattr(k, "key", getattr(k, "name", getattr(k, "idx", k)))) for k in path)
+
+
+def parameter_spec(name: str, shape: tuple[int, ...], mesh: Mesh) -> PartitionSpec:
+    """How one parameter, or the optimizer moment of the same name and shape, is split.
+
+    Tensor parallelism takes the axis its table names. FSDP takes the largest axis that is left and divisible, never
+    the axis of layers, which a scan slices.
+    """
+    axes: list[str | None] = [None] * len(shape)
+    tensor, fsdp = mesh.shape["tensor"], mesh.shape["fsdp"]
+    for pattern, axis in TENSOR_AXES:
+        if tensor > 1 and re.search(pattern, name) and shape[axis] % tensor == 0:
+            axes[axis] = "tensor"
+    stacked = 1 if re.search(r"(^|/)layers/", name) else 0
+    free = [i for i in range(stacked, len(shape)) if axes[i] is None and shape[i] % fsdp == 0]
+    if fsdp > 1 and free:
+        axes[max(free, key=lambda i: shape[i])] = "fsdp"
+    return PartitionSpec(*axes)
+
+
+def state_shardings(state: Any, mesh: Mesh) -> Any:
+    """The sharding of every leaf of a train state; scalars are everywhere."""
+    return jax.tree_util.tree_map_with_path(
+        lambda path, leaf: NamedSharding(mesh, parameter_spec(name_of(path), leaf.shape, mesh)), state
+    )
+
+
+def replicated(mesh: Mesh) -> NamedSharding:
+    """Everywhere whole."""
+    return NamedSharding(mesh, PartitionSpec())
+
+
+def check_rows(rows: int, mesh: Mesh, what: str) -> None:
+    """Rows must divide evenly over the devices that split them."""
+    ways = mesh.shape["data"] * mesh.shape["fsdp"]
+    if rows % ways:
+        raise ConfigError(f"{what} = {rows} is not divisible by {ways} devices", f"use a multiple of {ways}")
+
+
+def local_rows(rows: int, mesh: Mesh) -> slice:
+    """The rows of a global batch that this process's devices hold."""
+    held = NamedSharding(mesh, BATCH).addressable_devices_indices_map((rows,)).values()
+    bounds = [index[0].indices(rows) for index in held if index is not None]
+    return slice(min(b[0] for b in bounds), max(b[1] for b in bounds))
+
+
+def place(batch: Batch, rows: int, mesh: Mesh) -> Batch:
+    """Host rows of this process to global arrays split over the mesh."""
+    mine = local_rows(rows, mesh)
+    sharding = NamedSharding(mesh, BATCH)
+
+    def put(local: np.ndarray) -> jax.Array:
+        def rows_of(index: tuple[slice, ...]) -> np.ndarray:
+            start, stop, _ = index[0].indices(rows)
+            return local[start - mine.start : stop - mine.start]
+
+        return jax.make_array_from_callback((rows, *local.shape[1:]), sharding, rows_of)
+
+    return jax.tree.map(put, batch)
+
+
+def to_host(tree: Any) -> Any:
+    """Small replicated arrays as numpy, whatever the number of processes."""
+    return jax.tree.map(
+        lambda x: np.asarray(x.addressable_data(0)) if isinstance(x, jax.Array) else np.asarray(x), tree
+    )
+
+
+def largest_share(tree: Any) -> float:
+    """The largest share of a tree's bytes that any one device holds."""
+    held: dict[Any, int] = {}
+    total = 0
+    for leaf in jax.tree.leaves(tree):
+        total += leaf.nbytes
+        for shard in leaf.addressable_shards:
+            held[shard.device] = held.get(shard.device, 0) + math.prod(shard.data.shape) * leaf.dtype.itemsize
+    return max(held.values()) / total
+
+
+def pmap_wrap(step: Callable) -> Callable:
+    """Runs a pure `step(state, batch, traced)` under pmap: the state whole on each device, rows split in order."""
+    mapped = jax.pmap(step, axis_name="data", in_axes=(None, 0, None), out_axes=None)
+
+    def call(state: Any, batch: Batch, traced: Any) -> Any:
+        devices = jax.local_device_count()
+        split = jax.tree.map(lambda x: x.reshape(devices, x.shape[0] // devices, *x.shape[1:]), batch)
+        return mapped(state, split, traced)
+
+    return call

@@ -1,0 +1,135 @@
+"""One update as a pure function of (state, batch, traced numbers), and the wrappers that run it on devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+
+from bert_jax import knobs, masking, network, objectives, optim, sharding
+from bert_jax.types import Batch, Metrics, Special, Traced
+
+State = dict[str, Any]  # params, optimizer, step, skipped, skipped_in_row
+Step = Callable[[State, Batch, Traced], tuple[State, Metrics]]
+
+
+def init_state(config: knobs.Config, vocab_size: int, seed: jax.Array) -> State:
+    """A fresh state; a function of the seed and the config alone."""
+    params = network.init(config, vocab_size, seed)
+    zero = jnp.zeros((), jnp.int32)
+    optimizer = optim.transformation(config.optim, params, 0.0).init(params)
+    return {"params": params, "optimizer": optimizer, "step": zero, "skipped": zero, "skipped_in_row": zero}
+
+
+def traced_at(config: knobs.Config, step: int) -> Traced:
+    """The numbers of update `step`, computed on the host in float64."""
+    rate = masking.rate_at(config.masking, step, config.steps)
+    wanted = config.masking.prediction_rate
+    return Traced(
+        quotas=masking.quota_table(rate, config.sequence_length),
+        predict_quotas=masking.quota_table(rate if wanted is None else wanted, config.sequence_length),
+        replace=np.asarray(config.masking.replace, np.float32),
+        weights={name: np.float32(o.weight) for name, o in config.objectives.items()},
+        learning_rate=np.float32(optim.schedule(config.optim, config.steps)(step)),
+        weight_decay=np.float32(config.optim.weight_decay),
+        seed=np.uint32(config.seed),
+    )
+
+
+def make_step(config: knobs.Config, special: Special, vocab_size: int, axis: str | None = None) -> Step:
+    """The update of a config; `axis` names the mapped axis that sums run over under pmap."""
+    model = network.build(config, vocab_size, train=True)
+    replacements = masking.random_ids(config.masking, special, vocab_size)
+    slots = masking.slots(config.masking, config.sequence_length)
+    micro_steps = config.optim.accumulation
+
+    def everywhere(tree: Any) -> Any:
+        return jax.lax.psum(tree, axis) if axis else tree
+
+    def step(state: State, batch: Batch, traced: Traced) -> tuple[State, Metrics]:
+        masked, ledger = masking.apply(
+            batch, traced, settings=config.masking, special=special, replacements=replacements, slots=slots
+        )
+        # Denominators first: they do not depend on parameters, so every microbatch and device divides by the same.
+        counts = everywhere({name: objectives.TABLE[name].count(masked) for name in config.objectives})
+        key = jax.random.key(traced.seed, impl=config.parallel.prng)
+        key = jax.random.fold_in(key, state["step"])
+        key = jax.random.fold_in(key, jax.lax.axis_index(axis)) if axis else key
+
+        def loss_of(params: Any, micro: Batch, key: jax.Array) -> tuple[jax.Array, Metrics]:
+            outputs = model.apply({"params": params}, micro, rngs={"dropout": key})
+            metrics: Metrics = {}
+            loss = jnp.zeros(())
+            for name in config.objectives:
+                found = objectives.TABLE[name].loss(outputs[name], micro)
+                loss += traced.weights[name] * found[f"{name}_loss"][0] / jnp.maximum(counts[name], 1.0)
+                metrics |= found
+            return loss, {**metrics, "loss": (loss, jnp.zeros(()))}
+
+        grads, metrics = everywhere(_accumulate(loss_of, state["params"], masked, key, micro_steps))
+        metrics |= everywhere(ledger)
+        state, grad_norm = _update(config.optim, state, grads, traced)
+        one = jnp.ones(())
+        skipped = state["skipped_in_row"].astype(jnp.float32)
+        return state, metrics | {
+            "loss": (metrics["loss"][0], one),
+            "grad_norm": (grad_norm, one),
+            "skipped_in_row": (skipped, one),
+        }
+
+    return step
+
+
+def _accumulate(loss_of: Callable, params: Any, batch: Batch, key: jax.Array, parts: int) -> tuple[Any, Metrics]:
+    """Gradients and metrics summed over `parts` microbatches, one after the other in memory."""
+    gradient = jax.grad(loss_of, has_aux=True)
+    if parts == 1:
+        return gradient(params, batch, jax.random.fold_in(key, 0))
+    # Microbatch i takes rows i, i + parts, ...: each device's rows are spread over all of them, and none moves.
+    micro = jax.tree.map(lambda x: x.reshape(x.shape[0] // parts, parts, *x.shape[1:]).swapaxes(0, 1), batch)
+    example = jax.tree.map(lambda x: x[0], micro)
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(gradient, params, example, key))
+
+    def add(total: Any, item: tuple[jax.Array, Batch]) -> tuple[Any, None]:
+        index, part = item
+        return jax.tree.map(jnp.add, total, gradient(params, part, jax.random.fold_in(key, index))), None
+
+    return jax.lax.scan(add, zeros, (jnp.arange(parts), micro))[0]
+
+
+def _update(settings: knobs.Optim, state: State, grads: Any, traced: Traced) -> tuple[State, jax.Array]:
+    """Clips and steps; a non-finite gradient leaves parameters and moments as they were, and is counted."""
+    params, moments = state["params"], state["optimizer"]
+    clipped, norm = optim.clip(grads, settings.clip_norm)
+    transform = optim.transformation(settings, params, traced.weight_decay)
+    direction, new_moments = transform.update(clipped, moments, params)
+    stepped = jax.tree.map(lambda p, d: p - traced.learning_rate * d, params, direction)
+    fine = jnp.isfinite(norm)
+
+    def keep(new: Any, old: Any) -> Any:
+        return jax.tree.map(lambda n, o: jnp.where(fine, n, o), new, old)
+
+    bad = 1 - fine.astype(jnp.int32)
+    return {
+        "params": keep(stepped, params),
+        "optimizer": keep(new_moments, moments),
+        "step": state["step"] + 1,
+        "skipped": state["skipped"] + bad,
+        "skipped_in_row": (state["skipped_in_row"] + 1) * bad,
+    }, norm
+
+
+def compile_step(config: knobs.Config, special: Special, vocab_size: int, mesh: Mesh, layout: Any) -> Step:
+    """The update over all devices, jitted over the mesh or pmapped; both compute the same numbers."""
+    if config.parallel.step == "jit":
+        return jax.jit(
+            make_step(config, special, vocab_size),
+            in_shardings=(layout, jax.NamedSharding(mesh, sharding.BATCH), sharding.replicated(mesh)),
+            out_shardings=(layout, sharding.replicated(mesh)),
+            donate_argnums=0,
+        )
+    return sharding.pmap_wrap(make_step(config, special, vocab_size, axis="data"))
