@@ -1,0 +1,150 @@
+"""Learning-rate schedules, gradient clipping and the optimizers, as the directions they step in.
+
+An optimizer here returns d, and the caller does `params -= rate * d`: the rate, like the weight decay, may be a traced
+number, so arms that differ only in those share one program.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from bert_jax import knobs
+from bert_jax.errors import ConfigError
+
+STACKED = re.compile(r"(^|/)layers/(?!\d)")  # names whose leading axis counts layers: each slice is a tensor of its own
+
+
+# --- learning rate --------------------------------------------------------------------------------------------------
+
+
+def schedule(settings: knobs.Optim, steps: int) -> Callable[[int], float]:
+    """The learning rate of the update with 0-based index `step`, in float64 on the host.
+
+    All warm-ups are peak * step / warmup_steps, as in the original and in transformers: 0 at step 0, the peak reached
+    at index warmup_steps. `linear` and `cosine` then run from the peak to final_fraction * peak at index `steps`;
+    `linear2018` is the line from the peak at step 0 to 0 at `steps`, overridden while warming up, so that it drops
+    below the peak before it is followed.
+    """
+    peak, warmup, kind, last = settings.learning_rate, settings.warmup_steps, settings.schedule, settings.final_fraction
+    if last and kind in ("linear2018", "constant"):
+        raise ConfigError(
+            f"optim.final_fraction = {last} does nothing with optim.schedule = {kind!r}",
+            "set --config.optim.schedule=linear or cosine, or --config.optim.final_fraction=0",
+        )
+
+    def rate(step: int) -> float:
+        if step < warmup:
+            return peak * step / warmup
+        if kind == "constant":
+            return peak
+        if kind == "linear2018":
+            return peak * (1 - min(step, steps) / steps)
+        progress = min((step - warmup) / max(steps - warmup, 1), 1.0)
+        share = 1 - progress if kind == "linear" else 0.5 * (1 + math.cos(math.pi * progress))
+        return peak * (last + (1 - last) * share)
+
+    return rate
+
+
+# --- parameter names ------------------------------------------------------------------------------------------------
+
+
+def names(params: Any) -> Any:
+    """A tree like `params` whose leaves are their names: dictionary keys and list indices joined by '/'."""
+    return jax.tree_util.tree_map_with_path(lambda path, _: _name(path), params)
+
+
+def _name(path: tuple) -> str:
+    parts = [getattr(key, "key", getattr(key, "idx", None)) for key in path]
+    return "/".join(str(part) for part in parts if part is not None)  # attributes of metadata boxes are no names
+
+
+def decayed(params: Any, no_decay: str) -> Any:
+    """A tree of bools: whether a parameter decays. `no_decay` must match something; empty, everything decays."""
+    try:
+        pattern = re.compile(no_decay) if no_decay else None
+    except re.error as error:
+        raise ConfigError(
+            f"optim.no_decay = {no_decay!r} is no regular expression: {error}", "the default is 'norm/|bias$'"
+        ) from error
+    named = names(params)
+    mask = jax.tree.map(lambda name: pattern is None or pattern.search(name) is None, named)
+    if pattern is not None and all(jax.tree.leaves(mask)):
+        examples = ", ".join(jax.tree.leaves(named)[:6])
+        raise ConfigError(f"optim.no_decay = {no_decay!r} matches no parameter", f"names look like: {examples}")
+    return mask
+
+
+# --- clipping -------------------------------------------------------------------------------------------------------
+
+
+def clip(grads: Any, norm: float | jax.Array) -> tuple[Any, jax.Array]:
+    """Scales gradients to a global norm of at most `norm` (0: never); returns them and the norm they had.
+
+    A non-finite norm is returned as it is with the gradients untouched: scaling would turn infinities into NaN and
+    everything else into 0, and hide what the caller has to see.
+    """
+    before = optax.tree.norm(jax.tree.map(lambda g: g.astype(jnp.float32), grads))
+    active = jnp.isfinite(before) & (before > norm) & (norm > 0)
+    factor = jnp.where(active, norm / jnp.where(active, before, 1.0), 1.0)
+    return jax.tree.map(lambda g: (g * factor).astype(g.dtype), grads), before
+
+
+# --- optimizers -----------------------------------------------------------------------------------------------------
+
+
+def transformation(settings: knobs.Optim, params: Any, weight_decay: float | jax.Array) -> optax.GradientTransformation:
+    """The optimizer as its unscaled direction d, for params <- params - learning_rate * d.
+
+    With m and v the exponential averages of g and g**2, and p the parameter:
+
+        adam2018   d = m / (sqrt(v) + epsilon) + weight_decay * p           no bias correction, as in the original
+        adamw      d = m^ / (sqrt(v^) + epsilon) + weight_decay * p         m^, v^ bias-corrected
+        lamb       d = (|p| / |u|) * u,  u the direction of adamw           1 where either norm is 0
+
+    `params` gives names only (shapes will do). Where the decay mask says no, weight_decay is 0; LAMB's ratio applies to
+    those tensors too, as in the paper's algorithm, and is taken layer by layer when layers are stacked in one array.
+    The state does not depend on weight_decay.
+    """
+    b1, b2, epsilon = settings.b1, settings.b2, settings.epsilon
+    mask = decayed(params, settings.no_decay)
+    named = names(params)
+
+    def init(params: Any) -> optax.ScaleByAdamState:
+        zeros = jax.tree.map(lambda p: jnp.zeros(p.shape, jnp.float32), params)
+        return optax.ScaleByAdamState(jnp.zeros([], jnp.int32), zeros, jax.tree.map(jnp.copy, zeros))
+
+    def update(grads: Any, state: Any, params: Any = None) -> tuple[Any, optax.ScaleByAdamState]:
+        count = optax.safe_increment(state.count)
+        grads = jax.tree.map(lambda g: g.astype(jnp.float32), grads)
+        mu = jax.tree.map(lambda m, g: b1 * m + (1 - b1) * g, state.mu, grads)
+        nu = jax.tree.map(lambda v, g: b2 * v + (1 - b2) * g * g, state.nu, grads)
+        corrected = settings.name != "adam2018"
+        scale1, scale2 = (_correction(b, count) if corrected else 1.0 for b in (b1, b2))
+
+        def direction(m: jax.Array, v: jax.Array, p: jax.Array, decays: bool, name: str) -> jax.Array:
+            d = (m / scale1) / (jnp.sqrt(v / scale2) + epsilon)
+            d = d + weight_decay * p if decays else d
+            return d * _trust_ratio(p, d, name) if settings.name == "lamb" else d
+
+        return jax.tree.map(direction, mu, nu, params, mask, named), optax.ScaleByAdamState(count, mu, nu)
+
+    return optax.GradientTransformation(init, update)
+
+
+def _correction(decay: float, count: jax.Array) -> jax.Array | float:
+    """1 - decay ** count without the cancellation that costs float32 four digits at decay 0.999."""
+    return -jnp.expm1(count * math.log(decay)) if decay else 1.0
+
+
+def _trust_ratio(param: jax.Array, direction: jax.Array, name: str) -> jax.Array:
+    axes = tuple(range(1, param.ndim)) if STACKED.search(name) else None
+    p, d = (jnp.sqrt(jnp.sum(jnp.square(x), axis=axes, keepdims=True)) for x in (param, direction))
+    return jnp.where((p > 0) & (d > 0), p / jnp.where(d > 0, d, 1.0), 1.0)

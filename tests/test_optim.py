@@ -1,0 +1,327 @@
+"""Optimizers against their definitions written out in numpy, in float64."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bert_jax import knobs, optim
+from bert_jax.errors import ConfigError
+
+SHAPES = {
+    "encoder": {
+        "embeddings": {"word": {"embedding": (7, 4)}, "norm": {"scale": (4,), "bias": (4,)}},
+        "layers": {"attention": {"kernel": (3, 4, 4), "bias": (3, 4)}, "attention_norm": {"scale": (3, 4)}},
+    },
+    "mlm": {"output_bias": (7,), "dense": {"kernel": (4, 4)}},
+}
+UNDECAYED = {  # written out by hand: LayerNorm|layer_norm|bias of the original
+    "encoder/embeddings/norm/scale",
+    "encoder/embeddings/norm/bias",
+    "encoder/layers/attention/bias",
+    "encoder/layers/attention_norm/scale",
+    "mlm/output_bias",
+}
+
+
+def _tree(seed: int, scale: float = 1.0):
+    rng = np.random.default_rng(seed)
+    leaves, structure = jax.tree.flatten(SHAPES, is_leaf=lambda x: isinstance(x, tuple))
+    return jax.tree.unflatten(structure, [np.float32(scale * rng.standard_normal(s)) for s in leaves])
+
+
+def _flat(tree) -> dict[str, np.ndarray]:
+    """Name -> array, by a plain walk over dictionaries."""
+    found = {}
+    for key, value in tree.items():
+        below = _flat(value) if isinstance(value, dict) else {"": value}
+        found |= {f"{key}/{rest}".rstrip("/"): np.asarray(leaf) for rest, leaf in below.items()}
+    return found
+
+
+# --- independent statements -----------------------------------------------------------------------------------------
+
+
+def google_2018(params, gradients, rates, beta_1, beta_2, epsilon, weight_decay_rate):
+    """AdamWeightDecayOptimizer.apply_gradients of the 2018 optimization.py, for every variable and step."""
+    exclude = ["LayerNorm", "layer_norm", "norm/", "bias"]
+    for name, param in params.items():
+        m, v = np.zeros(param.shape), np.zeros(param.shape)
+        param = param.astype(np.float64)
+        for grad, learning_rate in zip((g[name].astype(np.float64) for g in gradients), rates, strict=True):
+            next_m = beta_1 * m + (1.0 - beta_1) * grad
+            next_v = beta_2 * v + (1.0 - beta_2) * np.square(grad)
+            update = next_m / (np.sqrt(next_v) + epsilon)
+            if not any(re.search(r, name) for r in exclude):
+                update += weight_decay_rate * param
+            param = param - learning_rate * update
+            m, v = next_m, next_v
+        yield name, param
+
+
+def adamw(params, gradients, rates, b1, b2, epsilon, decay):
+    """Loshchilov and Hutter, algorithm 2, with the rate in place of schedule times alpha in both terms."""
+    for name, theta in params.items():
+        theta = theta.astype(np.float64)
+        m, v = np.zeros(theta.shape), np.zeros(theta.shape)
+        for t, rate in enumerate(rates, start=1):
+            g = gradients[t - 1][name].astype(np.float64)
+            m, v = b1 * m + (1 - b1) * g, b2 * v + (1 - b2) * g**2
+            m_hat, v_hat = m / (1 - b1**t), v / (1 - b2**t)
+            wd = 0.0 if name in UNDECAYED else decay
+            theta = theta - rate * (m_hat / (np.sqrt(v_hat) + epsilon) + wd * theta)
+        yield name, theta
+
+
+def lamb(params, gradients, rates, b1, b2, epsilon, decay):
+    """You et al., algorithm 2, phi the identity; each layer of a stacked array on its own."""
+
+    def one(theta, history, wd):
+        m, v = np.zeros(theta.shape), np.zeros(theta.shape)
+        for t, (g, rate) in enumerate(zip(history, rates, strict=True), start=1):
+            m, v = b1 * m + (1 - b1) * g, b2 * v + (1 - b2) * g**2
+            r = (m / (1 - b1**t)) / (np.sqrt(v / (1 - b2**t)) + epsilon)
+            u = r + wd * theta
+            x_norm, u_norm = np.linalg.norm(theta), np.linalg.norm(u)
+            theta = theta - rate * (x_norm / u_norm if x_norm > 0 and u_norm > 0 else 1.0) * u
+        return theta
+
+    for name, theta in params.items():
+        theta = theta.astype(np.float64)
+        history = [g[name].astype(np.float64) for g in gradients]
+        wd = 0.0 if name in UNDECAYED else decay
+        if "layers/" in name:
+            yield name, np.stack([one(theta[i], [g[i] for g in history], wd) for i in range(len(theta))])
+        else:
+            yield name, one(theta, history, wd)
+
+
+# --- optimizers -----------------------------------------------------------------------------------------------------
+
+
+def _ours(settings, params, gradients, rates, decay):
+    tx = optim.transformation(settings, params, decay)
+    state = tx.init(params)
+
+    @jax.jit
+    def step(params, state, grads, rate):
+        direction, state = tx.update(grads, state, params)
+        return jax.tree.map(lambda p, d: p - rate * d, params, direction), state
+
+    for grads, rate in zip(gradients, rates, strict=True):
+        params, state = step(params, state, grads, rate)
+    return params, state
+
+
+@pytest.mark.parametrize("steps", [1, 10])
+@pytest.mark.parametrize(("name", "statement"), [("adam2018", google_2018), ("adamw", adamw), ("lamb", lamb)])
+def test_steps_equal_the_written_out_algorithm(name, statement, steps):
+    settings = knobs.Optim(name=name, b1=0.9, b2=0.999, epsilon=1e-6, weight_decay=0.01)
+    params = _tree(0, 0.1)
+    params["encoder"]["embeddings"]["norm"]["bias"] *= 0  # LAMB's ratio of a zero tensor is 1
+    gradients = [_tree(1 + i, 10.0 ** (i % 5 - 3)) for i in range(steps)]
+    rates = [1e-2 / (1 + i) for i in range(steps)]
+    ours, _ = _ours(settings, params, gradients, rates, settings.weight_decay)
+    flat = _flat(ours)
+    theirs = dict(statement(_flat(params), [_flat(g) for g in gradients], rates, 0.9, 0.999, 1e-6, 0.01))
+    assert flat.keys() == theirs.keys()
+    for key, expected in theirs.items():
+        np.testing.assert_allclose(flat[key], expected, rtol=1e-6, atol=1e-6, err_msg=key)
+
+
+def test_bias_correction_keeps_float32_accuracy():
+    # 1 - 0.999 in float32 is wrong in the fifth digit; the first step of Adam is the sign of the gradient.
+    params = {"kernel": np.ones(1000, np.float32), "bias": np.ones(1, np.float32)}
+    grads = jax.tree.map(lambda p: 3 * p, params)
+    tx = optim.transformation(knobs.Optim(name="adamw", epsilon=1e-12), params, 0.0)
+    direction, _ = tx.update(grads, tx.init(params), params)
+    np.testing.assert_allclose(direction["kernel"], 1.0, rtol=5e-7)
+
+
+@pytest.mark.parametrize("name", ["adam2018", "adamw", "lamb"])
+@pytest.mark.parametrize("knob", ["b1", "b2", "epsilon", "weight_decay", "no_decay"])
+def test_every_knob_changes_the_step(name, knob):
+    value = {"b1": 0.5, "b2": 0.9, "epsilon": 0.1, "weight_decay": 0.3, "no_decay": "kernel$"}[knob]
+    base = knobs.Optim(name=name)
+    results = []
+    for settings in (base, dataclasses.replace(base, **{knob: value})):
+        gradients = [_tree(1), _tree(2)]
+        results.append(_flat(_ours(settings, _tree(0), gradients, [0.1, 0.1], settings.weight_decay)[0]))
+    assert any(not np.array_equal(results[0][k], results[1][k]) for k in results[0])
+
+
+@pytest.mark.parametrize("name", ["adam2018", "adamw", "lamb"])
+def test_arms_over_rate_and_decay_equal_separate_runs(name):
+    settings = knobs.Optim(name=name)
+    rates, decays = np.float32([1e-3, 1e-2, 0.1]), np.float32([0.0, 0.01, 0.3])
+    gradients = [_tree(1), _tree(2)]
+
+    def run(rate, decay):
+        params = _tree(0)
+        tx = optim.transformation(settings, params, decay)
+        state = tx.init(params)
+        for grads in gradients:
+            direction, state = tx.update(grads, state, params)
+            params = jax.tree.map(lambda p, d: p - rate * d, params, direction)
+        return params
+
+    together = _flat(jax.jit(jax.vmap(run))(rates, decays))
+    for arm, (rate, decay) in enumerate(zip(rates, decays, strict=True)):
+        for key, expected in _flat(_ours(settings, _tree(0), gradients, [rate] * 2, decay)[0]).items():
+            np.testing.assert_allclose(together[key][arm], expected, rtol=1e-5, atol=1e-6, err_msg=key)
+
+
+@pytest.mark.parametrize("name", ["adam2018", "adamw", "lamb"])
+def test_moments_are_float32_whatever_the_parameters(name):
+    params = jax.tree.map(lambda x: jnp.asarray(x, jnp.bfloat16), _tree(0))
+    tx = optim.transformation(knobs.Optim(name=name), params, 0.01)
+    state = tx.init(params)
+    for _ in range(2):
+        assert {x.dtype for x in jax.tree.leaves((state.mu, state.nu))} == {jnp.dtype("float32")}
+        _, state = jax.jit(tx.update)(params, state, params)
+
+
+def test_unused_rows_stay_finite():
+    settings = knobs.Optim(name="adam2018", epsilon=1e-12)
+    params = _tree(0)
+    ours, _ = _ours(settings, params, [jax.tree.map(np.zeros_like, params)], [0.1], 0.0)
+    for key, value in _flat(ours).items():
+        np.testing.assert_array_equal(value, _flat(params)[key])
+
+
+# --- names and the decay mask ---------------------------------------------------------------------------------------
+
+
+def test_names_join_dictionary_keys():
+    assert _flat(optim.names(_tree(0))).keys() == _flat(_tree(0)).keys()
+    assert all(key == name for key, name in _flat(optim.names(_tree(0))).items())
+    assert optim.names([{"a": 1}, {"b": (2, 3)}]) == [{"a": "0/a"}, {"b": ("1/b/0", "1/b/1")}]
+
+
+def test_default_mask_spares_biases_and_norms_and_decays_embeddings():
+    mask = _flat(optim.decayed(_tree(0), knobs.Optim().no_decay))
+    assert {name for name, decays in mask.items() if not decays} == UNDECAYED
+    assert mask["encoder/embeddings/word/embedding"]
+
+
+def test_mask_must_match_something():
+    with pytest.raises(ConfigError, match="matches no parameter") as caught:
+        optim.transformation(knobs.Optim(no_decay="LayerNorm"), _tree(0), 0.01)
+    assert caught.value.code == 2
+    assert "encoder/embeddings/norm/bias" in caught.value.hint
+    with pytest.raises(ConfigError, match="no regular expression"):
+        optim.decayed(_tree(0), "(bias")
+    assert all(jax.tree.leaves(optim.decayed(_tree(0), "")))
+
+
+@pytest.mark.parametrize(
+    ("name", "stacked"),
+    [
+        ("encoder/layers/attention/kernel", True),
+        ("layers/mlp/kernel", True),
+        ("encoder/layers/0/attention/kernel", False),
+        ("encoder/layers_0/attention/kernel", False),
+        ("encoder/embeddings/word/embedding", False),
+    ],
+)
+def test_only_stacked_layers_count_as_stacked(name, stacked):
+    assert bool(optim.STACKED.search(name)) == stacked
+
+
+# --- clipping -------------------------------------------------------------------------------------------------------
+
+CLIP = jax.jit(optim.clip)
+
+
+@given(st.floats(1e-3, 1e3), st.floats(1e-3, 1e3), st.integers(0, 2**31))
+def test_clip_bounds_the_global_norm_and_keeps_the_direction(limit, scale, seed):
+    grads = _tree(seed, scale)
+    clipped, norm = CLIP(grads, limit)
+    true_norm = math.sqrt(sum(float((g.astype(np.float64) ** 2).sum()) for g in _flat(grads).values()))
+    np.testing.assert_allclose(norm, true_norm, rtol=1e-5)
+    factor = min(1.0, limit / true_norm)
+    for key, value in _flat(clipped).items():
+        np.testing.assert_allclose(value, _flat(grads)[key] * factor, rtol=1e-4)
+
+
+def test_clip_zero_never_clips():
+    grads = _tree(0, 1e6)
+    clipped, _ = optim.clip(grads, 0.0)
+    assert all(np.array_equal(v, _flat(grads)[k]) for k, v in _flat(clipped).items())
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_clip_leaves_non_finite_gradients_to_be_seen(bad):
+    grads = _tree(0)
+    grads["mlm"]["output_bias"][3] = bad
+    clipped, norm = jax.jit(optim.clip)(grads, 1.0)
+    assert not np.isfinite(norm)
+    for key, value in _flat(clipped).items():
+        np.testing.assert_array_equal(value, _flat(grads)[key])
+
+
+def test_clip_of_zero_gradients_is_zero():
+    clipped, norm = optim.clip(jax.tree.map(np.zeros_like, _tree(0)), 1.0)
+    assert norm == 0
+    assert all(not v.any() for v in _flat(clipped).values())
+
+
+# --- schedules ------------------------------------------------------------------------------------------------------
+
+GOOGLE = knobs.Optim(learning_rate=1e-4, warmup_steps=10_000, schedule="linear2018")
+
+
+@pytest.mark.parametrize(
+    ("step", "rate"),
+    [(0, 0.0), (5_000, 5e-5), (9_999, 9.999e-5), (10_000, 9.9e-5), (500_000, 5e-5), (999_999, 1e-10)],
+)
+def test_linear2018_is_the_originals(step, rate):
+    assert optim.schedule(GOOGLE, 1_000_000)(step) == pytest.approx(rate, rel=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["linear", "cosine", "constant"])
+@pytest.mark.parametrize("final", [0.0, 0.1])
+def test_schedules_at_their_ends(kind, final):
+    final = 0.0 if kind == "constant" else final
+    settings = dataclasses.replace(GOOGLE, schedule=kind, final_fraction=final)
+    rate = optim.schedule(settings, 1_000_000)
+    middle = {"constant": 1e-4}.get(kind, 1e-4 * (1 + final) / 2)  # half of the way is half of the drop, for both
+    end = {"constant": 1e-4}.get(kind, 1e-4 * final)
+    found = [rate(s) for s in (0, 1, 5_000, 10_000, 505_000, 1_000_000, 2_000_000)]
+    assert found == pytest.approx([0, 1e-8, 5e-5, 1e-4, middle, end, end], rel=1e-9, abs=1e-18)
+
+
+def test_cosine_and_linear_differ_between_their_ends():
+    rates = {
+        k: optim.schedule(dataclasses.replace(GOOGLE, schedule=k), 1_000_000)(257_500) for k in ("linear", "cosine")
+    }
+    assert rates["linear"] == pytest.approx(0.75e-4)
+    assert rates["cosine"] == pytest.approx(1e-4 * (2 + math.sqrt(2)) / 4)
+
+
+@given(
+    st.sampled_from(["linear", "linear2018", "cosine", "constant"]),
+    st.integers(1, 200).flatmap(lambda steps: st.tuples(st.just(steps), st.integers(0, steps))),
+)
+def test_rates_stay_between_zero_and_the_peak(kind, steps_and_warmup):
+    steps, warmup = steps_and_warmup
+    rate = optim.schedule(knobs.Optim(schedule=kind, learning_rate=3.0, warmup_steps=warmup), steps)
+    rates = [rate(step) for step in range(steps + 2)]
+    assert all(0 <= r <= 3 for r in rates)
+    assert rates[:warmup] == sorted(rates[:warmup])
+    assert rates[warmup:] == sorted(rates[warmup:], reverse=True)
+    assert all(r > 0 for r in rates[1:steps])
+
+
+@pytest.mark.parametrize("kind", ["linear2018", "constant"])
+def test_a_final_fraction_that_does_nothing_is_refused(kind):
+    with pytest.raises(ConfigError, match="does nothing"):
+        optim.schedule(knobs.Optim(schedule=kind, final_fraction=0.1), 100)
