@@ -1,0 +1,26 @@
+"""The C allocator of a training process: memory that was used once is kept instead of given back."""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+
+M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -4, -8  # <malloc.h>
+
+
+def retain() -> str:
+    """Makes glibc keep freed memory, and returns '' or the reason why it could not.
+
+    Each step frees and takes the same large buffers. By default glibc maps them anew, and the kernel clears tens of
+    thousands of pages a step. For processes that live long and repeat themselves; call it before jax starts threads,
+    which is when arenas are made.
+    """
+    if platform.libc_ver()[0] != "glibc":
+        return f"the C library is {platform.libc_ver()[0] or platform.system()}, not glibc"
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None:
+        return "the C library has no mallopt"
+    for option, value in ((M_MMAP_MAX, 0), (M_TRIM_THRESHOLD, -1), (M_ARENA_MAX, 1)):
+        if not mallopt(ctypes.c_int(option), ctypes.c_int(value)):
+            return f"mallopt refused option {option}"
+    return ""
