@@ -1,0 +1,50 @@
+"""Faults on demand, for tests: `BERT_JAX_FAULT=point:step:action` makes one named point fail, exactly.
+
+Actions: kill (SIGKILL), term, usr1, raise, full (OSError "no space left"), sleep=SECONDS. A step of `*` is any step.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import os
+import signal
+import time
+
+from bert_jax.errors import ConfigError
+
+VARIABLE = "BERT_JAX_FAULT"
+SIGNALS = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "usr1": signal.SIGUSR1}
+
+
+def point(name: str, step: int = -1) -> None:
+    """Fails as $BERT_JAX_FAULT says when it names this point and step; otherwise nothing."""
+    armed = _armed()
+    if armed is None or armed[0] != name or armed[1] not in (None, step):
+        return
+    action = armed[2]
+    if action in SIGNALS:
+        os.kill(os.getpid(), SIGNALS[action])
+    elif action == "raise":
+        raise RuntimeError(f"fault injected at {name}, step {step}")
+    elif action == "full":
+        raise OSError(errno.ENOSPC, "No space left on device (injected)")
+    else:
+        time.sleep(float(action.partition("=")[2]))
+
+
+@functools.cache
+def _armed() -> tuple[str, int | None, str] | None:
+    text = os.environ.get(VARIABLE)
+    if not text:
+        return None
+    try:
+        name, step, action = text.split(":")
+        if action.startswith("sleep="):
+            float(action.partition("=")[2])
+        elif action not in (*SIGNALS, "raise", "full"):
+            raise ValueError(action)
+        return name, None if step == "*" else int(step), action
+    except ValueError as error:
+        hint = f"point:step:action, with action one of {', '.join(SIGNALS)}, raise, full, sleep=SECONDS"
+        raise ConfigError(f"${VARIABLE} = {text!r} cannot be read", hint) from error

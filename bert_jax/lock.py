@@ -1,0 +1,133 @@
+"""One run per workdir, and an orderly stop: the workdir check, the run lock, and the stop signals."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import fcntl
+import json
+import os
+import signal
+import socket
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import jax
+from jax.experimental import multihost_utils
+
+from bert_jax.errors import ConfigError
+
+NAME = "run.lock"
+STOPPED = 75
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT)
+
+_held: set[int] = set()  # descriptors of locks; a forked worker drops them, or it would hold the lock of a dead parent
+
+
+def check_writable(workdir: Path) -> None:
+    """Makes the workdir, and proves that files can be made in it, before anything costly starts."""
+    try:
+        Path(workdir).mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=workdir, prefix=".writable-") as probe:
+            probe.write(b"x")
+            probe.flush()
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write in workdir {workdir}: {error.strerror}", "give a folder you may write in, with space left"
+        ) from error
+
+
+@contextlib.contextmanager
+def run_lock(workdir: Path) -> Iterator[None]:
+    """Holds the workdir for this run (its process 0); the system frees it however the run ends."""
+    if jax.process_index() != 0:
+        yield
+        return
+    check_writable(workdir)
+    path = Path(workdir) / NAME
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ConfigError(
+                f"another run uses {workdir}: {_holder(path)}", "wait for it, stop it, or give another --workdir"
+            ) from error
+        _held.add(descriptor)
+        started = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
+        holder = {"host": socket.gethostname(), "pid": os.getpid(), "started": started}
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps(holder).encode(), 0)
+        yield
+    finally:
+        _held.discard(descriptor)
+        os.close(descriptor)
+
+
+def _holder(path: Path) -> str:
+    try:
+        holder = json.loads(path.read_text())
+        return f"host {holder['host']}, pid {holder['pid']}, started {holder['started']}"
+    except (OSError, ValueError, KeyError, TypeError):  # read between its locking and its writing
+        return "its holder has not yet said who it is"
+
+
+def _drop_in_child() -> None:
+    for descriptor in _held:
+        os.close(descriptor)
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_drop_in_child)
+
+
+class StopFlag:
+    """Turns stop signals into a flag that the loop asks for after each step; a second signal ends at once.
+
+    With several processes jax's preemption service must keep SIGTERM: it makes all of them stop at the same step. The
+    others are passed on to it.
+    """
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+        self._several = jax.process_count() > 1
+        self._previous: dict[int, Any] = {}
+
+    def __enter__(self) -> StopFlag:
+        for number in SIGNALS:
+            if self._several and number == signal.SIGTERM:
+                continue
+            self._previous[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def should_stop(self, step: int) -> bool:
+        """Whether to save now and stop; every process asks at every step, with the same numbers."""
+        if self._several:
+            return multihost_utils.reached_preemption_sync_point(step)
+        return self.signal is not None
+
+    def _handle(self, number: int, _: FrameType | None) -> None:
+        name = signal.Signals(number).name
+        if self.signal is not None:
+            _say(f"second {name}: stopping without saving")
+            for stream in (sys.stdout, sys.stderr):
+                with contextlib.suppress(RuntimeError):  # the handler interrupted a write to this very stream
+                    stream.flush()
+            os._exit(STOPPED)
+        self.signal = number
+        _say(f"{name}: saving after this step, then stopping; once more stops at once")
+        if self._several:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _say(text: str) -> None:
+    """Writes past Python's buffers: a handler may interrupt a print, whose buffer must not be entered again."""
+    os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, f"\n{text}\n".encode())

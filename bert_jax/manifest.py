@@ -1,0 +1,155 @@
+"""What makes a step folder trusted: a manifest with the size and sha256 of every file in it, written last.
+
+A step without a manifest was never finished. Names in a manifest are relative and stay inside the step's folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import re
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from bert_jax import faults
+from bert_jax.errors import CheckpointError
+
+NAME = "manifest.json"
+UNFINISHED = "*.orbax-checkpoint-tmp*"  # what Orbax calls a folder it has not committed
+
+
+def choose(folder: Path, wanted: int | None, corrupt: set[int], best_first: bool = False) -> int | None:
+    """The newest step whose every file is what was written; older ones are tried in turn, loudly."""
+    order = step_folders(folder)[::-1] if wanted is None else [wanted]
+    for temporary in sorted(folder.glob(UNFINISHED)) if wanted is None else []:
+        warn(f"skipping {temporary.name}: this save was not finished")
+    finished = []
+    for step in order:
+        if (folder / str(step) / NAME).is_file():
+            finished.append(step)
+        elif wanted is not None:
+            known = ", ".join(str(s) for s in step_folders(folder)) or "none"
+            raise CheckpointError(f"no finished checkpoint of step {wanted} in {folder}", f"steps there: {known}")
+        else:
+            warn(f"skipping step {step} in {folder}: it has no {NAME}, so its save was not finished")
+    if best_first:
+        preferred = best(folder, finished[::-1])
+        finished.sort(key=lambda step: step != preferred)
+    first = ""
+    for place, step in enumerate(finished):
+        problem = _problem(folder / str(step))
+        if not problem:
+            return step
+        corrupt.add(step)
+        first = first or problem
+        if place + 1 < len(finished):
+            warn(f"checkpoint corrupt: {problem}; falling back to step {finished[place + 1]}")
+    if finished:
+        raise CheckpointError(
+            f"checkpoint corrupt: {first}",
+            "restore the folder from a copy, or name another step; to start anew, use another workdir",
+        )
+    return None
+
+
+def _problem(folder: Path) -> str:
+    """The first file that is not what the manifest says, and why; empty when all are."""
+    try:
+        files = load(folder)["files"]
+    except CheckpointError as error:
+        return str(error)
+    with ThreadPoolExecutor(4) as pool:  # hashing releases the lock
+        for problem in pool.map(lambda item: _file_problem(folder, *item), files.items()):
+            if problem:
+                return problem
+    return ""
+
+
+def _file_problem(folder: Path, name: str, expected: dict[str, Any]) -> str:
+    path = folder / name
+    if not path.resolve().is_relative_to(folder.resolve()):
+        return f"{folder / NAME} (names {name!r}, outside the folder)"
+    try:
+        size = path.stat().st_size
+        if size != expected["bytes"]:
+            return f"{path} ({size} bytes, {expected['bytes']} were written)"
+        return "" if _sha256(path) == expected["sha256"] else f"{path} (its sha256 differs)"
+    except OSError as error:
+        return f"{path} ({error.strerror})"
+
+
+def load(folder: Path) -> dict[str, Any]:
+    """The manifest of a step folder, itself checked."""
+    path = folder / NAME
+    try:
+        manifest = json.loads(path.read_bytes())
+        digest = manifest.pop("digest")
+        if digest != _digest(manifest):
+            raise CheckpointError(f"{path} (its digest differs)")
+        return manifest
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+        raise CheckpointError(f"{path} (unreadable: {type(error).__name__})") from error
+
+
+def write(folder: Path, entry: dict[str, Any]) -> None:
+    """Flushes and hashes every file, then writes the manifest so that it is whole or absent."""
+    files = {}
+    for path in sorted(folder.rglob("*")):
+        if path.name != NAME:
+            _sync(path)
+        if path.is_file() and path.name != NAME:
+            files[path.relative_to(folder).as_posix()] = {"bytes": path.stat().st_size, "sha256": _sha256(path)}
+    manifest = {**entry, "files": files}
+    temporary = folder / f"{NAME}.tmp"
+    temporary.write_text(json.dumps({**manifest, "digest": _digest(manifest)}, indent=1))
+    _sync(temporary)
+    faults.point("manifest-ready", entry["step"])
+    temporary.replace(folder / NAME)
+    for changed in (folder, folder.parent):
+        _sync(changed)
+
+
+def _digest(manifest: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def step_folders(folder: Path) -> list[int]:
+    """Folders named by a step, finished or not, oldest first."""
+    if not folder.is_dir():
+        return []
+    return sorted(int(p.name) for p in folder.iterdir() if re.fullmatch(r"0|[1-9]\d*", p.name) and p.is_dir())
+
+
+def best(folder: Path, steps: list[int]) -> int | None:
+    """The step of the lowest metric; the later of equals; the latest where none has a metric."""
+    scored = []
+    for step in steps:
+        try:
+            metric = load(folder / str(step))["metric"]
+        except CheckpointError:
+            continue  # found and reported where the step is to be used
+        if metric is not None and math.isfinite(metric):
+            scored.append((metric, -step))
+    return -min(scored)[1] if scored else (steps[-1] if steps else None)
+
+
+def warn(text: str) -> None:
+    """One line on standard error."""
+    print(f"warning: {text}", file=sys.stderr, flush=True)
