@@ -57,9 +57,13 @@ class Tokenizer:
 class Examples:
     """How documents become the original's training examples."""
 
-    short_probability: float = knob(0.1, "chance, per document, of a random shorter target length", low=0, high=1)
+    short_probability: float = knob(
+        0.1, "nsp, sop: chance, per document, of a random shorter target length", low=0, high=1
+    )
     random_next_probability: float = knob(0.5, "nsp: chance of a random segment B", low=0, high=1)
-    truncate: str = knob("either", "end of the longer segment that loses tokens", choices=("either", "front", "back"))
+    truncate: str = knob(
+        "either", "nsp, sop: end of the longer segment that loses tokens", choices=("either", "front", "back")
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,6 +163,7 @@ class Parallel:
     data: int = knob(-1, "ways the batch is split", low=-1)
     fsdp: int = knob(1, "ways the batch, parameters and optimizer state are split", low=1)
     tensor: int = knob(1, "ways heads and feed-forward are split", low=1)
+    distributed: bool = knob(False, "several processes: start jax.distributed before anything else")
     prng: str = knob(
         "threefry2x32", "dropout bits; masks are always threefry", choices=("threefry2x32", "rbg", "unsafe_rbg")
     )
@@ -189,6 +194,7 @@ class Eval:
     every: int = knob(1_000, "steps between evaluations; 0 only at the end", low=0)
     rate: float = knob(0.15, "masking rate of the frozen evaluation masks", low=0.0, high=1.0)
     replace: tuple[float, float, float] = knob((0.8, 0.1, 0.1), "its [MASK], random, kept", low=0, high=1)
+    unit: str = knob("token", "its masking unit, whatever training selects", choices=("token", "word", "span"))
     seed: int = knob(0, "of evaluation pairs and masks", low=0)
     batch_size: int = knob(64, "examples a step; never changes the result", low=1)
 
@@ -209,7 +215,7 @@ class Config:
     data_seed: int = knob(0, "order, pairs and packing", low=0, high=2**31 - 1)
     steps: int = knob(1_000_000, "updates", low=1)
     batch_size: int = knob(256, "examples an update, over all devices and microbatches", low=1)
-    sequence_length: int = knob(128, "tokens a row", low=8)
+    sequence_length: int = knob(128, "tokens a row", low=8, high=65_535)
     pairs: str = knob("nsp", "what a row holds", choices=("none", "nsp", "sop"))
     init_from: str = knob("", "a run or checkpoint whose parameters training starts from")
     corpus: Corpus = Corpus()

@@ -7,8 +7,6 @@ at 40 %, and a mask is the same whatever the batch, device, host or arm its exam
 
 from __future__ import annotations
 
-import math
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -110,29 +108,6 @@ def apply(
         "predicted_fraction": (jnp.sum(predicted, dtype=jnp.float32), n_selected),
     }
     return masked, ledger
-
-
-def ledger_fault(ledger: dict[str, tuple[float, float]], replace: tuple[float, ...], max_unit: int) -> str:
-    """What in a realised ledger cannot be sampling, in words; empty when all is as configured.
-
-    Args:
-      ledger: sums and counts over any number of batches.
-      replace: the configured shares.
-      max_unit: 1 for tokens, whose counts are exact; the longest unit otherwise.
-    """
-    selected, eligible = ledger["masked_fraction"]
-    quota = ledger["quota_fraction"][0]
-    # A unit across the quota's edge is all in or all out: the error has mean 0 and deviation at most max_unit / 2 an
-    # example. Every example has a quota of at least 1, so there are at most `quota` of them.
-    slack = 0.5 if max_unit == 1 else 6 * 0.5 * max_unit * math.sqrt(max(quota, 1))
-    if abs(selected - quota) > slack:
-        return f"{selected:.0f} of {eligible:.0f} tokens were selected where the config asks for {quota:.0f}"
-    for name, share in zip(("mask_token_fraction", "random_fraction", "kept_fraction"), replace, strict=True):
-        count, total = ledger[name]
-        deviation = math.sqrt(total * share * (1 - share))
-        if abs(count - total * share) > 6 * deviation + 1:
-            return f"{name} is {count / max(total, 1):.4f} of {total:.0f} where the config says {share}"
-    return ""
 
 
 def _draws(batch: Batch, seed: jax.Array) -> tuple[jax.Array, ...]:

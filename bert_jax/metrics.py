@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -13,8 +13,8 @@ from bert_jax.types import Metrics
 class Totals:
     """Adds (sum, count) pairs in float64."""
 
-    def __init__(self) -> None:
-        self.sums: dict[str, tuple[float, float]] = {}
+    def __init__(self, sums: Mapping[str, Sequence[float]] | None = None) -> None:
+        self.sums = {name: (float(total), float(count)) for name, (total, count) in (sums or {}).items()}
 
     def add(self, metrics: Mapping[str, tuple[float, float]] | Metrics) -> None:
         """Adds one batch's."""

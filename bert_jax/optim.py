@@ -17,6 +17,7 @@ import optax
 
 from bert_jax import knobs
 from bert_jax.errors import ConfigError
+from bert_jax.trees import names
 
 STACKED = re.compile(r"(^|/)layers/(?!\d)")  # names whose leading axis counts layers: each slice is a tensor of its own
 
@@ -53,17 +54,7 @@ def schedule(settings: knobs.Optim, steps: int) -> Callable[[int], float]:
     return rate
 
 
-# --- parameter names ------------------------------------------------------------------------------------------------
-
-
-def names(params: Any) -> Any:
-    """A tree like `params` whose leaves are their names: dictionary keys and list indices joined by '/'."""
-    return jax.tree_util.tree_map_with_path(lambda path, _: _name(path), params)
-
-
-def _name(path: tuple) -> str:
-    parts = [getattr(key, "key", getattr(key, "idx", None)) for key in path]
-    return "/".join(str(part) for part in parts if part is not None)  # attributes of metadata boxes are no names
+# --- weight decay ---------------------------------------------------------------------------------------------------
 
 
 def decayed(params: Any, no_decay: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +14,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from bert_jax import knobs
 from bert_jax.errors import ConfigError
+from bert_jax.trees import name_of
 from bert_jax.types import Batch
 
 AXES = ("arm", "data", "fsdp", "tensor")
@@ -30,6 +32,16 @@ TENSOR_AXES = (
 )
 
 
+def start_processes(settings: knobs.Parallel) -> None:
+    """Joins the other processes of a run: a cluster JAX knows, or JAX_COORDINATOR_ADDRESS and its two companions."""
+    if not settings.distributed or jax.distributed.is_initialized():
+        return
+    count, index = os.environ.get("JAX_NUM_PROCESSES"), os.environ.get("JAX_PROCESS_ID")
+    jax.distributed.initialize(
+        num_processes=None if count is None else int(count), process_id=None if index is None else int(index)
+    )
+
+
 def make_mesh(settings: knobs.Parallel) -> Mesh:
     """All devices, split as the config says."""
     devices = jax.device_count()
@@ -41,11 +53,6 @@ def make_mesh(settings: knobs.Parallel) -> Mesh:
             "leave data at -1 and let fsdp x tensor divide the device count",
         )
     return jax.make_mesh((1, data, settings.fsdp, settings.tensor), AXES, axis_types=(AxisType.Auto,) * len(AXES))
-
-
-def name_of(path: tuple) -> str:
-    """`a/b/c` of a key path; positions in tuples count as names."""
-    return "/".join(str(getattr(k, "key", getattr(k, "name", getattr(k, "idx", k)))) for k in path)
 
 
 def parameter_spec(name: str, shape: tuple[int, ...], mesh: Mesh) -> PartitionSpec:
@@ -71,6 +78,16 @@ def state_shardings(state: Any, mesh: Mesh) -> Any:
     return jax.tree_util.tree_map_with_path(
         lambda path, leaf: NamedSharding(mesh, parameter_spec(name_of(path), leaf.shape, mesh)), state
     )
+
+
+def state_layout(state: Any, mesh: Mesh, settings: knobs.Parallel) -> Any:
+    """Where the update keeps its state: as the mesh splits it, or, under pmap, whole on each device."""
+    if settings.step == "jit":
+        return state_shardings(state, mesh)
+    # The very sharding that pmap gives its results, so that the second call finds what the first was compiled for.
+    everywhere = jax.pmap(lambda x: jax.lax.psum(x, "data"), axis_name="data", in_axes=0, out_axes=None)
+    where = everywhere(np.zeros(jax.local_device_count(), np.float32)).sharding
+    return jax.tree.map(lambda _: where, state)
 
 
 def replicated(mesh: Mesh) -> NamedSharding:

@@ -1,0 +1,121 @@
+"""What a run is made of: versions, machine, parameters, memory. Written beside its results."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from bert_jax import knobs, masking, runs, sharding, trees
+from bert_jax import step as steps
+from bert_jax.config import to_dict
+from bert_jax.data.shards import Prepared
+
+PACKAGES = ("bert-jax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain", "tokenizers", "numpy")
+
+
+def versions() -> dict[str, str]:
+    """Of Python and the packages results depend on."""
+    return {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in PACKAGES}
+
+
+def machine() -> dict[str, Any]:
+    """Processor, memory and accelerators."""
+    devices = jax.devices()
+    return {
+        "platform": platform.platform(),
+        "cores": os.cpu_count(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "backend": jax.default_backend(),
+        "devices": [f"{len(devices)} x {devices[0].device_kind}"],
+        "processes": jax.process_count(),
+    }
+
+
+def git_commit() -> str:
+    """The commit of the code that runs, with a plus if it is changed; empty outside a checkout."""
+    here = Path(__file__).parent
+    try:
+        ask = ["git", "-C", str(here), "describe", "--always", "--abbrev=12", "--dirty=+", "--exclude=*"]
+        return subprocess.run(ask, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):  # no git, or an installed copy
+        return ""
+
+
+def describe_run(config: knobs.Config, prepared: Prepared, params: Any, workdir: Path, command: list[str]) -> None:
+    """Writes config.json, environment.json and tokenizer/, which make the folder complete in itself."""
+    leaves = trees.flat(params)
+    runs.write_json(workdir / "config.json", to_dict(config))
+    runs.write_json(
+        workdir / "environment.json",
+        {
+            "command": command,
+            "git_commit": git_commit(),
+            "versions": versions(),
+            "machine": machine(),
+            "parameters": sum(leaf.size for leaf in leaves.values()),
+            "corpus": prepared.fingerprint,
+            "vocabulary": prepared.tokenizer.size,
+            "tokenizer": prepared.tokenizer.hash,
+        },
+    )
+    prepared.tokenizer.save(workdir / "tokenizer")
+
+
+def plan(config: knobs.Config) -> str:
+    """What `--dry-run` prints: the resolved config, parameters, memory and steps; nothing is prepared or written."""
+    mesh = sharding.make_mesh(config.parallel)
+    vocab_size = config.tokenizer.vocab_size
+    shapes = jax.eval_shape(lambda seed: steps.init_state(config, vocab_size, seed), np.uint32(0))
+    parameters = sum(leaf.size for leaf in jax.tree.leaves(shapes["params"]))
+    layout = sharding.state_layout(shapes, mesh, config.parallel)
+    held = sum(
+        int(np.prod(where.shard_shape(leaf.shape), dtype=np.int64)) * leaf.dtype.itemsize
+        for leaf, where in zip(jax.tree.leaves(shapes), jax.tree.leaves(layout), strict=True)
+    )
+    ways = mesh.shape["data"] * mesh.shape["fsdp"] * config.optim.accumulation
+    activations = activation_bytes(config, config.batch_size // ways)
+    gradients = held // 3  # the state is parameters and two moments; gradients are split as they are
+    tokens = config.steps * config.batch_size * config.sequence_length
+    lines = [
+        json.dumps(to_dict(config), indent=2),
+        f"parameters      {parameters:,} (vocabulary {vocab_size:,})",
+        f"memory/device   {_size(held + gradients + activations)}: state {_size(held)}, gradients {_size(gradients)}, "
+        f"activations about {_size(activations)}",
+        f"devices         {jax.device_count()} x {jax.devices()[0].device_kind}, mesh {dict(mesh.shape)}",
+        f"steps           {config.steps:,} of {config.batch_size} x {config.sequence_length} = {tokens:,} tokens",
+    ]
+    return "\n".join(lines)
+
+
+def activation_bytes(config: knobs.Config, rows: int) -> int:
+    """What the backward pass keeps for `rows` rows, by counting arrays; compilers do somewhat better or worse.
+
+    A layer keeps about 10 arrays of [rows, L, D] (inputs of products and norms, residuals), 2 of [rows, L, F] (3 when
+    gated) and 3 of [rows, heads, L, L]; the head keeps logits and their gradient in float32.
+    """
+    m, length = config.model, config.sequence_length
+    assert m.layers is not None
+    assert m.hidden is not None
+    assert m.heads is not None
+    assert m.mlp is not None
+    item = 2 if m.dtype == "bfloat16" else 4
+    one = rows * length * (10 * m.hidden + (3 if m.gated else 2) * m.mlp) + 3 * rows * m.heads * length * length
+    layers = one + (m.layers - 1) * rows * length * m.hidden if m.remat else m.layers * one
+    logits = 2 * 4 * rows * masking.slots(config.masking, length) * config.tokenizer.vocab_size
+    return item * layers + (logits if "mlm" in config.objectives else 0)
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"

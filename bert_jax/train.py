@@ -1,0 +1,266 @@
+"""THE loop: one config, one workdir, from raw text to a trained, evaluated, resumable checkpoint.
+
+Read `run` top to bottom: corpus, state, loop, end. An update is `step.py`; a batch is a pure function of its step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from bert_jax import environment, evaluate, faults, knobs, lock, masking, prepare, report, runs, sharding, trees
+from bert_jax import step as steps
+from bert_jax.checkpoint import Checkpoints
+from bert_jax.config import differences, free_on_resume, to_dict
+from bert_jax.data import pipeline
+from bert_jax.data.shards import Prepared
+from bert_jax.errors import ConfigError, DivergedError, Stopped
+from bert_jax.ledger import Ledger
+from bert_jax.metrics import Totals
+from bert_jax.writer import Writer
+
+WARM = 10  # steps left out of the timings: compilation, caches, the loader's first batches
+
+
+def run(
+    config: knobs.Config,
+    workdir: Path,
+    *,
+    dry_run: bool = False,
+    allow_change: tuple[str, ...] = (),
+    command: list[str],
+) -> None:
+    """`bert-jax train`: trains to `config.steps`, from wherever `workdir` stands."""
+    sharding.start_processes(config.parallel)
+    mesh = sharding.make_mesh(config.parallel)
+    sharding.check_rows(config.batch_size // config.optim.accumulation, mesh, "batch_size / accumulation")
+    if dry_run:
+        print(environment.plan(config))
+        return
+    lock.check_writable(workdir)
+    with lock.run_lock(workdir), lock.StopFlag() as stop, contextlib.ExitStack() as closing:
+        # --- corpus -------------------------------------------------------------------------------------------------
+        prepared = prepare.prepare(config)
+        source = pipeline.Source(prepared, "train", config)
+        meta: dict[str, Any] = {
+            "config": to_dict(config),
+            "corpus": prepared.fingerprint,
+            "tokenizer": prepared.tokenizer.hash,
+            "batches": source.fingerprint,
+        }
+
+        # --- state --------------------------------------------------------------------------------------------------
+        vocab_size = prepared.tokenizer.size
+        shapes = jax.eval_shape(lambda seed: steps.init_state(config, vocab_size, seed), np.uint32(0))
+        layout = sharding.state_layout(shapes, mesh, config.parallel)
+        checkpoints = closing.enter_context(
+            contextlib.closing(
+                Checkpoints(workdir / "checkpoints", config.checkpoints.keep, bool(config.checkpoints.best))
+            )
+        )
+        saved = _check_resume(checkpoints.peek(), meta, allow_change, workdir)
+        like = jax.tree.map(lambda s, where: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=where), shapes, layout)
+        restored = checkpoints.restore(like)
+        if restored is None:
+            start = 0
+            init = jax.jit(lambda seed: steps.init_state(config, vocab_size, seed), out_shardings=layout)
+            state = init(np.uint32(config.seed))
+            if config.init_from:
+                state["params"] = _start_from(config.init_from, state["params"], prepared)
+        else:
+            state, _, start = restored
+        if jax.process_index() == 0:
+            environment.describe_run(config, prepared, state["params"], workdir, command)
+        ledger = Ledger(config.masking, saved["ledger"] if saved else None)
+        best = saved["best"] if saved else None
+        writer = closing.enter_context(
+            contextlib.closing(Writer(workdir, config.steps, start, config.logging.tensorboard))
+        )
+        evaluators = {n: evaluate.Evaluator(config, prepared, e, mesh) for n, e in config.evals.items()}
+        update = steps.compile_step(config, prepared.tokenizer.special, vocab_size, mesh, layout)
+
+        # --- loop ---------------------------------------------------------------------------------------------------
+        rows = sharding.local_rows(config.batch_size, mesh)
+        batches = pipeline.prefetch(source, start, config.steps, config.loader, rows)
+        closing.callback(getattr(batches, "close", lambda: None))
+        window, clock = Totals(saved["window"] if saved else None), Clock()
+        pending: tuple[int, Any, Any] | None = None  # (step, metrics, example ids): fetched one update late
+
+        def settle() -> None:
+            """Takes in the metrics of the update before this one, when the device has long finished it."""
+            nonlocal pending
+            if pending is None:
+                return
+            done, device_metrics, ids = pending
+            pending = None
+            metrics = {name: (float(a), float(b)) for name, (a, b) in sharding.to_host(device_metrics).items()}
+            _check_finite(metrics, ids, done, config)
+            rate = masking.rate_at(config.masking, done - 1, config.steps)
+            ledger.add(metrics, rate, config.batch_size, done)
+            window.add(metrics)
+            if done % config.logging.every == 0 or done == config.steps:
+                values = {f"train/{name}": value for name, value in window.values().items()}
+                values |= {f"train/{name}": value for name, value in clock.values().items()}
+                values["train/learning_rate"] = float(steps.traced_at(config, done - 1).learning_rate)
+                writer.write(done, values)
+                window.sums.clear()
+
+        def save(done: int, metric: float | None) -> None:
+            settle()
+            writer.flush()  # a checkpoint never knows more than the metrics beside it
+            progress = {"ledger": ledger.totals, "best": best, "window": window.sums}
+            checkpoints.save(done, state, {**meta, **progress}, metric)
+
+        for done in range(start + 1, config.steps + 1):
+            faults.point("step", done)
+            with clock.waiting():
+                batch = next(batches)
+            on_device = sharding.place(batch, config.batch_size, mesh) if config.parallel.step == "jit" else batch
+            state, metrics = update(state, on_device, steps.traced_at(config, done - 1))
+            settle()
+            pending = (done, metrics, batch["example_ids"])
+            clock.tick(int(np.count_nonzero(batch["segment_ids"])) * jax.process_count())
+
+            metric = None
+            for name, evaluator in evaluators.items():
+                every = config.evals[name].every
+                if done == config.steps or (every and done % every == 0):
+                    settle()
+                    with clock.paused():
+                        found = evaluator(state["params"])
+                    writer.write(done, {f"eval/{name}/{key}": value for key, value in found.items()})
+                    if name == "validation" and config.checkpoints.best:
+                        metric = _metric(found, config.checkpoints.best)
+                        best = metric if best is None else min(best, metric)
+            stopping = stop.should_stop(done)
+            if stopping or done == config.steps or done % config.checkpoints.every == 0:
+                with clock.paused():
+                    save(done, metric)
+            if stopping and done < config.steps:
+                checkpoints.wait()
+                raise Stopped(f"stopped at step {done} of {config.steps}, saved", "the same command continues")
+
+        # --- end ----------------------------------------------------------------------------------------------------
+        checkpoints.wait()
+        writer.flush()
+        if jax.process_index() == 0:
+            print(f"report: {report.write(workdir)}", file=sys.stderr)
+
+
+class Clock:
+    """Where wall time goes: compiling, waiting for data, stepping; evaluation and saving are left out."""
+
+    def __init__(self) -> None:
+        self.compile_seconds = 0.0
+        self.count = self.tokens = 0
+        self.waited = self.left_out = 0.0
+        self.began = time.perf_counter()
+
+    @contextlib.contextmanager
+    def waiting(self) -> Any:
+        """Time blocked on the loader."""
+        began = time.perf_counter()
+        yield
+        self.waited += time.perf_counter() - began
+
+    @contextlib.contextmanager
+    def paused(self) -> Any:
+        """Time that is not training."""
+        began = time.perf_counter()
+        yield
+        self.left_out += time.perf_counter() - began
+
+    def tick(self, tokens: int) -> None:
+        """One update was dispatched."""
+        self.count += 1
+        self.tokens += tokens
+        if self.count == 1:  # the first call returns when it is compiled
+            self.compile_seconds = time.perf_counter() - self.began - self.waited
+        if self.count == WARM:
+            self.tokens, self.waited, self.left_out, self.began = 0, 0.0, 0.0, time.perf_counter()
+
+    def values(self) -> dict[str, float]:
+        """Figures since the warm-up steps."""
+        out = {"compile_seconds": self.compile_seconds}
+        wall = time.perf_counter() - self.began - self.left_out
+        if self.count > WARM and wall > 0:
+            taken = self.count - WARM
+            out |= {
+                "step_seconds": wall / taken,
+                "tokens_per_second": self.tokens / wall,
+                "data_wait": self.waited / wall,
+            }
+        return out
+
+
+def _check_finite(metrics: dict[str, tuple[float, float]], ids: np.ndarray, done: int, config: knobs.Config) -> None:
+    in_row = int(metrics["skipped_in_row"][0])
+    if in_row:
+        print(f"warning: step {done} skipped: its gradient is not finite ({in_row} in a row)", file=sys.stderr)
+    if in_row >= config.optim.nonfinite_limit:
+        raise DivergedError(
+            f"{in_row} updates in a row had a non-finite gradient; the last, step {done}, "
+            f"held examples {ids.ravel()[:8].tolist()} and more",
+            "lower --config.optim.learning_rate or lengthen the warm-up, and resume from the last checkpoint",
+        )
+
+
+def _metric(found: dict[str, float], name: str) -> float:
+    """The metric that picks the best step, as lower is better."""
+    if name not in found:
+        raise ConfigError(
+            f"checkpoints.best = {name!r} is no metric of evals.validation", f"one of: {', '.join(found)}"
+        )
+    return -found[name] if name.endswith("accuracy") else found[name]
+
+
+def _check_resume(
+    found: tuple[dict[str, Any], int] | None, now: dict[str, Any], allowed: tuple[str, ...], workdir: Path
+) -> dict[str, Any]:
+    """What an earlier attempt saved, empty if there was none; refuses to continue a run as another one."""
+    if found is None:
+        return {}
+    saved, step = found
+    print(f"resuming {workdir} at step {step}", file=sys.stderr)
+    changed = differences(saved["config"], now["config"])
+    refused = {k: v for k, v in changed.items() if not free_on_resume(k) and k not in allowed}
+    if refused:
+        listing = "; ".join(f"{key}: {old!r} -> {new!r}" for key, (old, new) in refused.items())
+        keys = " ".join(f"--allow-change={key}" for key in refused)
+        raise ConfigError(f"{workdir} was trained with another config: {listing}", f"another --workdir, or {keys}")
+    explained = any(key in allowed for key in changed)
+    for key in ("corpus", "tokenizer", "batches"):
+        if saved[key] != now[key] and not explained:
+            raise ConfigError(
+                f"{workdir} was trained on another {key}: {saved[key][:12]} -> {now[key][:12]}",
+                "the files behind corpus.path or tokenizer.path changed: put them back, or use another --workdir",
+            )
+    return saved
+
+
+def _start_from(path: str, params: Any, prepared: Prepared) -> Any:
+    """Parameters of another run, placed as the fresh ones are; every name and shape must match."""
+    run = runs.open_run(path)
+    if run.tokenizer.hash != prepared.tokenizer.hash:
+        raise ConfigError(f"init_from {path} has another vocabulary", f"set --config.tokenizer.path={path}/tokenizer")
+    ours, theirs = (trees.flat(tree) for tree in (params, run.params))
+    wrong = [
+        n for n in ours.keys() | theirs.keys() if n not in ours or n not in theirs or ours[n].shape != theirs[n].shape
+    ]
+    if wrong:
+        raise ConfigError(
+            f"init_from {path} does not fit the model: {', '.join(sorted(wrong)[:5])}", "match config.model"
+        )
+    return jax.tree.map(lambda old, new: jax.device_put(new, old.sharding), params, run.params)
+
+
+if __name__ == "__main__":
+    from bert_jax import cli
+
+    cli.main(["train", *sys.argv[1:]])

@@ -1,0 +1,23 @@
+"""Names for the leaves of parameter trees."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+
+
+def name_of(path: tuple) -> str:
+    """Dictionary keys and list indices joined by '/'; attributes of containers are no names."""
+    parts = [getattr(key, "key", getattr(key, "idx", None)) for key in path]
+    return "/".join(str(part) for part in parts if part is not None)
+
+
+def names(tree: Any) -> Any:
+    """A tree of the same shape whose leaves are their names."""
+    return jax.tree_util.tree_map_with_path(lambda path, _: name_of(path), tree)
+
+
+def flat(tree: Any) -> dict[str, Any]:
+    """Name -> leaf."""
+    return {name_of(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}

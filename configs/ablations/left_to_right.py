@@ -1,0 +1,15 @@
+"""Each token sees only what precedes it, without NSP (BERT table 5, LTR).
+
+    bert-jax train --config=configs/ablations/left_to_right.py --workdir=runs/left_to_right
+
+left_to_right.py:SIZE takes another size. Time and cost are those of configs/pretrain.py.
+"""
+
+from bert_jax.config import load_file
+
+
+def get_config(size="base"):
+    config = load_file(f"../pretrain.py:{size}", beside=__file__)
+    config.model.causal = True
+    config.pairs = "none"
+    return config

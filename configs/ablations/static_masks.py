@@ -1,0 +1,14 @@
+"""Static masks: ten copies of the corpus masked once each, as in the original's data files (RoBERTa table 1).
+
+    bert-jax train --config=configs/ablations/static_masks.py --workdir=runs/static_masks
+
+static_masks.py:SIZE takes another size. Time and cost are those of configs/pretrain.py.
+"""
+
+from bert_jax.config import load_file
+
+
+def get_config(size="base"):
+    config = load_file(f"../pretrain.py:{size}", beside=__file__)
+    config.masking.dupe_factor = 10
+    return config
