@@ -1,0 +1,1 @@
+"""From raw text to batches: numpy on the host, never jax."""

@@ -1,0 +1,175 @@
+"""Prepared corpora: flat arrays on disk, memory-mapped, checksummed, named by the fingerprint of what shaped them.
+
+<fingerprint>/
+    manifest.json  audit.json  tokenizer.json  vocab.txt  unigrams.npy
+    train-00000/       tokens.npy         uint16 or uint32 [T]
+                       sentence_ends.npy  uint32 [N]  token offset where each sentence ends
+                       document_ends.npy  uint32 [D]  index into sentence_ends where each document ends
+                       shard.json         counts and sha256
+    validation-00000/  ...
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bert_jax.data import tokenizer as tokenizers
+from bert_jax.errors import DataError
+
+FORMAT = 1
+SPLITS = ("train", "validation")
+ARRAYS = ("tokens", "sentence_ends", "document_ends")
+HINT = "delete the folder and prepare again"
+VERIFIED = "verified.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Shard:
+    """Documents of sentences of tokens, as three flat arrays."""
+
+    tokens: np.ndarray  # [T]
+    sentence_ends: np.ndarray  # [N]
+    document_ends: np.ndarray  # [D]
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """A finished corpus."""
+
+    folder: Path
+    manifest: dict[str, Any]
+    tokenizer: tokenizers.Tokenizer
+    splits: dict[str, list[Shard]]
+    unigrams: np.ndarray  # int64 [V], how often each token occurs in train
+    fingerprint: str
+
+
+def write(
+    folder: Path, name: str, tokens: np.ndarray, sentence_ends: np.ndarray, document_ends: np.ndarray
+) -> dict[str, Any]:
+    """Writes one shard so that its folder is there whole or not at all; returns its manifest entry."""
+    part = folder / f".{name}.{os.getpid()}"
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    files = {}
+    for array, values in zip(ARRAYS, (tokens, sentence_ends, document_ends), strict=True):
+        file = part / f"{array}.npy"
+        with file.open("wb") as stream:
+            np.save(stream, values, allow_pickle=False)
+            stream.flush()
+            os.fsync(stream.fileno())  # a rename may reach the disk before the data does
+        files[array] = {"bytes": file.stat().st_size, "sha256": sha256(file)}
+    counts = {"documents": len(document_ends), "sentences": len(sentence_ends), "tokens": len(tokens)}
+    entry = {"name": name, **counts, "files": files}
+    write_json(part / "shard.json", entry)
+    part.replace(folder / name)
+    return entry
+
+
+def open(folder: Path) -> Prepared:
+    """Opens a prepared corpus after checking every size, and every sha256 the first time a file is seen."""
+    folder = Path(folder)
+    manifest = read_manifest(folder)
+    listed = _files(folder, manifest)
+    _verify(folder, listed)
+    found = tokenizers.load(folder)
+    if found.hash != manifest["tokenizer"]["hash"]:
+        raise DataError(f"{folder}: tokenizer.json is not the one the shards were made with", HINT)
+    splits = {name: [_shard(folder, entry) for entry in manifest["splits"][name]] for name in SPLITS}
+    unigrams = _array(folder / "unigrams.npy")
+    if unigrams.shape != (found.size,):
+        raise DataError(f"{folder / 'unigrams.npy'} has shape {unigrams.shape}, not ({found.size},)", HINT)
+    return Prepared(folder, manifest, found, splits, unigrams, manifest["fingerprint"])
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest of a prepared folder, checked for what `open` relies on."""
+    file = folder / "manifest.json"
+    try:
+        manifest = json.loads(file.read_bytes())
+    except FileNotFoundError as error:
+        raise DataError(f"no prepared corpus in {folder}: no manifest.json", "run bert-jax prepare") from error
+    except ValueError as error:
+        raise DataError(f"{file} is not JSON: {error}", HINT) from error
+    kinds = {"format": int, "fingerprint": str, "splits": dict, "tokenizer": dict, "files": dict}
+    if not isinstance(manifest, dict) or any(not isinstance(manifest.get(k), t) for k, t in kinds.items()):
+        raise DataError(f"{file} is not a manifest", HINT)
+    if manifest["format"] != FORMAT:
+        raise DataError(f"{file} has format {manifest['format']}, not {FORMAT}", HINT)
+    return manifest
+
+
+def sha256(file: Path) -> str:
+    """Digest of a file's bytes."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def write_json(file: Path, value: Any) -> None:
+    """Writes plain JSON; the file is there whole or not at all."""
+    part = file.with_name(f".{file.name}.{os.getpid()}")
+    part.write_text(json.dumps(value, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    part.replace(file)
+
+
+def _files(folder: Path, manifest: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Every file the manifest vouches for: path inside the folder -> bytes and sha256."""
+    listed = dict(manifest["files"])
+    for name in SPLITS:
+        for entry in manifest["splits"].get(name, []):
+            listed |= {f"{entry['name']}/{array}.npy": entry["files"][array] for array in ARRAYS}
+    for name in listed:
+        if not re.fullmatch(r"([\w-]+/)?[\w-]+\.\w+", name):
+            raise DataError(f"{folder / 'manifest.json'} names a file outside its folder: {name!r}", HINT)
+    return listed
+
+
+def _verify(folder: Path, listed: dict[str, dict[str, Any]]) -> None:
+    """Compares sizes always, digests unless this very file (size, mtime, inode) has passed before."""
+    stamp = folder / VERIFIED
+    try:
+        passed = json.loads(stamp.read_bytes())
+    except (OSError, ValueError):
+        passed = {}
+    seen: dict[str, list] = {}
+    for name, expected in listed.items():
+        file = folder / name
+        try:
+            stat = file.stat()
+        except FileNotFoundError as error:
+            raise DataError(f"{file} is missing", HINT) from error
+        if stat.st_size != expected["bytes"]:
+            raise DataError(f"{file} has {stat.st_size} bytes, not {expected['bytes']}", HINT)
+        seen[name] = [stat.st_size, stat.st_mtime_ns, stat.st_ino, expected["sha256"]]
+        if passed.get(name) != seen[name] and sha256(file) != expected["sha256"]:
+            raise DataError(f"{file} is corrupt: its sha256 is not the manifest's", HINT)
+    if seen != passed:
+        try:
+            write_json(stamp, seen)
+        except OSError:
+            return  # a read-only corpus is verified each time
+
+
+def _shard(folder: Path, entry: dict[str, Any]) -> Shard:
+    shard = Shard(*(_array(folder / entry["name"] / f"{array}.npy") for array in ARRAYS))
+    ends = (len(shard.tokens), len(shard.sentence_ends))
+    for array, values, end in zip(ARRAYS[1:], (shard.sentence_ends, shard.document_ends), ends, strict=True):
+        if not len(values) or values[-1] != end:
+            raise DataError(f"{folder / entry['name'] / array}.npy does not end at {end}", HINT)
+    return shard
+
+
+def _array(file: Path) -> np.ndarray:
+    try:
+        return np.load(file, mmap_mode="r", allow_pickle=False)
+    except ValueError as error:
+        raise DataError(f"{file} is not an array: {error}", HINT) from error

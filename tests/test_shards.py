@@ -1,0 +1,150 @@
+"""What is written is what is opened, whole, and nothing else is."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+from bert_jax.data import shards, tokenizer
+from bert_jax.errors import DataError
+
+VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "##a", "the"]
+
+
+def build(folder, dtype=np.uint16):
+    """A prepared folder of two train shards, made by hand."""
+    folder.mkdir()
+    found = tokenizer.Tokenizer(VOCAB, True)
+    found.save(folder)
+    np.save(folder / "unigrams.npy", np.arange(8))
+    entries = [
+        shards.write(
+            folder,
+            f"train-{i:05d}",
+            np.array([5, 6, 7, 5 + i], dtype),
+            np.array([1, 3, 4], np.uint32),
+            np.array([2, 3], np.uint32),
+        )
+        for i in range(2)
+    ]
+    files = {
+        name: {"bytes": (folder / name).stat().st_size, "sha256": shards.sha256(folder / name)}
+        for name in ("unigrams.npy", "vocab.txt", "tokenizer.json")
+    }
+    manifest = {
+        "format": shards.FORMAT,
+        "fingerprint": "f" * 64,
+        "splits": {"train": entries, "validation": []},
+        "tokenizer": {"hash": found.hash},
+        "files": files,
+    }
+    shards.write_json(folder / "manifest.json", manifest)
+    return folder
+
+
+@pytest.mark.parametrize("dtype", [np.uint16, np.uint32])
+def test_open_returns_what_was_written(tmp_path, dtype):
+    found = shards.open(build(tmp_path / "x", dtype))
+    assert [len(found.splits[s]) for s in shards.SPLITS] == [2, 0]
+    second = found.splits["train"][1]
+    assert second.tokens.dtype == dtype
+    assert isinstance(second.tokens, np.memmap)
+    assert second.tokens.tolist() == [5, 6, 7, 6]
+    assert second.sentence_ends.tolist() == [1, 3, 4]
+    assert second.document_ends.tolist() == [2, 3]
+    assert found.unigrams.tolist() == list(range(8))
+    assert found.tokenizer.vocab == VOCAB
+    assert found.fingerprint == "f" * 64
+    entry = found.manifest["splits"]["train"][1]
+    assert {k: entry[k] for k in ("name", "documents", "sentences", "tokens")} == {
+        "name": "train-00001",
+        "documents": 2,
+        "sentences": 3,
+        "tokens": 4,
+    }
+
+
+def test_written_shard_leaves_nothing_else(tmp_path):
+    folder = build(tmp_path / "x")
+    names = sorted(p.name for p in folder.iterdir())
+    assert names == ["manifest.json", "tokenizer.json", "train-00000", "train-00001", "unigrams.npy", "vocab.txt"]
+
+
+ARRAY_FILES = [f"train-00000/{a}.npy" for a in shards.ARRAYS]
+
+
+@pytest.mark.parametrize("name", [*ARRAY_FILES, "unigrams.npy", "vocab.txt", "tokenizer.json"])
+def test_a_flipped_bit_a_cut_and_a_missing_file_are_named(tmp_path, name):
+    file = build(tmp_path / "x") / name
+    data = file.read_bytes()
+    for damage, says in ((data[:-1] + bytes([data[-1] ^ 1]), "corrupt"), (data[:-2], "bytes, not"), (None, "missing")):
+        if damage is None:
+            file.unlink()
+        else:
+            file.write_bytes(damage)
+        with pytest.raises(DataError, match=f"{file.name} .*{says}") as caught:
+            shards.open(tmp_path / "x")
+        assert caught.value.code == 3
+        assert caught.value.hint
+
+
+def test_digests_are_computed_once(tmp_path, monkeypatch):
+    folder = build(tmp_path / "x")
+    shards.open(folder)
+    digest, read = shards.sha256, []
+    monkeypatch.setattr(shards, "sha256", lambda file: read.append(file.name) or digest(file))
+    shards.open(folder)
+    assert read == []
+    file = folder / "train-00001" / "tokens.npy"
+    os.utime(file, ns=(1, 1))
+    shards.open(folder)
+    assert read == ["tokens.npy"]
+
+
+def test_a_changed_tokenizer_is_refused(tmp_path):
+    folder = build(tmp_path / "x")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    tokenizer.Tokenizer([*VOCAB[:-2], VOCAB[-1], VOCAB[-2]], True).save(folder)
+    for name in ("vocab.txt", "tokenizer.json"):
+        manifest["files"][name] = {"bytes": (folder / name).stat().st_size, "sha256": shards.sha256(folder / name)}
+    shards.write_json(folder / "manifest.json", manifest)
+    with pytest.raises(DataError, match="not the one the shards were made with"):
+        shards.open(folder)
+
+
+@pytest.mark.parametrize("name", ["../secret.npy", "/etc/passwd", "a/../../b.npy", ".hidden", "a/b/c.npy"])
+def test_paths_stay_inside(tmp_path, name):
+    folder = build(tmp_path / "x")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["files"][name] = {"bytes": 0, "sha256": ""}
+    shards.write_json(folder / "manifest.json", manifest)
+    with pytest.raises(DataError, match="outside its folder"):
+        shards.open(folder)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [("{", "not JSON"), ("[]", "not a manifest"), ("{}", "not a manifest"), (None, "no manifest.json")],
+)
+def test_bad_manifests_are_refused(tmp_path, text, says):
+    folder = build(tmp_path / "x")
+    if text is None:
+        (folder / "manifest.json").unlink()
+    else:
+        (folder / "manifest.json").write_text(text)
+    with pytest.raises(DataError, match=says):
+        shards.open(folder)
+
+
+def test_pickled_arrays_are_never_loaded(tmp_path):
+    folder = build(tmp_path / "x")
+    np.save(folder / "unigrams.npy", np.array([{}] * 8, object), allow_pickle=True)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    file = folder / "unigrams.npy"
+    manifest["files"]["unigrams.npy"] = {"bytes": file.stat().st_size, "sha256": shards.sha256(file)}
+    shards.write_json(folder / "manifest.json", manifest)
+    with pytest.raises(DataError, match=r"unigrams.npy is not an array"):
+        shards.open(folder)
