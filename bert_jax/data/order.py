@@ -1,0 +1,57 @@
+"""Counter-based randomness: a hash, and a permutation of any size that is computed for one index alone."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+_WORD = 2**64 - 1
+_GOLDEN = 0x9E3779B97F4A7C15
+_ROUNDS = 6
+
+
+def mix(words: np.ndarray) -> np.ndarray:
+    """The finaliser of splitmix64: a bijection of uint64 in which every input bit moves every output bit."""
+    words = (words ^ (words >> 30)) * 0xBF58476D1CE4E5B9
+    words = (words ^ (words >> 27)) * 0x94D049BB133111EB
+    return words ^ (words >> 31)
+
+
+def key(*words: int) -> int:
+    """One 64-bit key for a sequence of integers; the order of the integers matters."""
+    state = np.zeros(1, np.uint64)
+    for word in words:
+        state = mix((state + _GOLDEN) ^ np.uint64(word & _WORD))
+        state = mix(state + _GOLDEN)
+    return int(state[0])
+
+
+def permute(index: np.ndarray, size: int, seed: int) -> np.ndarray:
+    """Where a random permutation of 0..size-1 sends each index, in constant time and memory.
+
+    A Feistel network over the grid rows x columns, the smallest near-square one with room for `size`. The few cells
+    beyond `size` are skipped by walking on until the cycle comes back inside.
+    """
+    rows = math.isqrt(size - 1) + 1
+    columns = -(-size // rows)
+    keys = [key(seed, number) for number in range(_ROUNDS)]
+
+    def step(cell: np.ndarray) -> np.ndarray:
+        row, column = cell // columns, cell % columns
+        for number, round_key in enumerate(keys):
+            if number % 2:
+                row = (row + _below(rows, column, round_key)) % rows
+            else:
+                column = (column + _below(columns, row, round_key)) % columns
+        return row * columns + column
+
+    cell = step(np.asarray(index).astype(np.uint64))
+    while (outside := np.flatnonzero(cell >= size)).size:
+        cell[outside] = step(cell[outside])
+    return cell.astype(np.int64)
+
+
+def _below(bound: int, words: np.ndarray, seed: int) -> np.ndarray:
+    """A hash of each word in 0..bound-1, for bounds far below 2**32."""
+    return ((mix(words ^ seed) >> 32) * bound) >> 32

@@ -1,0 +1,136 @@
+"""What is selected as one: tokens, whole words or spans of words.
+
+A unit is named by the row index of its first token; -1 marks special tokens and padding. Each function is pure and
+works on whole batches; its result for an example does not depend on the rest of the batch. A unit never crosses from
+one segment into the next: text on either side of a token that is not eligible is apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from bert_jax import knobs
+from bert_jax.data import order
+from bert_jax.errors import ConfigError
+
+
+def token(
+    tokens: np.ndarray,
+    eligible: np.ndarray,
+    continuation: np.ndarray,
+    settings: knobs.Masking,
+    example_ids: np.ndarray,
+    copies: np.ndarray,
+    seed: int,
+) -> np.ndarray:
+    """Every token by itself.
+
+    Args, of this and the other units:
+      tokens: [B, L].
+      eligible: bool [B, L], neither special nor padding.
+      continuation: bool [V], the pieces that go on with a word.
+      settings: max_unit, and span_mean and span_max for spans.
+      example_ids: [B, 1], in the epoch's plan.
+      copies: [B, 1], which draw of the plan.
+      seed: data seed.
+
+    Returns:
+      int32 [B, L].
+    """
+    columns = np.arange(tokens.shape[1], dtype=np.int32)
+    return np.where(eligible, columns, np.int32(-1))
+
+
+def word(
+    tokens: np.ndarray,
+    eligible: np.ndarray,
+    continuation: np.ndarray,
+    settings: knobs.Masking,
+    example_ids: np.ndarray,
+    copies: np.ndarray,
+    seed: int,
+) -> np.ndarray:
+    """A word with all its pieces. Pieces at the front of a truncated segment are a unit although they begin no word."""
+    return _number(_word_starts(tokens, eligible, continuation), eligible, settings.max_unit)
+
+
+def span(
+    tokens: np.ndarray,
+    eligible: np.ndarray,
+    continuation: np.ndarray,
+    settings: knobs.Masking,
+    example_ids: np.ndarray,
+    copies: np.ndarray,
+    seed: int,
+) -> np.ndarray:
+    """Runs of whole words, with lengths from a clipped geometric distribution, anew in every copy."""
+    starts = _word_starts(tokens, eligible, continuation).T  # [L, B]: the loop below goes from column to column
+    segment_starts = _segment_starts(eligible).T
+    keys = order.mix(np.asarray(example_ids).astype(np.uint64) ^ _copy_keys(copies, seed))  # [B, 1]
+    columns = np.arange(1, tokens.shape[1] + 1, dtype=np.uint64) * 0x9E3779B97F4A7C15
+    uniform = (order.mix(keys + columns) >> 11) * 2.0**-53  # [B, L]
+    shares = np.cumsum(span_lengths(settings))[:-1]
+    words = (np.searchsorted(shares, uniform.T, side="right") + 1).astype(np.int32)  # [L, B], if a span begins here
+    begins = np.zeros_like(starts)
+    left = np.zeros(tokens.shape[0], np.int32)  # words the current span has yet to take
+    for column, start in enumerate(starts):
+        fresh = start & ((left == 0) | segment_starts[column])
+        left = np.where(fresh, words[column], left) - start
+        begins[column] = fresh
+    return _number(begins.T, eligible, settings.max_unit)
+
+
+TABLE: dict[str, Callable[..., np.ndarray]] = {"token": token, "word": word, "span": span}
+
+
+def span_lengths(settings: knobs.Masking) -> np.ndarray:
+    """The chance of 1..span_max words: proportional to (1 - p)**words, with the p whose mean is span_mean.
+
+    SpanBERT's p = 0.2, clipped at 10 words, has the mean 3.8.
+    """
+    words = np.arange(1, settings.span_max + 1)
+    widest = (settings.span_max + 1) / 2  # p = 0: all lengths alike
+    if settings.span_mean > widest:
+        raise ConfigError(
+            f"masking.span_mean = {settings.span_mean:g} cannot be the mean of a geometric clipped at "
+            f"masking.span_max = {settings.span_max}",
+            f"at most {widest:g}, or raise masking.span_max",
+        )
+
+    def shares(ratio: float) -> np.ndarray:
+        weights = ratio ** (words - 1.0)
+        return weights / weights.sum()
+
+    low, high = 0.0, 1.0
+    for _ in range(60):  # the mean grows with the ratio 1 - p
+        middle = (low + high) / 2
+        if shares(middle) @ words < settings.span_mean:
+            low = middle
+        else:
+            high = middle
+    return shares(high)
+
+
+def _copy_keys(copies: np.ndarray, seed: int) -> np.ndarray:
+    """A key for each row's copy, uint64 [B, 1]."""
+    return order.mix(order.mix(np.asarray(copies).astype(np.uint64) ^ order.key(seed, 0x5350414E)))
+
+
+def _segment_starts(eligible: np.ndarray) -> np.ndarray:
+    starts = eligible.copy()
+    starts[:, 1:] &= ~eligible[:, :-1]
+    return starts
+
+
+def _word_starts(tokens: np.ndarray, eligible: np.ndarray, continuation: np.ndarray) -> np.ndarray:
+    return eligible & (~continuation[tokens] | _segment_starts(eligible))
+
+
+def _number(starts: np.ndarray, eligible: np.ndarray, longest: int) -> np.ndarray:
+    """From the first tokens of units to unit ids, a unit of more than `longest` tokens cut into several."""
+    columns = np.arange(starts.shape[1], dtype=np.int32)
+    first = np.maximum.accumulate(np.where(starts, columns, np.int32(0)), axis=1)
+    offset = columns - first
+    return np.where(eligible, columns - offset % np.int32(longest), np.int32(-1))
