@@ -1,0 +1,76 @@
+# make demo and make test are all a bare machine needs; both make .venv first.
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.made
+JOBS ?= 2
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test test-slow lint lock clean
+
+help:  ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1@\2/p' $(MAKEFILE_LIST) | awk -F@ '{printf "%-16s %s\n", $$1, $$2}'
+
+venv: $(STAMP)  ## the environment, from requirements.lock; PYTHON=... chooses the interpreter
+
+# Made again when the lock or pyproject.toml changes. uv where it works, pip otherwise: the same hashes either way.
+$(STAMP): requirements.lock pyproject.toml
+	@set -eu; \
+	uv=; if uv --version >/dev/null 2>&1; then uv=yes; fi; \
+	if ! $(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
+	  python=; \
+	  for candidate in $(if $(PYTHON),"$(PYTHON)",python3 python3.13 python3.12 python3.11); do \
+	    if "$$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
+	      python=$$("$$candidate" -c 'import sys; print(sys.executable)'); break; \
+	    fi; \
+	  done; \
+	  rm -rf $(VENV); \
+	  if [ -n "$$uv" ] && [ -z "$$python" ] && [ -z "$(PYTHON)" ]; then python='>=3.11'; fi; \
+	  if [ -z "$$python" ]; then \
+	    echo "error: no Python 3.11 or newer$(if $(PYTHON), at $(PYTHON))" >&2; \
+	    echo "hint: install one, or uv (which brings its own), or say make venv PYTHON=/path/to/python3.11" >&2; exit 2; \
+	  fi; \
+	  echo "making $(VENV) with $$python"; \
+	  if [ -n "$$uv" ]; then uv venv --quiet --python "$$python" $(VENV); \
+	  elif ! "$$python" -m venv $(VENV); then \
+	    echo "error: $$python cannot make a virtual environment" >&2; \
+	    echo "hint: install its venv module (Debian: apt install python3-venv), or uv" >&2; exit 2; \
+	  fi; \
+	fi; \
+	if [ -n "$$uv" ]; then \
+	  uv pip install --python $(BIN)/python --require-hashes -r requirements.lock; \
+	  uv pip install --python $(BIN)/python --quiet --no-deps --no-build-isolation -e .; \
+	else \
+	  $(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock; \
+	  $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .; \
+	fi
+	@touch $@
+
+demo: venv  ## train a tiny BERT from nothing, evaluate it, fill masks; under 5 minutes, always anew
+	rm -rf runs/demo
+	$(BIN)/bert-jax train --config=configs/tiny.py --workdir=runs/demo
+	$(BIN)/bert-jax evaluate --checkpoint=runs/demo --output=runs/demo/evaluation.json
+	@printf '%s\n' \
+	  'Return a list of the [MASK] in the given directory.' \
+	  'If the file does not [MASK], an error is raised.' \
+	  'The default [MASK] is None.' \
+	  | $(BIN)/bert-jax predict fill-mask --model=runs/demo --top-k=3
+	@echo 'report: $(CURDIR)/runs/demo/report.html'
+
+test: lint  ## lint, then every test that is not marked slow
+	$(BIN)/python -m pytest -m 'not slow' -n $(JOBS)
+
+test-slow: venv  ## the tests that take minutes
+	$(BIN)/python -m pytest -m slow --timeout=3600
+
+lint: venv  ## formatting, lint and types
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check --quiet .
+	$(BIN)/mypy
+
+lock:  ## requirements.lock from pyproject.toml; holds hashes, no address and no path
+	uv pip compile pyproject.toml --extra dev --universal --generate-hashes --no-header --no-annotate \
+	  --no-emit-index-url --no-emit-find-links -o requirements.lock
+
+clean:  ## everything made here except runs/
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
