@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import json
+import logging
 import math
 import shutil
 import threading
@@ -237,7 +238,13 @@ def _finite(leaves: list[jax.Array]) -> jax.Array:
 # --- trees and Orbax ------------------------------------------------------------------------------------------------
 
 
+def _raised_anyway(record: logging.LogRecord) -> bool:
+    """Keeps back the tracebacks that Orbax logs for exceptions it also raises: ours has them as its cause."""
+    return not (record.exc_info and "orbax" in record.pathname)
+
+
 def _orbax() -> ocp.AsyncCheckpointer:
+    logging.getLogger("absl").addFilter(_raised_anyway)
     arrays = {item: ocp.PyTreeCheckpointHandler() for item in ("params", "rest")}
     return ocp.AsyncCheckpointer(ocp.CompositeCheckpointHandler(**arrays, meta=ocp.JsonCheckpointHandler()))
 

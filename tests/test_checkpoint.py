@@ -378,6 +378,7 @@ def test_a_write_refused_by_the_system(tmp_path):
     assert "checkpoint of step 2" in message
     assert str(tmp_path) in message
     assert after == "1 ['1']"
+    assert "Traceback" not in done.stderr
 
 
 LOOP = """

@@ -1,0 +1,179 @@
+"""What a run says while it trains: metrics.jsonl, TensorBoard events, and a progress bar or plain lines.
+
+A line of metrics.jsonl is a JSON object: `step`, `time` (seconds the run has worked, over all its resumes), then flat
+names. A number that is not finite is written as null.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+from tqdm import tqdm
+
+NAME = "metrics.jsonl"
+EVERY = 10.0  # seconds between plain progress lines
+
+
+class Writer:
+    """Writes the metrics of one run, from process 0; a resumed run first drops what lies after its step."""
+
+    def __init__(self, workdir: Path, total_steps: int, start_step: int, tensorboard: bool = True):
+        self.active = jax.process_index() == 0
+        self.total, self.start = total_steps, start_step
+        self._began = self._spoke = time.monotonic()
+        self._offset = 0.0
+        self._first: tuple[int, float] | None = None  # step and time of the first line: the first step compiles
+        self._latest: dict[str, float] = {}
+        self._events: Any = None
+        self._bar: tqdm | None = None
+        if not self.active:
+            return
+        path = Path(workdir) / NAME
+        self._offset = truncate(path, start_step)
+        self._file = path.open("a", encoding="utf-8")
+        if tensorboard:
+            from tensorboardX import SummaryWriter  # protobuf and all: only for those who want it
+
+            purge = start_step + 1 if start_step else 0
+            folder = str(Path(workdir) / "tensorboard")
+            # File names carry whole seconds: without the suffix a quick restart writes over the earlier file.
+            self._events = SummaryWriter(folder, purge_step=purge, filename_suffix=f".from-{start_step}")
+        if sys.stderr.isatty():
+            self._bar = tqdm(
+                total=total_steps, initial=start_step, unit="step", dynamic_ncols=True, file=sys.stderr, smoothing=0.1
+            )
+
+    def write(self, step: int, values: Mapping[str, float]) -> None:
+        """Adds one line for `step`, and shows how far the run is."""
+        if not self.active:
+            return
+        seconds = self._offset + time.monotonic() - self._began
+        clean = {name: _number(value) for name, value in values.items()}
+        line = {"step": int(step), "time": round(seconds, 3), **clean}
+        self._file.write(json.dumps(line, allow_nan=False) + "\n")
+        self._file.flush()
+        if self._events is not None:
+            for name, value in clean.items():
+                if value is not None:
+                    self._events.add_scalar(name, value, step)
+        self._show(step, {name: value for name, value in clean.items() if value is not None})
+
+    def note(self, text: str) -> None:
+        """One line on standard error that leaves the bar whole."""
+        if not self.active:
+            return
+        if self._bar is not None:
+            self._bar.write(text, file=sys.stderr)
+        else:
+            print(text, file=sys.stderr, flush=True)
+
+    def flush(self) -> None:
+        """Everything written so far is on the disk: called before a checkpoint of the same step."""
+        if not self.active:
+            return
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        if self._events is not None:
+            self._events.flush()
+
+    def close(self) -> None:
+        """Flushes and closes; a second time does nothing."""
+        if not self.active:
+            return
+        self.flush()
+        self._file.close()
+        if self._events is not None:
+            self._events.close()
+        if self._bar is not None:
+            self._bar.close()
+        self.active = False
+
+    def _show(self, step: int, values: dict[str, float]) -> None:
+        now = time.monotonic()
+        evaluated = any(name.startswith("eval/") for name in values)
+        self._latest.update(values)
+        if self._bar is not None:
+            self._bar.set_postfix_str(_summary(self._latest), refresh=False)
+            self._bar.update(step - self._bar.n)
+            if evaluated:
+                self.note(f"step {step}: {_evaluation(values)}")
+            return
+        if evaluated or now - self._spoke >= EVERY or (self._first is None and step > self.start):
+            self._spoke = now
+            text = f"step {step}/{self.total}  {_evaluation(values) if evaluated else _summary(self._latest)}"
+            self.note(text + ("" if evaluated else self._left(step, now)))
+        if self._first is None:
+            self._first = (step, now)
+
+    def _left(self, step: int, now: float) -> str:
+        if self._first is None or step <= self._first[0]:
+            return ""
+        seconds = (now - self._first[1]) / (step - self._first[0]) * (self.total - step)
+        return f"  {tqdm.format_interval(seconds)} left"
+
+
+def truncate(path: Path, step: int) -> float:
+    """Drops the lines after `step` and a torn last one, in one move; returns the time of the last that stays.
+
+    A run that starts anew (step 0) drops everything.
+    """
+    kept, last = [], 0.0
+    if step > 0 and path.exists():
+        for line in rows(path):
+            if line["step"] <= step:
+                kept.append(json.dumps(line) + "\n")
+                last = max(last, float(line.get("time") or 0.0))
+    temporary = path.with_name(path.name + ".tmp")
+    with temporary.open("w", encoding="utf-8") as file:
+        file.writelines(kept)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    return last
+
+
+def rows(path: Path) -> Iterator[dict[str, Any]]:
+    """The whole lines of a metrics file; what a kill tore in two is left out."""
+    with path.open(encoding="utf-8", errors="replace") as file:
+        for line in file:
+            try:
+                row = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(row, dict) and isinstance(row.get("step"), int):
+                yield row
+
+
+def _number(value: Any) -> float | int | None:
+    """A JSON number: Python's, numpy's and jax's scalars; null for what is not finite."""
+    if isinstance(value, int):
+        return int(value)
+    number = float(value)
+    return number if math.isfinite(number) else None
+
+
+def _summary(values: Mapping[str, float]) -> str:
+    """Loss, accuracies and speed of the latest training lines, as far as they are known."""
+    parts = []
+    for name, text in [("train/loss", "loss {:.3f}"), ("train/tokens_per_second", "{:,.0f} tokens/s")]:
+        if name in values:
+            parts.append(text.format(values[name]))
+    accuracies = [
+        f"{name.removeprefix('train/').removesuffix('_accuracy')} {value:.1%}"
+        for name, value in values.items()
+        if name.startswith("train/") and name.endswith("accuracy")
+    ]
+    return "  ".join([*parts[:1], *accuracies, *parts[1:]])
+
+
+def _evaluation(values: Mapping[str, float]) -> str:
+    """Losses and accuracies of an evaluation, in the order given."""
+    return "  ".join(f"{name} {value:.4g}" for name, value in values.items() if name.startswith("eval/"))

@@ -1,0 +1,171 @@
+"""One run a workdir, freed however it ends; stop signals that save, and a second one that does not wait."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from bert_jax import lock
+from bert_jax.errors import ConfigError
+
+
+def start(script: str, *arguments: object) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", textwrap.dedent(script), *map(str, arguments)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+HOLD = """
+    import os, sys, time
+    from bert_jax import lock
+    with lock.run_lock(sys.argv[1]):
+        if len(sys.argv) > 2 and os.fork() == 0:  # a worker that outlives its parent
+            time.sleep(3)
+            os._exit(0)
+        print("held", flush=True)
+        time.sleep(60)
+"""
+
+
+def test_a_second_run_is_told_who_holds_the_workdir(tmp_path):
+    holder = start(HOLD, tmp_path)
+    try:
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(ConfigError) as error, lock.run_lock(tmp_path):
+            pass
+        assert error.value.code == 2
+        assert error.value.hint
+        for said in (str(tmp_path), f"pid {holder.pid},", lock.socket.gethostname(), "started 20"):
+            assert said in str(error.value)
+    finally:
+        holder.kill()
+        holder.communicate()
+    with lock.run_lock(tmp_path):  # a dead holder's is free at once
+        pass
+
+
+def test_a_worker_left_behind_does_not_keep_the_lock(tmp_path):
+    holder = start(HOLD, tmp_path, "fork")
+    assert holder.stdout.readline() == "held\n"
+    holder.kill()
+    holder.wait()
+    with lock.run_lock(tmp_path):
+        pass
+    holder.communicate()
+
+
+def test_the_lock_is_free_after_its_block_and_after_an_error(tmp_path):
+    for _ in range(2):
+        with pytest.raises(KeyError), lock.run_lock(tmp_path):
+            raise KeyError
+    with lock.run_lock(tmp_path):
+        text = (tmp_path / lock.NAME).read_text()
+        (tmp_path / lock.NAME).write_text("")
+        with pytest.raises(ConfigError, match="not yet said"), lock.run_lock(tmp_path):
+            pass
+    assert f'"pid": {os.getpid()}' in text
+
+
+@pytest.mark.parametrize("below", ["", "deeper/still"])
+def test_a_file_in_the_place_of_the_workdir(below, tmp_path):
+    (tmp_path / "run").write_text("")
+    with pytest.raises(ConfigError, match="cannot write in workdir") as error:
+        lock.check_writable(tmp_path / "run" / below)
+    assert error.value.code == 2
+
+
+def test_a_workdir_where_nothing_can_be_made():
+    """/proc takes no files, from root either."""
+    with pytest.raises(ConfigError, match="cannot write in workdir"):
+        lock.check_writable(Path("/proc/self"))
+
+
+def test_a_folder_without_write_permission(tmp_path):
+    if os.geteuid() == 0:
+        pytest.skip("root may write anywhere")
+    tmp_path.chmod(0o500)
+    with pytest.raises(ConfigError, match="Permission denied"):
+        lock.check_writable(tmp_path)
+    tmp_path.chmod(0o700)
+
+
+def test_writable_leaves_nothing_behind(tmp_path):
+    lock.check_writable(tmp_path / "a/b")
+    assert list((tmp_path / "a/b").iterdir()) == []
+
+
+# --- signals --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", lock.SIGNALS)
+def test_a_signal_raises_the_flag_and_handlers_are_restored(number, capfd):
+    before = [signal.getsignal(n) for n in lock.SIGNALS]
+    with lock.StopFlag() as flag:
+        assert not flag.should_stop(1)
+        os.kill(os.getpid(), number)
+        assert flag.should_stop(2)
+        assert flag.signal == number
+    assert [signal.getsignal(n) for n in lock.SIGNALS] == before
+    assert signal.Signals(number).name in capfd.readouterr().err
+
+
+def test_a_second_signal_exits_at_once():
+    script = """
+        import sys, time
+        from bert_jax import lock
+        with lock.StopFlag() as flag:
+            print("ready", flush=True)
+            while not flag.should_stop(0):
+                time.sleep(0.01)
+            print("buffered", end="")
+            print("stopping", file=sys.stderr, flush=True)
+            time.sleep(60)
+    """
+    child = start(script)
+    assert child.stdout.readline() == "ready\n"
+    child.send_signal(signal.SIGTERM)
+    while child.stderr.readline() != "stopping\n":
+        assert child.poll() is None
+    begun = time.monotonic()
+    child.send_signal(signal.SIGUSR1)
+    out, err = child.communicate(timeout=10)
+    assert child.returncode == 75
+    assert time.monotonic() - begun < 5
+    assert out == "buffered"
+    assert "second SIGUSR1" in err
+
+
+SEVERAL = """
+    import os, signal, sys, time
+    import jax
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.distributed.initialize(sys.argv[2], num_processes=2, process_id=int(sys.argv[1]))
+    from bert_jax import lock
+    with lock.StopFlag() as flag:
+        for step in range(1, 2000):
+            if step == 5 and sys.argv[1] == "1":
+                os.kill(os.getpid(), signal.Signals[sys.argv[3]])
+            time.sleep(0.005)
+            if flag.should_stop(step):
+                break
+    print(step, flush=True)
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR1"])
+def test_one_of_two_processes_is_told_and_both_stop_at_the_same_step(name):
+    with lock.socket.socket() as free:
+        free.bind(("localhost", 0))
+        address = f"localhost:{free.getsockname()[1]}"
+    children = [start(SEVERAL, number, address, name) for number in (0, 1)]
+    results = [child.communicate(timeout=100) for child in children]
+    assert [child.returncode for child in children] == [0, 0], results
+    stops = [int(out) for out, _ in results]
+    assert stops[0] == stops[1]
+    assert 5 <= stops[0] < 1999
