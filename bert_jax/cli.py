@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 import bert_jax
 from bert_jax import allocator
-from bert_jax.errors import ConfigError, DataError, UserError
+from bert_jax.errors import ConfigError, UserError
 
 INTERNAL, INTERRUPTED, STOPPED, BROKEN_PIPE = 1, 130, 75, 141
 
@@ -109,7 +109,10 @@ def _make_room(output: Path | None) -> None:
         return
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
+        existed = output.exists()
         output.open("a").close()
+        if not existed:
+            output.unlink()
     except OSError as error:
         raise ConfigError(f"cannot write {str(output)!r}: {error.strerror}", "choose another --output") from error
 
@@ -188,13 +191,10 @@ def _predict_flags(parser: Parser) -> None:
 
 
 def _predict(call: Call) -> None:
-    source = call.args.input
-    if source is not None and not source.is_file():
-        raise DataError(f"no input file {str(source)!r}", "leave --input out to read standard input")
     allocator.retain()
     from bert_jax import predict
 
-    predict.run(call.args.task, call.args.checkpoint, source, call.args.top_k, call.args.batch_size)
+    predict.run(call.args.task, call.args.checkpoint, call.args.input, call.args.top_k, call.args.batch_size)
 
 
 def _doctor_flags(parser: Parser) -> None:

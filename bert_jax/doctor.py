@@ -1,0 +1,225 @@
+"""What this machine has, what is prepared on it, and what is known to go wrong with it.
+
+It has to answer on a machine where something is missing, so packages are imported where they are asked about.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes.util
+import importlib.metadata
+import json
+import os
+import platform
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import bert_jax
+from bert_jax import allocator
+from bert_jax.errors import DataError
+
+NEEDED = (
+    *("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain", "tokenizers", "numpy"),
+    *("ml-collections", "tensorflow-datasets", "importlib_resources", "sentencex"),
+)
+OPTIONAL = ("torch", "transformers", "tensorflow")
+LOW_DISK, LOW_MEMORY = 5 * 2**30, 3 * 2**30
+ENVIRONMENT = {  # variable, what it must not contain, and why
+    "XLA_FLAGS onednn": "oneDNN fails to compile some of our graphs",
+    "XLA_FLAGS force_host_platform_device_count": "the devices are fake and share the same cores",
+    "JAX_ENABLE_X64 1": "64-bit numbers double the memory and are not tested",
+    "JAX_ENABLE_X64 true": "64-bit numbers double the memory and are not tested",
+    "JAX_DISABLE_JIT 1": "nothing is compiled, so training is hundreds of times slower",
+    "JAX_DISABLE_JIT true": "nothing is compiled, so training is hundreds of times slower",
+    "JAX_DEBUG_NANS true": "a single non-finite gradient, which training would skip, ends the run",
+    "JAX_DEBUG_NANS 1": "a single non-finite gradient, which training would skip, ends the run",
+}
+
+
+def run(as_json: bool) -> None:
+    """`bert-jax doctor`: one line a fact, or one JSON object."""
+    report = examine()
+    print(json.dumps(report, indent=2) if as_json else as_text(report))
+
+
+def examine() -> dict[str, Any]:
+    """Everything the doctor knows, in plain JSON types."""
+    report: dict[str, Any] = {
+        "versions": {"python": platform.python_version(), "bert_jax": bert_jax.__version__} | versions(NEEDED),
+        "optional": versions(OPTIONAL),
+        "machine": machine(),
+        "devices": devices(),
+        "corpora": corpora(cache_folder()),
+    }
+    return report | {"warnings": warnings(report, os.environ)}
+
+
+# --- facts ----------------------------------------------------------------------------------------------------------
+
+
+def versions(packages: tuple[str, ...]) -> dict[str, str | None]:
+    """Installed versions; None where a package is absent."""
+    found: dict[str, str | None] = dict.fromkeys(packages)
+    for package in packages:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[package] = importlib.metadata.version(package)
+    return found
+
+
+def cache_folder() -> Path:
+    """Where prepared corpora are when a config does not say."""
+    return Path(os.environ.get("BERT_JAX_DATA") or Path.home() / ".cache" / "bert_jax")
+
+
+def machine() -> dict[str, Any]:
+    """Cores, memory and free disk, as far as this process may use them."""
+    cache = cache_folder().absolute()
+    existing = next(p for p in (cache, *cache.parents) if p.is_dir())
+    return {
+        "system": platform.platform(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "memory_bytes": _memory(),
+        "allocator": allocator.retain() or "keeps its memory while training",
+        "cache": str(cache),
+        "cache_free_bytes": shutil.disk_usage(existing).free,
+        "workdir": str(Path.cwd()),
+        "workdir_free_bytes": shutil.disk_usage(Path.cwd()).free,
+    }
+
+
+def _memory() -> int:
+    """Bytes of memory, or the container's limit where that is smaller."""
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for limit in (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes")):
+        if limit.is_file() and (text := limit.read_text().strip()).isdecimal():
+            return min(physical, int(text))
+    return physical
+
+
+def devices() -> dict[str, Any]:
+    """The JAX backend, its devices, and a small matrix product checked and timed on the first."""
+    try:
+        import jax
+
+        found = jax.devices()
+    except (ImportError, RuntimeError) as error:  # RuntimeError: a backend that was asked for does not start
+        return {"error": f"{type(error).__name__}: {error}", "backend": None, "count": 0, "kinds": []}
+    kinds = sorted({d.device_kind for d in found})
+    return {"backend": jax.default_backend(), "count": len(found), "kinds": kinds, "matmul": matmul()}
+
+
+def matmul(size: int = 512) -> dict[str, Any]:
+    """Multiplies small whole numbers, which float32 has to get exactly right, and times it."""
+    import jax
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-8, 8, (size, size)).astype(np.float32) for _ in range(2))
+    multiply = jax.jit(lambda x, y: jax.numpy.matmul(x, y, precision="highest"))
+    on_device = jax.device_put(a), jax.device_put(b)
+    correct = bool(np.array_equal(multiply(*on_device), a @ b))
+    times = []
+    for _ in range(10):
+        start = time.perf_counter()
+        multiply(*on_device).block_until_ready()
+        times.append(time.perf_counter() - start)
+    return {"size": size, "correct": correct, "gigaflops": round(2 * size**3 / min(times) / 1e9, 1)}
+
+
+def corpora(cache: Path) -> list[dict[str, Any]]:
+    """Every finished corpus below the cache, as its manifest describes it; a broken one is listed as broken."""
+    try:
+        from bert_jax.data import shards
+    except ImportError as error:
+        return [{"folder": str(cache), "error": f"cannot be read: {error}"}] if cache.is_dir() else []
+    found: list[dict[str, Any]] = []
+    for file in sorted(cache.glob("**/manifest.json")):
+        entry: dict[str, Any] = {"folder": str(file.parent)}
+        try:
+            manifest = shards.read_manifest(file.parent)
+            splits = {
+                name: {"shards": len(parts)}
+                | {k: sum(p[k] for p in parts) for k in ("documents", "sentences", "tokens")}
+                for name, parts in manifest["splits"].items()
+            }
+            entry |= {"fingerprint": manifest["fingerprint"], "splits": splits}
+        except (DataError, OSError, KeyError, TypeError, AttributeError) as error:  # whatever is in a strange manifest
+            entry["error"] = f"{type(error).__name__}: {error}"
+        found.append(entry)
+    return found
+
+
+# --- trouble --------------------------------------------------------------------------------------------------------
+
+
+def warnings(report: dict[str, Any], environment: Any) -> list[str]:
+    """What is known to go wrong here, one sentence each."""
+    found = [
+        f"{name} is not installed: run make venv" for name, version in report["versions"].items() if version is None
+    ]
+    for rule, why in ENVIRONMENT.items():
+        variable, part = rule.split()
+        if part in environment.get(variable, "").lower():
+            found.append(f"{variable}={environment[variable]}: {why}")
+    host, device = report["machine"], report["devices"]
+    for place in ("cache", "workdir"):
+        if host[f"{place}_free_bytes"] < LOW_DISK:
+            found.append(f"{host[place]} has only {_size(host[f'{place}_free_bytes'])} free")
+    if host["memory_bytes"] < LOW_MEMORY:
+        found.append(f"only {_size(host['memory_bytes'])} of memory: lower batch_size, or raise optim.accumulation")
+    if "error" in device:
+        found.append(f"jax finds no device: {device['error']}")
+    elif not device["matmul"]["correct"]:
+        found.append(f"{device['backend']}: a product of small whole numbers is wrong: trust no result of this machine")
+    if device["backend"] == "cpu" and Path("/proc/driver/nvidia/gpus").is_dir():
+        found.append("there is an NVIDIA GPU but jax runs on the CPU: install the extra cuda")
+    if device["backend"] == "gpu" and device["count"] > 1 and not _has_nccl():
+        found.append(f"{device['count']} GPUs but no NCCL: they cannot work together; install the extra cuda")
+    found += [f"{corpus['folder']}: {corpus['error']}" for corpus in report["corpora"] if "error" in corpus]
+    return found
+
+
+def _has_nccl() -> bool:
+    wheels = (distribution.name or "" for distribution in importlib.metadata.distributions())
+    return any(name.startswith("nvidia-nccl") for name in wheels) or ctypes.util.find_library("nccl") is not None
+
+
+# --- text -----------------------------------------------------------------------------------------------------------
+
+
+def as_text(report: dict[str, Any]) -> str:
+    """The report for a terminal."""
+    host, device = report["machine"], report["devices"]
+    rows = [(name, version or "absent") for name, version in report["versions"].items()]
+    rows += [(name, version or "absent (optional)") for name, version in report["optional"].items()]
+    rows += [
+        ("system", f"{host['system']}, {host['cores']} cores, {_size(host['memory_bytes'])}"),
+        ("allocator", host["allocator"]),
+        ("cache", f"{host['cache']}, {_size(host['cache_free_bytes'])} free"),
+        ("workdir", f"{host['workdir']}, {_size(host['workdir_free_bytes'])} free"),
+        ("devices", f"{device['count']} x {', '.join(device['kinds'])} ({device['backend']})"),
+    ]
+    if "matmul" in device:
+        product = device["matmul"]
+        verdict = "exact" if product["correct"] else "WRONG"
+        rows.append(("float32", f"{verdict}, {product['gigaflops']} GFLOP/s at {product['size']} x {product['size']}"))
+    for corpus in report["corpora"]:
+        for split, counts in corpus.get("splits", {}).items():
+            rows.append(
+                ("corpus", f"{corpus['folder']} {split}: " + ", ".join(f"{n:,} {k}" for k, n in counts.items()))
+            )
+    rows += [("warning", text) for text in report["warnings"]] or [("warning", "none")]
+    return "\n".join(f"{name:22} {value}" for name, value in rows)
+
+
+def _size(count: float) -> str:
+    return f"{count / 2**30:.1f} GiB"
+
+
+if __name__ == "__main__":
+    from bert_jax import cli
+
+    cli.main(["doctor", *sys.argv[1:]])
