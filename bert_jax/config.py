@@ -10,6 +10,8 @@ import dataclasses
 import difflib
 import importlib.util
 import json
+import math
+import re
 import sys
 import types
 import typing
@@ -57,9 +59,13 @@ def load_file(spec: str, beside: str = "") -> ml_collections.ConfigDict:
     except ConfigError:
         raise
     except Exception as error:  # whatever a user's file raises is reported as the user's, with its place
-        line = _line_in(error, file)
+        place = f"{path}{_line_in(error, file)}"
+        if key := re.search(r'Key "(\w+)" does not exist', str(error)):  # ml_collections, which lists the whole config
+            close = re.search(r'Did you mean "(\w+)"', str(error))
+            hint = f"did you mean {close[1]!r}?" if close else "bert_jax/knobs.py lists all of them"
+            raise ConfigError(f"{place}: no knob {key[1]!r}", hint) from error
         raise ConfigError(
-            f"{path}{line}: {type(error).__name__}: {error}", "a config file defines get_config([arg])"
+            f"{place}: {type(error).__name__}: {error}", "a config file defines get_config([arg])"
         ) from error
 
 
@@ -130,8 +136,9 @@ def _check_type(kind: Any, value: Any, path: str) -> Any:
         parts = typing.get_args(wanted)
         if isinstance(value, (list, tuple)) and len(value) == len(parts):
             return tuple(_check_type(p, v, path) for p, v in zip(parts, value, strict=True))
-    elif wanted is float and isinstance(value, (int, float)) and not isinstance(value, bool) and value == value:
-        return float(value)
+    elif wanted is float:
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
+            return float(value)
     elif isinstance(value, wanted) and not (wanted is int and isinstance(value, bool)):
         return value
     name = str(wanted) if typing.get_origin(wanted) else wanted.__name__

@@ -1,0 +1,381 @@
+"""Configs: what is accepted comes back as written, what is not is refused in one line that names the knob."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import json
+import math
+import types
+import typing
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bert_jax import config, knobs
+from bert_jax.errors import ConfigError
+
+CONFIGS = Path(__file__).resolve().parents[1] / "configs"
+
+
+def _knobs(kind=knobs.Config, prefix=""):
+    """(path, field, type) of every knob, sections of named entries included."""
+    hints = typing.get_type_hints(kind)
+    for field in dataclasses.fields(kind):
+        path, hint = f"{prefix}{field.name}", hints[field.name]
+        if dataclasses.is_dataclass(hint):
+            yield from _knobs(hint, f"{path}.")
+        elif typing.get_origin(hint) is dict:
+            name = {"objectives": "mlm", "evals": "validation"}[field.name]
+            yield from _knobs(typing.get_args(hint)[1], f"{path}.{name}.")
+        else:
+            yield path, field, hint
+
+
+KNOBS = list(_knobs())
+IDS = [path for path, _, _ in KNOBS]
+
+
+def _set(path: str, text: str):
+    tree = config.default()
+    config.override(tree, path, text)
+    return tree
+
+
+def _walk(tree, names: list[str]):
+    for name in names:
+        tree = tree[name]
+    return tree
+
+
+# --- knobs ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("path", "field", "hint"), KNOBS, ids=IDS)
+def test_every_knob_is_documented_and_its_default_is_allowed(path, field, hint):
+    assert field.metadata.get("doc"), path
+    default = _walk(config.to_dict(knobs.Config()), path.split("."))
+    low, high, choices = (field.metadata[k] for k in ("low", "high", "choices"))
+    for item in default if isinstance(default, list) else [default]:
+        if item is not None:
+            assert low is None or item >= low
+            assert high is None or item <= high
+            assert not choices or item in choices
+    if hint is str and choices:
+        assert len(set(choices)) == len(choices)
+
+
+@pytest.mark.parametrize(
+    ("path", "field", "hint"),
+    [k for k in KNOBS if k[1].metadata["low"] is not None or k[1].metadata["high"] is not None],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_number_outside_its_range_is_refused_with_the_range(path, field, hint):
+    low, high = field.metadata["low"], field.metadata["high"]
+    for value in ([] if low is None else [low - 1]) + ([] if high is None else [high + 1]):
+        text = str((value,) * 3) if typing.get_origin(hint) is tuple else str(value)
+        with pytest.raises(ConfigError, match="out of range") as caught:
+            config.resolve(_set(path, text))
+        assert f"config.{path}" in str(caught.value)
+        assert field.metadata["doc"] in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("path", "field", "hint"),
+    [k for k in KNOBS if k[1].metadata["choices"]],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_word_that_is_no_choice_is_refused_with_the_choices(path, field, hint):
+    with pytest.raises(ConfigError, match="is not a choice") as caught:
+        config.resolve(_set(path, field.metadata["choices"][0] + "x"))
+    assert f"did you mean {field.metadata['choices'][0]!r}" in caught.value.hint
+    assert all(choice in caught.value.hint for choice in field.metadata["choices"])
+
+
+# --- typos, types and rules: FAULTS row 32 --------------------------------------------------------------------------
+
+TYPOS = [
+    ("maksing.rate", "0.4", "config has no knob 'maksing'", "did you mean 'masking'"),
+    ("masking.rat", "0.4", "config.masking has no knob 'rat'", "did you mean 'rate'"),
+    ("optim.lr", "1", "config.optim has no knob 'lr'", "one of: name, learning_rate"),
+    ("evals.validation.evry", "1", "config.evals.validation has no knob 'evry'", "did you mean 'every'"),
+    ("objectives.mlm.wieght", "1", "config.objectives.mlm has no knob 'wieght'", "did you mean 'weight'"),
+    ("seed.x", "1", "config.seed has no knob 'x'", ""),
+    ("masking", "0.4", "config.masking is a section", "set one of: rate"),
+    ("steps", "many", "config.steps must be int, got 'many'", ""),
+    ("steps", "1.5", "config.steps must be int, got 1.5", ""),
+    ("steps", "true", "config.steps must be int, got True", ""),
+    ("steps", "None", "config.steps must be int", ""),
+    ("model.scan", "1", "config.model.scan must be bool, got 1", ""),
+    ("model.scan", "yes", "config.model.scan must be bool, got 'yes'", ""),
+    ("masking.rate", "nan", "config.masking.rate must be float, got 'nan'", ""),
+    ("masking.rate", "7", "config.masking.rate = 7.0 is out of range", "from 0.0 to 1.0"),
+    ("masking.rate", "15%", "config.masking.rate must be float, got '15%'", ""),
+    ("masking.replace", "(1,0)", "config.masking.replace must be tuple", ""),
+    ("masking.replace", "(1,0,1)", "masking.replace = (1.0, 0.0, 1.0) sums to 2", "= 1"),
+    ("evals.validation.replace", "(1,1,1)", "evals.validation.replace", "= 1"),
+    ("masking.prediction_rate", "0.5", "masking.prediction_rate = 0.5 exceeds the rate", "lower it"),
+    ("masking.schedule", "linear", "needs masking.final_rate", ""),
+    ("masking.final_rate", "0.2", "masking.final_rate does nothing", "schedule=linear"),
+    ("model.hidden", "100", "model.hidden = 100 is not divisible by model.heads = 12", ""),
+    ("sequence_length", "513", "sequence_length = 513 exceeds model.max_positions = 512", "max_positions"),
+    ("model.type_vocab", "1", "pairs need model.type_vocab", "pairs=none"),
+    ("optim.warmup_steps", "1000001", "optim.warmup_steps = 1000001 exceeds steps = 1000000", ""),
+    ("optim.accumulation", "3", "batch_size = 256 is not divisible by optim.accumulation = 3", ""),
+    ("optim.b2", "1", "config.optim.b2 = 1.0 is out of range", ""),
+    ("objectives.nps.weight", "1", "config.objectives has no 'nps'", "did you mean 'nsp'"),
+    ("objectives.sop.weight", "1", "config.objectives.sop.weight = 1.0 but config.pairs = 'nsp'", "pairs=sop"),
+    ("pairs", "nps", "config.pairs = 'nps' is not a choice", "did you mean 'nsp'"),
+]
+
+
+@pytest.mark.parametrize(("path", "text", "message", "hint"), TYPOS, ids=[f"{p}={t}" for p, t, _, _ in TYPOS])
+def test_typo(path, text, message, hint):
+    with pytest.raises(ConfigError) as caught:
+        config.resolve(_set(path, text))
+    assert message in str(caught.value)
+    assert hint in caught.value.hint
+    assert "\n" not in f"{caught.value}{caught.value.hint}"
+    assert caught.value.code == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"model.position": "rotary", "model.hidden": "12", "model.heads": "4"}, "rotary positions need an even"),
+        ({"parallel.step": "pmap", "parallel.fsdp": "2"}, "splits only data"),
+        ({"parallel.step": "pmap", "parallel.tensor": "2"}, "splits only data"),
+    ],
+)
+def test_rule_over_several_knobs(settings, message):
+    tree = config.default()
+    for path, text in settings.items():
+        config.override(tree, path, text)
+    with pytest.raises(ConfigError, match=message):
+        config.resolve(tree)
+
+
+def test_a_config_file_cannot_misspell_a_knob():
+    tree = config.default()
+    with pytest.raises((AttributeError, KeyError), match="Did you mean"):
+        tree.masking.rat = 0.4
+    for bad in ({"maskin": {}}, {"masking": 3}, {"evals": []}, {"evals": {"validation": {"evry": 1}}}):
+        with pytest.raises(ConfigError):
+            config.resolve(bad)
+
+
+# --- values ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "value"),
+    [
+        ("masking.rate", "0.4", 0.4),
+        ("masking.rate", "1", 1.0),
+        ("optim.learning_rate", "1e-3", 1e-3),
+        ("masking.prediction_rate", "None", None),
+        ("masking.prediction_rate", "0.1", 0.1),
+        ("masking.replace", "(1,0,0)", (1.0, 0.0, 0.0)),
+        ("masking.replace", "[1,0,0]", (1.0, 0.0, 0.0)),
+        ("masking.replace", "1,0,0", (1.0, 0.0, 0.0)),
+        ("model.scan", "true", True),
+        ("model.scan", "False", False),
+        ("model.layers", "3", 3),
+        ("steps", "10_000_000", 10_000_000),
+        ("corpus.path", "true", "true"),
+        ("corpus.path", "3", "3"),
+        ("corpus.path", "", ""),
+        ("model.attention_bias", "-1e9", -1e9),
+        ("evals.extra.rate", "0.4", 0.4),
+    ],
+)
+def test_text_of_a_flag_is_read_as_the_type_of_its_knob(path, text, value):
+    found = config.resolve(_set(path, text))
+    for name in path.split("."):
+        found = found[name] if isinstance(found, dict) else getattr(found, name)
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_an_extra_evaluation_starts_from_the_defaults():
+    found = config.resolve(_set("evals.extra.rate", "0.4")).evals
+    assert found == {"validation": knobs.Eval(), "extra": knobs.Eval(rate=0.4)}
+
+
+def test_derived_values_are_written_out():
+    tree = _set("model.size", "small")
+    config.override(tree, "model.activation", "relu")
+    model = config.resolve(tree).model
+    assert (model.layers, model.hidden, model.heads, model.mlp, model.head_activation) == (4, 512, 8, 2048, "relu")
+    config.override(tree, "model.hidden", "64")
+    config.override(tree, "model.head_activation", "silu")
+    model = config.resolve(tree).model
+    assert (model.layers, model.hidden, model.heads, model.mlp, model.head_activation) == (4, 64, 8, 256, "silu")
+
+
+@pytest.mark.parametrize(
+    ("pairs", "weights", "active"),
+    [
+        ("nsp", {}, {"mlm": 1.0, "nsp": 1.0}),
+        ("sop", {}, {"mlm": 1.0, "sop": 1.0}),
+        ("none", {}, {"mlm": 1.0}),
+        ("nsp", {"nsp": 0.0}, {"mlm": 1.0, "nsp": 0.0}),
+        ("nsp", {"mlm": 0.5, "nsp": 2.0}, {"mlm": 0.5, "nsp": 2.0}),
+        ("none", {"nsp": 1.0}, None),
+        ("none", {"nsp": 0.0}, None),
+        ("sop", {"nsp": 1.0}, None),
+    ],
+)
+def test_pair_objectives_follow_pairs_and_asking_for_both_is_an_error(pairs, weights, active):
+    tree = _set("pairs", pairs)
+    for name, weight in weights.items():
+        config.override(tree, f"objectives.{name}.weight", str(weight))
+    if active is None:
+        with pytest.raises(ConfigError, match=r"but config\.pairs"):
+            config.resolve(tree)
+    else:
+        assert {name: o.weight for name, o in config.resolve(tree).objectives.items()} == active
+
+
+def test_objectives_may_not_be_empty():
+    with pytest.raises(ConfigError, match="objectives is empty"):
+        config.resolve({"objectives": {}})
+
+
+def _values(field: dataclasses.Field, hint) -> st.SearchStrategy:
+    """Any value a knob allows."""
+    low, high, choices = (field.metadata[k] for k in ("low", "high", "choices"))
+    if isinstance(hint, types.UnionType):
+        inner = next(option for option in typing.get_args(hint) if option is not type(None))
+        return st.none() | _values(field, inner)
+    if choices:
+        return st.sampled_from(choices)
+    if typing.get_origin(hint) is tuple:
+        return st.just((0.5, 0.25, 0.25))
+    least, most = -math.inf if low is None else low, math.inf if high is None else high
+    return {
+        bool: st.booleans(),
+        str: st.text(st.characters(codec="utf-8"), max_size=8),
+        int: st.integers(math.ceil(max(least, -(2**31))), math.floor(min(most, 2**31))),
+        float: st.floats(
+            None if low is None else low, None if high is None else high, allow_nan=False, allow_infinity=False
+        ),
+    }[hint]
+
+
+@given(st.data())
+def test_every_allowed_value_survives_the_round_trip(data):
+    path, field, hint = data.draw(st.sampled_from(KNOBS))
+    value = data.draw(_values(field, hint))
+    tree = config.to_dict(knobs.Config())
+    *parents, leaf = path.split(".")
+    _walk(tree, parents)[leaf] = value
+    try:
+        found = config.resolve(tree)
+    except ConfigError as error:
+        if any(words in str(error) for words in ("must be", "out of range", "not a choice")):
+            raise
+        return  # a rule over several knobs, never the value by itself
+    again = config.to_dict(found)
+    assert config.resolve(json.loads(json.dumps(again, allow_nan=False))) == found
+    if value is not None and path in IDS and parents[:1] != ["objectives"]:
+        assert _walk(again, path.split(".")) == (list(value) if isinstance(value, tuple) else value)
+
+
+@pytest.mark.parametrize("text", ["inf", "-inf", "1e999", "nan"])
+def test_a_number_is_finite(text):
+    with pytest.raises(ConfigError, match="must be float"):
+        config.resolve(_set("optim.learning_rate", text))
+    with pytest.raises(ConfigError, match="must be float"):
+        config.resolve({"optim": {"learning_rate": float(text)}})
+
+
+# --- files ----------------------------------------------------------------------------------------------------------
+
+
+def _arguments(file: Path) -> list[str]:
+    return ["", *knobs.SIZES] if file.name == "pretrain.py" else [""]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [f"{file}{':' * bool(a)}{a}" for file in sorted(CONFIGS.rglob("*.py")) for a in _arguments(file)],
+    ids=lambda spec: str(Path(spec).relative_to(CONFIGS)),
+)
+def test_every_config_builds_and_says_how_to_run_it(spec):
+    found = config.resolve(config.load_file(spec))
+    assert config.resolve(config.to_dict(found)) == found
+    file = Path(spec.partition(":")[0])
+    docstring = ast.get_docstring(ast.parse(file.read_text())) or ""
+    assert f"--config=configs/{file.relative_to(CONFIGS)}" in docstring
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("def get_config(:", "SyntaxError"),
+        ("x = 1", "AttributeError"),
+        ("def get_config():\n    return 1 / 0", ":2: ZeroDivisionError"),
+        (
+            "from bert_jax.config import default\n\ndef get_config():\n    c = default()\n    c.sed = 1",
+            ":5: no knob 'sed'",
+        ),
+    ],
+)
+def test_a_broken_config_file_is_named_with_its_line(tmp_path, source, message):
+    file = tmp_path / "broken.py"
+    file.write_text(source)
+    with pytest.raises(ConfigError) as caught:
+        config.load_file(str(file))
+    assert str(file) in str(caught.value)
+    assert message in str(caught.value)
+
+
+def test_a_config_file_takes_an_argument_and_may_build_on_another(tmp_path):
+    (tmp_path / "base.py").write_text(
+        "from bert_jax.config import default\n"
+        "def get_config(seed='0'):\n    c = default()\n    c.seed = int(seed)\n    return c\n"
+    )
+    (tmp_path / "diff.py").write_text(
+        "from bert_jax.config import load_file\n"
+        "def get_config():\n    c = load_file('base.py:7', beside=__file__)\n    c.masking.rate = 0.4\n    return c\n"
+    )
+    found = config.resolve(config.load_file(f"{tmp_path}/diff.py"))
+    assert (found.seed, found.masking.rate) == (7, 0.4)
+    assert config.differences(config.to_dict(config.resolve(config.default())), config.to_dict(found)) == {
+        "seed": (0, 7),
+        "masking.rate": (0.15, 0.4),
+    }
+
+
+def test_a_missing_file_says_where_examples_are():
+    with pytest.raises(ConfigError, match=r"no config file 'nowhere\.py'") as caught:
+        config.load_file("nowhere.py")
+    assert "configs/tiny.py" in caught.value.hint
+
+
+# --- resume ---------------------------------------------------------------------------------------------------------
+
+
+def test_differences_name_added_removed_and_changed_paths():
+    old, new = {"a": 1, "b": {"c": 1, "d": 2}, "e": [1]}, {"a": 1, "b": {"c": 3}, "e": [1], "f": None, "g": 0}
+    assert config.differences(old, new) == {"b.c": (1, 3), "b.d": (2, None), "g": (None, 0)}
+    assert config.differences(old, old) == {}
+
+
+@pytest.mark.parametrize(
+    ("path", "free"),
+    [
+        ("loader.prefetch", True),
+        ("corpus.workers", True),
+        ("evals.validation.every", True),
+        ("corpus.path", False),
+        ("corpus.workers_of_another_kind", False),
+        ("seed", False),
+        ("model.size", False),
+    ],
+)
+def test_only_what_does_not_change_the_run_is_free_on_resume(path, free):
+    assert config.free_on_resume(path) == free
