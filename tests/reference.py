@@ -1,0 +1,61 @@
+"""BERT as its paper states it, in plain float64 numpy, one row at a time: what the model is held against."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+
+def norm(x, p, epsilon=1e-12):
+    mean, variance = x.mean(-1, keepdims=True), x.var(-1, keepdims=True)
+    return (x - mean) / np.sqrt(variance + epsilon) * p["scale"] + p["bias"]
+
+
+def gelu(x):
+    return x * 0.5 * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
+
+
+def dense(x, p):
+    return x @ p["kernel"] + p["bias"]
+
+
+def softmax(x):
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def encoder(params, tokens, types, heads, causal=False):
+    """Hidden vectors [n, D] and pooled [D] of one unpadded row, post-LN, learned positions."""
+    e = params["embeddings"]
+    x = norm(e["token"][tokens] + e["type"][types] + e["position"][: len(tokens)], e["norm"])
+    depth, width = len(params["layers"]["mlp"]["up"]["bias"]), x.shape[-1] // heads
+    for i in range(depth):
+        layer = pick(params["layers"], i)
+        outs = []
+        for h in range(heads):
+            q, k, v = (
+                x @ layer["attention"][n]["kernel"][:, h] + layer["attention"][n]["bias"][h]
+                for n in ("query", "key", "value")
+            )
+            scores = q @ k.T / math.sqrt(width)
+            if causal:
+                scores[np.triu_indices(len(tokens), 1)] = -np.inf
+            outs.append(softmax(scores) @ v @ layer["attention"]["out"]["kernel"][h])
+        x = norm(x + sum(outs) + layer["attention"]["out"]["bias"], layer["attention_norm"])
+        x = norm(x + dense(gelu(dense(x, layer["mlp"]["up"])), layer["mlp"]["down"]), layer["mlp_norm"])
+    return x, np.tanh(dense(x[0], params["pooler"])) if "pooler" in params else None
+
+
+def mlm_logits(params, hidden, columns, vocab):
+    head, table = params["mlm"], params["encoder"]["embeddings"]["token"]
+    y = norm(gelu(dense(hidden[columns], head["dense"])), head["norm"])
+    return (y @ table.T + head["bias"])[:, :vocab]
+
+
+def pick(tree, i):
+    return {k: pick(v, i) if isinstance(v, dict) else v[i] for k, v in tree.items()}
+
+
+def widen(tree):
+    return {k: widen(v) if isinstance(v, dict) else np.asarray(v, np.float64) for k, v in tree.items()}

@@ -1,0 +1,221 @@
+"""Masking: invariants over random batches, and the original's arithmetic."""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bert_jax import masking
+from bert_jax.knobs import Masking
+from tests import toy
+
+RATES = (0.05, 0.1, 0.15, 0.3, 0.4, 0.5, 0.8, 1.0)
+rows = st.builds(
+    toy.batch,
+    rows=st.just(4),
+    length=st.just(32),
+    seed=st.integers(0, 10_000),
+    examples=st.integers(1, 3),
+    longest_unit=st.just(1),
+)
+unit_rows = st.builds(
+    toy.batch,
+    rows=st.just(4),
+    length=st.just(32),
+    seed=st.integers(0, 10_000),
+    examples=st.integers(1, 3),
+    longest_unit=st.integers(2, 6),
+)
+
+
+def eligible_counts(b):
+    """Eligible tokens of every example, by a plain loop."""
+    return [
+        [int(((seg == s + 1) & (unit >= 0)).sum()) for s in range(b["example_ids"].shape[1])]
+        for seg, unit in zip(b["segment_ids"], b["unit_ids"], strict=True)
+    ]
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.15, 0.15000001, 0.3, 0.4, 0.5, 0.8, 1.0])
+def test_quotas_are_pythons_rounding_of_the_product(rate):
+    table = masking.quota_table(rate, 512)
+    assert table.tolist() == [0] + [max(1, round(n * rate)) for n in range(1, 513)]
+
+
+def test_no_rate_no_quota():
+    assert not masking.quota_table(0.0, 128).any()
+
+
+@given(rows, st.sampled_from(RATES), st.integers(0, 2**31))
+def test_tokens_are_selected_exactly_and_only_where_eligible(b, rate, seed):
+    out, ledger = toy.mask(b, Masking(rate=rate), seed)
+    hit = toy.chosen(out)
+    assert not hit[b["unit_ids"] < 0].any()
+    counts = [
+        [int(hit[r][b["segment_ids"][r] == s + 1].sum()) for s in range(b["example_ids"].shape[1])]
+        for r in range(len(hit))
+    ]
+    assert counts == [[max(1, round(n * rate)) if n else 0 for n in row] for row in eligible_counts(b)]
+    np.testing.assert_array_equal(out["inputs"][~hit], b["tokens"][~hit])
+    np.testing.assert_array_equal(out["predict_targets"][out["predict_weights"] > 0], b["tokens"][hit])
+    assert ledger["masked_fraction"] == (hit.sum(), (b["unit_ids"] >= 0).sum())
+
+
+@given(unit_rows, st.integers(0, 2**31))
+def test_units_are_whole_and_sets_are_nested_over_rates(b, seed):
+    before = np.zeros(b["tokens"].shape, bool)
+    for rate in RATES:
+        out, _ = toy.mask(b, Masking(rate=rate, unit="word"), seed)
+        hit = toy.chosen(out)
+        assert (hit | ~before).all(), "a token selected at a lower rate is selected at every higher one"
+        for row, units in enumerate(b["unit_ids"]):
+            for unit in set(units[units >= 0]):
+                assert len(set(hit[row][units == unit])) == 1
+        before = hit
+    assert (before == (b["unit_ids"] >= 0)).all()
+
+
+@given(unit_rows, st.integers(0, 2**31))
+def test_corruption_does_not_depend_on_the_rate_where_both_select(b, seed):
+    low, high = (toy.mask(b, Masking(rate=rate), seed)[0] for rate in (0.2, 0.6))
+    both = toy.chosen(low)
+    np.testing.assert_array_equal(low["inputs"][both], high["inputs"][both])
+
+
+@given(unit_rows, st.randoms(use_true_random=False), st.integers(0, 2**31))
+def test_a_mask_does_not_depend_on_the_batch_around_it(b, random, seed):
+    order = list(range(len(b["tokens"])))
+    random.shuffle(order)
+    order = order[: random.randint(1, len(order))]
+    settings = Masking(rate=0.3, unit="word")
+    whole, _ = toy.mask(b, settings, seed)
+    part, _ = toy.mask({k: v[order] for k, v in b.items()}, settings, seed)
+    np.testing.assert_array_equal(part["inputs"], whole["inputs"][order])
+
+
+def test_a_packed_row_is_masked_as_its_examples_alone():
+    packed = toy.batch(6, 48, seed=3, examples=3, longest_unit=3)
+    settings = Masking(rate=0.3, unit="word")
+    together, _ = toy.mask(packed, settings)
+    for row in range(6):
+        for s in range(3):
+            mine = packed["segment_ids"][row] == s + 1
+            start, n = int(mine.argmax()), int(mine.sum())
+            alone = {
+                k: np.zeros((1, 48), np.int32) for k in ("tokens", "type_ids", "positions", "segment_ids", "unit_ids")
+            }
+            alone["unit_ids"] -= 1
+            for key in ("tokens", "positions"):
+                alone[key][0, :n] = packed[key][row, mine]
+            alone["segment_ids"][0, :n] = 1
+            units = packed["unit_ids"][row, mine]
+            alone["unit_ids"][0, :n] = np.where(units >= 0, units - start, -1)
+            for key in ("example_ids", "copies", "cls_positions", "labels"):
+                alone[key] = packed[key][row : row + 1, s : s + 1]
+            out, _ = toy.mask(alone, settings)
+            np.testing.assert_array_equal(out["inputs"][0, :n], together["inputs"][row, mine])
+
+
+def test_arms_are_the_runs_they_stand_for():
+    b = toy.batch(8, 32, seed=5)
+    arms = [(Masking(rate=r, replace=s), seed) for r, s, seed in ((0.15, (0.8, 0.1, 0.1), 0), (0.4, (1, 0, 0), 1))]
+    stacked = jax.tree.map(lambda *x: np.stack(x), *(toy.traced(m, 32, seed) for m, seed in arms))
+
+    def one(numbers):
+        return masking.apply(
+            b,
+            numbers,
+            settings=Masking(),
+            special=toy.SPECIAL,
+            replacements=masking.random_ids(Masking(), toy.SPECIAL, toy.VOCAB),
+            slots=32,
+        )[0]["inputs"]
+
+    together = np.asarray(jax.vmap(one)(stacked))
+    for index, (settings, seed) in enumerate(arms):
+        np.testing.assert_array_equal(together[index], toy.mask(b, settings, seed)[0]["inputs"])
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8])
+@pytest.mark.parametrize("split", [(0.8, 0.1, 0.1), (0.5, 0.5, 0.0), (0.0, 0.2, 0.8)])
+def test_the_split_holds_within_sampling_error(rate, split):
+    b = toy.batch(512, 64, seed=7)
+    out, ledger = toy.mask(b, Masking(rate=rate, replace=split), seed=11)
+    hit = toy.chosen(out)
+    n = int(hit.sum())
+    # Counted from the tokens, not from the ledger: a random draw hits the true token or [MASK] once in VOCAB.
+    to_mask = (out["inputs"][hit] == toy.SPECIAL.mask).sum() / n
+    same = (out["inputs"][hit] == b["tokens"][hit]).sum() / n
+    expected_mask, expected_same = split[0] + split[1] / toy.VOCAB, split[2] + split[1] / toy.VOCAB
+    for value, share in ((to_mask, expected_mask), (same, expected_same)):
+        assert abs(value - share) <= 4.5 * math.sqrt(share * (1 - share) / n)
+    for name, share in zip(("mask_token_fraction", "random_fraction", "kept_fraction"), split, strict=True):
+        assert abs(ledger[name][0] / n - share) <= 4.5 * math.sqrt(share * (1 - share) / n)
+
+
+def test_random_tokens_are_uniform_over_what_the_config_names():
+    b = toy.batch(2048, 64, seed=9)
+    for source, ids in (("all", range(toy.VOCAB)), ("regular", range(5, toy.VOCAB))):
+        out, _ = toy.mask(b, Masking(rate=1.0, replace=(0.0, 1.0, 0.0), random_from=source))
+        drawn = np.bincount(out["inputs"][toy.chosen(out)], minlength=toy.VOCAB + 4)
+        assert drawn.sum() == drawn[list(ids)].sum()
+        expected = drawn.sum() / len(ids)
+        chi2 = float(((drawn[list(ids)] - expected) ** 2 / expected).sum())
+        dof = len(ids) - 1
+        assert abs(chi2 - dof) < 5 * math.sqrt(2 * dof)
+
+
+def test_units_meet_the_quota_on_average_and_slots_always_suffice():
+    settings = Masking(rate=0.15, unit="word", max_unit=6)
+    b = toy.batch(4096, 64, seed=13, longest_unit=6)
+    slots = masking.slots(settings, 64)
+    out, ledger = toy.mask(b, settings, slots=slots)
+    selected, quota = ledger["masked_fraction"][0], ledger["quota_fraction"][0]
+    assert abs(selected - quota) < 4 * 3 * math.sqrt(len(b["tokens"]))  # error a row: mean 0, deviation at most 3
+    assert out["predict_weights"].sum() == selected == ledger["predicted_fraction"][0]
+
+
+def test_fewer_predictions_than_corruptions():
+    b = toy.batch(64, 64, seed=17)
+    all_of_them, _ = toy.mask(b, Masking(rate=0.4))
+    some, ledger = toy.mask(b, Masking(rate=0.4, prediction_rate=0.2))
+    np.testing.assert_array_equal(all_of_them["inputs"], some["inputs"])
+    assert (toy.chosen(all_of_them) | ~toy.chosen(some)).all()
+    wanted = sum(max(1, round(0.2 * n)) for row in eligible_counts(b) for n in row if n)
+    assert some["predict_weights"].sum() == wanted == ledger["predicted_fraction"][0]
+
+
+def test_seed_copy_and_example_each_change_the_mask():
+    b = toy.batch(8, 64, seed=19)
+    base = toy.mask(b, Masking())[0]["inputs"]
+    assert (base != toy.mask(b, Masking(), seed=1)[0]["inputs"]).any()
+    for key in ("copies", "example_ids"):
+        assert (base != toy.mask({**b, key: b[key] + 100}, Masking())[0]["inputs"]).any()
+
+
+def test_counting_cls_and_sep_changes_the_quota_as_the_original_does():
+    b = toy.batch(64, 64, seed=23)
+    _, ledger = toy.mask(b, Masking(rate=0.3, count="all"))
+    lengths = (b["segment_ids"] > 0).sum(1)
+    assert ledger["quota_fraction"][0] == sum(min(n - 2, max(1, round(int(n) * 0.3))) for n in lengths)
+
+
+def test_the_rate_schedule_runs_from_first_to_last_step():
+    settings = Masking(rate=0.3, schedule="linear", final_rate=0.15)
+    assert masking.rate_at(settings, 0, 101) == 0.3
+    assert masking.rate_at(settings, 50, 101) == pytest.approx(0.225)
+    assert masking.rate_at(settings, 100, 101) == pytest.approx(0.15)
+    assert masking.slots(settings, 128) == round(0.3 * 128)
+
+
+def test_padding_rows_count_nothing():
+    b = {k: np.zeros_like(v) for k, v in toy.batch(2, 16).items()}
+    b["unit_ids"] -= 1
+    out, ledger = toy.mask(b, Masking())
+    assert not out["predict_weights"].any()
+    assert ledger["masked_fraction"] == (0, 0)

@@ -1,0 +1,224 @@
+"""The model against a plain numpy statement of BERT, closed forms and invariants."""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bert_jax import network
+from bert_jax.config import default, resolve
+from bert_jax.models import attention
+from bert_jax.models.bert import Bert, padded_vocab
+from bert_jax.models.layers import ACTIVATIONS, Dropout
+from bert_jax.trees import flat
+from tests import reference, toy
+
+VARIANTS = {
+    "sinusoidal": {"model__position": "sinusoidal"},
+    "rotary": {"model__position": "rotary"},
+    "no positions": {"model__position": "none"},
+    "pre-LN": {"model__norm": "pre"},
+    "tanh GELU": {"model__activation": "gelu_tanh"},
+    "relu": {"model__activation": "relu"},
+    "silu": {"model__activation": "silu"},
+    "tanh GELU in the head only": {"model__head_activation": "gelu_tanh"},
+    "gated": {"model__gated": True},
+    "causal": {"model__causal": True},
+    "epsilon": {"model__norm_epsilon": 1e-2},
+    "bias": {"model__attention_bias": -1.0},
+    "bfloat16": {"model__dtype": "bfloat16"},
+}
+
+
+def setup(seed=0, rows=6, length=24, **overrides):
+    config = toy.config(**overrides)
+    b, _ = toy.mask(toy.batch(rows, length, seed), config.masking, slots=8)
+    params = network.init(config, toy.VOCAB, np.uint32(seed))
+    noise = np.random.default_rng(seed)  # biases and scales of 0 and 1 would hide a missing one
+    params = jax.tree.map(lambda x: x + noise.normal(0, 0.1, x.shape).astype(np.float32), params)
+    return config, b, params
+
+
+def outputs(config, params, b):
+    return jax.jit(network.build(config, toy.VOCAB).apply)({"params": params}, b)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_logits_equal_a_plain_statement_of_bert(causal):
+    config, b, params = setup(model__causal=causal)
+    ours, wide = outputs(config, params, b), reference.widen(params)
+    for row in range(len(b["tokens"])):
+        n = int((b["segment_ids"][row] > 0).sum())
+        hidden, pooled = reference.encoder(
+            wide["encoder"], b["inputs"][row, :n], b["type_ids"][row, :n], config.model.heads, causal
+        )
+        used = b["predict_weights"][row] > 0
+        mlm = reference.mlm_logits(wide, hidden, b["predict_positions"][row][used], toy.VOCAB)
+        np.testing.assert_allclose(ours["mlm"][row][used][:, : toy.VOCAB], mlm, atol=1e-5)
+        np.testing.assert_allclose(ours["nsp"][row, 0], reference.dense(pooled, wide["nsp"]["logits"]), atol=1e-5)
+
+
+def test_the_padding_of_the_table_is_never_predicted():
+    config, b, params = setup(model__vocab_multiple=64)
+    assert padded_vocab(config.model, toy.VOCAB) == 64
+    assert (np.asarray(jax.nn.softmax(outputs(config, params, b)["mlm"]))[..., toy.VOCAB :] == 0).all()
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_every_variant_changes_the_outputs(name):
+    _, b, _ = setup()
+    base, other = toy.config(), toy.config(**VARIANTS[name])
+    ours, theirs = (outputs(c, network.init(c, toy.VOCAB, np.uint32(0)), b)["mlm"] for c in (base, other))
+    assert np.abs(np.asarray(ours) - np.asarray(theirs))[..., : toy.VOCAB].max() > 1e-6
+
+
+@pytest.mark.parametrize(
+    "overrides", [{"model__scan": True}, {"model__remat": True}, {"model__scan": True, "model__remat": True}]
+)
+def test_scan_and_remat_compute_the_same(overrides):
+    config, b, params = setup()
+    other = toy.config(**overrides)
+
+    def loss(config):
+        return lambda p: sum(
+            jnp.sum(jnp.sin(x)) for x in network.build(config, toy.VOCAB).apply({"params": p}, b).values()
+        )
+
+    for a, c in zip(*(jax.tree.leaves(jax.jit(jax.grad(loss(x)))(params)) for x in (config, other)), strict=True):
+        np.testing.assert_allclose(a, c, rtol=1e-4, atol=1e-5)  # the gradient of a key's bias is 0, up to rounding
+
+
+def test_scan_and_unrolled_share_one_layout_of_parameters():
+    one, other = (network.init(toy.config(model__scan=s), toy.VOCAB, np.uint32(3)) for s in (True, False))
+    for name, leaf in flat(one).items():
+        np.testing.assert_array_equal(leaf, flat(other)[name])
+
+
+def embedded_gradient(config, params, b, column):
+    """How the output at one column of row 0 depends on each position's learned vector."""
+
+    def out(table):
+        p = jax.tree_util.tree_map_with_path(
+            lambda path, x: table if path[-1].key == "position" else x, params["encoder"]
+        )
+        hidden = Bert(config.model, toy.VOCAB).apply({"params": p}, b).hidden
+        return jnp.sum(hidden[0, column] * jnp.arange(hidden.shape[-1]))
+
+    return np.abs(jax.grad(out)(params["encoder"]["embeddings"]["position"])).sum(-1)
+
+
+def test_padding_leaks_exactly_no_gradient():
+    config, b, params = setup(seed=4, rows=1)
+    n = int((b["segment_ids"][0] > 0).sum())
+    assert n < 24
+    gradient = embedded_gradient(config, params, b, 1)
+    assert (gradient[:n] > 0).all()
+    # Padding has position 0; its own positions must stay untouched whatever they hold.
+    moved = {**b, "positions": np.where(b["segment_ids"] > 0, b["positions"], 40)}
+    gradient = embedded_gradient(config, params, moved, 1)
+    assert (gradient[n:] == 0).all()
+
+
+def test_causal_attention_sees_no_future():
+    config, b, params = setup(seed=5, rows=1, model__causal=True)
+    gradient = embedded_gradient(config, params, b, 2)
+    assert (gradient[:3] > 0).all()
+    assert (gradient[3:] == 0).all()
+
+
+def test_examples_of_a_packed_row_do_not_see_each_other():
+    config, params = toy.config(), network.init(toy.config(), toy.VOCAB, np.uint32(0))
+    b = toy.batch(1, 24, seed=6, examples=2)
+    n = int((b["segment_ids"][0] == 1).sum())
+    changed = {**b, "tokens": np.where(b["segment_ids"] == 2, 7, b["tokens"])}
+    encode = jax.jit(Bert(config.model, toy.VOCAB).apply)
+    one, other = (encode({"params": params["encoder"]}, x) for x in (b, changed))
+    np.testing.assert_array_equal(one.hidden[0, :n], other.hidden[0, :n])
+    np.testing.assert_array_equal(one.pooled[0, 0], other.pooled[0, 0])
+    assert (np.asarray(one.pooled[0, 1]) != np.asarray(other.pooled[0, 1])).any()
+
+
+def test_a_fully_masked_row_stays_finite():
+    config, b, params = setup()
+    empty = {k: np.zeros_like(v) for k, v in b.items()}
+    assert all(np.isfinite(x).all() for x in outputs(config, params, empty).values())
+
+
+def test_captured_layers_are_what_the_encoder_went_through():
+    config, b, params = setup(seed=8, rows=1)
+    encoded = Bert(config.model, toy.VOCAB, capture=True).apply({"params": params["encoder"]}, b)
+    assert encoded.layers.shape == (3, 1, 24, 32)
+    np.testing.assert_array_equal(encoded.layers[-1], encoded.hidden)
+    np.testing.assert_allclose(encoded.attention.sum(-1), 1, atol=1e-6)
+
+
+def test_sinusoids_are_those_of_the_transformer_paper():
+    table = attention.sinusoids(50, 16)
+    for position in (0, 1, 7, 49):
+        for i in range(8):
+            angle = position / 10_000 ** (2 * i / 16)
+            assert table[position, 2 * i] == pytest.approx(math.sin(angle), abs=1e-6)
+            assert table[position, 2 * i + 1] == pytest.approx(math.cos(angle), abs=1e-6)
+
+
+def test_rotary_scores_depend_on_distance_alone():
+    rng = np.random.default_rng(0)
+    q, k = (jnp.asarray(rng.normal(size=(1, 1, 1, 8)), jnp.float32) for _ in range(2))
+
+    def score(i, j):
+        return float(jnp.sum(attention.rotate(q, jnp.array([[i]])) * attention.rotate(k, jnp.array([[j]]))))
+
+    assert score(3, 1) == pytest.approx(score(42, 40), abs=1e-4)
+    assert score(3, 1) != pytest.approx(score(3, 2), abs=1e-3)
+
+
+def test_activations_equal_their_formulas():
+    x = np.linspace(-4, 4, 41)
+    phi = np.array([0.5 * (1 + math.erf(v / math.sqrt(2))) for v in x])
+    tanh = 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    expected = {"gelu": x * phi, "gelu_tanh": tanh, "relu": np.maximum(x, 0), "silu": x / (1 + np.exp(-x))}
+    for name, function in ACTIVATIONS.items():
+        np.testing.assert_allclose(function(jnp.asarray(x, jnp.float32)), expected[name], atol=1e-6)
+    assert expected.keys() == ACTIVATIONS.keys()
+
+
+@pytest.mark.parametrize("width", [64, 63])
+def test_dropout_drops_its_rate_and_keeps_the_mean(width):
+    x = jnp.ones((500, width))
+    y = np.asarray(Dropout(0.1, True).apply({}, x, rngs={"dropout": jax.random.key(0)}))
+    n = y.size
+    assert abs((y == 0).mean() - 0.1) < 4.5 * math.sqrt(0.09 / n)
+    np.testing.assert_allclose(y[y > 0], 1 / (1 - 6554 / 65536), rtol=1e-6)
+    np.testing.assert_array_equal(Dropout(0.1, False).apply({}, x), x)
+
+
+def test_dropout_reaches_hidden_vectors_and_attention():
+    for knob in ("model__dropout", "model__attention_dropout"):
+        config, b, params = setup(**{knob: 0.5})
+        model = network.build(config, toy.VOCAB, train=True)
+        one, other = (model.apply({"params": params}, b, rngs={"dropout": jax.random.key(s)})["nsp"] for s in (0, 1))
+        assert (np.asarray(one) != np.asarray(other)).any(), knob
+
+
+@pytest.mark.parametrize(("init", "deviation"), [("truncated_normal", 0.0176), ("normal", 0.02)])
+def test_initial_weights_have_the_published_deviation(init, deviation):
+    params = network.init(toy.config(model__init=init, model__hidden=256), toy.VOCAB, np.uint32(0))
+    kernel = np.asarray(params["encoder"]["layers"]["mlp"]["up"]["kernel"])
+    assert kernel.std() == pytest.approx(deviation, rel=0.01)
+    assert (np.abs(kernel).max() <= 0.04) == (init == "truncated_normal")
+    assert not np.asarray(params["encoder"]["layers"]["mlp"]["up"]["bias"]).any()
+    wide = network.init(toy.config(model__init=init, model__init_stddev=0.04), toy.VOCAB, np.uint32(0))
+    assert np.asarray(wide["encoder"]["layers"]["mlp"]["up"]["kernel"]).std() == pytest.approx(2 * deviation, rel=0.03)
+
+
+@pytest.mark.parametrize(("size", "parameters"), [("base", 109_482_240), ("large", 335_141_888)])
+def test_base_and_large_have_the_published_sizes(size, parameters):
+    tree = default()
+    tree.model.size, tree.model.vocab_multiple = size, 1
+    config = resolve(tree)
+    shapes = jax.eval_shape(lambda: network.init(config, 30_522, np.uint32(0)))
+    assert sum(math.prod(x.shape) for x in jax.tree.leaves(shapes["encoder"])) == parameters

@@ -1,0 +1,106 @@
+"""Batches, configs and numbers small enough to check by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import jax
+import numpy as np
+
+from bert_jax import config as configs
+from bert_jax import knobs, masking
+from bert_jax.types import Batch, Special, Traced
+
+SPECIAL = Special(pad=0, unk=1, cls=2, sep=3, mask=4)
+VOCAB = 60
+
+
+def config(**overrides: object) -> knobs.Config:
+    """A resolved config of a very small model; keys use __ for the dots of a path."""
+    base = {
+        "steps": 100,
+        "batch_size": 16,
+        "sequence_length": 24,
+        "model__size": "tiny",
+        "model__layers": 2,
+        "model__hidden": 32,
+        "model__heads": 4,
+        "model__max_positions": 64,
+        "model__dropout": 0.0,
+        "model__attention_dropout": 0.0,
+        "optim__warmup_steps": 0,
+        "optim__learning_rate": 1e-3,
+        "tokenizer__vocab_size": VOCAB,
+    }
+    tree = configs.default()
+    for key, value in {**base, **overrides}.items():
+        configs.override(tree, key.replace("__", "."), str(value))
+    return configs.resolve(tree)
+
+
+def batch(rows: int, length: int, seed: int = 0, examples: int = 1, longest_unit: int = 1, vocab: int = VOCAB) -> Batch:
+    """Random rows: `examples` a row, each [CLS] text [SEP], then padding; units of 1 to `longest_unit` tokens."""
+    rng = np.random.default_rng(seed)
+    b = {k: np.zeros((rows, length), np.int32) for k in ("tokens", "type_ids", "positions", "segment_ids")}
+    b["unit_ids"] = np.full((rows, length), -1, np.int32)
+    for key in ("example_ids", "copies", "cls_positions"):
+        b[key] = np.zeros((rows, examples), np.int32)
+    b["labels"] = rng.integers(0, 2, (rows, examples)).astype(np.int32)
+    for row in range(rows):
+        start = 0
+        for example in range(examples):
+            n = int(rng.integers(3, length // examples + 1))
+            words = rng.integers(len(SPECIAL), vocab, n - 2)
+            b["tokens"][row, start : start + n] = [SPECIAL.cls, *words, SPECIAL.sep]
+            b["positions"][row, start : start + n] = np.arange(n)
+            b["segment_ids"][row, start : start + n] = example + 1
+            b["type_ids"][row, start + n // 2 : start + n] = 1
+            at = start + 1
+            while at < start + n - 1:
+                size = min(int(rng.integers(1, longest_unit + 1)), start + n - 1 - at)
+                b["unit_ids"][row, at : at + size] = at
+                at += size
+            b["example_ids"][row, example] = row * examples + example
+            b["cls_positions"][row, example] = start
+            start += n
+    return b
+
+
+def traced(settings: knobs.Masking, length: int, seed: int = 0, names: tuple[str, ...] = ("mlm", "nsp")) -> Traced:
+    """The traced numbers of a masking."""
+    wanted = settings.rate if settings.prediction_rate is None else settings.prediction_rate
+    return Traced(
+        quotas=masking.quota_table(settings.rate, length),
+        predict_quotas=masking.quota_table(wanted, length),
+        replace=np.asarray(settings.replace, np.float32),
+        weights=dict.fromkeys(names, np.float32(1)),
+        learning_rate=np.float32(1e-3),
+        weight_decay=np.float32(0.01),
+        seed=np.uint32(seed),
+    )
+
+
+@functools.partial(jax.jit, static_argnums=(2, 3))
+def _apply(b, numbers, settings, slots):
+    replacements = masking.random_ids(settings, SPECIAL, VOCAB)
+    return masking.apply(b, numbers, settings=settings, special=SPECIAL, replacements=replacements, slots=slots)
+
+
+def mask(b: Batch, settings: knobs.Masking, seed: int = 0, slots: int = 0) -> tuple[Batch, dict]:
+    """Masks a toy batch; the result as numpy."""
+    length = b["tokens"].shape[1]
+    code = knobs.Masking(count=settings.count, random_from=settings.random_from)  # what is not a traced number
+    out, ledger = _apply(b, traced(settings, length, seed), code, slots or length)
+    return jax.tree.map(np.asarray, out), jax.tree.map(float, ledger)
+
+
+def chosen(out: Batch) -> np.ndarray:
+    """Which tokens are predicted, as [B, L]."""
+    hit = np.zeros(out["tokens"].shape, bool)
+    for row, (columns, weights) in enumerate(zip(out["predict_positions"], out["predict_weights"], strict=True)):
+        hit[row, columns[weights > 0]] = True
+    return hit
+
+
+replace = dataclasses.replace
