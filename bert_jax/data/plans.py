@@ -14,7 +14,6 @@ import errno
 import hashlib
 import io
 import json
-import os
 import threading
 import time
 import uuid
@@ -78,20 +77,28 @@ class Plans:
 
     def counts(self, copy: int) -> np.ndarray:
         """Examples of each shard in a copy."""
+        copy = copy if self._random else 0
         return self.table(copy + 1)[copy]
 
     def table(self, copies: int) -> np.ndarray:
         """Examples of each shard in every copy known, and in at least so many: missing plans are built in turn."""
-        if not self._random:
-            return np.repeat(self._rows(1)[:1], copies, axis=0)
-        return self._rows(copies)
+        with self._lock:
+            if len(self._table) < copies:
+                self._read_table()
+            if len(self._table) < copies:
+                with self._locked():
+                    self._read_table()
+                    while len(self._table) < copies:
+                        copy = len(self._table)
+                        self._keep(copy, self._build(copy))
+            return self._table[:, :-1]
 
     def records(self, copy: int) -> np.ndarray:
         """The examples of a copy, shard after shard."""
         copy = copy if self._random else 0
         with self._lock:
             if copy not in self._open:
-                self._rows(copy + 1)  # builds it, where nobody has
+                self.table(copy + 1)  # builds it, where nobody has
             if copy not in self._open:
                 records = self._load(copy)
                 if records is None:
@@ -112,18 +119,6 @@ class Plans:
         self._open[copy] = records
         for old in list(self._open)[:-_KEPT]:
             del self._open[old]
-
-    def _rows(self, copies: int) -> np.ndarray:
-        with self._lock:
-            if len(self._table) < copies:
-                self._read_table()
-            if len(self._table) < copies:
-                with self._locked():
-                    self._read_table()
-                    while len(self._table) < copies:
-                        copy = len(self._table)
-                        self._keep(copy, self._build(copy))
-            return self._table[:, :-1]
 
     # --- files ------------------------------------------------------------------------------------------------------
 
@@ -201,8 +196,6 @@ class Plans:
         try:
             with file:
                 yield file
-                file.flush()
-                os.fsync(file.fileno())
             temporary.replace(path)
         except OSError as error:
             raise DataError(f"cannot write {path}: {error.strerror}", "make room there") from error

@@ -1,0 +1,65 @@
+"""Corpora small enough to check by hand, in memory or on disk."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bert_jax import config as configs
+from bert_jax import knobs
+from bert_jax.data.shards import Prepared, Shard
+from bert_jax.types import Special
+
+SPECIAL = Special(pad=0, unk=1, cls=2, sep=3, mask=4)
+FIRST = 5  # the first id that is text
+
+
+def shard(documents: Sequence[Sequence[int]], vocab: int | None = None) -> Shard:
+    """Documents as lists of sentence lengths. Token t of the shard has the id FIRST + t (modulo a vocabulary)."""
+    lengths = [length for document in documents for length in document]
+    ids = np.arange(sum(lengths))
+    return Shard(
+        tokens=(FIRST + (ids if vocab is None else ids * 7919 % (vocab - FIRST))).astype(np.uint32),
+        sentence_ends=np.cumsum(lengths).astype(np.uint32),
+        document_ends=np.cumsum([len(document) for document in documents]).astype(np.uint32),
+    )
+
+
+def random_documents(count: int, seed: int, sentences: float = 8, tokens: float = 12) -> list[list[int]]:
+    """Geometric numbers of sentences and tokens."""
+    random = np.random.default_rng(seed)
+    return [random.geometric(1 / tokens, n).tolist() for n in random.geometric(1 / sentences, count)]
+
+
+def prepared(folder: Path, shards: Sequence[Shard], on_disk: bool = False, **splits: Sequence[Shard]) -> Prepared:
+    """A prepared corpus without a tokenizer that could read text; every third id goes on with a word."""
+    size = FIRST + max(len(s.tokens) for s in shards)
+    continuation = np.arange(size) % 3 == 1
+    continuation[:FIRST] = False
+    found: dict[str, list[Shard]] = {"train": list(shards), **{k: list(v) for k, v in splits.items()}}
+    if on_disk:
+        found = {name: [_mapped(folder / f"{name}-{i}", s) for i, s in enumerate(v)] for name, v in found.items()}
+    tokenizer: Any = types.SimpleNamespace(special=SPECIAL, continuation=continuation)
+    return Prepared(folder, {}, tokenizer, found, np.zeros(size, np.int64), "fingerprint")
+
+
+def _mapped(folder: Path, shard: Shard) -> Shard:
+    folder.mkdir(parents=True, exist_ok=True)
+    arrays = []
+    for name in ("tokens", "sentence_ends", "document_ends"):
+        if not (folder / f"{name}.npy").exists():
+            np.save(folder / f"{name}.npy", getattr(shard, name))
+        arrays.append(np.load(folder / f"{name}.npy", mmap_mode="r"))
+    return Shard(*arrays)
+
+
+def config(**overrides: Any) -> knobs.Config:
+    """A resolved config; keys use __ for the dots of a path."""
+    tree = configs.default()
+    for key, value in {"optim__warmup_steps": 0, **overrides}.items():
+        configs.override(tree, key.replace("__", "."), str(value))
+    return configs.resolve(tree)
