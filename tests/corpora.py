@@ -11,8 +11,9 @@ import numpy as np
 
 from bert_jax import config as configs
 from bert_jax import knobs
+from bert_jax.data.pipeline import Source
 from bert_jax.data.shards import Prepared, Shard
-from bert_jax.types import Special
+from bert_jax.types import HOST_KEYS, Batch, Special
 
 SPECIAL = Special(pad=0, unk=1, cls=2, sep=3, mask=4)
 FIRST = 5  # the first id that is text
@@ -37,6 +38,7 @@ def random_documents(count: int, seed: int, sentences: float = 8, tokens: float 
 
 def prepared(folder: Path, shards: Sequence[Shard], on_disk: bool = False, **splits: Sequence[Shard]) -> Prepared:
     """A prepared corpus without a tokenizer that could read text; every third id goes on with a word."""
+    folder.mkdir(parents=True, exist_ok=True)
     size = FIRST + max(len(s.tokens) for s in shards)
     continuation = np.arange(size) % 3 == 1
     continuation[:FIRST] = False
@@ -63,3 +65,21 @@ def config(**overrides: Any) -> knobs.Config:
     for key, value in {"optim__warmup_steps": 0, **overrides}.items():
         configs.override(tree, key.replace("__", "."), str(value))
     return configs.resolve(tree)
+
+
+def shards(count: int = 3, documents: int = 12) -> list[Shard]:
+    """A small corpus in several shards."""
+    return [shard(random_documents(documents, seed)) for seed in range(count)]
+
+
+def source(
+    folder: Path, seed: int | None = None, split: str = "train", on_disk: bool = False, **overrides: Any
+) -> Source:
+    """The batches of a small corpus."""
+    overrides = {"batch_size": 8, "sequence_length": 32, **overrides}
+    return Source(prepared(folder, shards(), on_disk, validation=shards(2, 5)), split, config(**overrides), seed)
+
+
+def same(one: Batch, two: Batch) -> bool:
+    """Whether two batches are equal in every array."""
+    return all(np.array_equal(one[key], two[key]) for key in HOST_KEYS)
