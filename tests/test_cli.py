@@ -1,0 +1,303 @@
+"""The command line: what it passes on, and how each kind of failure ends."""
+
+from __future__ import annotations
+
+import platform
+import re
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+from bert_jax import allocator, cli
+from bert_jax.errors import CheckpointError, ConfigError, DataError, DivergedError, Stopped
+
+CONFIG = """
+from bert_jax.config import default
+
+def get_config(size="tiny"):
+    config = default()
+    config.model.size = size
+    return config
+"""
+
+
+@pytest.fixture
+def config(tmp_path) -> str:
+    file = tmp_path / "config.py"
+    file.write_text(CONFIG)
+    return str(file)
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """Replaces what the commands call, and lists the calls; `raises` is raised by all of them."""
+    seen = types.SimpleNamespace(calls=[], raises=None, order=[])
+
+    def record(name):
+        def run(*args, **kwargs):
+            seen.order.append(name)
+            seen.calls.append((name, args, kwargs))
+            if seen.raises is not None:
+                raise seen.raises
+
+        return run
+
+    for name in ("prepare", "train", "evaluate", "predict", "doctor"):
+        module = types.ModuleType(f"bert_jax.{name}")
+        module.run = record(name)
+        monkeypatch.setitem(sys.modules, f"bert_jax.{name}", module)
+        monkeypatch.setattr(f"bert_jax.{name}", module, raising=False)
+    monkeypatch.setattr(allocator, "retain", lambda: seen.order.append("retain"))
+    return seen
+
+
+def _fails(capsys, argv) -> tuple[int, str, str]:
+    """Exit code, error and hint of a command line that ends in exactly those two lines."""
+    code = cli.execute(argv)
+    out, err = capsys.readouterr()
+    lines = err.splitlines()
+    assert out == ""
+    assert lines[0].startswith("error: ")
+    assert len(lines) == 1 or (len(lines) == 2 and lines[1].startswith("hint: "))
+    return code, lines[0].removeprefix("error: "), "".join(lines[1:]).removeprefix("hint: ")
+
+
+# --- what is passed on ----------------------------------------------------------------------------------------------
+
+
+def test_train(calls, config):
+    argv = ["train", f"--config={config}:mini", "--workdir=w", "--config.masking.rate=0.4", "--config.seed", "7"]
+    assert cli.execute([*argv, "--dry-run", "--allow-change=config.steps", "--allow-change", "seed", "--debug"]) == 0
+    ((_, args, kwargs),) = calls.calls
+    found, workdir = args
+    assert (found.model.size, found.masking.rate, found.seed, workdir) == ("mini", 0.4, 7, Path("w"))
+    assert kwargs["dry_run"] is True
+    assert kwargs["allow_change"] == ("steps", "seed")
+    assert kwargs["command"][: len(argv) + 1] == ["bert-jax", *argv]
+    assert calls.order == ["retain", "train"]
+
+
+def test_prepare_does_not_keep_memory(calls, config):
+    assert cli.execute(["prepare", "--config", config, "--config.corpus.source=files"]) == 0
+    ((_, (found,), _),) = calls.calls
+    assert (found.model.size, found.corpus.source) == ("tiny", "files")
+    assert calls.order == ["prepare"]
+
+
+@pytest.mark.parametrize("flag", ["--checkpoint", "--model"])
+def test_evaluate(calls, config, tmp_path, flag):
+    output = tmp_path / "new" / "out.json"
+    assert cli.execute(["evaluate", f"{flag}=runs/x"]) == 0
+    assert cli.execute(["evaluate", flag, "runs/x", f"--config={config}", f"--output={output}"]) == 0
+    (_, first, _), (_, second, _) = calls.calls
+    assert first == ("runs/x", "pretrain", None, None)
+    assert second[:2] == ("runs/x", "pretrain")
+    assert second[2].model.size == "tiny"
+    assert second[3] == output
+    assert calls.order == ["retain", "evaluate"] * 2
+    assert not output.exists()  # trying whether it can be written leaves nothing behind
+
+
+@pytest.mark.parametrize("flag", ["--checkpoint", "--model"])
+def test_predict(calls, flag):
+    assert cli.execute(["predict", "nsp", f"{flag}=runs/x"]) == 0
+    assert cli.execute(["predict", flag, "y", "fill-mask", "--input=a.txt", "--top-k=3", "--batch-size=2"]) == 0
+    (_, first, _), (_, second, _) = calls.calls
+    assert first[:3] == ("nsp", "runs/x", None)
+    assert second == ("fill-mask", "y", Path("a.txt"), 3, 2)
+
+
+def test_doctor(calls):
+    assert cli.execute(["doctor"]) == 0
+    assert cli.execute(["doctor", "--json"]) == 0
+    assert [args for _, args, _ in calls.calls] == [(False,), (True,)]
+
+
+def test_overrides_are_taken_out_in_order():
+    argv = ["a", "--config.x.y=1=2", "--config=f", "--config.n", "-1", "--config.e=", "--z"]
+    assert cli.split_overrides(argv) == (["a", "--config=f", "--z"], [("x.y", "1=2"), ("n", "-1"), ("e", "")])
+
+
+# --- usage errors: exit code 2 --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("argv", "message", "hint"),
+    [
+        ("", "no command given", "one of: prepare, train"),
+        ("trian", "no command trian", "did you mean 'train'"),
+        ("xyzzy", "no command xyzzy", "one of: prepare, train"),
+        ("train --workdir=w", "no config given", "--config=configs/tiny.py"),
+        ("train --config=CONFIG", "required: --workdir", "bert-jax train --help"),
+        ("train --config=CONFIG --workdr=w", "no flag --workdr", "did you mean --workdir?"),
+        ("train --config=CONFIG --work=w", "no flag --work", "did you mean --workdir?"),
+        ("train --config=CONFIG --workdir=w --dry-run=1", "--dry-run", "--help"),
+        ("train --config=CONFIG --workdir=w extra", "extra", "--help"),
+        ("train --config=CONFIG --workdir=w --masking.rate=1", "no flag --masking.rate", "--config.masking.rate=VALUE"),
+        ("train --config=CONFIG --workdir=w --config.seed", "--config.seed has no value", "--config.seed=VALUE"),
+        ("train --config=CONFIG --workdir=w --config.seed --debug", "--config.seed has no value", ""),
+        ("train --config=CONFIG --workdir=w --config.sede=1", "config has no knob 'sede'", "did you mean 'seed'"),
+        ("train --config=CONFIG --workdir=w --config.masking.rate=7", "rate = 7.0 is out of range", "from 0.0 to 1.0"),
+        ("train --config=nowhere.py --workdir=w", "no config file 'nowhere.py'", "configs/tiny.py"),
+        ("train --config=CONFIG:huge --workdir=w", "'huge' is not a choice", "tiny"),
+        ("prepare", "no config given", "--config=configs/tiny.py"),
+        ("prepare --engine=beam", "no flag --engine", ""),
+        ("evaluate", "required: --checkpoint/--model", "--help"),
+        ("evaluate --model=m --suite=glue", "invalid choice: 'glue'", "--help"),
+        ("evaluate --model=m --config.seed=1", "no config given", ""),
+        ("evaluate --model=m --output=FILE/x", "cannot write 'FILE/x'", "another --output"),
+        ("predict --model=m", "required: TASK", "--help"),
+        ("predict fillmask --model=m", "invalid choice: 'fillmask'", "--help"),
+        ("predict nsp --model=m --top-k=0", "'0' is not a whole number of 1 or more", "--help"),
+        ("predict nsp --model=m --batch-size=many", "'many' is not a whole number", "--help"),
+        ("predict nsp --model=m --config.seed=1", "no flag --config.seed", ""),
+        ("doctor --jsn", "no flag --jsn", "did you mean --json?"),
+    ],
+)
+def test_usage_error(calls, capsys, config, argv, message, hint):
+    words = [word.replace("CONFIG", config).replace("FILE", config) for word in argv.split()]
+    if "--debug" in words:
+        assert cli.execute(words) == 2
+        assert message in capsys.readouterr().err
+        return
+    code, error, advice = _fails(capsys, words)
+    assert code == 2
+    assert message.replace("FILE", config) in error
+    assert hint in advice
+    assert calls.calls == []
+
+
+# --- how failures end -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"), [(ConfigError, 2), (DataError, 3), (CheckpointError, 4), (DivergedError, 5), (Stopped, 75)]
+)
+def test_user_error_is_one_line_one_hint_and_its_code(calls, capsys, kind, code):
+    calls.raises = kind("what, where:\n  3 values", "try\nthis")
+    assert _fails(capsys, ["doctor"]) == (code, "what, where: 3 values", "try this")
+    calls.raises = kind("bare")
+    assert _fails(capsys, ["doctor"]) == (code, "bare", "")
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("first\nsecond"), KeyError("k"), RuntimeError(), MemoryError(), OSError(28, "no space")]
+)
+def test_unexpected_error_is_one_line_without_debug(calls, capsys, error):
+    calls.raises = error
+    code, message, hint = _fails(capsys, ["doctor"])
+    assert code == 1
+    assert message.startswith(f"internal: {type(error).__name__}:")
+    assert "second" not in message
+    assert "--debug" in hint
+
+
+@pytest.mark.parametrize("error", [ValueError("inside"), ConfigError("inside"), KeyboardInterrupt("inside")])
+@pytest.mark.parametrize("argv", [["--debug", "doctor"], ["doctor", "--debug"]])
+def test_debug_shows_the_traceback(calls, capsys, error, argv):
+    calls.raises = error
+    assert cli.execute(argv) == {ValueError: 1, ConfigError: 2, KeyboardInterrupt: 130}[type(error)]
+    err = capsys.readouterr().err
+    assert "Traceback (most recent call last)" in err
+    assert "inside" in err
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "hint"),
+    [
+        (["train", "--config=CONFIG", "--workdir=w"], 75, "the same command continues"),
+        (["prepare", "--config=CONFIG"], 75, "the same command continues"),
+        (["evaluate", "--model=m"], 130, ""),
+        (["doctor"], 130, ""),
+    ],
+)
+def test_an_interrupt_is_resumable_where_the_command_is(calls, capsys, config, argv, code, hint):
+    calls.raises = KeyboardInterrupt()
+    words = [word.replace("CONFIG", config) for word in argv]
+    assert _fails(capsys, words) == (code, "interrupted", hint)
+
+
+def test_main_exits_with_the_code(calls):
+    calls.raises = DataError("no")
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["doctor"])
+    assert caught.value.code == 3
+
+
+# --- help -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted(cli.COMMANDS))
+def test_help_shows_an_example_that_parses(capsys, calls, name):
+    assert cli.execute([name, "--help"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert "--debug" in out
+    example = out.partition("example:\n")[2].split()
+    assert example[:2] == ["bert-jax", name]
+    parser = cli.Parser(prog=name)
+    cli.COMMANDS[name].flags(parser)
+    parser.strict(cli.split_overrides(example[2:])[0])
+
+
+def test_overview_lists_every_command(capsys):
+    assert cli.execute(["--help"]) == 0
+    rows = re.findall(r"^  (\w+) +\S", capsys.readouterr().out, re.MULTILINE)
+    assert rows == list(cli.COMMANDS)
+
+
+def test_help_and_usage_errors_do_not_load_jax():
+    source = (
+        "import sys\nfrom bert_jax import cli\ncli.execute(['train', '--help'])\ncli.execute(['train'])\n"
+        "sys.exit('jax' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", source], capture_output=True, check=False).returncode == 0
+
+
+# --- real processes -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted(cli.COMMANDS))
+def test_python_dash_m_is_the_same_command(name):
+    done = subprocess.run(
+        [sys.executable, "-m", f"bert_jax.{name}", "--help"], capture_output=True, text=True, check=True
+    )
+    assert f"usage: bert-jax {name} " in done.stdout
+    assert done.stderr == ""
+
+
+def test_a_closed_pipe_is_quiet():
+    source = (
+        "import sys\nfrom bert_jax import cli, allocator\n"
+        "cli.COMMANDS['many'] = cli.Command('', '', lambda p: None, lambda c: print('line\\n' * 10**6))\n"
+        "cli.main(['many'])"
+    )
+    process = subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert process.stdout.readline() == b"line\n"
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait(timeout=60) == cli.BROKEN_PIPE
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc")
+def test_retained_memory_is_not_faulted_in_again():
+    """Taking and freeing 64 MB again costs no page faults, which by default it costs each time."""
+    source = (
+        "import resource, sys\nimport numpy as np\nfrom bert_jax import allocator\n"
+        "if sys.argv[1] == 'retain':\n    assert allocator.retain() == ''\n"
+        "faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt\n"
+        "for i in range(4):\n    before = faults()\n    np.ones(8 * 2**20)\n    last = faults() - before\n"
+        "print(last)"
+    )
+    last = {}
+    for mode in ("default", "retain"):
+        done = subprocess.run([sys.executable, "-c", source, mode], capture_output=True, text=True, check=True)
+        last[mode] = int(done.stdout)
+    assert last["retain"] < 10
+    assert last["default"] > 10 * max(last["retain"], 1)

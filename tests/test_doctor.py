@@ -1,0 +1,187 @@
+"""The doctor: facts agree with another source, and each known trouble is reported where it is planted."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from bert_jax import cli, doctor
+from bert_jax.data import shards
+
+HEALTHY = {
+    "versions": {"python": "3.11.7", "jax": "0.10.2"},
+    "optional": {"torch": None},
+    "machine": {
+        "system": "Linux",
+        "cores": 2,
+        "memory_bytes": 16 * 2**30,
+        "allocator": "keeps its memory while training",
+        "cache": "/cache",
+        "cache_free_bytes": 100 * 2**30,
+        "workdir": "/work",
+        "workdir_free_bytes": 100 * 2**30,
+    },
+    "devices": {
+        "backend": "cpu",
+        "count": 1,
+        "kinds": ["cpu"],
+        "matmul": {"size": 512, "correct": True, "gigaflops": 100.0},
+    },
+    "corpora": [],
+}
+
+
+def _write_corpus(folder, fingerprint):
+    """Two training shards and a validation shard, by the writer that prepare uses; a manifest by hand."""
+    sizes = {"train-00000": (7, 3, 2), "train-00001": (5, 2, 1), "validation-00000": (4, 2, 1)}
+    entries = {
+        name: shards.write(
+            folder,
+            name,
+            np.arange(tokens, dtype=np.uint16),
+            np.linspace(1, tokens, sentences).astype(np.uint32),
+            np.linspace(1, sentences, documents).astype(np.uint32),
+        )
+        for name, (tokens, sentences, documents) in sizes.items()
+    }
+    splits = {split: [e for n, e in entries.items() if n.startswith(split)] for split in ("train", "validation")}
+    manifest = {"format": shards.FORMAT, "fingerprint": fingerprint, "splits": splits, "tokenizer": {}, "files": {}}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def test_the_json_is_one_object_with_the_facts(capsys, cache):
+    assert cli.execute(["doctor", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["versions"]["python"] == sys.version.split()[0]
+    assert report["versions"]["jax"] == jax.__version__
+    assert report["versions"]["numpy"] == np.__version__
+    assert report["devices"]["count"] == jax.device_count()
+    assert report["devices"]["backend"] == "cpu"
+    assert report["devices"]["matmul"]["correct"]
+    assert report["devices"]["matmul"]["gigaflops"] > 0
+    assert report["machine"]["cache"] == str(cache)
+    assert not any("not installed" in warning for warning in report["warnings"])
+
+
+def test_the_text_has_every_fact_of_the_json(capsys):
+    report = copy.deepcopy(HEALTHY) | {"warnings": ["one", "two"]}
+    counts = {"shards": 2, "documents": 3, "sentences": 5, "tokens": 1200}
+    report["corpora"] = [{"folder": "/cache/abc", "fingerprint": "abc", "splits": {"train": counts}}]
+    lines = doctor.as_text(report).splitlines()
+    for fact in ("3.11.7", "0.10.2", "absent (optional)", "2 cores, 16.0 GiB", "/cache, 100.0 GiB free", "1 x cpu"):
+        assert sum(fact in line for line in lines) == 1, fact
+    assert any("/cache/abc train: 2 shards, 3 documents, 5 sentences, 1,200 tokens" in line for line in lines)
+    assert [line.split()[-1] for line in lines if line.startswith("warning")] == ["one", "two"]
+    report["devices"] = {"error": "RuntimeError: none", "backend": None, "count": 0, "kinds": []}
+    assert "0 x" in doctor.as_text(report)
+
+
+def test_prepared_corpora_are_found_with_their_counts(tmp_path):
+    _write_corpus(tmp_path / "one", "f1")
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "manifest.json").write_text("{")
+    (tmp_path / "odd").mkdir()
+    (tmp_path / "odd" / "manifest.json").write_text(
+        json.dumps(
+            {"format": shards.FORMAT, "fingerprint": "f", "splits": {"train": [3]}, "tokenizer": {}, "files": {}}
+        )
+    )
+    (tmp_path / "unfinished" / "train-00000").mkdir(parents=True)
+    broken, odd, one = doctor.corpora(tmp_path)  # in the order of their names; an unfinished one has no manifest
+    assert "is not JSON" in broken["error"]
+    assert "TypeError" in odd["error"]
+    assert one == {
+        "folder": str(tmp_path / "one"),
+        "fingerprint": "f1",
+        "splits": {
+            "train": {"shards": 2, "documents": 3, "sentences": 5, "tokens": 12},
+            "validation": {"shards": 1, "documents": 1, "sentences": 2, "tokens": 4},
+        },
+    }
+
+
+def test_no_cache_means_no_corpora(tmp_path):
+    assert doctor.corpora(tmp_path / "absent") == []
+
+
+def test_an_absent_package_is_none_and_an_installed_one_has_its_version():
+    assert doctor.versions(("numpy", "no-such-package")) == {"numpy": np.__version__, "no-such-package": None}
+
+
+def test_every_needed_package_is_a_requirement_of_ours():
+    project = tomllib.loads((Path(__file__).resolve().parents[1] / "pyproject.toml").read_text())["project"]
+    ours = {re.match(r"[\w-]+", line)[0] for line in project["dependencies"]}
+    assert set(doctor.NEEDED) <= ours | {"jaxlib"}  # which jax requires
+
+
+# --- trouble --------------------------------------------------------------------------------------------------------
+
+
+def test_a_healthy_machine_has_no_warnings():
+    assert doctor.warnings(HEALTHY, {"XLA_FLAGS": "--xla_something=1", "JAX_ENABLE_X64": "0"}) == []
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "warning"),
+    [
+        ("versions.importlib_resources", None, "importlib_resources is not installed: run make venv"),
+        ("machine.cache_free_bytes", 2**30, "/cache has only 1.0 GiB free"),
+        ("machine.workdir_free_bytes", 2**30, "/work has only 1.0 GiB free"),
+        ("machine.memory_bytes", 2**30, "only 1.0 GiB of memory"),
+        ("devices", {"error": "RuntimeError: no backend", "backend": None}, "jax finds no device: RuntimeError"),
+        ("devices.matmul.correct", False, "a product of small whole numbers is wrong"),
+        ("corpora", [{"folder": "/cache/x", "error": "DataError: bad"}], "/cache/x: DataError: bad"),
+    ],
+)
+def test_trouble_is_reported(place, value, warning):
+    report = copy.deepcopy(HEALTHY)
+    *parents, leaf = place.split(".")
+    node = report
+    for name in parents:
+        node = node[name]
+    node[leaf] = value
+    (found,) = doctor.warnings(report, {})
+    assert warning in found
+
+
+def test_several_gpus_need_nccl(monkeypatch):
+    report = copy.deepcopy(HEALTHY)
+    report["devices"] |= {"backend": "gpu", "count": 2}
+    monkeypatch.setattr(doctor, "_has_nccl", lambda: False)
+    (found,) = doctor.warnings(report, {})
+    assert "2 GPUs but no NCCL" in found
+    monkeypatch.setattr(doctor, "_has_nccl", lambda: True)
+    assert doctor.warnings(report, {}) == []
+
+
+@pytest.mark.parametrize("rule", sorted(doctor.ENVIRONMENT))
+def test_a_known_bad_variable_is_reported_with_its_reason(rule):
+    variable, part = rule.split()
+    (found,) = doctor.warnings(HEALTHY, {variable: f"{part.upper()}"})
+    assert variable in found
+    assert doctor.ENVIRONMENT[rule] in found
+
+
+def test_a_wrong_product_is_noticed(monkeypatch):
+    monkeypatch.setattr(jax.numpy, "matmul", lambda x, y, precision: (x @ y).at[3, 5].add(1.0))
+    assert not doctor.matmul(size=64)["correct"]
+
+
+def test_it_answers_without_jax():
+    """The machine the doctor is called to may lack what training needs."""
+    source = (
+        "import sys\nfor name in ('jax', 'tokenizers'): sys.modules[name] = None\n"
+        "from bert_jax import cli\ncli.main(['doctor'])"
+    )
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "jax finds no device: " in done.stdout
