@@ -1,0 +1,268 @@
+"""`report.html` of a run: one page to read offline, from config.json, environment.json and metrics.jsonl alone.
+
+Whatever is missing is left out, so the page of a run in progress is the same page with less on it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections import defaultdict
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from bert_jax import writer
+from bert_jax.charts import SPACE, Chart, Series, draw, number
+from bert_jax.page import config_box, environment_box, page, samples, section, subtree, table
+
+Curves = dict[str, list[tuple[int, float]]]  # metric -> (step, value), by step
+
+# The evaluation's own reference for a metric: what can be had without reading the context.
+BASELINES = {
+    "mlm_loss": ("unigram_loss", "the unigram"),
+    "mlm_accuracy": ("unigram_accuracy", "the most frequent token"),
+    "nsp_accuracy": ("majority_accuracy", "the majority"),
+    "sop_accuracy": ("majority_accuracy", "the majority"),
+    "accuracy": ("majority_accuracy", "the majority"),
+}
+CHANCE = {"nsp_loss": math.log(2), "sop_loss": math.log(2)}
+LEDGER = ("masked_fraction", "mask_token_fraction", "random_fraction", "kept_fraction")
+LEDGER_NAMES = ("selected, of eligible", "by [MASK]", "by a random token", "kept as it is")
+SPEED = ("tokens_per_second", "step_seconds", "data_wait", "mfu", "compile_seconds")
+OPTIMISER = ("learning_rate", "grad_norm")
+PLAIN = {"grad_norm": "Gradient norm", "data_wait": "Waiting for data", "mfu": "Model FLOPs utilisation"}
+SHOUTED = ("mlm", "nsp", "sop", "mfu", "f1", "mcc")
+SHARES = ("accuracy", "fraction", "data_wait", "mfu", "f1", "exact_match", "rate_of", "share")
+
+
+def write(workdir: Path) -> Path:
+    """Writes `report.html` in one move, and returns its path."""
+    workdir = Path(workdir)
+    config, environment = _json(workdir / "config.json"), _json(workdir / "environment.json")
+    metrics = workdir / writer.NAME
+    rows = sorted(writer.rows(metrics), key=lambda row: row["step"]) if metrics.exists() else []
+    curves: Curves = defaultdict(list)
+    for row in rows:
+        for name, value in row.items():
+            if "/" in name and isinstance(value, (int, float)) and math.isfinite(value):
+                curves[name].append((row["step"], float(value)))
+    title = _title(config, workdir)
+    body = (
+        f"<h1>{escape(title)}</h1>{_subtitle(config, workdir, rows)}"
+        f'<div class="tiles">{_tiles(config, curves, rows)}</div>{_sections(config, curves)}'
+        + section("Predictions", samples(workdir / "samples.jsonl"), "samples")
+        + section("Config", config_box(config))
+        + section("Environment", environment_box(environment))
+    )
+    path = workdir / "report.html"
+    temporary = path.with_suffix(".html.tmp")
+    temporary.write_text(page(title, body), encoding="utf-8")
+    temporary.replace(path)
+    return path
+
+
+# --- head -----------------------------------------------------------------------------------------------------------
+
+
+def _title(config: dict[str, Any], workdir: Path) -> str:
+    model, corpus = subtree(config, "model"), subtree(config, "corpus")
+    if not model or not corpus:
+        return workdir.resolve().name
+    source = Path(str(corpus.get("path") or "")).name or corpus.get("source", "")
+    return f"BERT {model.get('size', '')} on {source}"
+
+
+def _subtitle(config: dict[str, Any], workdir: Path, rows: list[dict[str, Any]]) -> str:
+    parts = [f"<b>{escape(workdir.resolve().name)}</b>"]
+    if objectives := subtree(config, "objectives"):
+        parts.append(escape(" + ".join(name.upper() if name in SHOUTED else name for name in objectives)))
+    masking = subtree(config, "masking")
+    if "rate" in masking and "mlm" in objectives:
+        parts.append(escape(f"masking rate {number(masking['rate'], True)} of {masking.get('unit', 'token')}s"))
+    for key, text in (("batch_size", "batch of {:,}"), ("sequence_length", "length {:,}")):
+        if isinstance(config.get(key), int):
+            parts.append(text.format(config[key]))
+    if not rows:
+        parts.append("nothing is measured yet")
+    return f'<p class="sub">{" · ".join(parts)}</p>'
+
+
+def _tiles(config: dict[str, Any], curves: Curves, rows: list[dict[str, Any]]) -> str:
+    step, steps = (rows[-1]["step"] if rows else 0), config.get("steps")
+    known = isinstance(steps, int) and steps > 0
+    seconds = max((float(row.get("time") or 0) for row in rows), default=0.0)
+    below = f"of {steps:,}{', finished' if step >= steps else ', in progress'}" if known and steps else ""
+    tiles = [_tile("Steps", f"{step:,}", below), _tile("Time", _duration(seconds), _compiled(curves))]
+    for suite in _suites(curves):
+        for name in _measured(curves, suite):
+            tiles.append(_result_tile(curves, suite, name))
+    if speed := curves.get("train/tokens_per_second"):
+        tiles.append(_tile("Tokens a second", number(round(_typical(speed))), _waiting(curves)))
+    return "".join(tiles)
+
+
+def _tile(name: str, value: str, below: str = "", verdict: str = "") -> str:
+    text = f"<p>{escape(below)}{f'<b>{escape(verdict)}</b>' if verdict else ''}</p>"
+    return f'<div class="tile"><div>{escape(name)}</div><strong>{escape(value)}</strong>{text}</div>'
+
+
+def _result_tile(curves: Curves, suite: str, name: str) -> str:
+    """The last value of one evaluation metric, and by how much it beats what needs no context, where it does."""
+    at = f"eval/{suite}/"
+    step, value = curves[at + name][-1]
+    low, high = (curves.get(f"{at}{name}_{end}", [(0, math.nan)])[-1][1] for end in ("low", "high"))
+    below = [f"{suite}, step {step:,}"]
+    if not math.isnan(low + high):
+        below.append(f"95{SPACE}% interval {100 * low:.1f} to {100 * high:.1f}")
+    reference, label = BASELINES.get(name, ("", ""))
+    base = curves.get(at + reference)
+    other = base[-1][1] if base else CHANCE.get(name)
+    verdict = ""
+    if other is not None:
+        label, said = label or "chance", number(other, _is_share(name))
+        if name.endswith("loss") and value < other:
+            verdict = f"{other - value:.2f} nats below {label} {said}"
+        elif not name.endswith("loss") and (low if not math.isnan(low) else value) > other > 0:
+            verdict = f"{value / other:.1f} times {label} {said}"
+        else:
+            below.append(f"not better than {label} {said}")
+    return _tile(_pretty(name), number(value, _is_share(name)), "; ".join(below), verdict)
+
+
+def _compiled(curves: Curves) -> str:
+    compiled = curves.get("train/compile_seconds")
+    return f"{sum(v for _, v in compiled):.1f} s compiling" if compiled else ""
+
+
+def _waiting(curves: Curves) -> str:
+    parts = []
+    if steps := curves.get("train/step_seconds"):
+        parts.append(f"{_span(_typical(steps))} a step")
+    if waits := [v for s, v in curves.get("train/data_wait", []) if s > 10]:
+        parts.append(f"{100 * statistics.fmean(waits):.2g}{SPACE}% waiting for data")
+    return ", ".join(parts)
+
+
+# --- charts ---------------------------------------------------------------------------------------------------------
+
+
+def _sections(config: dict[str, Any], curves: Curves) -> str:
+    """Every curve is drawn once: what is learned, the masking ledger, the optimiser, the speed, and any other."""
+    rest = {n for n in curves if n.startswith("train/")} - {f"train/{n}" for n in (*LEDGER, *OPTIMISER, *SPEED)}
+    learned = sorted(
+        {n.removeprefix("train/") for n in rest if n.endswith(("loss", "accuracy"))}
+        | {n for suite in _suites(curves) for n in _measured(curves, suite)},
+        key=lambda n: (not n.endswith("loss"), n.partition("_")[0] not in ("loss", "mlm"), n),
+    )
+    rest -= {f"train/{n}" for n in learned}
+    speed = ("tokens_per_second" if "train/tokens_per_second" in curves else "step_seconds", "data_wait", "mfu")
+    others = [_alone(curves, n) for n in sorted(rest)]
+    return (
+        section("Learning", "".join(draw(_learning(curves, n)) for n in learned), "charts")
+        + section("Masking ledger", _ledger(config, curves), "charts")
+        + section("Optimiser", "".join(_alone(curves, f"train/{n}") for n in OPTIMISER), "charts")
+        + section("Speed", "".join(_alone(curves, f"train/{n}") for n in speed), "charts")
+        + section("Other measurements", "".join(others), "charts")
+    )
+
+
+def _learning(curves: Curves, name: str) -> Chart:
+    """A metric in training and in every evaluation, with its baseline."""
+    series, baselines = [], []
+    if points := curves.get(f"train/{name}"):
+        series.append(Series("training", points, 1, faint=bool(_suites(curves))))
+    for colour, suite in enumerate(_suites(curves)):
+        at = f"eval/{suite}/{name}"
+        if points := curves.get(at):
+            low, high = dict(curves.get(at + "_low", [])), dict(curves.get(at + "_high", []))
+            band = [(s, low[s], high[s]) for s in sorted(low.keys() & high.keys())]
+            series.append(Series(suite, points, 2 + colour % 4, band=band))
+        reference, label = BASELINES.get(name, ("", ""))
+        if reference and (base := curves.get(f"eval/{suite}/{reference}")):
+            entry = (label.removeprefix("the "), base[-1][1])
+            baselines += [] if entry in baselines else [entry]
+    if name in CHANCE:
+        baselines.append(("chance", CHANCE[name]))
+    several = name == "loss" and any(n.startswith("train/") and n.endswith("_loss") for n in curves)
+    title = "Loss, the weighted sum" if several else _pretty(name)
+    return Chart(title, series, baselines, percent=_is_share(name))
+
+
+def _alone(curves: Curves, name: str) -> str:
+    short = name.partition("/")[2]
+    return draw(Chart(_pretty(short), [Series("training", curves.get(name, []))], percent=_is_share(short)))
+
+
+def _ledger(config: dict[str, Any], curves: Curves) -> str:
+    """What masking really did, beside what the config says."""
+    masking = subtree(config, "masking")
+    replace = masking.get("replace") or (None, None, None)
+    said = (masking.get("rate") if masking.get("schedule") == "constant" else None, *replace)
+    lines, drawn = [], []
+    for colour, (name, text, expected) in enumerate(zip(LEDGER, LEDGER_NAMES, said, strict=False)):
+        if points := curves.get(f"train/{name}"):
+            values = [v for _, v in points]
+            wanted = number(expected, True) if expected is not None else "scheduled"
+            lines.append([text, wanted, *(number(f(values), True) for f in (statistics.fmean, min, max))])
+            drawn.append((Series(text, points, max(colour, 1)), expected))
+    if not drawn:
+        return ""
+
+    def chart(title: str, wanted: list[tuple[Series, float | None]]) -> str:
+        baselines = [("config", value) for value in dict.fromkeys(v for _, v in wanted) if value is not None]
+        return draw(Chart(title, [s for s, _ in wanted], baselines, percent=True, zero=True))
+
+    first = [d for d in drawn if d[0].name == LEDGER_NAMES[0]]
+    box = f'<div class="box">{table(lines, ["share", "config", "mean", "lowest", "highest"], True)}</div>'
+    return chart("Tokens selected", first) + chart("Replaced, of selected", [d for d in drawn if d not in first]) + box
+
+
+# --- small things ---------------------------------------------------------------------------------------------------
+
+
+def _json(path: Path) -> dict[str, Any]:
+    """A JSON object, or nothing where there is none or it is being written."""
+    try:
+        loaded = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return loaded if isinstance(loaded, dict) else {}
+
+
+def _suites(curves: Curves) -> list[str]:
+    return list(
+        dict.fromkeys(name.split("/")[1] for name in curves if name.count("/") == 2 and name.startswith("eval/"))
+    )
+
+
+def _measured(curves: Curves, suite: str) -> list[str]:
+    """The metrics of an evaluation that are results: no baselines, intervals or counts."""
+    names = [n.removeprefix(f"eval/{suite}/") for n in curves if n.startswith(f"eval/{suite}/")]
+    references = {reference for reference, _ in BASELINES.values()}
+    return [n for n in names if n not in references and not n.endswith(("_low", "_high", "examples", "seconds"))]
+
+
+def _is_share(name: str) -> bool:
+    return name.endswith(SHARES)
+
+
+def _pretty(name: str) -> str:
+    words = [word.upper() if word in SHOUTED else word for word in name.replace("/", " ").split("_")]
+    text = PLAIN.get(name, " ".join(words))
+    return text[:1].upper() + text[1:]
+
+
+def _typical(points: list[tuple[int, float]]) -> float:
+    """The median without the first line, whose steps compile."""
+    return statistics.median(v for _, v in points[1:] or points)
+
+
+def _span(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds >= 0.1 else f"{1000 * seconds:.3g} ms"
+
+
+def _duration(seconds: float) -> str:
+    hours, rest = divmod(round(seconds), 3600)
+    return f"{hours:,} h {rest // 60:02d} min" if hours else f"{rest // 60} min {rest % 60:02d} s"

@@ -1,0 +1,285 @@
+"""The report: whole, offline, escaped, drawn to scale, and the same page whatever is missing."""
+
+from __future__ import annotations
+
+import html.parser
+import itertools
+import json
+import math
+import random
+import re
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bert_jax import charts, config, report
+
+VOID = {"meta", "br", "i-never"}
+
+
+class Checker(html.parser.HTMLParser):
+    """Every element is closed in order; what is loaded from elsewhere is listed."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.open: list[str] = []
+        self.outside: list[str] = []
+        self.text: list[str] = []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        if tag not in VOID:
+            self.open.append(tag)
+        self.outside += [f"{tag} {k}={v}" for k, v in attrs if k in ("src", "href", "srcset", "data", "action")]
+        assert not any(k.startswith("on") for k, _ in attrs)
+
+    def handle_startendtag(self, tag, attrs):
+        pass
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if not self.open or self.open[-1] not in ("style", "script"):
+            self.text.append(data)
+
+
+def pretraining(folder: Path, lines: int = 50, steps: int = 500) -> None:
+    rng = random.Random(0)
+    tree = config.to_dict(config.resolve({"steps": steps, "optim": {"warmup_steps": 9}, "masking": {"rate": 0.25}}))
+    (folder / "config.json").write_text(json.dumps(tree))
+    (folder / "environment.json").write_text(
+        json.dumps({"jax": "1.2.3", "packages": {f"p{i}": "4" for i in range(20)}})
+    )
+    with (folder / "metrics.jsonl").open("w") as file:
+        for i in range(1, lines + 1):
+            step = i * steps // lines
+            row = {"step": step, "time": 1.5 * i, "train/loss": 9 / i + rng.random(), "train/mlm_loss": 8 / i + 1}
+            row |= {"train/mlm_accuracy": i / (2 * lines), "train/masked_fraction": 0.25, "train/kept_fraction": 0.1}
+            row |= {"train/mask_token_fraction": 0.8, "train/random_fraction": 0.1, "train/learning_rate": 1e-4 * i}
+            row |= {
+                "train/grad_norm": 2.0 + rng.random(),
+                "train/tokens_per_second": 12_345.0,
+                "train/data_wait": 0.004,
+            }
+            row |= {"train/step_seconds": 0.05, "train/compile_seconds": 12.5} if i == 1 else {"train/skipped": 0.0}
+            file.write(json.dumps(row) + "\n")
+            if i % 10 == 0:
+                scores = {"mlm_loss": 5.25, "unigram_loss": 6.3, "mlm_accuracy": 0.3, "unigram_accuracy": 0.1}
+                scores |= {"nsp_accuracy": 0.6, "nsp_accuracy_low": 0.55, "nsp_accuracy_high": 0.65}
+                scores |= {"majority_accuracy": 0.5, "examples": 400, "nsp_loss": 0.65}
+                file.write(
+                    json.dumps({"step": step, "time": 1.5 * i} | {f"eval/validation/{k}": v for k, v in scores.items()})
+                    + "\n"
+                )
+        file.write('{"step": 99999, "tra')  # the run goes on
+
+
+def text_of(folder: Path) -> tuple[str, str]:
+    path = report.write(folder)
+    assert path == folder / "report.html"
+    source = path.read_text(encoding="utf-8")
+    checked = Checker(source)
+    assert checked.outside == []
+    return source, re.sub(r"\s+", " ", " ".join(checked.text))
+
+
+def test_a_pretraining_run(tmp_path):
+    pretraining(tmp_path)
+    source, text = text_of(tmp_path)
+    for said in (
+        "BERT base on docstrings",
+        "MLM + NSP",
+        "of 500, finished",
+        "12.5 s compiling",
+        "5.250",
+        "1.05 nats below the unigram 6.300",
+        "3.0 times the most frequent token 10.0 %",
+        "95 % interval 55.0 to 65.0",
+        "1.2 times the majority 50.0 %",
+        "0.04 nats below chance 0.693",
+        "12,345",
+        "0.4 % waiting for data",
+        "masking.rate 0.25 0.15",
+        "jax 1.2.3",
+    ):
+        assert said in text, said
+    for title in (
+        "Loss, the weighted sum",
+        "MLM loss",
+        "NSP accuracy",
+        "Tokens selected",
+        "Learning rate",
+        "Gradient norm",
+    ):
+        assert f"<figcaption>{title}</figcaption>" in source
+    assert "prefers-color-scheme: dark" in source
+    for url in re.findall(r"https?://[^'\"\s]+", source):
+        assert url == "http://www.w3.org/2000/svg"
+    assert report.write(tmp_path).read_text() == source, "the same files give the same page"
+
+
+def test_only_changed_knobs_are_listed_first(tmp_path):
+    pretraining(tmp_path)
+    source, _ = text_of(tmp_path)
+    changed = re.findall(r"<td>([\w.]+)</td>", source[source.index("this run") : source.index("All knobs")])
+    assert sorted(changed) == ["masking.rate", "optim.warmup_steps", "steps"]
+
+
+@pytest.mark.parametrize("missing", ["config.json", "environment.json", "metrics.jsonl", "all", "torn"])
+def test_missing_files_leave_the_rest(missing, tmp_path):
+    if missing != "all":
+        pretraining(tmp_path)
+    if missing == "torn":
+        (tmp_path / "config.json").write_text('{"steps": 5')
+    else:
+        (tmp_path / missing).unlink(missing_ok=True)
+    source, text = text_of(tmp_path)
+    assert ("BERT base" in text) == (missing not in ("config.json", "all", "torn"))
+    assert ("<svg" in source) == (missing not in ("metrics.jsonl", "all"))
+    assert ("nothing is measured yet" in text) == (missing in ("metrics.jsonl", "all"))
+
+
+def test_one_line_of_metrics_is_enough(tmp_path):
+    pretraining(tmp_path, lines=1, steps=20)
+    source, text = text_of(tmp_path)
+    assert "nan" not in source.lower().replace("nanos", "")
+    assert "of 20, finished" in text
+
+
+def test_fine_tuning_metrics_need_no_knowledge(tmp_path):
+    rows = [
+        {"step": s, "time": s, "train/loss": 1 / s, "train/answer_loss": 1 / s, "train/oddity": 3.5}
+        | {
+            "eval/squad/f1": 0.5,
+            "eval/squad/exact_match": 0.25,
+            "eval/rte/accuracy": 0.6,
+            "eval/rte/majority_accuracy": 0.7,
+        }
+        for s in (1, 2, 3)
+    ]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    source, text = text_of(tmp_path)
+    for said in ("50.0 %", "25.0 %", "squad, step 3", "not better than the majority 70.0 %"):
+        assert said in text.replace("\N{NO-BREAK SPACE}", " "), said
+    for title in ("F1", "Exact match", "Accuracy", "Answer loss", "Oddity"):
+        assert f"<figcaption>{title}</figcaption>" in source
+
+
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&amp;"
+
+
+def test_all_text_is_escaped(tmp_path):
+    pretraining(tmp_path)
+    (tmp_path / "environment.json").write_text(json.dumps({HOSTILE: {HOSTILE: HOSTILE}, "x": HOSTILE}))
+    (tmp_path / "config.json").write_text(json.dumps({"model": {"size": HOSTILE}, "corpus": {"source": HOSTILE}}))
+    with (tmp_path / "metrics.jsonl").open("w") as file:
+        file.write(json.dumps({"step": 1, f"train/{HOSTILE}": 1.0, f"eval/{HOSTILE}/accuracy": 0.5}))
+    sample = {"step": 1, "text": f"a [MASK] {HOSTILE}", "predictions": [[{"token": HOSTILE, "probability": 0.5}]]}
+    (tmp_path / "samples.jsonl").write_text(json.dumps(sample))
+    source, text = text_of(tmp_path)
+    assert source.count("<script") == 1
+    assert "<img" not in source
+    assert "alert(1)" in text
+
+
+def test_samples_show_the_latest_and_what_came_before(tmp_path):
+    rows = [
+        {"step": step, "text": "The [MASK] sat.", "predictions": [[{"token": token, "probability": 0.25}]]}
+        for step, token in [(30, "cat"), (10, "the"), (20, "dog")]
+    ]
+    (tmp_path / "samples.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    source, text = text_of(tmp_path)
+    assert "<mark>[MASK]</mark>" in source
+    assert "cat 25.0 %" in text
+    assert "step 10: the · step 20: dog" in text
+
+
+def test_ten_thousand_lines_stay_small(tmp_path):
+    pretraining(tmp_path, lines=10_000, steps=100_000)
+    assert report.write(tmp_path).stat().st_size < 300_000
+
+
+# --- charts ---------------------------------------------------------------------------------------------------------
+
+FINITE = st.floats(-1e6, 1e6, allow_subnormal=False).filter(lambda v: v == 0 or abs(v) > 1e-6)
+
+
+def polylines(figure: str) -> list[list[tuple[float, float]]]:
+    root = ElementTree.fromstring(figure)
+    return [[tuple(map(float, p.split(","))) for p in line.get("points").split()] for line in root.iter("polyline")]
+
+
+def read_back(figure: str) -> list[list[tuple[float, float]]]:
+    """Values recovered from the drawing the way the page's script does."""
+    root = ElementTree.fromstring(figure)
+
+    def axis(text):
+        low, high, start, stop, log = map(float, text.split())
+
+        def value(at):
+            linear = low + (at - start) / (stop - start) * (high - low)
+            return 10**linear if log else linear
+
+        return value
+
+    x, y = axis(root.get("data-x")), axis(root.get("data-y"))
+    return [[(x(a), y(b)) for a, b in line] for line in polylines(figure)]
+
+
+@given(st.lists(FINITE, min_size=1, max_size=60), st.booleans())
+def test_lines_are_drawn_to_scale_and_inside(values, percent):
+    points = [(10 * i, v) for i, v in enumerate(values, 1)]
+    figure = charts.draw(charts.Chart("t", [charts.Series("s", points)], [("b", values[0])], percent=percent))
+    for x, y in polylines(figure)[0]:
+        assert charts.LEFT - 0.1 <= x <= charts.WIDTH - charts.RIGHT + 0.1
+        assert charts.TOP - 0.1 <= y <= charts.HEIGHT - charts.BOTTOM + 0.1
+    spread = max(values) - min(values)
+    log = not percent and min(values) > 0 and max(values) > 100 * min(values)
+    for (_, want), (_, got) in zip(points, read_back(figure)[0], strict=True):
+        assert got == pytest.approx(want, rel=0.02 if log else 1e-6, abs=1e-3 * (spread or abs(want) or 1))
+
+
+@given(st.lists(st.tuples(st.integers(0, 1000), FINITE), max_size=200), st.integers(3, 50))
+def test_thinning_keeps_the_ends_the_order_and_the_mean(points, most):
+    points = [(float(i), y) for i, (_, y) in enumerate(points)]
+    thinned = charts.thin(points, most)
+    assert len(thinned) == min(len(points), most)
+    assert thinned[:1] == points[:1]
+    assert thinned[-1:] == points[-1:]
+    assert [x for x, _ in thinned] == sorted(x for x, _ in thinned)
+    if len(points) > most and (len(points) - 2) % (most - 2) == 0:  # equal runs: the mean of means is the mean
+        means, inner = [y for _, y in thinned[1:-1]], [y for _, y in points[1:-1]]
+        assert math.fsum(means) / len(means) == pytest.approx(math.fsum(inner) / len(inner), rel=1e-6, abs=1e-3)
+
+
+@given(FINITE, FINITE, st.integers(2, 8))
+def test_ticks_are_round_and_inside(a, b, count):
+    axis = charts.Axis([a, b], 0, 100, pad=0.05)
+    ticks = axis.ticks(count)
+    assert 1 <= len(ticks) <= count + 1
+    span = axis.high - axis.low
+    assert all(axis.low - 1e-6 * span <= t <= axis.high + 1e-6 * span for t in ticks)
+    for step in {round((y - x) / 10 ** math.floor(math.log10(y - x) + 1e-9), 6) for x, y in itertools.pairwise(ticks)}:
+        assert step in (1, 2, 2.5, 5)
+
+
+@pytest.mark.parametrize(
+    ("value", "percent", "text"),
+    [
+        (0, False, "0"),
+        (1234567, False, "1,234,567"),
+        (4.354, False, "4.354"),
+        (1e-4, False, "0.0001"),
+        (12.3, False, "12.30"),
+        (-0.5, False, "-0.500"),
+        (0.123, True, "12.3 %"),
+        (0.0004, True, "0.040 %"),
+    ],
+)
+def test_numbers_are_written_as_people_do(value, percent, text):
+    assert charts.number(value, percent).replace(charts.SPACE, " ") == text
