@@ -1,0 +1,175 @@
+"""Raw text to documents of sentences: the sources, and the spool their text waits in until it is tokenised.
+
+A source lists items of work and reads the records of one item lazily, so work spreads over processes and no text
+stays in memory. Adding a source is one module and one row of SOURCES.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import zstandard
+
+from bert_jax import knobs
+from bert_jax.data import docstrings, files, readers, shards, tfds_text
+from bert_jax.data.text import Chunk, Item, Tally, sentences
+
+TASK = 8 << 20  # bytes of small items one call reads
+VOLUME = 32 << 20  # characters of a spool volume: what one call tokenises
+SAMPLE = 40  # chunks of each sampled item that decide whether lines are sentences
+SAMPLED = 16  # items sampled
+ONE_SENTENCE = 0.2  # lines are sentences if the splitter finds several in at most this share of them
+
+
+class Source(NamedTuple):
+    """One row of the table."""
+
+    identity: Callable[[knobs.Corpus, Path], Any]  # (settings, cache) -> JSON; text that differs has another
+    items: Callable[[knobs.Corpus], tuple[list[Item], list[str]]]  # -> items, warnings
+    read: Callable[[Item, knobs.Corpus, Tally], Iterator[Chunk]]
+    near: Callable[[str], np.ndarray] | None = None  # digests that near-identical records share
+
+
+SOURCES = {
+    "docstrings": Source(docstrings.identity, docstrings.items, docstrings.read, docstrings.bands),
+    "files": Source(files.identity, files.items, readers.read),
+    "tfds": Source(tfds_text.identity, tfds_text.items, tfds_text.read),
+}
+
+RECORD = np.dtype(
+    [
+        ("digest", np.uint64),  # of the text, spaces normalised
+        ("sentences", np.uint32),
+        ("characters", np.uint64),
+        ("joins", bool),  # continues the document of the record before
+        ("bad", bool),
+        ("bands", np.uint64, docstrings.BANDS),  # zeros where the source has no near-identical records
+    ]
+)
+
+
+def tasks(items: list[Item]) -> list[list[Item]]:
+    """Consecutive items in groups of about TASK bytes."""
+    groups: list[list[Item]] = []
+    size = TASK
+    for item in items:
+        if size >= TASK:
+            groups.append([])
+            size = 0
+        groups[-1].append(item)
+        size += item.weight
+    return groups
+
+
+def one_sentence_lines(items: list[Item], settings: knobs.Corpus) -> tuple[bool, float]:
+    """Whether lines are sentences already, and the share of lines in which the splitter finds several.
+
+    Measured on evenly spaced items; lm1b and Google's sample have few such lines, prose in paragraphs has most.
+    """
+    if settings.sentences != "auto":
+        return settings.sentences == "lines", float("nan")
+    several = lines = 0
+    step = max(1, len(items) // SAMPLED)
+    for item in items[::step][:SAMPLED]:
+        tally = Tally()
+        for chunk in islice(SOURCES[settings.source].read(item, settings, tally), SAMPLE):
+            for line in chunk.lines[:1000]:
+                found = len(sentences(line, settings.language, tally))
+                lines, several = lines + (found > 0), several + (found > 1)
+    share = several / max(lines, 1)
+    return share <= ONE_SENTENCE, share
+
+
+# --- the spool: one volume is <name>.zst, a sentence a line, and <name>.npy, a RECORD each -------------------------
+
+
+def extract(index: int, items: list[Item], settings: knobs.Corpus, lines: bool, folder: Path) -> dict[str, Any]:
+    """Reads the items of one task into volumes; its JSON, written last, says that it is done."""
+    source = SOURCES[settings.source]
+    tally = Tally()
+    volumes: list[dict[str, Any]] = []
+    volume = _Volume(folder, f"{index:05d}-{len(volumes):04d}", source.near)
+    for item in items:
+        for chunk in source.read(item, settings, tally):
+            if volume.characters >= VOLUME and not volume.begun and not chunk.joins:
+                volumes.append(volume.close())
+                volume = _Volume(folder, f"{index:05d}-{len(volumes):04d}", source.near)
+            found = [s for line in chunk.lines for s in sentences(line, None if lines else settings.language, tally)]
+            volume.add(found, chunk)
+    volumes.append(volume.close())
+    done = {"volumes": volumes, "counts": dict(tally.counts), "first": tally.first}
+    shards.write_json(folder / f"{index:05d}.json", done)
+    return done
+
+
+class _Volume:
+    """Writes one volume."""
+
+    def __init__(self, folder: Path, name: str, near: Callable[[str], np.ndarray] | None):
+        self.folder, self.name, self.near = folder, name, near
+        self.characters = 0
+        self.records: list[tuple] = []
+        self.part = folder / f".{name}.{os.getpid()}"
+        self.stream = zstandard.ZstdCompressor(level=1).stream_writer(self.part.open("wb"))
+        self._begin()
+
+    def _begin(self) -> None:
+        self.digest = hashlib.blake2b(digest_size=8)
+        self.count = self.size = 0
+        self.bad = self.begun = False
+        self.text: list[str] = []
+
+    def add(self, found: list[str], chunk: Chunk) -> None:
+        """Appends sentences to the record at hand."""
+        self.begun = True
+        data = "".join(f"{sentence}\n" for sentence in found).encode()
+        self.stream.write(data)
+        self.digest.update(data.replace(b"\n", b" "))  # the same text in other lines is a copy too
+        self.count += len(found)
+        self.size += sum(map(len, found))
+        self.bad = self.bad or chunk.bad
+        if self.near:
+            self.text += found
+        if chunk.last:
+            number = int.from_bytes(self.digest.digest(), "little")
+            bands = self.near(" ".join(self.text)) if self.near else 0
+            self.records.append((number, self.count, self.size, chunk.joins, self.bad, bands))
+            self.characters += self.size
+            self._begin()
+
+    def close(self) -> dict[str, Any]:
+        """Finishes the volume: its manifest entry."""
+        self.stream.close()
+        records = np.array(self.records, RECORD)
+        table = self.folder / f".{self.name}.npy.{os.getpid()}"
+        with table.open("wb") as stream:
+            np.save(stream, records)
+        table.replace(self.folder / f"{self.name}.npy")
+        self.part.replace(self.folder / f"{self.name}.zst")
+        return {"name": self.name, "records": len(records), "characters": int(records["characters"].sum())}
+
+
+def records(folder: Path, name: str) -> np.ndarray:
+    """The RECORDs of a volume."""
+    return np.load(folder / f"{name}.npy", allow_pickle=False)
+
+
+def read_sentences(folder: Path, name: str) -> Iterator[str]:
+    """The sentences of a volume, each with its newline."""
+    with (folder / f"{name}.zst").open("rb") as packed:
+        raw = zstandard.ZstdDecompressor().stream_reader(packed)
+        yield from io.TextIOWrapper(io.BufferedReader(raw, 1 << 20), "utf-8", newline="\n")
+
+
+def finished(folder: Path, index: int) -> dict[str, Any] | None:
+    """What `extract` returned for a task that is done."""
+    file = folder / f"{index:05d}.json"
+    return json.loads(file.read_bytes()) if file.is_file() else None

@@ -1,0 +1,167 @@
+"""From the spool to shards: volumes are tokenised side by side, then their parts are packed into even shards."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bert_jax.data import corpus, dedup, shards
+from bert_jax.data import tokenizer as tokenizers
+
+SIDES = {dedup.TRAIN: "train", dedup.VALIDATION: "validation"}
+BATCH = 1 << 17  # characters tokenised at once
+KEPT = {"tokens": np.dtype(np.uint32), "sentence_ends": np.dtype(np.int64), "document_ends": np.dtype(np.int64)}
+Slice = tuple[str, int, int]  # a part's folder, first document, end
+
+
+def sentences(spool: Path, name: str, marks: np.ndarray, side: int | None = None) -> Iterator[tuple[int, str]]:
+    """(mark, sentence) of every kept record of a volume; a mark has STARTS on a document's first sentence only."""
+    counts = corpus.records(spool, name)["sentences"]
+    lines = corpus.read_sentences(spool, name)
+    for mark, count in zip(marks.tolist(), counts.tolist(), strict=True):
+        kept = mark & 3
+        if not kept or (side is not None and kept != side):
+            next(islice(lines, count, count), None)
+            continue
+        for line in islice(lines, count):
+            yield mark, line[:-1]
+            mark = kept
+
+
+def encode(spool: Path, name: str, marks: np.ndarray, folder: Path, limit: int, parts: Path) -> dict[str, Any]:
+    """Tokenises one volume into a part; `limit` is the most tokens of a document. Streams, whatever the size."""
+    tokenizer = tokenizers.load(folder)
+    working = parts / f".{name}.{os.getpid()}"
+    shutil.rmtree(working, ignore_errors=True)
+    sides = {mark: _Part(working / side, limit) for mark, side in SIDES.items()}
+    held: list[tuple[int, str]] = []
+    size = 0
+    for mark, sentence in sentences(spool, name, marks):
+        held.append((mark, sentence))
+        size += len(sentence)
+        if size >= BATCH:
+            _add(held, tokenizer, sides)
+            held, size = [], 0
+    _add(held, tokenizer, sides)
+    done = {"name": name, **{SIDES[mark]: part.close() for mark, part in sides.items()}}
+    shards.write_json(working / "part.json", done)
+    working.replace(parts / name)
+    return done
+
+
+def _add(held: list[tuple[int, str]], tokenizer: tokenizers.Tokenizer, sides: dict[int, _Part]) -> None:
+    for (mark, _), ids in zip(held, tokenizer.encode_batch([text for _, text in held]), strict=True):
+        part = sides[mark & 3]
+        if mark & dedup.STARTS:
+            part.end_document()
+        part.add(ids)
+
+
+class _Part:
+    """The documents of one volume on one side of the split, appended to three files."""
+
+    def __init__(self, folder: Path, limit: int):
+        folder.mkdir(parents=True)
+        self.limit = limit
+        self.files = {name: (folder / name).open("wb") for name in KEPT}
+        self.held: dict[str, list[int]] = {name: [] for name in KEPT}
+        self.counts = {"documents": 0, "sentences": 0, "tokens": 0}
+        self.lost = {"cut_documents": 0, "cut_sentences": 0, "empty_sentences": 0, "empty": 0}
+        self.length = 0  # tokens of the document at hand
+        self.begun = False
+
+    def add(self, ids: list[int]) -> None:
+        """Appends a sentence; ends the document before it where that would grow too long."""
+        self.begun = True
+        if not ids:
+            self.lost["empty_sentences"] += 1
+            return
+        if len(ids) > self.limit:
+            self.lost["cut_sentences"] += 1
+        for start in range(0, len(ids), self.limit):
+            piece = ids[start : start + self.limit]
+            if self.length and self.length + len(piece) > self.limit:
+                self.lost["cut_documents"] += 1
+                self._end()
+            self.length += len(piece)
+            self.counts["tokens"] += len(piece)
+            self.counts["sentences"] += 1
+            self.held["tokens"] += piece
+            self.held["sentence_ends"].append(self.counts["tokens"])
+        if len(self.held["tokens"]) > BATCH:
+            self._flush()
+
+    def end_document(self) -> None:
+        """Closes the document at hand; one without tokens never was."""
+        if self.length:
+            self._end()
+        elif self.begun:
+            self.lost["empty"] += 1
+        self.begun = False
+
+    def _end(self) -> None:
+        self.counts["documents"] += 1
+        self.held["document_ends"].append(self.counts["sentences"])
+        self.length = 0
+
+    def _flush(self) -> None:
+        for name, dtype in KEPT.items():
+            self.files[name].write(np.array(self.held[name], dtype).tobytes())
+            self.held[name] = []
+
+    def close(self) -> dict[str, int]:
+        """Ends the last document; returns the counts."""
+        self.end_document()
+        self._flush()
+        for file in self.files.values():
+            file.close()
+        return self.counts | self.lost
+
+
+def _load(part: str, name: str) -> np.ndarray:
+    file = Path(part) / name
+    return np.memmap(file, KEPT[name], "r") if file.stat().st_size else np.zeros(0, KEPT[name])
+
+
+def plan(parts: list[str], tokens: int, limit: int) -> list[list[Slice]]:
+    """Divides the documents of all parts, in order, into shards about equally full and never above `limit` tokens."""
+    target = tokens / max(1, -(-tokens // limit))
+    found: list[list[Slice]] = []
+    size = float("inf")  # of the shard at hand
+    for part in parts:
+        sentence_ends, document_ends = _load(part, "sentence_ends"), _load(part, "document_ends")
+        ends = sentence_ends[document_ends - 1] if len(document_ends) else document_ends  # [D] token offsets
+        first = base = 0
+        while first < len(ends):
+            fits = int(np.searchsorted(ends, base + limit - size, "right")) if size < limit else 0
+            if size >= target or fits <= first:
+                found.append([])
+                size = 0
+                continue
+            wanted = int(np.searchsorted(ends, base + target - size, "left")) + 1
+            stop = min(fits, wanted, len(ends))
+            found[-1].append((part, first, stop))
+            size += int(ends[stop - 1]) - base
+            first, base = stop, int(ends[stop - 1])
+    return found
+
+
+def pack(folder: Path, name: str, slices: list[Slice], small: bool) -> dict[str, Any]:
+    """Writes one shard from its slices; `small` ids fit uint16."""
+    tokens, sentence_ends, document_ends = [], [], []
+    token = sentence = 0
+    for part, first, stop in slices:
+        ends, documents = _load(part, "sentence_ends"), _load(part, "document_ends")
+        low, high = int(documents[first - 1]) if first else 0, int(documents[stop - 1])
+        start, end = int(ends[low - 1]) if low else 0, int(ends[high - 1])
+        tokens.append(_load(part, "tokens")[start:end].astype(np.uint16 if small else np.uint32))
+        sentence_ends.append((ends[low:high] - start + token).astype(np.uint32))
+        document_ends.append((documents[first:stop] - low + sentence).astype(np.uint32))
+        token, sentence = token + end - start, sentence + high - low
+    return shards.write(folder, name, *(np.concatenate(arrays) for arrays in (tokens, sentence_ends, document_ends)))

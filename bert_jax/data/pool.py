@@ -1,0 +1,140 @@
+"""Worker processes that import this package's data modules and nothing else.
+
+`multiprocessing` would import the caller's main module again in every worker, and with it jax; here a worker is a
+plain interpreter that reads pickled calls from its parent and answers them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import Any
+
+from bert_jax.errors import Stopped, UserError
+
+START = "import sys; sys.path[:] = eval(sys.argv[1]); from bert_jax.data import pool; pool.serve()"
+SMALL = {  # one core and little address space each
+    "TOKENIZERS_PARALLELISM": "false",
+    "RAYON_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "MALLOC_ARENA_MAX": "2",
+}
+
+
+class Pool:
+    """Calls functions of data modules, `workers` at a time; with one worker, in this process."""
+
+    def __init__(self, workers: int):
+        self.workers = workers
+        self._idle: list[subprocess.Popen] = []
+        self._all: list[subprocess.Popen] = []
+        self._threads = ThreadPoolExecutor(workers) if workers > 1 else None
+
+    def map(self, function: str, calls: Sequence[tuple]) -> Iterator[tuple[int, Any]]:
+        """Runs "module:function" on each tuple of arguments; yields (index, result) as they finish."""
+        if self._threads is None or len(calls) < 2:
+            called = _function(function)
+            yield from ((i, called(*call)) for i, call in enumerate(calls))
+            return
+        waiting = list(enumerate(calls))[::-1]
+        running: dict[Future, int] = {}
+        while waiting or running:
+            while waiting and len(running) < self.workers:
+                index, call = waiting.pop()
+                running[self._threads.submit(self._call, function, call)] = index
+            done, _ = wait(running, return_when=FIRST_COMPLETED)
+            for future in sorted(done, key=running.__getitem__):
+                yield running.pop(future), future.result()
+
+    def _call(self, function: str, call: tuple) -> Any:
+        worker = self._idle.pop() if self._idle else self._start()
+        assert worker.stdin is not None
+        assert worker.stdout is not None
+        try:
+            pickle.dump((function, call), worker.stdin)
+            worker.stdin.flush()
+            kind, value = pickle.load(worker.stdout)  # written by our own child, never read from a file
+        except (OSError, EOFError, pickle.UnpicklingError) as error:
+            worker.kill()
+            raise Stopped(
+                f"a worker ended with code {worker.wait()} in {function}",
+                "run the same command again, it continues; if memory was short, lower config.corpus.workers",
+            ) from error
+        self._idle.append(worker)
+        if kind == "user":
+            raise value
+        if kind == "error":
+            raise RuntimeError(f"in a worker:\n{value}")
+        return value
+
+    def _start(self) -> subprocess.Popen:
+        worker = subprocess.Popen(
+            [sys.executable, "-c", START, repr(sys.path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, **SMALL},
+        )
+        self._all.append(worker)
+        return worker
+
+    def close(self) -> None:
+        """Ends every worker at once: whatever they had not finished is done again later."""
+        for worker in self._all:
+            worker.kill()
+        if self._threads is not None:
+            self._threads.shutdown(wait=True, cancel_futures=True)
+        for worker in self._all:
+            worker.wait()
+            for pipe in (worker.stdin, worker.stdout):
+                with contextlib.suppress(OSError):  # what was still buffered for a worker that is gone
+                    pipe and pipe.close()
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _function(name: str) -> Any:
+    module, _, attribute = name.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def serve() -> None:
+    """The life of a worker: answer calls on standard input until it closes or the parent is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+    parent = os.getppid()
+    threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a library prints must not mix with the answers
+    while True:
+        try:
+            function, call = pickle.load(sys.stdin.buffer)
+        except EOFError:
+            return
+        try:
+            answer: tuple[str, Any] = ("value", _function(function)(*call))
+        except UserError as error:
+            answer = ("user", error)
+        except Exception:  # the parent raises it again, with the worker's own traceback
+            answer = ("error", traceback.format_exc())
+        pickle.dump(answer, answers)
+        answers.flush()
+
+
+def _leave_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)

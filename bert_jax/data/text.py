@@ -1,0 +1,131 @@
+"""What every corpus source yields, and how a line becomes sentences."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import sentencex
+
+from bert_jax.errors import DataError
+
+PIECE = 1 << 20  # bytes or characters of a line held at once; a longer line is cut near here
+CHUNK = 1 << 18  # characters of a document held at once
+SENTENCE = 16_384  # characters; a longer sentence is cut at a space
+
+
+class Item(NamedTuple):
+    """A piece of work: a file, a range of rows, some modules."""
+
+    name: str  # for messages
+    weight: int  # bytes, about
+    spec: tuple  # what the source's `read` needs
+
+
+class Chunk(NamedTuple):
+    """Consecutive lines of one record; a record is a document, or joins the document of the one before."""
+
+    lines: list[str]
+    last: bool = True
+    joins: bool = False
+    bad: bool = False  # one bad chunk drops its record
+
+
+@dataclasses.dataclass
+class Tally:
+    """What a reader counts, and its first complaint of each kind."""
+
+    counts: collections.Counter = dataclasses.field(default_factory=collections.Counter)
+    first: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    def add(self, kind: str, where: str) -> None:
+        """Counts one event, remembering where the first was."""
+        self.counts[kind] += 1
+        self.first.setdefault(kind, where)
+
+
+def decode(data: bytes, policy: str, where: str, offset: int, tally: Tally) -> tuple[str, bool]:
+    """Bytes to text under `on_bad_text`: the text, and whether its document is to be dropped."""
+    try:
+        text = data.decode()
+        at, what = text.find("\0"), "a NUL character"
+        if at < 0:
+            return text, False
+        at = len(text[:at].encode())
+    except UnicodeDecodeError as error:
+        text = data.decode(errors="replace")
+        at, what = error.start, "invalid UTF-8"
+    return _bad(text, policy, f"{where}, byte {offset + at}: {what}", tally)
+
+
+def check(text: str, policy: str, where: str, tally: Tally) -> tuple[str, bool]:
+    """The same for text that arrives decoded, where a JSON escape may still hide NUL or half a surrogate pair."""
+    if "\0" in text:
+        return _bad(text, policy, f"{where}: a NUL character", tally)
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            return _bad(text, policy, f"{where}, character {error.start}: a lone surrogate", tally)
+    return text, False
+
+
+def _bad(text: str, policy: str, what: str, tally: Tally) -> tuple[str, bool]:
+    if policy == "fail":
+        raise DataError(what, "set --config.corpus.on_bad_text=replace or skip, or repair the file")
+    tally.add("bad_text", what)
+    text = text.replace("\0", "\ufffd").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text, policy == "skip"
+
+
+def chunks(text: str, bad: bool = False, joins: bool = False) -> Iterator[Chunk]:
+    """A whole document, given as one string, in chunks of bounded size; only a newline separates lines."""
+    lines: list[str] = []
+    size = start = 0
+    while start <= len(text):
+        end = text.find("\n", start, start + PIECE)
+        if end < 0 and len(text) - start > PIECE:
+            end = start + cut(text[start : start + PIECE], (". ", "! ", "? ", "。"))
+            lines.append(text[start:end])
+            start = end
+        else:
+            end = len(text) if end < 0 else end
+            lines.append(text[start:end])
+            start = end + 1
+        size += len(lines[-1])
+        if size >= CHUNK:
+            yield Chunk(lines, False, joins, bad)
+            lines, size = [], 0
+    yield Chunk(lines, True, joins, bad)
+
+
+def cut(piece: Any, ends: tuple, space: Any = " ") -> int:
+    """Where to cut a line that is too long: after a sentence in its second half, else after a space, else anywhere."""
+    half = len(piece) // 2
+    after = [piece.rfind(end, half) + len(end) for end in ends if piece.rfind(end, half) >= 0]
+    return max(after) if after else piece.rfind(space, half) + 1 or len(piece)
+
+
+def sentences(line: str, language: str | None, tally: Tally) -> list[str]:
+    """The sentences of a line, spaces normalised; with no language the line is one already.
+
+    sentencex was chosen by measurement on 1.4 MB of English: 78 MB/s, against 14 for blingfire, 1.1 for syntok and
+    0.2 for pysbd; it and blingfire agree on the number of sentences within 0.2 % and on the usual abbreviations.
+    """
+    line = " ".join(line.split())  # U+2028, U+0085 and the like are spaces too, never the end of a line
+    found = [s.strip() for s in sentencex.segment(language, line)] if language and line else [line]
+    if len(line) <= SENTENCE:
+        return [s for s in found if s]
+    return [part for s in found if s for part in _bounded(s, tally)]
+
+
+def _bounded(sentence: str, tally: Tally) -> Iterator[str]:
+    while len(sentence) > SENTENCE:
+        tally.counts["cut_sentences"] += 1
+        end = cut(sentence[:SENTENCE], ())
+        yield sentence[:end].strip()
+        sentence = sentence[end:].strip()
+    if sentence:
+        yield sentence

@@ -1,0 +1,85 @@
+"""Corpus source `tfds`: any TensorFlow Datasets text dataset, read as array records without TensorFlow."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from bert_jax import knobs
+from bert_jax.data.readers import bad_row
+from bert_jax.data.text import Chunk, Item, Tally, check, chunks, decode
+from bert_jax.errors import DataError
+
+RANGE = 16 << 20  # bytes of examples read as one item
+ROWS = 64  # examples fetched together
+WIKI40B = re.compile(r"\s*_(?:START_ARTICLE|START_SECTION|START_PARAGRAPH|NEWLINE)_\s*")  # its marks of structure
+
+
+@functools.lru_cache(maxsize=2)
+def _builder(name: str, data_dir: str) -> Any:
+    import tensorflow_datasets  # heavy, and only this source needs it
+    import tensorflow_datasets.text  # registers datasets that importing the package alone does not
+
+    if not name:
+        raise DataError("config.corpus.path is empty", "tfds: a dataset name such as wikipedia/20230601.en")
+    try:
+        return tensorflow_datasets.builder(name, data_dir=data_dir or None)
+    except (ValueError, AttributeError, FileNotFoundError, tensorflow_datasets.core.DatasetNotFoundError) as error:
+        first = str(error).strip().split("\n")[0][:200]
+        raise DataError(f"config.corpus.path = {name!r}: {first}", "a TFDS name, and config.corpus.tfds_dir") from error
+
+
+@functools.lru_cache(maxsize=2)
+def _source(name: str, data_dir: str, split: str) -> Any:
+    builder = _builder(name, data_dir)
+    where = f", data_dir={data_dir!r}" if data_dir else ""
+    code = f"tfds.builder({name!r}{where}, file_format='array_record').download_and_prepare()"
+    try:
+        return builder.as_data_source(split=split)
+    except (AssertionError, ValueError, NotImplementedError, FileNotFoundError, KeyError) as error:
+        first = str(error).strip().split("\n")[0][:200]
+        hint = f'python -c "import tensorflow_datasets as tfds, tensorflow_datasets.text; {code}"'
+        raise DataError(f"{name}, split {split!r} cannot be read from {builder.data_dir}: {first}", hint) from error
+
+
+def identity(settings: knobs.Corpus, cache: Any) -> Any:
+    """Name, version, split and its size."""
+    rows = len(_source(settings.path, settings.tfds_dir, settings.split))
+    return [_builder(settings.path, settings.tfds_dir).info.full_name, settings.split, rows]
+
+
+def items(settings: knobs.Corpus) -> tuple[list[Item], list[str]]:
+    """Ranges of examples."""
+    source = _source(settings.path, settings.tfds_dir, settings.split)
+    builder = _builder(settings.path, settings.tfds_dir)
+    if settings.text_field not in (builder.info.features or {}):
+        names = ", ".join(builder.info.features or {})
+        raise DataError(f"{settings.path} has no {settings.text_field!r}", f"config.corpus.text_field: one of {names}")
+    known = builder.info.splits.get(settings.split)
+    size = max(1, (known.num_bytes if known else 0) // max(1, len(source))) or 1000
+    step = max(ROWS, RANGE // size)
+    starts = range(0, len(source), step)
+    return [Item(settings.path, step * size, (start, min(start + step, len(source)))) for start in starts], []
+
+
+def read(item: Item, settings: knobs.Corpus, tally: Tally) -> Iterator[Chunk]:
+    """Documents of a range of examples."""
+    source = _source(settings.path, settings.tfds_dir, settings.split)
+    start, stop = item.spec
+    wiki40b = settings.path.startswith("wiki40b")
+    for first in range(start, stop, ROWS):
+        indices = list(range(first, min(first + ROWS, stop)))
+        for index, row in zip(indices, source.__getitems__(indices), strict=True):
+            where = f"{settings.path}, split {settings.split}, example {index}"
+            text, bad = row[settings.text_field], False
+            tally.counts["rows"] += 1
+            if isinstance(text, bytes):
+                text, bad = decode(text, settings.on_bad_text, where, 0, tally)
+            elif isinstance(text, str):
+                text, bad = check(text, settings.on_bad_text, where, tally)
+            else:
+                bad_row(where, f"{settings.text_field} is {type(text).__name__}, not text", settings, tally)
+                continue
+            yield from chunks(WIKI40B.sub("\n", text) if wiki40b else text, bad)

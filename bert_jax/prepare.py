@@ -1,0 +1,321 @@
+"""`bert-jax prepare`: raw text becomes tokenised, checksummed shards, resumable at every step.
+
+    read        items -> spool volumes of sentences      (a task is done when its .json is there)
+    mark        duplicates and the validation split      (seconds; done again after an interruption)
+    vocabulary  from a sample of the training documents  (a folder)
+    encode      volumes -> parts                         (a folder each)
+    pack        parts -> shards                          (a folder each)
+
+Everything happens below `<fingerprint>.work`, which becomes `<fingerprint>` at the end. No step depends on the number
+of workers or on what finished first, so neither does a byte of the result.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import hashlib
+import importlib.metadata
+import json
+import os
+import shutil
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tqdm
+
+from bert_jax import knobs
+from bert_jax.data import audit, corpus, dedup, encode, shards
+from bert_jax.data import tokenizer as tokenizers
+from bert_jax.data.pool import Pool
+from bert_jax.errors import DataError
+
+FREE = ("path", "tfds_dir", "cache", "workers")  # corpus knobs that do not shape the result by themselves
+STRIPE = 1 << 20  # characters; the vocabulary's sample takes the same share of every stripe
+BAD_ROWS = 0.01  # share of malformed rows that on_bad_row=skip accepts
+Log = Callable[[str], None]
+
+
+def prepare(config: knobs.Config, log: Log = print) -> shards.Prepared:
+    """The prepared corpus of a config: found, continued or made."""
+    cache = cache_folder(config.corpus)
+    try:
+        mark = fingerprint(config, cache)
+        final = cache / mark[:16]
+        if not (final / "manifest.json").is_file():
+            cache.mkdir(parents=True, exist_ok=True)
+            with _lock(final.with_suffix(".lock"), log):
+                if not (final / "manifest.json").is_file():
+                    _make(config, mark, final, log)
+    except OSError as error:
+        where = error.filename or cache
+        hint = "free some space or set --config.corpus.cache; the same command then continues"
+        raise DataError(f"{where}: {error.strerror or error}", hint) from error
+    return shards.open(final)
+
+
+def run(config: knobs.Config) -> None:
+    """The command: the audit on standard error, the folder on standard output."""
+    prepared = prepare(config, log=lambda text: print(text, file=sys.stderr, flush=True))
+    print(audit.table(json.loads((prepared.folder / "audit.json").read_bytes())), file=sys.stderr)
+    print(prepared.folder)
+
+
+def cache_folder(settings: knobs.Corpus) -> Path:
+    """Where prepared corpora live."""
+    return Path(settings.cache or os.environ.get("BERT_JAX_DATA") or "~/.cache/bert_jax").expanduser()
+
+
+def fingerprint(config: knobs.Config, cache: Path) -> str:
+    """sha256 of everything that shapes the result: the text, the knobs, the libraries that cut it."""
+    settings = {k: v for k, v in dataclasses.asdict(config.corpus).items() if k not in FREE}
+    if config.tokenizer.path:
+        vocabulary: Any = _given_tokenizer(config.tokenizer).hash
+    else:
+        vocabulary = {k: v for k, v in dataclasses.asdict(config.tokenizer).items() if k != "path"}
+    shape = {
+        "format": shards.FORMAT,
+        "text": corpus.SOURCES[config.corpus.source].identity(config.corpus, cache),
+        "corpus": settings,
+        "tokenizer": vocabulary,
+        "libraries": {name: importlib.metadata.version(name) for name in ("sentencex", "tokenizers")},
+    }
+    return hashlib.sha256(json.dumps(shape, sort_keys=True).encode()).hexdigest()
+
+
+def _given_tokenizer(settings: knobs.Tokenizer) -> tokenizers.Tokenizer:
+    return tokenizers.load(Path(settings.path).expanduser(), max_word_length=settings.max_word_length)
+
+
+def _make(config: knobs.Config, mark: str, final: Path, log: Log) -> None:
+    """All steps, in the work folder."""
+    work = final.with_suffix(".work")
+    spool, parts, result = (work / name for name in ("spool", "parts", "result"))
+    for folder in (spool, parts, result):
+        folder.mkdir(parents=True, exist_ok=True)
+    settings = config.corpus
+    source = corpus.SOURCES[settings.source]
+    items, notes = source.items(settings)
+    for note in notes:
+        log(f"warning: {note}")
+    begun = time.monotonic()
+    with Pool(settings.workers or _cores()) as pool:
+        lines, several = corpus.one_sentence_lines(items, settings)
+        log(f"preparing {settings.source} {settings.path} in {final}: {len(items)} items, {pool.workers} workers")
+        read = _read(pool, corpus.tasks(items), settings, lines, spool, log)
+        volumes = [volume for task in read for volume in task["volumes"]]
+        names = [volume["name"] for volume in volumes]
+        counts: Counter = Counter()
+        for task in read:
+            counts.update(task["counts"])
+        first = {kind: where for task in read[::-1] for kind, where in task["first"].items()}
+        _check_rows(counts, first)
+        marks, found = dedup.marks(spool, names, settings, source.near is not None) if names else ([], {})
+        counts.update(found)
+        if not any((mark & 3).any() for mark in marks):
+            raise DataError(f"no documents in {settings.source} {settings.path}".rstrip(), _why_none(counts))
+        tokenizer = _vocabulary(config.tokenizer, spool, names, marks, work / "tokenizer", log)
+        encoded = _encode(pool, volumes, marks, settings, spool, work / "tokenizer", parts, log)
+        manifest = {
+            "format": shards.FORMAT,
+            "fingerprint": mark,
+            "splits": _pack(pool, encoded, settings, parts, result, tokenizer.size, log),
+            "tokenizer": {"hash": tokenizer.hash, "size": tokenizer.size, "lowercase": tokenizer.lowercase},
+            "corpus": dataclasses.asdict(settings),
+            "tokenizer_settings": dataclasses.asdict(config.tokenizer),
+        }
+    for part in encoded:
+        for side in shards.SPLITS:
+            counts.update({k: part[side][k] for k in ("cut_documents", "cut_sentences", "empty_sentences", "empty")})
+    counts["documents"] = counts.pop("records")
+    facts: dict[str, Any] = dict(counts) | {"first": first, "one_sentence_lines": lines, "notes": notes}
+    facts["lines_with_several"] = None if several != several else several
+    _finish(manifest, facts, tokenizer, result)
+    result.replace(final)
+    shutil.rmtree(work)
+    log(f"prepared in {time.monotonic() - begun:.1f} s")
+
+
+# --- the steps ------------------------------------------------------------------------------------------------------
+
+
+def _read(
+    pool: Pool, tasks: list[list[corpus.Item]], settings: knobs.Corpus, lines: bool, spool: Path, log: Log
+) -> list[dict[str, Any]]:
+    done = [corpus.finished(spool, i) for i in range(len(tasks))]
+    todo = [i for i, result in enumerate(done) if result is None]
+    weights = [sum(item.weight for item in task) for task in tasks]
+    with _progress("read", weights, todo, "B", log) as advance:
+        calls = [(i, tasks[i], settings, lines, spool) for i in todo]
+        for at, result in pool.map("bert_jax.data.corpus:extract", calls):
+            done[todo[at]] = result
+            advance(todo[at])
+    return [result for result in done if result is not None]
+
+
+def _check_rows(counts: Counter, first: dict[str, str]) -> None:
+    bad, rows = counts["bad_rows"], counts["rows"]
+    if bad > BAD_ROWS * rows:
+        hint = f"config.corpus.on_bad_row=skip accepts {BAD_ROWS:.0%}; is config.corpus.text_field right?"
+        raise DataError(f"{bad} of {rows} rows are malformed, first {first['bad_rows']}", hint)
+
+
+def _why_none(counts: Counter) -> str:
+    kinds = ("empty", "bad_documents", "bad_rows")
+    seen = ", ".join(f"{counts[kind]} {kind.replace('_', ' ')}" for kind in kinds if counts[kind])
+    return f"read: {seen}" if seen else "check config.corpus.path"
+
+
+def _vocabulary(
+    settings: knobs.Tokenizer, spool: Path, names: list[str], marks: list[np.ndarray], folder: Path, log: Log
+) -> tokenizers.Tokenizer:
+    """Given, found from an earlier start, or trained on the training documents."""
+    if folder.is_dir():
+        return tokenizers.load(folder)
+    if settings.path:
+        tokenizer = _given_tokenizer(settings)
+    else:
+        log(f"vocabulary: training {settings.vocab_size:,} pieces")
+        tokenizer = tokenizers.train(_sample(settings.train_characters, spool, names, marks), settings)
+        if tokenizer.size < settings.vocab_size:
+            log(f"warning: the text yields {tokenizer.size:,} pieces, not {settings.vocab_size:,}")
+    part = folder.with_name(".tokenizer")
+    tokenizer.save(part)
+    part.replace(folder)
+    return tokenizer
+
+
+def _sample(limit: int, spool: Path, names: list[str], marks: list[np.ndarray]) -> Iterator[str]:
+    """Training text, at most `limit` characters: all of it, or the first share of every stripe."""
+    total = sum(
+        int(corpus.records(spool, name)["characters"][(mark & 3) == dedup.TRAIN].sum())
+        for name, mark in zip(names, marks, strict=True)
+    )
+    window = STRIPE if total <= limit else STRIPE * limit // total
+    position = taken = 0
+    for name, mark in zip(names, marks, strict=True):
+        for _, sentence in encode.sentences(spool, name, mark, dedup.TRAIN):
+            if position % STRIPE < window and taken + len(sentence) <= limit:
+                taken += len(sentence)
+                yield sentence
+            position += len(sentence)
+
+
+def _encode(
+    pool: Pool,
+    volumes: list[dict[str, Any]],
+    marks: list[np.ndarray],
+    settings: knobs.Corpus,
+    spool: Path,
+    tokenizer: Path,
+    parts: Path,
+    log: Log,
+) -> list[dict[str, Any]]:
+    limit = min(settings.max_document_tokens, settings.shard_tokens)  # a document must fit a shard
+    names = [volume["name"] for volume in volumes]
+    todo = [i for i, name in enumerate(names) if not (parts / name / "part.json").is_file()]
+    with _progress("encode", [volume["characters"] for volume in volumes], todo, "char", log) as advance:
+        calls = [(spool, names[i], marks[i], tokenizer, limit, parts) for i in todo]
+        for at, _ in pool.map("bert_jax.data.encode:encode", calls):
+            advance(todo[at])
+    return [json.loads((parts / name / "part.json").read_bytes()) for name in names]
+
+
+def _pack(
+    pool: Pool, encoded: list[dict], settings: knobs.Corpus, parts: Path, result: Path, size: int, log: Log
+) -> dict[str, list[dict]]:
+    planned: list[tuple[str, str, list[encode.Slice]]] = []  # side, shard, slices
+    for side in shards.SPLITS:
+        tokens = sum(part[side]["tokens"] for part in encoded)
+        folders = [str(parts / part["name"] / side) for part in encoded]
+        slices = encode.plan(folders, tokens, settings.shard_tokens)
+        planned += [(side, f"{side}-{i:05d}", shard) for i, shard in enumerate(slices)]
+    todo = [i for i, (_, name, _) in enumerate(planned) if not (result / name).is_dir()]
+    with _progress("pack", [1] * len(planned), todo, "shard", log) as advance:
+        calls = [(result, planned[i][1], planned[i][2], size <= 1 << 16) for i in todo]
+        for at, _ in pool.map("bert_jax.data.encode:pack", calls):
+            advance(todo[at])
+    splits: dict[str, list[dict]] = {side: [] for side in shards.SPLITS}
+    for side, name, _ in planned:
+        splits[side].append(json.loads((result / name / "shard.json").read_bytes()))
+    return splits
+
+
+def _finish(manifest: dict[str, Any], facts: dict[str, Any], tokenizer: tokenizers.Tokenizer, result: Path) -> None:
+    """Counts what was written; the manifest comes last."""
+    tokenizer.save(result)
+    counts = {}
+    for side in shards.SPLITS:
+        entries = manifest["splits"][side]
+        opened = [
+            shards.Shard(*(np.load(result / e["name"] / f"{a}.npy", "r") for a in shards.ARRAYS)) for e in entries
+        ]
+        counts[side] = audit.unigrams(opened, tokenizer.size)
+        totals = {key: sum(entry[key] for entry in entries) for key in ("documents", "sentences", "tokens")}
+        unknown = int(counts[side][tokenizer.special.unk]) / max(1, totals["tokens"])
+        facts[side] = totals | audit.lengths(opened) | {"shards": len(entries), "unknown_share": unknown}
+    np.save(result / "unigrams.npy", counts["train"])
+    facts |= {
+        "source": manifest["corpus"]["source"],
+        "fingerprint": manifest["fingerprint"],
+        "validation_fraction": manifest["corpus"]["validation_fraction"],
+        "vocab_size": tokenizer.size,
+        "unigram_entropy": audit.entropy(counts["train"]),
+    }
+    facts["warnings"] = facts.pop("notes") + audit.warnings(facts)
+    shards.write_json(result / "audit.json", facts)
+    names = ("audit.json", "tokenizer.json", "vocab.txt", "unigrams.npy")
+    manifest["files"] = {
+        name: {"bytes": (result / name).stat().st_size, "sha256": shards.sha256(result / name)} for name in names
+    }
+    shards.write_json(result / "manifest.json", manifest)
+
+
+# --- around them ----------------------------------------------------------------------------------------------------
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextlib.contextmanager
+def _lock(file: Path, log: Log) -> Iterator[None]:
+    """One process prepares a corpus, others wait; the lock ends with its process, however that ends."""
+    with file.open("a") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            log(f"waiting for another process that prepares {file.with_suffix('')}")
+            fcntl.flock(stream, fcntl.LOCK_EX)
+        yield
+
+
+@contextlib.contextmanager
+def _progress(name: str, weights: list[int], todo: list[int], unit: str, log: Log) -> Iterator[Callable[[int], None]]:
+    """A bar with the time left on a terminal, a line every ten seconds elsewhere."""
+    total = sum(weights)
+    ready = total - sum(weights[i] for i in todo)
+    if todo and len(todo) < len(weights):
+        log(f"{name}: {len(weights) - len(todo)} of {len(weights)} were done before")
+    bar = tqdm.tqdm(total=total, initial=ready, desc=name, unit=unit, unit_scale=True, disable=None, leave=False)
+    start = said = time.monotonic()
+    fresh = 0
+
+    def advance(index: int) -> None:
+        nonlocal fresh, said
+        fresh += weights[index]
+        bar.update(weights[index])
+        now = time.monotonic()
+        if bar.disable and now - said > 10 and fresh:
+            left = (total - ready - fresh) / fresh * (now - start)
+            log(f"{name}: {(ready + fresh) / max(1, total):.0%}, {left:.0f} s left")
+            said = now
+
+    with bar:
+        yield advance
