@@ -127,10 +127,6 @@ def _checkpoint_flag(parser: Parser) -> None:
     )
 
 
-def _prepare_flags(parser: Parser) -> None:
-    _config_flag(parser)
-
-
 def _prepare(call: Call) -> None:
     from bert_jax import prepare
 
@@ -141,13 +137,8 @@ def _train_flags(parser: Parser) -> None:
     _config_flag(parser)
     parser.add_argument("--workdir", type=Path, metavar="DIR", required=True, help="where the run lives; resumes it")
     parser.add_argument("--dry-run", action="store_true", help="print config, parameters, memory and steps only")
-    parser.add_argument(
-        "--allow-change",
-        action="append",
-        default=[],
-        metavar="KEY",
-        help="resume although this knob changed, such as steps; may be repeated",
-    )
+    allow = "resume although this knob changed, such as steps; may be repeated"
+    parser.add_argument("--allow-change", action="append", default=[], metavar="KEY", help=allow)
 
 
 def _train(call: Call) -> None:
@@ -155,13 +146,8 @@ def _train(call: Call) -> None:
     allocator.retain()
     from bert_jax import train
 
-    train.run(
-        config,
-        call.args.workdir,
-        dry_run=call.args.dry_run,
-        allow_change=tuple(key.removeprefix("config.") for key in call.args.allow_change),
-        command=call.words,
-    )
+    allowed = tuple(key.removeprefix("config.") for key in call.args.allow_change)
+    train.run(config, call.args.workdir, dry_run=call.args.dry_run, allow_change=allowed, command=call.words)
 
 
 def _evaluate_flags(parser: Parser) -> None:
@@ -220,30 +206,23 @@ class Command:
 
 COMMANDS = {
     "prepare": Command(
-        "corpus and vocabulary of a config, once",
-        "--config=configs/tiny.py",
-        _prepare_flags,
-        _prepare,
-        resumable=True,
+        "corpus and vocabulary of a config, once", "--config=configs/tiny.py", _config_flag, _prepare, resumable=True
     ),
     "train": Command(
         "prepare if needed, train, evaluate; the same command resumes",
         "--config=configs/tiny.py --workdir=runs/tiny --config.masking.rate=0.4",
-        _train_flags,
-        _train,
+        *(_train_flags, _train),
         resumable=True,
     ),
     "evaluate": Command(
         "exact evaluation of a checkpoint, as JSON",
         "--checkpoint=runs/tiny --output=runs/tiny/evaluation.json",
-        _evaluate_flags,
-        _evaluate,
+        *(_evaluate_flags, _evaluate),
     ),
     "predict": Command(
         "fill masks, judge next sentences: texts in, JSON lines out",
         "fill-mask --model=runs/tiny --input=texts.txt",
-        _predict_flags,
-        _predict,
+        *(_predict_flags, _predict),
     ),
     "doctor": Command("versions, devices, disk, prepared corpora, known trouble", "--json", _doctor_flags, _doctor),
 }
