@@ -12,9 +12,7 @@ of workers or on what finished first, so neither does a byte of the result.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import fcntl
 import hashlib
 import importlib.metadata
 import json
@@ -28,12 +26,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tqdm
 
 from bert_jax import knobs
-from bert_jax.data import audit, corpus, dedup, encode, shards
+from bert_jax.data import audit, corpus, dedup, encode, pool, shards
 from bert_jax.data import tokenizer as tokenizers
-from bert_jax.data.pool import Pool
 from bert_jax.errors import DataError
 
 FREE = ("path", "tfds_dir", "cache", "workers")  # corpus knobs that do not shape the result by themselves
@@ -50,7 +46,7 @@ def prepare(config: knobs.Config, log: Log = print) -> shards.Prepared:
         final = cache / mark[:16]
         if not (final / "manifest.json").is_file():
             cache.mkdir(parents=True, exist_ok=True)
-            with _lock(final.with_suffix(".lock"), log):
+            with pool.lock(final.with_suffix(".lock"), log):
                 if not (final / "manifest.json").is_file():
                     _make(config, mark, final, log)
     except OSError as error:
@@ -105,10 +101,10 @@ def _make(config: knobs.Config, mark: str, final: Path, log: Log) -> None:
     for note in notes:
         log(f"warning: {note}")
     begun = time.monotonic()
-    with Pool(settings.workers or _cores()) as pool:
+    with pool.Pool(settings.workers or pool.cores()) as workers:
         lines, several = corpus.one_sentence_lines(items, settings)
-        log(f"preparing {settings.source} {settings.path} in {final}: {len(items)} items, {pool.workers} workers")
-        read = _read(pool, corpus.tasks(items), settings, lines, spool, log)
+        log(f"preparing {settings.source} {settings.path} in {final}: {len(items)} items, {workers.workers} workers")
+        read = _read(workers, corpus.tasks(items), settings, lines, spool, log)
         volumes = [volume for task in read for volume in task["volumes"]]
         names = [volume["name"] for volume in volumes]
         counts: Counter = Counter()
@@ -121,11 +117,11 @@ def _make(config: knobs.Config, mark: str, final: Path, log: Log) -> None:
         if not any((mark & 3).any() for mark in marks):
             raise DataError(f"no documents in {settings.source} {settings.path}".rstrip(), _why_none(counts))
         tokenizer = _vocabulary(config.tokenizer, spool, names, marks, work / "tokenizer", log)
-        encoded = _encode(pool, volumes, marks, settings, spool, work / "tokenizer", parts, log)
+        encoded = _encode(workers, volumes, marks, settings, spool, work / "tokenizer", parts, log)
         manifest = {
             "format": shards.FORMAT,
             "fingerprint": mark,
-            "splits": _pack(pool, encoded, settings, parts, result, tokenizer.size, log),
+            "splits": _pack(workers, encoded, settings, parts, result, tokenizer.size, log),
             "tokenizer": {"hash": tokenizer.hash, "size": tokenizer.size, "lowercase": tokenizer.lowercase},
             "corpus": dataclasses.asdict(settings),
             "tokenizer_settings": dataclasses.asdict(config.tokenizer),
@@ -146,14 +142,14 @@ def _make(config: knobs.Config, mark: str, final: Path, log: Log) -> None:
 
 
 def _read(
-    pool: Pool, tasks: list[list[corpus.Item]], settings: knobs.Corpus, lines: bool, spool: Path, log: Log
+    workers: pool.Pool, tasks: list[list[corpus.Item]], settings: knobs.Corpus, lines: bool, spool: Path, log: Log
 ) -> list[dict[str, Any]]:
     done = [corpus.finished(spool, i) for i in range(len(tasks))]
     todo = [i for i, result in enumerate(done) if result is None]
     weights = [sum(item.weight for item in task) for task in tasks]
-    with _progress("read", weights, todo, "B", log) as advance:
+    with pool.progress("read", weights, todo, "B", log) as advance:
         calls = [(i, tasks[i], settings, lines, spool) for i in todo]
-        for at, result in pool.map("bert_jax.data.corpus:extract", calls):
+        for at, result in workers.map("bert_jax.data.corpus:extract", calls):
             done[todo[at]] = result
             advance(todo[at])
     return [result for result in done if result is not None]
@@ -208,7 +204,7 @@ def _sample(limit: int, spool: Path, names: list[str], marks: list[np.ndarray]) 
 
 
 def _encode(
-    pool: Pool,
+    workers: pool.Pool,
     volumes: list[dict[str, Any]],
     marks: list[np.ndarray],
     settings: knobs.Corpus,
@@ -220,15 +216,15 @@ def _encode(
     limit = min(settings.max_document_tokens, settings.shard_tokens)  # a document must fit a shard
     names = [volume["name"] for volume in volumes]
     todo = [i for i, name in enumerate(names) if not (parts / name / "part.json").is_file()]
-    with _progress("encode", [volume["characters"] for volume in volumes], todo, "char", log) as advance:
+    with pool.progress("encode", [volume["characters"] for volume in volumes], todo, "char", log) as advance:
         calls = [(spool, names[i], marks[i], tokenizer, limit, parts) for i in todo]
-        for at, _ in pool.map("bert_jax.data.encode:encode", calls):
+        for at, _ in workers.map("bert_jax.data.encode:encode", calls):
             advance(todo[at])
     return [json.loads((parts / name / "part.json").read_bytes()) for name in names]
 
 
 def _pack(
-    pool: Pool, encoded: list[dict], settings: knobs.Corpus, parts: Path, result: Path, size: int, log: Log
+    workers: pool.Pool, encoded: list[dict], settings: knobs.Corpus, parts: Path, result: Path, size: int, log: Log
 ) -> dict[str, list[dict]]:
     planned: list[tuple[str, str, list[encode.Slice]]] = []  # side, shard, slices
     for side in shards.SPLITS:
@@ -237,9 +233,9 @@ def _pack(
         slices = encode.plan(folders, tokens, settings.shard_tokens)
         planned += [(side, f"{side}-{i:05d}", shard) for i, shard in enumerate(slices)]
     todo = [i for i, (_, name, _) in enumerate(planned) if not (result / name).is_dir()]
-    with _progress("pack", [1] * len(planned), todo, "shard", log) as advance:
+    with pool.progress("pack", [1] * len(planned), todo, "shard", log) as advance:
         calls = [(result, planned[i][1], planned[i][2], size <= 1 << 16) for i in todo]
-        for at, _ in pool.map("bert_jax.data.encode:pack", calls):
+        for at, _ in workers.map("bert_jax.data.encode:pack", calls):
             advance(todo[at])
     splits: dict[str, list[dict]] = {side: [] for side in shards.SPLITS}
     for side, name, _ in planned:
@@ -275,47 +271,3 @@ def _finish(manifest: dict[str, Any], facts: dict[str, Any], tokenizer: tokenize
         name: {"bytes": (result / name).stat().st_size, "sha256": shards.sha256(result / name)} for name in names
     }
     shards.write_json(result / "manifest.json", manifest)
-
-
-# --- around them ----------------------------------------------------------------------------------------------------
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-@contextlib.contextmanager
-def _lock(file: Path, log: Log) -> Iterator[None]:
-    """One process prepares a corpus, others wait; the lock ends with its process, however that ends."""
-    with file.open("a") as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            log(f"waiting for another process that prepares {file.with_suffix('')}")
-            fcntl.flock(stream, fcntl.LOCK_EX)
-        yield
-
-
-@contextlib.contextmanager
-def _progress(name: str, weights: list[int], todo: list[int], unit: str, log: Log) -> Iterator[Callable[[int], None]]:
-    """A bar with the time left on a terminal, a line every ten seconds elsewhere."""
-    total = sum(weights)
-    ready = total - sum(weights[i] for i in todo)
-    if todo and len(todo) < len(weights):
-        log(f"{name}: {len(weights) - len(todo)} of {len(weights)} were done before")
-    bar = tqdm.tqdm(total=total, initial=ready, desc=name, unit=unit, unit_scale=True, disable=None, leave=False)
-    start = said = time.monotonic()
-    fresh = 0
-
-    def advance(index: int) -> None:
-        nonlocal fresh, said
-        fresh += weights[index]
-        bar.update(weights[index])
-        now = time.monotonic()
-        if bar.disable and now - said > 10 and fresh:
-            left = (total - ready - fresh) / fresh * (now - start)
-            log(f"{name}: {(ready + fresh) / max(1, total):.0%}, {left:.0f} s left")
-            said = now
-
-    with bar:
-        yield advance

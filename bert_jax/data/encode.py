@@ -16,7 +16,7 @@ from bert_jax.data import tokenizer as tokenizers
 
 SIDES = {dedup.TRAIN: "train", dedup.VALIDATION: "validation"}
 BATCH = 1 << 17  # characters tokenised at once
-KEPT = {"tokens": np.dtype(np.uint32), "sentence_ends": np.dtype(np.int64), "document_ends": np.dtype(np.int64)}
+KEPT: dict[str, type[np.integer]] = {"tokens": np.uint32, "sentence_ends": np.int64, "document_ends": np.int64}
 Slice = tuple[str, int, int]  # a part's folder, first document, end
 
 

@@ -7,6 +7,7 @@ plain interpreter that reads pickled calls from its parent and answers them.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import importlib
 import os
 import pickle
@@ -16,9 +17,12 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from pathlib import Path
 from typing import Any
+
+import tqdm
 
 from bert_jax.errors import Stopped, UserError
 
@@ -138,3 +142,50 @@ def _leave_with(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(1)
+
+
+# --- around long work ------------------------------------------------------------------------------------------------
+
+
+def cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextlib.contextmanager
+def lock(file: Path, log: Callable[[str], None]) -> Iterator[None]:
+    """One process prepares a corpus, others wait; the lock ends with its process, however that ends."""
+    with file.open("a") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            log(f"waiting for another process that prepares {file.with_suffix('')}")
+            fcntl.flock(stream, fcntl.LOCK_EX)
+        yield
+
+
+@contextlib.contextmanager
+def progress(
+    name: str, weights: list[int], todo: list[int], unit: str, log: Callable[[str], None]
+) -> Iterator[Callable[[int], None]]:
+    """A bar with the time left on a terminal, a line every ten seconds elsewhere."""
+    total = sum(weights)
+    ready = total - sum(weights[i] for i in todo)
+    if todo and len(todo) < len(weights):
+        log(f"{name}: {len(weights) - len(todo)} of {len(weights)} were done before")
+    bar = tqdm.tqdm(total=total, initial=ready, desc=name, unit=unit, unit_scale=True, disable=None, leave=False)
+    start = said = time.monotonic()
+    fresh = 0
+
+    def advance(index: int) -> None:
+        nonlocal fresh, said
+        fresh += weights[index]
+        bar.update(weights[index])
+        now = time.monotonic()
+        if bar.disable and now - said > 10 and fresh:
+            left = (total - ready - fresh) / fresh * (now - start)
+            log(f"{name}: {(ready + fresh) / max(1, total):.0%}, {left:.0f} s left")
+            said = now
+
+    with bar:
+        yield advance
