@@ -1,0 +1,195 @@
+"""One update: the same on any devices and split, and what its loss must be before and after learning."""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bert_jax import sharding
+from bert_jax import step as steps
+from bert_jax.knobs import Parallel
+from bert_jax.trees import flat
+from tests import toy
+
+
+def prepare(config, devices=8):
+    """Mesh, layout, initial state and compiled update of a config."""
+    mesh = sharding.make_mesh(config.parallel) if devices == 8 else one_device_mesh()
+    shapes = jax.eval_shape(lambda seed: steps.init_state(config, toy.VOCAB, seed), np.uint32(0))
+    layout = sharding.state_layout(shapes, mesh, config.parallel)
+    state = jax.jit(lambda seed: steps.init_state(config, toy.VOCAB, seed), out_shardings=layout)(
+        np.uint32(config.seed)
+    )
+    return mesh, state, steps.compile_step(config, toy.SPECIAL, toy.VOCAB, mesh, layout)
+
+
+def one_device_mesh():
+    return jax.make_mesh(
+        (1, 1, 1, 1), sharding.AXES, axis_types=(jax.sharding.AxisType.Auto,) * 4, devices=jax.devices()[:1]
+    )
+
+
+def advance(config, batches, devices=8):
+    """Losses and gradient norms of some updates, and the final state."""
+    mesh, state, update = prepare(config, devices)
+    history = []
+    for index, b in enumerate(batches):
+        placed = sharding.place(b, config.batch_size, mesh) if config.parallel.step == "jit" else b
+        state, metrics = update(state, placed, steps.traced_at(config, index))
+        found = {k: float(a) / max(float(n), 1) for k, (a, n) in sharding.to_host(metrics).items()}
+        history.append(found)
+    return history, state
+
+
+def batches(config, count=2, **settings):
+    return [toy.batch(config.batch_size, config.sequence_length, seed, **settings) for seed in range(count)]
+
+
+LAYOUTS = {
+    "jit over 8": {},
+    "pmap over 8": {"parallel__step": "pmap"},
+    "fsdp 4": {"parallel__fsdp": 4},
+    "tensor 2, fsdp 2": {"parallel__tensor": 2, "parallel__fsdp": 2},
+    "accumulation 2": {"optim__accumulation": 2},
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_loss_and_gradients_do_not_depend_on_how_the_batch_is_split(name):
+    alone, split = toy.config(optim__clip_norm=0), toy.config(optim__clip_norm=0, **LAYOUTS[name])
+    data = batches(alone)
+    (one, state1), (other, state2) = advance(alone, data, devices=1), advance(split, data)
+    for a, b in zip(one, other, strict=True):
+        for key in ("loss", "mlm_loss", "nsp_loss", "grad_norm"):
+            assert b[key] == pytest.approx(a[key], rel=1e-5), key
+        for key in ("masked_fraction", "mask_token_fraction", "random_fraction", "kept_fraction", "mlm_accuracy"):
+            assert b[key] == a[key], key
+    first, second = (flat(s["optimizer"].mu) for s in (state1, state2))
+    for key in first:  # first moments: sums of gradients
+        a, b = np.asarray(first[key]), np.asarray(second[key])
+        np.testing.assert_allclose(b, a, atol=1e-5 * max(np.abs(a).max(), 1e-3), err_msg=key)
+
+
+def test_fsdp_leaves_a_device_a_quarter():
+    config = toy.config(parallel__fsdp=4, model__hidden=64)
+    _, state, _ = prepare(config)
+    assert sharding.largest_share(state["params"]) <= 0.30
+    assert sharding.largest_share(state["optimizer"]) <= 0.30
+    _, state, _ = prepare(toy.config(model__hidden=64))
+    assert sharding.largest_share(state["params"]) == 1.0
+
+
+def test_tensor_parallelism_splits_heads_features_and_vocabulary():
+    _, state, _ = prepare(toy.config(parallel__tensor=2))
+    for name in ("layers/attention/query/kernel", "layers/mlp/down/kernel", "embeddings/token"):
+        leaf = flat(state["params"]["encoder"])[name]
+        assert leaf.addressable_shards[0].data.size == leaf.size // 2, name
+
+
+def test_splits_that_do_not_fit_are_refused():
+    with pytest.raises(sharding.ConfigError, match="8 devices"):
+        sharding.make_mesh(Parallel(fsdp=3))
+    with pytest.raises(sharding.ConfigError, match="batch_size = 12 is not divisible by 8"):
+        sharding.check_rows(12, sharding.make_mesh(Parallel()), "batch_size")
+
+
+def test_the_loss_before_learning_is_that_of_knowing_nothing():
+    config = toy.config(batch_size=64, sequence_length=64)
+    (first,), _ = advance(config, [toy.batch(64, 64)])
+    assert first["loss"] == pytest.approx(math.log(toy.VOCAB) + math.log(2), rel=0.05)
+    assert first["mlm_loss"] == pytest.approx(math.log(toy.VOCAB), rel=0.05)
+
+
+def test_one_batch_is_learnt_by_heart():
+    config = toy.config(optim__learning_rate=5e-3, optim__schedule="constant", model__hidden=64, steps=150)
+    data = toy.batch(16, 24, seed=1)
+    history, _ = advance(config, [data] * 150)
+    assert history[-1]["mlm_accuracy"] == 1.0
+    assert history[-1]["nsp_accuracy"] == 1.0
+    assert history[-1]["loss"] < 0.1
+
+
+def test_losses_are_sums_over_counts_not_means_of_means():
+    """Rows with few predictions weigh little, however rows fall on devices or microbatches."""
+    config = toy.config(parallel__step="pmap", optim__accumulation=2)
+    data = toy.batch(16, 24, seed=2)
+    data["unit_ids"][:15, 3:] = -1  # one or two predictions in most rows
+    (ours,), _ = advance(config, [data])
+    (alone,), _ = advance(toy.config(), [data], devices=1)
+    assert ours["mlm_loss"] == pytest.approx(alone["mlm_loss"], rel=1e-5)
+    assert ours["grad_norm"] == pytest.approx(alone["grad_norm"], rel=1e-5)
+
+
+def test_weights_of_objectives_scale_their_losses():
+    data = batches(toy.config(), 1)
+    (base,), _ = advance(toy.config(), data)
+    (half,), _ = advance(toy.config(objectives__nsp__weight=0.5, objectives__mlm__weight=2), data)
+    assert half["loss"] == pytest.approx(2 * base["mlm_loss"] + 0.5 * base["nsp_loss"], rel=1e-5)
+    (without,), state = advance(toy.config(objectives__nsp__weight=0), data)
+    assert without["loss"] == pytest.approx(base["mlm_loss"], rel=1e-5)
+    assert without["nsp_loss"] == pytest.approx(base["nsp_loss"], rel=1e-5), "weight 0 keeps the head and its metrics"
+    assert not np.asarray(state["optimizer"].mu["nsp"]["logits"]["kernel"]).any()
+    (alone,), state = advance(toy.config(pairs="none"), data)
+    assert "nsp_loss" not in alone
+    assert "nsp" not in state["params"]
+    assert "pooler" not in state["params"]["encoder"]
+
+
+def test_a_non_finite_gradient_is_skipped_and_counted():
+    config = toy.config(optim__learning_rate=1e-3)
+    mesh, state, update = prepare(config)
+    data = sharding.place(batches(config, 1)[0], config.batch_size, mesh)
+    before = jax.tree.map(np.asarray, state["params"])
+    poison = steps.traced_at(config, 0)._replace(weights={"mlm": np.float32("nan"), "nsp": np.float32(1)})
+    for expected in (1, 2):
+        state, metrics = update(state, data, poison)
+        assert float(metrics["skipped_in_row"][0]) == expected
+    jax.tree.map(np.testing.assert_array_equal, before, jax.tree.map(np.asarray, state["params"]))
+    state, metrics = update(state, data, steps.traced_at(config, 2))
+    assert float(metrics["skipped_in_row"][0]) == 0
+    assert (int(state["step"]), int(state["skipped"]), int(state["optimizer"].count)) == (3, 2, 1)
+
+
+def test_the_traced_numbers_follow_their_schedules():
+    config = toy.config(
+        masking__rate=0.4, masking__schedule="linear", masking__final_rate=0.2, optim__warmup_steps=10, steps=101
+    )
+    first, last = steps.traced_at(config, 0), steps.traced_at(config, 100)
+    assert (first.quotas[20], last.quotas[20]) == (8, 4)
+    assert first.learning_rate == 0
+    assert steps.traced_at(config, 10).learning_rate == pytest.approx(1e-3)
+
+
+def test_dropout_differs_by_step_and_by_device_and_seed():
+    config = toy.config(model__dropout=0.3)
+    same = [batches(config, 1)[0]] * 2
+    (first, second), _ = advance(toy.config(model__dropout=0.3, optim__learning_rate=0), same)
+    assert first["mlm_loss"] != second["mlm_loss"]
+    (other, _), _ = advance(toy.config(model__dropout=0.3, optim__learning_rate=0, parallel__prng="rbg"), same)
+    assert first["mlm_loss"] != other["mlm_loss"]
+    (mapped, _), _ = advance(toy.config(model__dropout=0.3, optim__learning_rate=0, parallel__step="pmap"), same)
+    assert first["mlm_loss"] != mapped["mlm_loss"]
+
+
+def test_learning_rate_and_decay_are_what_the_update_uses():
+    data = batches(toy.config(), 1)
+    _, still = advance(toy.config(optim__learning_rate=0), data)
+    fresh = prepare(toy.config())[1]
+    jax.tree.map(np.testing.assert_array_equal, fresh["params"], still["params"])
+    _, plain = advance(toy.config(optim__weight_decay=0), data)
+    _, decayed = advance(toy.config(optim__weight_decay=0.5), data)
+    kernel = "layers/mlp/up/kernel"
+    difference = flat(plain["params"]["encoder"])[kernel] - flat(decayed["params"]["encoder"])[kernel]
+    expected = 1e-3 * 0.5 * flat(fresh["params"]["encoder"])[kernel]
+    np.testing.assert_allclose(difference, expected, atol=1e-7)
+    bias = "layers/mlp/up/bias"
+    np.testing.assert_array_equal(flat(plain["params"]["encoder"])[bias], flat(decayed["params"]["encoder"])[bias])
+
+
+def test_the_state_is_float32_whatever_the_compute_type():
+    _, state, _ = prepare(toy.config(model__dtype="bfloat16"))
+    assert {leaf.dtype for leaf in jax.tree.leaves(state["params"])} == {jnp.dtype("float32")}
