@@ -26,6 +26,7 @@ NEEDED = (
     *("ml-collections", "tensorflow-datasets", "importlib_resources", "sentencex"),
 )
 OPTIONAL = ("torch", "transformers", "tensorflow")
+COUNTS = ("documents", "sentences", "tokens")
 LOW_DISK, LOW_MEMORY = 5 * 2**30, 3 * 2**30
 ENVIRONMENT = {  # variable, what it must not contain, and why
     "XLA_FLAGS onednn": "oneDNN fails to compile some of our graphs",
@@ -71,7 +72,7 @@ def versions(packages: tuple[str, ...]) -> dict[str, str | None]:
 
 def cache_folder() -> Path:
     """Where prepared corpora are when a config does not say."""
-    return Path(os.environ.get("BERT_JAX_DATA") or Path.home() / ".cache" / "bert_jax")
+    return Path(os.environ.get("BERT_JAX_DATA") or "~/.cache/bert_jax").expanduser()
 
 
 def machine() -> dict[str, Any]:
@@ -136,17 +137,17 @@ def corpora(cache: Path) -> list[dict[str, Any]]:
     except ImportError as error:
         return [{"folder": str(cache), "error": f"cannot be read: {error}"}] if cache.is_dir() else []
     found: list[dict[str, Any]] = []
-    for file in sorted(cache.glob("**/manifest.json")):
+    for file in sorted(cache.glob("*/manifest.json")):
         entry: dict[str, Any] = {"folder": str(file.parent)}
         try:
             manifest = shards.read_manifest(file.parent)
-            splits = {
-                name: {"shards": len(parts)}
-                | {k: sum(p[k] for p in parts) for k in ("documents", "sentences", "tokens")}
-                for name, parts in manifest["splits"].items()
+            audit = json.loads((file.parent / "audit.json").read_bytes())
+            entry |= {key: audit[key] for key in ("fingerprint", "source", "vocab_size", "unigram_entropy", "warnings")}
+            entry["splits"] = {
+                split: {"shards": len(parts)} | {k: sum(p[k] for p in parts) for k in COUNTS}
+                for split, parts in manifest["splits"].items()
             }
-            entry |= {"fingerprint": manifest["fingerprint"], "splits": splits}
-        except (DataError, OSError, KeyError, TypeError, AttributeError) as error:  # whatever is in a strange manifest
+        except (DataError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:  # any content at all
             entry["error"] = f"{type(error).__name__}: {error}"
         found.append(entry)
     return found
@@ -178,7 +179,9 @@ def warnings(report: dict[str, Any], environment: Any) -> list[str]:
         found.append("there is an NVIDIA GPU but jax runs on the CPU: install the extra cuda")
     if device["backend"] == "gpu" and device["count"] > 1 and not _has_nccl():
         found.append(f"{device['count']} GPUs but no NCCL: they cannot work together; install the extra cuda")
-    found += [f"{corpus['folder']}: {corpus['error']}" for corpus in report["corpora"] if "error" in corpus]
+    for corpus in report["corpora"]:
+        known = [corpus["error"]] if "error" in corpus else corpus["warnings"]
+        found += [f"{corpus['folder']}: {trouble}" for trouble in known]
     return found
 
 
@@ -206,8 +209,12 @@ def as_text(report: dict[str, Any]) -> str:
         product = device["matmul"]
         verdict = "exact" if product["correct"] else "WRONG"
         rows.append(("float32", f"{verdict}, {product['gigaflops']} GFLOP/s at {product['size']} x {product['size']}"))
-    for corpus in report["corpora"]:
-        for split, counts in corpus.get("splits", {}).items():
+    for corpus in (c for c in report["corpora"] if "error" not in c):
+        about = (
+            f"{corpus['vocab_size']:,} tokens of vocabulary, {corpus['unigram_entropy']:.2f} nats of unigram entropy"
+        )
+        rows.append(("corpus", f"{corpus['folder']} ({corpus['source']}): {about}"))
+        for split, counts in corpus["splits"].items():
             rows.append(
                 ("corpus", f"{corpus['folder']} {split}: " + ", ".join(f"{n:,} {k}" for k, n in counts.items()))
             )

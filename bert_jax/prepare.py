@@ -271,3 +271,9 @@ def _finish(manifest: dict[str, Any], facts: dict[str, Any], tokenizer: tokenize
         name: {"bytes": (result / name).stat().st_size, "sha256": shards.sha256(result / name)} for name in names
     }
     shards.write_json(result / "manifest.json", manifest)
+
+
+if __name__ == "__main__":
+    from bert_jax import cli
+
+    cli.main(["prepare", *sys.argv[1:]])

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax import cli, doctor
+from bert_jax import cli, doctor, knobs, prepare
 from bert_jax.data import shards
 
 HEALTHY = {
@@ -55,7 +55,9 @@ def _write_corpus(folder, fingerprint):
     }
     splits = {split: [e for n, e in entries.items() if n.startswith(split)] for split in ("train", "validation")}
     manifest = {"format": shards.FORMAT, "fingerprint": fingerprint, "splits": splits, "tokenizer": {}, "files": {}}
+    audit = {"fingerprint": fingerprint, "source": "files", "vocab_size": 99, "unigram_entropy": 3.5, "warnings": ["w"]}
     (folder / "manifest.json").write_text(json.dumps(manifest))
+    (folder / "audit.json").write_text(json.dumps(audit | {"more": 1}))
 
 
 def test_the_json_is_one_object_with_the_facts(capsys, cache):
@@ -75,11 +77,13 @@ def test_the_json_is_one_object_with_the_facts(capsys, cache):
 def test_the_text_has_every_fact_of_the_json(capsys):
     report = copy.deepcopy(HEALTHY) | {"warnings": ["one", "two"]}
     counts = {"shards": 2, "documents": 3, "sentences": 5, "tokens": 1200}
-    report["corpora"] = [{"folder": "/cache/abc", "fingerprint": "abc", "splits": {"train": counts}}]
+    corpus = {"folder": "/cache/abc", "source": "files", "vocab_size": 8000, "unigram_entropy": 6.314}
+    report["corpora"] = [corpus | {"splits": {"train": counts}}, {"folder": "/cache/bad", "error": "DataError: bad"}]
     lines = doctor.as_text(report).splitlines()
     for fact in ("3.11.7", "0.10.2", "absent (optional)", "2 cores, 16.0 GiB", "/cache, 100.0 GiB free", "1 x cpu"):
         assert sum(fact in line for line in lines) == 1, fact
-    assert any("/cache/abc train: 2 shards, 3 documents, 5 sentences, 1,200 tokens" in line for line in lines)
+    assert any("/cache/abc (files): 8,000 tokens of vocabulary, 6.31 nats" in line for line in lines)
+    assert any("train: 2 shards, 3 documents, 5 sentences, 1,200 tokens" in line for line in lines)
     assert [line.split()[-1] for line in lines if line.startswith("warning")] == ["one", "two"]
     report["devices"] = {"error": "RuntimeError: none", "backend": None, "count": 0, "kinds": []}
     assert "0 x" in doctor.as_text(report)
@@ -95,18 +99,30 @@ def test_prepared_corpora_are_found_with_their_counts(tmp_path):
             {"format": shards.FORMAT, "fingerprint": "f", "splits": {"train": [3]}, "tokenizer": {}, "files": {}}
         )
     )
+    (tmp_path / "odd" / "audit.json").write_text((tmp_path / "one" / "audit.json").read_text())
     (tmp_path / "unfinished" / "train-00000").mkdir(parents=True)
     broken, odd, one = doctor.corpora(tmp_path)  # in the order of their names; an unfinished one has no manifest
     assert "is not JSON" in broken["error"]
     assert "TypeError" in odd["error"]
+    assert doctor.warnings(HEALTHY | {"corpora": [one]}, {}) == [f"{tmp_path / 'one'}: w"]
     assert one == {
         "folder": str(tmp_path / "one"),
         "fingerprint": "f1",
+        "source": "files",
+        "vocab_size": 99,
+        "unigram_entropy": 3.5,
+        "warnings": ["w"],
         "splits": {
             "train": {"shards": 2, "documents": 3, "sentences": 5, "tokens": 12},
             "validation": {"shards": 1, "documents": 1, "sentences": 2, "tokens": 4},
         },
     }
+
+
+@pytest.mark.parametrize("value", ["", "~/somewhere", "/tmp/elsewhere"])
+def test_the_cache_is_where_prepare_puts_things(monkeypatch, value):
+    monkeypatch.setenv("BERT_JAX_DATA", value)
+    assert doctor.cache_folder() == prepare.cache_folder(knobs.Corpus())
 
 
 def test_no_cache_means_no_corpora(tmp_path):
