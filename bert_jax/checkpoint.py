@@ -55,6 +55,7 @@ class Checkpoints:
         faults.point("save-start", step)
         meta = json.loads(json.dumps({"step": step, **meta}))  # a copy: the caller goes on counting
         arrays = _split(state)
+        metric = metric if metric is not None and math.isfinite(metric) else None
         entry = {"step": step, "metric": metric, "arrays": {item: _describe(a) for item, a in arrays.items()}}
         saves: dict[str, Any] = {item: ocp.args.PyTreeSave(a) for item, a in arrays.items()}
         target = ocp.args.Composite(**saves, meta=ocp.args.JsonSave(meta))
@@ -77,7 +78,8 @@ class Checkpoints:
         _compare(wanted, manifest.load(source)["arrays"], source)
         arrays, meta = _load(self._orbax, source, wanted)
         self._current = found
-        return _join(like, arrays), meta, found
+        flat = {f"params/{n}": x for n, x in arrays["params"].items()} | arrays.get("rest", {})
+        return jax.tree.unflatten(jax.tree.structure(like), [flat[name] for name in _named(like)]), meta, found
 
     def peek(self) -> tuple[dict[str, Any], int] | None:
         """Meta and step of what `restore` would take, to compare before anything is built."""
@@ -86,11 +88,11 @@ class Checkpoints:
 
     def steps(self) -> list[int]:
         """Steps that have a manifest, oldest first."""
-        return [s for s in manifest.step_folders(self.folder) if (self.folder / str(s) / manifest.NAME).is_file()]
+        return manifest.finished(self.folder)
 
     def best(self) -> int | None:
         """The step of the lowest metric, or the latest where none has one."""
-        return manifest.best(self.folder, self.steps())
+        return manifest.best(self.folder, [s for s in self.steps() if s not in self._corrupt])
 
     def wait(self) -> None:
         """Blocks until the last save is verified; raises what went wrong with it."""
@@ -115,20 +117,19 @@ class Checkpoints:
         peeked, self._peeked = self._peeked, None
         if step is None and peeked is not None:
             return peeked
-        error, found = None, -1
+        found: int | None = None
+        error = CheckpointError(f"process 0 found no sound checkpoint in {self.folder}", "its message says more")
         if jax.process_index() == 0:
             try:
-                chosen = manifest.choose(self.folder, step, self._corrupt)
-                found = -1 if chosen is None else chosen
+                found = manifest.choose(self.folder, step, self._corrupt)
             except CheckpointError as failure:
                 error, found = failure, -2
         if jax.process_count() > 1:
-            found = int(multihost_utils.broadcast_one_to_all(np.int32(found)))
-        if error is not None:
-            raise error
+            code = int(multihost_utils.broadcast_one_to_all(np.int32(-1 if found is None else found)))
+            found = None if code == -1 else code
         if found == -2:
-            raise CheckpointError(f"process 0 found no sound checkpoint in {self.folder}", "its message says more")
-        return None if found == -1 else found
+            raise error
+        return found
 
     def _finish(self, step: int, entry: dict[str, Any], needed: int) -> None:
         try:
@@ -157,13 +158,11 @@ class Checkpoints:
         """A failed write as the user's error, once what it left behind is gone."""
         if jax.process_index() == 0:
             self._remove_unfinished()
-        text = f"{type(error).__name__}: {error}"
-        full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "No space left" in text
-        if full or "RESOURCE_EXHAUSTED" in text:
+        full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
+        if full or "No space left" in str(error) or "quota exceeded" in str(error):
             return _full(self.folder, needed)
-        return CheckpointError(
-            f"cannot write the checkpoint of step {step} in {self.folder}: {text}", "earlier steps are intact"
-        )
+        what = f"cannot write the checkpoint of step {step} in {self.folder}"
+        return CheckpointError(f"{what}: {type(error).__name__}: {error}", "earlier steps are intact")
 
     def _remove_unfinished(self) -> None:
         for folder in self.folder.glob(manifest.UNFINISHED):
@@ -266,17 +265,12 @@ def _split(state: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {item: named for item, named in items.items() if named}
 
 
-def _join(like: PyTree, arrays: dict[str, dict[str, Any]]) -> PyTree:
-    flat = {f"params/{n}": x for n, x in arrays["params"].items()} | arrays.get("rest", {})
-    return jax.tree.unflatten(jax.tree.structure(like), [flat[name] for name in _named(like)])
-
-
 def _describe(named: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {n: {"shape": list(x.shape), "dtype": jnp.dtype(x.dtype).name} for n, x in named.items()}
 
 
 def _compare(wanted: dict[str, dict[str, Any]], saved: dict[str, dict[str, Any]], folder: Path) -> None:
-    """Names the first array that the checkpoint holds otherwise than the model wants it."""
+    """Names the first array that the checkpoint holds otherwise than the run wants it."""
     for item in ("params", "rest"):
         ours, theirs = _describe(wanted.get(item, {})), saved.get(item, {})
         for name in [*ours, *theirs]:
@@ -289,9 +283,7 @@ def _compare(wanted: dict[str, dict[str, Any]], saved: dict[str, dict[str, Any]]
                 )
 
 
-def _load(
-    orbax: ocp.AsyncCheckpointer, folder: Path, wanted: dict[str, dict[str, Any]]
-) -> tuple[dict[str, Any], dict[str, Any]]:
+def _load(orbax: ocp.AsyncCheckpointer, folder: Path, wanted: dict[str, dict[str, Any]]) -> tuple[dict, dict]:
     """Arrays of the named items as `wanted` places them, numpy where it names no sharding; and meta."""
 
     def place(leaf: Any) -> ocp.RestoreArgs:

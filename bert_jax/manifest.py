@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import re
 import sys
@@ -24,31 +23,30 @@ UNFINISHED = "*.orbax-checkpoint-tmp*"  # what Orbax calls a folder it has not c
 
 def choose(folder: Path, wanted: int | None, corrupt: set[int], best_first: bool = False) -> int | None:
     """The newest step whose every file is what was written; older ones are tried in turn, loudly."""
-    order = step_folders(folder)[::-1] if wanted is None else [wanted]
-    for temporary in sorted(folder.glob(UNFINISHED)) if wanted is None else []:
-        warn(f"skipping {temporary.name}: this save was not finished")
-    finished = []
-    for step in order:
-        if (folder / str(step) / NAME).is_file():
-            finished.append(step)
-        elif wanted is not None:
-            known = ", ".join(str(s) for s in step_folders(folder)) or "none"
+    there = finished(folder)
+    if wanted is not None:
+        if wanted not in there:
+            known = ", ".join(map(str, there)) or "none"
             raise CheckpointError(f"no finished checkpoint of step {wanted} in {folder}", f"steps there: {known}")
-        else:
-            warn(f"skipping step {step} in {folder}: it has no {NAME}, so its save was not finished")
-    if best_first:
-        preferred = best(folder, finished[::-1])
-        finished.sort(key=lambda step: step != preferred)
+        candidates = [wanted]
+    else:
+        for name in [
+            *(p.name for p in sorted(folder.glob(UNFINISHED))),
+            *sorted(set(step_folders(folder)) - set(there)),
+        ]:
+            warn(f"skipping {folder / str(name)}: it has no {NAME}, so its save was not finished")
+        preferred = best(folder, there) if best_first else None
+        candidates = sorted(there, key=lambda step: (step == preferred, step), reverse=True)
     first = ""
-    for place, step in enumerate(finished):
+    for place, step in enumerate(candidates):
         problem = _problem(folder / str(step))
         if not problem:
             return step
         corrupt.add(step)
         first = first or problem
-        if place + 1 < len(finished):
-            warn(f"checkpoint corrupt: {problem}; falling back to step {finished[place + 1]}")
-    if finished:
+        if place + 1 < len(candidates):
+            warn(f"checkpoint corrupt: {problem}; falling back to step {candidates[place + 1]}")
+    if candidates:
         raise CheckpointError(
             f"checkpoint corrupt: {first}",
             "restore the folder from a copy, or name another step; to start anew, use another workdir",
@@ -137,6 +135,11 @@ def step_folders(folder: Path) -> list[int]:
     return sorted(int(p.name) for p in folder.iterdir() if re.fullmatch(r"0|[1-9]\d*", p.name) and p.is_dir())
 
 
+def finished(folder: Path) -> list[int]:
+    """Steps that have a manifest, oldest first."""
+    return [step for step in step_folders(folder) if (folder / str(step) / NAME).is_file()]
+
+
 def best(folder: Path, steps: list[int]) -> int | None:
     """The step of the lowest metric; the later of equals; the latest where none has a metric."""
     scored = []
@@ -145,7 +148,7 @@ def best(folder: Path, steps: list[int]) -> int | None:
             metric = load(folder / str(step))["metric"]
         except CheckpointError:
             continue  # found and reported where the step is to be used
-        if metric is not None and math.isfinite(metric):
+        if metric is not None:
             scored.append((metric, -step))
     return -min(scored)[1] if scored else (steps[-1] if steps else None)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import shlex
 from collections import defaultdict
 from html import escape
 from pathlib import Path
@@ -109,8 +110,8 @@ for (const chart of document.querySelectorAll('.chart')) {
     cursor.style.display = 'inline'; tip.style.display = 'block';
     for (const [name, value] of [['x1', column], ['x2', column], ['y1', 10], ['y2', wide.height - 28]])
       cursor.setAttribute(name, value);
-    const left = box.left - chart.getBoundingClientRect().left + column / scale;
-    tip.style.top = svg.offsetTop + svg.parentNode.clientTop + 46 + 'px';
+    const outer = chart.getBoundingClientRect(), left = box.left - outer.left + column / scale;
+    tip.style.top = box.top - outer.top + 6 + 'px';
     tip.style.left = Math.max(4, left + (left > chart.clientWidth / 2 ? -tip.offsetWidth - 10 : 10)) + 'px';
   });
 }
@@ -180,25 +181,25 @@ def _sample(text: str, rows: list[dict[str, Any]]) -> str:
     return f'<div class="box"><p>{shown}</p>{bars}{f"<div class=then>{then}</div>" if then else ""}</div>'
 
 
-def config_box(config: dict[str, Any]) -> str:
+def config_box(recorded: dict[str, Any]) -> str:
     """What differs from the defaults first, then everything."""
-    if not config:
+    if not recorded:
         return ""
     default = json.loads(json.dumps(dataclasses.asdict(knobs.Config())))
-    changed = configs.differences(_derived_like(config), config)
-    size = subtree(config, "model").get("size")
+    changed = configs.differences(_derived_like(recorded), recorded)
+    size = subtree(recorded, "model").get("size")
     changed |= configs.differences(
         {"pairs": default["pairs"], "model.size": default["model"]["size"]},
-        {"pairs": config.get("pairs"), "model.size": size},
+        {"pairs": recorded.get("pairs"), "model.size": size},
     )
     lines = [[path, _value(new), _value(old)] for path, (old, new) in sorted(changed.items())]
     shown = table(lines, ["knob", "this run", "default"]) if lines else "<p>All knobs are at their defaults.</p>"
-    return f'<div class="box">{shown}<details><summary>All knobs</summary>{table(_flat(config))}</details></div>'
+    return f'<div class="box">{shown}<details><summary>All knobs</summary>{table(_flat(recorded))}</details></div>'
 
 
-def _derived_like(config: dict[str, Any]) -> dict[str, Any]:
+def _derived_like(recorded: dict[str, Any]) -> dict[str, Any]:
     """The defaults with what follows from the model's size and the pairs, so that only choices show as changed."""
-    chosen = {"model": {"size": subtree(config, "model").get("size")}, "pairs": config.get("pairs")}
+    chosen = {"model": {"size": subtree(recorded, "model").get("size")}, "pairs": recorded.get("pairs")}
     try:
         return configs.to_dict(configs.resolve(chosen))
     except UserError:  # a config of another version is compared with the plain defaults
@@ -209,6 +210,8 @@ def environment_box(environment: dict[str, Any]) -> str:
     """Versions, devices and the command; long lists folded."""
     if not environment:
         return ""
+    if isinstance(command := environment.get("command"), list):
+        environment = {**environment, "command": shlex.join(map(str, command))}
     rows = _flat(environment)
     if len(rows) <= 16:
         return f'<div class="box">{table(rows)}</div>'
@@ -230,7 +233,7 @@ def _value(value: Any) -> str:
     return value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)
 
 
-def subtree(config: dict[str, Any], name: str) -> dict[str, Any]:
-    """A section of a config, empty where there is none."""
-    value = config.get(name)
+def subtree(recorded: dict[str, Any], name: str) -> dict[str, Any]:
+    """A section of a recorded config, empty where there is none."""
+    value = recorded.get(name)
     return value if isinstance(value, dict) else {}

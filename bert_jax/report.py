@@ -28,19 +28,25 @@ BASELINES = {
     "accuracy": ("majority_accuracy", "the majority"),
 }
 CHANCE = {"nsp_loss": math.log(2), "sop_loss": math.log(2)}
-LEDGER = ("masked_fraction", "mask_token_fraction", "random_fraction", "kept_fraction")
-LEDGER_NAMES = ("selected, of eligible", "by [MASK]", "by a random token", "kept as it is")
+LEDGER = {  # metric -> name, colour; the first two are shares of eligible tokens, the others of selected ones
+    "masked_fraction": ("selected, of eligible", 1),
+    "quota_fraction": ("quota, of eligible", 5),
+    "mask_token_fraction": ("by [MASK]", 1),
+    "random_fraction": ("by a random token", 2),
+    "kept_fraction": ("kept as it is", 3),
+}
 SPEED = ("tokens_per_second", "step_seconds", "data_wait", "mfu", "compile_seconds")
 OPTIMISER = ("learning_rate", "grad_norm")
 PLAIN = {"grad_norm": "Gradient norm", "data_wait": "Waiting for data", "mfu": "Model FLOPs utilisation"}
 SHOUTED = ("mlm", "nsp", "sop", "mfu", "f1", "mcc")
+COUNTS = ("_low", "_high", "examples", "predictions", "seconds")  # what an evaluation says beside its results
 SHARES = ("accuracy", "fraction", "data_wait", "mfu", "f1", "exact_match", "rate_of", "share")
 
 
 def write(workdir: Path) -> Path:
     """Writes `report.html` in one move, and returns its path."""
     workdir = Path(workdir)
-    config, environment = _json(workdir / "config.json"), _json(workdir / "environment.json")
+    recorded, environment = _json(workdir / "config.json"), _json(workdir / "environment.json")
     metrics = workdir / writer.NAME
     rows = sorted(writer.rows(metrics), key=lambda row: row["step"]) if metrics.exists() else []
     curves: Curves = defaultdict(list)
@@ -48,12 +54,12 @@ def write(workdir: Path) -> Path:
         for name, value in row.items():
             if "/" in name and isinstance(value, (int, float)) and math.isfinite(value):
                 curves[name].append((row["step"], float(value)))
-    title = _title(config, workdir)
+    title = _title(recorded, workdir)
     body = (
-        f"<h1>{escape(title)}</h1>{_subtitle(config, workdir, rows)}"
-        f'<div class="tiles">{_tiles(config, curves, rows)}</div>{_sections(config, curves)}'
+        f"<h1>{escape(title)}</h1>{_subtitle(recorded, environment, workdir, rows)}"
+        f'<div class="tiles">{_tiles(recorded, curves, rows)}</div>{_sections(recorded, curves)}'
         + section("Predictions", samples(workdir / "samples.jsonl"), "samples")
-        + section("Config", config_box(config))
+        + section("Config", config_box(recorded))
         + section("Environment", environment_box(environment))
     )
     path = workdir / "report.html"
@@ -66,31 +72,33 @@ def write(workdir: Path) -> Path:
 # --- head -----------------------------------------------------------------------------------------------------------
 
 
-def _title(config: dict[str, Any], workdir: Path) -> str:
-    model, corpus = subtree(config, "model"), subtree(config, "corpus")
+def _title(recorded: dict[str, Any], workdir: Path) -> str:
+    model, corpus = subtree(recorded, "model"), subtree(recorded, "corpus")
     if not model or not corpus:
         return workdir.resolve().name
     source = Path(str(corpus.get("path") or "")).name or corpus.get("source", "")
     return f"BERT {model.get('size', '')} on {source}"
 
 
-def _subtitle(config: dict[str, Any], workdir: Path, rows: list[dict[str, Any]]) -> str:
+def _subtitle(recorded: dict[str, Any], environment: dict[str, Any], workdir: Path, rows: list[dict[str, Any]]) -> str:
     parts = [f"<b>{escape(workdir.resolve().name)}</b>"]
-    if objectives := subtree(config, "objectives"):
+    if objectives := subtree(recorded, "objectives"):
         parts.append(escape(" + ".join(name.upper() if name in SHOUTED else name for name in objectives)))
-    masking = subtree(config, "masking")
+    masking = subtree(recorded, "masking")
     if "rate" in masking and "mlm" in objectives:
         parts.append(escape(f"masking rate {number(masking['rate'], True)} of {masking.get('unit', 'token')}s"))
     for key, text in (("batch_size", "batch of {:,}"), ("sequence_length", "length {:,}")):
-        if isinstance(config.get(key), int):
-            parts.append(text.format(config[key]))
+        if isinstance(recorded.get(key), int):
+            parts.append(text.format(recorded[key]))
+    if isinstance(parameters := environment.get("parameters"), int):
+        parts.append(f"{parameters:,} parameters")
     if not rows:
         parts.append("nothing is measured yet")
     return f'<p class="sub">{" · ".join(parts)}</p>'
 
 
-def _tiles(config: dict[str, Any], curves: Curves, rows: list[dict[str, Any]]) -> str:
-    step, steps = (rows[-1]["step"] if rows else 0), config.get("steps")
+def _tiles(recorded: dict[str, Any], curves: Curves, rows: list[dict[str, Any]]) -> str:
+    step, steps = (rows[-1]["step"] if rows else 0), recorded.get("steps")
     known = isinstance(steps, int) and steps > 0
     seconds = max((float(row.get("time") or 0) for row in rows), default=0.0)
     below = f"of {steps:,}{', finished' if step >= steps else ', in progress'}" if known and steps else ""
@@ -99,7 +107,7 @@ def _tiles(config: dict[str, Any], curves: Curves, rows: list[dict[str, Any]]) -
         for name in _measured(curves, suite):
             tiles.append(_result_tile(curves, suite, name))
     if speed := curves.get("train/tokens_per_second"):
-        tiles.append(_tile("Tokens a second", number(round(_typical(speed))), _waiting(curves)))
+        tiles.append(_tile("Tokens a second", number(round(speed[-1][1])), _waiting(curves)))
     return "".join(tiles)
 
 
@@ -133,22 +141,22 @@ def _result_tile(curves: Curves, suite: str, name: str) -> str:
 
 def _compiled(curves: Curves) -> str:
     compiled = curves.get("train/compile_seconds")
-    return f"{sum(v for _, v in compiled):.1f} s compiling" if compiled else ""
+    return f"{compiled[-1][1]:.1f} s compiling" if compiled else ""
 
 
 def _waiting(curves: Curves) -> str:
     parts = []
     if steps := curves.get("train/step_seconds"):
-        parts.append(f"{_span(_typical(steps))} a step")
-    if waits := [v for s, v in curves.get("train/data_wait", []) if s > 10]:
-        parts.append(f"{100 * statistics.fmean(waits):.2g}{SPACE}% waiting for data")
+        parts.append(f"{_span(steps[-1][1])} a step")
+    if waits := curves.get("train/data_wait"):
+        parts.append(f"{100 * waits[-1][1]:.2g}{SPACE}% waiting for data")
     return ", ".join(parts)
 
 
 # --- charts ---------------------------------------------------------------------------------------------------------
 
 
-def _sections(config: dict[str, Any], curves: Curves) -> str:
+def _sections(recorded: dict[str, Any], curves: Curves) -> str:
     """Every curve is drawn once: what is learned, the masking ledger, the optimiser, the speed, and any other."""
     rest = {n for n in curves if n.startswith("train/")} - {f"train/{n}" for n in (*LEDGER, *OPTIMISER, *SPEED)}
     learned = sorted(
@@ -161,7 +169,7 @@ def _sections(config: dict[str, Any], curves: Curves) -> str:
     others = [_alone(curves, n) for n in sorted(rest)]
     return (
         section("Learning", "".join(draw(_learning(curves, n)) for n in learned), "charts")
-        + section("Masking ledger", _ledger(config, curves), "charts")
+        + section("Masking ledger", _ledger(recorded, curves), "charts")
         + section("Optimiser", "".join(_alone(curves, f"train/{n}") for n in OPTIMISER), "charts")
         + section("Speed", "".join(_alone(curves, f"train/{n}") for n in speed), "charts")
         + section("Other measurements", "".join(others), "charts")
@@ -195,18 +203,20 @@ def _alone(curves: Curves, name: str) -> str:
     return draw(Chart(_pretty(short), [Series("training", curves.get(name, []))], percent=_is_share(short)))
 
 
-def _ledger(config: dict[str, Any], curves: Curves) -> str:
+def _ledger(recorded: dict[str, Any], curves: Curves) -> str:
     """What masking really did, beside what the config says."""
-    masking = subtree(config, "masking")
+    masking = subtree(recorded, "masking")
     replace = masking.get("replace") or (None, None, None)
-    said = (masking.get("rate") if masking.get("schedule") == "constant" else None, *replace)
+    rate = masking.get("rate") if masking.get("schedule") == "constant" else None
+    said = dict(zip(LEDGER, (rate, rate, *replace), strict=False))
     lines, drawn = [], []
-    for colour, (name, text, expected) in enumerate(zip(LEDGER, LEDGER_NAMES, said, strict=False)):
+    for name, (text, colour) in LEDGER.items():
+        expected = said.get(name)
         if points := curves.get(f"train/{name}"):
             values = [v for _, v in points]
             wanted = number(expected, True) if expected is not None else "scheduled"
             lines.append([text, wanted, *(number(f(values), True) for f in (statistics.fmean, min, max))])
-            drawn.append((Series(text, points, max(colour, 1)), expected))
+            drawn.append((Series(text, points, colour), expected))
     if not drawn:
         return ""
 
@@ -214,7 +224,7 @@ def _ledger(config: dict[str, Any], curves: Curves) -> str:
         baselines = [("config", value) for value in dict.fromkeys(v for _, v in wanted) if value is not None]
         return draw(Chart(title, [s for s, _ in wanted], baselines, percent=True, zero=True))
 
-    first = [d for d in drawn if d[0].name == LEDGER_NAMES[0]]
+    first = [d for d in drawn if d[0].name.endswith("eligible")]
     box = f'<div class="box">{table(lines, ["share", "config", "mean", "lowest", "highest"], True)}</div>'
     return chart("Tokens selected", first) + chart("Replaced, of selected", [d for d in drawn if d not in first]) + box
 
@@ -241,7 +251,7 @@ def _measured(curves: Curves, suite: str) -> list[str]:
     """The metrics of an evaluation that are results: no baselines, intervals or counts."""
     names = [n.removeprefix(f"eval/{suite}/") for n in curves if n.startswith(f"eval/{suite}/")]
     references = {reference for reference, _ in BASELINES.values()}
-    return [n for n in names if n not in references and not n.endswith(("_low", "_high", "examples", "seconds"))]
+    return [n for n in names if n not in references and not n.endswith(COUNTS)]
 
 
 def _is_share(name: str) -> bool:
@@ -252,11 +262,6 @@ def _pretty(name: str) -> str:
     words = [word.upper() if word in SHOUTED else word for word in name.replace("/", " ").split("_")]
     text = PLAIN.get(name, " ".join(words))
     return text[:1].upper() + text[1:]
-
-
-def _typical(points: list[tuple[int, float]]) -> float:
-    """The median without the first line, whose steps compile."""
-    return statistics.median(v for _, v in points[1:] or points)
 
 
 def _span(seconds: float) -> str:

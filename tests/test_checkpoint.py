@@ -7,9 +7,11 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import jax
@@ -243,7 +245,7 @@ def test_unfinished_steps_are_skipped_with_a_warning(spoiled, capsys):
     (spoiled / "notes").mkdir()
     assert restore(spoiled)[2] == 10
     warnings = capsys.readouterr().err
-    assert all(word in warnings for word in ("step 30", "step 20", "40.orbax-checkpoint-tmp-1"))
+    assert all(word in warnings for word in (f"{spoiled}/30:", f"{spoiled}/20:", "40.orbax-checkpoint-tmp-1"))
 
 
 def test_only_unfinished_steps_are_nothing(tmp_path, capsys):
@@ -276,6 +278,7 @@ def test_corrupt_newer_steps_give_way(spoiled, capsys):
     flip(spoiled / "20/params/manifest.ocdbt")
     made = checkpoint.Checkpoints(spoiled, keep=1, keep_best=False)
     assert made.restore(shapes(make_state()))[2] == 10
+    assert made.best() == 10
     made.save(15, make_state(15), {})
     made.wait()
     assert made.steps() == [15, 20]
@@ -424,3 +427,50 @@ def test_faults_are_read_from_the_environment(monkeypatch):
         with pytest.raises(ConfigError, match=faults.VARIABLE):
             faults.point("here", 1)
     faults._armed.cache_clear()
+
+
+TWO = """
+    import sys
+    import jax
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.config.update("jax_num_cpu_devices", 2)
+    jax.distributed.initialize(sys.argv[2], num_processes=2, process_id=int(sys.argv[1]))
+    import numpy as np
+    from jax.experimental import multihost_utils
+    from jax.sharding import AxisType, NamedSharding, PartitionSpec
+    from pathlib import Path
+    from bert_jax import checkpoint
+    mesh = jax.make_mesh((4,), ("data",), axis_types=(AxisType.Auto,))
+    def place(value, *spec):
+        return jax.make_array_from_callback(value.shape, NamedSharding(mesh, PartitionSpec(*spec)), lambda i: value[i])
+    def state(step):
+        table = np.arange(24, dtype="float32").reshape(8, 3) + step
+        return {"params": {"w": place(table, "data")}, "step": place(np.asarray(step))}
+    made = checkpoint.Checkpoints(Path(sys.argv[3]), keep=2, keep_best=True)
+    for step in (1, 2, 3, 4):
+        made.save(step, state(step), {}, metric=float(step))
+    made.wait()
+    multihost_utils.sync_global_devices("saved")
+    steps = made.steps()
+    multihost_utils.sync_global_devices("listed")
+    if jax.process_index() == 0:
+        (Path(sys.argv[3]) / "4/meta/metadata").write_text("{}")
+    multihost_utils.sync_global_devices("spoiled")
+    restored, meta, step = made.restore(state(0))
+    same = [np.array_equal(s.data, np.asarray(t.data)) for s, t in zip(
+        restored["params"]["w"].addressable_shards, state(3)["params"]["w"].addressable_shards, strict=True)]
+    print(steps, step, meta, same)
+    made.close()
+"""
+
+
+def test_two_processes_save_and_agree_on_what_to_restore(tmp_path):
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        address = f"localhost:{free.getsockname()[1]}"
+    with ThreadPoolExecutor(2) as pool:
+        done = list(pool.map(lambda number: run(TWO, number, address, tmp_path), (0, 1)))
+    for process in done:
+        assert process.returncode == 0, process.stderr
+        assert process.stdout.splitlines()[-1] == "[1, 3, 4] 3 {'step': 3} [True, True]"  # gloo greets before
+    assert ["corrupt" in process.stderr for process in done] == [True, False], "process 0 alone verifies"

@@ -53,7 +53,14 @@ def pretraining(folder: Path, lines: int = 50, steps: int = 500) -> None:
     tree = config.to_dict(config.resolve({"steps": steps, "optim": {"warmup_steps": 9}, "masking": {"rate": 0.25}}))
     (folder / "config.json").write_text(json.dumps(tree))
     (folder / "environment.json").write_text(
-        json.dumps({"jax": "1.2.3", "packages": {f"p{i}": "4" for i in range(20)}})
+        json.dumps(
+            {
+                "jax": "1.2.3",
+                "command": ["bert-jax", "a b"],
+                "parameters": 1234567,
+                "packages": {f"p{i}": "4" for i in range(20)},
+            }
+        )
     )
     with (folder / "metrics.jsonl").open("w") as file:
         for i in range(1, lines + 1):
@@ -66,12 +73,12 @@ def pretraining(folder: Path, lines: int = 50, steps: int = 500) -> None:
                 "train/tokens_per_second": 12_345.0,
                 "train/data_wait": 0.004,
             }
-            row |= {"train/step_seconds": 0.05, "train/compile_seconds": 12.5} if i == 1 else {"train/skipped": 0.0}
+            row |= {"train/step_seconds": 0.05, "train/compile_seconds": 12.5, "train/skipped_in_row": 0.0}
             file.write(json.dumps(row) + "\n")
             if i % 10 == 0:
                 scores = {"mlm_loss": 5.25, "unigram_loss": 6.3, "mlm_accuracy": 0.3, "unigram_accuracy": 0.1}
                 scores |= {"nsp_accuracy": 0.6, "nsp_accuracy_low": 0.55, "nsp_accuracy_high": 0.65}
-                scores |= {"majority_accuracy": 0.5, "examples": 400, "nsp_loss": 0.65}
+                scores |= {"majority_accuracy": 0.5, "examples": 400, "mlm_predictions": 31_337, "nsp_loss": 0.65}
                 file.write(
                     json.dumps({"step": step, "time": 1.5 * i} | {f"eval/validation/{k}": v for k, v in scores.items()})
                     + "\n"
@@ -106,6 +113,8 @@ def test_a_pretraining_run(tmp_path):
         "0.4 % waiting for data",
         "masking.rate 0.25 0.15",
         "jax 1.2.3",
+        "bert-jax 'a b'",
+        "1,234,567 parameters",
     ):
         assert said in text, said
     for title in (
@@ -117,6 +126,7 @@ def test_a_pretraining_run(tmp_path):
         "Gradient norm",
     ):
         assert f"<figcaption>{title}</figcaption>" in source
+    assert "31,337" not in text
     assert "prefers-color-scheme: dark" in source
     for url in re.findall(r"https?://[^'\"\s]+", source):
         assert url == "http://www.w3.org/2000/svg"
