@@ -6,6 +6,7 @@ names. A number that is not finite is written as null.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -17,6 +18,8 @@ from typing import Any
 
 import jax
 from tqdm import tqdm
+
+from bert_jax.errors import CheckpointError
 
 NAME = "metrics.jsonl"
 EVERY = 10.0  # seconds between plain progress lines
@@ -58,8 +61,9 @@ class Writer:
         seconds = self._offset + time.monotonic() - self._began
         clean = {name: _number(value) for name, value in values.items()}
         line = {"step": int(step), "time": round(seconds, 3), **clean}
-        self._file.write(json.dumps(line, allow_nan=False) + "\n")
-        self._file.flush()
+        with self._disk():
+            self._file.write(json.dumps(line, allow_nan=False) + "\n")
+            self._file.flush()
         if self._events is not None:
             for name, value in clean.items():
                 if value is not None:
@@ -79,8 +83,9 @@ class Writer:
         """Everything written so far is on the disk: called before a checkpoint of the same step."""
         if not self.active:
             return
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        with self._disk():
+            self._file.flush()
+            os.fsync(self._file.fileno())
         if self._events is not None:
             self._events.flush()
 
@@ -88,13 +93,21 @@ class Writer:
         """Flushes and closes; a second time does nothing."""
         if not self.active:
             return
-        self.flush()
-        self._file.close()
-        if self._events is not None:
-            self._events.close()
+        self.active = False
         if self._bar is not None:
             self._bar.close()
-        self.active = False
+        if self._events is not None:
+            self._events.close()
+        with self._disk():
+            self._file.close()
+
+    @contextlib.contextmanager
+    def _disk(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            hint = "free some space, then run the same command again: it goes on from the last checkpoint"
+            raise CheckpointError(f"cannot write {self._file.name}: {error.strerror}", hint) from error
 
     def _show(self, step: int, values: dict[str, float]) -> None:
         now = time.monotonic()

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert_jax import writer
+from bert_jax.errors import CheckpointError
 
 
 def lines(folder: Path) -> list[dict]:
@@ -86,6 +87,21 @@ def test_time_ignores_the_wall_clock_and_survives_resume(tmp_path, monkeypatch):
     made.write(3, {})
     made.close()
     assert [row["time"] for row in lines(tmp_path)] == [5, 10, 15]
+
+
+def test_a_full_disk_is_the_users_error(tmp_path):
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full here")
+    (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
+    made = writer.Writer(tmp_path, 10, 0, tensorboard=False)
+    assert not (tmp_path / "metrics.jsonl").is_symlink()  # replaced, never written through
+    made._file.close()
+    made._file = Path("/dev/full").open("a")  # noqa: SIM115  (close is what is tested)
+    with pytest.raises(CheckpointError, match="cannot write /dev/full: No space left on device") as error:
+        made.write(1, {})
+    assert error.value.code == 4
+    with pytest.raises(CheckpointError):
+        made.close()
 
 
 def test_plain_lines_are_few_and_say_where_it_stands(tmp_path, monkeypatch, capsys):
