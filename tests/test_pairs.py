@@ -219,7 +219,7 @@ def test_truncated_lengths_are_the_loop(a: int, b: int, limit: int) -> None:
         else:
             keep_b -= 1
     for truncate in ("either", "front", "back"):
-        found = pairs._finish(*columns, limit, truncate, np.random.default_rng(0))[0]
+        found = pairs._finish(tuple(columns), limit, truncate, np.random.default_rng(0))[0]
         assert (found["a_length"], found["b_length"]) == (keep_a, keep_b)
         front = found["a_start"] - 1000
         assert front == {"front": a - keep_a, "back": 0}.get(truncate, front)
@@ -231,7 +231,7 @@ def test_truncated_lengths_are_the_loop(a: int, b: int, limit: int) -> None:
 def test_each_lost_token_comes_from_either_end_by_a_fair_coin() -> None:
     rows = 20_000
     columns = [np.full(rows, x) for x in (0, 120, 1000, 90, 0)]
-    found = pairs._finish(*columns, 100, "either", np.random.default_rng(0))
+    found = pairs._finish(tuple(columns), 100, "either", np.random.default_rng(0))
     assert (found["a_length"] == 50).all()
     assert (found["b_length"] == 50).all()
     for front, lost in ((found["a_start"], 70), (found["b_start"] - 1000, 40)):
@@ -274,6 +274,16 @@ def test_share_of_short_targets() -> None:
             values = targets[~random_b]
             assert abs(values.mean() - (2 + limit) / 2) < 4 * (limit - 1) / np.sqrt(12 * len(values))
             assert values.min() >= 2
+
+
+def test_short_targets_are_uniform_from_two_to_the_limit() -> None:
+    shard = corpora.shard([[1] * 30] * 4000)
+    plan = pairs.plan(shard, "sop", knobs.Examples(short_probability=1.0), 5 + 3, 0, 0)
+    begins = np.where(plan["label"] == 1, plan["b_start"], plan["a_start"])  # in the order of the text
+    first = np.searchsorted(begins, np.arange(4000) * 30)
+    seen = np.bincount((plan["a_length"] + plan["b_length"])[first], minlength=6)
+    assert seen[:2].sum() == 0
+    assert ((seen[2:] - 1000) ** 2 / 1000).sum() < 3 + 5 * np.sqrt(6)  # chi-square, three degrees of freedom
 
 
 def test_random_segments_come_evenly_from_the_other_documents() -> None:

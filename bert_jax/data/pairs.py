@@ -67,7 +67,7 @@ def plan(
         return _rows(ends, document_ends, sequence_length - 2)
     random = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, copy, index])))
     drawn = _draw(ends, document_ends, mode, settings, sequence_length - 3, random)
-    return _finish(*drawn, sequence_length - 3, settings.truncate, random)
+    return _finish(drawn, sequence_length - 3, settings.truncate, random)
 
 
 def _check(ends: np.ndarray, document_ends: np.ndarray, tokens: int, index: int) -> None:
@@ -144,29 +144,21 @@ def _draw(
     return a_start, a_length, b_start, b_length, label
 
 
-def _finish(
-    a_start: np.ndarray,
-    a_length: np.ndarray,
-    b_start: np.ndarray,
-    b_length: np.ndarray,
-    label: np.ndarray,
-    limit: int,
-    truncate: str,
-    random: np.random.Generator,
-) -> np.ndarray:
+def _finish(drawn: tuple[np.ndarray, ...], limit: int, truncate: str, random: np.random.Generator) -> np.ndarray:
     """Truncates as the original does, token by token from the longer segment (B when they are equal), in closed form.
 
     The lengths follow from the lengths alone; at each token a coin decides the end, so the number lost in front is
     binomial.
     """
+    a_start, a_length, b_start, b_length, label = drawn
     keep_a = np.minimum(a_length, np.maximum((limit + 1) // 2, limit - b_length))
     keep_b = np.minimum(b_length, np.maximum(limit // 2, limit - a_length))
     examples = np.zeros(len(label), PAIR)
     examples["label"] = label
     for name, start, length, keep in (("a", a_start, a_length, keep_a), ("b", b_start, b_length, keep_b)):
         lost = length - keep
-        front = {"either": lambda n: random.binomial(n, 0.5), "front": lambda n: n, "back": np.zeros_like}[truncate]
-        examples[f"{name}_start"] = np.where(keep > 0, start + front(lost), 0)
+        front = random.binomial(lost, 0.5) if truncate == "either" else lost * (truncate == "front")
+        examples[f"{name}_start"] = np.where(keep > 0, start + front, 0)
         examples[f"{name}_length"] = keep
     return examples
 

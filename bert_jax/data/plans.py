@@ -145,10 +145,10 @@ class Plans:
                 return None
             if not size:
                 return np.zeros(0, self._dtype)
-            mapped = np.memmap(self._path(copy), np.uint8, "r")
+            mapped = np.asarray(np.memmap(self._path(copy), np.uint8, "r"))
         except OSError:
             return None
-        return np.asarray(mapped).view(self._dtype) if zlib.crc32(mapped) == checksum else None
+        return mapped.view(self._dtype) if zlib.crc32(mapped.data) == checksum else None
 
     def _build(self, copy: int) -> np.ndarray:
         """Makes the plan of a copy, stores it, and enters it in the table; the caller holds the lock."""
