@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_jax import knobs
+from bert_jax import faults, knobs
 from bert_jax.data import audit, corpus, dedup, encode, pool, shards
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.errors import DataError
@@ -123,7 +123,7 @@ def _make(config: knobs.Config, mark: str, final: Path, log: Log) -> None:
             "fingerprint": mark,
             "splits": _pack(workers, encoded, settings, parts, result, tokenizer.size, log),
             "tokenizer": {"hash": tokenizer.hash, "size": tokenizer.size, "lowercase": tokenizer.lowercase},
-            "corpus": dataclasses.asdict(settings),
+            "corpus": {k: v for k, v in dataclasses.asdict(settings).items() if k not in ("cache", "workers")},
             "tokenizer_settings": dataclasses.asdict(config.tokenizer),
         }
     for part in encoded:
@@ -152,6 +152,7 @@ def _read(
         for at, result in workers.map("bert_jax.data.corpus:extract", calls):
             done[todo[at]] = result
             advance(todo[at])
+            faults.point("prepare_read", todo[at])
     return [result for result in done if result is not None]
 
 
@@ -220,6 +221,7 @@ def _encode(
         calls = [(spool, names[i], marks[i], tokenizer, limit, parts) for i in todo]
         for at, _ in workers.map("bert_jax.data.encode:encode", calls):
             advance(todo[at])
+            faults.point("prepare_encode", todo[at])
     return [json.loads((parts / name / "part.json").read_bytes()) for name in names]
 
 
@@ -237,6 +239,7 @@ def _pack(
         calls = [(result, planned[i][1], planned[i][2], size <= 1 << 16) for i in todo]
         for at, _ in workers.map("bert_jax.data.encode:pack", calls):
             advance(todo[at])
+            faults.point("prepare_pack", todo[at])
     splits: dict[str, list[dict]] = {side: [] for side in shards.SPLITS}
     for side, name, _ in planned:
         splits[side].append(json.loads((result / name / "shard.json").read_bytes()))

@@ -146,7 +146,7 @@ def _plain(text: str) -> str:
 def _is_english(text: str) -> bool:
     """Whether a paragraph reads as prose: whole sentences of ordinary words, few symbols."""
     words = text.split()
-    if len(words) < 4 or not text[0].isalnum() or text.endswith((":", ",", "-", ";")):
+    if len(words) < 3 or not text[0].isalnum() or text.endswith((":", ",", "-", ";")):
         return False  # a paragraph that ends in a colon announced what was removed
     strict = not ENDS.search(text)  # a label, unless it has the length and the words of a sentence
     plain = sum(WORD.match(word.lstrip("\"'(")) is not None for word in words)

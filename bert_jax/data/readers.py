@@ -8,6 +8,7 @@ rows whose first byte, lies inside it.
 from __future__ import annotations
 
 import contextlib
+import functools
 import gzip
 import io
 import json
@@ -23,6 +24,7 @@ from bert_jax.data.text import CHUNK, PIECE, Chunk, Item, Tally, check, chunks, 
 from bert_jax.errors import DataError
 
 ROW = 256 << 20  # bytes of the longest JSON row
+PACKED = 4 << 10  # bytes unpacked at once: even a bomb, 30,000 to one, stays bounded
 BROKEN = (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError)
 
 
@@ -44,10 +46,40 @@ def _open(path: str) -> BinaryIO:
     if path.endswith(".gz"):
         return io.BufferedReader(gzip.open(path), PIECE)
     if path.endswith(".zst"):
-        packed = Path(path).open("rb")  # noqa: SIM115  # closed with the reader around it
-        raw = zstandard.ZstdDecompressor().stream_reader(packed, read_across_frames=True, closefd=True)
-        return io.BufferedReader(raw, PIECE)
+        return io.BufferedReader(_Zstandard(path), PIECE)
     return Path(path).open("rb")
+
+
+class _Zstandard(io.RawIOBase):
+    """Frames one after the other; the library's own reader takes a file cut short for a whole one."""
+
+    def __init__(self, path: str):
+        self.file = Path(path).open("rb")  # noqa: SIM115  # closed by close
+        self.frame: Any = None
+        self.data = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self.data:
+            packed = self.file.read(PACKED) if self.frame is None or not self.frame.unused_data else b""
+            if self.frame is not None and self.frame.eof:
+                packed = self.frame.unused_data + packed
+                self.frame = None
+            if not packed:
+                if self.frame is not None:
+                    raise EOFError("it ends inside a frame")
+                return 0
+            self.frame = self.frame or zstandard.ZstdDecompressor().decompressobj()
+            self.data = self.frame.decompress(packed)
+        taken = min(len(buffer), len(self.data))
+        buffer[:taken], self.data = self.data[:taken], self.data[taken:]
+        return taken
+
+    def close(self) -> None:
+        self.file.close()
+        super().close()
 
 
 # --- lines of text --------------------------------------------------------------------------------------------------
@@ -122,9 +154,8 @@ def _json(
     stream: BinaryIO, path: str, start: int, stop: int | None, settings: knobs.Corpus, tally: Tally
 ) -> Iterator[Chunk]:
     offset = _seek_line(stream, start)
-    number = 0
     while (stop is None or offset < stop) and (data := stream.readline(ROW)):
-        begin, offset, number = offset, offset + len(data), number + 1
+        begin, offset = offset, offset + len(data)
         if len(data) == ROW and not data.endswith(b"\n"):
             while not data.endswith(b"\n") and (data := stream.readline(PIECE)):
                 offset += len(data)
@@ -136,8 +167,8 @@ def _json(
             continue
         tally.counts["rows"] += 1
 
-        def where(number: int = number) -> str:
-            return f"{path}:{_line_number(path, start) + number}"
+        def where(begin: int = begin) -> str:
+            return f"{path}:{_line_number(path, begin)}"
 
         source, dropped = "", False
         if not problem:
@@ -147,7 +178,7 @@ def _json(
             bad_row(where(), problem, settings, tally)
             continue
         if "\0" in text or not text.isascii():
-            text, also = check(text, settings.on_bad_text, where(), tally)
+            text, also = check(text, settings.on_bad_text, where, tally)
             dropped = dropped or also
         yield from chunks(text, dropped)
 
@@ -185,8 +216,8 @@ def bad_row(where: str, problem: str, settings: knobs.Corpus, tally: Tally) -> N
 
 
 def _line_number(path: str, offset: int) -> int:
-    """Lines that end before an offset; counted only when a message needs it."""
-    lines = 0
+    """The line, from 1, that begins at an offset; counted only when a message needs it."""
+    lines = 1
     with _open(path) as stream:
         while offset > 0 and (data := stream.read(min(PIECE, offset))):
             offset -= len(data)
@@ -211,7 +242,7 @@ def _parquet(path: str, start: int, stop: int, settings: knobs.Corpus, tally: Ta
                 if isinstance(text, bytes):
                     yield from chunks(*decode(text, settings.on_bad_text, where, 0, tally))
                 elif isinstance(text, str):
-                    yield from chunks(*check(text, settings.on_bad_text, where, tally))
+                    yield from chunks(*check(text, settings.on_bad_text, functools.partial(str, where), tally))
                 else:
                     bad_row(where, f"{settings.text_field} is {type(text).__name__}, not text", settings, tally)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import sentencex
@@ -60,15 +60,15 @@ def decode(data: bytes, policy: str, where: str, offset: int, tally: Tally) -> t
     return _bad(text, policy, f"{where}, byte {offset + at}: {what}", tally)
 
 
-def check(text: str, policy: str, where: str, tally: Tally) -> tuple[str, bool]:
+def check(text: str, policy: str, where: Callable[[], str], tally: Tally) -> tuple[str, bool]:
     """The same for text that arrives decoded, where a JSON escape may still hide NUL or half a surrogate pair."""
     if "\0" in text:
-        return _bad(text, policy, f"{where}: a NUL character", tally)
+        return _bad(text, policy, f"{where()}: a NUL character", tally)
     if not text.isascii():
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            return _bad(text, policy, f"{where}, character {error.start}: a lone surrogate", tally)
+            return _bad(text, policy, f"{where()}, character {error.start}: a lone surrogate", tally)
     return text, False
 
 

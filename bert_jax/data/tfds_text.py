@@ -13,7 +13,6 @@ from bert_jax.data.text import Chunk, Item, Tally, check, chunks, decode
 from bert_jax.errors import DataError
 
 RANGE = 16 << 20  # bytes of examples read as one item
-ROWS = 64  # examples fetched together
 WIKI40B = re.compile(r"\s*_(?:START_ARTICLE|START_SECTION|START_PARAGRAPH|NEWLINE)_\s*")  # its marks of structure
 
 
@@ -59,7 +58,7 @@ def items(settings: knobs.Corpus) -> tuple[list[Item], list[str]]:
         raise DataError(f"{settings.path} has no {settings.text_field!r}", f"config.corpus.text_field: one of {names}")
     known = builder.info.splits.get(settings.split)
     size = max(1, (known.num_bytes if known else 0) // max(1, len(source))) or 1000
-    step = max(ROWS, RANGE // size)
+    step = max(1, RANGE // size)
     starts = range(0, len(source), step)
     return [Item(settings.path, step * size, (start, min(start + step, len(source)))) for start in starts], []
 
@@ -69,17 +68,15 @@ def read(item: Item, settings: knobs.Corpus, tally: Tally) -> Iterator[Chunk]:
     source = _source(settings.path, settings.tfds_dir, settings.split)
     start, stop = item.spec
     wiki40b = settings.path.startswith("wiki40b")
-    for first in range(start, stop, ROWS):
-        indices = list(range(first, min(first + ROWS, stop)))
-        for index, row in zip(indices, source.__getitems__(indices), strict=True):
-            where = f"{settings.path}, split {settings.split}, example {index}"
-            text, bad = row[settings.text_field], False
-            tally.counts["rows"] += 1
-            if isinstance(text, bytes):
-                text, bad = decode(text, settings.on_bad_text, where, 0, tally)
-            elif isinstance(text, str):
-                text, bad = check(text, settings.on_bad_text, where, tally)
-            else:
-                bad_row(where, f"{settings.text_field} is {type(text).__name__}, not text", settings, tally)
-                continue
-            yield from chunks(WIKI40B.sub("\n", text) if wiki40b else text, bad)
+    for index in range(start, stop):
+        where = f"{settings.path}, split {settings.split}, example {index}"
+        text, bad = source[index][settings.text_field], False
+        tally.counts["rows"] += 1
+        if isinstance(text, bytes):
+            text, bad = decode(text, settings.on_bad_text, where, 0, tally)
+        elif isinstance(text, str):
+            text, bad = check(text, settings.on_bad_text, functools.partial(str, where), tally)
+        else:
+            bad_row(where, f"{settings.text_field} is {type(text).__name__}, not text", settings, tally)
+            continue
+        yield from chunks(WIKI40B.sub("\n", text) if wiki40b else text, bad)
