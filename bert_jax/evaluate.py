@@ -95,7 +95,7 @@ def _make_step(config: knobs.Config, prepared: Prepared) -> Callable[[Any, Batch
         masked, _ = masking.apply(
             batch, traced, settings=config.masking, special=special, replacements=replacements, slots=slots
         )
-        outputs = model.apply({"params": params}, masked)
+        outputs = network.outputs(model, params, masked)
         metrics: Metrics = {"examples": (jnp.sum(jnp.any(batch["segment_ids"] > 0, -1)), jnp.ones(()))}
         for name in config.objectives:
             metrics |= objectives.TABLE[name].loss(outputs[name], masked)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -25,6 +27,12 @@ class Network(nn.Module):
         pool = any(o.pooled for o in chosen.values())
         encoded = Bert(self.cfg, self.vocab_size, self.train, pool, name="encoder")(batch)
         return {n: o.head(self.cfg, self.vocab_size, n)(encoded, batch) for n, o in chosen.items()}
+
+
+def outputs(network: Network, params: Any, batch: Batch, **rngs: jax.Array) -> dict[str, jax.Array]:
+    """The forward pass; training passes `dropout=key`."""
+    found: Any = network.apply({"params": params}, batch, rngs=rngs)
+    return found
 
 
 def build(config: knobs.Config, vocab_size: int, *, train: bool = False) -> Network:

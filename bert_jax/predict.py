@@ -13,9 +13,8 @@ from typing import Any, TextIO
 import jax
 import numpy as np
 
-from bert_jax import runs
+from bert_jax import network, runs
 from bert_jax.errors import ConfigError, DataError
-from bert_jax.network import Network
 from bert_jax.types import Batch
 
 ROUND = 16  # batches are padded to a multiple of this many tokens, so that few lengths are compiled
@@ -29,9 +28,9 @@ class Model:
             have = ", ".join(run.config.objectives)
             raise ConfigError(f"{run.folder} has no {objective} head", f"it was trained with: {have}")
         self.run = run
-        network = Network(run.config.model, run.tokenizer.size, (objective,))
+        model = network.Network(run.config.model, run.tokenizer.size, (objective,))
         params = jax.device_put(run.params)
-        apply = jax.jit(lambda params, batch: jax.nn.softmax(network.apply({"params": params}, batch)[objective], -1))
+        apply = jax.jit(lambda params, batch: jax.nn.softmax(network.outputs(model, params, batch)[objective], -1))
         self.apply = lambda batch: apply(params, batch)
         self.limit = run.config.model.max_positions if run.config.model.position == "learned" else sys.maxsize
 
@@ -85,8 +84,8 @@ def fill_mask(model: Model, rows: list[tuple[int, dict[str, str]]], size: int, t
     batch["predict_positions"] = np.zeros((size, slots), np.int32)
     for row, columns in enumerate(found):
         batch["predict_positions"][row, : len(columns)] = columns
-    values, indices = jax.lax.top_k(model.apply(batch), min(top_k, tokenizer.size))  # [B, K, top]
-    values, indices = np.asarray(values), np.asarray(indices)
+    best = jax.lax.top_k(model.apply(batch), min(top_k, tokenizer.size))
+    values, indices = (np.asarray(x) for x in best)  # [B, K, top]
     for row, (_, content) in enumerate(rows):
         masks = [
             [
@@ -110,11 +109,10 @@ def nsp(model: Model, rows: list[tuple[int, dict[str, str]]], size: int, top_k: 
     second = model.encode([row["text_pair"] for _, row in rows], escape=True)
     for (line, _), a, b in zip(rows, first, second, strict=True):
         model.check_length(line, len(a) + len(b) + 3)
-    probabilities = model.apply(
-        model.batch([list(pair) for pair in zip(first, second, strict=True)], size)
-    )  # [B, 1, 2]
-    for row, (_, content) in enumerate(rows):
-        yield {"text": content["text"], "text_pair": content["text_pair"], "is_next": float(probabilities[row, 0, 0])}
+    pairs = [list(pair) for pair in zip(first, second, strict=True)]
+    is_next = np.asarray(model.apply(model.batch(pairs, size)))[:, 0, 0]  # of [B, 1, 2]
+    for (_, content), probability in zip(rows, is_next[: len(rows)], strict=True):
+        yield {"text": content["text"], "text_pair": content["text_pair"], "is_next": float(probability)}
 
 
 TASKS = {"fill-mask": ("mlm", fill_mask), "nsp": ("nsp", nsp)}

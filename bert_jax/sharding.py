@@ -115,7 +115,8 @@ def place(batch: Batch, rows: int, mesh: Mesh) -> Batch:
     sharding = NamedSharding(mesh, BATCH)
 
     def put(local: np.ndarray) -> jax.Array:
-        def rows_of(index: tuple[slice, ...]) -> np.ndarray:
+        def rows_of(index: tuple[slice, ...] | None) -> np.ndarray:
+            assert index is not None
             start, stop, _ = index[0].indices(rows)
             return local[start - mine.start : stop - mine.start]
 

@@ -61,7 +61,7 @@ def make_step(config: knobs.Config, special: Special, vocab_size: int, axis: str
         key = jax.random.fold_in(key, jax.lax.axis_index(axis)) if axis else key
 
         def loss_of(params: Any, micro: Batch, key: jax.Array) -> tuple[jax.Array, Metrics]:
-            outputs = model.apply({"params": params}, micro, rngs={"dropout": key})
+            outputs = network.outputs(model, params, micro, dropout=key)
             metrics: Metrics = {}
             loss = jnp.zeros(())
             for name in config.objectives:

@@ -1,6 +1,6 @@
 """The run of `make demo`: a two-layer BERT on the English of Python's docstrings, with nothing to download.
 
-    bert-jax train --config=configs/tiny.py --workdir=runs/demo
+bert-jax train --config=configs/tiny.py --workdir=runs/demo
 """
 
 from bert_jax.config import default

@@ -17,6 +17,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from bert_jax import knobs, prepare
 from bert_jax.data import audit, corpus, encode, files, pool, shards
@@ -215,6 +217,31 @@ def test_the_vocabulary_is_trained_on_a_bounded_sample_of_train(tmp_path, monkey
     assert min(places) < len(everything) / 10
     assert max(places) > 0.9 * len(everything)
     assert not {s.lower() for s in seen} & validation
+
+
+SPACED = st.lists(st.text(st.characters(exclude_categories=["Cs"])) | st.sampled_from(WORDS), max_size=8)
+
+
+@given(st.lists(SPACED, max_size=4), st.booleans())
+@settings(max_examples=200)
+def test_word_by_word_gives_the_ids_of_whole_sentences(found, lowercase):
+    sentences = [" ".join(" ".join(words).split()) for words in found]
+    tokenizer = tokenizers.Tokenizer([*tokenizers.SPECIALS, *WORDS, *(f"##{w}" for w in WORDS), *"aeé字.[]"], lowercase)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(encode, "WORDS", 5)
+        words = encode.Words(tokenizer)
+        for sentence in sentences:
+            assert words.encode([sentence]) == tokenizer.encode_batch([sentence])
+        assert words.encode(sentences) == tokenizer.encode_batch(sentences)
+
+
+@pytest.mark.parametrize("name", ["uncased", "cased", "chinese", "multilingual_cased"])
+def test_word_by_word_gives_the_ids_of_google(shared, name):
+    words = encode.Words(tokenizers.load(shared / "vocab" / f"bert_base_{name}_vocab.txt"))
+    lines = (shared / "golden_tokenization" / "bert_tokenization.jsonl").read_text(encoding="utf-8").split("\n")
+    for row in (json.loads(line) for line in lines if line):
+        if not set("\x1c\x1d\x1e\x1f\x85\x0b\x0c") & set(row["text"]):  # spaces here, nothing to google
+            assert words.encode([" ".join(row["text"].split())]) == [row[name]]
 
 
 # --- the same again -------------------------------------------------------------------------------------------------

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from bert_jax.data import corpus, dedup, shards
 from bert_jax.data import tokenizer as tokenizers
 
 SIDES = {dedup.TRAIN: "train", dedup.VALIDATION: "validation"}
+WORDS = 1 << 18  # distinct words remembered, about 60 MB
 BATCH = 1 << 17  # characters tokenised at once
 KEPT: dict[str, type[np.integer]] = {"tokens": np.uint32, "sentence_ends": np.int64, "document_ends": np.int64}
 Slice = tuple[str, int, int]  # a part's folder, first document, end
@@ -27,16 +28,16 @@ def sentences(spool: Path, name: str, marks: np.ndarray, side: int | None = None
     for mark, count in zip(marks.tolist(), counts.tolist(), strict=True):
         kept = mark & 3
         if not kept or (side is not None and kept != side):
-            next(islice(lines, count, count), None)
+            next(itertools.islice(lines, count, count), None)
             continue
-        for line in islice(lines, count):
+        for line in itertools.islice(lines, count):
             yield mark, line[:-1]
             mark = kept
 
 
 def encode(spool: Path, name: str, marks: np.ndarray, folder: Path, limit: int, parts: Path) -> dict[str, Any]:
     """Tokenises one volume into a part; `limit` is the most tokens of a document. Streams, whatever the size."""
-    tokenizer = tokenizers.load(folder)
+    words = Words(tokenizers.load(folder))
     working = parts / f".{name}.{os.getpid()}"
     shutil.rmtree(working, ignore_errors=True)
     sides = {mark: _Part(working / side, limit) for mark, side in SIDES.items()}
@@ -46,21 +47,42 @@ def encode(spool: Path, name: str, marks: np.ndarray, folder: Path, limit: int, 
         held.append((mark, sentence))
         size += len(sentence)
         if size >= BATCH:
-            _add(held, tokenizer, sides)
+            _add(held, words, sides)
             held, size = [], 0
-    _add(held, tokenizer, sides)
+    _add(held, words, sides)
     done = {"name": name, **{SIDES[mark]: part.close() for mark, part in sides.items()}}
     shards.write_json(working / "part.json", done)
     working.replace(parts / name)
     return done
 
 
-def _add(held: list[tuple[int, str]], tokenizer: tokenizers.Tokenizer, sides: dict[int, _Part]) -> None:
-    for (mark, _), ids in zip(held, tokenizer.encode_batch([text for _, text in held]), strict=True):
+def _add(held: list[tuple[int, str]], words: Words, sides: dict[int, _Part]) -> None:
+    for (mark, _), ids in zip(held, words.encode([text for _, text in held]), strict=True):
         part = sides[mark & 3]
         if mark & dedup.STARTS:
             part.end_document()
         part.add(ids)
+
+
+class Words:
+    """Tokenises sentences whose words stand one space apart, each word once: ten times faster than whole sentences.
+
+    Nothing in BERT's normalisation or WordPiece looks across a space, so the ids are the same.
+    """
+
+    def __init__(self, tokenizer: tokenizers.Tokenizer):
+        self.tokenizer = tokenizer
+        self.ids: dict[str, list[int]] = {}
+
+    def encode(self, sentences: list[str]) -> list[list[int]]:
+        """Ids of each sentence."""
+        if len(self.ids) > WORDS:
+            self.ids = {}
+        split = [sentence.split(" ") for sentence in sentences]
+        fresh = list(set(itertools.chain.from_iterable(split)).difference(self.ids))
+        self.ids.update(zip(fresh, self.tokenizer.encode_batch(fresh), strict=True))
+        known = self.ids
+        return [[i for word in words for i in known[word]] for words in split]
 
 
 class _Part:

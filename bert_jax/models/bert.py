@@ -105,7 +105,7 @@ class Bert(nn.Module):
             split_rngs={"params": True, "dropout": True},
             in_axes=(nn.broadcast, nn.broadcast),
             length=cfg.layers,
-            unroll=1 if cfg.scan else cfg.layers,
+            unroll=1 if cfg.scan else cfg.layers or 1,
         )
         x, captured = stack(cfg, self.train, self.capture, name="layers")(x, bias(batch["segment_ids"], cfg), positions)
         if cfg.norm == "pre":
