@@ -1,0 +1,281 @@
+"""The loop end to end, in this process: what it writes, what it learns, what evaluation and prediction make of it."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import math
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from bert_jax import checkpoint, evaluate, knobs, predict, prepare, runs, sharding, train
+from bert_jax.config import load_file, override, resolve
+from bert_jax.data import pipeline
+from bert_jax.errors import ConfigError, DivergedError
+from tests import texts
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory) -> Path:
+    return texts.config_file(tmp_path_factory.mktemp("text"))
+
+
+def configure(base: Path, **overrides: object) -> knobs.Config:
+    tree = load_file(str(base))
+    for key, value in overrides.items():
+        override(tree, key.replace("__", "."), str(value))
+    return resolve(tree)
+
+
+def rows(workdir: Path, prefix: str = "") -> list[dict]:
+    lines = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+    return [line for line in lines if any(key.startswith(prefix) for key in line)]
+
+
+@pytest.fixture(scope="module")
+def trained(base, tmp_path_factory) -> Path:
+    workdir = tmp_path_factory.mktemp("run")
+    train.run(configure(base, steps=250), workdir, command=["bert-jax", "train"])
+    return workdir
+
+
+def test_a_run_learns_and_writes_what_the_contract_names(trained):
+    first, last = rows(trained, "train/")[0], rows(trained, "train/")[-1]
+    wanted = "loss mlm_loss nsp_loss mlm_accuracy nsp_accuracy masked_fraction mask_token_fraction random_fraction"
+    for name in [*wanted.split(), "kept_fraction", "learning_rate", "grad_norm", "tokens_per_second", "data_wait"]:
+        assert f"train/{name}" in last, name
+    assert first["step"] == 5
+    assert last["step"] == 250
+    assert first["train/loss"] == pytest.approx(
+        first["train/mlm_loss"] + first["train/nsp_loss"], rel=1e-3
+    )  # mean of ratios
+    assert last["train/mlm_loss"] < first["train/mlm_loss"] - 1
+    evaluation = rows(trained, "eval/")[-1]
+    assert evaluation["eval/validation/mlm_loss"] < evaluation["eval/validation/unigram_loss"] - 0.5
+    assert evaluation["eval/validation/mlm_accuracy"] > evaluation["eval/validation/unigram_accuracy"]
+    for file in ("config.json", "environment.json", "report.html", "tokenizer/vocab.txt", "tokenizer/tokenizer.json"):
+        assert (trained / file).stat().st_size > 0, file
+    assert resolve(json.loads((trained / "config.json").read_text())).steps == 250
+    assert json.loads((trained / "environment.json").read_text())["versions"]["jax"] == jax.__version__
+    page = (trained / "report.html").read_text()
+    assert "Waiting" in page or "waiting" in page
+
+
+def test_latest_steps_and_the_best_are_kept(trained):
+    steps = sorted(int(p.name) for p in (trained / "checkpoints").iterdir() if p.name.isdigit())
+    losses = {r["step"]: r["eval/validation/mlm_loss"] for r in rows(trained, "eval/")}
+    best = min((loss, step) for step, loss in losses.items())[1]
+    assert steps == sorted({240, 250, best})
+    assert runs.open_run(str(trained)).step == best
+    assert runs.open_run(str(trained / "checkpoints" / "250")).step == 250
+
+
+def test_a_finished_run_is_left_as_it_is(base, trained):
+    before = (trained / "metrics.jsonl").read_bytes()
+    train.run(configure(base, steps=250), trained, command=[])
+    assert (trained / "metrics.jsonl").read_bytes() == before
+
+
+def test_evaluation_is_exact_at_any_batch_size_and_device_count(base, trained):
+    run = runs.open_run(str(trained))
+    prepared = prepare.prepare(run.config)
+    found = []
+    for rows_a_batch, devices in ((1, 1), (7, 1), (7, 8), (64, 8)):
+        settings = knobs.Eval(batch_size=rows_a_batch)
+        mesh = jax.make_mesh(
+            (1, devices, 1, 1),
+            sharding.AXES,
+            axis_types=(jax.sharding.AxisType.Auto,) * 4,
+            devices=jax.devices()[:devices],
+        )
+        params = jax.device_put(run.params, sharding.replicated(mesh))
+        found.append(evaluate.Evaluator(run.config, prepared, settings, mesh)(params))
+    for other in found[1:]:
+        assert other.keys() == found[0].keys()
+        for key, value in found[0].items():
+            assert other[key] == pytest.approx(value, rel=1e-5), key
+    source = pipeline.Source(prepared, "validation", run.config, seed=0)
+    assert found[0]["examples"] == source.count(0)
+
+
+def test_baselines_equal_a_plain_count(base, trained):
+    run = runs.open_run(str(trained))
+    prepared = prepare.prepare(run.config)
+    mesh = sharding.make_mesh(knobs.Parallel())
+    evaluator = evaluate.Evaluator(run.config, prepared, knobs.Eval(replace=(1.0, 0.0, 0.0)), mesh)
+    found = evaluator(jax.device_put(run.params, sharding.replicated(mesh)))
+    counts = np.zeros(run.tokenizer.size)
+    for shard in prepared.splits["train"]:
+        counts += np.bincount(np.asarray(shard.tokens), minlength=len(counts))
+    logp = np.log((counts + 1) / (counts.sum() + len(counts)))
+    targets, labels = [], []
+    for index in range(evaluator.batches):
+        from bert_jax import masking
+
+        b = evaluator.source.evaluation_batch(index, evaluator.rows)
+        out, _ = masking.apply(
+            b,
+            evaluator.traced,
+            settings=knobs.Masking(),
+            special=run.tokenizer.special,
+            replacements=np.arange(3),
+            slots=32,
+        )
+        hit = (np.asarray(out["inputs"]) == run.tokenizer.special.mask) & (b["unit_ids"] >= 0)
+        targets += b["tokens"][hit].tolist()
+        labels += b["labels"][b["labels"] >= 0].tolist()
+    assert found["mlm_predictions"] == len(targets)
+    assert found["unigram_loss"] == pytest.approx(-logp[targets].mean(), rel=1e-5)
+    assert found["unigram_accuracy"] == pytest.approx(np.mean(np.asarray(targets) == logp.argmax()), rel=1e-6)
+    share = np.mean(np.asarray(labels) == 0)
+    assert found["majority_accuracy"] == pytest.approx(max(share, 1 - share), rel=1e-6)
+    assert found["nsp_accuracy_low"] < found["nsp_accuracy"] < found["nsp_accuracy_high"]
+
+
+def test_evaluate_prints_json_and_takes_another_rate(base, trained, capsys, tmp_path):
+    evaluate.run(str(trained), "pretrain", None, tmp_path / "out" / "scores.json")
+    printed = json.loads(capsys.readouterr().out)
+    assert printed == json.loads((tmp_path / "out" / "scores.json").read_text())
+    last = {r["step"]: r for r in rows(trained, "eval/")}[runs.open_run(str(trained)).step]
+    for key, value in printed["pretrain"].items():
+        assert value == pytest.approx(last[f"eval/validation/{key}"], rel=1e-5), key
+    config = configure(base, evals__validation__rate=0.6, evals__validation__seed=3)
+    harder = evaluate.evaluate(runs.open_run(str(trained)), "pretrain", config)
+    assert harder["mlm_predictions"] > 3 * printed["pretrain"]["mlm_predictions"]
+    assert harder["mlm_loss"] > printed["pretrain"]["mlm_loss"]
+
+
+def ask(model: Path, task: str, lines: list[str], **settings: int) -> list[dict]:
+    return list(predict.predict(runs.open_run(str(model)), task, lines, **settings))
+
+
+def test_fill_mask_gives_the_best_tokens_of_every_mask(trained):
+    lines = ["the cat [MASK] the cat in the garden.", "no gap here", "", '{"text": "[MASK] [MASK] sees every child."}']
+    found = ask(trained, "fill-mask", lines, top_k=4, batch_size=3)
+    assert [len(row["masks"]) for row in found] == [1, 0, 0, 2]
+    assert [row["text"] for row in found] == [*lines[:3], "[MASK] [MASK] sees every child."]
+    for row in found:
+        for options in row["masks"]:
+            assert len(options) == 4
+            values = [option["probability"] for option in options]
+            assert values == sorted(values, reverse=True)
+            assert 0 < sum(values) <= 1.0001
+    assert found[0]["masks"][0][0]["token"] in texts.VERBS
+    alone = ask(trained, "fill-mask", lines[:1], top_k=4, batch_size=1)
+    for one, other in zip(alone[0]["masks"][0], found[0]["masks"][0], strict=True):
+        assert one["token"] == other["token"]
+        assert one["probability"] == pytest.approx(other["probability"], rel=1e-4)
+
+
+def test_nsp_gives_a_probability_for_each_pair(trained):
+    lines = ["the cat sees a small dog.\tthe cat likes every child.", '{"text": "a", "text_pair": "b"}']
+    found = ask(trained, "nsp", lines)
+    assert all(0 < row["is_next"] < 1 for row in found)
+    assert found[1]["text_pair"] == "b"
+
+
+def test_predict_writes_only_json_to_standard_output(trained, tmp_path, capsys):
+    (tmp_path / "in.txt").write_text("the [MASK] sees\n\nx\n")
+    predict.run("fill-mask", str(trained), tmp_path / "in.txt", 2, 32)
+    out, err = capsys.readouterr()
+    assert len([json.loads(line) for line in out.splitlines()]) == 3
+    assert "3 lines" in err
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["ok", "{broken"], "line 2: not JSON"),
+        (['{"words": 3}'], "line 1: no string 'text'"),
+        (["only one text"], "line 1: no text_pair"),
+        ([f"{'cat ' * 600}\tb"], "line 1: .* 512 positions"),
+    ],
+)
+def test_bad_lines_are_named(trained, lines, message):
+    with pytest.raises(predict.DataError, match=message):
+        ask(trained, "nsp", lines)
+
+
+def test_a_head_that_was_not_trained_is_not_asked(base, tmp_path):
+    train.run(configure(base, steps=10, pairs="none"), tmp_path / "w", command=[])
+    with pytest.raises(ConfigError, match="no nsp head"):
+        ask(tmp_path / "w", "nsp", ["a\tb"])
+
+
+def test_a_run_can_start_from_another(base, trained, tmp_path):
+    config = configure(base, steps=10, optim__learning_rate=0, init_from=str(trained))
+    train.run(config, tmp_path / "w", command=[])
+    ours, theirs = (runs.open_run(str(w)).params for w in (tmp_path / "w", trained))
+    jax.tree.map(np.testing.assert_array_equal, ours, theirs)
+    with pytest.raises(ConfigError, match="does not fit"):
+        train.run(configure(base, model__hidden=128, init_from=str(trained)), tmp_path / "v", command=[])
+
+
+@pytest.mark.parametrize("overrides", [{"parallel__step": "pmap"}, {"parallel__fsdp": 4, "optim__accumulation": 2}])
+def test_layouts_train_the_same_run(base, tmp_path, overrides):
+    common = {"steps": 10, "model__dropout": 0, "model__attention_dropout": 0}
+    train.run(configure(base, **common), tmp_path / "a", command=[])
+    train.run(configure(base, **common, **overrides), tmp_path / "b", command=[])
+    for one, other in zip(rows(tmp_path / "a", "eval/"), rows(tmp_path / "b", "eval/"), strict=True):
+        assert other["eval/validation/mlm_loss"] == pytest.approx(one["eval/validation/mlm_loss"], rel=1e-3)
+
+
+def test_a_changed_config_is_refused_with_the_difference(base, trained):
+    with pytest.raises(ConfigError, match=r"masking.rate: 0.15 -> 0.4") as caught:
+        train.run(configure(base, steps=250, masking__rate=0.4), trained, command=[])
+    assert "--allow-change=masking.rate" in caught.value.hint
+    train.run(configure(base, steps=250, logging__every=3), trained, command=[])  # free to change
+
+
+def test_a_changed_corpus_is_refused(tmp_path):
+    file = texts.config_file(tmp_path)
+    train.run(configure(file, steps=10), tmp_path / "w", command=[])
+    texts.write(tmp_path / "corpus", documents=100, seed=1)
+    with pytest.raises(ConfigError, match="another corpus"):
+        train.run(configure(file, steps=10), tmp_path / "w", command=[])
+
+
+def test_steps_may_be_added_when_asked_for(base, tmp_path):
+    train.run(configure(base, steps=10), tmp_path, command=[])
+    with pytest.raises(ConfigError, match="steps: 10 -> 20"):
+        train.run(configure(base, steps=20), tmp_path, command=[])
+    train.run(configure(base, steps=20), tmp_path, allow_change=("steps",), command=[])
+    assert rows(tmp_path, "train/")[-1]["step"] == 20
+
+
+def test_a_run_that_diverges_ends_with_code_5_and_names_the_step(base, tmp_path, monkeypatch):
+    real = train.steps.traced_at
+
+    def poisoned(config, step):
+        numbers = real(config, step)
+        weights = dict(numbers.weights, mlm=np.float32("nan")) if step >= 12 else numbers.weights
+        return numbers._replace(weights=weights)
+
+    monkeypatch.setattr(train.steps, "traced_at", poisoned)
+    with pytest.raises(DivergedError, match=r"5 updates in a row .* step 17, held examples \[\d"):
+        train.run(configure(base), tmp_path, command=[])
+    assert checkpoint.read(tmp_path / "checkpoints")[1]["step"] == 10
+
+
+def test_masks_that_are_not_as_configured_stop_the_run(base, tmp_path, monkeypatch):
+    real = train.steps.masking.quota_table
+    monkeypatch.setattr(train.steps.masking, "quota_table", lambda rate, n: np.minimum(real(rate, n), 2))
+    with pytest.raises(DivergedError, match="realised masks"):
+        train.run(configure(base, masking__rate=0.4), tmp_path, command=[])
+
+
+def test_a_dry_run_counts_and_writes_nothing(base, tmp_path):
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        train.run(configure(base), tmp_path / "none", dry_run=True, command=[])
+    text = out.getvalue()
+    assert not (tmp_path / "none").exists()
+    assert resolve(json.loads(text[: text.rindex("}", 0, text.index("parameters  ")) + 1])).steps == 30
+    d, v = 64, 128  # the table is padded to 128 rows
+    layer = 4 * (d * d + d) + 2 * (d * 4 * d) + 4 * d + d + 4 * d
+    expected = v * d + 512 * d + 2 * d + 2 * d + layer + (d * d + d) + (d * d + d + 2 * d + v) + (2 * d + 2)
+    assert f"parameters      {expected:,}" in text
+    assert math.isfinite(expected)

@@ -1,0 +1,88 @@
+"""Text made up by a seeded grammar, and runs on it: what end-to-end tests train on."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+SUBJECTS = ["the cat", "a small dog", "my old friend", "the quiet river", "every child", "that green bird"]
+VERBS = ["sees", "follows", "likes", "finds", "remembers", "hears"]
+PLACES = ["in the garden", "near the sea", "under a tree", "on the long road", "behind the house"]
+
+
+def document(random: np.random.Generator, sentences: int) -> list[str]:
+    """Sentences about one subject in one place: the verb follows from the subject, the next sentence from this one."""
+    subject, place = int(random.integers(len(SUBJECTS))), PLACES[random.integers(len(PLACES))]
+    others = [SUBJECTS[random.integers(len(SUBJECTS))] for _ in range(sentences)]
+    return [f"{SUBJECTS[subject]} {VERBS[subject]} {other} {place}." for other in others]
+
+
+def write(folder: Path, documents: int = 120, seed: int = 0) -> Path:
+    """One sentence a line, blank lines between documents."""
+    random = np.random.default_rng(seed)
+    folder.mkdir(parents=True, exist_ok=True)
+    texts = ["\n".join(document(random, int(random.integers(3, 9)))) for _ in range(documents)]
+    (folder / "text.txt").write_text("\n\n".join(texts) + "\n")
+    return folder
+
+
+CONFIG = '''"""A run of a few seconds on {path}."""
+from bert_jax.config import default
+
+
+def get_config():
+    config = default()
+    config.corpus.source = "files"
+    config.corpus.path = {path!r}
+    config.corpus.workers = 1
+    config.corpus.validation_fraction = 0.2
+    config.tokenizer.vocab_size = 120
+    config.model.size = "tiny"
+    config.model.layers = 1
+    config.model.hidden = 64
+    config.model.heads = 2
+    config.steps = 30
+    config.batch_size = 16
+    config.sequence_length = 32
+    config.optim.warmup_steps = 5
+    config.optim.learning_rate = 5e-3
+    config.logging.every = 5
+    config.logging.tensorboard = False
+    config.checkpoints.every = 10
+    config.evals.validation.every = 10
+    return config
+'''
+
+
+def config_file(folder: Path) -> Path:
+    """The config of a small run on its own small corpus."""
+    corpus = write(folder / "corpus")
+    file = folder / "config.py"
+    file.write_text(CONFIG.format(path=str(corpus)))
+    return file
+
+
+def start(*words: object, devices: int = 1, **variables: str) -> subprocess.Popen:
+    """`bert-jax WORDS` as a process of its own."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+        **variables,
+    }
+    command = [sys.executable, "-m", "bert_jax.cli", *map(str, words)]
+    return subprocess.Popen(
+        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def run(*words: object, stdin: str = "", timeout: float = 300, **settings: object) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of `bert-jax WORDS`."""
+    process = start(*words, **settings)  # type: ignore[arg-type]  # devices or environment variables
+    out, err = process.communicate(stdin, timeout=timeout)
+    return process.returncode, out, err
