@@ -37,7 +37,7 @@ class Corpus:
     on_bad_text: str = knob("replace", "binary, NUL or invalid UTF-8", choices=("replace", "skip", "fail"))
     on_bad_row: str = knob("fail", "malformed rows; skip aborts above 1 %", choices=("fail", "skip"))
     max_document_tokens: int = knob(1_000_000, "a longer document is cut into several", low=512)
-    shard_tokens: int = knob(16_000_000, "tokens a shard holds at most", low=1_000)
+    shard_tokens: int = knob(16_000_000, "tokens a shard holds at most", low=1_000, high=4_000_000_000)
     cache: str = knob("", "folder of prepared corpora; empty is $BERT_JAX_DATA, else ~/.cache/bert_jax")
     workers: int = knob(0, "processes for prepare; 0 is one a core", low=0)
 
@@ -48,7 +48,7 @@ class Tokenizer:
 
     path: str = knob("", "a vocab.txt, tokenizer.json or Hugging Face folder to use instead of training")
     vocab_size: int = knob(30_522, "size of a trained vocabulary", low=16)
-    lowercase: bool = knob(True, "uncased: lower-case and strip accents")
+    lowercase: bool = knob(True, "training, uncased: lower-case and strip accents; a given vocabulary says for itself")
     max_word_length: int = knob(200, "a longer word is [UNK]; google 200, Hugging Face 100", low=1)
     train_characters: int = knob(500_000_000, "text the vocabulary is trained on, at most", low=1_000)
 

@@ -466,6 +466,9 @@ def long():
     """
     def inner():
         """Return the inner of the function."""
+add_newdoc("module", "name", """Return the name of the thing.""")
+add_newdoc("module", "name", ("part", """Return the part of the thing."""))
+add_newdoc(*names)
 '''
 
 
@@ -482,6 +485,8 @@ def test_an_object_or_a_module_is_a_document():
             "Return the short of the thing",
             "A class that is small",
             "Return the inner of the function",
+            "Return the name of the thing",
+            "Return the part of the thing",
         ],
         ["A class that is large", "Call the method of the class"],
         ["Return the long of the thing", "This is the second sentence of it"],
@@ -503,6 +508,22 @@ def test_docstring_items_cover_python_and_the_requirements_but_not_this_project(
     chunks = list(docstrings.read(text.Item("python", 0, (argparse,)), knobs.Corpus(), tally))
     assert any(line.startswith("The main entry point for command-line parsing.") for line in chunks[0].lines)
     assert tally.counts["docstrings"] > 10
+
+
+@pytest.mark.slow
+def test_the_whole_corpus_is_large_enough_to_learn_from():
+    options, tally = knobs.Corpus(), text.Tally()
+    seen: set[tuple[int, int]] = set()
+    kept = words = 0
+    for item in docstrings.items(options)[0]:
+        for chunk in docstrings.read(item, options, tally):
+            bands = set(enumerate(docstrings.bands(" ".join(chunk.lines)).tolist()))
+            if not seen & bands:
+                kept, words = kept + 1, words + sum(len(line.split()) for line in chunk.lines)
+            seen |= bands
+    assert tally.counts["docstrings"] > 45_000
+    assert kept > 33_000
+    assert words > 1_300_000
 
 
 def test_a_document_that_joins_is_never_divided_between_volumes(tmp_path, monkeypatch):

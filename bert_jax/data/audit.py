@@ -77,7 +77,8 @@ ROWS = (
 def table(audit: dict[str, Any]) -> str:
     """The audit for people."""
     lines = [f"{'corpus':<26}{audit['source']:>14}", f"{'fingerprint':<26}{audit['fingerprint'][:16]:>18}"]
-    lines += [f"{label:<26}{audit.get(key, 0):>14,}" for label, key in ROWS]
+    what = "docstrings" if audit["source"] == "docstrings" else "documents"  # several docstrings are one document
+    lines += [f"{label.replace('documents', what):<26}{audit.get(key, 0):>14,}" for label, key in ROWS]
     decided = "one a line" if audit["one_sentence_lines"] else "found by sentencex"
     measured = audit["lines_with_several"]
     share = "" if measured is None else f", {measured:.0%} of sampled lines hold several"

@@ -145,7 +145,7 @@ def _gather(owner: ast.AST, tally: Tally) -> tuple[list[list[str]], list[list[li
         if isinstance(node, ast.ClassDef) and node is not owner:
             short, inner = _gather(node, tally)
         else:
-            raw = ast.get_docstring(node, clean=False)  # type: ignore[arg-type]  # every one of these may have one
+            raw = _docstring(node)
             tally.counts["docstrings"] += raw is not None
             lines = prose.paragraphs(raw) if raw else []
             short, inner = [lines] if lines else [], []
@@ -156,6 +156,19 @@ def _gather(owner: ast.AST, tally: Tally) -> tuple[list[list[str]], list[list[li
     return gathered, documents
 
 
+def _adds_docstring(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and getattr(node.func, "id", "") == "add_newdoc" and bool(node.args)
+
+
+def _docstring(node: ast.AST) -> str | None:
+    """A docstring as written, or what numpy and scipy give `add_newdoc` for an object of their C code."""
+    if isinstance(node, ast.Call):
+        last = node.args[-1]
+        text = last.elts[-1] if isinstance(last, ast.Tuple) and last.elts else last
+        return text.value if isinstance(text, ast.Constant) and isinstance(text.value, str) else None
+    return ast.get_docstring(node, clean=False)  # type: ignore[arg-type]  # every other object may have one
+
+
 def _objects(owner: ast.AST) -> Iterator[ast.AST]:
     """The owner, then the functions and classes in it, functions of functions too, in source order."""
     yield owner
@@ -164,6 +177,8 @@ def _objects(owner: ast.AST) -> Iterator[ast.AST]:
         node = waiting.pop()
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             yield node
+        elif isinstance(node, ast.Expr) and _adds_docstring(node.value):
+            yield node.value
         if not isinstance(node, ast.ClassDef):
             for field in ("finalbody", "orelse", "handlers", "body"):
                 waiting += reversed(getattr(node, field, None) or [])

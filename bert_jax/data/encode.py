@@ -65,9 +65,10 @@ def _add(held: list[tuple[int, str]], words: Words, sides: dict[int, _Part]) -> 
 
 
 class Words:
-    """Tokenises sentences whose words stand one space apart, each word once: ten times faster than whole sentences.
+    """Tokenises sentences whose words stand one space apart, each distinct word once.
 
-    Nothing in BERT's normalisation or WordPiece looks across a space, so the ids are the same.
+    Nothing in BERT's normalisation or WordPiece looks across a space, so the ids are those of whole sentences; on prose
+    this does 9.5 MB/s a core against 4.4.
     """
 
     def __init__(self, tokenizer: tokenizers.Tokenizer):
