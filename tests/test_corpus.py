@@ -397,7 +397,7 @@ SAMPLE = """
 
     Parameters
     ----------
-    a : array_like
+    a : array_like, of the shape of the input.
         Array containing numbers whose mean is desired.
 
     Returns:

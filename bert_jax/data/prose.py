@@ -44,6 +44,7 @@ COMMON = frozenset(  # an English sentence has some of these
 )
 ODD = re.compile(r"[=<>{}\[\]\\|@#$^~_%&*+`]|->|\(\)|::")
 WORD = re.compile(r"[A-Za-z][a-z]*(?:[-'][a-z]+)*[,.;:!?)\"']*$")
+CODE = re.compile(r"[\w.*, ]{1,60} : |(?:from [\w.]+ )?import \w")  # numpy's "name : type", an import
 ENDS = re.compile(r"[.!?](?:[\"')\]]|'')?$")
 
 
@@ -146,7 +147,7 @@ def _plain(text: str) -> str:
 def _is_english(text: str) -> bool:
     """Whether a paragraph reads as prose: whole sentences of ordinary words, few symbols."""
     words = text.split()
-    if len(words) < 3 or not text[0].isalnum() or text.endswith((":", ",", "-", ";")):
+    if len(words) < 3 or not text[0].isalnum() or text.endswith((":", ",", "-", ";")) or CODE.match(text):
         return False  # a paragraph that ends in a colon announced what was removed
     strict = not ENDS.search(text)  # a label, unless it has the length and the words of a sentence
     plain = sum(WORD.match(word.lstrip("\"'(")) is not None for word in words)
