@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import sys
 from collections.abc import Callable
@@ -14,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from bert_jax import knobs, masking, network, objectives, prepare, runs, sharding
+from bert_jax import faults, knobs, masking, network, objectives, prepare, runs, sharding
 from bert_jax.data import pipeline
 from bert_jax.data.shards import Prepared
 from bert_jax.errors import ConfigError, DataError
@@ -65,6 +66,7 @@ class Evaluator:
             if late is not None:
                 totals.add(sharding.to_host(late))
             late = found
+            faults.point("evaluation", index)
             progress(index + 1, self.batches)
         totals.add(sharding.to_host(late))
         return self._finish(totals)
@@ -122,7 +124,7 @@ def evaluate(run: runs.Run, suite: str, config: knobs.Config | None = None) -> d
         chosen = dataclasses.replace(
             chosen, tokenizer=dataclasses.replace(chosen.tokenizer, path=str(run.folder / "tokenizer"))
         )
-    prepared = prepare.prepare(chosen)
+    prepared = prepare.prepare(chosen, log=functools.partial(print, file=sys.stderr))
     if prepared.tokenizer.hash != run.tokenizer.hash:
         raise ConfigError("the corpus is prepared with another vocabulary than the checkpoint's", "prepare it anew")
     mesh = sharding.make_mesh(knobs.Parallel())

@@ -6,6 +6,7 @@ Read `run` top to bottom: corpus, state, loop, end. An update is `step.py`; a ba
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import time
 from pathlib import Path
@@ -46,7 +47,7 @@ def run(
     lock.check_writable(workdir)
     with lock.run_lock(workdir), lock.StopFlag() as stop, contextlib.ExitStack() as closing:
         # --- corpus -------------------------------------------------------------------------------------------------
-        prepared = prepare.prepare(config)
+        prepared = prepare.prepare(config, log=functools.partial(print, file=sys.stderr))
         source = pipeline.Source(prepared, "train", config)
         meta: dict[str, Any] = {
             "config": to_dict(config),

@@ -188,5 +188,11 @@ def _summary(values: Mapping[str, float]) -> str:
 
 
 def _evaluation(values: Mapping[str, float]) -> str:
-    """Losses and accuracies of an evaluation, in the order given."""
-    return "  ".join(f"{name} {value:.4g}" for name, value in values.items() if name.startswith("eval/"))
+    """Losses and accuracies of an evaluation, in the order given; the rest is in the file."""
+    parts = []
+    for name, value in values.items():
+        _, evaluation, metric = name.split("/") if name.count("/") == 2 else ("", "", "")
+        if metric.endswith(("_loss", "_accuracy")):
+            text = f"{value:.1%}" if metric.endswith("accuracy") else f"{value:.3f}"
+            parts.append(f"{metric if parts else f'{evaluation}: {metric}'} {text}")
+    return "  ".join(parts)

@@ -111,7 +111,9 @@ def test_plain_lines_are_few_and_say_where_it_stands(tmp_path, monkeypatch, caps
     for step in range(1, 101):
         clock[0] += 1
         made.write(step, {"train/loss": 2.5, "train/mlm_accuracy": 0.25, "train/tokens_per_second": 12_345.6})
-    made.write(100, {"eval/validation/mlm_loss": 3.25})
+    made.write(
+        100, {"eval/validation/examples": 9, "eval/validation/mlm_loss": 3.25, "eval/validation/mlm_accuracy": 0.25}
+    )
     made.close()
     out, err = capsys.readouterr()
     said = err.splitlines()
@@ -119,7 +121,7 @@ def test_plain_lines_are_few_and_say_where_it_stands(tmp_path, monkeypatch, caps
     assert 9 <= len(said) <= 13
     # 900 steps are left, at one a second
     assert any(line.startswith("step 91/1000  loss 2.500  mlm 25.0%  12,346 tokens/s  15:09 left") for line in said)
-    assert said[-1] == "step 100/1000  eval/validation/mlm_loss 3.25"
+    assert said[-1] == "step 100/1000  validation: mlm_loss 3.250  mlm_accuracy 25.0%"
 
 
 def test_a_terminal_gets_a_bar(tmp_path, monkeypatch):
@@ -137,7 +139,7 @@ def test_a_terminal_gets_a_bar(tmp_path, monkeypatch):
     shown = terminal.getvalue()
     assert "50/100" in shown
     assert "loss 2.500" in shown
-    assert "\nstep 50: eval/validation/mlm_loss 3.25" in shown.replace("\r", "\n")
+    assert "\nstep 50: validation: mlm_loss 3.250" in shown.replace("\r", "\n")
     assert "saved\n" in shown
 
 
