@@ -95,6 +95,7 @@ def _make(config: knobs.Config, mark: str, final: Path, log: Log) -> None:
     spool, parts, result = (work / name for name in ("spool", "parts", "result"))
     for folder in (spool, parts, result):
         folder.mkdir(parents=True, exist_ok=True)
+        _drop_unfinished(folder)
     settings = config.corpus
     source = corpus.SOURCES[settings.source]
     items, notes = source.items(settings)
@@ -133,9 +134,16 @@ def _make(config: knobs.Config, mark: str, final: Path, log: Log) -> None:
     facts: dict[str, Any] = dict(counts) | {"first": first, "one_sentence_lines": lines, "notes": notes}
     facts["lines_with_several"] = None if several != several else several
     _finish(manifest, facts, tokenizer, result)
+    _drop_unfinished(result)
     result.replace(final)
     shutil.rmtree(work)
     log(f"prepared in {time.monotonic() - begun:.1f} s")
+
+
+def _drop_unfinished(folder: Path) -> None:
+    """Removes what a killed process was writing: names that begin with a dot."""
+    for path in folder.glob(".*"):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 # --- the steps ------------------------------------------------------------------------------------------------------

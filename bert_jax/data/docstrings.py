@@ -29,6 +29,7 @@ from bert_jax.data import prose
 from bert_jax.data.text import Chunk, Item, Tally
 
 PROJECT = "bert-jax"
+RULES = 2  # raised whenever other text is kept
 LEFT_OUT = {"test", "tests", "testdata", "site-packages", "__pycache__", "idlelib", "lib2to3", "_vendor", "_vendored"}
 GROUP = 2 << 20  # bytes of source read as one item
 ALONE = 3  # sentences from which an object is a document; a shorter one joins its class or module
@@ -70,8 +71,8 @@ def _own_requirements() -> list[Requirement]:
 
 
 def identity(settings: knobs.Corpus, cache: Path) -> Any:
-    """Python and package versions."""
-    return {"python": platform.python_version()} | {name: d.version for name, d in packages().items()}
+    """Python and package versions, and that of the rules here."""
+    return {"rules": RULES, "python": platform.python_version()} | {name: d.version for name, d in packages().items()}
 
 
 def items(settings: knobs.Corpus) -> tuple[list[Item], list[str]]:

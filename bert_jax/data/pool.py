@@ -140,7 +140,7 @@ def serve() -> None:
 
 def _leave_with(parent: int) -> None:
     while os.getppid() == parent:
-        time.sleep(0.5)
+        time.sleep(0.2)
     os._exit(1)
 
 
