@@ -298,7 +298,7 @@ def start(chosen: knobs.Config, fault: str = "") -> subprocess.Popen:
 
 @pytest.mark.parametrize(
     ("step", "done"),
-    [("prepare_read:4", "spool/*.json"), ("prepare_encode:3", "parts/*/part.json"), ("prepare_pack:2", "result/*/*")],
+    [("prepare_read:3", "spool/*.json"), ("prepare_encode:3", "parts/*/part.json"), ("prepare_pack:2", "result/*/*")],
 )
 def test_kill_and_go_on_keeps_what_was_finished(many, step, done):
     whole = contents(prepare.prepare(config(many / "in", many / "whole", shard_tokens=2000), silent).folder)
