@@ -625,6 +625,7 @@ def test_a_huge_line_is_read_in_bounded_memory(tmp_path):
     assert max(i for i, n in enumerate(facts["train"]["document_tokens"]) if n) <= 19  # at most 1,000,000 tokens
 
 
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     ("size", "limit"), [(24 << 20, 700 << 20), pytest.param(2 << 30, 1536 << 20, marks=pytest.mark.slow)]
 )
