@@ -1,0 +1,48 @@
+"""What a run left behind, to be compared bit for bit: its arrays, its counters and its metrics."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bert_jax import checkpoint, manifest
+
+# Time and rates, which no two runs share.
+VOLATILE = ("time", "train/step_seconds", "train/tokens_per_second", "train/data_wait", "train/compile_seconds")
+
+
+def state(workdir: Path, step: int) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Every leaf of a checkpoint by name, and its meta."""
+    folder = Path(workdir) / "checkpoints" / str(step)
+    wanted = {
+        item: {n: jax.ShapeDtypeStruct(tuple(d["shape"]), jnp.dtype(d["dtype"])) for n, d in leaves.items()}
+        for item, leaves in manifest.load(folder)["arrays"].items()
+    }
+    orbax = checkpoint._orbax()
+    arrays, meta = checkpoint._load(orbax, folder, wanted)
+    orbax.close()
+    return {f"{item}/{n}": x for item, leaves in arrays.items() for n, x in leaves.items()}, meta
+
+
+def metrics(workdir: Path) -> list[dict[str, Any]]:
+    """Lines of metrics.jsonl, every one whole, without time and rates."""
+    lines = [json.loads(line) for line in (Path(workdir) / "metrics.jsonl").read_text().splitlines()]
+    return [{name: value for name, value in line.items() if name not in VOLATILE} for line in lines]
+
+
+def assert_same(workdir: Path, reference: Path, step: int) -> None:
+    """The run in `workdir` ended as the reference did, in every bit."""
+    (ours, meta), (theirs, wanted) = state(workdir, step), state(reference, step)
+    assert ours.keys() == theirs.keys()
+    assert {"params", "rest"} == {name.partition("/")[0] for name in ours}
+    different = [name for name in ours if ours[name].tobytes() != theirs[name].tobytes()]
+    assert not different, f"{len(different)} of {len(ours)} leaves differ, such as {different[:3]}"
+    assert meta == wanted
+    assert metrics(workdir) == metrics(reference)
+    finished = [manifest.finished(Path(folder) / "checkpoints") for folder in (workdir, reference)]
+    assert finished[0] == finished[1], "the same latest and best steps are kept"
