@@ -84,6 +84,8 @@ def state_layout(state: Any, mesh: Mesh, settings: knobs.Parallel) -> Any:
     """Where the update keeps its state: as the mesh splits it, or, under pmap, whole on each device."""
     if settings.step == "jit":
         return state_shardings(state, mesh)
+    if jax.process_count() > 1:
+        return jax.tree.map(lambda _: replicated(mesh), state)  # what evaluation and checkpoints of all processes need
     # The very sharding that pmap gives its results, so that the second call finds what the first was compiled for.
     everywhere = jax.pmap(lambda x: jax.lax.psum(x, "data"), axis_name="data", in_axes=0, out_axes=None)
     where = everywhere(np.zeros(jax.local_device_count(), np.float32)).sharding
@@ -143,13 +145,26 @@ def largest_share(tree: Any) -> float:
     return max(held.values()) / total
 
 
-def pmap_wrap(step: Callable) -> Callable:
+def pmap_wrap(step: Callable, mesh: Mesh) -> Callable:
     """Runs a pure `step(state, batch, traced)` under pmap: the state whole on each device, rows split in order."""
     mapped = jax.pmap(step, axis_name="data", in_axes=(None, 0, None), out_axes=None)
+    local = replicated(Mesh(np.array(jax.local_devices()), ("data",)))
 
     def call(state: Any, batch: Batch, traced: Any) -> Any:
         devices = jax.local_device_count()
         split = jax.tree.map(lambda x: x.reshape(devices, x.shape[0] // devices, *x.shape[1:]), batch)
-        return mapped(state, split, traced)
+        if jax.process_count() == 1:
+            return mapped(state, split, traced)
+        # Between processes pmap speaks of local devices only, everything around it of all devices.
+        state, metrics = mapped(_spread(state, local), split, traced)
+        return _spread(state, replicated(mesh)), metrics
 
     return call
+
+
+def _spread(tree: Any, where: NamedSharding) -> Any:
+    """Arrays that are whole on each device, over more or fewer devices of other processes; nothing is copied."""
+    return jax.tree.map(
+        lambda x: jax.make_array_from_single_device_arrays(x.shape, where, [s.data for s in x.addressable_shards]),
+        tree,
+    )

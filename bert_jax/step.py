@@ -132,4 +132,4 @@ def compile_step(config: knobs.Config, special: Special, vocab_size: int, mesh: 
             out_shardings=(layout, sharding.replicated(mesh)),
             donate_argnums=0,
         )
-    return sharding.pmap_wrap(make_step(config, special, vocab_size, axis="data"))
+    return sharding.pmap_wrap(make_step(config, special, vocab_size, axis="data"), mesh)
