@@ -1,0 +1,154 @@
+"""Several processes on one run, joined by gloo: what they compute and write is what one process does.
+
+Two processes of two devices each are held against one process of four. Dropout is off: its bits follow the devices.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from bert_jax import manifest
+from tests import outcomes, texts
+
+STEPS = 8
+KNOBS = {
+    "steps": STEPS,
+    "model.dropout": 0,
+    "model.attention_dropout": 0,
+    "logging.every": 1,
+    "checkpoints.every": 4,
+    "evals.validation.every": 4,
+    "evals.validation.batch_size": 40,  # the last batch is padded
+}
+FAST = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "true"}
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory) -> Path:
+    return texts.config_file(tmp_path_factory.mktemp("text"))
+
+
+def words(base: Path, workdir: Path, **knobs: object) -> list[str]:
+    chosen = {**KNOBS, **{key.replace("__", "."): value for key, value in knobs.items()}}
+    return ["train", f"--config={base}", f"--workdir={workdir}", *(f"--config.{k}={v}" for k, v in chosen.items())]
+
+
+def start_two(command: list[str], faults: tuple[str, str] = ("", "")) -> list[subprocess.Popen]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    shared = {"JAX_COORDINATOR_ADDRESS": address, "JAX_NUM_PROCESSES": "2", **FAST}
+    return [
+        texts.start(
+            *command,
+            "--config.parallel.distributed=true",
+            devices=2,
+            JAX_PROCESS_ID=str(number),
+            BERT_JAX_FAULT=fault,
+            **shared,
+        )
+        for number, fault in enumerate(faults)
+    ]
+
+
+def ends(processes: list[subprocess.Popen]) -> tuple[list[int], list[str]]:
+    """Exit codes and standard errors."""
+    errors = [process.communicate(timeout=250)[1] for process in processes]
+    return [process.returncode for process in processes], errors
+
+
+def two(command: list[str], faults: tuple[str, str] = ("", "")) -> tuple[list[int], list[str]]:
+    return ends(start_two(command, faults))
+
+
+def one(command: list[str], fault: str = "") -> tuple[int, str]:
+    code, _, err = texts.run(*command, devices=4, BERT_JAX_FAULT=fault, **FAST)
+    return code, err
+
+
+def assert_close(workdir: Path, reference: Path) -> None:
+    """The same lines, and in them the same numbers as far as the order of additions allows."""
+    ours, theirs = outcomes.metrics(workdir), outcomes.metrics(reference)
+    assert [(line["step"], sorted(line)) for line in ours] == [(line["step"], sorted(line)) for line in theirs]
+    for mine, other in zip(ours, theirs, strict=True):
+        for name, value in other.items():
+            assert mine[name] == pytest.approx(value, rel=1e-5, abs=1e-5), (other["step"], name)
+            if name.endswith(("_fraction", "examples", "predictions")):
+                assert mine[name] == value, (other["step"], name)  # counts of the same tokens
+
+
+@pytest.fixture(scope="module")
+def reference(base, tmp_path_factory) -> Path:
+    workdir = tmp_path_factory.mktemp("reference")
+    code, err = one(words(base, workdir))
+    assert code == 0, err
+    return workdir
+
+
+@pytest.mark.parametrize(
+    "knobs",
+    [
+        {},
+        pytest.param({"parallel__step": "pmap"}, marks=pytest.mark.slow),
+        pytest.param({"parallel__fsdp": 4}, marks=pytest.mark.slow),
+        pytest.param({"optim__accumulation": 2}, marks=pytest.mark.slow),
+        pytest.param({"loader__workers": 1, "loader__threads": 2}, marks=pytest.mark.slow),
+    ],
+    ids=["jit", "pmap", "fsdp", "accumulation", "workers"],
+)
+def test_two_processes_are_one_run(knobs, base, reference, tmp_path):
+    codes, errors = two(words(base, tmp_path, **knobs))
+    assert codes == [0, 0], errors
+    assert_close(tmp_path, reference)
+    assert manifest.finished(tmp_path / "checkpoints") == [4, 8]
+    assert f"report: {tmp_path / 'report.html'}" in errors[0]
+    assert not errors[1], "process 0 alone speaks"
+    files = sorted(p.name for p in tmp_path.iterdir())
+    assert files == sorted(p.name for p in reference.iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", ["jit", "pmap"])
+def test_the_number_of_processes_may_change(step, base, tmp_path):
+    """Two, stopped by a signal to the second alone; then one, stopped; then two: no example is lost or repeated."""
+    command = words(base, tmp_path / "run", steps=24, parallel__step=step)
+    codes, errors = two(command, ("", "step:5:term"))
+    assert codes == [75, 75], errors
+    stopped = manifest.finished(tmp_path / "run" / "checkpoints")[-1]
+    assert 5 <= stopped <= 12
+    assert all(f"stopped at step {stopped} of 24, saved" in err for err in errors), errors
+
+    code, err = one(command, f"step:{stopped + 4}:term")
+    assert code == 75, err
+    assert f"resuming {tmp_path / 'run'} at step {stopped}" in err
+
+    codes, errors = two(command)
+    assert codes == [0, 0], errors
+    assert f"resuming {tmp_path / 'run'} at step {stopped + 4}" in errors[0]
+
+    code, err = one(words(base, tmp_path / "reference", steps=24, parallel__step=step))
+    assert code == 0, err
+    assert_close(tmp_path / "run", tmp_path / "reference")
+
+
+@pytest.mark.slow
+def test_what_process_0_refuses_ends_both(base, reference):
+    """A changed config is every process's error; nobody waits for the other."""
+    codes, errors = two(words(base, reference, masking__rate=0.5))
+    assert codes == [2, 2], errors
+    assert "masking.rate: 0.15 -> 0.5" in errors[0]
+
+
+@pytest.mark.slow
+def test_a_lost_process_ends_the_other_and_the_run_goes_on(base, reference, tmp_path):
+    codes, errors = two(words(base, tmp_path), ("", "step:6:kill"))
+    assert codes[1] == -signal.SIGKILL
+    assert codes[0] != 0, errors
+    codes, errors = two(words(base, tmp_path))
+    assert codes == [0, 0], errors
+    assert_close(tmp_path, reference)
