@@ -260,9 +260,7 @@ def _finish(manifest: dict[str, Any], facts: dict[str, Any], tokenizer: tokenize
     counts = {}
     for side in shards.SPLITS:
         entries = manifest["splits"][side]
-        opened = [
-            shards.Shard(*(np.load(result / e["name"] / f"{a}.npy", "r") for a in shards.ARRAYS)) for e in entries
-        ]
+        opened = shards.Mapped(result, entries)
         counts[side] = audit.unigrams(opened, tokenizer.size)
         totals = {key: sum(entry[key] for entry in entries) for key in ("documents", "sentences", "tokens")}
         unknown = int(counts[side][tokenizer.special.unk]) / max(1, totals["tokens"])

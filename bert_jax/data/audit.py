@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ MANY = 0.2  # share of documents of one sentence from which the next sentence is
 UNKNOWN = 0.01  # share of [UNK] from which the vocabulary does not fit the text
 
 
-def lengths(shards: list[Shard]) -> dict[str, Any]:
+def lengths(shards: Iterable[Shard]) -> dict[str, Any]:
     """Histograms of one split, and its documents of one sentence."""
     histogram = {"document_tokens": np.zeros(BINS, int), "sentence_tokens": np.zeros(BINS, int)}
     single = 0
@@ -28,7 +29,7 @@ def lengths(shards: list[Shard]) -> dict[str, Any]:
     return {name: values.tolist() for name, values in histogram.items()} | {"one_sentence_documents": single}
 
 
-def unigrams(shards: list[Shard], size: int) -> np.ndarray:
+def unigrams(shards: Iterable[Shard], size: int) -> np.ndarray:
     """int64 [V], how often each token occurs."""
     counts = np.zeros(size, np.int64)
     for shard in shards:

@@ -17,6 +17,7 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,21 @@ class Shard:
     document_ends: np.ndarray  # [D]
 
 
+class Mapped(Sequence[Shard]):
+    """The shards of one split, mapped when asked for: all at once can be more than a small process may address."""
+
+    def __init__(self, folder: Path, entries: list[dict[str, Any]]):
+        self.folder, self.entries = folder, entries
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [_shard(self.folder, entry) for entry in self.entries[index]]
+        return _shard(self.folder, self.entries[index])
+
+
 @dataclasses.dataclass(frozen=True)
 class Prepared:
     """A finished corpus."""
@@ -48,7 +64,7 @@ class Prepared:
     folder: Path
     manifest: dict[str, Any]
     tokenizer: tokenizers.Tokenizer
-    splits: dict[str, list[Shard]]
+    splits: Mapping[str, Sequence[Shard]]
     unigrams: np.ndarray  # int64 [V], how often each token occurs in train
     fingerprint: str
 
@@ -84,7 +100,7 @@ def open(folder: Path) -> Prepared:
     found = tokenizers.load(folder)
     if found.hash != manifest["tokenizer"]["hash"]:
         raise DataError(f"{folder}: tokenizer.json is not the one the shards were made with", HINT)
-    splits = {name: [_shard(folder, entry) for entry in manifest["splits"][name]] for name in SPLITS}
+    splits = {name: Mapped(folder, manifest["splits"].get(name, [])) for name in SPLITS}
     unigrams = _array(folder / "unigrams.npy")
     if unigrams.shape != (found.size,):
         raise DataError(f"{folder / 'unigrams.npy'} has shape {unigrams.shape}, not ({found.size},)", HINT)
