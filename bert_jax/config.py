@@ -20,10 +20,14 @@ from typing import Any
 
 import ml_collections
 
+from bert_jax import rules
 from bert_jax.errors import ConfigError
 from bert_jax.knobs import SIZES, Config, Objective
 
-FREE_ON_RESUME = ("parallel", "loader", "checkpoints", "evals", "logging", "corpus.cache", "corpus.workers")
+FREE_ON_RESUME = (
+    *("parallel", "loader", "checkpoints.every", "checkpoints.keep", "evals", "logging"),
+    *("corpus.cache", "corpus.workers"),
+)
 
 
 def default() -> ml_collections.ConfigDict:
@@ -200,7 +204,7 @@ def _line_in(error: BaseException, file: Path) -> str:
     return line
 
 
-# --- dependent values and rules across knobs ------------------------------------------------------------------------
+# --- dependent values -----------------------------------------------------------------------------------------------
 
 
 def _derive(c: Config) -> Config:
@@ -217,7 +221,7 @@ def _derive(c: Config) -> Config:
         head_activation=m.head_activation or m.activation,
     )
     c = dataclasses.replace(c, model=model, objectives=_objectives(c))
-    _check_rules(c)
+    rules.check(c)
     return c
 
 
@@ -238,59 +242,6 @@ def _objectives(c: Config) -> dict[str, Objective]:
                 f"set --config.pairs={name}, or leave the weight out",
             )
     return active
-
-
-def _check_rules(c: Config) -> None:
-    m, k = c.model, c.masking
-    assert m.hidden is not None
-    assert m.heads is not None
-
-    def need(holds: bool, message: str, hint: str) -> None:
-        if not holds:
-            raise ConfigError(message, hint)
-
-    need(bool(c.objectives), "config.objectives is empty", "keep mlm, or a pair objective with its pairs")
-    need(
-        m.hidden % m.heads == 0, f"model.hidden = {m.hidden} is not divisible by model.heads = {m.heads}", "change one"
-    )
-    rotary = m.position == "rotary"
-    need(not rotary or (m.hidden // m.heads) % 2 == 0, "rotary positions need an even head width", "change model.heads")
-    need(
-        m.position != "learned" or c.sequence_length <= m.max_positions,
-        f"sequence_length = {c.sequence_length} exceeds model.max_positions = {m.max_positions}",
-        "raise --config.model.max_positions",
-    )
-    need(
-        c.pairs == "none" or m.type_vocab >= 2, "pairs need model.type_vocab of 2 or more", "or set --config.pairs=none"
-    )
-    for name, replace in [("masking", k.replace), *((f"evals.{n}", e.replace) for n, e in c.evals.items())]:
-        need(
-            abs(sum(replace) - 1) < 1e-6,
-            f"{name}.replace = {replace} sums to {sum(replace):g}",
-            "mask + random + keep = 1",
-        )
-    linear = k.schedule == "linear"
-    need(not linear or k.final_rate is not None, "masking.schedule = 'linear' needs masking.final_rate", "set it")
-    need(linear or k.final_rate is None, "masking.final_rate does nothing", "set --config.masking.schedule=linear")
-    lowest = min(k.rate, k.rate if k.final_rate is None else k.final_rate)
-    need(
-        k.prediction_rate is None or k.prediction_rate <= lowest,
-        f"masking.prediction_rate = {k.prediction_rate} exceeds the rate",
-        "only selected tokens can be predicted: lower it to the smallest rate, or leave it out",
-    )
-    need(
-        c.optim.warmup_steps <= c.steps,
-        f"optim.warmup_steps = {c.optim.warmup_steps} exceeds steps = {c.steps}",
-        "lower it",
-    )
-    need(
-        c.batch_size % c.optim.accumulation == 0,
-        f"batch_size = {c.batch_size} is not divisible by optim.accumulation = {c.optim.accumulation}",
-        "each microbatch holds batch_size / accumulation rows",
-    )
-    pmap = c.parallel.step == "pmap"
-    need(not pmap or c.parallel.fsdp == c.parallel.tensor == 1, "parallel.step = 'pmap' splits only data", "use jit")
-    need("validation" in c.evals or not c.checkpoints.best, "checkpoints.best needs evals.validation", "set it empty")
 
 
 if __name__ == "__main__":  # python -m bert_jax.config FILE.py[:arg]: the resolved config

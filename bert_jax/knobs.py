@@ -174,7 +174,7 @@ class Loader:
     """Prefetching; the batches themselves are a pure function of the step."""
 
     prefetch: int = knob(4, "batches ready ahead of the step", low=0)
-    threads: int = knob(1, "threads that assemble them", low=1)
+    threads: int = knob(1, "threads that assemble them, at most as many as prefetch", low=1)
     workers: int = knob(0, "processes that assemble them; 0 uses the threads", low=0)
 
 
@@ -184,7 +184,9 @@ class Checkpoints:
 
     every: int = knob(1_000, "steps between saves", low=1)
     keep: int = knob(2, "latest steps kept", low=1)
-    best: str = knob("mlm_loss", "metric of evals.validation whose best step is kept too; empty keeps none")
+    best: str = knob(
+        "mlm_loss", "metric of evals.validation; the saved step where it is best is kept too; empty keeps none"
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -195,7 +197,7 @@ class Eval:
     rate: float = knob(0.15, "masking rate of the frozen evaluation masks", low=0.0, high=1.0)
     replace: tuple[float, float, float] = knob((0.8, 0.1, 0.1), "its [MASK], random, kept", low=0, high=1)
     unit: str = knob("token", "its masking unit, whatever training selects", choices=("token", "word", "span"))
-    seed: int = knob(0, "of evaluation pairs and masks", low=0)
+    seed: int = knob(0, "of evaluation pairs and masks", low=0, high=2**31 - 1)
     batch_size: int = knob(64, "examples a step; never changes the result", low=1)
 
 

@@ -46,7 +46,7 @@ def make_mesh(settings: knobs.Parallel) -> Mesh:
     """All devices, split as the config says."""
     devices = jax.device_count()
     rest, remainder = divmod(devices, settings.fsdp * settings.tensor)
-    data = rest if settings.data in (-1, 0) else settings.data
+    data = rest if settings.data == -1 else settings.data
     if remainder or data * settings.fsdp * settings.tensor != devices:
         raise ConfigError(
             f"parallel.data {settings.data} x fsdp {settings.fsdp} x tensor {settings.tensor} != {devices} devices",

@@ -125,6 +125,17 @@ TYPOS = [
     ("optim.warmup_steps", "1000001", "optim.warmup_steps = 1000001 exceeds steps = 1000000", ""),
     ("optim.accumulation", "3", "batch_size = 256 is not divisible by optim.accumulation = 3", ""),
     ("optim.b2", "1", "config.optim.b2 = 1.0 is out of range", ""),
+    ("optim.no_decay", "(bias", "optim.no_decay = '(bias' is no regular expression: missing )", "the default is"),
+    ("parallel.data", "0", "parallel.data = 0 leaves no device", "-1 takes"),
+    ("parallel.tensor", "5", "parallel.tensor = 5 does not divide model.heads = 12", "fsdp"),
+    (
+        "checkpoints.best",
+        "mlm_los",
+        "checkpoints.best = 'mlm_los' is no metric",
+        "one of: mlm_loss, mlm_accuracy, nsp_loss",
+    ),
+    ("checkpoints.best", "sop_loss", "checkpoints.best = 'sop_loss' is no metric", "empty, or one of"),
+    ("corpus.validation_fraction", "0", "leaves evals.validation nothing to read", "raise it"),
     ("objectives.nps.weight", "1", "config.objectives has no 'nps'", "did you mean 'nsp'"),
     ("objectives.sop.weight", "1", "config.objectives.sop.weight = 1.0 but config.pairs = 'nsp'", "pairs=sop"),
     ("pairs", "nps", "config.pairs = 'nps' is not a choice", "did you mean 'nsp'"),
@@ -146,6 +157,10 @@ def test_typo(path, text, message, hint):
     [
         ({"model.position": "rotary", "model.hidden": "12", "model.heads": "4"}, "rotary positions need an even"),
         ({"parallel.step": "pmap", "parallel.fsdp": "2"}, "splits only data"),
+        ({"masking.unit": "span", "masking.span_mean": "5.6"}, "span_mean = 5.6 cannot be reached .* = 10"),
+        ({"masking.unit": "span", "masking.span_max": "6"}, "span_mean = 3.8 cannot be reached .* = 6"),
+        ({"optim.schedule": "constant", "optim.final_fraction": "0.1"}, "final_fraction = 0.1 does nothing"),
+        ({"optim.schedule": "linear2018", "optim.final_fraction": "0.1"}, "final_fraction = 0.1 does nothing"),
         ({"parallel.step": "pmap", "parallel.tensor": "2"}, "splits only data"),
     ],
 )
@@ -371,6 +386,8 @@ def test_differences_name_added_removed_and_changed_paths():
         ("loader.prefetch", True),
         ("corpus.workers", True),
         ("evals.validation.every", True),
+        ("checkpoints.keep", True),
+        ("checkpoints.best", False),  # steps scored by one metric are not comparable with another's
         ("corpus.path", False),
         ("corpus.workers_of_another_kind", False),
         ("seed", False),

@@ -217,8 +217,6 @@ def test_mask_must_match_something():
         optim.transformation(knobs.Optim(no_decay="LayerNorm"), _tree(0), 0.01)
     assert caught.value.code == 2
     assert "encoder/embeddings/norm/bias" in caught.value.hint
-    with pytest.raises(ConfigError, match="no regular expression"):
-        optim.decayed(_tree(0), "(bias")
     assert all(jax.tree.leaves(optim.decayed(_tree(0), "")))
 
 
@@ -319,9 +317,3 @@ def test_rates_stay_between_zero_and_the_peak(kind, steps_and_warmup):
     assert rates[:warmup] == sorted(rates[:warmup])
     assert rates[warmup:] == sorted(rates[warmup:], reverse=True)
     assert all(r > 0 for r in rates[1:steps])
-
-
-@pytest.mark.parametrize("kind", ["linear2018", "constant"])
-def test_a_final_fraction_that_does_nothing_is_refused(kind):
-    with pytest.raises(ConfigError, match="does nothing"):
-        optim.schedule(knobs.Optim(schedule=kind, final_fraction=0.1), 100)

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from bert_jax import knobs
 from bert_jax.data import pairs, pipeline, units
 from bert_jax.data.pipeline import Source
-from bert_jax.errors import ConfigError, DataError, Stopped
+from bert_jax.errors import DataError, Stopped
 from bert_jax.types import HOST_KEYS, Batch
 from tests import corpora
 from tests.corpora import same, shards, source
@@ -247,11 +247,6 @@ def test_a_split_without_text_is_a_data_error(tmp_path: Path) -> None:
     for split in ("validation", "other", "missing"):
         with pytest.raises(DataError, match=split):
             Source(prepared, split, corpora.config())
-
-
-def test_an_impossible_span_mean_is_found_at_once(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="span_mean"):
-        source(tmp_path, masking__unit="span", masking__span_mean=9.0)
 
 
 CHANGES = [

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from bert_jax import knobs
 from bert_jax.data import units
-from bert_jax.errors import ConfigError
 
 VOCAB = 40
 CONTINUATION = np.arange(VOCAB) % 2 == 1  # odd ids go on with a word
@@ -136,9 +135,3 @@ def test_spanbert_is_the_default() -> None:
     weights = 0.2 * 0.8 ** np.arange(10)
     assert (weights / weights.sum()) @ np.arange(1, 11) == pytest.approx(3.8, abs=0.01)
     assert np.allclose(units.span_lengths(knobs.Masking()), weights / weights.sum(), atol=1e-3)
-
-
-def test_an_impossible_mean_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"span_mean = 5\.6") as error:
-        units.span_lengths(knobs.Masking(span_mean=5.6))
-    assert "at most 5.5" in error.value.hint

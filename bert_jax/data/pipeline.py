@@ -36,8 +36,6 @@ class Source:
             raise DataError(f"{prepared.folder} holds no documents for {split}", hint)
         self.batch_size, self.length = config.batch_size, config.sequence_length
         self._mode, self._masking = config.pairs, config.masking
-        if config.masking.unit == "span":
-            units.span_lengths(config.masking)  # an impossible mean is better found now than in a worker
         self._special, self._continuation = prepared.tokenizer.special, prepared.tokenizer.continuation
         self._seed = config.data_seed if seed is None else seed
         self._copies = config.masking.dupe_factor if seed is None else 1  # 0: a new one each epoch

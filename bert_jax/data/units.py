@@ -13,7 +13,6 @@ import numpy as np
 
 from bert_jax import knobs
 from bert_jax.data import order
-from bert_jax.errors import ConfigError
 
 
 def token(
@@ -91,13 +90,6 @@ def span_lengths(settings: knobs.Masking) -> np.ndarray:
     SpanBERT's p = 0.2, clipped at 10 words, has the mean 3.8.
     """
     words = np.arange(1, settings.span_max + 1)
-    widest = (settings.span_max + 1) / 2  # p = 0: all lengths alike
-    if settings.span_mean > widest:
-        raise ConfigError(
-            f"masking.span_mean = {settings.span_mean:g} cannot be the mean of a geometric clipped at "
-            f"masking.span_max = {settings.span_max}",
-            f"at most {widest:g}, or raise masking.span_max",
-        )
 
     def shares(ratio: float) -> np.ndarray:
         weights = ratio ** (words - 1.0)

@@ -1,0 +1,114 @@
+"""What must hold between knobs: checked when a config is resolved, long before anything is prepared or compiled."""
+
+from __future__ import annotations
+
+import re
+
+from bert_jax.errors import ConfigError
+from bert_jax.knobs import Config
+
+
+def check(c: Config) -> None:
+    """Raises the first rule a derived config breaks."""
+    for rules in (_model, _masking, _optim, _devices, _evaluation):
+        rules(c)
+
+
+def need(holds: bool, message: str, hint: str) -> None:
+    """One rule."""
+    if not holds:
+        raise ConfigError(message, hint)
+
+
+def _model(c: Config) -> None:
+    m = c.model
+    assert m.hidden is not None
+    assert m.heads is not None
+    need(bool(c.objectives), "config.objectives is empty", "keep mlm, or a pair objective with its pairs")
+    need(
+        m.hidden % m.heads == 0, f"model.hidden = {m.hidden} is not divisible by model.heads = {m.heads}", "change one"
+    )
+    rotary = m.position == "rotary"
+    need(not rotary or (m.hidden // m.heads) % 2 == 0, "rotary positions need an even head width", "change model.heads")
+    need(
+        m.position != "learned" or c.sequence_length <= m.max_positions,
+        f"sequence_length = {c.sequence_length} exceeds model.max_positions = {m.max_positions}",
+        "raise --config.model.max_positions",
+    )
+    need(
+        c.pairs == "none" or m.type_vocab >= 2, "pairs need model.type_vocab of 2 or more", "or set --config.pairs=none"
+    )
+
+
+def _masking(c: Config) -> None:
+    k = c.masking
+    for name, replace in [("masking", k.replace), *((f"evals.{n}", e.replace) for n, e in c.evals.items())]:
+        need(
+            abs(sum(replace) - 1) < 1e-6,
+            f"{name}.replace = {replace} sums to {sum(replace):g}",
+            "mask + random + keep = 1",
+        )
+    linear = k.schedule == "linear"
+    need(not linear or k.final_rate is not None, "masking.schedule = 'linear' needs masking.final_rate", "set it")
+    need(linear or k.final_rate is None, "masking.final_rate does nothing", "set --config.masking.schedule=linear")
+    lowest = min(k.rate, k.rate if k.final_rate is None else k.final_rate)
+    need(
+        k.prediction_rate is None or k.prediction_rate <= lowest,
+        f"masking.prediction_rate = {k.prediction_rate} exceeds the rate",
+        "only selected tokens can be predicted: lower it to the smallest rate, or leave it out",
+    )
+    widest = (k.span_max + 1) / 2  # all lengths alike
+    need(
+        k.unit != "span" or k.span_mean <= widest,
+        f"masking.span_mean = {k.span_mean:g} cannot be reached with masking.span_max = {k.span_max}",
+        f"at most {widest:g}, or raise masking.span_max",
+    )
+
+
+def _optim(c: Config) -> None:
+    o = c.optim
+    need(o.warmup_steps <= c.steps, f"optim.warmup_steps = {o.warmup_steps} exceeds steps = {c.steps}", "lower it")
+    need(
+        not o.final_fraction or o.schedule in ("linear", "cosine"),
+        f"optim.final_fraction = {o.final_fraction} does nothing with optim.schedule = {o.schedule!r}",
+        "set --config.optim.schedule=linear or cosine, or --config.optim.final_fraction=0",
+    )
+    try:
+        re.compile(o.no_decay)
+    except re.error as error:
+        message = f"optim.no_decay = {o.no_decay!r} is no regular expression: {error}"
+        raise ConfigError(message, "the default is 'norm/|bias$'") from error
+    need(
+        c.batch_size % o.accumulation == 0,
+        f"batch_size = {c.batch_size} is not divisible by optim.accumulation = {o.accumulation}",
+        "each microbatch holds batch_size / accumulation rows",
+    )
+
+
+def _devices(c: Config) -> None:
+    p, m = c.parallel, c.model
+    assert m.heads is not None
+    assert m.mlp is not None
+    need(p.step != "pmap" or p.fsdp == p.tensor == 1, "parallel.step = 'pmap' splits only data", "use jit")
+    need(p.data != 0, "parallel.data = 0 leaves no device to train on", "-1 takes what fsdp and tensor leave")
+    need(
+        m.heads % p.tensor == 0 and m.mlp % p.tensor == 0,
+        f"parallel.tensor = {p.tensor} does not divide model.heads = {m.heads} and model.mlp = {m.mlp}",
+        "whole heads are split over devices: lower it, and let fsdp take the rest",
+    )
+
+
+def _evaluation(c: Config) -> None:
+    best = c.checkpoints.best
+    need("validation" in c.evals or not best, "checkpoints.best needs evals.validation", "set it empty")
+    metrics = [f"{name}_{kind}" for name in c.objectives for kind in ("loss", "accuracy")]
+    need(
+        not best or best in metrics,
+        f"checkpoints.best = {best!r} is no metric of evals.validation",
+        f"empty, or one of: {', '.join(metrics)}",
+    )
+    need(
+        not c.evals or c.corpus.validation_fraction > 0,
+        f"corpus.validation_fraction = 0 leaves evals.{next(iter(c.evals), '')} nothing to read",
+        "raise it, or set evals = {} and checkpoints.best = '' in the config file",
+    )
