@@ -17,8 +17,12 @@ VOLATILE = ("time", "train/step_seconds", "train/tokens_per_second", "train/data
 
 
 def state(workdir: Path, step: int) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Every leaf of a checkpoint by name, and its meta."""
-    folder = Path(workdir) / "checkpoints" / str(step)
+    """Every leaf of a run's state at a step by name, and its meta."""
+    return read(Path(workdir) / "checkpoints" / str(step))
+
+
+def read(folder: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """What one checkpoint holds, whole."""
     wanted = {
         item: {n: jax.ShapeDtypeStruct(tuple(d["shape"]), jnp.dtype(d["dtype"])) for n, d in leaves.items()}
         for item, leaves in manifest.load(folder)["arrays"].items()

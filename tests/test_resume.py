@@ -6,19 +6,22 @@ repeated, a rate schedule, two microbatches, batches made ahead by threads, asyn
 
 from __future__ import annotations
 
-import os
-import shutil
+import asyncio
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from orbax.checkpoint._src.serialization import jax_array_handlers
 
-from bert_jax import cli, manifest, prepare
+from bert_jax import checkpoint, cli, manifest, prepare
 from bert_jax.config import load_file, override, resolve
 from bert_jax.data import pipeline
 from tests import outcomes, texts
@@ -153,3 +156,53 @@ def test_killed_during_a_save_then_stopped_by_a_signal(tmp_path, pool):
 
     err = case.finish(workdir)
     assert f"resuming {workdir} at step 17" in err
+
+
+# --- saving while the state moves on ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("devices", [1, 8])
+def test_a_save_that_has_not_begun_to_write_keeps_the_state_it_was_given(devices, tmp_path, monkeypatch):
+    """The update overwrites the state in place at once; on CPU what the save holds is a view of those very bytes."""
+    release, held = threading.Event(), threading.Event()
+    write = jax_array_handlers._async_serialize_replica_slices
+
+    async def late(*args, **kwargs):
+        held.set()
+        while not release.is_set():
+            await asyncio.sleep(0.01)
+        return await write(*args, **kwargs)
+
+    monkeypatch.setattr(jax_array_handlers, "_async_serialize_replica_slices", late)
+    mesh = jax.make_mesh((devices,), ("x",), (jax.sharding.AxisType.Auto,), devices=jax.devices()[:devices])
+    split = jax.NamedSharding(mesh, jax.P("x"))
+    update = jax.jit(lambda state: jax.tree.map(lambda x: x + 1, state), donate_argnums=0)
+
+    def fresh() -> dict:
+        made = {"params": {"w": jnp.arange(1_600_000, dtype=jnp.float32)}, "moment": jnp.arange(8_000.0)}
+        return jax.block_until_ready({**jax.device_put(made, split), "n": jnp.int32(3)})
+
+    def place(x: jax.Array) -> int:
+        return x.addressable_shards[0].data.unsafe_buffer_pointer()
+
+    state = fresh()
+    before = place(state["params"]["w"])
+    state = update(state)
+    assert place(state["params"]["w"]) == before, "updates are in place, or this test shows nothing"
+
+    state = fresh()
+    expected = jax.tree.map(np.array, state)  # copies
+    checkpoints = checkpoint.Checkpoints(tmp_path, keep=1, keep_best=False)
+    checkpoints.save(1, state, {})
+    for _ in range(4):
+        state = update(state)
+    jax.block_until_ready(state)
+    assert held.wait(60)
+    assert not checkpoints.steps(), "nothing is written yet"
+    release.set()
+    checkpoints.close()
+    found, _ = outcomes.read(tmp_path / "1")
+    assert found["params/w"].tobytes() == expected["params"]["w"].tobytes()
+    assert found["rest/moment"].tobytes() == expected["moment"].tobytes()
+    assert found["rest/n"] == 3
+    assert float(state["params"]["w"][0]) == 4
