@@ -29,6 +29,14 @@ FREE_ON_RESUME = (
     *("corpus.cache", "corpus.workers"),
 )
 
+WRITTEN = {  # how a value of each type looks, for hints
+    float: "a finite number, such as 0.1",
+    int: "a whole number, such as 3",
+    bool: "true or false",
+    str: "text",
+    tuple: "as many numbers in brackets, such as (0.8,0.1,0.1)",
+}
+
 
 def default() -> ml_collections.ConfigDict:
     """All knobs at their defaults, locked: a config file changes what it needs and cannot misspell."""
@@ -146,7 +154,7 @@ def _check_type(kind: Any, value: Any, path: str) -> Any:
     elif isinstance(value, wanted) and not (wanted is int and isinstance(value, bool)):
         return value
     name = str(wanted) if typing.get_origin(wanted) else wanted.__name__
-    raise ConfigError(f"{path} must be {name}, got {value!r}")
+    raise ConfigError(f"{path} must be {name}, got {value!r}", f"write {WRITTEN[typing.get_origin(wanted) or wanted]}")
 
 
 def _check_range(value: Any, path: str, field: dataclasses.Field | None) -> None:

@@ -1,0 +1,281 @@
+"""Wrong input through the real command line: one line of what and where, one hint, the exit code of the contract."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from bert_jax import cli, manifest, prepare
+from bert_jax.config import load_file, resolve
+from tests import texts
+
+FAST = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "true"}
+
+
+@pytest.fixture(autouse=True)
+def ordinary_memory(monkeypatch):
+    """The allocator's settings belong to a training process, not to that of all tests."""
+    monkeypatch.setattr(cli.allocator, "retain", lambda: "")
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory) -> Path:
+    return texts.config_file(tmp_path_factory.mktemp("text"))
+
+
+@pytest.fixture(scope="module")
+def vocabulary(base) -> Path:
+    """A vocabulary that runs are given."""
+    prepared = prepare.prepare(resolve(load_file(str(base))), log=lambda _: None)
+    prepared.tokenizer.save(base.parent / "given")
+    return base.parent / "given" / "vocab.txt"
+
+
+def again(base: Path, workdir: Path, *more: str) -> list[str]:
+    """The command line of the run that all tests share."""
+    knobs = ["steps=10", "checkpoints.every=5", f"tokenizer.path={base.parent / 'given' / 'vocab.txt'}"]
+    return ["train", f"--config={base}", f"--workdir={workdir}", *(f"--config.{knob}" for knob in knobs), *more]
+
+
+@pytest.fixture(scope="module")
+def trained(base, vocabulary, tmp_path_factory) -> Path:
+    """A run of ten steps, saved at 5 and 10; to be copied, not changed."""
+    workdir = tmp_path_factory.mktemp("trained") / "run"
+    code, _, err = texts.run(*again(base, workdir), **FAST)
+    assert code == 0, err
+    return workdir
+
+
+@pytest.fixture
+def run(trained, tmp_path) -> Path:
+    return Path(shutil.copytree(trained, tmp_path / "run"))
+
+
+def two_lines(err: str) -> tuple[str, str, list[str]]:
+    """The error, its hint, and what was said before."""
+    *before, error, hint = err.splitlines()
+    assert error.startswith("error: "), err
+    assert hint.startswith("hint: "), err
+    assert not [line for line in before if line.startswith(("error: ", "hint: ", "Traceback"))], err
+    return error, hint, before
+
+
+def fails(capsys, code: int, *words: object) -> tuple[str, str, list[str]]:
+    assert cli.execute([str(word) for word in words]) == code
+    out, err = capsys.readouterr()
+    assert out == ""
+    return two_lines(err)
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def flip(file: Path) -> Path:
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+    return file
+
+
+def a_file_of(step: Path) -> Path:
+    return max((p for p in step.rglob("*") if p.is_file() and p.name != manifest.NAME), key=lambda p: p.stat().st_size)
+
+
+# --- before anything starts -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("knob", "message", "hint"),
+    [
+        ("masking.rat=0.4", "config.masking has no knob 'rat'", "did you mean 'rate'?"),
+        ("masking.rate=7", "config.masking.rate = 7.0 is out of range", "from 0.0 to 1.0"),
+        ("optim.learning_rate=nan", "config.optim.learning_rate must be float, got 'nan'", "a finite number"),
+        ("sequence_length=600", "sequence_length = 600 exceeds model.max_positions = 512", "model.max_positions"),
+        ("batch_size=12", "batch_size / accumulation = 12 is not divisible by 8 devices", "multiple of 8"),
+        ("parallel.fsdp=3", "!= 8 devices", "divide the device count"),
+        ("optim.warmup_steps=31", "optim.warmup_steps = 31 exceeds steps = 30", "lower it"),
+        ("corpus.source=web", "'web' is not a choice", "docstrings, files, tfds"),
+    ],
+)
+def test_a_config_that_cannot_be_writes_nothing(knob, message, hint, base, tmp_path, capsys):
+    error, advice, before = fails(
+        capsys, 2, "train", f"--config={base}", f"--workdir={tmp_path / 'w'}", f"--config.{knob}"
+    )
+    assert message in error
+    assert hint in advice
+    assert not before
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_weight_without_its_pairs(base, tmp_path, capsys):
+    knobs = ["--config.pairs=none", "--config.objectives.nsp.weight=1"]
+    error, hint, _ = fails(capsys, 2, "train", f"--config={base}", f"--workdir={tmp_path / 'w'}", *knobs)
+    assert "config.objectives.nsp.weight = 1.0 but config.pairs = 'none'" in error
+    assert "--config.pairs=nsp" in hint
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("words", [["trane"], [], ["train", "--workdir=w"], ["evaluate"], ["predict", "--model=m"]])
+def test_words_that_are_no_command_line(words, capsys):
+    fails(capsys, 2, *words)
+
+
+@pytest.mark.parametrize("command", ["train", "prepare"])
+@pytest.mark.parametrize("kind", ["missing", "empty", "blank"])
+def test_no_corpus(kind, command, base, tmp_path, capsys):
+    corpus = tmp_path / "text"
+    if kind != "missing":
+        corpus.mkdir()
+    if kind == "blank":
+        (corpus / "a.txt").write_text("\n \n\n")
+    words = [command, f"--config={base}", f"--config.corpus.path={corpus}", f"--config.corpus.cache={tmp_path / 'c'}"]
+    error, _, _ = fails(capsys, 3, *words, *([f"--workdir={tmp_path / 'w'}"] if command == "train" else []))
+    assert str(corpus) in error
+    assert set(files(tmp_path)) - {"text/a.txt", "w/run.lock"} <= {n for n in files(tmp_path) if n.startswith("c/")}
+    assert not [p for p in tmp_path.rglob("manifest.json") if p.parent.suffix != ".work"], "nothing looks prepared"
+
+
+@pytest.mark.parametrize("place", ["/proc/self/run", "FILE", "FILE/below"])
+def test_a_workdir_that_cannot_be_written(place, base, tmp_path, capsys):
+    """From root too, which may write in any folder of a disk."""
+    (tmp_path / "file").write_text("mine")
+    workdir = place.replace("FILE", str(tmp_path / "file"))
+    error, hint, before = fails(capsys, 2, "train", f"--config={base}", f"--workdir={workdir}")
+    assert f"cannot write in workdir {workdir}" in error
+    assert "give a folder you may write in" in hint
+    assert not before
+    assert files(tmp_path) == {"file": b"mine"}
+
+
+# --- resuming -------------------------------------------------------------------------------------------------------
+
+
+def test_another_config_is_refused_and_nothing_touched(base, run, capsys):
+    before = files(run)
+    error, hint, _ = fails(capsys, 2, *again(base, run, "--config.masking.rate=0.4"))
+    assert "masking.rate: 0.15 -> 0.4" in error
+    assert "--allow-change=masking.rate" in hint
+    assert {**files(run), "run.lock": b""} == {**before, "run.lock": b""}
+
+
+def test_another_vocabulary_is_refused(base, vocabulary, run, capsys):
+    """Two lines of the vocabulary that the run was given change places."""
+    before = vocabulary.read_bytes()
+    swap_two_lines(vocabulary)
+    try:
+        error, hint, _ = fails(capsys, 2, *again(base, run))
+    finally:
+        vocabulary.write_bytes(before)
+    assert f"{run} was trained on another" in error
+    assert "tokenizer.path changed" in hint
+
+
+def swap_two_lines(vocabulary: Path) -> None:
+    lines = vocabulary.read_text().splitlines()
+    lines[40], lines[41] = lines[41], lines[40]
+    vocabulary.write_text("\n".join(lines) + "\n")
+
+
+def test_a_corrupt_step_gives_way_to_an_older_one(base, run, capsys):
+    damaged = flip(a_file_of(run / "checkpoints" / "10"))
+    assert cli.execute(["evaluate", f"--checkpoint={run}"]) == 0
+    out, err = capsys.readouterr()
+    assert f"warning: checkpoint corrupt: {damaged} (its sha256 differs); falling back to step 5" in err
+    assert json.loads(out)["pretrain"]["mlm_loss"] > 0
+    code, _, err = texts.run(*again(base, run), **FAST)
+    assert code == 0, err
+    assert f"warning: checkpoint corrupt: {damaged} (its sha256 differs); falling back to step 5" in err
+    assert f"resuming {run} at step 5" in err
+    assert json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["step"] == 10
+
+
+def test_without_an_older_one_it_ends_with_4(base, run, capsys):
+    shutil.rmtree(run / "checkpoints" / "5")
+    damaged = flip(a_file_of(run / "checkpoints" / "10"))
+    before = files(run)
+    for words in (again(base, run), ["evaluate", f"--checkpoint={run}"], ["predict", "nsp", f"--model={run}"]):
+        error, hint, _ = fails(capsys, 4, *words)
+        assert f"checkpoint corrupt: {damaged}" in error
+        assert "another workdir" in hint
+    assert {**files(run), "run.lock": b""} == {**before, "run.lock": b""}
+
+
+# --- evaluating and asking ------------------------------------------------------------------------------------------
+
+
+def hugging_face(folder: Path) -> Path:
+    folder.mkdir()
+    (folder / "config.json").write_text('{"model_type": "bert"}')
+    (folder / "model.safetensors").write_bytes(b"\x02\0\0\0\0\0\0\0{}")
+    (folder / "vocab.txt").write_text("[PAD]\n")
+    return folder
+
+
+@pytest.mark.parametrize("words", [["evaluate"], ["predict", "fill-mask"], ["predict", "nsp"]])
+def test_a_folder_that_is_no_run(words, tmp_path, capsys):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "bare" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "file").write_text("")
+    hugging_face(tmp_path / "hf")
+    for name in ("missing", "empty", "bare", "file", "hf", "bare/checkpoints", "bare/checkpoints/7"):
+        before = files(tmp_path)
+        error, hint, said = fails(capsys, 4, *words, f"--model={tmp_path / name}")
+        assert str(tmp_path / name) in error, name
+        assert hint, name
+        assert not said
+        assert files(tmp_path) == before
+
+
+def test_a_swapped_vocabulary_is_noticed(run, capsys):
+    """Which file of the folder is read must not matter: both say the same, or it is an error."""
+    swap_two_lines(run / "tokenizer" / "vocab.txt")
+    (run / "tokenizer" / "tokenizer.json").unlink()
+    for words in (["evaluate"], ["predict", "nsp"]):
+        error, hint, _ = fails(capsys, 2, *words, f"--model={run}")
+        assert "is not the tokenizer step 10 was trained with" in error
+        assert "restore" in hint
+
+
+def test_a_missing_tokenizer_is_said(run, capsys):
+    shutil.rmtree(run / "tokenizer")
+    error, _, _ = fails(capsys, 3, "predict", "nsp", f"--model={run}")
+    assert f"no tokenizer at {run / 'tokenizer'}" in error
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"text": "a", "text_pair": "b"}\n{"text": \n', "line 2: not JSON"),
+        ('{"text": 3, "text_pair": "b"}\n', "line 1"),
+        ("a\tb\nonly one\n", "line 2: no text_pair"),
+    ],
+)
+def test_a_bad_line(text, message, trained, tmp_path, capsys):
+    (tmp_path / "in.jsonl").write_text(text)
+    error, _, _ = fails(capsys, 3, "predict", "nsp", f"--model={trained}", f"--input={tmp_path / 'in.jsonl'}")
+    assert message in error
+
+
+def test_an_input_that_is_not_there(trained, tmp_path, capsys):
+    error, _, _ = fails(capsys, 3, "predict", "nsp", f"--model={trained}", f"--input={tmp_path / 'none.txt'}")
+    assert str(tmp_path / "none.txt") in error
+
+
+# --- in processes of their own --------------------------------------------------------------------------------------
+
+
+def test_the_process_ends_with_the_code_and_the_two_lines(base, tmp_path):
+    code, out, err = texts.run("evaluate", f"--checkpoint={hugging_face(tmp_path / 'hf')}")
+    assert (code, out) == (4, "")
+    assert not two_lines(err)[2]
+
+
+def test_a_dry_run_in_its_own_process(base, tmp_path):
+    code, out, err = texts.run("train", f"--config={base}", f"--workdir={tmp_path / 'w'}", "--dry-run")
+    assert (code, err) == (0, "")
+    assert "parameters" in out
+    assert not (tmp_path / "w").exists()
