@@ -158,6 +158,95 @@ def test_killed_during_a_save_then_stopped_by_a_signal(tmp_path, pool):
     assert f"resuming {workdir} at step 17" in err
 
 
+# --- slow: a run that is hardly ever left alone -----------------------------------------------------------------------
+
+SAVING = ("save-start", "save-running", "save-committed", "manifest-ready", "manifest-written")
+KINDS = ("first step", "step", "saving", "evaluation", "any moment")
+
+
+def disturb(case: Case, workdir: Path, kind: str, random: np.random.Generator) -> None:
+    """Starts the run again, and kills it at a place of that kind."""
+    at = max(saved(workdir), default=0)
+    next_save = min(at - at % SAVE + SAVE, STEPS)
+    if kind == "any moment":  # importing, compiling, restoring, training
+        process = case.start(workdir)
+        time.sleep(random.uniform(0.5, 15))
+        process.kill()
+        process.communicate()
+        assert process.returncode in (-signal.SIGKILL, 0)
+        return
+    fault = {
+        "first step": f"step:{at + 1}",
+        "step": f"step:{random.integers(at + 1, min(at + 8, STEPS) + 1)}",
+        "saving": f"{random.choice(SAVING)}:{next_save}",
+        "evaluation": f"evaluation:{random.integers(3)}",
+    }[kind]
+    code, err = case.go(workdir, f"{fault}:kill")
+    assert code == -signal.SIGKILL, (fault, err)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
+def test_ten_kills_leave_no_trace(mode, tmp_path, pool):
+    """As compiled for use; places at random, but each kind twice, and one kill twice in a row at the same place."""
+    case = Case(tmp_path, pool, {**KNOBS, "masking.dupe_factor": MODES[mode]}, {})
+    random = np.random.default_rng(MODES[mode])
+    kinds = [str(kind) for kind in random.permutation([*KINDS, *KINDS[1:]])]
+    kinds.insert(int(random.integers(len(kinds))), "first step")
+    assert len(kinds) == 10
+    for kind in kinds:
+        if max(saved(tmp_path / "run"), default=0) == STEPS:  # "any moment" was after the end
+            break
+        disturb(case, tmp_path / "run", kind, random)
+    case.finish(tmp_path / "run")
+
+
+@pytest.mark.slow
+def test_batches_from_a_process_change_nothing(tmp_path, pool):
+    case = Case(tmp_path, pool, {**KNOBS, "loader.workers": 1}, FAST)
+    for fault in ("step:13:kill", "save-committed:15:kill"):
+        code, err = case.go(tmp_path / "run", fault)
+        assert code == -signal.SIGKILL, err
+    case.finish(tmp_path / "run")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("signals", [("SIGUSR1",), ("SIGUSR2",), ("SIGINT",), ("SIGTERM", "SIGUSR1")])
+def test_signals_save_and_a_second_one_does_not_wait(signals, tmp_path, pool):
+    case = Case(tmp_path, pool, KNOBS, FAST)
+    workdir = tmp_path / "run"
+    process = case.start(workdir, "step:14:sleep=20")
+    wait_for_step(workdir, 10, process)
+    time.sleep(1)  # the steps up to the nap take milliseconds
+    for name in signals:
+        process.send_signal(signal.Signals[name])
+        time.sleep(0.5)
+    begun = time.monotonic()
+    _, err = process.communicate()
+    assert process.returncode == 75, err
+    assert f"{signals[0]}: saving after this step, then stopping" in err
+    if len(signals) == 2:
+        assert "second SIGUSR1: stopping without saving" in err
+        assert time.monotonic() - begun < 10
+        assert max(saved(workdir)) == 10
+    else:
+        assert max(saved(workdir)) == 14
+        assert "error: stopped at step 14 of 24, saved" in err
+    case.finish(workdir)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_any_flipped_bit_is_found(seed, tmp_path, pool):
+    case = Case(tmp_path, pool, KNOBS, FAST)
+    code, err = case.go(tmp_path / "run", "step:17:kill")
+    assert code == -signal.SIGKILL, err
+    damaged = flip_a_bit(tmp_path / "run" / "checkpoints" / "15", seed)
+    err = case.finish(tmp_path / "run")
+    assert f"warning: checkpoint corrupt: {damaged}" in err
+    assert f"resuming {tmp_path / 'run'} at step 10" in err
+
+
 # --- saving while the state moves on ----------------------------------------------------------------------------------
 
 
