@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import gc
 import hashlib
 import json
 from collections.abc import Iterator
@@ -241,6 +242,9 @@ def prefetch(
             yield {name: np.array(array) for name, array in batch.items()} if workers else batch
     finally:
         iterator.close()
+        if workers:  # a cycle in Grain's iterator holds the last batch: its shared memory would be left to the system
+            del iterator
+            gc.collect()
 
 
 def _batch(source: Source, rows: slice, step: int) -> Batch:
