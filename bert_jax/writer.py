@@ -189,7 +189,7 @@ def _summary(values: Mapping[str, float]) -> str:
 
 def _evaluation(values: Mapping[str, float]) -> str:
     """Losses and accuracies of an evaluation, in the order given; the rest is in the file."""
-    parts = []
+    parts: list[str] = []
     for name, value in values.items():
         _, evaluation, metric = name.split("/") if name.count("/") == 2 else ("", "", "")
         if metric.endswith(("_loss", "_accuracy")):
