@@ -472,25 +472,22 @@ add_newdoc(*names)
 '''
 
 
-def test_an_object_or_a_module_is_a_document():
-    chunks = list(docstrings._documents(ast.parse(SOURCE), text.Tally()))
-    found: list[list[str]] = []
-    for chunk in chunks:
-        if not chunk.joins:
-            found.append([])
-        found[-1] += chunk.lines
-    assert [[line.split(".")[0] for line in d] for d in found] == [
-        [
-            "The module does a thing for you",
-            "Return the short of the thing",
-            "A class that is small",
-            "Return the inner of the function",
-            "Return the name of the thing",
-            "Return the part of the thing",
-        ],
-        ["A class that is large", "Call the method of the class"],
-        ["Return the long of the thing", "This is the second sentence of it"],
+def test_a_module_is_a_document_in_the_order_of_its_source():
+    chunks = list(docstrings._document(ast.parse(SOURCE), text.Tally()))
+    assert [chunk.joins for chunk in chunks] == [False] + [True] * (len(chunks) - 1)
+    assert [line.split(".")[0] for chunk in chunks for line in chunk.lines] == [
+        "The module does a thing for you",
+        "Return the short of the thing",
+        "A class that is large",
+        "Call the method of the class",
+        "A class that is small",
+        "Return the long of the thing",
+        "This is the second sentence of it",
+        "Return the inner of the function",
+        "Return the name of the thing",
+        "Return the part of the thing",
     ]
+    assert not list(docstrings._document(ast.parse("x = 1"), text.Tally()))
 
 
 def test_docstring_items_cover_python_and_the_requirements_but_not_this_project():

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import sentencex
 from packaging.requirements import Requirement
 
 from bert_jax import knobs
@@ -29,10 +28,9 @@ from bert_jax.data import prose
 from bert_jax.data.text import Chunk, Item, Tally
 
 PROJECT = "bert-jax"
-RULES = 2  # raised whenever other text is kept
+RULES = 3  # raised whenever other text is kept
 LEFT_OUT = {"test", "tests", "testdata", "site-packages", "__pycache__", "idlelib", "lib2to3", "_vendor", "_vendored"}
 GROUP = 2 << 20  # bytes of source read as one item
-ALONE = 3  # sentences from which an object is a document; a shorter one joins its class or module
 
 
 def packages() -> dict[str, importlib.metadata.Distribution]:
@@ -112,7 +110,7 @@ def read(item: Item, settings: knobs.Corpus, tally: Tally) -> Iterator[Chunk]:
             continue
         tree = _parse(source)
         if tree is not None:
-            yield from _documents(tree, tally)
+            yield from _document(tree, tally)
 
 
 def _parse(source: bytes) -> ast.Module | None:
@@ -130,31 +128,16 @@ def _parse(source: bytes) -> ast.Module | None:
             gc.enable()
 
 
-def _documents(tree: ast.Module, tally: Tally) -> Iterator[Chunk]:
-    """A module, each class, and each long docstring inside them, as documents."""
-    gathered, documents = _gather(tree, tally)
-    for document in [gathered, *documents]:
-        for i, lines in enumerate(document):
-            yield Chunk(lines, joins=i > 0)
-
-
-def _gather(owner: ast.AST, tally: Tally) -> tuple[list[list[str]], list[list[list[str]]]]:
-    """The docstrings of one object, its short inner ones with it; and the documents that stand alone inside it."""
-    gathered: list[list[str]] = []
-    documents: list[list[list[str]]] = []
-    for node in _objects(owner):
-        if isinstance(node, ast.ClassDef) and node is not owner:
-            short, inner = _gather(node, tally)
-        else:
-            raw = _docstring(node)
-            tally.counts["docstrings"] += raw is not None
-            lines = prose.paragraphs(raw) if raw else []
-            short, inner = [lines] if lines else [], []
-        if node is not owner and sum(len(sentencex.segment("en", s)) for lines in short for s in lines) >= ALONE:
-            inner, short = [short, *inner], []
-        gathered += short
-        documents += inner
-    return gathered, documents
+def _document(tree: ast.Module, tally: Tally) -> Iterator[Chunk]:
+    """A module's docstrings in the order of its source: one document, whose sentences are about one thing."""
+    joins = False
+    for node in _objects(tree):
+        raw = _docstring(node)
+        tally.counts["docstrings"] += raw is not None
+        lines = prose.paragraphs(raw) if raw else []
+        if lines:
+            yield Chunk(lines, joins=joins)
+            joins = True
 
 
 def _adds_docstring(node: ast.expr) -> bool:
@@ -170,19 +153,19 @@ def _docstring(node: ast.AST) -> str | None:
     return ast.get_docstring(node, clean=False)  # type: ignore[arg-type]  # every other object may have one
 
 
-def _objects(owner: ast.AST) -> Iterator[ast.AST]:
-    """The owner, then the functions and classes in it, functions of functions too, in source order."""
-    yield owner
-    waiting = list(reversed(getattr(owner, "body", [])))
+def _objects(module: ast.Module) -> Iterator[ast.AST]:
+    """The module, then every function and class in it, inner ones too, in source order."""
+    yield module
+    waiting = list(reversed(module.body))
     while waiting:
-        node = waiting.pop()
+        node: ast.AST = waiting.pop()
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             yield node
         elif isinstance(node, ast.Expr) and _adds_docstring(node.value):
             yield node.value
-        if not isinstance(node, ast.ClassDef):
-            for field in ("finalbody", "orelse", "handlers", "body"):
-                waiting += reversed(getattr(node, field, None) or [])
+        for field in ("finalbody", "orelse", "handlers", "body"):
+            inner = getattr(node, field, None)
+            waiting += reversed(inner) if isinstance(inner, list) else []
 
 
 # --- near-identical docstrings --------------------------------------------------------------------------------------
