@@ -1,0 +1,667 @@
+"""Every knob has a test that changing it changes the result as an independent statement predicts.
+
+COVERED names that test for each knob; a knob that is added without one fails here. The tests below are those that have
+no better place: a knob's effect on shapes, on the program that is traced, on what a run leaves behind.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+import itertools
+import json
+import threading
+import time
+import typing
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bert_jax import evaluate, knobs, network, optim, prepare, runs, sharding, train
+from bert_jax import step as steps
+from bert_jax.config import load_file, override, resolve
+from bert_jax.data import corpus, files, pipeline, text, tfds_text
+from bert_jax.data import tokenizer as tokenizers
+from bert_jax.errors import ConfigError, DivergedError
+from bert_jax.models import attention
+from bert_jax.models.bert import Bert, Layer, Mlp
+from bert_jax.models.heads import MlmHead
+from bert_jax.models.layers import LayerNorm
+from bert_jax.trees import flat
+from bert_jax.types import Encoded
+from bert_jax.writer import Writer
+from tests import corpora, reference, texts, toy
+
+TESTS = Path(__file__).parent
+
+COVERED = {
+    "seed": "test_knobs.py::test_seed_is_of_weights_and_masks_and_data_seed_of_neither",
+    "data_seed": "test_pipeline.py::test_data_seed_changes_everything_and_seed_nothing",
+    "steps": "test_train.py::test_steps_may_be_added_when_asked_for",
+    "batch_size": "test_pipeline.py::test_batches_cut_one_stream",
+    "sequence_length": "test_pairs.py::test_rows_of_full_sentences",
+    "pairs": "test_pipeline.py::test_rows_hold_what_the_plan_says",
+    "init_from": "test_train.py::test_a_run_can_start_from_another",
+    "corpus.source": "test_prepare.py::test_a_dataset_built_from_local_text_is_read_in_ranges",
+    "corpus.path": "test_corpus.py::test_a_path_is_a_file_a_folder_or_a_glob",
+    "corpus.tfds_dir": "test_knobs.py::test_a_dataset_is_read_from_its_folder_split_and_field",
+    "corpus.split": "test_knobs.py::test_a_dataset_is_read_from_its_folder_split_and_field",
+    "corpus.text_field": "test_knobs.py::test_the_field_that_holds_the_text",
+    "corpus.sentences": "test_corpus.py::test_auto_finds_out_whether_a_line_is_a_sentence",
+    "corpus.language": "test_knobs.py::test_the_language_decides_where_sentences_end",
+    "corpus.deduplicate": "test_corpus.py::test_copies_are_dropped_before_the_split",
+    "corpus.validation_fraction": "test_corpus.py::test_the_split_follows_the_text_alone",
+    "corpus.on_bad_text": "test_corpus.py::test_bad_text_follows_the_policy",
+    "corpus.on_bad_row": "test_corpus.py::test_malformed_rows_name_file_and_line",
+    "corpus.max_document_tokens": "test_prepare.py::test_long_documents_are_cut_at_sentences_and_long_sentences_hard",
+    "corpus.shard_tokens": "test_prepare.py::test_shards_are_even_and_within_the_limit",
+    "corpus.cache": "test_prepare.py::test_the_cache_is_the_knob_the_variable_or_the_home",
+    "corpus.workers": "test_knobs.py::test_as_many_workers_prepare_as_are_asked_for",
+    "tokenizer.path": "test_prepare.py::test_ids_take_the_smallest_type_that_holds_them",
+    "tokenizer.vocab_size": "test_knobs.py::test_a_vocabulary_has_the_size_and_word_length_asked_for",
+    "tokenizer.lowercase": "test_tokenizer.py::test_trained_vocabulary_is_sane",
+    "tokenizer.max_word_length": "test_knobs.py::test_a_vocabulary_has_the_size_and_word_length_asked_for",
+    "tokenizer.train_characters": "test_prepare.py::test_the_vocabulary_is_trained_on_a_bounded_sample_of_train",
+    "examples.short_probability": "test_pairs.py::test_share_of_short_targets",
+    "examples.random_next_probability": (
+        "test_pairs.py::test_more_than_half_of_the_labels_are_random_as_single_sentences_force_it"
+    ),
+    "examples.truncate": "test_pairs.py::test_truncated_lengths_are_the_loop",
+    "masking.rate": "test_masking.py::test_tokens_are_selected_exactly_and_only_where_eligible",
+    "masking.prediction_rate": "test_masking.py::test_fewer_predictions_than_corruptions",
+    "masking.replace": "test_masking.py::test_the_split_holds_within_sampling_error",
+    "masking.unit": "test_pipeline.py::test_rows_hold_what_the_plan_says",
+    "masking.max_unit": "test_units.py::test_word",
+    "masking.span_mean": "test_units.py::test_span_lengths_follow_the_clipped_geometric",
+    "masking.span_max": "test_units.py::test_span_lengths_follow_the_clipped_geometric",
+    "masking.dupe_factor": "test_pipeline.py::test_static_copies_come_again_in_another_order",
+    "masking.schedule": "test_masking.py::test_the_rate_schedule_runs_from_first_to_last_step",
+    "masking.final_rate": "test_masking.py::test_the_rate_schedule_runs_from_first_to_last_step",
+    "masking.count": "test_masking.py::test_counting_cls_and_sep_changes_the_quota_as_the_original_does",
+    "masking.random_from": "test_masking.py::test_random_tokens_are_uniform_over_what_the_config_names",
+    "model.size": "test_model.py::test_base_and_large_have_the_published_sizes",
+    "model.layers": "test_knobs.py::test_a_size_is_the_shape_of_a_parameter",
+    "model.hidden": "test_knobs.py::test_a_size_is_the_shape_of_a_parameter",
+    "model.heads": "test_knobs.py::test_a_size_is_the_shape_of_a_parameter",
+    "model.mlp": "test_knobs.py::test_a_size_is_the_shape_of_a_parameter",
+    "model.max_positions": "test_knobs.py::test_a_size_is_the_shape_of_a_parameter",
+    "model.type_vocab": "test_knobs.py::test_a_size_is_the_shape_of_a_parameter",
+    "model.vocab_multiple": "test_knobs.py::test_a_size_is_the_shape_of_a_parameter",
+    "model.position": "test_knobs.py::test_only_without_positions_does_a_token_not_know_its_place",
+    "model.norm": "test_knobs.py::test_pre_norm_leaves_the_residual_stream_alone_and_post_norm_normalises_it",
+    "model.activation": "test_knobs.py::test_the_feed_forward_and_the_head_are_their_formulas",
+    "model.head_activation": "test_knobs.py::test_the_feed_forward_and_the_head_are_their_formulas",
+    "model.gated": "test_knobs.py::test_the_feed_forward_and_the_head_are_their_formulas",
+    "model.causal": "test_model.py::test_causal_attention_sees_no_future",
+    "model.dropout": "test_model.py::test_dropout_reaches_hidden_vectors_and_attention",
+    "model.attention_dropout": "test_model.py::test_dropout_reaches_hidden_vectors_and_attention",
+    "model.norm_epsilon": "test_knobs.py::test_epsilon_is_added_to_the_variance",
+    "model.init": "test_model.py::test_initial_weights_have_the_published_deviation",
+    "model.init_stddev": "test_model.py::test_initial_weights_have_the_published_deviation",
+    "model.attention_bias": "test_knobs.py::test_the_bias_is_what_a_forbidden_score_gets",
+    "model.scan": "test_knobs.py::test_a_scan_is_a_loop_in_the_program",
+    "model.remat": "test_knobs.py::test_remat_keeps_less_for_the_backward_pass",
+    "model.dtype": "test_knobs.py::test_the_compute_type_is_that_of_vectors_and_never_of_logits",
+    "objectives.*.weight": "test_step.py::test_weights_of_objectives_scale_their_losses",
+    "optim.name": "test_optim.py::test_steps_equal_the_written_out_algorithm",
+    "optim.learning_rate": "test_knobs.py::test_an_update_clips_decays_and_steps_as_configured",
+    "optim.warmup_steps": "test_knobs.py::test_the_peak_comes_after_the_warm_up",
+    "optim.schedule": "test_optim.py::test_schedules_at_their_ends",
+    "optim.final_fraction": "test_optim.py::test_schedules_at_their_ends",
+    "optim.b1": "test_optim.py::test_every_number_enters_as_the_algorithm_says",
+    "optim.b2": "test_optim.py::test_every_number_enters_as_the_algorithm_says",
+    "optim.epsilon": "test_optim.py::test_every_number_enters_as_the_algorithm_says",
+    "optim.weight_decay": "test_optim.py::test_every_number_enters_as_the_algorithm_says",
+    "optim.no_decay": "test_knobs.py::test_names_that_match_do_not_decay",
+    "optim.clip_norm": "test_knobs.py::test_an_update_clips_decays_and_steps_as_configured",
+    "optim.accumulation": "test_knobs.py::test_a_microbatch_holds_its_share_of_the_rows",
+    "optim.nonfinite_limit": "test_knobs.py::test_a_run_gives_up_after_so_many_updates_in_a_row",
+    "parallel.step": "test_step.py::test_dropout_differs_by_step_and_by_device_and_seed",
+    "parallel.data": "test_knobs.py::test_the_mesh_is_as_wide_as_asked_for",
+    "parallel.fsdp": "test_step.py::test_fsdp_leaves_a_device_a_quarter",
+    "parallel.tensor": "test_step.py::test_tensor_parallelism_splits_heads_features_and_vocabulary",
+    "parallel.distributed": "test_knobs.py::test_processes_join_where_asked_to",
+    "parallel.prng": "test_knobs.py::test_dropout_draws_from_the_generator_named_and_masks_from_threefry",
+    "loader.prefetch": "test_knobs.py::test_the_loader_works_ahead_as_far_and_as_wide_as_asked_for",
+    "loader.threads": "test_knobs.py::test_the_loader_works_ahead_as_far_and_as_wide_as_asked_for",
+    "loader.workers": "test_pipeline.py::test_processes_give_the_same_batches_and_a_dead_one_stops_the_run",
+    "checkpoints.every": "test_knobs.py::test_a_run_saves_evaluates_and_logs_when_asked_to",
+    "checkpoints.keep": "test_knobs.py::test_a_run_saves_evaluates_and_logs_when_asked_to",
+    "checkpoints.best": "test_knobs.py::test_the_best_step_is_by_the_metric_named",
+    "evals.*.every": "test_knobs.py::test_a_run_saves_evaluates_and_logs_when_asked_to",
+    "evals.*.rate": "test_knobs.py::test_an_evaluation_predicts_the_share_it_names",
+    "evals.*.replace": "test_train.py::test_baselines_equal_a_plain_count",
+    "evals.*.unit": "test_knobs.py::test_an_evaluation_has_units_pairs_and_masks_of_its_own",
+    "evals.*.seed": "test_knobs.py::test_an_evaluation_has_units_pairs_and_masks_of_its_own",
+    "evals.*.batch_size": "test_knobs.py::test_an_evaluation_takes_batches_of_its_size",
+    "logging.every": "test_knobs.py::test_a_run_saves_evaluates_and_logs_when_asked_to",
+    "logging.tensorboard": "test_knobs.py::test_events_are_written_where_asked_for",
+}
+
+
+# --- the table ------------------------------------------------------------------------------------------------------
+
+
+def _paths(kind: type, prefix: str = "") -> typing.Iterator[str]:
+    """Every knob below a section; entries that are named by the user as *."""
+    hints = typing.get_type_hints(kind)
+    for field in dataclasses.fields(kind):
+        hint = hints[field.name]
+        if dataclasses.is_dataclass(hint):
+            yield from _paths(hint, f"{prefix}{field.name}.")
+        elif typing.get_origin(hint) is dict:
+            yield from _paths(typing.get_args(hint)[1], f"{prefix}{field.name}.*.")
+        else:
+            yield f"{prefix}{field.name}"
+
+
+def test_every_knob_names_a_test_of_its_effect():
+    paths = set(_paths(knobs.Config))
+    assert paths - COVERED.keys() == set(), "knobs without a test"
+    assert COVERED.keys() - paths == set(), "tests without a knob"
+
+
+def test_the_tests_named_exist():
+    there = set()
+    for file in TESTS.glob("test_*.py"):
+        functions = [node for node in ast.parse(file.read_text()).body if isinstance(node, ast.FunctionDef)]
+        there |= {f"{file.name}::{function.name}" for function in functions}
+    assert set(COVERED.values()) - there == set()
+
+
+# --- seeds ----------------------------------------------------------------------------------------------------------
+
+
+def test_seed_is_of_weights_and_masks_and_data_seed_of_neither():
+    """What data_seed does, and that seed does not do it, is shown in test_pipeline."""
+    base, other, data = toy.config(), toy.config(seed=1), toy.config(data_seed=1)
+
+    @jax.jit
+    def init(seed):
+        return network.init(base, toy.VOCAB, seed)["encoder"]["embeddings"]["token"]
+
+    def weights(config: knobs.Config) -> np.ndarray:
+        return np.asarray(init(steps.traced_at(config, 0).seed))
+
+    def inputs(config: knobs.Config) -> np.ndarray:
+        return toy.mask(toy.batch(4, 24), config.masking, int(steps.traced_at(config, 0).seed))[0]["inputs"]
+
+    for result in (weights, inputs):
+        assert (result(base) == result(data)).all()
+        assert (result(base) != result(other)).any()
+
+
+# --- the model ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("knob", "value", "name", "shape"),
+    [
+        ("layers", 3, "encoder/layers/mlp/up/kernel", (3, 32, 128)),
+        ("hidden", 48, "encoder/layers/mlp/up/kernel", (2, 48, 192)),
+        ("heads", 2, "encoder/layers/attention/query/kernel", (2, 32, 2, 16)),
+        ("mlp", 40, "encoder/layers/mlp/down/kernel", (2, 40, 32)),
+        ("max_positions", 100, "encoder/embeddings/position", (100, 32)),
+        ("type_vocab", 5, "encoder/embeddings/type", (5, 32)),
+        ("vocab_multiple", 7, "encoder/embeddings/token", (63, 32)),
+        ("vocab_multiple", 7, "mlm/bias", (63,)),
+    ],
+)
+def test_a_size_is_the_shape_of_a_parameter(knob, value, name, shape):
+    config = toy.config(**{f"model__{knob}": value})
+    shapes = flat(jax.eval_shape(lambda: network.init(config, toy.VOCAB, np.uint32(0))))
+    assert shapes[name].shape == shape
+
+
+def parameters(module, *inputs) -> dict:
+    """Random ones, large enough that what they do differs by more than rounding; nothing is compiled for them."""
+    random = np.random.default_rng(0)
+    shapes = jax.eval_shape(module.init, jax.random.key(0), *inputs)["params"]
+    return jax.tree.map(lambda p: random.normal(0, 0.5, p.shape).astype(np.float32), shapes)
+
+
+@pytest.mark.parametrize("position", ["learned", "sinusoidal", "rotary", "none"])
+def test_only_without_positions_does_a_token_not_know_its_place(position):
+    config = toy.config(model__position=position, model__layers=1)
+    b = {k: np.zeros((1, 8), np.int32) for k in ("type_ids", "unit_ids")}
+    b |= {"tokens": np.arange(10, 18)[None], "positions": np.arange(8)[None], "segment_ids": np.ones((1, 8), int)}
+    swapped = np.array([0, 1, 6, 3, 4, 5, 2, 7])
+    model = Bert(config.model, toy.VOCAB, pool=False)
+    params = parameters(model, b)
+    run = jax.jit(lambda tokens: model.apply({"params": params}, {**b, "tokens": tokens}).hidden[0])
+    one, other = (np.asarray(run(t)) for t in (b["tokens"], b["tokens"][:, swapped]))
+    assert np.allclose(one[swapped], other, atol=1e-4) == (position == "none")
+
+
+def test_pre_norm_leaves_the_residual_stream_alone_and_post_norm_normalises_it():
+    x = np.random.default_rng(1).normal(size=(1, 5, 32)).astype(np.float32)
+    inputs = (x, np.zeros((1, 1, 5, 5), np.float32), np.arange(5)[None])
+    for norm in ("pre", "post"):
+        config = toy.config(model__norm=norm)
+        layer = Layer(config.model, train=False, capture=False)
+        params = parameters(layer, *inputs)
+        for block in (params["attention"]["out"], params["mlp"]["down"]):  # blocks that add nothing
+            block["kernel"][:] = block["bias"][:] = 0
+        params["mlp_norm"]["scale"][:], params["mlp_norm"]["bias"][:] = 3, 7
+        out = np.asarray(layer.apply({"params": params}, *inputs)[0])
+        if norm == "pre":
+            np.testing.assert_array_equal(out, x)
+        else:
+            np.testing.assert_allclose((out.mean(-1), out.std(-1)), (np.full((1, 5), 7), np.full((1, 5), 3)), rtol=1e-4)
+        shapes = flat(jax.eval_shape(lambda c=config: network.init(c, toy.VOCAB, np.uint32(0))))
+        assert ("encoder/final_norm/scale" in shapes) == (norm == "pre")
+
+
+ACTIVATIONS = {
+    "gelu": reference.gelu,
+    "gelu_tanh": lambda x: 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
+    "relu": lambda x: np.maximum(x, 0),
+    "silu": lambda x: x / (1 + np.exp(-x)),
+}
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_the_feed_forward_and_the_head_are_their_formulas(activation):
+    random = np.random.default_rng(0)
+    x, function = random.normal(size=(1, 5, 32)), ACTIVATIONS[activation]
+    single = jnp.asarray(x, jnp.float32)
+    for gated in (True, False):
+        config = toy.config(model__activation=activation, model__gated=gated, model__mlp=40).model
+        params = parameters(Mlp(config), single)
+        gate = reference.dense(x, params["gate"]) if gated else 1
+        expected = reference.dense(function(reference.dense(x, params["up"])) * gate, params["down"])
+        ours = Mlp(config).apply({"params": params}, single)
+        np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=1e-3)
+    config = toy.config(model__head_activation=activation, model__activation="relu", model__vocab_multiple=1).model
+    encoded = Encoded(single, None, jnp.asarray(random.normal(size=(toy.VOCAB, 32)), jnp.float32))
+    slots = {"predict_positions": np.array([[1, 4, 2]])}
+    params = parameters(MlmHead(config, toy.VOCAB), encoded, slots)
+    hidden = function(reference.dense(x[0, [1, 4, 2]], reference.widen(params["dense"])))
+    logits = reference.norm(hidden, reference.widen(params["norm"])) @ np.asarray(encoded.embedding_table).T
+    ours = MlmHead(config, toy.VOCAB).apply({"params": params}, encoded, slots)
+    np.testing.assert_allclose(ours[0], logits + params["bias"], rtol=1e-4, atol=1e-3)
+
+
+def test_epsilon_is_added_to_the_variance():
+    x = np.random.default_rng(0).normal(size=(3, 32))
+    for epsilon in (1e-12, 0.5):
+        ours = LayerNorm(toy.config(model__norm_epsilon=epsilon).model).apply(
+            {"params": {"scale": jnp.ones(32), "bias": jnp.zeros(32)}}, jnp.asarray(x, jnp.float32)
+        )
+        expected = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + epsilon)
+        np.testing.assert_allclose(ours, expected, atol=1e-5)
+
+
+def test_the_bias_is_what_a_forbidden_score_gets():
+    segments = np.array([[1, 1, 2, 0]])
+    for value in (-10_000.0, -3.0):
+        found = attention.bias(segments, toy.config(model__attention_bias=value).model)[0, 0]
+        seen = np.array([[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [1, 1, 1, 0]])
+        np.testing.assert_array_equal(found, np.where(seen, 0, value))
+
+
+@functools.cache
+def abstract(**overrides: object):
+    """Config, loss of parameters, and shapes of parameters and a masked batch."""
+    config = toy.config(**overrides)
+    b, _ = toy.mask(toy.batch(4, 24), config.masking, slots=8)
+    params = jax.eval_shape(lambda: network.init(config, toy.VOCAB, np.uint32(0)))
+    model = network.build(config, toy.VOCAB)
+
+    def loss(params):
+        return sum(jnp.sum(jnp.sin(x)) for x in network.outputs(model, params, b).values())
+
+    return config, loss, params, b
+
+
+def test_a_scan_is_a_loop_in_the_program():
+    for scan in (True, False):
+        _, loss, params, _ = abstract(model__scan=scan)
+        assert ("stablehlo.while" in jax.jit(loss).lower(params).as_text()) == scan
+
+
+def test_remat_keeps_less_for_the_backward_pass():
+    def kept(**overrides: object) -> int:
+        _, loss, params, _ = abstract(model__layers=4, **overrides)
+        backward = jax.eval_shape(lambda p: jax.vjp(loss, p)[1], params)
+        return sum(x.size for x in jax.tree.leaves(backward))
+
+    layer_inputs, widest = (
+        4 * 4 * 24 * 32,
+        4 * 4 * 24 * 128,
+    )  # of four layers: what comes in, and one feed-forward array
+    for scan in (True, False):
+        assert kept(model__scan=scan) > kept(model__scan=scan, model__remat=True) + widest
+        assert kept(model__scan=scan, model__remat=True) > layer_inputs
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_compute_type_is_that_of_vectors_and_never_of_logits(dtype):
+    config, _, params, b = abstract(model__dtype=dtype)
+    model = Bert(config.model, toy.VOCAB)
+    assert jax.eval_shape(lambda p: model.apply({"params": p}, b), params["encoder"]).hidden.dtype == dtype
+    logits = jax.eval_shape(lambda p: network.outputs(network.build(config, toy.VOCAB), p, b), params)
+    assert {x.dtype for x in logits.values()} == {jnp.dtype("float32")}
+
+
+# --- updates --------------------------------------------------------------------------------------------------------
+
+
+def test_an_update_clips_decays_and_steps_as_configured():
+    p, g = np.array([3.0, -4.0]), np.array([6.0, 8.0])  # the gradient's norm is 10
+    for rate, decay, limit in ((0.1, 0.0, 0.0), (0.1, 0.0, 1.0), (0.1, 0.5, 1.0), (0.3, 0.5, 20.0)):
+        config = toy.config(
+            optim__name="adam2018",
+            optim__schedule="constant",
+            optim__learning_rate=rate,
+            optim__weight_decay=decay,
+            optim__clip_norm=limit,
+            optim__no_decay="",
+            optim__epsilon=1.0,
+        )
+        params = {"kernel": jnp.asarray(p, jnp.float32)}
+        moments = optim.transformation(config.optim, params, 0.0).init(params)
+        state = {"params": params, "optimizer": moments, "step": 0, "skipped": 0, "skipped_in_row": 0}
+        grads = {"kernel": jnp.asarray(g, jnp.float32)}
+        after, norm = steps._update(config.optim, state, grads, steps.traced_at(config, 7))
+        clipped = g * (min(1.0, limit / 10) if limit else 1)
+        direction = 0.1 * clipped / (np.sqrt(0.001 * clipped**2) + 1) + decay * p
+        np.testing.assert_allclose(after["params"]["kernel"], p - rate * direction, rtol=1e-5)
+        assert norm == pytest.approx(10)
+
+
+@pytest.mark.parametrize("warmup", [0, 1, 4, 10])
+def test_the_peak_comes_after_the_warm_up(warmup):
+    rates = [
+        float(steps.traced_at(toy.config(optim__warmup_steps=warmup, steps=10), i).learning_rate) for i in range(10)
+    ]
+    falling = [(10 - i) / (10 - warmup) for i in range(warmup, 10)]
+    assert rates == pytest.approx([1e-3 * share for share in [*(i / warmup for i in range(warmup)), *falling]])
+
+
+@pytest.mark.parametrize(
+    ("pattern", "spared"), [("", set()), ("kernel$", {"a/kernel", "b/kernel"}), ("^b/", {"b/kernel", "b/bias"})]
+)
+def test_names_that_match_do_not_decay(pattern, spared):
+    params = {"a": {"kernel": np.ones(3), "bias": np.ones(3)}, "b": {"kernel": np.ones(3), "bias": np.ones(3)}}
+    still = jax.tree.map(np.zeros_like, params)
+    tx = optim.transformation(knobs.Optim(no_decay=pattern), params, 0.25)
+    direction, _ = tx.update(still, tx.init(params), params)
+    assert {name: float(d[0]) for name, d in flat(direction).items()} == {
+        name: 0.0 if name in spared else 0.25 for name in flat(params)
+    }
+
+
+@pytest.mark.parametrize("parts", [1, 2, 4])
+def test_a_microbatch_holds_its_share_of_the_rows(parts):
+    """And each row is in one of them: the sums are those of the whole batch, whatever the parts."""
+    sizes = set()
+
+    def loss(params, micro, key):
+        sizes.add(micro["x"].shape[0])
+        return jnp.sum(params * micro["x"]), {"rows": (jnp.sum(micro["x"]), jnp.float32(len(micro["x"])))}
+
+    config = toy.config(optim__accumulation=parts)
+    x = jnp.arange(16, dtype=jnp.float32)
+    found = steps._accumulate(loss, jnp.float32(1), {"x": x}, jax.random.key(0), config.optim.accumulation)
+    assert sizes == {16 // parts}
+    assert (float(found[0]), tuple(map(float, found[1]["rows"]))) == (120, (120, 16))
+
+
+def test_a_run_gives_up_after_so_many_updates_in_a_row():
+    for limit in (1, 3):
+        config = toy.config(optim__nonfinite_limit=limit)
+        for in_row in range(limit):
+            train._check_finite({"skipped_in_row": (in_row, 1)}, np.arange(3), 9, config)
+        with pytest.raises(DivergedError, match=f"{limit} updates in a row"):
+            train._check_finite({"skipped_in_row": (limit, 1)}, np.arange(3), 9, config)
+
+
+# --- devices --------------------------------------------------------------------------------------------------------
+
+
+def test_the_mesh_is_as_wide_as_asked_for():
+    def shape(**settings: int) -> tuple[int, ...]:
+        return tuple(sharding.make_mesh(knobs.Parallel(**settings)).shape.values())
+
+    assert shape() == shape(data=8) == (1, 8, 1, 1)
+    assert shape(fsdp=2) == shape(fsdp=2, data=4) == (1, 4, 2, 1)
+    assert shape(tensor=4, fsdp=2) == (1, 1, 2, 4)
+    with pytest.raises(ConfigError, match=r"data 4 x fsdp 1 x tensor 1 != 8 devices"):
+        shape(data=4)
+
+
+def test_processes_join_where_asked_to(monkeypatch):
+    joined = []
+    monkeypatch.setattr(jax.distributed, "initialize", lambda **settings: joined.append(settings))
+    monkeypatch.setenv("JAX_NUM_PROCESSES", "3")
+    monkeypatch.setenv("JAX_PROCESS_ID", "2")
+    sharding.start_processes(knobs.Parallel())
+    assert joined == []
+    sharding.start_processes(knobs.Parallel(distributed=True))
+    assert joined == [{"num_processes": 3, "process_id": 2}]
+
+
+@pytest.mark.parametrize(("prng", "short"), [("threefry2x32", "fry"), ("rbg", "rbg"), ("unsafe_rbg", "urbg")])
+def test_dropout_draws_from_the_generator_named_and_masks_from_threefry(prng, short):
+    config = toy.config(parallel__prng=prng, model__dropout=0.1, model__layers=1)
+    state = jax.eval_shape(lambda seed: steps.init_state(config, toy.VOCAB, seed), np.uint32(0))
+    update = steps.make_step(config, toy.SPECIAL, toy.VOCAB)
+    traced = str(jax.make_jaxpr(update)(state, toy.batch(2, 24), steps.traced_at(config, 0)))
+    assert {name for name in ("fry", "rbg", "urbg") if f"key<{name}>" in traced} == {"fry", short}
+
+
+# --- the loader -----------------------------------------------------------------------------------------------------
+
+
+class Slow:
+    """A source that counts what it is asked for."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.made = self.now = self.most = 0
+
+    def batch(self, step: int, rows: slice) -> dict[str, np.ndarray]:
+        with self.lock:
+            self.made, self.now = self.made + 1, self.now + 1
+            self.most = max(self.most, self.now)
+        time.sleep(0.05)
+        with self.lock:
+            self.now -= 1
+        return {"step": np.array([step])}
+
+
+@pytest.mark.parametrize(("prefetch", "threads"), [(0, 1), (2, 1), (5, 1), (5, 3), (2, 4)])
+def test_the_loader_works_ahead_as_far_and_as_wide_as_asked_for(prefetch, threads):
+    """That the batches stay the same is shown in test_pipeline."""
+    source = Slow()
+    batches = pipeline.prefetch(source, 0, 50, knobs.Loader(prefetch, threads))  # type: ignore[arg-type]  # a stand-in
+    next(batches)
+    deadline = time.monotonic() + 10
+    while source.made < 1 + prefetch and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(0.1)  # were it to go on
+    assert source.made == 1 + prefetch
+    assert source.most == max(1, min(prefetch, threads))
+    batches.close()  # type: ignore[attr-defined]
+
+
+# --- text -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_field_that_holds_the_text(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "one", "body": "two"}\n')
+    for field, expected in (("text", "one"), ("body", "two")):
+        settings = knobs.Corpus(source="files", path=str(tmp_path), text_field=field)
+        (item,) = files.items(settings)[0]
+        (chunk,) = corpus.SOURCES["files"].read(item, settings, text.Tally())
+        assert chunk.lines == [expected]
+
+
+def test_a_dataset_is_read_from_its_folder_split_and_field(monkeypatch):
+    """A stand-in for the library; the library itself is asked in test_prepare."""
+
+    def rows(name: str, folder: str, split: str) -> list[dict]:
+        return [{"text": f"{name} of {folder}, {split}", "body": "another field"}]
+
+    monkeypatch.setattr(tfds_text, "_source", rows)
+    item = text.Item("", 1, (0, 1))
+    for changes, expected in (
+        ({}, "set of , train"),
+        ({"tfds_dir": "here"}, "set of here, train"),
+        ({"split": "test"}, "set of , test"),
+        ({"text_field": "body"}, "another field"),
+    ):
+        settings = knobs.Corpus(source="tfds", path="set", **changes)  # type: ignore[arg-type]  # names of strings
+        (chunk,) = corpus.SOURCES["tfds"].read(item, settings, text.Tally())
+        assert chunk.lines == [expected]
+
+
+def test_the_language_decides_where_sentences_end(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_text("Am 3. Oktober kam Herr Meier bzw. sein Sohn. Dann gingen sie.\n")
+    found = {}
+    for language in ("de", "en"):
+        settings = knobs.Corpus(source="files", path=str(tmp_path / "in"), language=language)
+        folder = tmp_path / language
+        folder.mkdir()
+        corpus.extract(0, files.items(settings)[0], settings, False, folder)
+        found[language] = [line.strip() for line in corpus.read_sentences(folder, "00000-0000")]
+    assert found["de"] == ["Am 3. Oktober kam Herr Meier bzw. sein Sohn.", "Dann gingen sie."]
+    assert found["en"][0] == "Am 3."  # an English ordinal has no point
+
+
+def test_as_many_workers_prepare_as_are_asked_for(tmp_path, monkeypatch):
+    texts.write(tmp_path / "in", documents=5)
+    monkeypatch.setattr(prepare.pool, "cores", lambda: 7)
+    asked = []
+    monkeypatch.setattr(
+        prepare.pool, "Pool", lambda count, real=prepare.pool.Pool: asked.append(count) or real(min(count, 1))
+    )
+    for workers in (2, 0):
+        settings = knobs.Corpus(
+            source="files", path=str(tmp_path / "in"), cache=f"{tmp_path}/{workers}", workers=workers
+        )
+        config = knobs.Config(corpus=settings, tokenizer=knobs.Tokenizer(vocab_size=60))
+        prepare.prepare(config, lambda _: None)
+    assert asked == [2, 7]
+
+
+def test_a_vocabulary_has_the_size_and_word_length_asked_for(tmp_path):
+    lines = [" ".join(texts.document(np.random.default_rng(i), 4)) for i in range(30)]
+    for size, longest in ((70, 200), (90, 3)):
+        settings = knobs.Tokenizer(vocab_size=size, max_word_length=longest)
+        found = tokenizers.train(lines, settings)
+        assert found.size == size
+        ids = found.encode_batch(["cat dog garden"])[0]
+        assert ids.count(found.special.unk) == (longest == 3)  # garden alone is longer
+        found.save(tmp_path / "t")
+        for again in (3, 200):
+            given = prepare._given_tokenizer(knobs.Tokenizer(path=str(tmp_path / "t"), max_word_length=again))
+            assert given.encode_batch(["cat dog garden"])[0].count(found.special.unk) == (again == 3)
+
+
+# --- a run ----------------------------------------------------------------------------------------------------------
+
+
+COUNTED = ("masked", "mask_token", "random", "kept", "quota")
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory) -> Path:
+    """The loop alone, ten steps of it; its update and its evaluations are stand-ins that compile nothing."""
+    folder = tmp_path_factory.mktemp("knobs")
+    tree = load_file(str(texts.config_file(folder)))
+    for path, value in {
+        "steps": 10,
+        "batch_size": 8,
+        "model.hidden": 32,
+        "checkpoints.every": 2,
+        "checkpoints.keep": 3,
+        "checkpoints.best": "",
+        "logging.every": 3,
+        "logging.tensorboard": True,
+        "evals.validation.every": 4,
+        "evals.last.every": 0,
+    }.items():
+        override(tree, path, str(value))
+    nothing = {f"{name}_fraction": (0.0, 0.0) for name in COUNTED} | {"skipped_in_row": (0.0, 1.0)}
+    worse = itertools.count(1.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(train.steps, "compile_step", lambda *_: lambda state, batch, traced: (state, nothing))
+        patch.setattr(train.evaluate, "Evaluator", lambda *_: lambda params: {"mlm_loss": next(worse)})
+        train.run(resolve(tree), folder / "run", command=[])
+    return folder / "run"
+
+
+def test_a_run_saves_evaluates_and_logs_when_asked_to(ran):
+    assert sorted(int(p.name) for p in (ran / "checkpoints").iterdir()) == [6, 8, 10]  # not 4, which was the best
+    assert runs.open_run(str(ran)).step == 10
+    lines = [json.loads(line) for line in (ran / "metrics.jsonl").read_text().splitlines()]
+    at = {
+        kind: [line["step"] for line in lines if any(key.startswith(kind) for key in line)]
+        for kind in ("train/", "eval/validation/", "eval/last/")
+    }
+    assert at == {"train/": [3, 6, 9, 10], "eval/validation/": [4, 8, 10], "eval/last/": [10]}
+    assert list((ran / "tensorboard").iterdir())
+
+
+def evaluator(ran: Path, **settings: object) -> evaluate.Evaluator:
+    config = runs.open_run(str(ran)).config
+    chosen = knobs.Eval(**settings)  # type: ignore[arg-type]  # any of its fields
+    return evaluate.Evaluator(config, prepare.prepare(config), chosen, sharding.make_mesh(knobs.Parallel()))
+
+
+def masked(found: evaluate.Evaluator, b: dict) -> dict:
+    """A batch under the masks of an evaluation; the special ids are those of toys."""
+    return toy._apply(b, found.traced, knobs.Masking(), 32)[0]
+
+
+def test_an_evaluation_predicts_the_share_it_names(ran):
+    for rate in (0.15, 0.4):
+        found = evaluator(ran, rate=rate)
+        b = found.source.evaluation_batch(0, 16)
+        predicted = masked(found, b)["predict_weights"].sum(1).tolist()
+        assert predicted == [max(1, round(n * rate)) for n in (b["unit_ids"] >= 0).sum(1).tolist()]
+
+
+def test_an_evaluation_has_units_pairs_and_masks_of_its_own(ran):
+    config = runs.open_run(str(ran)).config
+    prepared = prepare.prepare(config)
+    for unit, seed in (("token", 0), ("word", 0), ("span", 5)):
+        found = evaluator(ran, unit=unit, seed=seed)
+        units = dataclasses.replace(config, masking=knobs.Masking(unit=unit))
+        expected = pipeline.Source(prepared, "validation", units, seed=seed).evaluation_batch(0, 16)
+        assert corpora.same(found.source.evaluation_batch(0, 16), expected)
+    one, other = (evaluator(ran, seed=seed) for seed in (0, 1))
+    b = one.source.evaluation_batch(0, 16)
+    assert not corpora.same(b, other.source.evaluation_batch(0, 16))  # other pairs
+    assert (masked(one, b)["inputs"] != masked(other, b)["inputs"]).any()  # and other masks of the same pairs
+
+
+@pytest.mark.parametrize(("size", "rows"), [(1, 8), (8, 8), (13, 16)])
+def test_an_evaluation_takes_batches_of_its_size(ran, size, rows):
+    """Rounded up to the devices; that the result stays the same is shown in test_train."""
+    found = evaluator(ran, batch_size=size)
+    assert (found.rows, found.batches) == (rows, -(-found.source.count(0) // rows))
+
+
+@pytest.mark.parametrize(("name", "better"), [("mlm_loss", 0.5), ("nsp_accuracy", 0.7)])
+def test_the_best_step_is_by_the_metric_named(name, better):
+    """The lower is kept, and of an accuracy the higher; that its checkpoint stays is shown in test_train."""
+    one, other = {"mlm_loss": 0.5, "nsp_accuracy": 0.6}, {"mlm_loss": 0.9, "nsp_accuracy": 0.7}
+    assert min((one, other), key=lambda found: train._metric(found, name))[name] == better
+
+
+def test_events_are_written_where_asked_for(tmp_path):
+    for wanted in (True, False):
+        folder = tmp_path / str(wanted)
+        folder.mkdir()
+        made = Writer(folder, 10, 0, knobs.Logging(tensorboard=wanted).tensorboard)
+        made.write(1, {"train/loss": 1.0})
+        made.close()
+        assert bool(list(folder.rglob("events*"))) == wanted
