@@ -11,6 +11,10 @@ import functools
 import gc
 import hashlib
 import json
+import multiprocessing
+import os
+import signal
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -225,7 +229,7 @@ def prefetch(
     if workers:
         source.batch(start, slice(1))  # plans come from here, not from all workers at once
         each = grain.MultiprocessingOptions(num_workers=workers, per_worker_buffer_size=max(1, ahead // workers))
-        dataset = dataset.mp_prefetch(each)
+        dataset = dataset.mp_prefetch(each, worker_init_fn=_begin_worker)
     iterator = iter(dataset)
     try:
         for step in range(start, stop):
@@ -245,6 +249,24 @@ def prefetch(
         if workers:  # a cycle in Grain's iterator holds the last batch: its shared memory would be left to the system
             del iterator
             gc.collect()
+
+
+def _begin_worker(index: int, count: int) -> None:
+    """In a process of Grain's, before its first batch: it ends with its parent, and only then.
+
+    Stop signals often go to a whole group. The parent answers them, and still needs batches until it has saved. When
+    the parent is killed, Grain's own processes would wait for it for ever, with their shared memory.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def follow() -> None:
+        parent.join()
+        os._exit(0)
+
+    threading.Thread(target=follow, daemon=True).start()
 
 
 def _batch(source: Source, rows: slice, step: int) -> Batch:
