@@ -17,6 +17,7 @@ from types import FrameType
 from typing import Any
 
 import jax
+import numpy as np
 from jax.experimental import multihost_utils
 
 from bert_jax.errors import ConfigError
@@ -44,28 +45,38 @@ def check_writable(workdir: Path) -> None:
 @contextlib.contextmanager
 def run_lock(workdir: Path) -> Iterator[None]:
     """Holds the workdir for this run (its process 0); the system frees it however the run ends."""
-    if jax.process_index() != 0:
+    with contextlib.ExitStack() as closing:
+        refused: ConfigError | None = None
+        if jax.process_index() == 0:
+            try:
+                _take(Path(workdir), closing)
+            except ConfigError as error:
+                refused = error
+        if jax.process_count() > 1 and not multihost_utils.broadcast_one_to_all(np.int32(refused is None)):
+            # All are told, or the others would wait for process 0 and end in an error of the network's.
+            raise refused or ConfigError(f"process 0 may not use {workdir}", "its message says why")
+        if refused is not None:
+            raise refused
         yield
-        return
+
+
+def _take(workdir: Path, closing: contextlib.ExitStack) -> None:
     check_writable(workdir)
-    path = Path(workdir) / NAME
+    path = workdir / NAME
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    closing.callback(os.close, descriptor)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise ConfigError(
-                f"another run uses {workdir}: {_holder(path)}", "wait for it, stop it, or give another --workdir"
-            ) from error
-        _held.add(descriptor)
-        started = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
-        holder = {"host": socket.gethostname(), "pid": os.getpid(), "started": started}
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, json.dumps(holder).encode(), 0)
-        yield
-    finally:
-        _held.discard(descriptor)
-        os.close(descriptor)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise ConfigError(
+            f"another run uses {workdir}: {_holder(path)}", "wait for it, stop it, or give another --workdir"
+        ) from error
+    _held.add(descriptor)
+    closing.callback(_held.discard, descriptor)
+    started = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
+    holder = {"host": socket.gethostname(), "pid": os.getpid(), "started": started}
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, json.dumps(holder).encode(), 0)
 
 
 def _holder(path: Path) -> str:
@@ -88,12 +99,16 @@ os.register_at_fork(after_in_child=_drop_in_child)
 class StopFlag:
     """Turns stop signals into a flag that the loop asks for after each step; a second signal ends at once.
 
+    Before the loop first asks there is nothing to save, and preparing or compiling may take hours: a signal then
+    interrupts, as Ctrl-C does.
+
     With several processes jax's preemption service must keep SIGTERM: it makes all of them stop at the same step. The
     others are passed on to it.
     """
 
     def __init__(self) -> None:
         self.signal: int | None = None
+        self._asked = False
         self._several = jax.process_count() > 1
         self._previous: dict[int, Any] = {}
 
@@ -110,6 +125,7 @@ class StopFlag:
 
     def should_stop(self, step: int) -> bool:
         """Whether to save now and stop; every process asks at every step, with the same numbers."""
+        self._asked = True
         if self._several:
             return multihost_utils.reached_preemption_sync_point(step)
         return self.signal is not None
@@ -122,6 +138,8 @@ class StopFlag:
                 with contextlib.suppress(RuntimeError):  # the handler interrupted a write to this very stream
                     stream.flush()
             os._exit(STOPPED)
+        if not self._asked and not self._several:
+            raise KeyboardInterrupt(name)
         self.signal = number
         _say(f"{name}: saving after this step, then stopping; once more stops at once")
         if self._several:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_jax import manifest
+from bert_jax import lock, manifest
 from tests import outcomes, texts
 
 STEPS = 8
@@ -138,10 +138,15 @@ def test_the_number_of_processes_may_change(step, base, tmp_path):
 
 @pytest.mark.slow
 def test_what_process_0_refuses_ends_both(base, reference):
-    """A changed config is every process's error; nobody waits for the other."""
+    """Nobody waits for the other: a changed config is every process's error, a workdir in use is passed on."""
     codes, errors = two(words(base, reference, masking__rate=0.5))
     assert codes == [2, 2], errors
     assert "masking.rate: 0.15 -> 0.5" in errors[0]
+    with lock.run_lock(reference):
+        codes, errors = two(words(base, reference))
+    assert codes == [2, 2], errors
+    assert f"error: another run uses {reference}: host " in errors[0]
+    assert f"error: process 0 may not use {reference}" in errors[1]
 
 
 @pytest.mark.slow

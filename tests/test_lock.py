@@ -115,6 +115,12 @@ def test_a_signal_raises_the_flag_and_handlers_are_restored(number, capfd):
     assert signal.Signals(number).name in capfd.readouterr().err
 
 
+@pytest.mark.parametrize("number", lock.SIGNALS)
+def test_before_there_is_anything_to_save_a_signal_interrupts(number):
+    with pytest.raises(KeyboardInterrupt, match=signal.Signals(number).name), lock.StopFlag():
+        os.kill(os.getpid(), number)
+
+
 def test_a_second_signal_exits_at_once():
     script = """
         import sys, time

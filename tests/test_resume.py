@@ -7,6 +7,8 @@ repeated, a rate schedule, two microbatches, batches made ahead by threads, asyn
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import signal
 import subprocess
 import threading
@@ -68,9 +70,15 @@ class Case:
         code, _, err = texts.run(*self.words, f"--workdir={workdir}", BERT_JAX_FAULT=fault, **self.variables)
         return code, err
 
-    def start(self, workdir: Path, fault: str = "") -> subprocess.Popen:
-        """The command as a process that is not waited for."""
-        return texts.start(*self.words, f"--workdir={workdir}", BERT_JAX_FAULT=fault, **self.variables)
+    @contextlib.contextmanager
+    def started(self, workdir: Path, fault: str = "") -> Iterator[subprocess.Popen]:
+        """The command as a process that is not waited for; it does not outlive the block."""
+        process = texts.start(*self.words, f"--workdir={workdir}", BERT_JAX_FAULT=fault, **self.variables)
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.communicate()
 
     def finish(self, workdir: Path) -> str:
         """Lets the run end, and compares it with the one that nothing interrupted; returns its standard error."""
@@ -117,16 +125,14 @@ def test_killed_anywhere_then_damaged(tmp_path, pool, capsys, monkeypatch):
     """Dynamic masks. A second run is refused meanwhile; the lock dies with its holder; one flipped bit is survived."""
     case = Case(tmp_path, pool, KNOBS, FAST)
     workdir = tmp_path / "run"
-    first = case.start(workdir, "step:14:sleep=600")
-    wait_for_step(workdir, 10, first)
     monkeypatch.setattr(cli.allocator, "retain", lambda: "")  # not in the process of all tests
-    assert cli.execute([*case.words, f"--workdir={workdir}"]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith(f"error: another run uses {workdir}: host ")
-    assert f"pid {first.pid}, started " in said
-    first.kill()  # somewhere between steps 10 and 14
-    first.communicate()
-    assert first.returncode == -signal.SIGKILL
+    with case.started(workdir, "step:14:sleep=600") as first:
+        wait_for_step(workdir, 10, first)
+        assert cli.execute([*case.words, f"--workdir={workdir}"]) == 2
+        said = capsys.readouterr().err
+        assert said.startswith(f"error: another run uses {workdir}: host ")
+        assert f"pid {first.pid}, started " in said
+    assert first.returncode == -signal.SIGKILL, "killed somewhere between steps 10 and 14"
 
     err = case.finish(workdir)
     assert f"resuming {workdir} at step 10" in err
@@ -169,10 +175,8 @@ def disturb(case: Case, workdir: Path, kind: str, random: np.random.Generator) -
     at = max(saved(workdir), default=0)
     next_save = min(at - at % SAVE + SAVE, STEPS)
     if kind == "any moment":  # importing, compiling, restoring, training
-        process = case.start(workdir)
-        time.sleep(random.uniform(0.5, 15))
-        process.kill()
-        process.communicate()
+        with case.started(workdir) as process:
+            time.sleep(random.uniform(0.5, 15))
         assert process.returncode in (-signal.SIGKILL, 0)
         return
     fault = {
@@ -201,13 +205,39 @@ def test_ten_kills_leave_no_trace(mode, tmp_path, pool):
     case.finish(tmp_path / "run")
 
 
+def children(process: subprocess.Popen) -> list[int]:
+    """Processes that a process has started."""
+    threads = Path(f"/proc/{process.pid}/task").glob("*/children")
+    return [int(word) for thread in threads for word in thread.read_text().split()]
+
+
 @pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="reads children from /proc")
 def test_batches_from_a_process_change_nothing(tmp_path, pool):
+    """Nor does it stay behind when its parent is killed, nor die of a signal to the whole group before the save."""
     case = Case(tmp_path, pool, {**KNOBS, "loader.workers": 1}, FAST)
-    for fault in ("step:13:kill", "save-committed:15:kill"):
-        code, err = case.go(tmp_path / "run", fault)
-        assert code == -signal.SIGKILL, err
-    case.finish(tmp_path / "run")
+    workdir = tmp_path / "run"
+    with case.started(workdir, "step:8:sleep=600") as process:
+        wait_for_step(workdir, 5, process)
+        workers = children(process)
+        assert workers
+    deadline = time.monotonic() + 20
+    while left := [pid for pid in workers if Path(f"/proc/{pid}").exists()]:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.1)
+
+    with case.started(workdir, "step:14:sleep=10") as process:
+        wait_for_step(workdir, 10, process)
+        time.sleep(2)
+        for pid in [*children(process), process.pid]:
+            os.kill(pid, signal.SIGTERM)
+        _, err = process.communicate()
+    assert process.returncode == 75, err
+    assert max(saved(workdir)) == 14
+    assert "leaked" not in err
+
+    err = case.finish(workdir)
+    assert "leaked" not in err
 
 
 @pytest.mark.slow
@@ -215,14 +245,14 @@ def test_batches_from_a_process_change_nothing(tmp_path, pool):
 def test_signals_save_and_a_second_one_does_not_wait(signals, tmp_path, pool):
     case = Case(tmp_path, pool, KNOBS, FAST)
     workdir = tmp_path / "run"
-    process = case.start(workdir, "step:14:sleep=20")
-    wait_for_step(workdir, 10, process)
-    time.sleep(1)  # the steps up to the nap take milliseconds
-    for name in signals:
-        process.send_signal(signal.Signals[name])
-        time.sleep(0.5)
-    begun = time.monotonic()
-    _, err = process.communicate()
+    with case.started(workdir, "step:14:sleep=20") as process:
+        wait_for_step(workdir, 10, process)
+        time.sleep(1)  # the steps up to the nap take milliseconds
+        for name in signals:
+            process.send_signal(signal.Signals[name])
+            time.sleep(0.5)
+        begun = time.monotonic()
+        _, err = process.communicate()
     assert process.returncode == 75, err
     assert f"{signals[0]}: saving after this step, then stopping" in err
     if len(signals) == 2:
