@@ -50,9 +50,9 @@ demo: venv  ## train a tiny BERT from nothing, evaluate it, fill masks; under 5 
 	$(BIN)/bert-jax train --config=configs/tiny.py --workdir=runs/demo
 	$(BIN)/bert-jax evaluate --checkpoint=runs/demo --output=runs/demo/evaluation.json
 	@printf '%s\n' \
-	  'Return a list of the [MASK] in the given directory.' \
-	  'If the file does not [MASK], an error is raised.' \
-	  'The default [MASK] is None.' \
+	  'This function returns a new [MASK] with the same shape.' \
+	  'If None, the default [MASK] is used.' \
+	  'The name of the [MASK] to be read.' \
 	  | $(BIN)/bert-jax predict fill-mask --model=runs/demo --top-k=3
 	@echo 'report: $(CURDIR)/runs/demo/report.html'
 

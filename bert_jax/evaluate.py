@@ -73,11 +73,11 @@ class Evaluator:
 
     def _finish(self, totals: Totals) -> dict[str, float]:
         values = totals.values()
-        out = {"examples": totals.sums["examples"][0]}
+        out: dict[str, float] = {"examples": int(totals.sums["examples"][0])}
         for name in self.config.objectives:
             out |= {key: values[key] for key in (f"{name}_loss", f"{name}_accuracy")}
             if name == "mlm":
-                out["mlm_predictions"] = totals.sums["mlm_loss"][1]
+                out["mlm_predictions"] = int(totals.sums["mlm_loss"][1])
                 out |= {key: values[key] for key in ("unigram_loss", "unigram_accuracy")}
             else:
                 low, high = wilson(*totals.sums[f"{name}_accuracy"])
