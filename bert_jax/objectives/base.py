@@ -30,9 +30,15 @@ class Objective(Protocol):
 
 
 def cross_entropy(logits: jax.Array, targets: jax.Array, weights: jax.Array, name: str) -> Metrics:
-    """Loss and accuracy of `logits` [..., C] against `targets` [...], summed with `weights` [...]."""
-    chosen = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
+    """Loss and accuracy of `logits` [..., C] against `targets` [...], summed with `weights` [...].
+
+    Written so that it fuses with the softmax, forwards and backwards: a gather's gradient would scatter into an array
+    of the logits' size, and an argmax over a vocabulary took a fifth of a small model's step on a CPU.
+    """
+    index = jnp.arange(logits.shape[-1], dtype=jnp.int32)
+    at_target = jnp.broadcast_to(index, logits.shape) == targets[..., None]
+    chosen = jnp.sum(jnp.where(at_target, logits, 0.0), axis=-1)
     losses = jax.nn.logsumexp(logits, axis=-1) - chosen
-    hits = (jnp.argmax(logits, axis=-1) == targets).astype(jnp.float32)
+    hits = (chosen >= jnp.max(logits, axis=-1)).astype(jnp.float32)
     total = jnp.sum(weights)
     return {f"{name}_loss": (jnp.sum(losses * weights), total), f"{name}_accuracy": (jnp.sum(hits * weights), total)}
