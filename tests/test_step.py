@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ import pytest
 
 from bert_jax import sharding
 from bert_jax import step as steps
+from bert_jax.config import load_file, resolve
 from bert_jax.knobs import Parallel
 from bert_jax.trees import flat
 from tests import toy
@@ -193,3 +195,19 @@ def test_learning_rate_and_decay_are_what_the_update_uses():
 def test_the_state_is_float32_whatever_the_compute_type():
     _, state, _ = prepare(toy.config(model__dtype="bfloat16"))
     assert {leaf.dtype for leaf in jax.tree.leaves(state["params"])} == {jnp.dtype("float32")}
+
+
+CONFIGS = sorted((Path(__file__).resolve().parents[1] / "configs").rglob("*.py"))
+
+
+@pytest.mark.parametrize("file", CONFIGS, ids=lambda file: file.stem)
+def test_every_config_builds_its_update(file):
+    """Shapes only: the whole update is traced at its real size, and nothing is computed."""
+    config = resolve(load_file(str(file)))
+    vocab = config.tokenizer.vocab_size
+    state = jax.eval_shape(lambda: steps.init_state(config, vocab, np.uint32(0)))
+    shapes = jax.eval_shape(lambda: toy.batch(config.batch_size, config.sequence_length))
+    update = steps.make_step(config, toy.SPECIAL, vocab)
+    after, metrics = jax.eval_shape(update, state, shapes, steps.traced_at(config, 0))
+    assert jax.tree.map(lambda x: (x.shape, x.dtype), after) == jax.tree.map(lambda x: (x.shape, x.dtype), state)
+    assert {f"{name}_loss" for name in config.objectives} <= metrics.keys()
