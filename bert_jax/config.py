@@ -25,7 +25,8 @@ from bert_jax.errors import ConfigError
 from bert_jax.knobs import SIZES, Config, Objective
 
 FREE_ON_RESUME = (
-    *("parallel", "loader", "checkpoints.every", "checkpoints.keep", "evals", "logging"),
+    *("parallel.step", "parallel.data", "parallel.fsdp", "parallel.tensor", "parallel.distributed"),
+    *("loader", "checkpoints.every", "checkpoints.keep", "evals", "logging"),
     *("corpus.cache", "corpus.workers"),
 )
 

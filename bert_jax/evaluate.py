@@ -129,7 +129,8 @@ def evaluate(run: runs.Run, suite: str, config: knobs.Config | None = None) -> d
         raise ConfigError("the corpus is prepared with another vocabulary than the checkpoint's", "prepare it anew")
     mesh = sharding.make_mesh(knobs.Parallel())
     params = jax.device_put(run.params, sharding.state_shardings(run.params, mesh))
-    evaluator = Evaluator(chosen, prepared, chosen.evals["validation"], mesh)
+    settings = chosen.evals["validation"] if "validation" in chosen.evals else knobs.Eval()
+    evaluator = Evaluator(chosen, prepared, settings, mesh)
 
     def progress(done: int, total: int) -> None:
         if sys.stderr.isatty() or done == total:

@@ -11,22 +11,27 @@ from bert_jax.errors import DivergedError
 class Ledger:
     """Adds up the counts of every update and stops the run when they cannot be sampling any more."""
 
-    def __init__(self, settings: knobs.Masking, totals: dict[str, float] | None = None):
-        self.settings = settings
-        fresh = dict.fromkeys(("eligible", "selected", "quota", "mask", "random", "kept", "nominal", "examples"), 0.0)
-        self.totals = dict(totals) if totals else fresh
+    def __init__(self, settings: knobs.Masking, distinct: float = math.inf, totals: dict[str, float] | None = None):
+        """`distinct` examples have draws of their own; static masks repeat theirs from there on."""
+        self.settings, self.distinct = settings, distinct
+        names = ("eligible", "selected", "quota", "predicted", "predict_quota", "mask", "random", "kept")
+        self.totals = dict(totals) if totals else dict.fromkeys((*names, "asked", "nominal", "examples"), 0.0)
 
     def add(self, metrics: dict[str, tuple[float, float]], rate: float, examples: int, step: int) -> None:
         """Adds one update's and checks the totals so far."""
         selected, eligible = (float(x) for x in metrics["masked_fraction"])
+        asked, counted = (float(x) for x in metrics["asked_fraction"])
         row = {
             "eligible": eligible,
             "selected": selected,
             "quota": float(metrics["quota_fraction"][0]),
+            "predicted": float(metrics["predicted_fraction"][0]),
+            "predict_quota": float(metrics["predict_quota_fraction"][0]),
             "mask": float(metrics["mask_token_fraction"][0]),
             "random": float(metrics["random_fraction"][0]),
             "kept": float(metrics["kept_fraction"][0]),
-            "nominal": rate * eligible,
+            "asked": asked,
+            "nominal": rate * counted,
             "examples": float(examples),
         }
         self.totals = {name: self.totals[name] + value for name, value in row.items()}
@@ -40,17 +45,19 @@ class Ledger:
     def fault(self) -> str:
         """What in the totals cannot be sampling, in words; empty when all is as configured."""
         t = self.totals
-        # Rounding moves an example's quota by a half at most, or from 0 to 1; [CLS] and [SEP] may count.
-        allowed = t["examples"] * (1 if self.settings.count == "eligible" else 4)
-        if abs(t["quota"] - t["nominal"]) > allowed:
-            return f"quotas sum to {t['quota']:.0f}, and the rate times eligible tokens is {t['nominal']:.0f}"
+        # Rounding moves an example's quota by a half at most, or from 0 to 1.
+        if abs(t["asked"] - t["nominal"]) > t["examples"]:
+            return f"quotas sum to {t['asked']:.0f}, and the rate times the tokens counted is {t['nominal']:.0f}"
+        # The same draws over and over: the deviation grows with the repeats, not with their root.
+        repeats = max(1.0, t["examples"] / self.distinct)
         # A unit across the quota's edge is all in or all out, with mean error 0 and deviation at most half its size.
         units = self.settings.unit != "token"
-        slack = 6 * 0.5 * self.settings.max_unit * math.sqrt(t["examples"]) if units else 0.5
-        if abs(t["selected"] - t["quota"]) > slack:
-            return f"{t['selected']:.0f} tokens selected, and the quotas sum to {t['quota']:.0f}"
+        slack = 6 * 0.5 * self.settings.max_unit * math.sqrt(t["examples"] * repeats) if units else 0.5
+        for done, quota, verb in (("selected", "quota", "selected"), ("predicted", "predict_quota", "predicted")):
+            if abs(t[done] - t[quota]) > slack:
+                return f"{t[done]:.0f} tokens {verb}, and the quotas sum to {t[quota]:.0f}"
         for name, share in zip(("mask", "random", "kept"), self.settings.replace, strict=True):
-            deviation = math.sqrt(t["selected"] * share * (1 - share))
+            deviation = math.sqrt(t["selected"] * repeats * share * (1 - share))
             if abs(t[name] - t["selected"] * share) > 6 * deviation + 1e-6 * t["selected"]:
                 return (
                     f"the share '{name}' is {t[name] / max(t['selected'], 1):.4f} of {t['selected']:.0f}, not {share}"

@@ -72,14 +72,14 @@ def apply(
     available = _per_example(eligible, batch)  # [B, S]
 
     def choose(table: jax.Array) -> tuple[jax.Array, jax.Array]:
-        quota = jnp.minimum(table[totals], available)  # [B, S]
+        quota = jnp.minimum(table[totals], available)  # [B, S], less than asked for only where too few are eligible
         room = _by_token(quota, batch) - rank_from  # [B, L], at the unit's first token
         # cum + u * size < quota in integers, with u of 16 bits: exact for tokens, unbiased for larger units
         unit = (boundary >> 16).astype(jnp.int32) * size < jnp.maximum(room, 0) << 16
         return jnp.take_along_axis(unit, jnp.maximum(unit_ids, 0), -1) & eligible, quota
 
     selected, quota = choose(traced.quotas)
-    predicted, _ = choose(traced.predict_quotas)
+    predicted, predict_quota = choose(traced.predict_quotas)
 
     share = (replace_draw >> 8).astype(jnp.float32) * 2.0**-24  # [B, L], uniform, the same at every rate
     as_mask = selected & (share < traced.replace[0])
@@ -105,7 +105,9 @@ def apply(
         "random_fraction": (n_random, n_selected),
         "kept_fraction": (n_selected - n_mask - n_random, n_selected),
         "quota_fraction": (jnp.sum(quota, dtype=jnp.float32), jnp.sum(available, dtype=jnp.float32)),
-        "predicted_fraction": (jnp.sum(predicted, dtype=jnp.float32), n_selected),
+        "asked_fraction": (jnp.sum(traced.quotas[totals], dtype=jnp.float32), jnp.sum(totals, dtype=jnp.float32)),
+        "predicted_fraction": (jnp.sum(used, dtype=jnp.float32), n_selected),
+        "predict_quota_fraction": (jnp.sum(predict_quota, dtype=jnp.float32), n_selected),
     }
     return masked, ledger
 

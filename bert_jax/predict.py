@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO
 
 import jax
 import numpy as np
@@ -32,7 +32,8 @@ class Model:
         params = jax.device_put(run.params)
         apply = jax.jit(lambda params, batch: jax.nn.softmax(network.outputs(model, params, batch)[objective], -1))
         self.apply = lambda batch: apply(params, batch)
-        self.limit = run.config.model.max_positions if run.config.model.position == "learned" else sys.maxsize
+        # Learned positions past the training length were never trained.
+        self.limit = run.config.sequence_length if run.config.model.position == "learned" else sys.maxsize
 
     def batch(self, rows: list[list[list[int]]], size: int) -> Batch:
         """[CLS] A [SEP] or [CLS] A [SEP] B [SEP], padded to `size` rows and a round length."""
@@ -67,7 +68,7 @@ class Model:
         """A text is never cut in silence."""
         if count > self.limit:
             raise DataError(
-                f"line {line}: {count} tokens with [CLS] and [SEP], and the model has {self.limit} positions",
+                f"line {line}: {count} tokens with [CLS] and [SEP], and training had {self.limit}",
                 "split the text",
             )
 
@@ -118,23 +119,41 @@ def nsp(model: Model, rows: list[tuple[int, dict[str, str]]], size: int, top_k: 
 TASKS = {"fill-mask": ("mlm", fill_mask), "nsp": ("nsp", nsp)}
 
 
-def read_rows(lines: Iterable[str]) -> Iterator[tuple[int, dict[str, str]]]:
-    """Numbered rows: a JSON object with `text` (and `text_pair`), or a plain text (two with a tab between)."""
+def read_rows(lines: Iterable[str], pairs: bool) -> Iterator[tuple[int, dict[str, str]]]:
+    """Numbered rows: a JSON object with `text`, or a plain text; pairs have a `text_pair`, or a tab between the two."""
     for number, line in enumerate(lines, 1):
         text = line.rstrip("\r\n")
         if not text.lstrip().startswith("{"):
-            first, tab, second = text.partition("\t")
-            yield number, {"text": first, "text_pair": second} if tab else {"text": first}
+            parts = text.split("\t") if pairs else [text]
+            if len(parts) > 2:
+                raise DataError(f"line {number}: {len(parts) - 1} tabs, and a pair has one", "write the pair as JSON")
+            yield number, dict(zip(("text", "text_pair"), parts, strict=False))
             continue
         try:
             row = json.loads(text)
         except json.JSONDecodeError as error:
             raise DataError(f"line {number}: not JSON: {error}", "a line that begins with { is read as JSON") from error
-        if not isinstance(row.get("text"), str) or not isinstance(row.get("text_pair", ""), str):
+        if not isinstance(row.get("text"), str) or not isinstance(row.get("text_pair") or "", str):
             raise DataError(
                 f"line {number}: no string 'text'", 'for example {"text": "Paris is the [MASK] of France."}'
             )
-        yield number, {key: row[key] for key in ("text", "text_pair") if key in row}
+        found = {key: row[key] for key in ("text", "text_pair") if row.get(key) is not None}
+        if not pairs and "text_pair" in found:
+            raise DataError(
+                f"line {number}: a text_pair, and this task takes one text", "join the two, or leave it out"
+            )
+        yield number, found
+
+
+def decode(lines: Iterable[bytes]) -> Iterator[str]:
+    """UTF-8 lines, whatever the locale; a byte order mark is no text."""
+    for number, line in enumerate(lines, 1):
+        try:
+            yield line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"line {number}: not UTF-8: {error.reason}", "convert the file, for example with iconv"
+            ) from error
 
 
 def predict(run: runs.Run, task: str, lines: Iterable[str], *, top_k: int = 5, batch_size: int = 32) -> Iterator[dict]:
@@ -142,7 +161,7 @@ def predict(run: runs.Run, task: str, lines: Iterable[str], *, top_k: int = 5, b
     objective, answer = TASKS[task]
     model = Model(run, objective)
     rows: list[tuple[int, dict[str, str]]] = []
-    for row in read_rows(lines):
+    for row in read_rows(lines, pairs=task == "nsp"):
         rows.append(row)
         if len(rows) == batch_size:
             yield from answer(model, rows, batch_size, top_k)
@@ -155,13 +174,13 @@ def run(task: str, model: str, input: Path | None, top_k: int, batch_size: int) 
     """`bert-jax predict`: JSON lines on standard output, the rate on standard error."""
     opened = runs.open_run(model)
     with contextlib.ExitStack() as stack:
-        source: TextIO = sys.stdin
+        source: BinaryIO = sys.stdin.buffer
         if input is not None:
             if not input.is_file():
                 raise DataError(f"no file {input}", "leave --input out to read standard input")
-            source = stack.enter_context(input.open(encoding="utf-8"))
+            source = stack.enter_context(input.open("rb"))
         began, count = time.perf_counter(), 0
-        for result in predict(opened, task, source, top_k=top_k, batch_size=batch_size):
+        for result in predict(opened, task, decode(source), top_k=top_k, batch_size=batch_size):
             print(json.dumps(result, ensure_ascii=False), flush=True)
             count += 1
         seconds = time.perf_counter() - began

@@ -57,6 +57,9 @@ def _masking(c: Config) -> None:
         f"masking.prediction_rate = {k.prediction_rate} exceeds the rate",
         "only selected tokens can be predicted: lower it to the smallest rate, or leave it out",
     )
+    rates = {"masking.rate": k.rate, "masking.prediction_rate": k.prediction_rate, "masking.final_rate": k.final_rate}
+    for name, rate in (rates | {f"evals.{n}.rate": e.rate for n, e in c.evals.items()}).items():
+        need(rate != 0, f"{name} = 0 selects nothing", "any rate above 0: an example has at least one selected token")
     widest = (k.span_max + 1) / 2  # all lengths alike
     need(
         k.unit != "span" or k.span_mean <= widest,
@@ -100,6 +103,8 @@ def _devices(c: Config) -> None:
 
 def _evaluation(c: Config) -> None:
     best = c.checkpoints.best
+    for name in c.evals:
+        need(re.fullmatch(r"\w+", name) is not None, f"config.evals has {name!r}", "letters, digits and _ only")
     need("validation" in c.evals or not best, "checkpoints.best needs evals.validation", "set it empty")
     metrics = [f"{name}_{kind}" for name in c.objectives for kind in ("loss", "accuracy")]
     need(

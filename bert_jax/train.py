@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import sys
 import time
 from pathlib import Path
@@ -26,6 +27,7 @@ from bert_jax.ledger import Ledger
 from bert_jax.metrics import Totals
 from bert_jax.writer import Writer
 
+BATCH_KNOBS = ("corpus.", "examples.", "masking.", "pairs", "data_seed", "batch_size", "sequence_length")
 WARM = 10  # steps left out of the timings: compilation, caches, the loader's first batches
 
 
@@ -78,7 +80,9 @@ def run(
             state, _, start = restored
         if jax.process_index() == 0:
             environment.describe_run(config, prepared, state["params"], workdir, command)
-        ledger = Ledger(config.masking, saved["ledger"] if saved else None)
+        copies = range(config.masking.dupe_factor)
+        distinct = sum(source.count(copy) for copy in copies) if copies else math.inf
+        ledger = Ledger(config.masking, distinct, saved["ledger"] if saved else None)
         best = saved["best"] if saved else None
         writer = closing.enter_context(
             contextlib.closing(Writer(workdir, config.steps, start, config.logging.tensorboard))
@@ -231,13 +235,15 @@ def _check_resume(
         listing = "; ".join(f"{key}: {old!r} -> {new!r}" for key, (old, new) in refused.items())
         keys = " ".join(f"--allow-change={key}" for key in refused)
         raise ConfigError(f"{workdir} was trained with another config: {listing}", f"another --workdir, or {keys}")
-    explained = any(key in allowed for key in changed)
-    for key in ("corpus", "tokenizer", "batches"):
-        if saved[key] != now[key] and not explained:
+    waived = {"corpus": ("corpus.",), "tokenizer": (), "batches": BATCH_KNOBS}  # by a change that was asked for
+    for key, knobs_behind in waived.items():
+        if saved[key] != now[key] and not any(k in allowed and k.startswith(knobs_behind) for k in changed):
             raise ConfigError(
                 f"{workdir} was trained on another {key}: {saved[key][:12]} -> {now[key][:12]}",
                 "the files behind corpus.path or tokenizer.path changed: put them back, or use another --workdir",
             )
+    if any(key.startswith("masking.") for key in changed):
+        saved["ledger"] = None  # other masks, another account
     return saved
 
 

@@ -2,21 +2,24 @@
 
 bert-jax train --config=configs/local.py:my_texts/ --workdir=runs/local
 
-PATH is a file, folder or glob of .txt, .jsonl or .parquet. See README.md for what a run on 84 MB takes and gives.
+PATH is a file, folder or glob of .txt, .jsonl or .parquet. Choose the size here: initial weights go by its width.
+README.md says what a run on 84 MB takes and gives.
 """
 
 from bert_jax.config import default
 from bert_jax.knobs import SIZES
 
 
-def get_config(arg="texts"):
-    path, _, size = arg.partition(",")
+def get_config(arg="my_texts"):
+    path, _, size = arg.rpartition(",")
+    if size not in SIZES:
+        path, size = arg, "mini"
     config = default()
     config.corpus.source = "files"
     config.corpus.path = path
     config.corpus.validation_fraction = 0.01
     config.tokenizer.vocab_size = 16_000
-    config.model.size = size or "mini"
+    config.model.size = size
     # 0.02 suits a width of 1,000; narrower models leave the plateau of unigram guessing sooner with this.
     config.model.init_stddev = SIZES[config.model.size][1] ** -0.5
     config.model.dropout = 0.0  # text is seen about once

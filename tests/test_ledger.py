@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 from bert_jax.errors import DivergedError
@@ -32,12 +34,52 @@ def run_bug(settings: Masking, change) -> None:
         ledger.add({**row, **change(row)}, settings.rate, 256, step)
 
 
-def test_a_cap_on_predictions_is_found():
-    def cap(row):
-        return {"masked_fraction": (row["masked_fraction"][0] * 0.6, row["masked_fraction"][1])}
+@pytest.mark.parametrize(("slots", "fits"), [(8, False), (26, True)])
+def test_a_cap_on_prediction_slots_is_found(slots, fits):
+    settings = Masking(rate=0.4)
+    row = toy.mask(toy.batch(256, 64), settings, slots=slots)[1]
+    with contextlib.nullcontext() if fits else pytest.raises(DivergedError, match="tokens predicted"):
+        Ledger(settings).add(row, 0.4, 256, 1)
 
-    with pytest.raises(DivergedError, match="tokens selected"):
-        run_bug(Masking(rate=0.4), cap)
+
+def test_a_prediction_rate_of_its_own_is_accounted_for():
+    settings = Masking(rate=0.4, prediction_rate=0.2)
+    ledger = Ledger(settings)
+    for step, row in enumerate(counts(settings)):
+        ledger.add(row, 0.4, 256, step)
+    assert ledger.totals["predicted"] == ledger.totals["predict_quota"] < 0.6 * ledger.totals["selected"]
+
+
+def test_static_masks_repeat_their_draws_and_are_allowed_to():
+    """The same 64 examples 3,000 times: a deviation of two sigma of theirs would be a hundred of fresh draws."""
+    settings = Masking(dupe_factor=1)
+    row = next(r for r in (toy.mask(toy.batch(64, 64, s), settings, s)[1] for s in range(40)) if _deviation(r) > 1.5)
+    static, dynamic = Ledger(settings, distinct=64), Ledger(Masking())
+    for step in range(3_000):
+        static.add(row, 0.15, 64, step)
+    with pytest.raises(DivergedError, match="the share"):
+        _repeat(dynamic, row)
+
+
+def _deviation(row) -> float:
+    n = row["kept_fraction"][1]
+    return abs(row["kept_fraction"][0] - 0.1 * n) / (0.09 * n) ** 0.5
+
+
+def _repeat(ledger: Ledger, row) -> None:
+    for step in range(3_000):
+        ledger.add(row, 0.15, 64, step)
+
+
+@pytest.mark.parametrize("rate", [0.15, 0.9])
+def test_specials_that_count_are_counted_as_they_are(rate):
+    """Many separators a row, as full sentences of short documents have them."""
+    settings = Masking(rate=rate, count="all")
+    ledger = Ledger(settings)
+    for seed in range(4):
+        b = toy.batch(64, 64, seed)
+        b["unit_ids"][:, 2::3] = -1
+        ledger.add(toy.mask(b, settings, seed)[1], rate, 64, seed)
 
 
 def test_selecting_special_tokens_too_is_found():
@@ -72,7 +114,7 @@ def test_totals_continue_over_a_resume():
         whole.add(row, 0.15, 256, step)
     for row in rows[:2]:
         first.add(row, 0.15, 256, 0)
-    second = Ledger(settings, first.totals)
+    second = Ledger(settings, totals=first.totals)
     for row in rows[2:]:
         second.add(row, 0.15, 256, 2)
     assert second.totals == whole.totals

@@ -142,6 +142,13 @@ def test_examples_of_a_packed_row_do_not_see_each_other():
     assert (np.asarray(one.pooled[0, 1]) != np.asarray(other.pooled[0, 1])).any()
 
 
+def test_logits_are_finer_than_the_compute_type():
+    config, b, params = setup(model__dtype="bfloat16")
+    for name, logits in outputs(config, params, b).items():
+        values = np.asarray(logits)[..., : toy.VOCAB]
+        assert (values != values.astype(jnp.bfloat16).astype(np.float32)).mean() > 0.9, name
+
+
 def test_a_fully_masked_row_stays_finite():
     config, b, params = setup()
     empty = {k: np.zeros_like(v) for k, v in b.items()}

@@ -14,6 +14,7 @@ from bert_jax import sharding
 from bert_jax import step as steps
 from bert_jax.config import load_file, resolve
 from bert_jax.knobs import Parallel
+from bert_jax.objectives.base import cross_entropy
 from bert_jax.trees import flat
 from tests import toy
 
@@ -124,6 +125,18 @@ def test_losses_are_sums_over_counts_not_means_of_means():
     (alone,), _ = advance(toy.config(), [data], devices=1)
     assert ours["mlm_loss"] == pytest.approx(alone["mlm_loss"], rel=1e-5)
     assert ours["grad_norm"] == pytest.approx(alone["grad_norm"], rel=1e-5)
+
+
+def test_accuracy_counts_what_argmax_counts():
+    random = np.random.default_rng(0)
+    logits = random.integers(0, 3, (200, 5)).astype(np.float32)  # full of ties
+    targets, weights = random.integers(0, 5, 200), random.integers(0, 2, 200).astype(np.float32)
+    found = cross_entropy(jnp.asarray(logits), jnp.asarray(targets, jnp.int32), jnp.asarray(weights), "x")
+    assert found["x_accuracy"] == (((logits.argmax(-1) == targets) * weights).sum(), weights.sum())
+    expected = np.log(np.exp(logits).sum(-1)) - logits[np.arange(200), targets]
+    assert float(found["x_loss"][0]) == pytest.approx((expected * weights).sum(), rel=1e-5)
+    collapsed = cross_entropy(jnp.zeros((4, 2)), jnp.array([0, 1, 0, 1]), jnp.ones(4), "x")
+    assert float(collapsed["x_accuracy"][0]) == 2
 
 
 def test_weights_of_objectives_scale_their_losses():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -39,4 +41,5 @@ class PairHead(nn.Module):
     @nn.compact
     def __call__(self, encoded: Encoded, batch: Batch) -> jax.Array:
         assert encoded.pooled is not None
-        return Dense(self.cfg, (2,), name="logits")(encoded.pooled).astype(jnp.float32)  # [B, S, 2]
+        exact = dataclasses.replace(self.cfg, dtype="float32")
+        return Dense(exact, (2,), name="logits")(encoded.pooled)  # [B, S, 2], in float32 whatever the compute type

@@ -1,4 +1,6 @@
-"""Each token sees only what precedes it, without NSP (BERT table 5, LTR).
+"""Causal attention, without NSP: masked tokens are restored from their left context alone.
+
+Near to the left-to-right row of BERT's table 5, which predicts every token and masks none.
 
     bert-jax train --config=configs/ablations/left_to_right.py --workdir=runs/left_to_right
 
