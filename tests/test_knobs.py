@@ -275,7 +275,7 @@ def test_the_feed_forward_and_the_head_are_their_formulas(activation):
         gate = reference.dense(x, params["gate"]) if gated else 1
         expected = reference.dense(function(reference.dense(x, params["up"])) * gate, params["down"])
         ours = Mlp(config).apply({"params": params}, single)
-        np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=1e-3)
+        np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=2e-5)
     config = toy.config(model__head_activation=activation, model__activation="relu", model__vocab_multiple=1).model
     encoded = Encoded(single, None, jnp.asarray(random.normal(size=(toy.VOCAB, 32)), jnp.float32))
     slots = {"predict_positions": np.array([[1, 4, 2]])}
@@ -283,7 +283,7 @@ def test_the_feed_forward_and_the_head_are_their_formulas(activation):
     hidden = function(reference.dense(x[0, [1, 4, 2]], reference.widen(params["dense"])))
     logits = reference.norm(hidden, reference.widen(params["norm"])) @ np.asarray(encoded.embedding_table).T
     ours = MlmHead(config, toy.VOCAB).apply({"params": params}, encoded, slots)
-    np.testing.assert_allclose(ours[0], logits + params["bias"], rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(ours[0], logits + params["bias"], rtol=1e-4, atol=2e-5)
 
 
 def test_epsilon_is_added_to_the_variance():

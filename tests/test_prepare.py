@@ -494,7 +494,8 @@ def test_a_full_disk_stops_it_and_it_goes_on(tmp_path, monkeypatch):
 @pytest.mark.filterwarnings("ignore")  # the library's own
 @pytest.mark.parametrize("name", ["wikipedia/20230601.en", "wiki40b/en", "lm1b"])
 def test_published_datasets_construct_and_are_read(tmp_path, name):
-    tfds = pytest.importorskip("tensorflow_datasets")
+    import tensorflow_datasets as tfds  # seconds: only where it is used
+
     with tfds.testing.mock_data(num_examples=12):
         chosen = config(name, tmp_path / "cache", source="tfds", tfds_dir=str(tmp_path / "tfds"), sentences="auto")
         found = prepare.prepare(chosen, silent)

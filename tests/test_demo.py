@@ -1,0 +1,32 @@
+"""The promises of `make demo`, checked on the run itself."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from tests import texts
+
+CONFIG = Path(__file__).resolve().parents[1] / "configs" / "tiny.py"
+
+
+@pytest.mark.slow
+def test_the_demo_learns_what_it_promises_in_its_time(tmp_path):
+    began = time.monotonic()
+    workdir = tmp_path / "run"
+    # One thread of the session's fake devices would not do: the demo is timed as a user runs it.
+    code, _, err = texts.run("train", f"--config={CONFIG}", f"--workdir={workdir}", XLA_FLAGS="", timeout=1500)
+    assert code == 0, err
+    code, out, err = texts.run("evaluate", f"--checkpoint={workdir}", XLA_FLAGS="", timeout=300)
+    assert code == 0, err
+    seconds = time.monotonic() - began
+    found = json.loads(out)["pretrain"]
+    assert found["mlm_loss"] <= found["unigram_loss"] - 0.65
+    assert found["mlm_accuracy"] >= 2.5 * found["unigram_accuracy"]
+    assert found["nsp_accuracy_low"] > found["majority_accuracy"]
+    last = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines() if "data_wait" in line][-1]
+    assert last["train/data_wait"] < 0.02
+    assert seconds < 300, f"{seconds:.0f} s; on an idle machine of two cores it takes under 300"
