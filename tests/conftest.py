@@ -19,6 +19,8 @@ jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_enable_compilation_cache", False)
+# Tests compile hundreds of programs and run each for a moment: compiling is what they wait for.
+jax.config.update("jax_disable_most_optimizations", True)
 
 hypothesis.settings.register_profile("bert_jax", deadline=None, derandomize=True, database=None, max_examples=50)
 hypothesis.settings.load_profile("bert_jax")

@@ -41,7 +41,7 @@ TESTS = Path(__file__).parent
 COVERED = {
     "seed": "test_knobs.py::test_seed_is_of_weights_and_masks_and_data_seed_of_neither",
     "data_seed": "test_pipeline.py::test_data_seed_changes_everything_and_seed_nothing",
-    "steps": "test_train.py::test_steps_may_be_added_when_asked_for",
+    "steps": "test_train.py::test_steps_may_be_added_when_asked_for_but_not_on_other_text",
     "batch_size": "test_pipeline.py::test_batches_cut_one_stream",
     "sequence_length": "test_pairs.py::test_rows_of_full_sentences",
     "pairs": "test_pipeline.py::test_rows_hold_what_the_plan_says",
