@@ -568,7 +568,7 @@ def test_a_vocabulary_has_the_size_and_word_length_asked_for(tmp_path):
 # --- a run ----------------------------------------------------------------------------------------------------------
 
 
-COUNTED = ("masked", "mask_token", "random", "kept", "quota")
+COUNTED = ("masked", "mask_token", "random", "kept", "quota", "asked", "predicted", "predict_quota")
 
 
 @pytest.fixture(scope="module")
