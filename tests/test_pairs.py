@@ -1,8 +1,9 @@
-"""Plans against the original's algorithm, restated here sentence by sentence, and against what must always hold."""
+"""Plans against the original's algorithm, restated in `published`, and against what must always hold."""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import random
 
 import numpy as np
@@ -13,55 +14,15 @@ from hypothesis import strategies as st
 from bert_jax import knobs
 from bert_jax.data import pairs
 from bert_jax.errors import DataError
-from tests import corpora
+from tests import corpora, published
 
 DOCUMENTS = st.lists(st.lists(st.integers(1, 30), min_size=1, max_size=12), min_size=1, max_size=12)
 
 
-def original(documents: list[list[int]], limit: int, short: float, rng: random.Random, mode: str = "nsp") -> list[dict]:
-    """What create_pretraining_data.py does, on lists of token numbers. sop: ALBERT's swap, chunks of two sentences."""
-    token, texts = 0, []
-    for document in documents:
-        sentences = []
-        for length in document:
-            sentences.append(list(range(token, token + length)))
-            token += length
-        texts.append(sentences)
-    examples = []
-    for number, sentences in enumerate(texts):
-        target = rng.randint(2, limit) if rng.random() < short else limit
-        chunk: list[list[int]] = []
-        i = 0
-        while i < len(sentences):
-            chunk.append(sentences[i])
-            long_enough = sum(map(len, chunk)) >= target and (mode == "nsp" or len(chunk) > 1)
-            if i == len(sentences) - 1 or long_enough:
-                cut = rng.randint(1, len(chunk) - 1) if len(chunk) > 1 else 1
-                a = [t for sentence in chunk[:cut] for t in sentence]
-                b = [t for sentence in chunk[cut:] for t in sentence]
-                label = 0
-                if mode == "nsp" and (len(chunk) == 1 or rng.random() < 0.5):
-                    label = 1
-                    while (other := rng.randrange(len(texts))) == number:
-                        pass
-                    b = []
-                    for sentence in texts[other][rng.randrange(len(texts[other])) :]:
-                        b += sentence
-                        if len(b) >= target - len(a):
-                            break
-                    i -= len(chunk) - cut
-                elif mode == "sop" and len(chunk) == 1:
-                    label = -1
-                elif mode == "sop" and rng.random() < 0.5:
-                    a, b, label = b, a, 1
-                whole = a[:], b[:]
-                while len(a) + len(b) > limit:
-                    longer = a if len(a) > len(b) else b
-                    longer.pop(0 if rng.random() < 0.5 else -1)
-                examples.append({"a": a, "b": b, "label": label, "whole": whole})
-                chunk = []
-            i += 1
-    return examples
+def numbered(documents: list[list[int]]) -> list[list[list[int]]]:
+    """Sentences of so many tokens, each token its place in the corpus."""
+    tokens = itertools.count()
+    return [[list(itertools.islice(tokens, length)) for length in document] for document in documents]
 
 
 def summary(
@@ -101,15 +62,9 @@ def of_plan(plan: np.ndarray, ends: np.ndarray) -> dict[str, float]:
     return summary(*columns, ends)
 
 
-def of_original(examples: list[dict], ends: np.ndarray) -> dict[str, float]:
-    columns = (
-        [e["a"][0] for e in examples],
-        [len(e["a"]) for e in examples],
-        [e["b"][0] if e["b"] else 0 for e in examples],
-        [len(e["b"]) for e in examples],
-        [e["label"] for e in examples],
-    )
-    return summary(*map(np.array, columns), ends)
+def of_original(examples: list[tuple[list[int], list[int], int]], ends: np.ndarray) -> dict[str, float]:
+    rows = [(a[0], len(a), b[0] if b else 0, len(b), label) for a, b, label in examples]
+    return summary(*np.array(rows).T, ends)
 
 
 @pytest.mark.parametrize("mode", ["nsp", "sop"])
@@ -121,9 +76,8 @@ def test_agrees_with_the_original(mode: str, length: int, short: float) -> None:
     passes = 60
     rng = random.Random(5)
     ours = [of_plan(pairs.plan(shard, mode, settings, length, 3, c), shard.sentence_ends) for c in range(passes)]
-    theirs = [
-        of_original(original(documents, length - 3, short, rng, mode), shard.sentence_ends) for _ in range(passes)
-    ]
+    texts = numbered(documents)
+    theirs = [of_original(published.pairs(texts, length - 3, short, rng, mode), shard.sentence_ends) for _ in ours]
     for name in ours[0]:
         a, b = (np.array([one[name] for one in side], float) for side in (ours, theirs))
         error = np.sqrt((a.var() + b.var()) / passes)
@@ -137,8 +91,8 @@ def test_distribution_of_lengths_is_the_original(mode: str) -> None:
     shard = corpora.shard(documents)
     rng = random.Random(6)
     ours = [pairs.plan(shard, mode, knobs.Examples(), 35, 3, c) for c in range(40)]
-    theirs = [original(documents, 32, 0.1, rng, mode) for _ in range(40)]
-    for name, part in (("a_length", "a"), ("b_length", "b")):
+    theirs = [published.pairs(numbered(documents), 32, 0.1, rng, mode) for _ in range(40)]
+    for name, part in (("a_length", 0), ("b_length", 1)):
         here = np.stack([np.bincount(p[name], minlength=33)[:33] for p in ours])
         there = np.stack([np.bincount([len(e[part]) for e in p], minlength=33)[:33] for p in theirs])
         error = np.sqrt((here.var(0) + there.var(0)) / 40) + 1 / 40
