@@ -22,7 +22,7 @@ import ml_collections
 
 from bert_jax import rules
 from bert_jax.errors import ConfigError
-from bert_jax.knobs import SIZES, Config, Objective
+from bert_jax.knobs import OBJECTIVES, SIZES, Config, Objective
 
 FREE_ON_RESUME = (
     *("parallel.step", "parallel.data", "parallel.fsdp", "parallel.tensor", "parallel.distributed"),
@@ -147,6 +147,8 @@ def _check_type(kind: Any, value: Any, path: str) -> Any:
     wanted = next(o for o in options if o is not type(None))
     if typing.get_origin(wanted) is tuple:
         parts = typing.get_args(wanted)
+        if parts[-1] is Ellipsis and isinstance(value, (list, tuple)):
+            parts = parts[:1] * len(value)
         if isinstance(value, (list, tuple)) and len(value) == len(parts):
             return tuple(_check_type(p, v, path) for p, v in zip(parts, value, strict=True))
     elif wanted is float:
@@ -228,6 +230,7 @@ def _derive(c: Config) -> Config:
         heads=m.heads or heads,
         mlp=m.mlp or 4 * hidden,
         head_activation=m.head_activation or m.activation,
+        classifier_dropout=m.dropout if m.classifier_dropout is None else m.classifier_dropout,
     )
     c = dataclasses.replace(c, model=model, objectives=_objectives(c))
     rules.check(c)
@@ -238,11 +241,11 @@ def _objectives(c: Config) -> dict[str, Objective]:
     """Pair objectives exist where `pairs` makes their labels; asking for one without the other is an error."""
     active: dict[str, Objective] = {}
     for name, objective in c.objectives.items():
-        if name not in ("mlm", "nsp", "sop"):
-            raise ConfigError(f"config.objectives has no {name!r}", _suggest(name, ("mlm", "nsp", "sop")))
-        fits = name == "mlm" or name == c.pairs
+        if name not in OBJECTIVES:
+            raise ConfigError(f"config.objectives has no {name!r}", _suggest(name, OBJECTIVES))
+        fits = name not in ("nsp", "sop") or name == c.pairs
         if objective.weight is None and fits:
-            active[name] = Objective(weight=1.0)
+            active[name] = dataclasses.replace(objective, weight=1.0)
         elif objective.weight is not None and fits:
             active[name] = objective
         elif objective.weight is not None:

@@ -14,6 +14,9 @@ SIZES = {  # layers, hidden, heads; the feed-forward width is four times hidden
     "large": (24, 1024, 16),
 }
 
+PRETRAINING = ("mlm", "nsp", "sop")  # their targets come from text alone
+OBJECTIVES = (*PRETRAINING, "classify", "regress", "tag", "span", "choice")
+
 
 def knob(default: Any, doc: str, *, low: float | None = None, high: float | None = None, choices: tuple = ()) -> Any:
     """A dataclass field with its documentation and its allowed values."""
@@ -114,6 +117,9 @@ class Model:
     causal: bool = knob(False, "each token attends to itself and what precedes it")
     dropout: float = knob(0.1, "hidden dropout", low=0, high=0.99)
     attention_dropout: float = knob(0.1, "attention dropout", low=0, high=0.99)
+    classifier_dropout: float | None = knob(
+        None, "before a head over labels; None is the hidden dropout", low=0, high=0.99
+    )
     norm_epsilon: float = knob(1e-12, "LayerNorm epsilon", low=0)
     init: str = knob(
         "truncated_normal", "weights: truncated at two sigma, or plain", choices=("truncated_normal", "normal")
@@ -132,6 +138,7 @@ class Objective:
     weight: float | None = knob(
         None, "factor in the loss; 0 keeps head and metrics; None is 1 where pairs allow", low=0
     )
+    labels: tuple[str, ...] = knob((), "names of the classes, of heads over labels")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -225,7 +232,7 @@ class Config:
     examples: Examples = Examples()
     masking: Masking = Masking()
     model: Model = Model()
-    objectives: dict[str, Objective] = knob({n: Objective() for n in ("mlm", "nsp", "sop")}, "what is trained")
+    objectives: dict[str, Objective] = knob({n: Objective() for n in PRETRAINING}, "what is trained")
     optim: Optim = Optim()
     parallel: Parallel = Parallel()
     loader: Loader = Loader()

@@ -8,25 +8,26 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from bert_jax import knobs, objectives
+from bert_jax import knobs
 from bert_jax.models.bert import Bert
+from bert_jax.models.heads import TABLE
 from bert_jax.types import HOST_KEYS, Batch
 
 
 class Network(nn.Module):
-    """Batch in, one output an objective out."""
+    """Batch in, one output a head out."""
 
     cfg: knobs.Model
     vocab_size: int
-    names: tuple[str, ...]
+    heads: tuple[tuple[str, int], ...]  # names, and of how many labels
     train: bool = False
 
     @nn.compact
     def __call__(self, batch: Batch) -> dict[str, jax.Array]:
-        chosen = {name: objectives.TABLE[name] for name in self.names}
-        pool = any(o.pooled for o in chosen.values())
+        pool = any(TABLE[name].pooled for name, _ in self.heads)
         encoded = Bert(self.cfg, self.vocab_size, self.train, pool, name="encoder")(batch)
-        return {n: o.head(self.cfg, self.vocab_size, n)(encoded, batch) for n, o in chosen.items()}
+        made = {n: TABLE[n].make(self.cfg, self.vocab_size, labels, self.train, n) for n, labels in self.heads}
+        return {name: head(encoded, batch) for name, head in made.items()}
 
 
 def outputs(network: Network, params: Any, batch: Batch, **rngs: jax.Array) -> dict[str, jax.Array]:
@@ -37,7 +38,8 @@ def outputs(network: Network, params: Any, batch: Batch, **rngs: jax.Array) -> d
 
 def build(config: knobs.Config, vocab_size: int, *, train: bool = False) -> Network:
     """The network of a config."""
-    return Network(config.model, vocab_size, tuple(config.objectives), train)
+    heads = tuple((name, len(objective.labels)) for name, objective in config.objectives.items())
+    return Network(config.model, vocab_size, heads, train)
 
 
 def dummy_batch(config: knobs.Config, slots: int) -> Batch:

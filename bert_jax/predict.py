@@ -28,7 +28,7 @@ class Model:
             have = ", ".join(run.config.objectives)
             raise ConfigError(f"{run.folder} has no {objective} head", f"it was trained with: {have}")
         self.run = run
-        model = network.Network(run.config.model, run.tokenizer.size, (objective,))
+        model = network.Network(run.config.model, run.tokenizer.size, ((objective, 0),))
         params = jax.device_put(run.params)
         apply = jax.jit(lambda params, batch: jax.nn.softmax(network.outputs(model, params, batch)[objective], -1))
         self.apply = lambda batch: apply(params, batch)

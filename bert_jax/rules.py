@@ -5,13 +5,20 @@ from __future__ import annotations
 import re
 
 from bert_jax.errors import ConfigError
-from bert_jax.knobs import Config
+from bert_jax.knobs import PRETRAINING, Config
 
 
 def check(c: Config) -> None:
     """Raises the first rule a derived config breaks."""
     for rules in (_model, _masking, _optim, _devices, _evaluation):
         rules(c)
+
+
+def trainable(c: Config) -> None:
+    """What must hold to train on text; a model that only answers may have no objective, or one over labels."""
+    need(bool(c.objectives), "config.objectives is empty", "keep mlm, or a pair objective with its pairs")
+    for name in c.objectives:
+        need(name in PRETRAINING, f"objectives.{name} needs labelled data, and a corpus has none", "train mlm and nsp")
 
 
 def need(holds: bool, message: str, hint: str) -> None:
@@ -24,7 +31,8 @@ def _model(c: Config) -> None:
     m = c.model
     assert m.hidden is not None
     assert m.heads is not None
-    need(bool(c.objectives), "config.objectives is empty", "keep mlm, or a pair objective with its pairs")
+    for name in set(c.objectives) & {"classify", "tag"}:
+        need(bool(c.objectives[name].labels), f"objectives.{name}.labels is empty", "name the classes, in order")
     need(
         m.hidden % m.heads == 0, f"model.hidden = {m.hidden} is not divisible by model.heads = {m.heads}", "change one"
     )

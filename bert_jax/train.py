@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from bert_jax import environment, evaluate, faults, knobs, lock, masking, prepare, report, runs, sharding, trees
+from bert_jax import environment, evaluate, faults, knobs, lock, masking, prepare, report, rules, runs, sharding, trees
 from bert_jax import step as steps
 from bert_jax.checkpoint import Checkpoints
 from bert_jax.config import differences, free_on_resume, to_dict
@@ -40,6 +40,7 @@ def run(
     command: list[str],
 ) -> None:
     """`bert-jax train`: trains to `config.steps`, from wherever `workdir` stands."""
+    rules.trainable(config)
     sharding.start_processes(config.parallel)
     mesh = sharding.make_mesh(config.parallel)
     sharding.check_rows(config.batch_size // config.optim.accumulation, mesh, "batch_size / accumulation")

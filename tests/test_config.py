@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_jax import config, knobs
+from bert_jax import config, knobs, rules
 from bert_jax.errors import ConfigError
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
@@ -254,9 +254,19 @@ def test_pair_objectives_follow_pairs_and_asking_for_both_is_an_error(pairs, wei
         assert {name: o.weight for name, o in config.resolve(tree).objectives.items()} == active
 
 
-def test_objectives_may_not_be_empty():
-    with pytest.raises(ConfigError, match="objectives is empty"):
-        config.resolve({"objectives": {}})
+@pytest.mark.parametrize(
+    ("objectives", "message"),
+    [({}, "objectives is empty"), ({"classify": {"labels": ("a", "b")}}, "classify needs labelled data")],
+)
+def test_a_model_without_anything_to_learn_from_text_is_no_training_run(objectives, message):
+    found = config.resolve({"objectives": objectives, "checkpoints": {"best": ""}})
+    with pytest.raises(ConfigError, match=message):
+        rules.trainable(found)
+
+
+def test_classes_need_names():
+    with pytest.raises(ConfigError, match=r"classify\.labels is empty"):
+        config.resolve({"objectives": {"classify": {}}, "checkpoints": {"best": ""}})
 
 
 def _values(field: dataclasses.Field, hint) -> st.SearchStrategy:
@@ -267,6 +277,8 @@ def _values(field: dataclasses.Field, hint) -> st.SearchStrategy:
         return st.none() | _values(field, inner)
     if choices:
         return st.sampled_from(choices)
+    if hint == tuple[str, ...]:
+        return st.lists(st.text(st.characters(codec="utf-8"), max_size=8), max_size=3).map(tuple)
     if typing.get_origin(hint) is tuple:
         return st.just((0.5, 0.25, 0.25))
     least, most = -math.inf if low is None else low, math.inf if high is None else high

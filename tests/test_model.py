@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import jax
@@ -9,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bert_jax import network
+from bert_jax import knobs, network
 from bert_jax.config import default, resolve
 from bert_jax.models import attention
 from bert_jax.models.bert import Bert, padded_vocab
@@ -229,3 +230,32 @@ def test_base_and_large_have_the_published_sizes(size, parameters):
     config = resolve(tree)
     shapes = jax.eval_shape(lambda: network.init(config, 30_522, np.uint32(0)))
     assert sum(math.prod(x.shape) for x in jax.tree.leaves(shapes["encoder"])) == parameters
+
+
+OUTPUTS = {"classify": 3, "tag": 3, "regress": 1, "choice": 1, "span": 2}
+
+
+def test_heads_over_labels_are_one_dense_layer():
+    """A pooled vector or each token's, times a matrix; dropout before it where the paper's fine-tuning has it."""
+    config, b, _ = setup(model__classifier_dropout=0.5, model__dropout=0.0)
+    heads = {name: knobs.Objective(1.0, ("a", "b", "c") if name in ("classify", "tag") else ()) for name in OUTPUTS}
+    config = dataclasses.replace(config, objectives=heads)
+    params = network.init(config, toy.VOCAB, np.uint32(0))
+    found = outputs(config, params, b)
+    encoded = Bert(config.model, toy.VOCAB).apply({"params": params["encoder"]}, b)
+    train = network.build(config, toy.VOCAB, train=True)
+    noisy = train.apply({"params": params}, b, rngs={"dropout": jax.random.key(0)})
+    for name, count in OUTPUTS.items():
+        x = np.asarray(encoded.hidden if name in ("tag", "span") else encoded.pooled, np.float64)
+        layer = jax.tree.map(np.asarray, params[name]["logits"])
+        expected = x @ layer["kernel"] + layer["bias"]
+        assert found[name].shape == (*x.shape[:-1], count)
+        np.testing.assert_allclose(found[name], expected, atol=1e-6)
+        assert (np.abs(noisy[name] - found[name]) > 1e-4).any() == (name != "span"), name
+
+
+def test_the_padding_of_the_table_is_zero_from_the_first():
+    params = network.init(toy.config(), toy.VOCAB, np.uint32(0))
+    table = np.asarray(params["encoder"]["embeddings"]["token"])
+    assert not table[toy.VOCAB :].any()
+    assert table[: toy.VOCAB].all()

@@ -24,11 +24,16 @@ class Embeddings(nn.Module):
     vocab_size: int
     train: bool
 
+    def rows(self, key: jax.Array, shape: tuple[int, ...], dtype: jnp.dtype) -> jax.Array:
+        """Initial token vectors. The padding is zero and, never read nor decayed from zero, stays so."""
+        real = jnp.arange(shape[0], dtype=jnp.int32) < self.vocab_size
+        return jnp.where(real[:, None], weights(self.cfg)(key, shape, dtype), 0)
+
     @nn.compact
     def __call__(self, tokens: jax.Array, type_ids: jax.Array, positions: jax.Array) -> tuple[jax.Array, jax.Array]:
         cfg = self.cfg
         assert cfg.hidden is not None
-        table = self.param("token", weights(cfg), (padded_vocab(cfg, self.vocab_size), cfg.hidden), jnp.float32)
+        table = self.param("token", self.rows, (padded_vocab(cfg, self.vocab_size), cfg.hidden), jnp.float32)
         types = self.param("type", weights(cfg), (cfg.type_vocab, cfg.hidden), jnp.float32)
         x = jnp.take(table, tokens, axis=0)  # [B, L, D]
         x += jax.nn.one_hot(type_ids, cfg.type_vocab, dtype=jnp.float32) @ types  # few rows: a product, not a scatter

@@ -1,15 +1,21 @@
-"""What turns vectors into predictions."""
+"""What turns vectors into predictions: a table of heads.
+
+A head is called with (Encoded, Batch). The ones over labels are those of the paper's fine-tuning: one dense layer on
+the pooled [CLS] vector or on every token.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from bert_jax import knobs
-from bert_jax.models.layers import ACTIVATIONS, Dense, LayerNorm
+from bert_jax.models.layers import ACTIVATIONS, Dense, Dropout, LayerNorm
 from bert_jax.types import Batch, Encoded
 
 
@@ -33,13 +39,48 @@ class MlmHead(nn.Module):
         return jnp.where(real[None, None], logits + bias[None, None], -1e9)  # the table's padding is never predicted
 
 
-class PairHead(nn.Module):
-    """Two logits for each [CLS], from the pooled vector."""
+class LabelHead(nn.Module):
+    """Logits of `labels` classes for each pooled vector or each token, in float32 whatever the compute type."""
 
     cfg: knobs.Model
+    labels: int
+    pooled: bool
+    dropout: float
+    train: bool
 
     @nn.compact
     def __call__(self, encoded: Encoded, batch: Batch) -> jax.Array:
-        assert encoded.pooled is not None
+        x = encoded.pooled if self.pooled else encoded.hidden
+        assert x is not None
+        x = Dropout(self.dropout, self.train)(x)
         exact = dataclasses.replace(self.cfg, dtype="float32")
-        return Dense(exact, (2,), name="logits")(encoded.pooled)  # [B, S, 2], in float32 whatever the compute type
+        return Dense(exact, (self.labels,), name="logits")(x)  # [B, S, labels] or [B, L, labels]
+
+
+class Head(NamedTuple):
+    """One row: whether it reads the pooled vector, and how it is made from (cfg, vocab_size, labels, train, name)."""
+
+    pooled: bool
+    make: Callable[[knobs.Model, int, int, bool, str], nn.Module]
+
+
+def _over_labels(pooled: bool, dropout: bool, fixed: int = 0) -> Head:
+    """A row of LabelHead; `fixed` is the number of outputs where it does not depend on the task."""
+
+    def make(cfg: knobs.Model, vocab_size: int, labels: int, train: bool, name: str) -> nn.Module:
+        assert cfg.classifier_dropout is not None
+        return LabelHead(cfg, fixed or labels, pooled, cfg.classifier_dropout if dropout else 0.0, train, name=name)
+
+    return Head(pooled, make)
+
+
+TABLE: dict[str, Head] = {
+    "mlm": Head(False, lambda cfg, vocab_size, labels, train, name: MlmHead(cfg, vocab_size, name=name)),
+    "nsp": _over_labels(pooled=True, dropout=False, fixed=2),
+    "sop": _over_labels(pooled=True, dropout=False, fixed=2),
+    "classify": _over_labels(pooled=True, dropout=True),
+    "regress": _over_labels(pooled=True, dropout=True, fixed=1),
+    "tag": _over_labels(pooled=False, dropout=True),
+    "span": _over_labels(pooled=False, dropout=False, fixed=2),  # where the answer starts and ends
+    "choice": _over_labels(pooled=True, dropout=True, fixed=1),  # a score for each row; rows of a question compete
+}

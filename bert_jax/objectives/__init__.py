@@ -1,8 +1,6 @@
 """What a model is trained on: one file and one row of the table each.
 
-An objective is a frozen dataclass with
-  `pooled`: whether its head reads the pooled [CLS] vector,
-  `head(cfg, vocab_size, name) -> nn.Module`, called with (Encoded, Batch),
+An objective reads the outputs of the head of its name in `models/heads.py`. It is a frozen dataclass with
   `count(batch) -> scalar`: what its loss is divided by; it never depends on parameters,
   `loss(outputs, batch) -> {metric: (sum, count)}`, of which `<name>_loss` is trained.
 """

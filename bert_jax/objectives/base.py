@@ -4,23 +4,14 @@ from __future__ import annotations
 
 from typing import Protocol
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from bert_jax import knobs
 from bert_jax.types import Batch, Metrics
 
 
 class Objective(Protocol):
     """See the package's docstring."""
-
-    @property
-    def pooled(self) -> bool:
-        """Whether the head reads the pooled vector."""
-
-    def head(self, cfg: knobs.Model, vocab_size: int, name: str) -> nn.Module:
-        """The module that turns an Encoded into outputs."""
 
     def count(self, batch: Batch) -> jax.Array:
         """What the loss is divided by."""

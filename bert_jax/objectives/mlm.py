@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from bert_jax import knobs
-from bert_jax.models.heads import MlmHead
 from bert_jax.objectives.base import cross_entropy
 from bert_jax.types import Batch, Metrics
 
@@ -21,12 +18,6 @@ class Mlm:
     The original divides by count + 1e-5; for 20 predictions that changes the loss by 5e-7 of itself, and it would
     make the loss of a batch depend on how it is split, so the count alone is used here.
     """
-
-    pooled: bool = False
-
-    def head(self, cfg: knobs.Model, vocab_size: int, name: str) -> nn.Module:
-        """Tied to the token table."""
-        return MlmHead(cfg, vocab_size, name=name)
 
     def count(self, batch: Batch) -> jax.Array:
         """Used prediction slots."""

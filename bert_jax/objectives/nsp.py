@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from bert_jax import knobs
-from bert_jax.models.heads import PairHead
 from bert_jax.objectives.base import cross_entropy
 from bert_jax.types import Batch, Metrics
 
@@ -18,12 +15,7 @@ from bert_jax.types import Batch, Metrics
 class Nsp:
     """Two classes on [CLS]; label 0 is IsNext, as in the original."""
 
-    pooled: bool = True
     name: str = "nsp"
-
-    def head(self, cfg: knobs.Model, vocab_size: int, name: str) -> nn.Module:
-        """A linear layer on the pooled vector."""
-        return PairHead(cfg, name=name)
 
     def count(self, batch: Batch) -> jax.Array:
         """Labelled pairs."""
