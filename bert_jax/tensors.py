@@ -1,0 +1,305 @@
+"""Safetensors files of anybody's: one file, a folder with model.safetensors, or an index and its shards.
+
+Nothing here is trusted: our own look at the header comes first, stricter than the library's (which takes duplicate keys
+in silence), then the library reads the data. Pickles are never opened: to unpickle is to run the file's code.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import ml_dtypes
+import numpy as np
+from safetensors import SafetensorError, safe_open
+
+from bert_jax.errors import CheckpointError
+
+SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+HEADER_LIMIT = 100_000_000  # the library's own
+BYTES_LIMIT = 1 << 48  # of one tensor, and of each number in a header: what numpy can count with
+DTYPES: dict[str, np.dtype] = {
+    **{f"F{bits}": np.dtype(f"float{bits}") for bits in (64, 32, 16)},
+    **{f"I{bits}": np.dtype(f"int{bits}") for bits in (64, 32, 16, 8)},
+    **{f"U{bits}": np.dtype(f"uint{bits}") for bits in (64, 32, 16, 8)},
+    "BF16": np.dtype(ml_dtypes.bfloat16),
+    "BOOL": np.dtype(bool),
+}
+PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".npy", ".npz")
+MAGIC = (  # first bytes, for a pickle under another name
+    *(bytes([0x80, protocol]) for protocol in range(2, 6)),
+    b"PK\x03\x04",  # a zip: torch.save since 1.6, .npz
+    b"\x93NUMPY",
+)
+CONVERT = (
+    "convert it on a machine where you trust its source: load it in transformers by from_pretrained(FOLDER) of the "
+    "model's class, then save_pretrained(NEW_FOLDER, safe_serialization=True); or torch.load(FILE, weights_only=True), "
+    "then safetensors.torch.save_file"
+)
+DAMAGED = "it is damaged, or not a safetensors file: fetch it again and compare its size and sha256 with the source's"
+
+
+class Entry(NamedTuple):
+    """What the header says of a tensor."""
+
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    begin: int  # bytes, from the end of the header
+    end: int
+
+
+def read(path: Path | str) -> dict[str, np.ndarray]:
+    """Every tensor by name; all headers are checked before any data is read."""
+    found: dict[str, np.ndarray] = {}
+    for file, entries in _headers(Path(path)).items():
+        try:
+            # pread: a memory map would hold the file beside its copy, and kill us were it truncated meanwhile.
+            with safe_open(file, framework="numpy", backend="pread") as opened:
+                found |= {name: opened.get_tensor(name) for name in entries}
+        except (SafetensorError, OSError, ValueError) as error:
+            raise CheckpointError(f"{file} cannot be read: {_line(error)}", DAMAGED) from error
+    return found
+
+
+def header(path: Path | str) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Name -> (numpy's name of the dtype, shape), without reading data."""
+    files = _headers(Path(path)).values()
+    return {name: (entry.dtype.name, entry.shape) for entries in files for name, entry in entries.items()}
+
+
+def write(path: Path | str, tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> None:
+    """Whole or not at all; the same tensors give the same bytes.
+
+    The library's writer is not used: it orders several metadata keys at random and ignores an array's strides.
+    """
+    path, codes = Path(path), {dtype: code for code, dtype in DTYPES.items()}
+    # Wide types first, as the library has it: every tensor then begins at a multiple of its item size.
+    names = sorted(tensors, key=lambda name: (-tensors[name].dtype.itemsize, name))
+    entries: dict[str, Any] = {"__metadata__": dict(sorted(metadata.items()))} if metadata else {}
+    end = 0
+    for name in names:
+        array = tensors[name]
+        if array.dtype.newbyteorder("=") not in codes or not _is_plain(name):
+            raise CheckpointError(
+                f"{path}: tensor {show(name)} of dtype {array.dtype} cannot be stored", "plain names, common dtypes"
+            )
+        begin, end = end, end + array.nbytes
+        dtype = codes[array.dtype.newbyteorder("=")]
+        entries[name] = {"dtype": dtype, "shape": list(array.shape), "data_offsets": [begin, end]}
+    text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(len(text).to_bytes(8, "little") + text)
+            for name in names:
+                array = tensors[name]
+                np.asarray(array, array.dtype.newbyteorder("<"), order="C").tofile(file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        raise CheckpointError(
+            f"cannot write {path}: {_line(error)}", "is the disk full, or the folder read-only?"
+        ) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def check_finite(arrays: Mapping[str, np.ndarray], source: Path | str) -> None:
+    """Weights with a NaN or an infinity are of no use to anybody."""
+    bad = {name: n for name, array in arrays.items() if (n := array.size - int(np.isfinite(array).sum()))}
+    for name, n in bad.items():
+        raise CheckpointError(
+            f"{source}: {len(bad)} of {len(arrays)} tensors hold NaN or infinite values, "
+            f"first {show(name)}, {n} of its {arrays[name].size}",
+            "the training that wrote it had diverged, or the file is damaged: take an earlier checkpoint",
+        )
+
+
+def inside(folder: Path, name: str) -> Path:
+    """The file a foreign folder means by a name: in that folder, or in the blobs of the hub cache it belongs to.
+
+    A hub snapshot consists of links to ../../blobs/HASH, so links are followed and their ends compared. Any other link
+    out of the folder would let whoever packed it choose which of the user's files is read.
+    """
+    if not _is_plain(name) or name != Path(name).name:
+        raise CheckpointError(f"{folder} names the file {show(name)}, which is not a plain file name", DAMAGED)
+    try:
+        root = Path(os.path.realpath(folder, strict=True))
+        target = Path(os.path.realpath(folder / name, strict=True))
+    except OSError as error:
+        raise CheckpointError(f"{folder / name} cannot be read: {_line(error)}", "is the download complete?") from error
+    blobs = [parent.parent / "blobs" for parent in root.parents if parent.name == "snapshots"]
+    if not any(target.is_relative_to(allowed) for allowed in (root, *blobs)):
+        raise CheckpointError(
+            f"{folder / name} is a link to {target}, outside its folder", "give the path of the file itself"
+        )
+    return folder / name
+
+
+def unique_json(file: Path, text: bytes) -> dict[str, Any]:
+    """A JSON object in which no key stands twice at any level."""
+    try:
+        found = json.loads(text.decode(), object_pairs_hook=_unique, parse_constant=_refuse)
+    except RecursionError as error:
+        raise CheckpointError(f"{file}: its JSON is nested too deeply", DAMAGED) from error
+    except ValueError as error:  # malformed JSON, UTF-8 or numbers, and what the hooks refuse
+        raise CheckpointError(f"{file}: its JSON cannot be read: {_line(error)}", DAMAGED) from error
+    if not isinstance(found, dict):
+        raise CheckpointError(f"{file}: its JSON is {type(found).__name__}, not an object", DAMAGED)
+    return found
+
+
+def show(name: object) -> str:
+    """A foreign value for a message: one line, not too long."""
+    text = repr(name)
+    return text if len(text) <= 100 else f"{text[:97]}..."
+
+
+# --- which files ----------------------------------------------------------------------------------------------------
+
+
+def _headers(path: Path) -> dict[Path, dict[str, Entry]]:
+    """Every file that belongs to a path, and its tensors."""
+    if not os.path.isdir(path):  # Path.is_dir raises where it may not look
+        return {path: _header(path)}
+    try:
+        names = {file.name for file in path.iterdir()}
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {_line(error)}", "may you read this folder?") from error
+    if SINGLE in names:
+        return {file: _header(file) for file in [inside(path, SINGLE)]}
+    if INDEX in names:
+        return _shards(path)
+    pickles = sorted(name for name in names if Path(name).suffix.lower() in PICKLES)
+    if pickles:
+        raise CheckpointError(f"{path} holds its weights as a pickle, {show(pickles[0])}: not opened", CONVERT)
+    others = sorted(name for name in names if name.endswith(".safetensors"))
+    raise CheckpointError(
+        f"{path} holds neither {SINGLE} nor {INDEX}",
+        f"give one of its files: {', '.join(map(show, others[:5]))}" if others else "give the folder of a model",
+    )
+
+
+def _shards(folder: Path) -> dict[Path, dict[str, Entry]]:
+    """The shards of an index: together they hold each tensor it names, each where it says, and no other."""
+    index = inside(folder, INDEX)
+    try:
+        if index.stat().st_size > HEADER_LIMIT:
+            raise CheckpointError(f"{index} has more than {HEADER_LIMIT} bytes", DAMAGED)
+        text = index.read_bytes()
+    except OSError as error:
+        raise CheckpointError(f"{index} cannot be read: {_line(error)}", DAMAGED) from error
+    places = unique_json(index, text).get("weight_map")
+    if not isinstance(places, dict) or not places or not all(isinstance(shard, str) for shard in places.values()):
+        raise CheckpointError(f"{index}: its weight_map is not a table of tensors and their files", DAMAGED)
+    found = {}
+    for shard in sorted(set(places.values())):
+        entries = _header(inside(folder, shard))
+        wanted = {name for name, place in places.items() if place == shard}
+        for name in sorted(wanted ^ entries.keys()):
+            problem = "lacks" if name in wanted else "also holds"
+            raise CheckpointError(
+                f"{folder / shard} {problem} tensor {show(name)}, against {INDEX} ({len(wanted)} tensors there)",
+                "files of different downloads may be mixed: fetch the folder again",
+            )
+        found[folder / shard] = entries
+    return found
+
+
+# --- one header -----------------------------------------------------------------------------------------------------
+
+
+def _header(file: Path) -> dict[str, Entry]:
+    if file.suffix.lower() in PICKLES:
+        raise CheckpointError(f"{file} is a pickle by its name: not opened", CONVERT)
+    try:
+        if not file.is_file():  # a pipe would block, a device never end
+            problem = "is not a file" if file.exists() else "does not exist"
+            raise CheckpointError(f"{file} {problem}", "give a .safetensors file or the folder of a model")
+        size = file.stat().st_size
+        with file.open("rb") as opened:
+            start = opened.read(8)
+            if start.startswith(MAGIC):
+                raise CheckpointError(f"{file} is a pickle or a zip by its first bytes: not opened", CONVERT)
+            length = int.from_bytes(start, "little")
+            if len(start) < 8 or length > min(HEADER_LIMIT, size - 8):
+                limit = f"{size} bytes, a header of {length} announced, at most {HEADER_LIMIT} read"
+                raise CheckpointError(f"{file}: its header does not fit: {limit}", DAMAGED)
+            text = opened.read(length)
+    except OSError as error:
+        raise CheckpointError(f"{file} cannot be read: {_line(error)}", "may you read this file?") from error
+    if not text.startswith(b"{"):
+        raise CheckpointError(f"{file}: its header does not begin with an object", DAMAGED)
+    found = unique_json(file, text)
+    metadata = found.pop("__metadata__", {})
+    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
+        raise CheckpointError(f"{file}: its __metadata__ is not a table of strings", DAMAGED)
+    entries = {name: _entry(file, name, fields) for name, fields in found.items()}
+    place, last = 0, "the header"
+    for name, entry in sorted(entries.items(), key=lambda item: (item[1].begin, item[1].end)):
+        if entry.begin != place:
+            raise CheckpointError(
+                f"{file}: tensor {show(name)} begins at byte {entry.begin}, {last} ends at {place}", DAMAGED
+            )
+        place, last = entry.end, show(name)
+    if place != size - 8 - length:
+        raise CheckpointError(f"{file}: its tensors take {place} bytes, it holds {size - 8 - length} of data", DAMAGED)
+    return entries
+
+
+def _entry(file: Path, name: str, fields: Any) -> Entry:
+    where = f"{file}: tensor {show(name)}"
+    if not _is_plain(name):
+        raise CheckpointError(f"{where} has a name no library gives", DAMAGED)
+    if not isinstance(fields, dict) or fields.keys() != {"dtype", "shape", "data_offsets"}:
+        raise CheckpointError(f"{where} is not described by dtype, shape and data_offsets", DAMAGED)
+    code, shape, offsets = fields["dtype"], fields["shape"], fields["data_offsets"]
+    if not isinstance(code, str) or code not in DTYPES:
+        raise CheckpointError(f"{where} has dtype {show(code)}", f"read are {', '.join(DTYPES)}")
+    if not _are_counts(shape) or len(shape) > 32:
+        raise CheckpointError(f"{where} has shape {show(shape)}", DAMAGED)
+    if not _are_counts(offsets) or len(offsets) != 2:
+        raise CheckpointError(f"{where} has data_offsets {show(offsets)}", DAMAGED)
+    begin, end = offsets
+    needed = math.prod(shape) * DTYPES[code].itemsize
+    if end - begin != needed or math.prod(max(n, 1) for n in shape) > BYTES_LIMIT:
+        raise CheckpointError(
+            f"{where} of dtype {code} and shape {show(shape)} takes {needed} bytes, its data_offsets {offsets} "
+            f"hold {end - begin}",
+            DAMAGED,
+        )
+    return Entry(DTYPES[code], tuple(shape), begin, end)
+
+
+def _are_counts(values: Any) -> bool:
+    """A bool is an int to isinstance, not to type."""
+    return isinstance(values, list) and all(type(n) is int and 0 <= n <= BYTES_LIMIT for n in values)
+
+
+def _is_plain(name: str) -> bool:
+    return name.isprintable() and bool(name) and ".." not in name and "\\" not in name and not name.startswith("/")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"key {show(key)} stands twice")
+        found[key] = value
+    return found
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not a JSON number")
+
+
+def _line(error: Exception) -> str:
+    """An error of others in one line."""
+    text = (error.strerror or "") if isinstance(error, OSError) else ""
+    return " ".join((text or str(error) or type(error).__name__).split())[:200]
