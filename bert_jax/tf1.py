@@ -41,6 +41,9 @@ DTYPES: dict[int, np.dtype] = {  # tensorflow/core/framework/types.proto
     23: np.dtype("<u8"),
 }
 DAMAGED = "it is damaged, or its files are of different checkpoints: fetch all of them again"
+FOREIGN = (
+    "read it in TensorFlow, and save the weights again by tf.compat.v1.train.Saver as plain unpartitioned variables"
+)
 
 
 class Entry(NamedTuple):
@@ -55,7 +58,11 @@ class Entry(NamedTuple):
 
 
 class _Malformed(ValueError):
-    """What is wrong inside an index; `read` adds which file."""
+    """What is wrong inside an index, and a hint; `read` adds which file."""
+
+    def __init__(self, message: str, hint: str = DAMAGED):
+        super().__init__(message)
+        self.hint = hint
 
 
 def read(path: Path | str, wanted: Callable[[str], bool] = lambda name: True) -> dict[str, np.ndarray]:
@@ -68,7 +75,7 @@ def read(path: Path | str, wanted: Callable[[str], bool] = lambda name: True) ->
     except OSError as error:
         raise CheckpointError(f"{index} cannot be read: {error.strerror}", "may you read this file?") from error
     except _Malformed as error:
-        raise CheckpointError(f"{index}: {error}", DAMAGED) from error
+        raise CheckpointError(f"{index}: {error}", error.hint) from error
     found: dict[str, np.ndarray] = {}
     for shard in sorted({entry.shard for entry in entries.values()}):
         file = index.with_name(f"{index.name.removesuffix('.index')}.data-{shard:05d}-of-{shards:05d}")
@@ -133,7 +140,7 @@ def _entries(table: bytes, wanted: Callable[[str], bool]) -> tuple[dict[str, Ent
     if key or not 0 < shards <= 99999:
         raise _Malformed(f"it announces {shards} data files")
     if order:
-        raise _Malformed("its numbers are big-endian, which is not supported")
+        raise _Malformed("its numbers are big-endian, which is not read", FOREIGN)
     found = {}
     for key, value in pairs:
         if key.startswith(b"\0"):  # a slice of a partitioned variable
@@ -151,9 +158,9 @@ def _entry(name: str, value: bytes, shards: int) -> Entry:
     where, fields = f"tensor {show(name)}", _message(value)
     code = _number(fields, 1)
     if code not in DTYPES:
-        raise _Malformed(f"{where} has dtype {code} of TensorFlow's table, read are {', '.join(map(str, DTYPES))}")
+        raise _Malformed(f"{where} has dtype {code} of TensorFlow's types.proto, which is not read", FOREIGN)
     if 7 in fields:
-        raise _Malformed(f"{where} is partitioned, which is not supported: save it unpartitioned in TensorFlow")
+        raise _Malformed(f"{where} is a partitioned variable, which is not read", FOREIGN)
     shape = tuple(_number(_message(dim), 1) for part in _parts(fields, 2) for dim in _parts(_message(part), 2))
     shard, offset, size, crc = (_number(fields, field) for field in (3, 4, 5, 6))
     if shard >= shards:
@@ -194,7 +201,7 @@ def _block(table: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]
         raise _Malformed(f"the checksum of the block at byte {offset} differs")
     if kind != 0:
         packed = "by snappy" if kind == 1 else f"in way {kind}"
-        raise _Malformed(f"the block at byte {offset} is compressed {packed}, as TensorFlow does not write it")
+        raise _Malformed(f"the block at byte {offset} is compressed {packed}, which is not read", FOREIGN)
     block = table[offset:end]
     starts = 4 * int.from_bytes(block[-4:], "little") + 4
     if size < 4 or starts > size:

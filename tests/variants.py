@@ -1,0 +1,67 @@
+"""The golden weights as other versions of other libraries would store them, written by the safetensors library."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+GOLDEN = Path(__file__).parent / "golden"
+Tensors = dict[str, np.ndarray]
+
+
+def golden(name: str) -> Tensors:
+    """The weights of tests/golden/huggingface/NAME."""
+    return load_file(GOLDEN / "huggingface" / name / "model.safetensors")
+
+
+def old_names(tensors: Tensors) -> Tensors:
+    """LayerNorm's gamma and beta, as the checkpoints of 2018 and 2019 have them."""
+    pairs = (("LayerNorm.weight", "LayerNorm.gamma"), ("LayerNorm.bias", "LayerNorm.beta"))
+    found = {}
+    for name, array in tensors.items():
+        for new, old in pairs:
+            name = name.replace(new, old)
+        found[name] = array
+    return found
+
+
+def with_extras(tensors: Tensors) -> Tensors:
+    """The buffer and the tied copies that older versions stored beside the weights."""
+    found = dict(tensors)
+    table = "bert.embeddings.word_embeddings.weight"
+    positions = len(tensors["bert.embeddings.position_embeddings.weight"])
+    found["bert.embeddings.position_ids"] = np.arange(positions)[None]
+    if "cls.predictions.bias" in tensors:
+        found["cls.predictions.decoder.weight"] = tensors[table].copy()
+        found["cls.predictions.decoder.bias"] = tensors["cls.predictions.bias"].copy()
+    return found
+
+
+def cast(tensors: Tensors, dtype: np.typing.DTypeLike) -> Tensors:
+    """Stored in another precision, such as float16 or ml_dtypes.bfloat16."""
+    return {name: array.astype(dtype) for name, array in tensors.items()}
+
+
+def save(folder: Path, tensors: Tensors) -> Path:
+    """One model.safetensors, as save_pretrained leaves it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+def save_sharded(folder: Path, tensors: Tensors, parts: int) -> Path:
+    """An index and its shards, as save_pretrained(max_shard_size=...) leaves them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    places = {}
+    for part in range(parts):
+        shard = f"model-{part + 1:05d}-of-{parts:05d}.safetensors"
+        names = sorted(tensors)[part::parts]
+        save_file({name: tensors[name] for name in names}, folder / shard, metadata={"format": "pt"})
+        places |= dict.fromkeys(names, shard)
+    size = sum(array.nbytes for array in tensors.values())
+    index = {"metadata": {"total_size": size}, "weight_map": places}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2, sort_keys=True) + "\n")
+    return folder
