@@ -50,9 +50,14 @@ class Tokenizer:
     """WordPiece: trained on the corpus, or taken as it is from `path`."""
 
     path: str = knob("", "a vocab.txt, tokenizer.json or Hugging Face folder to use instead of training")
+    kind: str = knob(
+        "auto", "path: what is one token; auto finds it out from the files", choices=("auto", "wordpiece", "smiles")
+    )
     vocab_size: int = knob(30_522, "size of a trained vocabulary", low=16)
     lowercase: bool = knob(True, "training, uncased: lower-case and strip accents; a given vocabulary says for itself")
-    max_word_length: int = knob(200, "a longer word is [UNK]; google 200, Hugging Face 100", low=1)
+    max_word_length: int | None = knob(
+        None, "a longer word is [UNK]; None is what the files at path state, else google's 200", low=1, high=1_000_000
+    )
     train_characters: int = knob(500_000_000, "text the vocabulary is trained on, at most", low=1_000)
 
 

@@ -74,7 +74,8 @@ def fingerprint(config: knobs.Config, cache: Path) -> str:
     if config.tokenizer.path:
         vocabulary: Any = _given_tokenizer(config.tokenizer).hash
     else:
-        vocabulary = {k: v for k, v in dataclasses.asdict(config.tokenizer).items() if k != "path"}
+        vocabulary = {k: v for k, v in dataclasses.asdict(config.tokenizer).items() if k not in ("path", "kind")}
+        vocabulary["max_word_length"] = config.tokenizer.max_word_length or tokenizers.WORD_LENGTH
     shape = {
         "format": shards.FORMAT,
         "text": corpus.SOURCES[config.corpus.source].identity(config.corpus, cache),
@@ -86,7 +87,8 @@ def fingerprint(config: knobs.Config, cache: Path) -> str:
 
 
 def _given_tokenizer(settings: knobs.Tokenizer) -> tokenizers.Tokenizer:
-    return tokenizers.load(Path(settings.path).expanduser(), max_word_length=settings.max_word_length)
+    path = Path(settings.path).expanduser()
+    return tokenizers.load(path, kind=settings.kind, max_word_length=settings.max_word_length)
 
 
 def _make(config: knobs.Config, mark: str, final: Path, log: Log) -> None:
@@ -275,7 +277,7 @@ def _finish(manifest: dict[str, Any], facts: dict[str, Any], tokenizer: tokenize
     }
     facts["warnings"] = facts.pop("notes") + audit.warnings(facts)
     shards.write_json(result / "audit.json", facts)
-    names = ("audit.json", "tokenizer.json", "vocab.txt", "unigrams.npy")
+    names = ("audit.json", *tokenizers.FILES, "unigrams.npy")
     manifest["files"] = {
         name: {"bytes": (result / name).stat().st_size, "sha256": shards.sha256(result / name)} for name in names
     }

@@ -10,7 +10,7 @@ from bert_jax.knobs import PRETRAINING, Config
 
 def check(c: Config) -> None:
     """Raises the first rule a derived config breaks."""
-    for rules in (_model, _masking, _optim, _devices, _evaluation):
+    for rules in (_initial, _tokenizer, _model, _masking, _optim, _devices, _evaluation):
         rules(c)
 
 
@@ -46,6 +46,27 @@ def _model(c: Config) -> None:
     need(
         c.pairs == "none" or m.type_vocab >= 2, "pairs need model.type_vocab of 2 or more", "or set --config.pairs=none"
     )
+
+
+def _tokenizer(c: Config) -> None:
+    t = c.tokenizer
+    need(
+        bool(t.path) or t.kind in ("auto", "wordpiece"),
+        f"tokenizer.kind = {t.kind!r} is no vocabulary that can be trained",
+        "set --config.tokenizer.path to one, or --config.tokenizer.kind=wordpiece",
+    )
+
+
+def _initial(c: Config) -> None:
+    need(
+        bool(c.init_from) or not (c.init_fresh or c.init_vocab != "same"),
+        "init_fresh and init_vocab do nothing without init_from",
+        "name the model that training starts from",
+    )
+    try:
+        re.compile(c.init_fresh)
+    except re.error as error:
+        raise ConfigError(f"init_fresh = {c.init_fresh!r} is no regular expression: {error}", "^nsp/ is one") from error
 
 
 def _masking(c: Config) -> None:

@@ -62,6 +62,7 @@ COVERED = {
     "corpus.cache": "test_prepare.py::test_the_cache_is_the_knob_the_variable_or_the_home",
     "corpus.workers": "test_knobs.py::test_as_many_workers_prepare_as_are_asked_for",
     "tokenizer.path": "test_prepare.py::test_ids_take_the_smallest_type_that_holds_them",
+    "tokenizer.kind": "test_tokenizer.py::test_a_kind_that_is_asked_for_is_taken",
     "tokenizer.vocab_size": "test_knobs.py::test_a_vocabulary_has_the_size_and_word_length_asked_for",
     "tokenizer.lowercase": "test_tokenizer.py::test_trained_vocabulary_is_sane",
     "tokenizer.max_word_length": "test_knobs.py::test_a_vocabulary_has_the_size_and_word_length_asked_for",

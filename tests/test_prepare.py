@@ -222,11 +222,14 @@ def test_the_vocabulary_is_trained_on_a_bounded_sample_of_train(tmp_path, monkey
 SPACED = st.lists(st.text(st.characters(exclude_categories=["Cs"])) | st.sampled_from(WORDS), max_size=8)
 
 
-@given(st.lists(SPACED, max_size=4), st.booleans())
-@settings(max_examples=200)
-def test_word_by_word_gives_the_ids_of_whole_sentences(found, lowercase):
+STYLES = (tokenizers.Style(), tokenizers.Style(lowercase=False), tokenizers.Style(kind="smiles"))
+
+
+@given(st.lists(SPACED, max_size=4), st.sampled_from(STYLES))
+@settings(max_examples=300)
+def test_word_by_word_gives_the_ids_of_whole_sentences(found, style):
     sentences = [" ".join(" ".join(words).split()) for words in found]
-    tokenizer = tokenizers.Tokenizer([*tokenizers.SPECIALS, *WORDS, *(f"##{w}" for w in WORDS), *"aeé字.[]"], lowercase)
+    tokenizer = tokenizers.Tokenizer([*tokenizers.SPECIALS, *WORDS, *(f"##{w}" for w in WORDS), *"aeé字.[]"], style)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(encode, "WORDS", 5)
         words = encode.Words(tokenizer)
@@ -406,6 +409,9 @@ def test_what_shapes_the_corpus_shapes_its_name_and_nothing_else_does(tmp_path):
     for key, value in {"vocab_size": 20, "lowercase": False, "max_word_length": 9, "train_characters": 2000}.items():
         changed = dataclasses.replace(base, tokenizer=dataclasses.replace(base.tokenizer, **{key: value}))
         assert prepare.fingerprint(changed, cache) != name, key
+    for key, value in {"max_word_length": 200, "kind": "wordpiece"}.items():  # what a trained one has and is
+        changed = dataclasses.replace(base, tokenizer=dataclasses.replace(base.tokenizer, **{key: value}))
+        assert prepare.fingerprint(changed, cache) == name, key
     assert prepare.fingerprint(dataclasses.replace(base, seed=5, steps=3, batch_size=1), cache) == name
     (tmp_path / "in").rename(tmp_path / "moved")
     moved = dataclasses.replace(base, corpus=dataclasses.replace(base.corpus, path=str(tmp_path / "moved")))
@@ -416,12 +422,12 @@ def test_what_shapes_the_corpus_shapes_its_name_and_nothing_else_does(tmp_path):
 
 def test_a_given_tokenizer_is_named_by_its_hash(tmp_path):
     write(tmp_path / "in", documents(5))
-    tokenizers.Tokenizer([*tokenizers.SPECIALS, "a", "b"], True).save(tmp_path / "t")
+    tokenizers.Tokenizer([*tokenizers.SPECIALS, "a", "b"], tokenizers.Style()).save(tmp_path / "t")
     chosen = config(tmp_path / "in", tmp_path / "cache", tokenizer=str(tmp_path / "t"))
     resized = dataclasses.replace(chosen, tokenizer=dataclasses.replace(chosen.tokenizer, vocab_size=99))
     first = prepare.fingerprint(chosen, tmp_path)
     assert prepare.fingerprint(resized, tmp_path) == first
-    tokenizers.Tokenizer([*tokenizers.SPECIALS, "b", "a"], True).save(tmp_path / "t")
+    tokenizers.Tokenizer([*tokenizers.SPECIALS, "b", "a"], tokenizers.Style()).save(tmp_path / "t")
     assert prepare.fingerprint(chosen, tmp_path) != first
 
 
@@ -610,7 +616,7 @@ def fill(file: Path, size: int, seed: int = 0) -> int:
 
 
 def given_vocabulary(folder: Path) -> str:
-    tokenizers.Tokenizer([*tokenizers.SPECIALS, *WORDS, ".", "document"], True).save(folder)
+    tokenizers.Tokenizer([*tokenizers.SPECIALS, *WORDS, ".", "document"], tokenizers.Style()).save(folder)
     return str(folder)
 
 

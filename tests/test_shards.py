@@ -17,7 +17,7 @@ VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "##a", "the"]
 def build(folder, dtype=np.uint16):
     """A prepared folder of two train shards, made by hand."""
     folder.mkdir()
-    found = tokenizer.Tokenizer(VOCAB, True)
+    found = tokenizer.Tokenizer(VOCAB, tokenizer.Style())
     found.save(folder)
     np.save(folder / "unigrams.npy", np.arange(8))
     entries = [
@@ -70,7 +70,7 @@ def test_open_returns_what_was_written(tmp_path, dtype):
 def test_written_shard_leaves_nothing_else(tmp_path):
     folder = build(tmp_path / "x")
     names = sorted(p.name for p in folder.iterdir())
-    assert names == ["manifest.json", "tokenizer.json", "train-00000", "train-00001", "unigrams.npy", "vocab.txt"]
+    assert names == sorted([*tokenizer.FILES, "manifest.json", "train-00000", "train-00001", "unigrams.npy"])
 
 
 ARRAY_FILES = [f"train-00000/{a}.npy" for a in shards.ARRAYS]
@@ -117,7 +117,7 @@ def test_digests_are_computed_once(tmp_path, monkeypatch):
 def test_a_changed_tokenizer_is_refused(tmp_path):
     folder = build(tmp_path / "x")
     manifest = json.loads((folder / "manifest.json").read_text())
-    tokenizer.Tokenizer([*VOCAB[:-2], VOCAB[-1], VOCAB[-2]], True).save(folder)
+    tokenizer.Tokenizer([*VOCAB[:-2], VOCAB[-1], VOCAB[-2]], tokenizer.Style()).save(folder)
     for name in ("vocab.txt", "tokenizer.json"):
         manifest["files"][name] = {"bytes": (folder / name).stat().st_size, "sha256": shards.sha256(folder / name)}
     shards.write_json(folder / "manifest.json", manifest)

@@ -1,24 +1,34 @@
-"""Google's ids, the same vocabulary every time, and text that stays text."""
+"""Google's ids and Hugging Face's, SMILES, the same vocabulary every time, and text that stays text."""
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import unicodedata
 
+import numpy as np
 import pytest
+import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers.implementations import BertWordPieceTokenizer
 
-from bert_jax import knobs
-from bert_jax.data import tokenizer
-from bert_jax.errors import DataError
+from bert_jax import config, knobs, prepare
+from bert_jax.data import encoding, tokenizer, vocabulary
+from bert_jax.data.tokenizer import SPECIALS, Style
+from bert_jax.errors import ConfigError, DataError
 
 PIECES = ["un", "##want", "##ed", "runn", "##ing", "the", "fill", "[", "]", "mask", ",", ".", "a", "##a", "é", "字"]
-VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *PIECES]
+VOCAB = [*SPECIALS, *PIECES]
+ATOMS = [*SPECIALS, "[unused1]", "c", "C", "Cl", "Br", "(", ")", "=", "1", ">>", ".", "%10", "[O-]", "[C@@H]"]
+REACTION = Style(kind="smiles")
+CASED = Style(lowercase=False)
 
 
 def words(ids, vocab=VOCAB):
@@ -48,36 +58,60 @@ def wordpiece(word: str, vocab: set[str], limit: int) -> list[str]:
     return pieces if start == len(word) else ["[UNK]"]
 
 
-@pytest.mark.parametrize(
-    ("name", "lowercase"), [("uncased", 1), ("cased", 0), ("chinese", 1), ("multilingual_cased", 0)]
-)
-def test_ids_are_those_of_google(shared, name, lowercase):
-    found = tokenizer.load(shared / "vocab" / f"bert_base_{name}_vocab.txt")
+GOLDEN = [("uncased", 1), ("cased", 0), ("chinese", 1), ("multilingual_cased", 0)]
+
+
+@pytest.mark.parametrize(("name", "lowercase"), GOLDEN)
+def test_ids_are_those_of_google_and_of_hugging_face(shared, name, lowercase):
+    file = shared / "vocab" / f"bert_base_{name}_vocab.txt"
     lines = (shared / "golden_tokenization" / "bert_tokenization.jsonl").read_text(encoding="utf-8").split("\n")
     rows = [json.loads(line) for line in lines if line]
-    assert found.lowercase == bool(lowercase)
-    assert len(rows) > 200
-    for row, ids in zip(rows, found.encode_batch([row["text"] for row in rows]), strict=True):
+    texts = [row["text"] for row in rows]
+    assert len(rows) == 247
+    assert sum("hf_differs" in row for row in rows) == 3
+    google = tokenizer.load(file)
+    assert google.style == Style(lowercase=bool(lowercase))
+    for row, ids in zip(rows, google.encode_batch(texts), strict=True):
         assert ids == row[name], row["text"]
+    theirs = tokenizer.load(file, max_word_length=100)
+    for row, ids in zip(rows, theirs.encode_batch(texts, escape=False), strict=True):
+        assert ids == row.get("hf_differs", row)[name], row["text"]
+
+
+WORDS = st.sampled_from(
+    [*PIECES, "Un", "É", "e\u0301", "[MASK]", "[SEP]", "字字", "a" * 100, "a" * 101, "\x00", "\u200b"]
+)
+FLAGS = st.fixed_dictionaries(
+    {"lowercase": st.booleans(), "strip_accents": st.none() | st.booleans(), "chinese": st.booleans()}
+)
+
+
+@given(st.lists(WORDS | st.text("aéÉ字\t\u0301\x07 ", max_size=5), max_size=9), st.sampled_from(["", " "]), FLAGS)
+def test_ids_are_those_of_the_tokenizers_library(found, between, flags):
+    text = between.join(found)
+    renamed = {("handle_chinese_chars" if name == "chinese" else name): flag for name, flag in flags.items()}
+    library = BertWordPieceTokenizer({piece: i for i, piece in enumerate(VOCAB)}, **renamed)
+    ours = tokenizer.Tokenizer(VOCAB, Style(max_word_length=100, **flags))
+    assert ours.encode_batch([text], escape=False)[0] == library.encode(text, add_special_tokens=False).ids
 
 
 @given(st.lists(st.text("abcun字 ,", max_size=12)))
 def test_pieces_are_the_greedy_longest_match(texts):
-    found = tokenizer.Tokenizer(VOCAB, lowercase=True, max_word_length=6)
+    found = tokenizer.Tokenizer(VOCAB, Style(max_word_length=6))
     for text, ids in zip(texts, found.encode_batch(texts), strict=True):
         spaced = text.replace(",", " , ").replace("字", " 字 ")
         assert words(ids) == [p for word in spaced.split() for p in wordpiece(word, set(VOCAB), 6)]
 
 
 def test_case_and_accents():
-    uncased, cased = (tokenizer.Tokenizer(VOCAB, lowercase=low) for low in (True, False))
+    uncased, cased = (tokenizer.Tokenizer(VOCAB, style) for style in (Style(), CASED))
     assert words(uncased.encode_batch(["UNwanted Á"])[0]) == ["un", "##want", "##ed", "a"]
     assert words(cased.encode_batch(["unwanted é É"])[0]) == ["un", "##want", "##ed", "é", "[UNK]"]
     assert unicodedata.normalize("NFD", "é") != "é"  # and yet it was found composed: cased text keeps its form
 
 
 def test_literal_special_tokens_are_text_unless_asked_for():
-    found = tokenizer.Tokenizer(VOCAB, lowercase=True)
+    found = tokenizer.Tokenizer(VOCAB, Style())
     escaped, marked = (found.encode_batch(["fill the [MASK]."], escape=e)[0] for e in (True, False))
     assert words(escaped) == ["fill", "the", "[", "mask", "]", "."]
     assert words(marked) == ["fill", "the", "[MASK]", "."]
@@ -87,47 +121,85 @@ def test_literal_special_tokens_are_text_unless_asked_for():
 
 def test_long_words_are_unknown_beyond_the_limit():
     long = "a" * 7
-    assert words(tokenizer.Tokenizer(VOCAB, True, 7).encode_batch([long])[0]) == ["a"] + ["##a"] * 6
-    assert words(tokenizer.Tokenizer(VOCAB, True, 6).encode_batch([long])[0]) == ["[UNK]"]
+    assert words(tokenizer.Tokenizer(VOCAB, Style(max_word_length=7)).encode_batch([long])[0]) == ["a"] + ["##a"] * 6
+    assert words(tokenizer.Tokenizer(VOCAB, Style(max_word_length=6)).encode_batch([long])[0]) == ["[UNK]"]
 
 
 def test_lone_surrogates_and_controls_do_not_stop_it():
-    found = tokenizer.Tokenizer(VOCAB, lowercase=True)
+    found = tokenizer.Tokenizer(VOCAB, Style())
     assert [words(ids) for ids in found.encode_batch(["a\ud800 \0the", "fill"])] == [["a", "the"], ["fill"]]
 
 
 def test_properties_of_the_vocabulary():
-    found = tokenizer.Tokenizer(VOCAB, lowercase=True)
+    found = tokenizer.Tokenizer(VOCAB, Style())
     assert found.size == len(VOCAB)
     assert found.special == (0, 1, 2, 3, 4)
     assert [VOCAB[i] for i in found.continuation.nonzero()[0]] == [p for p in VOCAB if p.startswith("##")]
     others = [
-        tokenizer.Tokenizer(VOCAB, lowercase=False),
-        tokenizer.Tokenizer(VOCAB, True, 100),
-        tokenizer.Tokenizer([*VOCAB[:-2], VOCAB[-1], VOCAB[-2]], True),
+        tokenizer.Tokenizer(VOCAB, CASED),
+        tokenizer.Tokenizer(VOCAB, Style(max_word_length=100)),
+        tokenizer.Tokenizer([*VOCAB[:-2], VOCAB[-1], VOCAB[-2]], Style()),
     ]
-    assert len({found.hash, *(other.hash for other in others)}) == 4
+    others += [tokenizer.Tokenizer(VOCAB, Style(**{k: False})) for k in ("strip_accents", "chinese", "clean_text")]
+    others.append(tokenizer.Tokenizer(VOCAB, REACTION))
+    assert len({found.hash, *(other.hash for other in others)}) == 8
+    assert tokenizer.Tokenizer(VOCAB, Style(strip_accents=True)).hash == found.hash  # what follows from the case
+    lines = json.dumps([VOCAB, True, 200])  # by which runs and shards have named it so far
+    assert found.hash == hashlib.sha256(lines.encode()).hexdigest()
 
 
-@pytest.mark.parametrize("lowercase", [True, False])
-def test_save_and_load_give_the_same_tokenizer(tmp_path, lowercase):
-    found = tokenizer.Tokenizer(VOCAB, lowercase, max_word_length=77)
+EVERY = [
+    Style(max_word_length=100),
+    Style(max_word_length=77),
+    CASED,
+    Style(lowercase=False, strip_accents=True, chinese=False),
+    Style(strip_accents=False, clean_text=False),
+]
+
+
+@pytest.mark.parametrize("style", EVERY)
+def test_save_and_load_give_the_same_tokenizer(tmp_path, style):
+    found = tokenizer.Tokenizer(VOCAB, style)
     found.save(tmp_path)
-    again = tokenizer.load(tmp_path)
-    assert (again.hash, again.vocab, again.lowercase, again.max_word_length) == (found.hash, VOCAB, lowercase, 77)
-    text = ["Unwanted [MASK], é 字."]
-    assert again.encode_batch(text) == found.encode_batch(text)
+    text = ["Unwanted [MASK], é 字.", "a" * 90, "\x07"]
+    for file in (tmp_path, tmp_path / "tokenizer.json", tmp_path / "vocab.txt"):
+        again = tokenizer.load(file)
+        assert (again.hash, again.vocab, again.style) == (found.hash, VOCAB, style)
+        assert again.encode_batch(text) == found.encode_batch(text)
     assert (tmp_path / "vocab.txt").read_text(encoding="utf-8").split("\n") == [*VOCAB, ""]
-    assert tokenizer.load(tmp_path / "vocab.txt", lowercase, 77).hash == found.hash
+    assert sorted(file.name for file in tmp_path.iterdir()) == sorted(tokenizer.FILES)
+    (tmp_path / "tokenizer_config.json").unlink()
+    kept = dataclasses.asdict(tokenizer.load(tmp_path).style)
+    assert kept == dataclasses.asdict(style)  # tokenizer.json alone says it all
 
 
-def test_saved_file_adds_special_tokens_for_others(tmp_path):
-    import tokenizers
+@pytest.mark.parametrize(
+    ("vocab", "style", "first", "second"), [(VOCAB, Style(), "fill", "the a"), (ATOMS, REACTION, "C", "c1")]
+)
+def test_saved_files_add_special_tokens_for_others(tmp_path, vocab, style, first, second):
+    ours = tokenizer.Tokenizer(vocab, style)
+    ours.save(tmp_path, model_max_length=64)
+    theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    a, b = ours.encode_batch([first, second])
+    for found, parts in ((theirs.encode(first), [a]), (theirs.encode(first, second), [a, b])):
+        row = encoding.rows(ours.special, [parts], len(found.ids))
+        assert found.ids == row["tokens"][0].tolist()
+        assert found.type_ids == row["type_ids"][0].tolist()
+    stated = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    assert stated["model_max_length"] == 64
+    assert stated.items() >= json.loads((tmp_path / "special_tokens_map.json").read_text()).items()
+    assert {stated[f"{name}_token"] for name in ("pad", "unk", "cls", "sep", "mask")} == set(SPECIALS)
 
-    tokenizer.Tokenizer(VOCAB, True).save(tmp_path)
-    encoded = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json")).encode("fill", "the a")
-    assert encoded.tokens == ["[CLS]", "fill", "[SEP]", "the", "a", "[SEP]"]
-    assert encoded.type_ids == [0, 0, 0, 1, 1, 1]
+
+@pytest.mark.parametrize(
+    ("vocab", "style", "name"),
+    [(VOCAB, style, "BertTokenizer" if style == EVERY[0] else "PreTrainedTokenizerFast") for style in EVERY]
+    + [(ATOMS, REACTION, "PreTrainedTokenizerFast")],
+)
+def test_only_what_transformers_rebuilds_alike_is_called_a_bert_tokenizer(tmp_path, vocab, style, name):
+    """BertTokenizer of transformers 5 keeps vocabulary and flags, and has its own word length and cleaning."""
+    tokenizer.Tokenizer(vocab, style).save(tmp_path)
+    assert json.loads((tmp_path / "tokenizer_config.json").read_text())["tokenizer_class"] == name
 
 
 def test_case_of_a_foreign_vocabulary_is_found(tmp_path):
@@ -153,17 +225,236 @@ def test_bad_vocabularies_are_refused(tmp_path, text, says):
         tokenizer.load(tmp_path / "vocab.txt")
 
 
-def test_missing_and_foreign_models_are_refused(tmp_path):
+def test_missing_files_are_refused(tmp_path):
     with pytest.raises(DataError, match="no tokenizer at"):
         tokenizer.load(tmp_path / "nothing")
     with pytest.raises(DataError, match=r"no vocab.txt or tokenizer.json"):
         tokenizer.load(tmp_path)
-    (tmp_path / "tokenizer.json").write_text('{"model": {"type": "BPE", "vocab": {"a": 0}}}')
-    with pytest.raises(DataError, match="BPE"):
+
+
+# --- what files state -----------------------------------------------------------------------------------------------
+
+
+def test_the_word_length_is_what_the_files_state(tmp_path):
+    tokenizer.Tokenizer(VOCAB, Style(max_word_length=55)).save(tmp_path)
+    assert tokenizer.load(tmp_path).max_word_length == 55
+    assert tokenizer.load(tmp_path, max_word_length=8).max_word_length == 8
+    (tmp_path / "tokenizer.json").unlink()
+    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": true}')
+    assert tokenizer.load(tmp_path).max_word_length == 100  # Hugging Face's own
+    (tmp_path / "tokenizer_config.json").unlink()
+    assert tokenizer.load(tmp_path).max_word_length == 200  # google's
+    assert tokenizer.train(["a b"], knobs.Tokenizer()).max_word_length == 200
+    assert tokenizer.train(["a b"], knobs.Tokenizer(max_word_length=9)).max_word_length == 9
+
+
+def test_a_tokenizer_json_outweighs_its_config_and_a_question_both(tmp_path):
+    tokenizer.Tokenizer(VOCAB, CASED).save(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": true, "tokenize_chinese_chars": false}')
+    assert tokenizer.load(tmp_path).style == CASED
+    assert tokenizer.load(tmp_path, lowercase=True).style == Style()
+    assert tokenizer.load(tmp_path / "vocab.txt").style == Style(chinese=False, max_word_length=100)
+
+
+def test_truncation_and_padding_in_a_file_change_nothing(tmp_path):
+    found = tokenizer.Tokenizer(VOCAB, Style())
+    found.save(tmp_path)
+    engine = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    engine.enable_truncation(4)
+    engine.enable_padding(length=4)
+    engine.save(str(tmp_path / "tokenizer.json"))
+    assert len(engine.encode("fill the a a a a").ids) == 4
+    assert tokenizer.load(tmp_path).hash == found.hash
+    assert len(tokenizer.load(tmp_path).encode_batch(["fill the a a a a"])[0]) == 6
+
+
+def test_files_of_older_libraries_name_no_model_type(tmp_path):
+    tokenizer.Tokenizer(VOCAB, Style()).save(tmp_path)
+    state = json.loads((tmp_path / "tokenizer.json").read_text())
+    del state["model"]["type"]
+    state["normalizer"] = None  # text as it is
+    (tmp_path / "tokenizer.json").write_text(json.dumps(state))
+    found = tokenizer.load(tmp_path)
+    assert found.style == Style(lowercase=False, chinese=False, clean_text=False)
+    library = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    text = "fill É, 字 the字"
+    assert found.encode_batch([text], escape=False)[0] == library.encode(text, add_special_tokens=False).ids
+
+
+NEST = "[" * 100_000
+CHANGES = [  # of a good tokenizer.json: the keys, the value, what is said
+    (["model", "type"], "BPE", "model is 'BPE', not WordPiece"),
+    (["model", "unk_token"], "<unk>", "unk_token is '<unk>'"),
+    (["model", "continuing_subword_prefix"], "@@", "continuing_subword_prefix is '@@'"),
+    (["model", "max_input_chars_per_word"], 10**30, "max_input_chars_per_word = 1000000"),
+    (["model", "max_input_chars_per_word"], "9", "max_input_chars_per_word = '9'"),
+    (["model", "vocab"], ["a"], "holds no vocabulary"),
+    (["model"], None, "holds no vocabulary"),
+    (["model", "vocab", "a"], "7", "ids are not 0 to 20"),
+    (["model", "vocab", "a"], 10**40, "ids are not 0 to 20"),
+    (["model", "vocab", "a"], 7.0, "ids are not 0 to 20"),
+    (["model", "vocab", "a"], True, "ids are not 0 to 20"),
+    (["model", "vocab", "a"], None, "ids are not 0 to 20"),
+    (["model", "vocab", "\ud800"], 21, "line end or half a character"),
+    (["model", "vocab", "a\nb"], 21, "line end or half a character"),
+    (["normalizer"], {"type": "Lowercase"}, "normalizer is 'Lowercase', not BertNormalizer"),
+    (["normalizer"], [[]], "normalizer is a list"),
+    (["normalizer", "lowercase"], "yes", "lowercase = 'yes'"),
+    (["normalizer"], {"type": "BertNormalizer"}, "normalizer has no clean_text"),
+    (["pre_tokenizer"], None, "pre_tokenizer is None, not BertPreTokenizer"),
+    (["pre_tokenizer", "type"], "Whitespace", "pre_tokenizer is 'Whitespace'"),
+    (["added_tokens"], [{"content": "[NEW]", "id": 21}], r"added token '\[NEW\]' is none of"),
+    (["added_tokens"], {"content": []}, "added token a list is none of"),
+]
+
+
+@pytest.mark.parametrize(("keys", "value", "says"), CHANGES)
+def test_what_cannot_be_done_is_refused_in_one_line(tmp_path, keys, value, says):
+    tokenizer.Tokenizer(VOCAB, Style()).save(tmp_path)
+    state = node = json.loads((tmp_path / "tokenizer.json").read_text())
+    for key in keys[:-1]:
+        node = node[key]
+    node[keys[-1]] = value
+    (tmp_path / "tokenizer.json").write_text(json.dumps(state))
+    with pytest.raises(DataError, match=says) as caught:
         tokenizer.load(tmp_path)
-    (tmp_path / "tokenizer.json").write_text('{"model": ')
-    with pytest.raises(DataError, match="not JSON"):
+    assert "\n" not in str(caught.value)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('{"model": ', "not JSON"),
+        (b"\xff\xfe{", "not JSON"),
+        (NEST, "not JSON: .*recursion"),
+        ('{"model": ' + NEST, "not JSON: .*recursion"),
+        ('{"model": ' + "9" * 5000 + "}", "not JSON"),
+        ("[]", "holds no JSON object"),
+        ("{}", "holds no vocabulary"),
+    ],
+)
+def test_cut_and_hostile_json_is_refused_in_one_line(tmp_path, text, says):
+    (tmp_path / "vocab.txt").write_text("\n".join(VOCAB), encoding="utf-8")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+        if name == "tokenizer_config.json" and text == "{}":
+            continue
+        with pytest.raises(DataError, match=rf"{name} (is )?{says}" if "JSON" in says else says) as caught:
+            tokenizer.load(tmp_path)
+        assert "\n" not in str(caught.value)
+        (tmp_path / name).unlink()
+
+
+@pytest.mark.parametrize(
+    ("stated", "says"),
+    [
+        ({"do_lower_case": "true"}, "do_lower_case = 'true'"),
+        ({"word_tokenizer_type": "mecab"}, "word_tokenizer_type = 'mecab', and only 'basic'"),
+        ({"do_basic_tokenize": False}, "do_basic_tokenize = False"),
+        ({"never_split": ["un"]}, "never_split = a list"),
+        ({"max_input_chars_per_word": 0}, "max_input_chars_per_word = 0"),
+        ({"added_tokens_decoder": {"21": {"content": "[NEW]"}}}, r"added token '\[NEW\]'"),
+    ],
+)
+def test_a_config_beside_a_vocabulary_is_honoured_or_refused(tmp_path, stated, says):
+    (tmp_path / "vocab.txt").write_text("\n".join(VOCAB), encoding="utf-8")
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(stated))
+    with pytest.raises(DataError, match=says):
         tokenizer.load(tmp_path)
+
+
+def test_huge_files_are_not_read(tmp_path):
+    with (tmp_path / "vocab.txt").open("wb") as stream:
+        stream.truncate(1 << 40)  # takes no room
+    with pytest.raises(DataError, match="has 1,099,511,627,776 bytes"):
+        tokenizer.load(tmp_path)
+
+
+# --- SMILES ---------------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.sampled_from([*ATOMS, "[Xx]", "é", "B", "r", "]", "[", " ", "%1"]), max_size=12))
+def test_smiles_are_split_by_the_expression_and_nothing_vanishes(found):
+    text = "".join(found)
+    ours = tokenizer.Tokenizer(ATOMS, REACTION)
+    pieces = [piece for piece in re.split(tokenizer.KINDS["smiles"], text.strip()) if piece]
+    known = {piece: i for i, piece in enumerate(ATOMS) if piece not in SPECIALS}
+    assert ours.encode_batch([text])[0] == [known.get(piece, ours.special.unk) for piece in pieces]
+
+
+def test_special_tokens_in_smiles_are_text_unless_asked_for():
+    ours = tokenizer.Tokenizer(ATOMS, REACTION)
+    text = " C[MASK]1 [CLS]"
+    escaped, marked = (words(ours.encode_batch([text], escape=e)[0], ATOMS) for e in (True, False))
+    assert escaped == ["C", "[UNK]", "1", "[UNK]", "[UNK]"]  # the fourth is the space
+    assert marked == ["C", "[MASK]", "1", "[CLS]"]
+    assert ours.decode(ours.encode_batch(["C[MASK](Cl)>>[C@@H]"], escape=False)[0]) == "C[MASK](Cl)>>[C@@H]"
+    assert ours.encode_batch(["C\ud800"]) == ours.encode_batch(["C\ufffd"])
+
+
+def test_the_kind_of_a_vocabulary_is_recognised():
+    assert vocabulary.recognise(ATOMS) == "smiles"
+    for others in ([*ATOMS, "##c"], [*ATOMS, "CC"], [*ATOMS, "x"], [*SPECIALS, "[unused1]"], VOCAB):
+        assert vocabulary.recognise(others) == "wordpiece"
+    assert [field.metadata["choices"] for field in dataclasses.fields(knobs.Tokenizer) if field.name == "kind"] == [
+        ("auto", *tokenizer.KINDS)
+    ]
+
+
+def test_smiles_come_back_from_their_files(tmp_path):
+    found = tokenizer.Tokenizer(ATOMS, REACTION)
+    found.save(tmp_path)
+    for file in (tmp_path, tmp_path / "tokenizer.json", tmp_path / "vocab.txt"):
+        again = tokenizer.load(file)
+        assert (again.hash, again.style) == (found.hash, REACTION)
+    (tmp_path / "bare.txt").write_text("\n".join(ATOMS))
+    assert tokenizer.load(tmp_path / "bare.txt").hash == found.hash
+    state = json.loads((tmp_path / "tokenizer.json").read_text())
+    for change, says in (
+        ({"normalizer": None}, "normalizer is None, not Strip"),
+        ({"pre_tokenizer": state["pre_tokenizer"] | {"behavior": "Removed"}}, "model is 'WordLevel', not WordPiece"),
+    ):
+        (tmp_path / "tokenizer.json").write_text(json.dumps(state | change))
+        with pytest.raises(DataError, match=says):
+            tokenizer.load(tmp_path)
+
+
+def test_a_kind_that_is_asked_for_is_taken(tmp_path):
+    (tmp_path / "vocab.txt").write_text("\n".join([*ATOMS, "cc"]))
+    given = {
+        kind: prepare._given_tokenizer(knobs.Tokenizer(path=str(tmp_path), kind=kind))
+        for kind in ("auto", "wordpiece", "smiles")
+    }
+    found = {kind: words(one.encode_batch(["cc"])[0], one.vocab) for kind, one in given.items()}
+    assert found == {"auto": ["cc"], "wordpiece": ["cc"], "smiles": ["c", "c"]}
+    given["smiles"].save(tmp_path)
+    assert tokenizer.load(tmp_path).style == REACTION  # though its vocabulary would not show it
+    assert tokenizer.load(tmp_path, kind="wordpiece").style == Style(lowercase=False)
+    with pytest.raises(ConfigError, match=r"max_word_length = 9 does nothing to .*smiles"):
+        prepare._given_tokenizer(knobs.Tokenizer(path=str(tmp_path), max_word_length=9))
+
+
+def test_only_wordpiece_can_be_trained():
+    with pytest.raises(ConfigError, match="'smiles' is no vocabulary that can be trained"):
+        config.resolve({"tokenizer": {"kind": "smiles"}})
+    for chosen in ({"kind": "wordpiece"}, {"kind": "smiles", "path": "vocab.txt"}):
+        config.resolve({"tokenizer": chosen})
+
+
+def test_reactions_are_those_the_checkpoint_was_run_on(shared):
+    found = tokenizer.load(shared / "ckpt_rxnfp_bert_pretrained" / "vocab.txt")
+    assert found.style == REACTION
+    golden = np.load(shared / "golden_model" / "rxnfp_bert_pretrained.npz")
+    texts = json.loads((shared / "golden_model" / "rxnfp_bert_pretrained_smiles.json").read_text())
+    batch = encoding.rows(found.special, [[ids] for ids in found.encode_batch(texts)], golden["labels"].shape[1])
+    masked = golden["labels"] != -100
+    assert (golden["input_ids"][masked] == found.special.mask).all()
+    np.testing.assert_array_equal(batch["tokens"], np.where(masked, golden["labels"], golden["input_ids"]))
+    np.testing.assert_array_equal(batch["segment_ids"], golden["attention_mask"])
+
+
+# --- training -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("lowercase", [True, False])

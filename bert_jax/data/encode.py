@@ -73,10 +73,13 @@ class Words:
 
     def __init__(self, tokenizer: tokenizers.Tokenizer):
         self.tokenizer = tokenizer
+        self.apart = tokenizers.KINDS[tokenizer.style.kind] is None  # an expression may well look across a space
         self.ids: dict[str, list[int]] = {}
 
     def encode(self, sentences: list[str]) -> list[list[int]]:
         """Ids of each sentence."""
+        if not self.apart:
+            return self.tokenizer.encode_batch(sentences)
         if len(self.ids) > WORDS:
             self.ids = {}
         split = [sentence.split(" ") for sentence in sentences]

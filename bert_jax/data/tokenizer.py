@@ -1,12 +1,17 @@
-"""WordPiece as google-research/bert defines it: trained so that it is the same every time, or taken from a vocabulary.
+"""Text to ids: WordPiece as google-research/bert defines it, or one vocabulary line per match of an expression.
 
 tokenizer = load(Path("vocab.txt"))
 tokenizer.encode_batch(["Fill the [MASK]."])                -> pieces of "[", "mask", "]": text is text
 tokenizer.encode_batch(["Fill the [MASK]."], escape=False)  -> the special token
+
+Google and Hugging Face give the same ids but for two things, both of which are a choice here:
+- a word of more than 200 characters is [UNK] to google, of more than 100 to Hugging Face: `max_word_length`;
+- google's tokenizer cuts a literal "[MASK]" into pieces, Hugging Face's makes it the special token: `escape`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -20,36 +25,32 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from bert_jax import knobs
-from bert_jax.errors import DataError
+from bert_jax.data import vocabulary
+from bert_jax.data.vocabulary import HF_WORD_LENGTH, KINDS, PREFIX, SPECIALS, WORD_LENGTH, Style
+from bert_jax.errors import ConfigError, DataError
 from bert_jax.types import Special
 
-SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-PREFIX = "##"
-WORD_LENGTH = 200  # google's limit; tokenizers' own is 100
+FILES = ("vocab.txt", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")  # of a saved tokenizer
 COVERAGE = 0.99999  # of the characters of the training text lies in the alphabet
 LINE = 10_000  # characters the trainer gets at once
 
 
 class Tokenizer:
-    """A vocabulary and its settings; ids carry no [CLS] or [SEP]."""
+    """A vocabulary and how text is cut into it; ids carry no [CLS] or [SEP]."""
 
-    def __init__(self, vocab: list[str], lowercase: bool, max_word_length: int = WORD_LENGTH):
+    def __init__(self, vocab: list[str], style: Style):
         ids = {piece: i for i, piece in enumerate(vocab)}
         self.vocab = vocab
+        self.style = style
         self.size = len(vocab)
-        self.lowercase = lowercase
-        self.max_word_length = max_word_length
+        self.lowercase = style.lowercase
+        self.max_word_length = style.max_word_length
         self.special = Special(*(ids[name] for name in SPECIALS))
         self.continuation = np.array([piece.startswith(PREFIX) for piece in vocab], bool)  # [V]
-        settings = json.dumps([vocab, lowercase, max_word_length], ensure_ascii=True)
-        self.hash = hashlib.sha256(settings.encode()).hexdigest()
+        self.hash = _hash(vocab, style)
         # Two engines, because whether "[MASK]" is text is a property of the tokenizers object, not of a call.
-        self._text = _engine(ids, lowercase, max_word_length)
-        self._markup = _engine(ids, lowercase, max_word_length)
-        self._markup.add_special_tokens(list(SPECIALS))
-        self._markup.post_processor = processors.BertProcessing(
-            ("[SEP]", self.special.sep), ("[CLS]", self.special.cls)
-        )
+        self._text = _engine(ids, style)
+        self._markup = _engine(ids, style, markup=True)
 
     def encode_batch(self, texts: Sequence[str], escape: bool = True) -> list[list[int]]:
         """Ids of each text. A literal "[MASK]" is ordinary text, or with escape=False the special token."""
@@ -64,16 +65,46 @@ class Tokenizer:
         """Readable text; special tokens are shown."""
         return self._markup.decode([int(i) for i in ids], skip_special_tokens=False)
 
-    def save(self, folder: Path) -> None:
-        """Writes vocab.txt and tokenizer.json, which Hugging Face's fast tokenizers read as they are."""
+    def save(self, folder: Path, model_max_length: int | None = None) -> None:
+        """Writes `FILES`, which Hugging Face's AutoTokenizer and `load` read alike."""
         folder.mkdir(parents=True, exist_ok=True)
-        for name, text in (
-            ("vocab.txt", "".join(f"{piece}\n" for piece in self.vocab)),
-            ("tokenizer.json", self._markup.to_str(pretty=True)),
-        ):
+        names = {f"{name.strip('[]').lower()}_token": name for name in SPECIALS}
+        contents = (
+            "".join(f"{piece}\n" for piece in self.vocab),
+            self._markup.to_str(pretty=True),
+            json.dumps(_config(self.style, model_max_length) | names, indent=2) + "\n",
+            json.dumps(names, indent=2) + "\n",
+        )
+        for name, text in zip(FILES, contents, strict=True):
             part = folder / f".{name}.{os.getpid()}"
             part.write_bytes(text.encode())
             part.replace(folder / name)
+
+
+def load(
+    path: Path, kind: str = "auto", lowercase: bool | None = None, max_word_length: int | None = None
+) -> Tokenizer:
+    """Reads a vocab.txt, a tokenizer.json or a folder with either; what is asked for here overrides what they state."""
+    vocab, stated = vocabulary.read(Path(path))
+    asked = {"lowercase": lowercase, "max_word_length": max_word_length}
+    asked = {name: value for name, value in asked.items() if value is not None}
+    if kind != "auto":
+        stated["kind"] = kind
+    if asked and KINDS[stated["kind"]] is not None:
+        what = " and ".join(f"{name} = {value}" for name, value in asked.items())
+        raise ConfigError(
+            f"{what} does nothing to {path}: its kind is {stated['kind']}, which has no words",
+            "leave it out, or set --config.tokenizer.kind=wordpiece",
+        )
+    return Tokenizer(vocab, Style(**({"lowercase": not vocabulary.has_capitals(vocab)} | stated | asked)))
+
+
+def _hash(vocab: list[str], style: Style) -> str:
+    """Names vocabulary and style; what is plain WordPiece goes by its case and word length alone, as it always did."""
+    plain = Style(lowercase=style.lowercase, max_word_length=style.max_word_length)
+    odd = {k: v for k, v in dataclasses.asdict(style).items() if v != getattr(plain, k)}
+    settings = [vocab, style.lowercase, style.max_word_length, *([odd] if odd else [])]
+    return hashlib.sha256(json.dumps(settings, ensure_ascii=True).encode()).hexdigest()
 
 
 def _characters(text: str) -> str:
@@ -81,114 +112,51 @@ def _characters(text: str) -> str:
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def _engine(ids: dict[str, int], lowercase: bool, max_word_length: int) -> tokenizers.Tokenizer:
-    model = models.WordPiece(
-        ids, unk_token="[UNK]", max_input_chars_per_word=max_word_length, continuing_subword_prefix=PREFIX
-    )
-    engine = tokenizers.Tokenizer(model)
-    engine.normalizer = _normalizer(lowercase)
-    engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    engine.decoder = decoders.WordPiece(prefix=PREFIX)
+def _config(style: Style, model_max_length: int | None) -> dict[str, Any]:
+    """tokenizer_config.json, without the names of the special tokens."""
+    # transformers 5 rebuilds a BertTokenizer from its vocabulary, with these two as its own; the other class reads
+    # tokenizer.json as it stands.
+    theirs = style.kind == "wordpiece" and style.max_word_length == HF_WORD_LENGTH and style.clean_text
+    config: dict[str, Any] = {"tokenizer_class": "BertTokenizer" if theirs else "PreTrainedTokenizerFast"}
+    if KINDS[style.kind] is None:
+        config |= {theirs: getattr(style, ours) for theirs, ours in vocabulary.CONFIG.items()}
+        config["max_input_chars_per_word"] = style.max_word_length
+    return config | ({} if model_max_length is None else {"model_max_length": model_max_length})
+
+
+def _engine(ids: dict[str, int], style: Style, markup: bool = False) -> tokenizers.Tokenizer:
+    """The tokenizers object; with `markup`, special tokens are found in text and added around it."""
+    expression = KINDS[style.kind]
+    if expression is None:
+        model: Any = models.WordPiece(
+            ids,
+            unk_token="[UNK]",
+            max_input_chars_per_word=style.max_word_length,
+            continuing_subword_prefix=PREFIX,
+        )
+        engine = tokenizers.Tokenizer(model)
+        engine.normalizer = _normalizer(style)
+        engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        engine.decoder = decoders.WordPiece(prefix=PREFIX)
+    else:  # an expression may take "[MASK]" for a token, so as text it must not be in the vocabulary
+        known = {piece: i for piece, i in ids.items() if markup or piece == "[UNK]" or piece not in SPECIALS}
+        engine = tokenizers.Tokenizer(models.WordLevel(known, unk_token="[UNK]"))
+        engine.normalizer = normalizers.Strip()
+        engine.pre_tokenizer = pre_tokenizers.Split(tokenizers.Regex(expression), "isolated")
+        engine.decoder = decoders.Fuse()
+    if markup:
+        engine.add_special_tokens(list(SPECIALS))
+        engine.post_processor = processors.BertProcessing(("[SEP]", ids["[SEP]"]), ("[CLS]", ids["[CLS]"]))
     return engine
 
 
-def _normalizer(lowercase: bool) -> normalizers.BertNormalizer:
+def _normalizer(style: Style) -> normalizers.BertNormalizer:
     return normalizers.BertNormalizer(
-        clean_text=True, handle_chinese_chars=True, strip_accents=lowercase, lowercase=lowercase
+        clean_text=style.clean_text,
+        handle_chinese_chars=style.chinese,
+        strip_accents=style.strip_accents,
+        lowercase=style.lowercase,
     )
-
-
-# --- taking a vocabulary as it is -----------------------------------------------------------------------------------
-
-
-def load(path: Path, lowercase: bool | None = None, max_word_length: int | None = None) -> Tokenizer:
-    """Reads a vocab.txt, a tokenizer.json or a folder with either.
-
-    What is None comes from the files: tokenizer.json, then tokenizer_config.json, then, for the case, the vocabulary
-    itself (cased if over 1 % of its pieces have capitals); the word length is google's 200 where nothing states it.
-    """
-    path = Path(path)
-    if not path.exists():
-        raise DataError(f"no tokenizer at {path}", "give a vocab.txt, a tokenizer.json or a folder with one of them")
-    file = path
-    if path.is_dir():
-        found = [path / name for name in ("tokenizer.json", "vocab.txt") if (path / name).is_file()]
-        if not found:
-            raise DataError(f"no vocab.txt or tokenizer.json in {path}", "point at a Hugging Face or prepared folder")
-        file = found[0]
-    if file.suffix == ".json":
-        vocab, stated = _from_json(file)
-    else:
-        vocab, stated = _from_lines(file), {}
-    config = file.parent / "tokenizer_config.json"
-    if config.is_file():
-        stated.setdefault("lowercase", _json(config).get("do_lower_case"))
-    if lowercase is None:
-        lowercase = stated.get("lowercase")
-    if lowercase is None:
-        lowercase = not _has_capitals(vocab)
-    return Tokenizer(vocab, lowercase, max_word_length or stated.get("max_word_length") or WORD_LENGTH)
-
-
-def _has_capitals(vocab: list[str]) -> bool:
-    """Whether a vocabulary is cased; the uncased Chinese one still holds "<S>" and "<T>"."""
-    words = [piece for piece in vocab if piece not in SPECIALS and not piece.startswith("[unused")]
-    letters = sum(piece.lower() != piece.upper() for piece in words)
-    return sum(piece != piece.lower() for piece in words) > 0.01 * letters
-
-
-def _from_lines(file: Path) -> list[str]:
-    """The pieces of a vocab.txt; only a newline ends one."""
-    try:
-        lines = file.read_bytes().decode("utf-8-sig").split("\n")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{file} is not UTF-8 at byte {error.start}", "a vocab.txt holds one piece a line") from error
-    vocab = [line.rstrip("\r") for line in lines]
-    while vocab and not vocab[-1]:
-        vocab.pop()
-    return _checked(vocab, file)
-
-
-def _from_json(file: Path) -> tuple[list[str], dict[str, Any]]:
-    """The pieces of a tokenizer.json, with its case and word length."""
-    state = _json(file)
-    model = state.get("model")
-    if not isinstance(model, dict) or not isinstance(model.get("vocab"), dict) or model.get("type") != "WordPiece":
-        kind = model.get("type") if isinstance(model, dict) else type(model).__name__
-        raise DataError(f"{file} holds a {kind} model, not WordPiece", "BERT needs a WordPiece vocabulary")
-    ids = dict(model["vocab"])
-    for added in state.get("added_tokens") or []:
-        ids.setdefault(added["content"], added["id"])
-    if sorted(ids.values()) != list(range(len(ids))):
-        raise DataError(f"{file}: ids are not 0 to {len(ids) - 1}, each once", "repair the vocabulary")
-    stated: dict[str, Any] = {"max_word_length": model.get("max_input_chars_per_word")}
-    normalizer = state.get("normalizer") or {}
-    if "lowercase" in normalizer:
-        stated["lowercase"] = normalizer["lowercase"]
-    return _checked(sorted(ids, key=ids.__getitem__), file), stated
-
-
-def _json(file: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(file.read_bytes())
-    except ValueError as error:
-        raise DataError(f"{file} is not JSON: {error}", "the file may be cut short") from error
-    if not isinstance(value, dict):
-        raise DataError(f"{file} holds no JSON object", "the file may be cut short")
-    return value
-
-
-def _checked(vocab: list[str], file: Path) -> list[str]:
-    seen: dict[str, int] = {}
-    for i, piece in enumerate(vocab):
-        if piece in seen or not piece:
-            what = f"line {i + 1} repeats line {seen[piece] + 1}: {piece!r}" if piece else f"line {i + 1} is empty"
-            raise DataError(f"{file}: {what}", "every id needs a piece of its own")
-        seen[piece] = i
-    missing = [name for name in SPECIALS if name not in seen]
-    if missing:
-        raise DataError(f"{file} has no {', '.join(missing)}", "BERT needs " + " ".join(SPECIALS))
-    return vocab
 
 
 # --- training -------------------------------------------------------------------------------------------------------
@@ -200,7 +168,8 @@ def train(texts: Iterable[str], settings: knobs.Tokenizer) -> Tokenizer:
     The trainer numbers characters in hash order, and ties between merges fall by number. So every piece of one
     character gets its number from us: the alphabet by `initial_alphabet`, its continuations as "special" tokens.
     """
-    normalizer = _normalizer(settings.lowercase)
+    style = Style(lowercase=settings.lowercase, max_word_length=settings.max_word_length or WORD_LENGTH)
+    normalizer = _normalizer(style)
     with tempfile.TemporaryFile("w+", encoding="utf-8", newline="\n") as spool:  # normalised once, read once more
         counts = np.zeros(0x110000, np.int64)
         for text in _batches(texts):
@@ -229,7 +198,7 @@ def train(texts: Iterable[str], settings: knobs.Tokenizer) -> Tokenizer:
         spool.seek(0)
         engine.train_from_iterator((line[:-1] for line in spool), trainer)
     ids = engine.get_vocab()
-    return Tokenizer(sorted(ids, key=ids.__getitem__), settings.lowercase, settings.max_word_length)
+    return Tokenizer(sorted(ids, key=ids.__getitem__), style)
 
 
 def _batches(texts: Iterable[str]) -> Iterator[str]:

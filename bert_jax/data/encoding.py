@@ -1,0 +1,77 @@
+"""Rows of encoded texts: [CLS] A [SEP] or [CLS] A [SEP] B [SEP], cut to a length and padded.
+
+first, second = truncate([5, 6, 7], [8, 9], room=4)       -> [5, 6], [8, 9]
+batch = rows(special, [[first, second]], length=8)        -> tokens [[CLS, 5, 6, SEP, 8, 9, SEP, PAD]], type_ids, …
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from bert_jax.errors import DataError
+from bert_jax.types import Batch, Special
+
+STYLES = ("longest_first", "google")
+
+
+def lengths(first: int, second: int, room: int, style: str = "longest_first") -> tuple[int, int]:
+    """How much of the front of two texts stays so that together they fit.
+
+    The longer one loses. Where both must, they end up alike, and of an odd room the first has one more; tokenizers'
+    `longest_first` gives it to the second instead if that was not the shorter at first.
+    """
+    if room < 0 or style not in STYLES:
+        raise ValueError(f"room = {room}, style = {style!r}: at least 0, and one of {STYLES}")
+    if first + second <= room:
+        return first, second
+    half = room // 2
+    if style == "longest_first" and first <= second:
+        first = min(first, max(half, room - second))
+        return first, room - first
+    second = min(second, max(half, room - first))
+    return room - second, second
+
+
+def truncate(
+    first: Sequence[int], second: Sequence[int], room: int, style: str = "longest_first"
+) -> tuple[Sequence[int], Sequence[int]]:
+    """The two texts, cut at their ends to `room` tokens together; a single text has an empty second."""
+    a, b = lengths(len(first), len(second), room, style)
+    return first[:a], second[:b]
+
+
+def rows(
+    special: Special,
+    texts: Sequence[Sequence[Sequence[int]]],
+    length: int,
+    rounding: int | None = None,
+    size: int | None = None,
+) -> Batch:
+    """One row a text or pair, which must fit: nothing is cut here.
+
+    Rows are padded to `length`; with `rounding` to the longest's next multiple of it, yet at most `length`. Rows of
+    padding alone fill up to `size`.
+    """
+    flat = [[special.cls, *(i for part in parts for i in (*part, special.sep))] for parts in texts]
+    counts = np.array([len(ids) for ids in flat], np.int32)
+    longest = int(counts.max(initial=0))
+    if longest > length:
+        raise DataError(f"row {int(counts.argmax())} has {longest} tokens, and {length} fit", "truncate it")
+    if rounding is not None:
+        length = min(-(-longest // rounding) * rounding, length)
+    shape = (len(flat) if size is None else size, length)
+    tokens = np.full(shape, special.pad, np.int32)  # [B, L]
+    segments, types = np.zeros(shape, np.int32), np.zeros(shape, np.int32)  # [B, L]
+    for row, (ids, parts) in enumerate(zip(flat, texts, strict=True)):
+        tokens[row, : len(ids)] = ids
+        segments[row, : len(ids)] = 1
+        types[row, len(parts[0]) + 2 : len(ids)] = 1
+    return {
+        "tokens": tokens,
+        "type_ids": types,
+        "segment_ids": segments,
+        "positions": np.arange(length, dtype=np.int32)[None, :] * segments,
+        "cls_positions": np.zeros((shape[0], 1), np.int32),  # [B, 1]
+    }
