@@ -83,6 +83,12 @@ class Masking:
     replace: tuple[float, float, float] = knob((0.8, 0.1, 0.1), "shares of [MASK], random token, kept", low=0, high=1)
     unit: str = knob("token", "what is selected as one", choices=("token", "word", "span"))
     max_unit: int = knob(16, "a longer unit is cut into several, so that prediction slots stay bounded", low=1)
+    overflow: str = knob(
+        "fair",
+        "a unit across the quota's edge: selected by a draw that keeps the rate, nested over rates; or skipped for the "
+        "next that fits, as google skips words: not nested, and short of the rate where none fits",
+        choices=("fair", "skip"),
+    )
     span_mean: float = knob(3.8, "span: mean words of the clipped geometric of SpanBERT", low=1.0)
     span_max: int = knob(10, "span: most words", low=1)
     dupe_factor: int = knob(0, "0 draws masks anew each epoch; n repeats n static copies", low=0)
@@ -110,7 +116,7 @@ class Model:
     max_positions: int = knob(512, "longest sequence of learned positions", low=1)
     type_vocab: int = knob(2, "segment types", low=1)
     vocab_multiple: int = knob(64, "the table is padded to a multiple of this; padding is never predicted", low=1)
-    position: str = knob("learned", "position encoding", choices=("learned", "sinusoidal", "rotary", "none"))
+    position: str = knob("learned", "position encoding", choices=("learned", "sinusoidal", "rotary", "alibi", "none"))
     norm: str = knob("post", "LayerNorm after or before each block", choices=("post", "pre"))
     activation: str = knob(
         "gelu", "feed-forward; gelu is the exact erf form", choices=("gelu", "gelu_tanh", "relu", "silu")

@@ -14,8 +14,9 @@ class Ledger:
     def __init__(self, settings: knobs.Masking, distinct: float = math.inf, totals: dict[str, float] | None = None):
         """`distinct` examples have draws of their own; static masks repeat theirs from there on."""
         self.settings, self.distinct = settings, distinct
-        names = ("eligible", "selected", "quota", "predicted", "predict_quota", "mask", "random", "kept")
-        self.totals = dict(totals) if totals else dict.fromkeys((*names, "asked", "nominal", "examples"), 0.0)
+        names = ("eligible", "selected", "quota", "shortfall", "predicted", "predict_quota", "predict_shortfall")
+        shares = ("mask", "random", "kept")
+        self.totals = dict.fromkeys((*names, *shares, "asked", "nominal", "examples"), 0.0) | (totals or {})
 
     def add(self, metrics: dict[str, tuple[float, float]], rate: float, examples: int, step: int) -> None:
         """Adds one update's and checks the totals so far."""
@@ -33,7 +34,11 @@ class Ledger:
             "asked": asked,
             "nominal": rate * counted,
             "examples": float(examples),
+            "shortfall": 0.0,
+            "predict_shortfall": 0.0,
         }
+        if self.settings.overflow == "skip":
+            row |= {name: float(metrics[f"{name}_fraction"][0]) for name in ("shortfall", "predict_shortfall")}
         self.totals = {name: self.totals[name] + value for name, value in row.items()}
         fault = self.fault()
         if fault:
@@ -51,11 +56,14 @@ class Ledger:
         # The same draws over and over: the deviation grows with the repeats, not with their root.
         repeats = max(1.0, t["examples"] / self.distinct)
         # A unit across the quota's edge is all in or all out, with mean error 0 and deviation at most half its size.
-        units = self.settings.unit != "token"
-        slack = 6 * 0.5 * self.settings.max_unit * math.sqrt(t["examples"] * repeats) if units else 0.5
-        for done, quota, verb in (("selected", "quota", "selected"), ("predicted", "predict_quota", "predicted")):
-            if abs(t[done] - t[quota]) > slack:
-                return f"{t[done]:.0f} tokens {verb}, and the quotas sum to {t[quota]:.0f}"
+        exact = self.settings.unit == "token" or self.settings.overflow == "skip"
+        slack = 0.5 if exact else 6 * 0.5 * self.settings.max_unit * math.sqrt(t["examples"] * repeats)
+        for verb, prefix in (("selected", ""), ("predicted", "predict_")):
+            # Skipping never exceeds a quota, and lacks less of it than the smallest unit left out: both are certain.
+            error, short = t[verb] - t[f"{prefix}quota"], t[f"{prefix}shortfall"]
+            if error > slack or error < -slack - short:
+                allowed = f", of which units too large may leave {short:.0f}" if short else ""
+                return f"{t[verb]:.0f} tokens {verb}, and the quotas sum to {t[f'{prefix}quota']:.0f}{allowed}"
         for name, share in zip(("mask", "random", "kept"), self.settings.replace, strict=True):
             deviation = math.sqrt(t["selected"] * repeats * share * (1 - share))
             if abs(t[name] - t["selected"] * share) > 6 * deviation + 1e-6 * t["selected"]:

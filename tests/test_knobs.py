@@ -77,6 +77,7 @@ COVERED = {
     "masking.replace": "test_masking.py::test_the_split_holds_within_sampling_error",
     "masking.unit": "test_pipeline.py::test_rows_hold_what_the_plan_says",
     "masking.max_unit": "test_units.py::test_word",
+    "masking.overflow": "test_masking.py::test_skipping_is_the_originals_loop",
     "masking.span_mean": "test_units.py::test_span_lengths_follow_the_clipped_geometric",
     "masking.span_max": "test_units.py::test_span_lengths_follow_the_clipped_geometric",
     "masking.dupe_factor": "test_pipeline.py::test_static_copies_come_again_in_another_order",
@@ -227,7 +228,7 @@ def parameters(module, *inputs) -> dict:
     return jax.tree.map(lambda p: random.normal(0, 0.5, p.shape).astype(np.float32), shapes)
 
 
-@pytest.mark.parametrize("position", ["learned", "sinusoidal", "rotary", "none"])
+@pytest.mark.parametrize("position", ["learned", "sinusoidal", "rotary", "alibi", "none"])
 def test_only_without_positions_does_a_token_not_know_its_place(position):
     config = toy.config(model__position=position, model__layers=1)
     b = {k: np.zeros((1, 8), np.int32) for k in ("type_ids", "unit_ids")}

@@ -28,6 +28,58 @@ def test_what_is_configured_passes(rate, unit, count):
     assert ledger.totals["examples"] == 4 * 256
 
 
+# --- words that are skipped -----------------------------------------------------------------------------------------
+
+
+def skipping(**settings) -> Masking:
+    return Masking(unit="word", overflow="skip", max_unit=512, **settings)
+
+
+@pytest.mark.parametrize("rate", [0.02, 0.15, 0.4, 0.8])
+@pytest.mark.parametrize("prediction", [None, 0.02])
+@pytest.mark.parametrize("count", ["eligible", "all"])
+def test_skipped_words_pass(rate, prediction, count):
+    settings = skipping(rate=rate, prediction_rate=prediction, count=count)
+    ledger = Ledger(settings)
+    for step, row in enumerate(counts(settings, longest_unit=5)):
+        ledger.add(row, rate, 256, step)
+    assert 0 < ledger.totals["quota"] - ledger.totals["selected"] <= ledger.totals["shortfall"]
+
+
+@pytest.mark.parametrize("fault", [1, -1])
+def test_a_single_token_more_or_less_than_skipping_allows_is_found(fault):
+    settings = skipping(rate=0.15)
+    row = toy.mask(toy.batch(64, 256, longest_unit=5), settings)[1]
+    quota, short = row["quota_fraction"][0], row["shortfall_fraction"][0]
+    assert quota - row["masked_fraction"][0] <= short < 0.02 * quota  # long texts have a word for every gap
+    planted = quota + 1 if fault > 0 else quota - short - 1
+    with pytest.raises(DivergedError, match="tokens selected"):
+        Ledger(settings).add({**row, "masked_fraction": (planted, row["masked_fraction"][1])}, 0.15, 256, 1)
+
+
+def test_the_fair_rule_is_not_skipping():
+    """A run that is said to skip and does not."""
+    fair = toy.mask(toy.batch(256, 64, longest_unit=5), Masking(unit="word", rate=0.15))[1]
+    short = {"shortfall_fraction": (0.0, 1.0), "predict_shortfall_fraction": (0.0, 1.0)}
+    with pytest.raises(DivergedError, match="tokens selected"):
+        Ledger(skipping(rate=0.15)).add({**fair, **short}, 0.15, 256, 1)
+
+
+def test_a_cap_on_the_slots_of_skipped_words_is_found():
+    settings = skipping(rate=0.4)
+    row = toy.mask(toy.batch(256, 64, longest_unit=5), settings, slots=20)[1]
+    with pytest.raises(DivergedError, match="tokens predicted"):
+        Ledger(settings).add(row, 0.4, 256, 1)
+
+
+def test_an_account_from_before_a_column_was_added_is_continued():
+    old = {name: value for name, value in Ledger(Masking()).totals.items() if "shortfall" not in name}
+    assert Ledger(Masking(), totals=old).totals == Ledger(Masking()).totals
+
+
+# --- bugs -----------------------------------------------------------------------------------------------------------
+
+
 def run_bug(settings: Masking, change) -> None:
     ledger = Ledger(settings)
     for step, row in enumerate(counts(settings)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import jax
@@ -87,20 +88,21 @@ def test_corruption_does_not_depend_on_the_rate_where_both_select(b, seed):
     np.testing.assert_array_equal(low["inputs"][both], high["inputs"][both])
 
 
-@given(unit_rows, st.randoms(use_true_random=False), st.integers(0, 2**31))
-def test_a_mask_does_not_depend_on_the_batch_around_it(b, random, seed):
+@given(unit_rows, st.randoms(use_true_random=False), st.integers(0, 2**31), st.sampled_from(["fair", "skip"]))
+def test_a_mask_does_not_depend_on_the_batch_around_it(b, random, seed, overflow):
     order = list(range(len(b["tokens"])))
     random.shuffle(order)
     order = order[: random.randint(1, len(order))]
-    settings = Masking(rate=0.3, unit="word")
+    settings = Masking(rate=0.3, unit="word", overflow=overflow)
     whole, _ = toy.mask(b, settings, seed)
     part, _ = toy.mask({k: v[order] for k, v in b.items()}, settings, seed)
     np.testing.assert_array_equal(part["inputs"], whole["inputs"][order])
 
 
-def test_a_packed_row_is_masked_as_its_examples_alone():
+@pytest.mark.parametrize("overflow", ["fair", "skip"])
+def test_a_packed_row_is_masked_as_its_examples_alone(overflow):
     packed = toy.batch(6, 48, seed=3, examples=3, longest_unit=3)
-    settings = Masking(rate=0.3, unit="word")
+    settings = Masking(rate=0.3, unit="word", overflow=overflow)
     together, _ = toy.mask(packed, settings)
     for row in range(6):
         for s in range(3):
@@ -121,8 +123,9 @@ def test_a_packed_row_is_masked_as_its_examples_alone():
             np.testing.assert_array_equal(out["inputs"][0, :n], together["inputs"][row, mine])
 
 
-def test_arms_are_the_runs_they_stand_for():
-    b = toy.batch(8, 32, seed=5)
+@pytest.mark.parametrize("overflow", ["fair", "skip"])
+def test_arms_are_the_runs_they_stand_for(overflow):
+    b = toy.batch(8, 32, seed=5, longest_unit=4)
     arms = [(Masking(rate=r, replace=s), seed) for r, s, seed in ((0.15, (0.8, 0.1, 0.1), 0), (0.4, (1, 0, 0), 1))]
     stacked = jax.tree.map(lambda *x: np.stack(x), *(toy.traced(m, 32, seed) for m, seed in arms))
 
@@ -130,7 +133,7 @@ def test_arms_are_the_runs_they_stand_for():
         return masking.apply(
             b,
             numbers,
-            settings=Masking(),
+            settings=Masking(overflow=overflow),
             special=toy.SPECIAL,
             replacements=masking.random_ids(Masking(), toy.SPECIAL, toy.VOCAB),
             slots=32,
@@ -138,7 +141,8 @@ def test_arms_are_the_runs_they_stand_for():
 
     together = np.asarray(jax.vmap(one)(stacked))
     for index, (settings, seed) in enumerate(arms):
-        np.testing.assert_array_equal(together[index], toy.mask(b, settings, seed)[0]["inputs"])
+        alone = toy.mask(b, toy.replace(settings, overflow=overflow), seed)[0]["inputs"]
+        np.testing.assert_array_equal(together[index], alone)
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8])
@@ -178,6 +182,93 @@ def test_units_meet_the_quota_on_average_and_slots_always_suffice():
     selected, quota = ledger["masked_fraction"][0], ledger["quota_fraction"][0]
     assert abs(selected - quota) < 4 * 3 * math.sqrt(len(b["tokens"]))  # error a row: mean 0, deviation at most 3
     assert out["predict_weights"].sum() == selected == ledger["predicted_fraction"][0]
+
+
+# --- units that do not fit: skipped, as the original does with words ------------------------------------------------
+
+
+def original(cand_indexes: list[list[int]], num_to_predict: int) -> list[list[int]]:
+    """The loop of create_masked_lm_predictions over shuffled candidates, for candidates that do not overlap."""
+    masked_lms: list[int] = []
+    taken = []
+    for index_set in cand_indexes:
+        if len(masked_lms) >= num_to_predict:
+            break
+        if len(masked_lms) + len(index_set) > num_to_predict:
+            continue
+        masked_lms += index_set
+        taken.append(index_set)
+    return taken
+
+
+def in_score_order(b, seed: int) -> list[list[list[list[int]]]]:
+    """The units of each example of each row, each a list of columns, in the order of the draws."""
+    scores = np.asarray(masking._draws(b, np.uint32(seed))[0])
+    found = []
+    for row, (segments, units) in enumerate(zip(b["segment_ids"], b["unit_ids"], strict=True)):
+        found.append([])
+        for s in range(b["example_ids"].shape[1]):
+            begins = sorted(set(units[(segments == s + 1) & (units >= 0)].tolist()), key=lambda c: (scores[row, c], c))
+            found[-1].append([np.flatnonzero(units == begin).tolist() for begin in begins])
+    return found
+
+
+@given(
+    unit_rows,
+    st.sampled_from((0.02, 0.15, 0.3, 0.5, 0.8, 1.0)),
+    st.sampled_from((None, 0.02, 0.1)),
+    st.integers(0, 2**31),
+)
+def test_skipping_is_the_originals_loop(b, rate, prediction_rate, seed):
+    wanted = None if prediction_rate is None else min(prediction_rate, rate)
+    settings = Masking(
+        rate=rate, prediction_rate=wanted, unit="word", overflow="skip", replace=(1.0, 0.0, 0.0), max_unit=512
+    )
+    out, ledger = toy.mask(b, settings, seed)
+    corrupted, predicted = np.zeros((2, *b["tokens"].shape), bool)
+    quotas = short = 0
+    for row, examples in enumerate(in_score_order(b, seed)):
+        for units in examples:
+            n = sum(map(len, units))
+            quota = min(n, max(1, round(n * rate)))
+            taken = original(units, quota)
+            again = original(taken, max(1, round(n * (rate if wanted is None else wanted))))
+            corrupted[row, list(itertools.chain(*taken))] = predicted[row, list(itertools.chain(*again))] = True
+            missing = quota - sum(map(len, taken))
+            quotas, short = quotas + quota, short + missing
+            assert 0 <= missing < max(map(len, units), default=1)
+    np.testing.assert_array_equal(out["inputs"] == toy.SPECIAL.mask, corrupted)
+    np.testing.assert_array_equal(toy.chosen(out), predicted)
+    assert ledger["quota_fraction"][0] == quotas
+    assert quotas - ledger["shortfall_fraction"][0] <= corrupted.sum() == quotas - short
+
+
+@given(rows, st.sampled_from(RATES), st.integers(0, 2**31))
+def test_skipping_tokens_is_the_fair_rule(b, rate, seed):
+    fair, skip = (toy.mask(b, Masking(rate=rate, overflow=rule), seed) for rule in ("fair", "skip"))
+    for key, value in fair[0].items():
+        np.testing.assert_array_equal(value, skip[0][key])
+    assert fair[1] == {key: skip[1][key] for key in fair[1]}
+    assert skip[1]["shortfall_fraction"][0] == skip[1]["predict_shortfall_fraction"][0] == 0
+
+
+def test_skipping_is_not_nested_over_rates_and_needs_no_more_slots_than_its_quota():
+    settings = Masking(rate=0.2, unit="word", overflow="skip", max_unit=512)
+    assert masking.slots(settings, 64) == round(0.2 * 64)
+    b = toy.batch(256, 64, seed=13, longest_unit=6)
+    out, ledger = toy.mask(b, settings, slots=masking.slots(settings, 64))
+    assert out["predict_weights"].sum() == ledger["masked_fraction"][0] == ledger["predicted_fraction"][0]
+    more, _ = toy.mask(b, toy.replace(settings, rate=0.25))
+    assert (toy.chosen(out) & ~toy.chosen(more)).any()
+
+
+def test_a_word_that_never_fits_leaves_its_example_unmasked():
+    b = toy.batch(1, 16, seed=1)
+    b["unit_ids"][0] = np.where(b["unit_ids"][0] >= 0, 1, -1)  # the whole text is one word
+    out, ledger = toy.mask(b, Masking(unit="word", overflow="skip"))
+    np.testing.assert_array_equal(out["inputs"], b["tokens"])
+    n = int((b["unit_ids"] >= 0).sum())
+    assert (ledger["masked_fraction"], ledger["shortfall_fraction"]) == ((0, n), (n - 1, n))
 
 
 def test_fewer_predictions_than_corruptions():

@@ -21,6 +21,7 @@ from tests import reference, toy
 VARIANTS = {
     "sinusoidal": {"model__position": "sinusoidal"},
     "rotary": {"model__position": "rotary"},
+    "alibi": {"model__position": "alibi"},
     "no positions": {"model__position": "none"},
     "pre-LN": {"model__norm": "pre"},
     "tanh GELU": {"model__activation": "gelu_tanh"},
@@ -80,9 +81,10 @@ def test_every_variant_changes_the_outputs(name):
 @pytest.mark.parametrize(
     "overrides", [{"model__scan": True}, {"model__remat": True}, {"model__scan": True, "model__remat": True}]
 )
-def test_scan_and_remat_compute_the_same(overrides):
-    config, b, params = setup()
-    other = toy.config(**overrides)
+@pytest.mark.parametrize("position", ["learned", "alibi"])
+def test_scan_and_remat_compute_the_same(overrides, position):
+    config, b, params = setup(model__position=position)
+    other = toy.config(**overrides, model__position=position)
 
     def loss(config):
         return lambda p: sum(
@@ -131,8 +133,10 @@ def test_causal_attention_sees_no_future():
     assert (gradient[3:] == 0).all()
 
 
-def test_examples_of_a_packed_row_do_not_see_each_other():
-    config, params = toy.config(), network.init(toy.config(), toy.VOCAB, np.uint32(0))
+@pytest.mark.parametrize("position", ["learned", "alibi"])
+def test_examples_of_a_packed_row_do_not_see_each_other(position):
+    config = toy.config(model__position=position)
+    params = network.init(config, toy.VOCAB, np.uint32(0))
     b = toy.batch(1, 24, seed=6, examples=2)
     n = int((b["segment_ids"][0] == 1).sum())
     changed = {**b, "tokens": np.where(b["segment_ids"] == 2, 7, b["tokens"])}
@@ -150,10 +154,33 @@ def test_logits_are_finer_than_the_compute_type():
         assert (values != values.astype(jnp.bfloat16).astype(np.float32)).mean() > 0.9, name
 
 
-def test_a_fully_masked_row_stays_finite():
-    config, b, params = setup()
-    empty = {k: np.zeros_like(v) for k, v in b.items()}
-    assert all(np.isfinite(x).all() for x in outputs(config, params, empty).values())
+@pytest.mark.parametrize("position", ["learned", "alibi"])
+@pytest.mark.parametrize("bias", [-10_000.0, float(np.finfo(np.float32).min)])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_fully_masked_row_stays_finite(position, bias, dtype):
+    """Forwards and backwards, also with the bias of Hugging Face, below which float32 has nothing but infinity."""
+    config, b, params = setup(model__position=position, model__attention_bias=bias, model__dtype=dtype)
+    b = {k: np.concatenate([np.zeros_like(v[:2]), v[2:]]) for k, v in b.items()}  # two rows of padding
+    b["positions"][0] = np.arange(24)  # and far from each other
+    model = network.build(config, toy.VOCAB)
+
+    @jax.jit
+    def run(params):
+        def loss(params):
+            found = network.outputs(model, params, b)
+            return sum(jnp.sum(jnp.sin(x[..., :2])) for x in found.values()), found
+
+        return jax.grad(loss, has_aux=True)(params)
+
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(run(params)))
+
+
+def test_the_most_negative_bias_forbids_as_much_as_any():
+    """What is forbidden gets exactly nothing, with either of the published numbers and with alibi on top."""
+    config, b, params = setup(rows=2, model__position="alibi")
+    least = toy.config(model__position="alibi", model__attention_bias=float(np.finfo(np.float32).min))
+    for ours, theirs in zip(*(outputs(c, params, b).values() for c in (config, least)), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
 
 
 def test_captured_layers_are_what_the_encoder_went_through():
@@ -182,6 +209,53 @@ def test_rotary_scores_depend_on_distance_alone():
 
     assert score(3, 1) == pytest.approx(score(42, 40), abs=1e-4)
     assert score(3, 1) != pytest.approx(score(3, 2), abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("heads", "powers"),
+    [
+        (8, [-1, -2, -3, -4, -5, -6, -7, -8]),  # the paper's example
+        (16, [-0.5 * i for i in range(1, 17)]),  # and its other one
+        (1, [-8]),
+        (2, [-4, -8]),
+        (3, [-4, -8, -2]),
+        (12, [-1, -2, -3, -4, -5, -6, -7, -8, -0.5, -1.5, -2.5, -3.5]),  # BERT base, by the published code
+    ],
+)
+def test_alibi_slopes_are_the_published_ones(heads, powers):
+    np.testing.assert_allclose(attention.slopes(heads), 2.0 ** np.array(powers), rtol=1e-6)
+
+
+def test_alibi_is_a_penalty_on_distance_in_either_direction():
+    config = toy.config(model__position="alibi", model__heads=2).model
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(1, 6, 32))
+    forbidden = np.where(np.arange(6) == 5, -10_000.0, 0.0)[None, None, None]  # the last token is seen by none
+    module = attention.Attention(config, train=False)
+    inputs = (jnp.asarray(x, jnp.float32), jnp.asarray(forbidden, jnp.float32), np.arange(6)[None])
+    shapes = jax.eval_shape(module.init, jax.random.key(0), *inputs)["params"]
+    params = jax.tree.map(lambda p: rng.normal(0, 0.3, p.shape), shapes)
+    ours, probabilities = module.apply({"params": jax.tree.map(jnp.float32, params)}, *inputs)
+    heads = []
+    for head, slope in enumerate((2.0**-4, 2.0**-8)):
+        q, k, v = (x[0] @ params[n]["kernel"][:, head] + params[n]["bias"][head] for n in ("query", "key", "value"))
+        scores = [[q[i] @ k[j] / 4 - slope * abs(i - j) for j in range(5)] for i in range(6)]
+        weights = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
+        np.testing.assert_allclose(probabilities[0, head, :, :5], weights, atol=1e-6)
+        heads.append(weights @ v[:5] @ params["out"]["kernel"][head])
+    np.testing.assert_allclose(ours[0], sum(heads) + params["out"]["bias"], atol=1e-5)
+
+
+def test_alibi_knows_distances_alone_and_has_no_table():
+    config, b, params = setup(model__position="alibi")
+    assert "position" not in params["encoder"]["embeddings"]
+    encode = jax.jit(lambda b: Bert(config.model, toy.VOCAB).apply({"params": params["encoder"]}, b).hidden)
+    here, there = encode(b), encode({**b, "positions": b["positions"] + 1000})
+    np.testing.assert_array_equal(here, there)
+    assert (np.asarray(here) != np.asarray(encode({**b, "positions": 2 * b["positions"]}))).any()
+    half = toy.config(model__position="alibi", model__dtype="bfloat16").model
+    found = Bert(half, toy.VOCAB, capture=True).apply({"params": params["encoder"]}, b)
+    assert found.attention.dtype == np.float32
 
 
 def test_activations_equal_their_formulas():

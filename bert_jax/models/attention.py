@@ -41,6 +41,23 @@ def rotate(x: jax.Array, positions: jax.Array) -> jax.Array:
     return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], -1).astype(x.dtype)
 
 
+def slopes(heads: int) -> np.ndarray:
+    """ALiBi's slope of each head: a geometric series from 2**(-8/n) to 2**-8 for a power of two n, as published.
+
+    For other numbers, those of the power of two below, then every other one of the power of two above.
+    """
+    below = 1 << (heads.bit_length() - 1)
+    series = [2.0 ** (-8 * (i + 1) / below) for i in range(below)]
+    series += [2.0 ** (-4 * (i + 1) / below) for i in range(0, 2 * below, 2)]
+    return np.asarray(series[:heads], np.float32)
+
+
+def alibi(positions: jax.Array, heads: int) -> jax.Array:
+    """What ALiBi adds to the scores, to both sides alike as encoders need it: -slope * |i - j|, [B, heads, L, L]."""
+    distance = jnp.abs(positions[:, :, None] - positions[:, None, :]).astype(jnp.float32)  # [B, L, L]
+    return -jnp.asarray(slopes(heads))[None, :, None, None] * distance[:, None]
+
+
 class Attention(nn.Module):
     """Multi-head attention; softmax in float32, dropout on its rows."""
 
@@ -55,6 +72,8 @@ class Attention(nn.Module):
         query, key, value = (Dense(cfg, (cfg.heads, width), name=n)(x) for n in ("query", "key", "value"))
         if cfg.position == "rotary":
             query, key = rotate(query, positions), rotate(key, positions)  # [B, L, heads, d]
+        elif cfg.position == "alibi":
+            bias = bias + alibi(positions, cfg.heads)
         scores = jnp.einsum("bqhd,bkhd->bhqk", query, key, preferred_element_type=jnp.float32)
         probabilities = jax.nn.softmax(scores * width**-0.5 + bias, axis=-1)  # [B, heads, L, L]
         dropped = Dropout(cfg.attention_dropout, self.train)(probabilities.astype(x.dtype))
