@@ -187,6 +187,7 @@ def test_saved_files_add_special_tokens_for_others(tmp_path, vocab, style, first
         assert found.type_ids == row["type_ids"][0].tolist()
     stated = json.loads((tmp_path / "tokenizer_config.json").read_text())
     assert stated["model_max_length"] == 64
+    assert "token_type_ids" in stated["model_input_names"]
     assert stated.items() >= json.loads((tmp_path / "special_tokens_map.json").read_text()).items()
     assert {stated[f"{name}_token"] for name in ("pad", "unk", "cls", "sep", "mask")} == set(SPECIALS)
 
@@ -362,6 +363,35 @@ def test_a_config_beside_a_vocabulary_is_honoured_or_refused(tmp_path, stated, s
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(stated))
     with pytest.raises(DataError, match=says):
         tokenizer.load(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory) -> dict[str, bytes]:
+    """Files of a tokenizer."""
+    folder = tmp_path_factory.mktemp("sound")
+    tokenizer.Tokenizer(VOCAB, Style()).save(folder)
+    return {name: (folder / name).read_bytes() for name in tokenizer.FILES}
+
+
+@given(st.sampled_from(tokenizer.FILES[:3]), st.floats(0, 1), st.binary(max_size=3), st.booleans(), st.booleans())
+def test_damaged_files_are_read_or_refused(tmp_path_factory, sound, name, place, damage, cut, bare):
+    folder = tmp_path_factory.mktemp("damaged")
+    at = int(place * len(sound[name]))
+    files = sound | {name: sound[name][:at] + damage + (b"" if cut else sound[name][at + len(damage) :])}
+    for file, content in files.items():
+        if not (bare and file == "tokenizer.json"):
+            (folder / file).write_bytes(content)
+    found = said = None
+    try:
+        found = tokenizer.load(folder)
+    except DataError as error:
+        said = error
+    if found is not None:
+        found.save(folder)
+        assert tokenizer.load(folder).hash == found.hash
+    else:
+        assert "\n" not in str(said)
+        assert said.hint
 
 
 def test_huge_files_are_not_read(tmp_path):

@@ -117,9 +117,12 @@ def _config(style: Style, model_max_length: int | None) -> dict[str, Any]:
     # transformers 5 rebuilds a BertTokenizer from its vocabulary, with these two as its own; the other class reads
     # tokenizer.json as it stands.
     theirs = style.kind == "wordpiece" and style.max_word_length == HF_WORD_LENGTH and style.clean_text
-    config: dict[str, Any] = {"tokenizer_class": "BertTokenizer" if theirs else "PreTrainedTokenizerFast"}
+    config: dict[str, Any] = {
+        "tokenizer_class": "BertTokenizer" if theirs else "PreTrainedTokenizerFast",
+        "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
+    }
     if KINDS[style.kind] is None:
-        config |= {theirs: getattr(style, ours) for theirs, ours in vocabulary.CONFIG.items()}
+        config |= {name: getattr(style, field) for name, field in vocabulary.CONFIG.items()}
         config["max_input_chars_per_word"] = style.max_word_length
     return config | ({} if model_max_length is None else {"model_max_length": model_max_length})
 
