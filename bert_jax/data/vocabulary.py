@@ -133,14 +133,14 @@ def _from_lines(file: Path) -> list[str]:
 
 def _from_config(file: Path) -> dict[str, Any]:
     """What a tokenizer_config.json says about a vocab.txt."""
-    config = _json(file)
+    stated = _json(file)
     for name, only in CONFIG_FIXED.items():
-        value = config.get(name)
+        value = stated.get(name)
         if value is not None and value != only:
             raise DataError(f"{file}: {name} = {_shown(value)}, and only {only!r} can be done", "use another tokenizer")
-    added = config.get("added_tokens_decoder") or {}
+    added = stated.get("added_tokens_decoder") or {}
     _check_added(file, list(added.values()) if isinstance(added, dict) else added)
-    return {"max_word_length": _word_length(file, config, HF_WORD_LENGTH), **_flags(file, config, CONFIG)}
+    return {"max_word_length": _word_length(file, stated, HF_WORD_LENGTH), **_flags(file, stated, CONFIG)}
 
 
 def _from_json(file: Path) -> tuple[list[str], dict[str, Any]]:
