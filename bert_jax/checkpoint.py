@@ -24,7 +24,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 
-from bert_jax import faults, manifest
+from bert_jax import faults, manifest, trees
 from bert_jax.errors import CheckpointError, DivergedError
 
 PyTree = Any
@@ -187,14 +187,7 @@ def read(folder: Path, step: int | None = None) -> tuple[PyTree, dict[str, Any]]
     orbax = _orbax()
     arrays, meta = _load(orbax, folder / str(found), {"params": like})
     orbax.close()
-    params: dict[str, Any] = {}
-    for name, value in arrays["params"].items():
-        *parents, leaf = name.split("/")
-        node = params
-        for parent in parents:
-            node = node.setdefault(parent, {})
-        node[leaf] = value
-    return params, meta
+    return trees.nested(arrays["params"]), meta
 
 
 def bytes_needed(state: PyTree) -> int:

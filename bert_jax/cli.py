@@ -70,12 +70,10 @@ def split_overrides(argv: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
     return rest, overrides
 
 
-def read_config(spec: str | None, overrides: list[tuple[str, str]], *, required: bool = True) -> Any:
-    """The checked config of `--config` and its overrides; None where there is neither and none is required."""
+def read_config(spec: str | None, overrides: list[tuple[str, str]]) -> Any:
+    """The checked config of `--config` and its overrides."""
     from bert_jax import config
 
-    if spec is None and not required and not overrides:
-        return None
     if spec is None:
         raise ConfigError("no config given", "name one, such as --config=configs/tiny.py")
     tree = config.load_file(spec)
@@ -123,8 +121,13 @@ def _config_flag(parser: Parser) -> None:
 
 def _checkpoint_flag(parser: Parser) -> None:
     parser.add_argument(
-        "--checkpoint", "--model", dest="checkpoint", metavar="PATH", required=True, help="a run or a model folder"
+        *("--checkpoint", "--model"),
+        dest="checkpoint",
+        metavar="PATH",
+        required=True,
+        help="a run, or a model of others: Hugging Face folder, .safetensors, TF1 checkpoint, name on the hub",
     )
+    parser.add_argument("--tokenizer", default="", metavar="PATH", help="the vocabulary of a model that has none")
 
 
 def _prepare(call: Call) -> None:
@@ -158,29 +161,36 @@ def _evaluate_flags(parser: Parser) -> None:
 
 
 def _evaluate(call: Call) -> None:
-    config = read_config(call.args.config, call.overrides, required=False)
+    args = call.args
+    config = read_config(args.config, call.overrides) if args.config else None
     allocator.retain()
-    _make_room(call.args.output)
+    _make_room(args.output)
     from bert_jax import evaluate
 
-    evaluate.run(call.args.checkpoint, call.args.suite, config, call.args.output)
+    changes = [] if config else call.overrides  # of the checkpoint's own config
+    evaluate.run(args.checkpoint, args.suite, config, args.output, changes=changes, tokenizer=args.tokenizer)
 
 
 def _predict_flags(parser: Parser) -> None:
-    parser.add_argument("task", metavar="TASK", choices=("fill-mask", "nsp"), help="fill-mask or nsp")
+    parser.add_argument("task", metavar="TASK", choices=("fill-mask", "nsp", "embed"), help="fill-mask, nsp or embed")
     _checkpoint_flag(parser)
     parser.add_argument("--input", type=Path, metavar="FILE", help="texts or JSON lines; standard input when left out")
     parser.add_argument(
         "--top-k", type=_positive, default=5, metavar="K", help="fill-mask: tokens a mask (%(default)s)"
     )
+    parser.add_argument("--pooling", choices=("mean", "cls"), default="", help="embed (the model's own, else mean)")
+    parser.add_argument("--normalize", action="store_true", help="embed: vectors of length 1")
+    parser.add_argument("--cut", action="store_true", help="a text too long for the model loses its end")
     parser.add_argument("--batch-size", type=_positive, default=32, metavar="N", help="rows a step (%(default)s)")
 
 
 def _predict(call: Call) -> None:
+    args = call.args
     allocator.retain()
     from bert_jax import predict
 
-    predict.run(call.args.task, call.args.checkpoint, call.args.input, call.args.top_k, call.args.batch_size)
+    options = {key: getattr(args, key) for key in ("top_k", "pooling", "normalize", "cut", "batch_size")}
+    predict.run(args.task, args.checkpoint, args.input, args.tokenizer, **options)
 
 
 def _doctor_flags(parser: Parser) -> None:
@@ -220,7 +230,7 @@ COMMANDS = {
         *(_evaluate_flags, _evaluate),
     ),
     "predict": Command(
-        "fill masks, judge next sentences: texts in, JSON lines out",
+        "fill masks, judge next sentences, embed: texts in, JSON lines out",
         "fill-mask --model=runs/tiny --input=texts.txt",
         *(_predict_flags, _predict),
     ),

@@ -15,6 +15,7 @@ import re
 import sys
 import types
 import typing
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,14 @@ def override(tree: ml_collections.ConfigDict, path: str, text: str) -> None:
         raise ConfigError(f"config.{path} is a section, not a value", f"set one of: {names}")
     with node.unlocked():
         node[leaf] = _parse(text, kind, f"config.{path}")
+
+
+def changed(config: Config, changes: Iterable[tuple[str, str]]) -> Config:
+    """A config with some knobs set from the command line."""
+    tree = ml_collections.ConfigDict(to_dict(config), type_safe=False)
+    for path, text in changes:
+        override(tree, path, text)
+    return resolve(tree)
 
 
 def differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> dict[str, tuple[Any, Any]]:

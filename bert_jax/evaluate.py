@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from bert_jax import faults, knobs, masking, network, objectives, prepare, runs, sharding
+from bert_jax.config import changed, resolve, to_dict
 from bert_jax.data import pipeline
 from bert_jax.data.shards import Prepared
 from bert_jax.errors import ConfigError, DataError
@@ -112,18 +113,37 @@ def _make_step(config: knobs.Config, prepared: Prepared) -> Callable[[Any, Batch
     return step
 
 
+def _chosen(run: runs.Run, config: knobs.Config | None) -> knobs.Config:
+    """What is evaluated: the model is always the checkpoint's; the text and the masks are the config's."""
+    if config is None and "foreign" in run.meta:
+        raise ConfigError(f"{run.meta['foreign']} names no corpus to evaluate it on", "name one with --config=FILE.py")
+    if config is None:
+        return run.config
+    keep = ["model", "objectives", "tokenizer"]
+    if "foreign" not in run.meta:  # a model of ours says what a row holds; of others only the heads are known
+        keep += ["pairs", "sequence_length"]
+    chosen = dataclasses.replace(config, **{key: getattr(run.config, key) for key in keep})
+    fits = ("mlm", chosen.pairs)
+    return resolve(
+        to_dict(
+            dataclasses.replace(
+                chosen,
+                tokenizer=dataclasses.replace(chosen.tokenizer, path=str(run.tokenizer_path)),
+                objectives={name: o for name, o in chosen.objectives.items() if name in fits},
+                checkpoints=dataclasses.replace(chosen.checkpoints, best=""),
+            )
+        )
+    )
+
+
 def evaluate(run: runs.Run, suite: str, config: knobs.Config | None = None) -> dict[str, float]:
     """Scores a run on a suite; `config` names another corpus, masks or sizes than the run's own."""
     if suite != "pretrain":
         raise ConfigError(f"no suite {suite!r}", "one of: pretrain")
-    # The model is always the checkpoint's; the text and the masks are the config's.
-    chosen = run.config
-    if config is not None:
-        keep = ("model", "objectives", "pairs", "tokenizer", "sequence_length")
-        chosen = dataclasses.replace(config, **{key: getattr(run.config, key) for key in keep})
-        chosen = dataclasses.replace(
-            chosen, tokenizer=dataclasses.replace(chosen.tokenizer, path=str(run.folder / "tokenizer"))
-        )
+    chosen = _chosen(run, config)
+    if not chosen.objectives:
+        have = ", ".join(run.config.objectives) or "no head at all"
+        raise ConfigError(f"suite pretrain needs an mlm, nsp or sop head; {run.folder} has {have}", "and pairs to fit")
     prepared = prepare.prepare(chosen, log=functools.partial(print, file=sys.stderr))
     if prepared.tokenizer.hash != run.tokenizer.hash:
         raise ConfigError("the corpus is prepared with another vocabulary than the checkpoint's", "prepare it anew")
@@ -139,9 +159,22 @@ def evaluate(run: runs.Run, suite: str, config: knobs.Config | None = None) -> d
     return evaluator(params, progress)
 
 
-def run(checkpoint: str, suite: str, config: knobs.Config | None, output: Path | None) -> None:
-    """`bert-jax evaluate`: prints `{suite: {metric: value}}`."""
-    result = json.dumps({suite: evaluate(runs.open_run(checkpoint), suite, config)}, indent=2)
+def run(
+    checkpoint: str,
+    suite: str,
+    config: knobs.Config | None,
+    output: Path | None,
+    *,
+    changes: Sequence[tuple[str, str]] = (),
+    tokenizer: str = "",
+) -> None:
+    """`bert-jax evaluate`: prints `{suite: {metric: value}}`; `changes` are knobs that differ from the run's own."""
+    opened = runs.open_run(checkpoint, tokenizer=tokenizer)
+    if changes:
+        config = changed(opened.config, changes)
+        if config.model != opened.config.model or config.tokenizer != opened.config.tokenizer:
+            raise ConfigError("model and tokenizer are the checkpoint's own", "change corpus, masking or evals")
+    result = json.dumps({suite: evaluate(opened, suite, config)}, indent=2)
     print(result)
     if output is not None:
         output.parent.mkdir(parents=True, exist_ok=True)

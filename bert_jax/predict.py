@@ -3,120 +3,162 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from bert_jax import network, runs
+from bert_jax.data import encoding
 from bert_jax.errors import ConfigError, DataError
+from bert_jax.models.bert import Bert
 from bert_jax.types import Batch
 
 ROUND = 16  # batches are padded to a multiple of this many tokens, so that few lengths are compiled
+Rows = list[tuple[int, dict[str, str]]]  # line numbers and contents
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What is asked for besides the task."""
+
+    top_k: int = 5  # fill-mask
+    pooling: str = ""  # embed: mean or cls; empty is what the model says, else mean
+    normalize: bool = False  # embed: to length 1, which a model may also ask for itself
+    cut: bool = False  # a text too long for the model loses its end, instead of being refused
+    batch_size: int = 32
 
 
 class Model:
-    """The forward pass of one head, compiled per padded length."""
+    """A run and how texts become its batches."""
 
-    def __init__(self, run: runs.Run, objective: str):
-        if objective not in run.config.objectives:
-            have = ", ".join(run.config.objectives)
-            raise ConfigError(f"{run.folder} has no {objective} head", f"it was trained with: {have}")
-        self.run = run
-        model = network.Network(run.config.model, run.tokenizer.size, ((objective, 0),))
-        params = jax.device_put(run.params)
-        apply = jax.jit(lambda params, batch: jax.nn.softmax(network.outputs(model, params, batch)[objective], -1))
-        self.apply = lambda batch: apply(params, batch)
+    def __init__(self, run: runs.Run, options: Options):
+        self.run, self.options = run, options
+        self.cut = 0  # texts that lost their end
         # Learned positions past the training length were never trained.
         self.limit = run.config.sequence_length if run.config.model.position == "learned" else sys.maxsize
+        self.limit = min(self.limit, run.sentence.get("length") or sys.maxsize)
 
-    def batch(self, rows: list[list[list[int]]], size: int) -> Batch:
+    def batch(self, parts: list[list[list[int]]], size: int) -> Batch:
         """[CLS] A [SEP] or [CLS] A [SEP] B [SEP], padded to `size` rows and a round length."""
-        special = self.run.tokenizer.special
-        flat = [[special.cls, *(i for part in parts for i in [*part, special.sep])] for parts in rows]
-        length = min(-(-max(map(len, flat)) // ROUND) * ROUND, self.limit)
-        shape = (size, length)
-        tokens, types, segments = (
-            np.full(shape, special.pad, np.int32),
-            np.zeros(shape, np.int32),
-            np.zeros(shape, np.int32),
-        )
-        for row, (ids, parts) in enumerate(zip(flat, rows, strict=True)):
-            tokens[row, : len(ids)] = ids
-            segments[row, : len(ids)] = 1
-            types[row, len(parts[0]) + 2 : len(ids)] = 1
-        positions = np.broadcast_to(np.arange(length, dtype=np.int32), shape) * segments
-        cls = np.zeros((size, 1), np.int32)
-        return {
-            "tokens": tokens,
-            "type_ids": types,
-            "segment_ids": segments,
-            "positions": positions,
-            "cls_positions": cls,
-        }
+        return encoding.rows(self.run.tokenizer.special, parts, self.limit, ROUND, size)
 
     def encode(self, texts: list[str], escape: bool) -> list[list[int]]:
         """Ids without special tokens, except a [MASK] that is meant as one."""
         return self.run.tokenizer.encode_batch(texts, escape=escape)
 
-    def check_length(self, line: int, count: int) -> None:
-        """A text is never cut in silence."""
-        if count > self.limit:
+    def fit(self, line: int, parts: list[list[int]]) -> list[list[int]]:
+        """The texts of a row within the model's length; none is cut in silence."""
+        room = self.limit - 1 - len(parts)  # [CLS], and [SEP] after each
+        count = sum(map(len, parts))
+        if count <= room:
+            return parts
+        if not self.options.cut:
             raise DataError(
-                f"line {line}: {count} tokens with [CLS] and [SEP], and training had {self.limit}",
-                "split the text",
+                f"line {line}: {count + 1 + len(parts)} tokens with [CLS] and [SEP], and the model takes {self.limit}",
+                "split the text, or lose its end with --cut",
             )
+        self.cut += 1
+        first, second = encoding.truncate(parts[0], parts[1] if len(parts) > 1 else [], room)
+        return [list(first), list(second)][: len(parts)]
+
+    def head(self, name: str) -> Callable[[Batch], jax.Array]:
+        """Probabilities of one head, compiled per padded length."""
+        if name not in self.run.config.objectives:
+            have = ", ".join(self.run.config.objectives) or "no head"
+            raise ConfigError(f"{self.run.folder} has no {name} head", f"it was trained with: {have}")
+        labels = len(self.run.config.objectives[name].labels)
+        network_of_one = network.Network(self.run.config.model, self.run.tokenizer.size, ((name, labels),))
+        params = jax.device_put({part: self.run.params[part] for part in ("encoder", name)})
+        apply = jax.jit(lambda params, batch: jax.nn.softmax(network.outputs(network_of_one, params, batch)[name], -1))
+        return lambda batch: apply(params, batch)
 
 
-def fill_mask(model: Model, rows: list[tuple[int, dict[str, str]]], size: int, top_k: int) -> Iterator[dict[str, Any]]:
-    """The `top_k` likeliest tokens of every [MASK] of every text."""
-    tokenizer = model.run.tokenizer
-    encoded = model.encode([row["text"] for _, row in rows], escape=False)
-    for (line, _), ids in zip(rows, encoded, strict=True):
-        model.check_length(line, len(ids) + 2)
-    batch = model.batch([[ids] for ids in encoded], size)
-    found = [np.flatnonzero(row == tokenizer.special.mask) for row in batch["tokens"]]
-    slots = -(-max(1, *(len(columns) for columns in found)) // 4) * 4
-    batch["predict_positions"] = np.zeros((size, slots), np.int32)
-    for row, columns in enumerate(found):
-        batch["predict_positions"][row, : len(columns)] = columns
-    best = jax.lax.top_k(model.apply(batch), min(top_k, tokenizer.size))
-    values, indices = (np.asarray(x) for x in best)  # [B, K, top]
-    for row, (_, content) in enumerate(rows):
-        masks = [
-            [
-                {"token": tokenizer.vocab[i], "probability": float(p)}
-                for p, i in zip(values[row, k], indices[row, k], strict=True)
+def fill_mask(model: Model) -> Callable[[Rows, int], Iterator[dict[str, Any]]]:
+    """The likeliest tokens of every [MASK] of every text."""
+    apply, tokenizer = model.head("mlm"), model.run.tokenizer
+    top_k = min(model.options.top_k, tokenizer.size)
+
+    def answer(rows: Rows, size: int) -> Iterator[dict[str, Any]]:
+        encoded = model.encode([row["text"] for _, row in rows], escape=False)
+        batch = model.batch([model.fit(line, [ids]) for (line, _), ids in zip(rows, encoded, strict=True)], size)
+        found = [np.flatnonzero(row == tokenizer.special.mask) for row in batch["tokens"]]
+        slots = -(-max(1, *(len(columns) for columns in found)) // 4) * 4
+        batch["predict_positions"] = np.zeros((size, slots), np.int32)
+        for row, columns in enumerate(found):
+            batch["predict_positions"][row, : len(columns)] = columns
+        values, indices = (np.asarray(x) for x in jax.lax.top_k(apply(batch), top_k))  # [B, K, top]
+        for row, (_, content) in enumerate(rows):
+            masks = [
+                [
+                    {"token": tokenizer.vocab[i], "probability": float(p)}
+                    for p, i in zip(values[row, k], indices[row, k], strict=True)
+                ]
+                for k in range(len(found[row]))
             ]
-            for k in range(len(found[row]))
-        ]
-        yield {"text": content["text"], "masks": masks}
+            yield {"text": content["text"], "masks": masks}
+
+    return answer
 
 
-def nsp(model: Model, rows: list[tuple[int, dict[str, str]]], size: int, top_k: int) -> Iterator[dict[str, Any]]:
+def nsp(model: Model) -> Callable[[Rows, int], Iterator[dict[str, Any]]]:
     """The probability that the second text follows the first."""
-    for line, row in rows:
-        if "text_pair" not in row:
-            raise DataError(
-                f"line {line}: no text_pair",
-                'write two texts a line with a tab between, or {"text": …, "text_pair": …}',
-            )
-    first = model.encode([row["text"] for _, row in rows], escape=True)
-    second = model.encode([row["text_pair"] for _, row in rows], escape=True)
-    for (line, _), a, b in zip(rows, first, second, strict=True):
-        model.check_length(line, len(a) + len(b) + 3)
-    pairs = [list(pair) for pair in zip(first, second, strict=True)]
-    is_next = np.asarray(model.apply(model.batch(pairs, size)))[:, 0, 0]  # of [B, 1, 2]
-    for (_, content), probability in zip(rows, is_next[: len(rows)], strict=True):
-        yield {"text": content["text"], "text_pair": content["text_pair"], "is_next": float(probability)}
+    apply = model.head("nsp")
+
+    def answer(rows: Rows, size: int) -> Iterator[dict[str, Any]]:
+        for line, row in rows:
+            if "text_pair" not in row:
+                raise DataError(
+                    f"line {line}: no text_pair",
+                    'write two texts a line with a tab between, or {"text": …, "text_pair": …}',
+                )
+        first, second = (model.encode([row[key] for _, row in rows], escape=True) for key in ("text", "text_pair"))
+        pairs = [model.fit(line, [a, b]) for (line, _), a, b in zip(rows, first, second, strict=True)]
+        is_next = np.asarray(apply(model.batch(pairs, size)))[:, 0, 0]  # of [B, 1, 2]
+        for (_, content), probability in zip(rows, is_next, strict=False):  # padding rows beyond
+            yield {"text": content["text"], "text_pair": content["text_pair"], "is_next": float(probability)}
+
+    return answer
 
 
-TASKS = {"fill-mask": ("mlm", fill_mask), "nsp": ("nsp", nsp)}
+def embed(model: Model) -> Callable[[Rows, int], Iterator[dict[str, Any]]]:
+    """One vector a text: the mean over its tokens, [CLS] and [SEP] among them, or that of [CLS]."""
+    run, options = model.run, model.options
+    pooling = options.pooling or run.sentence.get("pooling") or "mean"
+    normalize = options.normalize or run.sentence.get("normalize", False)
+    encoder = Bert(run.config.model, run.tokenizer.size, pool=False)
+    params = jax.device_put(run.params["encoder"])
+
+    @jax.jit
+    def vectors(params: Any, batch: Batch) -> jax.Array:
+        encoded: Any = encoder.apply({"params": params}, batch)
+        real = (batch["segment_ids"] > 0).astype(jnp.float32)[..., None]  # [B, L, 1]
+        hidden = encoded.hidden.astype(jnp.float32)
+        pooled = hidden[:, 0] if pooling == "cls" else jnp.sum(hidden * real, 1) / jnp.maximum(jnp.sum(real, 1), 1.0)
+        length = jnp.sqrt(jnp.sum(pooled**2, -1, keepdims=True))
+        return pooled / jnp.maximum(length, 1e-12) if normalize else pooled  # [B, D]
+
+    def answer(rows: Rows, size: int) -> Iterator[dict[str, Any]]:
+        encoded = model.encode([row["text"] for _, row in rows], escape=True)
+        batch = model.batch([model.fit(line, [ids]) for (line, _), ids in zip(rows, encoded, strict=True)], size)
+        for (_, content), vector in zip(rows, np.asarray(vectors(params, batch)), strict=False):
+            yield {"text": content["text"], "embedding": [float(x) for x in vector]}
+
+    return answer
+
+
+TASKS: dict[str, Callable[[Model], Callable[[Rows, int], Iterator[dict[str, Any]]]]] = {
+    "fill-mask": fill_mask,
+    "nsp": nsp,
+    "embed": embed,
+}
 
 
 def read_rows(lines: Iterable[str], pairs: bool) -> Iterator[tuple[int, dict[str, str]]]:
@@ -156,23 +198,22 @@ def decode(lines: Iterable[bytes]) -> Iterator[str]:
             ) from error
 
 
-def predict(run: runs.Run, task: str, lines: Iterable[str], *, top_k: int = 5, batch_size: int = 32) -> Iterator[dict]:
+def predict(model: Model, task: str, lines: Iterable[str]) -> Iterator[dict[str, Any]]:
     """One result a line, in order."""
-    objective, answer = TASKS[task]
-    model = Model(run, objective)
-    rows: list[tuple[int, dict[str, str]]] = []
+    answer, size = TASKS[task](model), model.options.batch_size
+    rows: Rows = []
     for row in read_rows(lines, pairs=task == "nsp"):
         rows.append(row)
-        if len(rows) == batch_size:
-            yield from answer(model, rows, batch_size, top_k)
+        if len(rows) == size:
+            yield from answer(rows, size)
             rows = []
     if rows:
-        yield from answer(model, rows, min(batch_size, 1 << (len(rows) - 1).bit_length()), top_k)
+        yield from answer(rows, min(size, 1 << (len(rows) - 1).bit_length()))
 
 
-def run(task: str, model: str, input: Path | None, top_k: int, batch_size: int) -> None:
-    """`bert-jax predict`: JSON lines on standard output, the rate on standard error."""
-    opened = runs.open_run(model)
+def run(task: str, model: str, input: Path | None, tokenizer: str = "", **options: Any) -> None:
+    """`bert-jax predict`: JSON lines on standard output, the rate on standard error; `options` are those of Options."""
+    opened = Model(runs.open_run(model, tokenizer=tokenizer), Options(**options))
     with contextlib.ExitStack() as stack:
         source: BinaryIO = sys.stdin.buffer
         if input is not None:
@@ -180,11 +221,12 @@ def run(task: str, model: str, input: Path | None, top_k: int, batch_size: int) 
                 raise DataError(f"no file {input}", "leave --input out to read standard input")
             source = stack.enter_context(input.open("rb"))
         began, count = time.perf_counter(), 0
-        for result in predict(opened, task, decode(source), top_k=top_k, batch_size=batch_size):
+        for result in predict(opened, task, decode(source)):
             print(json.dumps(result, ensure_ascii=False), flush=True)
             count += 1
         seconds = time.perf_counter() - began
-        print(f"{count} lines, {count / seconds:.1f} lines/s with compilation", file=sys.stderr)
+        cut = f", {opened.cut} of them cut to {opened.limit} tokens" if opened.cut else ""
+        print(f"{count} lines, {count / seconds:.1f} lines/s with compilation{cut}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -1,16 +1,20 @@
-"""Opens what a run left behind: its config, tokenizer and parameters."""
+"""Opens a trained model, ours or somebody else's: its config, tokenizer and parameters."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 from typing import Any
 
-from bert_jax import checkpoint, knobs
+import numpy as np
+
+from bert_jax import checkpoint, huggingface, knobs
 from bert_jax.config import resolve
 from bert_jax.data import tokenizer as tokenizers
-from bert_jax.errors import CheckpointError, ConfigError
+from bert_jax.errors import CheckpointError, ConfigError, DataError
+from bert_jax.models.bert import padded_vocab
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,30 +24,87 @@ class Run:
     folder: Path
     config: knobs.Config
     tokenizer: tokenizers.Tokenizer
+    tokenizer_path: Path
     params: Any
     step: int
-    meta: dict[str, Any]
+    meta: dict[str, Any]  # what the checkpoint says of itself; `foreign` where it was not trained here
+
+    @property
+    def sentence(self) -> dict[str, Any]:
+        """How sentence-transformers would make one vector of a text, where the model says so."""
+        return self.meta.get("sentence", {})
 
 
-def open_run(path: str) -> Run:
-    """Reads a run folder (its best verified step, else its latest) or one step, `RUN/checkpoints/STEP`."""
+def open_run(path: str, *, tokenizer: str = "", **allowed: bool) -> Run:
+    """Reads a run folder (its best verified step, else its latest), one step of it, or a model of somebody else.
+
+    Args:
+      path: RUN, RUN/checkpoints/STEP, a Hugging Face folder, a .safetensors file, a TF1 checkpoint, or a hub name.
+      tokenizer: a folder or file with the vocabulary, for a model of somebody else that has none beside it.
+      allowed: `allow_missing`, `allow_unused` and `resize_vocab` of `foreign`.
+    """
     folder = Path(path)
-    if not folder.exists():
-        raise CheckpointError(f"no checkpoint at {path}", "give a run folder, such as runs/demo")
     step = None
     if folder.name.isdecimal() and folder.parent.name == "checkpoints":
         folder, step = folder.parent.parent, int(folder.name)
     if not (folder / "checkpoints").is_dir():
-        raise CheckpointError(f"{path} holds no checkpoints/", "give a folder that `bert-jax train --workdir` wrote")
+        return foreign(path, tokenizer, **allowed)
+    if tokenizer or any(allowed.values()):
+        raise ConfigError(f"{path} is a run of ours, complete in itself", "leave --tokenizer and --allow-… out")
     params, meta = checkpoint.read(folder / "checkpoints", step)
     found = meta["step"]
-    tokenizer = tokenizers.load(folder / "tokenizer")
-    if tokenizer.hash != meta["tokenizer"]:
+    vocabulary = tokenizers.load(folder / "tokenizer")
+    if vocabulary.hash != meta["tokenizer"]:
         raise ConfigError(
             f"{folder / 'tokenizer'} is not the tokenizer step {found} was trained with",
             "restore the folder from the run's backup: another vocabulary makes every prediction wrong",
         )
-    return Run(folder, resolve(meta["config"]), tokenizer, params, found, meta)
+    return Run(folder, resolve(meta["config"]), vocabulary, folder / "tokenizer", params, found, meta)
+
+
+def foreign(
+    path: str, tokenizer: str = "", allow_missing: bool = False, allow_unused: bool = False, resize_vocab: bool = False
+) -> Run:
+    """A model of somebody else as a run at step 0."""
+    there = Path(path)
+    if not there.exists() and not Path(f"{path}.index").is_file():
+        fetched = huggingface.fetch(path)
+        if fetched is None:
+            raise CheckpointError(f"no checkpoint at {path}", "give a run folder, such as runs/demo, or a model folder")
+        there = fetched
+    found = huggingface.read(there, allow_missing, allow_unused)
+    place = Path(tokenizer) if tokenizer else found.tokenizer
+    if place is None:
+        raise CheckpointError(f"no vocab.txt or tokenizer.json beside {path}", "name one with --tokenizer=PATH")
+    try:
+        vocabulary = tokenizers.load(place)
+    except DataError as error:
+        raise CheckpointError(str(error), error.hint) from error
+    params = found.params
+    if vocabulary.size != found.vocab_size:
+        if not resize_vocab or vocabulary.size > found.vocab_size:
+            raise CheckpointError(
+                f"{place} has {vocabulary.size:,} pieces and the model's table {found.vocab_size:,} rows",
+                "bert-jax import --resize-vocab cuts rows that no piece has; rows that are missing cannot be made up",
+            )
+        params = _cut(params, padded_vocab(found.config.model, vocabulary.size), vocabulary.size)
+    settings = dataclasses.replace(found.config.tokenizer, path=str(place), vocab_size=vocabulary.size)
+    config = dataclasses.replace(found.config, tokenizer=settings)
+    meta = {"foreign": os.fspath(path), "sentence": found.sentence, "tokenizer": vocabulary.hash}
+    return Run(there, config, vocabulary, place, params, 0, meta)
+
+
+def _cut(params: Any, rows: int, vocab_size: int) -> Any:
+    """The parameters of a smaller vocabulary: the rows of its ids, zero in the padding."""
+
+    def cut(table: np.ndarray) -> np.ndarray:
+        padding = [(0, rows - vocab_size)] + [(0, 0)] * (table.ndim - 1)
+        return np.pad(table[:vocab_size], padding)
+
+    encoder = params["encoder"]
+    embeddings = encoder["embeddings"] | {"token": cut(encoder["embeddings"]["token"])}
+    params = params | {"encoder": encoder | {"embeddings": embeddings}}
+    return params | {"mlm": params["mlm"] | {"bias": cut(params["mlm"]["bias"])}} if "mlm" in params else params
 
 
 def write_json(path: Path, value: Any) -> None:

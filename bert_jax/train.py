@@ -16,12 +16,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from bert_jax import environment, evaluate, faults, knobs, lock, masking, prepare, report, rules, runs, sharding, trees
+from bert_jax import environment, evaluate, faults, initial, knobs, lock, masking, prepare, report, rules, sharding
 from bert_jax import step as steps
 from bert_jax.checkpoint import Checkpoints
 from bert_jax.config import differences, free_on_resume, to_dict
 from bert_jax.data import pipeline
-from bert_jax.data.shards import Prepared
 from bert_jax.errors import ConfigError, DivergedError, Stopped
 from bert_jax.ledger import Ledger
 from bert_jax.metrics import Totals
@@ -76,7 +75,7 @@ def run(
             init = jax.jit(lambda seed: steps.init_state(config, vocab_size, seed), out_shardings=layout)
             state = init(np.uint32(config.seed))
             if config.init_from:
-                state["params"] = _start_from(config.init_from, state["params"], prepared)
+                state["params"] = initial.start_from(config, state["params"], prepared.tokenizer)
         else:
             state, _, start = restored
         if jax.process_index() == 0:
@@ -246,22 +245,6 @@ def _check_resume(
     if any(key.startswith("masking.") for key in changed):
         saved["ledger"] = None  # other masks, another account
     return saved
-
-
-def _start_from(path: str, params: Any, prepared: Prepared) -> Any:
-    """Parameters of another run, placed as the fresh ones are; every name and shape must match."""
-    run = runs.open_run(path)
-    if run.tokenizer.hash != prepared.tokenizer.hash:
-        raise ConfigError(f"init_from {path} has another vocabulary", f"set --config.tokenizer.path={path}/tokenizer")
-    ours, theirs = (trees.flat(tree) for tree in (params, run.params))
-    wrong = [
-        n for n in ours.keys() | theirs.keys() if n not in ours or n not in theirs or ours[n].shape != theirs[n].shape
-    ]
-    if wrong:
-        raise ConfigError(
-            f"init_from {path} does not fit the model: {', '.join(sorted(wrong)[:5])}", "match config.model"
-        )
-    return jax.tree.map(lambda old, new: jax.device_put(new, old.sharding), params, run.params)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,18 @@ def names(tree: Any) -> Any:
     return jax.tree_util.tree_map_with_path(lambda path, _: name_of(path), tree)
 
 
+def nested(flat: dict[str, Any]) -> dict[str, Any]:
+    """The tree of dictionaries that `flat` was made of."""
+    tree: dict[str, Any] = {}
+    for name, value in flat.items():
+        *parents, leaf = name.split("/")
+        node = tree
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[leaf] = value
+    return tree
+
+
 def flat(tree: Any) -> dict[str, Any]:
     """Name -> leaf."""
     return {name_of(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}

@@ -94,6 +94,7 @@ def test_evaluate(calls, config, tmp_path, flag):
     assert cli.execute(["evaluate", flag, "runs/x", f"--config={config}", f"--output={output}"]) == 0
     (_, first, _), (_, second, _) = calls.calls
     assert first == ("runs/x", "pretrain", None, None)
+    assert calls.calls[0][2] == {"changes": [], "tokenizer": ""}
     assert second[:2] == ("runs/x", "pretrain")
     assert second[2].model.size == "tiny"
     assert second[3] == output
@@ -107,7 +108,8 @@ def test_predict(calls, flag):
     assert cli.execute(["predict", flag, "y", "fill-mask", "--input=a.txt", "--top-k=3", "--batch-size=2"]) == 0
     (_, first, _), (_, second, _) = calls.calls
     assert first[:3] == ("nsp", "runs/x", None)
-    assert second == ("fill-mask", "y", Path("a.txt"), 3, 2)
+    assert second == ("fill-mask", "y", Path("a.txt"), "")
+    assert calls.calls[1][2] == {"top_k": 3, "batch_size": 2, "pooling": "", "normalize": False, "cut": False}
 
 
 def test_doctor(calls):

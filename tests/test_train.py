@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
 import json
 import math
@@ -12,7 +13,7 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax import checkpoint, evaluate, knobs, predict, prepare, runs, sharding, train
+from bert_jax import checkpoint, evaluate, knobs, network, predict, prepare, runs, sharding, train, trees
 from bert_jax.config import load_file, override, resolve
 from bert_jax.data import pipeline
 from bert_jax.errors import ConfigError, DivergedError
@@ -150,7 +151,8 @@ def test_evaluate_prints_json_and_takes_another_rate(base, trained, capsys, tmp_
 
 
 def ask(model: Path, task: str, lines: list[str], **settings: int) -> list[dict]:
-    return list(predict.predict(runs.open_run(str(model)), task, lines, **settings))
+    asked = predict.Model(runs.open_run(str(model)), predict.Options(**settings))
+    return list(predict.predict(asked, task, lines))
 
 
 def test_fill_mask_gives_the_best_tokens_of_every_mask(trained):
@@ -182,7 +184,7 @@ def test_nsp_gives_a_probability_for_each_pair(trained):
 
 def test_predict_writes_only_json_to_standard_output(trained, tmp_path, capsys):
     (tmp_path / "in.txt").write_text("the [MASK] sees\n\nx\n")
-    predict.run("fill-mask", str(trained), tmp_path / "in.txt", 2, 32)
+    predict.run("fill-mask", str(trained), tmp_path / "in.txt", top_k=2)
     out, err = capsys.readouterr()
     assert len([json.loads(line) for line in out.splitlines()]) == 3
     assert "3 lines" in err
@@ -195,7 +197,7 @@ def test_predict_writes_only_json_to_standard_output(trained, tmp_path, capsys):
         (['{"words": 3}'], "line 1: no string 'text'"),
         (["only one text"], "line 1: no text_pair"),
         (["a\tb\tc"], "line 1: 2 tabs"),
-        ([f"{'cat ' * 40}\tb"], "line 1: .* training had 32"),
+        ([f"{'cat ' * 40}\tb"], "line 1: .* the model takes 32"),
     ],
 )
 def test_bad_lines_are_named(trained, lines, message):
@@ -210,7 +212,7 @@ def test_fill_mask_reads_whole_lines_and_only_utf8(trained, tmp_path):
         ask(trained, "fill-mask", ['{"text": "a", "text_pair": "b"}'])
     (tmp_path / "in.txt").write_bytes(b"fine\nbad \xff [MASK]\n")
     with pytest.raises(predict.DataError, match="line 2: not UTF-8"):
-        predict.run("fill-mask", str(trained), tmp_path / "in.txt", 2, 32)
+        predict.run("fill-mask", str(trained), tmp_path / "in.txt", top_k=2)
     assert list(predict.decode([b'\xef\xbb\xbf{"text": "a"}\n'])) == ['{"text": "a"}\n']
 
 
@@ -225,8 +227,56 @@ def test_a_run_can_start_from_another(base, trained, tmp_path):
     train.run(config, tmp_path / "w", command=[])
     ours, theirs = (runs.open_run(str(w)).params for w in (tmp_path / "w", trained))
     jax.tree.map(np.testing.assert_array_equal, ours, theirs)
-    with pytest.raises(ConfigError, match="does not fit"):
+    with pytest.raises(ConfigError, match="another shape for encoder/") as error:
         train.run(configure(base, model__hidden=128, init_from=str(trained)), tmp_path / "v", command=[])
+    assert f"hidden={configure(base).model.hidden}" in error.value.hint
+
+
+def test_what_a_start_lacks_is_fresh_only_when_named(base, tmp_path, capfd):
+    train.run(configure(base, steps=10, pairs="none"), tmp_path / "mlm", command=[])
+    config = configure(base, steps=10, optim__learning_rate=0, init_from=str(tmp_path / "mlm"), seed=5)
+    with pytest.raises(ConfigError, match=r"lacks encoder/pooler/bias, encoder/pooler/kernel, nsp/logits/bias"):
+        train.run(config, tmp_path / "w", command=[])
+    train.run(dataclasses.replace(config, init_fresh="^(encoder/pooler|nsp)/"), tmp_path / "w", command=[])
+    assert "starts fresh" in capfd.readouterr().err
+    ours, theirs = (trees.flat(runs.open_run(str(tmp_path / w)).params) for w in ("w", "mlm"))
+    fresh = trees.flat(network.init(config, runs.open_run(str(tmp_path / "w")).tokenizer.size, np.uint32(5)))
+    for name, value in ours.items():
+        if name in theirs:
+            np.testing.assert_array_equal(value, theirs[name], err_msg=name)
+        else:  # drawn inside another program, which may round its last bit otherwise
+            np.testing.assert_allclose(value, fresh[name], rtol=1e-5, atol=1e-7, err_msg=name)
+    back = configure(base, steps=10, pairs="none", optim__learning_rate=0, init_from=str(tmp_path / "w"))
+    train.run(back, tmp_path / "again", command=[])  # a head without use is no obstacle
+    assert "is not used" in capfd.readouterr().err
+
+
+def test_a_start_with_another_vocabulary_keeps_the_rows_of_shared_pieces(base, trained, tmp_path, capfd):
+    old = runs.open_run(str(trained))
+    vocab = [*old.tokenizer.vocab[:5], "zebra", *old.tokenizer.vocab[:4:-1]]  # one more, the rest backwards
+    (tmp_path / "vocab.txt").write_text("".join(f"{piece}\n" for piece in vocab))
+    other = {"tokenizer__path": str(tmp_path / "vocab.txt"), "init_from": str(trained), "optim__learning_rate": 0}
+    with pytest.raises(ConfigError, match="another vocabulary"):
+        train.run(configure(base, steps=10, **other), tmp_path / "w", command=[])
+    train.run(configure(base, steps=10, init_vocab="remap", **other), tmp_path / "w", command=[])
+    assert f"{len(vocab) - 1:,} of {len(vocab):,} pieces keep" in capfd.readouterr().err
+    new = runs.open_run(str(tmp_path / "w"))
+    here, there = (trees.flat(run.params) for run in (new, old))
+    for name in ("encoder/embeddings/token", "mlm/bias"):
+        for i, piece in enumerate(new.tokenizer.vocab):
+            if piece != "zebra":
+                np.testing.assert_array_equal(here[name][i], there[name][old.tokenizer.vocab.index(piece)])
+    assert here["encoder/embeddings/token"][5].any()
+    np.testing.assert_array_equal(here["mlm/dense/kernel"], there["mlm/dense/kernel"])
+
+
+def test_a_run_is_evaluated_with_other_masks_by_flags_alone(trained, capsys):
+    evaluate.run(str(trained), "pretrain", None, None, changes=[("evals.validation.rate", "0.6")])
+    most = json.loads(capsys.readouterr().out)["pretrain"]["mlm_predictions"]
+    evaluate.run(str(trained), "pretrain", None, None)
+    assert most > 3 * json.loads(capsys.readouterr().out)["pretrain"]["mlm_predictions"]
+    with pytest.raises(ConfigError, match="model and tokenizer are the checkpoint's own"):
+        evaluate.run(str(trained), "pretrain", None, None, changes=[("model.causal", "true")])
 
 
 @pytest.mark.parametrize("overrides", [{"parallel__step": "pmap"}, {"parallel__fsdp": 4, "optim__accumulation": 2}])

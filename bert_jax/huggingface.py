@@ -1,0 +1,285 @@
+"""Models of others: Hugging Face folders, single safetensors files, names on its hub, and google's TF1 checkpoints.
+
+Each becomes what a run of ours has: a config, parameters, and the place of a tokenizer. Only JSON, vocabularies and
+tensors are read; no code and no pickle is ever run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bert_jax import knobs, network, tensors, tf1, trees
+from bert_jax.config import resolve, to_dict
+from bert_jax.errors import CheckpointError, ConfigError
+from bert_jax.models import convert
+
+ARCHITECTURES: dict[str, tuple[str, ...]] = {  # Hugging Face's classes and the heads they promise
+    "BertModel": (),
+    "BertForPreTraining": ("mlm", "nsp"),
+    "BertForMaskedLM": ("mlm",),
+    "BertLMHeadModel": ("mlm",),
+    "BertForNextSentencePrediction": ("nsp",),
+    "BertForSequenceClassification": ("classify",),
+    "BertForTokenClassification": ("tag",),
+    "BertForMultipleChoice": ("choice",),
+    "BertForQuestionAnswering": ("span",),
+}
+ACTIVATIONS = {  # Hugging Face's name -> ours; of several, the first is written
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+}
+FIXED: dict[str, tuple] = {  # what a config.json may say without being another model
+    "model_type": (None, "bert"),
+    "position_embedding_type": (None, "absolute"),
+    "add_cross_attention": (None, False),
+    "quantization_config": (None,),
+    "pruned_heads": (None, {}),
+}
+HUB_FILES = (
+    *("config.json", "model*.safetensors", "model.safetensors.index.json"),
+    *("vocab.txt", "tokenizer.json", "tokenizer_config.json"),
+    *("modules.json", "sentence_bert_config.json", "*_Pooling/config.json"),
+)
+HUB_NAME = re.compile(r"hf:([\w.-]+(?:/[\w.-]+)?)|([\w.-]+/[\w.-]+)")
+
+
+@dataclasses.dataclass(frozen=True)
+class Foreign:
+    """What a folder or file of somebody else holds."""
+
+    config: knobs.Config
+    params: Any
+    vocab_size: int
+    tokenizer: Path | None  # the folder that has one
+    sentence: dict[str, Any]  # pooling, normalize, length, where it is a sentence-transformers folder
+
+
+def fetch(name: str) -> Path | None:
+    """The folder of a model on the hub, downloaded if there is a network; None if this is no name of one."""
+    found = HUB_NAME.fullmatch(name)
+    if found is None or (found[2] and Path(name).parent.exists()):  # a mistyped path below a folder is no name
+        return None
+    import huggingface_hub
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    repository = found[1] or found[2]
+    try:
+        return Path(huggingface_hub.snapshot_download(repository, allow_patterns=list(HUB_FILES)))
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:  # ValueError: no such name allowed
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise CheckpointError(
+            f"no file or folder {name} here, and the hub's {repository} cannot be fetched: {first}",
+            "give an existing folder, or fetch the model where there is a network and copy its folder",
+        ) from error
+
+
+def read(path: Path, allow_missing: bool = False, allow_unused: bool = False) -> Foreign:
+    """Reads a folder, a .safetensors file with its config.json beside it, or a TF1 checkpoint.
+
+    Args:
+      path: the folder or file; of TF1 also the prefix, such as DIR/bert_model.ckpt.
+      allow_missing: leave out heads that config.json promises and the file lacks, instead of refusing.
+      allow_unused: leave tensors aside that belong to no part of BERT.
+    """
+    folder = path if path.is_dir() else path.parent
+    values = _values(path)
+    file = next((folder / n for n in ("config.json", "bert_config.json") if (folder / n).is_file()), None)
+    if file is None:
+        raise CheckpointError(f"no config.json in {folder}", "weights alone do not say what model they are of")
+    stated = _json(file)
+    try:
+        heads = _heads(stated, set(values), allow_missing)
+        config = _config(stated, heads, _layers(values))
+        vocab_size = _whole(stated, "vocab_size")
+    except ConfigError as error:
+        raise CheckpointError(f"{file}: {error}", error.hint) from error
+    shapes = _shapes(config, values, vocab_size)
+    expected = {name for ours, shape in shapes.items() for name in convert.names(ours, shape)} | convert.SECOND_NAMES
+    unused = sorted(values.keys() - expected)
+    if unused and not allow_unused:
+        raise CheckpointError(
+            f"{path} holds {convert.listing(unused)}, which the model of its config.json has not",
+            "bert-jax import --allow-unused leaves them aside",
+        )
+    values = {name: value for name, value in values.items() if name in expected}
+    tensors.check_finite(values, path)
+    params = trees.nested(convert.to_ours(values, shapes, vocab_size, str(path)))
+    has_tokenizer = any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt"))
+    return Foreign(config, params, vocab_size, folder if has_tokenizer else None, _sentence(folder))
+
+
+def _values(path: Path) -> dict[str, np.ndarray]:
+    """Tensors by the names Hugging Face gives them today."""
+    is_index = path.suffix == ".index" or Path(f"{path}.index").is_file()
+    if is_index or (path.is_dir() and any(path.glob("*.index")) and not any(path.glob("*.safetensors*"))):
+        raw = tf1.read(path, lambda name: convert.from_tf1(name) is not None)
+        names = {name: str(convert.from_tf1(name)) for name in raw}
+        values = {plain: convert.tf1_layout(name, raw[name]) for name, plain in names.items()}
+    else:
+        raw = tensors.read(path)
+        names = convert.plain_names(raw)
+        values = {plain: raw[name] for name, plain in names.items()}
+    if len(values) < len(names):
+        twice = sorted(plain for plain in values if list(names.values()).count(plain) > 1)
+        raise CheckpointError(f"{path} holds {convert.listing(twice)} twice, under two names", "keep one of them")
+    return values
+
+
+# --- config.json ----------------------------------------------------------------------------------------------------
+
+
+def _json(file: Path) -> dict[str, Any]:
+    try:
+        return tensors.unique_json(file, file.read_bytes())
+    except OSError as error:
+        raise CheckpointError(f"{file} cannot be read: {error.strerror}", "may you read this file?") from error
+
+
+def _whole(stated: dict[str, Any], key: str, default: int | None = None) -> int:
+    value = stated.get(key, default)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < 2**31:
+        raise ConfigError(f"{key} = {value!r}", "a whole number above 0 is expected")
+    return value
+
+
+def _number(stated: dict[str, Any], key: str, default: float) -> float:
+    value = stated[key] if stated.get(key) is not None else default
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        raise ConfigError(f"{key} = {value!r}", "a number is expected")
+    return float(value)
+
+
+def _heads(stated: dict[str, Any], names: set[str], allow_missing: bool) -> tuple[str, ...]:
+    """Our names of the heads the class promises and of those the file has besides."""
+    classes = stated.get("architectures") or []
+    if not isinstance(classes, list) or any(c not in ARCHITECTURES for c in classes):
+        raise ConfigError(f"architectures = {classes!r}", f"one of: {', '.join(ARCHITECTURES)}")
+    there = convert.heads_in(names)
+    over_labels = there & {"classify", "regress", "tag", "choice"}  # one tensor's name stands for all of them
+    promised = {head for c in classes for head in ARCHITECTURES[c]}
+    if "classify" in promised and _is_regression(stated):
+        promised = promised - {"classify"} | {"regress"}
+    if over_labels and not over_labels & promised:
+        raise ConfigError("architectures does not say what `classifier` is for", "add the class it was trained as")
+    lacking = promised - there
+    if lacking and not allow_missing:
+        absent = [row.theirs for ours, row in convert.ROWS.items() if ours.partition("/")[0] in lacking]
+        raise ConfigError(
+            f"architectures = {classes} and the file lacks {convert.listing(absent)}",
+            "bert-jax import --allow-missing takes the model without",
+        )
+    kept = (promised | there) - (over_labels - promised) - lacking
+    return tuple(name for name in knobs.OBJECTIVES if name in kept)
+
+
+def _is_regression(stated: dict[str, Any]) -> bool:
+    kind = stated.get("problem_type")
+    if kind not in (None, "regression", "single_label_classification"):
+        raise ConfigError(f"problem_type = {kind!r}", "classify has one label a text, regress one number")
+    return kind == "regression" or len(_labels(stated)) == 1
+
+
+def _labels(stated: dict[str, Any]) -> tuple[str, ...]:
+    """Names of the classes, in order."""
+    named = stated.get("id2label")
+    if named is None:
+        return tuple(f"LABEL_{i}" for i in range(_whole(stated, "num_labels", 2)))
+    if not isinstance(named, dict) or {str(k) for k in named} != {str(i) for i in range(len(named))}:
+        raise ConfigError(f"id2label = {named!r}", "it maps 0, 1, … to names")
+    return tuple(str(named[str(i)]) for i in range(len(named)))
+
+
+def _layers(values: dict[str, np.ndarray]) -> int:
+    found = {int(m[1]) for name in values if (m := re.match(r"bert\.encoder\.layer\.(\d{1,6})\.", name))}
+    return max(found, default=-1) + 1
+
+
+def _config(stated: dict[str, Any], heads: tuple[str, ...], layers: int) -> knobs.Config:
+    """The config of a run that has this model; refuses what would make it another one."""
+    for key, allowed in FIXED.items():
+        if key in stated and stated[key] not in allowed:
+            raise ConfigError(f"{key} = {stated[key]!r}", "only BERT's own encoder is read")
+    activation = stated.get("hidden_act", "gelu")
+    if not isinstance(activation, str) or activation not in ACTIVATIONS:
+        raise ConfigError(f"hidden_act = {activation!r}", f"one of: {', '.join(ACTIVATIONS)}")
+    if _whole(stated, "num_hidden_layers") != layers:  # before anything of that size is made
+        raise ConfigError(
+            f"num_hidden_layers = {stated['num_hidden_layers']} and the file has {layers}", "which is it?"
+        )
+    dropout = _number(stated, "hidden_dropout_prob", 0.1)
+    model = knobs.Model(
+        layers=layers,
+        hidden=_whole(stated, "hidden_size"),
+        heads=_whole(stated, "num_attention_heads"),
+        mlp=_whole(stated, "intermediate_size"),
+        max_positions=_whole(stated, "max_position_embeddings", 512),
+        type_vocab=_whole(stated, "type_vocab_size", 2),
+        activation=ACTIVATIONS[activation],
+        causal=bool(stated.get("is_decoder")),
+        dropout=dropout,
+        attention_dropout=_number(stated, "attention_probs_dropout_prob", 0.1),
+        classifier_dropout=_number(stated, "classifier_dropout", dropout),
+        norm_epsilon=_number(stated, "layer_norm_eps", 1e-12),
+        init="normal",
+        init_stddev=_number(stated, "initializer_range", 0.02),
+    )
+    labels = _labels(stated) if {"classify", "tag"} & set(heads) else ()
+    objectives = {h: knobs.Objective(1.0, labels if h in ("classify", "tag") else ()) for h in heads}
+    config = knobs.Config(
+        sequence_length=model.max_positions,
+        pairs="nsp" if "nsp" in heads else "none",
+        model=model,
+        objectives=objectives,
+        evals={},
+        checkpoints=knobs.Checkpoints(best=""),
+    )
+    return resolve(to_dict(config))
+
+
+def _shapes(config: knobs.Config, names: dict[str, np.ndarray], vocab_size: int) -> dict[str, tuple[int, ...]]:
+    """Our parameters' shapes; a pooler nobody asks for is kept where the file has one."""
+    looped = dataclasses.replace(config, model=dataclasses.replace(config.model, scan=True))  # the same shapes, sooner
+    tree = jax.eval_shape(lambda: network.init(looped, vocab_size, jnp.uint32(0)))
+    shapes = {name: leaf.shape for name, leaf in trees.flat(tree).items()}
+    if any(name.startswith("bert.pooler.") for name in names):
+        width = config.model.hidden
+        assert width is not None
+        shapes |= {"encoder/pooler/kernel": (width, width), "encoder/pooler/bias": (width,)}
+    return shapes
+
+
+def _sentence(folder: Path) -> dict[str, Any]:
+    """How a sentence-transformers folder makes one vector of a text; empty if it is none."""
+    file = folder / "modules.json"
+    if not file.is_file():
+        return {}
+    try:
+        modules = json.loads(file.read_bytes())
+        kinds = [str(module["type"]).rpartition(".")[2] for module in modules]
+        place = str(modules[1]["path"]) if len(kinds) > 1 else ""
+    except (ValueError, RecursionError, TypeError, KeyError) as error:
+        raise CheckpointError(f"{file} is no list of modules", "the file may be cut short") from error
+    if kinds[:2] != ["Transformer", "Pooling"] or kinds[2:] not in ([], ["Normalize"]):
+        raise CheckpointError(f"{file} chains {kinds}", "Transformer, Pooling and Normalize are known")
+    pooling = _json(tensors.inside(folder, place) / "config.json")
+    modes = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
+    chosen = [key for key, on in pooling.items() if key.startswith("pooling_mode_") and on is True]
+    mode = modes.get(chosen[0]) if len(chosen) == 1 else pooling.get("pooling_mode")
+    if mode not in modes.values():
+        raise CheckpointError(f"{folder}: pooling {chosen or mode}", "mean and cls are known")
+    lengths = [("sentence_bert_config.json", "max_seq_length"), ("tokenizer_config.json", "model_max_length")]
+    stated = [_json(folder / name).get(key) for name, key in lengths if (folder / name).is_file()]
+    length = next((n for n in stated if isinstance(n, int)), None)
+    return {"pooling": mode, "normalize": "Normalize" in kinds, "length": length}

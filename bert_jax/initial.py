@@ -1,0 +1,81 @@
+"""Parameters a run starts from: fresh ones, or those of another model as far as they fit.
+
+What does not fit is an error that names it, unless the config says that it may start fresh. `init_vocab=remap` moves
+the rows of the vocabulary by their pieces: a piece both vocabularies have keeps its vector, any other starts fresh.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import Any
+
+import jax
+import numpy as np
+
+from bert_jax import knobs, runs, trees
+from bert_jax.data.tokenizer import Tokenizer
+from bert_jax.errors import ConfigError
+from bert_jax.models.convert import PADDED, listing
+
+SIZES = ("layers", "hidden", "heads", "mlp", "max_positions", "type_vocab")
+SAME = ("activation", "head_activation", "norm", "norm_epsilon", "position", "gated", "causal")
+
+
+def start_from(config: knobs.Config, params: Any, tokenizer: Tokenizer) -> Any:
+    """`params` with everything that `config.init_from` has, placed as they are."""
+    run = runs.open_run(config.init_from)
+    theirs = {name: np.asarray(value) for name, value in trees.flat(run.params).items()}
+    if run.tokenizer.vocab != tokenizer.vocab:
+        theirs = _remapped(config, run, tokenizer, params, theirs)
+    fresh = re.compile(config.init_fresh) if config.init_fresh else None
+    ours = trees.flat(params)
+    wrong: list[str] = []
+    left: list[str] = []
+    for name, leaf in ours.items():
+        if name in theirs and theirs[name].shape == leaf.shape:
+            continue
+        (left if fresh and fresh.search(name) else wrong).append(name)
+    if wrong:
+        absent = sorted(name for name in wrong if name not in theirs)
+        raise ConfigError(
+            f"init_from {config.init_from} {'lacks' if absent else 'has another shape for'} {listing(absent or wrong)}",
+            f"--config.init_fresh='^({'|'.join(sorted({n.partition('/')[0] for n in absent}))})/' starts them fresh"
+            if absent
+            else f"set config.model: {_settings(run.config.model, SIZES)}",
+        )
+    differ = [key for key in SAME if getattr(run.config.model, key) != getattr(config.model, key)]
+    if differ:
+        print(f"warning: {config.init_from} was trained with {_settings(run.config.model, differ)}", file=sys.stderr)
+    unused = sorted(theirs.keys() - ours.keys())
+    for what, names in (("starts fresh", left), ("is not used", unused)):
+        if names:
+            print(f"init_from {config.init_from}: {listing(names)} {what}", file=sys.stderr)
+    taken = {n: leaf if n in left else jax.device_put(theirs[n], leaf.sharding) for n, leaf in ours.items()}
+    return trees.nested(taken)
+
+
+def _remapped(
+    config: knobs.Config, run: runs.Run, tokenizer: Tokenizer, params: Any, theirs: dict[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Their tensors with the vocabulary's rows in our order, fresh where they have no such piece."""
+    if config.init_vocab != "remap":
+        raise ConfigError(
+            f"init_from {config.init_from} has another vocabulary: {run.tokenizer.size:,} pieces, and this run has "
+            f"{tokenizer.size:,}",
+            f"--config.tokenizer.path={run.tokenizer_path} takes its own; --config.init_vocab=remap moves its vectors",
+        )
+    place = {piece: i for i, piece in enumerate(run.tokenizer.vocab)}
+    pairs = [(i, place[piece]) for i, piece in enumerate(tokenizer.vocab) if piece in place]
+    here, there = (list(ids) for ids in zip(*pairs, strict=True))  # the special tokens at least
+    moved = dict(theirs)
+    for name, leaf in trees.flat(params).items():
+        if name in PADDED and name in theirs and leaf.shape[1:] == theirs[name].shape[1:]:
+            moved[name] = np.array(leaf)
+            moved[name][here] = theirs[name][there]
+    print(f"init_from {config.init_from}: {len(pairs):,} of {tokenizer.size:,} pieces keep their rows", file=sys.stderr)
+    return moved
+
+
+def _settings(model: knobs.Model, keys: Any) -> str:
+    return ", ".join(f"{key}={getattr(model, key)}" for key in keys)
