@@ -6,6 +6,7 @@ in silence), then the library reads the data. Pickles are never opened: to unpic
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -107,7 +108,8 @@ def write(path: Path | str, tensors: Mapping[str, np.ndarray], metadata: Mapping
             f"cannot write {path}: {_line(error)}", "is the disk full, or the folder read-only?"
         ) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink()
 
 
 def check_finite(arrays: Mapping[str, np.ndarray], source: Path | str) -> None:
