@@ -149,7 +149,6 @@ def test_overrides_are_taken_out_in_order():
         ("prepare --engine=beam", "no flag --engine", ""),
         ("evaluate", "required: --checkpoint/--model", "--help"),
         ("evaluate --model=m --suite=glue", "invalid choice: 'glue'", "--help"),
-        ("evaluate --model=m --config.seed=1", "no config given", ""),
         ("evaluate --model=m --output=FILE/x", "cannot write 'FILE/x'", "another --output"),
         ("predict --model=m", "required: TASK", "--help"),
         ("predict fillmask --model=m", "invalid choice: 'fillmask'", "--help"),

@@ -46,6 +46,8 @@ COVERED = {
     "sequence_length": "test_pairs.py::test_rows_of_full_sentences",
     "pairs": "test_pipeline.py::test_rows_hold_what_the_plan_says",
     "init_from": "test_train.py::test_a_run_can_start_from_another",
+    "init_fresh": "test_train.py::test_what_a_start_lacks_is_fresh_only_when_named",
+    "init_vocab": "test_train.py::test_a_start_with_another_vocabulary_keeps_the_rows_of_shared_pieces",
     "corpus.source": "test_prepare.py::test_a_dataset_built_from_local_text_is_read_in_ranges",
     "corpus.path": "test_corpus.py::test_a_path_is_a_file_a_folder_or_a_glob",
     "corpus.tfds_dir": "test_knobs.py::test_a_dataset_is_read_from_its_folder_split_and_field",
