@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import importlib
 import os
 import re
 import shlex
@@ -193,14 +194,45 @@ def _predict(call: Call) -> None:
     predict.run(args.task, args.checkpoint, args.input, args.tokenizer, **options)
 
 
+def _output_flag(parser: Parser, what: str) -> None:
+    parser.add_argument("--output", type=Path, metavar="DIR", required=True, help=f"{what}; new, or empty")
+
+
+def _export_flags(parser: Parser) -> None:
+    _checkpoint_flag(parser)
+    _output_flag(parser, "the folder for transformers and sentence-transformers")
+
+
+def _export(call: Call) -> None:
+    from bert_jax import export
+
+    export.run(call.args.checkpoint, call.args.output, call.args.tokenizer)
+
+
+def _import_flags(parser: Parser) -> None:
+    _checkpoint_flag(parser)
+    _output_flag(parser, "the run")
+    parser.add_argument("--allow-missing", action="store_true", help="do without heads its config.json promises")
+    parser.add_argument("--allow-unused", action="store_true", help="leave tensors aside that are no part of BERT")
+    parser.add_argument("--resize-vocab", action="store_true", help="cut rows of the table that no piece has")
+
+
+def _import(call: Call) -> None:
+    module = importlib.import_module("bert_jax.import")  # a keyword in Python, and the right word for users
+    allowed = {key: getattr(call.args, key) for key in ("allow_missing", "allow_unused", "resize_vocab")}
+    module.run(call.args.checkpoint, call.args.output, call.args.tokenizer, **allowed)
+
+
 def _doctor_flags(parser: Parser) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
+    compare = "in what two presets differ; defaults is one too"
+    parser.add_argument("--preset-diff", nargs=2, metavar=("A", "B"), default=(), help=compare)
 
 
 def _doctor(call: Call) -> None:
     from bert_jax import doctor
 
-    doctor.run(call.args.json)
+    doctor.run(call.args.json, call.args.preset_diff)
 
 
 @dataclass(frozen=True)
@@ -233,6 +265,16 @@ COMMANDS = {
         "fill masks, judge next sentences, embed: texts in, JSON lines out",
         "fill-mask --model=runs/tiny --input=texts.txt",
         *(_predict_flags, _predict),
+    ),
+    "export": Command(
+        "a checkpoint as a folder for transformers and sentence-transformers",
+        "--checkpoint=runs/tiny --output=exported",
+        *(_export_flags, _export),
+    ),
+    "import": Command(
+        "a model of others as a run: Hugging Face, safetensors, TF1",
+        "--model=google-bert/bert-base-uncased --output=runs/bert_base",
+        *(_import_flags, _import),
     ),
     "doctor": Command("versions, devices, disk, prepared corpora, known trouble", "--json", _doctor_flags, _doctor),
 }

@@ -1,0 +1,92 @@
+"""The README of an exported model: what it is, what it was trained on and how well, and how to use it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from bert_jax import config as configs
+from bert_jax import knobs, runs
+
+
+def text(run: runs.Run, parameters: int, pipeline: str) -> str:
+    """Everything said is read from the run; what the run does not know is not mentioned."""
+    lines = [
+        *("---", "library_name: transformers", f"pipeline_tag: {pipeline}"),
+        *("tags:", "- bert", "- jax", "- sentence-transformers", "---", ""),
+        f"# {_title(run)}",
+        "",
+        _origin(run),
+        "",
+        f"{parameters:,} parameters, {run.tokenizer.size:,} pieces of vocabulary, "
+        f"{'lower-cased' if run.tokenizer.lowercase else 'cased'} text.",
+        "",
+        "```python",
+        "from transformers import AutoModel, AutoTokenizer",
+        "",
+        'model, tokenizer = (kind.from_pretrained("THIS_FOLDER") for kind in (AutoModel, AutoTokenizer))',
+        "```",
+        "",
+    ]
+    environment = _json(run.folder / "environment.json")
+    if environment and "foreign" not in run.meta:
+        lines += ["## Run", "", *_table(_run_rows(run, environment)), ""]
+        if command := environment.get("command"):
+            lines += ["```", " ".join(map(str, command)), "```", ""]
+    metrics = _metrics(run)
+    if metrics:
+        lines += ["## Held-out evaluation", "", *_table({"metric": "value"} | metrics), ""]
+    default = configs.to_dict(knobs.Config())
+    changed = configs.differences(default, configs.to_dict(run.config))
+    if "foreign" not in run.meta and changed:
+        rows = {f"`{path}`": f"`{json.dumps(new)}`" for path, (_, new) in changed.items()}
+        lines += ["## Config", "", "Knobs that differ from the defaults.", "", *_table({"knob": "value"} | rows), ""]
+    return "\n".join(lines)
+
+
+def _title(run: runs.Run) -> str:
+    """A name, without the folders of this machine before it."""
+    source = run.meta.get("foreign", "")
+    return source if source and not Path(source).exists() else Path(source or run.folder).resolve().name
+
+
+def _origin(run: runs.Run) -> str:
+    m = run.config.model
+    shape = f"BERT with {m.layers} layers of {m.hidden} ({m.heads} heads, feed-forward {m.mlp})"
+    heads = ", ".join(run.config.objectives) or "none"
+    if "foreign" in run.meta:
+        return f"{shape}, heads: {heads}. Converted by bert_jax from `{_title(run)}`; trained elsewhere."
+    return f"{shape}, heads: {heads}. Pre-trained with bert_jax; this is step {run.step:,} of {run.config.steps:,}."
+
+
+def _run_rows(run: runs.Run, environment: dict[str, Any]) -> dict[str, str]:
+    machine, versions = environment["machine"], environment["versions"]
+    return {
+        "": "",
+        "data fingerprint": f"`{environment['corpus']}`",
+        "tokenizer": f"`{environment['tokenizer']}`",
+        "seed, data_seed": f"{run.config.seed}, {run.config.data_seed}",
+        "code": f"bert-jax {versions['bert-jax']}, commit {environment['git_commit'] or 'unknown'}",
+        "versions": ", ".join(f"{name} {version}" for name, version in versions.items() if name != "bert-jax"),
+        "devices": ", ".join(machine["devices"]),
+    }
+
+
+def _metrics(run: runs.Run) -> dict[str, str]:
+    """The evaluations of this very step."""
+    file = run.folder / "metrics.jsonl"
+    if "foreign" in run.meta or not file.is_file():
+        return {}
+    rows = [json.loads(line) for line in file.read_text().splitlines() if line]
+    found = {k: v for row in rows if row["step"] == run.step for k, v in row.items() if k.startswith("eval/")}
+    return {key.removeprefix("eval/"): f"{value:.4g}" for key, value in found.items()}
+
+
+def _table(rows: dict[str, str]) -> list[str]:
+    first, *rest = [f"| {key} | {value} |" for key, value in rows.items()]
+    return [first, "|---|---|", *rest]
+
+
+def _json(file: Path) -> dict[str, Any]:
+    return json.loads(file.read_text()) if file.is_file() else {}

@@ -1,0 +1,169 @@
+"""Writes a model as a folder that transformers and sentence-transformers load directly, with a card about its run.
+
+What Hugging Face's BERT cannot express is refused, naming the knob: a folder that loads and computes something else
+would be worse than none. Weights are copied, not computed: exported and imported again, they are the same bit for bit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bert_jax import card, huggingface, knobs, runs, tensors, trees
+from bert_jax.errors import CheckpointError, ConfigError
+from bert_jax.models import convert
+
+CLASSES = {  # our heads -> Hugging Face's class and the pipeline of its hub; the first that fits
+    ("classify",): ("BertForSequenceClassification", "text-classification"),
+    ("regress",): ("BertForSequenceClassification", "text-classification"),
+    ("tag",): ("BertForTokenClassification", "token-classification"),
+    ("span",): ("BertForQuestionAnswering", "question-answering"),
+    ("choice",): ("BertForMultipleChoice", "multiple-choice"),
+    ("mlm", "nsp"): ("BertForPreTraining", "fill-mask"),
+    ("mlm",): ("BertForMaskedLM", "fill-mask"),
+    ("nsp",): ("BertForNextSentencePrediction", "feature-extraction"),
+    (): ("BertModel", "feature-extraction"),
+}
+EXPRESSED = {"position": "learned", "norm": "post", "gated": False}  # of config.model
+
+
+def run(checkpoint: str, output: Path, tokenizer: str = "") -> None:
+    """`bert-jax export`: prints where the folder is and which classes load it."""
+    opened = runs.open_run(checkpoint, tokenizer=tokenizer)
+    name, _ = kind(opened.config)
+    with fresh_folder(output) as folder:
+        write(opened, folder)
+    print(json.dumps({"output": str(output), "architecture": name, "step": opened.step}))
+
+
+def write(run: runs.Run, folder: Path) -> None:
+    """The whole folder; raises before anything is written."""
+    check(run.config)
+    stated = config_json(run.config, run.tokenizer.size, run.tokenizer.special.pad)
+    values = convert.to_theirs(trees.flat(run.params), run.tokenizer.size)
+    length = min(run.config.sequence_length, run.config.model.max_positions)
+    runs.write_json(folder / "config.json", stated)
+    tensors.write(folder / "model.safetensors", values, {"format": "pt"})
+    run.tokenizer.save(folder, model_max_length=length)
+    _sentence_transformers(run, folder, length)
+    _, pipeline = kind(run.config)
+    (folder / "README.md").write_text(card.text(run, sum(value.size for value in values.values()), pipeline))
+
+
+@contextlib.contextmanager
+def fresh_folder(output: Path) -> Iterator[Path]:
+    """A folder that appears under its name only when it is complete."""
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise ConfigError(f"{output} exists and is not empty", "choose another --output, or delete it")
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=f".{output.name}.", dir=output.parent))
+    except OSError as error:
+        raise ConfigError(f"cannot write {output}: {error.strerror}", "choose another --output") from error
+    try:
+        yield draft
+        draft.chmod(0o755)
+        if output.exists():
+            output.rmdir()
+        draft.rename(output)
+    except OSError as error:
+        raise CheckpointError(f"cannot write {output}: {error.strerror}", "is the disk full?") from error
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def check(config: knobs.Config) -> None:
+    """Refuses what would load there and compute something else."""
+    model = config.model
+    wrong = {f"model.{key}": getattr(model, key) for key, only in EXPRESSED.items() if getattr(model, key) != only}
+    if "mlm" in config.objectives and model.head_activation != model.activation:
+        wrong["model.head_activation"] = model.head_activation
+    if "sop" in config.objectives:
+        wrong["objectives.sop"] = "a head that Hugging Face would take for NSP"
+    shared = sorted(set(config.objectives) & {"classify", "regress", "tag", "choice"})
+    if len(shared) > 1:
+        wrong["objectives"] = f"{' and '.join(shared)}, which share one name there"
+    if wrong:
+        listing = ", ".join(f"{key} = {value}" for key, value in wrong.items())
+        raise ConfigError(f"Hugging Face's BERT cannot express {listing}", "keep our own checkpoint, which says it all")
+
+
+def kind(config: knobs.Config) -> tuple[str, str]:
+    """Hugging Face's class and pipeline for the heads there are."""
+    heads = set(config.objectives)
+    name, pipeline = next(found for wanted, found in CLASSES.items() if heads.issuperset(wanted))
+    return (
+        ("BertLMHeadModel", "text-generation")
+        if name == "BertForMaskedLM" and config.model.causal
+        else (name, pipeline)
+    )
+
+
+def config_json(config: knobs.Config, vocab_size: int, pad: int) -> dict[str, Any]:
+    """What config.json says; `huggingface` reads the same model out of it."""
+    model = config.model
+    activation = next(theirs for theirs, ours in huggingface.ACTIVATIONS.items() if ours == model.activation)
+    stated: dict[str, Any] = {
+        "architectures": [kind(config)[0]],
+        "model_type": "bert",
+        "vocab_size": vocab_size,
+        "hidden_size": model.hidden,
+        "num_hidden_layers": model.layers,
+        "num_attention_heads": model.heads,
+        "intermediate_size": model.mlp,
+        "hidden_act": activation,
+        "hidden_dropout_prob": model.dropout,
+        "attention_probs_dropout_prob": model.attention_dropout,
+        "classifier_dropout": model.classifier_dropout,
+        "max_position_embeddings": model.max_positions,
+        "type_vocab_size": model.type_vocab,
+        "initializer_range": model.init_stddev,
+        "layer_norm_eps": model.norm_epsilon,
+        "pad_token_id": pad,
+        "position_embedding_type": "absolute",
+        "is_decoder": model.causal,
+        "tie_word_embeddings": True,
+        "dtype": "float32",
+    }
+    for name in ("classify", "tag"):
+        if name in config.objectives:
+            labels = config.objectives[name].labels
+            stated["id2label"] = {str(i): label for i, label in enumerate(labels)}
+            stated["label2id"] = {label: i for i, label in enumerate(labels)}
+    if "regress" in config.objectives:
+        stated |= {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}, "problem_type": "regression"}
+    return stated
+
+
+def _sentence_transformers(run: runs.Run, folder: Path, length: int) -> None:
+    """The files that make the folder a SentenceTransformer: the encoder, then the mean over its tokens."""
+    pooling = run.sentence.get("pooling") or "mean"
+    parts = ["Transformer", "Pooling", *(["Normalize"] if run.sentence.get("normalize") else [])]
+    paths = ["", "1_Pooling", "2_Normalize"]
+    modules = [
+        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{part}"}
+        for i, (part, path) in enumerate(zip(parts, paths, strict=False))
+    ]
+    modes = {f"pooling_mode_{mode}": False for mode in ("max_tokens", "mean_sqrt_len_tokens")}
+    modes |= {f"pooling_mode_{mode}_token{end}": pooling == mode for mode, end in (("cls", ""), ("mean", "s"))}
+    for part, path in zip(parts[1:], paths[1:], strict=False):
+        (folder / path).mkdir()
+        if part == "Pooling":
+            runs.write_json(
+                folder / path / "config.json", {"word_embedding_dimension": run.config.model.hidden} | modes
+            )
+    (folder / "modules.json").write_text(json.dumps(modules, indent=2) + "\n")
+    limit = min(run.sentence.get("length") or length, length)
+    runs.write_json(folder / "sentence_bert_config.json", {"max_seq_length": limit, "do_lower_case": False})
+
+
+if __name__ == "__main__":
+    from bert_jax import cli
+
+    cli.main(["export", *sys.argv[1:]])
