@@ -10,6 +10,7 @@ import contextlib
 import json
 import math
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -84,13 +85,12 @@ def write(path: Path | str, tensors: Mapping[str, np.ndarray], metadata: Mapping
     end = 0
     for name in names:
         array = tensors[name]
-        if array.dtype.newbyteorder("=") not in codes or not _is_plain(name):
-            raise CheckpointError(
-                f"{path}: tensor {show(name)} of dtype {array.dtype} cannot be stored", "plain names, common dtypes"
-            )
+        dtype = array.dtype.newbyteorder("=")
+        if dtype not in codes or not _is_plain(name):
+            problem = f"{path}: tensor {show(name)} of dtype {dtype} cannot be stored"
+            raise CheckpointError(problem, f"plain names, and {', '.join(map(str, codes))}")
         begin, end = end, end + array.nbytes
-        dtype = codes[array.dtype.newbyteorder("=")]
-        entries[name] = {"dtype": dtype, "shape": list(array.shape), "data_offsets": [begin, end]}
+        entries[name] = {"dtype": codes[dtype], "shape": list(array.shape), "data_offsets": [begin, end]}
     text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -104,9 +104,7 @@ def write(path: Path | str, tensors: Mapping[str, np.ndarray], metadata: Mapping
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
-        raise CheckpointError(
-            f"cannot write {path}: {_line(error)}", "is the disk full, or the folder read-only?"
-        ) from error
+        raise CheckpointError(f"cannot write {path}: {_line(error)}", "is there space, and may you write?") from error
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink()
@@ -115,12 +113,11 @@ def write(path: Path | str, tensors: Mapping[str, np.ndarray], metadata: Mapping
 def check_finite(arrays: Mapping[str, np.ndarray], source: Path | str) -> None:
     """Weights with a NaN or an infinity are of no use to anybody."""
     bad = {name: n for name, array in arrays.items() if (n := array.size - int(np.isfinite(array).sum()))}
-    for name, n in bad.items():
-        raise CheckpointError(
-            f"{source}: {len(bad)} of {len(arrays)} tensors hold NaN or infinite values, "
-            f"first {show(name)}, {n} of its {arrays[name].size}",
-            "the training that wrote it had diverged, or the file is damaged: take an earlier checkpoint",
-        )
+    if bad:
+        first, n = next(iter(bad.items()))
+        problem = f"{len(bad)} of {len(arrays)} tensors hold NaN or infinite values, first {show(first)}"
+        hint = "the training that wrote it had diverged, or the file is damaged: take an earlier checkpoint"
+        raise CheckpointError(f"{source}: {problem}, {n} of its {arrays[first].size}", hint)
 
 
 def inside(folder: Path, name: str) -> Path:
@@ -135,12 +132,11 @@ def inside(folder: Path, name: str) -> Path:
         root = Path(os.path.realpath(folder, strict=True))
         target = Path(os.path.realpath(folder / name, strict=True))
     except OSError as error:
-        raise CheckpointError(f"{folder / name} cannot be read: {_line(error)}", "is the download complete?") from error
+        raise _unreadable(folder / name, error) from error
     blobs = [parent.parent / "blobs" for parent in root.parents if parent.name == "snapshots"]
     if not any(target.is_relative_to(allowed) for allowed in (root, *blobs)):
-        raise CheckpointError(
-            f"{folder / name} is a link to {target}, outside its folder", "give the path of the file itself"
-        )
+        problem = f"{folder / name} is a link to {target}, outside its folder"
+        raise CheckpointError(problem, "give the path of the file itself")
     return folder / name
 
 
@@ -173,7 +169,7 @@ def _headers(path: Path) -> dict[Path, dict[str, Entry]]:
     try:
         names = {file.name for file in path.iterdir()}
     except OSError as error:
-        raise CheckpointError(f"{path} cannot be read: {_line(error)}", "may you read this folder?") from error
+        raise _unreadable(path, error) from error
     if SINGLE in names:
         return {file: _header(file) for file in [inside(path, SINGLE)]}
     if INDEX in names:
@@ -192,11 +188,11 @@ def _shards(folder: Path) -> dict[Path, dict[str, Entry]]:
     """The shards of an index: together they hold each tensor it names, each where it says, and no other."""
     index = inside(folder, INDEX)
     try:
-        if index.stat().st_size > HEADER_LIMIT:
+        if _size(index) > HEADER_LIMIT:
             raise CheckpointError(f"{index} has more than {HEADER_LIMIT} bytes", DAMAGED)
         text = index.read_bytes()
     except OSError as error:
-        raise CheckpointError(f"{index} cannot be read: {_line(error)}", DAMAGED) from error
+        raise _unreadable(index, error) from error
     places = unique_json(index, text).get("weight_map")
     if not isinstance(places, dict) or not places or not all(isinstance(shard, str) for shard in places.values()):
         raise CheckpointError(f"{index}: its weight_map is not a table of tensors and their files", DAMAGED)
@@ -221,10 +217,7 @@ def _header(file: Path) -> dict[str, Entry]:
     if file.suffix.lower() in PICKLES:
         raise CheckpointError(f"{file} is a pickle by its name: not opened", CONVERT)
     try:
-        if not file.is_file():  # a pipe would block, a device never end
-            problem = "is not a file" if file.exists() else "does not exist"
-            raise CheckpointError(f"{file} {problem}", "give a .safetensors file or the folder of a model")
-        size = file.stat().st_size
+        size = _size(file)
         with file.open("rb") as opened:
             start = opened.read(8)
             if start.startswith(MAGIC):
@@ -235,7 +228,7 @@ def _header(file: Path) -> dict[str, Entry]:
                 raise CheckpointError(f"{file}: its header does not fit: {limit}", DAMAGED)
             text = opened.read(length)
     except OSError as error:
-        raise CheckpointError(f"{file} cannot be read: {_line(error)}", "may you read this file?") from error
+        raise _unreadable(file, error) from error
     if not text.startswith(b"{"):
         raise CheckpointError(f"{file}: its header does not begin with an object", DAMAGED)
     found = unique_json(file, text)
@@ -246,13 +239,20 @@ def _header(file: Path) -> dict[str, Entry]:
     place, last = 0, "the header"
     for name, entry in sorted(entries.items(), key=lambda item: (item[1].begin, item[1].end)):
         if entry.begin != place:
-            raise CheckpointError(
-                f"{file}: tensor {show(name)} begins at byte {entry.begin}, {last} ends at {place}", DAMAGED
-            )
+            problem = f"tensor {show(name)} begins at byte {entry.begin}, {last} ends at {place}"
+            raise CheckpointError(f"{file}: {problem}", DAMAGED)
         place, last = entry.end, show(name)
     if place != size - 8 - length:
         raise CheckpointError(f"{file}: its tensors take {place} bytes, it holds {size - 8 - length} of data", DAMAGED)
     return entries
+
+
+def _size(file: Path) -> int:
+    """Bytes of a regular file: a pipe would block, a device never end."""
+    if not file.is_file():
+        problem = "is not a file" if file.exists() else "does not exist"
+        raise CheckpointError(f"{file} {problem}", "give a .safetensors file or the folder of a model")
+    return file.stat().st_size
 
 
 def _entry(file: Path, name: str, fields: Any) -> Entry:
@@ -271,11 +271,8 @@ def _entry(file: Path, name: str, fields: Any) -> Entry:
     begin, end = offsets
     needed = math.prod(shape) * DTYPES[code].itemsize
     if end - begin != needed or math.prod(max(n, 1) for n in shape) > BYTES_LIMIT:
-        raise CheckpointError(
-            f"{where} of dtype {code} and shape {show(shape)} takes {needed} bytes, its data_offsets {offsets} "
-            f"hold {end - begin}",
-            DAMAGED,
-        )
+        problem = f"of dtype {code} and shape {show(shape)} takes {needed} bytes"
+        raise CheckpointError(f"{where} {problem}, its data_offsets {offsets} hold {end - begin}", DAMAGED)
     return Entry(DTYPES[code], tuple(shape), begin, end)
 
 
@@ -285,7 +282,7 @@ def _are_counts(values: Any) -> bool:
 
 
 def _is_plain(name: str) -> bool:
-    return name.isprintable() and bool(name) and ".." not in name and "\\" not in name and not name.startswith("/")
+    return bool(re.fullmatch(r"(?!/|__metadata__$)((?!\.\.)[^\\])+", name)) and name.isprintable()
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -299,6 +296,10 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is not a JSON number")
+
+
+def _unreadable(path: Path, error: OSError) -> CheckpointError:
+    return CheckpointError(f"{path} cannot be read: {_line(error)}", "is it there in full, and may you read it?")
 
 
 def _line(error: Exception) -> str:

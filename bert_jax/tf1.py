@@ -135,9 +135,11 @@ def _entries(table: bytes, wanted: Callable[[str], bool]) -> tuple[dict[str, Ent
     """Wanted entries in name order, and how many data files there are."""
     pairs = _pairs(table)
     key, value = next(pairs, (b"", b""))
+    if key:
+        raise _Malformed(f"it begins with {show(key.decode(errors='replace'))}, not with the header")
     fields = _message(value)
     shards, order = _number(fields, 1), _number(fields, 2)
-    if key or not 0 < shards <= 99999:
+    if not 0 < shards <= 99999:
         raise _Malformed(f"it announces {shards} data files")
     if order:
         raise _Malformed("its numbers are big-endian, which is not read", FOREIGN)

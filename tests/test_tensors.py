@@ -31,7 +31,9 @@ SMALL = {"b.bias": np.arange(3, dtype=np.float32), "a.weight": np.arange(6, dtyp
 def arrays(draw) -> np.ndarray:
     dtype = draw(st.sampled_from(list(tensors.DTYPES.values())))
     shape = tuple(draw(st.lists(st.integers(0, 4), max_size=4)))
-    data = np.frombuffer(draw(st.randoms()).randbytes(int(np.prod(shape)) * dtype.itemsize), np.uint8)
+    data = np.frombuffer(
+        np.random.default_rng(draw(st.integers(0, 99))).bytes(int(np.prod(shape)) * dtype.itemsize), np.uint8
+    )
     return (data & 1 if dtype.kind == "b" else data).view(dtype).reshape(shape)
 
 
@@ -320,6 +322,9 @@ def test_what_is_no_file_is_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe.safetensors")
     refused(tmp_path / "pipe.safetensors", "not a file")
     refused(tmp_path / ("x" * 400), "cannot be read")
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "folder" / tensors.INDEX)
+    refused(tmp_path / "folder", "not a file")
 
 
 def test_a_folder_without_the_usual_names_says_what_it_has(tmp_path):
