@@ -24,6 +24,7 @@ import ml_collections
 from bert_jax import rules
 from bert_jax.errors import ConfigError
 from bert_jax.knobs import OBJECTIVES, SIZES, Config, Objective
+from bert_jax.presets import PRESETS
 
 FREE_ON_RESUME = (
     *("parallel.step", "parallel.data", "parallel.fsdp", "parallel.tensor", "parallel.distributed"),
@@ -40,9 +41,20 @@ WRITTEN = {  # how a value of each type looks, for hints
 }
 
 
-def default() -> ml_collections.ConfigDict:
-    """All knobs at their defaults, locked: a config file changes what it needs and cannot misspell."""
-    return ml_collections.ConfigDict(dataclasses.asdict(Config()), type_safe=False).lock()
+def default(preset: str = "") -> ml_collections.ConfigDict:
+    """All knobs at their defaults or a preset's, locked: a config file changes what it needs and cannot misspell."""
+    tree = ml_collections.ConfigDict(dataclasses.asdict(Config()), type_safe=False).lock()
+    if preset:
+        apply(tree, preset)
+    return tree
+
+
+def apply(tree: ml_collections.ConfigDict, preset: str) -> None:
+    """Sets every knob that a preset names; what it leaves open stays as it is."""
+    if preset not in PRESETS:
+        raise ConfigError(f"no preset {preset!r}", suggest(preset, PRESETS))
+    for path, value in PRESETS[preset].items():
+        _put(tree, path.split("."), value)
 
 
 def resolve(tree: Any) -> Config:
@@ -85,21 +97,26 @@ def load_file(spec: str, beside: str = "") -> ml_collections.ConfigDict:
 
 def override(tree: ml_collections.ConfigDict, path: str, text: str) -> None:
     """Sets one knob from the command line; the text is read as the type the knob has."""
-    node: Any = tree
     kind: Any = Config
-    *parents, leaf = path.split(".")
-    for depth, name in enumerate(parents):
-        kind = _child_type(kind, name, ".".join(["config", *parents[:depth]]))
+    names = path.split(".")
+    for depth, name in enumerate(names):
+        kind = _child_type(kind, name, ".".join(["config", *names[:depth]]))
+    if dataclasses.is_dataclass(kind):
+        fields = ", ".join(f.name for f in dataclasses.fields(kind))
+        raise ConfigError(f"config.{path} is a section, not a value", f"set one of: {fields}")
+    _put(tree, names, _parse(text, kind, f"config.{path}"))
+
+
+def _put(tree: ml_collections.ConfigDict, names: list[str], value: Any) -> None:
+    """Sets one knob; a section that is not there, such as another evaluation, is made."""
+    node: Any = tree
+    for name in names[:-1]:
         if name not in node:
             with node.unlocked():
                 node[name] = {}
         node = node[name]
-    kind = _child_type(kind, leaf, ".".join(["config", *parents]))
-    if dataclasses.is_dataclass(kind):
-        names = ", ".join(f.name for f in dataclasses.fields(kind))
-        raise ConfigError(f"config.{path} is a section, not a value", f"set one of: {names}")
     with node.unlocked():
-        node[leaf] = _parse(text, kind, f"config.{path}")
+        node[names[-1]] = value
 
 
 def changed(config: Config, changes: Iterable[tuple[str, str]]) -> Config:
@@ -180,7 +197,7 @@ def _check_range(value: Any, path: str, field: dataclasses.Field | None) -> None
             )
             raise ConfigError(f"{path} = {value!r} is out of range", f"{bounds}: {field.metadata['doc']}")
         if choices and item not in choices:
-            raise ConfigError(f"{path} = {value!r} is not a choice", _suggest(str(item), choices))
+            raise ConfigError(f"{path} = {value!r} is not a choice", suggest(str(item), choices))
 
 
 def _child_type(kind: Any, name: str, path: str) -> Any:
@@ -190,13 +207,15 @@ def _child_type(kind: Any, name: str, path: str) -> Any:
         raise ConfigError(f"{path} has no knob {name!r}: it is a value")
     hints = typing.get_type_hints(kind)
     if name not in hints:
-        raise ConfigError(f"{path} has no knob {name!r}", _suggest(name, tuple(hints)))
+        raise ConfigError(f"{path} has no knob {name!r}", suggest(name, tuple(hints)))
     return hints[name]
 
 
-def _suggest(word: str, options: tuple) -> str:
-    close = difflib.get_close_matches(word, [str(o) for o in options], n=1, cutoff=0.5)
-    listing = ", ".join(str(o) for o in options)
+def suggest(word: str, options: Iterable[Any]) -> str:
+    """The hint for a word that is none of the options."""
+    words = [str(option) for option in options]
+    close = difflib.get_close_matches(word, words, n=1, cutoff=0.5)
+    listing = ", ".join(words)
     return f"did you mean {close[0]!r}? one of: {listing}" if close else f"one of: {listing}"
 
 
@@ -251,7 +270,7 @@ def _objectives(c: Config) -> dict[str, Objective]:
     active: dict[str, Objective] = {}
     for name, objective in c.objectives.items():
         if name not in OBJECTIVES:
-            raise ConfigError(f"config.objectives has no {name!r}", _suggest(name, OBJECTIVES))
+            raise ConfigError(f"config.objectives has no {name!r}", suggest(name, OBJECTIVES))
         fits = name not in ("nsp", "sop") or name == c.pairs
         if objective.weight is None and fits:
             active[name] = dataclasses.replace(objective, weight=1.0)

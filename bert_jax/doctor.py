@@ -13,13 +13,15 @@ import os
 import platform
 import shutil
 import sys
+import textwrap
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import bert_jax
 from bert_jax import allocator
-from bert_jax.errors import DataError
+from bert_jax.errors import ConfigError, DataError
 
 NEEDED = (
     *("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain", "tokenizers", "numpy"),
@@ -40,10 +42,11 @@ ENVIRONMENT = {  # variable, what it must not contain, and why
 }
 
 
-def run(as_json: bool) -> None:
-    """`bert-jax doctor`: one line a fact, or one JSON object."""
-    report = examine()
-    print(json.dumps(report, indent=2) if as_json else as_text(report))
+def run(as_json: bool, presets: Sequence[str] = ()) -> None:
+    """`bert-jax doctor`: one line a fact, or one JSON object; of two presets, in what they differ."""
+    report = compare(*presets) if presets else examine()
+    text = compared if presets else as_text
+    print(json.dumps(report, indent=2) if as_json else text(report))
 
 
 def examine() -> dict[str, Any]:
@@ -224,6 +227,59 @@ def as_text(report: dict[str, Any]) -> str:
 
 def _size(count: float) -> str:
     return f"{count / 2**30:.1f} GiB"
+
+
+# --- presets --------------------------------------------------------------------------------------------------------
+
+
+def compare(*names: str) -> dict[str, Any]:
+    """Every knob in which two presets differ or that only one of them names, and what each is about.
+
+    A side that does not name a knob has the project's default there. `defaults` is the preset that names them all.
+    """
+    from bert_jax import config, knobs, presets
+
+    defaults = _flat(config.to_dict(knobs.Config()))
+    known = {name: _flat(values) for name, values in presets.PRESETS.items()} | {"defaults": defaults}
+    abouts = presets.ABOUT | {"defaults": "The project's defaults, of every knob."}
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"no preset {name!r}", config.suggest(name, known))
+    if "defaults" in names:  # what no recipe decides is not compared
+        known["defaults"] = {path: defaults[path] for name in names for path in known[name] if name != "defaults"}
+    sides = [known[name] for name in names]
+    found: dict[str, Any] = {}
+    for path in [path for path in defaults if any(path in side for side in sides)]:
+        values = [side[path] if path in side else defaults[path] for side in sides]
+        named = [path in side for side in sides]
+        if values[0] != values[1] or not all(named):
+            found[path] = {"values": values, "named": named}
+    return {"presets": list(names), "about": [" ".join(abouts[name].split()) for name in names], "knobs": found}
+
+
+def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Dotted path -> value, in plain JSON types."""
+    found: dict[str, Any] = {}
+    for key, value in tree.items():
+        found |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: _plain(value)}
+    return found
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def compared(report: dict[str, Any]) -> str:
+    """The comparison for a terminal: one line a knob, defaults of what is not named in brackets."""
+    rows = [("", *report["presets"])]
+    for path, row in report["knobs"].items():
+        shown = (json.dumps(v) if isinstance(v, (list, bool)) or v in ("", None) else str(v) for v in row["values"])
+        rows.append((path, *(v if named else f"[{v}]" for v, named in zip(shown, row["named"], strict=True))))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    for name, about in zip(report["presets"], report["about"], strict=True):
+        lines += ["", *textwrap.wrap(f"{name}: {about}", 100, subsequent_indent="  ")]
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -115,7 +115,8 @@ def test_predict(calls, flag):
 def test_doctor(calls):
     assert cli.execute(["doctor"]) == 0
     assert cli.execute(["doctor", "--json"]) == 0
-    assert [args for _, args, _ in calls.calls] == [(False,), (True,)]
+    assert cli.execute(["doctor", "--preset-diff", "a", "b"]) == 0
+    assert [args for _, args, _ in calls.calls] == [(False, ()), (True, ()), (False, ["a", "b"])]
 
 
 def test_overrides_are_taken_out_in_order():

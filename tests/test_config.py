@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from bert_jax import config, knobs, rules
 from bert_jax.errors import ConfigError
+from bert_jax.presets import PRESETS
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 
@@ -323,7 +324,8 @@ def test_a_number_is_finite(text):
 
 
 def _arguments(file: Path) -> list[str]:
-    return ["", *knobs.SIZES] if file.name == "pretrain.py" else [""]
+    presets = [*PRESETS, *(f"{name},tiny" for name in PRESETS)]
+    return ["", *{"pretrain": knobs.SIZES, "preset": presets}.get(file.stem, ())]
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ import pytest
 
 from bert_jax import cli, doctor, knobs, prepare
 from bert_jax.data import shards
+from bert_jax.presets import ABOUT, PRESETS
 
 HEALTHY = {
     "versions": {"python": "3.11.7", "jax": "0.10.2"},
@@ -137,6 +138,56 @@ def test_every_needed_package_is_a_requirement_of_ours():
     project = tomllib.loads((Path(__file__).resolve().parents[1] / "pyproject.toml").read_text())["project"]
     ours = {re.match(r"[\w-]+", line)[0] for line in project["dependencies"]}
     assert set(doctor.NEEDED) <= ours | {"jaxlib"}  # which jax requires
+
+
+# --- presets --------------------------------------------------------------------------------------------------------
+
+
+def test_two_presets_differ_as_their_tables_do(capsys):
+    assert cli.execute(["doctor", "--preset-diff", "google_2018", "mosaic"]) == 0
+    head, *rest = capsys.readouterr().out.splitlines()
+    table = {line.split()[0]: line for line in rest[: rest.index("")]}
+    one, other = (PRESETS[name] for name in ("google_2018", "mosaic"))
+    differing = {p for p in one.keys() | other.keys() if p not in one or p not in other or one[p] != other[p]}
+    assert table.keys() == differing
+    first, second = head.index("google_2018"), head.index("mosaic")
+    cells = {path: (line[first:second].strip(), line[second:].strip()) for path, line in table.items()}
+    assert cells["model.position"] == ("learned", "alibi")
+    assert cells["pairs"] == ("nsp", "none")
+    assert cells["masking.overflow"] == ("skip", "[fair]")  # which the other leaves open: the default
+    assert cells["examples.short_probability"] == ("0.1", "[0.1]")
+    assert cells["model.vocab_multiple"] == ("[64]", "64")
+    assert cells["optim.no_decay"] == ("norm/|bias$", '""')
+    assert cells["model.gated"] == ("false", "true")
+    abouts = " ".join(" ".join(rest[rest.index("") :]).split())
+    for name in ("google_2018", "mosaic"):
+        assert f"{name}: {' '.join(ABOUT[name].split())}" in abouts
+    assert all(len(line) <= 100 for line in rest[rest.index("") :])
+
+
+def test_the_comparison_as_json_and_with_the_defaults(capsys):
+    assert cli.execute(["doctor", "--json", "--preset-diff", "defaults", "wettig"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["presets"] == ["defaults", "wettig"]
+    assert found["knobs"]["masking.rate"] == {"values": [0.15, 0.4], "named": [True, True]}
+    assert found["knobs"]["masking.replace"]["values"] == [[0.8, 0.1, 0.1], [1.0, 0.0, 0.0]]
+    assert "masking.schedule" not in found["knobs"]  # the same
+    assert "corpus.source" not in found["knobs"]  # no recipe's to decide
+    assert len(found["about"]) == 2
+    for same in ("wettig", "defaults"):
+        assert doctor.compare(same, same)["knobs"] == {}
+
+
+@pytest.mark.parametrize(
+    ("names", "meant"), [(("google2018", "roberta"), "google_2018"), (("roberta", "default"), "defaults")]
+)
+def test_a_misspelt_preset_ends_in_one_line(capsys, names, meant):
+    assert cli.execute(["doctor", "--preset-diff", *names]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("error: no preset ")
+    assert f"hint: did you mean {meant!r}? one of: google_2018, " in said.err
+    assert cli.execute(["doctor", "--preset-diff", "roberta"]) == 2
 
 
 # --- trouble --------------------------------------------------------------------------------------------------------

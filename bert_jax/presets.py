@@ -1,0 +1,254 @@
+"""Published recipes as named sets of knobs: plain data.
+
+PRESETS holds the value of every knob a source decides, under the knob's path, also where it is today's default: so a
+changed default changes no preset. Recipe knobs (rate, steps, batch, learning rate) are in a preset where its source
+states them. What a source leaves open stays with the config, and size, compute type, devices and text always do.
+ABOUT says where the values were read, and names what is not reproduced. `config.apply` sets a preset on a config;
+`bert-jax doctor --preset-diff A B` says in what two differ.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+LEAST = -3.4028234663852886e38  # the most negative float32: beside a real score its weight is exactly 0, like -inf's
+
+_MASKING: dict[str, Any] = {  # what all sources share
+    "masking.prediction_rate": None,
+    "masking.unit": "token",
+    "masking.schedule": "constant",
+    "masking.final_rate": None,
+}
+_MODEL: dict[str, Any] = {
+    "model.gated": False,
+    "model.causal": False,
+    "model.dropout": 0.1,
+    "model.init_stddev": 0.02,
+}
+
+GOOGLE_2018: dict[str, Any] = {
+    "pairs": "nsp",
+    "tokenizer.max_word_length": 100,
+    "examples.short_probability": 0.1,
+    "examples.random_next_probability": 0.5,
+    "examples.truncate": "either",
+    "objectives.mlm.weight": 1.0,
+    "objectives.nsp.weight": None,  # 1 where pairs allow, so that pairs=none remains a change of one knob
+    **_MASKING,
+    "masking.rate": 0.15,
+    "masking.replace": (0.8, 0.1, 0.1),
+    "masking.max_unit": 512,
+    "masking.overflow": "skip",
+    "masking.count": "all",
+    "masking.random_from": "all",
+    "masking.dupe_factor": 10,
+    **_MODEL,
+    "model.position": "learned",
+    "model.max_positions": 512,
+    "model.type_vocab": 2,
+    "model.norm": "post",
+    "model.norm_epsilon": 1e-12,
+    "model.activation": "gelu",
+    "model.head_activation": "gelu",
+    "model.attention_dropout": 0.1,
+    "model.classifier_dropout": 0.1,
+    "model.attention_bias": -10_000.0,
+    "model.init": "truncated_normal",
+    "optim.name": "adam2018",
+    "optim.b1": 0.9,
+    "optim.b2": 0.999,
+    "optim.epsilon": 1e-6,
+    "optim.weight_decay": 0.01,
+    "optim.no_decay": r"norm/|bias$",
+    "optim.clip_norm": 1.0,
+    "optim.schedule": "linear2018",
+    "optim.final_fraction": 0.0,
+    "optim.learning_rate": 1e-4,
+    "optim.warmup_steps": 10_000,
+    "steps": 1_000_000,
+    "batch_size": 256,
+    "sequence_length": 128,
+}
+
+GOOGLE_HEAD: dict[str, Any] = GOOGLE_2018 | {
+    "tokenizer.max_word_length": 200,
+    "model.activation": "gelu_tanh",
+    "model.head_activation": "gelu_tanh",
+}
+
+HUGGINGFACE: dict[str, Any] = {
+    "pairs": "none",
+    "tokenizer.max_word_length": 100,
+    "objectives.mlm.weight": 1.0,
+    **_MASKING,
+    "masking.rate": 0.15,
+    "masking.replace": (0.8, 0.1, 0.1),
+    "masking.count": "eligible",
+    "masking.random_from": "all",
+    "masking.dupe_factor": 0,
+    **_MODEL,
+    "model.position": "learned",
+    "model.max_positions": 512,
+    "model.type_vocab": 2,
+    "model.norm": "post",
+    "model.norm_epsilon": 1e-12,
+    "model.activation": "gelu",
+    "model.head_activation": "gelu",
+    "model.attention_dropout": 0.1,
+    "model.classifier_dropout": None,  # the hidden dropout
+    "model.attention_bias": LEAST,
+    "model.init": "normal",
+    "optim.name": "adamw",
+    "optim.b1": 0.9,
+    "optim.b2": 0.999,
+    "optim.epsilon": 1e-8,
+    "optim.weight_decay": 0.0,
+    "optim.no_decay": r"norm/|bias$",
+    "optim.clip_norm": 1.0,
+    "optim.schedule": "linear",
+    "optim.final_fraction": 0.0,
+    "optim.learning_rate": 5e-5,
+    "optim.warmup_steps": 0,
+}
+
+_FAIRSEQ: dict[str, Any] = {
+    "pairs": "none",
+    "objectives.mlm.weight": 1.0,
+    **_MASKING,
+    "masking.count": "eligible",
+    "masking.random_from": "regular",
+    "masking.dupe_factor": 0,
+    **_MODEL,
+    "model.position": "learned",
+    "model.max_positions": 512,
+    "model.type_vocab": 1,
+    "model.norm_epsilon": 1e-5,
+    "model.activation": "gelu",
+    "model.head_activation": "gelu",
+    "model.attention_dropout": 0.1,
+    "model.attention_bias": LEAST,
+    "model.init": "normal",
+    "optim.name": "adamw",
+    "optim.b1": 0.9,
+    "optim.b2": 0.98,
+    "optim.epsilon": 1e-6,
+    "optim.weight_decay": 0.01,
+    "optim.no_decay": "",
+    "optim.clip_norm": 0.0,
+    "optim.schedule": "linear",
+    "optim.final_fraction": 0.0,
+}
+
+ROBERTA: dict[str, Any] = _FAIRSEQ | {
+    "masking.rate": 0.15,
+    "masking.replace": (0.8, 0.1, 0.1),
+    "model.norm": "post",
+    "optim.learning_rate": 6e-4,
+    "optim.warmup_steps": 24_000,
+    "steps": 500_000,
+    "batch_size": 8_192,
+    "sequence_length": 512,
+}
+
+WETTIG: dict[str, Any] = _FAIRSEQ | {
+    "masking.rate": 0.4,
+    "masking.replace": (1.0, 0.0, 0.0),
+    "model.norm": "pre",
+    "optim.learning_rate": 2e-3,
+    "optim.warmup_steps": 1_380,
+    "steps": 23_000,
+    "batch_size": 4_096,
+    "sequence_length": 128,
+}
+
+MOSAIC: dict[str, Any] = {
+    "pairs": "none",
+    "tokenizer.max_word_length": 100,
+    "objectives.mlm.weight": 1.0,
+    **_MASKING,
+    "masking.rate": 0.3,
+    "masking.replace": (0.8, 0.1, 0.1),
+    "masking.count": "eligible",
+    "masking.random_from": "all",
+    "masking.dupe_factor": 0,
+    **_MODEL,
+    "model.gated": True,
+    "model.position": "alibi",
+    "model.type_vocab": 2,
+    "model.vocab_multiple": 64,
+    "model.norm": "post",
+    "model.norm_epsilon": 1e-12,
+    "model.activation": "gelu",
+    "model.head_activation": "gelu",
+    "model.attention_dropout": 0.0,
+    "model.classifier_dropout": None,
+    "model.attention_bias": -10_000.0,
+    "model.init": "normal",
+    "optim.name": "adamw",
+    "optim.b1": 0.9,
+    "optim.b2": 0.98,
+    "optim.epsilon": 1e-6,
+    "optim.weight_decay": 1e-5 / 5e-4,
+    "optim.no_decay": "",
+    "optim.clip_norm": 0.0,
+    "optim.schedule": "linear",
+    "optim.final_fraction": 0.02,
+    "optim.learning_rate": 5e-4,
+    "optim.warmup_steps": 4_200,
+    "steps": 70_000,
+    "batch_size": 4_096,
+    "sequence_length": 128,
+}
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "google_2018": GOOGLE_2018,
+    "google_head": GOOGLE_HEAD,
+    "huggingface": HUGGINGFACE,
+    "roberta": ROBERTA,
+    "wettig": WETTIG,
+    "mosaic": MOSAIC,
+}
+
+ABOUT: dict[str, str] = {
+    "google_2018": """
+        BERT as first released: google-research/bert, modeling.py, optimization.py, create_pretraining_data.py and
+        run_pretraining.py; GELU and the word length as in the port Hugging Face made of it at the time; steps, batch
+        and learning rate as its paper and README state them. Not reproduced: gradients are clipped once, after the
+        global reduction, where the original clips on each device before it; there is no max_predictions_per_seq (20 at
+        128 tokens, which caps the rate at 15.6 %), as slots follow from the rate; the MLM loss is divided by the count
+        and not by count + 1e-5; a word cut by truncation stays a unit of its own at the start of segment B, where the
+        original's whole words join it to the last word of A; a shard of one document gives true pairs only, where the
+        original calls its own text random; the duplicates come in a new order every epoch; the last tenth of the steps,
+        at 512 tokens, is a run of its own that starts from this one.""",
+    "google_head": """
+        BERT as the repository has been since 2019: google-research/bert at eedf571, the same files. It differs from the
+        first release in the tanh approximation of GELU and in words of up to 200 characters; whole word masking came
+        too, but is off unless asked for (masking.unit=word). Not reproduced: what google_2018 names.""",
+    "huggingface": """
+        What transformers does when told nothing: BertConfig, its initial weights and eager attention, run_mlm.py with
+        DataCollatorForLanguageModeling, and Trainer with the defaults of TrainingArguments (read at 5.23; run_mlm.py in
+        the repository). A rate of 5e-5 with neither warm-up nor weight decay is meant for fine-tuning; batch and epochs
+        are left to the user. Not reproduced: tokens are drawn one by one with the rate as their chance, where here each example has
+        its exact share; group_texts cuts a stream of texts, special tokens included, every so many tokens, where here
+        rows hold whole sentences; the padding token's vector starts at zero.""",
+    "roberta": """
+        RoBERTa base: Liu et al. 2019 (steps, batch of 8K, rate, warm-up, as its model card repeats them; large has 4e-4
+        and 30,000), facebookresearch/fairseq: models/roberta, data/mask_tokens_dataset.py, optim/adam.py, trainer.py.
+        Weight decay takes every parameter, nothing is clipped, LayerNorm has torch's 1e-5. Not reproduced: byte-level
+        BPE; <s> and </s> may be selected there, never here; the number selected is rounded by chance; <mask> is among
+        the random tokens there; attention masks with -inf; Adam adds epsilon before the bias correction, which matters
+        in the first hundreds of steps; the padding token's vector stays zero; one segment type is a vector added to
+        all tokens here and nothing there.""",
+    "wettig": """
+        Wettig et al. 2022, Should You Mask 15%: princeton-nlp/DinkyTrain, run_efficient_mlm_recipe.sh, on fairseq. The
+        script trains size large; the rates of the paper's table are masking.rate, and its 80/10/10 rows
+        masking.replace. Not reproduced: rows there are cut every 128 tokens whatever sentences are (sample-break-mode
+        none); float16 with a scaled loss; and what roberta names of fairseq.""",
+    "mosaic": """
+        MosaicBERT: mosaicml/examples, benchmarks/bert, yamls/main/mosaic-bert-base-uncased.yaml and src/bert_layers.py.
+        Its decay of 1e-5 is not multiplied by the peak rate, and its optimiser exempts no parameter: hence 1e-5 / 5e-4
+        here. The vocabulary is padded to a multiple of 64 by the model card and of 8 by the code, and 30,522 becomes
+        30,528 by either. Not reproduced: dropout inside the gated feed-forward, which has no biases before its product
+        there; each text is cut at 128 tokens there and its rest unused, where here rows hold full sentences; tokens are
+        drawn one by one with the rate as their chance; bfloat16 is model.dtype.""",
+}
