@@ -47,6 +47,7 @@ FIXED: dict[str, tuple] = {  # what a config.json may say without being another 
     "quantization_config": (None,),
     "pruned_heads": (None, {}),
 }
+STORED = ("float32", "float16", "bfloat16", "float64")
 HUB_FILES = (
     *("config.json", "model*.safetensors", "model.safetensors.index.json"),
     *("vocab.txt", "tokenizer.json", "tokenizer_config.json"),
@@ -99,6 +100,10 @@ def read(path: Path, allow_missing: bool = False, allow_unused: bool = False) ->
     if file is None:
         raise CheckpointError(f"no config.json in {folder}", "weights alone do not say what model they are of")
     stated = _json(file)
+    if "classifier.weight" in values:  # its rows count where nothing else does
+        stated.setdefault("num_labels", len(np.atleast_1d(values["classifier.weight"])))
+        if file.name == "bert_config.json":  # of google's scripts, run_classifier.py alone names it so
+            stated.setdefault("architectures", ["BertForSequenceClassification"])
     try:
         heads = _heads(stated, set(values), allow_missing)
         config = _config(stated, heads, _layers(values))
@@ -113,11 +118,18 @@ def read(path: Path, allow_missing: bool = False, allow_unused: bool = False) ->
             f"{path} holds {convert.listing(unused)}, which the model of its config.json has not",
             "bert-jax import --allow-unused leaves them aside",
         )
-    values = {name: value for name, value in values.items() if name in expected}
+    values = {name: _float32(name, value, path) for name, value in values.items() if name in expected}
     tensors.check_finite(values, path)
     params = trees.nested(convert.to_ours(values, shapes, vocab_size, str(path)))
     has_tokenizer = any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt"))
     return Foreign(config, params, vocab_size, folder if has_tokenizer else None, _sentence(folder))
+
+
+def _float32(name: str, value: np.ndarray, path: Path) -> np.ndarray:
+    if value.dtype.name not in STORED:
+        raise CheckpointError(f"{path}: {name} is stored as {value.dtype.name}", f"weights are {', '.join(STORED)}")
+    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused as such
+        return value.astype(np.float32, copy=False)
 
 
 def _values(path: Path) -> dict[str, np.ndarray]:

@@ -68,10 +68,10 @@ ROWS = {ours: Row(theirs, False) for ours, theirs in TENSORS.items()} | {
 def to_ours(
     tensors: dict[str, np.ndarray], shapes: dict[str, tuple[int, ...]], vocab_size: int, where: str
 ) -> dict[str, np.ndarray]:
-    """Their tensors as our flat parameters in float32; every name must be there and every shape the one expected.
+    """Their tensors as our flat parameters; every name must be there and every shape the one expected.
 
     Args:
-      tensors: by their names, as `plain_names` leaves them.
+      tensors: float32, by their names, as `plain_names` leaves them.
       shapes: our name -> shape of every parameter wanted.
       vocab_size: rows of their table; ours is padded beyond.
       where: the file, for messages.
@@ -91,7 +91,7 @@ def to_ours(
             if value.shape != there:
                 said = f"{one} is {list(value.shape)} and config.json says {list(there)}"
                 raise CheckpointError(f"{where}: {said}", "the file and its config.json must belong together")
-            parts.append(np.asarray(value, np.float32).T if ROWS[name].transposed else np.asarray(value, np.float32))
+            parts.append(value.T if ROWS[name].transposed else value)
         whole = np.stack(parts) if "/layers/" in name else parts[0]
         if name in PADDED:
             whole = np.concatenate([whole, np.zeros((shape[0] - vocab_size, *shape[1:]), np.float32)])
