@@ -98,8 +98,7 @@ def write(path: Path | str, tensors: Mapping[str, np.ndarray], metadata: Mapping
         with temporary.open("wb") as file:
             file.write(len(text).to_bytes(8, "little") + text)
             for name in names:
-                array = tensors[name]
-                np.asarray(array, array.dtype.newbyteorder("<"), order="C").tofile(file)
+                tensors[name].astype(tensors[name].dtype.newbyteorder("<"), copy=False).tofile(file)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)

@@ -76,12 +76,15 @@ def sealed(content: bytes, kind: int = 0) -> bytes:
 
 
 def table(pairs: list[tuple[bytes, bytes]], each: int = 5, kind: int = 0) -> bytes:
-    """Blocks of `each` pairs, the empty block of meta data, the block of blocks, the footer."""
+    """Pairs in blocks of `each`."""
+    return assembled([block(pairs[start : start + each]) for start in range(0, len(pairs), each)], kind)
+
+
+def assembled(blocks: list[bytes], kind: int = 0) -> bytes:
+    """Blocks, the empty block of meta data, the block of blocks, the footer."""
     found, handles = b"", []
-    for start in range(0, len(pairs), each):
-        some = pairs[start : start + each]
-        content = block(some)
-        handles.append((some[-1][0], varint(len(found)) + varint(len(content))))
+    for place, content in enumerate(blocks):
+        handles.append((b"%04d" % place, varint(len(found)) + varint(len(content))))
         found += sealed(content, kind)
     meta = varint(len(found)) + varint(len(block([])))
     found += sealed(block([]))
@@ -273,6 +276,44 @@ def test_a_hostile_index_is_one_line(tmp_path, kind):
 
 def test_the_sound_parts_of_the_hostile_ones_are_sound(tmp_path):
     assert tf1.read(hostile(tmp_path, [header(), (b"a", SOUND)]))["a"].tolist() == [0, 0]
+
+
+def test_slices_of_partitioned_variables_are_passed_over(tmp_path):
+    """Their keys begin with a NUL and are no text."""
+    assert list(tf1.read(hostile(tmp_path, [header(), (b"\0\xff", b"x"), (b"a", SOUND)]))) == ["a"]
+
+
+KEY = varint(0) + varint(1) + varint(len(SOUND)) + b"a" + SOUND
+RESTARTS = bytes(4) + (1).to_bytes(4, "little")
+
+
+@pytest.mark.parametrize(
+    ("content", "match"),
+    [
+        (KEY + RESTARTS, ""),
+        (KEY + bytes(4) + (10**6).to_bytes(4, "little"), "4000004 of them for its restarts"),
+        (KEY + b"\1", "for its restarts"),
+        (b"", "for its restarts"),
+        (varint(1) + KEY[1:] + RESTARTS, "key of 1 . 1 bytes"),  # shares a byte of no key
+        (KEY[:-1] + RESTARTS, "leaves its block"),
+        (varint(0) + varint(2**40) + KEY[2:] + RESTARTS, "leaves its block"),
+    ],
+)
+def test_a_block_is_what_it_says(tmp_path, content, match):
+    prefix = hostile(tmp_path, [])
+    (tmp_path / "m.ckpt.index").write_bytes(assembled([block([header()]), content]))
+    if match:
+        refused(prefix, match)
+    else:
+        assert list(tf1.read(prefix)) == ["a"]
+
+
+def test_a_flipped_bit_of_an_index_is_found(tmp_path):
+    prefix = hostile(tmp_path, [header(), (b"a", SOUND)])
+    flipped = bytearray((tmp_path / "m.ckpt.index").read_bytes())
+    flipped[flipped.index(SOUND) + len(SOUND) - 1] ^= 1  # in the checksum of the tensor
+    (tmp_path / "m.ckpt.index").write_bytes(flipped)
+    refused(prefix, "checksum of the block at byte 0")
 
 
 def test_compressed_blocks_are_refused(tmp_path):
