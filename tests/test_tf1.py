@@ -397,7 +397,7 @@ def test_what_is_no_checkpoint_is_refused(tmp_path):
     refused(tmp_path, "has 0 bytes")
     (tmp_path / "b.index").mkdir()
     refused(tmp_path / "b", "is not a file")
-    refused(tmp_path, r"holds 2 \*\.index files \(a.index, b.index\)")
+    refused(tmp_path, r"holds 2 \*\.index files \('a.index', 'b.index'\)")
     os.mkfifo(tmp_path / "p.index")
     refused(tmp_path / "p.index", "is not a file")
     with (tmp_path / "big.index").open("wb") as file:
