@@ -211,15 +211,15 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 ABOUT: dict[str, str] = {
     "google_2018": """
-        BERT as first released: google-research/bert, modeling.py, optimization.py, create_pretraining_data.py and
-        run_pretraining.py; GELU and the word length as in the port Hugging Face made of it at the time; steps, batch
-        and learning rate as its paper and README state them. Not reproduced: gradients are clipped once, after the
-        global reduction, where the original clips on each device before it; there is no max_predictions_per_seq (20 at
-        128 tokens, which caps the rate at 15.6 %), as slots follow from the rate; the MLM loss is divided by the count
-        and not by count + 1e-5; a word cut by truncation stays a unit of its own at the start of segment B, where the
-        original's whole words join it to the last word of A; a shard of one document gives true pairs only, where the
-        original calls its own text random; the duplicates come in a new order every epoch; the last tenth of the steps,
-        at 512 tokens, is a run of its own that starts from this one.""",
+        BERT as first released: google-research/bert, modeling.py, optimization.py, create_pretraining_data.py,
+        run_pretraining.py and run_classifier.py; GELU and the word length as in the port Hugging Face made of it at the
+        time; steps, batch and learning rate as its paper and README state them. Not reproduced: gradients are clipped
+        once, after the global reduction, where the original clips on each device before it; there is no
+        max_predictions_per_seq (20 at 128 tokens, which caps the rate at 15.6 %), as slots follow from the rate; the
+        MLM loss is divided by the count and not by count + 1e-5; a word cut by truncation stays a unit of its own at
+        the start of segment B, where the original's whole words join it to the last word of A; a shard of one document
+        gives true pairs only, where the original calls its own text random; the duplicates come in a new order every
+        epoch; the last tenth of the steps, at 512 tokens, is a run of its own that starts from this one.""",
     "google_head": """
         BERT as the repository has been since 2019: google-research/bert at eedf571, the same files. It differs from the
         first release in the tanh approximation of GELU and in words of up to 200 characters; whole word masking came
@@ -228,17 +228,17 @@ ABOUT: dict[str, str] = {
         What transformers does when told nothing: BertConfig, its initial weights and eager attention, run_mlm.py with
         DataCollatorForLanguageModeling, and Trainer with the defaults of TrainingArguments (read at 5.23; run_mlm.py in
         the repository). A rate of 5e-5 with neither warm-up nor weight decay is meant for fine-tuning; batch and epochs
-        are left to the user. Not reproduced: tokens are drawn one by one with the rate as their chance, where here each example has
-        its exact share; group_texts cuts a stream of texts, special tokens included, every so many tokens, where here
-        rows hold whole sentences; the padding token's vector starts at zero.""",
+        are left to the user. Not reproduced: tokens are drawn one by one with the rate as their chance, where here each
+        example has its exact share; group_texts cuts a stream of texts, special tokens included, every so many tokens,
+        where here rows hold whole sentences; the padding token's vector starts at zero.""",
     "roberta": """
         RoBERTa base: Liu et al. 2019 (steps, batch of 8K, rate, warm-up, as its model card repeats them; large has 4e-4
-        and 30,000), facebookresearch/fairseq: models/roberta, data/mask_tokens_dataset.py, optim/adam.py, trainer.py.
-        Weight decay takes every parameter, nothing is clipped, LayerNorm has torch's 1e-5. Not reproduced: byte-level
-        BPE; <s> and </s> may be selected there, never here; the number selected is rounded by chance; <mask> is among
-        the random tokens there; attention masks with -inf; Adam adds epsilon before the bias correction, which matters
-        in the first hundreds of steps; the padding token's vector stays zero; one segment type is a vector added to
-        all tokens here and nothing there.""",
+        and 30,000), facebookresearch/fairseq: models/roberta, modules, data/mask_tokens_dataset.py, tasks/masked_lm.py,
+        optim/adam.py, trainer.py. Weight decay takes every parameter, nothing is clipped, LayerNorm has torch's 1e-5.
+        Not reproduced: byte-level BPE; <s> and </s> may be selected there, never here; the number selected is rounded
+        by chance; <mask> is among the random tokens there; attention masks with -inf; Adam adds epsilon before the bias
+        correction, which matters in the first hundreds of steps; the padding token's vector stays zero; one segment
+        type is a vector added to all tokens here and nothing there.""",
     "wettig": """
         Wettig et al. 2022, Should You Mask 15%: princeton-nlp/DinkyTrain, run_efficient_mlm_recipe.sh, on fairseq. The
         script trains size large; the rates of the paper's table are masking.rate, and its 80/10/10 rows

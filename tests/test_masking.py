@@ -162,6 +162,17 @@ def test_the_split_holds_within_sampling_error(rate, split):
         assert abs(ledger[name][0] / n - share) <= 4.5 * math.sqrt(share * (1 - share) / n)
 
 
+def test_the_split_is_drawn_for_each_piece_of_a_word():
+    b = toy.batch(512, 64, seed=8, longest_unit=3)
+    out, _ = toy.mask(b, Masking(rate=0.4, unit="word", replace=(0.8, 0.0, 0.2)))
+    hit = toy.chosen(out)
+    replaced = out["inputs"] == toy.SPECIAL.mask
+    pairs = [(r, c) for r, c in np.argwhere(hit[:, :-1]) if b["unit_ids"][r, c] == b["unit_ids"][r, c + 1]]
+    alike = np.mean([replaced[r, c] == replaced[r, c + 1] for r, c in pairs])
+    expected = 0.8**2 + 0.2**2  # of neighbours that know nothing of each other; 1 if a word were drawn as one
+    assert abs(alike - expected) < 5 * math.sqrt(expected * (1 - expected) / len(pairs))
+
+
 def test_random_tokens_are_uniform_over_what_the_config_names():
     b = toy.batch(2048, 64, seed=9)
     for source, ids in (("all", range(toy.VOCAB)), ("regular", range(5, toy.VOCAB))):
@@ -260,6 +271,17 @@ def test_skipping_is_not_nested_over_rates_and_needs_no_more_slots_than_its_quot
     assert out["predict_weights"].sum() == ledger["masked_fraction"][0] == ledger["predicted_fraction"][0]
     more, _ = toy.mask(b, toy.replace(settings, rate=0.25))
     assert (toy.chosen(out) & ~toy.chosen(more)).any()
+
+
+def test_skipping_is_the_same_on_any_devices():
+    settings = Masking(rate=0.3, unit="word", overflow="skip")
+    b = toy.batch(16, 32, seed=2, longest_unit=5)
+    alone = toy.mask(b, settings)[0]["inputs"]
+    rows = jax.NamedSharding(jax.make_mesh((8,), ("data",), (jax.sharding.AxisType.Auto,)), jax.P("data"))
+    np.testing.assert_array_equal(toy.mask(jax.device_put(b, rows), settings)[0]["inputs"], alone)
+    shards = jax.tree.map(lambda x: x.reshape(8, 2, *x.shape[1:]), b)
+    split = jax.pmap(lambda b: toy._apply(b, toy.traced(settings, 32), Masking(overflow="skip"), 32)[0]["inputs"])
+    np.testing.assert_array_equal(np.asarray(split(shards)).reshape(16, 32), alone)
 
 
 def test_a_word_that_never_fits_leaves_its_example_unmasked():

@@ -87,7 +87,10 @@ class Layer(nn.Module):
 
 
 class Bert(nn.Module):
-    """Tokens to vectors. Layers are one stacked set of parameters, whether compiled as a loop or unrolled."""
+    """Tokens to vectors, and a pooled one for each [CLS]: its vector through a dense layer and tanh.
+
+    Layers are one stacked set of parameters, whether compiled as a loop or unrolled.
+    """
 
     cfg: knobs.Model
     vocab_size: int

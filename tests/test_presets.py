@@ -1,0 +1,340 @@
+"""Presets: each holds what its source says and trains; every number that must be right is a knob or explained."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import itertools
+import math
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bert_jax import config, knobs, masking, optim
+from bert_jax import step as steps
+from bert_jax.errors import ConfigError
+from bert_jax.ledger import Ledger
+from bert_jax.presets import ABOUT, PRESETS
+from bert_jax.trees import flat
+from tests import toy
+from tests.test_knobs import COVERED
+
+TESTS = Path(__file__).parent
+NAMES = sorted(PRESETS)
+
+
+def value(settings: knobs.Config, path: str) -> object:
+    """A knob of a resolved config, by its path."""
+    found: object = settings
+    for name in path.split("."):
+        found = found[name] if isinstance(found, dict) else getattr(found, name)
+    return found
+
+
+# --- what must be right, and where it is ----------------------------------------------------------------------------
+
+
+class Row(NamedTuple):
+    """One row of the numerics: the knobs that hold it, what is constant and where that is said, and what tests it."""
+
+    knobs: tuple[str, ...]
+    tests: tuple[str, ...]
+    said: tuple[tuple[str, str], ...] = ()  # module:object, and words of its docstring or text
+
+
+ROWS = {
+    "GELU": Row(
+        ("model.activation", "model.head_activation"),
+        (
+            "test_model.py::test_activations_equal_their_formulas",
+            "test_knobs.py::test_the_feed_forward_and_the_head_are_their_formulas",
+        ),
+    ),
+    "LayerNorm eps": Row(("model.norm_epsilon",), ("test_knobs.py::test_epsilon_is_added_to_the_variance",)),
+    "init": Row(
+        ("model.init", "model.init_stddev"), ("test_model.py::test_initial_weights_have_the_published_deviation",)
+    ),
+    "embeddings": Row(
+        ("model.position", "model.type_vocab", "model.dropout"),
+        (
+            "test_model.py::test_logits_equal_a_plain_statement_of_bert",
+            "test_model.py::test_dropout_reaches_hidden_vectors_and_attention",
+        ),
+        (("bert_jax.models.bert:Embeddings", "LayerNorm, dropout, and nothing else"),),
+    ),
+    "attention bias": Row(
+        ("model.attention_bias",),
+        (
+            "test_knobs.py::test_the_bias_is_what_a_forbidden_score_gets",
+            "test_model.py::test_a_fully_masked_row_stays_finite",
+            "test_model.py::test_the_most_negative_bias_forbids_as_much_as_any",
+        ),
+    ),
+    "pooler": Row(
+        ("model.classifier_dropout",),
+        ("test_model.py::test_logits_equal_a_plain_statement_of_bert", COVERED["model.classifier_dropout"]),
+        (("bert_jax.models.bert:Bert", "its vector through a dense layer and tanh"),),
+    ),
+    "MLM head": Row(
+        ("model.head_activation",),
+        (
+            "test_knobs.py::test_the_feed_forward_and_the_head_are_their_formulas",
+            "test_step.py::test_losses_are_sums_over_counts_not_means_of_means",
+        ),
+        (
+            ("bert_jax.models.heads:MlmHead", "gather first, then transform, then the tied table"),
+            ("bert_jax.objectives.mlm:Mlm", "The original divides by count + 1e-5"),
+        ),
+    ),
+    "loss": Row(
+        ("objectives.mlm.weight", "objectives.nsp.weight"),
+        (
+            "test_step.py::test_weights_of_objectives_scale_their_losses",
+            "test_pairs.py::test_pairs_are_what_their_label_says",
+        ),
+        (("bert_jax.objectives.nsp:Nsp", "label 0 is IsNext"),),
+    ),
+    "Adam": Row(
+        ("optim.name", "optim.b1", "optim.b2", "optim.epsilon", "optim.weight_decay", "optim.no_decay"),
+        (
+            "test_optim.py::test_steps_equal_the_written_out_algorithm",
+            "test_optim.py::test_every_number_enters_as_the_algorithm_says",
+            "test_optim.py::test_default_mask_spares_biases_and_norms_and_decays_embeddings",
+        ),
+    ),
+    "schedule": Row(
+        ("optim.schedule", "optim.warmup_steps", "optim.learning_rate", "optim.final_fraction", "steps"),
+        (
+            "test_optim.py::test_linear2018_is_the_originals",
+            "test_presets.py::test_the_learning_rate_of_a_run_is_the_published_one",
+        ),
+    ),
+    "clipping": Row(
+        ("optim.clip_norm",),
+        (
+            "test_optim.py::test_clip_bounds_the_global_norm_and_keeps_the_direction",
+            "test_step.py::test_loss_and_gradients_do_not_depend_on_how_the_batch_is_split",
+        ),
+        (("bert_jax.presets:ABOUT.google_2018", "gradients are clipped once, after the global reduction"),),
+    ),
+    "predictions": Row(
+        ("masking.rate", "masking.count"),
+        (
+            "test_masking.py::test_quotas_are_pythons_rounding_of_the_product",
+            "test_masking.py::test_counting_cls_and_sep_changes_the_quota_as_the_original_does",
+        ),
+        (
+            ("bert_jax.masking:slots", "derived, never a cap"),
+            ("bert_jax.presets:ABOUT.google_2018", "there is no max_predictions_per_seq"),
+        ),
+    ),
+    "random replacement": Row(
+        ("masking.random_from", "masking.replace"),
+        ("test_masking.py::test_random_tokens_are_uniform_over_what_the_config_names",),
+    ),
+    "whole word": Row(
+        ("masking.unit", "masking.overflow", "masking.max_unit"),
+        (
+            "test_masking.py::test_skipping_is_the_originals_loop",
+            "test_masking.py::test_the_split_is_drawn_for_each_piece_of_a_word",
+            "test_units.py::test_word",
+        ),
+        (("bert_jax.presets:ABOUT.google_2018", "a word cut by truncation stays a unit of its own"),),
+    ),
+    "pairs": Row(
+        ("pairs", "examples.short_probability", "examples.random_next_probability", "examples.truncate"),
+        (
+            "test_pairs.py::test_agrees_with_the_original",
+            "test_pairs.py::test_share_of_short_targets",
+            "test_pairs.py::test_more_than_half_of_the_labels_are_random_as_single_sentences_force_it",
+            "test_pairs.py::test_each_lost_token_comes_from_either_end_by_a_fair_coin",
+        ),
+    ),
+    "dupe_factor": Row(("masking.dupe_factor",), ("test_pipeline.py::test_static_copies_come_again_in_another_order",)),
+    "SQuAD doc_stride": Row(
+        (),
+        (
+            "test_windows.py::test_a_step_is_the_original_stride",
+            "test_windows.py::test_an_overlap_is_the_stride_of_tokenizers",
+            "test_windows.py::test_each_token_is_best_seen_where_the_original_says",
+        ),
+        (("bert_jax.data.windows:windows", "step, as in run_squad.py"),),
+    ),
+    "word length": Row(
+        ("tokenizer.max_word_length",),
+        ("test_tokenizer.py::test_long_words_are_unknown_beyond_the_limit", COVERED["tokenizer.max_word_length"]),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_every_number_is_a_knob_or_explained_and_has_a_test(name):
+    row = ROWS[name]
+    assert row.knobs or row.said
+    paths = {path.replace(".mlm.", ".*.").replace(".nsp.", ".*.") for path in row.knobs}
+    assert paths <= COVERED.keys()
+    assert set(row.knobs) <= PRESETS["google_2018"].keys()  # the published one states them all
+    for test in row.tests:
+        file, _, function = test.partition("::")
+        tree = ast.parse((TESTS / file).read_text())
+        assert function in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}, test
+    for place, words in row.said:
+        module, _, name = place.partition(":")
+        name, _, key = name.partition(".")
+        found = getattr(importlib.import_module(module), name)
+        text = found[key] if key else found.__doc__
+        assert words in " ".join(text.split()), place
+
+
+# --- what presets are -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_preset_holds_valid_values_and_says_where_they_are_from(name):
+    settings = config.resolve(config.default(name))
+    for path, published in PRESETS[name].items():
+        if published is not None:
+            assert value(settings, path) == published, path
+            assert type(value(settings, path)) is type(published), path
+    assert ABOUT.keys() == PRESETS.keys()
+    assert "Not reproduced: " in ABOUT[name]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_preset_states_all_it_is_about(name):
+    """Every number of the model and of an update that a source decides, also where it is today's default."""
+    numerics = {
+        knob for row in ("GELU", "LayerNorm eps", "init", "embeddings", "attention bias") for knob in ROWS[row].knobs
+    }
+    numerics |= {knob for row in ("Adam", "clipping", "predictions", "dupe_factor") for knob in ROWS[row].knobs}
+    numerics |= {"optim.schedule", "optim.warmup_steps", "optim.learning_rate", "optim.final_fraction", "pairs"}
+    numerics |= {"masking.replace", "masking.unit", "masking.random_from", "masking.schedule", "model.norm"}
+    assert numerics <= PRESETS[name].keys()
+
+
+@pytest.mark.parametrize(("first", "second"), [*itertools.permutations(NAMES, 2)])
+def test_a_preset_does_not_depend_on_what_was_there(first, second):
+    """Nor then on the defaults, which are but another table."""
+    tree = config.default(first)
+    tree.model.size = "small"
+    config.apply(tree, second)
+    found, alone = config.resolve(tree), config.resolve(config.default(second))
+    assert found.model.size == "small"
+    for path in PRESETS[second]:
+        assert value(found, path) == value(alone, path)
+
+
+def test_the_two_googles_differ_in_gelu_and_the_longest_word():
+    one, other = PRESETS["google_2018"], PRESETS["google_head"]
+    assert one.keys() == other.keys()
+    assert {path: (one[path], other[path]) for path in one if one[path] != other[path]} == {
+        "model.activation": ("gelu", "gelu_tanh"),
+        "model.head_activation": ("gelu", "gelu_tanh"),
+        "tokenizer.max_word_length": (100, 200),
+    }
+
+
+def test_no_next_sentences_is_a_change_of_one_knob():
+    tree = config.default("google_2018")
+    both = config.resolve(tree).objectives
+    assert {name: objective.weight for name, objective in both.items()} == {"mlm": 1.0, "nsp": 1.0}
+    config.override(tree, "pairs", "none")
+    assert list(config.resolve(tree).objectives) == ["mlm"]
+
+
+@pytest.mark.parametrize(("word", "meant"), [("google2018", "google_2018"), ("Roberta", "roberta"), ("xyz", "")])
+def test_an_unknown_preset_is_refused_with_the_nearest(word, meant):
+    for ask in (lambda: config.default(word), lambda: config.load_file(f"{TESTS.parent}/configs/preset.py:{word}")):
+        with pytest.raises(ConfigError, match=f"no preset '{word}'") as caught:
+            ask()
+        assert ("did you mean" in caught.value.hint) == bool(meant)
+        assert meant in caught.value.hint
+        assert "one of: google_2018, google_head" in caught.value.hint
+
+
+def test_the_config_takes_text_and_size_from_pretraining_and_the_rest_from_the_preset():
+    file = TESTS.parent / "configs" / "preset.py"
+    found = config.resolve(config.load_file(f"{file}:mosaic,medium"))
+    text = config.resolve(config.load_file(f"{file.parent / 'pretrain.py'}:medium"))
+    assert found.corpus == text.corpus
+    assert (found.model.layers, found.model.hidden) == (8, 512)
+    assert all(
+        value(found, path) == published for path, published in PRESETS["mosaic"].items() if published is not None
+    )
+    assert config.resolve(config.load_file(str(file))).optim.name == "adam2018"
+
+
+# --- what they do ---------------------------------------------------------------------------------------------------
+
+
+def small(name: str, **changes: object) -> knobs.Config:
+    """A preset on a model small enough to train here."""
+    tree = config.default(name)
+    shape = {"steps": 10, "batch_size": 8, "sequence_length": 24, "optim.warmup_steps": 2}
+    shape |= {"model.layers": 1, "model.hidden": 32, "model.heads": 4, "model.max_positions": 32}
+    for path, text in (shape | changes).items():
+        config.override(tree, path, str(text))
+    return config.resolve(tree)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_preset_trains(name):
+    settings = small(name, **{"masking.unit": "word"} if name == "google_head" else {})
+    state = jax.jit(lambda seed: steps.init_state(settings, toy.VOCAB, seed))(np.uint32(0))
+    update = jax.jit(steps.make_step(settings, toy.SPECIAL, toy.VOCAB))
+    ledger, before = Ledger(settings.masking), flat(state["params"])
+    for index in range(2):
+        b = toy.batch(8, 24, seed=index, longest_unit=4 if settings.masking.unit == "word" else 1)
+        if settings.pairs == "none":
+            b["type_ids"] = np.zeros_like(b["type_ids"])
+        state, metrics = update(state, b, steps.traced_at(settings, index))
+        assert math.isfinite(metrics["loss"][0])
+        assert ("nsp_loss" in metrics) == (settings.pairs == "nsp")
+        ledger.add({k: (float(a), float(n)) for k, (a, n) in metrics.items()}, settings.masking.rate, 8, index)
+    after = flat(state["params"])
+    moved = [key for key in before if (np.asarray(before[key]) != np.asarray(after[key])).any()]
+    assert all(np.isfinite(leaf).all() for leaf in after.values())
+    assert len(moved) == len(before)
+
+
+RATES = {  # step -> rate, by hand from the published peak, warm-up and length
+    "google_2018": {0: 0, 5_000: 5e-5, 9_999: 9.999e-5, 10_000: 9.9e-5, 500_000: 5e-5, 999_999: 1e-10},
+    "google_head": {10_000: 9.9e-5},
+    "roberta": {0: 0, 24_000: 6e-4, 262_000: 3e-4, 500_000: 0},
+    "wettig": {690: 1e-3, 1_380: 2e-3, 12_190: 1e-3, 23_000: 0},
+    "mosaic": {2_100: 2.5e-4, 4_200: 5e-4, 37_100: 5e-4 * 0.51, 70_000: 1e-5},
+    "huggingface": {0: 5e-5, 500_000: 2.5e-5, 1_000_000: 0},  # of the default's million steps
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_learning_rate_of_a_run_is_the_published_one(name):
+    settings = config.resolve(config.default(name))
+    found = {step: float(steps.traced_at(settings, step).learning_rate) for step in RATES[name]}
+    assert found == pytest.approx(RATES[name], rel=1e-6, abs=1e-12)
+
+
+@pytest.mark.parametrize("step", [2_100, 4_200, 70_000])
+def test_the_decay_of_mosaic_is_not_multiplied_by_the_peak_rate(step):
+    """DecoupledAdamW multiplies each weight by 1 - decay * rate / peak, biases and scales too, whatever the peak is."""
+    settings = config.resolve(config.default("mosaic"))
+    rate = float(steps.traced_at(settings, step).learning_rate)
+    params = {"norm": {"scale": jnp.ones(3), "bias": jnp.full(3, 2.0)}, "kernel": jnp.full(3, 1000.0)}
+    tx = optim.transformation(settings.optim, params, settings.optim.weight_decay)
+    direction, _ = tx.update(jax.tree.map(jnp.zeros_like, params), tx.init(params), params)
+    for key, p in flat(params).items():
+        np.testing.assert_allclose(rate * flat(direction)[key], p * 1e-5 * rate / 5e-4, rtol=1e-5)
+
+
+def test_whole_words_of_google_fill_their_quota_and_no_more():
+    tree = config.default("google_2018")
+    config.override(tree, "masking.unit", "word")
+    settings = config.resolve(tree)
+    assert masking.slots(settings.masking, 128) == round(128 * 0.15)
+    out, ledger = toy.mask(toy.batch(64, 128, longest_unit=5), settings.masking, slots=19)
+    assert 0.98 < ledger["masked_fraction"][0] / ledger["quota_fraction"][0] <= 1
+    assert out["predict_weights"].sum() == ledger["masked_fraction"][0]
