@@ -294,7 +294,7 @@ BUGS = {
             )
         ),
     ),
-    "never short": Bug("32 tokens", {"full", "length"}, Plant({"examples__short_probability": 0})),
+    "never short": Bug("32 tokens", {"full"}, Plant({"examples__short_probability": 0})),
     "random from A's document too": Bug(
         "32 tokens", {"random B from A's document"}, plan=planning(("other += other >= document", "other += 0"))
     ),
