@@ -106,7 +106,7 @@ def read(path: Path, allow_missing: bool = False, allow_unused: bool = False) ->
             stated.setdefault("architectures", ["BertForSequenceClassification"])
     try:
         heads = _heads(stated, set(values), allow_missing)
-        config = _config(stated, heads, _layers(values))
+        config = _config(stated, heads, _layers(values), _length(folder))
         vocab_size = _whole(stated, "vocab_size")
     except ConfigError as error:
         raise CheckpointError(f"{file}: {error}", error.hint) from error
@@ -168,15 +168,15 @@ def _whole(stated: dict[str, Any], key: str, default: int | None = None) -> int:
 
 def _number(stated: dict[str, Any], key: str, default: float) -> float:
     value = stated[key] if stated.get(key) is not None else default
-    if not isinstance(value, (int, float)) or isinstance(value, bool):
-        raise ConfigError(f"{key} = {value!r}", "a number is expected")
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value <= 1:
+        raise ConfigError(f"{key} = {value!r}", "a number from 0 to 1 is expected")
     return float(value)
 
 
 def _heads(stated: dict[str, Any], names: set[str], allow_missing: bool) -> tuple[str, ...]:
     """Our names of the heads the class promises and of those the file has besides."""
     classes = stated.get("architectures") or []
-    if not isinstance(classes, list) or any(c not in ARCHITECTURES for c in classes):
+    if not isinstance(classes, list) or any(str(c) not in ARCHITECTURES for c in classes):
         raise ConfigError(f"architectures = {classes!r}", f"one of: {', '.join(ARCHITECTURES)}")
     there = convert.heads_in(names)
     over_labels = there & {"classify", "regress", "tag", "choice"}  # one tensor's name stands for all of them
@@ -218,7 +218,7 @@ def _layers(values: dict[str, np.ndarray]) -> int:
     return max(found, default=-1) + 1
 
 
-def _config(stated: dict[str, Any], heads: tuple[str, ...], layers: int) -> knobs.Config:
+def _config(stated: dict[str, Any], heads: tuple[str, ...], layers: int, length: int | None) -> knobs.Config:
     """The config of a run that has this model; refuses what would make it another one."""
     for key, allowed in FIXED.items():
         if key in stated and stated[key] not in allowed:
@@ -250,7 +250,7 @@ def _config(stated: dict[str, Any], heads: tuple[str, ...], layers: int) -> knob
     labels = _labels(stated) if {"classify", "tag"} & set(heads) else ()
     objectives = {h: knobs.Objective(1.0, labels if h in ("classify", "tag") else ()) for h in heads}
     config = knobs.Config(
-        sequence_length=model.max_positions,
+        sequence_length=min(length or model.max_positions, model.max_positions),
         pairs="nsp" if "nsp" in heads else "none",
         model=model,
         objectives=objectives,
@@ -291,7 +291,11 @@ def _sentence(folder: Path) -> dict[str, Any]:
     mode = modes.get(chosen[0]) if len(chosen) == 1 else pooling.get("pooling_mode")
     if mode not in modes.values():
         raise CheckpointError(f"{folder}: pooling {chosen or mode}", "mean and cls are known")
-    lengths = [("sentence_bert_config.json", "max_seq_length"), ("tokenizer_config.json", "model_max_length")]
-    stated = [_json(folder / name).get(key) for name, key in lengths if (folder / name).is_file()]
-    length = next((n for n in stated if isinstance(n, int)), None)
+    length = _length(folder, "sentence_bert_config.json", "max_seq_length") or _length(folder)
     return {"pooling": mode, "normalize": "Normalize" in kinds, "length": length}
+
+
+def _length(folder: Path, name: str = "tokenizer_config.json", key: str = "model_max_length") -> int | None:
+    """The longest text a folder says it is for; None if it says none, or one beyond all models."""
+    length = _json(folder / name).get(key) if (folder / name).is_file() else None
+    return length if type(length) is int and 8 <= length < 2**16 else None
