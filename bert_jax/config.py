@@ -104,6 +104,8 @@ def override(tree: ml_collections.ConfigDict, path: str, text: str) -> None:
     if dataclasses.is_dataclass(kind):
         fields = ", ".join(f.name for f in dataclasses.fields(kind))
         raise ConfigError(f"config.{path} is a section, not a value", f"set one of: {fields}")
+    if typing.get_origin(kind) is dict:
+        raise ConfigError(f"config.{path} is a section, not a value", f"set {path}.NAME.KNOB, or {path} in the file")
     _put(tree, names, _parse(text, kind, f"config.{path}"))
 
 

@@ -105,6 +105,7 @@ TYPOS = [
     ("objectives.mlm.wieght", "1", "config.objectives.mlm has no knob 'wieght'", "did you mean 'weight'"),
     ("seed.x", "1", "config.seed has no knob 'x'", ""),
     ("masking", "0.4", "config.masking is a section", "set one of: rate"),
+    ("evals", "{}", "config.evals is a section", "set evals.NAME.KNOB, or evals in the file"),
     ("steps", "many", "config.steps must be int, got 'many'", ""),
     ("steps", "1.5", "config.steps must be int, got 1.5", ""),
     ("steps", "true", "config.steps must be int, got True", ""),
