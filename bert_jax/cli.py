@@ -181,7 +181,10 @@ def _predict_flags(parser: Parser) -> None:
     )
     parser.add_argument("--pooling", choices=("mean", "cls"), default="", help="embed (the model's own, else mean)")
     parser.add_argument("--normalize", action="store_true", help="embed: vectors of length 1")
-    parser.add_argument("--cut", action="store_true", help="a text too long for the model loses its end")
+    too_long = "a text too long for the model: refuse it, cut its end, or (fill-mask) look at it in windows"
+    parser.add_argument("--long", choices=("refuse", "cut", "windows"), default="refuse", help=too_long)
+    parser.add_argument("--stride", type=_positive, default=64, metavar="N", help="of windows, in tokens (%(default)s)")
+    parser.add_argument("--stride-as", choices=("overlap", "step"), default="overlap", help="what the stride is")
     parser.add_argument("--batch-size", type=_positive, default=32, metavar="N", help="rows a step (%(default)s)")
 
 
@@ -190,7 +193,10 @@ def _predict(call: Call) -> None:
     allocator.retain()
     from bert_jax import predict
 
-    options = {key: getattr(args, key) for key in ("top_k", "pooling", "normalize", "cut", "batch_size")}
+    options = {
+        key: getattr(args, key)
+        for key in ("top_k", "pooling", "normalize", "long", "stride", "stride_as", "batch_size")
+    }
     predict.run(args.task, args.checkpoint, args.input, args.tokenizer, **options)
 
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from bert_jax import network, runs
 from bert_jax.data import encoding
+from bert_jax.data.windows import best_windows, windows
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.models.bert import Bert
 from bert_jax.types import Batch
@@ -32,7 +33,9 @@ class Options:
     top_k: int = 5  # fill-mask
     pooling: str = ""  # embed: mean or cls; empty is what the model says, else mean
     normalize: bool = False  # embed: to length 1, which a model may also ask for itself
-    cut: bool = False  # a text too long for the model loses its end, instead of being refused
+    long: str = "refuse"  # a text too long for the model: refuse it, cut its end, or look at it in windows
+    stride: int = 64  # of windows, in tokens
+    stride_as: str = "overlap"  # what neighbours share, or how far the next one begins: `data/windows.py`
     batch_size: int = 32
 
 
@@ -60,14 +63,26 @@ class Model:
         count = sum(map(len, parts))
         if count <= room:
             return parts
-        if not self.options.cut:
+        if self.options.long != "cut":
             raise DataError(
                 f"line {line}: {count + 1 + len(parts)} tokens with [CLS] and [SEP], and the model takes {self.limit}",
-                "split the text, or lose its end with --cut",
+                "split the text, or lose its end with --long=cut; fill-mask has --long=windows too",
             )
         self.cut += 1
         first, second = encoding.truncate(parts[0], parts[1] if len(parts) > 1 else [], room)
         return [list(first), list(second)][: len(parts)]
+
+    def views(self, line: int, ids: list[int]) -> Iterator[tuple[int, int, np.ndarray]]:
+        """Parts of a text that fit: where each begins and ends, and which tokens of the text it is to answer for."""
+        room = self.limit - 2
+        if len(ids) <= room or self.options.long != "windows":
+            end = len(self.fit(line, [ids])[0])
+            yield 0, end, np.ones(end, bool)
+            return
+        spans = windows(len(ids), room, self.options.stride, self.options.stride_as)
+        best = best_windows(spans, len(ids))
+        for number, (start, end) in enumerate(spans.tolist()):
+            yield start, end, best == number
 
     def head(self, name: str) -> Callable[[Batch], jax.Array]:
         """Probabilities of one head, compiled per padded length."""
@@ -88,22 +103,25 @@ def fill_mask(model: Model) -> Callable[[Rows, int], Iterator[dict[str, Any]]]:
 
     def answer(rows: Rows, size: int) -> Iterator[dict[str, Any]]:
         encoded = model.encode([row["text"] for _, row in rows], escape=False)
-        batch = model.batch([model.fit(line, [ids]) for (line, _), ids in zip(rows, encoded, strict=True)], size)
-        found = [np.flatnonzero(row == tokenizer.special.mask) for row in batch["tokens"]]
-        slots = -(-max(1, *(len(columns) for columns in found)) // 4) * 4
-        batch["predict_positions"] = np.zeros((size, slots), np.int32)
-        for row, columns in enumerate(found):
-            batch["predict_positions"][row, : len(columns)] = columns
-        values, indices = (np.asarray(x) for x in jax.lax.top_k(apply(batch), top_k))  # [B, K, top]
-        for row, (_, content) in enumerate(rows):
-            masks = [
-                [
-                    {"token": tokenizer.vocab[i], "probability": float(p)}
-                    for p, i in zip(values[row, k], indices[row, k], strict=True)
-                ]
-                for k in range(len(found[row]))
-            ]
-            yield {"text": content["text"], "masks": masks}
+        views = [(r, view) for r, (line, _) in enumerate(rows) for view in model.views(line, encoded[r])]
+        masks: list[dict[int, list[dict[str, Any]]]] = [{} for _ in rows]  # by where they stand in the text
+        for first in range(0, len(views), size):
+            some = views[first : first + size]
+            batch = model.batch([[encoded[r][start:end]] for r, (start, end, _) in some], size)
+            places = []
+            for number, (r, (start, end, seen)) in enumerate(some):
+                columns = [at for at in range(start, end) if seen[at] and encoded[r][at] == tokenizer.special.mask]
+                places += [(number, k, r, at, at - start + 1) for k, at in enumerate(columns)]  # behind [CLS]
+            slots = -(-max(1, *(k + 1 for _, k, *_ in places), 1) // 4) * 4
+            batch["predict_positions"] = np.zeros((size, slots), np.int32)
+            for number, k, _, _, column in places:
+                batch["predict_positions"][number, k] = column
+            values, indices = (np.asarray(x) for x in jax.lax.top_k(apply(batch), top_k))  # [B, K, top]
+            for number, k, r, at, _ in places:
+                best = zip(values[number, k], indices[number, k], strict=True)
+                masks[r][at] = [{"token": tokenizer.vocab[i], "probability": float(p)} for p, i in best]
+        for (_, content), found in zip(rows, masks, strict=True):
+            yield {"text": content["text"], "masks": [found[at] for at in sorted(found)]}
 
     return answer
 
@@ -214,6 +232,8 @@ def predict(model: Model, task: str, lines: Iterable[str]) -> Iterator[dict[str,
 def run(task: str, model: str, input: Path | None, tokenizer: str = "", **options: Any) -> None:
     """`bert-jax predict`: JSON lines on standard output, the rate on standard error; `options` are those of Options."""
     opened = Model(runs.open_run(model, tokenizer=tokenizer), Options(**options))
+    if opened.options.long == "windows" and task != "fill-mask":
+        raise ConfigError(f"{task} does not look at texts in windows", "--long=cut, or split the texts")
     with contextlib.ExitStack() as stack:
         source: BinaryIO = sys.stdin.buffer
         if input is not None:

@@ -109,7 +109,8 @@ def test_predict(calls, flag):
     (_, first, _), (_, second, _) = calls.calls
     assert first[:3] == ("nsp", "runs/x", None)
     assert second == ("fill-mask", "y", Path("a.txt"), "")
-    assert calls.calls[1][2] == {"top_k": 3, "batch_size": 2, "pooling": "", "normalize": False, "cut": False}
+    long = {"long": "refuse", "stride": 64, "stride_as": "overlap"}
+    assert calls.calls[1][2] == {"top_k": 3, "batch_size": 2, "pooling": "", "normalize": False, **long}
 
 
 def test_doctor(calls):

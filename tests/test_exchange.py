@@ -235,9 +235,39 @@ def test_a_long_text_is_cut_only_when_asked_and_counted(exported, tmp_path, caps
     (tmp_path / "in.txt").write_text("the cat " * 40 + "\nthe cat\n")
     words = ["predict", "embed", f"--model={exported}", f"--input={tmp_path / 'in.txt'}"]
     assert "line 1: 82 tokens" in refused(capsys, 3, *words)
-    code, out, err = call(capsys, *words, "--cut")
+    code, out, err = call(capsys, *words, "--long=cut")
     assert (code, len(out.splitlines())) == (0, 2)
     assert "1 of them cut to 32 tokens" in err
+    assert "embed does not look at texts in windows" in refused(capsys, 2, *words, "--long=windows")
+
+
+@pytest.mark.parametrize(("stride", "meaning"), [(7, "step"), (12, "overlap")])
+def test_masks_of_a_long_text_are_seen_where_most_is_around_them(exported, stride, meaning):
+    """Each mask answered as in a text that is just its window, found by trying all of them."""
+    run = runs.open_run(str(exported))
+    words = [w for i in range(30) for w in ("the", "cat", "sees", "every")[: 2 + i % 3]]
+    words[5::9] = ["[MASK]"] * len(words[5::9])
+    options = predict.Options(top_k=2, long="windows", stride=stride, stride_as=meaning, batch_size=3)
+    (found,) = predict.predict(predict.Model(run, options), "fill-mask", [" ".join(words)])
+    (ids,) = run.tokenizer.encode_batch([" ".join(words)], escape=False)
+    room = run.config.sequence_length - 2
+    assert len(ids) > 2 * room
+    step = stride if meaning == "step" else room - stride
+    spans = [(a, min(a + room, len(ids))) for a in range(0, len(ids), step) if a == 0 or a - step + room < len(ids)]
+    at = [i for i, token in enumerate(ids) if token == run.tokenizer.special.mask]
+    assert len(found["masks"]) == len(at)
+    for place, answer in zip(at, found["masks"], strict=True):
+        a, b = max(
+            ((a, b) for a, b in spans if a <= place < b),
+            key=lambda span: (min(place - span[0], span[1] - 1 - place) + 0.01 * (span[1] - span[0]), -span[0]),
+        )
+        alone = predict.Model(run, predict.Options(top_k=2, batch_size=1))
+        text = "".join(run.tokenizer.decode(ids[a:b]))
+        assert run.tokenizer.encode_batch([text], escape=False) == [ids[a:b]]
+        (row,) = predict.predict(alone, "fill-mask", [text])
+        mine = row["masks"][sum(t == run.tokenizer.special.mask for t in ids[a:place])]
+        assert [o["token"] for o in answer] == [o["token"] for o in mine]
+        assert [o["probability"] for o in answer] == pytest.approx([o["probability"] for o in mine], rel=1e-4)
 
 
 # --- out ------------------------------------------------------------------------------------------------------------
