@@ -28,7 +28,7 @@ _MODEL: dict[str, Any] = {
 
 GOOGLE_2018: dict[str, Any] = {
     "pairs": "nsp",
-    "tokenizer.max_word_length": 100,
+    "tokenizer.max_word_length": 200,
     "examples.short_probability": 0.1,
     "examples.random_next_probability": 0.5,
     "examples.truncate": "either",
@@ -71,7 +71,6 @@ GOOGLE_2018: dict[str, Any] = {
 }
 
 GOOGLE_HEAD: dict[str, Any] = GOOGLE_2018 | {
-    "tokenizer.max_word_length": 200,
     "model.activation": "gelu_tanh",
     "model.head_activation": "gelu_tanh",
 }
@@ -212,18 +211,19 @@ PRESETS: dict[str, dict[str, Any]] = {
 ABOUT: dict[str, str] = {
     "google_2018": """
         BERT as first released: google-research/bert, modeling.py, optimization.py, create_pretraining_data.py,
-        run_pretraining.py and run_classifier.py; GELU and the word length as in the port Hugging Face made of it at the
-        time; steps, batch and learning rate as its paper and README state them. Not reproduced: gradients are clipped
-        once, after the global reduction, where the original clips on each device before it; there is no
-        max_predictions_per_seq (20 at 128 tokens, which caps the rate at 15.6 %), as slots follow from the rate; the
-        MLM loss is divided by the count and not by count + 1e-5; a word cut by truncation stays a unit of its own at
-        the start of segment B, where the original's whole words join it to the last word of A; a shard of one document
-        gives true pairs only, where the original calls its own text random; the duplicates come in a new order every
-        epoch; the last tenth of the steps, at 512 tokens, is a run of its own that starts from this one.""",
+        run_pretraining.py and run_classifier.py; GELU as in the port Hugging Face made of it at the time (whose words
+        of 100 characters may be the first release's too: no copy of it says); steps, batch and learning rate as its
+        paper and README state them. Not reproduced: gradients are clipped once, after the global reduction, where the
+        original clips on each device before it; there is no max_predictions_per_seq (20 at 128 tokens, which caps the
+        rate at 15.6 %), as slots follow from the rate; the MLM loss is divided by the count and not by count + 1e-5;
+        a word cut by truncation stays a unit of its own at the start of segment B, where the original's whole words
+        join it to the last word of A; a shard of one document gives true pairs only, where the original calls its own
+        text random; the duplicates come in a new order every epoch; the last tenth of the steps, at 512 tokens, is a
+        run of its own that starts from this one.""",
     "google_head": """
-        BERT as the repository has been since 2019: google-research/bert at eedf571, the same files. It differs from the
-        first release in the tanh approximation of GELU and in words of up to 200 characters; whole word masking came
-        too, but is off unless asked for (masking.unit=word). Not reproduced: what google_2018 names.""",
+        BERT as the repository has been since 2019: google-research/bert at eedf571, the same files. It differs from
+        the first release in the tanh approximation of GELU; whole word masking came too, but is off unless asked for
+        (masking.unit=word). Not reproduced: what google_2018 names.""",
     "huggingface": """
         What transformers does when told nothing: BertConfig, its initial weights and eager attention, run_mlm.py with
         DataCollatorForLanguageModeling, and Trainer with the defaults of TrainingArguments (read at 5.23; run_mlm.py in

@@ -132,14 +132,31 @@ def test_length_bins_are_powers_of_two():
     assert found["one_sentence_documents"] == 0
 
 
+@given(st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=4), max_size=40))
+def test_tokens_of_repeated_sentences_are_counted(sentences):
+    tokens = np.array([token for sentence in sentences for token in sentence], np.uint16)
+    ends = np.cumsum([len(sentence) for sentence in sentences]).astype(np.uint32)
+    shard = shards.Shard(tokens, ends, np.array([len(ends)] if len(ends) else [], np.uint32))
+    seen: set[tuple[int, ...]] = set()
+    again = 0
+    for sentence in sentences:
+        again += len(sentence) * (tuple(sentence) in seen)
+        seen.add(tuple(sentence))
+    assert audit.lengths([shard])["repeated_tokens"] == again
+
+
 @pytest.mark.parametrize(
     ("given", "says"),
     [
         ([["One.", "Two."]], "one training document"),
         ([["One."], ["Two."], ["Three."], ["Four."]], "100% of training documents have one sentence"),
+        (
+            [[f"It is {n}.", "So it goes.", "So it goes.", "So it goes."] for n in range(9)],
+            "sentences that came before",
+        ),
     ],
 )
-def test_what_makes_nsp_meaningless_is_warned_of(tmp_path, given, says):
+def test_what_spoils_training_is_warned_of(tmp_path, given, says):
     write(tmp_path / "in", given)
     found = prepare.prepare(config(tmp_path / "in", tmp_path / "cache"), silent)
     facts = json.loads((found.folder / "audit.json").read_text())

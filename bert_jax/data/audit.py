@@ -8,25 +8,50 @@ from typing import Any
 
 import numpy as np
 
+from bert_jax.data import order
 from bert_jax.data.shards import Shard
 
 BINS = 21  # lengths 1, 2-3, 4-7, ... by powers of two
 MANY = 0.2  # share of documents of one sentence from which the next sentence is mostly a random one
+REPEATED = 0.3  # share of tokens in sentences the shard had before, from which a model learns them by heart
 UNKNOWN = 0.01  # share of [UNK] from which the vocabulary does not fit the text
 
 
 def lengths(shards: Iterable[Shard]) -> dict[str, Any]:
-    """Histograms of one split, and its documents of one sentence."""
+    """Histograms of one split, its documents of one sentence, and its tokens in repeated sentences."""
     histogram = {"document_tokens": np.zeros(BINS, int), "sentence_tokens": np.zeros(BINS, int)}
-    single = 0
+    single = repeated = 0
     for shard in shards:
+        repeated += _repeated(shard)
         sentences = np.diff(shard.sentence_ends, prepend=shard.sentence_ends.dtype.type(0))
         documents = np.diff(shard.sentence_ends[shard.document_ends - 1].astype(np.int64), prepend=0)
         single += int((np.diff(shard.document_ends.astype(np.int64), prepend=0) == 1).sum())
         for name, values in (("document_tokens", documents), ("sentence_tokens", sentences)):
             bins = np.frexp(values.astype(np.float64))[1] - 1  # exact floor of the logarithm
             histogram[name] += np.bincount(np.minimum(bins, BINS - 1), minlength=BINS)
-    return {name: values.tolist() for name, values in histogram.items()} | {"one_sentence_documents": single}
+    return {name: values.tolist() for name, values in histogram.items()} | {
+        "one_sentence_documents": single,
+        "repeated_tokens": repeated,
+    }
+
+
+def _repeated(shard: Shard) -> int:
+    """Tokens of sentences that stand earlier in the shard too, told by a 64-bit sum over their tokens in order."""
+    ends = np.asarray(shard.sentence_ends, np.int64)
+    starts = np.concatenate([[0], ends[:-1]])
+    if not len(ends):
+        return 0
+    hashes = np.empty(len(ends), np.uint64)
+    for first in range(0, len(ends), 1 << 17):  # bounded memory
+        some = slice(first, first + (1 << 17))
+        begin, end = int(starts[some][0]), int(ends[some][-1])
+        place = np.arange(begin, end) - np.repeat(starts[some], ends[some] - starts[some])
+        words = order.mix(np.asarray(shard.tokens[begin:end], np.uint64) + (place.astype(np.uint64) << np.uint64(32)))
+        hashes[some] = np.add.reduceat(words, starts[some] - begin)
+    _, first_seen = np.unique(hashes, return_index=True)
+    again = np.ones(len(ends), bool)
+    again[first_seen] = False
+    return int((ends - starts)[again].sum())
 
 
 def unigrams(shards: Iterable[Shard], size: int) -> np.ndarray:
@@ -49,6 +74,12 @@ def warnings(audit: dict[str, Any]) -> list[str]:
         found.append(
             f"{single:.0%} of training documents have one sentence: NSP finds no true next in them; "
             "separate documents by blank lines, or set --config.pairs=none"
+        )
+    repeated = train["repeated_tokens"] / max(1, train["tokens"])
+    if repeated > REPEATED:
+        found.append(
+            f"{repeated:.0%} of training tokens are in sentences that came before: the loss of such text says little; "
+            "are lines repeated in the files?"
         )
     if not audit["validation"]["documents"] and audit["validation_fraction"]:
         found.append("no validation documents: one document cannot be divided")

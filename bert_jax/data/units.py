@@ -51,7 +51,10 @@ def word(
     copies: np.ndarray,
     seed: int,
 ) -> np.ndarray:
-    """A word with all its pieces. Pieces at the front of a truncated segment are a unit although they begin no word."""
+    """A word with all its pieces. Pieces at the front of a truncated segment are a unit although they begin no word.
+
+    The original joins such pieces at the start of B to the last word of A, across [SEP].
+    """
     return _number(_word_starts(tokens, eligible, continuation), eligible, settings.max_unit)
 
 
