@@ -25,7 +25,7 @@ from bert_jax.errors import ConfigError, DataError
 
 NEEDED = (
     *("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain", "tokenizers", "numpy"),
-    *("ml-collections", "tensorflow-datasets", "importlib_resources", "sentencex"),
+    *("ml-collections", "tensorflow-datasets", "importlib_resources", "sentencex", "safetensors"),
 )
 OPTIONAL = ("torch", "transformers", "tensorflow")
 COUNTS = ("documents", "sentences", "tokens")

@@ -46,6 +46,8 @@ def open_run(path: str, *, tokenizer: str = "", **allowed: bool) -> Run:
     folder = Path(path)
     step = None
     if folder.name.isdecimal() and folder.parent.name == "checkpoints":
+        if not folder.exists():
+            raise CheckpointError(f"no checkpoint at {path}", "its folder lists the steps there are")
         folder, step = folder.parent.parent, int(folder.name)
     if not (folder / "checkpoints").is_dir():
         return foreign(path, tokenizer, **allowed)
