@@ -46,6 +46,7 @@ def write(run: runs.Run, folder: Path) -> None:
     """The whole folder; raises before anything is written."""
     check(run.config)
     stated = config_json(run.config, run.tokenizer.size, run.tokenizer.special.pad)
+    stated[huggingface.OWN] = {"tokenizer": run.tokenizer.hash}
     values = convert.to_theirs(trees.flat(run.params), run.tokenizer.size)
     length = min(run.config.sequence_length, run.config.model.max_positions)
     runs.write_json(folder / "config.json", stated)

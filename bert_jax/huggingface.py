@@ -47,6 +47,7 @@ FIXED: dict[str, tuple] = {  # what a config.json may say without being another 
     "quantization_config": (None,),
     "pruned_heads": (None, {}),
 }
+OWN = "bert_jax"  # what we add to a config.json, which transformers carries along unread
 STORED = ("float32", "float16", "bfloat16", "float64")
 HUB_FILES = (
     *("config.json", "model*.safetensors", "model.safetensors.index.json"),
@@ -64,6 +65,7 @@ class Foreign:
     params: Any
     vocab_size: int
     tokenizer: Path | None  # the folder that has one
+    tokenizer_hash: str | None  # of the one it was exported with, if we wrote it
     sentence: dict[str, Any]  # pooling, normalize, length, where it is a sentence-transformers folder
 
 
@@ -122,7 +124,9 @@ def read(path: Path, allow_missing: bool = False, allow_unused: bool = False) ->
     tensors.check_finite(values, path)
     params = trees.nested(convert.to_ours(values, shapes, vocab_size, str(path)))
     has_tokenizer = any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt"))
-    return Foreign(config, params, vocab_size, folder if has_tokenizer else None, _sentence(folder))
+    own = stated.get(OWN)
+    written = own.get("tokenizer") if isinstance(own, dict) else None
+    return Foreign(config, params, vocab_size, folder if has_tokenizer else None, written, _sentence(folder))
 
 
 def _float32(name: str, value: np.ndarray, path: Path) -> np.ndarray:

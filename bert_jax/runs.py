@@ -82,6 +82,11 @@ def foreign(
         vocabulary = tokenizers.load(place)
     except DataError as error:
         raise CheckpointError(str(error), error.hint) from error
+    if found.tokenizer_hash not in (None, vocabulary.hash):
+        raise ConfigError(
+            f"{place} is not the tokenizer {path} was exported with",
+            "restore its files, or export again: another vocabulary makes every prediction wrong",
+        )
     params = found.params
     if vocabulary.size != found.vocab_size:
         if not resize_vocab or vocabulary.size > found.vocab_size:

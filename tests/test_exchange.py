@@ -317,6 +317,36 @@ def test_the_folder_is_complete_and_the_card_is_the_runs(trained, exported):
     assert "\nbert-jax\n" in card
 
 
+def test_a_swapped_vocabulary_is_noticed(exported, tmp_path, capsys):
+    folder = Path(shutil.copytree(exported, tmp_path / "m"))
+    (folder / "tokenizer.json").unlink()
+    runs.open_run(str(folder))  # vocab.txt and tokenizer_config.json say the same
+    lines = (folder / "vocab.txt").read_text().splitlines()
+    lines[-1], lines[-2] = lines[-2], lines[-1]
+    (folder / "vocab.txt").write_text("".join(f"{line}\n" for line in lines))
+    assert "not the tokenizer" in refused(capsys, 2, "predict", "nsp", f"--model={folder}")
+
+
+@pytest.mark.filterwarnings("ignore")  # of other libraries
+def test_the_folder_loads_in_transformers_and_gives_our_logits(trained, exported):
+    """Where torch and transformers are installed; elsewhere the golden folders say how they would be read."""
+    torch, transformers = (pytest.importorskip(name) for name in ("torch", "transformers"))
+    run = runs.open_run(str(trained))
+    tokenizer = transformers.AutoTokenizer.from_pretrained(exported)
+    theirs = transformers.AutoModelForPreTraining.from_pretrained(exported).eval()
+    given = tokenizer(["the cat [MASK] near the sea.", "every child"], padding=True, return_tensors="pt")
+    with torch.no_grad():
+        out = theirs(**given)
+    ids, types, mask = (given[n].numpy().astype(np.int32) for n in ("input_ids", "token_type_ids", "attention_mask"))
+    columns = np.broadcast_to(np.arange(ids.shape[1], dtype=np.int32), ids.shape)
+    b = {"tokens": ids, "type_ids": types, "segment_ids": mask, "positions": columns, "predict_positions": columns}
+    b["cls_positions"] = np.zeros((2, 1), np.int32)
+    ours = network.outputs(network.build(run.config, run.tokenizer.size), run.params, b)
+    close = {"atol": 1e-4, "rtol": 0}
+    np.testing.assert_allclose(ours["mlm"][..., : run.tokenizer.size], out.prediction_logits.numpy(), **close)
+    np.testing.assert_allclose(ours["nsp"][:, 0], out.seq_relationship_logits.numpy(), **close)
+
+
 INEXPRESSIBLE = {
     "model.position": {"model__position": "rotary"},
     "model.norm": {"model__norm": "pre"},
