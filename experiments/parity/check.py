@@ -33,7 +33,7 @@ import transformers
 from bert_jax import export, huggingface, knobs, predict, runs
 from bert_jax.data import tokenizer as tokenizers
 from tests import test_optim
-from tests.test_parity import GOLDEN, HEADS, batch_of, encode, outputs
+from tests.test_parity import GOLDEN, HEADS, batch_of, encode, gradients, outputs, restored
 
 ROWS: list[tuple[str, str, str, str]] = []
 TEXTS = [
@@ -63,6 +63,12 @@ def small() -> None:
             value = heads[ours][..., 0] if ours == "span" else heads[ours]
             worst = max(worst, np.abs(np.asarray(value).reshape(z[theirs].shape) - z[theirs]).max())
     ROWS.append((f"{len(HEADS)} small models, every head: logits", "transformers", f"{worst:.1e}", ""))
+    value, ours, theirs = gradients()
+    worst = abs(value / float(theirs.pop("loss")) - 1)
+    ROWS.append(("small model: loss of MLM + NSP, relative", "torch", f"{worst:.1e}", ""))
+    visible = [name for name in theirs if not name.endswith("self.key.bias")]  # which has no gradient but rounding
+    worst = max(np.abs(ours[name] - theirs[name]).max() / np.abs(theirs[name]).max() for name in visible)
+    ROWS.append(("small model: its gradient, relative to each tensor's largest", "torch", f"{worst:.1e}", ""))
     settings = knobs.Optim(name="adam2018", b1=0.9, b2=0.999, epsilon=1e-6, weight_decay=0.01)
     for steps in (1, 10):
         params, gradients = (
@@ -75,7 +81,7 @@ def small() -> None:
         theirs = dict(test_optim.google_2018(test_optim._flat(params), flat, rates, 0.9, 0.999, 1e-6, 0.01))
         worst = max(np.abs(ours[name] - theirs[name]).max() for name in theirs)
         ROWS.append(
-            (f"{steps} step(s) of the 2018 optimizer: parameters", "its statement in numpy", f"{worst:.1e}", "")
+            (f"parameters after {steps} of the 2018 optimizer's steps", "its statement in numpy", f"{worst:.1e}", "")
         )
 
 
@@ -83,13 +89,15 @@ def texts(data: Path) -> None:
     """Ids of every golden text under the four vocabularies, as google's code gives them."""
     lines = (data / "golden_tokenization" / "bert_tokenization.jsonl").read_text(encoding="utf-8").split("\n")
     rows = [json.loads(line) for line in lines if line]
-    different = count = 0
+    different = 0
     for name in ("uncased", "cased", "chinese", "multilingual_cased"):
         tokenizer = tokenizers.load(data / "vocab" / f"bert_base_{name}_vocab.txt")
         found = tokenizer.encode_batch([r["text"] for r in rows])
         different += sum(ids != r[name] for ids, r in zip(found, rows, strict=True))
-        count += len(rows)
-    ROWS.append((f"ids of {count} texts, four vocabularies", "google's tokenization.py", f"{different} differ", ""))
+    said = f"ids of {len(rows)} texts under four vocabularies"
+    ROWS.append((said, "google's tokenization.py", f"{different} differ", ""))
+    back = restored(data)
+    ROWS.append((f"{len(back)} masked tokens of a reaction", "themselves", f"{sum(back)} restored", ""))
 
 
 def golden(data: Path) -> None:
