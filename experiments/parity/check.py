@@ -71,13 +71,11 @@ def small() -> None:
     ROWS.append(("small model: its gradient, relative to each tensor's largest", "torch", f"{worst:.1e}", ""))
     settings = knobs.Optim(name="adam2018", b1=0.9, b2=0.999, epsilon=1e-6, weight_decay=0.01)
     for steps in (1, 10):
-        params, gradients = (
-            test_optim._tree(0, 0.1),
-            [test_optim._tree(1 + i, 10.0 ** (i % 5 - 3)) for i in range(steps)],
-        )
+        params = test_optim._tree(0, 0.1)
+        history = [test_optim._tree(1 + i, 10.0 ** (i % 5 - 3)) for i in range(steps)]
         rates = [1e-2 / (1 + i) for i in range(steps)]
-        ours = test_optim._flat(test_optim._ours(settings, params, gradients, rates, 0.01)[0])
-        flat = [test_optim._flat(g) for g in gradients]
+        ours = test_optim._flat(test_optim._ours(settings, params, history, rates, 0.01)[0])
+        flat = [test_optim._flat(g) for g in history]
         theirs = dict(test_optim.google_2018(test_optim._flat(params), flat, rates, 0.9, 0.999, 1e-6, 0.01))
         worst = max(np.abs(ours[name] - theirs[name]).max() for name in theirs)
         ROWS.append(
