@@ -80,7 +80,8 @@ def _metrics(run: runs.Run) -> dict[str, str]:
         return {}
     rows = [json.loads(line) for line in file.read_text().splitlines() if line]
     found = {k: v for row in rows if row["step"] == run.step for k, v in row.items() if k.startswith("eval/")}
-    return {key.removeprefix("eval/"): f"{value:.4g}" for key, value in found.items()}
+    said = {key: f"{value:,}" if isinstance(value, int) else f"{value:.4g}" for key, value in found.items()}
+    return {key.removeprefix("eval/"): value for key, value in said.items()}
 
 
 def _table(rows: dict[str, str]) -> list[str]:
