@@ -2,8 +2,8 @@
 
 bert-jax train --config=configs/tiny.py --workdir=runs/demo
 
-Three to four minutes on two cores, the corpus included. Held-out MLM loss ends about 1.4 nats below the unigram
-baseline, NSP accuracy well above the share of the larger class.
+Three to four minutes on two cores, the corpus included. Held-out MLM loss ends 1.1 to 1.4 nats below the unigram
+baseline (seeds 0, 1 and 2), NSP accuracy well above the share of the larger class.
 """
 
 from bert_jax.config import default
@@ -18,8 +18,9 @@ def get_config():
     config.model.init_stddev = 0.08
     config.model.dropout = 0.0
     config.model.attention_dropout = 0.0
-    # At full weight NSP is learnt first, and two layers then find the words only much later.
-    config.objectives.nsp.weight = 0.3
+    # At full weight NSP is learnt first, and two layers then find the words only much later. Three seeds end at an MLM
+    # loss of 5.0 to 5.4 with this weight, of 4.8 to 5.5 with 0.3: when a run leaves the plateau is chance.
+    config.objectives.nsp.weight = 0.1
     config.steps = 2_500
     config.batch_size = 32
     config.sequence_length = 64
