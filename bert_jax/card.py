@@ -53,11 +53,13 @@ def _title(run: runs.Run) -> str:
 
 def _origin(run: runs.Run) -> str:
     m = run.config.model
-    shape = f"BERT with {m.layers} layers of {m.hidden} ({m.heads} heads, feed-forward {m.mlp})"
+    layers = f"{m.layers} layer{'' if m.layers == 1 else 's'} of {m.hidden}"
+    shape = f"BERT with {layers} ({m.heads} heads, feed-forward {m.mlp})"
     heads = ", ".join(run.config.objectives) or "none"
     if "foreign" in run.meta:
         return f"{shape}, heads: {heads}. Converted by bert_jax from `{_title(run)}`; trained elsewhere."
-    return f"{shape}, heads: {heads}. Pre-trained with bert_jax; this is step {run.step:,} of {run.config.steps:,}."
+    start = f", starting from `{Path(run.config.init_from).name}`" if run.config.init_from else ""
+    return f"{shape}, heads: {heads}. Pre-trained with bert_jax{start}; step {run.step:,} of {run.config.steps:,}."
 
 
 def _run_rows(run: runs.Run, environment: dict[str, Any]) -> dict[str, str]:
@@ -85,7 +87,7 @@ def _metrics(run: runs.Run) -> dict[str, str]:
 
 
 def _table(rows: dict[str, str]) -> list[str]:
-    first, *rest = [f"| {key} | {value} |" for key, value in rows.items()]
+    first, *rest = [f"| {key} | {value} |" for key, value in ((k, v.replace("|", "\\|")) for k, v in rows.items())]
     return [first, "|---|---|", *rest]
 
 

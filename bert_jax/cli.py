@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import errno
 import importlib
 import os
 import re
@@ -102,6 +103,12 @@ def _positive(text: str) -> int:
     return int(text)
 
 
+def _given(text: str) -> str:
+    if not text:  # an unset variable of the shell, which would mean the folder one is in
+        raise argparse.ArgumentTypeError("it is empty")
+    return text
+
+
 def _make_room(output: Path | None) -> None:
     """Finds out that a result cannot be written before it is computed."""
     if output is None:
@@ -126,6 +133,7 @@ def _checkpoint_flag(parser: Parser) -> None:
         dest="checkpoint",
         metavar="PATH",
         required=True,
+        type=_given,
         help="a run, or a model of others: Hugging Face folder, .safetensors, TF1 checkpoint, name on the hub",
     )
     parser.add_argument("--tokenizer", default="", metavar="PATH", help="the vocabulary of a model that has none")
@@ -201,7 +209,9 @@ def _predict(call: Call) -> None:
 
 
 def _output_flag(parser: Parser, what: str) -> None:
-    parser.add_argument("--output", type=Path, metavar="DIR", required=True, help=f"{what}; new, or empty")
+    parser.add_argument(
+        "--output", type=lambda text: Path(_given(text)), metavar="DIR", required=True, help=f"{what}; new, or empty"
+    )
 
 
 def _export_flags(parser: Parser) -> None:
@@ -326,6 +336,9 @@ def execute(argv: list[str]) -> int:
     except SystemExit as request:  # argparse's --help
         return request.code if isinstance(request.code, int) else 0
     except Exception as error:  # the outermost frame: a user gets a line, whatever it was
+        if isinstance(error, OSError) and error.errno in (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM):
+            _complain(f"{str(error.filename)[:200]}: {error.strerror}", "check the paths given")
+            return _traced(debug, UserError.code)
         first = (str(error).strip().splitlines() or [""])[0]
         hint = "" if debug else "the same command with --debug shows where"
         _complain(f"internal: {type(error).__name__}: {first}", hint)

@@ -123,6 +123,12 @@ def _chosen(run: runs.Run, config: knobs.Config | None) -> knobs.Config:
     if "foreign" not in run.meta:  # a model of ours says what a row holds; of others only the heads are known
         keep += ["pairs", "sequence_length"]
     chosen = dataclasses.replace(config, **{key: getattr(run.config, key) for key in keep})
+    positions = chosen.model.max_positions
+    if chosen.model.position == "learned" and chosen.sequence_length > positions:
+        raise ConfigError(
+            f"sequence_length = {chosen.sequence_length}, and the model has {positions} positions",
+            f"lower it: --config.sequence_length={positions}",
+        )
     fits = ("mlm", chosen.pairs)
     return resolve(
         to_dict(
@@ -170,6 +176,8 @@ def run(
 ) -> None:
     """`bert-jax evaluate`: prints `{suite: {metric: value}}`; `changes` are knobs that differ from the run's own."""
     opened = runs.open_run(checkpoint, tokenizer=tokenizer)
+    if changes and "foreign" in opened.meta and not any(path.startswith("corpus.") for path, _ in changes):
+        changes = ()  # which would say nothing of the text: refused below as if there were none
     if changes:
         config = changed(opened.config, changes)
         if config.model != opened.config.model or config.tokenizer != opened.config.tokenizer:

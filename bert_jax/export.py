@@ -36,6 +36,7 @@ EXPRESSED = {"position": "learned", "norm": "post", "gated": False}  # of config
 def run(checkpoint: str, output: Path, tokenizer: str = "") -> None:
     """`bert-jax export`: prints where the folder is and which classes load it."""
     opened = runs.open_run(checkpoint, tokenizer=tokenizer)
+    check(opened.config)  # before a folder is made
     name, _ = kind(opened.config)
     with fresh_folder(output) as folder:
         write(opened, folder)
@@ -43,7 +44,7 @@ def run(checkpoint: str, output: Path, tokenizer: str = "") -> None:
 
 
 def write(run: runs.Run, folder: Path) -> None:
-    """The whole folder; raises before anything is written."""
+    """The whole folder; what cannot be expressed is refused before anything is written."""
     check(run.config)
     stated = config_json(run.config, run.tokenizer.size, run.tokenizer.special.pad)
     stated[huggingface.OWN] = {"tokenizer": run.tokenizer.hash}
@@ -60,6 +61,8 @@ def write(run: runs.Run, folder: Path) -> None:
 @contextlib.contextmanager
 def fresh_folder(output: Path) -> Iterator[Path]:
     """A folder that appears under its name only when it is complete."""
+    if output.is_symlink():
+        raise ConfigError(f"{output} is a link", "give the folder it should lead to")
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise ConfigError(f"{output} exists and is not empty", "choose another --output, or delete it")
     try:

@@ -46,14 +46,17 @@ FIXED: dict[str, tuple] = {  # what a config.json may say without being another 
     "add_cross_attention": (None, False),
     "quantization_config": (None,),
     "pruned_heads": (None, {}),
+    "auto_map": (None, {}),  # code of its own
+    "is_decoder": (None, False, True),
 }
 OWN = "bert_jax"  # what we add to a config.json, which transformers carries along unread
 STORED = ("float32", "float16", "bfloat16", "float64")
 HUB_FILES = (
     *("config.json", "model*.safetensors", "model.safetensors.index.json"),
     *("vocab.txt", "tokenizer.json", "tokenizer_config.json"),
-    *("modules.json", "sentence_bert_config.json", "*_Pooling/config.json"),
+    *("modules.json", "*_Pooling/config.json", "sentence_bert_config.json", "config_sentence_transformers.json"),
 )
+SENTENCE_FILES = ("sentence_bert_config.json", "config_sentence_transformers.json")
 HUB_NAME = re.compile(r"hf:([\w.-]+(?:/[\w.-]+)?)|([\w.-]+/[\w.-]+)")
 
 
@@ -124,6 +127,10 @@ def read(path: Path, allow_missing: bool = False, allow_unused: bool = False) ->
     tensors.check_finite(values, path)
     params = trees.nested(convert.to_ours(values, shapes, vocab_size, str(path)))
     has_tokenizer = any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt"))
+    if stated.get("tie_word_embeddings") is False and "mlm" in heads and convert.TIED not in values:
+        raise CheckpointError(
+            f"{file}: tie_word_embeddings is false, and {path} has no {convert.TIED}", "BERT ties them"
+        )
     own = stated.get(OWN)
     written = own.get("tokenizer") if isinstance(own, dict) else None
     return Foreign(config, params, vocab_size, folder if has_tokenizer else None, written, _sentence(folder))
@@ -138,6 +145,8 @@ def _float32(name: str, value: np.ndarray, path: Path) -> np.ndarray:
 
 def _values(path: Path) -> dict[str, np.ndarray]:
     """Tensors by the names Hugging Face gives them today."""
+    if path.is_file() and path.suffix not in (".safetensors", ".index", *tensors.PICKLES):
+        raise CheckpointError(f"{path} is no .safetensors file", "give the folder it is in, or its weights")
     is_index = path.suffix == ".index" or Path(f"{path}.index").is_file()
     if is_index or (path.is_dir() and any(path.glob("*.index")) and not any(path.glob("*.safetensors*"))):
         raw = tf1.read(path, lambda name: convert.from_tf1(name) is not None)
@@ -204,7 +213,10 @@ def _is_regression(stated: dict[str, Any]) -> bool:
     kind = stated.get("problem_type")
     if kind not in (None, "regression", "single_label_classification"):
         raise ConfigError(f"problem_type = {kind!r}", "classify has one label a text, regress one number")
-    return kind == "regression" or len(_labels(stated)) == 1
+    outputs = len(_labels(stated))
+    if kind == "regression" and outputs != 1:
+        raise ConfigError(f"problem_type = 'regression' with {outputs} outputs", "regress has one number a text")
+    return outputs == 1
 
 
 def _labels(stated: dict[str, Any]) -> tuple[str, ...]:
@@ -214,7 +226,10 @@ def _labels(stated: dict[str, Any]) -> tuple[str, ...]:
         return tuple(f"LABEL_{i}" for i in range(_whole(stated, "num_labels", 2)))
     if not isinstance(named, dict) or {str(k) for k in named} != {str(i) for i in range(len(named))}:
         raise ConfigError(f"id2label = {named!r}", "it maps 0, 1, … to names")
-    return tuple(str(named[str(i)]) for i in range(len(named)))
+    labels = tuple(str(named[str(i)]) for i in range(len(named)))
+    if len(set(labels)) < len(labels):
+        raise ConfigError(f"id2label names a class twice: {', '.join(labels)}", "every class needs a name of its own")
+    return labels
 
 
 def _layers(values: dict[str, np.ndarray]) -> int:
@@ -225,7 +240,7 @@ def _layers(values: dict[str, np.ndarray]) -> int:
 def _config(stated: dict[str, Any], heads: tuple[str, ...], layers: int, length: int | None) -> knobs.Config:
     """The config of a run that has this model; refuses what would make it another one."""
     for key, allowed in FIXED.items():
-        if key in stated and stated[key] not in allowed:
+        if key in stated and json.dumps(stated[key]) not in map(json.dumps, allowed):  # to Python, 1 were true
             raise ConfigError(f"{key} = {stated[key]!r}", "only BERT's own encoder is read")
     activation = stated.get("hidden_act", "gelu")
     if not isinstance(activation, str) or activation not in ACTIVATIONS:
@@ -295,8 +310,20 @@ def _sentence(folder: Path) -> dict[str, Any]:
     mode = modes.get(chosen[0]) if len(chosen) == 1 else pooling.get("pooling_mode")
     if mode not in modes.values():
         raise CheckpointError(f"{folder}: pooling {chosen or mode}", "mean and cls are known")
+    own, more = (_json(folder / n) if (folder / n).is_file() else {} for n in SENTENCE_FILES)
+    prompt, prompts = more.get("default_prompt_name"), more.get("prompts")
+    for what, is_so in {
+        f"prepends the prompt {prompt!r}": prompt
+        and not (isinstance(prompts, dict) and prompts.get(str(prompt)) == ""),
+        f"cuts vectors to {more.get('truncate_dim')} numbers": more.get("truncate_dim") is not None,
+        "pools another output than the last hidden state": "last_hidden_state"
+        not in json.dumps(own.get("modality_config", "last_hidden_state")),
+    }.items():
+        if is_so:
+            raise CheckpointError(f"{folder} {what}", "only plain texts and whole vectors are embedded")
     length = _length(folder, "sentence_bert_config.json", "max_seq_length") or _length(folder)
-    return {"pooling": mode, "normalize": "Normalize" in kinds, "length": length}
+    lowercase = own.get("do_lower_case") is True
+    return {"pooling": mode, "normalize": "Normalize" in kinds, "length": length, "lowercase": lowercase}
 
 
 def _length(folder: Path, name: str = "tokenizer_config.json", key: str = "model_max_length") -> int | None:

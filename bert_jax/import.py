@@ -21,7 +21,7 @@ def run(
     model: str, output: Path, tokenizer: str, *, allow_missing: bool, allow_unused: bool, resize_vocab: bool
 ) -> None:
     """`bert-jax import`: prints where the run is and what it can do."""
-    if (Path(model) / "checkpoints").is_dir():
+    if (Path(model) / "checkpoints").is_dir() or runs.step_folder(Path(model)):
         raise ConfigError(f"{model} is a run already", "every command takes it as it is")
     opened = runs.foreign(model, tokenizer, allow_missing, allow_unused, resize_vocab)
     with fresh_folder(output) as folder:

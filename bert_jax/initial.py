@@ -6,6 +6,7 @@ the rows of the vocabulary by their pieces: a piece both vocabularies have keeps
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import sys
 from typing import Any
@@ -26,7 +27,8 @@ def start_from(config: knobs.Config, params: Any, tokenizer: Tokenizer) -> Any:
     """`params` with everything that `config.init_from` has, placed as they are."""
     run = runs.open_run(config.init_from)
     theirs = {name: np.asarray(value) for name, value in trees.flat(run.params).items()}
-    if run.tokenizer.vocab != tokenizer.vocab:
+    style = dataclasses.replace(tokenizer.style, max_word_length=run.tokenizer.style.max_word_length)
+    if run.tokenizer.vocab != tokenizer.vocab or run.tokenizer.style != style:
         theirs = _remapped(config, run, tokenizer, params, theirs)
     fresh = re.compile(config.init_fresh) if config.init_fresh else None
     ours = trees.flat(params)
@@ -40,7 +42,7 @@ def start_from(config: knobs.Config, params: Any, tokenizer: Tokenizer) -> Any:
         absent = sorted(name for name in wrong if name not in theirs)
         raise ConfigError(
             f"init_from {config.init_from} {'lacks' if absent else 'has another shape for'} {listing(absent or wrong)}",
-            f"--config.init_fresh='^({'|'.join(sorted({n.partition('/')[0] for n in absent}))})/' starts them fresh"
+            f"--config.init_fresh='^({'|'.join(sorted({_part(n) for n in absent}))})/' starts them fresh"
             if absent
             else f"set config.model: {_settings(run.config.model, SIZES)}",
         )
@@ -61,8 +63,8 @@ def _remapped(
     """Their tensors with the vocabulary's rows in our order, fresh where they have no such piece."""
     if config.init_vocab != "remap":
         raise ConfigError(
-            f"init_from {config.init_from} has another vocabulary: {run.tokenizer.size:,} pieces, and this run has "
-            f"{tokenizer.size:,}",
+            f"init_from {config.init_from} has another tokenizer: {_pieces(run.tokenizer)}; this run has "
+            f"{_pieces(tokenizer)}",
             f"--config.tokenizer.path={run.tokenizer_path} takes its own; --config.init_vocab=remap moves its vectors",
         )
     place = {piece: i for i, piece in enumerate(run.tokenizer.vocab)}
@@ -75,6 +77,17 @@ def _remapped(
             moved[name][here] = theirs[name][there]
     print(f"init_from {config.init_from}: {len(pairs):,} of {tokenizer.size:,} pieces keep their rows", file=sys.stderr)
     return moved
+
+
+def _pieces(tokenizer: Tokenizer) -> str:
+    style = dataclasses.asdict(tokenizer.style)
+    return f"{tokenizer.size:,} pieces ({', '.join(f'{key} {value}' for key, value in style.items())})"
+
+
+def _part(name: str) -> str:
+    """The head a parameter belongs to, or the module of the encoder."""
+    first, second, *_ = name.split("/")
+    return f"{first}/{second}" if first == "encoder" else first
 
 
 def _settings(model: knobs.Model, keys: Any) -> str:

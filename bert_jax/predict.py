@@ -191,7 +191,7 @@ def read_rows(lines: Iterable[str], pairs: bool) -> Iterator[tuple[int, dict[str
             continue
         try:
             row = json.loads(text)
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:  # also of numbers too long, and brackets too deep
             raise DataError(f"line {number}: not JSON: {error}", "a line that begins with { is read as JSON") from error
         if not isinstance(row.get("text"), str) or not isinstance(row.get("text_pair") or "", str):
             raise DataError(
@@ -234,10 +234,12 @@ def run(task: str, model: str, input: Path | None, tokenizer: str = "", **option
     opened = Model(runs.open_run(model, tokenizer=tokenizer), Options(**options))
     if opened.options.long == "windows" and task != "fill-mask":
         raise ConfigError(f"{task} does not look at texts in windows", "--long=cut, or split the texts")
+    with contextlib.suppress(AttributeError):  # where somebody captures it
+        sys.stdout.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]  # like the input
     with contextlib.ExitStack() as stack:
         source: BinaryIO = sys.stdin.buffer
         if input is not None:
-            if not input.is_file():
+            if input.is_dir() or not input.exists():
                 raise DataError(f"no file {input}", "leave --input out to read standard input")
             source = stack.enter_context(input.open("rb"))
         began, count = time.perf_counter(), 0

@@ -35,6 +35,11 @@ class Run:
         return self.meta.get("sentence", {})
 
 
+def step_folder(folder: Path) -> bool:
+    """Whether a path has the form RUN/checkpoints/STEP."""
+    return folder.name.isdecimal() and folder.parent.name == "checkpoints"
+
+
 def open_run(path: str, *, tokenizer: str = "", **allowed: bool) -> Run:
     """Reads a run folder (its best verified step, else its latest), one step of it, or a model of somebody else.
 
@@ -45,7 +50,7 @@ def open_run(path: str, *, tokenizer: str = "", **allowed: bool) -> Run:
     """
     folder = Path(path)
     step = None
-    if folder.name.isdecimal() and folder.parent.name == "checkpoints":
+    if step_folder(folder):
         if not folder.exists():
             raise CheckpointError(f"no checkpoint at {path}", "its folder lists the steps there are")
         folder, step = folder.parent.parent, int(folder.name)
@@ -86,6 +91,11 @@ def foreign(
         raise ConfigError(
             f"{place} is not the tokenizer {path} was exported with",
             "restore its files, or export again: another vocabulary makes every prediction wrong",
+        )
+    if found.sentence.get("lowercase") and not vocabulary.style.lowercase:
+        raise CheckpointError(
+            f"{path} lower-cases texts before a cased tokenizer",
+            "set lowercase in its tokenizer, or do_lower_case false",
         )
     params = found.params
     if vocabulary.size != found.vocab_size:

@@ -42,6 +42,10 @@ CONVERT = (
     "model's class, then save_pretrained(NEW_FOLDER, safe_serialization=True); or torch.load(FILE, weights_only=True), "
     "then safetensors.torch.save_file"
 )
+NO_WEIGHTS = (
+    "give the folder of a model; one that has only pytorch_model.bin, here or on the hub, has to be converted first: "
+    "from_pretrained and save_pretrained in transformers write model.safetensors"
+)
 DAMAGED = "it is damaged, or not a safetensors file: fetch it again and compare its size and sha256 with the source's"
 
 
@@ -179,7 +183,7 @@ def _headers(path: Path) -> dict[Path, dict[str, Entry]]:
     others = sorted(name for name in names if name.endswith(".safetensors"))
     raise CheckpointError(
         f"{path} holds neither {SINGLE} nor {INDEX}",
-        f"give one of its files: {', '.join(map(show, others[:5]))}" if others else "give the folder of a model",
+        f"give one of its files: {', '.join(map(show, others[:5]))}" if others else NO_WEIGHTS,
     )
 
 

@@ -198,6 +198,16 @@ def test_unexpected_error_is_one_line_without_debug(calls, capsys, error):
     assert "--debug" in hint
 
 
+@pytest.mark.parametrize(
+    "argv", [f"evaluate --checkpoint={'x' * 300}", "evaluate --checkpoint=", "export --model=m --output="]
+)
+def test_a_path_that_cannot_be_one_is_a_usage_error(capsys, argv):
+    code, message, hint = _fails(capsys, argv.split())
+    assert code == 2
+    assert "File name too long" in message or "it is empty" in message
+    assert hint
+
+
 @pytest.mark.parametrize("error", [ValueError("inside"), ConfigError("inside"), KeyboardInterrupt("inside")])
 @pytest.mark.parametrize("argv", [["--debug", "doctor"], ["doctor", "--debug"]])
 def test_debug_shows_the_traceback(calls, capsys, error, argv):

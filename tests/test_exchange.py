@@ -194,6 +194,11 @@ def test_a_folder_is_evaluated_asked_and_trained_on_like_the_run_it_came_from(
 ):
     needs = refused(capsys, 2, "evaluate", f"--checkpoint={exported}")
     assert "names no corpus" in needs
+    assert refused(capsys, 2, "evaluate", f"--checkpoint={exported}", "--config.masking.rate=0.4") == needs
+    long = f"--config.sequence_length={runs.open_run(str(exported)).config.model.max_positions + 1}"
+    assert "positions" in refused(
+        capsys, 2, "evaluate", f"--checkpoint={exported}", f"--config={base}", "--config.model.max_positions=9999", long
+    )
     scores = []
     for words in ([f"--checkpoint={trained}"], [f"--checkpoint={exported}", f"--config={base}"]):
         code, out, err = call(capsys, "evaluate", *words)
@@ -372,9 +377,10 @@ def test_what_their_bert_cannot_express_is_refused_by_knob(knob, tmp_path):
 def test_nothing_is_written_over(exported, trained, tmp_path, capsys):
     assert "is not empty" in refused(capsys, 2, "export", f"--model={trained}", f"--output={exported}")
     (tmp_path / "file").write_text("")
-    for place in ("file", "file/below"):
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    for place in ("file", "file/below", "link"):
         refused(capsys, 2, "export", f"--model={trained}", f"--output={tmp_path / place}")
-    assert list(tmp_path.iterdir()) == [tmp_path / "file"]
+    assert {p.name for p in tmp_path.iterdir()} == {"file", "link"}
 
 
 # --- hostile --------------------------------------------------------------------------------------------------------
@@ -448,6 +454,10 @@ HOSTILE = {  # what happens to the folder, and what the line says
     ),
 }
 CONFIGS = {
+    "code of its own": ({"auto_map": {"AutoModel": "modeling.Mine"}}, "auto_map"),
+    "a text for a truth": ({"is_decoder": "false"}, "is_decoder"),
+    "a number for a truth": ({"is_decoder": 0}, "is_decoder"),
+    "untied without its matrix": ({"tie_word_embeddings": False}, "tie_word_embeddings"),
     "another model": ({"model_type": "roberta"}, "model_type"),
     "relative positions": ({"position_embedding_type": "relative_key"}, "position_embedding_type"),
     "unknown activation": ({"hidden_act": "mish"}, "hidden_act"),
@@ -472,6 +482,35 @@ def test_a_hostile_folder_is_one_line_and_exit_code_4(kind, tmp_path, capsys):
         error = refused(capsys, 4, *words, f"--model={folder}")
         assert said.replace("\\", "") in error, error
     assert {p.name for p in tmp_path.iterdir()} == {"m"}  # no marker, no output
+
+
+SENTENCES = {
+    "a prompt": {"config_sentence_transformers.json": {"default_prompt_name": "q", "prompts": {"q": "query: "}}},
+    "vectors cut": {"config_sentence_transformers.json": {"truncate_dim": 4}},
+    "another output": {
+        "sentence_bert_config.json": {"modality_config": {"text": {"method_output_name": "pooler_output"}}}
+    },
+    "lower-cased beforehand": {
+        "sentence_bert_config.json": {"do_lower_case": True},
+        "tokenizer_config.json": {"do_lower_case": False},
+    },
+    "maximum": {"1_Pooling/config.json": {"pooling_mode_max_tokens": True}},
+    "a path of their own": {"modules.json": [{"type": "a.Transformer"}, {"type": "b.Pooling", "path": "../x"}]},
+}
+
+
+@pytest.mark.parametrize("kind", SENTENCES)
+def test_sentences_embedded_in_a_way_of_their_own_are_refused(kind, tmp_path, capsys):
+    """Whatever changes the vector and is not done here; the same folder without it is fine."""
+    folder = model(tmp_path / "m")
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode": "cls"}')
+    modules = [{"type": "a.Transformer", "path": ""}, {"type": "b.Pooling", "path": "1_Pooling"}]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    assert runs.open_run(str(folder)).sentence["pooling"] == "cls"
+    for name, content in SENTENCES[kind].items():
+        (folder / name).write_text(json.dumps(content))
+    refused(capsys, 4, "predict", "embed", f"--model={folder}")
 
 
 def test_no_change_of_config_json_ends_in_a_traceback(tmp_path):

@@ -249,11 +249,21 @@ def test_the_word_length_is_what_the_files_state(tmp_path):
     assert tokenizer.train(["a b"], knobs.Tokenizer(max_word_length=9)).max_word_length == 9
 
 
-def test_a_tokenizer_json_outweighs_its_config_and_a_question_both(tmp_path):
+@pytest.mark.parametrize(
+    "config",
+    ['{"do_lower_case": true}', '{"strip_accents": true}', '{"cls_token": "the"}', '{"sep_token": {"content": "a"}}'],
+)
+def test_a_folder_that_contradicts_itself_is_refused(tmp_path, config):
     tokenizer.Tokenizer(VOCAB, CASED).save(tmp_path)
-    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": true, "tokenize_chinese_chars": false}')
-    assert tokenizer.load(tmp_path).style == CASED
+    (tmp_path / "tokenizer_config.json").write_text(config)
+    with pytest.raises(DataError, match=r"contradicts the tokenizer\.json|_token = "):
+        tokenizer.load(tmp_path)
+
+
+def test_what_a_config_says_of_a_vocabulary_and_a_question_of_both(tmp_path):
+    tokenizer.Tokenizer(VOCAB, CASED).save(tmp_path)
     assert tokenizer.load(tmp_path, lowercase=True).style == Style()
+    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": true, "tokenize_chinese_chars": false}')
     assert tokenizer.load(tmp_path / "vocab.txt").style == Style(chinese=False, max_word_length=100)
 
 
@@ -275,6 +285,7 @@ def test_files_of_older_libraries_name_no_model_type(tmp_path):
     del state["model"]["type"]
     state["normalizer"] = None  # text as it is
     (tmp_path / "tokenizer.json").write_text(json.dumps(state))
+    (tmp_path / "tokenizer_config.json").unlink()
     found = tokenizer.load(tmp_path)
     assert found.style == Style(lowercase=False, chinese=False, clean_text=False)
     library = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))

@@ -195,6 +195,8 @@ def test_predict_writes_only_json_to_standard_output(trained, tmp_path, capsys):
     [
         (["ok", "{broken"], "line 2: not JSON"),
         (['{"words": 3}'], "line 1: no string 'text'"),
+        (['{"text": ' + "[" * 100_000], "line 1: not JSON"),
+        (['{"text": ' + "9" * 6_000 + "}"], "line 1: not JSON"),
         (["only one text"], "line 1: no text_pair"),
         (["a\tb\tc"], "line 1: 2 tabs"),
         ([f"{'cat ' * 40}\tb"], "line 1: .* the model takes 32"),
@@ -256,7 +258,7 @@ def test_a_start_with_another_vocabulary_keeps_the_rows_of_shared_pieces(base, t
     vocab = [*old.tokenizer.vocab[:5], "zebra", *old.tokenizer.vocab[:4:-1]]  # one more, the rest backwards
     (tmp_path / "vocab.txt").write_text("".join(f"{piece}\n" for piece in vocab))
     other = {"tokenizer__path": str(tmp_path / "vocab.txt"), "init_from": str(trained), "optim__learning_rate": 0}
-    with pytest.raises(ConfigError, match="another vocabulary"):
+    with pytest.raises(ConfigError, match="another tokenizer"):
         train.run(configure(base, steps=10, **other), tmp_path / "w", command=[])
     train.run(configure(base, steps=10, init_vocab="remap", **other), tmp_path / "w", command=[])
     assert f"{len(vocab) - 1:,} of {len(vocab):,} pieces keep" in capfd.readouterr().err

@@ -102,7 +102,8 @@ def has_capitals(vocab: list[str]) -> bool:
 def read(path: Path) -> tuple[list[str], dict[str, Any]]:
     """The pieces of a vocab.txt, a tokenizer.json or a folder with either, and the fields of `Style` that are stated.
 
-    A tokenizer.json states everything; beside a vocab.txt, a tokenizer_config.json states some.
+    A tokenizer.json states everything; beside a vocab.txt, a tokenizer_config.json states some. Where both are there
+    and contradict each other, transformers follows now one and now the other: such a folder is refused.
     """
     if not path.exists():
         raise DataError(f"no tokenizer at {path}", "give a vocab.txt, a tokenizer.json or a folder with one of them")
@@ -112,11 +113,35 @@ def read(path: Path) -> tuple[list[str], dict[str, Any]]:
         if not found:
             raise DataError(f"no vocab.txt or tokenizer.json in {path}", "point at a Hugging Face or prepared folder")
         file = found[0]
-    if file.suffix == ".json":
-        return _from_json(file)
-    vocab = _from_lines(file)
     config = file.parent / "tokenizer_config.json"
+    if config.is_file():
+        _check_specials(config)
+    if file.suffix == ".json":
+        vocab, stated = _from_json(file)
+        if config.is_file():
+            _check_agrees(config, stated)
+        return vocab, stated
+    vocab = _from_lines(file)
     return vocab, {"kind": recognise(vocab)} | (_from_config(config) if config.is_file() else {})
+
+
+def _check_specials(file: Path) -> None:
+    """BERT's special tokens have their usual names."""
+    state = _json(file)
+    for name in SPECIALS:
+        key = f"{name.strip('[]').lower()}_token"
+        value = state.get(key)
+        content = value.get("content") if isinstance(value, dict) else value
+        if content not in (None, name):
+            raise DataError(f"{file}: {key} = {_shown(content)}, not {name}", "only BERT's own special tokens are read")
+
+
+def _check_agrees(file: Path, stated: dict[str, Any]) -> None:
+    """Refuses a tokenizer_config.json that says otherwise than the tokenizer.json beside it."""
+    found = _flags(file, _json(file), CONFIG)
+    if Style(**stated) != Style(**(stated | found)):
+        said = ", ".join(f"{field} = {value}" for field, value in found.items() if stated.get(field) != value)
+        raise DataError(f"{file} contradicts the tokenizer.json beside it: {said}", "delete whichever is wrong")
 
 
 def _from_lines(file: Path) -> list[str]:
