@@ -271,7 +271,9 @@ def _plain(value: Any) -> Any:
 
 def compared(report: dict[str, Any]) -> str:
     """The comparison for a terminal: one line a knob, defaults of what is not named in brackets."""
-    rows = [("", *report["presets"])]
+    if not report["knobs"]:
+        return f"{' and '.join(report['presets'])} do not differ"
+    rows = [("[default where not named]", *report["presets"])]
     for path, row in report["knobs"].items():
         shown = (json.dumps(v) if isinstance(v, (list, bool)) or v in ("", None) else str(v) for v in row["values"])
         rows.append((path, *(v if named else f"[{v}]" for v, named in zip(shown, row["named"], strict=True))))

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from bert_jax import knobs, masking, runs, sharding, trees
+from bert_jax import knobs, masking, prepare, runs, sharding, trees
 from bert_jax import step as steps
 from bert_jax.config import to_dict
 from bert_jax.data.shards import Prepared
@@ -73,6 +73,8 @@ def plan(config: knobs.Config) -> str:
     """What `--dry-run` prints: the resolved config, parameters, memory and steps; nothing is prepared or written."""
     mesh = sharding.make_mesh(config.parallel)
     vocab_size = config.tokenizer.vocab_size
+    if config.tokenizer.path:
+        vocab_size = prepare.given_tokenizer(config.tokenizer).size
     shapes = jax.eval_shape(lambda seed: steps.init_state(config, vocab_size, seed), np.uint32(0))
     parameters = sum(leaf.size for leaf in jax.tree.leaves(shapes["params"]))
     layout = sharding.state_layout(shapes, mesh, config.parallel)

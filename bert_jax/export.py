@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bert_jax import card, huggingface, knobs, runs, tensors, trees
+from bert_jax import card, huggingface, knobs, runs, sentence, tensors, trees
 from bert_jax.errors import CheckpointError, ConfigError
 from bert_jax.models import convert
 
@@ -53,7 +53,7 @@ def write(run: runs.Run, folder: Path) -> None:
     runs.write_json(folder / "config.json", stated)
     tensors.write(folder / "model.safetensors", values, {"format": "pt"})
     run.tokenizer.save(folder, model_max_length=length)
-    _sentence_transformers(run, folder, length)
+    sentence.write(folder, run.sentence, length, run.config.model.hidden)
     _, pipeline = kind(run.config)
     (folder / "README.md").write_text(card.text(run, sum(value.size for value in values.values()), pipeline))
 
@@ -143,28 +143,6 @@ def config_json(config: knobs.Config, vocab_size: int, pad: int) -> dict[str, An
     if "regress" in config.objectives:
         stated |= {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}, "problem_type": "regression"}
     return stated
-
-
-def _sentence_transformers(run: runs.Run, folder: Path, length: int) -> None:
-    """The files that make the folder a SentenceTransformer: the encoder, then the mean over its tokens."""
-    pooling = run.sentence.get("pooling") or "mean"
-    parts = ["Transformer", "Pooling", *(["Normalize"] if run.sentence.get("normalize") else [])]
-    paths = ["", "1_Pooling", "2_Normalize"]
-    modules = [
-        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{part}"}
-        for i, (part, path) in enumerate(zip(parts, paths, strict=False))
-    ]
-    modes = {f"pooling_mode_{mode}": False for mode in ("max_tokens", "mean_sqrt_len_tokens")}
-    modes |= {f"pooling_mode_{mode}_token{end}": pooling == mode for mode, end in (("cls", ""), ("mean", "s"))}
-    for part, path in zip(parts[1:], paths[1:], strict=False):
-        (folder / path).mkdir()
-        if part == "Pooling":
-            runs.write_json(
-                folder / path / "config.json", {"word_embedding_dimension": run.config.model.hidden} | modes
-            )
-    (folder / "modules.json").write_text(json.dumps(modules, indent=2) + "\n")
-    limit = min(run.sentence.get("length") or length, length)
-    runs.write_json(folder / "sentence_bert_config.json", {"max_seq_length": limit, "do_lower_case": False})
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax import knobs, network, tensors, tf1, trees
+from bert_jax import knobs, network, sentence, tensors, tf1, trees
 from bert_jax.config import resolve, to_dict
 from bert_jax.errors import CheckpointError, ConfigError
 from bert_jax.models import convert
@@ -54,9 +54,8 @@ STORED = ("float32", "float16", "bfloat16", "float64")
 HUB_FILES = (
     *("config.json", "model*.safetensors", "model.safetensors.index.json"),
     *("vocab.txt", "tokenizer.json", "tokenizer_config.json"),
-    *("modules.json", "*_Pooling/config.json", "sentence_bert_config.json", "config_sentence_transformers.json"),
+    *("modules.json", "*_Pooling/config.json", *sentence.FILES),
 )
-SENTENCE_FILES = ("sentence_bert_config.json", "config_sentence_transformers.json")
 HUB_NAME = re.compile(r"hf:([\w.-]+(?:/[\w.-]+)?)|([\w.-]+/[\w.-]+)")
 
 
@@ -104,14 +103,14 @@ def read(path: Path, allow_missing: bool = False, allow_unused: bool = False) ->
     file = next((folder / n for n in ("config.json", "bert_config.json") if (folder / n).is_file()), None)
     if file is None:
         raise CheckpointError(f"no config.json in {folder}", "weights alone do not say what model they are of")
-    stated = _json(file)
+    stated = tensors.read_json(file)
     if "classifier.weight" in values:  # its rows count where nothing else does
         stated.setdefault("num_labels", len(np.atleast_1d(values["classifier.weight"])))
         if file.name == "bert_config.json":  # of google's scripts, run_classifier.py alone names it so
             stated.setdefault("architectures", ["BertForSequenceClassification"])
     try:
         heads = _heads(stated, set(values), allow_missing)
-        config = _config(stated, heads, _layers(values), _length(folder))
+        config = _config(stated, heads, _layers(values), sentence.length(folder))
         vocab_size = _whole(stated, "vocab_size")
     except ConfigError as error:
         raise CheckpointError(f"{file}: {error}", error.hint) from error
@@ -133,7 +132,7 @@ def read(path: Path, allow_missing: bool = False, allow_unused: bool = False) ->
         )
     own = stated.get(OWN)
     written = own.get("tokenizer") if isinstance(own, dict) else None
-    return Foreign(config, params, vocab_size, folder if has_tokenizer else None, written, _sentence(folder))
+    return Foreign(config, params, vocab_size, folder if has_tokenizer else None, written, sentence.read(folder))
 
 
 def _float32(name: str, value: np.ndarray, path: Path) -> np.ndarray:
@@ -163,13 +162,6 @@ def _values(path: Path) -> dict[str, np.ndarray]:
 
 
 # --- config.json ----------------------------------------------------------------------------------------------------
-
-
-def _json(file: Path) -> dict[str, Any]:
-    try:
-        return tensors.unique_json(file, file.read_bytes())
-    except OSError as error:
-        raise CheckpointError(f"{file} cannot be read: {error.strerror}", "may you read this file?") from error
 
 
 def _whole(stated: dict[str, Any], key: str, default: int | None = None) -> int:
@@ -289,44 +281,3 @@ def _shapes(config: knobs.Config, names: dict[str, np.ndarray], vocab_size: int)
         assert width is not None
         shapes |= {"encoder/pooler/kernel": (width, width), "encoder/pooler/bias": (width,)}
     return shapes
-
-
-def _sentence(folder: Path) -> dict[str, Any]:
-    """How a sentence-transformers folder makes one vector of a text; empty if it is none."""
-    file = folder / "modules.json"
-    if not file.is_file():
-        return {}
-    try:
-        modules = json.loads(file.read_bytes())
-        kinds = [str(module["type"]).rpartition(".")[2] for module in modules]
-        place = str(modules[1]["path"]) if len(kinds) > 1 else ""
-    except (ValueError, RecursionError, TypeError, KeyError) as error:
-        raise CheckpointError(f"{file} is no list of modules", "the file may be cut short") from error
-    if kinds[:2] != ["Transformer", "Pooling"] or kinds[2:] not in ([], ["Normalize"]):
-        raise CheckpointError(f"{file} chains {kinds}", "Transformer, Pooling and Normalize are known")
-    pooling = _json(tensors.inside(folder, place) / "config.json")
-    modes = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
-    chosen = [key for key, on in pooling.items() if key.startswith("pooling_mode_") and on is True]
-    mode = modes.get(chosen[0]) if len(chosen) == 1 else pooling.get("pooling_mode")
-    if mode not in modes.values():
-        raise CheckpointError(f"{folder}: pooling {chosen or mode}", "mean and cls are known")
-    own, more = (_json(folder / n) if (folder / n).is_file() else {} for n in SENTENCE_FILES)
-    prompt, prompts = more.get("default_prompt_name"), more.get("prompts")
-    for what, is_so in {
-        f"prepends the prompt {prompt!r}": prompt
-        and not (isinstance(prompts, dict) and prompts.get(str(prompt)) == ""),
-        f"cuts vectors to {more.get('truncate_dim')} numbers": more.get("truncate_dim") is not None,
-        "pools another output than the last hidden state": "last_hidden_state"
-        not in json.dumps(own.get("modality_config", "last_hidden_state")),
-    }.items():
-        if is_so:
-            raise CheckpointError(f"{folder} {what}", "only plain texts and whole vectors are embedded")
-    length = _length(folder, "sentence_bert_config.json", "max_seq_length") or _length(folder)
-    lowercase = own.get("do_lower_case") is True
-    return {"pooling": mode, "normalize": "Normalize" in kinds, "length": length, "lowercase": lowercase}
-
-
-def _length(folder: Path, name: str = "tokenizer_config.json", key: str = "model_max_length") -> int | None:
-    """The longest text a folder says it is for; None if it says none, or one beyond all models."""
-    length = _json(folder / name).get(key) if (folder / name).is_file() else None
-    return length if type(length) is int and 8 <= length < 2**16 else None

@@ -33,7 +33,11 @@ class Corpus:
     tfds_dir: str = knob("", "tfds: its data_dir; empty is the library's default")
     split: str = knob("train", "tfds: which split to read")
     text_field: str = knob("text", "jsonl, parquet, tfds: the field that holds the text")
-    sentences: str = knob("auto", "auto finds out whether a line is one sentence", choices=("auto", "split", "lines"))
+    sentences: str = knob(
+        "auto",
+        "auto finds out whether a line is one sentence; without words, it is",
+        choices=("auto", "split", "lines"),
+    )
     language: str = knob("en", "language of the sentence splitter")
     deduplicate: bool = knob(True, "drop exact copies of a document, before the validation split")
     validation_fraction: float = knob(0.02, "share of documents, by hash, held out", low=0, high=0.5)

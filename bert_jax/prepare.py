@@ -72,7 +72,7 @@ def fingerprint(config: knobs.Config, cache: Path) -> str:
     """sha256 of everything that shapes the result: the text, the knobs, the libraries that cut it."""
     settings = {k: v for k, v in dataclasses.asdict(config.corpus).items() if k not in FREE}
     if config.tokenizer.path:
-        vocabulary: Any = _given_tokenizer(config.tokenizer).hash
+        vocabulary: Any = given_tokenizer(config.tokenizer).hash
     else:
         vocabulary = {k: v for k, v in dataclasses.asdict(config.tokenizer).items() if k not in ("path", "kind")}
         vocabulary["max_word_length"] = config.tokenizer.max_word_length or tokenizers.WORD_LENGTH
@@ -86,7 +86,8 @@ def fingerprint(config: knobs.Config, cache: Path) -> str:
     return hashlib.sha256(json.dumps(shape, sort_keys=True).encode()).hexdigest()
 
 
-def _given_tokenizer(settings: knobs.Tokenizer) -> tokenizers.Tokenizer:
+def given_tokenizer(settings: knobs.Tokenizer) -> tokenizers.Tokenizer:
+    """The vocabulary that `tokenizer.path` names."""
     path = Path(settings.path).expanduser()
     return tokenizers.load(path, kind=settings.kind, max_word_length=settings.max_word_length)
 
@@ -105,6 +106,8 @@ def _make(config: knobs.Config, mark: str, final: Path, log: Log) -> None:
         log(f"warning: {note}")
     begun = time.monotonic()
     with pool.Pool(settings.workers or pool.cores()) as workers:
+        if config.tokenizer.path and settings.sentences == "auto" and not given_tokenizer(config.tokenizer).has_words:
+            settings = dataclasses.replace(settings, sentences="lines")  # a splitter of prose would cut at any dot
         lines, several = corpus.one_sentence_lines(items, settings)
         log(f"preparing {settings.source} {settings.path} in {final}: {len(items)} items, {workers.workers} workers")
         read = _read(workers, corpus.tasks(items), settings, lines, spool, log)
@@ -186,7 +189,7 @@ def _vocabulary(
     if folder.is_dir():
         return tokenizers.load(folder)
     if settings.path:
-        tokenizer = _given_tokenizer(settings)
+        tokenizer = given_tokenizer(settings)
     else:
         log(f"vocabulary: training {settings.vocab_size:,} pieces")
         tokenizer = tokenizers.train(_sample(settings.train_characters, spool, names, marks), settings)

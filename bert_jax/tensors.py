@@ -156,6 +156,14 @@ def unique_json(file: Path, text: bytes) -> dict[str, Any]:
     return found
 
 
+def read_json(file: Path) -> dict[str, Any]:
+    """The JSON object of a small file of a model's folder."""
+    try:
+        return unique_json(file, file.read_bytes())
+    except OSError as error:
+        raise CheckpointError(f"{file} cannot be read: {_line(error)}", "may you read this file?") from error
+
+
 def show(name: object) -> str:
     """A foreign value for a message: one line, not too long."""
     text = repr(name)

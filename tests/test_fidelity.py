@@ -24,6 +24,8 @@ easily gets wrong, is planted in the path, and the verdict must name what it bre
 | swapped halves called nsp                   | f_net                      | [swapped halves as next sentences]        |
 | means of device means                       | HF #19494                  | test_the_loss_is_no_mean_of_device_means  |
 | duplicated text                             | bert #746                  | test_repeated_documents_are_dropped       |
+| a converted model's weights untied          | HF #11364                  | test_exchange.py, hostile [untied]        |
+| a converted model's GELU the other one      | HF #11364                  | test_parity.py, another_gelu              |
 | special tokens mid-sequence                 | HF #10737                  | [special tokens mid-sequence]             |
 | unused sentences not put back               |                            | [unused sentences not put back]           |
 | truncation always at the end                |                            | [truncated at the end]                    |

@@ -269,6 +269,17 @@ def test_one_document_or_one_sentence_makes_no_false_label(mode: str) -> None:
     assert (singles["label"] == (1 if mode == "nsp" else -1)).all()
 
 
+def test_every_short_target_from_two_to_the_whole_room_occurs() -> None:
+    """With sentences of one token an untruncated example has its target's length, or the rest of its document."""
+    length = 8
+    shard = corpora.shard([[1] * length] * 400)
+    found = pairs.plan(shard, "nsp", knobs.Examples(short_probability=1.0), length, 0, 0)
+    firsts = found["a_length"].astype(int) + found["b_length"]
+    assert set(firsts.tolist()) == set(range(2, length - 3 + 1))
+    alike = pairs.plan(shard, "nsp", knobs.Examples(short_probability=0.0), length, 0, 0)
+    assert (alike["a_length"].astype(int) + alike["b_length"] == length - 3).mean() > 0.3
+
+
 def test_sop_is_swapped_half_of_the_time() -> None:
     plan = pairs.plan(corpora.shard([[4] * 50] * 300), "sop", knobs.Examples(), 32, 0, 0)
     labelled = plan[plan["label"] >= 0]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+import shutil
 from pathlib import Path
 
 import jax
@@ -93,6 +94,17 @@ def test_every_head_gives_what_transformers_gives(name):
             close(value[..., 1], golden["end_logits"], "end")
             value = value[..., 0]
         close(value.reshape(golden[theirs].shape), golden[theirs], f"{name} {ours}")
+
+
+def test_another_gelu_would_be_noticed(tmp_path):
+    """What a converted model once got wrong (HF #11364): the golden outputs tell the two GELUs apart."""
+    shutil.copytree(GOLDEN / "huggingface" / "pretraining", tmp_path, dirs_exist_ok=True)
+    stated = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(stated | {"hidden_act": "gelu_new"}))
+    golden = np.load(tmp_path / "outputs.npz")
+    b = batch_of(golden["input_ids"], golden["token_type_ids"], golden["attention_mask"])
+    with pytest.raises(AssertionError, match="mlm"):
+        close(outputs(huggingface.read(tmp_path), b)["mlm"], golden["prediction_logits"], "mlm")
 
 
 def test_labels_keep_their_names_and_order():

@@ -164,6 +164,20 @@ def test_what_spoils_training_is_warned_of(tmp_path, given, says):
     assert f"warning: {next(w for w in facts['warnings'] if says in w)}" in audit.table(facts)
 
 
+def test_text_without_words_is_not_cut_into_sentences_of_prose(tmp_path):
+    """A dot of a reaction stands between molecules."""
+    (tmp_path / "vocab").mkdir()
+    pieces = [*tokenizers.SPECIALS, "C", "c", "O", "N", "=", "(", ")", ".", "1", ">>"]
+    (tmp_path / "vocab" / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces))
+    reactions = ["CC(=O)O.OCC>>CC(=O)OCC.O", "C.CO>>CCO", "Nc1ccccc1.CO>>CNc1ccccc1.O"]
+    write(tmp_path / "in", [reactions, reactions[::-1]])
+    given = config(tmp_path / "in", tmp_path / "cache", tokenizer=str(tmp_path / "vocab"), sentences="auto")
+    found = prepare.prepare(given, silent)
+    facts = json.loads((found.folder / "audit.json").read_text())
+    assert facts["one_sentence_lines"]
+    assert sum(facts[side]["sentences"] for side in ("train", "validation")) == 6
+
+
 def test_the_command_prints_the_folder_alone_on_standard_output(tmp_path, capsys):
     write(tmp_path / "in", documents(30))
     prepare.run(config(tmp_path / "in", tmp_path / "cache"))

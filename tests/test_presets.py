@@ -204,6 +204,137 @@ def test_a_preset_holds_valid_values_and_says_where_they_are_from(name):
     assert "Not reproduced: " in ABOUT[name]
 
 
+GOOGLE = {
+    "pairs": "nsp",
+    "sequence_length": 128,
+    "batch_size": 256,
+    "steps": 1_000_000,
+    "masking.rate": 0.15,
+    "masking.replace": (0.8, 0.1, 0.1),
+    "masking.unit": "token",
+    "masking.overflow": "skip",
+    "masking.count": "all",
+    "masking.random_from": "all",
+    "masking.dupe_factor": 10,
+    "masking.schedule": "constant",
+    "examples.short_probability": 0.1,
+    "examples.random_next_probability": 0.5,
+    "examples.truncate": "either",
+    "tokenizer.max_word_length": 200,
+    "model.norm": "post",
+    "model.norm_epsilon": 1e-12,
+    "model.position": "learned",
+    "model.init": "truncated_normal",
+    "model.init_stddev": 0.02,
+    "model.attention_bias": -10_000.0,
+    "model.dropout": 0.1,
+    "model.attention_dropout": 0.1,
+    "model.classifier_dropout": 0.1,
+    "optim.name": "adam2018",
+    "optim.b1": 0.9,
+    "optim.b2": 0.999,
+    "optim.epsilon": 1e-6,
+    "optim.weight_decay": 0.01,
+    "optim.no_decay": r"norm/|bias$",
+    "optim.clip_norm": 1.0,
+    "optim.schedule": "linear2018",
+    "optim.learning_rate": 1e-4,
+    "optim.warmup_steps": 10_000,
+}
+FAIRSEQ = {
+    "pairs": "none",
+    "masking.dupe_factor": 0,
+    "masking.random_from": "regular",
+    "model.norm_epsilon": 1e-5,
+    "model.activation": "gelu",
+    "model.init": "normal",
+    "optim.name": "adamw",
+    "optim.schedule": "linear",
+    "optim.b1": 0.9,
+    "optim.b2": 0.98,
+    "optim.epsilon": 1e-6,
+    "optim.weight_decay": 0.01,
+    "optim.clip_norm": 0.0,
+}
+PUBLISHED = {  # written by hand from the sources: a changed number of a preset is a failing test
+    "google_2018": GOOGLE | {"model.activation": "gelu", "model.head_activation": "gelu"},
+    "google_head": GOOGLE | {"model.activation": "gelu_tanh", "model.head_activation": "gelu_tanh"},
+    "huggingface": {
+        "pairs": "none",
+        "tokenizer.max_word_length": 100,
+        "masking.rate": 0.15,
+        "masking.replace": (0.8, 0.1, 0.1),
+        "masking.dupe_factor": 0,
+        "masking.count": "eligible",
+        "masking.random_from": "all",
+        "model.activation": "gelu",
+        "model.norm_epsilon": 1e-12,
+        "model.init": "normal",
+        "model.init_stddev": 0.02,
+        "model.attention_bias": float(np.finfo(np.float32).min),
+        "model.dropout": 0.1,
+        "optim.name": "adamw",
+        "optim.b1": 0.9,
+        "optim.b2": 0.999,
+        "optim.epsilon": 1e-8,
+        "optim.weight_decay": 0.0,
+        "optim.clip_norm": 1.0,
+        "optim.learning_rate": 5e-5,
+        "optim.warmup_steps": 0,
+        "optim.schedule": "linear",
+    },
+    "roberta": FAIRSEQ
+    | {
+        "masking.rate": 0.15,
+        "masking.replace": (0.8, 0.1, 0.1),
+        "model.norm": "post",
+        "sequence_length": 512,
+        "optim.learning_rate": 6e-4,
+        "optim.warmup_steps": 24_000,
+        "steps": 500_000,
+        "batch_size": 8_192,
+    },
+    "wettig": FAIRSEQ
+    | {
+        "masking.rate": 0.4,
+        "masking.replace": (1.0, 0.0, 0.0),
+        "model.norm": "pre",
+        "sequence_length": 128,
+        "optim.learning_rate": 2e-3,
+        "optim.warmup_steps": 1_380,
+        "steps": 23_000,
+        "batch_size": 4_096,
+    },
+    "mosaic": {
+        "pairs": "none",
+        "masking.rate": 0.3,
+        "masking.replace": (0.8, 0.1, 0.1),
+        "model.position": "alibi",
+        "model.gated": True,
+        "model.attention_dropout": 0.0,
+        "model.norm_epsilon": 1e-12,
+        "sequence_length": 128,
+        "optim.b1": 0.9,
+        "optim.b2": 0.98,
+        "optim.epsilon": 1e-6,
+        "optim.learning_rate": 5e-4,
+        "optim.no_decay": "",
+        "optim.final_fraction": 0.02,
+        "optim.weight_decay": 0.02,
+        "steps": 70_000,
+        "batch_size": 4_096,
+    },
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_preset_has_the_published_numbers(name):
+    settings = config.resolve(config.default(name))
+    for path, published in PUBLISHED[name].items():
+        assert path in PRESETS[name], path
+        assert value(settings, path) == pytest.approx(published), path
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_preset_states_all_it_is_about(name):
     """Every number of the model and of an update that a source decides, also where it is today's default."""

@@ -45,6 +45,7 @@ class Tokenizer:
         self.size = len(vocab)
         self.lowercase = style.lowercase
         self.max_word_length = style.max_word_length
+        self.has_words = KINDS[style.kind] is None
         self.special = Special(*(ids[name] for name in SPECIALS))
         self.continuation = np.array([piece.startswith(PREFIX) for piece in vocab], bool)  # [V]
         self.hash = _hash(vocab, style)
@@ -94,7 +95,7 @@ def load(
         what = " and ".join(f"{name} = {value}" for name, value in asked.items())
         raise ConfigError(
             f"{what} does nothing to {path}: its kind is {stated['kind']}, which has no words",
-            "leave it out, or set --config.tokenizer.kind=wordpiece",
+            "--config.tokenizer.max_word_length=None leaves it to the vocabulary",
         )
     return Tokenizer(vocab, Style(**({"lowercase": not vocabulary.has_capitals(vocab)} | stated | asked)))
 
