@@ -567,7 +567,7 @@ def test_a_vocabulary_has_the_size_and_word_length_asked_for(tmp_path):
         assert ids.count(found.special.unk) == (longest == 3)  # garden alone is longer
         found.save(tmp_path / "t")
         for again in (3, 200):
-            given = prepare._given_tokenizer(knobs.Tokenizer(path=str(tmp_path / "t"), max_word_length=again))
+            given = prepare.given_tokenizer(knobs.Tokenizer(path=str(tmp_path / "t"), max_word_length=again))
             assert given.encode_batch(["cat dog garden"])[0].count(found.special.unk) == (again == 3)
 
 

@@ -464,7 +464,7 @@ def test_smiles_come_back_from_their_files(tmp_path):
 def test_a_kind_that_is_asked_for_is_taken(tmp_path):
     (tmp_path / "vocab.txt").write_text("\n".join([*ATOMS, "cc"]))
     given = {
-        kind: prepare._given_tokenizer(knobs.Tokenizer(path=str(tmp_path), kind=kind))
+        kind: prepare.given_tokenizer(knobs.Tokenizer(path=str(tmp_path), kind=kind))
         for kind in ("auto", "wordpiece", "smiles")
     }
     found = {kind: words(one.encode_batch(["cc"])[0], one.vocab) for kind, one in given.items()}
@@ -473,7 +473,7 @@ def test_a_kind_that_is_asked_for_is_taken(tmp_path):
     assert tokenizer.load(tmp_path).style == REACTION  # though its vocabulary would not show it
     assert tokenizer.load(tmp_path, kind="wordpiece").style == Style(lowercase=False)
     with pytest.raises(ConfigError, match=r"max_word_length = 9 does nothing to .*smiles"):
-        prepare._given_tokenizer(knobs.Tokenizer(path=str(tmp_path), max_word_length=9))
+        prepare.given_tokenizer(knobs.Tokenizer(path=str(tmp_path), max_word_length=9))
 
 
 def test_only_wordpiece_can_be_trained():
