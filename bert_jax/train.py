@@ -19,7 +19,7 @@ import numpy as np
 from bert_jax import environment, evaluate, faults, initial, knobs, lock, masking, prepare, report, rules, sharding
 from bert_jax import step as steps
 from bert_jax.checkpoint import Checkpoints
-from bert_jax.config import differences, free_on_resume, to_dict
+from bert_jax.config import differences, free_on_resume, resolve, to_dict
 from bert_jax.data import pipeline
 from bert_jax.errors import ConfigError, DivergedError, Stopped
 from bert_jax.ledger import Ledger
@@ -229,7 +229,7 @@ def _check_resume(
         return {}
     saved, step = found
     print(f"resuming {workdir} at step {step}", file=sys.stderr)
-    changed = differences(saved["config"], now["config"])
+    changed = differences(to_dict(resolve(saved["config"])), now["config"])  # knobs it did not know have their defaults
     refused = {k: v for k, v in changed.items() if not free_on_resume(k) and k not in allowed}
     if refused:
         listing = "; ".join(f"{key}: {old!r} -> {new!r}" for key, (old, new) in refused.items())

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from bert_jax import checkpoint, evaluate, knobs, network, predict, prepare, runs, sharding, train, trees
-from bert_jax.config import load_file, override, resolve
+from bert_jax.config import load_file, override, resolve, to_dict
 from bert_jax.data import pipeline
 from bert_jax.errors import ConfigError, DivergedError
 from tests import texts
@@ -232,6 +232,16 @@ def test_a_run_can_start_from_another(base, trained, tmp_path):
     with pytest.raises(ConfigError, match="another shape for encoder/") as error:
         train.run(configure(base, model__hidden=128, init_from=str(trained)), tmp_path / "v", command=[])
     assert f"hidden={configure(base).model.hidden}" in error.value.hint
+
+
+def test_a_run_of_before_a_knob_resumes_with_its_default(base, tmp_path):
+    now = {key: "x" for key in ("corpus", "tokenizer", "batches")} | {"config": to_dict(configure(base))}
+    old = json.loads(json.dumps(now))
+    del old["config"]["model"]["classifier_dropout"], old["config"]["masking"]["overflow"]
+    train._check_resume((old, 5), now, (), tmp_path)
+    old["config"]["masking"]["overflow"] = "skip"
+    with pytest.raises(ConfigError, match=r"masking\.overflow: 'skip' -> 'fair'"):
+        train._check_resume((old, 5), now, (), tmp_path)
 
 
 def test_what_a_start_lacks_is_fresh_only_when_named(base, tmp_path, capfd):
