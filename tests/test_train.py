@@ -235,7 +235,7 @@ def test_a_run_can_start_from_another(base, trained, tmp_path):
 
 
 def test_a_run_of_before_a_knob_resumes_with_its_default(base, tmp_path):
-    now = {key: "x" for key in ("corpus", "tokenizer", "batches")} | {"config": to_dict(configure(base))}
+    now = dict.fromkeys(("corpus", "tokenizer", "batches"), "x") | {"config": to_dict(configure(base))}
     old = json.loads(json.dumps(now))
     del old["config"]["model"]["classifier_dropout"], old["config"]["masking"]["overflow"]
     train._check_resume((old, 5), now, (), tmp_path)
