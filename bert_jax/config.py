@@ -141,6 +141,15 @@ def differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> d
     return found
 
 
+def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Dotted path -> value; an empty section is a value."""
+    found: dict[str, Any] = {}
+    for key, value in tree.items():
+        section = isinstance(value, dict) and value
+        found |= flat(value, f"{prefix}{key}.") if section else {f"{prefix}{key}": value}
+    return found
+
+
 def free_on_resume(path: str) -> bool:
     """Whether a resumed run may change this knob without being told to."""
     return any(path == free or path.startswith(free + ".") for free in FREE_ON_RESUME)

@@ -239,8 +239,8 @@ def compare(*names: str) -> dict[str, Any]:
     """
     from bert_jax import config, knobs, presets
 
-    defaults = _flat(config.to_dict(knobs.Config()))
-    known = {name: _flat(values) for name, values in presets.PRESETS.items()} | {"defaults": defaults}
+    defaults = config.flat(config.to_dict(knobs.Config()))
+    known = json.loads(json.dumps(presets.PRESETS)) | {"defaults": defaults}  # tuples as lists, like the defaults'
     abouts = presets.ABOUT | {"defaults": "The project's defaults, of every knob."}
     for name in names:
         if name not in known:
@@ -255,18 +255,6 @@ def compare(*names: str) -> dict[str, Any]:
         if values[0] != values[1] or not all(named):
             found[path] = {"values": values, "named": named}
     return {"presets": list(names), "about": [" ".join(abouts[name].split()) for name in names], "knobs": found}
-
-
-def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Dotted path -> value, in plain JSON types."""
-    found: dict[str, Any] = {}
-    for key, value in tree.items():
-        found |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: _plain(value)}
-    return found
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
 
 
 def compared(report: dict[str, Any]) -> str:

@@ -176,9 +176,8 @@ def run(
 ) -> None:
     """`bert-jax evaluate`: prints `{suite: {metric: value}}`; `changes` are knobs that differ from the run's own."""
     opened = runs.open_run(checkpoint, tokenizer=tokenizer)
-    if changes and "foreign" in opened.meta and not any(path.startswith("corpus.") for path, _ in changes):
-        changes = ()  # which would say nothing of the text: refused below as if there were none
-    if changes:
+    named = "foreign" not in opened.meta or any(path.startswith("corpus.") for path, _ in changes)
+    if changes and named:  # changes that do not name a text, to a model without one, are refused below like none
         config = changed(opened.config, changes)
         if config.model != opened.config.model or config.tokenizer != opened.config.tokenizer:
             raise ConfigError("model and tokenizer are the checkpoint's own", "change corpus, masking or evals")

@@ -114,6 +114,10 @@ def read(path: Path, allow_missing: bool = False, allow_unused: bool = False) ->
         vocab_size = _whole(stated, "vocab_size")
     except ConfigError as error:
         raise CheckpointError(f"{file}: {error}", error.hint) from error
+    if stated.get("tie_word_embeddings") is False and "mlm" in heads and convert.TIED not in values:
+        raise CheckpointError(
+            f"{file}: tie_word_embeddings is false, and {path} has no {convert.TIED}", "BERT ties them"
+        )
     shapes = _shapes(config, values, vocab_size)
     expected = {name for ours, shape in shapes.items() for name in convert.names(ours, shape)} | convert.SECOND_NAMES
     unused = sorted(values.keys() - expected)
@@ -126,10 +130,6 @@ def read(path: Path, allow_missing: bool = False, allow_unused: bool = False) ->
     tensors.check_finite(values, path)
     params = trees.nested(convert.to_ours(values, shapes, vocab_size, str(path)))
     has_tokenizer = any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt"))
-    if stated.get("tie_word_embeddings") is False and "mlm" in heads and convert.TIED not in values:
-        raise CheckpointError(
-            f"{file}: tie_word_embeddings is false, and {path} has no {convert.TIED}", "BERT ties them"
-        )
     own = stated.get(OWN)
     written = own.get("tokenizer") if isinstance(own, dict) else None
     return Foreign(config, params, vocab_size, folder if has_tokenizer else None, written, sentence.read(folder))

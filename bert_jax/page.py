@@ -194,7 +194,7 @@ def config_box(recorded: dict[str, Any]) -> str:
     )
     lines = [[path, _value(new), _value(old)] for path, (old, new) in sorted(changed.items())]
     shown = table(lines, ["knob", "this run", "default"]) if lines else "<p>All knobs are at their defaults.</p>"
-    return f'<div class="box">{shown}<details><summary>All knobs</summary>{table(_flat(recorded))}</details></div>'
+    return f'<div class="box">{shown}<details><summary>All knobs</summary>{table(_rows(recorded))}</details></div>'
 
 
 def _derived_like(recorded: dict[str, Any]) -> dict[str, Any]:
@@ -212,7 +212,7 @@ def environment_box(environment: dict[str, Any]) -> str:
         return ""
     if isinstance(command := environment.get("command"), list):
         environment = {**environment, "command": shlex.join(map(str, command))}
-    rows = _flat(environment)
+    rows = _rows(environment)
     if len(rows) <= 16:
         return f'<div class="box">{table(rows)}</div>'
     plain = [[k, v] for k, v in rows if "." not in k]
@@ -221,12 +221,8 @@ def environment_box(environment: dict[str, Any]) -> str:
     return f'<div class="box">{table(plain)}{more}</div>'
 
 
-def _flat(tree: dict[str, Any], prefix: str = "") -> list[list[str]]:
-    rows: list[list[str]] = []
-    for key, value in tree.items():
-        nested = isinstance(value, dict) and value
-        rows += _flat(value, f"{prefix}{key}.") if nested else [[f"{prefix}{key}", _value(value)]]
-    return rows
+def _rows(tree: dict[str, Any]) -> list[list[str]]:
+    return [[path, _value(value)] for path, value in configs.flat(tree).items()]
 
 
 def _value(value: Any) -> str:

@@ -235,7 +235,7 @@ def run(task: str, model: str, input: Path | None, tokenizer: str = "", **option
     if opened.options.long == "windows" and task != "fill-mask":
         raise ConfigError(f"{task} does not look at texts in windows", "--long=cut, or split the texts")
     with contextlib.suppress(AttributeError):  # where somebody captures it
-        sys.stdout.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]  # like the input
+        sys.stdout.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]  # of a text stream
     with contextlib.ExitStack() as stack:
         source: BinaryIO = sys.stdin.buffer
         if input is not None:

@@ -15,12 +15,11 @@ import pytest
 from huggingface_hub.errors import LocalEntryNotFoundError
 from safetensors.numpy import load_file
 
-from bert_jax import cli, export, huggingface, knobs, network, predict, runs, train, trees
-from bert_jax.config import load_file as load_config
-from bert_jax.config import override, resolve
+from bert_jax import cli, export, huggingface, network, predict, runs, train, trees
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.errors import CheckpointError, ConfigError
 from tests import texts, toy, variants
+from tests.texts import configure
 
 PRETRAINING = variants.GOLDEN / "huggingface" / "pretraining"
 TABLE = "bert.embeddings.word_embeddings.weight"
@@ -163,13 +162,6 @@ def _no_network(name, allow_patterns):
 @pytest.fixture(scope="module")
 def base(tmp_path_factory) -> Path:
     return texts.config_file(tmp_path_factory.mktemp("text"))
-
-
-def configure(base: Path, **overrides: object) -> knobs.Config:
-    tree = load_config(str(base))
-    for key, value in overrides.items():
-        override(tree, key.replace("__", "."), str(value))
-    return resolve(tree)
 
 
 @pytest.fixture(scope="module")

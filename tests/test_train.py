@@ -14,22 +14,16 @@ import numpy as np
 import pytest
 
 from bert_jax import checkpoint, evaluate, knobs, network, predict, prepare, runs, sharding, train, trees
-from bert_jax.config import load_file, override, resolve, to_dict
+from bert_jax.config import resolve, to_dict
 from bert_jax.data import pipeline
 from bert_jax.errors import ConfigError, DivergedError
 from tests import texts
+from tests.texts import configure
 
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory) -> Path:
     return texts.config_file(tmp_path_factory.mktemp("text"))
-
-
-def configure(base: Path, **overrides: object) -> knobs.Config:
-    tree = load_file(str(base))
-    for key, value in overrides.items():
-        override(tree, key.replace("__", "."), str(value))
-    return resolve(tree)
 
 
 def rows(workdir: Path, prefix: str = "") -> list[dict]:

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
+from bert_jax import knobs
+from bert_jax.config import load_file, override, resolve
+
 ROOT = Path(__file__).resolve().parents[1]
 SUBJECTS = ["the cat", "a small dog", "my old friend", "the quiet river", "every child", "that green bird"]
 VERBS = ["sees", "follows", "likes", "finds", "remembers", "hears"]
@@ -65,6 +68,14 @@ def config_file(folder: Path) -> Path:
     file = folder / "config.py"
     file.write_text(CONFIG.format(path=str(corpus)))
     return file
+
+
+def configure(base: Path, **overrides: object) -> knobs.Config:
+    """The resolved config of a file; keys use __ for the dots of a path."""
+    tree = load_file(str(base))
+    for key, value in overrides.items():
+        override(tree, key.replace("__", "."), str(value))
+    return resolve(tree)
 
 
 def start(*words: object, devices: int = 1, **variables: str) -> subprocess.Popen:

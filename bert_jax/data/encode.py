@@ -73,7 +73,7 @@ class Words:
 
     def __init__(self, tokenizer: tokenizers.Tokenizer):
         self.tokenizer = tokenizer
-        self.apart = tokenizers.KINDS[tokenizer.style.kind] is None  # an expression may well look across a space
+        self.apart = tokenizer.has_words  # an expression may well look across a space
         self.ids: dict[str, list[int]] = {}
 
     def encode(self, sentences: list[str]) -> list[list[int]]:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 try:
     import fcntl
 except ImportError:  # no such lock on Windows: processes may then build the same plan twice, to the same end
-    fcntl = None  # type: ignore[assignment]
+    fcntl = None  # type: ignore[assignment]  # a module, or nothing
 
 _VERSION = 1  # of the construction and of the files: raise it when either changes
 _KEPT = 3  # copies of dynamic masks: the current, the next, and the one before
