@@ -15,7 +15,9 @@ SIZES = {  # layers, hidden, heads; the feed-forward width is four times hidden
 }
 
 PRETRAINING = ("mlm", "nsp", "sop")  # their targets come from text alone
-OBJECTIVES = (*PRETRAINING, "classify", "regress", "tag", "span", "choice")
+LABELLED = ("classify", "regress", "tag", "span", "choice")  # theirs from labelled data
+OBJECTIVES = (*PRETRAINING, *LABELLED)
+FORMATS = ("auto", "tsv", "csv", "jsonl", "conll", "conllu", "squad")
 
 
 def knob(default: Any, doc: str, *, low: float | None = None, high: float | None = None, choices: tuple = ()) -> Any:
@@ -47,6 +49,51 @@ class Corpus:
     shard_tokens: int = knob(16_000_000, "tokens a shard holds at most", low=1_000, high=4_000_000_000)
     cache: str = knob("", "folder of prepared corpora; empty is $BERT_JAX_DATA, else ~/.cache/bert_jax")
     workers: int = knob(0, "processes for prepare; 0 is one a core", low=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """Labelled data of one objective; `data/tasks.py` has these settings for the tasks BERT was judged by."""
+
+    name: str = knob("", "what the task is called; of a row of data/tasks.py, its submission format too")
+    source: str = knob(
+        "",
+        "files:PATTERN, where {split} stands for a split's name; files:train=FILE,validation=FILE; files:FOLDER in the "
+        "task's usual layout; tfds:NAME; empty trains on the corpus",
+    )
+    files: dict[str, str] = knob(
+        {}, "files:FOLDER: the file of each split, where the usual layout has names of its own"
+    )
+    tfds_dir: str = knob("", "tfds: its data_dir; empty is the library's default")
+    format: str = knob("auto", "of files; auto goes by their names", choices=FORMATS)
+    quoting: bool = knob(False, "tsv: double quotes hold a field together, as they always do in csv")
+    columns: tuple[str, ...] = knob((), "names of the columns of a tsv or csv file without a header")
+    id: str = knob("", "column that names a row; empty counts rows from 0")
+    text: str = knob("text", "column of the text; span: of the question; tag: of the words")
+    text_pair: str = knob("", "column of a second text; span: of the context")
+    label: str = knob("label", "column of the label; conll: its number from 0, or -1 for the last")
+    options: tuple[str, ...] = knob((), "choice: columns of the options; each is the second text of a pair")
+    values: tuple[str, ...] = knob((), "how the file writes each label, where it is not by name")
+    validation_fraction: float = knob(
+        0.2, "share of rows, by hash, held out of data that has one file", low=0, high=0.9
+    )
+    rows: int = knob(0, "training rows used, the first ones; 0 is all", low=0)
+    on_bad_row: str = knob("fail", "malformed rows; skip aborts above 1 %", choices=("fail", "skip"))
+    long: str = knob(
+        "auto",
+        "a text over the length: cut its end, look at it in windows (tag, span), or refuse it; auto is windows for tag "
+        "and span, else cut",
+        choices=("auto", "cut", "windows", "refuse"),
+    )
+    stride: int = knob(128, "of windows, in tokens", low=0)
+    stride_as: str = knob("step", "what neighbours share, or how far the next begins", choices=("overlap", "step"))
+    question_tokens: int = knob(64, "span: a longer question is cut", low=1)
+    answer_tokens: int = knob(30, "span: longest answer", low=1)
+    n_best: int = knob(20, "span: answers kept, and ends looked at", low=1)
+    no_answer: bool = knob(False, "span: questions may have no answer, as in SQuAD 2.0")
+    no_answer_threshold: float = knob(0.0, "span: no answer if that scores higher by more than this")
+    metrics: tuple[str, ...] = knob((), "what an evaluation reports; empty is all of the objective")
+    pad: str = knob("batch", "rows are padded to the batch's longest, or to sequence_length", choices=("batch", "full"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,6 +176,7 @@ class Model:
         None, "MLM head; None is the feed-forward's", choices=("gelu", "gelu_tanh", "relu", "silu")
     )
     gated: bool = knob(False, "gated feed-forward (GeGLU with gelu)")
+    features: int = knob(1, "last layers, concatenated, that a head over tokens reads", low=1)
     causal: bool = knob(False, "each token attends to itself and what precedes it")
     dropout: float = knob(0.1, "hidden dropout", low=0, high=0.99)
     attention_dropout: float = knob(0.1, "attention dropout", low=0, high=0.99)
@@ -163,6 +211,11 @@ class Optim:
     name: str = knob("adamw", "adam2018 has no bias correction", choices=("adam2018", "adamw", "lamb"))
     learning_rate: float = knob(1e-4, "peak", low=0)
     warmup_steps: int = knob(10_000, "linear warm-up", low=0)
+    warmup_fraction: float | None = knob(
+        None, "warm-up as a share of the steps, in place of warmup_steps", low=0, high=1
+    )
+    layer_decay: float = knob(1.0, "each layer learns at this share of the rate of the one above it", low=0, high=1)
+    freeze: str = knob("", "regular expression of parameters that stay as they are, such as ^encoder/; empty is none")
     schedule: str = knob(
         "linear", "after warm-up; linear2018 decays from step 0", choices=("linear", "linear2018", "cosine", "constant")
     )
@@ -206,6 +259,7 @@ class Checkpoints:
 
     every: int = knob(1_000, "steps between saves", low=1)
     keep: int = knob(2, "latest steps kept", low=1)
+    patience: int = knob(0, "evaluations in a row without a better `best` before training ends; 0 never", low=0)
     best: str = knob(
         "mlm_loss", "metric of evals.validation; the saved step where it is best is kept too; empty keeps none"
     )
@@ -216,6 +270,7 @@ class Eval:
     """One evaluation during training."""
 
     every: int = knob(1_000, "steps between evaluations; 0 only at the end", low=0)
+    split: str = knob("validation", "the part of a task's data that is scored; a corpus has this one")
     rate: float = knob(0.15, "masking rate of the frozen evaluation masks", low=0.0, high=1.0)
     replace: tuple[float, float, float] = knob((0.8, 0.1, 0.1), "its [MASK], random, kept", low=0, high=1)
     unit: str = knob("token", "its masking unit, whatever training selects", choices=("token", "word", "span"))
@@ -238,13 +293,16 @@ class Config:
     seed: int = knob(0, "initialisation, dropout and masks", low=0, high=2**31 - 1)
     data_seed: int = knob(0, "order, pairs and packing", low=0, high=2**31 - 1)
     steps: int = knob(1_000_000, "updates", low=1)
+    epochs: float | None = knob(None, "of a task's training data, in place of steps", low=0)
     batch_size: int = knob(256, "examples an update, over all devices and microbatches", low=1)
     sequence_length: int = knob(128, "tokens a row", low=8, high=65_535)
     pairs: str = knob("nsp", "what a row holds", choices=("none", "nsp", "sop"))
     init_from: str = knob("", "a run or a model of others whose parameters training starts from")
     init_fresh: str = knob("", "regular expression of parameter names that init_from need not have, such as ^nsp/")
+    init_fresh_layers: int = knob(0, "top layers, and the pooler, that start fresh all the same", low=0)
     init_vocab: str = knob("same", "remap lets init_from have another vocabulary", choices=("same", "remap"))
     corpus: Corpus = Corpus()
+    task: Task = Task()
     tokenizer: Tokenizer = Tokenizer()
     examples: Examples = Examples()
     masking: Masking = Masking()
