@@ -18,7 +18,7 @@ FAST = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "true"}
 @pytest.fixture(autouse=True)
 def ordinary_memory(monkeypatch):
     """The allocator's settings belong to a training process, not to that of all tests."""
-    monkeypatch.setattr(cli.allocator, "retain", lambda: "")
+    monkeypatch.setattr("bert_jax.allocator.retain", lambda: "")
 
 
 @pytest.fixture(scope="module")

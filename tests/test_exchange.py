@@ -28,7 +28,7 @@ TABLE = "bert.embeddings.word_embeddings.weight"
 @pytest.fixture(autouse=True)
 def ordinary_memory(monkeypatch):
     """The allocator's settings belong to a training process, not to that of all tests."""
-    monkeypatch.setattr(cli.allocator, "retain", lambda: "")
+    monkeypatch.setattr("bert_jax.allocator.retain", lambda: "")
 
 
 def model(folder: Path, tensors=None, parts: int = 0, drop: tuple[str, ...] = (), **changes) -> Path:

@@ -125,7 +125,7 @@ def test_killed_anywhere_then_damaged(tmp_path, pool, capsys, monkeypatch):
     """Dynamic masks. A second run is refused meanwhile; the lock dies with its holder; one flipped bit is survived."""
     case = Case(tmp_path, pool, KNOBS, FAST)
     workdir = tmp_path / "run"
-    monkeypatch.setattr(cli.allocator, "retain", lambda: "")  # not in the process of all tests
+    monkeypatch.setattr("bert_jax.allocator.retain", lambda: "")  # not in the process of all tests
     with case.started(workdir, "step:14:sleep=600") as first:
         wait_for_step(workdir, 10, first)
         assert cli.execute([*case.words, f"--workdir={workdir}"]) == 2

@@ -1,0 +1,243 @@
+"""What `bert-jax` can do: a command is one row of COMMANDS, with its flags and the function that runs it.
+
+Each imports what it needs when it runs: --help, and every usage error, answer before jax is loaded.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bert_jax import allocator
+from bert_jax.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Call:
+    """What a command is run with."""
+
+    args: Namespace
+    overrides: list[tuple[str, str]]
+    words: list[str]  # the whole command line, for the record
+
+
+# --- what several commands share ------------------------------------------------------------------------------------
+
+
+def read_config(spec: str | None, overrides: list[tuple[str, str]]) -> Any:
+    """The checked config of `--config` and its overrides."""
+    from bert_jax import config
+
+    if spec is None:
+        raise ConfigError("no config given", "name one, such as --config=configs/tiny.py")
+    tree = config.load_file(spec)
+    for path, text in overrides:
+        config.override(tree, path, text)
+    return config.resolve(tree)
+
+
+def _positive(text: str) -> int:
+    if not re.fullmatch(r"[1-9]\d*", text):
+        raise ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
+    return int(text)
+
+
+def _given(text: str) -> str:
+    if not text:  # an unset variable of the shell, which would mean the folder one is in
+        raise ArgumentTypeError("it is empty")
+    return text
+
+
+def _make_room(output: Path | None) -> None:
+    """Finds out that a result cannot be written before it is computed."""
+    if output is None:
+        return
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        existed = output.exists()
+        output.open("a").close()
+        if not existed:
+            output.unlink()
+    except OSError as error:
+        raise ConfigError(f"cannot write {str(output)!r}: {error.strerror}", "choose another --output") from error
+
+
+def _config_flag(parser: ArgumentParser) -> None:
+    parser.add_argument("--config", metavar="FILE.py[:arg]", help="the config; --config.a.b=VALUE changes one knob")
+
+
+def _checkpoint_flag(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        *("--checkpoint", "--model"),
+        dest="checkpoint",
+        metavar="PATH",
+        required=True,
+        type=_given,
+        help="a run, or a model of others: Hugging Face folder, .safetensors, TF1 checkpoint, name on the hub",
+    )
+    parser.add_argument("--tokenizer", default="", metavar="PATH", help="the vocabulary of a model that has none")
+
+
+# --- flags and function of each -------------------------------------------------------------------------------------
+
+
+def _prepare(call: Call) -> None:
+    from bert_jax import prepare
+
+    prepare.run(read_config(call.args.config, call.overrides))
+
+
+def _train_flags(parser: ArgumentParser) -> None:
+    _config_flag(parser)
+    parser.add_argument("--workdir", type=Path, metavar="DIR", required=True, help="where the run lives; resumes it")
+    parser.add_argument("--dry-run", action="store_true", help="print config, parameters, memory and steps only")
+    allow = "resume although this knob changed, such as steps; may be repeated"
+    parser.add_argument("--allow-change", action="append", default=[], metavar="KEY", help=allow)
+
+
+def _train(call: Call) -> None:
+    config = read_config(call.args.config, call.overrides)
+    allocator.retain()
+    from bert_jax import train
+
+    allowed = tuple(key.removeprefix("config.") for key in call.args.allow_change)
+    train.run(config, call.args.workdir, dry_run=call.args.dry_run, allow_change=allowed, command=call.words)
+
+
+def _evaluate_flags(parser: ArgumentParser) -> None:
+    _checkpoint_flag(parser)
+    _config_flag(parser)
+    parser.add_argument("--suite", choices=("pretrain",), default="pretrain", help="what is evaluated (%(default)s)")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write the JSON there too")
+
+
+def _evaluate(call: Call) -> None:
+    args = call.args
+    config = read_config(args.config, call.overrides) if args.config else None
+    allocator.retain()
+    _make_room(args.output)
+    from bert_jax import evaluate
+
+    changes = [] if config else call.overrides  # of the checkpoint's own config
+    evaluate.run(args.checkpoint, args.suite, config, args.output, changes=changes, tokenizer=args.tokenizer)
+
+
+def _predict_flags(parser: ArgumentParser) -> None:
+    parser.add_argument("task", metavar="TASK", choices=("fill-mask", "nsp", "embed"), help="fill-mask, nsp or embed")
+    _checkpoint_flag(parser)
+    parser.add_argument("--input", type=Path, metavar="FILE", help="texts or JSON lines; standard input when left out")
+    parser.add_argument(
+        "--top-k", type=_positive, default=5, metavar="K", help="fill-mask: tokens a mask (%(default)s)"
+    )
+    parser.add_argument("--pooling", choices=("mean", "cls"), default="", help="embed (the model's own, else mean)")
+    parser.add_argument("--normalize", action="store_true", help="embed: vectors of length 1")
+    too_long = "a text too long for the model: refuse it, cut its end, or (fill-mask) look at it in windows"
+    parser.add_argument("--long", choices=("refuse", "cut", "windows"), default="refuse", help=too_long)
+    parser.add_argument("--stride", type=_positive, default=64, metavar="N", help="of windows, in tokens (%(default)s)")
+    parser.add_argument("--stride-as", choices=("overlap", "step"), default="overlap", help="what the stride is")
+    parser.add_argument("--batch-size", type=_positive, default=32, metavar="N", help="rows a step (%(default)s)")
+
+
+def _predict(call: Call) -> None:
+    args = call.args
+    allocator.retain()
+    from bert_jax import predict
+
+    options = {
+        key: getattr(args, key)
+        for key in ("top_k", "pooling", "normalize", "long", "stride", "stride_as", "batch_size")
+    }
+    predict.run(args.task, args.checkpoint, args.input, args.tokenizer, **options)
+
+
+def _output_flag(parser: ArgumentParser, what: str) -> None:
+    parser.add_argument(
+        "--output", type=lambda text: Path(_given(text)), metavar="DIR", required=True, help=f"{what}; new, or empty"
+    )
+
+
+def _export_flags(parser: ArgumentParser) -> None:
+    _checkpoint_flag(parser)
+    _output_flag(parser, "the folder for transformers and sentence-transformers")
+
+
+def _export(call: Call) -> None:
+    from bert_jax import export
+
+    export.run(call.args.checkpoint, call.args.output, call.args.tokenizer)
+
+
+def _import_flags(parser: ArgumentParser) -> None:
+    _checkpoint_flag(parser)
+    _output_flag(parser, "the run")
+    parser.add_argument("--allow-missing", action="store_true", help="do without heads its config.json promises")
+    parser.add_argument("--allow-unused", action="store_true", help="leave tensors aside that are no part of BERT")
+    parser.add_argument("--resize-vocab", action="store_true", help="cut rows of the table that no piece has")
+
+
+def _import(call: Call) -> None:
+    module = importlib.import_module("bert_jax.import")  # a keyword in Python, and the right word for users
+    allowed = {key: getattr(call.args, key) for key in ("allow_missing", "allow_unused", "resize_vocab")}
+    module.run(call.args.checkpoint, call.args.output, call.args.tokenizer, **allowed)
+
+
+def _doctor_flags(parser: ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
+    compare = "in what two presets differ; defaults is one too"
+    parser.add_argument("--preset-diff", nargs=2, metavar=("A", "B"), default=(), help=compare)
+
+
+def _doctor(call: Call) -> None:
+    from bert_jax import doctor
+
+    doctor.run(call.args.json, call.args.preset_diff)
+
+
+@dataclass(frozen=True)
+class Command:
+    """One row of the table: what it does, its flags, its function, and whether the same command continues it."""
+
+    help: str
+    example: str
+    flags: Callable[[ArgumentParser], None]
+    run: Callable[[Call], None]
+    resumable: bool = False
+
+
+COMMANDS = {
+    "prepare": Command(
+        "corpus and vocabulary of a config, once", "--config=configs/tiny.py", _config_flag, _prepare, resumable=True
+    ),
+    "train": Command(
+        "prepare if needed, train, evaluate; the same command resumes",
+        "--config=configs/tiny.py --workdir=runs/tiny --config.masking.rate=0.4",
+        *(_train_flags, _train),
+        resumable=True,
+    ),
+    "evaluate": Command(
+        "exact evaluation of a checkpoint, as JSON",
+        "--checkpoint=runs/tiny --output=runs/tiny/evaluation.json",
+        *(_evaluate_flags, _evaluate),
+    ),
+    "predict": Command(
+        "fill masks, judge next sentences, embed: texts in, JSON lines out",
+        "fill-mask --model=runs/tiny --input=texts.txt",
+        *(_predict_flags, _predict),
+    ),
+    "export": Command(
+        "a checkpoint as a folder for transformers and sentence-transformers",
+        "--checkpoint=runs/tiny --output=exported",
+        *(_export_flags, _export),
+    ),
+    "import": Command(
+        "a model of others as a run: Hugging Face, safetensors, TF1",
+        "--model=google-bert/bert-base-uncased --output=runs/bert_base",
+        *(_import_flags, _import),
+    ),
+    "doctor": Command("versions, devices, disk, prepared corpora, known trouble", "--json", _doctor_flags, _doctor),
+}
