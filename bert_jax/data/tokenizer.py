@@ -15,7 +15,9 @@ import dataclasses
 import hashlib
 import json
 import os
+import re
 import tempfile
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,7 @@ from bert_jax.types import Special
 FILES = ("vocab.txt", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")  # of a saved tokenizer
 COVERAGE = 0.99999  # of the characters of the training text lies in the alphabet
 LINE = 10_000  # characters the trainer gets at once
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Tokenizer:
@@ -61,6 +64,16 @@ class Tokenizer:
         except TypeError:  # what tokenizers says of a lone surrogate, which is no character
             found = engine.encode_batch_fast([_characters(text) for text in texts], add_special_tokens=False)
         return [one.ids for one in found]
+
+    def encode_with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
+        """Ids of each text, and where in the text each of them lies, in characters: start and end.
+
+        What is dropped on the way to the vocabulary lies in no token; only marks on a letter, such as accents, stay
+        with it.
+        """
+        characters = [_SURROGATE.sub("\ufffd", text) for text in texts]  # one for one, so that places stay
+        found = self._text.encode_batch(characters, add_special_tokens=False)
+        return [(one.ids, _with_marks(text, one.offsets)) for text, one in zip(characters, found, strict=True)]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Readable text; special tokens are shown."""
@@ -111,6 +124,19 @@ def _hash(vocab: list[str], style: Style) -> str:
 def _characters(text: str) -> str:
     """The text with each lone surrogate replaced."""
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _with_marks(text: str, offsets: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The places of tokens, each up to the end of the combining marks that follow it."""
+    if text.isascii() or not any(unicodedata.category(c) == "Mn" for c in text):
+        return offsets
+    limits = [start for start, _ in offsets[1:]] + [len(text)]
+    whole = []
+    for (start, end), limit in zip(offsets, limits, strict=True):
+        while end < limit and unicodedata.category(text[end]) == "Mn":
+            end += 1
+        whole.append((start, end))
+    return whole
 
 
 def _config(style: Style, model_max_length: int | None) -> dict[str, Any]:
