@@ -11,19 +11,16 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bert_jax import knobs
 from bert_jax.data import encoding
+from bert_jax.data.examples import Answer, Example
 from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.data.windows import best_windows, windows
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.types import Batch, Special
-
-if TYPE_CHECKING:
-    from bert_jax.data.examples import Answer, Example
 
 IN_WINDOWS = ("tag", "span")  # what can be answered for a part of a text
 FLAT = ("tokens", "type_ids", "positions", "segment_ids")
