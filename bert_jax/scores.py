@@ -89,7 +89,7 @@ def _tag(examples: list[Example], predictions: list, labels: tuple[str, ...], ta
     ]
     found = {"accuracy": np.mean([t == p for t, p in pairs])}
     if is_entities(labels):
-        from seqeval.metrics import precision_recall_fscore_support
+        from seqeval.metrics.sequence_labeling import precision_recall_fscore_support
 
         truth = [[labels[i] for i in one.label] for one in examples]
         chosen = [[labels[i] if i >= 0 else "O" for i in made] for made in predictions]

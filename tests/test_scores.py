@@ -1,0 +1,347 @@
+"""Metrics against golden files, and against their definitions written out in plain Python."""
+
+from __future__ import annotations
+
+import collections
+import gzip
+import json
+import math
+import re
+import string
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bert_jax import knobs, scores, squad
+from bert_jax.data.answers import Candidate, Span
+from bert_jax.data.examples import Answer, Example
+from bert_jax.errors import ConfigError, DataError
+
+TASK = knobs.Task()
+V2 = knobs.Task(no_answer=True)
+NER = ("O", "B-x", "I-x", "B-y", "I-y")
+
+
+def examples(labels, **fields) -> list[Example]:
+    return [Example(where=f"f:{i}", id=str(i), label=label, **fields) for i, label in enumerate(labels)]
+
+
+def sure(chosen: list[int], classes: int) -> list[np.ndarray]:
+    """Probabilities that choose these classes."""
+    return list(np.eye(classes)[chosen])
+
+
+def span(text: str, doubt: float = 0.0) -> Span:
+    return Span(text, 0, len(text), 0.0, doubt, (Candidate(text, 0, len(text), 0.0, 1.0),))
+
+
+# --- golden files ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["CoLA", "SST-2", "MRPC", "RTE", "STS-B", "MNLI-10k"])
+def test_glue_equals_the_golden_file(shared, name):
+    golden = json.loads((shared / "golden_metrics" / "glue_dev.json").read_text())[name]
+    expected = golden["expected"]
+    if name == "STS-B":
+        found = scores.score("regress", examples(golden["labels"]), golden["predictions"], (), TASK)
+    else:
+        labels = expected.pop("label_order", None) or golden["label_order"]
+        made = sure(golden["predictions"], len(labels))
+        found = scores.score("classify", examples(golden["labels"]), made, labels, TASK)
+    assert set(expected) <= set(found)
+    for metric, value in expected.items():
+        assert abs(found[metric] - value) < 1e-6, metric
+
+
+def test_entities_equal_the_golden_file(shared):
+    golden = json.loads((shared / "golden_metrics" / "ner_seqeval_wnut17.json").read_text())
+    labels = sorted({label for side in ("labels", "predictions") for one in golden[side] for label in one})
+    truth, made = ([tuple(map(labels.index, one)) for one in golden[side]] for side in ("labels", "predictions"))
+    found = scores.score("tag", examples(truth), made, labels, TASK)
+    for metric in ("precision", "recall", "f1"):
+        assert abs(found[metric] - golden["expected"][metric]) < 1e-6, metric
+
+
+OFFICIAL = {  # our name -> that of evaluate-v2.0.py
+    **{name: name for name in ("exact", "f1", "best_exact", "best_f1")},
+    "has_answer_exact": "HasAns_exact",
+    "has_answer_f1": "HasAns_f1",
+    "no_answer_exact": "NoAns_exact",
+    "no_answer_f1": "NoAns_f1",
+    "best_exact_threshold": "best_exact_thresh",
+    "best_f1_threshold": "best_f1_thresh",
+}
+
+
+@pytest.mark.parametrize("name", ["squad11_xquad_dev", "squad20_electronics_dev"])
+def test_squad_equals_the_golden_file(shared, name):
+    folder = shared / "golden_metrics" / name
+    golden = json.loads((folder / "expected.json").read_text())
+    file = shared / golden["gold"]
+    raw = file.read_bytes()
+    data = json.loads(gzip.decompress(raw) if file.suffix == ".gz" else raw)["data"]
+    texts = json.loads((folder / "predictions.json").read_text())
+    doubts = folder / "na_prob.json"
+    doubts = json.loads(doubts.read_text()) if doubts.exists() else dict.fromkeys(texts, 0.0)
+    questions = [one for article in data for paragraph in article["paragraphs"] for one in paragraph["qas"]]
+    answers = [tuple(Answer(a["text"], a["answer_start"]) for a in one["answers"]) for one in questions]
+    made = [span(texts[one["id"]], doubts[one["id"]]) for one in questions]
+    v2 = "best_f1" in golden["official"]
+    found = scores.score("span", examples(answers), made, (), V2 if v2 else TASK)
+    assert len(found) == (10 if v2 else 2)
+    for metric, value in found.items():
+        assert abs(value - golden["official"][OFFICIAL[metric]]) < 1e-6, metric
+
+
+# --- SQuAD, written out ---------------------------------------------------------------------------------------------
+
+
+def official(answers: list[list[str]], made: list[str], doubts: list[float]) -> dict[str, float]:
+    """What evaluate-v2.0.py does, question by question."""
+
+    def normal(text: str) -> str:
+        text = "".join(c for c in text.lower() if c not in string.punctuation)
+        return " ".join(re.sub(r"\b(a|an|the)\b", " ", text).split())
+
+    def overlap(gold: str, text: str) -> float:
+        gold, text = normal(gold).split(), normal(text).split()
+        same = sum((collections.Counter(gold) & collections.Counter(text)).values())
+        if not gold or not text:
+            return int(gold == text)
+        if not same:
+            return 0
+        precision, recall = same / len(text), same / len(gold)
+        return 2 * precision * recall / (precision + recall)
+
+    raw = {"exact": [], "f1": []}
+    for golds, text in zip(answers, made, strict=True):
+        kept = [gold for gold in golds if normal(gold)] or [""]
+        raw["exact"].append(max(int(normal(gold) == normal(text)) for gold in kept))
+        raw["f1"].append(max(overlap(gold, text) for gold in kept))
+    found = {}
+    for name, values in raw.items():
+        found[name] = 100 * sum(values) / len(values)
+        for part, wanted in (("has_answer", True), ("no_answer", False)):
+            of = [v for v, golds in zip(values, answers, strict=True) if bool(golds) == wanted]
+            if of:
+                found[f"{part}_{name}"] = 100 * sum(of) / len(of)
+        now = best = sum(not golds for golds in answers)
+        threshold = None
+        for i in sorted(range(len(made)), key=lambda i: doubts[i]):
+            now += values[i] if answers[i] else (-1 if made[i] else 0)
+            if now > best + 1e-9:
+                best, threshold = now, doubts[i]
+        found[f"best_{name}"] = 100 * best / len(values)
+        found[f"best_{name}_threshold"] = threshold
+    return found
+
+
+TEXT = st.lists(
+    st.sampled_from(["the", "An", "a", "cat", "Cat,", "dog", "(dog)", "9th", "é", "\u2013", "..."]), max_size=4
+)
+TEXT = TEXT.map(" ".join)
+
+
+@given(
+    st.lists(st.tuples(st.lists(TEXT.filter(bool), max_size=3), TEXT, st.integers(-50, 50)), min_size=1, max_size=12)
+)
+def test_squad_is_the_official_rule(rows):
+    answers, made = [row[0] for row in rows], [row[1] for row in rows]
+    doubts = [row[2] + i / 100 for i, row in enumerate(rows)]  # no two alike
+    found = squad.evaluate(answers, made, doubts)
+    expected = official(answers, made, doubts)
+    assert set(found) == set(expected)
+    for name, value in expected.items():
+        if value is None:  # best to answer nothing: any threshold below all doubts
+            assert found[name] < min(doubts), name
+        elif "threshold" not in name:
+            assert math.isclose(found[name], value, abs_tol=1e-9), name
+    plain = squad.evaluate(answers, made)
+    assert plain == {name: found[name] for name in ("exact", "f1")}
+
+
+@given(
+    st.lists(st.tuples(st.lists(TEXT.filter(bool), max_size=2), TEXT, st.integers(-50, 50)), min_size=1, max_size=12)
+)
+def test_a_tuned_threshold_gives_what_it_promises(rows):
+    answers, kept = [row[0] for row in rows], [row[1] for row in rows]
+    doubts = [row[2] + i / 100 for i, row in enumerate(rows)]
+    found = squad.evaluate(answers, kept, doubts)
+    for name in ("exact", "f1"):
+        limit = found[f"best_{name}_threshold"]
+        applied = ["" if doubt > limit else text for text, doubt in zip(kept, doubts, strict=True)]
+        # The original counts an answer without words, such as "the", as wrong where there is none; scored, it is right.
+        assert squad.evaluate(answers, applied)[name] >= found[f"best_{name}"] - 1e-9
+        if all(squad.normalize(text) or not text for text in kept):
+            assert squad.evaluate(answers, applied)[name] == pytest.approx(found[f"best_{name}"])
+
+
+def test_best_scores_are_of_what_would_be_answered_not_of_what_was():
+    """Both are withheld at the threshold in use, and the first is right."""
+    candidates = (Candidate("", 0, 0, 2.0, 0.6), Candidate("cat", 4, 7, 1.0, 0.4))
+    made = [Span("", 0, 0, 1.0, 2.0, candidates), Span("", 0, 0, 1.0, 9.0, candidates)]
+    found = scores.score("span", examples([(Answer("cat", 4),), ()]), made, (), V2)
+    assert (found["exact"], found["best_exact"], found["best_exact_threshold"]) == (50.0, 100.0, 1.0)
+    assert (found["has_answer_f1"], found["no_answer_f1"], found["best_f1"]) == (0.0, 100.0, 100.0)
+
+
+def test_a_part_without_questions_has_no_score():
+    found = squad.evaluate([["cat"], ["dog"]], ["cat", ""], [0.0, 1.0])
+    assert "has_answer_exact" in found
+    assert "no_answer_exact" not in found
+
+
+# --- classes, numbers, tags, options --------------------------------------------------------------------------------
+
+
+@given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=30))
+def test_two_classes(pairs):
+    count = collections.Counter(pairs)
+    tp, tn, fp, fn = count[1, 1], count[0, 0], count[0, 1], count[1, 0]
+    found = scores.score("classify", examples([t for t, _ in pairs]), sure([p for _, p in pairs], 2), ("n", "y"), TASK)
+    below = (tp + fp) * (tp + fn) * (tn + fp) * (tn + fn)
+    assert set(found) == {"accuracy", "f1", "mcc"}
+    assert found["accuracy"] == pytest.approx((tp + tn) / len(pairs))
+    assert found["f1"] == pytest.approx(2 * tp / (2 * tp + fp + fn) if tp else 0.0)
+    assert found["mcc"] == pytest.approx((tp * tn - fp * fn) / math.sqrt(below) if below else 0.0)  # 0: one class
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=30))
+def test_three_classes(pairs):
+    found = scores.score(
+        "classify", examples([t for t, _ in pairs]), sure([p for _, p in pairs], 3), tuple("abc"), TASK
+    )
+    each = []
+    for k in {k for pair in pairs for k in pair}:  # classes that occur on either side
+        right = sum(t == p == k for t, p in pairs)
+        each.append(2 * right / sum((t == k) + (p == k) for t, p in pairs))
+    assert set(found) == {"accuracy", "macro_f1", "mcc"}
+    assert found["macro_f1"] == pytest.approx(sum(each) / len(each))
+    assert found["accuracy"] == pytest.approx(sum(t == p for t, p in pairs) / len(pairs))
+
+
+def ranks(values: list[float]) -> list[float]:
+    """Each value's place, the mean of places for equals."""
+    return [sum(v < x for v in values) + (sum(v == x for v in values) + 1) / 2 for x in values]
+
+
+def pearson(x: list[float], y: list[float]) -> float:
+    mx, my = sum(x) / len(x), sum(y) / len(y)
+    above = sum((a - mx) * (b - my) for a, b in zip(x, y, strict=True))
+    below = math.sqrt(sum((a - mx) ** 2 for a in x) * sum((b - my) ** 2 for b in y))
+    return above / below if below else math.nan
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(-9, 9)), min_size=1, max_size=20))
+def test_numbers(pairs):
+    truth, made = [t / 4 for t, _ in pairs], [p / 2 for _, p in pairs]
+    found = scores.score("regress", examples(truth), made, (), TASK)
+    expected = {
+        "pearson": pearson(truth, made),  # NaN where either is constant
+        "spearman": pearson(ranks(truth), ranks(made)),
+        "mse": sum((t - p) ** 2 for t, p in zip(truth, made, strict=True)) / len(pairs),
+    }
+    assert found == pytest.approx(expected, nan_ok=True)
+
+
+def entities(tags: list[str]) -> set[tuple[str, int, int]]:
+    """conlleval: an entity begins at B, and at I after O or after another type; it ends where that does not go on."""
+    found, start = set(), None
+    for i, tag in enumerate([*tags, "O"]):
+        before = tags[i - 1] if i else "O"
+        goes_on = tag[0] == "I" and before != "O" and tag[2:] == before[2:]
+        if start is not None and not goes_on:
+            found.add((tags[start][2:], start, i))
+            start = None
+        if tag != "O" and not goes_on:
+            start = i
+    return found
+
+
+TAGGED = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=9)
+
+
+@given(st.lists(TAGGED, min_size=1, max_size=5))
+def test_entities_are_those_of_conlleval_whatever_the_order_of_tags(sentences):
+    truth, made = [[t for t, _ in one] for one in sentences], [[p for _, p in one] for one in sentences]
+    found = scores.score("tag", examples([tuple(one) for one in truth]), [tuple(one) for one in made], NER, TASK)
+    right = there = claimed = 0
+    for t, p in zip(truth, made, strict=True):
+        a, b = entities([NER[i] for i in t]), entities([NER[i] for i in p])
+        right, there, claimed = right + len(a & b), there + len(a), claimed + len(b)
+    words = sum(map(len, sentences))
+    assert found["accuracy"] == pytest.approx(sum(t == p for one in sentences for t, p in one) / words)
+    assert found["precision"] == pytest.approx(right / claimed if claimed else 0.0)
+    assert found["recall"] == pytest.approx(right / there if there else 0.0)
+    assert found["f1"] == pytest.approx(2 * right / (there + claimed) if right else 0.0)
+
+
+def test_an_entity_without_a_beginning_counts_as_one():
+    truth = examples([(1, 2, 0, 3)])  # B-x I-x O B-y
+    found = scores.score("tag", truth, [(2, 2, 0, 4)], NER, TASK)  # I-x I-x O I-y
+    assert (found["precision"], found["recall"], found["f1"]) == (1.0, 1.0, 1.0)
+    assert found["accuracy"] == 0.5
+
+
+def test_words_cut_off_are_outside_or_wrong():
+    assert scores.score("tag", examples([(1, 0)]), [(1, -1)], NER, TASK)["recall"] == 1.0
+    assert scores.score("tag", examples([(1, 0)]), [(1, -1)], ("NOUN", "VERB"), TASK) == {"accuracy": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("labels", "says"),
+    [
+        (NER, True),
+        (("B-x", "I-x"), True),
+        (("O", "S-x", "E-x"), True),
+        (("NOUN", "VERB"), False),
+        (("O", "X"), False),
+        (("B-", "O"), False),
+        (("O",), False),
+        (("B-x", "NOUN"), False),
+    ],
+)
+def test_labels_of_entities(labels, says):
+    assert scores.is_entities(labels) == says
+
+
+def test_options():
+    made = [np.array([0.2, 0.8]), np.array([0.5, 0.1, 0.4]), np.array([0.9, 0.1])]
+    assert scores.score("choice", examples([1, 2, 0]), made, (), TASK) == {"accuracy": pytest.approx(2 / 3)}
+
+
+# --- what is reported -----------------------------------------------------------------------------------------------
+
+
+def test_examples_without_labels_are_left_out_and_need_some_with():
+    truth = examples([1, None, 0])
+    assert scores.score("classify", truth, sure([1, 0, 0], 2), ("a", "b"), TASK)["accuracy"] == 1.0
+    with pytest.raises(DataError, match="none of 1 examples"):
+        scores.score("classify", truth[1:2], sure([1], 2), ("a", "b"), TASK)
+
+
+def test_the_metrics_named_are_those_reported():
+    task = knobs.Task(metrics=("mcc", "loss"))
+    assert set(scores.score("classify", examples([1, 0]), sure([1, 0], 2), ("a", "b"), task)) == {"mcc"}
+    with pytest.raises(ConfigError, match="'pearson', no metric of classify") as caught:
+        scores.score("classify", examples([1]), sure([1], 2), ("a", "b"), knobs.Task(metrics=("pearson",)))
+    assert "accuracy" in caught.value.hint
+
+
+def test_one_class_a_constant_and_diverged_numbers_are_no_error():
+    """pytest makes a warning one."""
+    found = scores.score("classify", examples([1, 1]), sure([1, 1], 2), ("a", "b"), TASK)
+    assert found == {"accuracy": 1.0, "f1": 1.0, "mcc": 0.0}
+    assert scores.score("classify", examples([0]), sure([0], 2), ("a", "b"), TASK)["f1"] == 0.0
+    found = scores.score("regress", examples([1.0, 2.0]), [math.nan, math.inf], (), TASK)
+    assert all(math.isnan(found[name]) for name in ("pearson", "spearman"))
+    assert scores.score("tag", examples([(0, 0)]), [(0, 0)], NER, TASK)["f1"] == 0.0
+
+
+def test_which_way_is_better():
+    lower = {"loss", "classify_loss", "mse", "pseudo_perplexity"}
+    every = {name for names in scores.METRICS.values() for name in names} | lower
+    assert {name for name in every if not scores.higher_is_better(name)} == lower
+    assert scores.METRICS.keys() == set(knobs.LABELLED)
