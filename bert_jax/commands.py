@@ -112,7 +112,16 @@ def _train(call: Call) -> None:
 def _evaluate_flags(parser: ArgumentParser) -> None:
     _checkpoint_flag(parser)
     _config_flag(parser)
-    parser.add_argument("--suite", choices=("pretrain",), default="pretrain", help="what is evaluated (%(default)s)")
+    suites = "what is evaluated: pretrain (where nothing is said), nsp, cross_rate, pll, blimp; several with commas"
+    parser.add_argument("--suite", default="pretrain", metavar="NAME[,NAME]", help=suites)
+    source = "pll, blimp, …: texts in place of the checkpoint's own: files:PATTERN or tfds:NAME"
+    parser.add_argument("--source", type=_given, metavar="SOURCE", help=source)
+    parser.add_argument("--split", type=_given, metavar="NAME", help="the part of a task's data")
+    parser.add_argument("--batch-size", type=_positive, default=0, metavar="N", help="rows a step; changes no result")
+    limit = "only the first N texts, examples, or pairs of a paradigm"
+    parser.add_argument("--limit", type=_positive, default=0, metavar="N", help=limit)
+    within = "pll, blimp: mask the later pieces of a token's word with it (PLL-word-l2r)"
+    parser.add_argument("--within-word", action="store_true", help=within)
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the JSON there too")
 
 
@@ -124,22 +133,34 @@ def _evaluate(call: Call) -> None:
     from bert_jax import evaluate
 
     changes = [] if config else call.overrides  # of the checkpoint's own config
-    evaluate.run(args.checkpoint, args.suite, config, args.output, changes=changes, tokenizer=args.tokenizer)
+    asked = {key: getattr(args, key) for key in ("batch_size", "limit", "within_word")}
+    asked |= {key: getattr(args, key) or "" for key in ("source", "split")}
+    evaluate.run(args.checkpoint, args.suite, config, args.output, changes=changes, tokenizer=args.tokenizer, **asked)
 
 
 def _predict_flags(parser: ArgumentParser) -> None:
-    parser.add_argument("task", metavar="TASK", choices=("fill-mask", "nsp", "embed"), help="fill-mask, nsp or embed")
+    tasks = ("fill-mask", "nsp", "classify", "tag", "answer", "embed")
+    parser.add_argument("task", metavar="TASK", choices=tasks, help=", ".join(tasks))
     _checkpoint_flag(parser)
     parser.add_argument("--input", type=Path, metavar="FILE", help="texts or JSON lines; standard input when left out")
-    parser.add_argument(
-        "--top-k", type=_positive, default=5, metavar="K", help="fill-mask: tokens a mask (%(default)s)"
-    )
+    several = "fill-mask: tokens a mask (5); answer: answers listed besides the chosen one (none)"
+    parser.add_argument("--top-k", type=_positive, metavar="K", help=several)
     parser.add_argument("--pooling", choices=("mean", "cls"), default="", help="embed (the model's own, else mean)")
     parser.add_argument("--normalize", action="store_true", help="embed: vectors of length 1")
-    too_long = "a text too long for the model: refuse it, cut its end, or (fill-mask) look at it in windows"
-    parser.add_argument("--long", choices=("refuse", "cut", "windows"), default="refuse", help=too_long)
-    parser.add_argument("--stride", type=_positive, default=64, metavar="N", help="of windows, in tokens (%(default)s)")
-    parser.add_argument("--stride-as", choices=("overlap", "step"), default="overlap", help="what the stride is")
+    parser.add_argument("--entities", action="store_true", help="tag: merge words labelled B-… and I-…")
+    none = "answer: there may be none, and is where that scores higher by more than this (the model's own)"
+    parser.add_argument("--no-answer-threshold", type=float, metavar="X", help=none)
+    too_long = (
+        "a text too long for the model: refuse it (fill-mask, nsp, embed), cut its end (classify), or look at it in "
+        "windows (tag, answer; fill-mask has them too)"
+    )
+    parser.add_argument("--long", choices=("refuse", "cut", "windows"), default="", help=too_long)
+    stride = "of windows, in tokens (fill-mask 64; tag, answer: the model's own, or 128)"
+    parser.add_argument("--stride", type=_positive, metavar="N", help=stride)
+    meaning = "what the stride is (fill-mask overlap; tag, answer: the model's own, or step)"
+    parser.add_argument("--stride-as", choices=("overlap", "step"), default="", help=meaning)
+    bad = "a line that cannot be read or asked ends it, or is left out with a warning (%(default)s)"
+    parser.add_argument("--on-bad-row", choices=("fail", "skip"), default="fail", help=bad)
     parser.add_argument("--batch-size", type=_positive, default=32, metavar="N", help="rows a step (%(default)s)")
 
 
@@ -150,7 +171,10 @@ def _predict(call: Call) -> None:
 
     options = {
         key: getattr(args, key)
-        for key in ("top_k", "pooling", "normalize", "long", "stride", "stride_as", "batch_size")
+        for key in (
+            *("top_k", "pooling", "normalize", "entities", "no_answer_threshold"),
+            *("long", "stride", "stride_as", "on_bad_row", "batch_size"),
+        )
     }
     predict.run(args.task, args.checkpoint, args.input, args.tokenizer, **options)
 
@@ -225,7 +249,7 @@ COMMANDS = {
         *(_evaluate_flags, _evaluate),
     ),
     "predict": Command(
-        "fill masks, judge next sentences, embed: texts in, JSON lines out",
+        "fill masks, classify, tag, answer, embed: texts in, JSON lines out",
         "fill-mask --model=runs/tiny --input=texts.txt",
         *(_predict_flags, _predict),
     ),

@@ -1,254 +1,207 @@
-"""Asks a trained model: one text a line in, one JSON object a line out, in the same order."""
+"""Asks a trained model: one text a line in, one JSON object a line out, in the same order.
+
+Lines are read some batches ahead, so that rows of about the same length share a batch. When the input pauses, what is
+there is answered: a line typed by hand waits for no other.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import json
+import os
+import select
+import stat
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
+import tqdm
 
-from bert_jax import network, runs
-from bert_jax.data import encoding
-from bert_jax.data.windows import best_windows, windows
-from bert_jax.errors import ConfigError, DataError
-from bert_jax.models.bert import Bert
-from bert_jax.types import Batch
+from bert_jax import runs
+from bert_jax.errors import DataError
+from bert_jax.predictors import TABLE
+from bert_jax.predictors.base import Model, Options, Predictor, Row, Work
 
-ROUND = 16  # batches are padded to a multiple of this many tokens, so that few lengths are compiled
-Rows = list[tuple[int, dict[str, str]]]  # line numbers and contents
-
-
-@dataclasses.dataclass(frozen=True)
-class Options:
-    """What is asked for besides the task."""
-
-    top_k: int = 5  # fill-mask
-    pooling: str = ""  # embed: mean or cls; empty is what the model says, else mean
-    normalize: bool = False  # embed: to length 1, which a model may also ask for itself
-    long: str = "refuse"  # a text too long for the model: refuse it, cut its end, or look at it in windows
-    stride: int = 64  # of windows, in tokens
-    stride_as: str = "overlap"  # what neighbours share, or how far the next one begins: `data/windows.py`
-    batch_size: int = 32
+ROUND = 16  # rows are padded to a multiple of this many tokens, so that few lengths are compiled
+AHEAD = 8  # batches of lines that are read before the first is answered, to be sorted by length
+PAUSE = 0.02  # seconds without a new line after which those that are there are answered
+CHUNK = 1 << 16  # bytes read at once
+HELD = 1 << 24  # bytes of lines held at most, once there is a whole one
 
 
-class Model:
-    """A run and how texts become its batches."""
-
-    def __init__(self, run: runs.Run, options: Options):
-        self.run, self.options = run, options
-        self.cut = 0  # texts that lost their end
-        # Learned positions past the training length were never trained.
-        self.limit = run.config.sequence_length if run.config.model.position == "learned" else sys.maxsize
-        self.limit = min(self.limit, run.sentence.get("length") or sys.maxsize)
-
-    def batch(self, parts: list[list[list[int]]], size: int) -> Batch:
-        """[CLS] A [SEP] or [CLS] A [SEP] B [SEP], padded to `size` rows and a round length."""
-        return encoding.rows(self.run.tokenizer.special, parts, self.limit, ROUND, size)
-
-    def encode(self, texts: list[str], escape: bool) -> list[list[int]]:
-        """Ids without special tokens, except a [MASK] that is meant as one."""
-        return self.run.tokenizer.encode_batch(texts, escape=escape)
-
-    def fit(self, line: int, parts: list[list[int]]) -> list[list[int]]:
-        """The texts of a row within the model's length; none is cut in silence."""
-        room = self.limit - 1 - len(parts)  # [CLS], and [SEP] after each
-        count = sum(map(len, parts))
-        if count <= room:
-            return parts
-        if self.options.long != "cut":
-            raise DataError(
-                f"line {line}: {count + 1 + len(parts)} tokens with [CLS] and [SEP], and the model takes {self.limit}",
-                "split the text, or lose its end with --long=cut; fill-mask has --long=windows too",
-            )
-        self.cut += 1
-        first, second = encoding.truncate(parts[0], parts[1] if len(parts) > 1 else [], room)
-        return [list(first), list(second)][: len(parts)]
-
-    def views(self, line: int, ids: list[int]) -> Iterator[tuple[int, int, np.ndarray]]:
-        """Parts of a text that fit: where each begins and ends, and which tokens of the text it is to answer for."""
-        room = self.limit - 2
-        if len(ids) <= room or self.options.long != "windows":
-            end = len(self.fit(line, [ids])[0])
-            yield 0, end, np.ones(end, bool)
-            return
-        spans = windows(len(ids), room, self.options.stride, self.options.stride_as)
-        best = best_windows(spans, len(ids))
-        for number, (start, end) in enumerate(spans.tolist()):
-            yield start, end, best == number
-
-    def head(self, name: str) -> Callable[[Batch], jax.Array]:
-        """Probabilities of one head, compiled per padded length."""
-        if name not in self.run.config.objectives:
-            have = ", ".join(self.run.config.objectives) or "no head"
-            raise ConfigError(f"{self.run.folder} has no {name} head", f"it was trained with: {have}")
-        labels = len(self.run.config.objectives[name].labels)
-        network_of_one = network.Network(self.run.config.model, self.run.tokenizer.size, ((name, labels),))
-        params = jax.device_put({part: self.run.params[part] for part in ("encoder", name)})
-        apply = jax.jit(lambda params, batch: jax.nn.softmax(network.outputs(network_of_one, params, batch)[name], -1))
-        return lambda batch: apply(params, batch)
+# --- reading --------------------------------------------------------------------------------------------------------
 
 
-def fill_mask(model: Model) -> Callable[[Rows, int], Iterator[dict[str, Any]]]:
-    """The likeliest tokens of every [MASK] of every text."""
-    apply, tokenizer = model.head("mlm"), model.run.tokenizer
-    top_k = min(model.options.top_k, tokenizer.size)
-
-    def answer(rows: Rows, size: int) -> Iterator[dict[str, Any]]:
-        encoded = model.encode([row["text"] for _, row in rows], escape=False)
-        views = [(r, view) for r, (line, _) in enumerate(rows) for view in model.views(line, encoded[r])]
-        masks: list[dict[int, list[dict[str, Any]]]] = [{} for _ in rows]  # by where they stand in the text
-        for first in range(0, len(views), size):
-            some = views[first : first + size]
-            batch = model.batch([[encoded[r][start:end]] for r, (start, end, _) in some], size)
-            places = []
-            for number, (r, (start, end, seen)) in enumerate(some):
-                columns = [at for at in range(start, end) if seen[at] and encoded[r][at] == tokenizer.special.mask]
-                places += [(number, k, r, at, at - start + 1) for k, at in enumerate(columns)]  # behind [CLS]
-            slots = -(-max(1, *(k + 1 for _, k, *_ in places), 1) // 4) * 4
-            batch["predict_positions"] = np.zeros((size, slots), np.int32)
-            for number, k, _, _, column in places:
-                batch["predict_positions"][number, k] = column
-            values, indices = (np.asarray(x) for x in jax.lax.top_k(apply(batch), top_k))  # [B, K, top]
-            for number, k, r, at, _ in places:
-                best = zip(values[number, k], indices[number, k], strict=True)
-                masks[r][at] = [{"token": tokenizer.vocab[i], "probability": float(p)} for p, i in best]
-        for (_, content), found in zip(rows, masks, strict=True):
-            yield {"text": content["text"], "masks": [found[at] for at in sorted(found)]}
-
-    return answer
-
-
-def nsp(model: Model) -> Callable[[Rows, int], Iterator[dict[str, Any]]]:
-    """The probability that the second text follows the first."""
-    apply = model.head("nsp")
-
-    def answer(rows: Rows, size: int) -> Iterator[dict[str, Any]]:
-        for line, row in rows:
-            if "text_pair" not in row:
-                raise DataError(
-                    f"line {line}: no text_pair",
-                    'write two texts a line with a tab between, or {"text": …, "text_pair": …}',
-                )
-        first, second = (model.encode([row[key] for _, row in rows], escape=True) for key in ("text", "text_pair"))
-        pairs = [model.fit(line, [a, b]) for (line, _), a, b in zip(rows, first, second, strict=True)]
-        is_next = np.asarray(apply(model.batch(pairs, size)))[:, 0, 0]  # of [B, 1, 2]
-        for (_, content), probability in zip(rows, is_next, strict=False):  # padding rows beyond
-            yield {"text": content["text"], "text_pair": content["text_pair"], "is_next": float(probability)}
-
-    return answer
-
-
-def embed(model: Model) -> Callable[[Rows, int], Iterator[dict[str, Any]]]:
-    """One vector a text: the mean over its tokens, [CLS] and [SEP] among them, or that of [CLS]."""
-    run, options = model.run, model.options
-    pooling = options.pooling or run.sentence.get("pooling") or "mean"
-    normalize = options.normalize or run.sentence.get("normalize", False)
-    encoder = Bert(run.config.model, run.tokenizer.size, pool=False)
-    params = jax.device_put(run.params["encoder"])
-
-    @jax.jit
-    def vectors(params: Any, batch: Batch) -> jax.Array:
-        encoded: Any = encoder.apply({"params": params}, batch)
-        real = (batch["segment_ids"] > 0).astype(jnp.float32)[..., None]  # [B, L, 1]
-        hidden = encoded.hidden.astype(jnp.float32)
-        pooled = hidden[:, 0] if pooling == "cls" else jnp.sum(hidden * real, 1) / jnp.maximum(jnp.sum(real, 1), 1.0)
-        length = jnp.sqrt(jnp.sum(pooled**2, -1, keepdims=True))
-        return pooled / jnp.maximum(length, 1e-12) if normalize else pooled  # [B, D]
-
-    def answer(rows: Rows, size: int) -> Iterator[dict[str, Any]]:
-        encoded = model.encode([row["text"] for _, row in rows], escape=True)
-        batch = model.batch([model.fit(line, [ids]) for (line, _), ids in zip(rows, encoded, strict=True)], size)
-        for (_, content), vector in zip(rows, np.asarray(vectors(params, batch)), strict=False):
-            yield {"text": content["text"], "embedding": [float(x) for x in vector]}
-
-    return answer
-
-
-TASKS: dict[str, Callable[[Model], Callable[[Rows, int], Iterator[dict[str, Any]]]]] = {
-    "fill-mask": fill_mask,
-    "nsp": nsp,
-    "embed": embed,
-}
-
-
-def read_rows(lines: Iterable[str], pairs: bool) -> Iterator[tuple[int, dict[str, str]]]:
-    """Numbered rows: a JSON object with `text`, or a plain text; pairs have a `text_pair`, or a tab between the two."""
-    for number, line in enumerate(lines, 1):
-        text = line.rstrip("\r\n")
-        if not text.lstrip().startswith("{"):
-            parts = text.split("\t") if pairs else [text]
-            if len(parts) > 2:
-                raise DataError(f"line {number}: {len(parts) - 1} tabs, and a pair has one", "write the pair as JSON")
-            yield number, dict(zip(("text", "text_pair"), parts, strict=False))
+def read(descriptor: int, count: int) -> Iterator[list[bytes]]:
+    """Up to `count` lines at once, and fewer when the input pauses or they are long."""
+    regular = stat.S_ISREG(os.fstat(descriptor).st_mode)  # never pauses
+    held: list[bytes] = []
+    begun: list[bytes] = []  # of a line whose end has not come yet
+    size = 0
+    while True:
+        if not regular and not select.select([descriptor], [], [], PAUSE if held else None)[0]:
+            yield held
+            held, size = [], 0
             continue
-        try:
-            row = json.loads(text)
-        except (ValueError, RecursionError) as error:  # also of numbers too long, and brackets too deep
-            raise DataError(f"line {number}: not JSON: {error}", "a line that begins with { is read as JSON") from error
-        if not isinstance(row.get("text"), str) or not isinstance(row.get("text_pair") or "", str):
-            raise DataError(
-                f"line {number}: no string 'text'", 'for example {"text": "Paris is the [MASK] of France."}'
-            )
-        found = {key: row[key] for key in ("text", "text_pair") if row.get(key) is not None}
-        if not pairs and "text_pair" in found:
-            raise DataError(
-                f"line {number}: a text_pair, and this task takes one text", "join the two, or leave it out"
-            )
-        yield number, found
+        data = os.read(descriptor, CHUNK)
+        if not data:
+            break
+        first, *more = data.split(b"\n")
+        begun.append(first)
+        if more:
+            held += [b"".join(begun), *more[:-1]]
+            begun = [more[-1]]
+        size += len(data)
+        while len(held) >= count or (held and size > HELD):
+            yield held[:count]
+            held, size = held[count:], 0
+    held += [b"".join(begun)] if any(begun) else []
+    if held:
+        yield held
 
 
-def decode(lines: Iterable[bytes]) -> Iterator[str]:
-    """UTF-8 lines, whatever the locale; a byte order mark is no text."""
-    for number, line in enumerate(lines, 1):
+def decode(number: int, line: bytes) -> str:
+    """A line as UTF-8, whatever the locale; a byte order mark is no text."""
+    try:
+        return line.decode("utf-8-sig" if number == 1 else "utf-8")
+    except UnicodeDecodeError as error:
+        hint = "convert the file, for example with iconv"
+        raise DataError(f"line {number}: not UTF-8: {error.reason}", hint) from error
+
+
+# --- asking ---------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class Tally:
+    """What was asked so far."""
+
+    lines: int = 0  # read
+    bad: int = 0  # left out
+    cut: int = 0
+    tokens: int = 0
+
+
+class Asking:
+    """Lines in, results out."""
+
+    def __init__(self, model: Model, task: str):
+        self.predictor: Predictor = TABLE[task](model)
+        self.options = model.options
+        self.tally = Tally()
+
+    def answers(self, lines: Sequence[str | bytes]) -> Iterator[dict[str, Any]]:
+        """The results of some lines, in order; DataError behind those of the lines before a bad one."""
+        first = self.tally.lines + 1
+        self.tally.lines += len(lines)
+        rows: list[Row] = []
+        failed: DataError | None = None
+        for number, line in enumerate(lines, first):
+            try:
+                text = line if isinstance(line, str) else decode(number, line)
+                rows.append(self.predictor.read(number, text.rstrip("\r\n")))
+            except DataError as error:
+                if failed := self._bad(error):
+                    break
         try:
-            yield line.decode("utf-8-sig" if number == 1 else "utf-8")
-        except UnicodeDecodeError as error:
-            raise DataError(
-                f"line {number}: not UTF-8: {error.reason}", "convert the file, for example with iconv"
-            ) from error
+            work = self.predictor.encode(rows) if rows else None
+        except DataError:  # of some row: which?
+            rows, late = self._sound(rows)
+            failed = late or failed
+            work = self.predictor.encode(rows) if rows else None
+        if work is not None:
+            self.tally.cut += work.cut
+            self.tally.tokens += int(work.lengths.sum())
+            yield from work.results(compute(work, self.options.batch_size))
+        if failed:
+            raise failed
+
+    def _sound(self, rows: list[Row]) -> tuple[list[Row], DataError | None]:
+        """The rows that can be asked, up to one that ends it."""
+        sound: list[Row] = []
+        for row in rows:
+            try:
+                self.predictor.encode([row])
+                sound.append(row)
+            except DataError as error:
+                if failed := self._bad(error):
+                    return sound, failed
+        return sound, None
+
+    def _bad(self, error: DataError) -> DataError | None:
+        """What ends it, or a warning."""
+        if self.options.on_bad_row == "fail":
+            return error
+        self.tally.bad += 1
+        print(f"warning: {error}; left out", file=sys.stderr)
+        return None
+
+
+def compute(work: Work, size: int) -> list[Any]:
+    """What is computed of each row, in batches of rows of about the same length."""
+    outputs: list[Any] = [None] * len(work.lengths)
+    order = np.argsort(-work.lengths, kind="stable")  # the longest first: if memory is short, it is said at once
+    started = []
+    for first in range(0, len(order), size):
+        chosen = order[first : first + size]
+        length = -(-int(work.lengths[chosen[0]]) // ROUND) * ROUND
+        count = min(size, 1 << (len(chosen) - 1).bit_length())
+        started.append((chosen, work.compute(chosen, length, count)))
+    for chosen, computed in started:
+        arrays = jax.device_get(computed)
+        for k, row in enumerate(chosen):
+            outputs[row] = jax.tree.map(lambda array, k=k: array[k], arrays)
+    return outputs
 
 
 def predict(model: Model, task: str, lines: Iterable[str]) -> Iterator[dict[str, Any]]:
     """One result a line, in order."""
-    answer, size = TASKS[task](model), model.options.batch_size
-    rows: Rows = []
-    for row in read_rows(lines, pairs=task == "nsp"):
-        rows.append(row)
-        if len(rows) == size:
-            yield from answer(rows, size)
-            rows = []
-    if rows:
-        yield from answer(rows, min(size, 1 << (len(rows) - 1).bit_length()))
+    asking, rest = Asking(model, task), iter(lines)
+    while window := list(itertools.islice(rest, model.options.batch_size * AHEAD)):
+        yield from asking.answers(window)
 
 
 def run(task: str, model: str, input: Path | None, tokenizer: str = "", **options: Any) -> None:
     """`bert-jax predict`: JSON lines on standard output, the rate on standard error; `options` are those of Options."""
-    opened = Model(runs.open_run(model, tokenizer=tokenizer), Options(**options))
-    if opened.options.long == "windows" and task != "fill-mask":
-        raise ConfigError(f"{task} does not look at texts in windows", "--long=cut, or split the texts")
+    asking = Asking(Model(runs.open_run(model, tokenizer=tokenizer), Options(**options)), task)
     with contextlib.suppress(AttributeError):  # where somebody captures it
         sys.stdout.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]  # of a text stream
     with contextlib.ExitStack() as stack:
-        source: BinaryIO = sys.stdin.buffer
+        descriptor = 0
         if input is not None:
             if input.is_dir() or not input.exists():
                 raise DataError(f"no file {input}", "leave --input out to read standard input")
-            source = stack.enter_context(input.open("rb"))
-        began, count = time.perf_counter(), 0
-        for result in predict(opened, task, decode(source)):
-            print(json.dumps(result, ensure_ascii=False), flush=True)
-            count += 1
-        seconds = time.perf_counter() - began
-        cut = f", {opened.cut} of them cut to {opened.limit} tokens" if opened.cut else ""
-        print(f"{count} lines, {count / seconds:.1f} lines/s with compilation{cut}", file=sys.stderr)
+            descriptor = stack.enter_context(input.open("rb")).fileno()
+        quiet = not sys.stderr.isatty() or sys.stdout.isatty()  # where it would stand between results
+        bar = stack.enter_context(tqdm.tqdm(unit=" lines", disable=quiet, delay=2, leave=False))
+        began = time.perf_counter()
+        try:
+            for window in read(descriptor, asking.options.batch_size * AHEAD):
+                for result in asking.answers(window):
+                    print(json.dumps(result, ensure_ascii=False))
+                sys.stdout.flush()
+                bar.update(len(window))
+        finally:
+            sys.stdout.flush()  # the results before a bad line
+        summary(asking, time.perf_counter() - began)
+
+
+def summary(asking: Asking, seconds: float) -> None:
+    """The rate, and what was not as it should be."""
+    tally = asking.tally
+    said = f"{tally.lines} lines, {tally.lines / seconds:.1f} lines/s, {tally.tokens / seconds:.0f} tokens/s"
+    said += " with compilation"
+    if tally.cut:
+        said += f", {tally.cut} of them cut to {asking.predictor.limit} tokens"
+    if tally.bad:
+        said += f"; {tally.bad} bad ones left out"
+    print(said, file=sys.stderr)
 
 
 if __name__ == "__main__":

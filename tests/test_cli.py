@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_jax import allocator, cli
+from bert_jax import allocator, cli, predict
 from bert_jax.errors import CheckpointError, ConfigError, DataError, DivergedError, Stopped
 
 CONFIG = """
@@ -94,7 +94,8 @@ def test_evaluate(calls, config, tmp_path, flag):
     assert cli.execute(["evaluate", flag, "runs/x", f"--config={config}", f"--output={output}"]) == 0
     (_, first, _), (_, second, _) = calls.calls
     assert first == ("runs/x", "pretrain", None, None)
-    assert calls.calls[0][2] == {"changes": [], "tokenizer": ""}
+    asked = {"source": "", "split": "", "batch_size": 0, "limit": 0, "within_word": False}
+    assert calls.calls[0][2] == {"changes": [], "tokenizer": "", **asked}
     assert second[:2] == ("runs/x", "pretrain")
     assert second[2].model.size == "tiny"
     assert second[3] == output
@@ -109,8 +110,8 @@ def test_predict(calls, flag):
     (_, first, _), (_, second, _) = calls.calls
     assert first[:3] == ("nsp", "runs/x", None)
     assert second == ("fill-mask", "y", Path("a.txt"), "")
-    long = {"long": "refuse", "stride": 64, "stride_as": "overlap"}
-    assert calls.calls[1][2] == {"top_k": 3, "batch_size": 2, "pooling": "", "normalize": False, **long}
+    asked = predict.Options(**calls.calls[0][2]), predict.Options(**calls.calls[1][2])  # every one by its name
+    assert asked == (predict.Options(), predict.Options(top_k=3, batch_size=2))
 
 
 def test_doctor(calls):
@@ -150,7 +151,7 @@ def test_overrides_are_taken_out_in_order():
         ("prepare", "no config given", "--config=configs/tiny.py"),
         ("prepare --engine=beam", "no flag --engine", ""),
         ("evaluate", "required: --checkpoint/--model", "--help"),
-        ("evaluate --model=m --suite=glue", "invalid choice: 'glue'", "--help"),
+        ("evaluate --model=m --limit=0", "'0' is not a whole number of 1 or more", "--help"),
         ("evaluate --model=m --output=FILE/x", "cannot write 'FILE/x'", "another --output"),
         ("predict --model=m", "required: TASK", "--help"),
         ("predict fillmask --model=m", "invalid choice: 'fillmask'", "--help"),

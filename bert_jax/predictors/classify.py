@@ -1,0 +1,44 @@
+"""The class of a text or pair, its number, or the likeliest of some options: what the model's head is for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bert_jax.data.examples import Example
+from bert_jax.errors import DataError
+from bert_jax.predictors.base import Model, Row
+from bert_jax.predictors.labelled import Labelled
+
+
+class Classify(Labelled):
+    """{"text", "label", "probabilities": {label: p}}; of a regress head {"text", "value"}."""
+
+    heads = ("classify", "regress", "choice")
+
+    def __init__(self, model: Model):
+        super().__init__(model)
+        pair = ("text", "text_pair")
+        if self.kind == "choice":
+            self.plain, self.forms = (), (("text", "options"),)
+            self.example = '{"text": "It rained.", "options": ["We got wet.", "We stayed dry."]}'
+        elif self.task.text_pair:  # trained on pairs alone
+            self.plain, self.forms = pair, (pair,)
+            self.example = '{"text": "It rains.", "text_pair": "The sun shines."}'
+        else:
+            self.forms = (pair, ("text",))
+
+    def example_of(self, row: Row) -> Example:
+        """A text, pair, or text and options."""
+        fields = row.fields
+        options = tuple(fields.get("options", ()))
+        if self.kind == "choice" and (len(options) < 2 or len(set(options)) < len(options)):
+            raise DataError(f"line {row.number}: options = {list(options)!r}", "two or more that differ")
+        return Example(f"line {row.number}", "", fields["text"], fields.get("text_pair"), options=options)
+
+    def result(self, row: Row, prediction: Any) -> dict[str, Any]:
+        """The number, or the likeliest and all of them."""
+        if self.kind == "regress":
+            return {**row.fields, "value": prediction}
+        names = row.fields.get("options", self.labels)
+        probabilities = dict(zip(names, prediction.tolist(), strict=True))
+        return {**row.fields, "label": names[int(prediction.argmax())], "probabilities": probabilities}

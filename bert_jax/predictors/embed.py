@@ -1,0 +1,45 @@
+"""One vector a text: the mean over its tokens, [CLS] and [SEP] among them, or that of [CLS]."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from bert_jax.models.bert import Bert
+from bert_jax.predictors.base import Model, OfText, Row, Work
+from bert_jax.types import Batch
+
+
+class Embed(OfText):
+    """{"text", "embedding"}."""
+
+    def __init__(self, model: Model):
+        super().__init__(model)
+        run, options = model.run, model.options
+        pooling = options.pooling or run.sentence.get("pooling") or "mean"
+        normalize = options.normalize or run.sentence.get("normalize", False)
+        encoder = Bert(run.config.model, run.tokenizer.size, pool=False)
+        params = jax.device_put(run.params["encoder"])
+
+        @jax.jit
+        def vectors(params: Any, batch: Batch) -> jax.Array:
+            encoded: Any = encoder.apply({"params": params}, batch)
+            real = (batch["segment_ids"] > 0).astype(jnp.float32)[..., None]  # [B, L, 1]
+            hidden = encoded.hidden.astype(jnp.float32)
+            mean = jnp.sum(hidden * real, 1) / jnp.maximum(jnp.sum(real, 1), 1.0)
+            pooled = hidden[:, 0] if pooling == "cls" else mean
+            length = jnp.sqrt(jnp.sum(pooled**2, -1, keepdims=True))
+            return pooled / jnp.maximum(length, 1e-12) if normalize else pooled  # [B, D]
+
+        self.apply = lambda batch: vectors(params, batch)
+
+    def encode(self, rows: Sequence[Row]) -> Work:
+        """One text a line."""
+        return self.one_each(rows, [[ids] for ids in self.ids(rows)], self.apply, self.result)
+
+    def result(self, row: Row, vector: Any) -> dict[str, Any]:
+        """What is written of a line."""
+        return {"text": row.fields["text"], "embedding": [float(x) for x in vector]}

@@ -1,0 +1,64 @@
+"""What predictors of heads over labels share: their rows and predictions are made as in an evaluation."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from bert_jax.data import answers, features
+from bert_jax.data.examples import Example
+from bert_jax.errors import DataError
+from bert_jax.predictors.base import Model, Predictor, Row, Work
+
+
+class Labelled(Predictor):
+    """Lines become examples, and predictions of examples become results."""
+
+    heads: ClassVar[tuple[str, ...]]  # of which the model has one
+
+    def __init__(self, model: Model):
+        super().__init__(model)
+        config, options = model.run.config, model.options
+        self.kind = model.choose(*self.heads)
+        self.labels = config.objectives[self.kind].labels
+        given: dict[str, Any] = {"long": options.long, "stride": options.stride, "stride_as": options.stride_as}
+        self.task = dataclasses.replace(config.task, **{k: v for k, v in given.items() if v not in ("", None)})
+        self.limit = min(model.limit, config.sequence_length)
+        self.apply = model.head(self.kind, lambda logits: logits)
+
+    def example_of(self, row: Row) -> Example:
+        """The line as an example without a label; DataError if it is none."""
+        raise NotImplementedError
+
+    def result(self, row: Row, prediction: Any) -> dict[str, Any]:
+        """What is written of a line."""
+        raise NotImplementedError
+
+    def encode(self, rows: Sequence[Row]) -> Work:
+        """The rows of an evaluation; a long text may have several."""
+        tokenizer, examples = self.model.run.tokenizer, [self.example_of(row) for row in rows]
+        try:
+            made = features.encode(examples, self.kind, tokenizer, self.task, self.limit, train=False)
+        except DataError as error:
+            if self.task.long != "refuse":
+                raise
+            raise DataError(str(error), "--long=cut loses its end; tag and answer have --long=windows too") from error
+
+        def compute(chosen: np.ndarray, length: int, size: int) -> Any:
+            return self.apply(features.batch(made, chosen, length, size, tokenizer.special))
+
+        def results(outputs: list[Any]) -> Iterator[dict[str, Any]]:
+            trimmed = [self._trim(output, int(length)) for output, length in zip(outputs, made.lengths, strict=True)]
+            predictions = answers.decode(self.kind, made, examples, trimmed, self.task, self.labels)
+            return map(self.result, rows, predictions)
+
+        return Work(made.lengths, compute, results, made.cut)
+
+    def _trim(self, output: np.ndarray, length: int) -> np.ndarray:
+        """One row's output without its padding: [tokens, C] of tag and span, else [C]."""
+        if self.kind in ("tag", "span"):
+            return output[:length]
+        return output[:, 0] if self.kind == "choice" else output[0]

@@ -1,0 +1,64 @@
+"""A label for every word, and what the words that belong together name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from bert_jax import scores
+from bert_jax.data.examples import Example
+from bert_jax.errors import ConfigError
+from bert_jax.predictors.base import Model, Row
+from bert_jax.predictors.labelled import Labelled
+
+
+class Tag(Labelled):
+    """{"words", "labels"}, and with --entities [{"text", "label", "start", "end"}, …], counted in characters.
+
+    A text is split at blanks. Where words are given, entities lie in the text they make with a blank between.
+    """
+
+    heads = ("tag",)
+    forms = (("words",), ("text",))
+    example = '{"words": ["Paris", "is", "in", "France", "."]}'
+    windows = True
+
+    def __init__(self, model: Model):
+        super().__init__(model)
+        if model.options.entities and not scores.is_entities(self.labels):
+            raise ConfigError(
+                f"the labels {', '.join(self.labels)} mark no entities", "--entities merges words labelled B-… and I-…"
+            )
+
+    def example_of(self, row: Row) -> Example:
+        """Its words."""
+        return Example(f"line {row.number}", "", words=tuple(self._words(row)))
+
+    def result(self, row: Row, prediction: Any) -> dict[str, Any]:
+        """A label for each word; none where the text was cut off before it, and O is no label."""
+        words = self._words(row)
+        labels = [self.labels[tag] if tag >= 0 else None for tag in prediction]
+        found: dict[str, Any] = {"words": words, "labels": labels}
+        if self.model.options.entities:
+            found["entities"] = entities(row.fields.get("text", " ".join(words)), words, labels)
+        return found
+
+    @staticmethod
+    def _words(row: Row) -> list[str]:
+        return row.fields["words"] if "words" in row.fields else row.fields["text"].split()
+
+
+def entities(text: str, words: Sequence[str], labels: Sequence[str | None]) -> list[dict[str, Any]]:
+    """What the labels mark, as seqeval reads them."""
+    from seqeval.metrics.sequence_labeling import get_entities
+
+    places, at = [], 0
+    for word in words:
+        at = text.index(word, at)
+        places.append((at, at + len(word)))
+        at += len(word)
+    found = []
+    for label, first, last in get_entities([label or "O" for label in labels]):
+        start, end = places[first][0], places[last][1]
+        found.append({"text": text[start:end], "label": label, "start": start, "end": end})
+    return found
