@@ -1,10 +1,14 @@
-"""Exact evaluation of a checkpoint: every example of a split once, on masks that never change."""
+"""Exact evaluation of a checkpoint: suites by name, and the one that training runs too.
+
+`Evaluator` scores a corpus: every example of its validation split once, on masks that never change. What else can be
+asked of a checkpoint is in `suites/`.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
+import math
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,13 +19,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from bert_jax import faults, knobs, masking, network, objectives, prepare, runs, sharding
-from bert_jax.config import changed, resolve, to_dict
+from bert_jax import faults, knobs, masking, network, objectives, runs, sharding
+from bert_jax.config import suggest
 from bert_jax.data import pipeline
 from bert_jax.data.shards import Prepared
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.metrics import Totals, unigram_log_probabilities, wilson
 from bert_jax.types import Batch, Metrics, Traced
+
+Progress = Callable[[int, int], None]  # how much is done, and of how much
 
 
 class Evaluator:
@@ -41,36 +47,47 @@ class Evaluator:
         self.batches = self.source.evaluation_batches(self.rows)
         if not self.batches:
             raise DataError("the validation split is empty", "raise --config.corpus.validation_fraction")
-        quotas = masking.quota_table(settings.rate, config.sequence_length)
-        self.traced = Traced(
+        self.settings = settings
+        self.traced = self.at(settings.rate)
+        self.step = jax.jit(_make_step(self.config, prepared))
+
+    def at(self, rate: float) -> Traced:
+        """The masks of a rate, which must not be above that of the settings: there are slots for no more."""
+        quotas = masking.quota_table(rate, self.config.sequence_length)
+        return Traced(
             quotas=quotas,
             predict_quotas=quotas,
-            replace=np.asarray(settings.replace, np.float32),
+            replace=np.asarray(self.settings.replace, np.float32),
             weights={},
             learning_rate=np.float32(0),
             weight_decay=np.float32(0),
-            seed=np.uint32(settings.seed),
+            seed=np.uint32(self.settings.seed),
         )
-        self.step = jax.jit(_make_step(self.config, prepared))
 
-    def __call__(
-        self, params: Any, progress: Callable[[int, int], None] = lambda done, total: None
-    ) -> dict[str, float]:
+    def __call__(self, params: Any, progress: Progress = lambda done, total: None) -> dict[str, float]:
         """Metrics of the whole split."""
-        totals = Totals()
+        return self.sweep(params, [self.traced], progress)[0]
+
+    def sweep(
+        self, params: Any, masks: Sequence[Traced], progress: Progress = lambda done, total: None
+    ) -> list[dict[str, float]]:
+        """Metrics of the whole split under several masks, which one program computes."""
+        totals = [Totals() for _ in masks]
         mine = sharding.local_rows(self.rows, self.mesh)
-        late = None  # fetched one batch late, so that the device never waits for the host
+        late: tuple[Totals, Metrics] | None = None  # fetched one step late, so that the device never waits for the host
         for index in range(self.batches):
             batch = self.source.evaluation_batch(index, self.rows)
-            local = {key: value[mine] for key, value in batch.items()}
-            found = self.step(params, sharding.place(local, self.rows, self.mesh), self.traced)
-            if late is not None:
-                totals.add(sharding.to_host(late))
-            late = found
+            placed = sharding.place({key: value[mine] for key, value in batch.items()}, self.rows, self.mesh)
+            for total, traced in zip(totals, masks, strict=True):
+                found = self.step(params, placed, traced)
+                if late is not None:
+                    late[0].add(sharding.to_host(late[1]))
+                late = total, found
             faults.point("evaluation", index)
             progress(index + 1, self.batches)
-        totals.add(sharding.to_host(late))
-        return self._finish(totals)
+        assert late is not None
+        late[0].add(sharding.to_host(late[1]))
+        return [self._finish(one) for one in totals]
 
     def _finish(self, totals: Totals) -> dict[str, float]:
         values = totals.values()
@@ -113,56 +130,32 @@ def _make_step(config: knobs.Config, prepared: Prepared) -> Callable[[Any, Batch
     return step
 
 
-def _chosen(run: runs.Run, config: knobs.Config | None) -> knobs.Config:
-    """What is evaluated: the model is always the checkpoint's; the text and the masks are the config's."""
-    if config is None and "foreign" in run.meta:
-        raise ConfigError(f"{run.meta['foreign']} names no corpus to evaluate it on", "name one with --config=FILE.py")
-    if config is None:
-        return run.config
-    keep = ["model", "objectives", "tokenizer"]
-    if "foreign" not in run.meta:  # a model of ours says what a row holds; of others only the heads are known
-        keep += ["pairs", "sequence_length"]
-    chosen = dataclasses.replace(config, **{key: getattr(run.config, key) for key in keep})
-    positions = chosen.model.max_positions
-    if chosen.model.position == "learned" and chosen.sequence_length > positions:
-        raise ConfigError(
-            f"sequence_length = {chosen.sequence_length}, and the model has {positions} positions",
-            f"lower it: --config.sequence_length={positions}",
-        )
-    fits = ("mlm", chosen.pairs)
-    return resolve(
-        to_dict(
-            dataclasses.replace(
-                chosen,
-                tokenizer=dataclasses.replace(chosen.tokenizer, path=str(run.tokenizer_path)),
-                objectives={name: o for name, o in chosen.objectives.items() if name in fits},
-                checkpoints=dataclasses.replace(chosen.checkpoints, best=""),
-            )
-        )
-    )
-
-
-def evaluate(run: runs.Run, suite: str, config: knobs.Config | None = None) -> dict[str, float]:
+def evaluate(run: runs.Run, suite: str, config: knobs.Config | None = None, **asked: Any) -> dict[str, Any]:
     """Scores a run on a suite; `config` names another corpus, masks or sizes than the run's own."""
-    if suite != "pretrain":
-        raise ConfigError(f"no suite {suite!r}", "one of: pretrain")
-    chosen = _chosen(run, config)
-    if not chosen.objectives:
-        have = ", ".join(run.config.objectives) or "no head at all"
-        raise ConfigError(f"suite pretrain needs an mlm, nsp or sop head; {run.folder} has {have}", "and pairs to fit")
-    prepared = prepare.prepare(chosen, log=functools.partial(print, file=sys.stderr))
-    if prepared.tokenizer.hash != run.tokenizer.hash:
-        raise ConfigError("the corpus is prepared with another vocabulary than the checkpoint's", "prepare it anew")
-    mesh = sharding.make_mesh(knobs.Parallel())
-    params = jax.device_put(run.params, sharding.state_shardings(run.params, mesh))
-    settings = chosen.evals["validation"] if "validation" in chosen.evals else knobs.Eval()
-    evaluator = Evaluator(chosen, prepared, settings, mesh)
+    table = _suites([suite])
+    return table[suite].run(run, _ask(table, config=config, **asked))
 
-    def progress(done: int, total: int) -> None:
-        if sys.stderr.isatty() or done == total:
-            print(f"\revaluating {done}/{total}", end="\n" if done == total else "", file=sys.stderr, flush=True)
 
-    return evaluator(params, progress)
+def _suites(names: Sequence[str]) -> dict[str, Any]:
+    """Rows of `suites.TABLE`."""
+    from bert_jax import suites  # which use what is above: here, so that training need not load them
+
+    for name in names:
+        if name not in suites.TABLE:
+            raise ConfigError(f"no suite {name!r}", suggest(name, suites.TABLE))
+    return {name: suites.TABLE[name] for name in names}
+
+
+def _ask(table: dict[str, Any], **asked: Any) -> Any:
+    """What all these suites are asked; nothing that none of them reads."""
+    from bert_jax.suites.base import Ask
+
+    read = {"batch_size"}.union(*(suite.reads for suite in table.values()))
+    for name, value in asked.items():
+        if value and name not in read:
+            flag = {"changes": "--config.KNOB", "within_word": "--within-word"}.get(name, f"--{name.replace('_', '-')}")
+            raise ConfigError(f"{flag} means nothing to {', '.join(table)}", "leave it out")
+    return Ask(**asked)
 
 
 def run(
@@ -173,19 +166,35 @@ def run(
     *,
     changes: Sequence[tuple[str, str]] = (),
     tokenizer: str = "",
+    **asked: Any,
 ) -> None:
-    """`bert-jax evaluate`: prints `{suite: {metric: value}}`; `changes` are knobs that differ from the run's own."""
+    """`bert-jax evaluate`: prints `{suite: {metric: value}}`.
+
+    Args:
+      checkpoint: a run, or a model of others.
+      suite: its name, or several with commas between.
+      config: of another corpus, or of a task.
+      output: file for the same JSON.
+      changes: knobs that differ from the run's own.
+      tokenizer: the vocabulary of a model that has none.
+      asked: further fields of `suites.base.Ask`.
+    """
+    table = _suites(suite.split(","))
+    ask = _ask(table, config=config, changes=tuple(changes), **asked)
     opened = runs.open_run(checkpoint, tokenizer=tokenizer)
-    named = "foreign" not in opened.meta or any(path.startswith("corpus.") for path, _ in changes)
-    if changes and named:  # changes that do not name a text, to a model without one, are refused below like none
-        config = changed(opened.config, changes)
-        if config.model != opened.config.model or config.tokenizer != opened.config.tokenizer:
-            raise ConfigError("model and tokenizer are the checkpoint's own", "change corpus, masking or evals")
-    result = json.dumps({suite: evaluate(opened, suite, config)}, indent=2)
+    found = {name: row.run(opened, ask) for name, row in table.items()}
+    result = json.dumps(_without_nan(found), indent=2)
     print(result)
     if output is not None:
         output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text(result + "\n")
+
+
+def _without_nan(value: Any) -> Any:
+    """JSON has no NaN, such as the correlation with a constant: it becomes null."""
+    if isinstance(value, dict):
+        return {key: _without_nan(item) for key, item in value.items()}
+    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 if __name__ == "__main__":

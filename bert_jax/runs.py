@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,12 @@ class Run:
     def sentence(self) -> dict[str, Any]:
         """How sentence-transformers would make one vector of a text, where the model says so."""
         return self.meta.get("sentence", {})
+
+    @property
+    def longest(self) -> int:
+        """Tokens a row may have: learned positions past the training length were never trained."""
+        learned = self.config.model.position == "learned"
+        return min(self.config.sequence_length if learned else sys.maxsize, self.sentence.get("length") or sys.maxsize)
 
 
 def step_folder(folder: Path) -> bool:

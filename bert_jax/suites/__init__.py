@@ -1,0 +1,19 @@
+"""What `bert-jax evaluate --suite=NAME` can ask of a checkpoint: a table of suites.
+
+A suite is a function of (runs.Run, base.Ask) that returns numbers by metric, or by part and then by metric. Its row
+says which fields of Ask it reads: a flag that none of the suites asked for reads is refused. To add one, write its
+function in a file of this folder, and its row here.
+"""
+
+from bert_jax.suites.base import Suite
+from bert_jax.suites.blimp import blimp
+from bert_jax.suites.corpus import cross_rate, nsp, pretrain
+from bert_jax.suites.pll import pll
+
+TABLE: dict[str, Suite] = {
+    "pretrain": Suite(pretrain, reads=("config", "changes")),
+    "nsp": Suite(nsp, reads=("config", "changes")),
+    "cross_rate": Suite(cross_rate, reads=("config", "changes")),
+    "pll": Suite(pll, reads=("config", "changes", "source", "limit", "within_word")),
+    "blimp": Suite(blimp, reads=("source", "limit", "within_word")),
+}

@@ -1,0 +1,64 @@
+"""Minimal pairs (BLiMP, Warstadt et al., 2020): is the sentence that is right likelier than the one that is wrong?"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from bert_jax import runs
+from bert_jax.errors import ConfigError
+from bert_jax.metrics import wilson
+from bert_jax.suites import lines
+from bert_jax.suites.base import Ask, Progress, Result
+from bert_jax.suites.rows import Scorer
+
+EXAMPLE = "files:blimp, a folder of PARADIGM.jsonl files, or tfds:blimp"
+GROUPS = {"field": "field", "term": "linguistics_term", "paradigm": "UID"}  # key of the result -> of a row
+
+
+class Pair(NamedTuple):
+    """Two sentences, and what the difference between them belongs to."""
+
+    good: str
+    bad: str
+    groups: dict[str, str]
+
+
+def blimp(run: runs.Run, ask: Ask) -> Result:
+    """The share of pairs told apart: of all, by field, by linguistic term and by paradigm. Equal scores are wrong."""
+    if not ask.source:
+        raise ConfigError("suite blimp needs --source", f"--source={EXAMPLE}")
+    score = Scorer(run, ask, "blimp")
+    pairs = list(_pairs(ask))
+    encode = run.tokenizer.encode_batch
+    scores = score(encode([p.good for p in pairs]) + encode([p.bad for p in pairs]), Progress("blimp: tokens"))
+    totals = [float(one.sum()) for one in scores]
+    good, bad = totals[: len(pairs)], totals[len(pairs) :]
+    right = [a > b for a, b in zip(good, bad, strict=True)]
+    if ties := sum(a == b for a, b in zip(good, bad, strict=True)):
+        print(f"blimp: {ties:,} of {len(pairs):,} pairs have equal scores and count as wrong", file=sys.stderr)
+    low, high = wilson(sum(right), len(right))
+    name = "accuracy_word_l2r" if ask.within_word else "accuracy"
+    found: Result = {"pairs": len(pairs), "ties": ties, name: sum(right) / len(right)}
+    found |= {f"{name}_low": low, f"{name}_high": high}
+    for group in GROUPS:
+        marks: dict[str, list[bool]] = {}
+        for pair, hit in zip(pairs, right, strict=True):
+            marks.setdefault(pair.groups[group], []).append(hit)
+        found[group] = {key: sum(hits) / len(hits) for key, hits in sorted(marks.items()) if key}
+    return found
+
+
+def _pairs(ask: Ask) -> Iterator[Pair]:
+    for paradigm, rows in _paradigms(ask.source):
+        for row in itertools.islice(rows, ask.limit or None):
+            groups = {key: row.get(field) or "" for key, field in GROUPS.items()}
+            yield Pair(row["sentence_good"], row["sentence_bad"], groups | {"paradigm": row.get("UID") or paradigm})
+
+
+def _paradigms(source: str) -> Iterator[tuple[str, Iterable[dict[str, str]]]]:
+    """The rows of each paradigm."""
+    for path in lines.find(source, "blimp", EXAMPLE):
+        yield path.name.partition(".")[0], lines.objects(path, ("sentence_good", "sentence_bad"))

@@ -1,0 +1,103 @@
+"""Suites on a corpus: `pretrain` as during training, and `cross_rate` with masks of many rates."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import sys
+
+from bert_jax import knobs, prepare, runs
+from bert_jax.config import changed, resolve, to_dict
+from bert_jax.data.shards import Prepared
+from bert_jax.errors import ConfigError
+from bert_jax.evaluate import Evaluator
+from bert_jax.suites.base import Ask, Progress, Result, need_head, on_devices
+
+RATES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
+
+
+def pretrain(run: runs.Run, ask: Ask) -> Result:
+    """What training reports of its validation split: loss and accuracy of each objective, beside baselines."""
+    config = chosen(run, ask)
+    if not config.objectives.keys() & set(knobs.PRETRAINING):
+        have = ", ".join(run.config.objectives) or "no head at all"
+        raise ConfigError(f"suite pretrain needs an mlm, nsp or sop head; {run.folder} has {have}", "and pairs to fit")
+    params, mesh = on_devices(run.params)
+    return Evaluator(config, prepared(run, config), _settings(config, ask), mesh)(params, Progress("evaluating"))
+
+
+def nsp(run: runs.Run, ask: Ask) -> Result:
+    """Accuracy of the head over pairs alone."""
+    need_head(run, "nsp", "nsp")
+    config = chosen(run, ask)
+    if config.pairs != "nsp":
+        raise ConfigError(f"a corpus with pairs = {config.pairs!r} has no next sentences", "--config.pairs=nsp")
+    config = dataclasses.replace(config, objectives={"nsp": config.objectives["nsp"]})
+    params, mesh = on_devices(run.params)
+    evaluator = Evaluator(config, prepared(run, config), _settings(config, ask), mesh)
+    return evaluator(params, Progress("nsp"))
+
+
+def cross_rate(run: runs.Run, ask: Ask) -> Result:
+    """MLM loss and accuracy at many masking rates, beside what the frequency of words alone gives.
+
+    The masks lie inside each other, and at the rate of the pre-training evaluation they are its masks.
+    """
+    need_head(run, "mlm", "cross_rate")
+    config = chosen(run, ask)
+    config = dataclasses.replace(config, objectives={"mlm": config.objectives["mlm"]})
+    settings = dataclasses.replace(_settings(config, ask), rate=max(RATES))
+    params, mesh = on_devices(run.params)
+    evaluator = Evaluator(config, prepared(run, config), settings, mesh)
+    found = evaluator.sweep(params, [evaluator.at(rate) for rate in RATES], Progress("cross_rate"))
+    return {
+        f"{rate:g}": {k: v for k, v in one.items() if k != "examples"} for rate, one in zip(RATES, found, strict=True)
+    }
+
+
+def _settings(config: knobs.Config, ask: Ask) -> knobs.Eval:
+    settings = config.evals["validation"] if "validation" in config.evals else knobs.Eval()
+    return dataclasses.replace(settings, batch_size=ask.batch_size or settings.batch_size)
+
+
+def prepared(run: runs.Run, config: knobs.Config) -> Prepared:
+    """The corpus of a config, in the model's vocabulary."""
+    found = prepare.prepare(config, log=functools.partial(print, file=sys.stderr))
+    if found.tokenizer.hash != run.tokenizer.hash:
+        raise ConfigError("the corpus is prepared with another vocabulary than the checkpoint's", "prepare it anew")
+    return found
+
+
+def chosen(run: runs.Run, ask: Ask) -> knobs.Config:
+    """What is evaluated: the model is always the checkpoint's; the text and the masks are the config's."""
+    config, foreign = ask.config, "foreign" in run.meta
+    named = not foreign or any(path.startswith("corpus.") for path, _ in ask.changes)
+    if ask.changes and named:  # changes that do not name a text, to a model without one, are refused below like none
+        config = changed(run.config, ask.changes)
+        if config.model != run.config.model or config.tokenizer != run.config.tokenizer:
+            raise ConfigError("model and tokenizer are the checkpoint's own", "change corpus, masking or evals")
+    if config is None and foreign:
+        raise ConfigError(f"{run.meta['foreign']} names no corpus to evaluate it on", "name one with --config=FILE.py")
+    if config is None:
+        return run.config
+    keep = ["model", "objectives", "tokenizer"]
+    if not foreign:  # a model of ours says what a row holds; of others only the heads are known
+        keep += ["pairs", "sequence_length"]
+    config = dataclasses.replace(config, **{key: getattr(run.config, key) for key in keep})
+    positions = config.model.max_positions
+    if config.model.position == "learned" and config.sequence_length > positions:
+        raise ConfigError(
+            f"sequence_length = {config.sequence_length}, and the model has {positions} positions",
+            f"lower it: --config.sequence_length={positions}",
+        )
+    fits = ("mlm", config.pairs)
+    return resolve(
+        to_dict(
+            dataclasses.replace(
+                config,
+                tokenizer=dataclasses.replace(config.tokenizer, path=str(run.tokenizer_path)),
+                objectives={name: o for name, o in config.objectives.items() if name in fits},
+                checkpoints=dataclasses.replace(config.checkpoints, best=""),
+            )
+        )
+    )
