@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import collections
 from dataclasses import dataclass
 from typing import Any
 
+from bert_jax.data import rows
+from bert_jax.data.fields import (
+    LABELS,
+    PARTS,
+    Answer,
+    BadRow,
+    identifier,
+    label_text,
+    label_texts,
+    meanings_of,
+    raw_label,
+)
+from bert_jax.data.formats import Count, Log, Row, pick
+from bert_jax.errors import DataError
+from bert_jax.knobs import Task
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """An answer of a span task; `context[start : start + len(text)] == text`, counted in characters."""
-
-    text: str
-    start: int
+__all__ = ["Answer", "Example", "found_labels", "load"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,3 +40,90 @@ class Example:
     words: tuple[str, ...] = ()  # tag
     options: tuple[str, ...] = ()  # choice
     label: Any = None
+
+
+def load(task: Task, kind: str, labels: tuple[str, ...], split: str, log: Log) -> list[Example]:
+    """The examples of a split; of `train`, the first `task.rows`."""
+    count = Count(task.on_bad_row)
+    given = list(rows.read(task, split, log, count))
+    labelled = _labelled(given, task, kind, split)
+    meanings = meanings_of(labels, task, kind)
+    found: list[Example] = []
+    for row in given:
+        try:
+            parts = PARTS[kind](row, task)
+            label = LABELS[kind](row, task, meanings, parts) if labelled else None
+            found.append(Example(row.where, identifier(row, task), **parts, label=label))
+        except BadRow as bad:
+            count.refuse(bad.where or row.where, bad.problem, bad.hint)
+    count.check(log)
+    if not found:
+        raise DataError(f"{task.source}, split {split!r}, has no rows", "check task.source and task.format")
+    if kind == "span":
+        _distinct(found)
+    if split == "train":
+        found = found[: task.rows or None]
+        _varied(found, kind)
+    place = task.source if task.source.startswith("tfds:") else found[0].where.rpartition(":")[0]
+    log(f"{split}: {len(found):,} examples from {place}{_shares(found, kind, labels)}")
+    return found
+
+
+def found_labels(task: Task, kind: str, log: Log) -> tuple[str, ...]:
+    """The labels that the training data have, sorted."""
+    count = Count(task.on_bad_row)
+    names: set[str] = set()
+    for row in rows.read(task, "train", log, count):
+        try:
+            names |= set(label_texts(row, task) if kind == "tag" else [label_text(raw_label(row, task), task)])
+        except BadRow as bad:
+            count.refuse(bad.where or row.where, bad.problem, bad.hint)
+    count.check(log)
+    if not names:
+        raise DataError(f"{task.source}, split 'train', has no rows", "check task.source and task.format")
+    log(f"labels found in the training data: {', '.join(sorted(names))}")
+    return tuple(sorted(names))
+
+
+def _labelled(given: list[Row], task: Task, kind: str, split: str) -> bool:
+    """Whether a split has labels: one for tests may leave the column out, or have the same stand-in everywhere."""
+    if split.startswith(("train", "validation")):
+        return True
+    columns = [pick(task.label, row.fields) for row in given]
+    values = [row.fields[column] for column, row in zip(columns, given, strict=True) if column]
+    return not all(_nothing(value, kind) for value in values)
+
+
+def _nothing(value: Any, kind: str) -> bool:
+    if kind in ("tag", "span"):
+        return value is None
+    return value is None or str(value).strip() in ("", "-1", "-1.0")
+
+
+# --- all of a split -------------------------------------------------------------------------------------------------
+
+
+def _distinct(found: list[Example]) -> None:
+    """Answers are kept by id."""
+    seen: dict[str, str] = {}
+    for example in found:
+        if example.id in seen:
+            raise DataError(f"{example.where}: id {example.id!r} is also at {seen[example.id]}", "ids are unique")
+        seen[example.id] = example.where
+
+
+def _varied(found: list[Example], kind: str) -> None:
+    """A single label teaches nothing, and is mostly a mistake."""
+    if kind in ("span", "choice"):
+        return
+    labels = {label for e in found for label in (e.label if kind == "tag" else (e.label,))}
+    if len(labels) < 2:
+        message = f"{found[0].where}: from here on all {len(found):,} training rows have the same label"
+        raise DataError(message, "set task.label; task.rows takes the first rows of a file, which may be sorted")
+
+
+def _shares(found: list[Example], kind: str, labels: tuple[str, ...]) -> str:
+    if kind != "classify" or found[0].label is None:
+        return ""
+    counts = collections.Counter(example.label for example in found)
+    return " (" + ", ".join(f"{name} {counts[number]:,}" for number, name in enumerate(labels)) + ")"

@@ -35,14 +35,15 @@ def read(item: Item, settings: knobs.Corpus, tally: Tally) -> Iterator[Chunk]:
         if kind == "parquet":
             yield from _parquet(path, start, stop, settings, tally)
             return
-        with _open(path) as stream:
+        with opened(path) as stream:
             reader = _text if kind == "txt" else _json
             yield from reader(stream, path, start, stop, settings, tally)
     except BROKEN as error:
         raise DataError(f"{path} is damaged: {error}", "it may be cut short; fetch it again") from error
 
 
-def _open(path: str) -> BinaryIO:
+def opened(path: str) -> BinaryIO:
+    """The bytes of a file, unpacked."""
     if path.endswith(".gz"):
         return io.BufferedReader(gzip.open(path), PIECE)
     if path.endswith(".zst"):
@@ -218,7 +219,7 @@ def bad_row(where: str, problem: str, settings: knobs.Corpus, tally: Tally) -> N
 def _line_number(path: str, offset: int) -> int:
     """The line, from 1, that begins at an offset; counted only when a message needs it."""
     lines = 1
-    with _open(path) as stream:
+    with opened(path) as stream:
         while offset > 0 and (data := stream.read(min(PIECE, offset))):
             offset -= len(data)
             lines += data.count(b"\n")

@@ -17,46 +17,49 @@ WIKI40B = re.compile(r"\s*_(?:START_ARTICLE|START_SECTION|START_PARAGRAPH|NEWLIN
 
 
 @functools.lru_cache(maxsize=2)
-def _builder(name: str, data_dir: str) -> Any:
+def builder(name: str, data_dir: str, knob: str = "config.corpus.path") -> Any:
+    """The builder of a dataset that `knob` names."""
     import tensorflow_datasets  # heavy, and only this source needs it
     import tensorflow_datasets.text  # registers datasets that importing the package alone does not
 
     if not name:
-        raise DataError("config.corpus.path is empty", "tfds: a dataset name such as wikipedia/20230601.en")
+        raise DataError(f"{knob} is empty", "tfds: a dataset name such as wikipedia/20230601.en")
     try:
         return tensorflow_datasets.builder(name, data_dir=data_dir or None)
-    except (ValueError, AttributeError, FileNotFoundError, tensorflow_datasets.core.DatasetNotFoundError) as error:
+    except (ValueError, AttributeError, OSError, ImportError, tensorflow_datasets.core.DatasetNotFoundError) as error:
         first = str(error).strip().split("\n")[0][:200]
-        raise DataError(f"config.corpus.path = {name!r}: {first}", "a TFDS name, and config.corpus.tfds_dir") from error
+        hint = f"a TFDS name, and {knob.rpartition('.')[0]}.tfds_dir"
+        raise DataError(f"{knob} = {name!r}: {first}", hint) from error
 
 
 @functools.lru_cache(maxsize=2)
-def _source(name: str, data_dir: str, split: str) -> Any:
-    builder = _builder(name, data_dir)
+def examples_of(name: str, data_dir: str, split: str) -> Any:
+    """The examples of a split, by number."""
+    made = builder(name, data_dir)
     where = f", data_dir={data_dir!r}" if data_dir else ""
     code = f"tfds.builder({name!r}{where}, file_format='array_record').download_and_prepare()"
     try:
-        return builder.as_data_source(split=split)
+        return made.as_data_source(split=split)
     except (AssertionError, ValueError, NotImplementedError, FileNotFoundError, KeyError) as error:
         first = str(error).strip().split("\n")[0][:200]
         hint = f'python -c "import tensorflow_datasets as tfds, tensorflow_datasets.text; {code}"'
-        raise DataError(f"{name}, split {split!r} cannot be read from {builder.data_dir}: {first}", hint) from error
+        raise DataError(f"{name}, split {split!r} cannot be read from {made.data_dir}: {first}", hint) from error
 
 
 def identity(settings: knobs.Corpus, cache: Any) -> Any:
     """Name, version, split and its size."""
-    rows = len(_source(settings.path, settings.tfds_dir, settings.split))
-    return [_builder(settings.path, settings.tfds_dir).info.full_name, settings.split, rows]
+    rows = len(examples_of(settings.path, settings.tfds_dir, settings.split))
+    return [builder(settings.path, settings.tfds_dir).info.full_name, settings.split, rows]
 
 
 def items(settings: knobs.Corpus) -> tuple[list[Item], list[str]]:
     """Ranges of examples."""
-    source = _source(settings.path, settings.tfds_dir, settings.split)
-    builder = _builder(settings.path, settings.tfds_dir)
-    if settings.text_field not in (builder.info.features or {}):
-        names = ", ".join(builder.info.features or {})
+    source = examples_of(settings.path, settings.tfds_dir, settings.split)
+    info = builder(settings.path, settings.tfds_dir).info
+    if settings.text_field not in (info.features or {}):
+        names = ", ".join(info.features or {})
         raise DataError(f"{settings.path} has no {settings.text_field!r}", f"config.corpus.text_field: one of {names}")
-    known = builder.info.splits.get(settings.split)
+    known = info.splits.get(settings.split)
     size = max(1, (known.num_bytes if known else 0) // max(1, len(source))) or 1000
     step = max(1, RANGE // size)
     starts = range(0, len(source), step)
@@ -65,7 +68,7 @@ def items(settings: knobs.Corpus) -> tuple[list[Item], list[str]]:
 
 def read(item: Item, settings: knobs.Corpus, tally: Tally) -> Iterator[Chunk]:
     """Documents of a range of examples."""
-    source = _source(settings.path, settings.tfds_dir, settings.split)
+    source = examples_of(settings.path, settings.tfds_dir, settings.split)
     start, stop = item.spec
     wiki40b = settings.path.startswith("wiki40b")
     for index in range(start, stop):

@@ -1,0 +1,255 @@
+"""Formats of labelled files: tsv, csv, JSON lines and the JSON of SQuAD become rows, each with its file and line.
+
+Any may be packed as .gz or .zst. Only a newline ends a line. What cannot be read goes to `Count.refuse`.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bert_jax.data.readers import BROKEN, opened
+from bert_jax.errors import DataError
+from bert_jax.knobs import Task
+
+BAD_ROWS = 0.01  # share of rows that on_bad_row=skip accepts
+BETWEEN = re.compile(r"[\s,]*")  # values of an array
+Log = Callable[[str], None]
+
+
+class Row(NamedTuple):
+    """One row as its file has it."""
+
+    where: str  # FILE:LINE
+    number: int  # in its file, bad rows included, from 0
+    fields: dict[str, Any]
+    lines: tuple[int, ...] = ()  # conll, conllu: of each word
+
+
+@dataclass
+class Count:
+    """Rows seen and rows refused, under `on_bad_row`."""
+
+    policy: str
+    rows: int = 0
+    bad: int = 0
+    first: str = ""
+
+    def refuse(self, where: str, problem: str, hint: str = "", rows: int = 1) -> None:
+        """Raises, or leaves bad rows out."""
+        if self.policy == "fail":
+            raise DataError(f"{where}: {problem}", hint or "repair it, or set --config.task.on_bad_row=skip")
+        self.bad += rows
+        self.first = self.first or f"{where}: {problem}"
+
+    def check(self, log: Log) -> None:
+        """Raises where too many rows were left out; says so where few were."""
+        if self.bad > BAD_ROWS * self.rows:
+            hint = f"task.on_bad_row=skip accepts {BAD_ROWS:.0%}; are task.format, text and label right?"
+            raise DataError(f"{self.first} (and {self.bad - 1} more of {self.rows:,} rows)", hint)
+        if self.bad:
+            log(f"warning: {self.bad} of {self.rows:,} rows are left out, first {self.first}")
+
+
+def pick(knob: str, names: Iterable[str]) -> str | None:
+    """The column a knob means: itself, else the first of `a|b` that is there; "" if an empty one may stand for none.
+
+    >>> pick("sentence1|#1 String", ["Quality", "#1 String"])
+    '#1 String'
+    """
+    if knob in names:
+        return knob
+    return next((name for name in knob.split("|") if not name or name in names), None)
+
+
+# --- lines ----------------------------------------------------------------------------------------------------------
+
+
+def lines(path: Path) -> Iterator[tuple[int, str, str]]:
+    """(number from 1, text, what is wrong with it)."""
+    try:
+        with opened(str(path)) as stream:
+            for number, data in enumerate(stream, 1):
+                data = data.removesuffix(b"\n").removesuffix(b"\r")
+                if number == 1:
+                    data = data.removeprefix(b"\xef\xbb\xbf")
+                try:
+                    text = data.decode()
+                except UnicodeDecodeError as error:
+                    yield number, data.decode(errors="replace"), f"invalid UTF-8 at byte {error.start} of the line"
+                else:
+                    yield number, text, "a NUL character: is it UTF-8?" if "\0" in text else ""
+    except BROKEN as error:
+        raise DataError(f"{path} is damaged: {error}", "it may be cut short; fetch it again") from error
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}", "check task.source") from error
+
+
+def _whole(path: Path) -> str:
+    """A file that is one value: a bad line spoils it."""
+    texts = []
+    for number, text, problem in lines(path):
+        if problem:
+            raise DataError(f"{path}:{number}: {problem}", "repair the file")
+        texts.append(text)
+    return "\n".join(texts)
+
+
+# --- tables ---------------------------------------------------------------------------------------------------------
+
+
+def tsv(path: Path, task: Task, count: Count) -> Iterator[Row]:
+    """Fields between tabs; quotes mean nothing unless `task.quoting`."""
+    return _table(path, task, count, _quoted(path, "\t") if task.quoting else _split(path))
+
+
+def comma(path: Path, task: Task, count: Count) -> Iterator[Row]:
+    """Fields between commas, or quoted."""
+    return _table(path, task, count, _quoted(path, ","))
+
+
+def _split(path: Path) -> Iterator[tuple[int, int, list[str], str]]:
+    for number, text, problem in lines(path):
+        if text or problem:
+            yield number, 1, text.split("\t"), problem
+
+
+def _quoted(path: Path, delimiter: str) -> Iterator[tuple[int, int, list[str], str]]:
+    """(first line, lines, fields, problem); a quoted field may hold newlines."""
+    problems: dict[int, str] = {}
+
+    def texts() -> Iterator[str]:
+        for number, text, problem in lines(path):
+            if problem:
+                problems[number] = problem
+            yield text + "\n"
+
+    csv.field_size_limit(2**31 - 1)  # of the process: a long document is no mistake
+    reader = csv.reader(texts(), delimiter=delimiter, strict=True)
+    while True:
+        start = reader.line_num + 1
+        try:
+            fields, problem = next(reader), ""
+        except StopIteration:
+            return
+        except csv.Error as error:
+            fields, problem = [], f"not CSV: {error}"
+        span = reader.line_num + 1 - start  # an open quote swallows all lines up to the end
+        problem = problem or next((problems[n] for n in range(start, start + span) if n in problems), "")
+        if fields or problem:
+            yield start, span, fields, problem
+
+
+def _table(path: Path, task: Task, count: Count, records: Iterable[tuple[int, int, list[str], str]]) -> Iterator[Row]:
+    """Rows by column name; the first line names the columns if it holds those that are needed."""
+    names: list[str] = []
+    needed = [knob for knob in (task.text, task.text_pair, *task.options) if knob]
+    for line, span, fields, problem in records:
+        where = f"{path}:{line}"
+        if not names and problem:
+            raise DataError(f"{where}: {problem}", "repair the file")
+        if not names:
+            missing = [knob for knob in needed if pick(knob, fields) is None]
+            names = list(task.columns) if missing else fields
+            if not names:
+                hint = f"set --config.task.text (text_pair, options) to one of: {', '.join(fields)[:300]}; or columns"
+                raise DataError(f"{where}: no column {missing[0]!r}", hint)
+            twice = [name for knob in (*needed, task.label) if (name := pick(knob, names)) and names.count(name) > 1]
+            if twice:
+                raise DataError(f"{where}: two columns {twice[0]!r}", "name each column once")
+            if not missing:
+                continue
+        if not problem and len(fields) != len(names):
+            problem = f"{len(fields)} columns, not {len(names)}"
+        count.rows += 1 if fields else span
+        if problem:
+            count.refuse(where, problem, rows=1 if fields else span)
+        else:
+            yield Row(where, count.rows - 1, dict(zip(names, fields, strict=True)))
+
+
+# --- JSON -----------------------------------------------------------------------------------------------------------
+
+
+def json_lines(path: Path, task: Task, count: Count) -> Iterator[Row]:
+    """An object a line."""
+    for number, text, problem in lines(path):
+        if not text.strip() and not problem:
+            continue
+        value: Any = None
+        if not problem:
+            try:
+                value = json.loads(text)
+            except (ValueError, RecursionError) as error:
+                problem = f"not JSON: {error}"
+        yield from _object(f"{path}:{number}", value, problem, count)
+
+
+def _object(where: str, value: Any, problem: str, count: Count) -> Iterator[Row]:
+    if not problem and not isinstance(value, dict):
+        problem = f"a JSON {type(value).__name__}, not an object"
+    count.rows += 1
+    if problem:
+        count.refuse(where, problem)
+    else:
+        yield Row(where, count.rows - 1, value)
+
+
+def json_file(path: Path, task: Task, count: Count) -> Iterator[Row]:
+    """A .json file: an array of objects, data in the form of SQuAD, or JSON lines all the same."""
+    first = next((text.strip() for _, text, _ in lines(path) if text.strip()), "")
+    if first.startswith("["):
+        return _array(path, count)
+    try:
+        value = json.loads(first)
+    except (ValueError, RecursionError):
+        value = {"data": []}  # an object over several lines
+    nested = isinstance(value, dict) and isinstance(value.get("data"), list)
+    return (squad if nested else json_lines)(path, task, count)
+
+
+def _array(path: Path, count: Count) -> Iterator[Row]:
+    text = _whole(path)
+    values, decoder = _parsed(path, text), json.JSONDecoder()
+    at, start, line = text.index("[") + 1, 0, 1
+    for value in values:
+        at = BETWEEN.match(text, at).end()  # type: ignore[union-attr]  # it matches anything, if only nothing
+        line += text.count("\n", start, at)
+        start, (_, at) = at, decoder.raw_decode(text, at)
+        yield from _object(f"{path}:{line}", value, "", count)
+
+
+def _parsed(path: Path, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise DataError(f"{path}:{error.lineno}: not JSON: {error.msg}", "repair the file") from error
+    except RecursionError as error:
+        raise DataError(f"{path}:1: not JSON: {error}", "repair the file") from error
+
+
+def squad(path: Path, task: Task, count: Count) -> Iterator[Row]:
+    """Questions, each with its context; found again in the text, in order, for their lines."""
+    text = _whole(path)
+    at, line = 0, 1
+
+    def inside(holder: Any, key: str, kind: type, where: str) -> Any:
+        value = holder.get(key) if isinstance(holder, dict) else None
+        if not isinstance(value, kind):
+            raise DataError(f"{path}:{line}: {where} has no {key!r}", "a file in the form of SQuAD, or set task.format")
+        return value
+
+    for a, article in enumerate(inside(_parsed(path, text), "data", list, "the file")):
+        for p, paragraph in enumerate(inside(article, "paragraphs", list, f"data[{a}]")):
+            where = f"data[{a}].paragraphs[{p}]"
+            context = inside(paragraph, "context", str, where)
+            for qa in inside(paragraph, "qas", list, where):
+                mark = text.find(json.dumps(inside(qa, "id", object, f"a question of {where}"), ensure_ascii=False), at)
+                if mark >= 0:  # an id may be written with escapes: then the line is that of the question before
+                    line, at = line + text.count("\n", at, mark), mark
+                yield from _object(f"{path}:{line}", {**qa, "context": context}, "", count)
