@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -58,9 +57,7 @@ class Model:
 
     def __init__(self, run: runs.Run, options: Options):
         self.run, self.options = run, options
-        # Learned positions past the training length were never trained.
-        self.limit = run.config.sequence_length if run.config.model.position == "learned" else sys.maxsize
-        self.limit = min(self.limit, run.sentence.get("length") or sys.maxsize)
+        self.limit = run.longest
 
     def choose(self, *names: str) -> str:
         """Which of these heads the model has."""

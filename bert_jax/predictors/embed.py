@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.models.bert import Bert
+from bert_jax.models.pooling import pooled
 from bert_jax.predictors.base import Model, OfText, Row, Work
 from bert_jax.types import Batch
 
@@ -27,12 +28,9 @@ class Embed(OfText):
         @jax.jit
         def vectors(params: Any, batch: Batch) -> jax.Array:
             encoded: Any = encoder.apply({"params": params}, batch)
-            real = (batch["segment_ids"] > 0).astype(jnp.float32)[..., None]  # [B, L, 1]
-            hidden = encoded.hidden.astype(jnp.float32)
-            mean = jnp.sum(hidden * real, 1) / jnp.maximum(jnp.sum(real, 1), 1.0)
-            pooled = hidden[:, 0] if pooling == "cls" else mean
-            length = jnp.sqrt(jnp.sum(pooled**2, -1, keepdims=True))
-            return pooled / jnp.maximum(length, 1e-12) if normalize else pooled  # [B, D]
+            vector = pooled(encoded.hidden, batch["segment_ids"], pooling)  # [B, D]
+            length = jnp.sqrt(jnp.sum(vector**2, -1, keepdims=True))
+            return vector / jnp.maximum(length, 1e-12) if normalize else vector
 
         self.apply = lambda batch: vectors(params, batch)
 
