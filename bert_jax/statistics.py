@@ -1,0 +1,72 @@
+"""What several seeds say: a mean with its interval, and the difference of two means; the best of n is kept apart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Summary(NamedTuple):
+    """Of n runs. `best` is what a search over them reports: it grows with n, and says nothing of the next run."""
+
+    n: int
+    mean: float
+    deviation: float  # standard deviation of one run, by n - 1
+    low: float  # the t interval of the mean
+    high: float
+    best: float
+
+
+class Difference(NamedTuple):
+    """The mean of a less the mean of b, with Welch's interval, which does not ask for equal variances."""
+
+    mean: float
+    low: float
+    high: float
+    freedom: float  # degrees of it, by Welch and Satterthwaite
+
+
+def summary(values: Sequence[float], *, confidence: float = 0.95, higher_is_better: bool = True) -> Summary:
+    """Mean, spread and best; of a single value the spread is unknown, NaN, and the interval infinite."""
+    sample = _sample(values)
+    mean, error = float(sample.mean()), _squared_error(sample) ** 0.5
+    half = _half_width(error, len(sample) - 1, confidence)
+    best = float(sample.max() if higher_is_better else sample.min())
+    return Summary(len(sample), mean, error * len(sample) ** 0.5, mean - half, mean + half, best)
+
+
+def welch(a: Sequence[float], b: Sequence[float], *, confidence: float = 0.95) -> Difference:
+    """mean(a) - mean(b) and its interval; infinite where a side has one value."""
+    first, second = _sample(a), _sample(b)
+    parts = [_squared_error(first), _squared_error(second)]
+    mean = float(first.mean() - second.mean())
+    if not math.isfinite(sum(parts)):
+        return Difference(mean, -math.inf, math.inf, 0.0)
+    below = sum(part**2 / (len(sample) - 1) for part, sample in zip(parts, (first, second), strict=True))
+    freedom = sum(parts) ** 2 / below if below else math.inf
+    half = _half_width(sum(parts) ** 0.5, freedom, confidence)
+    return Difference(mean, mean - half, mean + half, freedom)
+
+
+def _sample(values: Sequence[float]) -> np.ndarray:
+    sample = np.asarray(values, np.float64)
+    if sample.ndim != 1 or not sample.size or not np.isfinite(sample).all():
+        raise ValueError(f"no finite numbers to sum up: {values!r}")
+    return sample
+
+
+def _squared_error(sample: np.ndarray) -> float:
+    """Of the mean; NaN for a single value."""
+    return float(sample.var(ddof=1) / len(sample)) if len(sample) > 1 else math.nan
+
+
+def _half_width(error: float, freedom: float, confidence: float) -> float:
+    """Half of a t interval around an estimate with this standard error."""
+    from scipy import stats
+
+    if math.isnan(error):
+        return math.inf
+    return float(error * stats.t.ppf(0.5 + confidence / 2, freedom))
