@@ -1,0 +1,252 @@
+"""Each predictor against transformers' answers for the golden models, and against its own definition."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bert_jax import predict, runs
+from bert_jax.errors import ConfigError, DataError
+from bert_jax.predictors import TABLE
+from bert_jax.predictors.tag import entities
+from tests import variants
+
+GOLDEN = variants.GOLDEN / "huggingface"
+ANSWERS = json.loads((variants.GOLDEN / "pipelines.json").read_text())
+WORDS = "the a cat dog sat ran mat big red walked jumping zzz The".split()  # noqa: SIM905
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """A golden model by name, with the vocabulary that pipelines.json was made with."""
+    root = tmp_path_factory.mktemp("models")
+
+    @functools.cache
+    def opened(name: str) -> runs.Run:
+        folder = root / name
+        shutil.copytree(GOLDEN / name, folder)
+        shutil.copy(GOLDEN / "pretraining" / "vocab.txt", folder)
+        return runs.open_run(str(folder))
+
+    return opened
+
+
+ASKED: dict[tuple, tuple[runs.Run, predict.Asking]] = {}  # compiled once; the run keeps its id
+
+
+def ask(run: runs.Run, task: str, rows: list[Any], **options: Any) -> list[dict[str, Any]]:
+    key = (id(run), task, predict.Options(**options))
+    if key not in ASKED:
+        ASKED[key] = run, predict.Asking(predict.Model(run, key[2]), task)
+    asking = ASKED[key][1]
+    asking.tally = predict.Tally()
+    return list(asking.answers([row if isinstance(row, str) else json.dumps(row) for row in rows]))
+
+
+def given_keys(rows: list[dict], *names: str) -> list[dict]:
+    return [{key: row[key] for key in names if key in row} for row in rows]
+
+
+# --- as transformers answers ----------------------------------------------------------------------------------------
+
+
+def test_classify_gives_the_probabilities_of_the_pipeline(models):
+    rows = given_keys(ANSWERS["classify"], "text", "text_pair")
+    for row, found, golden in zip(
+        rows, ask(models("sequence_classification"), "classify", rows), ANSWERS["classify"], strict=True
+    ):
+        assert list(found) == [*row, "label", "probabilities"]
+        assert list(found["probabilities"]) == ["negative", "neutral", "positive"]
+        assert found["probabilities"] == pytest.approx(golden["scores"], abs=1e-5)
+        assert found["label"] == max(golden["scores"], key=golden["scores"].get)
+        assert sum(found["probabilities"].values()) == pytest.approx(1)
+
+
+def test_a_regress_head_gives_the_number_of_the_pipeline(models):
+    rows = given_keys(ANSWERS["regress"], "text", "text_pair")
+    for row, found, golden in zip(rows, ask(models("regression"), "classify", rows), ANSWERS["regress"], strict=True):
+        assert found == {**row, "value": pytest.approx(golden["scores"]["LABEL_0"], abs=1e-5)}
+
+
+def test_a_choice_head_gives_the_softmax_over_the_options(models):
+    rows = given_keys(ANSWERS["choice"], "text", "options")
+    for found, golden in zip(ask(models("multiple_choice"), "classify", rows), ANSWERS["choice"], strict=True):
+        assert list(found["probabilities"]) == golden["options"]
+        assert list(found["probabilities"].values()) == pytest.approx(golden["probabilities"], abs=1e-5)
+        assert found["label"] == golden["options"][int(np.argmax(golden["probabilities"]))]
+
+
+def test_tag_finds_the_entities_of_the_pipeline(models):
+    """Its words are parted at blanks, the pipeline's also at punctuation; in these texts that is the same."""
+    rows = given_keys(ANSWERS["tag"], "text")
+    assert any(golden["entities"] for golden in ANSWERS["tag"])
+    for row, found, golden in zip(
+        rows, ask(models("token_classification"), "tag", rows, entities=True), ANSWERS["tag"], strict=True
+    ):
+        assert found["words"] == row["text"].split()
+        assert given_keys(found["entities"], "label", "start", "end") == golden["entities"]
+        assert all(one["text"] == row["text"][one["start"] : one["end"]] for one in found["entities"])
+
+
+def test_answer_finds_the_best_span_of_all(models):
+    rows = given_keys(ANSWERS["answer"], "question", "context")
+    for row, found, golden in zip(
+        rows, ask(models("question_answering"), "answer", rows, top_k=3), ANSWERS["answer"], strict=True
+    ):
+        best = golden["best"]
+        assert (found["answer"], found["start"], found["end"]) == tuple(best[0][k] for k in ("answer", "start", "end"))
+        assert found["answer"] == row["context"][found["start"] : found["end"]]
+        texts = list(dict.fromkeys(one["answer"] for one in best))
+        assert [one["answer"] for one in found["n_best"]][: len(texts)] == texts[:3]
+        first, second = found["n_best"][:2]
+        scores = [next(one["score"] for one in best if one["answer"] == x["answer"]) for x in (first, second)]
+        assert np.log(first["score"] / second["score"]) == pytest.approx(scores[0] - scores[1], abs=1e-4)
+
+
+@pytest.mark.parametrize("share", [0, 7, 20])
+def test_no_answer_wins_by_more_than_the_threshold(models, share):
+    doubts = [golden["no_answer"] - golden["best"][0]["score"] for golden in ANSWERS["answer"]]
+    ranked = [-1e9, *sorted(doubts), 1e9]
+    threshold = (ranked[20 - share] + ranked[21 - share]) / 2  # so many doubts are greater
+    rows = given_keys(ANSWERS["answer"], "question", "context")
+    found = ask(models("question_answering"), "answer", rows, no_answer_threshold=threshold)
+    assert [one["answer"] == "" for one in found] == [doubt > threshold for doubt in doubts]
+    assert sum(one["answer"] == "" for one in found) == share
+    assert all((one["start"], one["end"]) == (0, 0) for one in found if not one["answer"])
+    assert all(0 <= one["score"] <= 1 for one in found)
+
+
+# --- by definition --------------------------------------------------------------------------------------------------
+
+
+def test_a_long_text_is_tagged_as_the_windows_that_show_most_around_each_word(models):
+    """One piece a word: each label is the one its word has in a text that is just its window."""
+    run = models("token_classification")
+    words = [WORDS[i * 7 % 9] for i in range(70)]
+    room, stride = run.config.sequence_length - 2, 8
+    (whole,) = ask(run, "tag", [{"words": words}], stride=stride, stride_as="step", batch_size=2)
+    starts = list(range(0, len(words) - room + stride, stride))
+    spans = [(start, min(start + room, len(words))) for start in starts]
+    assert spans[-1][1] == len(words)
+    parts = ask(run, "tag", [{"words": words[a:b]} for a, b in spans])
+    for i, label in enumerate(whole["labels"]):
+        best = max(
+            (s for s in range(len(spans)) if spans[s][0] <= i < spans[s][1]),
+            key=lambda s: min(i - spans[s][0], spans[s][1] - 1 - i) + 0.01 * (spans[s][1] - spans[s][0]),
+        )
+        assert label == parts[best]["labels"][i - spans[best][0]], i
+    (cut,) = ask(run, "tag", [{"words": words}], long="cut")
+    assert cut["words"] == words
+    assert cut["labels"][room:] == ["O"] * (len(words) - room)
+    with pytest.raises(DataError, match="line 1: 72 tokens"):
+        ask(run, "tag", [{"words": words}], long="refuse")
+
+
+@settings(max_examples=25)
+@given(words=st.lists(st.text(st.sampled_from("aé日🙂 #\x00\u200b."), min_size=0, max_size=5), max_size=40))
+def test_no_word_is_lost(models, words):
+    (found,) = ask(models("token_classification"), "tag", [{"words": words}], entities=True, batch_size=1)
+    assert found["words"] == words
+    assert len(found["labels"]) == len(words)
+    assert None not in found["labels"]
+    text = " ".join(words)
+    assert all(text[one["start"] : one["end"]] == one["text"] for one in found["entities"])
+
+
+@settings(max_examples=25)
+@given(
+    context=st.text(st.sampled_from("aéÉ日🙂 tTheca\u0301İ\n."), max_size=90), question=st.text("a the", max_size=90)
+)
+def test_an_answer_is_a_piece_of_its_context_whatever_it_holds(models, context, question):
+    row = {"question": question, "context": context}
+    (found,) = ask(models("question_answering"), "answer", [row], top_k=4, batch_size=1)
+    for one in (found, *found["n_best"]):
+        assert one["answer"] == context[one["start"] : one["end"]]
+        assert 0 <= one["start"] <= one["end"] <= len(context)
+    assert found["answer"] or not models("question_answering").tokenizer.encode_batch([context])[0]
+    assert found["n_best"][0] == {key: found[key] for key in ("answer", "start", "end", "score")}
+
+
+def test_entities_are_what_labels_mark():
+    words, labels = ["New", "York", "and", "Paris", "x"], ["B-LOC", "I-LOC", None, "I-LOC", "B-PER"]
+    text = "New  York\tand Paris x"
+    assert [tuple(one.values()) for one in entities(text, words, labels)] == [
+        *[("New  York", "LOC", 0, 9), ("Paris", "LOC", 14, 19), ("x", "PER", 20, 21)]
+    ]
+    assert entities("", [], []) == []
+
+
+def test_labels_that_mark_no_entities_are_not_merged(models):
+    run = models("token_classification")
+    nouns = dataclasses.replace(run.config.objectives["tag"], labels=("NOUN", "VERB", "X", "PUNCT", "ADJ"))
+    config = dataclasses.replace(run.config, objectives={"tag": nouns})
+    run = dataclasses.replace(run, config=config)
+    with pytest.raises(ConfigError, match="NOUN, VERB, X, PUNCT, ADJ mark no entities"):
+        ask(run, "tag", [], entities=True)
+    (found,) = ask(run, "tag", ["the cat"])
+    assert set(found["labels"]) <= set(nouns.labels)
+
+
+def test_a_model_of_pairs_takes_them_with_a_tab_between_and_misses_the_second(models):
+    run = models("sequence_classification")
+    config = dataclasses.replace(run.config, task=dataclasses.replace(run.config.task, text_pair="hypothesis"))
+    pairs = dataclasses.replace(run, config=config)
+    (tab,) = ask(pairs, "classify", ["the cat\ta dog"])
+    (line,) = ask(run, "classify", [{"text": "the cat", "text_pair": "a dog"}])
+    assert tab == line
+    for row in ("the cat", {"text": "the cat"}):
+        with pytest.raises(DataError, match="line 1: no text_pair"):
+            ask(pairs, "classify", [row])
+    (single,) = ask(run, "classify", ["the cat\ta dog"])  # a tab is a blank to a model of texts
+    assert single["text"] == "the cat\ta dog"
+
+
+@pytest.mark.parametrize("task", sorted(set(TABLE) - {"embed"}))
+def test_a_model_without_the_head_names_those_it_has(models, task):
+    has = {"model": "it has no head, only an encoder", "causal_lm": "it has: mlm", "next_sentence": "it has: nsp"}
+    has.pop({"fill-mask": "causal_lm", "nsp": "next_sentence"}.get(task), None)
+    for name, hint in has.items():
+        with pytest.raises(ConfigError, match=r"has no .* head") as caught:
+            ask(models(name), task, [])
+        assert caught.value.hint == hint
+
+
+@pytest.mark.parametrize(
+    ("name", "task"),
+    [
+        *[("pretraining", "fill-mask"), ("pretraining", "nsp"), ("model", "embed"), ("regression", "classify")],
+        *[("sequence_classification", "classify"), ("token_classification", "tag"), ("question_answering", "answer")],
+    ],
+)
+def test_a_blank_line_yields_a_row(models, name, task):
+    found = ask(models(name), task, ["", " \t", ""])
+    assert len(found) == 3
+    assert found[0].keys() == found[1].keys()
+    assert found[0] == found[2]
+    if task == "answer":
+        assert found[0] == {"question": "", "answer": "", "start": 0, "end": 0, "score": 1.0}
+
+
+def test_a_text_over_the_length_is_cut_as_in_an_evaluation_and_said(models, tmp_path, capsys):
+    run = models("sequence_classification")
+    text = " ".join(["the cat"] * 40)
+    room = run.config.sequence_length - 2
+    (found,), (short,) = (ask(run, "classify", [" ".join(text.split()[:n])]) for n in (80, room))
+    assert found["probabilities"] == pytest.approx(short["probabilities"])
+    (tmp_path / "in.txt").write_text(f"{text}\nthe cat\n")
+    predict.run("classify", str(run.folder), Path(tmp_path / "in.txt"))
+    assert "2 lines" in (err := capsys.readouterr().err)
+    assert f"1 of them cut to {run.config.sequence_length} tokens" in err
+    with pytest.raises(DataError, match="line 1: 82 tokens"):
+        ask(run, "classify", [text], long="refuse")
+    with pytest.raises(ConfigError, match="classify does not look at texts in windows"):
+        ask(run, "classify", [text], long="windows")
