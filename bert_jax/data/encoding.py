@@ -1,4 +1,4 @@
-"""Rows of encoded texts: [CLS] A [SEP] or [CLS] A [SEP] B [SEP], cut to a length and padded.
+"""Rows of encoded texts: [CLS] A [SEP] or [CLS] A [SEP] B [SEP], cut to a length; padded, or one after the other.
 
 first, second = truncate([5, 6, 7], [8, 9], room=4)       -> [5, 6], [8, 9]
 batch = rows(special, [[first, second]], length=8)        -> tokens [[CLS, 5, 6, SEP, 8, 9, SEP, PAD]], type_ids, …
@@ -6,6 +6,7 @@ batch = rows(special, [[first, second]], length=8)        -> tokens [[CLS, 5, 6,
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,6 +15,7 @@ from bert_jax.errors import DataError
 from bert_jax.types import Batch, Special
 
 STYLES = ("longest_first", "google")
+Part = tuple[Sequence[int], Sequence[int] | None]  # a text, and the second of a pair
 
 
 def lengths(first: int, second: int, room: int, style: str = "longest_first") -> tuple[int, int]:
@@ -75,3 +77,39 @@ def rows(
         "positions": np.arange(length, dtype=np.int32)[None, :] * segments,
         "cls_positions": np.zeros((shape[0], 1), np.int32),  # [B, 1]
     }
+
+
+def flat(special: Special, rows: Sequence[Sequence[Part]]) -> dict[str, np.ndarray]:
+    """Rows one after the other, without padding; each holds one part, or several that do not see one another.
+
+    Returns:
+      offsets int64 [N + 1], where the rows begin; tokens, type_ids, positions and segment_ids int32 [T]: parts count
+      from 1, and positions from 0 in each; cls_positions int32 [N, S]: of each part in its row, 0 where there is none.
+    """
+    parts = [part for row in rows for part in row]
+    a = np.array([2 + len(first) for first, _ in parts], np.int64)  # [P], with [CLS] and [SEP]
+    b = np.array([0 if second is None else 1 + len(second) for _, second in parts], np.int64)  # [P]
+    counts = np.array([len(row) for row in rows], np.int64)  # [N]
+    starts, begins = places(a + b), places(counts)  # [P + 1], [N + 1]
+    row = np.repeat(np.arange(len(rows)), counts)  # [P]
+    part = np.arange(len(parts)) - begins[row]  # [P]
+    offsets, total = starts[begins], int(starts[-1])
+    cls_positions = np.zeros((len(rows), int(counts.max(initial=1))), np.int32)  # [N, S]
+    cls_positions[row, part] = starts[:-1] - offsets[row]
+    cls, sep = (special.cls,), (special.sep,)
+    pieces = ((cls, first, sep) if second is None else (cls, first, sep, second, sep) for first, second in parts)
+    tokens = itertools.chain.from_iterable(itertools.chain.from_iterable(pieces))
+    types = np.tile(np.array([0, 1], np.int32), len(parts))  # [2 P]
+    return {
+        "offsets": offsets,
+        "tokens": np.fromiter(tokens, np.int32, total),
+        "type_ids": np.repeat(types, np.stack([a, b], axis=1).reshape(-1)),
+        "positions": (np.arange(total) - np.repeat(starts[:-1], a + b)).astype(np.int32),
+        "segment_ids": np.repeat((part + 1).astype(np.int32), a + b),
+        "cls_positions": cls_positions,
+    }
+
+
+def places(counts: np.ndarray) -> np.ndarray:
+    """Where each of several stretches begins, and where the last ends: int64 [N + 1]."""
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])

@@ -74,7 +74,7 @@ def encode(
         )
     rows = _Rows(length, long)
     finish = _ENCODERS[kind](rows, examples, tokenizer, task)
-    return finish(rows.features(examples, tokenizer.special), train)
+    return finish(rows.features(tokenizer.special), train)
 
 
 def batch(features: Features, rows: np.ndarray, length: int, size: int, special: Special) -> Batch:
@@ -106,23 +106,18 @@ def batch(features: Features, rows: np.ndarray, length: int, size: int, special:
 
 
 class _Rows:
-    """Rows as they are found: parts of token ids, and for which example."""
+    """Rows as they are found, and for which example each is."""
 
     def __init__(self, length: int, long: str):
         self.length, self.long = length, long
-        self.first: list[Sequence[int]] = []  # of each [CLS] A [SEP] (B [SEP])
-        self.second: list[Sequence[int] | None] = []
+        self.parts: list[Sequence[encoding.Part]] = []
         self.example: list[int] = []
-        self.options: list[int] = []  # of each row, how many of them it holds
         self.cut: set[int] = set()
 
-    def add(self, number: int, parts: Sequence[tuple[Sequence[int], Sequence[int] | None]]) -> None:
+    def add(self, number: int, *parts: encoding.Part) -> None:
         """One row; every part fits."""
-        for first, second in parts:
-            self.first.append(first)
-            self.second.append(second)
+        self.parts.append(parts)
         self.example.append(number)
-        self.options.append(len(parts))
 
     def shorten(self, number: int, example: Example, tokens: int) -> None:
         """Notes that an example of so many tokens does not fit, or refuses it."""
@@ -133,43 +128,10 @@ class _Rows:
             )
         self.cut.add(number)
 
-    def room(self, example: Example, question: int | None = None) -> int:
-        """Tokens a window may hold beside the special ones and a question."""
-        room = self.length - (2 if question is None else 3 + question)
-        if room < 1:
-            raise DataError(
-                f"{example.where}: a question of {question} tokens leaves no room for its context in "
-                f"sequence_length = {self.length}",
-                "lower task.question_tokens, or raise sequence_length",
-            )
-        return room
-
-    def features(self, examples: Sequence[Example], special: Special) -> Features:
+    def features(self, special: Special) -> Features:
         """The rows without targets."""
-        pairs = list(zip(self.first, self.second, strict=True))
-        a = np.array([2 + len(first) for first, _ in pairs], np.int64)  # [P], with [CLS] and [SEP]
-        b = np.array([0 if second is None else 1 + len(second) for _, second in pairs], np.int64)  # [P]
-        options = np.array(self.options, np.int64)  # [N]
-        starts, begins = _cumulated(a + b), _cumulated(options)  # [P + 1], [N + 1]
-        total = int(starts[-1])
-        sep = (special.sep,)
-        flat = itertools.chain.from_iterable(
-            part
-            for first, second in pairs
-            for part in (((special.cls,), first, sep) if second is None else ((special.cls,), first, sep, second, sep))
-        )
-        row = np.repeat(np.arange(len(options)), options)  # [P]
-        option = np.arange(len(pairs)) - begins[row]  # [P]
-        offsets = starts[begins]  # [N + 1]
-        cls_positions = np.zeros((len(options), int(options.max(initial=1))), np.int32)  # [N, S]
-        cls_positions[row, option] = starts[:-1] - offsets[row]
         return Features(
-            offsets=offsets,
-            tokens=np.fromiter(flat, np.int32, total),
-            type_ids=np.repeat(np.tile(np.array([0, 1], np.int32), len(pairs)), np.stack([a, b], axis=1).reshape(-1)),
-            positions=(np.arange(total) - np.repeat(starts[:-1], a + b)).astype(np.int32),
-            segment_ids=np.repeat(option.astype(np.int32) + 1, a + b),
-            cls_positions=cls_positions,
+            **encoding.flat(special, self.parts),
             targets={},
             example=np.array(self.example, np.int32),
             words=None,
@@ -179,27 +141,22 @@ class _Rows:
         )
 
 
-def _cumulated(counts: np.ndarray) -> np.ndarray:
-    """Where each of several stretches begins, and where the last ends."""
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-
-
 # --- each kind: adds its rows, and gives back what completes their features -------------------------------------------
 
 Finish = Callable[[Features, bool], Features]
 
 
-def _texts(rows: _Rows, examples: Sequence[Example], tokenizer: Tokenizer, task: knobs.Task) -> None:
+def _texts(rows: _Rows, examples: Sequence[Example], tokenizer: Tokenizer) -> None:
     """One row a text or pair."""
     first = tokenizer.encode_batch([one.text for one in examples])
     second = iter(tokenizer.encode_batch([one.pair for one in examples if one.pair is not None]))
     for number, (example, a) in enumerate(zip(examples, first, strict=True)):
-        rows.add(number, [_fitted(rows, number, example, a, None if example.pair is None else next(second))])
+        rows.add(number, _fitted(rows, number, example, a, None if example.pair is None else next(second)))
 
 
 def _fitted(
     rows: _Rows, number: int, example: Example, first: Sequence[int], second: Sequence[int] | None
-) -> tuple[Sequence[int], Sequence[int] | None]:
+) -> encoding.Part:
     """A text or pair, cut to the length if it must be."""
     size = len(first) + 2 + (0 if second is None else len(second) + 1)
     if size <= rows.length:
@@ -211,27 +168,28 @@ def _fitted(
 
 
 def _classify(rows: _Rows, examples: Sequence[Example], tokenizer: Tokenizer, task: knobs.Task) -> Finish:
-    _texts(rows, examples, tokenizer, task)
-    return lambda made, train: dataclasses.replace(made, targets={"labels": _labels(examples)})
-
-
-def _labels(examples: Sequence[Example]) -> np.ndarray:
-    """The class or option of each example: int32 [N, 1]."""
-    return np.array([-1 if one.label is None else one.label for one in examples], np.int32)[:, None]
-
-
-def _regress(rows: _Rows, examples: Sequence[Example], tokenizer: Tokenizer, task: knobs.Task) -> Finish:
-    _texts(rows, examples, tokenizer, task)
-    values = np.array([np.nan if one.label is None else one.label for one in examples], np.float32)[:, None]  # [N, 1]
-    return lambda made, train: dataclasses.replace(made, targets={"values": values})
+    _texts(rows, examples, tokenizer)
+    return _labelled(examples)
 
 
 def _choice(rows: _Rows, examples: Sequence[Example], tokenizer: Tokenizer, task: knobs.Task) -> Finish:
     premises = tokenizer.encode_batch([one.text for one in examples])
     options = iter(tokenizer.encode_batch([option for one in examples for option in one.options]))
     for number, (example, premise) in enumerate(zip(examples, premises, strict=True)):
-        rows.add(number, [_fitted(rows, number, example, premise, next(options)) for _ in example.options])
-    return lambda made, train: dataclasses.replace(made, targets={"labels": _labels(examples)})
+        rows.add(number, *(_fitted(rows, number, example, premise, next(options)) for _ in example.options))
+    return _labelled(examples)
+
+
+def _labelled(examples: Sequence[Example]) -> Finish:
+    """The class or option of each example."""
+    labels = np.array([-1 if one.label is None else one.label for one in examples], np.int32)[:, None]  # [N, 1]
+    return lambda made, train: dataclasses.replace(made, targets={"labels": labels})
+
+
+def _regress(rows: _Rows, examples: Sequence[Example], tokenizer: Tokenizer, task: knobs.Task) -> Finish:
+    _texts(rows, examples, tokenizer)
+    values = np.array([np.nan if one.label is None else one.label for one in examples], np.float32)[:, None]  # [N, 1]
+    return lambda made, train: dataclasses.replace(made, targets={"values": values})
 
 
 def _tag(rows: _Rows, examples: Sequence[Example], tokenizer: Tokenizer, task: knobs.Task) -> Finish:
@@ -240,11 +198,11 @@ def _tag(rows: _Rows, examples: Sequence[Example], tokenizer: Tokenizer, task: k
     for number, example in enumerate(examples):
         words = [next(pieces) or [tokenizer.special.unk] for _ in example.words]  # no word is lost
         ids = list(itertools.chain.from_iterable(words))
-        firsts = _cumulated(np.array([len(word) for word in words], np.int64))[:-1]
+        firsts = encoding.places(np.array([len(word) for word in words], np.int64))[:-1]
         word_of = np.full(len(ids), -1, np.int32)
         word_of[firsts] = np.arange(len(words))
-        for start, end, best in _looks(rows, number, example, len(ids), rows.room(example), task):
-            rows.add(number, [(ids[start:end], None)])
+        for start, end, best in _looks(rows, number, example, len(ids), rows.length - 2, task):
+            rows.add(number, (ids[start:end], None))
             answered.append(np.where(best, word_of[start:end], -1))
 
     def finish(made: Features, train: bool) -> Features:
@@ -252,7 +210,7 @@ def _tag(rows: _Rows, examples: Sequence[Example], tokenizer: Tokenizer, task: k
         for start, found in zip(made.offsets.tolist(), answered, strict=False):
             words[start + 1 : start + 1 + len(found)] = found
         labels = [[-1] * len(one.words) if one.label is None else one.label for one in examples]
-        begins = _cumulated(np.array([len(one) for one in labels], np.int64))
+        begins = encoding.places(np.array([len(one) for one in labels], np.int64))
         flat = np.fromiter(itertools.chain.from_iterable(labels), np.int32, int(begins[-1]))
         there = words >= 0  # [T]
         tags = np.full(len(words), -1, np.int32)
@@ -286,12 +244,18 @@ def _span(rows: _Rows, examples: Sequence[Example], tokenizer: Tokenizer, task: 
     for number, (example, question) in enumerate(zip(examples, questions, strict=True)):
         ids, characters = encoded[example.pair or ""][0], places[example.pair or ""]
         if len(question) > task.question_tokens:
-            rows.shorten(number, example, len(question) + 3 + len(ids))
+            rows.cut.add(number)
             question = question[: task.question_tokens]
         first, last = _answer_tokens(characters, example.label)
         column = len(question) + 2
-        for start, end, best in _looks(rows, number, example, len(ids), rows.room(example, len(question)), task):
-            rows.add(number, [(question, ids[start:end])])
+        room = rows.length - 3 - len(question)
+        if room < 1:
+            raise DataError(
+                f"{example.where}: sequence_length = {rows.length} cannot hold {len(question)} tokens of a question",
+                "lower task.question_tokens, or raise sequence_length",
+            )
+        for start, end, best in _looks(rows, number, example, len(ids), room, task):
+            rows.add(number, (question, ids[start:end]))
             shown.append((column, characters[start:end], best))
             inside = start <= first and last < end
             spans.append((column + first - start, column + last - start) if inside else (0, 0))
