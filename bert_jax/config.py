@@ -54,7 +54,7 @@ def apply(tree: ml_collections.ConfigDict, preset: str) -> None:
     if preset not in PRESETS:
         raise ConfigError(f"no preset {preset!r}", suggest(preset, PRESETS))
     for path, value in PRESETS[preset].items():
-        _put(tree, path.split("."), value)
+        put(tree, path.split("."), value)
 
 
 def resolve(tree: Any) -> Config:
@@ -106,11 +106,11 @@ def override(tree: ml_collections.ConfigDict, path: str, text: str) -> None:
         raise ConfigError(f"config.{path} is a section, not a value", f"set one of: {fields}")
     if typing.get_origin(kind) is dict:
         raise ConfigError(f"config.{path} is a section, not a value", f"set {path}.NAME.KNOB, or {path} in the file")
-    _put(tree, names, _parse(text, kind, f"config.{path}"))
+    put(tree, names, _parse(text, kind, f"config.{path}"))
 
 
-def _put(tree: ml_collections.ConfigDict, names: list[str], value: Any) -> None:
-    """Sets one knob; a section that is not there, such as another evaluation, is made."""
+def put(tree: ml_collections.ConfigDict, names: list[str], value: Any) -> None:
+    """Sets one knob by the parts of its path; a section that is not there, such as another evaluation, is made."""
     node: Any = tree
     for name in names[:-1]:
         if name not in node:
@@ -271,7 +271,10 @@ def _derive(c: Config) -> Config:
         head_activation=m.head_activation or m.activation,
         classifier_dropout=m.dropout if m.classifier_dropout is None else m.classifier_dropout,
     )
-    c = dataclasses.replace(c, model=model, objectives=_objectives(c))
+    o = c.optim
+    if o.warmup_fraction is not None:
+        o = dataclasses.replace(o, warmup_steps=int(c.steps * o.warmup_fraction))
+    c = dataclasses.replace(c, model=model, objectives=_objectives(c), optim=o)
     rules.check(c)
     return c
 

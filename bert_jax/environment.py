@@ -13,10 +13,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from bert_jax import knobs, masking, prepare, runs, sharding, trees
+from bert_jax import knobs, masking, material, prepare, runs, sharding, trees
 from bert_jax import step as steps
 from bert_jax.config import to_dict
-from bert_jax.data.shards import Prepared
 
 PACKAGES = ("bert-jax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain", "tokenizers", "numpy")
 
@@ -49,10 +48,10 @@ def git_commit() -> str:
         return ""
 
 
-def describe_run(config: knobs.Config, prepared: Prepared, params: Any, workdir: Path, command: list[str]) -> None:
+def describe_run(given: material.Material, params: Any, workdir: Path, command: list[str]) -> None:
     """Writes config.json, environment.json and tokenizer/, which make the folder complete in itself."""
     leaves = trees.flat(params)
-    runs.write_json(workdir / "config.json", to_dict(config))
+    runs.write_json(workdir / "config.json", to_dict(given.config))
     runs.write_json(
         workdir / "environment.json",
         {
@@ -61,19 +60,21 @@ def describe_run(config: knobs.Config, prepared: Prepared, params: Any, workdir:
             "versions": versions(),
             "machine": machine(),
             "parameters": sum(leaf.size for leaf in leaves.values()),
-            "corpus": prepared.fingerprint,
-            "vocabulary": prepared.tokenizer.size,
-            "tokenizer": prepared.tokenizer.hash,
+            "corpus": given.fingerprint,
+            "vocabulary": given.tokenizer.size,
+            "tokenizer": given.tokenizer.hash,
         },
     )
-    prepared.tokenizer.save(workdir / "tokenizer")
+    given.tokenizer.save(workdir / "tokenizer")
 
 
 def plan(config: knobs.Config) -> str:
     """What `--dry-run` prints: the resolved config, parameters, memory and steps; nothing is prepared or written."""
     mesh = sharding.make_mesh(config.parallel)
     vocab_size = config.tokenizer.vocab_size
-    if config.tokenizer.path:
+    if config.task.source:
+        vocab_size = material.vocabulary(config).size
+    elif config.tokenizer.path:
         vocab_size = prepare.given_tokenizer(config.tokenizer).size
     shapes = jax.eval_shape(lambda seed: steps.init_state(config, vocab_size, seed), np.uint32(0))
     parameters = sum(leaf.size for leaf in jax.tree.leaves(shapes["params"]))

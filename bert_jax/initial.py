@@ -1,5 +1,7 @@
 """Parameters a run starts from: fresh ones, or those of another model as far as they fit.
 
+`init_fresh_layers` starts the top of an encoder anew although it fits (Zhang et al., 2021).
+
 What does not fit is an error that names it, unless the config says that it may start fresh. `init_vocab=remap` moves
 the rows of the vocabulary by their pieces: a piece both vocabularies have keeps its vector, any other starts fresh.
 """
@@ -49,12 +51,24 @@ def start_from(config: knobs.Config, params: Any, tokenizer: Tokenizer) -> Any:
     differ = [key for key in SAME if getattr(run.config.model, key) != getattr(config.model, key)]
     if differ:
         print(f"warning: {config.init_from} was trained with {_settings(run.config.model, differ)}", file=sys.stderr)
+    theirs |= _fresh_top(config, ours, theirs)
     unused = sorted(theirs.keys() - ours.keys())
     for what, names in (("starts fresh", left), ("is not used", unused)):
         if names:
             print(f"init_from {config.init_from}: {listing(names)} {what}", file=sys.stderr)
     taken = {n: leaf if n in left else jax.device_put(theirs[n], leaf.sharding) for n, leaf in ours.items()}
     return trees.nested(taken)
+
+
+def _fresh_top(config: knobs.Config, ours: dict[str, Any], theirs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The tensors that change when the top layers, and the pooler above them, keep their fresh values."""
+    count, found = config.init_fresh_layers, {}
+    for name in (ours.keys() & theirs.keys()) if count else ():
+        if "/layers/" in name:
+            found[name] = np.concatenate([theirs[name][:-count], np.asarray(ours[name])[-count:]])
+        elif name.startswith(("encoder/pooler/", "encoder/final_norm/")):
+            found[name] = np.asarray(ours[name])
+    return found
 
 
 def _remapped(

@@ -17,6 +17,16 @@ SIZES = {  # layers, hidden, heads; the feed-forward width is four times hidden
 PRETRAINING = ("mlm", "nsp", "sop")  # their targets come from text alone
 LABELLED = ("classify", "regress", "tag", "span", "choice")  # theirs from labelled data
 OBJECTIVES = (*PRETRAINING, *LABELLED)
+METRICS = {  # of a task's evaluation, by objective; `scores.py` computes those that apply
+    "classify": ("accuracy", "f1", "macro_f1", "mcc"),  # f1 of the second of two classes, else macro_f1
+    "regress": ("pearson", "spearman", "mse"),
+    "tag": ("accuracy", "precision", "recall", "f1"),  # all but accuracy are of entities, for BIO labels
+    "span": (
+        *("exact", "f1", "has_answer_exact", "has_answer_f1", "no_answer_exact", "no_answer_f1"),
+        *("best_exact", "best_exact_threshold", "best_f1", "best_f1_threshold"),
+    ),
+    "choice": ("accuracy",),
+}
 FORMATS = ("auto", "tsv", "csv", "jsonl", "conll", "conllu", "squad")
 
 
@@ -62,23 +72,24 @@ class Task:
         "task's usual layout; tfds:NAME; empty trains on the corpus",
     )
     files: dict[str, str] = knob(
-        {}, "files:FOLDER: the file of each split, where the usual layout has names of its own"
+        {},
+        "files:FOLDER: the file of each split, where the usual layout has names of its own; a|b is whichever is there",
     )
     tfds_dir: str = knob("", "tfds: its data_dir; empty is the library's default")
     format: str = knob("auto", "of files; auto goes by their names", choices=FORMATS)
     quoting: bool = knob(False, "tsv: double quotes hold a field together, as they always do in csv")
     columns: tuple[str, ...] = knob((), "names of the columns of a tsv or csv file without a header")
     id: str = knob("", "column that names a row; empty counts rows from 0")
-    text: str = knob("text", "column of the text; span: of the question; tag: of the words")
-    text_pair: str = knob("", "column of a second text; span: of the context")
+    text: str = knob("text", "column of the text; span: of the question; tag: of the words; a|b is whichever is there")
+    text_pair: str = knob("", "column of a second text; span: of the context; choice: of how options begin")
     label: str = knob("label", "column of the label; conll: its number from 0, or -1 for the last")
-    options: tuple[str, ...] = knob((), "choice: columns of the options; each is the second text of a pair")
+    options: tuple[str, ...] = knob((), "choice: columns of the options, or the one that lists them")
     values: tuple[str, ...] = knob((), "how the file writes each label, where it is not by name")
     validation_fraction: float = knob(
         0.2, "share of rows, by hash, held out of data that has one file", low=0, high=0.9
     )
     rows: int = knob(0, "training rows used, the first ones; 0 is all", low=0)
-    on_bad_row: str = knob("fail", "malformed rows; skip aborts above 1 %", choices=("fail", "skip"))
+    on_bad_row: str = knob("fail", "rows that cannot be used; skip aborts above 1 %", choices=("fail", "skip"))
     long: str = knob(
         "auto",
         "a text over the length: cut its end, look at it in windows (tag, span), or refuse it; auto is windows for tag "
@@ -176,7 +187,9 @@ class Model:
         None, "MLM head; None is the feed-forward's", choices=("gelu", "gelu_tanh", "relu", "silu")
     )
     gated: bool = knob(False, "gated feed-forward (GeGLU with gelu)")
-    features: int = knob(1, "last layers, concatenated, that a head over tokens reads", low=1)
+    features: int = knob(
+        1, "last layers, concatenated, that a head over labels reads; 1 is the paper's fine-tuning", low=1
+    )
     causal: bool = knob(False, "each token attends to itself and what precedes it")
     dropout: float = knob(0.1, "hidden dropout", low=0, high=0.99)
     attention_dropout: float = knob(0.1, "attention dropout", low=0, high=0.99)
@@ -258,6 +271,7 @@ class Checkpoints:
     """What is kept, and how often."""
 
     every: int = knob(1_000, "steps between saves", low=1)
+    epochs: float | None = knob(None, "epochs of a task between saves, in place of every", low=0.01)
     keep: int = knob(2, "latest steps kept", low=1)
     patience: int = knob(0, "evaluations in a row without a better `best` before training ends; 0 never", low=0)
     best: str = knob(
@@ -270,6 +284,7 @@ class Eval:
     """One evaluation during training."""
 
     every: int = knob(1_000, "steps between evaluations; 0 only at the end", low=0)
+    epochs: float | None = knob(None, "epochs of a task between evaluations, in place of every", low=0.01)
     split: str = knob("validation", "the part of a task's data that is scored; a corpus has this one")
     rate: float = knob(0.15, "masking rate of the frozen evaluation masks", low=0.0, high=1.0)
     replace: tuple[float, float, float] = knob((0.8, 0.1, 0.1), "its [MASK], random, kept", low=0, high=1)
@@ -293,7 +308,7 @@ class Config:
     seed: int = knob(0, "initialisation, dropout and masks", low=0, high=2**31 - 1)
     data_seed: int = knob(0, "order, pairs and packing", low=0, high=2**31 - 1)
     steps: int = knob(1_000_000, "updates", low=1)
-    epochs: float | None = knob(None, "of a task's training data, in place of steps", low=0)
+    epochs: float | None = knob(None, "of a task's training data, in place of steps", low=0.01)
     batch_size: int = knob(256, "examples an update, over all devices and microbatches", low=1)
     sequence_length: int = knob(128, "tokens a row", low=8, high=65_535)
     pairs: str = knob("nsp", "what a row holds", choices=("none", "nsp", "sop"))

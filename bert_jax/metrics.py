@@ -10,6 +10,13 @@ import numpy as np
 from bert_jax.types import Metrics
 
 
+def as_lower(name: str, value: float) -> float:
+    """A metric as one that is better the lower it is."""
+    if math.isnan(value):  # as a correlation with a constant is
+        return math.inf
+    return value if name.endswith(("loss", "mse", "perplexity")) else -value
+
+
 class Totals:
     """Adds (sum, count) pairs in float64."""
 

@@ -24,8 +24,9 @@ class Network(nn.Module):
 
     @nn.compact
     def __call__(self, batch: Batch) -> dict[str, jax.Array]:
-        pool = any(TABLE[name].pooled for name, _ in self.heads)
-        encoded = Bert(self.cfg, self.vocab_size, self.train, pool, name="encoder")(batch)
+        several = self.cfg.features > 1
+        pool = any(TABLE[name].pooled for name, _ in self.heads) and not several
+        encoded = Bert(self.cfg, self.vocab_size, self.train, pool, several, name="encoder")(batch)
         made = {n: TABLE[n].make(self.cfg, self.vocab_size, labels, self.train, n) for n, labels in self.heads}
         return {name: head(encoded, batch) for name, head in made.items()}
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from bert_jax import knobs
@@ -63,6 +64,40 @@ def decayed(params: Any, no_decay: str) -> Any:
     return mask
 
 
+# --- layers that learn less, or not at all -------------------------------------------------------------------------
+
+
+def frozen(params: Any, pattern: str) -> Any:
+    """A tree of bools: whether a parameter stays as it is. A pattern must match some, and leave some."""
+    named = names(params)
+    mask = jax.tree.map(lambda name: bool(pattern) and re.search(pattern, name) is not None, named)
+    found = jax.tree.leaves(mask)
+    if pattern and (not any(found) or all(found)):
+        examples = ", ".join(sorted({name.rsplit("/", 1)[0] for name in jax.tree.leaves(named)})[:6])
+        what = "every parameter" if any(found) else "no parameter"
+        raise ConfigError(f"optim.freeze = {pattern!r} matches {what}", f"names look like: {examples}")
+    return mask
+
+
+def shares(params: Any, decay: float) -> Any:
+    """A tree of the share of the learning rate that each parameter takes.
+
+    With n layers: heads, pooler and a final norm 1, layer i (from 0) decay ** (n - i), embeddings decay ** (n + 1).
+    """
+
+    def share(name: str, leaf: Any) -> float | jax.Array:
+        if STACKED.search(name):
+            count = leaf.shape[0]
+            each = decay ** (count - np.arange(count, dtype=np.float32))
+            return jnp.asarray(each.reshape(count, *[1] * (leaf.ndim - 1)))
+        return decay ** (layers + 1) if "/embeddings/" in name else 1.0
+
+    named = names(params)
+    pairs = zip(jax.tree.leaves(named), jax.tree.leaves(params), strict=True)
+    layers = next(leaf.shape[0] for name, leaf in pairs if STACKED.search(name))
+    return jax.tree.map(share, named, params)
+
+
 # --- clipping -------------------------------------------------------------------------------------------------------
 
 
@@ -92,11 +127,13 @@ def transformation(settings: knobs.Optim, params: Any, weight_decay: float | jax
 
     `params` gives names only (shapes will do). Where the decay mask says no, weight_decay is 0; LAMB's ratio applies to
     those tensors too, as in the paper's algorithm, and is taken layer by layer when layers are stacked in one array.
-    The state does not depend on weight_decay.
+    The state does not depend on weight_decay. `freeze` and `layer_decay` then scale d, for some to 0.
     """
     b1, b2, epsilon = settings.b1, settings.b2, settings.epsilon
     mask = decayed(params, settings.no_decay)
     named = names(params)
+    fixed = frozen(params, settings.freeze)
+    taken = shares(params, settings.layer_decay) if settings.layer_decay != 1 else None
 
     def init(params: Any) -> optax.ScaleByAdamState:
         zeros = jax.tree.map(lambda p: jnp.zeros(p.shape, jnp.float32), params)
@@ -115,7 +152,11 @@ def transformation(settings: knobs.Optim, params: Any, weight_decay: float | jax
             d = d + weight_decay * p if decays else d
             return d * _trust_ratio(p, d, name) if settings.name == "lamb" else d
 
-        return jax.tree.map(direction, mu, nu, params, mask, named), optax.ScaleByAdamState(count, mu, nu)
+        found = jax.tree.map(direction, mu, nu, params, mask, named)
+        if taken is not None:
+            found = jax.tree.map(jnp.multiply, found, taken)
+        found = jax.tree.map(lambda d, fixed: jnp.zeros_like(d) if fixed else d, found, fixed)
+        return found, optax.ScaleByAdamState(count, mu, nu)
 
     return optax.GradientTransformation(init, update)
 

@@ -5,20 +5,55 @@ from __future__ import annotations
 import re
 
 from bert_jax.errors import ConfigError
-from bert_jax.knobs import PRETRAINING, Config
+from bert_jax.knobs import LABELLED, METRICS, PRETRAINING, Config
 
 
 def check(c: Config) -> None:
     """Raises the first rule a derived config breaks."""
-    for rules in (_initial, _tokenizer, _model, _masking, _optim, _devices, _evaluation):
+    for rules in (_initial, _task, _tokenizer, _model, _masking, _optim, _devices, _evaluation):
         rules(c)
 
 
 def trainable(c: Config) -> None:
-    """What must hold to train on text; a model that only answers may have no objective, or one over labels."""
+    """What must hold to train; a model that only answers may have no objective, or one over labels without a task."""
     need(bool(c.objectives), "config.objectives is empty", "keep mlm, or a pair objective with its pairs")
     for name in c.objectives:
-        need(name in PRETRAINING, f"objectives.{name} needs labelled data, and a corpus has none", "train mlm and nsp")
+        need(
+            name in PRETRAINING or bool(c.task.source),
+            f"objectives.{name} needs labelled data, and a corpus has none",
+            "set config.task.source, as configs/finetune.py does",
+        )
+    need(
+        not c.task.source or bool(c.init_from or c.tokenizer.path),
+        "a task has no vocabulary of its own",
+        "name the model it starts from: --config.init_from=DIR",
+    )
+
+
+def _task(c: Config) -> None:
+    t = c.task
+    if not t.source:
+        need(c.epochs is None, "epochs are those of a task's data, and config.task.source is empty", "set steps")
+        for name, e in c.evals.items():
+            need(e.epochs is None, f"evals.{name}.epochs is for tasks", f"set evals.{name}.every")
+            need(e.split == "validation", f"evals.{name}.split = {e.split!r}", "a corpus has the split validation only")
+        need(c.checkpoints.epochs is None, "checkpoints.epochs is for tasks", "set checkpoints.every")
+        return
+    labelled = [name for name in c.objectives if name in LABELLED]
+    need(
+        len(c.objectives) == len(labelled) == 1,
+        f"a task trains one objective over labels, and config.objectives has {', '.join(c.objectives) or 'none'}",
+        f"keep one of: {', '.join(LABELLED)}",
+    )
+    kind = labelled[0]
+    need(t.source.startswith(("files:", "tfds:")), f"task.source = {t.source!r}", "files:PATTERN or tfds:NAME")
+    need(kind != "choice" or bool(t.options), "task.options is empty", "name the columns, or the one that lists them")
+    need(
+        not t.values or len(t.values) == len(c.objectives[kind].labels),
+        f"task.values has {len(t.values)} and objectives.{kind}.labels {len(c.objectives[kind].labels)} entries",
+        "one value for each label, in the same order",
+    )
+    need(kind in ("tag", "span") or t.long != "windows", f"{kind} does not look at texts in windows", "task.long=cut")
 
 
 def need(holds: bool, message: str, hint: str) -> None:
@@ -32,9 +67,20 @@ def _model(c: Config) -> None:
     assert m.hidden is not None
     assert m.heads is not None
     for name in set(c.objectives) & {"classify", "tag"}:
-        need(bool(c.objectives[name].labels), f"objectives.{name}.labels is empty", "name the classes, in order")
+        need(
+            bool(c.objectives[name].labels or c.task.source),
+            f"objectives.{name}.labels is empty",
+            "name the classes, in order",
+        )
     need(
         m.hidden % m.heads == 0, f"model.hidden = {m.hidden} is not divisible by model.heads = {m.heads}", "change one"
+    )
+    assert m.layers is not None
+    need(m.features <= m.layers, f"model.features = {m.features} exceeds model.layers = {m.layers}", "lower it")
+    need(
+        m.features == 1 or bool(set(c.objectives) & set(LABELLED)),
+        f"model.features = {m.features} is read by heads over labels alone",
+        "1, or one of the objectives over labels",
     )
     rotary = m.position == "rotary"
     need(not rotary or (m.hidden // m.heads) % 2 == 0, "rotary positions need an even head width", "change model.heads")
@@ -59,8 +105,8 @@ def _tokenizer(c: Config) -> None:
 
 def _initial(c: Config) -> None:
     need(
-        bool(c.init_from) or not (c.init_fresh or c.init_vocab != "same"),
-        "init_fresh and init_vocab do nothing without init_from",
+        bool(c.init_from) or not (c.init_fresh or c.init_fresh_layers or c.init_vocab != "same"),
+        "init_fresh, init_fresh_layers and init_vocab do nothing without init_from",
         "name the model that training starts from",
     )
     try:
@@ -135,14 +181,18 @@ def _evaluation(c: Config) -> None:
     for name in c.evals:
         need(re.fullmatch(r"\w+", name) is not None, f"config.evals has {name!r}", "letters, digits and _ only")
     need("validation" in c.evals or not best, "checkpoints.best needs evals.validation", "set it empty")
-    metrics = [f"{name}_{kind}" for name in c.objectives for kind in ("loss", "accuracy")]
+    need(bool(best) or not c.checkpoints.patience, "checkpoints.patience needs checkpoints.best", "name the metric")
+    if c.task.source:
+        metrics = ["loss", *(c.task.metrics or METRICS[next(iter(c.objectives))])]
+    else:
+        metrics = [f"{name}_{kind}" for name in c.objectives for kind in ("loss", "accuracy")]
     need(
         not best or best in metrics,
         f"checkpoints.best = {best!r} is no metric of evals.validation",
         f"empty, or one of: {', '.join(metrics)}",
     )
     need(
-        not c.evals or c.corpus.validation_fraction > 0,
+        not c.evals or c.corpus.validation_fraction > 0 or bool(c.task.source),
         f"corpus.validation_fraction = 0 leaves evals.{next(iter(c.evals), '')} nothing to read",
         "raise it, or set evals = {} and checkpoints.best = '' in the config file",
     )

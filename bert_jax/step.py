@@ -47,20 +47,28 @@ def make_step(config: knobs.Config, special: Special, vocab_size: int, axis: str
     slots = masking.slots(config.masking, config.sequence_length)
     micro_steps = config.optim.accumulation
 
+    def mask(batch: Batch, traced: Traced) -> tuple[Batch, Metrics]:
+        if config.task.source:  # labelled texts are read as they are
+            return batch, {}
+        return masking.apply(
+            batch, traced, settings=config.masking, special=special, replacements=replacements, slots=slots
+        )
+
     def everywhere(tree: Any) -> Any:
         return jax.lax.psum(tree, axis) if axis else tree
 
     def step(state: State, batch: Batch, traced: Traced) -> tuple[State, Metrics]:
-        masked, ledger = masking.apply(
-            batch, traced, settings=config.masking, special=special, replacements=replacements, slots=slots
-        )
+        masked, ledger = mask(batch, traced)
         # Denominators first: they do not depend on parameters, so every microbatch and device divides by the same.
         counts = everywhere({name: objectives.TABLE[name].count(masked) for name in config.objectives})
         key = jax.random.key(traced.seed, impl=config.parallel.prng)
         key = jax.random.fold_in(key, state["step"])
         key = jax.random.fold_in(key, jax.lax.axis_index(axis)) if axis else key
 
+        still = optim.frozen(state["params"], config.optim.freeze)
+
         def loss_of(params: Any, micro: Batch, key: jax.Array) -> tuple[jax.Array, Metrics]:
+            params = jax.tree.map(lambda p, fixed: jax.lax.stop_gradient(p) if fixed else p, params, still)
             outputs = network.outputs(model, params, micro, dropout=key)
             metrics: Metrics = {}
             loss = jnp.zeros(())

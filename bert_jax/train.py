@@ -1,12 +1,11 @@
-"""THE loop: one config, one workdir, from raw text to a trained, evaluated, resumable checkpoint.
+"""THE loop: one config, one workdir, from raw text or labelled data to a trained, evaluated, resumable checkpoint.
 
-Read `run` top to bottom: corpus, state, loop, end. An update is `step.py`; a batch is a pure function of its step.
+Read `run` top to bottom: material, state, loop, end. An update is `step.py`; a batch is a pure function of its step.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import math
 import sys
 import time
@@ -16,17 +15,17 @@ from typing import Any
 import jax
 import numpy as np
 
-from bert_jax import environment, evaluate, faults, initial, knobs, lock, masking, prepare, report, rules, sharding
+from bert_jax import environment, faults, initial, knobs, lock, masking, material, report, rules, sharding
 from bert_jax import step as steps
 from bert_jax.checkpoint import Checkpoints
 from bert_jax.config import differences, free_on_resume, resolve, to_dict
 from bert_jax.data import pipeline
 from bert_jax.errors import ConfigError, DivergedError, Stopped
 from bert_jax.ledger import Ledger
-from bert_jax.metrics import Totals
+from bert_jax.metrics import Totals, as_lower
 from bert_jax.writer import Writer
 
-BATCH_KNOBS = ("corpus.", "examples.", "masking.", "pairs", "data_seed", "batch_size", "sequence_length")
+BATCH_KNOBS = ("corpus.", "task.", "examples.", "masking.", "pairs", "data_seed", "batch_size", "sequence_length")
 WARM = 10  # steps left out of the timings: compilation, caches, the loader's first batches
 
 
@@ -44,22 +43,22 @@ def run(
     mesh = sharding.make_mesh(config.parallel)
     sharding.check_rows(config.batch_size // config.optim.accumulation, mesh, "batch_size / accumulation")
     if dry_run:
-        print(environment.plan(config))
+        print(environment.plan(material.gather(config).config if config.task.source else config))
         return
     lock.check_writable(workdir)
     with lock.run_lock(workdir), lock.StopFlag() as stop, contextlib.ExitStack() as closing:
-        # --- corpus -------------------------------------------------------------------------------------------------
-        prepared = prepare.prepare(config, log=functools.partial(print, file=sys.stderr))
-        source = pipeline.Source(prepared, "train", config)
+        # --- material -----------------------------------------------------------------------------------------------
+        given = material.gather(config)
+        config, source, tokenizer = given.config, given.source, given.tokenizer
         meta: dict[str, Any] = {
             "config": to_dict(config),
-            "corpus": prepared.fingerprint,
-            "tokenizer": prepared.tokenizer.hash,
+            "corpus": given.fingerprint,
+            "tokenizer": tokenizer.hash,
             "batches": source.fingerprint,
         }
 
         # --- state --------------------------------------------------------------------------------------------------
-        vocab_size = prepared.tokenizer.size
+        vocab_size = tokenizer.size
         shapes = jax.eval_shape(lambda seed: steps.init_state(config, vocab_size, seed), np.uint32(0))
         layout = sharding.state_layout(shapes, mesh, config.parallel)
         checkpoints = closing.enter_context(
@@ -75,24 +74,25 @@ def run(
             init = jax.jit(lambda seed: steps.init_state(config, vocab_size, seed), out_shardings=layout)
             state = init(np.uint32(config.seed))
             if config.init_from:
-                state["params"] = initial.start_from(config, state["params"], prepared.tokenizer)
+                state["params"] = initial.start_from(config, state["params"], tokenizer)
         else:
             state, _, start = restored
         if jax.process_index() == 0:
-            environment.describe_run(config, prepared, state["params"], workdir, command)
+            environment.describe_run(given, state["params"], workdir, command)
         copies = range(config.masking.dupe_factor)
         distinct = sum(source.count(copy) for copy in copies) if copies else math.inf
-        ledger = Ledger(config.masking, distinct, saved["ledger"] if saved else None)
-        best = saved["best"] if saved else None
+        ledger = Ledger(config.masking, distinct, saved.get("ledger"))
+        best, misses = saved.get("best"), saved.get("misses", 0)  # of evaluations in a row
         writer = closing.enter_context(
             contextlib.closing(Writer(workdir, config.steps, start, config.logging.tensorboard))
         )
-        evaluators = {n: evaluate.Evaluator(config, prepared, e, mesh) for n, e in config.evals.items()}
-        update = steps.compile_step(config, prepared.tokenizer.special, vocab_size, mesh, layout)
+        evaluators = {name: given.evaluator(e, mesh) for name, e in config.evals.items()}
+        update = steps.compile_step(config, tokenizer.special, vocab_size, mesh, layout)
 
         # --- loop ---------------------------------------------------------------------------------------------------
         rows = sharding.local_rows(config.batch_size, mesh)
         batches = pipeline.prefetch(source, start, config.steps, config.loader, rows)
+        ended = _enough(config.checkpoints, misses)
         closing.callback(getattr(batches, "close", lambda: None))
         window, clock = Totals(saved["window"] if saved else None), Clock()
         pending: tuple[int, Any, Any] | None = None  # (step, metrics, example ids): fetched one update late
@@ -106,8 +106,9 @@ def run(
             pending = None
             metrics = {name: (float(a), float(b)) for name, (a, b) in sharding.to_host(device_metrics).items()}
             _check_finite(metrics, ids, done, config)
-            rate = masking.rate_at(config.masking, done - 1, config.steps)
-            ledger.add(metrics, rate, config.batch_size, done)
+            if not config.task.source:
+                rate = masking.rate_at(config.masking, done - 1, config.steps)
+                ledger.add(metrics, rate, config.batch_size, done)
             window.add(metrics)
             if done % config.logging.every == 0 or done == config.steps:
                 values = {f"train/{name}": value for name, value in window.values().items()}
@@ -119,10 +120,10 @@ def run(
         def save(done: int, metric: float | None) -> None:
             settle()
             writer.flush()  # a checkpoint never knows more than the metrics beside it
-            progress = {"ledger": ledger.totals, "best": best, "window": window.sums}
+            progress = {"ledger": ledger.totals, "best": best, "misses": misses, "window": window.sums}
             checkpoints.save(done, state, {**meta, **progress}, metric)
 
-        for done in range(start + 1, config.steps + 1):
+        for done in range(start + 1, start + 1 if ended else config.steps + 1):
             faults.point("step", done)
             with clock.waiting():
                 batch = next(batches)
@@ -141,12 +142,16 @@ def run(
                         found = evaluator(state["params"])
                     writer.write(done, {f"eval/{name}/{key}": value for key, value in found.items()})
                     if name == "validation" and config.checkpoints.best:
-                        metric = _metric(found, config.checkpoints.best)
+                        metric = as_lower(config.checkpoints.best, found[config.checkpoints.best])
+                        misses = 0 if best is None or metric < best else misses + 1
                         best = metric if best is None else min(best, metric)
+                        ended = _enough(config.checkpoints, misses)
             stopping = stop.should_stop(done)
-            if stopping or done == config.steps or done % config.checkpoints.every == 0:
+            if stopping or ended or done == config.steps or done % config.checkpoints.every == 0:
                 with clock.paused():
                     save(done, metric)
+            if ended:
+                break
             if stopping and done < config.steps:
                 checkpoints.wait()
                 raise Stopped(f"stopped at step {done} of {config.steps}, saved", "the same command continues")
@@ -154,6 +159,11 @@ def run(
         # --- end ----------------------------------------------------------------------------------------------------
         checkpoints.wait()
         writer.flush()
+        if ended and jax.process_index() == 0:
+            print(
+                f"ended early: {misses} evaluations in a row without a better {config.checkpoints.best}",
+                file=sys.stderr,
+            )
         if jax.process_index() == 0:
             print(f"report: {report.write(workdir)}", file=sys.stderr)
 
@@ -216,9 +226,9 @@ def _check_finite(metrics: dict[str, tuple[float, float]], ids: np.ndarray, done
         )
 
 
-def _metric(found: dict[str, float], name: str) -> float:
-    """The metric that picks the best step, as lower is better."""
-    return -found[name] if name.endswith("accuracy") else found[name]
+def _enough(settings: knobs.Checkpoints, misses: int) -> bool:
+    """Whether so many evaluations in a row without a better one end training."""
+    return 0 < settings.patience <= misses
 
 
 def _check_resume(

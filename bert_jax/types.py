@@ -21,6 +21,13 @@ A batch is a flat dict of arrays. B rows, L tokens a row, S examples a row (1 un
 | predict_targets   | [B, K] | int32   | masking | MLM loss: the true token                     |
 | predict_weights   | [B, K] | float32 | masking | MLM loss: 1 for a used slot, 0 for a spare one |
 
+Labelled data has no unit_ids and copies, and one of these targets; what is -1 or NaN is not counted:
+
+| labels            | [B, 1] | int32   | features | classify: the class; choice: the option                 |
+| values            | [B, 1] | float32 | features | regress                                                 |
+| tags              | [B, L] | int32   | features | tag: the class of the word whose first piece this is    |
+| spans             | [B, 2] | int32   | features | span: columns of the answer's first and last token      |
+
 A row whose segment_ids are all 0 fills up a batch: nothing in it is ever counted.
 """
 

@@ -21,6 +21,9 @@ from bert_jax.presets import PRESETS
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 
 
+NAMED = {"objectives": "mlm", "evals": "validation"}
+
+
 def _knobs(kind=knobs.Config, prefix=""):
     """(path, field, type) of every knob, sections of named entries included."""
     hints = typing.get_type_hints(kind)
@@ -29,8 +32,9 @@ def _knobs(kind=knobs.Config, prefix=""):
         if dataclasses.is_dataclass(hint):
             yield from _knobs(hint, f"{path}.")
         elif typing.get_origin(hint) is dict:
-            name = {"objectives": "mlm", "evals": "validation"}[field.name]
-            yield from _knobs(typing.get_args(hint)[1], f"{path}.{name}.")
+            entry = typing.get_args(hint)[1]
+            if dataclasses.is_dataclass(entry):  # else a mapping, which is set as a whole or by its keys
+                yield from _knobs(entry, f"{path}.{NAMED[field.name]}.")
         else:
             yield path, field, hint
 

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bert_jax import evaluate, knobs, network, optim, prepare, runs, sharding, train
+from bert_jax import evaluate, knobs, metrics, network, optim, prepare, runs, sharding, train
 from bert_jax import step as steps
 from bert_jax.config import load_file, override, resolve
 from bert_jax.data import corpus, files, pipeline, text, tfds_text
@@ -168,7 +168,7 @@ def _paths(kind: type, prefix: str = "") -> typing.Iterator[str]:
         hint = hints[field.name]
         if dataclasses.is_dataclass(hint):
             yield from _paths(hint, f"{prefix}{field.name}.")
-        elif typing.get_origin(hint) is dict:
+        elif typing.get_origin(hint) is dict and dataclasses.is_dataclass(typing.get_args(hint)[1]):
             yield from _paths(typing.get_args(hint)[1], f"{prefix}{field.name}.*.")
         else:
             yield f"{prefix}{field.name}"
@@ -523,7 +523,7 @@ def test_a_dataset_is_read_from_its_folder_split_and_field(monkeypatch):
     def rows(name: str, folder: str, split: str) -> list[dict]:
         return [{"text": f"{name} of {folder}, {split}", "body": "another field"}]
 
-    monkeypatch.setattr(tfds_text, "_source", rows)
+    monkeypatch.setattr(tfds_text, "examples_of", rows)
     item = text.Item("", 1, (0, 1))
     for changes, expected in (
         ({}, "set of , train"),
@@ -669,7 +669,7 @@ def test_an_evaluation_takes_batches_of_its_size(ran, size, rows):
 def test_the_best_step_is_by_the_metric_named(name, better):
     """The lower is kept, and of an accuracy the higher; that its checkpoint stays is shown in test_train."""
     one, other = {"mlm_loss": 0.5, "nsp_accuracy": 0.6}, {"mlm_loss": 0.9, "nsp_accuracy": 0.7}
-    assert min((one, other), key=lambda found: train._metric(found, name))[name] == better
+    assert min((one, other), key=lambda found: metrics.as_lower(name, found[name]))[name] == better
 
 
 def test_events_are_written_where_asked_for(tmp_path):

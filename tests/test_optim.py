@@ -318,3 +318,45 @@ def test_rates_stay_between_zero_and_the_peak(kind, steps_and_warmup):
     assert rates[:warmup] == sorted(rates[:warmup])
     assert rates[warmup:] == sorted(rates[warmup:], reverse=True)
     assert all(r > 0 for r in rates[1:steps])
+
+
+# --- layers that learn less, or not at all --------------------------------------------------------------------------
+
+
+def _steps(seed: int, **settings):
+    """The direction of one update, by name."""
+    params, grads = _tree(seed), _tree(seed + 1)
+    transform = optim.transformation(knobs.Optim(**settings), params, 0.01)
+    return _flat(transform.update(grads, transform.init(params), params)[0])
+
+
+@pytest.mark.parametrize("name", ["adamw", "lamb"])
+def test_each_layer_learns_at_a_share_of_the_one_above(name):
+    whole, less = _steps(0, name=name), _steps(0, name=name, layer_decay=0.5)
+    for key, value in whole.items():
+        if "/layers/" in key:
+            share = np.array([0.125, 0.25, 0.5]).reshape(3, *[1] * (value.ndim - 1))  # of three layers, the last on top
+        else:
+            share = 0.0625 if "/embeddings/" in key else 1.0
+        np.testing.assert_allclose(less[key], value * share, rtol=1e-6, err_msg=key)
+
+
+def test_a_share_of_one_changes_nothing_and_of_zero_trains_the_heads_alone():
+    for key, value in _steps(0).items():
+        np.testing.assert_array_equal(_steps(0, layer_decay=1.0)[key], value)
+    assert {key for key, value in _steps(0, layer_decay=0.0).items() if value.any()} == {
+        *("mlm/output_bias", "mlm/dense/kernel")
+    }
+
+
+def test_what_is_frozen_does_not_move_not_even_by_decay():
+    whole, some = _steps(0), _steps(0, freeze="^encoder/embeddings/")
+    for key, value in whole.items():
+        np.testing.assert_array_equal(some[key], 0 * value if key.startswith("encoder/embeddings/") else value)
+
+
+@pytest.mark.parametrize(("pattern", "said"), [("^decoder/", "no parameter"), (".", "every parameter")])
+def test_a_freeze_that_means_nothing_is_refused(pattern, said):
+    with pytest.raises(ConfigError, match=f"matches {said}") as caught:
+        _steps(0, freeze=pattern)
+    assert "encoder/layers/attention" in caught.value.hint

@@ -46,8 +46,8 @@ def load(task: Task, kind: str, labels: tuple[str, ...], split: str, log: Log) -
     """The examples of a split; of `train`, the first `task.rows`."""
     count = Count(task.on_bad_row)
     given = list(rows.read(task, split, log, count))
-    labelled = _labelled(given, task, kind, split)
     meanings = meanings_of(labels, task, kind)
+    labelled = _labelled(given, task, split, meanings)
     found: list[Example] = []
     for row in given:
         try:
@@ -85,19 +85,20 @@ def found_labels(task: Task, kind: str, log: Log) -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
-def _labelled(given: list[Row], task: Task, kind: str, split: str) -> bool:
-    """Whether a split has labels: one for tests may leave the column out, or have the same stand-in everywhere."""
+def _labelled(given: list[Row], task: Task, split: str, meanings: dict[str, int]) -> bool:
+    """Whether a split has labels: one for tests may leave the column out, or have a stand-in for all."""
     if split.startswith(("train", "validation")):
         return True
     columns = [pick(task.label, row.fields) for row in given]
     values = [row.fields[column] for column, row in zip(columns, given, strict=True) if column]
-    return not all(_nothing(value, kind) for value in values)
+    return not all(_nothing(value, task, meanings) for value in values)
 
 
-def _nothing(value: Any, kind: str) -> bool:
-    if kind in ("tag", "span"):
-        return value is None
-    return value is None or str(value).strip() in ("", "-1", "-1.0")
+def _nothing(value: Any, task: Task, meanings: dict[str, int]) -> bool:
+    if isinstance(value, list | dict):  # tags or answers
+        return not (any(value.values() if isinstance(value, dict) else value) or task.no_answer)
+    text = "" if value is None else str(value).strip()
+    return text in ("", "-1", "-1.0") and text not in meanings
 
 
 # --- all of a split -------------------------------------------------------------------------------------------------

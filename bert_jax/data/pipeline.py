@@ -16,7 +16,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -212,8 +212,15 @@ def _lay_out_rows(records: np.ndarray, columns: np.ndarray, groups: _Groups) -> 
 # --- prefetching ----------------------------------------------------------------------------------------------------
 
 
+class Batches(Protocol):
+    """A stream of batches that can be sent to another process."""
+
+    def batch(self, step: int, rows: slice = slice(None)) -> Batch:
+        """The given rows of the global batch of a step."""
+
+
 def prefetch(
-    source: Source, start: int, stop: int, settings: knobs.Loader, rows: slice = slice(None)
+    source: Batches, start: int, stop: int, settings: knobs.Loader, rows: slice = slice(None)
 ) -> Iterator[Batch]:
     """The batches of steps start to stop - 1, in order, made ahead of time by threads or processes."""
     if stop <= start:
@@ -269,5 +276,5 @@ def _begin_worker(index: int, count: int) -> None:
     threading.Thread(target=follow, daemon=True).start()
 
 
-def _batch(source: Source, rows: slice, step: int) -> Batch:
+def _batch(source: Batches, rows: slice, step: int) -> Batch:
     return source.batch(step, rows)

@@ -90,7 +90,7 @@ def _find(task: Task, place: str, split: str) -> Path:
         return found
     known = dict.fromkeys((*SPLITS, *task.files))
     have = [name for name in known if any(path.is_file() for path in _candidates(task, place, name))]
-    raise _missing(task, split, _described(path for path in tried if path.suffix not in PACKED), have)
+    raise _missing(task, split, _described(dict.fromkeys(path for path in tried if path.suffix not in PACKED)), have)
 
 
 def _missing(task: Task, split: str, looked: str, have: list[str]) -> DataError:
@@ -161,9 +161,14 @@ def _tfds(task: Task, name: str, split: str, count: Count) -> Iterator[Row]:
     classes = {key: f.names for key, f in info.features.items() if getattr(f, "names", None)}
     source = tfds_text.examples_of(name, task.tfds_dir, actual)
     for number in range(len(source)):
-        fields = {key: _plain(value, classes.get(key)) for key, value in source[number].items()}
+        where = f"tfds:{name}/{split}, example {number}"
         count.rows += 1
-        yield Row(f"tfds:{name}/{split}, example {number}", number, fields)
+        try:
+            fields = {key: _plain(value, classes.get(key)) for key, value in source[number].items()}
+        except UnicodeDecodeError as error:
+            count.refuse(where, f"invalid UTF-8 at byte {error.start}")
+            continue
+        yield Row(where, number, fields)
 
 
 def _plain(value: Any, classes: list[str] | None) -> Any:

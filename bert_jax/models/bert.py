@@ -96,7 +96,7 @@ class Bert(nn.Module):
     vocab_size: int
     train: bool = False
     pool: bool = True
-    capture: bool = False
+    capture: bool = False  # every layer's vectors and attention; what of them is not read, the compiler leaves out
 
     @nn.compact
     def __call__(self, batch: Batch) -> Encoded:

@@ -50,8 +50,15 @@ class LabelHead(nn.Module):
 
     @nn.compact
     def __call__(self, encoded: Encoded, batch: Batch) -> jax.Array:
-        x = encoded.pooled if self.pooled else encoded.hidden
-        assert x is not None
+        if self.cfg.features > 1:  # the feature-based approach of the paper: the encoder's last layers side by side
+            assert encoded.layers is not None
+            last = jnp.concatenate(list(encoded.layers[-self.cfg.features :]), axis=-1)  # [B, L, features x D]
+            x = jnp.take_along_axis(last, batch["cls_positions"][..., None], axis=1) if self.pooled else last
+        elif self.pooled:
+            assert encoded.pooled is not None
+            x = encoded.pooled
+        else:
+            x = encoded.hidden
         x = Dropout(self.dropout, self.train)(x)
         exact = dataclasses.replace(self.cfg, dtype="float32")
         return Dense(exact, (self.labels,), name="logits")(x)  # [B, S, labels] or [B, L, labels]

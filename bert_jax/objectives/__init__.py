@@ -8,8 +8,22 @@ An objective reads the outputs of the head of its name in `models/heads.py`. It 
 from __future__ import annotations
 
 from bert_jax.objectives.base import Objective
+from bert_jax.objectives.choice import Choice
+from bert_jax.objectives.classify import Classify
 from bert_jax.objectives.mlm import Mlm
 from bert_jax.objectives.nsp import Nsp
+from bert_jax.objectives.regress import Regress
 from bert_jax.objectives.sop import Sop
+from bert_jax.objectives.span import Span
+from bert_jax.objectives.tag import Tag
 
-TABLE: dict[str, Objective] = {"mlm": Mlm(), "nsp": Nsp(), "sop": Sop()}
+TABLE: dict[str, Objective] = {
+    "mlm": Mlm(),
+    "nsp": Nsp(),
+    "sop": Sop(),
+    "classify": Classify("classify"),
+    "regress": Regress(),
+    "tag": Tag(),
+    "span": Span(),
+    "choice": Choice(),
+}

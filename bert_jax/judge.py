@@ -1,0 +1,106 @@
+"""Exact scoring of a task: every example once, whatever the batch size and the devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from bert_jax import faults, knobs, network, objectives, scores, sharding
+from bert_jax.data import answers, features
+from bert_jax.data.examples import Example
+from bert_jax.data.labelled import rounded
+from bert_jax.data.tokenizer import Tokenizer
+from bert_jax.errors import DataError
+from bert_jax.metrics import Totals
+from bert_jax.types import Batch, Metrics
+
+Progress = Callable[[int, int], None]
+
+
+class Judge:
+    """Encodes once and compiles once a length; call it with parameters as often as needed."""
+
+    def __init__(
+        self, config: knobs.Config, tokenizer: Tokenizer, examples: Sequence[Example], batch_size: int, mesh: Mesh
+    ):
+        if not examples:
+            raise DataError(f"{config.task.source} holds no examples to score", "check task.source and its splits")
+        self.kind = next(iter(config.objectives))
+        self.config, self.examples, self.mesh = config, list(examples), mesh
+        self.labels = config.objectives[self.kind].labels
+        self.features = features.encode(
+            self.examples, self.kind, tokenizer, config.task, config.sequence_length, train=False
+        )
+        ways = mesh.shape["data"] * mesh.shape["fsdp"]
+        self.size = -(-batch_size // ways) * ways
+        self.special = tokenizer.special
+        model, objective = network.build(config, tokenizer.size), objectives.TABLE[self.kind]
+
+        def step(params: Any, batch: Batch) -> tuple[jax.Array, Metrics]:
+            found = network.outputs(model, params, batch)[self.kind]
+            return found, objective.loss(found, batch)
+
+        self.step = jax.jit(step, out_shardings=sharding.replicated(mesh))
+
+    def outputs(
+        self, params: Any, progress: Progress = lambda done, total: None
+    ) -> tuple[list[np.ndarray], dict[str, float]]:
+        """What the head says of each row, without its padding, and the mean loss."""
+        lengths = np.diff(self.features.offsets)
+        by_length = np.argsort(-lengths, kind="stable")  # the longest first: what does not fit in memory shows at once
+        found: list[Any] = [None] * len(lengths)
+        totals, mine = Totals(), sharding.local_rows(self.size, self.mesh)
+        late: tuple[np.ndarray, Any] | None = None
+
+        def settle() -> None:
+            """Takes in the batch before this one, when the device has long finished it."""
+            if late is None:
+                return
+            rows, (outputs, metrics) = late[0], sharding.to_host(late[1])
+            totals.add(metrics)
+            for row, output in zip(rows.tolist(), outputs, strict=False):  # padding rows beyond
+                found[row] = self._trim(output, int(lengths[row]))
+
+        batches = -(-len(lengths) // self.size)
+        for index in range(batches):
+            rows = by_length[index * self.size : (index + 1) * self.size]
+            length = rounded(int(lengths[rows].max()))
+            batch = features.batch(self.features, rows, length, self.size, self.special)
+            local = {key: value[mine] for key, value in batch.items()}
+            now = self.step(params, sharding.place(local, self.size, self.mesh))
+            settle()
+            late = (rows, now)
+            faults.point("evaluation", index)
+            progress(index + 1, batches)
+        settle()
+        return found, totals.values()
+
+    def _trim(self, output: np.ndarray, length: int) -> np.ndarray:
+        """One row's output: [len, C] of tag and span, else [C]."""
+        if self.kind in ("tag", "span"):
+            return output[:length]
+        return output[:, 0] if self.kind == "choice" else output[0]
+
+    def predictions(self, params: Any, progress: Progress = lambda done, total: None) -> list[Any]:
+        """One prediction an example, in order: see `data/answers.py`."""
+        found, _ = self.outputs(params, progress)
+        return self._decode(found)
+
+    def _decode(self, found: list[np.ndarray]) -> list[Any]:
+        return answers.decode(self.kind, self.features, self.examples, found, self.config.task, self.labels)
+
+    def __call__(self, params: Any, progress: Progress = lambda done, total: None) -> dict[str, float]:
+        """Metrics of all examples, and the loss."""
+        found, means = self.outputs(params, progress)
+        task = self.config.task
+        scored = scores.score(self.kind, self.examples, self._decode(found), self.labels, task)
+        wanted = task.metrics or tuple(scored)
+        return {
+            "examples": len(self.examples),
+            "loss": means[f"{self.kind}_loss"],
+            **{name: scored[name] for name in wanted if name in scored},
+        }

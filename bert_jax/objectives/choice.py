@@ -1,0 +1,27 @@
+"""Multiple choice: which of a question's options? They are packed into one row and compete."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from bert_jax.objectives.base import cross_entropy
+from bert_jax.types import Batch, Metrics
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """Cross-entropy over the scores of a row's options; -1 is not counted."""
+
+    def count(self, batch: Batch) -> jax.Array:
+        """Labelled questions."""
+        return jnp.sum(batch["labels"] >= 0, dtype=jnp.float32)
+
+    def loss(self, outputs: jax.Array, batch: Batch) -> Metrics:
+        """choice_loss and choice_accuracy."""
+        scores, labels = outputs[..., 0], batch["labels"][:, 0]  # [B, S], [B]
+        there = jnp.arange(1, scores.shape[1] + 1)[None] <= jnp.max(batch["segment_ids"], axis=1, keepdims=True)
+        scores = jnp.where(there, scores, -1e9)
+        return cross_entropy(scores, jnp.maximum(labels, 0), (labels >= 0).astype(jnp.float32), "choice")

@@ -1,0 +1,26 @@
+"""Regression on a text or a pair: a number, such as a similarity."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from bert_jax.types import Batch, Metrics
+
+
+@dataclasses.dataclass(frozen=True)
+class Regress:
+    """Squared error; a value that is no number is not counted."""
+
+    def count(self, batch: Batch) -> jax.Array:
+        """Rows with a value."""
+        return jnp.sum(jnp.isfinite(batch["values"]), dtype=jnp.float32)
+
+    def loss(self, outputs: jax.Array, batch: Batch) -> Metrics:
+        """regress_loss."""
+        values = batch["values"]  # [B, 1]
+        known = jnp.isfinite(values)
+        errors = outputs[..., 0] - jnp.where(known, values, 0.0)
+        return {"regress_loss": (jnp.sum(jnp.where(known, errors**2, 0.0)), self.count(batch))}
