@@ -9,6 +9,8 @@ from bert_jax.suites.base import Suite
 from bert_jax.suites.blimp import blimp
 from bert_jax.suites.corpus import cross_rate, nsp, pretrain
 from bert_jax.suites.pll import pll
+from bert_jax.suites.probe import probe
+from bert_jax.suites.sts import sts
 
 TABLE: dict[str, Suite] = {
     "pretrain": Suite(pretrain, reads=("config", "changes")),
@@ -16,4 +18,6 @@ TABLE: dict[str, Suite] = {
     "cross_rate": Suite(cross_rate, reads=("config", "changes")),
     "pll": Suite(pll, reads=("config", "changes", "source", "limit", "within_word")),
     "blimp": Suite(blimp, reads=("source", "limit", "within_word")),
+    "sts": Suite(sts, reads=("config", "changes", "source", "split", "limit")),
+    "probe": Suite(probe, reads=("config", "changes", "source", "split", "limit")),
 }

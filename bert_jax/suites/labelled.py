@@ -1,0 +1,69 @@
+"""Labelled data that a suite is asked about, whatever the checkpoint was trained on."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bert_jax import knobs, runs
+from bert_jax.config import changed, default, override, put, resolve
+from bert_jax.data import examples
+from bert_jax.data.examples import Example
+from bert_jax.errors import ConfigError
+from bert_jax.suites.base import Ask
+
+log = functools.partial(print, file=sys.stderr)
+
+
+def task_of(run: runs.Run, ask: Ask, suite: str, settings: Mapping[str, Any] | None = None) -> knobs.Config:
+    """A config whose task, objective and length are those of the data.
+
+    It is that of --config, else what `settings` has by path, else the run's own; with the source and the knobs of the
+    task that were asked for.
+    """
+    config = ask.config
+    if config is not None and not config.task.source:
+        raise ConfigError(
+            f"suite {suite} needs labelled data, and config.task.source is empty", "as in configs/finetune.py"
+        )
+    foreign = [path for path, _ in ask.changes if not path.startswith("task.")]
+    if foreign:
+        raise ConfigError(f"config.{foreign[0]} means nothing to suite {suite}", "it reads config.task alone")
+    if config is None and settings is not None:
+        tree = default()
+        put(tree, ["pairs"], "none")
+        for path, value in {**settings, **({"task.source": ask.source} if ask.source else {})}.items():
+            put(tree, path.split("."), value)
+        for path, text in ask.changes:
+            override(tree, path, text)
+        config = resolve(tree)
+    elif config is None:
+        if not run.config.task.source:
+            hint = "name one: --config=configs/finetune.py:sst2,init_from=MODEL"
+            raise ConfigError(f"suite {suite} needs a task, and {run.folder} was not trained on one", hint)
+        config = changed(run.config, ask.changes)
+    if ask.source:
+        config = dataclasses.replace(config, task=dataclasses.replace(config.task, source=ask.source))
+    return dataclasses.replace(config, sequence_length=min(config.sequence_length, run.longest))
+
+
+def whole(task: knobs.Task, split: str) -> knobs.Task:
+    """The task with all rows of a single file as that split: nothing is trained on the rest."""
+    scheme, _, place = task.source.partition(":")
+    one = scheme == "files" and Path(place).expanduser().is_file()
+    return dataclasses.replace(task, source=f"files:{split}={place}") if one else task
+
+
+def kind_of(config: knobs.Config) -> str:
+    """The objective of a task."""
+    return next(iter(config.objectives))
+
+
+def load(config: knobs.Config, split: str) -> list[Example]:
+    """The examples of a split."""
+    kind = kind_of(config)
+    return examples.load(config.task, kind, config.objectives[kind].labels, split, log)
