@@ -344,7 +344,7 @@ def test_one_file_is_divided_by_its_text(tmp_path):
     assert [r.where for r in held_out] == [f"{path}:{r.number + 2}" for r in held_out]
     assert len(read(source, "validation", validation_fraction=0.5)) == 15
     assert len(read(source, validation_fraction=0.0)) == 30
-    more = set(r.where for r in read(source, "validation", validation_fraction=0.5))
+    more = {r.where for r in read(source, "validation", validation_fraction=0.5)}
     assert {r.where for r in held_out} < more, "a larger share holds the smaller"
     write(path, "\n".join(["text\tlabel", *(line.replace("label", "other") for line in lines)]))
     assert [r.where for r in read(source, "validation")] == [r.where for r in held_out], "labels play no part"

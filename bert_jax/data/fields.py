@@ -153,7 +153,7 @@ def _number(value: Any, task: Task, meanings: dict[str, int]) -> int:
     if label not in meanings:
         allowed = ", ".join(meanings) if len(meanings) < MOST_OPTIONS else "the numbers of options, from 0"
         hint = "objectives.KIND.labels names the classes, task.values how the file writes them, task.label the column"
-        raise BadRow(f"label {label!r} is not one of: {allowed}", hint)
+        raise BadRow(f"label {label[:80]!r} is not one of: {allowed}", hint)
     return meanings[label]
 
 
