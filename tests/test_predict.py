@@ -1,0 +1,261 @@
+"""From lines to results: order, batches, look-ahead, pauses, bad lines, the report."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import itertools
+import json
+import os
+import random
+import threading
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bert_jax import cli, predict, runs
+from bert_jax.errors import DataError
+from bert_jax.predictors import TABLE
+from bert_jax.predictors.base import Work
+from tests import texts, variants
+
+GOLDEN = variants.GOLDEN / "huggingface" / "pretraining"
+WORDS = ["the", "a", "cat", "dog", "sat", "ran", "mat", "big", "red", "[MASK]"]
+
+
+@pytest.fixture(autouse=True)
+def ordinary_memory(monkeypatch):
+    """The allocator's settings belong to a process of its own, not to that of all tests."""
+    monkeypatch.setattr("bert_jax.allocator.retain", lambda: "")
+
+
+@pytest.fixture(scope="module")
+def golden() -> runs.Run:
+    return runs.open_run(str(GOLDEN))
+
+
+def asking(golden, task: str = "embed", **options) -> predict.Asking:
+    return predict.Asking(predict.Model(golden, predict.Options(**options)), task)
+
+
+# --- reading --------------------------------------------------------------------------------------------------------
+
+
+def piped(parts: list[bytes], count: int, monkeypatch, pause: float = 0.0) -> list[list[bytes]]:
+    """What is read of a pipe that is fed part by part."""
+    monkeypatch.setattr(predict, "PAUSE", 0.02)
+    source, sink = os.pipe()
+
+    def feed():
+        for part in parts:
+            os.write(sink, part)
+            time.sleep(pause)
+        os.close(sink)
+
+    thread = threading.Thread(target=feed)
+    thread.start()
+    try:
+        return list(predict.read(source, count))
+    finally:
+        thread.join()
+        os.close(source)
+
+
+@settings(max_examples=30)
+@given(
+    lines=st.lists(st.binary(max_size=30).map(lambda b: b.replace(b"\n", b"")), max_size=30),
+    count=st.integers(1, 7),
+    chunk=st.integers(1, 40),
+    ended=st.booleans(),
+)
+def test_lines_are_those_between_newlines_however_they_come(lines, count, chunk, ended):
+    data = b"".join(line + b"\n" for line in lines)
+    data = data if ended else data.removesuffix(b"\n")
+    expected = list(io.BytesIO(data))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(predict, "CHUNK", chunk)
+        found = piped([data], count, patch)
+    assert [line for window in found for line in window] == [line.removesuffix(b"\n") for line in expected]
+    assert all(1 <= len(window) <= count for window in found)
+
+
+def test_a_file_is_read_in_full_windows(tmp_path, monkeypatch):
+    monkeypatch.setattr(predict, "CHUNK", 5)
+    (tmp_path / "in.txt").write_bytes(b"ab\n" * 10 + b"c")
+    with (tmp_path / "in.txt").open("rb") as file:
+        assert [len(window) for window in predict.read(file.fileno(), 4)] == [4, 4, 3]
+    monkeypatch.setattr(predict, "HELD", 6)  # of long lines fewer
+    with (tmp_path / "in.txt").open("rb") as file:
+        assert max(len(window) for window in predict.read(file.fileno(), 100)) <= 4
+
+
+def test_a_pause_gives_what_is_there_but_no_half_line(monkeypatch):
+    found = piped([b"a\nb\nhal", b"f\n", b"c"], 100, monkeypatch, pause=0.3)
+    assert found == [[b"a", b"b"], [b"half"], [b"c"]]
+
+
+# --- batches --------------------------------------------------------------------------------------------------------
+
+
+def test_rows_are_batched_by_length_and_each_is_computed_once():
+    draw = np.random.default_rng(0)
+    for count in (0, 1, 5, 64, 97):
+        lengths, seen = draw.integers(2, 90, count), []
+
+        def compute(chosen, length, size, lengths=lengths, seen=seen):
+            assert length % predict.ROUND == 0
+            assert 0 <= length - lengths[chosen].max() < predict.ROUND
+            assert len(chosen) <= size <= 16
+            seen.append(lengths[chosen])
+            return np.pad(chosen, (0, size - len(chosen)), constant_values=-1), {"twice": np.resize(2 * chosen, size)}
+
+        found = predict.compute(Work(lengths, compute, iter), 16)
+        assert [int(one) for one, _ in found] == list(range(count))
+        assert [int(one["twice"]) for _, one in found] == [2 * i for i in range(count)]
+        assert [len(one) for one in seen] == [16] * (count // 16) + [count % 16] * (count % 16 > 0)
+        assert all(a.min() >= b.max() for a, b in itertools.pairwise(seen))  # no batch could be shorter
+
+
+def random_lines(count: int, most: int, seed: int, tabs: int = 0) -> list[str]:
+    draw = random.Random(seed)
+    sizes = [[draw.randint(0, most) for _ in range(tabs + 1)] for _ in range(count)]
+    return ["\t".join(" ".join(draw.choices(WORDS[:-1] if tabs else WORDS, k=n)) for n in row) for row in sizes]
+
+
+def numbers(value) -> list[float]:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        return [x for one in value for x in numbers(one)]
+    return [value] if isinstance(value, float) else []
+
+
+@pytest.mark.parametrize("task", ["fill-mask", "nsp", "embed"])
+def test_results_are_in_order_and_the_same_whatever_the_batches_and_the_look_ahead(golden, task, monkeypatch):
+    lines = random_lines(60, 4, seed=1, tabs=task == "nsp")
+    alone = asking(golden, task, batch_size=1)
+    expected = [result for line in lines for result in alone.answers([line])]
+    for size, ahead in ((3, 1), (16, 2), (32, 8)):
+        monkeypatch.setattr(predict, "AHEAD", ahead)
+        found = list(predict.predict(predict.Model(golden, predict.Options(batch_size=size)), task, lines))
+        assert [one["text"] for one in found] == [line.split("\t")[0] for line in lines]
+        for ours, theirs in zip(found, expected, strict=True):
+            assert numbers(ours) == pytest.approx(numbers(theirs), abs=1e-5)
+    assert alone.tally.lines == 60
+    words = sum(
+        len(golden.tokenizer.encode_batch([part], escape=task != "fill-mask")[0])
+        for x in lines
+        for part in x.split("\t")
+    )
+    assert alone.tally.tokens == words + 60 * (3 if task == "nsp" else 2)
+
+
+# --- bad lines ------------------------------------------------------------------------------------------------------
+
+BAD = [
+    b"\xff\xfe",
+    b'{"text": ',
+    b'{"text": 7}',
+    b'{"words": "a"}',
+    b'{"text": "a", "text_pair": "b"}',
+    b"[MASK] " * 99,
+]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_bad_lines_are_left_out_and_said_or_end_it_behind_those_before(golden, seed, capsys):
+    draw = random.Random(seed)
+    good = [line.encode() for line in random_lines(20, 5, seed)]
+    lines = [*good, *draw.choices(BAD, k=4)]
+    draw.shuffle(lines)
+    places = [number for number, line in enumerate(lines, 1) if line in BAD]
+    (expected, none) = (list(asking(golden, batch_size=4).answers(some)) for some in (good, []))
+    assert none == []
+    lenient = asking(golden, on_bad_row="skip", batch_size=4)
+    order = [line for line in lines if line not in BAD]
+    found = list(lenient.answers(lines))
+    assert [one["text"] for one in found] == [line.decode() for line in order]
+    by_text = {one["text"]: one["embedding"] for one in expected}
+    assert all(one["embedding"] == pytest.approx(by_text[one["text"]], abs=1e-5) for one in found)
+    said = capsys.readouterr().err.splitlines()
+    assert sorted(int(line.split()[2].strip(":")) for line in said) == places
+    assert all(line.startswith("warning: line ") for line in said)
+    assert (lenient.tally.lines, lenient.tally.bad) == (24, 4)
+    strict = asking(golden, batch_size=4)
+    results = []
+    with pytest.raises(DataError, match=f"^line {places[0]}: "):  # noqa: PT012
+        for result in strict.answers(lines):
+            results.append(result["text"])
+    assert results == [line.decode() for line in lines[: places[0] - 1]]
+    assert not capsys.readouterr().err
+
+
+def test_the_command_reports_both_ways(tmp_path, capsys):
+    file = tmp_path / "in.jsonl"
+    file.write_bytes(b"\xef\xbb\xbfthe cat\n\xff\n\r\n" + b'{"text": "a dog"}')
+    words = ["predict", "embed", f"--model={GOLDEN}", f"--input={file}"]
+    assert cli.execute(words) == 3
+    out, err = capsys.readouterr()
+    assert [json.loads(line)["text"] for line in out.splitlines()] == ["the cat"]
+    assert err.splitlines()[0] == "error: line 2: not UTF-8: invalid start byte"
+    assert len(err.splitlines()) == 2
+    assert cli.execute([*words, "--on-bad-row=skip"]) == 0
+    out, err = capsys.readouterr()
+    assert [json.loads(line)["text"] for line in out.splitlines()] == ["the cat", "", "a dog"]
+    warning, summary = err.splitlines()
+    assert warning == "warning: line 2: not UTF-8: invalid start byte; left out"
+    assert summary.startswith("4 lines, ")
+    assert "lines/s, " in summary
+    assert " tokens/s" in summary
+    assert summary.endswith("; 1 bad ones left out")
+
+
+@settings(max_examples=200)
+@given(
+    line=st.text(max_size=40)
+    | st.dictionaries(
+        st.sampled_from(["text", "words", "question", "x"]),
+        st.none() | st.text(max_size=3) | st.lists(st.text(max_size=2), max_size=2) | st.integers(),
+    ).map(json.dumps)
+)
+def test_whatever_a_line_holds_it_is_read_or_an_error_of_its_number(golden, line):
+    predictor = READERS.setdefault("embed", TABLE["embed"](predict.Model(golden, predict.Options())))
+    failed = None
+    try:
+        row = predictor.read(7, line)
+    except DataError as error:
+        failed = error
+    if failed is None:
+        assert row.number == 7
+        assert isinstance(row.fields["text"], str)
+    else:
+        assert failed.args[0].startswith("line 7: ")
+        assert failed.hint
+
+
+READERS: dict = {}
+
+
+# --- in a process of its own ----------------------------------------------------------------------------------------
+
+
+def test_each_line_of_a_pipe_is_answered_before_the_next_is_written():
+    answered = []
+    with contextlib.ExitStack() as stack:
+        process = stack.enter_context(texts.start("predict", "embed", f"--model={GOLDEN}"))
+        stack.callback(process.kill)
+        watch = threading.Timer(120, process.kill)  # a process that waits for more lines ends, and the test fails
+        watch.start()
+        stack.callback(watch.cancel)
+        for line in ("the cat", "", "a dog sat"):
+            process.stdin.write(line + "\n")
+            process.stdin.flush()
+            answered.append(json.loads(process.stdout.readline())["text"])
+        process.stdin.close()
+        assert process.stdout.read() == ""
+        assert process.wait() == 0
+        assert "3 lines, " in process.stderr.read()
+    assert answered == ["the cat", "", "a dog sat"]

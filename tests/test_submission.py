@@ -1,0 +1,110 @@
+"""Files for the servers of GLUE and SQuAD: their names, headers, order and spelling, written out."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from bert_jax import submission
+from bert_jax.data import tasks
+from bert_jax.data.answers import Candidate, Span
+from bert_jax.data.examples import Example
+from bert_jax.errors import ConfigError
+
+ENTAILMENT = {"entailment": "entailment", "not_entailment": "not_entailment"}
+NLI = {name: name for name in ("entailment", "neutral", "contradiction")}
+SERVER = {  # task, split: file, and what the server calls each class
+    ("cola", "test"): ("CoLA.tsv", {"unacceptable": "0", "acceptable": "1"}),
+    ("sst2", "test"): ("SST-2.tsv", {"negative": "0", "positive": "1"}),
+    ("mrpc", "test"): ("MRPC.tsv", {"not_equivalent": "0", "equivalent": "1"}),
+    ("qqp", "test"): ("QQP.tsv", {"not_duplicate": "0", "duplicate": "1"}),
+    ("mnli", "test_matched"): ("MNLI-m.tsv", NLI),
+    ("mnli", "test_mismatched"): ("MNLI-mm.tsv", NLI),
+    ("qnli", "test"): ("QNLI.tsv", ENTAILMENT),
+    ("rte", "test"): ("RTE.tsv", ENTAILMENT),
+    ("wnli", "test"): ("WNLI.tsv", {"not_entailment": "0", "entailment": "1"}),
+    ("ax", "test"): ("AX.tsv", NLI),
+}
+
+
+def examples(*ids: object) -> list[Example]:
+    return [Example(f"test.tsv:{i + 2}", str(name), "a") for i, name in enumerate(ids)]
+
+
+@pytest.mark.parametrize(("name", "split"), SERVER)
+@pytest.mark.parametrize("turned", [False, True])
+def test_each_class_is_spelled_as_the_server_has_it_whatever_the_order_of_the_model(name, split, turned, tmp_path):
+    file, spelling = SERVER[name, split]
+    labels = sorted(spelling, reverse=turned)
+    chosen = np.random.default_rng(len(name)).integers(0, len(labels), 30)
+    predictions = [np.eye(len(labels))[i] for i in chosen]
+    (path,) = submission.write(name, split, examples(*range(30)), predictions, labels, tmp_path / "new" / "folder")
+    assert path == tmp_path / "new" / "folder" / file
+    header, *rows = path.read_text().split("\n")
+    assert header == "index\tprediction"
+    assert rows == [*(f"{n}\t{spelling[labels[i]]}" for n, i in enumerate(chosen)), ""]
+    assert [p.name for p in path.parent.iterdir()] == [file]
+
+
+def test_numbers_are_within_the_scale(tmp_path):
+    (path,) = submission.write("stsb", "test", examples(0, 1, 2, 3), [-0.3, 5.01, 2.34567, 0.0], (), tmp_path)
+    assert path.name == "STS-B.tsv"
+    assert path.read_text() == "index\tprediction\n0\t0.000\n1\t5.000\n2\t2.346\n3\t0.000\n"
+
+
+def test_rows_go_by_their_number_not_by_the_order_they_were_read_in(tmp_path):
+    (path,) = submission.write("stsb", "test", examples(10, 9, 0), [1.0, 2.0, 3.0], (), tmp_path)
+    assert path.read_text().splitlines()[1:] == ["0\t3.000", "9\t2.000", "10\t1.000"]
+
+
+def span(text: str, score: float, none: float) -> Span:
+    return Span(text, 0, len(text), score, none, (Candidate(text, 0, len(text), score, 1.0),))
+
+
+def test_answers_by_id_and_how_likely_there_is_none(tmp_path):
+    made = [span("Zürich", 4.0, 1.0), span("", 1.0, 3.0), span("x", 2.0, 2.0), span("", -9e5, 9e5)]
+    ids = ["56be", "q-2", "3", "4"]
+    (path,) = submission.write("squad", "test", examples(*ids), made, (), tmp_path)
+    assert path.name == "predictions.json"
+    answers = {"56be": "Zürich", "q-2": "", "3": "x", "4": ""}
+    assert json.loads(path.read_text(encoding="utf-8")) == answers
+    assert not (tmp_path / "na_prob.json").exists()
+    texts, doubts = submission.write("squad2", "validation", examples(*ids), made, (), tmp_path)
+    assert json.loads(texts.read_text(encoding="utf-8")) == answers
+    assert doubts.name == "na_prob.json"
+    expected = [1 / (1 + np.exp(3)), 1 / (1 + np.exp(-2)), 0.5, 1.0]
+    assert list(json.loads(doubts.read_text()).values()) == pytest.approx(expected)
+
+
+def test_the_answers_are_those_the_official_script_reads(shared):
+    """Its example of both files: an object of texts by id, and one of numbers from 0 to 1 under the same ids."""
+    folder = shared / "golden_metrics" / "squad20_electronics_dev"
+    texts, doubts = (json.loads((folder / f"{name}.json").read_text()) for name in ("predictions", "na_prob"))
+    assert texts.keys() == doubts.keys()
+    assert all(isinstance(text, str) for text in texts.values())
+    assert all(0 <= doubt <= 1 for doubt in doubts.values())
+
+
+def test_every_task_with_a_server_is_known_here():
+    known = {name for name, _ in SERVER} | {"stsb", "squad", "squad2"}
+    assert known == {name for name, row in tasks.TASKS.items() if row.submission is not None}
+
+
+@pytest.mark.parametrize(
+    ("name", "split", "labels", "ids", "message"),
+    [
+        ("wnut17", "test", (), "0", "no server takes predictions of task 'wnut17'"),
+        ("mine", "test", (), "0", "no server takes predictions of task 'mine'"),
+        ("mnli", "test", tuple(NLI), "0", "mnli: no server takes predictions of split 'test'"),
+        ("rte", "test", ("LABEL_0", "LABEL_1"), "0", "labels are LABEL_0, LABEL_1, and rte has entailment"),
+        ("stsb", "test", ("a", "b"), "0", "labels are a, b, and stsb has none"),
+        ("rte", "test", tuple(ENTAILMENT), "x1", "test.tsv:2: 'x1' is no number of a row"),
+    ],
+)
+def test_what_no_server_takes_is_refused_and_nothing_written(name, split, labels, ids, message, tmp_path):
+    with pytest.raises(ConfigError, match=message) as caught:
+        submission.write(name, split, examples(ids), [np.ones(2)], labels, tmp_path / "out")
+    assert caught.value.hint
+    assert not (tmp_path / "out").exists()
