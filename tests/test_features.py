@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 import unicodedata
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -169,6 +172,27 @@ def test_features_travel_between_processes_and_training_needs_fewer():
     lean = encode([example(text="a", pair="b", label=())], "span", train=True)
     assert lean.characters is lean.best is None
     assert encode([example(words=("a",), label=(0,))], "tag", train=True).words is None
+
+
+NAMED = """
+from bert_jax import knobs
+from bert_jax.data import examples, features, labelled, tokenizer
+words = tokenizer.Tokenizer([*tokenizer.SPECIALS, "a", "b"], tokenizer.Style())
+rows = [examples.Example("f:1", "0", "a b", label=0)]
+found = features.encode(rows, "classify", words, knobs.Task(), 8, train=True)
+print(labelled.Source(found, words.special, knobs.Config()).fingerprint)
+"""
+
+
+def test_a_stream_has_the_same_name_in_every_process():
+    """What training leaves out is None, whose bytes would be its address."""
+    root = Path(__file__).resolve().parents[1]
+    started = [
+        subprocess.Popen([sys.executable, "-c", NAMED], cwd=root, stdout=subprocess.PIPE, text=True) for _ in range(2)
+    ]
+    first, second = (process.communicate()[0] for process in started)
+    assert len(first.strip()) == 64
+    assert first == second
 
 
 # --- choices --------------------------------------------------------------------------------------------------------

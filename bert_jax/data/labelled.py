@@ -44,7 +44,7 @@ class Source:
         arrays = dataclasses.asdict(self._features)
         arrays |= {f"target/{name}": value for name, value in arrays.pop("targets").items()}
         found = hashlib.sha256(json.dumps([self._seed, self.batch_size, self._full, list(self._special)]).encode())
-        for name in sorted(arrays):
+        for name in sorted(name for name, values in arrays.items() if values is not None):
             found.update(name.encode() + np.ascontiguousarray(arrays[name]).tobytes())
         return found.hexdigest()
 
