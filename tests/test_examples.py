@@ -68,6 +68,16 @@ def test_thirty_lines_are_a_task(complaints):
     assert said[1] == f"train: 24 examples from {complaints} ({expected})"
 
 
+def test_a_rare_label_is_found_on_whichever_side_it_falls(complaints):
+    for text in ("It smells.", "It hums.", "It is hot."):
+        path = write(complaints.parent / "rare.tsv", complaints.read_text() + f"{text}\tother\n")
+        task = Task(source=f"files:{path}")
+        labels = examples.found_labels(task, "classify", silent)
+        assert labels == ("billing", "hardware", "other", "software")
+        loaded = [examples.load(task, "classify", labels, split, silent) for split in ("train", "validation")]
+        assert sum(labels[e.label] == "other" for side in loaded for e in side) == 1
+
+
 def test_the_first_rows_are_trained_on(complaints):
     task = Task(source=f"files:{complaints}", validation_fraction=0.0, rows=7)
     assert [e.id for e in examples.load(task, "classify", LABELS, "train", silent)] == [str(n) for n in range(7)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,7 +71,8 @@ def load(task: Task, kind: str, labels: tuple[str, ...], split: str, log: Log) -
 
 
 def found_labels(task: Task, kind: str, log: Log) -> tuple[str, ...]:
-    """The labels that the training data have, sorted."""
+    """The labels that the training data have, sorted; where one file is all there is, that all of it has."""
+    task = dataclasses.replace(task, validation_fraction=0.0)
     count = Count(task.on_bad_row)
     names: set[str] = set()
     for row in rows.read(task, "train", log, count):
