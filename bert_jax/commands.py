@@ -112,14 +112,20 @@ def _train(call: Call) -> None:
 def _evaluate_flags(parser: ArgumentParser) -> None:
     _checkpoint_flag(parser)
     _config_flag(parser)
-    suites = "what is evaluated: pretrain (where nothing is said), nsp, cross_rate, pll, blimp; several with commas"
-    parser.add_argument("--suite", default="pretrain", metavar="NAME[,NAME]", help=suites)
-    source = "pll, blimp, …: texts in place of the checkpoint's own: files:PATTERN or tfds:NAME"
+    suites = (
+        "pretrain, nsp, cross_rate, pll, blimp, sts, probe, task, glue, or a task such as squad; several with commas; "
+        "if nothing is said, task or pretrain, as the checkpoint was trained"
+    )
+    parser.add_argument("--suite", default="", metavar="NAME[,NAME]", help=suites)
+    parser.add_argument("--task", type=_given, metavar="NAME", help="sts, probe: a row of bert_jax/data/tasks.py")
+    source = "texts or labelled data in place of the checkpoint's or the task's own: files:PATTERN or tfds:NAME"
     parser.add_argument("--source", type=_given, metavar="SOURCE", help=source)
     parser.add_argument("--split", type=_given, metavar="NAME", help="the part of a task's data")
     parser.add_argument("--batch-size", type=_positive, default=0, metavar="N", help="rows a step; changes no result")
     limit = "only the first N texts, examples, or pairs of a paradigm"
     parser.add_argument("--limit", type=_positive, default=0, metavar="N", help=limit)
+    submit = "tasks of GLUE, SQuAD: write there what their servers take, for the test splits unless --split says"
+    parser.add_argument("--submission", type=_given, metavar="DIR", help=submit)
     within = "pll, blimp: mask the later pieces of a token's word with it (PLL-word-l2r)"
     parser.add_argument("--within-word", action="store_true", help=within)
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the JSON there too")
@@ -134,7 +140,7 @@ def _evaluate(call: Call) -> None:
 
     changes = [] if config else call.overrides  # of the checkpoint's own config
     asked = {key: getattr(args, key) for key in ("batch_size", "limit", "within_word")}
-    asked |= {key: getattr(args, key) or "" for key in ("source", "split")}
+    asked |= {key: getattr(args, key) or "" for key in ("task", "source", "split", "submission")}
     evaluate.run(args.checkpoint, args.suite, config, args.output, changes=changes, tokenizer=args.tokenizer, **asked)
 
 

@@ -172,16 +172,18 @@ def run(
 
     Args:
       checkpoint: a run, or a model of others.
-      suite: its name, or several with commas between.
+      suite: its name, or several with commas between; empty is what the checkpoint was trained on.
       config: of another corpus, or of a task.
       output: file for the same JSON.
       changes: knobs that differ from the run's own.
       tokenizer: the vocabulary of a model that has none.
       asked: further fields of `suites.base.Ask`.
     """
-    table = _suites(suite.split(","))
-    ask = _ask(table, config=config, changes=tuple(changes), **asked)
+    table = _suites(suite.split(",") if suite else [])
     opened = runs.open_run(checkpoint, tokenizer=tokenizer)
+    if not table:  # what the checkpoint was trained on
+        table = _suites(["task" if (config or opened.config).task.source else "pretrain"])
+    ask = _ask(table, config=config, changes=tuple(changes), **asked)
     found = {name: row.run(opened, ask) for name, row in table.items()}
     result = json.dumps(_without_nan(found), indent=2)
     print(result)

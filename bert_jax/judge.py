@@ -85,22 +85,19 @@ class Judge:
             return output[:length]
         return output[:, 0] if self.kind == "choice" else output[0]
 
-    def predictions(self, params: Any, progress: Progress = lambda done, total: None) -> list[Any]:
-        """One prediction an example, in order: see `data/answers.py`."""
-        found, _ = self.outputs(params, progress)
-        return self._decode(found)
-
-    def _decode(self, found: list[np.ndarray]) -> list[Any]:
-        return answers.decode(self.kind, self.features, self.examples, found, self.config.task, self.labels)
-
-    def __call__(self, params: Any, progress: Progress = lambda done, total: None) -> dict[str, float]:
-        """Metrics of all examples, and the loss."""
+    def both(
+        self, params: Any, progress: Progress = lambda done, total: None
+    ) -> tuple[dict[str, float], list[answers.Prediction]]:
+        """The metrics, where there are labels, and one prediction an example, in order: see `data/answers.py`."""
         found, means = self.outputs(params, progress)
         task = self.config.task
-        scored = scores.score(self.kind, self.examples, self._decode(found), self.labels, task)
-        wanted = task.metrics or tuple(scored)
-        return {
-            "examples": len(self.examples),
-            "loss": means[f"{self.kind}_loss"],
-            **{name: scored[name] for name in wanted if name in scored},
-        }
+        predictions = answers.decode(self.kind, self.features, self.examples, found, task, self.labels)
+        metrics: dict[str, float] = {"examples": len(self.examples)}
+        if any(one.label is not None for one in self.examples):
+            metrics["loss"] = means[f"{self.kind}_loss"]
+            metrics |= scores.score(self.kind, self.examples, predictions, self.labels, task)
+        return metrics, predictions
+
+    def __call__(self, params: Any, progress: Progress = lambda done, total: None) -> dict[str, float]:
+        """Metrics of all examples."""
+        return self.both(params, progress)[0]

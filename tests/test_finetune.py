@@ -86,9 +86,8 @@ def test_scores_are_exact_at_any_batch_size_and_device_count(trained, rows, devi
     mesh = mesh_of(devices)
     params = jax.device_put(run.params, sharding.replicated(mesh))
     found = judge.Judge(run.config, run.tokenizer, examples, rows, mesh)
-    predictions = found.predictions(params)
+    scores, predictions = found.both(params)
     assert len(predictions) == len(examples)
-    scores = found(params)
     assert scores["examples"] == len(examples)
     hits = [int(p.argmax()) == e.label for p, e in zip(predictions, examples, strict=True)]
     assert scores["accuracy"] == pytest.approx(np.mean(hits))

@@ -24,9 +24,11 @@ class Ask:
 
     config: knobs.Config | None = None  # of --config
     changes: tuple[tuple[str, str], ...] = ()  # knobs that differ from it, or from the checkpoint's own
+    task: str = ""  # row of data/tasks.py
     source: str = ""  # where texts come from, where they are not the checkpoint's own
     split: str = ""
     limit: int = 0  # texts, pairs or examples used, the first ones; 0 is all
+    submission: str = ""  # folder for what a benchmark's server takes
     within_word: bool = False  # a masked piece does not see the rest of its word to its right
     batch_size: int = 0  # rows a step, which never changes the result; 0 is up to the suite
 

@@ -1,0 +1,103 @@
+"""A fine-tuned checkpoint on a task: its own, one of the table's, or all of GLUE that its head fits."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bert_jax import judge, knobs, runs, submission
+from bert_jax.data import tasks
+from bert_jax.errors import ConfigError, DataError
+from bert_jax.suites import labelled
+from bert_jax.suites.base import Ask, Progress, Result, need_head, on_devices
+
+GLUE = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "ax")
+UNNAMED = re.compile(r"LABEL_\d+|\d+")  # what transformers calls classes that nobody named
+
+
+def own(run: runs.Run, ask: Ask) -> Result:
+    """The task the checkpoint was fine-tuned on, or that of --config."""
+    return _score(run, ask, labelled.task_of(run, ask, "task"))
+
+
+def named(name: str) -> Callable[[runs.Run, Ask], Result]:
+    """The suite of one row of `data/tasks.py`."""
+    return functools.partial(_named, name)
+
+
+def glue(run: runs.Run, ask: Ask) -> Result:
+    """Every task of GLUE whose classes the head knows and whose files are there, by its name."""
+    found: Result = {}
+    left: list[str] = []
+    for name in GLUE:
+        try:
+            found[name] = _named(name, run, ask)
+        except (ConfigError, DataError) as error:
+            left.append(f"{name}: {error}")
+    if not found:
+        raise ConfigError(f"no task of GLUE fits {run.folder}; {left[0]}", "fine-tune with configs/finetune.py:TASK")
+    for line in left:
+        labelled.log(f"left out {line}")
+    return found
+
+
+def _named(name: str, run: runs.Run, ask: Ask) -> Result:
+    known = run.config.task.source and run.config.task.name == name
+    return _score(run, ask, labelled.task_of(run, ask, name, "" if known else name))
+
+
+def _score(run: runs.Run, ask: Ask, config: knobs.Config) -> Result:
+    """Metrics of the split asked for, else of all the task's evaluations; those of its main one without a prefix."""
+    kind = labelled.kind_of(config)
+    need_head(run, kind, config.task.name or "task")
+    config = _with_head(config, run)
+    params, mesh = on_devices({part: run.params[part] for part in ("encoder", kind)})
+    found: Result = {}
+    for name, split in _splits(config, ask).items():
+        examples = labelled.load(config, split)[: ask.limit or None]
+        scorer = judge.Judge(config, run.tokenizer, examples, ask.batch_size or knobs.Eval().batch_size, mesh)
+        prefix = "" if name == "validation" else f"{name}/"
+        scores, predictions = scorer.both(params, Progress(f"{split}: batches"))
+        if ask.submission:
+            labels = config.objectives[kind].labels
+            written = submission.write(config.task.name, split, examples, predictions, labels, Path(ask.submission))
+            labelled.log("wrote " + ", ".join(str(path) for path in written))
+        found |= {f"{prefix}{key}": value for key, value in scores.items()}
+    return found
+
+
+def _splits(config: knobs.Config, ask: Ask) -> dict[str, str]:
+    """The splits to score, by the name of their evaluation."""
+    if ask.split:
+        return {"validation": ask.split}
+    if ask.submission:
+        row = tasks.TASKS.get(config.task.name)
+        if row is None or row.submission is None:
+            raise ConfigError(f"no server takes {config.task.name or 'this task'}", "leave --submission out")
+        return {split: split for split in row.submission.files if split.startswith("test")}
+    return {name: one.split for name, one in config.evals.items()}
+
+
+def _with_head(config: knobs.Config, run: runs.Run) -> knobs.Config:
+    """The task's config with the model's own encoder and classes; their order is the head's."""
+    kind = labelled.kind_of(config)
+    ours, task = run.config.objectives[kind].labels, config.task
+    theirs = config.objectives[kind].labels or ours
+    if set(ours) == set(theirs):
+        places = [theirs.index(label) for label in ours]
+        task = dataclasses.replace(task, values=tuple(task.values[i] for i in places) if task.values else ())
+    elif len(ours) == len(theirs) and all(UNNAMED.fullmatch(label) for label in ours):
+        labelled.log(f"{run.folder} does not name its classes: taken as {', '.join(theirs)}, in this order")
+        ours = theirs
+    else:
+        raise ConfigError(
+            f"{run.folder} knows the classes {', '.join(ours)}, and {task.name or 'the task'} has {', '.join(theirs)}",
+            "evaluate a checkpoint that was fine-tuned on this task",
+        )
+    objective = dataclasses.replace(config.objectives[kind], labels=ours)
+    return dataclasses.replace(config, model=run.config.model, task=task, objectives={kind: objective})
