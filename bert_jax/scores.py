@@ -1,7 +1,8 @@
 """How good predictions are: the metrics of each kind of task.
 
 Metrics of a class that never occurs are 0, as in the libraries; a correlation with a constant, or of fewer than two
-numbers, is NaN. SQuAD's are in per cent, as published; all others are fractions.
+numbers, is NaN. A word that was cut off counts as wrong, and for entities as O. SQuAD's are in per cent, as published;
+all others are fractions.
 """
 
 from __future__ import annotations

@@ -67,8 +67,8 @@ def decode(
       labels: names of the classes.
 
     Returns:
-      classify, choice: probabilities [C]; regress: a number; tag: a class for each word, where words that were cut off
-      are "O" if there is such a class, else -1; span: a Span.
+      classify, choice: probabilities [C]; regress: a number; tag: a class for each word, -1 for one that was cut off;
+      span: a Span.
     """
     if kind == "classify":
         return [_softmax(output) for output in outputs]
@@ -77,7 +77,7 @@ def decode(
     if kind == "regress":
         return [float(output[0]) for output in outputs]
     if kind == "tag":
-        return list(_tags(features, examples, outputs, labels.index("O") if "O" in labels else -1))
+        return list(_tags(features, examples, outputs))
     rows: list[list[int]] = [[] for _ in examples]
     for row, number in enumerate(features.example.tolist()):
         rows[number].append(row)
@@ -90,12 +90,10 @@ def _softmax(logits: np.ndarray) -> np.ndarray:
     return shifted / shifted.sum()
 
 
-def _tags(
-    features: Features, examples: Sequence[Example], outputs: Sequence[np.ndarray], lost: int
-) -> list[tuple[int, ...]]:
+def _tags(features: Features, examples: Sequence[Example], outputs: Sequence[np.ndarray]) -> list[tuple[int, ...]]:
     """Each word's class, from the row that answers for it."""
     assert features.words is not None, "encode with train=False"
-    found = [[lost] * len(one.words) for one in examples]
+    found = [[-1] * len(one.words) for one in examples]
     for row, (number, output) in enumerate(zip(features.example.tolist(), outputs, strict=True)):
         words = features.words[features.offsets[row] : features.offsets[row + 1]]
         there = np.flatnonzero(words >= 0)
