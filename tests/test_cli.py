@@ -94,7 +94,7 @@ def test_evaluate(calls, config, tmp_path, flag):
     assert cli.execute(["evaluate", flag, "runs/x", f"--config={config}", f"--output={output}"]) == 0
     (_, first, _), (_, second, _) = calls.calls
     assert first == ("runs/x", "pretrain", None, None)
-    asked = {"source": "", "split": "", "batch_size": 0, "limit": 0, "within_word": False}
+    asked = {"task": "", "source": "", "split": "", "batch_size": 0, "limit": 0, "within_word": False}
     assert calls.calls[0][2] == {"changes": [], "tokenizer": "", **asked}
     assert second[:2] == ("runs/x", "pretrain")
     assert second[2].model.size == "tiny"

@@ -7,7 +7,8 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from bert_jax import runs
+from bert_jax import knobs, runs
+from bert_jax.data import rows, tfds_text
 from bert_jax.errors import ConfigError
 from bert_jax.metrics import wilson
 from bert_jax.suites import lines
@@ -15,6 +16,7 @@ from bert_jax.suites.base import Ask, Progress, Result
 from bert_jax.suites.rows import Scorer
 
 EXAMPLE = "files:blimp, a folder of PARADIGM.jsonl files, or tfds:blimp"
+SENTENCES = ("sentence_good", "sentence_bad")
 GROUPS = {"field": "field", "term": "linguistics_term", "paradigm": "UID"}  # key of the result -> of a row
 
 
@@ -52,13 +54,25 @@ def blimp(run: runs.Run, ask: Ask) -> Result:
 
 
 def _pairs(ask: Ask) -> Iterator[Pair]:
-    for paradigm, rows in _paradigms(ask.source):
-        for row in itertools.islice(rows, ask.limit or None):
+    for paradigm, found in _paradigms(ask.source):
+        for row in itertools.islice(found, ask.limit or None):
             groups = {key: row.get(field) or "" for key, field in GROUPS.items()}
-            yield Pair(row["sentence_good"], row["sentence_bad"], groups | {"paradigm": row.get("UID") or paradigm})
+            good, bad = (row[name] for name in SENTENCES)
+            yield Pair(good, bad, groups | {"paradigm": row.get("UID") or paradigm})
 
 
 def _paradigms(source: str) -> Iterator[tuple[str, Iterable[dict[str, str]]]]:
     """The rows of each paradigm."""
-    for path in lines.find(source, "blimp", EXAMPLE):
-        yield path.name.partition(".")[0], lines.objects(path, ("sentence_good", "sentence_bad"))
+    scheme, _, name = source.partition(":")
+    if scheme != "tfds":
+        for path in lines.find(source, "blimp", EXAMPLE):
+            yield path.name.partition(".")[0], lines.objects(path, SENTENCES)
+        return
+    names = (
+        [name]
+        if "/" in name
+        else [f"{name}/{one}" for one in sorted(tfds_text.builder(name, "", "--source").builder_configs)]
+    )
+    for one in names:
+        found = rows.read(knobs.Task(source=f"tfds:{one}"), "train", lambda line: None)
+        yield one.partition("/")[2], (lines.checked(row.where, row.fields, SENTENCES) for row in found)

@@ -23,19 +23,7 @@ def pretrain(run: runs.Run, ask: Ask) -> Result:
         have = ", ".join(run.config.objectives) or "no head at all"
         raise ConfigError(f"suite pretrain needs an mlm, nsp or sop head; {run.folder} has {have}", "and pairs to fit")
     params, mesh = on_devices(run.params)
-    return Evaluator(config, prepared(run, config), _settings(config, ask), mesh)(params, Progress("evaluating"))
-
-
-def nsp(run: runs.Run, ask: Ask) -> Result:
-    """Accuracy of the head over pairs alone."""
-    need_head(run, "nsp", "nsp")
-    config = chosen(run, ask)
-    if config.pairs != "nsp":
-        raise ConfigError(f"a corpus with pairs = {config.pairs!r} has no next sentences", "--config.pairs=nsp")
-    config = dataclasses.replace(config, objectives={"nsp": config.objectives["nsp"]})
-    params, mesh = on_devices(run.params)
-    evaluator = Evaluator(config, prepared(run, config), _settings(config, ask), mesh)
-    return evaluator(params, Progress("nsp"))
+    return Evaluator(config, prepared(run, config), settings_of(config, ask), mesh)(params, Progress("evaluating"))
 
 
 def cross_rate(run: runs.Run, ask: Ask) -> Result:
@@ -46,7 +34,7 @@ def cross_rate(run: runs.Run, ask: Ask) -> Result:
     need_head(run, "mlm", "cross_rate")
     config = chosen(run, ask)
     config = dataclasses.replace(config, objectives={"mlm": config.objectives["mlm"]})
-    settings = dataclasses.replace(_settings(config, ask), rate=max(RATES))
+    settings = dataclasses.replace(settings_of(config, ask), rate=max(RATES))
     params, mesh = on_devices(run.params)
     evaluator = Evaluator(config, prepared(run, config), settings, mesh)
     found = evaluator.sweep(params, [evaluator.at(rate) for rate in RATES], Progress("cross_rate"))
@@ -55,7 +43,8 @@ def cross_rate(run: runs.Run, ask: Ask) -> Result:
     }
 
 
-def _settings(config: knobs.Config, ask: Ask) -> knobs.Eval:
+def settings_of(config: knobs.Config, ask: Ask) -> knobs.Eval:
+    """Masks and batches of the evaluation that training calls validation."""
     settings = config.evals["validation"] if "validation" in config.evals else knobs.Eval()
     return dataclasses.replace(settings, batch_size=ask.batch_size or settings.batch_size)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from bert_jax import knobs, runs
 from bert_jax.config import changed, default, override, put, resolve
-from bert_jax.data import examples
+from bert_jax.data import examples, tasks
 from bert_jax.data.examples import Example
 from bert_jax.errors import ConfigError
 from bert_jax.suites.base import Ask
@@ -19,32 +19,33 @@ from bert_jax.suites.base import Ask
 log = functools.partial(print, file=sys.stderr)
 
 
-def task_of(run: runs.Run, ask: Ask, suite: str, settings: Mapping[str, Any] | None = None) -> knobs.Config:
+def task_of(run: runs.Run, ask: Ask, suite: str, usual: str | Mapping[str, Any] = "") -> knobs.Config:
     """A config whose task, objective and length are those of the data.
 
-    It is that of --config, else what `settings` has by path, else the run's own; with the source and the knobs of the
-    task that were asked for.
+    It is that of --config, else the row of `data/tasks.py` that was named, else what is usual for the suite, a row or
+    knobs by path, else the run's own; with the source and the knobs of the task that were asked for.
     """
-    config = ask.config
+    config, row = ask.config, ask.task or usual
+    settings = tasks.settings(row) if row and isinstance(row, str) else row
+    if config is not None and ask.task:
+        raise ConfigError(f"--task={ask.task} beside a --config, which has a task of its own", "leave one of them out")
     if config is not None and not config.task.source:
-        raise ConfigError(
-            f"suite {suite} needs labelled data, and config.task.source is empty", "as in configs/finetune.py"
-        )
-    foreign = [path for path, _ in ask.changes if not path.startswith("task.")]
+        raise ConfigError(f"suite {suite} needs labelled data, and config.task.source is empty", "name a task: --task")
+    foreign = [path for path, _ in ask.changes if not path.startswith(("task.", "objectives."))]
     if foreign:
         raise ConfigError(f"config.{foreign[0]} means nothing to suite {suite}", "it reads config.task alone")
-    if config is None and settings is not None:
+    if config is None and settings:
         tree = default()
         put(tree, ["pairs"], "none")
-        for path, value in {**settings, **({"task.source": ask.source} if ask.source else {})}.items():
+        for path, value in {**dict(settings), **({"task.source": ask.source} if ask.source else {})}.items():
             put(tree, path.split("."), value)
         for path, text in ask.changes:
             override(tree, path, text)
         config = resolve(tree)
     elif config is None:
         if not run.config.task.source:
-            hint = "name one: --config=configs/finetune.py:sst2,init_from=MODEL"
-            raise ConfigError(f"suite {suite} needs a task, and {run.folder} was not trained on one", hint)
+            example = "--task=sst2 --source=files:FOLDER, or --config=FILE.py"
+            raise ConfigError(f"suite {suite} needs a task, and {run.folder} was not trained on one", example)
         config = changed(run.config, ask.changes)
     if ask.source:
         config = dataclasses.replace(config, task=dataclasses.replace(config.task, source=ask.source))

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import glob
-import gzip
 import json
-import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from bert_jax.data import formats
 from bert_jax.errors import ConfigError, DataError
 
 
@@ -30,18 +29,11 @@ def find(source: str, suite: str, example: str) -> list[Path]:
 
 def read(path: Path) -> Iterator[tuple[str, str]]:
     """FILE:LINE and text of each line that is not blank."""
-    opener: Any = gzip.open if path.suffix == ".gz" else open
-    number = 0
-    try:
-        with opener(path, "rb") as stream:
-            for number, line in enumerate(stream, 1):
-                text = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-                if text.strip():
-                    yield f"{path}:{number}", text
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}:{number}: not UTF-8: {error.reason}", "convert it, for example with iconv") from error
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise DataError(f"{path} is damaged: {error}", "it may be cut short; fetch it again") from error
+    for number, text, problem in formats.lines(path):
+        if problem:
+            raise DataError(f"{path}:{number}: {problem}", "convert the file, for example with iconv")
+        if text.strip():
+            yield f"{path}:{number}", text
 
 
 def objects(path: Path, needed: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -51,7 +43,12 @@ def objects(path: Path, needed: Sequence[str]) -> Iterator[dict[str, Any]]:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise DataError(f"{where}: not JSON: {error}", "one object a line") from error
-        for name in needed:
-            if not isinstance(row, dict) or not isinstance(row.get(name), str) or not row[name].strip():
-                raise DataError(f"{where}: no text {name!r}", f"each line needs {', '.join(needed)}")
-        yield row
+        yield checked(where, row, needed)
+
+
+def checked(where: str, row: Any, needed: Sequence[str]) -> dict[str, Any]:
+    """The row, in which these fields are texts."""
+    for name in needed:
+        if not isinstance(row, dict) or not isinstance(row.get(name), str) or not row[name].strip():
+            raise DataError(f"{where}: no text {name!r}", f"each row needs {', '.join(needed)}")
+    return row

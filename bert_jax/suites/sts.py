@@ -10,7 +10,6 @@ import numpy as np
 
 from bert_jax import runs, scores
 from bert_jax.data import encoding
-from bert_jax.data.tasks import settings
 from bert_jax.errors import ConfigError
 from bert_jax.models.bert import Bert
 from bert_jax.models.pooling import POOLINGS, pooled
@@ -22,7 +21,7 @@ from bert_jax.types import Batch
 
 def sts(run: runs.Run, ask: Ask) -> Result:
     """Spearman's and Pearson's correlation by pooling: `mean`, `cls`, and `own` where the model states one."""
-    config = labelled.task_of(run, ask, "sts", settings("stsb"))
+    config = labelled.task_of(run, ask, "sts", "stsb")
     if labelled.kind_of(config) != "regress":
         raise ConfigError("suite sts needs a number for each pair", "--config=configs/finetune.py:stsb")
     split = ask.split or "validation"

@@ -1,0 +1,82 @@
+"""Next sentence prediction: on the pairs of a corpus, or on those of a file."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import numpy as np
+
+from bert_jax import network, runs
+from bert_jax.data import features
+from bert_jax.errors import ConfigError, DataError
+from bert_jax.evaluate import Evaluator
+from bert_jax.metrics import wilson
+from bert_jax.suites import corpus, labelled
+from bert_jax.suites.base import Ask, Progress, Result, need_head, on_devices
+from bert_jax.suites.rows import run_rows
+from bert_jax.types import Batch
+
+LABELS = ("is_next", "not_next")  # in the order of the head
+PAIRS = {  # how a file of pairs is read; --config.task.KNOB says otherwise
+    "objectives": {"classify": {"weight": None, "labels": LABELS}},
+    "task.text_pair": "text_pair",
+    "checkpoints.best": "accuracy",
+}
+
+
+def nsp(run: runs.Run, ask: Ask) -> Result:
+    """Loss and accuracy with its interval, beside that of the commoner answer."""
+    need_head(run, "nsp", "nsp")
+    return _of_file(run, ask) if ask.source else _of_corpus(run, ask)
+
+
+def _of_corpus(run: runs.Run, ask: Ask) -> Result:
+    config = corpus.chosen(run, ask)
+    if "nsp" not in config.objectives:
+        raise ConfigError(f"a corpus with pairs = {config.pairs!r} has no next sentences", "--config.pairs=nsp")
+    config = dataclasses.replace(config, objectives={"nsp": config.objectives["nsp"]})
+    params, mesh = on_devices(run.params)
+    evaluator = Evaluator(config, corpus.prepared(run, config), corpus.settings_of(config, ask), mesh)
+    return evaluator(params, Progress("nsp"))
+
+
+def _of_file(run: runs.Run, ask: Ask) -> Result:
+    """Columns text, text_pair and label, which is is_next or not_next."""
+    config = labelled.task_of(run, ask, "nsp", PAIRS)
+    split = ask.split or "validation"
+    pairs = labelled.load(dataclasses.replace(config, task=labelled.whole(config.task, split)), split)
+    pairs = [one for one in pairs if one.label is not None][: ask.limit or None]
+    if not pairs or labelled.kind_of(config) != "classify" or len(config.objectives["classify"].labels) != 2:
+        raise DataError(
+            f"{config.task.source} holds no pairs labelled {' or '.join(LABELS)}", "see --config.task.values"
+        )
+    made = features.encode(pairs, "classify", run.tokenizer, config.task, config.sequence_length, train=False)
+    if made.cut:
+        labelled.log(f"{made.cut:,} of {len(pairs):,} pairs are cut to {config.sequence_length} tokens")
+    of_one = network.Network(run.config.model, run.tokenizer.size, (("nsp", 0),))
+    params, mesh = on_devices({part: run.params[part] for part in ("encoder", "nsp")})
+
+    def step(params: Any, batch: Batch) -> jax.Array:
+        return jax.nn.log_softmax(network.outputs(of_one, params, batch)["nsp"][:, 0])  # [B, 2]
+
+    def make(rows: np.ndarray, length: int, size: int) -> Batch:
+        return features.batch(made, rows, length, size, run.tokenizer.special)
+
+    found = np.zeros((len(pairs), 2))
+    for rows, values in run_rows(
+        *(step, params, made.lengths, make, mesh), batch_size=ask.batch_size, progress=Progress("nsp: tokens")
+    ):
+        found[rows] = values
+    truth = np.array([one.label for one in pairs])
+    hits, share = int((found.argmax(-1) == truth).sum()), float(np.mean(truth == 0))
+    low, high = wilson(hits, len(pairs))
+    return {
+        "examples": len(pairs),
+        "nsp_loss": float(-found[np.arange(len(pairs)), truth].mean()),
+        "nsp_accuracy": hits / len(pairs),
+        "nsp_accuracy_low": low,
+        "nsp_accuracy_high": high,
+        "majority_accuracy": max(share, 1 - share),
+    }
