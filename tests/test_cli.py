@@ -93,10 +93,11 @@ def test_evaluate(calls, config, tmp_path, flag):
     assert cli.execute(["evaluate", f"{flag}=runs/x"]) == 0
     assert cli.execute(["evaluate", flag, "runs/x", f"--config={config}", f"--output={output}"]) == 0
     (_, first, _), (_, second, _) = calls.calls
-    assert first == ("runs/x", "pretrain", None, None)
-    asked = {"task": "", "source": "", "split": "", "batch_size": 0, "limit": 0, "within_word": False}
+    assert first == ("runs/x", "", None, None)
+    asked = dict.fromkeys(("task", "source", "split", "submission"), "") | {"batch_size": 0, "limit": 0}
+    asked |= {"within_word": False}
     assert calls.calls[0][2] == {"changes": [], "tokenizer": "", **asked}
-    assert second[:2] == ("runs/x", "pretrain")
+    assert second[:2] == ("runs/x", "")
     assert second[2].model.size == "tiny"
     assert second[3] == output
     assert calls.order == ["retain", "evaluate"] * 2
