@@ -1,0 +1,219 @@
+"""Our fine-tuning beside that of transformers: same checkpoint, head, data, recipe and seeds.
+
+python compare.py losses --workdir=W --torch=PYTHON    without dropout, in the same order: the losses of 50 updates
+python compare.py ours   --workdir=W                   every task and seed through `bert-jax train`: W/ours.jsonl
+python compare.py times  --workdir=W                   update by update in turn; for a Python that has torch and us
+
+`losses` and `ours` need bert_jax alone, and the first starts theirs.py with the Python of --torch. What is in W is not
+redone. table.py says what came out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from recipes import BATCH, RECIPES, SEEDS, WARMUP, updates
+
+HERE = Path(__file__).resolve().parent
+CONFIG = HERE.parents[1] / "configs" / "finetune.py"
+NAMES = {"xquad": "squad", "electronics": "squad2"}  # in data/tasks.py
+LOSSES, SMALL = 50, 8  # updates without dropout, and rows in each
+
+
+def command(args: argparse.Namespace, task: str, seed: int, **changes: Any) -> list[str]:
+    """`bert-jax train` without its program and --workdir."""
+    recipe = RECIPES[task]
+    kind = {} if recipe.kind != "tag" else {"objectives.tag.labels": json.dumps(recipe.labels)}
+    knobs = kind | {
+        "task.source": f"files:train={args.data / recipe.train},validation={args.data / recipe.dev}",
+        "task.rows": recipe.rows,
+        "task.stride": recipe.stride,
+        "task.stride_as": "step",
+        "sequence_length": recipe.length,
+        "batch_size": BATCH,
+        "epochs": None,
+        "optim.learning_rate": recipe.rate,
+        "optim.warmup_fraction": WARMUP,
+        "seed": seed,
+        "data_seed": seed,
+        "checkpoints.epochs": None,
+        "checkpoints.best": "",
+        "evals.validation.epochs": None,
+        "evals.validation.every": 0,
+        "logging.every": 1,
+        "logging.tensorboard": False,
+    }
+    knobs |= changes
+    name = f"{NAMES.get(task, task)},init_from={args.workdir / 'heads' / f'{task}-{seed}'}"
+    return [f"--config={CONFIG}:{name}", *(f"--config.{path}={value}" for path, value in knobs.items())]
+
+
+def config_of(flags: list[str]) -> Any:
+    """The config those flags make, with what follows from the data, and the task's material."""
+    from bert_jax import config, material
+
+    file, *changes = flags
+    parsed = config.changed(
+        config.resolve(config.load_file(file.removeprefix("--config="))),
+        [flag.removeprefix("--config.").partition("=")[::2] for flag in changes],
+    )
+    return material.gather(parsed)
+
+
+def rows_of(args: argparse.Namespace, task: str) -> int:
+    """Rows of the training data, windows counted one by one."""
+    return config_of(command(args, task, 0, steps=1)).source.count(0)
+
+
+def train(flags: list[str], workdir: Path) -> list[dict[str, Any]]:
+    """Runs `bert-jax train` where it has not run to its end, and gives its metrics."""
+    said = workdir / "metrics.jsonl"
+    if not (workdir / "report.html").exists():
+        subprocess.run(["bert-jax", "train", *flags, f"--workdir={workdir}"], check=True, stdout=sys.stderr)
+    shutil.rmtree(workdir / "checkpoints", ignore_errors=True)  # 270 MB each, and not read again
+    return [json.loads(line) for line in said.read_text().splitlines()]
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """Lines of JSON, none where there is no file."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def append(path: Path, line: dict[str, Any]) -> None:
+    """Adds one, and says it without its lists."""
+    with path.open("a") as file:
+        file.write(json.dumps(line) + "\n")
+    print(time.strftime("%H:%M:%S"), {k: v for k, v in line.items() if not isinstance(v, list)}, flush=True)
+
+
+# --- (a) the same losses --------------------------------------------------------------------------------------------
+
+NO_DROPOUT = {"model.dropout": 0.0, "model.attention_dropout": 0.0, "model.classifier_dropout": 0.0}
+
+
+def losses(args: argparse.Namespace) -> None:
+    """W/losses.jsonl: for each task both sides' losses over the same batches."""
+    out = args.workdir / "losses.jsonl"
+    for task in _missing(args.tasks, out):
+        flags = command(args, task, 0, steps=LOSSES, batch_size=SMALL, **NO_DROPOUT)
+        source = config_of(flags).source
+        order = args.workdir / f"order-{task}.npy"
+        np.save(order, np.stack([source.batch(step)["example_ids"][:, 0] for step in range(LOSSES)]))  # [50, 8]
+        ours = [line["train/loss"] for line in train(flags, args.workdir / "losses" / task) if "train/loss" in line]
+        same = ["--data", args.data, "--workdir", args.workdir, "--results", "losses-theirs.jsonl"]
+        asked = ["train", *same, "--tasks", task, "--seeds", "0", "--dropout", "0", "--order", order]
+        subprocess.run([args.torch, HERE / "theirs.py", *asked], check=True, stdout=sys.stderr)
+        theirs = next(line["losses"] for line in read(args.workdir / "losses-theirs.jsonl") if line["task"] == task)
+        worst = float(np.abs(np.subtract(ours, theirs)).max())
+        append(out, {"task": task, "worst": worst, "last": theirs[-1], "ours": ours, "theirs": theirs})
+
+
+def _missing(tasks: list[str], path: Path) -> list[str]:
+    done = {line["task"] for line in read(path)}
+    return [task for task in tasks if task not in done]
+
+
+# --- (b) the same quality -------------------------------------------------------------------------------------------
+
+
+def ours(args: argparse.Namespace) -> None:
+    """W/ours.jsonl: a line for each task and seed."""
+    out = args.workdir / "ours.jsonl"
+    done = {(line["task"], line["seed"]) for line in read(out)}
+    for task in args.tasks:
+        todo = [seed for seed in args.seeds if (task, seed) not in done]
+        steps = updates(RECIPES[task], rows_of(args, task)) if todo else 0
+        for seed in todo:
+            began = time.perf_counter()
+            lines = train(command(args, task, seed, steps=steps), args.workdir / "ours" / f"{task}-{seed}")
+            made = {k.removeprefix("eval/validation/"): v for k, v in lines[-1].items() if k.startswith("eval/")}
+            line = {"task": task, "seed": seed, "updates": steps, "seconds": round(time.perf_counter() - began, 1)}
+            append(out, {**line, **made, "losses": [at["train/loss"] for at in lines if "train/loss" in at]})
+
+
+# --- (c) the time ---------------------------------------------------------------------------------------------------
+
+TIMED = 12  # updates
+
+
+def times(args: argparse.Namespace) -> None:
+    """W/times.jsonl: seconds of each side's updates, in turn, on the same batches and after all is compiled."""
+    import torch
+
+    torch.set_num_threads(args.threads)
+    for task in _missing(args.tasks, args.workdir / "times.jsonl"):
+        append(args.workdir / "times.jsonl", {"task": task, "threads": args.threads, **_time(args, task)})
+
+
+def _time(args: argparse.Namespace, task: str) -> dict[str, Any]:
+    import jax
+    import theirs
+    import torch
+
+    from bert_jax import initial, sharding
+    from bert_jax import step as steps
+
+    recipe, folder = RECIPES[task], args.workdir / "heads" / f"{task}-0"
+    given = config_of(command(args, task, 0, steps=1_000))
+    config, size = given.config, given.tokenizer.size
+    mesh = sharding.make_mesh(config.parallel)
+    shapes = jax.eval_shape(lambda seed: steps.init_state(config, size, seed), np.uint32(0))
+    layout = sharding.state_layout(shapes, mesh, config.parallel)
+    state = jax.device_put(steps.init_state(config, size, np.uint32(0)), layout)
+    state["params"] = initial.start_from(config, state["params"], given.tokenizer)
+    compiled = steps.compile_step(config, given.tokenizer.special, size, mesh, layout)
+
+    model = theirs.CLASSES[recipe.kind].from_pretrained(folder, dtype=torch.float32).train()
+    tokenizer = theirs.transformers.AutoTokenizer.from_pretrained(folder)
+    features = theirs.FEATURES[recipe.kind](theirs.read(args.data, task, "train"), tokenizer, recipe)
+    optimizer = theirs.optimizer_of(model, recipe, 1_000)
+
+    def ours_once(number: int) -> None:
+        nonlocal state
+        batch = sharding.place(given.source.batch(number), BATCH, mesh)
+        state, metrics = compiled(state, batch, steps.traced_at(config, number))
+        jax.block_until_ready((state, metrics))
+
+    def theirs_once(number: int) -> None:
+        rows = given.source.batch(number)["example_ids"][:, 0].tolist()
+        theirs.update(model, *optimizer, [features[row] for row in rows], recipe)
+
+    widths = [given.source.batch(number)["tokens"].shape[1] for number in range(TIMED)]
+    for number in {width: number for number, width in enumerate(widths)}.values():  # one of each
+        ours_once(number)
+        theirs_once(number)
+    seconds: dict[str, list[float]] = {"ours": [], "theirs": []}
+    for number in range(TIMED):
+        for name, once in (("ours", ours_once), ("theirs", theirs_once)):
+            began = time.perf_counter()
+            once(number)
+            seconds[name].append(round(time.perf_counter() - began, 4))
+    medians = {f"{name}_median": float(np.median(values)) for name, values in seconds.items()}
+    ratio = medians["theirs_median"] / medians["ours_median"]
+    return {"tokens": BATCH * sum(widths) / TIMED, "ratio": ratio, **medians, **seconds}
+
+
+def main() -> None:
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("command", choices=("losses", "ours", "times"))
+    parser.add_argument("--data", type=Path, default=HERE.parents[2] / "shared" / "data")
+    parser.add_argument("--workdir", type=Path, required=True)
+    parser.add_argument("--torch", default=sys.executable, help="a Python that has torch and transformers")
+    parser.add_argument("--threads", type=int, default=2, help="times: of torch; we take all cores there are")
+    parser.add_argument("--tasks", type=lambda text: text.split(","), default=list(RECIPES))
+    parser.add_argument("--seeds", type=lambda text: [int(s) for s in text.split(",")], default=list(SEEDS))
+    args = parser.parse_args()
+    {"losses": losses, "ours": ours, "times": times}[args.command](args)
+
+
+if __name__ == "__main__":
+    main()

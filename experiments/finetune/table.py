@@ -1,0 +1,132 @@
+"""What the comparison says: results.csv, figure.png, and the README's table on standard output.
+
+python table.py --workdir=W      after `theirs.py train` and compare.py's commands
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from compare import HERE, NAMES, command, config_of, read
+from recipes import RECIPES
+
+from bert_jax import material, scores
+from bert_jax.data.answers import Span
+from bert_jax.statistics import summary, welch
+
+
+def metrics_of_theirs(args: argparse.Namespace) -> list[dict[str, Any]]:
+    """The lines of W/theirs.jsonl with metrics, from the libraries that score ours."""
+    given: dict[str, Any] = {}
+    lines = []
+    for line in read(args.workdir / "theirs.jsonl"):
+        task, kind = line["task"], RECIPES[line["task"]].kind
+        if task not in given:
+            config = config_of(command(args, task, 0, steps=1)).config
+            given[task] = config, material.held_out(config, "validation")
+        config, examples = given[task]
+        labels, made = config.objectives[kind].labels, line["predictions"]
+        if kind == "classify":
+            made = [np.eye(len(labels))[one] for one in made]
+        elif kind == "span":
+            made = [Span(text, 0, len(text), 0.0, margin, ()) for text, margin in made]
+        elif kind == "tag":
+            made = [tuple(one) for one in made]
+        lines.append(line | scores.score(kind, examples, made, labels, config.task))
+    return lines
+
+
+def table(args: argparse.Namespace) -> None:
+    """results.csv and figure.png beside this file, and the README's table on standard output."""
+    sides = {"ours": read(args.workdir / "ours.jsonl"), "theirs": metrics_of_theirs(args)}
+    agreed = {line["task"]: line["worst"] for line in read(args.workdir / "losses.jsonl")}
+    timed = {line["task"]: line for line in read(args.workdir / "times.jsonl")}
+    found = []
+    for task, recipe in RECIPES.items():
+        made = {side: {line["seed"]: line for line in lines if line["task"] == task} for side, lines in sides.items()}
+        seeds = sorted(made["ours"].keys() & made["theirs"].keys())
+        if not seeds:
+            continue
+        values = {side: [lines[seed][recipe.metric] for seed in seeds] for side, lines in made.items()}
+        difference = welch(values["ours"], values["theirs"])
+        row: dict[str, Any] = {"task": task, "metric": recipe.metric, "updates": made["ours"][seeds[0]]["updates"]}
+        row["seeds"] = len(seeds)
+        for side, numbers in values.items():
+            row |= {f"{side}_mean": summary(numbers).mean, f"{side}_deviation": summary(numbers).deviation}
+        row |= {"difference": difference.mean, "low": difference.low, "high": difference.high}
+        row["zero_inside"] = difference.low <= 0 <= difference.high
+        row["largest_loss_difference"] = agreed.get(task, "")
+        for key in ("ours_median", "theirs_median", "ratio"):
+            row[f"time_{key}"] = timed.get(task, {}).get(key, "")
+        found.append(row | {f"{side}_values": " ".join(f"{v:.6g}" for v in values[side]) for side in values})
+    with (HERE / "results.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(found[0]))
+        writer.writeheader()
+        writer.writerows(found)
+    print(_markdown(found))
+    _figure(found)
+
+
+def _markdown(found: list[dict[str, Any]]) -> str:
+    heads = ["task", "metric", "updates", "n", "ours", "transformers", "difference, 95 % interval", "zero inside"]
+    lines = [[*heads, "largest difference of 50 losses", "s an update: ours", "transformers", "ratio"]]
+    lines.append(["---"] * len(lines[0]))
+    for row in found:
+        digits = 1 if row["task"] in NAMES else 3  # SQuAD's are in per cent
+        sides = [
+            f"{row[f'{side}_mean']:.{digits}f} ± {row[f'{side}_deviation']:.{digits}f}" for side in ("ours", "theirs")
+        ]
+        interval = f"{row['difference']:+.{digits}f} ({row['low']:+.{digits}f} to {row['high']:+.{digits}f})"
+        measured = [row[f"time_{key}"] for key in ("ours_median", "theirs_median", "ratio")]
+        lines.append(
+            [row["task"], row["metric"], str(row["updates"]), str(row["seeds"]), *sides, interval]
+            + ["yes" if row["zero_inside"] else "no"]
+            + [f"{row['largest_loss_difference']:.1e}" if row["largest_loss_difference"] != "" else ""]
+            + [f"{value:.2f}" if value != "" else "" for value in measured]
+        )
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _figure(found: list[dict[str, Any]]) -> None:
+    """Each task's seeds on both sides, as distances from the mean of all, and the interval of the difference."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    _, (left, right) = plt.subplots(1, 2, figsize=(10, 0.5 * len(found) + 1.4), sharey=True)
+    for place, row in enumerate(found):
+        unit = 1 if row["task"] in NAMES else 100  # in per cent, all of them
+        values = {
+            side: unit * np.array([float(v) for v in row[f"{side}_values"].split()]) for side in ("ours", "theirs")
+        }
+        middle = np.mean([*values.values()])
+        for side, lift, colour in (("ours", 0.12, "tab:blue"), ("theirs", -0.12, "tab:orange")):
+            label = {"ours": "bert_jax", "theirs": "transformers"}[side] if not place else None
+            left.plot(values[side] - middle, np.full(len(values[side]), place + lift), "o", color=colour, label=label)
+        half = [[unit * (row["difference"] - row["low"])], [unit * (row["high"] - row["difference"])]]
+        right.errorbar(unit * row["difference"], place, xerr=half, fmt="ko", capsize=4)
+    for axes, title in ((left, "each seed, less the mean of all"), (right, "difference of means, 95 % (Welch)")):
+        axes.axvline(0, color="grey", linewidth=0.8)
+        axes.set_xlabel(f"{title} (points of the development metric)")
+    left.set_yticks(range(len(found)), [f"{row['task']} ({row['metric']})" for row in found])
+    left.invert_yaxis()
+    left.legend(loc="best")
+    plt.tight_layout()
+    plt.savefig(HERE / "figure.png", dpi=120)
+
+
+def main() -> None:
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=HERE.parents[2] / "shared" / "data")
+    parser.add_argument("--workdir", type=Path, required=True)
+    table(parser.parse_args())
+
+
+if __name__ == "__main__":
+    main()
