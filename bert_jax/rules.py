@@ -183,7 +183,10 @@ def _evaluation(c: Config) -> None:
     need("validation" in c.evals or not best, "checkpoints.best needs evals.validation", "set it empty")
     need(bool(best) or not c.checkpoints.patience, "checkpoints.patience needs checkpoints.best", "name the metric")
     if c.task.source:
-        metrics = ["loss", *(c.task.metrics or METRICS[next(iter(c.objectives))])]
+        kind = next(iter(c.objectives))
+        metrics = ["loss", *(c.task.metrics or METRICS[kind])]
+        unknown = ", ".join(sorted({*c.task.metrics} - {*METRICS[kind]}))
+        need(not unknown, f"task.metrics has {unknown}, no metric of {kind}", f"one of: {', '.join(METRICS[kind])}")
     else:
         metrics = [f"{name}_{kind}" for name in c.objectives for kind in ("loss", "accuracy")]
     need(

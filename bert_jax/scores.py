@@ -17,18 +17,8 @@ import numpy as np
 from bert_jax import knobs, squad
 from bert_jax.data.answers import Span
 from bert_jax.data.examples import Example
-from bert_jax.errors import ConfigError, DataError
+from bert_jax.errors import DataError
 
-METRICS: dict[str, tuple[str, ...]] = {
-    "classify": ("accuracy", "f1", "macro_f1", "mcc"),  # f1 of the second of two classes, else macro_f1
-    "regress": ("pearson", "spearman", "mse"),
-    "tag": ("accuracy", "precision", "recall", "f1"),  # all but accuracy are of entities, for BIO labels
-    "span": (
-        *("exact", "f1", "has_answer_exact", "has_answer_f1", "no_answer_exact", "no_answer_f1"),
-        *("best_exact", "best_exact_threshold", "best_f1", "best_f1_threshold"),
-    ),
-    "choice": ("accuracy",),
-}
 _ENTITY = re.compile(r"[BIES]-.+")
 
 
@@ -40,15 +30,10 @@ def higher_is_better(name: str) -> bool:
 def score(
     kind: str, examples: Sequence[Example], predictions: Sequence[Any], labels: Sequence[str], task: knobs.Task
 ) -> dict[str, float]:
-    """The metrics of `METRICS[kind]` that apply, or those that `task.metrics` names; unlabelled examples are left out.
+    """Those of `knobs.METRICS[kind]` that apply and `task.metrics` names, if it does; unlabelled examples are left out.
 
     Predictions are those of `answers.decode`.
     """
-    unknown = sorted(set(task.metrics) - {*METRICS[kind], "loss"})
-    if unknown:
-        raise ConfigError(
-            f"task.metrics has {unknown[0]!r}, no metric of {kind}", f"one of: {', '.join(METRICS[kind])}"
-        )
     pairs = [(one, made) for one, made in zip(examples, predictions, strict=True) if one.label is not None]
     if not pairs:
         raise DataError(f"none of {len(examples)} examples has a label", "score a split that has labels")

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bert_jax import config as configs
 from bert_jax import knobs, scores, squad
 from bert_jax.data.answers import Candidate, Span
 from bert_jax.data.examples import Answer, Example
@@ -323,10 +324,14 @@ def test_examples_without_labels_are_left_out_and_need_some_with():
 
 
 def test_the_metrics_named_are_those_reported():
-    task = knobs.Task(metrics=("mcc", "loss"))
+    task = knobs.Task(metrics=("mcc",))
     assert set(scores.score("classify", examples([1, 0]), sure([1, 0], 2), ("a", "b"), task)) == {"mcc"}
-    with pytest.raises(ConfigError, match="'pearson', no metric of classify") as caught:
-        scores.score("classify", examples([1]), sure([1], 2), ("a", "b"), knobs.Task(metrics=("pearson",)))
+    tree = configs.default()
+    tree.task.source, tree.task.metrics, tree.checkpoints.best = "files:x.tsv", ("mcc", "pearson"), ""
+    with tree.unlocked():
+        tree.objectives = {"classify": {"labels": ("a", "b")}}
+    with pytest.raises(ConfigError, match=r"task.metrics has pearson, no metric of classify") as caught:
+        configs.resolve(tree)
     assert "accuracy" in caught.value.hint
 
 
@@ -342,6 +347,6 @@ def test_one_class_a_constant_and_diverged_numbers_are_no_error():
 
 def test_which_way_is_better():
     lower = {"loss", "classify_loss", "mse", "pseudo_perplexity"}
-    every = {name for names in scores.METRICS.values() for name in names} | lower
+    every = {name for names in knobs.METRICS.values() for name in names} | lower
     assert {name for name in every if not scores.higher_is_better(name)} == lower
-    assert scores.METRICS.keys() == set(knobs.LABELLED)
+    assert knobs.METRICS.keys() == set(knobs.LABELLED)
