@@ -18,13 +18,14 @@ from bert_jax import knobs, squad
 from bert_jax.data.answers import Span
 from bert_jax.data.examples import Example
 from bert_jax.errors import DataError
+from bert_jax.metrics import as_lower
 
 _ENTITY = re.compile(r"[BIES]-.+")
 
 
 def higher_is_better(name: str) -> bool:
     """Whether a larger value of a metric is the better one."""
-    return not name.endswith(("loss", "mse", "perplexity"))
+    return as_lower(name, 1.0) < 0
 
 
 def score(
