@@ -185,7 +185,6 @@ COUNTS = {  # of the READMEs beside the data: (task, folder) -> rows of each spl
     ("trec", "cls_trec"): {"train": 5452, "test": 500},
     ("movie_reviews", "cls_movie_reviews"): {"train": 1600, "test": 400},
     ("copa", "mc_copa"): {"validation": 500},
-    ("swag", "mc_swag_sample/{split}.json"): {},
     ("wnut17", "ner_wnut17"): {"train": 3394, "validation": 1009, "test": 1287},
     ("ud_ewt", "pos_ud_ewt"): {"train": 12_544, "validation": 2001, "test": 2077},
     ("squad2", "squad2_subjqa/restaurants_{split}.json.gz"): {"train": 1400, "validation": 267, "test": 266},

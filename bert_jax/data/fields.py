@@ -168,7 +168,7 @@ def _quantity(row: Row, task: Task, meanings: dict[str, int], parts: dict[str, A
     except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number):
-        raise BadRow(f"label {value!r} of column {task.label!r} is not a finite number", "set --config.task.label")
+        raise BadRow(f"label {value!r} of column {task.label!r} is not a finite number")
     return number
 
 
