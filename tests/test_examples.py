@@ -206,6 +206,8 @@ def test_a_test_split_may_have_no_labels(tmp_path, header, value):
             with pytest.raises(DataError, match=rf"^{path}:1: (no column 'label'|label)"):
                 load(path, kind, labels, split="validation")
     assert load(write(tmp_path / "a.conll", "It\nrains\n"), "tag", ("O",), split="test")[0].label is None
+    numbers = write(tmp_path / "tags.jsonl", [{"text": ["It", "rains"], "label": [0, 0]}])
+    assert load(numbers, "tag", ("O",), split="test", values=("0",))[0].label == (0, 0)
     questions = [{k: v for k, v in question([])[0].items() if k != "answers"}]
     assert load(write(tmp_path / "q.jsonl", questions), "span", split="test", **SPAN)[0].label is None
 

@@ -97,8 +97,10 @@ def _labelled(given: list[Row], task: Task, split: str, meanings: dict[str, int]
 
 
 def _nothing(value: Any, task: Task, meanings: dict[str, int]) -> bool:
-    if isinstance(value, list | dict):  # tags or answers
-        return not (any(value.values() if isinstance(value, dict) else value) or task.no_answer)
+    if isinstance(value, dict):
+        value = [part for part in value.values() if part]
+    if isinstance(value, list):  # tags or answers
+        return not task.no_answer and all(part in (None, "", -1) for part in value)
     text = "" if value is None else str(value).strip()
     return text in ("", "-1", "-1.0") and text not in meanings
 

@@ -106,7 +106,7 @@ def _options(row: Row, task: Task) -> dict[str, Any]:
     """One column each, or one column with a list; those a question has fewer of are empty, at the end."""
     values = [_value(row, knob, "options") for knob in task.options]
     if len(values) == 1 and isinstance(values[0], list):
-        values = values[0]
+        values = list(values[0])
     while values and (values[-1] is None or values[-1] == ""):
         values.pop()
     if len(values) < 2:
