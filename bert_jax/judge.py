@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from bert_jax.data.examples import Example
 from bert_jax.data.labelled import rounded
 from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import DataError
-from bert_jax.metrics import Totals
+from bert_jax.metrics import Totals, wilson
 from bert_jax.types import Batch, Metrics
 
 Progress = Callable[[int, int], None]
@@ -96,6 +97,11 @@ class Judge:
         if any(one.label is not None for one in self.examples):
             metrics["loss"] = means[f"{self.kind}_loss"]
             metrics |= scores.score(self.kind, self.examples, predictions, self.labels, task)
+        if self.kind in ("classify", "choice") and "accuracy" in metrics:
+            known = [one.label for one in self.examples if one.label is not None]
+            low, high = wilson(metrics["accuracy"] * len(known), len(known))
+            most = max(Counter(known).values()) / len(known)  # what is right who always says the largest class
+            metrics |= {"accuracy_low": low, "accuracy_high": high, "majority_accuracy": most}
         return metrics, predictions
 
     def __call__(self, params: Any, progress: Progress = lambda done, total: None) -> dict[str, float]:

@@ -37,10 +37,10 @@ LEDGER = {  # metric -> name, colour; the first two are shares of eligible token
 }
 SPEED = ("tokens_per_second", "step_seconds", "data_wait", "mfu", "compile_seconds")
 OPTIMISER = ("learning_rate", "grad_norm")
-PLAIN = {"grad_norm": "Gradient norm", "data_wait": "Waiting for data", "mfu": "Model FLOPs utilisation"}
+PLAIN = {"exact": "Exact match", "grad_norm": "Gradient norm", "data_wait": "Waiting for data", "mfu": "Model FLOPs utilisation"}
 SHOUTED = ("mlm", "nsp", "sop", "mfu", "f1", "mcc")
 COUNTS = ("_low", "_high", "examples", "predictions", "seconds")  # what an evaluation says beside its results
-SHARES = ("accuracy", "fraction", "data_wait", "mfu", "f1", "exact_match", "rate_of", "share")
+SHARES = ("accuracy", "fraction", "data_wait", "mfu", "f1", "exact", "precision", "recall")
 
 
 def write(workdir: Path) -> Path:
@@ -50,10 +50,11 @@ def write(workdir: Path) -> Path:
     metrics = workdir / writer.NAME
     rows = sorted(writer.rows(metrics), key=lambda row: row["step"]) if metrics.exists() else []
     curves: Curves = defaultdict(list)
+    hundreds = ("exact", "f1") if "span" in subtree(recorded, "objectives") else ()  # SQuAD's are published in per cent
     for row in rows:
         for name, value in row.items():
             if "/" in name and isinstance(value, (int, float)) and math.isfinite(value):
-                curves[name].append((row["step"], float(value)))
+                curves[name].append((row["step"], value / (100 if name.endswith(hundreds) else 1)))
     title = _title(recorded, workdir)
     body = (
         f"<h1>{escape(title)}</h1>{_subtitle(recorded, environment, workdir, rows)}"
@@ -73,7 +74,9 @@ def write(workdir: Path) -> Path:
 
 
 def _title(recorded: dict[str, Any], workdir: Path) -> str:
-    model, corpus = subtree(recorded, "model"), subtree(recorded, "corpus")
+    model, corpus, task = (subtree(recorded, name) for name in ("model", "corpus", "task"))
+    if source := str(task.get("source") or ""):
+        return f"BERT fine-tuned on {task.get('name') or Path(source.partition(':')[2]).name}"
     if not model or not corpus:
         return workdir.resolve().name
     source = Path(str(corpus.get("path") or "")).name or corpus.get("source", "")

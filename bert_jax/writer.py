@@ -19,9 +19,11 @@ from typing import Any
 import jax
 from tqdm import tqdm
 
+from bert_jax import knobs
 from bert_jax.errors import CheckpointError
 
 NAME = "metrics.jsonl"
+RESULTS = {"loss", *(metric for metrics in knobs.METRICS.values() for metric in metrics)}  # of a task
 EVERY = 10.0  # seconds between plain progress lines
 
 
@@ -188,11 +190,11 @@ def _summary(values: Mapping[str, float]) -> str:
 
 
 def _evaluation(values: Mapping[str, float]) -> str:
-    """Losses and accuracies of an evaluation, in the order given; the rest is in the file."""
+    """The results of an evaluation, in the order given; baselines, intervals and counts are in the file."""
     parts: list[str] = []
     for name, value in values.items():
         _, evaluation, metric = name.split("/") if name.count("/") == 2 else ("", "", "")
-        if metric.endswith(("_loss", "_accuracy")):
+        if metric.endswith(("_loss", "_accuracy")) or metric in RESULTS:
             text = f"{value:.1%}" if metric.endswith("accuracy") else f"{value:.3f}"
             parts.append(f"{metric if parts else f'{evaluation}: {metric}'} {text}")
     return "  ".join(parts)

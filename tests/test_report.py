@@ -166,7 +166,7 @@ def test_fine_tuning_metrics_need_no_knowledge(tmp_path):
         {"step": s, "time": s, "train/loss": 1 / s, "train/answer_loss": 1 / s, "train/oddity": 3.5}
         | {
             "eval/squad/f1": 0.5,
-            "eval/squad/exact_match": 0.25,
+            "eval/squad/exact": 0.25,
             "eval/rte/accuracy": 0.6,
             "eval/rte/majority_accuracy": 0.7,
         }
@@ -178,6 +178,16 @@ def test_fine_tuning_metrics_need_no_knowledge(tmp_path):
         assert said in text.replace("\N{NO-BREAK SPACE}", " "), said
     for title in ("F1", "Exact match", "Accuracy", "Answer loss", "Oddity"):
         assert f"<figcaption>{title}</figcaption>" in source
+
+
+def test_squads_measures_are_per_cent_already(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"objectives": {"span": {}}, "task": {"source": "files:x.json"}}))
+    row = {"step": 1, "time": 1, "eval/validation/f1": 55.6, "eval/validation/exact": 48.3}
+    (tmp_path / "metrics.jsonl").write_text(json.dumps(row))
+    _, text = text_of(tmp_path)
+    assert "55.6" in text
+    assert "5,560" not in text
+    assert "fine-tuned on x.json" in text
 
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&amp;"

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from bert_jax import judge, knobs, runs, submission
 from bert_jax.data import tasks
@@ -47,7 +45,7 @@ def glue(run: runs.Run, ask: Ask) -> Result:
 
 
 def _named(name: str, run: runs.Run, ask: Ask) -> Result:
-    known = run.config.task.source and run.config.task.name == name
+    known = run.config.task.source and run.config.task.name == name and not ask.source
     return _score(run, ask, labelled.task_of(run, ask, name, "" if known else name))
 
 

@@ -1,0 +1,113 @@
+"""Fine-tuned checkpoints on tasks, by the command line's function: their own, a named one, all of GLUE that fits."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from bert_jax import evaluate, knobs, runs, train
+from bert_jax.errors import ConfigError
+from bert_jax.suites import task as suite
+from tests import tasks
+
+WORDS = {"negative": ["the fan is loud", "the update fails"], "positive": ["I am glad", "the screen is right"]}
+
+
+def sentences(count: int, seed: int) -> list[tuple[str, int]]:
+    random = np.random.default_rng(seed)
+    return [(f"{random.choice(WORDS[name])} {i}", k) for i in range(count) for k, name in enumerate(WORDS)]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """A folder in GLUE's layout with SST-2 alone, whose test set has no labels."""
+    root = tmp_path_factory.mktemp("glue")
+    (root / "SST-2").mkdir()
+    for seed, (split, count) in enumerate({"train": 24, "dev": 6}.items()):
+        rows = "".join(f"{text}\t{label}\n" for text, label in sentences(count, seed))
+        (root / "SST-2" / f"{split}.tsv").write_text("sentence\tlabel\n" + rows)
+    rows = "".join(f"{i}\t{text}\n" for i, (text, _) in enumerate(sentences(5, 9)))
+    (root / "SST-2" / "test.tsv").write_text("index\tsentence\n" + rows)
+    return root
+
+
+@pytest.fixture(scope="module")
+def trained(root):
+    config = tasks.config(
+        *("classify", f"files:{root}/SST-2/{{split}}.tsv", root),
+        task__name="sst2",
+        task__text="sentence",
+        task__values="('0','1')",
+        task__columns="()",
+        objectives__classify__labels="('negative','positive')",
+        evals__more__split="train",
+        epochs=6,
+    )
+    train.run(config, root / "run", command=[])
+    return root / "run"
+
+
+def test_a_task_is_scored_on_all_its_splits_or_the_one_asked_for(trained, capsys):
+    evaluate.run(str(trained), "", None, None)
+    found = json.loads(capsys.readouterr().out)["task"]
+    assert (found["examples"], found["more/examples"]) == (12, 48)
+    assert found["more/accuracy"] > 0.8
+    evaluate.run(str(trained), "sst2", None, None, split="train")
+    only = json.loads(capsys.readouterr().out)["sst2"]
+    assert only["examples"] == 48
+    assert only["accuracy"] == found["more/accuracy"]
+    assert only["majority_accuracy"] == 0.5
+
+
+def test_glue_is_every_task_whose_classes_the_head_knows(root, trained, capsys):
+    evaluate.run(str(trained), "glue", None, None, source=f"files:{root}")
+    out, err = capsys.readouterr()
+    assert list(json.loads(out)["glue"]) == ["sst2"]
+    assert "left out rte" in err
+
+
+def test_a_head_of_other_classes_is_refused(trained):
+    with pytest.raises(ConfigError, match="knows the classes negative, positive, and cola has unacceptable"):
+        evaluate.evaluate(runs.open_run(str(trained)), "cola")
+    with pytest.raises(ConfigError, match="head"):
+        evaluate.evaluate(runs.open_run(str(trained)), "squad")
+
+
+@pytest.mark.parametrize("names", [("positive", "negative"), ("LABEL_0", "LABEL_1")])
+def test_the_order_and_the_names_of_a_heads_classes_change_no_score(root, trained, names):
+    """Others' heads may have the classes the other way round, or no names for them."""
+    run = runs.open_run(str(trained))
+    expected = evaluate.evaluate(run, "sst2", split="train")
+    head = run.params["classify"]["logits"]
+    turned = {k: np.asarray(v)[..., ::-1] for k, v in head.items()} if names[0] == "positive" else head
+    object.__setattr__(run, "params", {**run.params, "classify": {"logits": turned}})
+    labels = knobs.Objective(1.0, names)
+    object.__setattr__(run, "config", _with(run.config, labels))
+    found = evaluate.evaluate(run, "sst2", split="train", source=f"files:{root}")
+    assert found == pytest.approx({key: expected[key] for key in found})
+    assert "accuracy" in found
+
+
+def _with(config: knobs.Config, objective: knobs.Objective) -> knobs.Config:
+    return dataclasses.replace(
+        config, objectives={"classify": objective}, task=dataclasses.replace(config.task, name="")
+    )
+
+
+def test_predictions_of_the_test_set_are_written_as_the_server_takes_them(root, trained, tmp_path, capsys):
+    evaluate.run(str(trained), "sst2", None, None, submission=str(tmp_path / "glue"))
+    lines = (tmp_path / "glue" / "SST-2.tsv").read_text().splitlines()
+    assert lines[0] == "index\tprediction"
+    assert [line.split("\t")[0] for line in lines[1:]] == [str(i) for i in range(10)]
+    right = [int(line.split("\t")[1]) == label for line, (_, label) in zip(lines[1:], sentences(5, 9), strict=True)]
+    assert np.mean(right) > 0.7
+    assert json.loads(capsys.readouterr().out)["sst2"] == {"test/examples": 10}
+
+
+def test_the_tasks_of_glue_are_rows_of_the_table():
+    from bert_jax.data.tasks import TASKS
+
+    assert set(suite.GLUE) <= set(TASKS)
