@@ -139,7 +139,7 @@ class Asking:
         if self.options.on_bad_row == "fail":
             return error
         self.tally.bad += 1
-        print(f"warning: {error}; left out", file=sys.stderr)
+        tqdm.tqdm.write(f"warning: {error}; left out", file=sys.stderr)  # above the bar
         return None
 
 
@@ -189,6 +189,7 @@ def run(task: str, model: str, input: Path | None, tokenizer: str = "", **option
                 bar.update(len(window))
         finally:
             sys.stdout.flush()  # the results before a bad line
+        bar.close()
         summary(asking, time.perf_counter() - began)
 
 
