@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import hashlib
 import json
 import math
@@ -19,7 +18,9 @@ from bert_jax.data import examples, features, labelled, pipeline
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.data.tokenizer import Tokenizer
 
-_log = functools.partial(print, file=sys.stderr)
+
+def _log(text: str) -> None:
+    print(text, file=sys.stderr)
 
 
 @dataclasses.dataclass(frozen=True)

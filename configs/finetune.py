@@ -32,9 +32,10 @@ def get_config(arg="sst2"):
     config.optim.warmup_fraction = 0.1
     config.logging.every = 10
     config.checkpoints.epochs = 1.0
-    config.evals.validation.epochs = 1.0
     for path, value in tasks.settings(name).items():
         put(config, path.split("."), value)
+    for evaluation in config.evals:
+        put(config, ["evals", evaluation, "epochs"], 1.0)
     if model := asked.get("init_from"):
         run = open_run(model)
         config.model.update(dataclasses.asdict(run.config.model))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +15,10 @@ from bert_jax.data.examples import Example
 from bert_jax.errors import ConfigError
 from bert_jax.suites.base import Ask
 
-log = functools.partial(print, file=sys.stderr)
+
+def log(text: str) -> None:
+    """A line on standard error."""
+    print(text, file=sys.stderr)
 
 
 def task_of(run: runs.Run, ask: Ask, suite: str, usual: str | Mapping[str, Any] = "") -> knobs.Config:
