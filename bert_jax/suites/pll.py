@@ -11,12 +11,13 @@ import numpy as np
 from bert_jax import runs
 from bert_jax.data import order
 from bert_jax.data.shards import Shard
-from bert_jax.errors import DataError
+from bert_jax.errors import ConfigError, DataError
 from bert_jax.suites import corpus, lines
 from bert_jax.suites.base import Ask, Progress, Result
 from bert_jax.suites.rows import Scorer
 
 SENTENCES = 200  # of the checkpoint's own validation split, unless --limit says otherwise
+EXAMPLE = "files:texts.txt"
 _ORDER = 0x504C4C  # keeps the order's hashes apart from those of other orders
 
 
@@ -36,26 +37,27 @@ def pll(run: runs.Run, ask: Ask) -> Result:
 
 
 def _of_files(run: runs.Run, ask: Ask) -> list[list[int]]:
-    example = "files:texts.txt"
     texts = []
-    for path in lines.find(ask.source, "pll", example):
+    for path in lines.find(ask.source, "pll", EXAMPLE):
         if ".jsonl" in path.suffixes or path.suffix == ".json":
             texts += [row["text"] for row in lines.objects(path, ["text"])]
         else:
             texts += [text for _, text in lines.read(path)]
     encoded = [ids for ids in run.tokenizer.encode_batch(texts[: ask.limit or None]) if ids]
     if not encoded:
-        raise DataError(f"{ask.source} holds no text", f"a text a line, for example --source={example}")
+        raise DataError(f"{ask.source} holds no text", f"a text a line, for example --source={EXAMPLE}")
     return encoded
 
 
 def _of_corpus(run: runs.Run, ask: Ask) -> list[list[int]]:
     """Sentences of the validation split, drawn by a hash of their number."""
+    if ask.config is None and "foreign" in run.meta and not ask.changes:
+        raise ConfigError(f"suite pll needs a --source: {run.meta['foreign']} names no text", f"--source={EXAMPLE}")
     shards: Sequence[Shard] = corpus.prepared(run, corpus.chosen(run, ask)).splits["validation"]
     ends = np.cumsum([len(shard.sentence_ends) for shard in shards])
     total = int(ends[-1]) if len(ends) else 0
     if not total:
-        raise DataError("the validation split is empty", "name texts: --source=files:texts.txt")
+        raise DataError("the validation split is empty", f"name texts: --source={EXAMPLE}")
     wanted = min(ask.limit or SENTENCES, total)
     print(f"pll: {wanted:,} of {total:,} sentences of the validation split, the same ones each time", file=sys.stderr)
     found = []
