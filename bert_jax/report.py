@@ -37,7 +37,12 @@ LEDGER = {  # metric -> name, colour; the first two are shares of eligible token
 }
 SPEED = ("tokens_per_second", "step_seconds", "data_wait", "mfu", "compile_seconds")
 OPTIMISER = ("learning_rate", "grad_norm")
-PLAIN = {"exact": "Exact match", "grad_norm": "Gradient norm", "data_wait": "Waiting for data", "mfu": "Model FLOPs utilisation"}
+PLAIN = {
+    "exact": "Exact match",
+    "grad_norm": "Gradient norm",
+    "data_wait": "Waiting for data",
+    "mfu": "Model FLOPs utilisation",
+}
 SHOUTED = ("mlm", "nsp", "sop", "mfu", "f1", "mcc")
 COUNTS = ("_low", "_high", "examples", "predictions", "seconds")  # what an evaluation says beside its results
 SHARES = ("accuracy", "fraction", "data_wait", "mfu", "f1", "exact", "precision", "recall")
