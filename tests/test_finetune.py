@@ -79,7 +79,7 @@ def test_padding_changes_shapes_and_no_loss(folder, tmp_path, pad):
 LOSSES: dict[str, list[float]] = {}
 
 
-@pytest.mark.parametrize(("rows", "devices"), [(1, 1), (7, 8), (32, 8)])
+@pytest.mark.parametrize(("rows", "devices"), [(5, 1), (1, 8), (7, 8), (32, 8)])
 def test_scores_are_exact_at_any_batch_size_and_device_count(trained, rows, devices):
     run = runs.open_run(str(trained))
     examples = material.held_out(run.config, "validation")
