@@ -6,25 +6,19 @@ function in a file of this folder, and its row here.
 """
 
 from bert_jax.data.tasks import TASKS
-from bert_jax.suites import task
+from bert_jax.suites import blimp, corpus, nsp, pll, probe, sts, task
 from bert_jax.suites.base import Suite
-from bert_jax.suites.blimp import blimp
-from bert_jax.suites.corpus import cross_rate, pretrain
-from bert_jax.suites.nsp import nsp
-from bert_jax.suites.pll import pll
-from bert_jax.suites.probe import probe
-from bert_jax.suites.sts import sts
 
 FINE_TUNED = ("changes", "source", "split", "limit", "submission")
 
 TABLE: dict[str, Suite] = {
-    "pretrain": Suite(pretrain, reads=("config", "changes")),
-    "nsp": Suite(nsp, reads=("config", "changes", "source", "split", "limit")),
-    "cross_rate": Suite(cross_rate, reads=("config", "changes")),
-    "pll": Suite(pll, reads=("config", "changes", "source", "limit", "within_word")),
-    "blimp": Suite(blimp, reads=("source", "limit", "within_word")),
-    "sts": Suite(sts, reads=("config", "changes", "task", "source", "split", "limit")),
-    "probe": Suite(probe, reads=("config", "changes", "task", "source", "split", "limit")),
+    "pretrain": Suite(corpus.pretrain, reads=("config", "changes")),
+    "nsp": Suite(nsp.nsp, reads=("config", "changes", "source", "split", "limit")),
+    "cross_rate": Suite(corpus.cross_rate, reads=("config", "changes")),
+    "pll": Suite(pll.pll, reads=("config", "changes", "source", "limit", "within_word")),
+    "blimp": Suite(blimp.blimp, reads=("source", "limit", "within_word")),
+    "sts": Suite(sts.sts, reads=("config", "changes", "task", "source", "split", "limit")),
+    "probe": Suite(probe.probe, reads=("config", "changes", "task", "source", "split", "limit")),
     "task": Suite(task.own, reads=("config", *FINE_TUNED)),
     "glue": Suite(task.glue, reads=FINE_TUNED),
     **{name: Suite(task.named(name), reads=FINE_TUNED) for name in TASKS},

