@@ -201,7 +201,7 @@ def summary(asking: Asking, seconds: float) -> None:
     if tally.cut:
         said += f", {tally.cut} of them cut to {asking.predictor.limit} tokens"
     if tally.bad:
-        said += f"; {tally.bad} bad ones left out"
+        said += f"; bad lines left out: {tally.bad}"
     print(said, file=sys.stderr)
 
 

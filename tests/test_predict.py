@@ -210,7 +210,7 @@ def test_the_command_reports_both_ways(tmp_path, capsys):
     assert summary.startswith("4 lines, ")
     assert "lines/s, " in summary
     assert " tokens/s" in summary
-    assert summary.endswith("; 1 bad ones left out")
+    assert summary.endswith("; bad lines left out: 1")
 
 
 @settings(max_examples=200)
