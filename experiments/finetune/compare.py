@@ -61,11 +61,11 @@ def config_of(flags: list[str]) -> Any:
     from bert_jax import config, material
 
     file, *changes = flags
-    parsed = config.changed(
-        config.resolve(config.load_file(file.removeprefix("--config="))),
-        [flag.removeprefix("--config.").partition("=")[::2] for flag in changes],
-    )
-    return material.gather(parsed)
+    tree = config.load_file(file.removeprefix("--config="))
+    for flag in changes:
+        path, _, text = flag.removeprefix("--config.").partition("=")
+        config.override(tree, path, text)
+    return material.gather(config.resolve(tree))
 
 
 def rows_of(args: argparse.Namespace, task: str) -> int:
@@ -77,7 +77,11 @@ def train(flags: list[str], workdir: Path) -> list[dict[str, Any]]:
     """Runs `bert-jax train` where it has not run to its end, and gives its metrics."""
     said = workdir / "metrics.jsonl"
     if not (workdir / "report.html").exists():
-        subprocess.run(["bert-jax", "train", *flags, f"--workdir={workdir}"], check=True, stdout=sys.stderr)
+        subprocess.run(
+            [sys.executable, "-m", "bert_jax.cli", "train", *flags, f"--workdir={workdir}"],
+            check=True,
+            stdout=sys.stderr,
+        )
     shutil.rmtree(workdir / "checkpoints", ignore_errors=True)  # 270 MB each, and not read again
     return [json.loads(line) for line in said.read_text().splitlines()]
 
