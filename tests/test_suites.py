@@ -27,6 +27,9 @@ from tests import texts
 from tests.texts import configure
 
 
+WORDS = ["cat", "dog", "friend", "river", "child", "bird", "garden", "sea", "tree", "road"]
+
+
 @pytest.fixture(scope="module")
 def base(tmp_path_factory) -> Path:
     return texts.config_file(tmp_path_factory.mktemp("text"))
@@ -41,6 +44,12 @@ def run(base) -> runs.Run:
     return runs.Run(Path("run"), config, found.tokenizer, found.folder, params, 0, {})
 
 
+@pytest.fixture(scope="module")
+def usual(run) -> dict:
+    """What training would report of it."""
+    return evaluate.evaluate(run, "pretrain")
+
+
 def ask(run: runs.Run, suite: str, **asked: object) -> dict:
     return evaluate.evaluate(run, suite, **asked)
 
@@ -48,8 +57,7 @@ def ask(run: runs.Run, suite: str, **asked: object) -> dict:
 # --- a corpus -------------------------------------------------------------------------------------------------------
 
 
-def test_cross_rate_at_the_rate_of_training_is_its_evaluation(run, monkeypatch):
-    usual = ask(run, "pretrain")
+def test_cross_rate_at_the_rate_of_training_is_its_evaluation(run, usual, monkeypatch):
     compiled = []
     make = evaluate.Evaluator.__init__
 
@@ -67,8 +75,8 @@ def test_cross_rate_at_the_rate_of_training_is_its_evaluation(run, monkeypatch):
     assert [step._cache_size() for step in compiled] == [1]  # one program for all rates
 
 
-def test_nsp_on_the_corpus_is_that_part_of_the_evaluation(run):
-    usual, found = ask(run, "pretrain"), ask(run, "nsp")
+def test_nsp_on_the_corpus_is_that_part_of_the_evaluation(run, usual):
+    found = ask(run, "nsp")
     assert {"nsp_loss", "nsp_accuracy", "nsp_accuracy_low", "nsp_accuracy_high", "majority_accuracy"} < set(found)
     assert found == pytest.approx({key: usual[key] for key in found}, rel=1e-6)
 
@@ -109,7 +117,7 @@ def test_a_corpus_without_pairs_has_no_next_sentences(run, base):
 
 def write_pairs(folder: Path, column: str, values: list[object]) -> tuple[Path, list[tuple[str, str]]]:
     random = np.random.default_rng(3)
-    pairs = [tuple(texts.document(random, 2)) for _ in values]
+    pairs = [(" ".join(random.choice(WORDS, 2)), str(random.choice(WORDS))) for _ in values]
     rows = [f"{a}\t{b}\t{value}" for (a, b), value in zip(pairs, values, strict=True)]
     names = {"label": "text\ttext_pair", "score": "sentence1\tsentence2"}[column]
     file = folder / f"{column}.tsv"
@@ -124,7 +132,7 @@ def test_nsp_on_pairs_of_a_file(run, tmp_path):
     said = [one["is_next"] for one in predict.predict(Model(run, Options(long="cut")), "nsp", lines)]
     right = [(p > 0.5) == (label == "is_next") for p, label in zip(said, labels, strict=True)]
     loss = -np.mean([math.log(p if label == "is_next" else 1 - p) for p, label in zip(said, labels, strict=True)])
-    for size in (0, 1, 7):
+    for size in (0, 7):
         found = ask(run, "nsp", source=f"files:{file}", batch_size=size)
         assert found["nsp_loss"] == pytest.approx(loss, rel=1e-5)
         assert (found["examples"], found["nsp_accuracy"]) == (13, pytest.approx(np.mean(right)))
@@ -152,7 +160,6 @@ def test_sts_is_the_correlation_of_cosines(run, tmp_path):
         assert found[0][pooling]["spearman"] == pytest.approx(scipy.stats.spearmanr(cosines, gold).statistic)
         assert found[0][pooling]["pearson"] == pytest.approx(scipy.stats.pearsonr(cosines, gold).statistic, rel=1e-3)
     assert found[0]["own"] == found[0]["cls"]
-    assert "own" not in ask(run, "sts", source=f"files:{file}", limit=4)
 
 
 @pytest.mark.slow
@@ -168,13 +175,11 @@ def test_minilm_judges_similarity_as_sentence_transformers_says(shared):
 
 # --- linear probes --------------------------------------------------------------------------------------------------
 
-WORDS = ["cat", "dog", "friend", "river", "child", "bird", "garden", "sea", "tree", "road"]
-
 
 def write_texts(folder: Path, kind: str) -> str:
     """Texts whose label is read off one word (classify), counted (regress), or is of the word before (tag)."""
     random = np.random.default_rng(0)
-    for split, count in (("train", 120), ("validation", 40)):
+    for split, count in (("train", 80), ("validation", 40)):
         lines = []
         for number in range(count):
             words = random.choice(WORDS[2:], 5).tolist()
@@ -192,14 +197,12 @@ def write_texts(folder: Path, kind: str) -> str:
 
 def test_a_probe_of_texts(run, tmp_path):
     source = write_texts(tmp_path, "classify")
-    found = ask(run, "probe", task="classify", source=source)
-    assert (found["train"], found["scored"], found["majority"]["accuracy"]) == (120, 40, 0.5)
+    found = ask(run, "probe", task="classify", source=source, batch_size=64)
+    assert (found["train"], found["scored"], found["majority"]["accuracy"]) == (80, 40, 0.5)
     assert found["embeddings"]["mean"]["accuracy"] == 1  # the word is one of those averaged
     assert found["embeddings"]["cls"]["accuracy"] == 0.5  # the same vector for all texts
     assert list(found) == ["train", "scored", "majority", "embeddings", "layer_1"]
     assert found["layer_1"]["cls"]["accuracy"] > 0.8  # it has attended to the word
-    again = ask(run, "probe", task="classify", source=source, batch_size=7)
-    assert again["layer_1"]["mean"] == pytest.approx(found["layer_1"]["mean"])
 
 
 def test_a_probe_of_numbers(run, tmp_path):
@@ -224,7 +227,7 @@ def test_a_probe_scores_all_words_of_a_text_in_windows(run, tmp_path):
     columns = [("task.text", "0"), ("task.label", "-1"), ("task.stride", "3")]
     short = dataclasses.replace(run, config=dataclasses.replace(run.config, sequence_length=6))
     found = ask(short, "probe", task="tag", source=source, changes=tuple(columns))
-    assert (found["train"], found["scored"]) == (600, 200)
+    assert (found["train"], found["scored"]) == (400, 200)
 
 
 def test_what_has_no_probe(run, tmp_path):
