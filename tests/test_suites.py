@@ -26,7 +26,6 @@ from bert_jax.suites.rows import Scorer
 from tests import texts
 from tests.texts import configure
 
-
 WORDS = ["cat", "dog", "friend", "river", "child", "bird", "garden", "sea", "tree", "road"]
 
 
