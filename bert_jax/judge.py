@@ -64,7 +64,7 @@ class Judge:
             rows, (outputs, metrics) = late[0], sharding.to_host(late[1])
             totals.add(metrics)
             for row, output in zip(rows.tolist(), outputs, strict=False):  # padding rows beyond
-                found[row] = self._trim(output, int(lengths[row]))
+                found[row] = answers.trim(self.kind, output, int(lengths[row]))
 
         batches = -(-len(lengths) // self.size)
         for index in range(batches):
@@ -80,19 +80,13 @@ class Judge:
         settle()
         return found, totals.values()
 
-    def _trim(self, output: np.ndarray, length: int) -> np.ndarray:
-        """One row's output: [len, C] of tag and span, else [C]."""
-        if self.kind in ("tag", "span"):
-            return output[:length]
-        return output[:, 0] if self.kind == "choice" else output[0]
-
     def both(
         self, params: Any, progress: Progress = lambda done, total: None
     ) -> tuple[dict[str, float], list[answers.Prediction]]:
         """The metrics, where there are labels, and one prediction an example, in order: see `data/answers.py`."""
         found, means = self.outputs(params, progress)
         task = self.config.task
-        predictions = answers.decode(self.kind, self.features, self.examples, found, task, self.labels)
+        predictions = answers.decode(self.kind, self.features, self.examples, found, task)
         metrics: dict[str, float] = {"examples": len(self.examples)}
         if any(one.label is not None for one in self.examples):
             metrics["loss"] = means[f"{self.kind}_loss"]

@@ -23,10 +23,10 @@ from tests.test_features import TEXT, TOKENIZER, WORD, encode, example, ids, row
 STRIDES = st.sampled_from([("step", 3), ("step", 8), ("overlap", 0), ("overlap", 3)])
 
 
-def decode(found: Features, examples: list[Example], outputs: list[np.ndarray], labels=(), **task) -> list:
+def decode(found: Features, examples: list[Example], outputs: list[np.ndarray], **task) -> list:
     kind = {"labels": "classify", "values": "regress", "tags": "tag", "spans": "span"}[next(iter(found.targets))]
     kind = "choice" if examples[0].options else kind
-    return answers.decode(kind, found, examples, outputs, knobs.Task(**task), labels)
+    return answers.decode(kind, found, examples, outputs, knobs.Task(**task))
 
 
 # --- spans ----------------------------------------------------------------------------------------------------------
@@ -83,7 +83,7 @@ def test_answers_are_those_of_run_squad(questions, length, stride, n_best, longe
     found = features.encode(examples, "span", TOKENIZER, task, length, train=False)
     random = np.random.default_rng(seed)
     outputs = [random.normal(size=(n, 2)).astype(np.float32) for n in found.lengths]
-    made = answers.decode("span", found, examples, outputs, task, ())
+    made = answers.decode("span", found, examples, outputs, task)
     for one, span, (n_best, null) in zip(examples, made, run_squad(found, examples, outputs, task), strict=True):
         assert one.pair[span.start : span.end] == span.text
         assert span.no_answer_score == pytest.approx(null)
@@ -175,7 +175,7 @@ def test_answers_of_real_questions_come_back(shared, name, count, inside, split,
     task = knobs.Task(stride=stride, stride_as=stride_as, answer_tokens=1000, no_answer=True)
     found = features.encode(examples, "span", vocab, task, length, train=False)
     whole = in_a_window(found)
-    made = answers.decode("span", found, examples, oracle(found), task, ())
+    made = answers.decode("span", found, examples, oracle(found), task)
     differ = 0
     for number, (one, span) in enumerate(zip(examples, made, strict=True)):
         assert one.pair[span.start : span.end] == span.text
@@ -222,7 +222,7 @@ def test_the_threshold_tuned_on_development_data_gives_its_best_score():
 
     def scored(threshold: float) -> dict[str, float]:
         task = dataclasses.replace(settings, no_answer_threshold=threshold)
-        return scores.score("span", examples, answers.decode("span", found, examples, outputs, task, ()), (), task)
+        return scores.score("span", examples, answers.decode("span", found, examples, outputs, task), (), task)
 
     start = scored(0.0)
     for name in ("exact", "f1"):
@@ -254,20 +254,20 @@ def test_each_word_gets_the_tag_of_the_window_that_answers_for_it(sentences, len
             if tag >= 0:
                 logits[token] = np.eye(4)[tag]
         outputs.append(logits)
-    assert decode(found, examples, outputs, tuple("abcd")) == truth
+    assert decode(found, examples, outputs) == truth
 
 
 def test_words_that_were_cut_off_have_no_tag():
     one = example(words=("a",) * 9)
     found = encode([one], "tag", 6, long="cut")
     outputs = [np.tile([0.0, 0.0, 1.0], (6, 1))]
-    assert decode(found, [one], outputs, ("B-x", "O", "I-x")) == [(2, 2, 2, 2, -1, -1, -1, -1, -1)]
+    assert decode(found, [one], outputs) == [(2, 2, 2, 2, -1, -1, -1, -1, -1)]
 
 
 def test_classes_numbers_and_options():
     texts = [example(text="a"), example(text="b")]
     found = encode(texts, "classify")
-    made = decode(found, texts, [np.log([0.1, 0.9]), np.array([1000.0, 1000.0], np.float32)], ("n", "y"))
+    made = decode(found, texts, [np.log([0.1, 0.9]), np.array([1000.0, 1000.0], np.float32)])
     np.testing.assert_allclose(made, [[0.1, 0.9], [0.5, 0.5]])
     assert decode(encode(texts, "regress"), texts, [np.array([1.5], np.float32), np.array([-2.0])]) == [1.5, -2.0]
     questions = [example(text="a", options=("b", "c", "d")), example(text="a", options=("b", "c"))]
@@ -283,4 +283,4 @@ def test_every_answer_is_a_plain_value():
     assert isinstance(span, Span)
     json.dumps(dataclasses.asdict(span))
     tokens = encode([one := example(words=("a", "b"))], "tag")
-    json.dumps(decode(tokens, [one], [np.ones((4, 2), np.float32)], ("a", "b")))
+    json.dumps(decode(tokens, [one], [np.ones((4, 2), np.float32)]))

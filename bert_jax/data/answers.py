@@ -48,13 +48,19 @@ class Span:
 Prediction = np.ndarray | float | tuple[int, ...] | Span
 
 
+def trim(kind: str, output: np.ndarray, length: int) -> np.ndarray:
+    """A head on a row of so many tokens: tag [tokens, C], span [tokens, 2], classify, choice [C], regress [1]."""
+    if kind in ("tag", "span"):
+        return output[:length]
+    return output[:, 0] if kind == "choice" else output[0]
+
+
 def decode(
     kind: str,
     features: Features,
     examples: Sequence[Example],
     outputs: Sequence[np.ndarray],
     task: knobs.Task,
-    labels: Sequence[str],
 ) -> list[Prediction]:
     """One prediction an example.
 
@@ -62,9 +68,8 @@ def decode(
       kind: the objective.
       features: what `encode` made of the examples with train=False.
       examples: all of them, in order.
-      outputs: of each row, without its padding: classify, choice [C], regress [1], tag [tokens, C], span [tokens, 2].
+      outputs: of each row, without its padding, as `trim` leaves them.
       task: how answers are chosen.
-      labels: names of the classes.
 
     Returns:
       classify, choice: probabilities [C]; regress: a number; tag: a class for each word, -1 for one that was cut off;

@@ -51,14 +51,9 @@ class Labelled(Predictor):
             return self.apply(features.batch(made, chosen, length, size, tokenizer.special))
 
         def results(outputs: list[Any]) -> Iterator[dict[str, Any]]:
-            trimmed = [self._trim(output, int(length)) for output, length in zip(outputs, made.lengths, strict=True)]
-            predictions = answers.decode(self.kind, made, examples, trimmed, self.task, self.labels)
+            lengths = made.lengths.tolist()
+            trimmed = [answers.trim(self.kind, one, n) for one, n in zip(outputs, lengths, strict=True)]
+            predictions = answers.decode(self.kind, made, examples, trimmed, self.task)
             return map(self.result, rows, predictions)
 
         return Work(made.lengths, compute, results, made.cut)
-
-    def _trim(self, output: np.ndarray, length: int) -> np.ndarray:
-        """One row's output without its padding: [tokens, C] of tag and span, else [C]."""
-        if self.kind in ("tag", "span"):
-            return output[:length]
-        return output[:, 0] if self.kind == "choice" else output[0]

@@ -158,5 +158,5 @@ def _scores(config: knobs.Config, split: Split, made: np.ndarray) -> dict[str, f
         outputs = [np.zeros((length, len(labels))) for length in split.features.lengths]
         for row, column, value in zip(split.rows.tolist(), split.columns.tolist(), made, strict=True):
             outputs[row][column] = value
-    predictions = answers.decode(kind, split.features, split.examples, outputs, config.task, labels)
+    predictions = answers.decode(kind, split.features, split.examples, outputs, config.task)
     return scores.score(kind, split.examples, predictions, labels, config.task)
