@@ -190,9 +190,30 @@ def test_settings_that_cannot_be_are_refused(folder, tmp_path, overrides, said):
         train.run(classify(folder, **overrides), tmp_path / "w", command=[])
 
 
-def test_a_bad_row_ends_before_anything_is_trained(folder, tmp_path):
-    file = tmp_path / "bad.tsv"
-    file.write_text("text\tlabel\nthe fan is loud\thardware\n\tbilling\n")
-    with pytest.raises(DataError, match=r"bad\.tsv:3"):
-        train.run(tasks.config("classify", f"files:{file}", folder), tmp_path / "w", command=[])
+@pytest.mark.parametrize(
+    ("kind", "rows", "overrides", "said"),
+    [
+        ("classify", ["the fan is loud\thardware", "\tbilling"], {}, r"data\.tsv:3: .*empty"),
+        ("classify", ["the fan is loud\thardware", "too\tmany\tfields"], {}, r"data\.tsv:3: "),
+        (
+            *("classify", ["the fan is loud\thardware", "the refund is late\tbiling"]),
+            {"objectives__classify__labels": "('billing','hardware')"},
+            r"data\.tsv:3: .*biling",
+        ),
+        ("classify", ["the fan is loud\thardware", "the screen is broken\thardware"], {}, r"data\.tsv"),
+        (
+            *("classify", ["the fan is loud\thardware", f"{'again ' * 40}\tbilling"]),
+            {"task__long": "refuse", "task__validation_fraction": 0},
+            r"data\.tsv:3: 42 tokens",
+        ),
+        ("regress", ["the fan is loud\t1.5", "the refund is late\tNaN"], {}, r"data\.tsv:3: .*NaN"),
+    ],
+)
+def test_bad_data_ends_with_its_place_before_anything_is_trained(folder, tmp_path, kind, rows, overrides, said):
+    file = tmp_path / "data.tsv"
+    file.write_text("\n".join(["text\tlabel", *rows]) + "\n")
+    with pytest.raises(DataError, match=said) as caught:
+        train.run(tasks.config(kind, f"files:{file}", folder, **overrides), tmp_path / "w", command=[])
+    assert caught.value.code == 3
+    assert caught.value.hint
     assert not (tmp_path / "w" / "checkpoints").exists()
