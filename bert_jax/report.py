@@ -55,9 +55,14 @@ def write(workdir: Path) -> Path:
     metrics = workdir / writer.NAME
     rows = sorted(writer.rows(metrics), key=lambda row: row["step"]) if metrics.exists() else []
     curves: Curves = defaultdict(list)
-    hundreds = ("exact", "f1") if "span" in subtree(recorded, "objectives") else ()  # SQuAD's are published in per cent
+    objectives = list(subtree(recorded, "objectives"))
+    hundreds = ("exact", "f1") if "span" in objectives else ()  # SQuAD's are published in per cent
+    own = f"train/{objectives[0]}_" if subtree(recorded, "task").get("source") and objectives else "?"
     for row in rows:
-        for name, value in row.items():
+        for key, value in row.items():
+            name = f"train/{key.removeprefix(own)}" if key.startswith(own) else key  # beside the evaluation's
+            if name != key and name in row:
+                continue
             if "/" in name and isinstance(value, (int, float)) and math.isfinite(value):
                 curves[name].append((row["step"], value / (100 if name.endswith(hundreds) else 1)))
     title = _title(recorded, workdir)

@@ -183,8 +183,11 @@ def test_fine_tuning_metrics_need_no_knowledge(tmp_path):
 def test_squads_measures_are_per_cent_already(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"objectives": {"span": {}}, "task": {"source": "files:x.json"}}))
     row = {"step": 1, "time": 1, "eval/validation/f1": 55.6, "eval/validation/exact": 48.3}
+    row |= {"train/loss": 2.5, "train/span_loss": 2.5, "train/span_accuracy": 0.5}
     (tmp_path / "metrics.jsonl").write_text(json.dumps(row))
-    _, text = text_of(tmp_path)
+    source, text = text_of(tmp_path)
+    assert "<figcaption>Loss</figcaption>" in source
+    assert "Span loss" not in text  # it is the loss
     assert "55.6" in text
     assert "5,560" not in text
     assert "fine-tuned on x.json" in text
