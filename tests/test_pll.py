@@ -253,7 +253,7 @@ def test_pairs_of_tensorflow_datasets(run, monkeypatch):
 def test_a_model_without_the_head(run):
     bare = dataclasses.replace(run, config=dataclasses.replace(run.config, objectives={}))
     for suite in ("pll", "blimp", "cross_rate"):
-        with pytest.raises(ConfigError, match=f"suite {suite} needs an mlm head; model has no head at all"):
+        with pytest.raises(ConfigError, match=f"suite {suite} needs the mlm head; model has no head at all"):
             TABLE[suite].run(bare, Ask(source="files:x"))
 
 
