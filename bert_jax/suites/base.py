@@ -71,7 +71,9 @@ def need_head(run: runs.Run, name: str, suite: str) -> None:
     """Refuses a model without the head a suite asks."""
     if name not in run.config.objectives:
         have = ", ".join(run.config.objectives) or "no head at all"
-        raise ConfigError(f"suite {suite} needs the {name} head; {run.folder} has {have}", "evaluate another checkpoint")
+        raise ConfigError(
+            f"suite {suite} needs the {name} head; {run.folder} has {have}", "evaluate another checkpoint"
+        )
 
 
 def on_devices(params: Any) -> tuple[Any, Mesh]:
