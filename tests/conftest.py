@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 import hypothesis
@@ -10,7 +11,7 @@ import pytest
 
 # Inherited by the subprocesses that tests start, and set before jax looks at them.
 os.environ["JAX_PLATFORMS"] = "cpu"
-os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"  # a stale entry must never make a test pass
+os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"
 os.environ["MPLBACKEND"] = "Agg"
 
 import jax
@@ -18,7 +19,12 @@ import jax
 jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_numpy_rank_promotion", "raise")
-jax.config.update("jax_enable_compilation_cache", False)
+# What was compiled before in this process is taken again, and goes with it: a stale entry can never make a test pass.
+COMPILED = tempfile.TemporaryDirectory(prefix="bert_jax_compiled")
+jax.config.update("jax_enable_compilation_cache", True)
+jax.config.update("jax_compilation_cache_dir", COMPILED.name)
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 # Tests compile hundreds of programs and run each for a moment: compiling is what they wait for.
 jax.config.update("jax_disable_most_optimizations", True)
 
