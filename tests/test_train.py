@@ -187,8 +187,8 @@ def test_predict_writes_only_json_to_standard_output(trained, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        (["ok", "{broken"], "line 2: not JSON"),
-        (['{"words": 3}'], "line 1: no string 'text'"),
+        (["a\tb", "{broken"], "line 2: not JSON"),
+        (['{"wrong": 3}'], "line 1: no text"),
         (['{"text": ' + "[" * 100_000], "line 1: not JSON"),
         (['{"text": ' + "9" * 6_000 + "}"], "line 1: not JSON"),
         (["only one text"], "line 1: no text_pair"),
@@ -209,7 +209,7 @@ def test_fill_mask_reads_whole_lines_and_only_utf8(trained, tmp_path):
     (tmp_path / "in.txt").write_bytes(b"fine\nbad \xff [MASK]\n")
     with pytest.raises(predict.DataError, match="line 2: not UTF-8"):
         predict.run("fill-mask", str(trained), tmp_path / "in.txt", top_k=2)
-    assert list(predict.decode([b'\xef\xbb\xbf{"text": "a"}\n'])) == ['{"text": "a"}\n']
+    assert predict.decode(1, b'\xef\xbb\xbf{"text": "a"}\n') == '{"text": "a"}\n'
 
 
 def test_a_head_that_was_not_trained_is_not_asked(base, tmp_path):
