@@ -169,9 +169,12 @@ def _time(args: argparse.Namespace, task: str) -> dict[str, Any]:
     given = config_of(command(args, task, 0, steps=1_000))
     config, size = given.config, given.tokenizer.size
     mesh = sharding.make_mesh(config.parallel)
-    shapes = jax.eval_shape(lambda seed: steps.init_state(config, size, seed), np.uint32(0))
-    layout = sharding.state_layout(shapes, mesh, config.parallel)
-    state = jax.device_put(steps.init_state(config, size, np.uint32(0)), layout)
+
+    def fresh(seed: np.uint32) -> Any:
+        return steps.init_state(config, size, seed)
+
+    layout = sharding.state_layout(jax.eval_shape(fresh, np.uint32(0)), mesh, config.parallel)
+    state = jax.jit(fresh, out_shardings=layout)(np.uint32(0))
     state["params"] = initial.start_from(config, state["params"], given.tokenizer)
     compiled = steps.compile_step(config, given.tokenizer.special, size, mesh, layout)
 
@@ -194,15 +197,18 @@ def _time(args: argparse.Namespace, task: str) -> dict[str, Any]:
     for number in {width: number for number, width in enumerate(widths)}.values():  # one of each
         ours_once(number)
         theirs_once(number)
-    seconds: dict[str, list[float]] = {"ours": [], "theirs": []}
+    seconds: dict[str, list[float]] = {
+        f"{side}_{clock}": [] for clock in ("wall", "cpu") for side in ("ours", "theirs")
+    }
     for number in range(TIMED):
-        for name, once in (("ours", ours_once), ("theirs", theirs_once)):
-            began = time.perf_counter()
+        for side, once in (("ours", ours_once), ("theirs", theirs_once)):
+            wall, cpu = time.perf_counter(), time.process_time()
             once(number)
-            seconds[name].append(round(time.perf_counter() - began, 4))
+            seconds[f"{side}_wall"].append(round(time.perf_counter() - wall, 4))
+            seconds[f"{side}_cpu"].append(round(time.process_time() - cpu, 4))
     medians = {f"{name}_median": float(np.median(values)) for name, values in seconds.items()}
-    ratio = medians["theirs_median"] / medians["ours_median"]
-    return {"tokens": BATCH * sum(widths) / TIMED, "ratio": ratio, **medians, **seconds}
+    ratios = {f"{c}_ratio": medians[f"theirs_{c}_median"] / medians[f"ours_{c}_median"] for c in ("wall", "cpu")}
+    return {"tokens": BATCH * sum(widths) / TIMED, **ratios, **medians, **seconds}
 
 
 def main() -> None:

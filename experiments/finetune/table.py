@@ -60,8 +60,8 @@ def table(args: argparse.Namespace) -> None:
         row |= {"difference": difference.mean, "low": difference.low, "high": difference.high}
         row["zero_inside"] = difference.low <= 0 <= difference.high
         row["largest_loss_difference"] = agreed.get(task, "")
-        for key in ("ours_median", "theirs_median", "ratio"):
-            row[f"time_{key}"] = timed.get(task, {}).get(key, "")
+        for key in ("ours_wall_median", "theirs_wall_median", "wall_ratio", "cpu_ratio"):
+            row[key] = timed.get(task, {}).get(key, "")
         found.append(row | {f"{side}_values": " ".join(f"{v:.6g}" for v in values[side]) for side in values})
     with (HERE / "results.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, list(found[0]))
@@ -73,7 +73,7 @@ def table(args: argparse.Namespace) -> None:
 
 def _markdown(found: list[dict[str, Any]]) -> str:
     heads = ["task", "metric", "updates", "n", "ours", "transformers", "difference, 95 % interval", "zero inside"]
-    lines = [[*heads, "largest difference of 50 losses", "s an update: ours", "transformers", "ratio"]]
+    lines = [[*heads, "largest difference of 50 losses", "s an update: ours", "transformers", "ratio", "CPU"]]
     lines.append(["---"] * len(lines[0]))
     for row in found:
         digits = 1 if row["task"] in NAMES else 3  # SQuAD's are in per cent
@@ -81,7 +81,7 @@ def _markdown(found: list[dict[str, Any]]) -> str:
             f"{row[f'{side}_mean']:.{digits}f} ± {row[f'{side}_deviation']:.{digits}f}" for side in ("ours", "theirs")
         ]
         interval = f"{row['difference']:+.{digits}f} ({row['low']:+.{digits}f} to {row['high']:+.{digits}f})"
-        measured = [row[f"time_{key}"] for key in ("ours_median", "theirs_median", "ratio")]
+        measured = [row[key] for key in ("ours_wall_median", "theirs_wall_median", "wall_ratio", "cpu_ratio")]
         lines.append(
             [row["task"], row["metric"], str(row["updates"]), str(row["seeds"]), *sides, interval]
             + ["yes" if row["zero_inside"] else "no"]
@@ -105,14 +105,14 @@ def _figure(found: list[dict[str, Any]]) -> None:
             side: unit * np.array([float(v) for v in row[f"{side}_values"].split()]) for side in ("ours", "theirs")
         }
         middle = np.mean([*values.values()])
-        for side, lift, colour in (("ours", 0.12, "tab:blue"), ("theirs", -0.12, "tab:orange")):
+        for side, lift, colour in (("ours", -0.12, "tab:blue"), ("theirs", 0.12, "tab:orange")):
             label = {"ours": "bert_jax", "theirs": "transformers"}[side] if not place else None
             left.plot(values[side] - middle, np.full(len(values[side]), place + lift), "o", color=colour, label=label)
         half = [[unit * (row["difference"] - row["low"])], [unit * (row["high"] - row["difference"])]]
         right.errorbar(unit * row["difference"], place, xerr=half, fmt="ko", capsize=4)
-    for axes, title in ((left, "each seed, less the mean of all"), (right, "difference of means, 95 % (Welch)")):
+    for axes, title in ((left, "points of each seed, less the mean of all"), (right, "ours less theirs: means and 95 % interval")):
         axes.axvline(0, color="grey", linewidth=0.8)
-        axes.set_xlabel(f"{title} (points of the development metric)")
+        axes.set_xlabel(title)
     left.set_yticks(range(len(found)), [f"{row['task']} ({row['metric']})" for row in found])
     left.invert_yaxis()
     left.legend(loc="best")
