@@ -110,7 +110,8 @@ def _figure(found: list[dict[str, Any]]) -> None:
             left.plot(values[side] - middle, np.full(len(values[side]), place + lift), "o", color=colour, label=label)
         half = [[unit * (row["difference"] - row["low"])], [unit * (row["high"] - row["difference"])]]
         right.errorbar(unit * row["difference"], place, xerr=half, fmt="ko", capsize=4)
-    for axes, title in ((left, "points of each seed, less the mean of all"), (right, "ours less theirs: means and 95 % interval")):
+    titles = ("points of each seed, less the mean of all", "ours less theirs: means and 95 % interval")
+    for axes, title in zip((left, right), titles, strict=True):
         axes.axvline(0, color="grey", linewidth=0.8)
         axes.set_xlabel(title)
     left.set_yticks(range(len(found)), [f"{row['task']} ({row['metric']})" for row in found])
