@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -163,9 +162,3 @@ class Scorer:
         batch["predict_positions"][:n] = here - start[:n] + 1
         batch["predict_targets"][:n] = self.tokens[here]
         return batch
-
-
-def perplexity(scores: Sequence[np.ndarray]) -> float:
-    """The inverse geometric mean of the probabilities of all tokens."""
-    count = sum(map(len, scores))
-    return math.exp(-sum(float(one.sum()) for one in scores) / count)
