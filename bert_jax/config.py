@@ -22,13 +22,14 @@ from typing import Any
 import ml_collections
 
 from bert_jax import rules
-from bert_jax.errors import ConfigError
+from bert_jax.errors import ConfigError, UserError
 from bert_jax.knobs import OBJECTIVES, SIZES, Config, Objective
 from bert_jax.presets import PRESETS
 
 FREE_ON_RESUME = (
     *("parallel.step", "parallel.data", "parallel.fsdp", "parallel.tensor", "parallel.distributed"),
-    *("loader", "checkpoints.every", "checkpoints.keep", "evals", "logging"),
+    *("loader", "checkpoints.every", "checkpoints.epochs", "checkpoints.keep", "checkpoints.patience"),
+    *("evals", "logging"),
     *("corpus.cache", "corpus.workers"),
 )
 
@@ -37,7 +38,15 @@ WRITTEN = {  # how a value of each type looks, for hints
     int: "a whole number, such as 3",
     bool: "true or false",
     str: "text",
-    tuple: "as many numbers in brackets, such as (0.8,0.1,0.1)",
+    tuple: "as many values in brackets, such as (0.8,0.1,0.1)",
+}
+
+
+_INSTEAD = {  # knob -> the one beside it that is taken in its place where it is set
+    "steps": "epochs",
+    "optim.warmup_steps": "warmup_fraction",
+    "checkpoints.every": "epochs",
+    "evals.every": "epochs",
 }
 
 
@@ -82,7 +91,7 @@ def load_file(spec: str, beside: str = "") -> ml_collections.ConfigDict:
     try:
         module_spec.loader.exec_module(module)
         return module.get_config(arg) if arg else module.get_config()
-    except ConfigError:
+    except UserError:  # a checkpoint's, too, where the config opens one
         raise
     except Exception as error:  # whatever a user's file raises is reported as the user's, with its place
         place = f"{path}{_line_in(error, file)}"
@@ -107,6 +116,9 @@ def override(tree: ml_collections.ConfigDict, path: str, text: str) -> None:
     if typing.get_origin(kind) is dict:
         raise ConfigError(f"config.{path} is a section, not a value", f"set {path}.NAME.KNOB, or {path} in the file")
     put(tree, names, _parse(text, kind, f"config.{path}"))
+    instead = _INSTEAD.get(".".join(["evals", *names[2:]] if names[0] == "evals" else names))
+    if instead:  # else the one that a config file gave would prevail, and this one do nothing
+        put(tree, [*names[:-1], *instead.split(".")[-1:]], None)
 
 
 def put(tree: ml_collections.ConfigDict, names: list[str], value: Any) -> None:
@@ -231,12 +243,14 @@ def suggest(word: str, options: Iterable[Any]) -> str:
 
 
 def _parse(text: str, kind: Any, path: str) -> Any:
-    """Reads `true`, `3`, `0.5`, `(1,0,0)`, `None` or a bare string as `kind`."""
+    """Reads `true`, `3`, `0.5`, `(1,0,0)`, `a,b`, `None` or a bare string as `kind`."""
     options = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
     if text in ("None", "none", "null") and type(None) in options:
         return None
     if str in options:
         return text
+    if typing.get_args(kind)[:1] == (str,) and "'" not in text and '"' not in text:  # names: a,b,c or (a,b,c)
+        return tuple(name.strip() for name in text.strip("()").split(",") if name.strip())
     try:
         value = ast.literal_eval({"true": "True", "false": "False"}.get(text.lower(), text))
     except (ValueError, SyntaxError):
@@ -273,7 +287,7 @@ def _derive(c: Config) -> Config:
     )
     o = c.optim
     if o.warmup_fraction is not None:
-        o = dataclasses.replace(o, warmup_steps=int(c.steps * o.warmup_fraction))
+        o = dataclasses.replace(o, warmup_steps=int(c.steps * o.warmup_fraction + 1e-9))
     c = dataclasses.replace(c, model=model, objectives=_objectives(c), optim=o)
     rules.check(c)
     return c

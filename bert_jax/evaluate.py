@@ -182,7 +182,8 @@ def run(
     table = _suites(suite.split(",") if suite else [])
     opened = runs.open_run(checkpoint, tokenizer=tokenizer)
     if not table:  # what the checkpoint was trained on
-        table = _suites(["task" if (config or opened.config).task.source else "pretrain"])
+        one = config or opened.config
+        table = _suites(["task" if one.task.source or set(one.objectives) & set(knobs.LABELLED) else "pretrain"])
     ask = _ask(table, config=config, changes=tuple(changes), **asked)
     found = {name: row.run(opened, ask) for name, row in table.items()}
     result = json.dumps(_without_nan(found), indent=2)

@@ -21,6 +21,7 @@ from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import ConfigError
 from bert_jax.models.convert import PADDED, listing
 
+UNNAMED = re.compile(r"LABEL_\d+|\d+")  # what transformers calls classes that nobody named
 SIZES = ("layers", "hidden", "heads", "mlp", "max_positions", "type_vocab")
 SAME = ("activation", "head_activation", "norm", "norm_epsilon", "position", "gated", "causal")
 
@@ -32,6 +33,8 @@ def start_from(config: knobs.Config, params: Any, tokenizer: Tokenizer) -> Any:
     style = dataclasses.replace(tokenizer.style, max_word_length=run.tokenizer.style.max_word_length)
     if run.tokenizer.vocab != tokenizer.vocab or run.tokenizer.style != style:
         theirs = _remapped(config, run, tokenizer, params, theirs)
+    for head in _other_classes(config, run.config):
+        theirs = {name: value for name, value in theirs.items() if not name.startswith(f"{head}/")}
     fresh = re.compile(config.init_fresh) if config.init_fresh else None
     ours = trees.flat(params)
     wrong: list[str] = []
@@ -53,11 +56,24 @@ def start_from(config: knobs.Config, params: Any, tokenizer: Tokenizer) -> Any:
         print(f"warning: {config.init_from} was trained with {_settings(run.config.model, differ)}", file=sys.stderr)
     theirs |= _fresh_top(config, ours, theirs)
     unused = sorted(theirs.keys() - ours.keys())
+    if config.init_fresh_layers:
+        left_too = f"the top {config.init_fresh_layers} of {config.model.layers} layers and the pooler"
+        print(f"init_from {config.init_from}: {left_too} start fresh", file=sys.stderr)
     for what, names in (("starts fresh", left), ("is not used", unused)):
         if names:
             print(f"init_from {config.init_from}: {listing(names)} {what}", file=sys.stderr)
     taken = {n: leaf if n in left else jax.device_put(theirs[n], leaf.sharding) for n, leaf in ours.items()}
     return trees.nested(taken)
+
+
+def _other_classes(ours: knobs.Config, theirs: knobs.Config) -> list[str]:
+    """Heads over classes that are not the same ones: of as many classes they would fit, and mean something else."""
+    found = []
+    for head in ours.objectives.keys() & theirs.objectives.keys():
+        here, there = ours.objectives[head].labels, theirs.objectives[head].labels
+        if here != there and not all(UNNAMED.fullmatch(label) for label in there):
+            found.append(head)
+    return found
 
 
 def _fresh_top(config: knobs.Config, ours: dict[str, Any], theirs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

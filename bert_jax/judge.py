@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -16,10 +17,9 @@ from bert_jax.data.examples import Example
 from bert_jax.data.labelled import rounded
 from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import DataError
+from bert_jax.evaluate import Progress
 from bert_jax.metrics import Totals, wilson
 from bert_jax.types import Batch, Metrics
-
-Progress = Callable[[int, int], None]
 
 
 class Judge:
@@ -36,6 +36,9 @@ class Judge:
         self.features = features.encode(
             self.examples, self.kind, tokenizer, config.task, config.sequence_length, train=False
         )
+        if self.features.cut:
+            text = f"{self.features.cut:,} of {len(self.examples):,} texts are cut to {config.sequence_length} tokens"
+            print(text, file=sys.stderr)
         ways = mesh.shape["data"] * mesh.shape["fsdp"]
         self.size = -(-batch_size // ways) * ways
         self.special = tokenizer.special

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import math
 import sys
 from collections.abc import Callable
@@ -12,11 +11,12 @@ from typing import Any
 
 from jax.sharding import Mesh
 
-from bert_jax import evaluate, judge, knobs, prepare, runs
+from bert_jax import evaluate, judge, knobs, prepare, runs, scores
 from bert_jax.config import resolve, to_dict
 from bert_jax.data import examples, features, labelled, pipeline
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.data.tokenizer import Tokenizer
+from bert_jax.errors import ConfigError, DataError
 
 
 def _log(text: str) -> None:
@@ -55,6 +55,10 @@ def _of_task(config: knobs.Config) -> Material:
     tokenizer = vocabulary(config)
     config = labels_of(config)
     labels = config.objectives[kind].labels
+    _check_best(config, kind)
+    odd = [label for label in labels if not scores.ENTITY.fullmatch(label) and label != "O"]
+    if kind == "tag" and 0 < len(odd) < len(labels) // 2:
+        _log(f"warning: {', '.join(odd)} is not written as B-NAME or I-NAME: entities are not scored")
     found = examples.load(config.task, kind, labels, "train", _log)
     encoded = features.encode(found, kind, tokenizer, config.task, config.sequence_length, train=True)
     if encoded.cut:
@@ -62,11 +66,41 @@ def _of_task(config: knobs.Config) -> Material:
     config = _in_epochs(config, len(encoded.example))
     source = labelled.Source(encoded, tokenizer.special, config)
 
-    def evaluator(settings: knobs.Eval, mesh: Mesh) -> judge.Judge:
-        return judge.Judge(config, tokenizer, held_out(config, settings.split), settings.batch_size, mesh)
+    data = {name: held_out(config, one.split) for name, one in config.evals.items()}
+    if config.checkpoints.best and all(one.label is None for one in data["validation"]):
+        split = config.evals["validation"].split
+        raise DataError(
+            f"{config.task.source}: split {split} has no labels to choose the best step by",
+            "--config.evals.validation.split=SPLIT, or --config.checkpoints.best= for none",
+        )
 
-    name = hashlib.sha256(json.dumps([config.task.source, source.fingerprint]).encode()).hexdigest()
+    def evaluator(settings: knobs.Eval, mesh: Mesh) -> judge.Judge:
+        name = next(name for name, one in config.evals.items() if one == settings)
+        return judge.Judge(config, tokenizer, data[name], settings.batch_size, mesh)
+
+    name = _fingerprint({"train": found, "validation": data.get("validation", [])})
     return Material(config, tokenizer, name, source, evaluator)
+
+
+def _check_best(config: knobs.Config, kind: str) -> None:
+    """The metric that chooses a step, and those asked for, are among what an evaluation of these classes reports."""
+    there = ("loss", *scores.reported(kind, config.objectives[kind].labels, config.task))
+    asked = {"checkpoints.best": config.checkpoints.best or "loss"}
+    asked |= {f"task.metrics[{i}]": name for i, name in enumerate(config.task.metrics)}
+    for knob, name in asked.items():
+        if name not in there:
+            said = f"{knob} = {name!r} is not reported for the classes of this task"
+            raise ConfigError(said, f"one of: {', '.join(there)}")
+
+
+def _fingerprint(data: dict[str, list[examples.Example]]) -> str:
+    """Names the examples, wherever they lie."""
+    found = hashlib.sha256()
+    for split, several in data.items():
+        found.update(split.encode())
+        for one in several:
+            found.update(repr(dataclasses.replace(one, where="")).encode())
+    return found.hexdigest()
 
 
 def held_out(config: knobs.Config, split: str) -> list[examples.Example]:
@@ -79,7 +113,7 @@ def vocabulary(config: knobs.Config) -> Tokenizer:
     """The one named, else that of the model a task starts from."""
     if config.tokenizer.path:
         return prepare.given_tokenizer(config.tokenizer)
-    return tokenizers.load(runs.open_run(config.init_from).tokenizer_path)
+    return tokenizers.load(runs.described(config.init_from)[1])
 
 
 def labels_of(config: knobs.Config) -> knobs.Config:

@@ -33,7 +33,11 @@ def trainable(c: Config) -> None:
 def _task(c: Config) -> None:
     t = c.task
     if not t.source:
-        need(c.epochs is None, "epochs are those of a task's data, and config.task.source is empty", "set steps")
+        need(
+            c.epochs is None,
+            "epochs are those of a task's data, and config.task.source is empty",
+            "--config.task.source=files:PATTERN or tfds:NAME says where the data is; for a corpus, set steps",
+        )
         for name, e in c.evals.items():
             need(e.epochs is None, f"evals.{name}.epochs is for tasks", f"set evals.{name}.every")
             need(e.split == "validation", f"evals.{name}.split = {e.split!r}", "a corpus has the split validation only")
@@ -49,7 +53,7 @@ def _task(c: Config) -> None:
     need(t.source.startswith(("files:", "tfds:")), f"task.source = {t.source!r}", "files:PATTERN or tfds:NAME")
     need(kind != "choice" or bool(t.options), "task.options is empty", "name the columns, or the one that lists them")
     need(
-        not t.values or len(t.values) == len(c.objectives[kind].labels),
+        not t.values or kind == "choice" or len(t.values) == len(c.objectives[kind].labels),
         f"task.values has {len(t.values)} and objectives.{kind}.labels {len(c.objectives[kind].labels)} entries",
         "one value for each label, in the same order",
     )
@@ -60,6 +64,13 @@ def need(holds: bool, message: str, hint: str) -> None:
     """One rule."""
     if not holds:
         raise ConfigError(message, hint)
+
+
+def _expression(knob: str, text: str, example: str) -> None:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ConfigError(f"{knob} = {text!r} is no regular expression: {error}", f"{example!r} is one") from error
 
 
 def _model(c: Config) -> None:
@@ -109,10 +120,13 @@ def _initial(c: Config) -> None:
         "init_fresh, init_fresh_layers and init_vocab do nothing without init_from",
         "name the model that training starts from",
     )
-    try:
-        re.compile(c.init_fresh)
-    except re.error as error:
-        raise ConfigError(f"init_fresh = {c.init_fresh!r} is no regular expression: {error}", "^nsp/ is one") from error
+    assert c.model.layers is not None
+    need(
+        c.init_fresh_layers <= c.model.layers,
+        f"init_fresh_layers = {c.init_fresh_layers} exceeds model.layers = {c.model.layers}",
+        "lower it",
+    )
+    _expression("init_fresh", c.init_fresh, "^nsp/")
 
 
 def _masking(c: Config) -> None:
@@ -151,11 +165,8 @@ def _optim(c: Config) -> None:
         f"optim.final_fraction = {o.final_fraction} does nothing with optim.schedule = {o.schedule!r}",
         "set --config.optim.schedule=linear or cosine, or --config.optim.final_fraction=0",
     )
-    try:
-        re.compile(o.no_decay)
-    except re.error as error:
-        message = f"optim.no_decay = {o.no_decay!r} is no regular expression: {error}"
-        raise ConfigError(message, "the default is 'norm/|bias$'") from error
+    _expression("optim.no_decay", o.no_decay, "norm/|bias$")
+    _expression("optim.freeze", o.freeze, "^encoder/")
     need(
         c.batch_size % o.accumulation == 0,
         f"batch_size = {c.batch_size} is not divisible by optim.accumulation = {o.accumulation}",

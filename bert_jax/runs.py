@@ -76,6 +76,20 @@ def open_run(path: str, *, tokenizer: str = "", **allowed: bool) -> Run:
     return Run(folder, resolve(meta["config"]), vocabulary, folder / "tokenizer", params, found, meta)
 
 
+def described(path: str) -> tuple[knobs.Config, Path]:
+    """The config and the tokenizer's place of a model; of a run of ours without its parameters, nor any device."""
+    folder = Path(path)
+    folder = folder.parent.parent if step_folder(folder) else folder
+    if not (folder / "checkpoints").is_dir():
+        run = open_run(path)
+        return run.config, run.tokenizer_path
+    file = folder / "config.json"
+    try:
+        return resolve(json.loads(file.read_bytes())), folder / "tokenizer"
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{file} cannot be read: {error}", "restore it from the run's backup") from error
+
+
 def foreign(
     path: str, tokenizer: str = "", allow_missing: bool = False, allow_unused: bool = False, resize_vocab: bool = False
 ) -> Run:

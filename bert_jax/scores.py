@@ -20,12 +20,24 @@ from bert_jax.data.examples import Example
 from bert_jax.errors import DataError
 from bert_jax.metrics import as_lower
 
-_ENTITY = re.compile(r"[BIES]-.+")
+ENTITY = re.compile(r"[BIES]-.+")
 
 
 def higher_is_better(name: str) -> bool:
     """Whether a larger value of a metric is the better one."""
     return as_lower(name, 1.0) < 0
+
+
+def reported(kind: str, labels: Sequence[str], task: knobs.Task) -> tuple[str, ...]:
+    """The names of what `score` finds for a task with these classes."""
+    absent: tuple[str, ...] = ()
+    if kind == "classify":
+        absent = ("macro_f1",) if len(labels) == 2 else ("f1",)
+    elif kind == "tag" and not is_entities(labels):
+        absent = ("precision", "recall", "f1")
+    elif kind == "span" and not task.no_answer:
+        absent = tuple(name for name in knobs.METRICS[kind] if name not in ("exact", "f1"))
+    return tuple(n for n in knobs.METRICS[kind] if n not in absent and (not task.metrics or n in task.metrics))
 
 
 def score(
@@ -87,7 +99,7 @@ def _tag(examples: list[Example], predictions: list, labels: tuple[str, ...], ta
 
 def is_entities(labels: Sequence[str]) -> bool:
     """Whether labels are O, B-NAME, I-NAME and the like."""
-    entities = [label for label in labels if _ENTITY.fullmatch(label)]
+    entities = [label for label in labels if ENTITY.fullmatch(label)]
     return bool(entities) and set(labels) - set(entities) <= {"O"}
 
 

@@ -26,6 +26,13 @@ from bert_jax.metrics import Totals, as_lower
 from bert_jax.writer import Writer
 
 BATCH_KNOBS = ("corpus.", "task.", "examples.", "masking.", "pairs", "data_seed", "batch_size", "sequence_length")
+FOLLOW = {  # knobs that follow from another one
+    "epochs": ("steps", "optim.warmup_steps"),
+    "steps": ("optim.warmup_steps",),
+    "optim.warmup_fraction": ("optim.warmup_steps",),
+    "batch_size": ("steps", "optim.warmup_steps"),
+    "task.rows": ("steps", "optim.warmup_steps"),
+}
 WARM = 10  # steps left out of the timings: compilation, caches, the loader's first batches
 
 
@@ -240,17 +247,26 @@ def _check_resume(
     saved, step = found
     print(f"resuming {workdir} at step {step}", file=sys.stderr)
     changed = differences(to_dict(resolve(saved["config"])), now["config"])  # knobs it did not know have their defaults
-    refused = {k: v for k, v in changed.items() if not free_on_resume(k) and k not in allowed}
+    followers = [to for knob in allowed for to in FOLLOW.get(knob, ())]
+    refused = {k: v for k, v in changed.items() if not free_on_resume(k) and k not in (*allowed, *followers)}
+    if "checkpoints.best" in changed and saved.get("best") is not None:
+        old, new = changed["checkpoints.best"]
+        raise ConfigError(
+            f"checkpoints.best: {old!r} -> {new!r}, and the steps kept so far are ranked by the first",
+            "another --workdir, with --config.init_from if the parameters are to be kept",
+        )
     if refused:
         listing = "; ".join(f"{key}: {old!r} -> {new!r}" for key, (old, new) in refused.items())
         keys = " ".join(f"--allow-change={key}" for key in refused)
         raise ConfigError(f"{workdir} was trained with another config: {listing}", f"another --workdir, or {keys}")
-    waived = {"corpus": ("corpus.",), "tokenizer": (), "batches": BATCH_KNOBS}  # by a change that was asked for
+    data = ("corpus.", "task.", "evals.validation.split")
+    waived = {"corpus": data, "tokenizer": (), "batches": BATCH_KNOBS}  # by a change that was asked for
     for key, knobs_behind in waived.items():
         if saved[key] != now[key] and not any(k in allowed and k.startswith(knobs_behind) for k in changed):
             raise ConfigError(
                 f"{workdir} was trained on another {key}: {saved[key][:12]} -> {now[key][:12]}",
-                "the files behind corpus.path or tokenizer.path changed: put them back, or use another --workdir",
+                "the files behind corpus.path, task.source or tokenizer.path changed: put them back, "
+                "or use another --workdir",
             )
     if any(key.startswith("masking.") for key in changed):
         saved["ledger"] = None  # other masks, another account

@@ -4,25 +4,31 @@
       --config.task.source='files:glue_data/SST-2/{split}.tsv'
 
 TASK is a row of bert_jax/data/tasks.py: cola sst2 mrpc stsb qqp mnli qnli rte wnli, squad squad2, wnut17 conll2003
-ud_ewt, swag copa, and more. KIND is classify, regress, tag, span or choice; `task.text`, `task.text_pair` and
-`task.label` then name the columns, and one file without {split} is split in two. DIR is a run, or a model of others.
+ud_ewt, swag copa, and more; a SQuAD file of yours is squad or squad2. KIND is classify, regress, tag, span or choice,
+and `task.text`, `task.text_pair` and `task.label` name the columns. One file without {split} is split in two: a fifth,
+by hash, is held out; two are files:train=FILE,validation=FILE. --config.task.columns=text,label names the columns of a
+file without a header, --config.task.options=a,b,c those of options. DIR is a run, or a model of others.
 Any knob may follow as NAME=VALUE: finetune.py:mrpc,init_from=runs/base,seed=1,epochs=4
 
 The recipe is the paper's: batches of 32, 3 epochs, a warm-up over a tenth of them, dropout 0.1; its grid is batches of
 16 and 32, rates of 5e-5, 3e-5 and 2e-5, 2 to 4 epochs. The best epoch on development data is kept.
 Others: --config.optim.layer_decay=0.8, --config.init_fresh_layers=2, --config.checkpoints.patience=2, and features
 without fine-tuning: --config.optim.freeze=^encoder/ --config.model.features=4 --config.optim.learning_rate=1e-3
+--config.model.dropout=0 --config.model.attention_dropout=0 (dropout would change the features from step to step).
 """
 
 import dataclasses
 
 from bert_jax.config import default, override, put
 from bert_jax.data import tasks
-from bert_jax.runs import open_run
+from bert_jax.errors import ConfigError
+from bert_jax.runs import described
 
 
 def get_config(arg="sst2"):
     name, *changes = arg.split(",")
+    if wrong := [change for change in changes if "=" not in change]:
+        raise ConfigError(f"{wrong[0]!r} sets no knob", "NAME=VALUE, as in finetune.py:sst2,init_from=DIR,epochs=2")
     asked = dict(change.partition("=")[::2] for change in changes)
     config = default()
     config.pairs = "none"
@@ -37,9 +43,9 @@ def get_config(arg="sst2"):
     for evaluation in config.evals:
         put(config, ["evals", evaluation, "epochs"], 1.0)
     if model := asked.get("init_from"):
-        run = open_run(model)
-        config.model.update(dataclasses.asdict(run.config.model))
-        config.sequence_length = min(config.sequence_length, run.config.sequence_length)
+        start, _ = described(model)
+        config.model.update(dataclasses.asdict(start.model))
+        config.sequence_length = min(config.sequence_length, start.sequence_length)
         config.init_fresh = "^(classify|regress|tag|span|choice|encoder/pooler)/"  # a head is new, unless it fits
     config.model.dropout = config.model.attention_dropout = 0.1  # in pre-training on much text it may have been 0
     config.model.classifier_dropout = None

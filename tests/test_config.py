@@ -131,7 +131,7 @@ TYPOS = [
     ("optim.warmup_steps", "1000001", "optim.warmup_steps = 1000001 exceeds steps = 1000000", ""),
     ("optim.accumulation", "3", "batch_size = 256 is not divisible by optim.accumulation = 3", ""),
     ("optim.b2", "1", "config.optim.b2 = 1.0 is out of range", ""),
-    ("optim.no_decay", "(bias", "optim.no_decay = '(bias' is no regular expression: missing )", "the default is"),
+    ("optim.no_decay", "(bias", "optim.no_decay = '(bias' is no regular expression: missing )", "is one"),
     ("parallel.data", "0", "parallel.data = 0 leaves no device", "-1 takes"),
     ("parallel.tensor", "5", "parallel.tensor = 5 does not divide model.heads = 12", "fsdp"),
     (

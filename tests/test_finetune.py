@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
 
 from bert_jax import faults, judge, material, runs, sharding, train, trees
+from bert_jax.config import load_file
 from bert_jax.errors import ConfigError, DataError
 from tests import tasks
 
@@ -66,53 +69,129 @@ def test_a_process_sees_its_rows_of_the_same_batch(folder):
         np.testing.assert_array_equal(part[name], values[2:5], err_msg=name)
 
 
-@pytest.mark.parametrize("pad", ["batch", "full"])
-def test_padding_changes_shapes_and_no_loss(folder, tmp_path, pad):
-    train.run(classify(folder, task__pad=pad, steps=4, epochs="None", seed=3), tmp_path / pad, command=[])
-    batch = material.gather(classify(folder, task__pad=pad)).source.batch(0)
-    assert batch["tokens"].shape[1] == {"batch": 16, "full": 32}[pad]
-    found = [line["train/loss"] for line in tasks.lines(tmp_path / pad) if "train/loss" in line]
-    LOSSES.setdefault("first", found)
-    assert found == pytest.approx(LOSSES["first"], rel=2e-5)
+def losses_of(folder, workdir, **overrides) -> list[float]:
+    """The first training losses of a run."""
+    train.run(classify(folder, steps=4, epochs="None", seed=3, **overrides), workdir, command=[])
+    return [line["train/loss"] for line in tasks.lines(workdir) if "train/loss" in line]
 
 
-LOSSES: dict[str, list[float]] = {}
+@pytest.fixture(scope="module")
+def plain(folder):
+    """Losses of the plain run: one program over eight devices, rows padded to their batch."""
+    return losses_of(folder, folder / "plain")
 
 
-@pytest.mark.parametrize(("rows", "devices"), [(5, 1), (1, 8), (7, 8), (32, 8)])
-def test_scores_are_exact_at_any_batch_size_and_device_count(trained, rows, devices):
+def test_padding_changes_shapes_and_no_loss(folder, plain, tmp_path):
+    for pad, length in {"batch": 16, "full": 32}.items():
+        assert material.gather(classify(folder, task__pad=pad)).source.batch(0)["tokens"].shape[1] == length
+    assert losses_of(folder, tmp_path / "w", task__pad="full") == pytest.approx(plain, rel=2e-5)
+
+
+def test_scores_are_exact_at_any_batch_size_and_device_count(trained):
     run = runs.open_run(str(trained))
     examples = material.held_out(run.config, "validation")
-    mesh = mesh_of(devices)
-    params = jax.device_put(run.params, sharding.replicated(mesh))
-    found = judge.Judge(run.config, run.tokenizer, examples, rows, mesh)
-    scores, predictions = found.both(params)
-    assert len(predictions) == len(examples)
-    assert scores["examples"] == len(examples)
-    hits = [int(p.argmax()) == e.label for p, e in zip(predictions, examples, strict=True)]
-    assert scores["accuracy"] == pytest.approx(np.mean(hits))
-    losses = [-np.log(p[e.label]) for p, e in zip(predictions, examples, strict=True)]
-    assert scores["loss"] == pytest.approx(np.mean(losses), rel=1e-4)
-    EXACT.setdefault("first", scores)
-    assert scores == pytest.approx(EXACT["first"], rel=1e-5)
+    found = []
+    for rows, devices in ((5, 1), (1, 8), (7, 8), (32, 8)):
+        mesh = mesh_of(devices)
+        params = jax.device_put(run.params, sharding.replicated(mesh))
+        scores, predictions = judge.Judge(run.config, run.tokenizer, examples, rows, mesh).both(params)
+        assert len(predictions) == scores["examples"] == len(examples)
+        hits = [int(p.argmax()) == e.label for p, e in zip(predictions, examples, strict=True)]
+        assert scores["accuracy"] == pytest.approx(np.mean(hits))
+        losses = [-np.log(p[e.label]) for p, e in zip(predictions, examples, strict=True)]
+        assert scores["loss"] == pytest.approx(np.mean(losses), rel=1e-4)
+        found.append(scores)
+    for scores in found[1:]:
+        assert scores == pytest.approx(found[0], rel=1e-5)
 
 
-EXACT: dict[str, dict[str, float]] = {}
-
-
-def test_a_run_goes_on_where_it_was_stopped(folder, trained, tmp_path, monkeypatch):
-    """Bitwise, as pre-training does: the state to save is the step."""
-    config = classify(folder, epochs=12)
-    monkeypatch.setattr(faults, "_armed", lambda: ("step", 20, "raise"))
-    with pytest.raises(RuntimeError, match="fault injected at step, step 20"):
-        train.run(config, tmp_path / "w", command=[])
+def test_a_run_goes_on_where_it_was_stopped(folder, tmp_path, monkeypatch, capfd):
+    """Bitwise, with dropout, and with what is known of the best step and of the misses since."""
+    settings = {"epochs": 12, "checkpoints__patience": 9, "model__dropout": 0.1, "checkpoints__best": "accuracy"}
+    train.run(classify(folder, **settings), tmp_path / "whole", command=[])
+    every = runs.open_run(str(tmp_path / "whole")).config.checkpoints.every
+    at = 4 * every + 2  # between two evaluations, with some misses behind it
+    monkeypatch.setattr(faults, "_armed", lambda: ("step", at, "raise"))
+    with pytest.raises(RuntimeError, match=f"fault injected at step, step {at}"):
+        train.run(classify(folder, **settings), tmp_path / "w", command=[])
     monkeypatch.undo()
-    train.run(config, tmp_path / "w", command=[])
-    ours, theirs = (
-        runs.open_run(str(w / "checkpoints" / str(runs.open_run(str(w)).config.steps))).params
-        for w in (tmp_path / "w", trained)
+    train.run(classify(folder, **settings), tmp_path / "w", command=[])
+    assert f"resuming {tmp_path / 'w'} at step {4 * every}" in capfd.readouterr().err
+    last = max(line["step"] for line in tasks.lines(tmp_path / "whole"))
+    ours, theirs = (runs.open_run(str(tmp_path / w / "checkpoints" / str(last))) for w in ("w", "whole"))
+    jax.tree.map(np.testing.assert_array_equal, ours.params, theirs.params)
+    assert {key: ours.meta[key] for key in ("best", "misses")} == {key: theirs.meta[key] for key in ("best", "misses")}
+    assert ours.meta["misses"] > 0
+    scored, expected = (
+        [{k: v for k, v in line.items() if k.startswith("eval/")} for line in tasks.lines(tmp_path / w)]
+        for w in ("w", "whole")
     )
-    jax.tree.map(np.testing.assert_array_equal, ours, theirs)
+    assert scored == expected
+
+
+@pytest.fixture
+def started(folder, tmp_path):
+    """A run of a few steps on files of its own, which may be changed."""
+    rows = (folder / "complaints.tsv").read_text().splitlines(keepends=True)
+    (tmp_path / "train.tsv").write_text("".join(rows[:33]))
+    (tmp_path / "dev.tsv").write_text("".join([rows[0], *rows[33:]]))
+    train.run(on_files(folder, tmp_path), tmp_path / "w", command=[])
+    return tmp_path
+
+
+def on_files(folder, place, **overrides):
+    return tasks.config("classify", f"files:{place}/{{split}}.tsv", folder, **{"epochs": 1, **overrides})
+
+
+@pytest.mark.parametrize("split", ["train", "dev"])
+def test_changed_data_is_noticed_on_resume(folder, started, split):
+    file = started / f"{split}.tsv"
+    file.write_text(file.read_text().replace("loud", "quiet").replace("late", "early"))
+    with pytest.raises(ConfigError, match="trained on another corpus"):
+        train.run(on_files(folder, started), started / "w", command=[])
+
+
+def test_a_resumed_run_may_change_what_it_is_told_to(folder, started, capfd):
+    """Data that moved is the same data; steps follow from epochs and rows."""
+    (started / "moved").mkdir()
+    for name in ("train.tsv", "dev.tsv"):
+        (started / name).rename(started / "moved" / name)
+    with pytest.raises(ConfigError, match=r"task\.source"):
+        train.run(on_files(folder, started / "moved", epochs=2), started / "w", command=[])
+    allowed = ("task.source", "epochs")
+    train.run(on_files(folder, started / "moved", epochs=2), started / "w", command=[], allow_change=allowed)
+    assert "at step 4" in capfd.readouterr().err
+    assert max(line["step"] for line in tasks.lines(started / "w")) == 8
+    changed = on_files(folder, started / "moved", epochs=2, checkpoints__best="accuracy")
+    with pytest.raises(ConfigError, match="ranked by the first"):
+        train.run(changed, started / "w", command=[], allow_change=(*allowed, "checkpoints.best"))
+
+
+def test_the_best_metric_is_one_that_is_reported(folder, tmp_path):
+    """Three classes have no binary F1: said before anything is compiled."""
+    with pytest.raises(ConfigError, match=r"checkpoints\.best = 'f1' is not reported") as caught:
+        material.gather(classify(folder, checkpoints__best="f1"))
+    assert "macro_f1" in caught.value.hint
+
+
+def test_a_config_reads_no_parameters_of_the_model_it_starts_from(trained, monkeypatch):
+    """Several processes must not touch a device before they know of each other."""
+    monkeypatch.setattr(runs, "open_run", None)
+    found = load_file(f"configs/finetune.py:classify,init_from={trained}")
+    assert found.model.hidden == 32
+    assert runs.described(str(trained))[1] == trained / "tokenizer"
+
+
+def test_a_head_of_other_classes_starts_fresh(folder, trained, tmp_path, capfd):
+    """As many classes under other names are other classes."""
+    file = tmp_path / "renamed.tsv"
+    file.write_text((folder / "complaints.tsv").read_text().replace("billing", "zebra"))
+    settings = {"init_from": str(trained), "optim__learning_rate": 0, "steps": 1, "epochs": "None"}
+    config = tasks.config("classify", f"files:{file}", folder, **settings)
+    with pytest.raises(ConfigError, match="lacks classify/logits"):
+        train.run(config, tmp_path / "w", command=[])
+    train.run(dataclasses.replace(config, init_fresh="^classify/"), tmp_path / "w", command=[])
+    assert "classify/logits/kernel starts fresh" in capfd.readouterr().err
 
 
 def test_training_ends_when_it_gets_no_better(folder, tmp_path, capfd):
@@ -162,17 +241,9 @@ def test_features_train_a_head_alone_on_the_last_layers(folder, trained, tmp_pat
     assert losses[-1] < losses[0]
 
 
-@pytest.mark.parametrize("step", ["jit", "pmap"])
-def test_devices_change_nothing(folder, tmp_path, step):
-    """Eight devices under either wrapper: the losses are those of the plain run."""
-    train.run(
-        classify(folder, parallel__step=step, optim__accumulation=1, steps=4, epochs="None", seed=3),
-        tmp_path / step,
-        command=[],
-    )
-    found = [line["train/loss"] for line in tasks.lines(tmp_path / step) if "train/loss" in line]
-    LOSSES.setdefault("first", found)
-    assert found == pytest.approx(LOSSES["first"], rel=2e-5)
+@pytest.mark.parametrize("overrides", [{"parallel__step": "pmap"}, {"parallel__fsdp": 4, "parallel__tensor": 2}])
+def test_ways_over_devices_change_nothing(folder, plain, tmp_path, overrides):
+    assert losses_of(folder, tmp_path / "w", **overrides) == pytest.approx(plain, rel=2e-5)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from bert_jax.data.readers import BROKEN, opened
 from bert_jax.errors import DataError
 from bert_jax.knobs import Task
 
-BAD_ROWS = 0.01  # share of rows that on_bad_row=skip accepts
+BAD_ROWS = 0.01  # share of rows that on_bad_row=skip accepts; one is always accepted
 BETWEEN = re.compile(r"[\s,]*")  # values of an array
 Log = Callable[[str], None]
 
@@ -49,9 +49,9 @@ class Count:
 
     def check(self, log: Log) -> None:
         """Raises where too many rows were left out; says so where few were."""
-        if self.bad > BAD_ROWS * self.rows:
+        if self.bad > max(1, BAD_ROWS * self.rows):
             hint = f"task.on_bad_row=skip accepts {BAD_ROWS:.0%}; are task.format, text and label right?"
-            raise DataError(f"{self.first} (and {self.bad - 1} more of {self.rows:,} rows)", hint)
+            raise DataError(f"{self.first} ({self.bad} bad rows of {self.rows:,})", hint)
         if self.bad:
             log(f"warning: {self.bad} of {self.rows:,} rows are left out, first {self.first}")
 

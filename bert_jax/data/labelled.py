@@ -41,7 +41,7 @@ class Source:
     @property
     def fingerprint(self) -> str:
         """Names everything the batches follow from: two sources with the same one give the same stream."""
-        arrays = dataclasses.asdict(self._features)
+        arrays = {field.name: getattr(self._features, field.name) for field in dataclasses.fields(Features)}
         arrays |= {f"target/{name}": value for name, value in arrays.pop("targets").items()}
         found = hashlib.sha256(json.dumps([self._seed, self.batch_size, self._full, list(self._special)]).encode())
         for name in sorted(name for name, values in arrays.items() if values is not None):

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import re
 from collections.abc import Callable
 from pathlib import Path
 
 from bert_jax import judge, knobs, runs, submission
 from bert_jax.data import tasks
 from bert_jax.errors import ConfigError, DataError
+from bert_jax.initial import UNNAMED
 from bert_jax.suites import labelled
 from bert_jax.suites.base import Ask, Progress, Result, need_head, on_devices
 
 GLUE = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "ax")
-UNNAMED = re.compile(r"LABEL_\d+|\d+")  # what transformers calls classes that nobody named
 
 
 def own(run: runs.Run, ask: Ask) -> Result:
@@ -57,7 +56,7 @@ def _score(run: runs.Run, ask: Ask, config: knobs.Config) -> Result:
     params, mesh = on_devices({part: run.params[part] for part in ("encoder", kind)})
     found: Result = {}
     for name, split in _splits(config, ask).items():
-        examples = labelled.load(config, split)[: ask.limit or None]
+        examples = labelled.load(_whole(config, run, ask, split), split)[: ask.limit or None]
         scorer = judge.Judge(config, run.tokenizer, examples, ask.batch_size or knobs.Eval().batch_size, mesh)
         prefix = "" if name == "validation" else f"{name}/"
         scores, predictions = scorer.both(params, Progress(f"{split}: batches"))
@@ -65,8 +64,17 @@ def _score(run: runs.Run, ask: Ask, config: knobs.Config) -> Result:
             labels = config.objectives[kind].labels
             written = submission.write(config.task.name, split, examples, predictions, labels, Path(ask.submission))
             labelled.log("wrote " + ", ".join(str(path) for path in written))
+        if len(scores) == 1:
+            labelled.log(f"{split}: no labels, so there is nothing to score")
         found |= {f"{prefix}{key}": value for key, value in scores.items()}
     return found
+
+
+def _whole(config: knobs.Config, run: runs.Run, ask: Ask, split: str) -> knobs.Config:
+    """The config with all rows of a file that the model was not trained on, not the part held out of it."""
+    if ask.source in ("", run.config.task.source):
+        return config
+    return dataclasses.replace(config, task=labelled.whole(config.task, split))
 
 
 def _splits(config: knobs.Config, ask: Ask) -> dict[str, str]:
@@ -77,7 +85,8 @@ def _splits(config: knobs.Config, ask: Ask) -> dict[str, str]:
         row = tasks.TASKS.get(config.task.name)
         if row is None or row.submission is None:
             raise ConfigError(f"no server takes {config.task.name or 'this task'}", "leave --submission out")
-        return {split: split for split in row.submission.files if split.startswith("test")}
+        public = "validation" if row.kind == "span" else "test"  # SQuAD's test set is not
+        return {split: split for split in row.submission.files if split.startswith(public)}
     return {name: one.split for name, one in config.evals.items()}
 
 
