@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from bert_jax import lock, manifest
-from tests import outcomes, texts
+from bert_jax import lock, manifest, train
+from tests import outcomes, tasks, texts
+from tests.texts import ROOT
 
 STEPS = 8
 KNOBS = {
@@ -157,3 +158,34 @@ def test_a_lost_process_ends_the_other_and_the_run_goes_on(base, reference, tmp_
     codes, errors = two(words(base, tmp_path))
     assert codes == [0, 0], errors
     assert_close(tmp_path, reference)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", ["jit", "pmap"])
+def test_fine_tuning_a_run_of_ours_in_two_processes_is_that_of_one(tmp_path, step):
+    """The config file reads the model it starts from before the processes know of each other."""
+    file = tasks.write_classify(tmp_path)
+    base = tasks.config("classify", f"files:{file}", tmp_path, epochs=1)
+    train.run(base, tmp_path / "start", command=[])
+    config = ROOT / "configs" / "finetune.py"
+    flags = {
+        "task.source": f"files:{file}",
+        "epochs": 2,
+        "batch_size": 8,
+        "model.dropout": 0,
+        "model.attention_dropout": 0,
+        "parallel.step": step,
+        "logging.every": 1,
+        "logging.tensorboard": "false",
+    }
+    command = ["train", f"--config={config}:classify,init_from={tmp_path / 'start'}"]
+    command += [f"--config.{key}={value}" for key, value in flags.items()]
+    codes, errors = ends(start_two([*command, f"--workdir={tmp_path / 'two'}"]))
+    assert codes == [0, 0], errors
+    code, _, error = texts.run(*command, f"--workdir={tmp_path / 'one'}", devices=4, **FAST)
+    assert code == 0, error
+    two, one = (tasks.lines(tmp_path / name) for name in ("two", "one"))
+    assert [line["step"] for line in two] == [line["step"] for line in one]
+    for ours, theirs in zip(two, one, strict=True):
+        for key in ours.keys() & {"train/loss", "eval/validation/loss", "eval/validation/accuracy"}:
+            assert ours[key] == pytest.approx(theirs[key], rel=1e-4), (ours["step"], key)
