@@ -185,6 +185,8 @@ def run(
         one = config or opened.config
         table = _suites(["task" if one.task.source or set(one.objectives) & set(knobs.LABELLED) else "pretrain"])
     ask = _ask(table, config=config, changes=tuple(changes), **asked)
+    for name, row in table.items():  # not after an hour of the one before
+        row.check(opened, name)
     found = {name: row.run(opened, ask) for name, row in table.items()}
     result = json.dumps(_without_nan(found), indent=2)
     print(result)

@@ -111,3 +111,9 @@ def test_the_tasks_of_glue_are_rows_of_the_table():
     from bert_jax.data.tasks import TASKS
 
     assert set(suite.GLUE) <= set(TASKS)
+
+
+def test_every_head_is_looked_for_before_the_first_suite_begins(trained, capsys):
+    with pytest.raises(ConfigError, match="suite stsb needs"):
+        evaluate.run(str(trained), "sst2,stsb", None, None)
+    assert "examples from" not in capsys.readouterr().err

@@ -1,7 +1,8 @@
 """What `bert-jax evaluate --suite=NAME` can ask of a checkpoint: a table of suites.
 
 A suite is a function of (runs.Run, base.Ask) that returns numbers by metric, or by part and then by metric. Its row
-says which fields of Ask it reads: a flag that none of the suites asked for reads is refused. To add one, write its
+says which fields of Ask it reads: a flag that none of the suites asked for reads is refused; and which head it asks,
+which is looked for before the first of several suites begins. To add one, write its
 function in a file of this folder, and its row here.
 """
 
@@ -21,5 +22,5 @@ TABLE: dict[str, Suite] = {
     "probe": Suite(probe.probe, reads=("config", "changes", "task", "source", "split", "limit")),
     "task": Suite(task.own, reads=("config", *FINE_TUNED)),
     "glue": Suite(task.glue, reads=FINE_TUNED),
-    **{name: Suite(task.named(name), reads=FINE_TUNED) for name in TASKS},
+    **{name: Suite(task.named(name), reads=FINE_TUNED, head=row.kind) for name, row in TASKS.items()},
 }

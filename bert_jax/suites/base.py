@@ -39,6 +39,12 @@ class Suite:
 
     run: Callable[[runs.Run, Ask], Result]
     reads: tuple[str, ...] = ()
+    head: str = ""  # that it asks, where that does not depend on the checkpoint
+
+    def check(self, run: runs.Run, name: str) -> None:
+        """Refuses a model that lacks the head."""
+        if self.head:
+            need_head(run, self.head, name)
 
 
 class Progress:
