@@ -635,7 +635,7 @@ def ran(tmp_path_factory) -> Path:
     worse = itertools.count(1.0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(train.steps, "compile_step", lambda *_: lambda state, batch, traced: (state, nothing))
-        patch.setattr(train.evaluate, "Evaluator", lambda *_: lambda params: {"mlm_loss": next(worse)})
+        patch.setattr(evaluate, "Evaluator", lambda *_: lambda params: {"mlm_loss": next(worse)})
         train.run(resolve(tree), folder / "run", command=[])
     return folder / "run"
 
