@@ -319,7 +319,7 @@ def test_few_unusable_rows_may_be_skipped(tmp_path):
     assert said[0] == f"warning: 2 of 200 rows are left out, first {path}:52: 'text' is empty"
     lines[70] = "broken"  # malformed and meaningless rows are counted together
     write(path, "\n".join(["text\tlabel", *lines]))
-    with pytest.raises(DataError, match=rf"^{path}:72: 1 columns, not 2 \(and 2 more of 200 rows\)"):
+    with pytest.raises(DataError, match=rf"^{path}:72: 1 columns, not 2 \(3 bad rows of 200\)"):
         load(path, "classify", LABELS, on_bad_row="skip")
 
 

@@ -387,3 +387,7 @@ def test_accents_case_ideographs_and_emoji_keep_their_places():
         ("##ᆫ", "한"),
     ]
     assert TOKENIZER.encode_with_offsets(["a \ud83d\ude00 b"])[0][1][-1] == (5, 6)  # halves of a pair count as two
+
+
+def test_a_context_of_marks_alone_has_no_token_and_no_place():
+    assert TOKENIZER.encode_with_offsets(["\u0301"]) == [([], [])]

@@ -247,13 +247,13 @@ def test_few_malformed_rows_may_be_skipped(tmp_path):
     assert said == [f"warning: 1 of 200 rows are left out, first {path}:8: 1 columns, not 2"]
     lines[7] = lines[8] = "broken"
     write(path, "\n".join(["text\tlabel", *lines]))
-    with pytest.raises(DataError, match=rf"^{path}:8: 1 columns, not 2 \(and 2 more of 200 rows\)"):
+    with pytest.raises(DataError, match=rf"^{path}:8: 1 columns, not 2 \(3 bad rows of 200\)"):
         read(path, on_bad_row="skip")
 
 
 def test_an_open_quote_is_not_one_bad_row(tmp_path):
     path = write(tmp_path / "a.csv", "text,label\n" + "one,1\n" * 200 + '"two,1\n' + "one,1\n" * 100)
-    with pytest.raises(DataError, match=rf"^{path}:202: .*and 100 more of 301 rows"):
+    with pytest.raises(DataError, match=rf"^{path}:202: .*101 bad rows of 301"):
         read(path, on_bad_row="skip")
 
 

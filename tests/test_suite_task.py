@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bert_jax import evaluate, knobs, runs, train
-from bert_jax.errors import ConfigError
+from bert_jax.errors import ConfigError, DataError
 from bert_jax.suites import task as suite
 from tests import tasks
 
@@ -117,3 +117,23 @@ def test_every_head_is_looked_for_before_the_first_suite_begins(trained, capsys)
     with pytest.raises(ConfigError, match="suite stsb needs"):
         evaluate.run(str(trained), "sst2,stsb", None, None)
     assert "examples from" not in capsys.readouterr().err
+
+
+def test_broken_data_is_no_reason_to_leave_a_task_out(root, trained, tmp_path):
+    """Absent files are; a file that is there and cannot be read ends it."""
+    (tmp_path / "SST-2").mkdir()
+    (tmp_path / "SST-2" / "dev.tsv").write_text("sentence\tlabel\nthe fan is loud\t0\nno label\n")
+    with pytest.raises(DataError, match=r"dev\.tsv:3"):
+        evaluate.run(str(trained), "glue", None, None, source=f"files:{tmp_path}")
+
+
+def test_a_submission_has_every_row(trained, tmp_path):
+    with pytest.raises(ConfigError, match="rows that a server asks for"):
+        evaluate.run(str(trained), "sst2", None, None, submission=str(tmp_path), limit=3)
+
+
+def test_all_rows_of_a_file_the_model_has_not_seen_are_scored(root, trained, tmp_path, capsys):
+    file = tmp_path / "own.tsv"
+    file.write_bytes((root / "SST-2" / "dev.tsv").read_bytes())
+    evaluate.run(str(trained), "sst2", None, None, source=f"files:{file}")
+    assert json.loads(capsys.readouterr().out)["sst2"]["examples"] == 12

@@ -152,7 +152,9 @@ def _number(value: Any, task: Task, meanings: dict[str, int]) -> int:
     label = label_text(value, task)
     if label not in meanings:
         allowed = ", ".join(meanings) if len(meanings) < MOST_OPTIONS else "the numbers of options, from 0"
-        hint = "objectives.KIND.labels names the classes, task.values how the file writes them, task.label the column"
+        hint = "objectives.classify.labels (or tag) names the classes, task.values how the file writes them"
+        if len(meanings) >= MOST_OPTIONS:
+            hint = "options count from 0; --config.task.values=A,B,C says how the file writes them"
         raise BadRow(f"label {label[:80]!r} is not one of: {allowed}", hint)
     return meanings[label]
 

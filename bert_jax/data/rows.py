@@ -12,7 +12,7 @@ from typing import Any
 from bert_jax.data import conll, formats, tfds_text
 from bert_jax.data.formats import Count, Log, Row, pick
 from bert_jax.errors import DataError
-from bert_jax.knobs import Task
+from bert_jax.knobs import FORMATS, Task
 
 READERS: dict[str, Callable[[Path, Task, Count], Iterator[Row]]] = {
     "tsv": formats.tsv,
@@ -78,7 +78,9 @@ def _read(path: Path, task: Task, count: Count) -> Iterator[Row]:
     suffixes = [s.lower() for s in path.suffixes if s.lower() not in PACKED]
     kind = task.format if task.format != "auto" else SUFFIXES.get(suffixes[-1] if suffixes else "")
     if not kind:
-        raise DataError(f"{path}: its name does not say what format it has", "set --config.task.format")
+        raise DataError(
+            f"{path}: its name does not say what format it has", f"--config.task.format=NAME: {', '.join(FORMATS[1:])}"
+        )
     return READERS[kind](path, task, count)
 
 
@@ -93,9 +95,13 @@ def _find(task: Task, place: str, split: str) -> Path:
     raise _missing(task, split, _described(dict.fromkeys(path for path in tried if path.suffix not in PACKED)), have)
 
 
-def _missing(task: Task, split: str, looked: str, have: list[str]) -> DataError:
+class MissingError(DataError):
+    """Data that is not there, as opposed to data that is broken."""
+
+
+def _missing(task: Task, split: str, looked: str, have: list[str]) -> MissingError:
     there = f"it has: {', '.join(have)}" if have else "it has no split at all: is the path right?"
-    return DataError(f"{task.source} has no split {split!r}; looked for {looked or 'none'}", there)
+    return MissingError(f"{task.source} has no split {split!r}; looked for {looked or 'none'}", there)
 
 
 def _described(paths: Iterable[Path]) -> str:
@@ -142,8 +148,10 @@ def _held_out(rows: list[Row], task: Task) -> list[bool]:
 
 def _content(row: Row, task: Task) -> str:
     """What must not be in both parts; of questions about one context, that."""
-    if "answers" in row.fields and "context" in row.fields:
-        return str(row.fields["context"])
+    squad = "answers" in row.fields and "context" in row.fields
+    context, answers = ("context", "answers") if squad else (pick(k, row.fields) for k in (task.text_pair, task.label))
+    if context and answers and isinstance(row.fields[answers], list | dict):  # no class or number is one of these
+        return str(row.fields[context])
     names = [pick(knob, row.fields) for knob in (task.text, task.text_pair, *task.options) if knob]
     return json.dumps([row.fields[name] for name in names if name], default=str)
 

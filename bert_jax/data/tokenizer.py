@@ -128,7 +128,7 @@ def _characters(text: str) -> str:
 
 def _with_marks(text: str, offsets: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """The places of tokens, each up to the end of the combining marks that follow it."""
-    if text.isascii() or not any(unicodedata.category(c) == "Mn" for c in text):
+    if not offsets or text.isascii() or not any(unicodedata.category(c) == "Mn" for c in text):
         return offsets
     limits = [start for start, _ in offsets[1:]] + [len(text)]
     whole = []

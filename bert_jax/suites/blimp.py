@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from bert_jax import knobs, runs
 from bert_jax.data import rows, tfds_text
-from bert_jax.errors import ConfigError
+from bert_jax.errors import ConfigError, DataError
 from bert_jax.metrics import wilson
 from bert_jax.suites import lines
 from bert_jax.suites.base import Ask, Progress, Result
@@ -34,8 +34,13 @@ def blimp(run: runs.Run, ask: Ask) -> Result:
         raise ConfigError("suite blimp needs --source", f"--source={EXAMPLE}")
     score = Scorer(run, ask, "blimp")
     pairs = list(_pairs(ask))
+    if not pairs:
+        raise DataError(f"{ask.source} holds no pairs", f"--source={EXAMPLE}")
     encode = run.tokenizer.encode_batch
     scores = score(encode([p.good for p in pairs]) + encode([p.bad for p in pairs]), Progress("blimp: tokens"))
+    if empty := [i for i, one in enumerate(scores) if not len(one)]:  # it would score 0, more than any sentence
+        pair = pairs[empty[0] % len(pairs)]
+        raise DataError(f"{ask.source}: no token in a sentence of {pair}", "repair or leave out the pair")
     totals = [float(one.sum()) for one in scores]
     good, bad = totals[: len(pairs)], totals[len(pairs) :]
     right = [a > b for a, b in zip(good, bad, strict=True)]

@@ -46,12 +46,18 @@ def task_of(run: runs.Run, ask: Ask, suite: str, usual: str | Mapping[str, Any] 
         config = resolve(tree)
     elif config is None:
         if not run.config.task.source:
-            example = "--task=sst2 --source=files:FOLDER, or --config=FILE.py"
+            name = "--suite=sst2" if suite == "task" else "--task=sst2"
+            example = f"{name} --source=files:FOLDER, or --config=FILE.py"
             raise ConfigError(f"suite {suite} needs a task, and {run.folder} was not trained on one", example)
         config = changed(run.config, ask.changes)
     if ask.source:
         config = dataclasses.replace(config, task=dataclasses.replace(config.task, source=ask.source))
     return dataclasses.replace(config, sequence_length=min(config.sequence_length, run.longest))
+
+
+def main_split(config: knobs.Config, ask: Ask) -> str:
+    """The part that is scored: what was asked for, else what the task's evaluation reads."""
+    return ask.split or config.evals["validation"].split
 
 
 def whole(task: knobs.Task, split: str) -> knobs.Task:

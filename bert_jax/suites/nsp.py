@@ -45,7 +45,7 @@ def _of_corpus(run: runs.Run, ask: Ask) -> Result:
 def _of_file(run: runs.Run, ask: Ask) -> Result:
     """Columns text, text_pair and label, which is is_next or not_next."""
     config = labelled.task_of(run, ask, "nsp", PAIRS)
-    split = ask.split or "validation"
+    split = labelled.main_split(config, ask)
     pairs = labelled.load(dataclasses.replace(config, task=labelled.whole(config.task, split)), split)
     pairs = [one for one in pairs if one.label is not None][: ask.limit or None]
     if not pairs or labelled.kind_of(config) != "classify" or len(config.objectives["classify"].labels) != 2:

@@ -54,7 +54,8 @@ def probe(run: runs.Run, ask: Ask) -> Result:
         config = dataclasses.replace(config, objectives={kind: objective})
     if ask.limit:
         config = dataclasses.replace(config, task=dataclasses.replace(config.task, rows=ask.limit))
-    train, held_out = (_split(run, ask, config, split) for split in ("train", ask.split or "validation"))
+    held_out = _split(run, ask, config, labelled.main_split(config, ask))
+    train = _split(run, ask, config, "train")
     count = len(held_out.targets)
     if kind == "regress":
         usual = np.full((count, 1), train.targets.mean())

@@ -24,7 +24,7 @@ def sts(run: runs.Run, ask: Ask) -> Result:
     config = labelled.task_of(run, ask, "sts", "stsb")
     if labelled.kind_of(config) != "regress":
         raise ConfigError("suite sts needs a number for each pair", "--config=configs/finetune.py:stsb")
-    split = ask.split or "validation"
+    split = labelled.main_split(config, ask)
     config = dataclasses.replace(config, task=labelled.whole(config.task, split))
     pairs = labelled.load(config, split)[: ask.limit or None]
     if any(one.pair is None for one in pairs):

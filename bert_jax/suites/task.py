@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bert_jax import judge, knobs, runs, submission
-from bert_jax.data import tasks
-from bert_jax.errors import ConfigError, DataError
+from bert_jax.data import rows, tasks
+from bert_jax.errors import ConfigError
 from bert_jax.initial import UNNAMED
 from bert_jax.suites import labelled
 from bert_jax.suites.base import Ask, Progress, Result, need_head, on_devices
@@ -34,7 +34,7 @@ def glue(run: runs.Run, ask: Ask) -> Result:
     for name in GLUE:
         try:
             found[name] = _named(name, run, ask)
-        except (ConfigError, DataError) as error:
+        except (ConfigError, rows.MissingError) as error:
             left.append(f"{name}: {error}")
     if not found:
         raise ConfigError(f"no task of GLUE fits {run.folder}; {left[0]}", "fine-tune with configs/finetune.py:TASK")
@@ -52,6 +52,10 @@ def _score(run: runs.Run, ask: Ask, config: knobs.Config) -> Result:
     """Metrics of the split asked for, else of all the task's evaluations; those of its main one without a prefix."""
     kind = labelled.kind_of(config)
     need_head(run, kind, config.task.name or "task")
+    if ask.submission:
+        if ask.limit:
+            raise ConfigError("--limit leaves out rows that a server asks for", "leave it out, or --submission")
+        config = dataclasses.replace(config, task=dataclasses.replace(config.task, on_bad_row="fail"))  # nor skips any
     config = _with_head(config, run)
     params, mesh = on_devices({part: run.params[part] for part in ("encoder", kind)})
     found: Result = {}
