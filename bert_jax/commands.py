@@ -122,7 +122,7 @@ def _evaluate_flags(parser: ArgumentParser) -> None:
     parser.add_argument("--source", type=_given, metavar="SOURCE", help=source)
     parser.add_argument("--split", type=_given, metavar="NAME", help="the part of a task's data")
     parser.add_argument("--batch-size", type=_positive, default=0, metavar="N", help="rows a step; changes no result")
-    limit = "only the first N texts, examples, or pairs of a paradigm"
+    limit = "only the first N texts, examples (probe: of each split), or pairs of a paradigm"
     parser.add_argument("--limit", type=_positive, default=0, metavar="N", help=limit)
     submit = "tasks of GLUE, SQuAD: write there what their servers take, for the test splits unless --split says"
     parser.add_argument("--submission", type=_given, metavar="DIR", help=submit)

@@ -17,10 +17,18 @@ class ConfigError(UserError):
     code = 2
 
 
+class HeadError(ConfigError):
+    """A model without the head, or with other classes, than what it is asked."""
+
+
 class DataError(UserError):
     """A corpus, task file or row that cannot be used."""
 
     code = 3
+
+
+class MissingError(DataError):
+    """Data that is not there, as opposed to data that is broken."""
 
 
 class CheckpointError(UserError):

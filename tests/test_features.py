@@ -342,6 +342,10 @@ def test_a_context_that_is_cut_or_empty_and_a_question_without_room():
     with pytest.raises(DataError, match="sequence_length = 10 cannot hold 7 tokens of a question") as caught:
         encode([example(text="a " * 9, pair="b")], "span", 10, question_tokens=7)
     assert "question_tokens" in caught.value.hint
+    asked = [example(text="a b c", pair="d")]
+    assert encode(asked, "span", question_tokens=2).cut == 1
+    with pytest.raises(DataError, match=r"data\.tsv:1: a question of 3 tokens, and task\.question_tokens = 2"):
+        encode(asked, "span", question_tokens=2, long="refuse")
 
 
 # --- where tokens lie -----------------------------------------------------------------------------------------------

@@ -277,6 +277,12 @@ def test_sources_that_cannot_be_read(run, tmp_path):
         (tmp_path / "bad.jsonl").write_text(f"{good}{line}\n")
         with pytest.raises(DataError, match=rf"bad\.jsonl:2: {said}"):
             ask(run, "blimp", source=f"files:{tmp_path / 'bad.jsonl'}")
+    (tmp_path / "empty.jsonl").write_text("")
+    with pytest.raises(DataError, match=r"empty of files:.*empty\.jsonl holds no pairs"):
+        ask(run, "blimp", source=f"files:{tmp_path / 'empty.jsonl'}")
+    write_pairs(tmp_path, "marks", [("the cat", "cat the"), ("the cat", "\u0301")])
+    with pytest.raises(DataError, match=r"marks\.jsonl:2: no token in "):
+        ask(run, "blimp", source=f"files:{tmp_path / 'marks.jsonl'}")
 
 
 def test_the_correction_needs_words(run):

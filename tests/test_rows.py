@@ -372,7 +372,11 @@ def test_questions_about_one_context_stay_on_one_side(tmp_path):
 
     data = {"data": [{"paragraphs": [paragraph(n) for n in range(10)]}]}
     source = f"files:{write(tmp_path / 'a.json', json.dumps(data))}"
-    task = {"text": "question", "text_pair": "context"}
+    task = {"text": "question", "text_pair": "context", "label": "answers"}
     train, held_out = ({r.fields["context"] for r in read(source, s, **task)} for s in ("train", "validation"))
     assert (len(train), len(held_out)) == (8, 2)
     assert not train & held_out
+    rows = [{"q": f"Why {n}?", "passage": f"Context {n // 5}.", "found": [{"text": "C"}] * (n % 2)} for n in range(50)]
+    source = f"files:{write(tmp_path / 'b.jsonl', ''.join(json.dumps(row) + chr(10) for row in rows))}"
+    task = {"text": "q", "text_pair": "passage", "label": "found"}
+    assert {r.fields["passage"] for r in read(source, "validation", **task)} == held_out

@@ -130,6 +130,20 @@ def test_broken_data_is_no_reason_to_leave_a_task_out(root, trained, tmp_path):
 def test_a_submission_has_every_row(trained, tmp_path):
     with pytest.raises(ConfigError, match="rows that a server asks for"):
         evaluate.run(str(trained), "sst2", None, None, submission=str(tmp_path), limit=3)
+    with pytest.raises(ConfigError, match="rows that a server asks for"):
+        evaluate.run(str(trained), "glue", None, None, submission=str(tmp_path), limit=3)
+
+
+def test_values_of_options_stay(trained):
+    """Options have no names, so their values are in the order of the file's, not of a head's classes."""
+    run = runs.open_run(str(trained))
+    of_choice = dataclasses.replace(
+        run.config,
+        objectives={"choice": knobs.Objective()},
+        task=dataclasses.replace(run.config.task, values=("1", "2"), options=("a", "b")),
+    )
+    object.__setattr__(run, "config", of_choice)
+    assert suite._with_head(of_choice, run).task.values == ("1", "2")
 
 
 def test_all_rows_of_a_file_the_model_has_not_seen_are_scored(root, trained, tmp_path, capsys):

@@ -204,6 +204,18 @@ def test_a_probe_of_texts(run, tmp_path):
     assert found["layer_1"]["cls"]["accuracy"] > 0.8  # it has attended to the word
 
 
+def test_a_probe_reads_the_split_of_its_task_and_the_limit_is_of_both(run, tmp_path, monkeypatch):
+    source = write_texts(tmp_path, "classify")
+    (tmp_path / "validation.tsv").rename(tmp_path / "test.tsv")
+    monkeypatch.setattr("bert_jax.suites.probe._vectors", lambda *given: pytest.fail("vectors before all is read"))
+    with pytest.raises(DataError, match="no split 'validation'"):
+        ask(run, "probe", task="classify", source=source)
+    monkeypatch.undo()
+    knobs = (("task.label", "label"), ("objectives.classify.labels", "('catty','doggy')"))
+    found = ask(run, "probe", task="movie_reviews", source=source, limit=20, changes=(*knobs, ("task.id", "")))
+    assert (found["train"], found["scored"]) == (20, 20)
+
+
 def test_a_probe_of_numbers(run, tmp_path):
     found = ask(run, "probe", task="regress", source=write_texts(tmp_path, "regress"))
     assert math.isnan(found["majority"]["spearman"])

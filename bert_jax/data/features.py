@@ -244,6 +244,12 @@ def _span(rows: _Rows, examples: Sequence[Example], tokenizer: Tokenizer, task: 
     for number, (example, question) in enumerate(zip(examples, questions, strict=True)):
         ids, characters = encoded[example.pair or ""][0], places[example.pair or ""]
         if len(question) > task.question_tokens:
+            if rows.long == "refuse":
+                raise DataError(
+                    f"{example.where}: a question of {len(question)} tokens, and task.question_tokens = "
+                    f"{task.question_tokens}",
+                    "task.long = 'cut' takes the beginning; or raise task.question_tokens",
+                )
             rows.cut.add(number)
             question = question[: task.question_tokens]
         first, last = _answer_tokens(characters, example.label)

@@ -11,7 +11,7 @@ from typing import Any
 
 from bert_jax.data import conll, formats, tfds_text
 from bert_jax.data.formats import Count, Log, Row, pick
-from bert_jax.errors import DataError
+from bert_jax.errors import DataError, MissingError
 from bert_jax.knobs import FORMATS, Task
 
 READERS: dict[str, Callable[[Path, Task, Count], Iterator[Row]]] = {
@@ -95,10 +95,6 @@ def _find(task: Task, place: str, split: str) -> Path:
     raise _missing(task, split, _described(dict.fromkeys(path for path in tried if path.suffix not in PACKED)), have)
 
 
-class MissingError(DataError):
-    """Data that is not there, as opposed to data that is broken."""
-
-
 def _missing(task: Task, split: str, looked: str, have: list[str]) -> MissingError:
     there = f"it has: {', '.join(have)}" if have else "it has no split at all: is the path right?"
     return MissingError(f"{task.source} has no split {split!r}; looked for {looked or 'none'}", there)
@@ -148,8 +144,7 @@ def _held_out(rows: list[Row], task: Task) -> list[bool]:
 
 def _content(row: Row, task: Task) -> str:
     """What must not be in both parts; of questions about one context, that."""
-    squad = "answers" in row.fields and "context" in row.fields
-    context, answers = ("context", "answers") if squad else (pick(k, row.fields) for k in (task.text_pair, task.label))
+    context, answers = (pick(knob, row.fields) for knob in (task.text_pair or "context", task.label))
     if context and answers and isinstance(row.fields[answers], list | dict):  # no class or number is one of these
         return str(row.fields[context])
     names = [pick(knob, row.fields) for knob in (task.text, task.text_pair, *task.options) if knob]

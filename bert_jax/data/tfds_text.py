@@ -10,7 +10,7 @@ from typing import Any
 from bert_jax import knobs
 from bert_jax.data.readers import bad_row
 from bert_jax.data.text import Chunk, Item, Tally, check, chunks, decode
-from bert_jax.errors import DataError
+from bert_jax.errors import DataError, MissingError
 
 RANGE = 16 << 20  # bytes of examples read as one item
 WIKI40B = re.compile(r"\s*_(?:START_ARTICLE|START_SECTION|START_PARAGRAPH|NEWLINE)_\s*")  # its marks of structure
@@ -43,7 +43,8 @@ def examples_of(name: str, data_dir: str, split: str) -> Any:
     except (AssertionError, ValueError, NotImplementedError, FileNotFoundError, KeyError) as error:
         first = str(error).strip().split("\n")[0][:200]
         hint = f'python -c "import tensorflow_datasets as tfds, tensorflow_datasets.text; {code}"'
-        raise DataError(f"{name}, split {split!r} cannot be read from {made.data_dir}: {first}", hint) from error
+        kind = MissingError if isinstance(error, AssertionError | FileNotFoundError) else DataError  # not prepared
+        raise kind(f"{name}, split {split!r} cannot be read from {made.data_dir}: {first}", hint) from error
 
 
 def identity(settings: knobs.Corpus, cache: Any) -> Any:

@@ -12,7 +12,7 @@ import jax
 from jax.sharding import Mesh
 
 from bert_jax import knobs, runs, sharding
-from bert_jax.errors import ConfigError
+from bert_jax.errors import HeadError
 
 Result = dict[str, Any]  # numbers by metric, or by part of the suite and then by metric
 PAUSE = 30.0  # seconds between two lines about progress, where nobody watches a terminal
@@ -77,9 +77,7 @@ def need_head(run: runs.Run, name: str, suite: str) -> None:
     """Refuses a model without the head a suite asks."""
     if name not in run.config.objectives:
         have = ", ".join(run.config.objectives) or "no head at all"
-        raise ConfigError(
-            f"suite {suite} needs the {name} head; {run.folder} has {have}", "evaluate another checkpoint"
-        )
+        raise HeadError(f"suite {suite} needs the {name} head; {run.folder} has {have}", "evaluate another checkpoint")
 
 
 def on_devices(params: Any) -> tuple[Any, Mesh]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from bert_jax import knobs, runs
@@ -23,6 +23,7 @@ GROUPS = {"field": "field", "term": "linguistics_term", "paradigm": "UID"}  # ke
 class Pair(NamedTuple):
     """Two sentences, and what the difference between them belongs to."""
 
+    where: str  # FILE:LINE, for messages
     good: str
     bad: str
     groups: dict[str, str]
@@ -34,13 +35,12 @@ def blimp(run: runs.Run, ask: Ask) -> Result:
         raise ConfigError("suite blimp needs --source", f"--source={EXAMPLE}")
     score = Scorer(run, ask, "blimp")
     pairs = list(_pairs(ask))
-    if not pairs:
-        raise DataError(f"{ask.source} holds no pairs", f"--source={EXAMPLE}")
-    encode = run.tokenizer.encode_batch
-    scores = score(encode([p.good for p in pairs]) + encode([p.bad for p in pairs]), Progress("blimp: tokens"))
-    if empty := [i for i, one in enumerate(scores) if not len(one)]:  # it would score 0, more than any sentence
-        pair = pairs[empty[0] % len(pairs)]
-        raise DataError(f"{ask.source}: no token in a sentence of {pair}", "repair or leave out the pair")
+    texts = [p.good for p in pairs] + [p.bad for p in pairs]
+    encoded = run.tokenizer.encode_batch(texts)
+    for pair, text, ids in zip(pairs * 2, texts, encoded, strict=True):
+        if not ids:  # it would score 0, more than any sentence
+            raise DataError(f"{pair.where}: no token in {text[:80]!r}", "repair or leave out the pair")
+    scores = score(encoded, Progress("blimp: tokens"))
     totals = [float(one.sum()) for one in scores]
     good, bad = totals[: len(pairs)], totals[len(pairs) :]
     right = [a > b for a, b in zip(good, bad, strict=True)]
@@ -60,14 +60,17 @@ def blimp(run: runs.Run, ask: Ask) -> Result:
 
 def _pairs(ask: Ask) -> Iterator[Pair]:
     for paradigm, found in _paradigms(ask.source):
-        for row in itertools.islice(found, ask.limit or None):
+        first = next(found, None)
+        if first is None:
+            raise DataError(f"{paradigm} of {ask.source} holds no pairs", f"for example --source={EXAMPLE}")
+        for where, row in itertools.islice(itertools.chain([first], found), ask.limit or None):
             groups = {key: row.get(field) or "" for key, field in GROUPS.items()}
             good, bad = (row[name] for name in SENTENCES)
-            yield Pair(good, bad, groups | {"paradigm": row.get("UID") or paradigm})
+            yield Pair(where, good, bad, groups | {"paradigm": row.get("UID") or paradigm})
 
 
-def _paradigms(source: str) -> Iterator[tuple[str, Iterable[dict[str, str]]]]:
-    """The rows of each paradigm."""
+def _paradigms(source: str) -> Iterator[tuple[str, Iterator[tuple[str, dict[str, str]]]]]:
+    """The rows of each paradigm, and where each is."""
     scheme, _, name = source.partition(":")
     if scheme != "tfds":
         for path in lines.find(source, "blimp", EXAMPLE):
@@ -80,4 +83,4 @@ def _paradigms(source: str) -> Iterator[tuple[str, Iterable[dict[str, str]]]]:
     )
     for one in names:
         found = rows.read(knobs.Task(source=f"tfds:{one}"), "train", lambda line: None)
-        yield one.partition("/")[2], (lines.checked(row.where, row.fields, SENTENCES) for row in found)
+        yield one.partition("/")[2], ((row.where, lines.checked(row.where, row.fields, SENTENCES)) for row in found)

@@ -28,11 +28,12 @@ def task_of(run: runs.Run, ask: Ask, suite: str, usual: str | Mapping[str, Any] 
     knobs by path, else the run's own; with the source and the knobs of the task that were asked for.
     """
     config, row = ask.config, ask.task or usual
+    name = "--suite=sst2" if suite == "task" else "--task=sst2"
     settings = tasks.settings(row) if row and isinstance(row, str) else row
     if config is not None and ask.task:
         raise ConfigError(f"--task={ask.task} beside a --config, which has a task of its own", "leave one of them out")
     if config is not None and not config.task.source:
-        raise ConfigError(f"suite {suite} needs labelled data, and config.task.source is empty", "name a task: --task")
+        raise ConfigError(f"suite {suite} needs labelled data, and config.task.source is empty", f"name a task: {name}")
     foreign = [path for path, _ in ask.changes if not path.startswith(("task.", "objectives."))]
     if foreign:
         raise ConfigError(f"config.{foreign[0]} means nothing to suite {suite}", "it reads config.task alone")
@@ -46,7 +47,6 @@ def task_of(run: runs.Run, ask: Ask, suite: str, usual: str | Mapping[str, Any] 
         config = resolve(tree)
     elif config is None:
         if not run.config.task.source:
-            name = "--suite=sst2" if suite == "task" else "--task=sst2"
             example = f"{name} --source=files:FOLDER, or --config=FILE.py"
             raise ConfigError(f"suite {suite} needs a task, and {run.folder} was not trained on one", example)
         config = changed(run.config, ask.changes)
@@ -57,7 +57,7 @@ def task_of(run: runs.Run, ask: Ask, suite: str, usual: str | Mapping[str, Any] 
 
 def main_split(config: knobs.Config, ask: Ask) -> str:
     """The part that is scored: what was asked for, else what the task's evaluation reads."""
-    return ask.split or config.evals["validation"].split
+    return ask.split or config.evals.get("validation", knobs.Eval()).split
 
 
 def whole(task: knobs.Task, split: str) -> knobs.Task:

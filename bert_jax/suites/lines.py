@@ -36,14 +36,14 @@ def read(path: Path) -> Iterator[tuple[str, str]]:
             yield f"{path}:{number}", text
 
 
-def objects(path: Path, needed: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """The JSON object of each line, in which these fields are texts."""
+def objects(path: Path, needed: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """FILE:LINE and the JSON object of each line, in which these fields are texts."""
     for where, line in read(path):
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise DataError(f"{where}: not JSON: {error}", "one object a line") from error
-        yield checked(where, row, needed)
+        yield where, checked(where, row, needed)
 
 
 def checked(where: str, row: Any, needed: Sequence[str]) -> dict[str, Any]:

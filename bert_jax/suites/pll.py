@@ -40,7 +40,7 @@ def _of_files(run: runs.Run, ask: Ask) -> list[list[int]]:
     texts = []
     for path in lines.find(ask.source, "pll", EXAMPLE):
         if ".jsonl" in path.suffixes or path.suffix == ".json":
-            texts += [row["text"] for row in lines.objects(path, ["text"])]
+            texts += [row["text"] for _, row in lines.objects(path, ["text"])]
         else:
             texts += [text for _, text in lines.read(path)]
     encoded = [ids for ids in run.tokenizer.encode_batch(texts[: ask.limit or None]) if ids]

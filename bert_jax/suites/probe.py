@@ -14,7 +14,7 @@ from bert_jax import knobs, runs, scores
 from bert_jax.data import answers, examples, features
 from bert_jax.data.examples import Example
 from bert_jax.data.features import Features
-from bert_jax.errors import ConfigError
+from bert_jax.errors import ConfigError, DataError
 from bert_jax.models.bert import Bert
 from bert_jax.models.pooling import POOLINGS, pooled
 from bert_jax.suites import labelled
@@ -54,8 +54,9 @@ def probe(run: runs.Run, ask: Ask) -> Result:
         config = dataclasses.replace(config, objectives={kind: objective})
     if ask.limit:
         config = dataclasses.replace(config, task=dataclasses.replace(config.task, rows=ask.limit))
-    held_out = _split(run, ask, config, labelled.main_split(config, ask))
-    train = _split(run, ask, config, "train")
+    parts = {split: _examples(ask, config, split) for split in ("train", labelled.main_split(config, ask))}
+    both = [_split(run, ask, config, split, found) for split, found in parts.items()]
+    train, held_out = both[0], both[-1]
     count = len(held_out.targets)
     if kind == "regress":
         usual = np.full((count, 1), train.targets.mean())
@@ -74,10 +75,17 @@ def probe(run: runs.Run, ask: Ask) -> Result:
     return found
 
 
-def _split(run: runs.Run, ask: Ask, config: knobs.Config, split: str) -> Split:
+def _examples(ask: Ask, config: knobs.Config, split: str) -> list[Example]:
+    """What has a label, and of that as much as was asked for."""
+    found = [one for one in labelled.load(config, split) if one.label is not None]
+    if not found:
+        raise DataError(f"{config.task.source}: split {split} has no labels", "name another with --split")
+    return found[: ask.limit or None]
+
+
+def _split(run: runs.Run, ask: Ask, config: knobs.Config, split: str, found: list[Example]) -> Split:
     """Labelled items and their vectors."""
     kind = labelled.kind_of(config)
-    found = [one for one in labelled.load(config, split) if one.label is not None]
     made = features.encode(found, kind, run.tokenizer, config.task, config.sequence_length, train=False)
     if made.cut:
         labelled.log(f"{split}: {made.cut:,} of {len(found):,} texts are cut to {config.sequence_length} tokens")

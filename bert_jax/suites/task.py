@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bert_jax import judge, knobs, runs, submission
-from bert_jax.data import rows, tasks
-from bert_jax.errors import ConfigError
+from bert_jax.data import tasks
+from bert_jax.errors import ConfigError, HeadError, MissingError
 from bert_jax.initial import UNNAMED
 from bert_jax.suites import labelled
 from bert_jax.suites.base import Ask, Progress, Result, need_head, on_devices
@@ -34,7 +34,7 @@ def glue(run: runs.Run, ask: Ask) -> Result:
     for name in GLUE:
         try:
             found[name] = _named(name, run, ask)
-        except (ConfigError, rows.MissingError) as error:
+        except (HeadError, MissingError) as error:
             left.append(f"{name}: {error}")
     if not found:
         raise ConfigError(f"no task of GLUE fits {run.folder}; {left[0]}", "fine-tune with configs/finetune.py:TASK")
@@ -44,6 +44,7 @@ def glue(run: runs.Run, ask: Ask) -> Result:
 
 
 def _named(name: str, run: runs.Run, ask: Ask) -> Result:
+    need_head(run, tasks.TASKS[name].kind, name)
     known = run.config.task.source and run.config.task.name == name and not ask.source
     return _score(run, ask, labelled.task_of(run, ask, name, "" if known else name))
 
@@ -101,12 +102,13 @@ def _with_head(config: knobs.Config, run: runs.Run) -> knobs.Config:
     theirs = config.objectives[kind].labels or ours
     if set(ours) == set(theirs):
         places = [theirs.index(label) for label in ours]
-        task = dataclasses.replace(task, values=tuple(task.values[i] for i in places) if task.values else ())
+        if task.values and places:  # options have values, and no names
+            task = dataclasses.replace(task, values=tuple(task.values[i] for i in places))
     elif len(ours) == len(theirs) and all(UNNAMED.fullmatch(label) for label in ours):
         labelled.log(f"{run.folder} does not name its classes: taken as {', '.join(theirs)}, in this order")
         ours = theirs
     else:
-        raise ConfigError(
+        raise HeadError(
             f"{run.folder} knows the classes {', '.join(ours)}, and {task.name or 'the task'} has {', '.join(theirs)}",
             "evaluate a checkpoint that was fine-tuned on this task",
         )
