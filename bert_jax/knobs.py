@@ -98,7 +98,7 @@ class Task:
     )
     stride: int = knob(128, "of windows, in tokens", low=0)
     stride_as: str = knob("step", "what neighbours share, or how far the next begins", choices=("overlap", "step"))
-    question_tokens: int = knob(64, "span: a longer question is cut", low=1)
+    question_tokens: int = knob(64, "span: a longer question is cut, or refused where task.long says so", low=1)
     answer_tokens: int = knob(30, "span: longest answer", low=1)
     n_best: int = knob(20, "span: answers kept, and ends looked at", low=1)
     no_answer: bool = knob(False, "span: questions may have no answer, as in SQuAD 2.0")
