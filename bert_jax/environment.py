@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from bert_jax import knobs, masking, material, prepare, runs, sharding, trees
+from bert_jax import knobs, material, prepare, quotas, runs, sharding, trees
 from bert_jax import step as steps
 from bert_jax.config import to_dict
 
@@ -112,7 +112,7 @@ def activation_bytes(config: knobs.Config, rows: int) -> int:
     item = 2 if m.dtype == "bfloat16" else 4
     one = rows * length * (10 * m.hidden + (3 if m.gated else 2) * m.mlp) + 3 * rows * m.heads * length * length
     layers = one + (m.layers - 1) * rows * length * m.hidden if m.remat else m.layers * one
-    logits = 2 * 4 * rows * masking.slots(config.masking, length) * config.tokenizer.vocab_size
+    logits = 2 * 4 * rows * quotas.slots(config.masking, length) * config.tokenizer.vocab_size
     return item * layers + (logits if "mlm" in config.objectives else 0)
 
 

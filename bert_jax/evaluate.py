@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from bert_jax import faults, knobs, masking, network, objectives, runs, sharding
+from bert_jax import faults, knobs, masking, network, objectives, quotas, runs, sharding
 from bert_jax.config import suggest
 from bert_jax.data import pipeline
 from bert_jax.data.shards import Prepared
@@ -53,10 +53,10 @@ class Evaluator:
 
     def at(self, rate: float) -> Traced:
         """The masks of a rate, which must not be above that of the settings: there are slots for no more."""
-        quotas = masking.quota_table(rate, self.config.sequence_length)
+        selected = quotas.table(rate, self.config.sequence_length)
         return Traced(
-            quotas=quotas,
-            predict_quotas=quotas,
+            quotas=selected,
+            predict_quotas=selected,
             replace=np.asarray(self.settings.replace, np.float32),
             weights={},
             learning_rate=np.float32(0),
@@ -108,7 +108,7 @@ def _make_step(config: knobs.Config, prepared: Prepared) -> Callable[[Any, Batch
     special, vocab_size = prepared.tokenizer.special, prepared.tokenizer.size
     model = network.build(config, vocab_size)
     replacements = masking.random_ids(config.masking, special, vocab_size)
-    slots = masking.slots(config.masking, config.sequence_length)
+    slots = quotas.slots(config.masking, config.sequence_length)
     unigram = unigram_log_probabilities(prepared.unigrams)
 
     def step(params: Any, batch: Batch, traced: Traced) -> Metrics:

@@ -1,8 +1,8 @@
 """Which tokens are selected and what replaces them: pure functions of (seed, copy, example id, position).
 
 Every unit (a token, word or span, see `data/units.py`) has one random score. Units stand in score order, and the
-first ones, up to the quota of their example, are selected: so the set selected at 15 % lies inside the set selected
-at 40 %, and a mask is the same whatever the batch, device, host or arm its example is in. What becomes of a unit
+first ones, up to the quota of their example, are selected (`quotas.py`): so the set selected at 15 % lies inside the
+set selected at 40 %, and a mask is the same whatever the batch, device, host or arm its example is in. What becomes of a unit
 larger than what is left of the quota is a rule of its own: see OVERFLOW.
 """
 
@@ -16,30 +16,6 @@ import numpy as np
 
 from bert_jax import knobs
 from bert_jax.types import Batch, Metrics, Special, Traced
-
-
-def quota_table(rate: float, length: int) -> np.ndarray:
-    """Selected tokens for 0 to `length` countable ones: Python's rounding of the float64 product, at least one."""
-    counts = np.arange(length + 1)
-    quotas = np.maximum(np.round(counts * rate), 1) * (counts > 0) if rate > 0 else np.zeros(length + 1)
-    return quotas.astype(np.int32)  # [L + 1]
-
-
-def rate_at(settings: knobs.Masking, step: int, steps: int) -> float:
-    """The corruption rate of an update, from `rate` at the first to `final_rate` at the last."""
-    if settings.schedule == "constant" or settings.final_rate is None:
-        return settings.rate
-    share = min(step / max(steps - 1, 1), 1.0)
-    return settings.rate + share * (settings.final_rate - settings.rate)
-
-
-def slots(settings: knobs.Masking, length: int) -> int:
-    """Prediction slots a row of one example needs at most, over the whole schedule; derived, never a cap."""
-    rates = [settings.rate, settings.rate if settings.final_rate is None else settings.final_rate]
-    top = max(rates) if settings.prediction_rate is None else settings.prediction_rate
-    # Under the fair rule the last unit may reach past the quota by all but one of its tokens.
-    overhang = 0 if settings.unit == "token" or settings.overflow == "skip" else settings.max_unit - 1
-    return max(1, min(length, int(quota_table(top, length)[-1]) + overhang))
 
 
 def random_ids(settings: knobs.Masking, special: Special, vocab_size: int) -> np.ndarray:

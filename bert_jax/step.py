@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from bert_jax import knobs, masking, network, objectives, optim, sharding
+from bert_jax import knobs, masking, network, objectives, optim, quotas, sharding
 from bert_jax.types import Batch, Metrics, Special, Traced
 
 State = dict[str, Any]  # params, optimizer, step, skipped, skipped_in_row
@@ -27,11 +27,11 @@ def init_state(config: knobs.Config, vocab_size: int, seed: jax.Array) -> State:
 
 def traced_at(config: knobs.Config, step: int) -> Traced:
     """The numbers of update `step`, computed on the host in float64."""
-    rate = masking.rate_at(config.masking, step, config.steps)
+    rate = quotas.rate_at(config.masking, step, config.steps)
     wanted = config.masking.prediction_rate
     return Traced(
-        quotas=masking.quota_table(rate, config.sequence_length),
-        predict_quotas=masking.quota_table(rate if wanted is None else wanted, config.sequence_length),
+        quotas=quotas.table(rate, config.sequence_length),
+        predict_quotas=quotas.table(rate if wanted is None else wanted, config.sequence_length),
         replace=np.asarray(config.masking.replace, np.float32),
         weights={name: np.float32(o.weight) for name, o in config.objectives.items()},
         learning_rate=np.float32(optim.schedule(config.optim, config.steps)(step)),
@@ -44,7 +44,7 @@ def make_step(config: knobs.Config, special: Special, vocab_size: int, axis: str
     """The update of a config; `axis` names the mapped axis that sums run over under pmap."""
     model = network.build(config, vocab_size, train=True)
     replacements = masking.random_ids(config.masking, special, vocab_size)
-    slots = masking.slots(config.masking, config.sequence_length)
+    slots = quotas.slots(config.masking, config.sequence_length)
     micro_steps = config.optim.accumulation
 
     def mask(batch: Batch, traced: Traced) -> tuple[Batch, Metrics]:

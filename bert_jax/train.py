@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from bert_jax import environment, faults, initial, knobs, lock, masking, material, report, rules, sharding
+from bert_jax import environment, faults, initial, knobs, lock, material, quotas, report, rules, sharding
 from bert_jax import step as steps
 from bert_jax.checkpoint import Checkpoints
 from bert_jax.config import differences, free_on_resume, resolve, to_dict
@@ -114,7 +114,7 @@ def run(
             metrics = {name: (float(a), float(b)) for name, (a, b) in sharding.to_host(device_metrics).items()}
             _check_finite(metrics, ids, done, config)
             if not config.task.source:
-                rate = masking.rate_at(config.masking, done - 1, config.steps)
+                rate = quotas.rate_at(config.masking, done - 1, config.steps)
                 ledger.add(metrics, rate, config.batch_size, done)
             window.add(metrics)
             if done % config.logging.every == 0 or done == config.steps:

@@ -190,7 +190,7 @@ def ours(folder: Path, text: Text, case: Case, plant: Plant | None = None) -> Fi
     traced = traced._replace(quotas=quotas, predict_quotas=quotas)
     # What is traced, or not read, must not compile anew.
     plain = dataclasses.replace(config.masking, rate=0.15, replace=(0.8, 0.1, 0.1), dupe_factor=0)
-    mask = masker(plain, text.vocabulary, masking.slots(config.masking, case.length))
+    mask = masker(plain, text.vocabulary, quotas.slots(config.masking, case.length))
     epochs = np.repeat(np.arange(case.epochs), [source.count(epoch) for epoch in range(case.epochs)])
     found = []
     for step in range(-(-len(epochs) // ROWS)):

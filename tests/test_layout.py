@@ -28,6 +28,7 @@ MAY_IMPORT = {  # part of the package -> the parts it may import, besides itself
     "objectives": BASE | {"models"},
     "data": BASE | {"faults"},
     "masking": BASE,
+    "quotas": BASE,
     "rules": BASE,
     "config": BASE | {"rules", "presets"},
     "optim": LEAF,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_jax import masking
+from bert_jax import masking, quotas
 from bert_jax.knobs import Masking
 from tests import toy
 
@@ -44,12 +44,12 @@ def eligible_counts(b):
 
 @pytest.mark.parametrize("rate", [0.05, 0.15, 0.15000001, 0.3, 0.4, 0.5, 0.8, 1.0])
 def test_quotas_are_pythons_rounding_of_the_product(rate):
-    table = masking.quota_table(rate, 512)
+    table = quotas.table(rate, 512)
     assert table.tolist() == [0] + [max(1, round(n * rate)) for n in range(1, 513)]
 
 
 def test_no_rate_no_quota():
-    assert not masking.quota_table(0.0, 128).any()
+    assert not quotas.table(0.0, 128).any()
 
 
 @given(rows, st.sampled_from(RATES), st.integers(0, 2**31))
@@ -188,7 +188,7 @@ def test_random_tokens_are_uniform_over_what_the_config_names():
 def test_units_meet_the_quota_on_average_and_slots_always_suffice():
     settings = Masking(rate=0.15, unit="word", max_unit=6)
     b = toy.batch(4096, 64, seed=13, longest_unit=6)
-    slots = masking.slots(settings, 64)
+    slots = quotas.slots(settings, 64)
     out, ledger = toy.mask(b, settings, slots=slots)
     selected, quota = ledger["masked_fraction"][0], ledger["quota_fraction"][0]
     assert abs(selected - quota) < 4 * 3 * math.sqrt(len(b["tokens"]))  # error a row: mean 0, deviation at most 3
@@ -265,9 +265,9 @@ def test_skipping_tokens_is_the_fair_rule(b, rate, seed):
 
 def test_skipping_is_not_nested_over_rates_and_needs_no_more_slots_than_its_quota():
     settings = Masking(rate=0.2, unit="word", overflow="skip", max_unit=512)
-    assert masking.slots(settings, 64) == round(0.2 * 64)
+    assert quotas.slots(settings, 64) == round(0.2 * 64)
     b = toy.batch(256, 64, seed=13, longest_unit=6)
-    out, ledger = toy.mask(b, settings, slots=masking.slots(settings, 64))
+    out, ledger = toy.mask(b, settings, slots=quotas.slots(settings, 64))
     assert out["predict_weights"].sum() == ledger["masked_fraction"][0] == ledger["predicted_fraction"][0]
     more, _ = toy.mask(b, toy.replace(settings, rate=0.25))
     assert (toy.chosen(out) & ~toy.chosen(more)).any()
@@ -320,10 +320,10 @@ def test_counting_cls_and_sep_changes_the_quota_as_the_original_does():
 
 def test_the_rate_schedule_runs_from_first_to_last_step():
     settings = Masking(rate=0.3, schedule="linear", final_rate=0.15)
-    assert masking.rate_at(settings, 0, 101) == 0.3
-    assert masking.rate_at(settings, 50, 101) == pytest.approx(0.225)
-    assert masking.rate_at(settings, 100, 101) == pytest.approx(0.15)
-    assert masking.slots(settings, 128) == round(0.3 * 128)
+    assert quotas.rate_at(settings, 0, 101) == 0.3
+    assert quotas.rate_at(settings, 50, 101) == pytest.approx(0.225)
+    assert quotas.rate_at(settings, 100, 101) == pytest.approx(0.15)
+    assert quotas.slots(settings, 128) == round(0.3 * 128)
 
 
 def test_padding_rows_count_nothing():

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bert_jax import config, knobs, masking, optim
+from bert_jax import config, knobs, optim, quotas
 from bert_jax import step as steps
 from bert_jax.errors import ConfigError
 from bert_jax.ledger import Ledger
@@ -128,7 +128,7 @@ ROWS = {
             "test_masking.py::test_counting_cls_and_sep_changes_the_quota_as_the_original_does",
         ),
         (
-            ("bert_jax.masking:slots", "derived, never a cap"),
+            ("bert_jax.quotas:slots", "derived, never a cap"),
             ("bert_jax.presets:ABOUT.google_2018", "there is no max_predictions_per_seq"),
         ),
     ),
@@ -464,7 +464,7 @@ def test_whole_words_of_google_fill_their_quota_and_no_more():
     tree = config.default("google_2018")
     config.override(tree, "masking.unit", "word")
     settings = config.resolve(tree)
-    assert masking.slots(settings.masking, 128) == round(128 * 0.15)
+    assert quotas.slots(settings.masking, 128) == round(128 * 0.15)
     out, ledger = toy.mask(toy.batch(64, 128, longest_unit=5), settings.masking, slots=19)
     assert 0.98 < ledger["masked_fraction"][0] / ledger["quota_fraction"][0] <= 1
     assert out["predict_weights"].sum() == ledger["masked_fraction"][0]

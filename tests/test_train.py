@@ -340,8 +340,8 @@ def test_a_run_that_diverges_ends_with_code_5_and_names_the_step(base, tmp_path,
 
 
 def test_masks_that_are_not_as_configured_stop_the_run(base, tmp_path, monkeypatch):
-    real = train.steps.masking.quota_table
-    monkeypatch.setattr(train.steps.masking, "quota_table", lambda rate, n: np.minimum(real(rate, n), 2))
+    real = train.steps.quotas.table
+    monkeypatch.setattr(train.steps.quotas, "table", lambda rate, n: np.minimum(real(rate, n), 2))
     with pytest.raises(DivergedError, match="realised masks"):
         train.run(configure(base, masking__rate=0.4), tmp_path, command=[])
 

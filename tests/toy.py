@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from bert_jax import config as configs
-from bert_jax import knobs, masking
+from bert_jax import knobs, masking, quotas
 from bert_jax.types import Batch, Special, Traced
 
 SPECIAL = Special(pad=0, unk=1, cls=2, sep=3, mask=4)
@@ -71,8 +71,8 @@ def traced(settings: knobs.Masking, length: int, seed: int = 0, names: tuple[str
     """The traced numbers of a masking."""
     wanted = settings.rate if settings.prediction_rate is None else settings.prediction_rate
     return Traced(
-        quotas=masking.quota_table(settings.rate, length),
-        predict_quotas=masking.quota_table(wanted, length),
+        quotas=quotas.table(settings.rate, length),
+        predict_quotas=quotas.table(wanted, length),
         replace=np.asarray(settings.replace, np.float32),
         weights=dict.fromkeys(names, np.float32(1)),
         learning_rate=np.float32(1e-3),
