@@ -1,9 +1,9 @@
 """Which tokens are selected and what replaces them: pure functions of (seed, copy, example id, position).
 
 Every unit (a token, word or span, see `data/units.py`) has one random score. Units stand in score order, and the
-first ones, up to the quota of their example, are selected (`quotas.py`): so the set selected at 15 % lies inside the
-set selected at 40 %, and a mask is the same whatever the batch, device, host or arm its example is in. What becomes of a unit
-larger than what is left of the quota is a rule of its own: see OVERFLOW.
+first ones, up to the quota of their example (`quotas.py`), are selected: so the set selected at 15 % lies inside the
+set selected at 40 %, and a mask is the same whatever the batch, device, host or arm its example is in. What becomes of
+a unit larger than what is left of the quota is a rule of its own: see OVERFLOW.
 """
 
 from __future__ import annotations
