@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
-import fcntl
-import json
 import os
 import signal
-import socket
 import sys
-import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
@@ -21,25 +17,13 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from bert_jax.errors import ConfigError
+from bert_jax.holding import check_writable, hold
 
-NAME = "run.lock"
+__all__ = ["SIGNALS", "STOPPED", "StopFlag", "check_writable", "run_lock"]
+
 STOPPED = 75
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT)
-
-_held: set[int] = set()  # descriptors of locks; a forked worker drops them, or it would hold the lock of a dead parent
-
-
-def check_writable(workdir: Path) -> None:
-    """Makes the workdir, and proves that files can be made in it, before anything costly starts."""
-    try:
-        Path(workdir).mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=workdir, prefix=".writable-") as probe:
-            probe.write(b"x")
-            probe.flush()
-    except OSError as error:
-        raise ConfigError(
-            f"cannot write in workdir {workdir}: {error.strerror}", "give a folder you may write in, with space left"
-        ) from error
+SAME = 0.5  # seconds within which several signals are one request: schedulers send two kinds, and also to the parent
 
 
 @contextlib.contextmanager
@@ -49,7 +33,7 @@ def run_lock(workdir: Path) -> Iterator[None]:
         refused: ConfigError | None = None
         if jax.process_index() == 0:
             try:
-                _take(Path(workdir), closing)
+                closing.enter_context(hold(Path(workdir)))
             except ConfigError as error:
                 refused = error
         if jax.process_count() > 1 and not multihost_utils.broadcast_one_to_all(np.int32(refused is None)):
@@ -60,44 +44,8 @@ def run_lock(workdir: Path) -> Iterator[None]:
         yield
 
 
-def _take(workdir: Path, closing: contextlib.ExitStack) -> None:
-    check_writable(workdir)
-    path = workdir / NAME
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    closing.callback(os.close, descriptor)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise ConfigError(
-            f"another run uses {workdir}: {_holder(path)}", "wait for it, stop it, or give another --workdir"
-        ) from error
-    _held.add(descriptor)
-    closing.callback(_held.discard, descriptor)
-    started = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
-    holder = {"host": socket.gethostname(), "pid": os.getpid(), "started": started}
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, json.dumps(holder).encode(), 0)
-
-
-def _holder(path: Path) -> str:
-    try:
-        holder = json.loads(path.read_text())
-        return f"host {holder['host']}, pid {holder['pid']}, started {holder['started']}"
-    except (OSError, ValueError, KeyError, TypeError):  # read between its locking and its writing
-        return "its holder has not yet said who it is"
-
-
-def _drop_in_child() -> None:
-    for descriptor in _held:
-        os.close(descriptor)
-    _held.clear()
-
-
-os.register_at_fork(after_in_child=_drop_in_child)
-
-
 class StopFlag:
-    """Turns stop signals into a flag that the loop asks for after each step; a second signal ends at once.
+    """Turns stop signals into a flag that the loop asks for after each step; a later second one ends at once.
 
     Before the loop first asks there is nothing to save, and preparing or compiling may take hours: a signal then
     interrupts, as Ctrl-C does.
@@ -108,6 +56,7 @@ class StopFlag:
 
     def __init__(self) -> None:
         self.signal: int | None = None
+        self._since = 0.0
         self._asked = False
         self._several = jax.process_count() > 1
         self._previous: dict[int, Any] = {}
@@ -132,6 +81,8 @@ class StopFlag:
 
     def _handle(self, number: int, _: FrameType | None) -> None:
         name = signal.Signals(number).name
+        if self.signal is not None and time.monotonic() - self._since < SAME:
+            return
         if self.signal is not None:
             _say(f"second {name}: stopping without saving")
             for stream in (sys.stdout, sys.stderr):
@@ -140,7 +91,7 @@ class StopFlag:
             os._exit(STOPPED)
         if not self._asked and not self._several:
             raise KeyboardInterrupt(name)
-        self.signal = number
+        self.signal, self._since = number, time.monotonic()
         _say(f"{name}: saving after this step, then stopping; once more stops at once")
         if self._several:
             os.kill(os.getpid(), signal.SIGTERM)

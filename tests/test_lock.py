@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from bert_jax import lock
+from bert_jax import holding, lock
 from bert_jax.errors import ConfigError
 
 
@@ -41,13 +44,29 @@ def test_a_second_run_is_told_who_holds_the_workdir(tmp_path):
             pass
         assert error.value.code == 2
         assert error.value.hint
-        for said in (str(tmp_path), f"pid {holder.pid},", lock.socket.gethostname(), "started 20"):
+        for said in (str(tmp_path), f"pid {holder.pid},", socket.gethostname(), "started 20"):
             assert said in str(error.value)
     finally:
         holder.kill()
         holder.communicate()
     with lock.run_lock(tmp_path):  # a dead holder's is free at once
         pass
+
+
+def test_asking_who_holds_a_folder_disturbs_nobody(tmp_path):
+    assert not holding.held(tmp_path / "nowhere")
+    assert not (tmp_path / "nowhere").exists()
+    with holding.hold(tmp_path):
+        assert holding.held(tmp_path)
+        assert not holding.held(tmp_path, "another.lock")
+    assert not holding.held(tmp_path)
+    with (tmp_path / holding.NAME).open() as asking:
+        fcntl.flock(asking, fcntl.LOCK_SH)  # as `held` does, for longer
+        with pytest.raises(ConfigError, match="another run uses"), holding.hold(tmp_path):
+            pass
+        threading.Timer(0.1, fcntl.flock, (asking, fcntl.LOCK_UN)).start()
+        with holding.hold(tmp_path):  # it is tried more than once
+            pass
 
 
 def test_a_worker_left_behind_does_not_keep_the_lock(tmp_path):
@@ -65,8 +84,8 @@ def test_the_lock_is_free_after_its_block_and_after_an_error(tmp_path):
         with pytest.raises(KeyError), lock.run_lock(tmp_path):
             raise KeyError
     with lock.run_lock(tmp_path):
-        text = (tmp_path / lock.NAME).read_text()
-        (tmp_path / lock.NAME).write_text("")
+        text = (tmp_path / holding.NAME).read_text()
+        (tmp_path / holding.NAME).write_text("")
         with pytest.raises(ConfigError, match="not yet said"), lock.run_lock(tmp_path):
             pass
     assert f'"pid": {os.getpid()}' in text
@@ -140,12 +159,23 @@ def test_a_second_signal_exits_at_once():
     while child.stderr.readline() != "stopping\n":
         assert child.poll() is None
     begun = time.monotonic()
+    time.sleep(lock.SAME)
     child.send_signal(signal.SIGUSR1)
     out, err = child.communicate(timeout=10)
     assert child.returncode == 75
     assert time.monotonic() - begun < 5
     assert out == "buffered"
     assert "second SIGUSR1" in err
+
+
+def test_signals_that_come_together_are_one_request(capfd):
+    """As a scheduler sends them, to the process and to its parent, who passes them on."""
+    with lock.StopFlag() as flag:
+        flag.should_stop(1)
+        for number in (signal.SIGUSR2, signal.SIGTERM, signal.SIGTERM):
+            os.kill(os.getpid(), number)
+        assert flag.signal == signal.SIGUSR2
+    assert "second" not in capfd.readouterr().err
 
 
 SEVERAL = """
@@ -167,7 +197,7 @@ SEVERAL = """
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR1"])
 def test_one_of_two_processes_is_told_and_both_stop_at_the_same_step(name):
-    with lock.socket.socket() as free:
+    with socket.socket() as free:
         free.bind(("localhost", 0))
         address = f"localhost:{free.getsockname()[1]}"
     children = [start(SEVERAL, number, address, name) for number in (0, 1)]
