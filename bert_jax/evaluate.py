@@ -10,7 +10,7 @@ import dataclasses
 import json
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,9 @@ class Evaluator:
             raise DataError("the validation split is empty", "raise --config.corpus.validation_fraction")
         self.settings = settings
         self.traced = self.at(settings.rate)
-        self.step = jax.jit(_make_step(self.config, prepared))
+        find = _make_step(self.config, prepared)
+        self.step = jax.jit(lambda *given: find(*given)[0])
+        self.each = jax.jit(find, out_shardings=sharding.replicated(mesh))  # compiled where it is asked for alone
 
     def at(self, rate: float) -> Traced:
         """The masks of a rate, which must not be above that of the settings: there are slots for no more."""
@@ -73,21 +75,43 @@ class Evaluator:
     ) -> list[dict[str, float]]:
         """Metrics of the whole split under several masks, which one program computes."""
         totals = [Totals() for _ in masks]
+        for number, found in self._batches(self.step, params, masks, progress):
+            totals[number].add(found)
+        return [self._finish(one) for one in totals]
+
+    def detailed(
+        self, params: Any, progress: Progress = lambda done, total: None
+    ) -> tuple[dict[str, float], dict[str, np.ndarray]]:
+        """Metrics of the whole split, and float64 [N] METRIC.sum and METRIC.count of its examples, in their order."""
+        totals = Totals()
+        rows: dict[str, list[np.ndarray]] = {}
+        for _, (metrics, each) in self._batches(self.each, params, [self.traced], progress):
+            totals.add(metrics)
+            for name, pair in each.items():
+                for part, values in zip(("sum", "count"), pair, strict=True):
+                    rows.setdefault(f"{name}.{part}", []).append(values)
+        count = self.source.count(0)
+        arrays = {name: np.concatenate(several)[:count].astype(np.float64) for name, several in rows.items()}
+        return self._finish(totals), arrays
+
+    def _batches(
+        self, step: Callable, params: Any, masks: Sequence[Traced], progress: Progress
+    ) -> Iterator[tuple[int, Any]]:
+        """What a program finds in each batch under each of the masks, which are told by their number."""
         mine = sharding.local_rows(self.rows, self.mesh)
-        late: tuple[Totals, Metrics] | None = None  # fetched one step late, so that the device never waits for the host
+        late: tuple[int, Any] | None = None  # fetched one step late, so that the device never waits for the host
         for index in range(self.batches):
             batch = self.source.evaluation_batch(index, self.rows)
             placed = sharding.place({key: value[mine] for key, value in batch.items()}, self.rows, self.mesh)
-            for total, traced in zip(totals, masks, strict=True):
-                found = self.step(params, placed, traced)
+            for number, traced in enumerate(masks):
+                found = step(params, placed, traced)
                 if late is not None:
-                    late[0].add(sharding.to_host(late[1]))
-                late = total, found
+                    yield late[0], sharding.to_host(late[1])
+                late = number, found
             faults.point("evaluation", index)
             progress(index + 1, self.batches)
         assert late is not None
-        late[0].add(sharding.to_host(late[1]))
-        return [self._finish(one) for one in totals]
+        yield late[0], sharding.to_host(late[1])
 
     def _finish(self, totals: Totals) -> dict[str, float]:
         values = totals.values()
@@ -104,28 +128,32 @@ class Evaluator:
         return out
 
 
-def _make_step(config: knobs.Config, prepared: Prepared) -> Callable[[Any, Batch, Traced], Metrics]:
+def _make_step(config: knobs.Config, prepared: Prepared) -> Callable[[Any, Batch, Traced], tuple[Metrics, Metrics]]:
+    """Sums and counts of a batch; and [B], of each of its rows, those of the objectives."""
     special, vocab_size = prepared.tokenizer.special, prepared.tokenizer.size
     model = network.build(config, vocab_size)
     replacements = masking.random_ids(config.masking, special, vocab_size)
     slots = quotas.slots(config.masking, config.sequence_length)
     unigram = unigram_log_probabilities(prepared.unigrams)
 
-    def step(params: Any, batch: Batch, traced: Traced) -> Metrics:
+    def step(params: Any, batch: Batch, traced: Traced) -> tuple[Metrics, Metrics]:
         masked, _ = masking.apply(
             batch, traced, settings=config.masking, special=special, replacements=replacements, slots=slots
         )
         outputs = network.outputs(model, params, masked)
         metrics: Metrics = {"examples": (jnp.sum(jnp.any(batch["segment_ids"] > 0, -1)), jnp.ones(()))}
+        each: Metrics = {}
         for name in config.objectives:
-            metrics |= objectives.TABLE[name].loss(outputs[name], masked)
+            loss = objectives.TABLE[name].loss
+            metrics |= loss(outputs[name], masked)
+            each |= jax.vmap(loss)(*jax.tree.map(lambda x: x[:, None], (outputs[name], masked)))  # rows of one
         targets, weights = masked["predict_targets"], masked["predict_weights"]
         total = jnp.sum(weights)
         metrics["unigram_loss"] = (-jnp.sum(jnp.asarray(unigram)[targets] * weights), total)
         metrics["unigram_accuracy"] = (jnp.sum((targets == int(unigram.argmax())) * weights), total)
         labels = batch["labels"]
         metrics["first_label"] = (jnp.sum(labels == 0), jnp.sum(labels >= 0))
-        return metrics
+        return metrics, each
 
     return step
 

@@ -19,7 +19,7 @@ from bert_jax import evaluate, knobs, network, runs, sharding
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.data.windows import best_windows, windows
 from bert_jax.errors import ConfigError, DataError
-from bert_jax.suites import TABLE, rows
+from bert_jax.suites import TABLE, detailed, rows
 from bert_jax.suites.base import Ask
 from tests import toy
 
@@ -186,17 +186,22 @@ def test_minimal_pairs(run, tmp_path, capsys):
     pairs = [(a, b) for a in texts for b in texts]
     write_pairs(tmp_path, "one", pairs[:13], UID="one", field="syntax", linguistics_term="order")
     write_pairs(tmp_path, "two", pairs[13:])
-    found = ask(run, "blimp", source=f"files:{tmp_path}")
+    found, arrays = detailed("blimp", run, Ask(source=f"files:{tmp_path}"))
     right = [score[a] > score[b] for a, b in pairs]
     share = {name: np.mean(part) for name, part in {"one": right[:13], "two": right[13:]}.items()}
     assert found["accuracy"] == pytest.approx(np.mean(right))
+    assert {name: values.tolist() for name, values in arrays.items()} == {
+        "accuracy.sum": [float(hit) for hit in right],
+        "accuracy.count": [1.0] * 25,
+    }
     assert found["accuracy_low"] < found["accuracy"] < found["accuracy_high"]
     assert (found["pairs"], found["ties"]) == (25, 5)  # each text against itself: wrong, and said
     assert "5 of 25 pairs have equal scores" in capsys.readouterr().err
     assert found["paradigm"] == pytest.approx(share)
     assert found["field"] == {"syntax": pytest.approx(share["one"])}
     assert found["term"] == {"order": pytest.approx(share["one"])}
-    few = ask(run, "blimp", source=f"files:{tmp_path}", limit=3, batch_size=5)
+    few, arrays = detailed("blimp", run, Ask(source=f"files:{tmp_path}", limit=3, batch_size=5))
+    assert arrays["accuracy.sum"].tolist() == [*right[:3], *right[13:16]]
     assert few["paradigm"]["one"] == pytest.approx(np.mean(right[:3]))
     assert few["pairs"] == 6
     assert ask(run, "blimp", source=f"files:{tmp_path / 'two.jsonl'}")["paradigm"] == {

@@ -14,8 +14,9 @@ import jax
 import numpy as np
 import pytest
 import scipy.stats
+from jax.sharding import AxisType
 
-from bert_jax import cli, evaluate, network, predict, prepare, runs, suites
+from bert_jax import cli, evaluate, network, predict, prepare, runs, sharding, suites
 from bert_jax.data.tasks import TASKS
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.predictors.base import Model, Options
@@ -54,6 +55,49 @@ def ask(run: runs.Run, suite: str, **asked: object) -> dict:
 
 
 # --- a corpus -------------------------------------------------------------------------------------------------------
+
+
+def test_each_example_of_the_validation_split(run, usual, monkeypatch):
+    """They add up to the totals, are what a row finds alone, the same at any batch size and on any devices."""
+    made = []
+    make = evaluate.Evaluator.__init__
+
+    def remember(self, *given):
+        make(self, *given)
+        made.append(self)
+
+    monkeypatch.setattr(evaluate.Evaluator, "__init__", remember)
+    found, arrays = suites.detailed("pretrain", run, Ask())
+    assert found == pytest.approx(usual, rel=1e-6)
+    names = [f"{objective}_{metric}" for objective in ("mlm", "nsp") for metric in ("loss", "accuracy")]
+    assert set(arrays) == {f"{name}.{part}" for name in names for part in ("sum", "count")}
+    assert {(values.dtype, values.shape) for values in arrays.values()} == {(np.dtype(float), (usual["examples"],))}
+    for name in names:
+        assert arrays[f"{name}.sum"].sum() / arrays[f"{name}.count"].sum() == pytest.approx(usual[name], rel=1e-6)
+    assert arrays["mlm_loss.count"].sum() == usual["mlm_predictions"]
+    assert (made[0].step._cache_size(), made[0].each._cache_size()) == (0, 1)  # one program, one sweep
+
+    one = jax.make_mesh((1, 1, 1, 1), sharding.AXES, axis_types=(AxisType.Auto,) * 4, devices=jax.devices()[:1])
+    monkeypatch.setattr(sharding, "make_mesh", lambda settings: one)
+    alone = suites.detailed("pretrain", run, Ask(batch_size=13))[1]
+    assert (made[0].rows, made[1].rows) == (64, 13)
+    for name, values in arrays.items():
+        np.testing.assert_allclose(alone[name], values, rtol=1e-5, atol=1e-6, err_msg=name)
+
+    assert ask(run, "pretrain", batch_size=1) == pytest.approx(usual, rel=1e-6)
+    assert (made[2].step._cache_size(), made[2].each._cache_size()) == (1, 0)
+    params = jax.device_put(run.params, sharding.replicated(one))
+    for number in (0, 5, usual["examples"] - 1):
+        row = sharding.place(made[2].source.evaluation_batch(number, 1), 1, one)
+        metrics = sharding.to_host(made[2].step(params, row, made[2].traced))
+        for name in names:
+            mine = [arrays[f"{name}.{part}"][number] for part in ("sum", "count")]
+            assert mine == pytest.approx([float(x) for x in metrics[name]], rel=1e-5, abs=1e-6), (number, name)
+
+
+def test_a_suite_that_says_nothing_of_examples(run, monkeypatch):
+    monkeypatch.setitem(suites.TABLE, "sts", Suite(lambda run, ask: {"pairs": 2}))
+    assert suites.detailed("sts", run, Ask()) == ({"pairs": 2}, {})
 
 
 def test_cross_rate_at_the_rate_of_training_is_its_evaluation(run, usual, monkeypatch):

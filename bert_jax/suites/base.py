@@ -9,12 +9,14 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import numpy as np
 from jax.sharding import Mesh
 
 from bert_jax import knobs, runs, sharding
 from bert_jax.errors import HeadError
 
 Result = dict[str, Any]  # numbers by metric, or by part of the suite and then by metric
+Detailed = tuple[Result, dict[str, np.ndarray]]  # and of each example, in an order that is the data's: see Suite
 PAUSE = 30.0  # seconds between two lines about progress, where nobody watches a terminal
 
 
@@ -35,11 +37,16 @@ class Ask:
 
 @dataclasses.dataclass(frozen=True)
 class Suite:
-    """One row of TABLE: its function, and which fields of Ask that are not for all it reads."""
+    """One row of TABLE: its function, and which fields of Ask that are not for all it reads.
+
+    `each` finds the same, and with it float64 [N] METRIC.sum and METRIC.count of every example: what two checkpoints
+    are compared by in pairs.
+    """
 
     run: Callable[[runs.Run, Ask], Result]
     reads: tuple[str, ...] = ()
     head: str = ""  # that it asks, where that does not depend on the checkpoint
+    each: Callable[[runs.Run, Ask], Detailed] | None = None
 
     def check(self, run: runs.Run, name: str) -> None:
         """Refuses a model that lacks the head."""

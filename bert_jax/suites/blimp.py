@@ -7,12 +7,14 @@ import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import numpy as np
+
 from bert_jax import knobs, runs
 from bert_jax.data import rows, tfds_text
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.metrics import wilson
 from bert_jax.suites import lines
-from bert_jax.suites.base import Ask, Progress, Result
+from bert_jax.suites.base import Ask, Detailed, Progress, Result
 from bert_jax.suites.rows import Scorer
 
 EXAMPLE = "files:blimp, a folder of PARADIGM.jsonl files, or tfds:blimp"
@@ -31,6 +33,11 @@ class Pair(NamedTuple):
 
 def blimp(run: runs.Run, ask: Ask) -> Result:
     """The share of pairs told apart: of all, by field, by linguistic term and by paradigm. Equal scores are wrong."""
+    return blimp_each(run, ask)[0]
+
+
+def blimp_each(run: runs.Run, ask: Ask) -> Detailed:
+    """The same, and which pairs are told apart."""
     if not ask.source:
         raise ConfigError("suite blimp needs --source", f"--source={EXAMPLE}")
     score = Scorer(run, ask, "blimp")
@@ -55,7 +62,7 @@ def blimp(run: runs.Run, ask: Ask) -> Result:
         for pair, hit in zip(pairs, right, strict=True):
             marks.setdefault(pair.groups[group], []).append(hit)
         found[group] = {key: sum(hits) / len(hits) for key, hits in sorted(marks.items()) if key}
-    return found
+    return found, {f"{name}.sum": np.array(right, np.float64), f"{name}.count": np.ones(len(right))}
 
 
 def _pairs(ask: Ask) -> Iterator[Pair]:

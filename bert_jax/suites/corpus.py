@@ -5,25 +5,38 @@ from __future__ import annotations
 import dataclasses
 import functools
 import sys
+from typing import Any
 
 from bert_jax import knobs, prepare, runs
 from bert_jax.config import changed, resolve, to_dict
 from bert_jax.data.shards import Prepared
 from bert_jax.errors import ConfigError
 from bert_jax.evaluate import Evaluator
-from bert_jax.suites.base import Ask, Progress, Result, need_head, on_devices
+from bert_jax.suites.base import Ask, Detailed, Progress, Result, need_head, on_devices
 
 RATES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 
 
 def pretrain(run: runs.Run, ask: Ask) -> Result:
     """What training reports of its validation split: loss and accuracy of each objective, beside baselines."""
+    evaluator, params = _validation(run, ask)
+    return evaluator(params, Progress("evaluating"))
+
+
+def pretrain_each(run: runs.Run, ask: Ask) -> Detailed:
+    """The same, and loss and accuracy of each example."""
+    evaluator, params = _validation(run, ask)
+    return evaluator.detailed(params, Progress("evaluating"))
+
+
+def _validation(run: runs.Run, ask: Ask) -> tuple[Evaluator, Any]:
+    """The evaluator, and the parameters where it takes them."""
     config = chosen(run, ask)
     if not config.objectives.keys() & set(knobs.PRETRAINING):
         have = ", ".join(run.config.objectives) or "no head at all"
         raise ConfigError(f"suite pretrain needs an mlm, nsp or sop head; {run.folder} has {have}", "and pairs to fit")
     params, mesh = on_devices(run.params)
-    return Evaluator(config, prepared(run, config), settings_of(config, ask), mesh)(params, Progress("evaluating"))
+    return Evaluator(config, prepared(run, config), settings_of(config, ask), mesh), params
 
 
 def cross_rate(run: runs.Run, ask: Ask) -> Result:
