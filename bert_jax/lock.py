@@ -22,7 +22,8 @@ from bert_jax.holding import check_writable, hold
 __all__ = ["SIGNALS", "STOPPED", "StopFlag", "check_writable", "run_lock"]
 
 STOPPED = 75
-SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT)
+URGENT = (signal.SIGTERM, signal.SIGINT)
+SIGNALS = (*URGENT, signal.SIGUSR1, signal.SIGUSR2)  # schedulers give notice with the latter two
 SAME = 0.5  # seconds within which several signals are one request: schedulers send two kinds, and also to the parent
 
 
@@ -45,7 +46,7 @@ def run_lock(workdir: Path) -> Iterator[None]:
 
 
 class StopFlag:
-    """Turns stop signals into a flag that the loop asks for after each step; a later second one ends at once.
+    """Turns stop signals into a flag that the loop asks for after each step; a second urgent one, later, ends at once.
 
     Before the loop first asks there is nothing to save, and preparing or compiling may take hours: a signal then
     interrupts, as Ctrl-C does.
@@ -81,7 +82,7 @@ class StopFlag:
 
     def _handle(self, number: int, _: FrameType | None) -> None:
         name = signal.Signals(number).name
-        if self.signal is not None and time.monotonic() - self._since < SAME:
+        if self.signal is not None and (number not in URGENT or time.monotonic() - self._since < SAME):
             return
         if self.signal is not None:
             _say(f"second {name}: stopping without saving")
