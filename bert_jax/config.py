@@ -27,7 +27,8 @@ from bert_jax.knobs import OBJECTIVES, SIZES, Config, Objective
 from bert_jax.presets import PRESETS
 
 FREE_ON_RESUME = (
-    *("parallel.step", "parallel.data", "parallel.fsdp", "parallel.tensor", "parallel.distributed"),
+    *("parallel.step", "parallel.data", "parallel.fsdp", "parallel.tensor", "parallel.arms"),
+    "parallel.distributed",
     *("loader", "checkpoints.every", "checkpoints.epochs", "checkpoints.keep", "checkpoints.patience"),
     *("evals", "logging"),
     *("corpus.cache", "corpus.workers"),
@@ -294,16 +295,24 @@ def _derive(c: Config) -> Config:
 
 
 def _objectives(c: Config) -> dict[str, Objective]:
-    """Pair objectives exist where `pairs` makes their labels; asking for one without the other is an error."""
+    """Pair objectives exist where `pairs` makes their labels; asking for one without the other is an error.
+
+    `causal_lm` reads the text as it is, so it takes the place of `mlm`.
+    """
     active: dict[str, Objective] = {}
     for name, objective in c.objectives.items():
         if name not in OBJECTIVES:
             raise ConfigError(f"config.objectives has no {name!r}", suggest(name, OBJECTIVES))
-        fits = name not in ("nsp", "sop") or name == c.pairs
+        fits = name == c.pairs if name in ("nsp", "sop") else name != "mlm" or "causal_lm" not in c.objectives
         if objective.weight is None and fits:
             active[name] = dataclasses.replace(objective, weight=1.0)
         elif objective.weight is not None and fits:
             active[name] = objective
+        elif objective.weight is not None and name == "mlm":
+            raise ConfigError(
+                f"config.objectives.mlm.weight = {objective.weight} beside objectives.causal_lm",
+                "one reads corrupted text, the other the text as it is: leave one of them out",
+            )
         elif objective.weight is not None:
             raise ConfigError(
                 f"config.objectives.{name}.weight = {objective.weight} but config.pairs = {c.pairs!r}",

@@ -14,7 +14,8 @@ SIZES = {  # layers, hidden, heads; the feed-forward width is four times hidden
     "large": (24, 1024, 16),
 }
 
-PRETRAINING = ("mlm", "nsp", "sop")  # their targets come from text alone
+DEFAULT = ("mlm", "nsp", "sop")  # trained where nothing else is asked for, the pair objectives with their pairs
+PRETRAINING = (*DEFAULT, "causal_lm")  # their targets come from text alone
 LABELLED = ("classify", "regress", "tag", "span", "choice")  # theirs from labelled data
 OBJECTIVES = (*PRETRAINING, *LABELLED)
 METRICS = {  # of a task's evaluation, by objective; `scores.py` computes those that apply
@@ -251,6 +252,12 @@ class Parallel:
     data: int = knob(-1, "ways the batch is split", low=-1)
     fsdp: int = knob(1, "ways the batch, parameters and optimizer state are split", low=1)
     tensor: int = knob(1, "ways heads and feed-forward are split", low=1)
+    arms: str = knob(
+        "auto",
+        "runs that train together, inside a device: one after the other (map) or all at once (vmap); auto is map on a "
+        "CPU, else vmap",
+        choices=("auto", "map", "vmap"),
+    )
     distributed: bool = knob(False, "several processes: start jax.distributed before anything else")
     prng: str = knob(
         "threefry2x32", "dropout bits; masks are always threefry", choices=("threefry2x32", "rbg", "unsafe_rbg")
@@ -322,10 +329,15 @@ class Config:
     examples: Examples = Examples()
     masking: Masking = Masking()
     model: Model = Model()
-    objectives: dict[str, Objective] = knob({n: Objective() for n in PRETRAINING}, "what is trained")
+    objectives: dict[str, Objective] = knob({n: Objective() for n in DEFAULT}, "what is trained")
     optim: Optim = Optim()
     parallel: Parallel = Parallel()
     loader: Loader = Loader()
     checkpoints: Checkpoints = Checkpoints()
     evals: dict[str, Eval] = knob({"validation": Eval()}, "evaluations by name")
     logging: Logging = Logging()
+
+    @property
+    def masked(self) -> bool:
+        """Whether text is corrupted before it is read; labelled texts and causal language models read it as it is."""
+        return not self.task.source and "causal_lm" not in self.objectives

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -42,17 +42,19 @@ def start_processes(settings: knobs.Parallel) -> None:
     )
 
 
-def make_mesh(settings: knobs.Parallel) -> Mesh:
-    """All devices, split as the config says."""
+def make_mesh(settings: knobs.Parallel, arms: int = 1) -> Mesh:
+    """All devices, split as the config says; runs that train together are spread over them first."""
     devices = jax.device_count()
     rest, remainder = divmod(devices, settings.fsdp * settings.tensor)
-    data = rest if settings.data == -1 else settings.data
-    if remainder or data * settings.fsdp * settings.tensor != devices:
+    across = math.gcd(arms, rest) if settings.data == -1 else 1
+    data = rest // across if settings.data == -1 else settings.data
+    if remainder or across * data * settings.fsdp * settings.tensor != devices:
         raise ConfigError(
             f"parallel.data {settings.data} x fsdp {settings.fsdp} x tensor {settings.tensor} != {devices} devices",
             "leave data at -1 and let fsdp x tensor divide the device count",
         )
-    return jax.make_mesh((1, data, settings.fsdp, settings.tensor), AXES, axis_types=(AxisType.Auto,) * len(AXES))
+    shape = (across, data, settings.fsdp, settings.tensor)
+    return jax.make_mesh(shape, AXES, axis_types=(AxisType.Auto,) * len(AXES))
 
 
 def parameter_spec(name: str, shape: tuple[int, ...], mesh: Mesh) -> PartitionSpec:
@@ -95,6 +97,26 @@ def state_layout(state: Any, mesh: Mesh, settings: knobs.Parallel) -> Any:
 def replicated(mesh: Mesh) -> NamedSharding:
     """Everywhere whole."""
     return NamedSharding(mesh, PartitionSpec())
+
+
+def of_arms(mesh: Mesh, several: bool) -> NamedSharding:
+    """A leaf for each arm along the first axis; of one arm, everywhere whole."""
+    return NamedSharding(mesh, PartitionSpec("arm")) if several else replicated(mesh)
+
+
+def stacked(layout: Any, mesh: Mesh) -> Any:
+    """Where the leaves of several states lie: along a first axis that counts them."""
+    return jax.tree.map(lambda one: NamedSharding(mesh, PartitionSpec("arm", *one.spec)), layout)
+
+
+def stack(trees: Sequence[Any], layout: Any) -> Any:
+    """One tree of several, placed."""
+    return jax.tree.map(lambda where, *leaves: jax.device_put(np.stack(leaves), where), layout, *trees)
+
+
+def pick(tree: Any, index: int, layout: Any) -> Any:
+    """One tree out of several, placed as it would be alone."""
+    return jax.tree.map(lambda leaf, where: jax.device_put(leaf[index], where), tree, layout)
 
 
 def check_rows(rows: int, mesh: Mesh, what: str) -> None:

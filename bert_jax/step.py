@@ -40,15 +40,18 @@ def traced_at(config: knobs.Config, step: int) -> Traced:
     )
 
 
-def make_step(config: knobs.Config, special: Special, vocab_size: int, axis: str | None = None) -> Step:
-    """The update of a config; `axis` names the mapped axis that sums run over under pmap."""
+def make_step(config: knobs.Config, special: Special, vocab_size: int, axis: str | None = None, slots: int = 0) -> Step:
+    """The update of a config; `axis` names the mapped axis that sums run over under pmap.
+
+    With `slots` prediction slots a row there is room for arms of higher rates than the config's.
+    """
     model = network.build(config, vocab_size, train=True)
     replacements = masking.random_ids(config.masking, special, vocab_size)
-    slots = quotas.slots(config.masking, config.sequence_length)
+    slots = max(slots, quotas.slots(config.masking, config.sequence_length))
     micro_steps = config.optim.accumulation
 
     def mask(batch: Batch, traced: Traced) -> tuple[Batch, Metrics]:
-        if config.task.source:  # labelled texts are read as they are
+        if not config.masked:
             return batch, {}
         return masking.apply(
             batch, traced, settings=config.masking, special=special, replacements=replacements, slots=slots
@@ -131,13 +134,47 @@ def _update(settings: knobs.Optim, state: State, grads: Any, traced: Traced) -> 
     }, norm
 
 
-def compile_step(config: knobs.Config, special: Special, vocab_size: int, mesh: Mesh, layout: Any) -> Step:
-    """The update over all devices, jitted over the mesh or pmapped; both compute the same numbers."""
+def compile_step(
+    config: knobs.Config,
+    special: Special,
+    vocab_size: int,
+    mesh: Mesh,
+    layout: Any,
+    *,
+    several: bool = False,
+    slots: int = 0,
+) -> Step:
+    """The update over all devices, jitted over the mesh or pmapped; both compute the same numbers.
+
+    Of `several` arms, the leaves of state, traced numbers and metrics have a first axis that counts them.
+    """
     if config.parallel.step == "jit":
+        update = make_step(config, special, vocab_size, slots=slots)
         return jax.jit(
-            make_step(config, special, vocab_size),
-            in_shardings=(layout, jax.NamedSharding(mesh, sharding.BATCH), sharding.replicated(mesh)),
+            _of_arms(update, mesh, config.parallel.arms) if several else update,
+            in_shardings=(layout, jax.NamedSharding(mesh, sharding.BATCH), sharding.of_arms(mesh, several)),
             out_shardings=(layout, sharding.replicated(mesh)),
             donate_argnums=0,
         )
     return sharding.pmap_wrap(make_step(config, special, vocab_size, axis="data"), mesh)
+
+
+def _of_arms(update: Step, mesh: Mesh, how: str) -> Step:
+    """The update of many states on one batch, each with numbers of its own.
+
+    Inside a device the arms go one after the other, or all at once: on a CPU the first is faster, on an accelerator a
+    small model fills the device with the second only.
+    """
+    if how == "auto":
+        how = "map" if jax.default_backend() == "cpu" else "vmap"
+
+    def each(states: State, batch: Batch, traced: Traced) -> tuple[State, Metrics]:
+        if how == "vmap":
+            return jax.vmap(update, in_axes=(0, None, 0))(states, batch, traced)
+        return jax.lax.map(lambda one: update(one[0], batch, one[1]), (states, traced))
+
+    if mesh.shape["arm"] == 1:
+        return each
+    arm = jax.sharding.PartitionSpec("arm")
+    specs = {"in_specs": (arm, jax.sharding.PartitionSpec(), arm), "out_specs": arm}
+    return jax.shard_map(each, mesh=mesh, axis_names={"arm"}, check_vma=False, **specs)

@@ -30,8 +30,9 @@ EVERY = 10.0  # seconds between plain progress lines
 class Writer:
     """Writes the metrics of one run, from process 0; a resumed run first drops what lies after its step."""
 
-    def __init__(self, workdir: Path, total_steps: int, start_step: int, tensorboard: bool = True):
-        self.active = jax.process_index() == 0
+    def __init__(self, workdir: Path, total_steps: int, start_step: int, tensorboard: bool = True, quiet: bool = False):
+        """`quiet` writes everything and shows nothing: of many runs at once one shows how far they are."""
+        self.active, self.quiet = jax.process_index() == 0, quiet
         self.total, self.start = total_steps, start_step
         self._began = self._spoke = time.monotonic()
         self._offset = 0.0
@@ -51,7 +52,7 @@ class Writer:
             folder = str(Path(workdir) / "tensorboard")
             # File names carry whole seconds: without the suffix a quick restart writes over the earlier file.
             self._events = SummaryWriter(folder, purge_step=purge, filename_suffix=f".from-{start_step}")
-        if sys.stderr.isatty():
+        if sys.stderr.isatty() and not quiet:
             self._bar = tqdm(
                 total=total_steps, initial=start_step, unit="step", dynamic_ncols=True, file=sys.stderr, smoothing=0.1
             )
@@ -112,6 +113,8 @@ class Writer:
             raise CheckpointError(f"cannot write {self._file.name}: {error.strerror}", hint) from error
 
     def _show(self, step: int, values: dict[str, float]) -> None:
+        if self.quiet:
+            return
         now = time.monotonic()
         evaluated = any(name.startswith("eval/") for name in values)
         self._latest.update(values)

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax import checkpoint, evaluate, knobs, network, predict, prepare, runs, sharding, train, trees
+from bert_jax import arms, checkpoint, evaluate, knobs, network, predict, prepare, runs, sharding, train, trees
 from bert_jax.config import resolve, to_dict
 from bert_jax.data import pipeline
 from bert_jax.errors import ConfigError, DivergedError
@@ -232,10 +232,10 @@ def test_a_run_of_before_a_knob_resumes_with_its_default(base, tmp_path):
     now = dict.fromkeys(("corpus", "tokenizer", "batches"), "x") | {"config": to_dict(configure(base))}
     old = json.loads(json.dumps(now))
     del old["config"]["model"]["classifier_dropout"], old["config"]["masking"]["overflow"]
-    train._check_resume((old, 5), now, (), tmp_path)
+    arms.check_same(old, now, (), tmp_path)
     old["config"]["masking"]["overflow"] = "skip"
     with pytest.raises(ConfigError, match=r"masking\.overflow: 'skip' -> 'fair'"):
-        train._check_resume((old, 5), now, (), tmp_path)
+        arms.check_same(old, now, (), tmp_path)
 
 
 def test_what_a_start_lacks_is_fresh_only_when_named(base, tmp_path, capfd):

@@ -1,0 +1,204 @@
+"""Arms: runs that differ in traced numbers alone train together, in one program and on one batch.
+
+A run by itself is one arm, and no array of it has an axis more. Each arm keeps an account of its own, in a folder of
+its own, which is the one it would have made alone: checkpoints, ledger, metrics, best step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import ml_collections
+import numpy as np
+
+from bert_jax import knobs, quotas
+from bert_jax import step as steps
+from bert_jax.checkpoint import Checkpoints
+from bert_jax.config import differences, free_on_resume, put, resolve, to_dict
+from bert_jax.errors import ConfigError, DivergedError
+from bert_jax.ledger import Ledger
+from bert_jax.material import Material
+from bert_jax.metrics import Totals, as_lower
+from bert_jax.types import Traced
+from bert_jax.writer import Writer
+
+BATCH_KNOBS = ("corpus.", "task.", "examples.", "masking.", "pairs", "data_seed", "batch_size", "sequence_length")
+FOLLOW = {  # knobs that follow from another one
+    "epochs": ("steps", "optim.warmup_steps"),
+    "steps": ("optim.warmup_steps",),
+    "optim.warmup_fraction": ("optim.warmup_steps",),
+    "batch_size": ("steps", "optim.warmup_steps"),
+    "task.rows": ("steps", "optim.warmup_steps"),
+}
+
+
+class Arm:
+    """One run while it trains. `failed` once it cannot go on: it is frozen then, and the others are not disturbed."""
+
+    def __init__(self, given: Material, workdir: Path, closing: contextlib.ExitStack):
+        self.config, self.workdir = given.config, Path(workdir)
+        self.meta: dict[str, Any] = {
+            "config": to_dict(given.config),
+            "corpus": given.fingerprint,
+            "tokenizer": given.tokenizer.hash,
+            "batches": given.source.fingerprint,
+        }
+        saves = given.config.checkpoints
+        self.checkpoints = closing.enter_context(
+            contextlib.closing(Checkpoints(self.workdir / "checkpoints", saves.keep, bool(saves.best)))
+        )
+        self.failed: DivergedError | None = None
+        self._saved: dict[str, Any] = {}
+
+    # --- where it stands --------------------------------------------------------------------------------------------
+
+    def check_resume(self, allowed: tuple[str, ...]) -> bool:
+        """Refuses to continue a run as another one; whether there is anything to continue."""
+        found = self.checkpoints.peek()
+        if found is None:
+            return False
+        print(f"resuming {self.workdir} at step {found[1]}", file=sys.stderr)
+        self._saved = check_same(found[0], self.meta, allowed, self.workdir)
+        return True
+
+    def restore(self, like: Any, step: int | None) -> tuple[steps.State, int] | None:
+        """The state at a step, or at the last sound one; the account goes back to it too."""
+        found = self.checkpoints.restore(like, step)
+        if found is None:
+            return None
+        state, meta, at = found
+        if at != self._saved.get("step"):
+            self._saved = meta
+        return state, at
+
+    def begin(self, start: int, distinct: float, quiet: bool, closing: contextlib.ExitStack) -> None:
+        """Takes the account up at `start`; `distinct` examples have masks of their own."""
+        saved = self._saved if start else {}
+        self.ledger = Ledger(self.config.masking, distinct, saved.get("ledger"))
+        self.best, self.misses = saved.get("best"), saved.get("misses", 0)  # of evaluations in a row
+        self.window = Totals(saved.get("window"))
+        settings = self.config.logging
+        self.writer = closing.enter_context(
+            contextlib.closing(Writer(self.workdir, self.config.steps, start, settings.tensorboard, quiet))
+        )
+
+    @property
+    def ended(self) -> bool:
+        """Whether so many evaluations in a row without a better one end training."""
+        return 0 < self.config.checkpoints.patience <= self.misses
+
+    # --- one update after the other ---------------------------------------------------------------------------------
+
+    def traced(self, step: int) -> Traced:
+        """Its numbers for an update; a frozen arm learns nothing more."""
+        found = steps.traced_at(self.config, step)
+        return found._replace(learning_rate=np.float32(0)) if self.failed else found
+
+    def take(self, metrics: Mapping[str, tuple[float, float]], ids: np.ndarray, done: int) -> None:
+        """Adds the metrics of an update, if they are what they may be."""
+        self._check_finite(metrics, ids, done)
+        if not self.config.task.source:
+            rate = quotas.rate_at(self.config.masking, done - 1, self.config.steps)
+            self.ledger.add(dict(metrics), rate, self.config.batch_size, done)
+        self.window.add(metrics)
+
+    def log(self, done: int, speed: Mapping[str, float]) -> None:
+        """Writes what the updates since the last line sum up to."""
+        values = {f"train/{name}": value for name, value in {**self.window.values(), **speed}.items()}
+        values["train/learning_rate"] = float(steps.traced_at(self.config, done - 1).learning_rate)
+        self.writer.write(done, values)
+        self.window.sums.clear()
+
+    def evaluated(self, name: str, found: Mapping[str, float], done: int) -> float | None:
+        """Writes an evaluation; the metric that ranks the step, if it is the one that does."""
+        self.writer.write(done, {f"eval/{name}/{key}": value for key, value in found.items()})
+        best = self.config.checkpoints.best
+        if name != "validation" or not best:
+            return None
+        metric = as_lower(best, found[best])
+        self.misses = 0 if self.best is None or metric < self.best else self.misses + 1
+        self.best = metric if self.best is None else min(self.best, metric)
+        return metric
+
+    def save(self, done: int, state: steps.State, metric: float | None) -> None:
+        """Starts to save the arm's own state."""
+        self.writer.flush()  # a checkpoint never knows more than the metrics beside it
+        account = {"ledger": self.ledger.totals, "best": self.best, "misses": self.misses, "window": self.window.sums}
+        self.checkpoints.save(done, state, {**self.meta, **account}, metric)
+
+    def _check_finite(self, metrics: Mapping[str, tuple[float, float]], ids: np.ndarray, done: int) -> None:
+        in_row = int(metrics["skipped_in_row"][0])
+        if in_row:
+            self.writer.note(f"warning: step {done} skipped: its gradient is not finite ({in_row} in a row)")
+        if in_row >= self.config.optim.nonfinite_limit:
+            raise DivergedError(
+                f"{in_row} updates in a row had a non-finite gradient; the last, step {done}, "
+                f"held examples {ids.ravel()[:8].tolist()} and more",
+                "lower --config.optim.learning_rate or lengthen the warm-up, and resume from the last checkpoint",
+            )
+
+
+@contextlib.contextmanager
+def alone(arm: Arm, arms: Sequence[Arm], frozen: Callable[[Path, DivergedError], None]) -> Iterator[None]:
+    """What diverges is this arm's own affair, unless there is no other left."""
+    try:
+        yield
+    except DivergedError as error:
+        arm.failed = error
+        frozen(arm.workdir, error)
+        if all(other.failed for other in arms):
+            raise
+        print(f"warning: {arm.workdir} is frozen, the others go on: {error}", file=sys.stderr)
+
+
+def check_same(found: dict[str, Any], now: dict[str, Any], allowed: tuple[str, ...], workdir: Path) -> dict[str, Any]:
+    """What an earlier attempt saved; refuses to continue a run as another one."""
+    saved = dict(found)
+    changed = differences(to_dict(resolve(saved["config"])), now["config"])  # knobs it did not know have their defaults
+    followers = [to for knob in allowed for to in FOLLOW.get(knob, ())]
+    refused = {k: v for k, v in changed.items() if not free_on_resume(k) and k not in (*allowed, *followers)}
+    if "checkpoints.best" in changed and saved.get("best") is not None:
+        old, new = changed["checkpoints.best"]
+        raise ConfigError(
+            f"checkpoints.best: {old!r} -> {new!r}, and the steps kept so far are ranked by the first",
+            "another --workdir, with --config.init_from if the parameters are to be kept",
+        )
+    if refused:
+        listing = "; ".join(f"{key}: {old!r} -> {new!r}" for key, (old, new) in refused.items())
+        keys = " ".join(f"--allow-change={key}" for key in refused)
+        raise ConfigError(f"{workdir} was trained with another config: {listing}", f"another --workdir, or {keys}")
+    data = ("corpus.", "task.", "evals.validation.split")
+    waived = {"corpus": data, "tokenizer": (), "batches": BATCH_KNOBS}  # by a change that was asked for
+    for key, knobs_behind in waived.items():
+        if saved[key] != now[key] and not any(k in allowed and k.startswith(knobs_behind) for k in changed):
+            raise ConfigError(
+                f"{workdir} was trained on another {key}: {saved[key][:12]} -> {now[key][:12]}",
+                "the files behind corpus.path, task.source or tokenizer.path changed: put them back, "
+                "or use another --workdir",
+            )
+    if any(key.startswith("masking.") for key in changed):
+        saved["ledger"] = None  # other masks, another account
+    return saved
+
+
+# --- several at once ------------------------------------------------------------------------------------------------
+
+
+def alike(given: Material, first: knobs.Config, config: knobs.Config) -> Material:
+    """The material of the first arm for another one: what followed from the data follows for it too."""
+    tree = ml_collections.ConfigDict(to_dict(config), type_safe=False)
+    for path, (_, value) in differences(to_dict(first), to_dict(given.config)).items():
+        if path != "optim.warmup_steps":  # which follows from its own share of the steps
+            put(tree, path.split("."), value)
+    return dataclasses.replace(given, config=resolve(tree))
+
+
+def common_step(arms: Sequence[Arm]) -> int:
+    """The last step that all arms have saved, 0 if there is none."""
+    shared = set.intersection(*(set(arm.checkpoints.steps()) for arm in arms))
+    return max(shared, default=0)

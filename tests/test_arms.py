@@ -1,0 +1,177 @@
+"""Runs that train together are the runs they would be alone, and what befalls one does not touch the others."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from bert_jax import faults, prepare, quotas, sharding, train
+from bert_jax import step as steps
+from bert_jax.config import resolve, to_dict
+from bert_jax.data import pipeline
+from bert_jax.errors import ConfigError, DivergedError
+from tests import outcomes, texts
+from tests.texts import configure
+
+# Whatever is traced, or read by the host alone, differs somewhere.
+ARMS = (
+    {"masking__rate": 0.15},
+    {"masking__rate": 0.4, "masking__prediction_rate": 0.2, "masking__replace": "(1,0,0)"},
+    {"masking__rate": 0.3, "masking__schedule": "linear", "masking__final_rate": 0.15, "objectives__nsp__weight": 0.2},
+    {"seed": 3, "optim__learning_rate": 2e-3, "optim__weight_decay": 0.1, "optim__schedule": "cosine"},
+)
+SMALL = {"steps": 20, "logging__every": 1, "checkpoints__every": 10, "evals__validation__every": 10}
+SMALL |= {"model__dropout": 0.1, "parallel__data": 8}  # so many rows on each device, however many arms there are
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory) -> Path:
+    return texts.config_file(tmp_path_factory.mktemp("text"))
+
+
+def together(base: Path, folder: Path, arms=ARMS, slots: int = 0, **knobs: object) -> list[Path]:
+    runs = [(configure(base, **SMALL | knobs | arm), folder / str(ARMS.index(arm))) for arm in arms]
+    train.together(runs, slots=slots, command=[])
+    return [workdir for _, workdir in runs]
+
+
+@pytest.fixture(scope="module")
+def fused(base, tmp_path_factory) -> list[Path]:
+    """All arms in one program, and how often that was compiled."""
+    compiled = []
+    real = steps.compile_step
+
+    def spy(*args, **settings):
+        compiled.append(real(*args, **settings))
+        return compiled[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(steps, "compile_step", spy)
+        found = together(base, tmp_path_factory.mktemp("fused"))
+    assert [update._cache_size() for update in compiled] == [1], "one program for all arms and all steps"
+    return found
+
+
+def metric(workdir: Path, name: str) -> np.ndarray:
+    lines = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+    return np.array([line[name] for line in lines if name in line])
+
+
+@pytest.mark.parametrize(
+    "index", [pytest.param(0, marks=pytest.mark.slow), 1, pytest.param(2, marks=pytest.mark.slow), 3]
+)
+def test_an_arm_is_the_run_it_would_be_alone(base, fused, index, tmp_path):
+    alone = tmp_path / "alone"
+    train.run(configure(base, **SMALL | ARMS[index]), alone, command=[])
+    for name in ("train/loss", "train/mlm_loss", "train/nsp_loss"):
+        np.testing.assert_allclose(metric(fused[index], name), metric(alone, name), atol=1e-4, err_msg=name)
+    for name in ("masked_fraction", "mask_token_fraction", "random_fraction", "predicted_fraction", "learning_rate"):
+        a, b = (metric(folder, f"train/{name}") for folder in (fused[index], alone))
+        np.testing.assert_array_equal(a, b, err_msg=name)  # the very same masks
+    assert (fused[index] / "report.html").exists()
+    written = [json.loads((folder / "config.json").read_text()) for folder in (fused[index], alone)]
+    assert written[0] == written[1]
+    np.testing.assert_allclose(
+        metric(fused[index], "eval/validation/mlm_loss"), metric(alone, "eval/validation/mlm_loss"), atol=1e-3
+    )
+
+
+def test_arms_differ(fused):
+    losses = [metric(folder, "train/mlm_loss")[-1] for folder in fused]
+    assert len(set(losses)) == len(losses)
+
+
+def test_fewer_arms_of_the_same_slots_are_the_same_in_every_bit(base, fused, tmp_path):
+    """As when the others have finished before an interruption."""
+    slots = max(quotas.slots(configure(base, **SMALL | arm).masking, 32) for arm in ARMS)
+    for index, folder in zip((0, 2), together(base, tmp_path, (ARMS[0], ARMS[2]), slots), strict=True):
+        outcomes.assert_same(folder, fused[index], 20)
+
+
+@pytest.mark.parametrize("at", [pytest.param(13, marks=pytest.mark.slow), 20])
+def test_killed_arms_go_on_from_the_step_all_have_saved(base, fused, tmp_path, monkeypatch, at):
+    """At 20 some arms have saved the last step and others have not."""
+
+    def die(name: str, index: int) -> None:
+        if (name, index) in (("step", at), ("save-start", at)):
+            died.append(index)
+            if name == "step" or len(died) == 3:
+                raise KeyboardInterrupt
+
+    died: list[int] = []
+    if at == 20:
+        died.append(0)  # the step itself passes
+    with monkeypatch.context() as patch:
+        patch.setattr(faults, "point", die if at == 13 else lambda n, i: die(n, i) if n == "save-start" else None)
+        with pytest.raises(KeyboardInterrupt):
+            together(base, tmp_path)
+    for folder, whole in zip(together(base, tmp_path), fused, strict=True):
+        outcomes.assert_same(folder, whole, 20)
+
+
+def test_an_arm_that_diverges_is_frozen_and_the_others_do_not_notice(base, fused, tmp_path, monkeypatch):
+    real = steps.traced_at
+
+    def poisoned(config, step):
+        found = real(config, step)
+        bad = config.seed == 3 and step >= 11
+        return found._replace(weights={**found.weights, "mlm": np.float32(np.nan)}) if bad else found
+
+    told: list[tuple[Path, DivergedError]] = []
+    runs = [(configure(base, **SMALL | arm), tmp_path / str(i)) for i, arm in enumerate(ARMS)]
+    with monkeypatch.context() as patch:
+        patch.setattr(steps, "traced_at", poisoned)
+        train.together(runs, command=[], frozen=lambda workdir, error: told.append((workdir, error)))
+    assert [(workdir.name, str(error)[:24]) for workdir, error in told] == [("3", "5 updates in a row had a")]
+    for folder, whole in zip([workdir for _, workdir in runs[:3]], fused, strict=False):
+        outcomes.assert_same(folder, whole, 20)
+    assert max(metric(runs[3][1], "step")) == 15
+    with monkeypatch.context() as patch:
+        patch.setattr(steps, "traced_at", poisoned)
+        with pytest.raises(DivergedError):  # nobody is left
+            train.together([(runs[3][0], tmp_path / "alone")], command=[])
+
+
+@pytest.mark.parametrize(
+    ("how", "arms"),
+    [("map", 2), ("vmap", 8), *(pytest.param(*x, marks=pytest.mark.slow) for x in (("map", 8), ("vmap", 2)))],
+)
+def test_arms_lie_on_devices_of_their_own(base, how, arms):
+    """The update of several states over a mesh of arms and rows equals that of each by itself."""
+    config = configure(base, parallel__arms=how, masking__rate=0.4, batch_size=8)
+    several = [resolve(to_dict(config) | {"seed": seed}) for seed in range(arms)]
+    mesh = sharding.make_mesh(config.parallel, arms)
+    assert dict(mesh.shape) == {"arm": arms, "data": 8 // arms, "fsdp": 1, "tensor": 1}
+    prepared = prepare.prepare(config, log=lambda line: None)
+    source, special, size = (
+        pipeline.Source(prepared, "train", config),
+        prepared.tokenizer.special,
+        prepared.tokenizer.size,
+    )
+    states = [jax.jit(lambda seed: steps.init_state(config, size, seed))(np.uint32(one.seed)) for one in several]
+    layout = sharding.state_shardings(states[0], mesh)
+    whole = sharding.stacked(layout, mesh)
+    update = steps.compile_step(config, special, size, mesh, whole, several=True)
+    numbers = jax.tree.map(lambda *each: np.stack(each), *(steps.traced_at(one, 6) for one in several))
+    batch = sharding.place(source.batch(0), 8, mesh)
+    stacked, metrics = update(sharding.stack(states, whole), batch, numbers)
+    assert len({shard.device for leaf in jax.tree.leaves(stacked) for shard in leaf.addressable_shards}) == 8
+    single = jax.jit(steps.make_step(config, special, size))
+    for index in (0, arms - 1):
+        expected, found = single(states[index], source.batch(0), steps.traced_at(several[index], 6))
+        for name, pair in found.items():
+            got = [np.asarray(x)[index] for x in metrics[name]]
+            np.testing.assert_allclose(got, [np.asarray(x) for x in pair], rtol=1e-4, atol=1e-6, err_msg=name)
+        mine = sharding.pick(stacked, index, layout)
+        for a, b in zip(jax.tree.leaves(mine["optimizer"]), jax.tree.leaves(expected["optimizer"]), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-6)  # moments, as weights drift in Adam
+
+
+def test_what_cannot_train_together_says_so(base, tmp_path):
+    config = configure(base, parallel__step="pmap", batch_size=8)
+    with pytest.raises(ConfigError, match="train together under jit"):
+        train.together([(config, tmp_path / "a"), (config, tmp_path / "b")], command=[])
