@@ -62,7 +62,6 @@ class Arm:
         found = self.checkpoints.peek()
         if found is None:
             return False
-        print(f"resuming {self.workdir} at step {found[1]}", file=sys.stderr)
         self._saved = check_same(found[0], self.meta, allowed, self.workdir)
         return True
 
@@ -101,8 +100,8 @@ class Arm:
 
     def take(self, metrics: Mapping[str, tuple[float, float]], ids: np.ndarray, done: int) -> None:
         """Adds the metrics of an update, if they are what they may be."""
-        self._check_finite(metrics, ids, done)
-        if not self.config.task.source:
+        check_finite(metrics, ids, done, self.config)
+        if self.config.masked:
             rate = quotas.rate_at(self.config.masking, done - 1, self.config.steps)
             self.ledger.add(dict(metrics), rate, self.config.batch_size, done)
         self.window.add(metrics)
@@ -131,16 +130,18 @@ class Arm:
         account = {"ledger": self.ledger.totals, "best": self.best, "misses": self.misses, "window": self.window.sums}
         self.checkpoints.save(done, state, {**self.meta, **account}, metric)
 
-    def _check_finite(self, metrics: Mapping[str, tuple[float, float]], ids: np.ndarray, done: int) -> None:
-        in_row = int(metrics["skipped_in_row"][0])
-        if in_row:
-            self.writer.note(f"warning: step {done} skipped: its gradient is not finite ({in_row} in a row)")
-        if in_row >= self.config.optim.nonfinite_limit:
-            raise DivergedError(
-                f"{in_row} updates in a row had a non-finite gradient; the last, step {done}, "
-                f"held examples {ids.ravel()[:8].tolist()} and more",
-                "lower --config.optim.learning_rate or lengthen the warm-up, and resume from the last checkpoint",
-            )
+
+def check_finite(metrics: Mapping[str, tuple[float, float]], ids: np.ndarray, done: int, config: knobs.Config) -> None:
+    """Says that an update was skipped, and gives up after too many in a row."""
+    in_row = int(metrics["skipped_in_row"][0])
+    if in_row:
+        print(f"warning: step {done} skipped: its gradient is not finite ({in_row} in a row)", file=sys.stderr)
+    if in_row >= config.optim.nonfinite_limit:
+        raise DivergedError(
+            f"{in_row} updates in a row had a non-finite gradient; the last, step {done}, "
+            f"held examples {ids.ravel()[:8].tolist()} and more",
+            "lower --config.optim.learning_rate or lengthen the warm-up, and resume from the last checkpoint",
+        )
 
 
 @contextlib.contextmanager

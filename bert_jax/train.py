@@ -101,6 +101,8 @@ def together(
             if jax.process_index() == 0:
                 environment.describe_run(own, found[0]["params"], arm.workdir, command)
         assert start is not None
+        if any(resumed):
+            print(f"resuming {f'{len(arms)} runs' if several else arms[0].workdir} at step {start}", file=sys.stderr)
         state, whole = states[0], layout  # of all arms
         if several:
             whole = sharding.stacked(layout, mesh)

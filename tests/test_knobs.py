@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bert_jax import evaluate, knobs, metrics, network, optim, prepare, runs, sharding, train
+from bert_jax import arms, evaluate, knobs, metrics, network, optim, prepare, runs, sharding, train
 from bert_jax import step as steps
 from bert_jax.config import load_file, override, resolve
 from bert_jax.data import corpus, files, pipeline, text, tfds_text
@@ -459,9 +459,9 @@ def test_a_run_gives_up_after_so_many_updates_in_a_row():
     for limit in (1, 3):
         config = toy.config(optim__nonfinite_limit=limit)
         for in_row in range(limit):
-            train._check_finite({"skipped_in_row": (in_row, 1)}, np.arange(3), 9, config)
+            arms.check_finite({"skipped_in_row": (in_row, 1)}, np.arange(3), 9, config)
         with pytest.raises(DivergedError, match=f"{limit} updates in a row"):
-            train._check_finite({"skipped_in_row": (limit, 1)}, np.arange(3), 9, config)
+            arms.check_finite({"skipped_in_row": (limit, 1)}, np.arange(3), 9, config)
 
 
 # --- devices --------------------------------------------------------------------------------------------------------
@@ -635,7 +635,7 @@ def ran(tmp_path_factory) -> Path:
     nothing = {f"{name}_fraction": (0.0, 0.0) for name in COUNTED} | {"skipped_in_row": (0.0, 1.0)}
     worse = itertools.count(1.0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(train.steps, "compile_step", lambda *_: lambda state, batch, traced: (state, nothing))
+        patch.setattr(train.steps, "compile_step", lambda *_, **__: lambda state, batch, traced: (state, nothing))
         patch.setattr(evaluate, "Evaluator", lambda *_: lambda params: {"mlm_loss": next(worse)})
         train.run(resolve(tree), folder / "run", command=[])
     return folder / "run"
