@@ -21,7 +21,7 @@ import jax
 import numpy as np
 from scipy import stats
 
-from bert_jax import knobs, masking
+from bert_jax import knobs, masking, quotas
 from bert_jax import step as steps
 from bert_jax.data.pipeline import Source
 from bert_jax.data.shards import Shard
@@ -186,8 +186,8 @@ def ours(folder: Path, text: Text, case: Case, plant: Plant | None = None) -> Fi
     tokenizer: Any = types.SimpleNamespace(special=SPECIAL, continuation=text.continues)
     source = Source(dataclasses.replace(prepared, tokenizer=tokenizer), "train", config)
     traced = steps.traced_at(config, 0)
-    quotas = plant.quotas(traced.quotas)
-    traced = traced._replace(quotas=quotas, predict_quotas=quotas)
+    table = plant.quotas(traced.quotas)
+    traced = traced._replace(quotas=table, predict_quotas=table)
     # What is traced, or not read, must not compile anew.
     plain = dataclasses.replace(config.masking, rate=0.15, replace=(0.8, 0.1, 0.1), dupe_factor=0)
     mask = masker(plain, text.vocabulary, quotas.slots(config.masking, case.length))
