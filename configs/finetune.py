@@ -17,12 +17,9 @@ without fine-tuning: --config.optim.freeze=^encoder/ --config.model.features=4 -
 --config.model.dropout=0 --config.model.attention_dropout=0 (dropout would change the features from step to step).
 """
 
-import dataclasses
-
-from bert_jax.config import default, override, put
-from bert_jax.data import tasks
+from bert_jax.config import override
 from bert_jax.errors import ConfigError
-from bert_jax.runs import described
+from bert_jax.recipes import finetuning
 
 
 def get_config(arg="sst2"):
@@ -30,25 +27,7 @@ def get_config(arg="sst2"):
     if wrong := [change for change in changes if "=" not in change]:
         raise ConfigError(f"{wrong[0]!r} sets no knob", "NAME=VALUE, as in finetune.py:sst2,init_from=DIR,epochs=2")
     asked = dict(change.partition("=")[::2] for change in changes)
-    config = default()
-    config.pairs = "none"
-    config.epochs = 3.0
-    config.batch_size = 32
-    config.optim.learning_rate = 3e-5
-    config.optim.warmup_fraction = 0.1
-    config.logging.every = 10
-    config.checkpoints.epochs = 1.0
-    for path, value in tasks.settings(name).items():
-        put(config, path.split("."), value)
-    for evaluation in config.evals:
-        put(config, ["evals", evaluation, "epochs"], 1.0)
-    if model := asked.get("init_from"):
-        start, _ = described(model)
-        config.model.update(dataclasses.asdict(start.model))
-        config.sequence_length = min(config.sequence_length, start.sequence_length)
-        config.init_fresh = "^(classify|regress|tag|span|choice|encoder/pooler)/"  # a head is new, unless it fits
-    config.model.dropout = config.model.attention_dropout = 0.1  # in pre-training on much text it may have been 0
-    config.model.classifier_dropout = None
+    config = finetuning(name, asked.get("init_from", ""))
     for path, text in asked.items():
         override(config, path, text)
     return config
