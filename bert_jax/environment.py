@@ -112,8 +112,9 @@ def activation_bytes(config: knobs.Config, rows: int) -> int:
     item = 2 if m.dtype == "bfloat16" else 4
     one = rows * length * (10 * m.hidden + (3 if m.gated else 2) * m.mlp) + 3 * rows * m.heads * length * length
     layers = one + (m.layers - 1) * rows * length * m.hidden if m.remat else m.layers * one
-    logits = 2 * 4 * rows * quotas.slots(config.masking, length) * config.tokenizer.vocab_size
-    return item * layers + (logits if "mlm" in config.objectives else 0)
+    slots = {"mlm": quotas.slots(config.masking, length), "causal_lm": length}
+    predicted = sum(slots[name] for name in config.objectives if name in slots)
+    return item * layers + 2 * 4 * rows * predicted * config.tokenizer.vocab_size
 
 
 def _size(count: float) -> str:

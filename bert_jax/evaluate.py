@@ -25,6 +25,7 @@ from bert_jax.data import pipeline
 from bert_jax.data.shards import Prepared
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.metrics import Totals, unigram_log_probabilities, wilson
+from bert_jax.objectives import causal_lm
 from bert_jax.types import Batch, Metrics, Traced
 
 Progress = Callable[[int, int], None]  # how much is done, and of how much
@@ -118,8 +119,8 @@ class Evaluator:
         out: dict[str, float] = {"examples": int(totals.sums["examples"][0])}
         for name in self.config.objectives:
             out |= {key: values[key] for key in (f"{name}_loss", f"{name}_accuracy")}
-            if name == "mlm":
-                out["mlm_predictions"] = int(totals.sums["mlm_loss"][1])
+            if name in ("mlm", "causal_lm"):
+                out[f"{name}_predictions"] = int(totals.sums[f"{name}_loss"][1])
                 out |= {key: values[key] for key in ("unigram_loss", "unigram_accuracy")}
             else:
                 low, high = wilson(*totals.sums[f"{name}_accuracy"])
@@ -135,11 +136,16 @@ def _make_step(config: knobs.Config, prepared: Prepared) -> Callable[[Any, Batch
     replacements = masking.random_ids(config.masking, special, vocab_size)
     slots = quotas.slots(config.masking, config.sequence_length)
     unigram = unigram_log_probabilities(prepared.unigrams)
+    causal = "causal_lm" in config.objectives  # reads the text as it is
 
     def step(params: Any, batch: Batch, traced: Traced) -> tuple[Metrics, Metrics]:
-        masked, _ = masking.apply(
-            batch, traced, settings=config.masking, special=special, replacements=replacements, slots=slots
-        )
+        if causal:
+            masked, (targets, weights) = batch, causal_lm.targets(batch)
+        else:
+            masked, _ = masking.apply(
+                batch, traced, settings=config.masking, special=special, replacements=replacements, slots=slots
+            )
+            targets, weights = masked["predict_targets"], masked["predict_weights"]
         outputs = network.outputs(model, params, masked)
         metrics: Metrics = {"examples": (jnp.sum(jnp.any(batch["segment_ids"] > 0, -1)), jnp.ones(()))}
         each: Metrics = {}
@@ -147,7 +153,6 @@ def _make_step(config: knobs.Config, prepared: Prepared) -> Callable[[Any, Batch
             loss = objectives.TABLE[name].loss
             metrics |= loss(outputs[name], masked)
             each |= jax.vmap(loss)(*jax.tree.map(lambda x: x[:, None], (outputs[name], masked)))  # rows of one
-        targets, weights = masked["predict_targets"], masked["predict_weights"]
         total = jnp.sum(weights)
         metrics["unigram_loss"] = (-jnp.sum(jnp.asarray(unigram)[targets] * weights), total)
         metrics["unigram_accuracy"] = (jnp.sum((targets == int(unigram.argmax())) * weights), total)

@@ -84,6 +84,11 @@ def _model(c: Config) -> None:
             "name the classes, in order",
         )
     need(
+        m.causal or "causal_lm" not in c.objectives,
+        "objectives.causal_lm would see the tokens it predicts",
+        "--config.model.causal=true",
+    )
+    need(
         m.hidden % m.heads == 0, f"model.hidden = {m.hidden} is not divisible by model.heads = {m.heads}", "change one"
     )
     assert m.layers is not None

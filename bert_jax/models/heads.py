@@ -20,16 +20,22 @@ from bert_jax.types import Batch, Encoded
 
 
 class MlmHead(nn.Module):
-    """Vocabulary logits of the prediction slots: gather first, then transform, then the tied table."""
+    """Vocabulary logits of the prediction slots: gather first, then transform, then the tied table.
+
+    A causal language model has them of every token.
+    """
 
     cfg: knobs.Model
     vocab_size: int
+    everywhere: bool = False
 
     @nn.compact
     def __call__(self, encoded: Encoded, batch: Batch) -> jax.Array:
         cfg, table = self.cfg, encoded.embedding_table
         assert cfg.head_activation is not None
-        x = jnp.take_along_axis(encoded.hidden, batch["predict_positions"][..., None], axis=1)  # [B, K, D]
+        x = encoded.hidden  # [B, L, D]
+        if not self.everywhere:
+            x = jnp.take_along_axis(x, batch["predict_positions"][..., None], axis=1)  # [B, K, D]
         x = ACTIVATIONS[cfg.head_activation](Dense(cfg, (x.shape[-1],), name="dense")(x))
         x = LayerNorm(cfg, name="norm")(x)
         bias = self.param("bias", jax.nn.initializers.zeros, (table.shape[0],), jnp.float32)
@@ -83,6 +89,7 @@ def _over_labels(pooled: bool, dropout: bool, fixed: int = 0) -> Head:
 
 TABLE: dict[str, Head] = {
     "mlm": Head(False, lambda cfg, vocab_size, labels, train, name: MlmHead(cfg, vocab_size, name=name)),
+    "causal_lm": Head(False, lambda cfg, vocab_size, labels, train, name: MlmHead(cfg, vocab_size, True, name=name)),
     "nsp": _over_labels(pooled=True, dropout=False, fixed=2),
     "sop": _over_labels(pooled=True, dropout=False, fixed=2),
     "classify": _over_labels(pooled=True, dropout=True),

@@ -8,6 +8,7 @@ An objective reads the outputs of the head of its name in `models/heads.py`. It 
 from __future__ import annotations
 
 from bert_jax.objectives.base import Objective
+from bert_jax.objectives.causal_lm import CausalLm
 from bert_jax.objectives.choice import Choice
 from bert_jax.objectives.classify import Classify
 from bert_jax.objectives.mlm import Mlm
@@ -21,6 +22,7 @@ TABLE: dict[str, Objective] = {
     "mlm": Mlm(),
     "nsp": Nsp(),
     "sop": Sop(),
+    "causal_lm": CausalLm(),
     "classify": Classify("classify"),
     "regress": Regress(),
     "tag": Tag(),

@@ -15,7 +15,7 @@ from bert_jax.errors import ConfigError, DataError
 from bert_jax.metrics import wilson
 from bert_jax.suites import lines
 from bert_jax.suites.base import Ask, Detailed, Progress, Result
-from bert_jax.suites.rows import Scorer
+from bert_jax.suites.left_to_right import scorer
 
 EXAMPLE = "files:blimp, a folder of PARADIGM.jsonl files, or tfds:blimp"
 SENTENCES = ("sentence_good", "sentence_bad")
@@ -40,7 +40,7 @@ def blimp_each(run: runs.Run, ask: Ask) -> Detailed:
     """The same, and which pairs are told apart."""
     if not ask.source:
         raise ConfigError("suite blimp needs --source", f"--source={EXAMPLE}")
-    score = Scorer(run, ask, "blimp")
+    score = scorer(run, ask, "blimp")
     pairs = list(_pairs(ask))
     texts = [p.good for p in pairs] + [p.bad for p in pairs]
     encoded = run.tokenizer.encode_batch(texts)

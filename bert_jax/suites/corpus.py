@@ -34,7 +34,10 @@ def _validation(run: runs.Run, ask: Ask) -> tuple[Evaluator, Any]:
     config = chosen(run, ask)
     if not config.objectives.keys() & set(knobs.PRETRAINING):
         have = ", ".join(run.config.objectives) or "no head at all"
-        raise ConfigError(f"suite pretrain needs an mlm, nsp or sop head; {run.folder} has {have}", "and pairs to fit")
+        raise ConfigError(
+            f"suite pretrain needs a head of {', '.join(knobs.PRETRAINING)}; {run.folder} has {have}",
+            "and pairs to fit",
+        )
     params, mesh = on_devices(run.params)
     return Evaluator(config, prepared(run, config), settings_of(config, ask), mesh), params
 
@@ -92,7 +95,7 @@ def chosen(run: runs.Run, ask: Ask) -> knobs.Config:
             f"sequence_length = {config.sequence_length}, and the model has {positions} positions",
             f"lower it: --config.sequence_length={positions}",
         )
-    fits = ("mlm", config.pairs)
+    fits = ("mlm", "causal_lm", config.pairs)
     return resolve(
         to_dict(
             dataclasses.replace(

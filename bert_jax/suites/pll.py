@@ -14,7 +14,7 @@ from bert_jax.data.shards import Shard
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.suites import corpus, lines
 from bert_jax.suites.base import Ask, Progress, Result
-from bert_jax.suites.rows import Scorer
+from bert_jax.suites.left_to_right import scorer
 
 SENTENCES = 200  # of the checkpoint's own validation split, unless --limit says otherwise
 EXAMPLE = "files:texts.txt"
@@ -22,18 +22,18 @@ _ORDER = 0x504C4C  # keeps the order's hashes apart from those of other orders
 
 
 def pll(run: runs.Run, ask: Ask) -> Result:
-    """What texts have on average, and the inverse geometric mean of the probabilities of all tokens."""
-    score = Scorer(run, ask, "pll")
+    """What texts have on average, and the inverse geometric mean of the probabilities of all tokens.
+
+    Of a causal model both are those of the texts themselves: log-likelihood and perplexity.
+    """
+    score = scorer(run, ask, "pll")
     texts = _of_files(run, ask) if ask.source else _of_corpus(run, ask)
     scores = score(texts, Progress("pll: tokens"))
     total, count = math.fsum(float(one.sum()) for one in scores), sum(map(len, scores))
     name = "_word_l2r" if ask.within_word else ""
-    return {
-        "texts": len(texts),
-        "tokens": count,
-        f"pll{name}": total / len(texts),
-        f"pseudo_perplexity{name}": math.exp(-total / count),
-    }
+    causal = "causal_lm" in run.config.objectives
+    sums, means = ("log_likelihood", "perplexity") if causal else (f"pll{name}", f"pseudo_perplexity{name}")
+    return {"texts": len(texts), "tokens": count, sums: total / len(texts), means: math.exp(-total / count)}
 
 
 def _of_files(run: runs.Run, ask: Ask) -> list[list[int]]:

@@ -1,0 +1,216 @@
+"""Causal language modelling: what is predicted, from what, and how texts are scored; against plain statements."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import math
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bert_jax import config as configs
+from bert_jax import environment, evaluate, knobs, network, objectives, runs, train
+from bert_jax import step as steps
+from bert_jax.data import tokenizer as tokenizers
+from bert_jax.errors import ConfigError
+from bert_jax.suites.base import Ask
+from bert_jax.suites.left_to_right import LeftToRight
+from tests import toy
+
+CAUSAL = {"model__layers": 1, "model__causal": "true", "pairs": "none", "checkpoints__best": "causal_lm_loss"}
+
+
+def config(**changes: object) -> knobs.Config:
+    return toy.config(objectives__causal_lm__weight=1, **{**CAUSAL, **changes})
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _logits(net: network.Network, params: dict, batch: dict) -> jax.Array:
+    return network.outputs(net, params, batch)["causal_lm"]
+
+
+def _init(settings: knobs.Config, vocab_size: int = toy.VOCAB) -> dict:
+    return jax.jit(lambda seed: steps.init_state(settings, vocab_size, seed))(np.uint32(0))
+
+
+def predicted(batch: dict, row: int) -> list[tuple[int, int]]:
+    """(column, the token after it) of a row: in turn all text, and nothing else."""
+    found = []
+    for column in range(batch["tokens"].shape[1] - 1):
+        same = batch["segment_ids"][row, column] == batch["segment_ids"][row, column + 1] > 0
+        if same and batch["unit_ids"][row, column + 1] >= 0:
+            found.append((column, int(batch["tokens"][row, column + 1])))
+    return found
+
+
+@pytest.mark.parametrize("examples", [1, 2])
+def test_the_loss_is_that_of_every_token_of_text_from_the_column_before_it(examples):
+    batch = toy.batch(5, 24, seed=3, examples=examples, longest_unit=3)
+    logits = np.random.default_rng(0).normal(size=(5, 24, toy.VOCAB)).astype(np.float32)
+    losses, hits = [], []
+    for row in range(5):
+        for column, token in predicted(batch, row):
+            scores = logits[row, column].astype(np.float64)
+            losses.append(np.log(np.exp(scores).sum()) - scores[token])
+            hits.append(scores.argmax() == token)
+    assert len(losses) == (batch["unit_ids"] >= 0).sum()  # each once, the first of a text after [CLS]
+    objective = objectives.TABLE["causal_lm"]
+    found = {name: (float(a), float(n)) for name, (a, n) in objective.loss(logits, batch).items()}
+    assert found["causal_lm_loss"] == (pytest.approx(sum(losses), rel=1e-6), len(losses))
+    assert found["causal_lm_accuracy"] == (sum(hits), len(losses))
+    assert float(objective.count(batch)) == len(losses)
+
+
+def test_no_loss_depends_on_a_later_token():
+    """Through the vectors of the places: each column has one of its own, and a gradient shows who reads it."""
+    settings = config(model__init_stddev=0.3, model__layers=2)
+    batch = toy.batch(1, 24, seed=1)
+    batch |= {"positions": np.arange(24, dtype=np.int32)[None], "segment_ids": np.ones((1, 24), np.int32)}
+    batch["unit_ids"] = np.arange(24, dtype=np.int32)[None]
+    net = network.build(settings, toy.VOCAB)
+    params = _init(settings)["params"]
+
+    def losses(table: jax.Array) -> jax.Array:
+        embeddings = params["encoder"]["embeddings"] | {"position": table}
+        moved = params | {"encoder": params["encoder"] | {"embeddings": embeddings}}
+        logits = network.outputs(net, moved, batch)["causal_lm"][0, :-1]
+        return jax.nn.logsumexp(logits, -1) - logits[jnp.arange(23), batch["tokens"][0, 1:]]
+
+    jacobian = jax.jit(jax.jacrev(losses))(params["encoder"]["embeddings"]["position"])  # [23, P, D]
+    reads = np.abs(np.asarray(jacobian)).max(-1)[:, :24] > 0
+    assert np.array_equal(reads, np.tri(23, 24, dtype=bool))
+
+
+# --- configs --------------------------------------------------------------------------------------------------------
+
+
+def test_it_takes_the_place_of_mlm_and_needs_a_causal_model():
+    assert list(config().objectives) == ["causal_lm"]
+    assert list(toy.config().objectives) == ["mlm", "nsp"]  # without being asked for, it is not there
+    assert not config().masked
+    assert toy.config().masked
+    with pytest.raises(ConfigError, match="would see the tokens it predicts"):
+        config(model__causal="false")
+    with pytest.raises(ConfigError, match=r"mlm\.weight = 1\.0 beside objectives\.causal_lm"):
+        config(objectives__mlm__weight=1)
+    again = config()
+    assert configs.resolve(configs.to_dict(again)) == again
+
+
+def test_memory_counts_logits_of_every_token():
+    causal, masked = config(), toy.config(pairs="none", model__layers=1)
+    wide = dataclasses.replace(causal, tokenizer=dataclasses.replace(causal.tokenizer, vocab_size=2 * toy.VOCAB))
+    rows, length = 8, causal.sequence_length
+    assert environment.activation_bytes(wide, rows) - environment.activation_bytes(causal, rows) == (
+        8 * rows * length * toy.VOCAB
+    )
+    assert environment.activation_bytes(causal, rows) > environment.activation_bytes(masked, rows)
+
+
+# --- updates and evaluations ----------------------------------------------------------------------------------------
+
+
+def test_an_update_reads_the_text_as_it_is_and_masks_are_nothing_to_it():
+    settings = config(masking__rate=0.8)
+    batch = toy.batch(settings.batch_size, settings.sequence_length, 4)
+    state = _init(settings)
+    _, metrics = jax.jit(steps.make_step(settings, toy.SPECIAL, toy.VOCAB))(state, batch, steps.traced_at(settings, 0))
+    assert not [name for name in metrics if "fraction" in name]
+    logits = _logits(network.build(settings, toy.VOCAB), state["params"], batch)
+    total, count = objectives.TABLE["causal_lm"].loss(logits, batch)["causal_lm_loss"]
+    assert metrics["causal_lm_loss"] == (pytest.approx(float(total), rel=1e-5), float(count))
+    assert metrics["loss"][0] == pytest.approx(float(total / count), rel=1e-5)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("causal")
+    line = "the cat sees the dog . the dog sees the cat . cats see dogs . dogs see cats .\n"
+    (folder / "text.txt").write_text("\n".join(line * n for n in range(1, 40)))
+    changes = {"corpus__source": "files", "corpus__path": folder / "text.txt", "corpus__validation_fraction": 0.3}
+    changes |= {"steps": 30, "optim__learning_rate": 3e-3, "evals__validation__every": 0, "tokenizer__vocab_size": 60}
+    train.run(config(**changes), folder / "run", command=[])
+    return folder / "run"
+
+
+def test_a_run_learns_and_is_evaluated_beside_the_unigram(trained):
+    found = evaluate.evaluate(runs.open_run(str(trained)), "pretrain")
+    assert found["causal_lm_loss"] < found["unigram_loss"]  # the text says the same over and over
+    assert found["causal_lm_accuracy"] > found["unigram_accuracy"]
+    assert found["causal_lm_predictions"] > 100
+    assert "mlm_loss" not in found
+    lines = [json.loads(line) for line in (trained / "metrics.jsonl").read_text().splitlines()]
+    assert lines[-1]["eval/validation/causal_lm_loss"] == pytest.approx(found["causal_lm_loss"])
+
+
+# --- scores of texts ------------------------------------------------------------------------------------------------
+
+
+PIECES = [*"abcdefghij", *(f"##{c}" for c in "abcdefghij"), "the", "cat", "cats", "sees", "see", "."]
+LONGEST = 16
+TEXTS = ["the cat sees", "cat", "abc de . the fghij", "the cats see .", "the cat sees"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> runs.Run:
+    """A causal model of random weights."""
+    file = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
+    file.write_text("".join(f"{piece}\n" for piece in ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *PIECES]))
+    tokenizer = tokenizers.load(file)
+    short = {"model__max_positions": LONGEST, "sequence_length": LONGEST}
+    settings = config(model__init_stddev=0.3, **short)
+    params = jax.tree.map(np.asarray, _init(settings, tokenizer.size)["params"])
+    return runs.Run(Path("model"), settings, tokenizer, file, params, 0, {"foreign": "model"})
+
+
+def plainly(run: runs.Run, ids: list[int]) -> list[float]:
+    """The log-probability of each token given what precedes it, a row of its own for each."""
+    room, step, found = LONGEST - 1, (LONGEST - 1) // 2, []
+    for at, token in enumerate(ids):
+        start = 0
+        while at >= start + room:  # the first window that reaches it
+            start += step
+        before = [run.tokenizer.special.cls, *ids[start:at]]
+        blank = np.zeros((1, LONGEST), np.int32)
+        batch = {name: blank.copy() for name in ("tokens", "type_ids", "positions", "segment_ids")}
+        batch["tokens"][0, : len(before)] = before
+        batch["positions"][0, : len(before)] = range(len(before))
+        batch["segment_ids"][0, : len(before)] = 1
+        net = network.build(run.config, run.tokenizer.size)
+        scores = np.asarray(_logits(net, run.params, batch | {"cls_positions": blank[:, :1]}), np.float64)
+        last = scores[0, len(before) - 1]
+        found.append(float(last[token] - np.log(np.exp(last).sum())))
+    return found
+
+
+def test_each_token_has_the_probability_that_a_plain_loop_finds(run):
+    encoded = run.tokenizer.encode_batch([*TEXTS, "abcde fgh the cats see . cat abc de the sees the cat . see cats"])
+    assert max(map(len, encoded)) > 2 * LONGEST - 8  # several windows
+    for size in (0, 3):
+        found = LeftToRight(run, Ask(batch_size=size), "pll")([*encoded, []])
+        for ids, values in zip([*encoded, []], found, strict=True):
+            np.testing.assert_allclose(values, plainly(run, ids), rtol=1e-5)
+        np.testing.assert_array_equal(found[0], found[4])
+
+
+def test_suites_score_a_causal_model_left_to_right(run, tmp_path):
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS) + "\n")
+    encoded = run.tokenizer.encode_batch(TEXTS)
+    sums = [sum(plainly(run, ids)) for ids in encoded]
+    found = evaluate.evaluate(run, "pll", source=f"files:{tmp_path / 'texts.txt'}")
+    assert found["log_likelihood"] == pytest.approx(np.mean(sums), rel=1e-5)
+    assert found["perplexity"] == pytest.approx(math.exp(-sum(sums) / sum(map(len, encoded))), rel=1e-5)
+    pairs = [(a, b) for a in range(4) for b in range(4) if a != b]
+    lines = [json.dumps({"sentence_good": TEXTS[a], "sentence_bad": TEXTS[b]}) + "\n" for a, b in pairs]
+    (tmp_path / "pairs.jsonl").write_text("".join(lines))
+    found = evaluate.evaluate(run, "blimp", source=f"files:{tmp_path / 'pairs.jsonl'}")
+    assert found["accuracy"] == np.mean([sums[a] > sums[b] for a, b in pairs])
+    with pytest.raises(ConfigError, match="a causal model masks nothing"):
+        evaluate.evaluate(run, "blimp", source=f"files:{tmp_path / 'pairs.jsonl'}", within_word=True)
+    with pytest.raises(ConfigError, match="needs the mlm head; model has causal_lm"):
+        evaluate.evaluate(run, "cross_rate")
