@@ -8,7 +8,6 @@ this folder, and its row here.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,11 +64,12 @@ def make(name: str, folder: Path, jobs: int = 0, options: Mapping[str, str] | No
 
 def need(package: str, extra: str) -> ModuleType:
     """An optional package, or the error that says how to get it."""
-    if importlib.util.find_spec(package) is None:
+    try:
+        return importlib.import_module(package)
+    except ModuleNotFoundError as error:
         raise ConfigError(
             f"engine {extra} needs the package {package}", f"install it: pip install 'bert-jax[{extra}]', or {package}"
-        )
-    return importlib.import_module(package)
+        ) from error
 
 
 def refuse(options: Mapping[str, str], engine: str, known: Sequence[str] = ()) -> None:

@@ -45,7 +45,8 @@ class Ray:
         wanted = {"GPU": gpus, "CPU": cpus, **amounts}
         for name, amount in wanted.items():
             if amount > self._has.get(name, 0.0):
-                raise ConfigError(f"a worker takes {amount:g} {name}, and the cluster has {self._has.get(name, 0.0):g}")
+                has = f"and the cluster has {self._has.get(name, 0.0):g}"
+                raise ConfigError(f"a worker takes {amount:g} {name}, {has}", "ask for less, as with num_gpus=0")
         room = min(int(self._has[name] // amount) for name, amount in wanted.items() if amount)
         self.parallel = min(jobs or room, room)
         settings = {"num_cpus": cpus, "num_gpus": gpus, "resources": amounts or None, "max_retries": 0}

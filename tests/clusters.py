@@ -1,0 +1,184 @@
+"""Stand-ins for submitit and ray, as much of them as the engines use: calls run in processes of this machine.
+
+They know what the packages promise, and nothing of the engines; where a package is installed the same tests use it.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+CALL = """
+import pickle, sys
+sys.path[:0] = {path!r}
+sys.modules.update({{name: __import__("tests.clusters").clusters.modules()[name] for name in ("submitit", "ray")}})
+from pathlib import Path
+function, arguments = pickle.loads(Path({place!r}, "call").read_bytes())
+try:
+    answer = "success", function(*arguments)
+except Exception as error:
+    answer = "error", repr(error)
+Path({place!r}, "draft").write_bytes(pickle.dumps(answer))
+Path({place!r}, "draft").rename(Path({place!r}, "result"))
+"""
+
+
+class Call:
+    """A function called in another process; the result is a file."""
+
+    def __init__(self, place: Path, function: Any, arguments: tuple):
+        place.mkdir(parents=True)
+        (place / "call").write_bytes(pickle.dumps((function, arguments)))
+        program = CALL.format(path=[str(Path(__file__).parents[1])], place=str(place))
+        self.result, self.errors = place / "result", place / "errors"
+        with self.errors.open("wb") as errors:
+            self.process = subprocess.Popen([sys.executable, "-c", program], stderr=errors)
+
+    def done(self) -> bool:
+        return self.process.poll() is not None
+
+    def outcome(self) -> tuple[str, Any]:
+        return pickle.loads(self.result.read_bytes())
+
+
+class FailedJobError(RuntimeError):
+    pass
+
+
+class Job:
+    """As submitit.Job, of one process."""
+
+    num_tasks = 1
+
+    def __init__(self, number: int, call: Call):
+        self.job_id, self._call, self.done = str(number), call, call.done
+        self.paths = types.SimpleNamespace(result_pickle=call.result, stderr=call.errors)
+
+    def task(self, rank: int) -> Job:
+        return self
+
+    def results(self) -> list:
+        outcome, value = self._call.outcome()
+        if outcome == "error":
+            raise FailedJobError(value)
+        return [value]
+
+    @property
+    def state(self) -> str:
+        return "RUNNING" if not self.done() else "INTERRUPTED" if self._call.process.returncode < 0 else "FINISHED"
+
+    def cancel(self, check: bool = True) -> None:
+        self._call.process.send_signal(signal.SIGTERM)
+
+
+class AutoExecutor:
+    """As submitit.AutoExecutor with cluster="local"."""
+
+    KNOWN = ("name", "timeout_min", "mem_gb", "cpus_per_task", "slurm_partition", "slurm_array_parallelism")
+    made: list[AutoExecutor] = []  # noqa: RUF012  # what tests look at
+
+    def __init__(self, folder: Path, cluster: str):
+        if cluster not in ("local", "slurm"):
+            raise ValueError(f"AutoExecutor doesn't know any executor named {cluster}")
+        if cluster == "slurm":
+            raise RuntimeError('Could not detect "srun", are you indeed on a slurm cluster?')
+        self.folder, self.parameters, self.arrays = Path(folder), {}, []
+        self.made.append(self)
+
+    def update_parameters(self, **given: Any) -> None:
+        for name in given:
+            if name not in self.KNOWN:
+                raise NameError(f"Unknown argument {name!r}")
+        self.parameters |= given
+
+    def map_array(self, function: Any, *iterables: Any) -> list[Job]:
+        jobs = [(function, arguments) for arguments in zip(*iterables, strict=True)]
+        first = sum(map(len, self.arrays))
+        made = [Job(first + n, Call(self.folder / str(first + n), *job)) for n, job in enumerate(jobs)]
+        self.arrays.append(made)
+        return made
+
+
+class RayError(Exception):
+    pass
+
+
+class TaskCancelledError(RayError):
+    pass
+
+
+class WorkerCrashedError(RayError):
+    pass
+
+
+class Ray:
+    """As the module ray: a cluster of one node with 2 CPUs."""
+
+    exceptions = types.SimpleNamespace(
+        RayError=RayError,
+        TaskCancelledError=TaskCancelledError,
+        WorkerCrashedError=WorkerCrashedError,
+        **{name: type(name, (RayError,), {}) for name in ("OutOfMemoryError", "NodeDiedError", "LocalRayletDiedError")},
+    )
+
+    def __init__(self) -> None:
+        self._folder: Path | None = None
+        self._calls: list[Call] = []
+
+    def is_initialized(self) -> bool:
+        return self._folder is not None
+
+    def init(self, address: str | None, **_: Any) -> None:
+        if address:
+            raise ConnectionError(f"Could not find any running Ray instance at {address}")
+        self._folder = Path(os.environ["FAKE_RAY"])
+
+    def shutdown(self) -> None:
+        self._folder = None
+
+    def cluster_resources(self) -> dict[str, float]:
+        return {"CPU": 2.0, "memory": 1e9}
+
+    def nodes(self) -> list[dict[str, Any]]:
+        return [{"Alive": True}]
+
+    def remote(self, **settings: Any) -> Any:
+        def call(*arguments: Any) -> Call:
+            assert self._folder is not None
+            self._calls.append(Call(self._folder / str(len(self._calls)), function[0], arguments))
+            return self._calls[-1]
+
+        function: list[Any] = []
+        return lambda given: function.append(given) or types.SimpleNamespace(remote=call)
+
+    def wait(self, calls: list[Call], num_returns: int, timeout: float) -> tuple[list[Call], list[Call]]:
+        assert num_returns == len(calls)
+        return [call for call in calls if call.done()], [call for call in calls if not call.done()]
+
+    def get(self, call: Call) -> Any:
+        if call.process.wait() < 0:
+            raise TaskCancelledError if call.process.returncode == -signal.SIGINT else WorkerCrashedError
+        outcome, value = call.outcome()
+        if outcome == "error":
+            raise RayError(value)
+        return value
+
+    def cancel(self, call: Call, force: bool) -> None:
+        assert not force
+        call.process.send_signal(signal.SIGINT)
+
+
+def modules() -> dict[str, Any]:
+    """The stand-ins by the name of what they stand for."""
+    submitit = types.ModuleType("submitit")
+    submitit.AutoExecutor = AutoExecutor  # type: ignore[attr-defined]  # a module made here
+    submitit.JobEnvironment = lambda: types.SimpleNamespace(global_rank=0)  # type: ignore[attr-defined]  # the same
+    utils = types.SimpleNamespace(FailedJobError=FailedJobError)
+    submitit.core = types.SimpleNamespace(utils=utils)  # type: ignore[attr-defined]  # the same
+    return {"submitit": submitit, "ray": Ray()}
