@@ -79,7 +79,7 @@ def to_dict(config: Config) -> dict[str, Any]:
     return json.loads(json.dumps(dataclasses.asdict(config)))
 
 
-def load_file(spec: str, beside: str = "") -> ml_collections.ConfigDict:
+def load_file(spec: str, beside: str = "", function: str = "get_config") -> Any:
     """Runs `get_config(arg)` of `FILE.py[:arg]`; `beside=__file__` makes the path relative to that file."""
     path, _, arg = spec.partition(":")
     file = (Path(beside).parent / path if beside else Path(path)).resolve()
@@ -91,7 +91,8 @@ def load_file(spec: str, beside: str = "") -> ml_collections.ConfigDict:
     module = importlib.util.module_from_spec(module_spec)
     try:
         module_spec.loader.exec_module(module)
-        return module.get_config(arg) if arg else module.get_config()
+        run = getattr(module, function)
+        return run(arg) if arg else run()
     except UserError:  # a checkpoint's, too, where the config opens one
         raise
     except Exception as error:  # whatever a user's file raises is reported as the user's, with its place
@@ -101,7 +102,7 @@ def load_file(spec: str, beside: str = "") -> ml_collections.ConfigDict:
             hint = f"did you mean {close[1]!r}?" if close else "bert_jax/knobs.py lists all of them"
             raise ConfigError(f"{place}: no knob {key[1]!r}", hint) from error
         raise ConfigError(
-            f"{place}: {type(error).__name__}: {error}", "a config file defines get_config([arg])"
+            f"{place}: {type(error).__name__}: {error}", f"a config file defines {function}([arg])"
         ) from error
 
 
