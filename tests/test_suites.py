@@ -20,7 +20,7 @@ from bert_jax import cli, evaluate, network, predict, prepare, runs, sharding, s
 from bert_jax.data.tasks import TASKS
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.predictors.base import Model, Options
-from bert_jax.suites import pll
+from bert_jax.suites import left_to_right
 from bert_jax.suites.base import Ask, Progress, Suite
 from bert_jax.suites.corpus import RATES
 from bert_jax.suites.rows import Scorer
@@ -95,6 +95,14 @@ def test_each_example_of_the_validation_split(run, usual, monkeypatch):
             assert mine == pytest.approx([float(x) for x in metrics[name]], rel=1e-5, abs=1e-6), (number, name)
 
 
+def test_rows_of_other_pairs_are_scored_by_the_heads_that_fit(run, base):
+    plain = configure(base, sequence_length=32, pairs="none", model__init_stddev=0.2)
+    bare = dataclasses.replace(run, config=plain, params={k: v for k, v in run.params.items() if k != "nsp"})
+    found = ask(run, "pretrain", changes=(("pairs", "none"),))
+    assert found == pytest.approx(ask(bare, "pretrain"))
+    assert "nsp_loss" not in found
+
+
 def test_a_suite_that_says_nothing_of_examples(run, monkeypatch):
     monkeypatch.setitem(suites.TABLE, "sts", Suite(lambda run, ask: {"pairs": 2}))
     assert suites.detailed("sts", run, Ask()) == ({"pairs": 2}, {})
@@ -137,7 +145,7 @@ def test_pll_of_a_run_draws_the_same_sentences_of_its_validation_split(run, caps
             drawn.append([tuple(ids) for ids in texts])
             return super().__call__(texts[:3]) if len(texts) < 10 else [np.zeros(len(ids)) for ids in texts]
 
-    monkeypatch.setattr(pll, "Scorer", Remember)
+    monkeypatch.setattr(left_to_right, "Scorer", Remember)
     found = ask(run, "pll", limit=10**6)
     assert (found["texts"], found["tokens"]) == (len(sentences), sum(map(len, sentences)))
     few = [ask(run, "pll", limit=3, batch_size=size) for size in (1, 9)]

@@ -59,6 +59,15 @@ def cross_rate(run: runs.Run, ask: Ask) -> Result:
     }
 
 
+def _without_other_pairs(config: knobs.Config, changes: dict[str, str]) -> knobs.Config:
+    """The config without the objective whose pairs are changed for others: its head has nothing to say of those."""
+    if changes.get("pairs", config.pairs) == config.pairs:
+        return config
+    kept = {name: one for name, one in config.objectives.items() if name != config.pairs}
+    checkpoints = dataclasses.replace(config.checkpoints, best="")
+    return dataclasses.replace(config, objectives=kept, checkpoints=checkpoints)
+
+
 def settings_of(config: knobs.Config, ask: Ask) -> knobs.Eval:
     """Masks and batches of the evaluation that training calls validation."""
     settings = config.evals["validation"] if "validation" in config.evals else knobs.Eval()
@@ -78,7 +87,7 @@ def chosen(run: runs.Run, ask: Ask) -> knobs.Config:
     config, foreign = ask.config, "foreign" in run.meta
     named = not foreign or any(path.startswith("corpus.") for path, _ in ask.changes)
     if ask.changes and named:  # changes that do not name a text, to a model without one, are refused below like none
-        config = changed(run.config, ask.changes)
+        config = changed(_without_other_pairs(run.config, dict(ask.changes)), ask.changes)
         if config.model != run.config.model or config.tokenizer != run.config.tokenizer:
             raise ConfigError("model and tokenizer are the checkpoint's own", "change corpus, masking or evals")
     if config is None and foreign:
@@ -86,8 +95,8 @@ def chosen(run: runs.Run, ask: Ask) -> knobs.Config:
     if config is None:
         return run.config
     keep = ["model", "objectives", "tokenizer"]
-    if not foreign:  # a model of ours says what a row holds; of others only the heads are known
-        keep += ["pairs", "sequence_length"]
+    if not foreign:  # a model of ours says what a row holds, unless told; of others only the heads are known
+        keep += {"pairs", "sequence_length"} - dict(ask.changes).keys()
     config = dataclasses.replace(config, **{key: getattr(run.config, key) for key in keep})
     positions = config.model.max_positions
     if config.model.position == "learned" and config.sequence_length > positions:
