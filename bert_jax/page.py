@@ -149,6 +149,18 @@ def table(rows: list[list[str]], head: list[str] | None = None, numbers: bool = 
     return f'<div class="scroll"><table>{top}{"".join(map(line, rows))}</table></div>'
 
 
+def tile(name: str, value: str, below: str = "", verdict: str = "") -> str:
+    """One figure of a page's head: its name, the value, what is said below it, and whether that is good."""
+    text = f"<p>{escape(below)}{f'<b>{escape(verdict)}</b>' if verdict else ''}</p>"
+    return f'<div class="tile"><div>{escape(name)}</div><strong>{escape(value)}</strong>{text}</div>'
+
+
+def duration(seconds: float) -> str:
+    """A time as a person writes it."""
+    hours, rest = divmod(round(seconds), 3600)
+    return f"{hours:,} h {rest // 60:02d} min" if hours else f"{rest // 60} min {rest % 60:02d} s"
+
+
 # --- the parts every report has --------------------------------------------------------------------------------------
 
 

@@ -15,19 +15,21 @@ from typing import Any
 
 from bert_jax import writer
 from bert_jax.charts import SPACE, Chart, Series, draw, number
-from bert_jax.page import config_box, environment_box, page, samples, section, subtree, table
+from bert_jax.naming import BASELINES, CHANCE, SHOUTED, is_result, is_share, pretty
+from bert_jax.page import (
+    config_box,
+    duration,
+    environment_box,
+    page,
+    samples,
+    section,
+    subtree,
+    table,
+    tile,
+)
 
 Curves = dict[str, list[tuple[int, float]]]  # metric -> (step, value), by step
 
-# The evaluation's own reference for a metric: what can be had without reading the context.
-BASELINES = {
-    "mlm_loss": ("unigram_loss", "the unigram"),
-    "mlm_accuracy": ("unigram_accuracy", "the most frequent token"),
-    "nsp_accuracy": ("majority_accuracy", "the majority"),
-    "sop_accuracy": ("majority_accuracy", "the majority"),
-    "accuracy": ("majority_accuracy", "the majority"),
-}
-CHANCE = {"nsp_loss": math.log(2), "sop_loss": math.log(2)}
 LEDGER = {  # metric -> name, colour; the first two are shares of eligible tokens, the others of selected ones
     "masked_fraction": ("selected, of eligible", 1),
     "quota_fraction": ("quota, of eligible", 5),
@@ -37,15 +39,6 @@ LEDGER = {  # metric -> name, colour; the first two are shares of eligible token
 }
 SPEED = ("tokens_per_second", "step_seconds", "data_wait", "mfu", "compile_seconds")
 OPTIMISER = ("learning_rate", "grad_norm")
-PLAIN = {
-    "exact": "Exact match",
-    "grad_norm": "Gradient norm",
-    "data_wait": "Waiting for data",
-    "mfu": "Model FLOPs utilisation",
-}
-SHOUTED = ("mlm", "nsp", "sop", "mfu", "f1", "mcc")
-COUNTS = ("_low", "_high", "examples", "predictions", "seconds")  # what an evaluation says beside its results
-SHARES = ("accuracy", "fraction", "data_wait", "mfu", "f1", "exact", "precision", "recall")
 
 
 def write(workdir: Path) -> Path:
@@ -115,18 +108,13 @@ def _tiles(recorded: dict[str, Any], curves: Curves, rows: list[dict[str, Any]])
     known = isinstance(steps, int) and steps > 0
     seconds = max((float(row.get("time") or 0) for row in rows), default=0.0)
     below = f"of {steps:,}{', finished' if step >= steps else ', in progress'}" if known and steps else ""
-    tiles = [_tile("Steps", f"{step:,}", below), _tile("Time", _duration(seconds), _compiled(curves))]
+    tiles = [tile("Steps", f"{step:,}", below), tile("Time", duration(seconds), _compiled(curves))]
     for suite in _suites(curves):
         for name in _measured(curves, suite):
             tiles.append(_result_tile(curves, suite, name))
     if speed := curves.get("train/tokens_per_second"):
-        tiles.append(_tile("Tokens a second", number(round(speed[-1][1])), _waiting(curves)))
+        tiles.append(tile("Tokens a second", number(round(speed[-1][1])), _waiting(curves)))
     return "".join(tiles)
-
-
-def _tile(name: str, value: str, below: str = "", verdict: str = "") -> str:
-    text = f"<p>{escape(below)}{f'<b>{escape(verdict)}</b>' if verdict else ''}</p>"
-    return f'<div class="tile"><div>{escape(name)}</div><strong>{escape(value)}</strong>{text}</div>'
 
 
 def _result_tile(curves: Curves, suite: str, name: str) -> str:
@@ -142,14 +130,14 @@ def _result_tile(curves: Curves, suite: str, name: str) -> str:
     other = base[-1][1] if base else CHANCE.get(name)
     verdict = ""
     if other is not None:
-        label, said = label or "chance", number(other, _is_share(name))
+        label, said = label or "chance", number(other, is_share(name))
         if name.endswith("loss") and value < other:
             verdict = f"{other - value:.2f} nats below {label} {said}"
         elif not name.endswith("loss") and (low if not math.isnan(low) else value) > other > 0:
             verdict = f"{value / other:.1f} times {label} {said}"
         else:
             below.append(f"not better than {label} {said}")
-    return _tile(_pretty(name), number(value, _is_share(name)), "; ".join(below), verdict)
+    return tile(pretty(name), number(value, is_share(name)), "; ".join(below), verdict)
 
 
 def _compiled(curves: Curves) -> str:
@@ -207,13 +195,13 @@ def _learning(curves: Curves, name: str) -> Chart:
     if name in CHANCE:
         baselines.append(("chance", CHANCE[name]))
     several = name == "loss" and any(n.startswith("train/") and n.endswith("_loss") for n in curves)
-    title = "Loss, the weighted sum" if several else _pretty(name)
-    return Chart(title, series, baselines, percent=_is_share(name))
+    title = "Loss, the weighted sum" if several else pretty(name)
+    return Chart(title, series, baselines, percent=is_share(name))
 
 
 def _alone(curves: Curves, name: str) -> str:
     short = name.partition("/")[2]
-    return draw(Chart(_pretty(short), [Series("training", curves.get(name, []))], percent=_is_share(short)))
+    return draw(Chart(pretty(short), [Series("training", curves.get(name, []))], percent=is_share(short)))
 
 
 def _ledger(recorded: dict[str, Any], curves: Curves) -> str:
@@ -263,24 +251,8 @@ def _suites(curves: Curves) -> list[str]:
 def _measured(curves: Curves, suite: str) -> list[str]:
     """The metrics of an evaluation that are results: no baselines, intervals or counts."""
     names = [n.removeprefix(f"eval/{suite}/") for n in curves if n.startswith(f"eval/{suite}/")]
-    references = {reference for reference, _ in BASELINES.values()}
-    return [n for n in names if n not in references and not n.endswith(COUNTS)]
-
-
-def _is_share(name: str) -> bool:
-    return name.endswith(SHARES)
-
-
-def _pretty(name: str) -> str:
-    words = [word.upper() if word in SHOUTED else word for word in name.replace("/", " ").split("_")]
-    text = PLAIN.get(name, " ".join(words))
-    return text[:1].upper() + text[1:]
+    return [n for n in names if is_result(n)]
 
 
 def _span(seconds: float) -> str:
     return f"{seconds:.2f} s" if seconds >= 0.1 else f"{1000 * seconds:.3g} ms"
-
-
-def _duration(seconds: float) -> str:
-    hours, rest = divmod(round(seconds), 3600)
-    return f"{hours:,} h {rest // 60:02d} min" if hours else f"{rest // 60} min {rest % 60:02d} s"

@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import jax
 from tqdm import tqdm
 
 from bert_jax import knobs
@@ -32,6 +31,8 @@ class Writer:
 
     def __init__(self, workdir: Path, total_steps: int, start_step: int, tensorboard: bool = True, quiet: bool = False):
         """`quiet` writes everything and shows nothing: of many runs at once one shows how far they are."""
+        import jax  # here: what runs wrote is read by reports too, which have no need of it
+
         self.active, self.quiet = jax.process_index() == 0, quiet
         self.total, self.start = total_steps, start_step
         self._began = self._spoke = time.monotonic()

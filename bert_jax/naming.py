@@ -1,0 +1,47 @@
+"""How metrics are called where people read them: names, shares, what they are held against, which way is better."""
+
+from __future__ import annotations
+
+import math
+
+# The evaluation's own reference for a metric: what can be had without reading the context.
+BASELINES = {
+    "mlm_loss": ("unigram_loss", "the unigram"),
+    "mlm_accuracy": ("unigram_accuracy", "the most frequent token"),
+    "nsp_accuracy": ("majority_accuracy", "the majority"),
+    "sop_accuracy": ("majority_accuracy", "the majority"),
+    "accuracy": ("majority_accuracy", "the majority"),
+}
+CHANCE = {"nsp_loss": math.log(2), "sop_loss": math.log(2)}
+PLAIN = {
+    "exact": "Exact match",
+    "grad_norm": "Gradient norm",
+    "data_wait": "Waiting for data",
+    "mfu": "Model FLOPs utilisation",
+}
+SHOUTED = ("mlm", "nsp", "sop", "mfu", "f1", "mcc", "blimp", "pll")
+COUNTS = ("_low", "_high", "examples", "predictions", "seconds")  # what an evaluation says beside its results
+SHARES = ("accuracy", "fraction", "data_wait", "mfu", "f1", "exact", "precision", "recall")
+LOWER = ("loss", "mse", "perplexity")  # is better
+
+
+def is_share(name: str) -> bool:
+    """Whether a metric lies between 0 and 1 and is written in per cent."""
+    return name.endswith(SHARES)
+
+
+def is_result(name: str) -> bool:
+    """Whether a metric of an evaluation is a result: no baseline, interval or count."""
+    return name not in {reference for reference, _ in BASELINES.values()} and not name.endswith(COUNTS)
+
+
+def lower_is_better(name: str) -> bool:
+    """Whether less of a metric is more."""
+    return name.endswith(LOWER)
+
+
+def pretty(name: str) -> str:
+    """A metric's name as a title."""
+    words = [word.upper() if word in SHOUTED else word for word in name.replace("/", " ").split("_")]
+    text = PLAIN.get(name, " ".join(words))
+    return text[:1].upper() + text[1:]
