@@ -166,7 +166,7 @@ def test_tensorboard_events_are_purged_on_resume(tmp_path):
 
 
 def test_only_the_first_process_writes(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(writer.jax, "process_index", lambda: 1)
+    monkeypatch.setattr("jax.process_index", lambda: 1)
     run(tmp_path, 0, 3, tensorboard=True)
     assert list(tmp_path.iterdir()) == []
     assert capsys.readouterr().err == ""
