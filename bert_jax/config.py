@@ -108,10 +108,7 @@ def load_file(spec: str, beside: str = "", function: str = "get_config") -> Any:
 
 def override(tree: ml_collections.ConfigDict, path: str, text: str) -> None:
     """Sets one knob from the command line; the text is read as the type the knob has."""
-    kind: Any = Config
-    names = path.split(".")
-    for depth, name in enumerate(names):
-        kind = _child_type(kind, name, ".".join(["config", *names[:depth]]))
+    names, kind = path.split("."), check_path(path)
     if dataclasses.is_dataclass(kind):
         fields = ", ".join(f.name for f in dataclasses.fields(kind))
         raise ConfigError(f"config.{path} is a section, not a value", f"set one of: {fields}")
@@ -121,6 +118,15 @@ def override(tree: ml_collections.ConfigDict, path: str, text: str) -> None:
     instead = _INSTEAD.get(".".join(["evals", *names[2:]] if names[0] == "evals" else names))
     if instead:  # else the one that a config file gave would prevail, and this one do nothing
         put(tree, [*names[:-1], *instead.split(".")[-1:]], None)
+
+
+def check_path(path: str) -> Any:
+    """The type of the knob at a path; of a path that no config has, the error names the nearest one."""
+    kind: Any = Config
+    names = path.split(".")
+    for depth, name in enumerate(names):
+        kind = _child_type(kind, name, ".".join(["config", *names[:depth]]))
+    return kind
 
 
 def put(tree: ml_collections.ConfigDict, names: list[str], value: Any) -> None:

@@ -1,0 +1,306 @@
+"""The layout of a study's folder, which is all the state there is. Nothing else knows the names of files.
+
+study.json                   what was asked for, rewritten by every `study run`; cells it does not list are hidden
+groups/GROUP.json            cells that train together, and their prediction slots
+cells/CELL/                  a run folder, as `bert-jax train` makes it, and
+    cell.json                what the cell is: config, labels, evaluations
+    trained.json             how training ended
+    results/NAME.json, .npz  what an evaluation found, in all and of each example
+    finetune/NAME/           the run folder of an evaluation by fine-tuning
+    attempts.jsonl           what began, and how it ended
+logs/GROUP.log  compiled/  results.csv  figures/  report.html
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import os
+import socket
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bert_jax import holding, knobs
+from bert_jax.config import resolve, to_dict
+from bert_jax.errors import DataError
+
+if TYPE_CHECKING:
+    from bert_jax.studies.definition import Cell
+
+RETRIES = 2  # after a failure
+KILLS = 5  # tries that ended without a word, before a cell counts as failed: a kill is the machine's fault
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What cell.json says."""
+
+    id: str
+    config: knobs.Config
+    labels: dict[str, str]
+    values: dict[str, float | str | None]
+    seed: int
+    evaluations: dict[str, dict[str, Any]]
+    group: str = ""
+
+
+@dataclass(frozen=True)
+class State:
+    """How far a cell is."""
+
+    name: str  # done, diverged, running, failed, waiting
+    attempts: int = 0
+    error: str = ""
+    step: int = 0
+    steps: int = 0
+    seconds: float = 0.0
+    missing: tuple[str, ...] = field(default=())  # evaluations that have no result yet
+
+
+@dataclass(frozen=True)
+class Place:
+    """A study's workdir."""
+
+    workdir: Path
+
+    # --- paths ------------------------------------------------------------------------------------------------------
+
+    @property
+    def study(self) -> Path:
+        return self.workdir / "study.json"
+
+    @property
+    def compiled(self) -> Path:
+        return self.workdir.resolve() / "compiled"
+
+    @property
+    def csv(self) -> Path:
+        return self.workdir / "results.csv"
+
+    @property
+    def report(self) -> Path:
+        return self.workdir / "report.html"
+
+    @property
+    def figures(self) -> Path:
+        return self.workdir / "figures"
+
+    def group(self, group: str) -> Path:
+        return self.workdir / "groups" / f"{group}.json"
+
+    def log(self, group: str) -> Path:
+        return self.workdir / "logs" / f"{group}.log"
+
+    def cell(self, cell: str) -> Path:
+        return self.workdir / "cells" / cell
+
+    def result(self, cell: str, name: str) -> Path:
+        return self.cell(cell) / "results" / f"{name}.json"
+
+    def each(self, cell: str, name: str) -> Path:
+        return self.cell(cell) / "results" / f"{name}.npz"
+
+    def finetune(self, cell: str, name: str) -> Path:
+        return self.cell(cell) / "finetune" / name
+
+    def checkpoint(self, cell: str) -> Path:
+        """The last step of a trained cell: what it ends with, not what was best by the way."""
+        return self.cell(cell) / "checkpoints" / str(self.trained(cell)["step"])
+
+    # --- what was asked for -----------------------------------------------------------------------------------------
+
+    def read_study(self) -> dict[str, Any]:
+        """study.json; {} where there is none."""
+        return _read(self.study) or {}
+
+    def write_study(self, study: Mapping[str, Any]) -> None:
+        """Replaces study.json in one move."""
+        write_json(self.study, dict(study))
+
+    def cells(self) -> list[Entry]:
+        """The cells that study.json lists, in its order."""
+        return [self.read_cell(cell) for cell in self.read_study().get("cells", [])]
+
+    def write_cell(self, cell: Cell, group: str, evaluations: Mapping[str, dict[str, Any]]) -> None:
+        """Says what a cell is, before anything of it runs."""
+        entry = {"id": cell.id, "labels": cell.labels, "values": cell.values, "seed": cell.seed, "group": group}
+        entry |= {"config": to_dict(cell.config), "evaluations": dict(evaluations)}
+        write_json(self.cell(cell.id) / "cell.json", entry)
+
+    def read_cell(self, cell: str) -> Entry:
+        """What a cell is."""
+        found = _need(self.cell(cell) / "cell.json")
+        names = ("id", "labels", "values", "seed", "evaluations", "group")
+        return Entry(config=resolve(found["config"]), **{name: found[name] for name in names})
+
+    def write_group(self, group: str, cells: Iterable[str], slots: int, seconds: float) -> None:
+        """Says which cells train together."""
+        write_json(self.group(group), {"cells": list(cells), "slots": slots, "estimate_seconds": seconds})
+
+    def read_group(self, group: str) -> dict[str, Any]:
+        """Which cells train together."""
+        return _need(self.group(group))
+
+    # --- what came of it --------------------------------------------------------------------------------------------
+
+    def trained(self, cell: str) -> dict[str, Any]:
+        """How training ended: step, seconds, outcome (done, diverged), error; {} while it has not."""
+        return _read(self.cell(cell) / "trained.json") or {}
+
+    def write_trained(self, cell: str, step: int, seconds: float, outcome: str, error: str = "") -> None:
+        """Notes how training ended."""
+        found = {"step": step, "seconds": seconds, "outcome": outcome, "error": error}
+        write_json(self.cell(cell) / "trained.json", found)
+
+    def read_result(self, entry: Entry, name: str) -> dict[str, Any] | None:
+        """What an evaluation found, if it is of this very evaluation."""
+        found = _read(self.result(entry.id, name))
+        return found if found and found.get("spec") == spec_hash(entry, name) else None
+
+    def write_result(
+        self,
+        entry: Entry,
+        name: str,
+        metrics: Mapping[str, float],
+        seconds: float,
+        each: Mapping[str, np.ndarray],
+        error: str = "",
+    ) -> None:
+        """Keeps what an evaluation found; the arrays first, so that a result is never without them."""
+        path = self.result(entry.id, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if each:
+            draft = path.with_suffix(".npz.tmp")
+            with draft.open("wb") as file:
+                np.savez_compressed(file, **dict(each))  # type: ignore[arg-type]  # its stub takes names for flags
+            draft.replace(self.each(entry.id, name))
+        found = {"spec": spec_hash(entry, name), "metrics": dict(metrics), "seconds": seconds, "error": error}
+        write_json(path, found)
+
+    def read_each(self, entry: Entry, name: str) -> dict[str, np.ndarray]:
+        """METRIC.sum and METRIC.count of every example; {} where there is none."""
+        if not self.read_result(entry, name) or not self.each(entry.id, name).exists():
+            return {}
+        with np.load(self.each(entry.id, name), allow_pickle=False) as found:
+            return {key: found[key] for key in found.files}
+
+    def missing(self, entry: Entry) -> list[str]:
+        """Evaluations that have no result yet."""
+        return [name for name in entry.evaluations if self.read_result(entry, name) is None]
+
+    def progress(self, cell: str) -> tuple[int, float]:
+        """Step and seconds of the last line a cell wrote; zeros before the first."""
+        return last_line(self.cell(cell) / "metrics.jsonl")
+
+    # --- attempts ---------------------------------------------------------------------------------------------------
+
+    def note_start(self, cell: str, group: str, what: str) -> None:
+        """Something begins."""
+        self._note(cell, {"event": "start", "group": group, "what": what})
+
+    def note_end(self, cell: str, group: str, what: str, outcome: str, code: int, error: str) -> None:
+        """It ended: done, failed or stopped."""
+        entry = {"event": "end", "group": group, "what": what, "outcome": outcome, "code": code, "error": error}
+        self._note(cell, entry)
+
+    def _note(self, cell: str, entry: dict[str, Any]) -> None:
+        path = self.cell(cell) / "attempts.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
+        line = json.dumps({"time": now, "host": socket.gethostname(), "pid": os.getpid(), **entry}) + "\n"
+        with path.open("ab") as file:  # one write: a line is whole, or the last one is torn by a kill
+            file.write(line.encode())
+
+    def attempts(self, cell: str) -> list[dict[str, Any]]:
+        """What began and what ended, in order."""
+        path = self.cell(cell) / "attempts.jsonl"
+        return list(_lines(path)) if path.exists() else []
+
+    # --- how far it is ----------------------------------------------------------------------------------------------
+
+    def state(self, entry: Entry, retries: int = RETRIES) -> State:
+        """How far a cell is, from its folder alone."""
+        folder, trained = self.cell(entry.id), self.trained(entry.id)
+        step, seconds = self.progress(entry.id)
+        notes = self.attempts(entry.id)
+        failures = [note for note in notes if note.get("outcome") == "failed"]
+        starts = sum(note["event"] == "start" for note in notes)
+        killed = starts - sum(note["event"] == "end" for note in notes)
+        missing = tuple(self.missing(entry))
+        error = trained.get("error", "")
+        if trained.get("outcome") == "diverged":
+            name = "diverged"
+        elif trained and not missing:
+            name = "done"
+        elif holding.held(folder):
+            name = "running"
+        else:
+            usage = any(note.get("code") == 2 for note in failures)  # no other try can help
+            name = "failed" if usage or len(failures) > retries or killed >= KILLS else "waiting"
+            error = failures[-1]["error"] if failures else error
+        return State(name, starts, error, step, entry.config.steps, seconds, missing)
+
+    def states(self, retries: int = RETRIES) -> dict[str, State]:
+        """Of all cells that are listed."""
+        return {entry.id: self.state(entry, retries) for entry in self.cells()}
+
+
+def spec_hash(entry: Entry, name: str) -> str:
+    """Names an evaluation of a cell: another evaluation under the same name is another one."""
+    evals = to_dict(entry.config)["evals"]  # masks and batches, which are no part of what is trained
+    text = json.dumps([entry.id, entry.evaluations[name], evals], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Writes JSON so that a reader never sees half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    draft.write_text(json.dumps(value, indent=1) + "\n")
+    draft.replace(path)
+
+
+def last_line(path: Path) -> tuple[int, float]:
+    """Step and time of the last whole line of a metrics file, read from its end."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 20_000))
+            tail = file.read().splitlines()
+    except OSError:
+        return 0, 0.0
+    for line in reversed(tail):
+        try:
+            found = json.loads(line)
+            return int(found["step"]), float(found.get("time") or 0.0)
+        except (ValueError, KeyError, TypeError):
+            continue  # torn by a kill, or the first one cut by where reading began
+    return 0, 0.0
+
+
+def _lines(path: Path) -> Iterable[dict[str, Any]]:
+    for line in path.read_text(errors="replace").splitlines():
+        try:
+            yield json.loads(line)
+        except ValueError:
+            continue  # torn by a kill
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise DataError(f"{path} is no JSON: {error}", "restore it, or remove the cell's folder") from error
+
+
+def _need(path: Path) -> dict[str, Any]:
+    found = _read(path)
+    if found is None:
+        raise DataError(f"no {path}", "`bert-jax study run` makes it")
+    return found

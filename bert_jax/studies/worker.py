@@ -1,0 +1,211 @@
+"""Trains one group of a study in one program, then evaluates its cells: a process of its own, whatever started it.
+
+    python -m bert_jax.studies.worker --workdir=W --group=ID
+
+It does what is missing, so it may be stopped and started again at any moment. All it knows is in the workdir.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import platform
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from bert_jax import allocator
+from bert_jax.errors import DivergedError, Stopped, UserError
+from bert_jax.studies.places import Entry, Place
+
+CODE_STOPPED, CODE_INTERNAL = 75, 1
+
+
+def work(place: Place, group: str) -> None:
+    """Trains what is not trained, evaluates what is not evaluated."""
+    plan = place.read_group(group)
+    cells = [place.read_cell(name) for name in plan["cells"]]
+    _train(place, group, cells, plan["slots"])
+    trained = [cell for cell in cells if place.trained(cell.id).get("outcome") == "done"]
+    names = dict.fromkeys(name for cell in trained for name in cell.evaluations)
+    for name in names:
+        missing = [cell for cell in trained if name in cell.evaluations and place.read_result(cell, name) is None]
+        kinds = {cell.evaluations[name]["kind"] for cell in missing}
+        if "finetune" in kinds:
+            _finetune(place, group, missing, name)
+        elif kinds:
+            for number, cell in enumerate(missing):
+                print(f"{name}: cell {number + 1} of {len(missing)}", file=sys.stderr)
+                _suite(place, group, cell, name)
+
+
+# --- training -------------------------------------------------------------------------------------------------------
+
+
+def _train(place: Place, group: str, cells: Sequence[Entry], slots: int) -> None:
+    from bert_jax import manifest
+
+    left = [cell for cell in cells if not place.trained(cell.id)]
+    saved = {cell.id: set(manifest.finished(place.cell(cell.id) / "checkpoints")) for cell in left}
+    for several in in_step(left, saved):
+        folders = {place.cell(cell.id): cell for cell in several}
+
+        def frozen(workdir: Path, error: DivergedError, folders: dict[Path, Entry] = folders) -> None:
+            cell = folders[workdir]
+            step, seconds = place.progress(cell.id)
+            place.write_trained(cell.id, step, seconds / len(folders), "diverged", str(error))
+
+        with _attempt(place, group, several, "training"):
+            _together([(cell.config, place.cell(cell.id)) for cell in several], slots, frozen)
+            for cell in several:
+                step, seconds = place.progress(cell.id)
+                if not place.trained(cell.id):  # the clock of each ran while all were trained
+                    place.write_trained(cell.id, step, seconds / len(several), "done")
+
+
+def in_step(cells: Sequence[Entry], saved: dict[str, set[int]]) -> Iterator[list[Entry]]:
+    """Cells that can go on together, without work that is done being done again: those that share a saved step."""
+    left = list(cells)
+    while left:
+        first = min(left, key=lambda cell: max(saved[cell.id], default=0))
+        at = max(saved[first.id], default=0)
+        chosen = [cell for cell in left if (at in saved[cell.id] if at else not saved[cell.id])]
+        yield chosen
+        left = [cell for cell in left if cell not in chosen]
+
+
+def _together(runs: list[tuple[Any, Path]], slots: int, frozen: Callable[[Path, DivergedError], None]) -> None:
+    from bert_jax import train
+
+    print(f"training {len(runs)} arms; the figures are those of the first", file=sys.stderr)
+    try:
+        train.together(runs, slots=slots, command=sys.argv, frozen=frozen)
+    except DivergedError as error:  # of the last one left; `frozen` was told
+        print(f"all arms diverged: {error}", file=sys.stderr)
+
+
+# --- evaluation -----------------------------------------------------------------------------------------------------
+
+
+def _suite(place: Place, group: str, cell: Entry, name: str) -> None:
+    import numpy as np
+
+    from bert_jax import lock, runs, suites
+
+    asked = cell.evaluations[name]
+    with lock.run_lock(place.cell(cell.id)), _attempt(place, group, [cell], f"evaluation {name}"):
+        began = time.monotonic()
+        run = runs.open_run(str(place.checkpoint(cell.id)))
+        found, each = suites.detailed(asked["name"], run, suites.Ask(**dict(asked["ask"])))
+        arrays = {key: np.asarray(value, np.float64) for key, value in each.items()}
+        place.write_result(cell, name, flat(found), time.monotonic() - began, arrays)
+
+
+def _finetune(place: Place, group: str, cells: Sequence[Entry], name: str) -> None:
+    """Fine-tunes the checkpoints of several cells in one program; a cell's result is its last evaluation."""
+    from bert_jax import recipes
+    from bert_jax.config import resolve
+
+    runs = []
+    for cell in cells:
+        asked = cell.evaluations[name]
+        tree = recipes.finetuning(asked["task"], str(place.checkpoint(cell.id)), dict(asked["changes"]))
+        tree.seed = cell.seed
+        runs.append((resolve(tree), place.finetune(cell.id, name)))
+    errors: dict[Path, str] = {}
+    began = time.monotonic()
+    with _attempt(place, group, cells, f"evaluation {name}"):
+        _together(runs, 0, lambda workdir, error: errors.update({workdir: str(error)}))
+        seconds = (time.monotonic() - began) / len(cells)
+        for cell, (_, folder) in zip(cells, runs, strict=True):
+            scores = {} if folder in errors else last_evaluation(folder)
+            place.write_result(cell, name, scores, seconds, {}, error=errors.get(folder, ""))
+
+
+def last_evaluation(folder: Path) -> dict[str, float]:
+    """Metrics of the last evaluation on the split called validation."""
+    from bert_jax import writer
+
+    prefix = "eval/validation/"
+    found = [row for row in writer.rows(folder / writer.NAME) if any(key.startswith(prefix) for key in row)]
+    return {key.removeprefix(prefix): value for key, value in found[-1].items() if key.startswith(prefix)}
+
+
+def flat(found: dict[str, Any], prefix: str = "") -> dict[str, float]:
+    """Numbers of a nested result by their path."""
+    out: dict[str, float] = {}
+    for key, value in found.items():
+        out |= flat(value, f"{prefix}{key}/") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return out
+
+
+# --- the process ----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _attempt(place: Place, group: str, cells: Sequence[Entry], what: str) -> Iterator[None]:
+    """Notes in each cell that something began, and how it ended."""
+    for cell in cells:
+        place.note_start(cell.id, group, what)
+    outcome, code, error = "done", 0, ""
+    try:
+        yield
+    except (Stopped, KeyboardInterrupt):
+        outcome, code = "stopped", CODE_STOPPED
+        raise
+    except UserError as failure:
+        outcome, code, error = "failed", failure.code, str(failure)
+        raise
+    except Exception as failure:  # whatever it is, the cells must know
+        outcome, code, error = "failed", CODE_INTERNAL, f"{type(failure).__name__}: {failure}"
+        raise
+    finally:
+        for cell in cells:
+            place.note_end(cell.id, group, what, outcome, code, error)
+
+
+def _keep_programs(place: Place) -> None:
+    """Programs that one worker compiled are there for the next, on machines of the same kind."""
+    import jax
+
+    try:
+        flags = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags"))
+    except (OSError, StopIteration):
+        flags = platform.processor()
+    kind = hashlib.sha256(f"{platform.machine()} {flags}".encode()).hexdigest()[:8]
+    jax.config.update("jax_compilation_cache_dir", str(place.compiled / kind))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+
+
+def _interrupt(number: int, _: object) -> None:
+    raise KeyboardInterrupt(signal.Signals(number).name)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The exit code: 0 done, 75 stopped and resumable, else that of the error."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workdir", type=Path, required=True)
+    parser.add_argument("--group", required=True)
+    args = parser.parse_args(argv)
+    for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):  # the training loop has a better answer of its own
+        signal.signal(number, _interrupt)
+    try:
+        allocator.retain()
+        place = Place(args.workdir)
+        _keep_programs(place)
+        work(place, args.group)
+    except UserError as error:
+        print(f"error: {error}" + (f"\nhint: {error.hint}" if error.hint else ""), file=sys.stderr)
+        return error.code
+    except KeyboardInterrupt:
+        print("stopped: the same command continues", file=sys.stderr)
+        return CODE_STOPPED
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
