@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import difflib
+import functools
 import importlib.util
 import json
 import math
@@ -175,6 +176,9 @@ def free_on_resume(path: str) -> bool:
     return any(path == free or path.startswith(free + ".") for free in FREE_ON_RESUME)
 
 
+_hints = functools.cache(typing.get_type_hints)  # read from source each time, it is most of what resolving takes
+
+
 # --- from plain values to dataclasses -------------------------------------------------------------------------------
 
 
@@ -183,7 +187,7 @@ def _build(kind: Any, value: Any, path: str, field: dataclasses.Field | None = N
     if dataclasses.is_dataclass(kind):
         if not isinstance(value, dict):
             raise ConfigError(f"{path} must be a section, got {value!r}")
-        hints = typing.get_type_hints(kind)
+        hints = _hints(kind)
         fields = {f.name: f for f in dataclasses.fields(kind)}
         for name in value:
             _child_type(kind, name, path)
@@ -236,7 +240,7 @@ def _child_type(kind: Any, name: str, path: str) -> Any:
         return typing.get_args(kind)[1]
     if not dataclasses.is_dataclass(kind):
         raise ConfigError(f"{path} has no knob {name!r}: it is a value")
-    hints = typing.get_type_hints(kind)
+    hints = _hints(kind)
     if name not in hints:
         raise ConfigError(f"{path} has no knob {name!r}", suggest(name, tuple(hints)))
     return hints[name]
