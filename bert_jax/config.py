@@ -176,7 +176,10 @@ def free_on_resume(path: str) -> bool:
     return any(path == free or path.startswith(free + ".") for free in FREE_ON_RESUME)
 
 
-_hints = functools.cache(typing.get_type_hints)  # read from source each time, it is most of what resolving takes
+@functools.cache
+def _hints(kind: Any) -> dict[str, Any]:
+    """The types of a dataclass's fields; read from their source each time, they are most of what resolving takes."""
+    return typing.get_type_hints(kind)
 
 
 # --- from plain values to dataclasses -------------------------------------------------------------------------------
