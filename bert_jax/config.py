@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 import dataclasses
 import difflib
-import functools
 import importlib.util
 import json
 import math
@@ -176,10 +175,14 @@ def free_on_resume(path: str) -> bool:
     return any(path == free or path.startswith(free + ".") for free in FREE_ON_RESUME)
 
 
-@functools.cache
+_HINTS: dict[Any, dict[str, Any]] = {}
+
+
 def _hints(kind: Any) -> dict[str, Any]:
     """The types of a dataclass's fields; read from their source each time, they are most of what resolving takes."""
-    return typing.get_type_hints(kind)
+    if kind not in _HINTS:
+        _HINTS[kind] = typing.get_type_hints(kind)
+    return _HINTS[kind]
 
 
 # --- from plain values to dataclasses -------------------------------------------------------------------------------
