@@ -1,0 +1,37 @@
+"""What should become of a selected token: [MASK], itself, or a random one? The rows of BERT's table 8.
+
+bert-jax study run experiments/corruption_split --workdir=runs/corruption_split
+bert-jax study run experiments/corruption_split:full --workdir=runs/corruption_split_full
+"""
+
+from bert_jax.config import load_file
+from bert_jax.studies.definition import Comparison, Finetune, Study, Suite, axis
+
+ROWS = {  # the paper's order is mask, same, random; the knob's is mask, random, same
+    "80/10/10": (0.8, 0.1, 0.1),
+    "100/0/0": (1.0, 0.0, 0.0),
+    "80/0/20": (0.8, 0.2, 0.0),
+    "80/20/0": (0.8, 0.0, 0.2),
+    "0/20/80": (0.0, 0.8, 0.2),
+    "0/0/100": (0.0, 1.0, 0.0),
+}
+
+
+def get_study(scale="cpu"):
+    shared = load_file(f"../scales.py:{scale}", beside=__file__, function="get_scale")
+    more = {"only_masks": Suite("pretrain", (("changes", (("evals.validation.replace", "(1,0,0)"),)),))}
+    more |= shared.frozen
+    if scale == "full":
+        more["ner"] = Finetune("conll2003")
+    return Study(
+        question="Which split of the selected tokens into [MASK], the same and a random token trains the best model?",
+        base=shared.base,
+        axes=(axis("masking.replace", ROWS.values(), ROWS),),
+        seeds=shared.seeds,
+        budget=shared.budget,
+        evaluations=shared.evaluations | more,
+        comparisons=(Comparison("masking.replace", "80/10/10", shared.compared(more)),),
+        published=("bert_table_8", "wettig_split"),
+        notes="Labels are [MASK] / same / random, as in the paper. Held-out text is masked 80/10/10 for every arm, and "
+        "once more by [MASK] alone. An arm that never saw [MASK] fails both: what counts is what comes after.",
+    )

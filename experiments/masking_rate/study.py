@@ -1,0 +1,33 @@
+"""How much should be masked? Rates from 5 to 80 %, at two sizes of model.
+
+bert-jax study run experiments/masking_rate --workdir=runs/masking_rate
+bert-jax study run experiments/masking_rate:full --workdir=runs/masking_rate_full
+
+`experiments/masking_rate:cpu,2 x 128` is one size alone.
+"""
+
+from bert_jax.config import load_file
+from bert_jax.studies.definition import Comparison, Study, Suite, axis, variants
+
+RATES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8)
+
+
+def get_study(scale="cpu"):
+    name, _, size = scale.partition(",")
+    shared = load_file(f"../scales.py:{name}", beside=__file__, function="get_scale")
+    if name == "full":
+        shared = shared.on(load_file("../../configs/preset.py:wettig,large", beside=__file__))
+    return Study(
+        question="Which masking rate gives the best model for the tokens it reads, and does that depend on its size?",
+        base=shared.base,
+        axes=(
+            variants("size", {size: shared.sizes[size]} if size else shared.sizes),
+            axis("masking.rate", RATES, [f"{100 * rate:g} %" for rate in RATES]),
+        ),
+        seeds=shared.seeds,
+        budget=shared.budget,
+        evaluations=shared.evaluations | {"cross_rate": Suite("cross_rate")},
+        comparisons=(Comparison("masking.rate", "15 %", shared.compared({})),),
+        published=("wettig_rates",),
+        notes="Whatever an arm is trained with, it is evaluated on the same masks, of 15 %; cross_rate has the others.",
+    )

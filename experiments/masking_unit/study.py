@@ -1,0 +1,29 @@
+"""What should be masked as one? Tokens, whole words, spans of words, or collocations by pointwise mutual information.
+
+bert-jax study run experiments/masking_unit --workdir=runs/masking_unit
+bert-jax study run experiments/masking_unit:full --workdir=runs/masking_unit_full
+"""
+
+from bert_jax.config import load_file
+from bert_jax.studies.definition import Comparison, Finetune, Study, Suite, axis
+
+UNITS = ("token", "word", "span", "pmi")
+
+
+def get_study(scale="cpu"):
+    shared = load_file(f"../scales.py:{scale}", beside=__file__, function="get_scale")
+    shared.base.pairs = "none"
+    more = {"whole_words": Suite("pretrain", (("changes", (("evals.validation.unit", "word"),)),))}
+    if scale == "full":
+        more["squad2"] = Finetune("squad2")
+    return Study(
+        question="Does masking whole words, spans or collocations train a better model than masking single tokens?",
+        base=shared.base,
+        axes=(axis("masking.unit", UNITS),),
+        seeds=shared.seeds,
+        budget=shared.budget,
+        evaluations=shared.evaluations | more,
+        comparisons=(Comparison("masking.unit", "token", shared.compared(more)),),
+        notes="Held-out text is masked token by token for every arm, which is what the first was trained for, and once "
+        "more by whole words.",
+    )

@@ -1,0 +1,36 @@
+"""Does a loss on pairs of segments help? NSP, the same pairs without it, full sentences, SOP, and left to right.
+
+bert-jax study run experiments/next_sentence --workdir=runs/next_sentence
+bert-jax study run experiments/next_sentence:full --workdir=runs/next_sentence_full
+
+BERT's table 5 and RoBERTa's table 2.
+"""
+
+from bert_jax.config import load_file
+from bert_jax.studies.definition import Comparison, Finetune, Study, Suite, variants
+
+
+def get_study(scale="cpu"):
+    shared = load_file(f"../scales.py:{scale}", beside=__file__, function="get_scale")
+    arms = {
+        "NSP": {"pairs": "nsp", "objectives.nsp.weight": shared.nsp_weight},
+        "segment pairs, no loss": {"pairs": "nsp", "objectives.nsp.weight": 0.0},
+        "full sentences": {"pairs": "none"},
+        "SOP": {"pairs": "sop", "objectives.sop.weight": shared.nsp_weight},
+        "left to right": {"pairs": "none", "objectives.causal_lm.weight": 1.0, "model.causal": True},
+    }
+    more = {"validation": Suite("pretrain", (("changes", (("pairs", "none"),)),))}  # the same rows for every arm
+    if scale == "full":
+        more |= {"mrpc": Finetune("mrpc"), "squad": Finetune("squad")}
+    return Study(
+        question="Does next sentence prediction help, or the pairs it needs, or is either in the way?",
+        base=shared.base,
+        axes=(variants("objective", arms),),
+        seeds=shared.seeds,
+        budget=shared.budget,
+        evaluations=shared.evaluations | more | {"own_rows": Suite("pretrain")},
+        comparisons=(Comparison("objective", "NSP", shared.compared(more)),),
+        published=("bert_table_5", "roberta_table_2"),
+        notes="validation is of full sentences for every arm, own_rows of what an arm was trained on. Left to right has "
+        "a loss on every token and none on masked ones: only what comes after compares it with the others.",
+    )

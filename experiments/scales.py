@@ -1,0 +1,137 @@
+"""What the studies share at each scale: the base of their cells, seeds, the budget, and what each cell is judged by.
+
+    cpu    two layers of 128 on a few megabytes of text: minutes a cell on two cores
+    full   the published size and text, as it would be launched on a pod
+
+The text, minimal pairs and tags of `cpu` lie beside the checkout, in ../shared/data; where they do not, text is that of
+the docstrings and the other two are left out. Every number of `cpu` is here. A study takes its scale with
+
+    scale = load_file(f"../scales.py:{name}", beside=__file__, function="get_scale")
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import ml_collections
+
+from bert_jax.config import load_file
+from bert_jax.errors import ConfigError
+from bert_jax.studies.definition import Budget, Finetune, Suite
+
+# --- cpu ------------------------------------------------------------------------------------------------------------
+
+SEEDS = (0, 1, 2)
+TOKENS = 2_000 * 32 * 64  # that every cell reads, padding included
+SIZES: dict[str, dict[str, Any]] = {  # weights begin with a deviation near 1 / sqrt(width), as in configs/tiny.py
+    "2 x 64": {"model.layers": 2, "model.hidden": 64, "model.heads": 1, "model.init_stddev": 0.12},
+    "2 x 128": {"model.layers": 2, "model.hidden": 128, "model.heads": 2, "model.init_stddev": 0.08},
+}
+VOCABULARY = 4_000
+CORPUS = ("*.gz", 0.005)  # files, and the share of their documents that is held out: 46 documents, some 3,600 rows
+READ_OFTEN = ("wikitext2_valid.jsonl.gz", 0.1)  # a megabyte
+NSP_WEIGHT = 0.1  # at full weight so small a model learns pairs first and words much later: see configs/tiny.py
+PAIRS = 50  # of each of the 37 paradigms of BLiMP
+TAGGED = {  # parts of speech: from the 1,000 first sentences, so that what was learnt before counts
+    "task.rows": 1_000,
+    "epochs": 2.0,
+    "optim.learning_rate": 1e-3,
+    "task.pad": "full",
+    "checkpoints.best": "",
+    "evals.validation.epochs": None,
+    "evals.validation.every": 0,
+}
+# The same from vectors that stay as they are, of both layers side by side.
+FROZEN = TAGGED | {
+    "optim.freeze": "^encoder/",
+    "optim.learning_rate": 5e-3,
+    "model.features": 2,
+    "model.dropout": 0.0,
+    "model.attention_dropout": 0.0,
+}
+TAGGED_FILES = {"train": "train", "validation": "dev"}
+
+
+# --- both -----------------------------------------------------------------------------------------------------------
+
+HEADLINE = {  # the metric of an evaluation that arms are compared by, where it is not its accuracy
+    **dict.fromkeys(("validation", "only_masks", "whole_words"), "mlm_loss"),
+    **dict.fromkeys(("mrpc", "squad", "ner", "ner_frozen"), "f1"),
+    "squad2": "best_f1",
+}
+
+
+class Scale(NamedTuple):
+    """What a study takes from here, and may add to."""
+
+    base: ml_collections.ConfigDict
+    seeds: tuple[int, ...]
+    budget: Budget | None  # None: the steps of the base
+    sizes: dict[str, dict[str, Any]]  # of models
+    evaluations: dict[str, Suite | Finetune]  # of every study
+    frozen: dict[str, Finetune]  # features without fine-tuning
+    nsp_weight: float
+
+    def on(self, base: ml_collections.ConfigDict) -> Scale:
+        """The same on another base, of which too the last step counts."""
+        base.checkpoints.best = ""
+        return self._replace(base=base)
+
+    def compared(self, more: dict[str, Suite | Finetune]) -> tuple[str, ...]:
+        """What arms are compared by: a metric of each evaluation, and of those a study adds."""
+        return tuple(f"{name}/{HEADLINE.get(name, 'accuracy')}" for name in self.evaluations | more)
+
+
+def get_scale(arg: str = "cpu") -> Scale:
+    """One of the scales; of `cpu,read_often`, with so little text that it is read many times over."""
+    name, _, text = arg.partition(",")
+    if name not in ("cpu", "full") or text not in ("", "read_often"):
+        raise ConfigError(f"no scale {arg!r}", "cpu or full")
+    return _full() if name == "full" else _cpu(READ_OFTEN if text else CORPUS)
+
+
+def _cpu(text: tuple[str, float]) -> Scale:
+    base = load_file("../configs/tiny.py", beside=__file__)
+    base.pairs = "none"
+    base.objectives.nsp.weight = None
+    base.tokenizer.vocab_size = VOCABULARY
+    base.checkpoints.keep = 1
+    base.logging.every = 20
+    base.logging.tensorboard = False
+    evaluations: dict[str, Suite | Finetune] = {"validation": Suite("pretrain")}
+    frozen: dict[str, Finetune] = {}
+    folder = Path(__file__).resolve().parents[2] / "shared" / "data"
+    if folder.is_dir():
+        there = os.path.relpath(folder)  # so that a cell has the same name wherever the checkout lies
+        base.corpus.source = "files"
+        base.corpus.path, base.corpus.validation_fraction = f"{there}/pretrain_text/{text[0]}", text[1]
+        evaluations["blimp"] = Suite("blimp", (("source", f"files:{there}/blimp"), ("limit", PAIRS)))
+        files = {split: f"{there}/pos_ud_ewt/en_ewt-ud-{name}.conllu.gz" for split, name in TAGGED_FILES.items()}
+        source = {"task.source": "files:" + ",".join(f"{split}={file}" for split, file in files.items())}
+        evaluations["pos"] = Finetune("ud_ewt", tuple((source | TAGGED).items()))
+        frozen["pos_frozen"] = Finetune("ud_ewt", tuple((source | FROZEN).items()))
+    return Scale(base, SEEDS, Budget("tokens", TOKENS), SIZES, evaluations, frozen, NSP_WEIGHT).on(base)
+
+
+# --- full -----------------------------------------------------------------------------------------------------------
+
+PUBLISHED_SIZES = {size: {"model.size": size} for size in ("medium", "base", "large")}
+TASKS = ("mnli", "qnli", "sst2")  # from TFDS, with the recipes of data/tasks.py
+FEATURES = {  # BERT's feature-based named entities: the last four layers, as they are
+    "optim.freeze": "^encoder/",
+    "optim.learning_rate": 1e-3,
+    "model.features": 4,
+    "model.dropout": 0.0,
+    "model.attention_dropout": 0.0,
+}
+
+
+def _full() -> Scale:
+    base = load_file("../configs/pretrain.py:base", beside=__file__)
+    evaluations: dict[str, Suite | Finetune] = {"validation": Suite("pretrain")}
+    evaluations["blimp"] = Suite("blimp", (("source", "tfds:blimp"),))
+    evaluations |= {task: Finetune(task) for task in TASKS}
+    frozen = {"ner_frozen": Finetune("conll2003", tuple(FEATURES.items()))}
+    return Scale(base, SEEDS, None, PUBLISHED_SIZES, evaluations, frozen, 1.0).on(base)

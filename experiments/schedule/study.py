@@ -1,0 +1,32 @@
+"""Should the masking rate change while training? Constant, falling from 30 to 15 %, rising from 15 to 30 %.
+
+bert-jax study run experiments/schedule --workdir=runs/schedule
+bert-jax study run experiments/schedule:full --workdir=runs/schedule_full
+"""
+
+from bert_jax.config import load_file
+from bert_jax.studies.definition import Comparison, Study, Suite, variants
+
+LINEAR = {"masking.schedule": "linear"}
+ARMS = {
+    "15 %": {"masking.rate": 0.15},
+    "22.5 %": {"masking.rate": 0.225},
+    "30 to 15 %": {"masking.rate": 0.3, "masking.final_rate": 0.15, **LINEAR},
+    "15 to 30 %": {"masking.rate": 0.15, "masking.final_rate": 0.3, **LINEAR},
+}
+
+
+def get_study(scale="cpu"):
+    shared = load_file(f"../scales.py:{scale}", beside=__file__, function="get_scale")
+    if scale == "full":
+        shared = shared.on(load_file("../../configs/preset.py:wettig,large", beside=__file__))
+    return Study(
+        question="Does a masking rate that falls or rises while training beat a constant one?",
+        base=shared.base,
+        axes=(variants("schedule", ARMS),),
+        seeds=shared.seeds,
+        budget=shared.budget,
+        evaluations=shared.evaluations | {"cross_rate": Suite("cross_rate")},
+        comparisons=(Comparison("schedule", "22.5 %", shared.compared({})),),
+        notes="At 22.5 % as many tokens are predicted as under either schedule: they are compared with that.",
+    )

@@ -1,0 +1,28 @@
+"""Does it matter that masks are drawn anew? 1, 4 and 10 static copies of the text against dynamic masks.
+
+bert-jax study run experiments/static_vs_dynamic --workdir=runs/static_vs_dynamic
+bert-jax study run experiments/static_vs_dynamic:full --workdir=runs/static_vs_dynamic_full
+
+RoBERTa's table 1.
+"""
+
+from bert_jax.config import load_file
+from bert_jax.studies.definition import Comparison, Finetune, Study, variants
+
+COPIES = {"1 copy": 1, "4 copies": 4, "10 copies": 10, "dynamic": 0}
+
+
+def get_study(scale="cpu"):
+    shared = load_file(f"../scales.py:{scale},read_often", beside=__file__, function="get_scale")
+    more = {"squad2": Finetune("squad2")} if scale == "full" else {}
+    return Study(
+        question="Do masks that are drawn anew in every epoch train a better model than a few copies masked once?",
+        base=shared.base,
+        axes=(variants("copies", {label: {"masking.dupe_factor": count} for label, count in COPIES.items()}),),
+        seeds=shared.seeds,
+        budget=shared.budget,
+        evaluations=shared.evaluations | more,
+        comparisons=(Comparison("copies", "10 copies", shared.compared(more)),),
+        published=("roberta_table_1",),
+        notes="The text must be read many times over: in a single epoch nothing could differ.",
+    )
