@@ -31,6 +31,6 @@ def get_study(scale="cpu"):
         evaluations=shared.evaluations | more | {"own_rows": Suite("pretrain")},
         comparisons=(Comparison("objective", "NSP", shared.compared(more)),),
         published=("bert_table_5", "roberta_table_2"),
-        notes="validation is of full sentences for every arm, own_rows of what an arm was trained on. Left to right has "
+        notes="validation is of full sentences for every arm, own_rows of what it was trained on. Left to right has "
         "a loss on every token and none on masked ones: only what comes after compares it with the others.",
     )
