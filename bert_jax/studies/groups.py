@@ -25,8 +25,8 @@ FUSABLE = re.compile(
     r"masking\.(rate|final_rate|schedule|prediction_rate|replace)|objectives\.\w+\.weight|seed"
     r"|optim\.(learning_rate|weight_decay|schedule|warmup_steps|warmup_fraction|final_fraction)"
 )
-COMPILE = 15.0  # seconds, of a program
-PACE = 4e10  # FLOP/s of a core, until a study has told better
+COMPILE = 25.0  # seconds: a process, its data, and the compilation of its programs
+PACE = 9e10  # FLOP/s of a core, until a study has told better
 STATES = 4  # copies of the parameters that an arm holds: itself, two moments, what is being computed
 
 
