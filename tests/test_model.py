@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 
 import jax
@@ -39,14 +40,14 @@ VARIANTS = {
 def setup(seed=0, rows=6, length=24, **overrides):
     config = toy.config(**overrides)
     b, _ = toy.mask(toy.batch(rows, length, seed), config.masking, slots=8)
-    params = network.init(config, toy.VOCAB, np.uint32(seed))
+    params = toy.init(config, seed)
     noise = np.random.default_rng(seed)  # biases and scales of 0 and 1 would hide a missing one
     params = jax.tree.map(lambda x: x + noise.normal(0, 0.1, x.shape).astype(np.float32), params)
     return config, b, params
 
 
-def outputs(config, params, b):
-    return jax.jit(network.build(config, toy.VOCAB).apply)({"params": params}, b)
+def outputs(config, params, b, train=False, **rngs):
+    return jax.jit(network.build(config, toy.VOCAB, train=train).apply)({"params": params}, b, rngs=rngs)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -72,10 +73,15 @@ def test_the_padding_of_the_table_is_never_predicted():
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_every_variant_changes_the_outputs(name):
-    _, b, _ = setup()
-    base, other = toy.config(), toy.config(**VARIANTS[name])
-    ours, theirs = (outputs(c, network.init(c, toy.VOCAB, np.uint32(0)), b)["mlm"] for c in (base, other))
-    assert np.abs(np.asarray(ours) - np.asarray(theirs))[..., : toy.VOCAB].max() > 1e-6
+    assert np.abs(fresh_logits(name) - fresh_logits()).max() > 1e-6
+
+
+@functools.cache
+def fresh_logits(name=""):
+    """Of a variant, or the usual model, as it is before its first update."""
+    config = toy.config(**VARIANTS.get(name, {}))
+    b, _ = toy.mask(toy.batch(6, 24), config.masking, slots=8)
+    return np.asarray(outputs(config, toy.init(config), b)["mlm"])[..., : toy.VOCAB]
 
 
 @pytest.mark.parametrize(
@@ -83,20 +89,24 @@ def test_every_variant_changes_the_outputs(name):
 )
 @pytest.mark.parametrize("position", ["learned", "alibi"])
 def test_scan_and_remat_compute_the_same(overrides, position):
-    config, b, params = setup(model__position=position)
-    other = toy.config(**overrides, model__position=position)
-
-    def loss(config):
-        return lambda p: sum(
-            jnp.sum(jnp.sin(x)) for x in network.build(config, toy.VOCAB).apply({"params": p}, b).values()
-        )
-
-    for a, c in zip(*(jax.tree.leaves(jax.jit(jax.grad(loss(x)))(params)) for x in (config, other)), strict=True):
+    for a, c in zip(gradients(position), gradients(position, **overrides), strict=True):
         np.testing.assert_allclose(a, c, rtol=1e-4, atol=1e-5)  # the gradient of a key's bias is 0, up to rounding
 
 
+@functools.cache
+def gradients(position, **overrides):
+    """At the parameters of the model without the overrides."""
+    _, b, params = setup(model__position=position)
+    model = network.build(toy.config(**overrides, model__position=position), toy.VOCAB)
+
+    def loss(params):
+        return sum(jnp.sum(jnp.sin(x)) for x in model.apply({"params": params}, b).values())
+
+    return jax.tree.leaves(jax.jit(jax.grad(loss))(params))
+
+
 def test_scan_and_unrolled_share_one_layout_of_parameters():
-    one, other = (network.init(toy.config(model__scan=s), toy.VOCAB, np.uint32(3)) for s in (True, False))
+    one, other = (toy.init(toy.config(model__scan=s), 3) for s in (True, False))
     for name, leaf in flat(one).items():
         np.testing.assert_array_equal(leaf, flat(other)[name])
 
@@ -104,14 +114,14 @@ def test_scan_and_unrolled_share_one_layout_of_parameters():
 def embedded_gradient(config, params, b, column):
     """How the output at one column of row 0 depends on each position's learned vector."""
 
-    def out(table):
+    def out(table, b):
         p = jax.tree_util.tree_map_with_path(
             lambda path, x: table if path[-1].key == "position" else x, params["encoder"]
         )
         hidden = Bert(config.model, toy.VOCAB).apply({"params": p}, b).hidden
         return jnp.sum(hidden[0, column] * jnp.arange(hidden.shape[-1]))
 
-    return np.abs(jax.grad(out)(params["encoder"]["embeddings"]["position"])).sum(-1)
+    return np.abs(jax.jit(jax.grad(out))(params["encoder"]["embeddings"]["position"], b)).sum(-1)
 
 
 def test_padding_leaks_exactly_no_gradient():
@@ -136,7 +146,7 @@ def test_causal_attention_sees_no_future():
 @pytest.mark.parametrize("position", ["learned", "alibi"])
 def test_examples_of_a_packed_row_do_not_see_each_other(position):
     config = toy.config(model__position=position)
-    params = network.init(config, toy.VOCAB, np.uint32(0))
+    params = toy.init(config)
     b = toy.batch(1, 24, seed=6, examples=2)
     n = int((b["segment_ids"][0] == 1).sum())
     changed = {**b, "tokens": np.where(b["segment_ids"] == 2, 7, b["tokens"])}
@@ -185,7 +195,7 @@ def test_the_most_negative_bias_forbids_as_much_as_any():
 
 def test_captured_layers_are_what_the_encoder_went_through():
     config, b, params = setup(seed=8, rows=1)
-    encoded = Bert(config.model, toy.VOCAB, capture=True).apply({"params": params["encoder"]}, b)
+    encoded = jax.jit(Bert(config.model, toy.VOCAB, capture=True).apply)({"params": params["encoder"]}, b)
     assert encoded.layers.shape == (3, 1, 24, 32)
     np.testing.assert_array_equal(encoded.layers[-1], encoded.hidden)
     np.testing.assert_allclose(encoded.attention.sum(-1), 1, atol=1e-6)
@@ -235,7 +245,7 @@ def test_alibi_is_a_penalty_on_distance_in_either_direction():
     inputs = (jnp.asarray(x, jnp.float32), jnp.asarray(forbidden, jnp.float32), np.arange(6)[None])
     shapes = jax.eval_shape(module.init, jax.random.key(0), *inputs)["params"]
     params = jax.tree.map(lambda p: rng.normal(0, 0.3, p.shape), shapes)
-    ours, probabilities = module.apply({"params": jax.tree.map(jnp.float32, params)}, *inputs)
+    ours, probabilities = jax.jit(module.apply)({"params": jax.tree.map(np.float32, params)}, *inputs)
     heads = []
     for head, slope in enumerate((2.0**-4, 2.0**-8)):
         q, k, v = (x[0] @ params[n]["kernel"][:, head] + params[n]["bias"][head] for n in ("query", "key", "value"))
@@ -254,7 +264,7 @@ def test_alibi_knows_distances_alone_and_has_no_table():
     np.testing.assert_array_equal(here, there)
     assert (np.asarray(here) != np.asarray(encode({**b, "positions": 2 * b["positions"]}))).any()
     half = toy.config(model__position="alibi", model__dtype="bfloat16").model
-    found = Bert(half, toy.VOCAB, capture=True).apply({"params": params["encoder"]}, b)
+    found = jax.eval_shape(Bert(half, toy.VOCAB, capture=True).apply, {"params": params["encoder"]}, b)
     assert found.attention.dtype == np.float32
 
 
@@ -281,20 +291,22 @@ def test_dropout_drops_its_rate_and_keeps_the_mean(width):
 def test_dropout_reaches_hidden_vectors_and_attention():
     for knob in ("model__dropout", "model__attention_dropout"):
         config, b, params = setup(**{knob: 0.5})
-        model = network.build(config, toy.VOCAB, train=True)
-        one, other = (model.apply({"params": params}, b, rngs={"dropout": jax.random.key(s)})["nsp"] for s in (0, 1))
+        one, other = (outputs(config, params, b, train=True, dropout=jax.random.key(s))["nsp"] for s in (0, 1))
         assert (np.asarray(one) != np.asarray(other)).any(), knob
 
 
 @pytest.mark.parametrize(("init", "deviation"), [("truncated_normal", 0.0176), ("normal", 0.02)])
 def test_initial_weights_have_the_published_deviation(init, deviation):
-    params = network.init(toy.config(model__init=init, model__hidden=256), toy.VOCAB, np.uint32(0))
-    kernel = np.asarray(params["encoder"]["layers"]["mlp"]["up"]["kernel"])
-    assert kernel.std() == pytest.approx(deviation, rel=0.01)
-    assert (np.abs(kernel).max() <= 0.04) == (init == "truncated_normal")
-    assert not np.asarray(params["encoder"]["layers"]["mlp"]["up"]["bias"]).any()
-    wide = network.init(toy.config(model__init=init, model__init_stddev=0.04), toy.VOCAB, np.uint32(0))
-    assert np.asarray(wide["encoder"]["layers"]["mlp"]["up"]["kernel"]).std() == pytest.approx(2 * deviation, rel=0.03)
+    def up(**settings):
+        config = toy.config(model__init=init, **settings)
+        of_all = jax.jit(lambda seed: network.init(config, toy.VOCAB, seed)["encoder"]["layers"]["mlp"]["up"])
+        return jax.device_get(of_all(np.uint32(0)))
+
+    found = up(model__hidden=256)
+    assert found["kernel"].std() == pytest.approx(deviation, rel=0.01)
+    assert (np.abs(found["kernel"]).max() <= 0.04) == (init == "truncated_normal")
+    assert not found["bias"].any()
+    assert up(model__init_stddev=0.04)["kernel"].std() == pytest.approx(2 * deviation, rel=0.03)
 
 
 @pytest.mark.parametrize(("size", "parameters"), [("base", 109_482_240), ("large", 335_141_888)])
@@ -314,11 +326,10 @@ def test_heads_over_labels_are_one_dense_layer():
     config, b, _ = setup(model__classifier_dropout=0.5, model__dropout=0.0)
     heads = {name: knobs.Objective(1.0, ("a", "b", "c") if name in ("classify", "tag") else ()) for name in OUTPUTS}
     config = dataclasses.replace(config, objectives=heads)
-    params = network.init(config, toy.VOCAB, np.uint32(0))
+    params = toy.init(config)
     found = outputs(config, params, b)
-    encoded = Bert(config.model, toy.VOCAB).apply({"params": params["encoder"]}, b)
-    train = network.build(config, toy.VOCAB, train=True)
-    noisy = train.apply({"params": params}, b, rngs={"dropout": jax.random.key(0)})
+    encoded = jax.jit(Bert(config.model, toy.VOCAB).apply)({"params": params["encoder"]}, b)
+    noisy = outputs(config, params, b, train=True, dropout=jax.random.key(0))
     for name, count in OUTPUTS.items():
         x = np.asarray(encoded.hidden if name in ("tag", "span") else encoded.pooled, np.float64)
         layer = jax.tree.map(np.asarray, params[name]["logits"])
@@ -329,7 +340,7 @@ def test_heads_over_labels_are_one_dense_layer():
 
 
 def test_the_padding_of_the_table_is_zero_from_the_first():
-    params = network.init(toy.config(), toy.VOCAB, np.uint32(0))
+    params = toy.init(toy.config())
     table = np.asarray(params["encoder"]["embeddings"]["token"])
     assert not table[toy.VOCAB :].any()
     assert table[: toy.VOCAB].all()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from typing import Any
 
 import jax
 import numpy as np
 
 from bert_jax import config as configs
-from bert_jax import knobs, masking, quotas
+from bert_jax import knobs, masking, network, quotas
 from bert_jax.types import Batch, Special, Traced
 
 SPECIAL = Special(pad=0, unk=1, cls=2, sep=3, mask=4)
@@ -37,6 +38,11 @@ def config(**overrides: object) -> knobs.Config:
     for key, value in {**base, **overrides}.items():
         configs.override(tree, key.replace("__", "."), str(value))
     return configs.resolve(tree)
+
+
+def init(config: knobs.Config, seed: int = 0, vocab: int = VOCAB) -> Any:
+    """Fresh parameters as numpy, from one program: op by op, hundreds are compiled."""
+    return jax.device_get(jax.jit(lambda seed: network.init(config, vocab, seed))(np.uint32(seed)))
 
 
 def batch(rows: int, length: int, seed: int = 0, examples: int = 1, longest_unit: int = 1, vocab: int = VOCAB) -> Batch:
