@@ -69,9 +69,12 @@ def apply(tree: ml_collections.ConfigDict, preset: str) -> None:
 
 def resolve(tree: Any) -> Config:
     """Turns a ConfigDict or plain dict into a checked Config with every dependent value filled in."""
-    if isinstance(tree, ml_collections.ConfigDict):
-        tree = tree.to_dict()
-    return _derive(_build(Config, tree, "config"))
+    return _derive(_build(Config, plain(tree), "config"))
+
+
+def plain(tree: Any) -> Any:
+    """A ConfigDict as plain dicts; what is no ConfigDict stays as it is."""
+    return tree.to_dict() if isinstance(tree, ml_collections.ConfigDict) else tree
 
 
 def to_dict(config: Config) -> dict[str, Any]:
@@ -122,11 +125,13 @@ def override(tree: ml_collections.ConfigDict, path: str, text: str) -> None:
 
 def check_path(path: str) -> Any:
     """The type of the knob at a path; of a path that no config has, the error names the nearest one."""
-    kind: Any = Config
-    names = path.split(".")
-    for depth, name in enumerate(names):
-        kind = _child_type(kind, name, ".".join(["config", *names[:depth]]))
-    return kind
+    return _at(path)[0]
+
+
+def checked(path: str, value: Any) -> Any:
+    """A value as one knob takes it, of its type and within its range, whatever the other knobs are."""
+    kind, field = _at(path)
+    return _build(kind, value, f"config.{path}", field)
 
 
 def put(tree: ml_collections.ConfigDict, names: list[str], value: Any) -> None:
@@ -239,6 +244,18 @@ def _check_range(value: Any, path: str, field: dataclasses.Field | None) -> None
             raise ConfigError(f"{path} = {value!r} is out of range", f"{bounds}: {field.metadata['doc']}")
         if choices and item not in choices:
             raise ConfigError(f"{path} = {value!r} is not a choice", suggest(str(item), choices))
+
+
+def _at(path: str) -> tuple[Any, dataclasses.Field | None]:
+    """Type of the knob at a path, and the field that says its range."""
+    kind: Any = Config
+    field = None
+    names = path.split(".")
+    for depth, name in enumerate(names):
+        parent, kind = kind, _child_type(kind, name, ".".join(["config", *names[:depth]]))
+        fields = dataclasses.fields(parent) if dataclasses.is_dataclass(parent) else ()
+        field = next((one for one in fields if one.name == name), None)
+    return kind, field
 
 
 def _child_type(kind: Any, name: str, path: str) -> Any:

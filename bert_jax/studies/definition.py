@@ -7,21 +7,41 @@ leaves others out, and never makes one run again.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import hashlib
 import itertools
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import ml_collections
-
 from bert_jax import config as configs
-from bert_jax import knobs, quotas
-from bert_jax.data.tasks import TASKS
+from bert_jax import knobs
+from bert_jax.data import tasks
 from bert_jax.errors import ConfigError
+from bert_jax.studies.costs import per_step, predicted
+from bert_jax.studies.parts import (
+    Axis,
+    Budget,
+    Cell,
+    Comparison,
+    Finetune,
+    Point,
+    Study,
+    Suite,
+    axis,
+    between,
+    variants,
+    zipped,
+)
+from bert_jax.studies.published import TABLE as PUBLISHED
+
+__all__ = ["Axis", "Budget", "Cell", "Comparison", "Finetune", "Point", "Study", "Suite"]
+__all__ += ["axis", "between", "variants", "zipped"]
+__all__ += ["check", "expand", "identity", "load", "per_step", "predicted", "steps_of"]
 
 SUITES = {  # name of a suite -> fields of `suites.base.Ask` it reads; a test holds them to `suites.TABLE`
     "pretrain": ("changes",),
@@ -32,132 +52,14 @@ SUITES = {  # name of a suite -> fields of `suites.base.Ask` it reads; a test ho
     "sts": ("changes", "task", "source", "split", "limit"),
     "probe": ("changes", "task", "source", "split", "limit"),
 }
+ASKED = {  # and the type of each
+    **dict.fromkeys(("source", "split", "task"), str),
+    **dict.fromkeys(("limit", "batch_size"), int),
+    "changes": tuple,
+    "within_word": bool,
+}
 BUDGETS = ("steps", "tokens", "predictions", "flops")
-
-
-@dataclasses.dataclass(frozen=True)
-class Point:
-    """One value of an axis: its name, where it is drawn, and the knobs it sets."""
-
-    label: str
-    value: float | str | None
-    changes: tuple[tuple[str, Any], ...]
-
-
-@dataclasses.dataclass(frozen=True)
-class Axis:
-    """What is varied."""
-
-    name: str
-    points: tuple[Point, ...]
-
-
-@dataclasses.dataclass(frozen=True)
-class Budget:
-    """What every cell gets the same amount of.
-
-    Tokens are batch_size * sequence_length a step, predictions those times the mean prediction rate.
-    """
-
-    kind: str
-    amount: float
-
-
-@dataclasses.dataclass(frozen=True)
-class Suite:
-    """An evaluation by a suite of `bert_jax/suites`."""
-
-    name: str
-    ask: tuple[tuple[str, Any], ...] = ()
-
-
-@dataclasses.dataclass(frozen=True)
-class Finetune:
-    """An evaluation by fine-tuning: the recipe of a task, changed."""
-
-    task: str
-    changes: tuple[tuple[str, Any], ...] = ()
-
-
-@dataclasses.dataclass(frozen=True)
-class Comparison:
-    """The points of an axis against one of them, by some metrics: EVALUATION/METRIC."""
-
-    axis: str
-    baseline: str
-    metrics: tuple[str, ...]
-
-
-@dataclasses.dataclass(frozen=True)
-class Study:
-    """A question and what would answer it."""
-
-    question: str
-    base: ml_collections.ConfigDict
-    axes: tuple[Axis, ...]
-    seeds: tuple[int, ...]
-    evaluations: Mapping[str, Suite | Finetune]
-    budget: Budget | None = None  # None: the steps of each config
-    comparisons: tuple[Comparison, ...] = ()
-    published: tuple[str, ...] = ()  # rows of `published.py`
-    pair_seeds: bool = False  # whether the order of the data follows the seed too: such cells do not train together
-    keep: Callable[[dict[str, Point]], bool] | None = None  # which of the crossed points there are
-    notes: str = ""
-
-
-@dataclasses.dataclass(frozen=True)
-class Cell:
-    """One run of a study."""
-
-    id: str
-    config: knobs.Config
-    labels: dict[str, str]
-    values: dict[str, float | str | None]
-    seed: int
-
-
-# --- axes -----------------------------------------------------------------------------------------------------------
-
-
-def axis(path: str, values: Iterable[Any], labels: Iterable[str] = ()) -> Axis:
-    """One knob, value by value."""
-    values = list(values)
-    return zipped(path, [path], [[value] for value in values], list(labels))
-
-
-def zipped(name: str, paths: Sequence[str], rows: Sequence[Sequence[Any]], labels: Sequence[str] = ()) -> Axis:
-    """Several knobs that vary together, row by row."""
-    if labels and len(labels) != len(rows):
-        raise ConfigError(f"axis {name!r} has {len(rows)} points and {len(labels)} labels", "one label a point")
-    if odd := [row for row in rows if len(row) != len(paths)]:
-        raise ConfigError(f"axis {name!r}: {odd[0]!r} is not a value for each of {', '.join(paths)}", "one a path")
-    points = []
-    for number, row in enumerate(rows):
-        label = labels[number] if labels else ", ".join(map(_label, paths, row))
-        drawn = row[0] if isinstance(row[0], (int, float)) and not isinstance(row[0], bool) else label
-        points.append(Point(label, drawn, tuple(zip(paths, row, strict=True))))
-    return Axis(name, tuple(points))
-
-
-def variants(name: str, points: Mapping[str, Mapping[str, Any]]) -> Axis:
-    """Named sets of knobs."""
-    return Axis(name, tuple(Point(label, label, tuple(changes.items())) for label, changes in points.items()))
-
-
-def between(low: float, high: float, count: int) -> tuple[float, ...]:
-    """A range of `count` values, both ends included."""
-    if count < 2:
-        raise ConfigError(f"a range from {low} to {high} has {count} values", "two or more")
-    return tuple(round(low + (high - low) * i / (count - 1), 12) for i in range(count))
-
-
-def _label(path: str, value: Any) -> str:
-    if isinstance(value, float) and path.endswith("rate") and not path.startswith("optim.") and 0 <= value <= 1:
-        return f"{100 * value:g} %"
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-# --- from a file to cells -------------------------------------------------------------------------------------------
+LONG = 2**31  # steps, until a budget says how many
 
 
 def load(spec: str, overrides: Iterable[tuple[str, str]] = ()) -> tuple[str, Study]:
@@ -167,13 +69,13 @@ def load(spec: str, overrides: Iterable[tuple[str, str]] = ()) -> tuple[str, Stu
     file = path / "study.py" if path.suffix != ".py" else path
     if not file.is_file():
         there = sorted(str(one.parent) for one in Path("experiments").glob("*/study.py"))
-        raise ConfigError(
-            f"no study at {place!r}", configs.suggest(place, there) if there else "a folder with study.py"
-        )
+        raise ConfigError(f"no study at {place!r}", _near(place, there) if there else "a folder with study.py")
     study = configs.load_file(f"{file}:{argument}" if argument else str(file), function="get_study")
     if not isinstance(study, Study):
         raise ConfigError(f"{file}: get_study returned {type(study).__name__}", "it returns a Study")
+    settled = _settled(study)
     for knob, text in overrides:
+        _need(knob not in settled, f"config.{knob} is not the base's to say: {settled.get(knob)}", "edit the study")
         configs.override(study.base, knob, text)
     return file.resolve().parent.name, study
 
@@ -181,24 +83,26 @@ def load(spec: str, overrides: Iterable[tuple[str, str]] = ()) -> tuple[str, Stu
 def expand(study: Study) -> list[Cell]:
     """Every cell, in order: axes crossed, the first the slowest, seeds the fastest."""
     check(study)
-    base = json.loads(json.dumps(study.base.to_dict()))
+    base = configs.plain(study.base)
     cells: list[Cell] = []
     seen: dict[str, str] = {}
-    for points in itertools.product(*(axis.points for axis in study.axes)):
-        chosen = dict(zip((axis.name for axis in study.axes), points, strict=True))
-        if study.keep is not None and not study.keep(chosen):
+    for points in itertools.product(*(one.points for one in study.axes)):
+        chosen = dict(zip((one.name for one in study.axes), points, strict=True))
+        if not _kept(study, chosen):
             continue
-        first = _resolved(study, base, [change for point in points for change in point.changes])
+        labels = {name: point.label for name, point in chosen.items()}
+        values = {name: point.value for name, point in chosen.items()}
+        try:
+            first = _resolved(study, base, [change for point in points for change in point.changes])
+        except ConfigError as error:
+            raise ConfigError(f"{_where(labels)}: {error}", error.hint) from error
         for seed in study.seeds:
-            config = _with_seed(study, first, seed)
-            labels = {name: point.label for name, point in chosen.items()}
+            config = dataclasses.replace(first, seed=seed, data_seed=seed if study.pair_seeds else first.data_seed)
             name = identity(config)
-            if name in seen:
-                raise ConfigError(f"{_where(labels)} is the same run as {seen[name]}", "leave one of the points out")
+            _need(name not in seen, f"{_where(labels)} is the same run as {seen.get(name)}", "leave one of them out")
             seen[name] = _where(labels)
-            cells.append(Cell(name, config, labels, {axis: p.value for axis, p in chosen.items()}, seed))
-    if not cells:
-        raise ConfigError("the study has no cell", "keep refuses all of them")
+            cells.append(Cell(name, config, labels, values, seed))
+    _need(bool(cells), "the study has no cell", "keep refuses all of them")
     return cells
 
 
@@ -208,55 +112,35 @@ def identity(config: knobs.Config) -> str:
     return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()[:12]
 
 
+def steps_of(budget: Budget, config: knobs.Config) -> int:
+    """How many steps spend a budget, to the nearest one."""
+    return max(1, round(budget.amount / per_step(budget.kind, config)))
+
+
 def _resolved(study: Study, base: dict[str, Any], changes: Sequence[tuple[str, Any]]) -> knobs.Config:
-    tree = json.loads(json.dumps(base))  # plain dicts: a ConfigDict takes ten times as long
+    tree = copy.deepcopy(base)
     for path, value in changes:
-        configs.check_path(path)
         *sections, name = path.split(".")
         node = tree
         for section in sections:
             node = node.setdefault(section, {})
         node[name] = value
-    config = configs.resolve(tree)
     if study.budget is None:
-        return config
-    return configs.resolve(tree | {"steps": steps_of(study.budget, config)})
+        return configs.resolve(tree)
+    return configs.resolve(tree | {"steps": steps_of(study.budget, configs.resolve(tree | {"steps": LONG}))})
 
 
-def _with_seed(study: Study, config: knobs.Config, seed: int) -> knobs.Config:
-    return dataclasses.replace(config, seed=seed, data_seed=seed if study.pair_seeds else config.data_seed)
+def _kept(study: Study, chosen: dict[str, Point]) -> bool:
+    try:
+        return study.keep is None or bool(study.keep(chosen))
+    except Exception as error:  # whatever a user's function raises is reported as the user's
+        raise ConfigError(
+            f"keep: {type(error).__name__}: {error}", f"it is given the points by axis: {', '.join(chosen)}"
+        ) from error
 
 
 def _where(labels: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {label}" for name, label in labels.items()) or "the base"
-
-
-# --- budgets --------------------------------------------------------------------------------------------------------
-
-
-def steps_of(budget: Budget, config: knobs.Config) -> int:
-    """How many steps spend a budget, at least one."""
-    return max(1, round(budget.amount / per_step(budget.kind, config)))
-
-
-def per_step(kind: str, config: knobs.Config) -> float:
-    """What a step spends of a budget."""
-    tokens = config.batch_size * config.sequence_length
-    if kind == "flops":
-        from bert_jax.studies.groups import flops_per_step
-
-        return flops_per_step(config, config.tokenizer.vocab_size)
-    return {"steps": 1.0, "tokens": float(tokens), "predictions": tokens * predicted(config)}[kind]
-
-
-def predicted(config: knobs.Config) -> float:
-    """The share of tokens predicted, on average over training."""
-    if "mlm" not in config.objectives:
-        return 1.0
-    masking = config.masking
-    if masking.prediction_rate is not None:
-        return masking.prediction_rate
-    return (masking.rate + quotas.rate_at(masking, config.steps, config.steps)) / 2
 
 
 # --- what must hold -------------------------------------------------------------------------------------------------
@@ -264,59 +148,113 @@ def predicted(config: knobs.Config) -> float:
 
 def check(study: Study) -> None:
     """Refuses what cannot be meant, before any cell is made."""
-    names = [axis.name for axis in study.axes]
+    names = [one.name for one in study.axes]
     _need(len(set(names)) == len(names), f"two axes have one name: {', '.join(names)}", "rename one")
-    for axis in study.axes:
-        labels = [point.label for point in axis.points]
-        _need(bool(labels), f"axis {axis.name!r} has no points", "give it values")
-        _need(len(set(labels)) == len(labels), f"axis {axis.name!r} has a point twice: {', '.join(labels)}", "labels=…")
+    given = _given(study)
+    owners: dict[str, str] = {}
+    for one in study.axes:
+        _check_axis(one)
+        for path in _paths(one):
+            other = next((owner for known, owner in owners.items() if _overlap(path, known)), "")
+            _need(not other, f"axes {other!r} and {one.name!r} both set config.{path}", "one would undo the other")
+            _need(path not in given, f"axis {one.name!r} sets config.{path}", given.get(path, ""))
+        owners |= dict.fromkeys(_paths(one), one.name)
     _need(bool(study.seeds), "the study has no seeds", "seeds=(0, 1, 2)")
     _need(len(set(study.seeds)) == len(study.seeds), f"a seed twice: {study.seeds}", "leave one out")
+    for seed in study.seeds:
+        configs.checked("seed", seed)
     if study.budget is not None:
-        _need(
-            study.budget.kind in BUDGETS,
-            f"no budget {study.budget.kind!r}",
-            configs.suggest(study.budget.kind, BUDGETS),
-        )
-        amount = study.budget.amount
+        kind, amount = study.budget.kind, study.budget.amount
+        _need(kind in BUDGETS, f"no budget {kind!r}", _near(kind, BUDGETS))
         _need(math.isfinite(amount) and amount > 0, f"a budget of {amount}", "a number above 0")
     for name, evaluation in study.evaluations.items():
-        _check_evaluation(name, evaluation)
+        _need(re.fullmatch(r"\w+", name) is not None, f"{name!r} names an evaluation", "letters, digits and _ only")
+        if isinstance(evaluation, Suite):
+            _check_suite(evaluation)
+        else:
+            _need(evaluation.task in tasks.TASKS, f"no task {evaluation.task!r}", _near(evaluation.task, tasks.TASKS))
+            for path, value in evaluation.changes:
+                configs.checked(path, value)
     for comparison in study.comparisons:
-        _need(
-            comparison.axis in names, f"no axis {comparison.axis!r} to compare", configs.suggest(comparison.axis, names)
-        )
-        points = next(axis.points for axis in study.axes if axis.name == comparison.axis)
-        labels = [point.label for point in points]
-        _need(
-            comparison.baseline in labels,
-            f"axis {comparison.axis!r} has no point {comparison.baseline!r}",
-            configs.suggest(comparison.baseline, labels),
-        )
-        for metric in comparison.metrics:
-            first, slash, _ = metric.partition("/")
-            _need(
-                bool(slash) and first in study.evaluations,
-                f"{metric!r} is of no evaluation of the study",
-                f"EVALUATION/METRIC; evaluations are {', '.join(study.evaluations)}",
-            )
+        _check_comparison(study, comparison)
+    for row in study.published:
+        _need(row in PUBLISHED, f"no published row {row!r}", _near(row, PUBLISHED))
 
 
-def _check_evaluation(name: str, evaluation: Suite | Finetune) -> None:
-    _need(bool(name) and not set(name) & set("/. "), f"{name!r} cannot name an evaluation", "letters and underscores")
-    if isinstance(evaluation, Finetune):
-        _need(evaluation.task in TASKS, f"no task {evaluation.task!r}", configs.suggest(evaluation.task, TASKS))
-        for path, _ in evaluation.changes:
-            configs.check_path(path)
-        return
-    _need(
-        evaluation.name in SUITES, f"no suite {evaluation.name!r} for a study", configs.suggest(evaluation.name, SUITES)
-    )
-    for field, _ in evaluation.ask:
-        known = (*SUITES[evaluation.name], "batch_size")
-        _need(field in known, f"suite {evaluation.name} is not asked {field!r}", configs.suggest(field, known))
+def _given(study: Study) -> dict[str, str]:
+    """Knobs that the study itself says -> how."""
+    found = {"seed": "seeds=(0, 1, 2) are the study's"}
+    if study.pair_seeds:
+        found["data_seed"] = "pair_seeds=True takes it from the seed"
+    if study.budget is not None:
+        found["steps"] = f"they follow from the budget of {study.budget.amount:g} {study.budget.kind}"
+    return found
+
+
+def _settled(study: Study) -> dict[str, str]:
+    """Knobs that no value of the base has a say in -> what has."""
+    found = _given(study)
+    for one in study.axes:
+        for path in _paths(one):
+            if all(path in dict(point.changes) for point in one.points):
+                found[path] = f"axis {one.name!r} varies it"
+    return found
+
+
+def _paths(one: Axis) -> list[str]:
+    return list(dict.fromkeys(path for point in one.points for path, _ in point.changes))
+
+
+def _overlap(path: str, other: str) -> bool:
+    return path == other or path.startswith(f"{other}.") or other.startswith(f"{path}.")
+
+
+def _check_axis(one: Axis) -> None:
+    labels = [point.label for point in one.points]
+    _need(bool(labels), f"axis {one.name!r} has no points", "give it values")
+    _need(len(set(labels)) == len(labels), f"axis {one.name!r} has a point twice: {', '.join(labels)}", "labels=…")
+    for path in _paths(one):
+        section = dataclasses.is_dataclass(configs.check_path(path))
+        _need(not section, f"config.{path} is a section, not a value", f"a point sets knobs of it: {path}.KNOB")
+
+
+def _check_suite(suite: Suite) -> None:
+    known = SUITES.get(suite.name)
+    _need(known is not None, f"no suite {suite.name!r} for a study", _near(suite.name, SUITES))
+    assert known is not None
+    for field, value in suite.ask:
+        fields = (*known, "batch_size")
+        _need(field in fields, f"suite {suite.name} is not asked {field!r}", _near(field, fields))
+        right = isinstance(value, ASKED[field]) and (ASKED[field] is bool or not isinstance(value, bool))
+        _need(right, f"suite {suite.name}: {field} = {value!r}", f"a value of type {ASKED[field].__name__}")
+        if field == "task":
+            _need(value in tasks.TASKS, f"no task {value!r}", _near(value, tasks.TASKS))
+        if field == "changes":
+            scratch = configs.default()
+            for path, text in value:
+                _need(isinstance(text, str), f"suite {suite.name}: {path} = {text!r}", "text, as on a command line")
+                configs.override(scratch, path, text)
+
+
+def _check_comparison(study: Study, comparison: Comparison) -> None:
+    axes = {one.name: [point.label for point in one.points] for one in study.axes}
+    name, baseline = comparison.axis, comparison.baseline
+    _need(name in axes, f"no axis {name!r} to compare", _near(name, axes))
+    _need(baseline in axes[name], f"axis {name!r} has no point {baseline!r}", _near(baseline, axes[name]))
+    _need(bool(comparison.metrics), f"a comparison over {name!r} has no metrics", "EVALUATION/METRIC, or several")
+    for metric in comparison.metrics:
+        first, slash, rest = metric.partition("/")
+        _need(
+            first in study.evaluations and bool(slash) and bool(rest),
+            f"{metric!r} is of no evaluation of the study",
+            f"EVALUATION/METRIC; evaluations are {', '.join(study.evaluations)}",
+        )
 
 
 def _need(holds: bool, message: str, hint: str) -> None:
     if not holds:
         raise ConfigError(message, hint)
+
+
+def _near(word: str, options: Iterable[str]) -> str:
+    return configs.suggest(word, list(options))

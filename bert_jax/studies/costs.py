@@ -1,0 +1,81 @@
+"""What a run costs, from its config alone: tokens, predictions and FLOPs of a step, and the bytes it holds."""
+
+from __future__ import annotations
+
+from bert_jax import knobs, quotas
+
+STATES = 4  # copies of the parameters that an arm holds: themselves, two moments, what is being computed
+
+
+def per_step(kind: str, config: knobs.Config) -> float:
+    """What a step spends of a budget: one step, tokens with their padding, predictions, or FLOPs."""
+    tokens = float(config.batch_size * config.sequence_length)
+    if kind == "flops":
+        return flops_per_step(config, config.tokenizer.vocab_size)
+    return {"steps": 1.0, "tokens": tokens, "predictions": tokens * predicted(config)}[kind]
+
+
+def predicted(config: knobs.Config) -> float:
+    """The share of tokens predicted, on average over training."""
+    if "mlm" not in config.objectives:
+        return 1.0
+    masking = config.masking
+    if masking.prediction_rate is not None:
+        return masking.prediction_rate
+    return (masking.rate + quotas.rate_at(masking, config.steps, config.steps)) / 2
+
+
+def own_slots(config: knobs.Config) -> int:
+    """Prediction slots a row of a run by itself."""
+    return quotas.slots(config.masking, config.sequence_length) if "mlm" in config.objectives else 1
+
+
+def flops_per_step(config: knobs.Config, vocab_size: int, slots: int = 0) -> float:
+    """Of an update: the matrix products of the forward pass, and twice as many backwards.
+
+    A layer multiplies each token with 4 D x D and 2 (3 when gated) D x F, and each pair of tokens twice over D. The
+    head multiplies each predicted token with D x D and D x V. Embeddings, norms and the optimizer are left out.
+    """
+    layers, width, _ = _shape(config)
+    length, rows = config.sequence_length, config.batch_size
+    tokens = rows * length
+    layer = tokens * layer_weights(config) + 2 * tokens * length * width
+    heads = {"mlm": slots or own_slots(config), "causal_lm": length}
+    predicted = sum(rows * heads[name] for name in config.objectives if name in heads)
+    pooled = rows * width**2 if config.pairs != "none" else 0
+    return 3.0 * 2 * (layers * layer + predicted * (width**2 + width * vocab_size) + pooled)
+
+
+def layer_weights(config: knobs.Config) -> int:
+    """Of the matrices of one layer."""
+    _, width, mlp = _shape(config)
+    return 4 * width**2 + (3 if config.model.gated else 2) * width * mlp
+
+
+def state_bytes(config: knobs.Config) -> int:
+    """What an arm keeps between steps and while it computes one; biases and norms are left out."""
+    layers, width, _ = _shape(config)
+    m = config.model
+    tables = config.tokenizer.vocab_size + m.type_vocab + (m.max_positions if m.position == "learned" else 0)
+    heads = (2 if config.pairs != "none" else 1) * width**2  # of words, and the pooler
+    return 4 * STATES * (layers * layer_weights(config) + width * tables + heads)
+
+
+def activation_bytes(config: knobs.Config, slots: int = 0) -> int:
+    """What the backward pass of a microbatch keeps, by counting arrays, as `environment.activation_bytes` does."""
+    layers, width, mlp = _shape(config)
+    m, length = config.model, config.sequence_length
+    rows = config.batch_size // config.optim.accumulation
+    assert m.heads is not None
+    one = rows * length * (10 * width + (3 if m.gated else 2) * mlp) + 3 * rows * m.heads * length**2
+    kept = one + (layers - 1) * rows * length * width if m.remat else layers * one
+    predicted = length if "causal_lm" in config.objectives else slots or own_slots(config)
+    return (2 if m.dtype == "bfloat16" else 4) * kept + 2 * 4 * rows * predicted * config.tokenizer.vocab_size
+
+
+def _shape(config: knobs.Config) -> tuple[int, int, int]:
+    m = config.model
+    assert m.layers is not None
+    assert m.hidden is not None
+    assert m.mlp is not None
+    return m.layers, m.hidden, m.mlp
