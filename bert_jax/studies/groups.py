@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import heapq
 import itertools
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from bert_jax import knobs, quotas
+from bert_jax import knobs
 from bert_jax.config import flat, to_dict
 from bert_jax.errors import ConfigError
-from bert_jax.studies.definition import Cell
+from bert_jax.studies.costs import activation_bytes, flops_per_step, own_slots, state_bytes
+from bert_jax.studies.parts import Cell
 
 # Numbers that a program takes as they come, and numbers that only the host reads.
 FUSABLE = re.compile(
@@ -27,7 +29,7 @@ FUSABLE = re.compile(
 )
 COMPILE = 25.0  # seconds: a process, its data, and the compilation of its programs
 PACE = 9e10  # FLOP/s of a core, until a study has told better
-STATES = 4  # copies of the parameters that an arm holds: itself, two moments, what is being computed
+TRIALS = 4  # divisions that are tried for every group that can run at the same time
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +40,7 @@ class Group:
     cells: tuple[Cell, ...]
     slots: int
     seconds: float
+    why: str = ""  # it has no more cells
 
     @property
     def empty(self) -> float:
@@ -45,17 +48,26 @@ class Group:
         return 1 - sum(own_slots(cell.config) for cell in self.cells) / (self.slots * len(self.cells))
 
 
+Part = tuple[list[Cell], str]  # cells, and why there are no more of them
+
+
 def plan(
-    cells: Sequence[Cell], fuse: str = "auto", parallel: int = 1, memory: float = math.inf, pace: float = PACE
+    cells: Sequence[Cell],
+    fuse: str = "auto",
+    parallel: int = 1,
+    memory: float = math.inf,
+    pace: float = PACE,
+    accelerator: bool = False,
 ) -> list[Group]:
-    """The groups of a study, every cell in one of them.
+    """The groups of a study, every cell in one of them, the longest first.
 
     Args:
       cells: of the study.
       fuse: auto, never, or the most arms a group may have.
-      parallel: groups that can run at the same time; there are as many, where there are cells for it.
+      parallel: groups that can run at the same time; groups are divided where all then end sooner.
       memory: bytes one of them may take.
       pace: FLOP/s it has.
+      accelerator: whether arms run all at once by themselves, as they do where it is no CPU.
     """
     if fuse not in ("auto", "never") and not re.fullmatch(r"[1-9]\d*", fuse):
         raise ConfigError(f"--fuse={fuse}", "auto, never, or the most arms that train together")
@@ -63,16 +75,28 @@ def plan(
     together: dict[str, list[Cell]] = {}
     for cell in cells:
         together.setdefault(signature(cell), []).append(cell)
-    found = [band for several in together.values() for band in bands(several, pace)]
-    found = [part for band in found for part in _parts(band, min(most, _room(band, memory)))]
-    while len(found) < parallel and max(map(len, found), default=1) > 1 and fuse == "auto":
-        largest = max(found, key=lambda part: (_seconds(part, pace), len(part)))
-        if len(largest) == 1:
-            break
-        found.remove(largest)
-        found += _parts(largest, math.ceil(len(largest) / 2))
-    groups = [_group(part, pace) for part in found]
+    found: list[Part] = []
+    for several in together.values():
+        divided = bands(several, pace)
+        for band in divided:
+            slots = own_slots(band[-1].config)
+            why = f"others have other slots than up to {slots}" if len(divided) > 1 else unshared(band[0].config)
+            room = _room(band, memory, accelerator)
+            if len(band) > min(most, room):
+                why = f"--fuse={fuse}" if most <= room else f"memory for {room:.0f} arms"
+            found += [(part, why) for part in _parts(band, min(most, room))]
+    if fuse == "auto":
+        found = _spread(found, parallel, pace)
+    groups = [_group(part, pace, why) for part, why in found]
     return sorted(groups, key=lambda group: (-group.seconds, group.id))
+
+
+def makespan(seconds: Iterable[float], parallel: int) -> float:
+    """When the last of several groups ends, if the longest begin first and each when there is room for it."""
+    until = [0.0] * parallel
+    for one in sorted(seconds, reverse=True):
+        heapq.heapreplace(until, until[0] + one)
+    return max(until)
 
 
 def alone(group: Group) -> list[Group]:
@@ -83,11 +107,17 @@ def alone(group: Group) -> list[Group]:
 
 def signature(cell: Cell) -> str:
     """What cells must have in common to train together; of one that cannot share, its own name."""
-    config = cell.config
-    if config.checkpoints.patience or config.parallel.step == "pmap":
+    if unshared(cell.config):
         return cell.id
-    tree = {path: value for path, value in flat(to_dict(config)).items() if not FUSABLE.fullmatch(path)}
+    tree = {path: value for path, value in flat(to_dict(cell.config)).items() if not FUSABLE.fullmatch(path)}
     return json.dumps(tree, sort_keys=True)
+
+
+def unshared(config: knobs.Config) -> str:
+    """Why a run trains by itself; empty where it need not."""
+    if config.checkpoints.patience:
+        return "with checkpoints.patience each ends at a step of its own"
+    return "parallel.step=pmap" if config.parallel.step == "pmap" else ""
 
 
 def bands(cells: Sequence[Cell], pace: float) -> list[list[Cell]]:
@@ -110,11 +140,6 @@ def _differ(one: Cell, other: Cell) -> bool:
     return own_slots(one.config) != own_slots(other.config)
 
 
-def own_slots(config: knobs.Config) -> int:
-    """Prediction slots a row of a cell by itself."""
-    return quotas.slots(config.masking, config.sequence_length) if "mlm" in config.objectives else 1
-
-
 def _parts(cells: list[Cell], most: float) -> list[list[Cell]]:
     """As few parts as may be, as equal as may be."""
     count = max(1, math.ceil(len(cells) / max(most, 1)))
@@ -125,16 +150,32 @@ def _parts(cells: list[Cell], most: float) -> list[list[Cell]]:
     return [cells[a:b] for a, b in itertools.pairwise(bounds)]
 
 
-def _group(cells: Sequence[Cell], pace: float) -> Group:
+def _spread(found: list[Part], parallel: int, pace: float) -> list[Part]:
+    """Divides the longest over and over, and takes the division with which all end first."""
+    best, soonest = found, makespan((_seconds(part, pace) for part, _ in found), parallel)
+    for _ in range(TRIALS * parallel if parallel > 1 else 0):
+        longest = max((part for part in found if len(part[0]) > 1), key=lambda p: _seconds(p[0], pace), default=None)
+        if longest is None:
+            break
+        halves = _parts(longest[0], math.ceil(len(longest[0]) / 2))
+        why = longest[1] or f"{parallel} groups run at the same time"
+        found = [part for part in found if part is not longest] + [(half, why) for half in halves]
+        ends = makespan((_seconds(part, pace) for part, _ in found), parallel)
+        if ends < soonest:
+            best, soonest = found, ends
+    return best
+
+
+def _group(cells: Sequence[Cell], pace: float, why: str) -> Group:
     slots = max(own_slots(cell.config) for cell in cells)
-    return Group(_name(cells, slots), tuple(cells), slots, _seconds(cells, pace))
+    return Group(_name(cells, slots), tuple(cells), slots, _seconds(cells, pace), why)
 
 
 def _name(cells: Sequence[Cell], slots: int) -> str:
     return hashlib.sha256(json.dumps([sorted(cell.id for cell in cells), slots]).encode()).hexdigest()[:12]
 
 
-# --- what it costs --------------------------------------------------------------------------------------------------
+# --- what it takes --------------------------------------------------------------------------------------------------
 
 
 def _seconds(cells: Sequence[Cell], pace: float) -> float:
@@ -143,33 +184,12 @@ def _seconds(cells: Sequence[Cell], pace: float) -> float:
     return COMPILE + len(cells) * cells[0].config.steps * one / pace
 
 
-def flops_per_step(config: knobs.Config, vocab_size: int, slots: int = 0) -> float:
-    """Of an update: the matrix products of the forward pass, and twice as many backwards.
-
-    A layer multiplies each token with 4 D x D and 2 (3 when gated) D x F, and each pair of tokens twice over D. The
-    head multiplies each predicted token with D x D and D x V. Embeddings, norms and the optimizer are left out.
-    """
-    m, length, rows = config.model, config.sequence_length, config.batch_size
-    assert m.layers is not None
-    assert m.hidden is not None
-    assert m.mlp is not None
-    tokens, width = rows * length, m.hidden
-    layer = tokens * (4 * width**2 + (3 if m.gated else 2) * width * m.mlp) + 2 * tokens * length * width
-    heads = {"mlm": slots or own_slots(config), "causal_lm": length}
-    predicted = sum(rows * heads[name] for name in config.objectives if name in heads)
-    pooled = rows * width**2 if config.pairs != "none" else 0
-    return 3.0 * 2 * (m.layers * layer + predicted * (width**2 + width * vocab_size) + pooled)
-
-
-def _room(cells: Sequence[Cell], memory: float) -> float:
-    """Arms whose states fit beside the activations of one."""
+def _room(cells: Sequence[Cell], memory: float, accelerator: bool) -> float:
+    """Arms that fit: their states, beside the activations of one of them or, where they run all at once, of all."""
+    if not math.isfinite(memory):
+        return math.inf
     config = cells[0].config
-    m = config.model
-    assert m.layers is not None
-    assert m.hidden is not None
-    assert m.mlp is not None
-    per_layer = 4 * m.hidden**2 + (3 if m.gated else 2) * m.hidden * m.mlp
-    parameters = m.layers * per_layer + m.hidden * (config.tokenizer.vocab_size + m.max_positions + 3 * m.hidden)
-    tokens = config.batch_size * config.sequence_length / config.optim.accumulation
-    activations = 4 * tokens * (m.layers * (10 * m.hidden + 3 * m.mlp) + 2 * config.tokenizer.vocab_size)
-    return max(1.0, (memory - activations) // (4 * STATES * parameters)) if math.isfinite(memory) else math.inf
+    state, activations = state_bytes(config), activation_bytes(config, max(own_slots(cell.config) for cell in cells))
+    if config.parallel.arms == "vmap" or (config.parallel.arms == "auto" and accelerator):
+        return max(1.0, memory // (state + activations))
+    return max(1.0, (memory - activations) // state)
