@@ -107,8 +107,13 @@ def expand(study: Study) -> list[Cell]:
 
 
 def identity(config: knobs.Config) -> str:
-    """Names a run by what is trained: knobs that change nothing of it do not count."""
-    tree = {k: v for k, v in configs.flat(configs.to_dict(config)).items() if not configs.free_on_resume(k)}
+    """Names a run by what is trained: by the knobs that differ from their defaults, so that new ones rename nothing.
+
+    Those that change nothing of what is trained do not count.
+    """
+    usual = configs.flat(configs.to_dict(knobs.Config()))
+    found = configs.flat(configs.to_dict(config))
+    tree = {k: v for k, v in found.items() if usual.get(k, ...) != v and not configs.free_on_resume(k)}
     return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()[:12]
 
 
