@@ -17,23 +17,26 @@ from typing import Any, NamedTuple
 
 import ml_collections
 
-from bert_jax.config import load_file
+from bert_jax.config import load_file, put
 from bert_jax.errors import ConfigError
 from bert_jax.studies.definition import Budget, Finetune, Suite
 
 # --- cpu ------------------------------------------------------------------------------------------------------------
 
 SEEDS = (0, 1, 2)
-TOKENS = 2_000 * 32 * 64  # that every cell reads, padding included
-SIZES: dict[str, dict[str, Any]] = {  # weights begin with a deviation near 1 / sqrt(width), as in configs/tiny.py
-    "2 x 64": {"model.layers": 2, "model.hidden": 64, "model.heads": 1, "model.init_stddev": 0.12},
-    "2 x 128": {"model.layers": 2, "model.hidden": 128, "model.heads": 2, "model.init_stddev": 0.08},
+TOKENS = 1_000 * 32 * 64  # that every cell reads, padding included
+SIZES: dict[str, dict[str, Any]] = {
+    "2 x 64": {"model.layers": 2, "model.hidden": 64, "model.heads": 1, "model.init_stddev": 0.08},
+    "2 x 128": {"model.layers": 2, "model.hidden": 128, "model.heads": 2, "model.init_stddev": 0.05},
 }
+# With learned positions two layers stay on the plateau near the unigram for all of so short a run: 0.6 nats below it
+# after 1,500 updates of 2,048 tokens. With rotary ones they are 1.2 nats below it after 500 and 1.6 after 1,000.
+LEARNING = {"model.position": "rotary", "model.init_stddev": 0.05, "optim.learning_rate": 3e-3, "optim.b2": 0.98}
 VOCABULARY = 4_000
-CORPUS = ("*.gz", 0.005)  # files, and the share of their documents that is held out: 46 documents, some 3,600 rows
+CORPUS = ("*.gz", 0.002)  # files, and the share of their documents that is held out
 READ_OFTEN = ("wikitext2_valid.jsonl.gz", 0.1)  # a megabyte
 NSP_WEIGHT = 0.1  # at full weight so small a model learns pairs first and words much later: see configs/tiny.py
-PAIRS = 50  # of each of the 37 paradigms of BLiMP
+PAIRS = 30  # of each of the 37 paradigms of BLiMP
 TAGGED = {  # parts of speech: from the 1,000 first sentences, so that what was learnt before counts
     "task.rows": 1_000,
     "epochs": 2.0,
@@ -97,7 +100,10 @@ def _cpu(text: tuple[str, float]) -> Scale:
     base.pairs = "none"
     base.objectives.nsp.weight = None
     base.tokenizer.vocab_size = VOCABULARY
-    base.checkpoints.keep = 1
+    for path, value in LEARNING.items():
+        put(base, path.split("."), value)
+    base.evals.validation.every = 250
+    base.checkpoints.keep = 2  # a group goes on from a step that all its arms have
     base.logging.every = 20
     base.logging.tensorboard = False
     evaluations: dict[str, Suite | Finetune] = {"validation": Suite("pretrain")}
