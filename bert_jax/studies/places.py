@@ -27,12 +27,14 @@ import numpy as np
 
 from bert_jax import holding, knobs
 from bert_jax.config import resolve, to_dict
-from bert_jax.errors import DataError
+from bert_jax.errors import ConfigError
+from bert_jax.studies import files
 
 if TYPE_CHECKING:
     from bert_jax.studies.definition import Cell
 
 RETRIES = 2  # after a failure
+WHEN = ("every", "epochs", "batch_size")  # settings of an evaluation that change nothing of its result
 KILLS = 5  # tries that ended without a word, before a cell counts as failed: a kill is the machine's fault
 
 
@@ -116,11 +118,11 @@ class Place:
 
     def read_study(self) -> dict[str, Any]:
         """study.json; {} where there is none."""
-        return _read(self.study) or {}
+        return files.read(self.study) or {}
 
     def write_study(self, study: Mapping[str, Any]) -> None:
         """Replaces study.json in one move."""
-        write_json(self.study, dict(study))
+        files.write(self.study, dict(study))
 
     def cells(self) -> list[Entry]:
         """The cells that study.json lists, in its order."""
@@ -130,36 +132,36 @@ class Place:
         """Says what a cell is, before anything of it runs."""
         entry = {"id": cell.id, "labels": cell.labels, "values": cell.values, "seed": cell.seed, "group": group}
         entry |= {"config": to_dict(cell.config), "evaluations": dict(evaluations)}
-        write_json(self.cell(cell.id) / "cell.json", entry)
+        files.write(self.cell(cell.id) / "cell.json", entry)
 
     def read_cell(self, cell: str) -> Entry:
         """What a cell is."""
-        found = _need(self.cell(cell) / "cell.json")
+        found = files.need(self.cell(cell) / "cell.json")
         names = ("id", "labels", "values", "seed", "evaluations", "group")
         return Entry(config=resolve(found["config"]), **{name: found[name] for name in names})
 
     def write_group(self, group: str, cells: Iterable[str], slots: int, seconds: float) -> None:
         """Says which cells train together."""
-        write_json(self.group(group), {"cells": list(cells), "slots": slots, "estimate_seconds": seconds})
+        files.write(self.group(group), {"cells": list(cells), "slots": slots, "estimate_seconds": seconds})
 
     def read_group(self, group: str) -> dict[str, Any]:
         """Which cells train together."""
-        return _need(self.group(group))
+        return files.need(self.group(group))
 
     # --- what came of it --------------------------------------------------------------------------------------------
 
     def trained(self, cell: str) -> dict[str, Any]:
         """How training ended: step, seconds, outcome (done, diverged), error; {} while it has not."""
-        return _read(self.cell(cell) / "trained.json") or {}
+        return files.read(self.cell(cell) / "trained.json") or {}
 
     def write_trained(self, cell: str, step: int, seconds: float, outcome: str, error: str = "") -> None:
         """Notes how training ended."""
         found = {"step": step, "seconds": seconds, "outcome": outcome, "error": error}
-        write_json(self.cell(cell) / "trained.json", found)
+        files.write(self.cell(cell) / "trained.json", found)
 
     def read_result(self, entry: Entry, name: str) -> dict[str, Any] | None:
         """What an evaluation found, if it is of this very evaluation."""
-        found = _read(self.result(entry.id, name))
+        found = files.read(self.result(entry.id, name))
         return found if found and found.get("spec") == spec_hash(entry, name) else None
 
     def write_result(
@@ -171,16 +173,18 @@ class Place:
         each: Mapping[str, np.ndarray],
         error: str = "",
     ) -> None:
-        """Keeps what an evaluation found; the arrays first, so that a result is never without them."""
+        """Keeps what an evaluation found; the arrays first, so that a result is never without them or with others'."""
         path = self.result(entry.id, name)
         path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        self.each(entry.id, name).unlink(missing_ok=True)
         if each:
             draft = path.with_suffix(".npz.tmp")
             with draft.open("wb") as file:
                 np.savez_compressed(file, **dict(each))  # type: ignore[arg-type]  # its stub takes names for flags
             draft.replace(self.each(entry.id, name))
         found = {"spec": spec_hash(entry, name), "metrics": dict(metrics), "seconds": seconds, "error": error}
-        write_json(path, found)
+        files.write(path, found)
 
     def read_each(self, entry: Entry, name: str) -> dict[str, np.ndarray]:
         """METRIC.sum and METRIC.count of every example; {} where there is none."""
@@ -195,7 +199,7 @@ class Place:
 
     def progress(self, cell: str) -> tuple[int, float]:
         """Step and seconds of the last line a cell wrote; zeros before the first."""
-        return last_line(self.cell(cell) / "metrics.jsonl")
+        return files.last_step(self.cell(cell) / "metrics.jsonl")
 
     # --- attempts ---------------------------------------------------------------------------------------------------
 
@@ -209,17 +213,13 @@ class Place:
         self._note(cell, entry)
 
     def _note(self, cell: str, entry: dict[str, Any]) -> None:
-        path = self.cell(cell) / "attempts.jsonl"
-        path.parent.mkdir(parents=True, exist_ok=True)
         now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
-        line = json.dumps({"time": now, "host": socket.gethostname(), "pid": os.getpid(), **entry}) + "\n"
-        with path.open("ab") as file:  # one write: a line is whole, or the last one is torn by a kill
-            file.write(line.encode())
+        who = {"time": now, "host": socket.gethostname(), "pid": os.getpid()}
+        files.append(self.cell(cell) / "attempts.jsonl", who | entry)
 
     def attempts(self, cell: str) -> list[dict[str, Any]]:
         """What began and what ended, in order."""
-        path = self.cell(cell) / "attempts.jsonl"
-        return list(_lines(path)) if path.exists() else []
+        return files.lines(self.cell(cell) / "attempts.jsonl")
 
     # --- how far it is ----------------------------------------------------------------------------------------------
 
@@ -228,9 +228,10 @@ class Place:
         folder, trained = self.cell(entry.id), self.trained(entry.id)
         step, seconds = self.progress(entry.id)
         notes = self.attempts(entry.id)
-        failures = [note for note in notes if note.get("outcome") == "failed"]
         starts = sum(note["event"] == "start" for note in notes)
-        killed = starts - sum(note["event"] == "end" for note in notes)
+        lately = notes[1 + max((i for i, note in enumerate(notes) if note.get("outcome") == "done"), default=-1) :]
+        failures = [note for note in lately if note.get("outcome") == "failed"]
+        killed = sum({"start": 1, "end": -1}[note["event"]] for note in lately)
         missing = tuple(self.missing(entry))
         error = trained.get("error", "")
         if trained.get("outcome") == "diverged":
@@ -240,7 +241,7 @@ class Place:
         elif holding.held(folder):
             name = "running"
         else:
-            usage = any(note.get("code") == 2 for note in failures)  # no other try can help
+            usage = bool(failures) and failures[-1].get("code") == ConfigError.code  # no other try can help
             name = "failed" if usage or len(failures) > retries or killed >= KILLS else "waiting"
             error = failures[-1]["error"] if failures else error
         return State(name, starts, error, step, entry.config.steps, seconds, missing)
@@ -252,55 +253,7 @@ class Place:
 
 def spec_hash(entry: Entry, name: str) -> str:
     """Names an evaluation of a cell: another evaluation under the same name is another one."""
-    evals = to_dict(entry.config)["evals"]  # masks and batches, which are no part of what is trained
-    text = json.dumps([entry.id, entry.evaluations[name], evals], sort_keys=True)
+    evals = to_dict(entry.config)["evals"]  # masks, which are no part of what is trained
+    masks = {key: {k: v for k, v in one.items() if k not in WHEN} for key, one in evals.items()}
+    text = json.dumps([entry.id, entry.evaluations[name], masks], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Writes JSON so that a reader never sees half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    draft.write_text(json.dumps(value, indent=1) + "\n")
-    draft.replace(path)
-
-
-def last_line(path: Path) -> tuple[int, float]:
-    """Step and time of the last whole line of a metrics file, read from its end."""
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - 20_000))
-            tail = file.read().splitlines()
-    except OSError:
-        return 0, 0.0
-    for line in reversed(tail):
-        try:
-            found = json.loads(line)
-            return int(found["step"]), float(found.get("time") or 0.0)
-        except (ValueError, KeyError, TypeError):
-            continue  # torn by a kill, or the first one cut by where reading began
-    return 0, 0.0
-
-
-def _lines(path: Path) -> Iterable[dict[str, Any]]:
-    for line in path.read_text(errors="replace").splitlines():
-        try:
-            yield json.loads(line)
-        except ValueError:
-            continue  # torn by a kill
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    try:
-        return json.loads(path.read_text())
-    except FileNotFoundError:
-        return None
-    except ValueError as error:
-        raise DataError(f"{path} is no JSON: {error}", "restore it, or remove the cell's folder") from error
-
-
-def _need(path: Path) -> dict[str, Any]:
-    found = _read(path)
-    if found is None:
-        raise DataError(f"no {path}", "`bert-jax study run` makes it")
-    return found

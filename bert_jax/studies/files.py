@@ -1,0 +1,78 @@
+"""Small files that are whole at every moment, or whose torn part is passed over."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bert_jax.errors import DataError
+
+TAIL = 20_000  # bytes from the end of a file that hold its last line
+
+
+def read(path: Path) -> dict[str, Any] | None:
+    """A JSON file; None where there is none."""
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise DataError(f"{path} is no JSON: {error}", "restore it, or remove the cell's folder") from error
+
+
+def need(path: Path) -> dict[str, Any]:
+    """A JSON file that must be there."""
+    found = read(path)
+    if found is None:
+        raise DataError(f"no {path}", "`bert-jax study run` makes it")
+    return found
+
+
+def write(path: Path, value: Mapping[str, Any]) -> None:
+    """Replaces a JSON file in one move: a reader never sees half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    draft.write_text(json.dumps(value, indent=1) + "\n")
+    draft.replace(path)
+
+
+def append(path: Path, value: Mapping[str, Any]) -> None:
+    """Adds a line of JSON, in one write: only where a machine goes down is it torn, and the next one is not."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+b") as file:
+        torn = b""
+        if file.seek(0, os.SEEK_END):
+            file.seek(-1, os.SEEK_END)
+            torn = b"" if file.read(1) == b"\n" else b"\n"
+        file.write(torn + json.dumps(value).encode() + b"\n")
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    """The whole lines of a file of JSON lines; [] where there is none."""
+    found = []
+    for line in path.read_text(errors="replace").splitlines() if path.exists() else ():
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            continue
+    return found
+
+
+def last_step(path: Path) -> tuple[int, float]:
+    """Step and time of the last whole line of a metrics file, read from its end; zeros before the first."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
+            tail = file.read().splitlines()
+    except OSError:
+        return 0, 0.0
+    for line in reversed(tail):
+        try:
+            found = json.loads(line)
+            return int(found["step"]), float(found.get("time") or 0.0)
+        except (ValueError, KeyError, TypeError):
+            continue  # torn by a kill, or the first one cut by where reading began
+    return 0, 0.0
