@@ -28,6 +28,7 @@ METRICS = {  # of a task's evaluation, by objective; `scores.py` computes those 
     ),
     "choice": ("accuracy",),
 }
+UNITS = ("token", "word", "span", "pmi")  # of masks
 FORMATS = ("auto", "tsv", "csv", "jsonl", "conll", "conllu", "squad")
 
 
@@ -144,7 +145,7 @@ class Masking:
     rate: float = knob(0.15, "share of eligible tokens selected", low=0.0, high=1.0)
     prediction_rate: float | None = knob(None, "share predicted, at most the rate; None is the rate", low=0.0, high=1.0)
     replace: tuple[float, float, float] = knob((0.8, 0.1, 0.1), "shares of [MASK], random token, kept", low=0, high=1)
-    unit: str = knob("token", "what is selected as one", choices=("token", "word", "span"))
+    unit: str = knob("token", "what is selected as one; pmi is collocations, else words", choices=UNITS)
     max_unit: int = knob(16, "a longer unit is cut into several, so that prediction slots stay bounded", low=1)
     overflow: str = knob(
         "fair",
@@ -154,6 +155,12 @@ class Masking:
     )
     span_mean: float = knob(3.8, "span: mean words of the clipped geometric of SpanBERT", low=1.0)
     span_max: int = knob(10, "span: most words", low=1)
+    pmi_words: int = knob(5, "pmi: most words of a collocation", low=2, high=16)
+    pmi_count: int = knob(10, "pmi: it occurs more often than this in the training text", low=0)
+    pmi_coverage: float = knob(
+        0.5, "pmi: share of the words that lie in one, which decides how many there are", low=0, high=1
+    )
+    pmi_tokens: int = knob(500_000_000, "pmi: text they are looked for in, at most", low=1_000)
     dupe_factor: int = knob(0, "0 draws masks anew each epoch; n repeats n static copies", low=0)
     schedule: str = knob(
         "constant", "rate over training: constant, or linear to final_rate", choices=("constant", "linear")
@@ -295,7 +302,7 @@ class Eval:
     split: str = knob("validation", "the part of a task's data that is scored; a corpus has this one")
     rate: float = knob(0.15, "masking rate of the frozen evaluation masks", low=0.0, high=1.0)
     replace: tuple[float, float, float] = knob((0.8, 0.1, 0.1), "its [MASK], random, kept", low=0, high=1)
-    unit: str = knob("token", "its masking unit, whatever training selects", choices=("token", "word", "span"))
+    unit: str = knob("token", "its masking unit, whatever training selects", choices=UNITS)
     seed: int = knob(0, "of evaluation pairs and masks", low=0, high=2**31 - 1)
     batch_size: int = knob(64, "examples a step; never changes the result", low=1)
 

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from bert_jax import faults, knobs
-from bert_jax.data import audit, corpus, dedup, encode, pool, shards
+from bert_jax.data import audit, corpus, dedup, encode, pmi, pool, shards
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.errors import DataError
 
@@ -59,6 +59,8 @@ def prepare(config: knobs.Config, log: Log = print) -> shards.Prepared:
 def run(config: knobs.Config) -> None:
     """The command: the audit on standard error, the folder on standard output."""
     prepared = prepare(config, log=lambda text: print(text, file=sys.stderr, flush=True))
+    if config.masking.unit == "pmi":
+        pmi.collocations(prepared, config.masking)
     print(audit.table(json.loads((prepared.folder / "audit.json").read_bytes())), file=sys.stderr)
     print(prepared.folder)
 

@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_jax import knobs
-from bert_jax.data import pairs, pipeline, units
+from bert_jax.data import pairs, pipeline, pmi, units
 from bert_jax.data.pipeline import Source
 from bert_jax.errors import DataError, Stopped
 from bert_jax.types import HOST_KEYS, Batch
@@ -75,7 +75,9 @@ def test_rows_hold_what_the_plan_says(tmp_path: Path, mode: str, unit: str) -> N
     made = [pairs.plan(shard, mode, cfg.examples, 32, 0, 0, i) for i, shard in enumerate(shards())]
     where = [(shard, example) for shard, plan in zip(shards(), made, strict=True) for example in plan]
     assert s.count(0) == len(where)
-    continuation = corpora.prepared(tmp_path, shards()).tokenizer.continuation
+    prepared = corpora.prepared(tmp_path, shards())
+    continuation = prepared.tokenizer.continuation
+    more = [pmi.collocations(prepared, knobs.Masking())] if unit == "pmi" else []
     seen = 0
     for step in range(len(where) // 8):
         batch = s.batch(step)
@@ -101,6 +103,7 @@ def test_rows_hold_what_the_plan_says(tmp_path: Path, mode: str, unit: str) -> N
                 batch["example_ids"][row : row + 1],
                 np.zeros((1, 1), int),
                 0,
+                *more,
             )
             assert np.array_equal(batch["unit_ids"][row], alone[0])
             seen += batch["unit_ids"][row].max() >= 0

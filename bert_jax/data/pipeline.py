@@ -21,7 +21,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from bert_jax import knobs
-from bert_jax.data import order, units
+from bert_jax.data import order, pmi, units
 from bert_jax.data.plans import Plans
 from bert_jax.data.shards import Prepared, Shard
 from bert_jax.errors import DataError, Stopped
@@ -43,6 +43,7 @@ class Source:
         self._mode, self._masking = config.pairs, config.masking
         self._special, self._continuation = prepared.tokenizer.special, prepared.tokenizer.continuation
         self._seed = config.data_seed if seed is None else seed
+        self._more = (pmi.collocations(prepared, config.masking),) if config.masking.unit == "pmi" else ()
         self._copies = config.masking.dupe_factor if seed is None else 1  # 0: a new one each epoch
         self._period = 1 if self._mode == "none" else self._copies  # epochs after which their lengths repeat; 0: never
         self._ends = np.zeros(0, np.int64)  # where each copy known so far ends in the stream
@@ -55,6 +56,7 @@ class Source:
         masking = dataclasses.asdict(self._masking)
         shape = [self._plans.family, self._seed, self._copies, self.batch_size, self.length, self._mode]
         shape += [masking[name] for name in ("unit", "max_unit", "span_mean", "span_max")]
+        shape += [hashlib.sha256(more.sorted.tobytes()).hexdigest() for more in self._more]
         shape += [list(self._special), hashlib.sha256(self._continuation.tobytes()).hexdigest()]
         return hashlib.sha256(json.dumps(shape).encode()).hexdigest()
 
@@ -138,12 +140,12 @@ class Source:
         tokens[~real] = self._special.pad
         ids = examples.astype(np.int32)[:, None]  # [B, 1]
         copies = np.full_like(ids, copy)
-        unit = units.TABLE[self._masking.unit]
+        unit = functools.partial(units.TABLE[self._masking.unit], tokens, text, self._continuation, self._masking)
         batch["tokens"][rows] = tokens
         batch["type_ids"][rows] = type_ids
         batch["positions"][rows] = np.where(real, columns, 0)
         batch["segment_ids"][rows] = real
-        batch["unit_ids"][rows] = unit(tokens, text, self._continuation, self._masking, ids, copies, self._seed)
+        batch["unit_ids"][rows] = unit(ids, copies, self._seed, *self._more)
         batch["example_ids"][rows] = ids
         batch["copies"][rows] = copies
         batch["labels"][rows] = records["label"][:, None]

@@ -1,4 +1,4 @@
-"""What is selected as one: tokens, whole words or spans of words.
+"""What is selected as one: tokens, whole words, spans of words or collocations.
 
 A unit is named by the row index of its first token; -1 marks special tokens and padding. Each function is pure and
 works on whole batches; its result for an example does not depend on the rest of the batch. A unit never crosses from
@@ -13,6 +13,7 @@ import numpy as np
 
 from bert_jax import knobs
 from bert_jax.data import order
+from bert_jax.data.ngrams import Hashes, longest
 
 
 def token(
@@ -75,16 +76,31 @@ def span(
     uniform = (order.mix(keys + columns) >> 11) * 2.0**-53  # [B, L]
     shares = np.cumsum(span_lengths(settings))[:-1]
     words = (np.searchsorted(shares, uniform.T, side="right") + 1).astype(np.int32)  # [L, B], if a span begins here
-    begins = np.zeros_like(starts)
-    left = np.zeros(tokens.shape[0], np.int32)  # words the current span has yet to take
-    for column, start in enumerate(starts):
-        fresh = start & ((left == 0) | segment_starts[column])
-        left = np.where(fresh, words[column], left) - start
-        begins[column] = fresh
-    return _number(begins.T, eligible, settings.max_unit)
+    return _number(_groups(starts, segment_starts, words), eligible, settings.max_unit)
 
 
-TABLE: dict[str, Callable[..., np.ndarray]] = {"token": token, "word": word, "span": span}
+def pmi(
+    tokens: np.ndarray,
+    eligible: np.ndarray,
+    continuation: np.ndarray,
+    settings: knobs.Masking,
+    example_ids: np.ndarray,
+    copies: np.ndarray,
+    seed: int,
+    collocations: Hashes,
+) -> np.ndarray:
+    """The collocations of the training text, from left to right the longest that fits; other words by themselves.
+
+    Where two overlap, the paper chooses one at random.
+    """
+    starts, segment_starts = _word_starts(tokens, eligible, continuation), _segment_starts(eligible)
+    words = np.ones(tokens.shape, np.int32)
+    text = (each[eligible] for each in (tokens, starts, segment_starts))
+    words[starts] = longest(collocations, settings.pmi_words, *text)
+    return _number(_groups(starts.T, segment_starts.T, words.T), eligible, settings.max_unit)
+
+
+TABLE: dict[str, Callable[..., np.ndarray]] = {"token": token, "word": word, "span": span, "pmi": pmi}
 
 
 def span_lengths(settings: knobs.Masking) -> np.ndarray:
@@ -123,9 +139,20 @@ def _word_starts(tokens: np.ndarray, eligible: np.ndarray, continuation: np.ndar
     return eligible & (~continuation[tokens] | _segment_starts(eligible))
 
 
-def _number(starts: np.ndarray, eligible: np.ndarray, longest: int) -> np.ndarray:
-    """From the first tokens of units to unit ids, a unit of more than `longest` tokens cut into several."""
+def _groups(starts: np.ndarray, segment_starts: np.ndarray, words: np.ndarray) -> np.ndarray:
+    """Where units begin [B, L], if one that begins at a word takes so many: all [L, B]."""
+    begins = np.zeros_like(starts)
+    left = np.zeros(starts.shape[1], np.int32)  # words the current unit has yet to take
+    for column, start in enumerate(starts):
+        fresh = start & ((left == 0) | segment_starts[column])
+        left = np.where(fresh, words[column], left) - start
+        begins[column] = fresh
+    return begins.T
+
+
+def _number(starts: np.ndarray, eligible: np.ndarray, most: int) -> np.ndarray:
+    """From the first tokens of units to unit ids, a unit of more than `most` tokens cut into several."""
     columns = np.arange(starts.shape[1], dtype=np.int32)
     first = np.maximum.accumulate(np.where(starts, columns, np.int32(0)), axis=1)
     offset = columns - first
-    return np.where(eligible, columns - offset % np.int32(longest), np.int32(-1))
+    return np.where(eligible, columns - offset % np.int32(most), np.int32(-1))

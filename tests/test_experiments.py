@@ -1,0 +1,109 @@
+"""The studies of experiments/: each expands at both scales, into the cells its page promises."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from bert_jax.config import load_file, resolve
+from bert_jax.errors import ConfigError
+from bert_jax.recipes import finetuning
+from bert_jax.studies import definition
+from bert_jax.studies.published import TABLE
+
+FOLDER = Path(__file__).resolve().parents[1] / "experiments"
+CELLS = {  # of each study, at cpu and at full scale
+    "masking_rate": (9 * 2 * 3, 9 * 3 * 3),
+    "corruption_split": (6 * 3, 6 * 3),
+    "corruption_vs_prediction": (10 * 3, 10 * 3),
+    "next_sentence": (5 * 3, 5 * 3),
+    "static_vs_dynamic": (4 * 3, 4 * 3),
+    "masking_unit": (4 * 3, 4 * 3),
+    "schedule": (4 * 3, 4 * 3),
+}
+
+
+def study(name: str, scale: str = "cpu") -> definition.Study:
+    found, made = definition.load(f"{FOLDER / name}:{scale}")
+    assert found == name
+    return made
+
+
+def test_every_study_is_counted_here():
+    assert {path.parent.name for path in FOLDER.glob("*/study.py")} == set(CELLS)
+
+
+@pytest.mark.parametrize("scale", ["cpu", "full"])
+@pytest.mark.parametrize("name", CELLS)
+def test_a_study_expands(name, scale):
+    made = study(name, scale)
+    cells = definition.expand(made)
+    assert len(cells) == CELLS[name][scale == "full"]
+    assert {cell.seed for cell in cells} == {0, 1, 2}
+    evaluated = {cell.config.evals["validation"].rate for cell in cells}
+    assert evaluated == {0.15}  # whatever a cell is trained with
+    assert {cell.config.checkpoints.best for cell in cells} == {""}  # the last step of each
+    assert set(made.published) <= set(TABLE)
+    assert made.comparisons
+    for evaluation in made.evaluations.values():  # recipes whose knobs hold together
+        if isinstance(evaluation, definition.Finetune):
+            resolve(finetuning(evaluation.task, changes=dict(evaluation.changes)))
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_cells_read_the_same_number_of_tokens(name):
+    read = {c.config.steps * c.config.batch_size * c.config.sequence_length for c in definition.expand(study(name))}
+    assert len(read) == 1
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_a_page_says_the_question_the_command_and_how_many_cells(name):
+    page = (FOLDER / name / "README.md").read_text()
+    assert f"bert-jax study run experiments/{name} --workdir=" in page
+    assert f"bert-jax study run experiments/{name}:full --workdir=" in page
+    assert re.search(rf"\b{CELLS[name][0]}\s+cells", page)
+    assert "## Result" in page
+
+
+def test_without_the_reference_data_there_is_text_all_the_same(tmp_path):
+    copy = tmp_path / "checkout" / "experiments"
+    (copy / "masking_rate").mkdir(parents=True)
+    (copy.parent / "configs").symlink_to(FOLDER.parent / "configs")
+    for file in ("scales.py", "masking_rate/study.py"):
+        (copy / file).write_text((FOLDER / file).read_text())
+    _, made = definition.load(str(copy / "masking_rate"))
+    assert made.base.corpus.source == "docstrings"
+    assert list(made.evaluations) == ["validation", "cross_rate"]
+    assert len(definition.expand(made)) == CELLS["masking_rate"][0]
+
+
+def test_a_study_has_one_size_alone_or_a_scale_that_is_there():
+    assert len(definition.expand(study("masking_rate", "cpu,2 x 128"))) == 9 * 3
+    with pytest.raises(ConfigError, match="no scale 'gpu'"):
+        study("schedule", "gpu")
+
+
+def test_predictions_are_of_corrupted_tokens():
+    cells = definition.expand(study("corruption_vs_prediction"))
+    rates = {(cell.config.masking.rate, cell.config.masking.prediction_rate) for cell in cells}
+    assert rates == {(m, p) for m in (0.1, 0.2, 0.4, 0.8) for p in (0.1, 0.2, 0.4, 0.8) if p <= m}
+
+
+def test_arms_of_next_sentence_are_those_of_the_tables():
+    arms = {c.labels["objective"]: c.config for c in definition.expand(study("next_sentence"))}
+    assert {label: (c.pairs, {n: o.weight for n, o in c.objectives.items()}) for label, c in arms.items()} == {
+        "NSP": ("nsp", {"mlm": 1.0, "nsp": load_file(str(FOLDER / "scales.py"), function="get_scale").nsp_weight}),
+        "segment pairs, no loss": ("nsp", {"mlm": 1.0, "nsp": 0.0}),
+        "full sentences": ("none", {"mlm": 1.0}),
+        "SOP": ("sop", {"mlm": 1.0, "sop": load_file(str(FOLDER / "scales.py"), function="get_scale").nsp_weight}),
+        "left to right": ("none", {"causal_lm": 1.0}),
+    }
+    assert [label for label, c in arms.items() if c.model.causal] == ["left to right"]
+
+
+def test_text_that_is_read_often_is_another_text(shared):
+    once, often = (study(name).base.corpus.path for name in ("schedule", "static_vs_dynamic"))
+    assert once != often
+    assert (shared / "pretrain_text" / Path(often).name).is_file()
