@@ -114,7 +114,7 @@ def _run(name: str, command: Command, argv: list[str]) -> None:
     prog = f"bert-jax {name}"
     parser = Parser(prog=prog, description=command.help, epilog=f"example:\n  {prog} {command.example}")
     command.flags(parser)
-    takes_config = "--config" in parser._option_string_actions
+    takes_config = command.overrides or "--config" in parser._option_string_actions
     rest, overrides = split_overrides(argv) if takes_config else (argv, [])
     command.run(Call(parser.strict(rest), overrides, ["bert-jax", name, *argv]))
 

@@ -47,6 +47,12 @@ def _positive(text: str) -> int:
     return int(text)
 
 
+def _count(text: str) -> int:
+    if not re.fullmatch(r"\d+", text):
+        raise ArgumentTypeError(f"{text!r} is not a whole number")
+    return int(text)
+
+
 def _given(text: str) -> str:
     if not text:  # an unset variable of the shell, which would mean the folder one is in
         raise ArgumentTypeError("it is empty")
@@ -228,6 +234,47 @@ def _doctor(call: Call) -> None:
     doctor.run(call.args.json, call.args.preset_diff)
 
 
+def _study_flags(parser: ArgumentParser) -> None:
+    actions = ("run", "status", "report")
+    does = "run what is missing and report; say how far it is; write the report again"
+    parser.add_argument("action", metavar="ACTION", choices=actions, help=f"{', '.join(actions)}: {does}")
+    where = "run: its folder, such as experiments/masking_rate; --config.a.b=VALUE changes a knob of all its cells"
+    parser.add_argument("study", metavar="DIR[:SCALE]", nargs="?", type=_given, help=where)
+    parser.add_argument("--workdir", type=Path, metavar="DIR", required=True, help="where the study lives; resumes it")
+    engines = "run: local (processes of this machine), slurm or ray; a study may change it (%(default)s)"
+    parser.add_argument("--engine", default="local", metavar="NAME", help=engines)
+    option = "run: a setting of slurm or ray, such as mem_gb=16; may be repeated"
+    parser.add_argument("--engine-option", action="append", default=[], metavar="KEY=VALUE", help=option)
+    jobs = "run: groups at a time (a core each; all accelerators together; what the cluster has)"
+    parser.add_argument("--jobs", type=_positive, default=0, metavar="N", help=jobs)
+    fuse = "run: cells that train in one program: as many as pay off and fit, none, or at most N (%(default)s)"
+    parser.add_argument("--fuse", default="auto", metavar="auto|never|N", help=fuse)
+    retries = "run: tries after the first of what fails (%(default)s)"
+    parser.add_argument("--retries", type=_count, default=2, metavar="N", help=retries)
+    parser.add_argument("--dry-run", action="store_true", help="run: print cells, groups and the estimated time only")
+    parser.add_argument("--verbose", action="store_true", help="status: a line for every cell")
+    parser.add_argument("--json", action="store_true", help="status: one JSON object")
+
+
+def _study(call: Call) -> None:
+    args = call.args
+    for flag, action in (("dry_run", "run"), ("verbose", "status"), ("json", "status")):
+        if getattr(args, flag) and args.action != action:
+            raise ConfigError(f"study {args.action} has no flag --{flag.replace('_', '-')}", f"study {action} has it")
+    options = dict(text.partition("=")[::2] for text in args.engine_option)
+    if wrong := [text for text in args.engine_option if "=" not in text]:
+        raise ConfigError(f"--engine-option {wrong[0]!r} has no value", "write --engine-option KEY=VALUE")
+    from bert_jax import study
+
+    if args.action == "status":
+        study.status(args.workdir, verbose=args.verbose, as_json=args.json)
+    elif args.action == "report":
+        study.report(args.workdir)
+    else:
+        given = {key: getattr(args, key) for key in ("engine", "jobs", "fuse", "retries", "dry_run")}
+        study.run(args.study, args.workdir, overrides=call.overrides, options=options, command=call.words, **given)
+
+
 @dataclass(frozen=True)
 class Command:
     """One row of the table: what it does, its flags, its function, and whether the same command continues it."""
@@ -237,6 +284,7 @@ class Command:
     flags: Callable[[ArgumentParser], None]
     run: Callable[[Call], None]
     resumable: bool = False
+    overrides: bool = False  # takes --config.a.b=VALUE without a --config
 
 
 COMMANDS = {
@@ -258,6 +306,13 @@ COMMANDS = {
         "fill masks, classify, tag, answer, embed: texts in, JSON lines out",
         "fill-mask --model=runs/tiny --input=texts.txt",
         *(_predict_flags, _predict),
+    ),
+    "study": Command(
+        "many runs that answer one question: run, status, report",
+        "run experiments/masking_rate --workdir=runs/masking_rate",
+        *(_study_flags, _study),
+        resumable=True,
+        overrides=True,
     ),
     "export": Command(
         "a checkpoint as a folder for transformers and sentence-transformers",

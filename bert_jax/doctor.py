@@ -12,6 +12,7 @@ import json
 import os
 import platform
 import shutil
+import subprocess
 import sys
 import textwrap
 import time
@@ -85,7 +86,7 @@ def machine() -> dict[str, Any]:
     return {
         "system": platform.platform(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "memory_bytes": _memory(),
+        "memory_bytes": memory(),
         "allocator": allocator.retain() or "keeps its memory while training",
         "cache": str(cache),
         "cache_free_bytes": shutil.disk_usage(existing).free,
@@ -94,13 +95,23 @@ def machine() -> dict[str, Any]:
     }
 
 
-def _memory() -> int:
+def memory() -> int:
     """Bytes of memory, or the container's limit where that is smaller."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for limit in (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes")):
         if limit.is_file() and (text := limit.read_text().strip()).isdecimal():
             return min(physical, int(text))
     return physical
+
+
+def git_commit() -> str:
+    """The commit of the code that runs, with a plus if it is changed; empty outside a checkout."""
+    here = Path(__file__).parent
+    try:
+        ask = ["git", "-C", str(here), "describe", "--always", "--abbrev=12", "--dirty=+", "--exclude=*"]
+        return subprocess.run(ask, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):  # no git, or an installed copy
+        return ""
 
 
 def devices() -> dict[str, Any]:

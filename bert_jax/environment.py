@@ -6,7 +6,6 @@ import importlib.metadata
 import json
 import os
 import platform
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import numpy as np
 from bert_jax import knobs, material, prepare, quotas, runs, sharding, trees
 from bert_jax import step as steps
 from bert_jax.config import to_dict
+from bert_jax.doctor import git_commit
 
 PACKAGES = ("bert-jax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain", "tokenizers", "numpy")
 
@@ -36,16 +36,6 @@ def machine() -> dict[str, Any]:
         "devices": [f"{len(devices)} x {devices[0].device_kind}"],
         "processes": jax.process_count(),
     }
-
-
-def git_commit() -> str:
-    """The commit of the code that runs, with a plus if it is changed; empty outside a checkout."""
-    here = Path(__file__).parent
-    try:
-        ask = ["git", "-C", str(here), "describe", "--always", "--abbrev=12", "--dirty=+", "--exclude=*"]
-        return subprocess.run(ask, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
-    except (OSError, subprocess.SubprocessError):  # no git, or an installed copy
-        return ""
 
 
 def describe_run(given: material.Material, params: Any, workdir: Path, command: list[str]) -> None:

@@ -47,3 +47,9 @@ class Stopped(UserError):
     """The work was interrupted with everything saved: the same command continues it."""
 
     code = 75
+
+
+class IncompleteError(UserError):
+    """Work of which a part failed; the rest is done."""
+
+    code = 1

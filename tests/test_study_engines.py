@@ -96,7 +96,7 @@ def test_each_task_ends_once_with_its_code_and_its_words(engine, task):
     assert finish(engine, 3) == {"a": 0, "b": 3, "c": 75}
     assert engine.poll() == []
     assert given[0].log.read_text().startswith("before\ncores [")
-    assert engine.parallel == 2
+    assert engine.room.parallel == 2
     assert "2" in engine.describe()
 
 
@@ -151,11 +151,11 @@ def test_shares_are_even_and_leave_nothing_out(items, jobs):
 
 def test_jobs_follow_from_the_machine(monkeypatch, tmp_path):
     monkeypatch.setattr(local, "cores", lambda: [0, 1, 4, 5])
-    assert engines.make("local", tmp_path).parallel == 4
+    assert engines.make("local", tmp_path).room.parallel == 4
     monkeypatch.setattr(local, "accelerators", lambda: ["0", "1", "2", "3"])
     monkeypatch.setattr(local, "gpus", lambda: ["0", "1", "2", "3"])
     monkeypatch.delenv("XLA_PYTHON_CLIENT_MEM_FRACTION", raising=False)
-    assert engines.make("local", tmp_path).parallel == 1
+    assert engines.make("local", tmp_path).room.parallel == 1
     assert engines.make("local", tmp_path)._environment(0) == {}
     assert engines.make("local", tmp_path, 2)._environment(1) == {"CUDA_VISIBLE_DEVICES": "2,3"}
     shared = engines.make("local", tmp_path, 8)._environment(5)
@@ -292,6 +292,6 @@ def test_a_package_that_is_absent_is_named_with_its_extra(name, package, monkeyp
 
 def test_jobs_of_ray_follow_from_what_a_worker_takes(monkeypatch, tmp_path):
     stand_in("ray", monkeypatch, tmp_path)
-    assert engines.make("ray", tmp_path).parallel == 2
-    assert engines.make("ray", tmp_path, 1).parallel == 1
-    assert engines.make("ray", tmp_path, 0, {"num_cpus": "2"}).parallel == 1
+    assert engines.make("ray", tmp_path).room.parallel == 2
+    assert engines.make("ray", tmp_path, 1).room.parallel == 1
+    assert engines.make("ray", tmp_path, 0, {"num_cpus": "2"}).room.parallel == 1

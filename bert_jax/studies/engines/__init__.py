@@ -8,6 +8,7 @@ this folder, and its row here.
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,10 +30,20 @@ class Task:
     seconds: float = 0.0  # what it is expected to take; 0: not known
 
 
+@dataclass(frozen=True)
+class Room:
+    """What there is for tasks, as far as is known before they run."""
+
+    parallel: int = 1  # tasks at the same time
+    cores: float = 1.0  # of each
+    devices: float = 0.0  # accelerators of each
+    memory: float = math.inf  # bytes of each, where it trains
+
+
 class Engine(Protocol):
     """What an engine can do; every task given to it is handed back by `poll` once."""
 
-    parallel: int  # tasks that run at the same time, as far as is known beforehand
+    room: Room
     pause: float  # seconds between two calls of `poll`
 
     def submit(self, tasks: Sequence[Task]) -> None:
@@ -55,10 +66,15 @@ TABLE = {  # name -> class, in the module of that name
 }
 
 
-def make(name: str, folder: Path, jobs: int = 0, options: Mapping[str, str] | None = None) -> Engine:
-    """An engine by name; `folder` is for what it notes, jobs 0 is as many as suit it."""
+def check(name: str) -> None:
+    """Ends with an error unless the table has such an engine."""
     if name not in TABLE:
         raise ConfigError(f"no engine {name!r}", f"one of: {', '.join(TABLE)}")
+
+
+def make(name: str, folder: Path, jobs: int = 0, options: Mapping[str, str] | None = None) -> Engine:
+    """An engine by name; `folder` is for what it notes, jobs 0 is as many as suit it."""
+    check(name)
     return getattr(importlib.import_module(f"{__name__}.{name}"), TABLE[name])(folder, jobs, dict(options or {}))
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import math
 import os
 import signal
 import subprocess
@@ -17,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from bert_jax.studies.engines import STOPPED, Task, refuse
+from bert_jax.studies.engines import STOPPED, Room, Task, refuse
 
 PAUSE = 0.1
 PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
@@ -25,6 +26,7 @@ NOTICE = signal.SIGUSR2  # asks a worker to stop, as when its parent dies; does 
 ASKING = {signal.SIGTERM: signal.SIGTERM, signal.SIGINT: signal.SIGTERM, signal.SIGUSR1: NOTICE, signal.SIGUSR2: NOTICE}
 GPU_PLUGINS = ("jax_cuda12_plugin", "jax_cuda13_plugin")
 DEVICE_FILES = ("nvidia[0-9]*", "accel[0-9]*", "vfio/[0-9]*")
+PLANNED = 0.75  # share of the memory that may be planned for: of a GPU, what XLA takes
 MEMORY = 0.9  # share of a GPU that processes which have it together may take
 
 
@@ -34,10 +36,15 @@ class Local:
     pause = PAUSE
 
     def __init__(self, folder: Path, jobs: int = 0, options: Mapping[str, str] | None = None) -> None:
+        from bert_jax import doctor  # here, for `become` is waited for by every task
+
         refuse(options or {}, "local")
         self._devices, self._cores = accelerators(), cores()
-        self.parallel = jobs or (1 if self._devices else len(self._cores))
-        self._free = list(range(self.parallel))
+        jobs = jobs or (1 if self._devices else len(self._cores))
+        each = len(self._devices) / jobs
+        memory = PLANNED * (gpu_memory() * each if self._devices else doctor.memory() / jobs)
+        self.room = Room(jobs, len(self._cores) / jobs, each, memory)
+        self._free = list(range(jobs))
         self._waiting: deque[Task] = deque()
         self._dropped: list[tuple[Task, int]] = []
         self._running: dict[int, tuple[Task, subprocess.Popen[bytes]]] = {}
@@ -56,7 +63,7 @@ class Local:
                 ended.append((task, code))
         while self._free and self._waiting:
             place, task = self._free.pop(0), self._waiting.popleft()
-            pinned = share(self._cores, self.parallel, place) if self.parallel > 1 else []
+            pinned = share(self._cores, self.room.parallel, place) if self.room.parallel > 1 else []
             self._running[place] = task, start(task, pinned, self._environment(place))
         return ended
 
@@ -70,15 +77,15 @@ class Local:
     def describe(self) -> str:
         """How the machine is shared."""
         what, count = ("device", len(self._devices)) if self._devices else ("core", len(self._cores))
-        jobs = "one process" if self.parallel == 1 else f"{self.parallel} processes at a time"
+        jobs = "one process" if self.room.parallel == 1 else f"{self.room.parallel} processes at a time"
         return f"{jobs} on {count} {what}{'s' if count > 1 else ''}"
 
     def _environment(self, place: int) -> dict[str, str]:
         """Of several processes on GPUs, each sees its own, or has its part of the memory of one."""
-        if self.parallel == 1 or not gpus():
+        if self.room.parallel == 1 or not gpus():
             return {}
-        mine = {"CUDA_VISIBLE_DEVICES": ",".join(share(self._devices, self.parallel, place))}
-        together = -(-self.parallel // len(self._devices))
+        mine = {"CUDA_VISIBLE_DEVICES": ",".join(share(self._devices, self.room.parallel, place))}
+        together = -(-self.room.parallel // len(self._devices))
         if together > 1 and "XLA_PYTHON_CLIENT_MEM_FRACTION" not in os.environ:
             mine["XLA_PYTHON_CLIENT_MEM_FRACTION"] = f"{MEMORY / together:.3f}"
         return mine
@@ -105,6 +112,16 @@ def gpus() -> list[str]:
     if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
         return [name for name in visible.split(",") if name.strip()]
     return sorted((p.name.removeprefix("nvidia") for p in Path("/dev").glob(DEVICE_FILES[0])), key=int)
+
+
+def gpu_memory() -> float:
+    """Bytes of the smallest GPU; infinite where nothing says how many."""
+    try:
+        ask = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+        answer = subprocess.run(ask, capture_output=True, text=True, timeout=10, check=True).stdout.split()
+        return min(float(mebibytes) for mebibytes in answer) * 2**20
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return math.inf
 
 
 def share(items: Sequence[Any], jobs: int, place: int) -> list[Any]:

@@ -7,6 +7,7 @@ workdir and the environment must be the same on all nodes.
 
 from __future__ import annotations
 
+import math
 import os
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax.errors import ConfigError
-from bert_jax.studies.engines import FAILED, KILLED, STOPPED, Task, local, need
+from bert_jax.studies.engines import FAILED, KILLED, STOPPED, Room, Task, local, need
 
 
 class Ray:
@@ -48,7 +49,10 @@ class Ray:
                 has = f"and the cluster has {self._has.get(name, 0.0):g}"
                 raise ConfigError(f"a worker takes {amount:g} {name}, {has}", "ask for less, as with num_gpus=0")
         room = min(int(self._has[name] // amount) for name, amount in wanted.items() if amount)
-        self.parallel = min(jobs or room, room)
+        jobs = min(jobs or room, room)
+        # By default Ray calls 70 % of a machine's memory its own.
+        memory = math.inf if gpus else self._has.get("memory", math.inf) / jobs
+        self.room = Room(jobs, max(cpus, 1.0), gpus, memory)
         settings = {"num_cpus": cpus, "num_gpus": gpus, "resources": amounts or None, "max_retries": 0}
         self._remote = self._ray.remote(**settings)(run)
         self._threads = max(1, int(cpus)) if not gpus else 0
@@ -66,7 +70,7 @@ class Ray:
         if self._running:
             ready, _ = self._ray.wait(list(self._running), num_returns=len(self._running), timeout=0)
             ended += [(task, self._code(task, call)) for call in ready for task in [self._running.pop(call)]]
-        while self._waiting and len(self._running) < self.parallel:
+        while self._waiting and len(self._running) < self.room.parallel:
             task = self._waiting.popleft()
             self._running[self._remote.remote(task, os.getcwd(), self._threads)] = task
         return ended
@@ -82,7 +86,9 @@ class Ray:
         """What the cluster has."""
         nodes = len([node for node in self._ray.nodes() if node["Alive"]])
         has = ", ".join(f"{self._has.get(name, 0.0):g} {name}" for name in ("CPU", "GPU"))
-        return f"a Ray cluster of {nodes} node{'s' if nodes > 1 else ''} ({has}), {self.parallel} workers at a time"
+        return (
+            f"a Ray cluster of {nodes} node{'s' if nodes > 1 else ''} ({has}), {self.room.parallel} workers at a time"
+        )
 
     def _code(self, task: Task, call: Any) -> int:
         errors = self._ray.exceptions

@@ -21,11 +21,12 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax.errors import ConfigError
-from bert_jax.studies.engines import FAILED, KILLED, STOPPED, Task, local, need
+from bert_jax.studies.engines import FAILED, KILLED, STOPPED, Room, Task, local, need
 
 HOUR = 60  # minutes; what a job is given at least, where no timeout_min is
 SPARE = 3.0  # times the time that a group is expected to take
 ASK_EVERY = 20.0  # seconds; for squeue
+PLANNED = 0.75  # share of its memory that is planned for
 WHOLE = 256  # jobs of an array that run at a time unless --jobs says otherwise: submitit's own number
 TAKEN_AWAY = ("CANCELLED", "PREEMPTED", "TIMEOUT", "NODE_FAIL", "BOOT_FAIL", "REVOKED", "DEADLINE", "INTERRUPTED")
 
@@ -39,7 +40,9 @@ class Slurm:
         submitit = need("submitit", "slurm")
         given = {name: _value(text) for name, text in (options or {}).items()}
         cluster = given.pop("cluster", "slurm")
-        self.parallel = jobs or WHOLE
+        gpus = float(given.get("gpus_per_node", 0))
+        memory = math.inf if gpus else float(given.get("mem_gb", math.inf)) * PLANNED * 2**30
+        self.room = Room(jobs or 1, float(given.get("cpus_per_task", 1)), gpus, memory)
         self._name = "bert_jax_" + hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:8]
         self._mine = ("--user", str(os.getuid()), "--name", self._name)
         self._limit = "timeout_min" in given or "slurm_time" in given
@@ -49,7 +52,8 @@ class Slurm:
         self._missed: set[str] = set()
         self._stopping = False
         self._folder = folder / "slurm"
-        parameters = {"name": self._name, "slurm_array_parallelism": self.parallel, **given}
+        self._most = jobs or WHOLE
+        parameters = {"name": self._name, "slurm_array_parallelism": self._most, **given}
         try:
             self._executor = submitit.AutoExecutor(self._folder, cluster=cluster)
             self._executor.update_parameters(**parameters)
@@ -88,7 +92,7 @@ class Slurm:
 
     def describe(self) -> str:
         """The name by which squeue and scancel know the jobs."""
-        return f"jobs of SLURM named {self._name}, {self.parallel} at a time at most"
+        return f"jobs of SLURM named {self._name}, {self._most} at a time at most"
 
     def _gone(self) -> set[str]:
         """Jobs that squeue did not list the last two times: files of a node may take a while to be seen on another."""

@@ -1,0 +1,194 @@
+"""`bert-jax study`: a question, its runs and its answer, in one folder that holds all there is to know.
+
+`run` makes what is missing and the report, `status` says how far it is, `report` writes the report again. The same
+command continues a study, also on another engine; an edited study adds cells and hides others, and never makes a
+finished one again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bert_jax import doctor, holding
+from bert_jax.errors import ConfigError, IncompleteError, Stopped
+from bert_jax.studies import definition, engines, plans, progress
+from bert_jax.studies.definition import Cell, Study, Suite
+from bert_jax.studies.engines import local
+from bert_jax.studies.groups import Group
+from bert_jax.studies.launch import WORKER, Launcher
+from bert_jax.studies.places import RETRIES, Place
+
+LOCK = "study.lock"
+PACKAGES = ("bert-jax", "jax", "jaxlib", "flax", "optax", "grain", "tokenizers", "numpy")
+
+
+def run(
+    spec: str | None,
+    workdir: Path,
+    *,
+    overrides: Sequence[tuple[str, str]] = (),
+    engine: str = "local",
+    jobs: int = 0,
+    options: Mapping[str, str] | None = None,
+    fuse: str = "auto",
+    retries: int = RETRIES,
+    dry_run: bool = False,
+    command: Sequence[str] = (),
+    worker: Sequence[str] = WORKER,
+) -> None:
+    """Expands a study, makes every cell that is missing, and writes the report; an error says what is left."""
+    if spec is None:
+        raise ConfigError("no study given", "name its folder, such as experiments/masking_rate")
+    name, study = definition.load(spec, overrides)
+    cells = definition.expand(study)
+    place = Place(Path(workdir))
+    _check_same(place, name, spec, cells)
+    if dry_run:
+        engines.check(engine)
+        room = engines.make(engine, place.workdir, jobs, options).room if engine == "local" else engines.Room(jobs or 1)
+        print(plans.described(name, cells, plans.plan(place, cells, asked(study), fuse, room), room))
+        return
+    with holding.hold(place.workdir, LOCK):
+        hands = engines.make(engine, place.workdir, jobs, options)
+        groups = plans.plan(place, cells, asked(study), fuse, hands.room)
+        hidden = set(place.read_study().get("cells", [])) - {cell.id for cell in cells}
+        _write(place, name, spec, study, cells, groups, command)
+        launcher = Launcher(place, groups, hands, retries, lambda: _refresh(place), worker)
+        launcher.say(f"study {name}: {progress.look(place, hands.room.parallel).line()}; {hands.describe()}")
+        if hidden:
+            launcher.say(f"{len(hidden)} cells of an earlier version of the study stay there, and are not shown")
+        launcher.run()
+        _refresh(place)
+        _conclude(place, launcher.stopped)
+
+
+def status(workdir: Path, *, verbose: bool = False, as_json: bool = False) -> None:
+    """Counts of cells, time left, the cells that run and those that failed; with `verbose` all of them."""
+    place = _existing(workdir)
+    now = progress.look(place)
+    print(json.dumps(now.as_dict(), indent=2) if as_json else now.as_text(place, verbose))
+
+
+def report(workdir: Path) -> None:
+    """Writes results.csv, the figures and the page from what there is now; prints where the page is."""
+    place = _existing(workdir)
+    from bert_jax.studies import report as reports
+
+    reports.write(place)
+    print(place.report)
+
+
+# --- what is written ------------------------------------------------------------------------------------------------
+
+
+def asked(study: Study) -> dict[str, dict[str, Any]]:
+    """The evaluations of a study, as cell.json and study.json have them."""
+    found = {}
+    for name, one in study.evaluations.items():
+        if isinstance(one, Suite):
+            found[name] = {"kind": "suite", "name": one.name, "ask": dict(one.ask)}
+        else:
+            found[name] = {"kind": "finetune", "task": one.task, "changes": dict(one.changes)}
+    return json.loads(json.dumps(found))
+
+
+def _write(
+    place: Place, name: str, spec: str, study: Study, cells: Sequence[Cell], planned: Sequence[Group], command: Any
+) -> None:
+    """study.json, the groups, and what each cell is: all a worker or a report needs."""
+    evaluations = asked(study)
+    told: dict[str, Any] = {
+        "name": name,
+        "spec": spec,
+        "question": study.question,
+        "axes": [
+            {"name": axis.name, "points": [{"label": point.label, "value": point.value} for point in axis.points]}
+            for axis in study.axes
+        ],
+        "seeds": list(study.seeds),
+        "budget": study.budget and dataclasses.asdict(study.budget),
+        "evaluations": evaluations,
+        "comparisons": [dataclasses.asdict(one) for one in study.comparisons],
+        "published": list(study.published),
+        "notes": study.notes,
+        "cells": [cell.id for cell in cells],
+    }
+    told["hash"] = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12]
+    told |= {
+        "versions": {"python": platform.python_version()} | doctor.versions(PACKAGES),
+        "git_commit": doctor.git_commit(),
+        "command": list(command),
+        "machine": {
+            "platform": platform.platform(),
+            "cores": len(local.cores()),
+            "memory_bytes": doctor.memory(),
+            "devices": len(local.accelerators()),
+        },
+    }
+    groups = plans.recorded(place, cells) | {cell.id: group.id for group in planned for cell in group.cells}
+    for group in planned:
+        place.write_group(group.id, [cell.id for cell in group.cells], group.slots, group.seconds)
+    for cell in cells:
+        place.write_cell(cell, groups.get(cell.id, ""), evaluations)
+    place.write_study(told)
+
+
+def _refresh(place: Place) -> None:
+    """The report as of now; that it cannot be written stops no study."""
+    try:
+        from bert_jax.studies import report as reports
+
+        reports.write(place)
+    except Exception as error:  # whatever it is, the cells go on, and `study report` shows it whole
+        print(f"warning: no report: {type(error).__name__}: {error}", file=sys.stderr)
+
+
+# --- what is refused, and how it ends -------------------------------------------------------------------------------
+
+
+def _existing(workdir: Path) -> Place:
+    place = Place(Path(workdir))
+    if not place.read_study():
+        raise ConfigError(f"no study in {workdir}", "`bert-jax study run STUDY --workdir=…` makes one")
+    return place
+
+
+def _check_same(place: Place, name: str, spec: str, cells: Sequence[Cell]) -> None:
+    """A folder has one study: cells of another would be hidden, and shown again by the next command."""
+    before = place.read_study()
+    if not before:
+        if (place.workdir / "checkpoints").exists():
+            raise ConfigError(f"{place.workdir} is the folder of a run", "give a study a --workdir of its own")
+        return
+    same_scale = before["spec"].partition(":")[2] == spec.partition(":")[2]
+    if before["name"] != name or not (same_scale or {cell.id for cell in cells} & set(before["cells"])):
+        raise ConfigError(f"{place.workdir} holds another study, {before['spec']}", "give each a --workdir of its own")
+
+
+def _conclude(place: Place, stopped: bool) -> None:
+    """Says how it ended: an error unless all cells are."""
+    now = progress.look(place)
+    left = [cell for cell in now.cells if cell.state.name not in progress.FINAL]
+    if stopped and left:
+        raise Stopped(f"stopped: {now.line()}", "the same command continues")
+    if left:
+        first = left[0]
+        which = f"{first.entry.id} ({progress.described(first)})" + (f" and {len(left) - 1} more" if left[1:] else "")
+        why = f": {first.state.error}" if first.state.error else ""
+        hint = f"log: {place.log(first.entry.group)}; `bert-jax study status` lists all; the same command tries again"
+        raise IncompleteError(f"{len(left)} of {len(now.cells)} cells failed, {which}{why}", hint)
+    print(now.line(), file=sys.stderr)
+    print(place.report)
+
+
+if __name__ == "__main__":
+    from bert_jax import cli
+
+    cli.main(["study", *sys.argv[1:]])
