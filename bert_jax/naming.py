@@ -19,7 +19,8 @@ PLAIN = {
     "data_wait": "Waiting for data",
     "mfu": "Model FLOPs utilisation",
 }
-SHOUTED = ("mlm", "nsp", "sop", "mfu", "f1", "mcc", "blimp", "pll")
+SHOUTED = ("mlm", "nsp", "sop", "mfu", "f1", "mcc", "pll", "pos", "ner", "mnli", "qnli", "mrpc", "rte")
+WRITTEN = {"blimp": "BLiMP", "sst2": "SST-2", "squad": "SQuAD", "squad2": "SQuAD 2.0", "conll2003": "CoNLL-2003"}
 COUNTS = ("_low", "_high", "examples", "predictions", "seconds")  # what an evaluation says beside its results
 SHARES = ("accuracy", "fraction", "data_wait", "mfu", "f1", "exact", "precision", "recall")
 LOWER = ("loss", "mse", "perplexity")  # is better
@@ -42,6 +43,6 @@ def lower_is_better(name: str) -> bool:
 
 def pretty(name: str) -> str:
     """A metric's name as a title."""
-    words = [word.upper() if word in SHOUTED else word for word in name.replace("/", " ").split("_")]
-    text = PLAIN.get(name, " ".join(words))
+    words = name.replace("/", " ").replace("_", " ").split(" ")
+    text = PLAIN.get(name, " ".join(word.upper() if word in SHOUTED else WRITTEN.get(word, word) for word in words))
     return text[:1].upper() + text[1:]

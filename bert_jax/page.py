@@ -57,9 +57,18 @@ svg polyline { fill: none; stroke: currentColor; stroke-width: 1.8; stroke-linej
 svg polyline.faint { stroke-width: 1.3; opacity: .5; }
 svg polygon { fill: currentColor; opacity: .16; }
 svg circle { fill: currentColor; }
+svg .whisker { stroke: currentColor; stroke-width: 1.4; opacity: .75; }
+svg circle.one { fill: none; stroke: currentColor; opacity: .5; }
 svg .cursor { stroke: var(--soft); stroke-width: 1; }
 .c1 { color: var(--c1); } .c2 { color: var(--c2); } .c3 { color: var(--c3); } .c4 { color: var(--c4); }
 .c5 { color: var(--c5); }
+.q0 { color: #440154; } .q1 { color: #482374; } .q2 { color: #424086; } .q3 { color: #375b8d; } .q4 { color: #2c728e; }
+.q5 { color: #23898e; } .q6 { color: #1fa188; } .q7 { color: #34b679; } .q8 { color: #60ca60; } .q9 { color: #9bd93c; }
+@media (prefers-color-scheme: dark) {
+  .q0 { color: #8f7ce8; } .q1 { color: #7a90f0; } .q2 { color: #5fa3ee; } .q3 { color: #48b4e0; }
+  .q4 { color: #3ec3c9; } .q5 { color: #44cfa8; } .q6 { color: #63d884; } .q7 { color: #93de62; }
+  .q8 { color: #c5e04a; } .q9 { color: #f2e04a; } }
+.note { color: var(--soft); font-size: 13px; margin: 8px 0 0; }
 .tip { position: absolute; pointer-events: none; background: var(--ink); color: var(--page); border-radius: 6px;
   padding: 5px 9px; font-size: 12.5px; line-height: 1.4; white-space: pre; display: none; z-index: 1;
   font-variant-numeric: tabular-nums; }
@@ -87,13 +96,16 @@ footer { margin-top: 44px; color: var(--soft); font-size: 13px; }
 
 # Reading values off a chart; without script the page only loses this.
 SCRIPT = """
-for (const chart of document.querySelectorAll('.chart')) {
+for (const chart of document.querySelectorAll('.chart[data-x]')) {
   const svg = chart.querySelector('svg'), lines = [...svg.querySelectorAll('polyline')];
   const axis = text => { const [low, high, start, stop, log] = text.split(' ').map(Number);
     return at => { const v = low + (at - start) / (stop - start) * (high - low); return log ? 10 ** v : v; }; };
   const x = axis(chart.dataset.x), y = axis(chart.dataset.y), percent = chart.dataset.percent === '1';
   const data = lines.map(l => ({ name: l.dataset.name, points: l.getAttribute('points').split(' ')
     .map(p => p.split(',').map(Number)) }));
+  const ticks = (chart.dataset.ticks || '').split('|').filter(Boolean);
+  const compact = { notation: 'compact', maximumFractionDigits: 2 };
+  const short = v => Math.round(v).toLocaleString('en', v < 1e7 ? {} : compact);
   const tip = chart.appendChild(Object.assign(document.createElement('div'), { className: 'tip' }));
   const cursor = document.createElementNS('http://www.w3.org/2000/svg', 'line');
   cursor.setAttribute('class', 'cursor'); cursor.style.display = 'none'; svg.appendChild(cursor);
@@ -104,7 +116,8 @@ for (const chart of document.querySelectorAll('.chart')) {
     const at = (event.clientX - box.left) * scale;
     const near = data.map(s => s.points.reduce((a, b) => Math.abs(b[0] - at) < Math.abs(a[0] - at) ? b : a));
     const column = near.reduce((a, b) => Math.abs(b[0] - at) < Math.abs(a[0] - at) ? b : a)[0];
-    tip.textContent = 'step ' + Math.round(x(column)).toLocaleString('en') + data.map((s, i) => {
+    const place = ticks.filter(t => Math.abs(parseFloat(t) - column) < 12).map(t => t.slice(t.indexOf(' ') + 1))[0];
+    tip.textContent = (chart.dataset.of || 'step') + ' ' + (place || short(x(column))) + data.map((s, i) => {
       const v = y(near[i][1]);
       return '\\n' + s.name + '  ' + (percent ? (100 * v).toFixed(1) + ' %' : +v.toPrecision(4)); }).join('');
     cursor.style.display = 'inline'; tip.style.display = 'block';
@@ -118,12 +131,12 @@ for (const chart of document.querySelectorAll('.chart')) {
 """
 
 
-def page(title: str, body: str) -> str:
-    """A whole document that needs nothing beside itself."""
+def page(title: str, body: str, style: str = "") -> str:
+    """A whole document that needs nothing beside itself; `style` is what one kind of page has more."""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{STYLE}</style></head>\n"
+        f"<title>{escape(title)}</title><style>{STYLE}{style}</style></head>\n"
         f"<body><main>{body}</main><script>{SCRIPT}</script></body></html>\n"
     )
 

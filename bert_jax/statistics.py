@@ -29,6 +29,17 @@ class Difference(NamedTuple):
     freedom: float  # degrees of it, by Welch and Satterthwaite
 
 
+class Pairing(NamedTuple):
+    """The mean of a less b over pairs, and what pairing them was worth."""
+
+    n: int
+    mean: float
+    low: float  # the t interval over pairs
+    high: float
+    error: float  # standard error of the mean difference; NaN of one pair
+    unpaired: float  # the same of two independent means, by Welch
+
+
 def summary(values: Sequence[float], *, confidence: float = 0.95, higher_is_better: bool = True) -> Summary:
     """Mean, spread and best; of a single value the spread is unknown, NaN, and the interval infinite."""
     sample = _sample(values)
@@ -49,6 +60,17 @@ def welch(a: Sequence[float], b: Sequence[float], *, confidence: float = 0.95) -
     freedom = sum(parts) ** 2 / below if below else math.inf
     half = _half_width(sum(parts) ** 0.5, freedom, confidence)
     return Difference(mean, mean - half, mean + half, freedom)
+
+
+def paired(a: Sequence[float], b: Sequence[float], *, confidence: float = 0.95) -> Pairing:
+    """The mean of a[i] - b[i] and its interval; infinite of one pair."""
+    first, second = _sample(a), _sample(b)
+    if len(first) != len(second):
+        raise ValueError(f"{len(first)} and {len(second)} values are no pairs")
+    found = summary(first - second, confidence=confidence)
+    error = found.deviation / math.sqrt(found.n)
+    unpaired = math.sqrt(_squared_error(first) + _squared_error(second))
+    return Pairing(found.n, found.mean, found.low, found.high, error, unpaired)
 
 
 def _sample(values: Sequence[float]) -> np.ndarray:

@@ -1,0 +1,207 @@
+"""What the cells of a study found so far: from their folders, as they are now, to results.csv and the report."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from bert_jax import quotas, writer
+from bert_jax.errors import DataError
+from bert_jax.knobs import Config
+from bert_jax.naming import is_result
+from bert_jax.studies import costs
+from bert_jax.studies.places import Entry, Place, State
+
+LEDGER = ("masked_fraction", "quota_fraction", "mask_token_fraction", "random_fraction", "kept_fraction")
+FIRST = ("cell", "state", "seed", "step", "steps", "tokens", "predictions", "flops", "seconds", "evaluation_seconds")
+LAST = ("parameters", "attempts", "error")
+
+
+@dataclass(frozen=True)
+class History:
+    """What a cell wrote while it trained: evaluations by step, and means of its ledger."""
+
+    evaluations: Mapping[str, list[tuple[int, float]]] = field(default_factory=dict)
+    ledger: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Result:
+    """A cell, how far it is, and what it found."""
+
+    entry: Entry
+    state: State
+    metrics: Mapping[str, float]  # EVALUATION/METRIC, finite ones
+    errors: Mapping[str, str]  # of evaluations that came to nothing
+    seconds: float = 0.0  # its share of the time its group trained
+    evaluation_seconds: float = 0.0
+    parameters: int | None = None
+    hardware: str = ""
+    history: History = History()
+
+    def spent(self, kind: str, step: int | None = None) -> float:
+        """Steps, tokens, predictions or FLOPs up to a step; up to where it is, if none is given."""
+        return spent(kind, self.entry.config, self.state.step if step is None else step)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What is varied, as study.json says."""
+
+    name: str
+    labels: tuple[str, ...]
+    values: tuple[Any, ...]
+
+    @property
+    def numeric(self) -> bool:
+        """Whether its points have places on a line."""
+        numbers = [v for v in self.values if isinstance(v, (int, float)) and not isinstance(v, bool)]
+        return len(numbers) == len(self.values) > 1 and len(set(numbers)) == len(numbers)
+
+
+@dataclass(frozen=True)
+class Family:
+    """Arms that differ in one axis alone: point -> a cell for every seed."""
+
+    name: str  # labels of the other axes
+    arms: Mapping[str, list[Result]]
+
+
+def results(place: Place, history: bool = True) -> list[Result]:
+    """Every cell that study.json lists; without their histories it is quicker."""
+    if not place.read_study():
+        raise DataError(f"no study in {place.workdir}", "`bert-jax study run STUDY --workdir=…` makes one")
+    return [_result(place, entry, history) for entry in place.cells()]
+
+
+def _result(place: Place, entry: Entry, history: bool) -> Result:
+    state, trained = place.state(entry), place.trained(entry.id)
+    metrics: dict[str, float] = {}
+    errors: dict[str, str] = {}
+    seconds = 0.0
+    for name in entry.evaluations:
+        found = place.read_result(entry, name) or {}
+        seconds += float(found.get("seconds") or 0)
+        values = {f"{name}/{key}": value for key, value in (found.get("metrics") or {}).items()}
+        metrics |= {key: float(value) for key, value in values.items() if _finite(value)}
+        if found.get("error"):
+            errors[name] = str(found["error"])
+    try:
+        environment = json.loads((place.cell(entry.id) / "environment.json").read_text())
+    except (OSError, ValueError):  # not begun, or being written
+        environment = {}
+    share = float(trained.get("seconds") or 0) or state.seconds / _group_size(place, entry)
+    read = _history(place, entry.id) if history else History()
+    parameters, machine = environment.get("parameters"), environment.get("machine") or {}
+    return Result(entry, state, metrics, errors, share, seconds, parameters, _hardware(machine), read)
+
+
+def _hardware(machine: Mapping[str, Any]) -> str:
+    """What a cell ran on: accelerators, or the cores of a processor."""
+    if machine.get("backend", "cpu") == "cpu":
+        return f"{machine['cores']} CPU cores" if machine.get("cores") else ""
+    return ", ".join(map(str, machine.get("devices", [])))
+
+
+def _group_size(place: Place, entry: Entry) -> int:
+    """How many cells the clock of a cell runs for."""
+    try:
+        return max(1, len(place.read_group(entry.group)["cells"]))
+    except DataError:  # not planned yet
+        return 1
+
+
+def _history(place: Place, cell: str) -> History:
+    path = place.cell(cell) / writer.NAME
+    curves: dict[str, dict[int, float]] = defaultdict(dict)
+    sums: dict[str, list[float]] = defaultdict(list)
+    for row in writer.rows(path) if path.exists() else ():
+        for key, value in row.items():
+            kind, _, name = key.partition("/")
+            if kind == "eval" and is_result(name) and _finite(value):
+                curves[name][row["step"]] = value
+            elif kind == "train" and name in LEDGER and _finite(value):
+                sums[name].append(value)
+    ledger = {name: math.fsum(values) / len(values) for name, values in sums.items()}
+    return History({name: sorted(found.items()) for name, found in curves.items()}, ledger)
+
+
+def _finite(value: Any) -> bool:
+    return isinstance(value, (int, float)) and math.isfinite(value)
+
+
+def spent(kind: str, config: Config, step: int) -> float:
+    """What `step` steps spend of a budget; under a schedule the first have another prediction rate than the last."""
+    amount = step * costs.per_step(kind, config)
+    masking = config.masking
+    if kind != "predictions" or masking.schedule == "constant" or masking.prediction_rate is not None:
+        return amount
+    so_far = (masking.rate + quotas.rate_at(masking, step - 1, config.steps)) / 2 if step else 0.0
+    return amount / costs.predicted(config) * so_far
+
+
+# --- arms -----------------------------------------------------------------------------------------------------------
+
+
+def axes(study: Mapping[str, Any]) -> list[Axis]:
+    """The axes of a study.json."""
+    return [
+        Axis(one["name"], *(tuple(point[key] for point in one["points"]) for key in ("label", "value")))
+        for one in study.get("axes", [])
+    ]
+
+
+def families(study: Mapping[str, Any], found: Sequence[Result], axis: str) -> list[Family]:
+    """Cells by what they share besides an axis and the seed; arms in the order of the axis."""
+    others = [one.name for one in axes(study) if one.name != axis]
+    labels = next((one.labels for one in axes(study) if one.name == axis), ())
+    grouped: dict[str, dict[str, list[Result]]] = {}
+    for cell in found:
+        name = ", ".join(cell.entry.labels[other] for other in others)
+        grouped.setdefault(name, {}).setdefault(cell.entry.labels.get(axis, ""), []).append(cell)
+    order = labels or ("",)
+    return [Family(name, {label: arms[label] for label in order if label in arms}) for name, arms in grouped.items()]
+
+
+# --- results.csv ----------------------------------------------------------------------------------------------------
+
+
+def rows(place: Place) -> list[dict[str, Any]]:
+    """One flat row a cell, finished or not; what it has not found, it lacks."""
+    return [row(one) for one in results(place, history=False)]
+
+
+def row(one: Result) -> dict[str, Any]:
+    """The row of a cell."""
+    entry, state = one.entry, one.state
+    out: dict[str, Any] = {"cell": entry.id, "state": state.name}
+    for axis, label in entry.labels.items():
+        out |= {axis: label, f"{axis}.value": entry.values[axis]}
+    out |= {"seed": entry.seed, "step": state.step, "steps": state.steps}
+    out |= {kind: one.spent(kind) for kind in ("tokens", "predictions", "flops")}
+    out |= {"seconds": round(one.seconds, 3), "evaluation_seconds": round(one.evaluation_seconds, 3)}
+    error = "; ".join([*filter(None, [state.error]), *(f"{name}: {text}" for name, text in one.errors.items())])
+    out |= {"parameters": one.parameters, "attempts": state.attempts, "error": error}
+    return out | dict(sorted(one.metrics.items()))
+
+
+def write_csv(place: Place, found: Sequence[Result] | None = None) -> None:
+    """Writes results.csv in one move: what a cell is, what it cost, then metrics by name."""
+    table = rows(place) if found is None else [row(one) for one in found]
+    axis = [name for one in axes(place.read_study()) for name in (one.name, f"{one.name}.value")]
+    fixed = [*FIRST[:2], *axis, *FIRST[2:], *LAST]
+    names = [*fixed, *sorted({key for one in table for key in one} - set(fixed))]
+    text = io.StringIO()
+    writing = csv.DictWriter(text, names, restval="", lineterminator="\n")
+    writing.writeheader()
+    writing.writerows(table)
+    draft = place.csv.with_name(f"{place.csv.name}.{os.getpid()}.tmp")
+    draft.write_text(text.getvalue(), encoding="utf-8")
+    draft.replace(place.csv)

@@ -1,0 +1,162 @@
+"""Differences from a baseline, in pairs: of the same other axes, the same seed, and the same evaluation examples.
+
+Two intervals are given. The t interval over seeds says what other seeds would give on these examples. The bootstrap
+resamples seeds and, within, the examples, so it also says what other examples would give. All cells are evaluated on
+the same examples, therefore one resample of them is taken by all seeds and both arms.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_jax import statistics
+from bert_jax.studies.collect import Family, Result
+from bert_jax.studies.places import Place
+
+DRAWS = 5_000
+POOLED = 10_000  # more examples than these are resampled in runs of neighbours
+CHUNK = 2_000_000  # weights held at once
+
+Arrays = tuple[np.ndarray, np.ndarray]  # sums and counts of N examples
+
+
+class Replicates(NamedTuple):
+    """The metric of one cell on each resample of the examples; cells of one group have the same examples."""
+
+    group: int
+    examples: int
+    values: np.ndarray  # [draws]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A point of an axis less the baseline, in one metric, the other axes as `family` says."""
+
+    metric: str
+    family: str
+    point: str
+    baseline: str
+    pairs: int
+    holes: int  # pairs that lack a side
+    examples: int = 0  # 0: the metric is not known of each, and nothing is resampled
+    mean: float = math.nan
+    low: float = math.nan  # t interval over seeds, 95 %
+    high: float = math.nan
+    error: float = math.nan  # standard error of the paired mean difference
+    unpaired: float = math.nan  # of the difference of two independent means
+    resampled_low: float = math.nan  # bootstrap over seeds and examples, 95 %
+    resampled_high: float = math.nan
+    resampled_error: float = math.nan
+
+    @property
+    def ratio(self) -> float:
+        """Paired standard error over unpaired: below 1, pairing helped."""
+        return self.error / self.unpaired if self.unpaired > 0 else math.nan
+
+
+def differences(
+    place: Place, families: Sequence[Family], baseline: str, metrics: Sequence[str], draws: int = DRAWS
+) -> list[Difference]:
+    """Every point but the baseline, of every family and metric."""
+    found = []
+    for metric in metrics:
+        cells = [cell for family in families for arm in family.arms.values() for cell in arm]
+        known = replicates(_arrays(place, cells, metric), draws)
+        for family in families:
+            base = family.arms.get(baseline, [])
+            for point, arm in family.arms.items():
+                if point != baseline and base:
+                    one = Difference(metric, family.name, point, baseline, 0, 0)
+                    found.append(_difference(one, arm, base, known))
+    return found
+
+
+def _difference(
+    one: Difference, arm: Sequence[Result], base: Sequence[Result], known: Mapping[str, Replicates]
+) -> Difference:
+    others = {cell.entry.seed: cell for cell in base}
+    expected = [(cell, others[cell.entry.seed]) for cell in arm if cell.entry.seed in others]
+    pairs = [(a, b) for a, b in expected if one.metric in a.metrics and one.metric in b.metrics]
+    one = replace(one, pairs=len(pairs), holes=len(expected) - len(pairs))
+    if not pairs:
+        return one
+    found = statistics.paired([a.metrics[one.metric] for a, _ in pairs], [b.metrics[one.metric] for _, b in pairs])
+    one = replace(one, mean=found.mean, low=found.low, high=found.high, error=found.error, unpaired=found.unpaired)
+    drawn = [(known.get(a.entry.id), known.get(b.entry.id)) for a, b in pairs]
+    both = [(a, b) for a, b in drawn if a and b and a.group == b.group]
+    if len(both) < len(pairs) or len({a.examples for a, _ in both}) > 1:
+        return one
+    means = two_level(np.stack([a.values - b.values for a, b in both]))
+    low, high = np.nanquantile(means, [0.025, 0.975])
+    return replace(
+        one,
+        examples=both[0][0].examples,
+        resampled_low=float(low),
+        resampled_high=float(high),
+        resampled_error=float(np.nanstd(means)),
+    )
+
+
+# --- resampling -----------------------------------------------------------------------------------------------------
+
+
+def replicates(arrays: Mapping[str, Arrays], draws: int = DRAWS, seed: int = 0) -> dict[str, Replicates]:
+    """The metric of each cell on resamples of its examples, which are the same for all cells that share examples.
+
+    That they do is told by the counts: with other text, or other masks, these differ.
+    """
+    alike: dict[bytes, list[str]] = defaultdict(list)
+    for cell, (_, counts) in arrays.items():
+        alike[counts.tobytes()].append(cell)
+    found: dict[str, Replicates] = {}
+    for group, cells in enumerate(alike.values()):
+        sums, counts = np.stack([arrays[cell][0] for cell in cells]), arrays[cells[0]][1]
+        size = len(counts)
+        if size > POOLED:
+            edges = np.linspace(0, size, POOLED, endpoint=False).astype(int)
+            sums, counts = np.add.reduceat(sums, edges, axis=1), np.add.reduceat(counts, edges)
+        columns = np.concatenate([sums, counts[None]]).T  # [N, cells + 1]
+        drawn = np.concatenate([weights @ columns for weights in _weights(len(counts), draws, seed)])
+        with np.errstate(invalid="ignore"):  # a resample of examples without a single count
+            values = (drawn[:, :-1] / drawn[:, -1:]).T
+        found |= {cell: Replicates(group, size, row) for cell, row in zip(cells, values, strict=True)}
+    return found
+
+
+def _weights(examples: int, draws: int, seed: int) -> Iterator[np.ndarray]:
+    """How often each example is drawn: float64 [some, examples], `draws` rows in all."""
+    rng = np.random.default_rng(seed)
+    rows = max(1, CHUNK // examples)
+    for begin in range(0, draws, rows):
+        some = min(rows, draws - begin)
+        drawn = rng.integers(examples, size=(some, examples)) + examples * np.arange(some)[:, None]
+        yield np.bincount(drawn.ravel(), minlength=some * examples).reshape(some, examples).astype(np.float64)
+
+
+def two_level(found: np.ndarray, seed: int = 1) -> np.ndarray:
+    """Means over resampled seeds of [seeds, draws] differences on resampled examples.
+
+    One seed less is drawn than there are: with n draws of n the variance would come out at (n - 1) / n of what it is,
+    a third too little of three seeds (Rao and Wu, 1988). A single seed is always drawn: its interval is of examples.
+    """
+    seeds, draws = found.shape
+    drawn = np.random.default_rng(seed).integers(seeds, size=(max(1, seeds - 1), draws))
+    return np.take_along_axis(found, drawn, axis=0).mean(axis=0)
+
+
+def _arrays(place: Place, cells: Sequence[Result], metric: str) -> dict[str, Arrays]:
+    """What is known of each example, of the cells that have it."""
+    evaluation, _, name = metric.partition("/")
+    found = {}
+    for cell in cells:
+        if metric in cell.metrics:
+            each = place.read_each(cell.entry, evaluation)
+            if f"{name}.sum" in each and f"{name}.count" in each:
+                found[cell.entry.id] = each[f"{name}.sum"], each[f"{name}.count"]
+    return found

@@ -1,0 +1,160 @@
+"""What a study was made for: means over an axis, and paired differences from the baseline."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bert_jax.charts import SPACE, number
+from bert_jax.naming import BASELINES, lower_is_better
+from bert_jax.page import table
+from bert_jax.plots import HOLE
+from bert_jax.studies import arrange
+from bert_jax.studies.arrange import Figures, View, of, plain, plus_minus, slug
+from bert_jax.studies.collect import Axis, Family
+from bert_jax.studies.compare import Difference
+
+# --- means ----------------------------------------------------------------------------------------------------------
+
+
+def headline(view: View, comparison: Mapping[str, Any]) -> Figures:
+    """Every metric of a comparison over its axis."""
+    axis, families = view.axis(comparison["axis"]), view.families(comparison["axis"])
+    out: Figures = {}
+    for metric in comparison["metrics"]:
+        share, value = arrange.percent(metric, view.results), of(metric)
+        series = arrange.means(axis, families, value)
+        shown = [y for line in series for _, y in line.points]
+        note, lines = arrange.seeds_said(families, value), []
+        for name, level in _references(view, metric):
+            if shown and min(shown) <= level <= max(shown):
+                lines.append((name, level))
+            else:
+                note += f" {name[:1].upper()}{name[1:]}: {number(level, share)}."
+        out[slug(axis.name, metric)] = arrange.over(
+            axis, arrange.title(metric), series, percent=share, baselines=lines, note=note
+        )
+    return out
+
+
+def _references(view: View, metric: str) -> list[tuple[str, float]]:
+    """What an evaluation says can be had without reading the context."""
+    evaluation, _, name = metric.partition("/")
+    reference, label = BASELINES.get(name, ("", ""))
+    found = arrange.values(view.results, of(f"{evaluation}/{reference}"))
+    return [(label.removeprefix("the "), found[0])] if found and max(found) - min(found) < 1e-6 else []
+
+
+def best(view: View, comparison: Mapping[str, Any], found: Sequence[Difference]) -> str:
+    """The best point of each family and metric, beside the baseline."""
+    lines = []
+    for metric in comparison["metrics"]:
+        share = arrange.percent(metric, view.results)
+        for family in view.families(comparison["axis"]):
+            sums = {label: arrange.summary(arm, of(metric)) for label, arm in family.arms.items()}
+            known = {label: s for label, s in sums.items() if s is not None}
+            if not known:
+                continue
+            choose = min if lower_is_better(metric) else max
+            top = choose(known, key=lambda label: known[label].mean)
+            one = next(
+                (d for d in found if (d.metric, d.family, d.point) == (metric, family.name, top) and d.pairs), None
+            )
+            gap = "is the baseline" if top == comparison["baseline"] else HOLE
+            if one is not None:
+                gap = f"{plain(one.mean, share, True)} ({arrange.interval(one.low, one.high, share)})"
+            name = ", ".join(filter(None, [arrange.title(metric), family.name]))
+            lines.append([name, top, plus_minus(known[top], len(family.arms[top]), share), gap])
+    head = ["metric", "best point", "mean", f"less {comparison['baseline'] or 'baseline'}, in pairs"]
+    return table(lines, head, True) if lines else ""
+
+
+def mean_table(view: View, axis: Axis, families: Sequence[Family], metrics: Sequence[str]) -> str:
+    """Means with half their intervals: a row a point, a column for each metric of each family."""
+    columns = [(metric, family) for metric in metrics for family in families]
+    head = [axis.name, *(", ".join(filter(None, [arrange.title(m), f.name])) for m, f in columns)]
+    lines = []
+    for label in axis.labels:
+        row = [label]
+        for metric, family in columns:
+            arm = family.arms.get(label)
+            share = arrange.percent(metric, view.results)
+            row.append(plus_minus(arrange.summary(arm, of(metric)), len(arm), share) if arm else "")
+        lines.append(row)
+    return table(lines, head, True)
+
+
+# --- differences ----------------------------------------------------------------------------------------------------
+
+
+def gaps(view: View, comparison: Mapping[str, Any], found: Sequence[Difference]) -> Figures:
+    """Paired differences from the baseline, for every metric of a comparison."""
+    axis, families = view.axis(comparison["axis"]), view.families(comparison["axis"])
+    out: Figures = {}
+    for metric in comparison["metrics"]:
+        mine = [one for one in found if one.metric == metric]
+        series = arrange.gaps(axis, families, mine)
+        if not any(one.pairs for one in mine):
+            continue
+        pairs = sorted({one.pairs for one in mine if one.pairs})
+        count = f"{pairs[0]} to {pairs[-1]}" if len(pairs) > 1 else str(pairs[0])
+        intervals = f", 95{SPACE}% t intervals" if pairs[-1] > 1 else "; one pair has no interval"
+        way = "Below" if lower_is_better(metric) else "Above"
+        note = f"Less {comparison['baseline']}, in {count} pairs{intervals}. {way} zero is better."
+        out[slug(axis.name, metric, "difference")] = arrange.over(
+            axis,
+            f"{arrange.title(metric)}, less {comparison['baseline']}",
+            series,
+            baselines=[("", 0.0)],
+            percent=arrange.percent(metric, view.results),
+            note=note,
+        )
+    return out
+
+
+def gap_table(view: View, found: Sequence[Difference]) -> str:
+    """Every difference in one metric, with both intervals and both standard errors."""
+    head = ["arm", "difference", f"95{SPACE}% over seeds", f"95{SPACE}% seeds, examples", "pairs", "missing"]
+    head += ["examples", "SE paired", "SE unpaired", "ratio"]
+    lines = []
+    for one in found:
+        share = arrange.percent(one.metric, view.results)
+        lines.append(
+            [
+                ", ".join(filter(None, [one.family, one.point])),
+                plain(one.mean, share, True),
+                arrange.interval(one.low, one.high, share),
+                arrange.interval(one.resampled_low, one.resampled_high, share),
+                str(one.pairs),
+                str(one.holes) if one.holes else "",
+                f"{one.examples:,}" if one.examples else HOLE,
+                _small(one.error, share),
+                _small(one.unpaired, share),
+                f"{one.ratio:.2f}" if math.isfinite(one.ratio) else HOLE,
+            ]
+        )
+    return table(lines, head, True) if lines else ""
+
+
+def _small(value: float, share: bool) -> str:
+    return number(100 * value) if share and math.isfinite(value) else number(value) if math.isfinite(value) else HOLE
+
+
+def pairing(found: Sequence[Difference], share: bool) -> str:
+    """What pairing was worth in one metric, in a sentence."""
+    mine = [one for one in found if math.isfinite(one.ratio) and one.ratio > 0]
+    if not mine:
+        return ""
+    paired = math.sqrt(_average([one.error**2 for one in mine]))
+    unpaired = math.sqrt(_average([one.unpaired**2 for one in mine]))
+    return (
+        f"Standard error {_small(paired, share)} paired and {_small(unpaired, share)} unpaired"
+        f"{' (in points)' if share else ''}, root mean squares of {len(mine)} differences: a ratio of "
+        f"{paired / unpaired:.2f}. Without pairs, as narrow an interval would take {(unpaired / paired) ** 2:.2g} "
+        "times the seeds."
+    )
+
+
+def _average(found: Sequence[float]) -> float:
+    return math.fsum(found) / len(found)

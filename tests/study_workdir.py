@@ -1,0 +1,219 @@
+"""Workdirs of studies as they would be, made of files alone: plausible numbers, and cells in any state.
+
+What is true is chosen here, so that a report can be held against it: `truth` is the loss an arm ends at, but for a part
+that is the seed's, which all arms share, and a little that is the cell's own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bert_jax import config as configs
+from bert_jax import quotas
+from bert_jax.studies.definition import Budget, Cell, Comparison, Finetune, Study, Suite, axis, expand, variants
+from bert_jax.studies.places import Place
+
+RATES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8)
+SIZES = {"2 x 64": {"model.hidden": 64, "model.heads": 1}, "2 x 128": {"model.hidden": 128, "model.heads": 2}}
+SEED_DEVIATION, OWN_DEVIATION = 0.05, 0.008
+UNIGRAM = 6.43
+FIELDS = {"morphology": 0.04, "semantics": -0.03, "syntax": 0.0, "syntax_semantics": -0.02}
+VOCABULARY = 4_000
+EVALUATIONS = {
+    "validation": Suite("pretrain"),
+    "cross_rate": Suite("cross_rate"),
+    "blimp": Suite("blimp", (("source", "files:blimp"), ("limit", 50))),
+    "pos": Finetune("ud_ewt", (("epochs", 2.0),)),
+}
+METRICS = ("validation/mlm_loss", "blimp/accuracy", "pos/accuracy")
+
+
+def base() -> Any:
+    """A config small enough to read."""
+    tree = configs.default()
+    tree.pairs = "none"
+    tree.objectives.nsp.weight = None
+    tree.model.size = "tiny"
+    tree.tokenizer.vocab_size = VOCABULARY
+    tree.batch_size, tree.sequence_length, tree.optim.warmup_steps = 32, 64, 100
+    tree.evals.validation.every = 250
+    return tree
+
+
+def masking_rate(rates=RATES, sizes=SIZES, seeds=(0, 1, 2), **changes: Any) -> Study:
+    """The study of rates, at one size or several."""
+    study = Study(
+        question="Which masking rate gives the best model for the tokens it reads, and does that depend on its size?",
+        base=base(),
+        axes=(variants("size", sizes), axis("masking.rate", rates)),
+        seeds=tuple(seeds),
+        budget=Budget("tokens", 2_000 * 32 * 64),
+        evaluations=EVALUATIONS,
+        comparisons=(Comparison("masking.rate", "15 %", METRICS),),
+        published=("wettig_rates",),
+        notes="Whatever an arm is trained with, it is evaluated on the same masks, of 15 %.",
+    )
+    return dataclasses.replace(study, **changes)
+
+
+def rng(*names: object) -> np.random.Generator:
+    """Draws that follow from names alone."""
+    return np.random.default_rng(int(hashlib.sha256(repr(names).encode()).hexdigest()[:12], 16))
+
+
+def truth(cell: Cell) -> float:
+    """The loss of an arm over all seeds: best near 20 %, a little higher for the larger model."""
+    masking, width = cell.config.masking, cell.config.model.hidden
+    best = 0.17 if width <= 64 else 0.24
+    kept = 0.3 * masking.replace[2] + 0.5 * masking.replace[1]
+    odd = 0.02 * (len(cell.labels.get("objective", "")) % 5)
+    return 5.2 - 0.004 * (width - 64) + 0.09 * math.log(masking.rate / best) ** 2 + 0.1 * kept + odd
+
+
+def loss(cell: Cell) -> float:
+    """What this very cell ends at."""
+    seed = rng("seed", cell.seed).normal(0, SEED_DEVIATION)
+    return truth(cell) + seed + rng("own", cell.id).normal(0, OWN_DEVIATION)
+
+
+def build(
+    workdir: Path,
+    study: Study,
+    state: Callable[[Cell], str] = lambda cell: "done",
+    name: str = "masking_rate",
+    examples: int = 300,
+    lines: int = 40,
+) -> Place:
+    """Writes a workdir; a cell is done, trained, halfway, failed, diverged, killed or untouched, as `state` says."""
+    place, cells = Place(Path(workdir)), expand(study)
+    asked = {
+        key: {"kind": "suite", "name": one.name, "ask": one.ask}
+        if isinstance(one, Suite)
+        else {"kind": "finetune", "task": one.task, "changes": one.changes}
+        for key, one in study.evaluations.items()
+    }
+    asked = json.loads(json.dumps(asked))
+    place.write_study(
+        {
+            "name": name,
+            "spec": f"experiments/{name}",
+            "question": study.question,
+            "axes": [
+                {"name": one.name, "points": [{"label": p.label, "value": p.value} for p in one.points]}
+                for one in study.axes
+            ],
+            "seeds": list(study.seeds),
+            "budget": study.budget and dataclasses.asdict(study.budget),
+            "evaluations": asked,
+            "comparisons": [dataclasses.asdict(one) for one in study.comparisons],
+            "published": list(study.published),
+            "notes": study.notes,
+            "cells": [cell.id for cell in cells],
+            "hash": "0123456789ab",
+            "versions": {"python": "3.11.7", "jax": "0.10.2", "bert-jax": "0.1.0"},
+            "git_commit": "abcdef012345",
+            "command": ["bert-jax", "study", "run", f"experiments/{name}", f"--workdir=runs/{name}"],
+            "machine": {"platform": "Linux-x86_64", "cores": 2, "memory_bytes": 25_276_502_016, "devices": 0},
+        }
+    )
+    place.write_group("feedbeef0123", [cell.id for cell in cells], 12, 3_000.0)
+    for cell in cells:
+        place.write_cell(cell, "feedbeef0123", asked)
+        _cell(place, study, cell, state(cell), examples, lines)
+    return place
+
+
+def _cell(place: Place, study: Study, cell: Cell, state: str, examples: int, lines: int) -> None:
+    if state == "untouched":
+        return
+    folder, steps, seconds = place.cell(cell.id), cell.config.steps, 40.0 + 60 * cell.config.masking.rate
+    environment = {"parameters": 12_345 * (cell.config.model.hidden or 1), "vocabulary": VOCABULARY}
+    environment["machine"] = {"cores": 2, "backend": "cpu", "devices": ["1 x cpu"]}
+    (folder / "environment.json").write_text(json.dumps(environment))
+    share = {"done": 1.0, "trained": 1.0, "diverged": 0.3}.get(state, 0.5)
+    _metrics(folder / "metrics.jsonl", cell, share, lines, seconds * len(place.read_group("feedbeef0123")["cells"]))
+    notes = _notes(state)
+    (folder / "attempts.jsonl").write_text("".join(json.dumps(note) + "\n" for note in notes))
+    if state == "diverged":
+        place.write_trained(cell.id, int(0.3 * steps), 0.0, "diverged", "5 updates in a row were not finite")
+    if state in ("done", "trained"):
+        place.write_trained(cell.id, steps, seconds, "done")
+    if state == "done":
+        entry = place.read_cell(cell.id)
+        for name, one in study.evaluations.items():
+            found, each = results(cell, one, examples)
+            place.write_result(entry, name, found, 3.5, each)
+
+
+def _notes(state: str) -> list[dict[str, Any]]:
+    about = {"host": "node1", "pid": 17, "group": "feedbeef0123", "what": "training"}
+    tries = {"failed": 3, "killed": 5}.get(state, 1)
+    notes: list[dict[str, Any]] = []
+    for minute in range(tries):
+        notes.append({"event": "start", "time": f"2026-11-21T14:{minute:02d}:00+00:00", **about})
+        end = {"event": "end", "time": f"2026-11-21T15:{minute:02d}:00+00:00", **about}
+        if state == "failed":
+            notes.append(end | {"outcome": "failed", "code": 1, "error": "XlaRuntimeError: out of <memory>"})
+        elif state in ("done", "trained", "diverged"):
+            notes.append(end | {"outcome": "done", "code": 0, "error": ""})
+    return notes
+
+
+def _metrics(path: Path, cell: Cell, share: float, lines: int, seconds: float) -> None:
+    steps, masking, final = cell.config.steps, cell.config.masking, loss(cell)
+    every = cell.config.evals["validation"].every
+    draws = rng("metrics", cell.id)
+    # Of 62 tokens that are neither [CLS] nor [SEP], as many as the quota says.
+    rows = []
+    for line in range(1, int(lines * share) + 1):
+        step = line * steps // lines
+        rate = float(quotas.table(quotas.rate_at(masking, step - 1, steps), 62)[-1] / 62)
+        split = [max(0.0, p + draws.normal(0, 0.01) * (p > 0)) for p in masking.replace]
+        row = {"train/loss": 6.0, "train/masked_fraction": rate, "train/quota_fraction": rate}
+        row |= {"train/mask_token_fraction": split[0], "train/random_fraction": split[1]}
+        row |= {"train/kept_fraction": split[2], "train/learning_rate": 1e-3}
+        rows.append({"step": step, "time": round(seconds * step / steps, 3), **row})
+    for step in range(every, int(steps * share) + 1, every):
+        value = final + (8.3 - final) * math.exp(-6 * step / steps) * (1 + 0.2 * masking.rate)
+        value -= 0.004 * (step == steps)
+        row = {"eval/validation/mlm_loss": final if step == steps else value, "eval/validation/unigram_loss": UNIGRAM}
+        rows.append({"step": step, "time": round(seconds * step / steps, 3), **row})
+    rows.sort(key=lambda row: row["step"])
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def results(cell: Cell, evaluation: Suite | Finetune, examples: int) -> tuple[dict[str, float], dict[str, np.ndarray]]:
+    """What an evaluation finds, and of each example."""
+    final, draws = loss(cell), rng("results", cell.id)
+    if isinstance(evaluation, Finetune):
+        return {"accuracy": 0.9 - 0.1 * (final - 5) + draws.normal(0, 0.004), "loss": 0.3, "examples": 2_000}, {}
+    if evaluation.name == "blimp":
+        shared = rng("blimp").random(examples)  # how hard a pair is, for everybody
+        chance = 0.62 - 0.2 * (final - 5)
+        right = (0.8 * shared + 0.2 * draws.random(examples) < chance).astype(float)
+        found = {"pairs": examples, "ties": 0, "accuracy": float(right.mean())}
+        found |= {"accuracy_low": 0.5, "accuracy_high": 0.7}
+        found |= {f"field/{key}": chance + shift + draws.normal(0, 0.01) for key, shift in FIELDS.items()}
+        return found, {"accuracy.sum": right, "accuracy.count": np.ones(examples)}
+    if evaluation.name == "cross_rate":
+        trained = cell.config.masking.rate
+        far = {rate: 0.12 * math.log(rate / trained) ** 2 * (1.5 if rate > trained else 0.7) for rate in RATES}
+        each_rate = {rate: final + 1.4 * (rate - 0.15) + 0.4 * far[rate] + draws.normal(0, 0.003) for rate in RATES}
+        cross = {f"{rate:g}/mlm_loss": value for rate, value in each_rate.items()}
+        return cross | {f"{rate:g}/unigram_loss": UNIGRAM for rate in RATES}, {}
+    counts = rng("examples").integers(4, 12, examples).astype(float)
+    hard = rng("hard").normal(0, 1.0, examples)
+    sums = counts * (final + hard - np.average(hard, weights=counts))
+    own = draws.normal(0, 0.3, examples)
+    sums += counts * (own - np.average(own, weights=counts))
+    found = {"examples": examples, "mlm_loss": float(sums.sum() / counts.sum()), "mlm_accuracy": 0.25}
+    found |= {"mlm_predictions": int(counts.sum()), "unigram_loss": UNIGRAM, "unigram_accuracy": 0.075}
+    return found, {"mlm_loss.sum": sums, "mlm_loss.count": counts}
