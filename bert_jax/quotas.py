@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 
 from bert_jax import knobs
@@ -22,6 +24,7 @@ def rate_at(settings: knobs.Masking, step: int, steps: int) -> float:
     return settings.rate + share * (settings.final_rate - settings.rate)
 
 
+@functools.lru_cache(1024)  # planning a study asks for the same few thousands of times
 def slots(settings: knobs.Masking, length: int) -> int:
     """Prediction slots a row of one example needs at most, over the whole schedule; derived, never a cap."""
     rates = [settings.rate, settings.rate if settings.final_rate is None else settings.final_rate]

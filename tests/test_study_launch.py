@@ -1,0 +1,604 @@
+"""Launching: every cell is made once, whatever crashes, is stopped, killed or edited. A worker of our own trains."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from bert_jax import cli, holding, study
+from bert_jax.errors import ConfigError, IncompleteError
+from bert_jax.studies import definition, engines, groups, launch, plans, progress
+from bert_jax.studies.places import Place
+from tests import clusters
+
+STUDY = """
+from bert_jax.config import default
+from bert_jax.studies.definition import Study, Suite, axis
+
+def get_study(scale="cpu"):
+    base = default()
+    base.model.size = "tiny"
+    base.steps = 5
+    base.batch_size = 8
+    base.optim.warmup_steps = 1
+    return Study(
+        question="How much?",
+        base=base,
+        axes=(axis("masking.rate", {rates}),),
+        seeds=(0, 1),
+        evaluations={evaluations},
+    )
+"""
+WORKER = '''
+"""Trains a group as the real one does: all cells together, a step at a time, each of them saved; then evaluates."""
+import contextlib, json, os, signal, sys, time
+from pathlib import Path
+from bert_jax import holding
+from bert_jax.errors import ConfigError
+from bert_jax.studies import files
+
+flags = dict(word[2:].split("=", 1) for word in sys.argv[1:])
+workdir, group = Path(flags["workdir"]), flags["group"]
+behaviour = json.loads((Path(__file__).parent / "behaviour.json").read_text())
+told = []
+for number in (signal.SIGTERM, signal.SIGUSR2):
+    signal.signal(number, lambda number, _: told.append(number))
+
+class Cell:
+    def __init__(self, name):
+        self.id, self.folder = name, workdir / "cells" / name
+        said = files.need(self.folder / "cell.json")
+        self.mine, self.evaluations = behaviour.get(said["labels"]["masking.rate"], {}), list(said["evaluations"])
+        self.step = files.last_step(self.folder / "metrics.jsonl")[0]
+        self.trained = files.read(self.folder / "trained.json")
+
+    def note(self, **what):
+        what = {"what": "training", "group": group, **what}
+        files.append(self.folder / "attempts.jsonl", what)
+
+    def did(self, what):
+        with (workdir.parent / "ran").open("a") as file:
+            file.write(f"{self.id} {what}\\n")
+
+    @property
+    def tries(self):
+        return sum(note["event"] == "start" for note in files.lines(self.folder / "attempts.jsonl"))
+
+def end(left, outcome, code, error=""):
+    for cell in left:
+        cell.note(event="end", outcome=outcome, code=code, error=error)
+    print(error or outcome, flush=True)
+    sys.exit(code)
+
+cells = [Cell(name) for name in files.need(workdir / "groups" / f"{group}.json")["cells"]]
+left = [cell for cell in cells if not cell.trained]
+with contextlib.ExitStack() as locks:
+    for cell in left:
+        try:
+            locks.enter_context(holding.hold(cell.folder))
+        except ConfigError as error:
+            print(error)
+            sys.exit(2)
+        cell.note(event="start")
+    for step in range(1 + max([cell.step for cell in left], default=0), 6):
+        for cell in left:
+            if step == 2 and cell.tries <= cell.mine.get("kill", 0):
+                os.kill(os.getpid(), signal.SIGKILL)
+            if step == 2 and cell.tries <= cell.mine.get("stop", 0):
+                told.append("itself")
+            if step == 2 and cell.tries <= cell.mine.get("fail", 0):
+                end(left, "failed", cell.mine.get("code", 1), "out of luck")
+            time.sleep(cell.mine.get("sleep", 0))
+        for cell in left:
+            cell.did(f"step {step}")
+            files.append(cell.folder / "metrics.jsonl", {"step": step, "time": 2.0 * step * len(left)})
+        if told:
+            end(left, "stopped", 75)
+    for cell in left:
+        how = cell.trained = {"step": 5, "seconds": 10.0, "outcome": cell.mine.get("outcome", "done"), "error": ""}
+        files.write(cell.folder / "trained.json", how)
+        cell.note(event="end", outcome="done", code=0, error="")
+
+if any(cell.evaluations for cell in cells):
+    from bert_jax.studies.places import Place
+    place = Place(workdir)
+    for entry in [place.read_cell(cell.id) for cell in cells if cell.trained["outcome"] == "done"]:
+        for name in place.missing(entry):
+            Cell(entry.id).did(name)
+            place.write_result(entry, name, {"mlm_loss": 1.0}, 0.5, {})
+'''
+
+
+class Bench:
+    """A study with a worker of our own."""
+
+    def __init__(self, folder: Path):
+        self.folder, self.workdir, self.place = folder, folder / "w", Place(folder / "w")
+        self.file = folder / "toy" / "study.py"
+        self.file.parent.mkdir()
+        self.evaluations: tuple[str, ...] = ()
+        (folder / "worker.py").write_text(WORKER)
+        self.worker = (sys.executable, str(folder / "worker.py"))
+        self.reports: list[int] = []  # cells that were done when each was written
+        self.rates(0.15, 0.4)
+        self.behave()
+
+    def rates(self, *rates: float) -> None:
+        """Writes the study: cells of these rates, two seeds each."""
+        asked = ", ".join(f"{name!r}: Suite('pretrain')" for name in self.evaluations)
+        self.file.write_text(STUDY.format(rates=list(rates), evaluations=f"{{{asked}}}"))
+
+    def behave(self, **by_rate: dict) -> None:
+        """What goes wrong in which cells: _15={"fail": 1} fails the first time, of the rate 15 %."""
+        named = {f"{rate[1:]} %": what for rate, what in by_rate.items()}
+        (self.folder / "behaviour.json").write_text(json.dumps(named))
+
+    def run(self, **flags) -> None:
+        study.run(str(self.file.parent), self.workdir, worker=self.worker, **{"jobs": 2, **flags})
+
+    def start(self, **flags) -> subprocess.Popen:
+        """The same in a process of its own, whose end is as the command's."""
+        call = f"study.run({str(self.file.parent)!r}, Path({str(self.workdir)!r}), worker={self.worker!r}, **{flags!r})"
+        lines = [
+            "import sys",
+            "from pathlib import Path",
+            "from bert_jax import study",
+            "from bert_jax.errors import *",
+        ]
+        lines += ["study._refresh = lambda place: None", "try:", f"    {call}"]
+        lines += ["except UserError as error:", "    print(error, file=sys.stderr)", "    sys.exit(error.code)"]
+        return subprocess.Popen([sys.executable, "-c", "\n".join(lines)], stderr=subprocess.PIPE, text=True)
+
+    @property
+    def ran(self) -> Counter:
+        """How often each step and evaluation of each cell was made."""
+        return Counter((self.folder / "ran").read_text().splitlines()) if (self.folder / "ran").exists() else Counter()
+
+    def states(self) -> Counter:
+        return Counter(state.name for state in self.place.states().values())
+
+    def complete(self, cells: int = 4) -> None:
+        """Every step of every cell was made, and once."""
+        assert self.states() == {"done": cells}
+        each = [*(f"step {step}" for step in range(1, 6)), *self.evaluations]
+        listed = [entry.id for entry in self.place.cells()]
+        assert {key: count for key, count in self.ran.items() if key.split()[0] in listed} == {
+            f"{cell} {what}": 1 for cell in listed for what in each
+        }
+
+    def until(self, what: str, count: int = 1) -> None:
+        """Waits until something was made so often."""
+        end = time.monotonic() + 30
+        while sum(n for key, n in self.ran.items() if key.endswith(what)) < count:
+            assert time.monotonic() < end, self.ran
+            time.sleep(0.02)
+
+
+@pytest.fixture
+def bench(tmp_path, monkeypatch):
+    monkeypatch.setattr(launch, "LOOK", 0.05)
+    bench = Bench(tmp_path)
+    monkeypatch.setattr(study, "_refresh", lambda place: bench.reports.append(bench.states()["done"]))
+    return bench
+
+
+# --- when all goes well ---------------------------------------------------------------------------------------------
+
+
+def test_every_cell_is_made_once_and_a_second_run_makes_none(bench, capfd):
+    bench.evaluations = ("validation",)
+    bench.rates(0.15, 0.4)
+    bench.run(command=["bert-jax", "study", "run"])
+    bench.complete()
+    out, err = capfd.readouterr()
+    assert out == f"{bench.place.report}\n"
+    assert "4 waiting of 4 cells" in err
+    assert "4 done of 4 cells" in err
+    told = bench.place.read_study()
+    assert (told["name"], told["question"], told["seeds"]) == ("toy", "How much?", [0, 1])
+    assert told["axes"] == [
+        {"name": "masking.rate", "points": [{"label": "15 %", "value": 0.15}, {"label": "40 %", "value": 0.4}]}
+    ]
+    assert told["evaluations"] == {"validation": {"kind": "suite", "name": "pretrain", "ask": {}}}
+    assert len(told["cells"]) == len({entry.id for entry in bench.place.cells()}) == 4
+    assert told["command"] == ["bert-jax", "study", "run"]
+    before = bench.ran
+    assert bench.reports[-1] == 4
+    assert len(bench.reports) == 3  # after each of two groups, and in the end
+    bench.run()
+    assert bench.ran == before
+    assert bench.place.read_study()["hash"] == told["hash"]
+
+
+def test_a_cell_that_diverged_is_not_made_again(bench, capfd):
+    bench.behave(_40={"outcome": "diverged"})
+    bench.run()
+    assert bench.states() == {"done": 2, "diverged": 2}
+    before = bench.ran
+    bench.run()
+    assert bench.ran == before
+    assert "2 done, 2 diverged of 4 cells" in capfd.readouterr().err
+
+
+# --- when something goes wrong --------------------------------------------------------------------------------------
+
+
+def test_what_fails_once_is_tried_again(bench, capfd):
+    bench.behave(_15={"fail": 1})
+    bench.run(fuse="never")
+    bench.complete()
+    assert capfd.readouterr().err.count("failed (exit code 1): out of luck; it is tried again") == 2
+
+
+def test_a_cell_that_always_fails_stops_no_other(bench, capfd):
+    """Its group is tried twice, then its cells alone; the same command tries it again, and nothing else."""
+    bench.behave(_40={"fail": 99})
+    with pytest.raises(IncompleteError, match=r"2 of 4 cells failed, \w{12} \(masking.rate 40 %, seed 0\)") as error:
+        bench.run(fuse="4", retries=1)
+    assert error.value.code == 1
+    assert "out of luck" in str(error.value)
+    assert bench.states() == {"done": 2, "failed": 2}
+    err = capfd.readouterr().err
+    assert "each of its cells is tried alone" in err
+    assert err.count("it is given up") == 2
+    log = Path(re.search(r"log: (\S+);", error.value.hint)[1])
+    assert "out of luck" in log.read_text()
+    failed = [entry.id for entry in bench.place.cells() if entry.labels["masking.rate"] == "40 %"]
+    assert [len(bench.place.attempts(cell)) for cell in failed] == [8, 8]  # two with others, two alone; both ends
+    study.status(bench.workdir)
+    said = capfd.readouterr().out
+    assert "2 done, 2 failed of 4 cells" in said.splitlines()[0]
+    assert said.count("out of luck") == 2
+    bench.behave()
+    bench.run()
+    bench.complete()
+
+
+def test_a_config_that_cannot_be_used_is_not_tried_again(bench):
+    bench.behave(_40={"fail": 99, "code": 2})
+    with pytest.raises(IncompleteError):
+        bench.run(fuse="never")
+    assert bench.states() == {"done": 2, "failed": 2}
+    assert all(state.attempts == 1 for state in bench.place.states().values())
+
+
+def test_a_worker_that_is_stopped_goes_on_and_nothing_is_counted(bench):
+    bench.behave(_15={"stop": 4})
+    bench.run(retries=0, fuse="never")
+    bench.complete()
+
+
+def test_killed_workers_are_tried_again_but_not_for_ever(bench, monkeypatch, capfd):
+    bench.behave(_15={"kill": 1}, _40={"kill": 99})
+    monkeypatch.setattr(launch, "KILLS", 2)
+    with pytest.raises(IncompleteError):
+        bench.run(fuse="never")
+    assert Counter(state.attempts for state in bench.place.states().values()) == {2: 4}
+    assert "was killed (signal 9)" in capfd.readouterr().err
+    done = [state for state in bench.place.states().values() if state.name == "done"]
+    assert len(done) == 2
+
+
+def test_a_worker_that_stops_without_getting_further_is_given_up(bench, monkeypatch):
+    (bench.folder / "worker.py").write_text("raise SystemExit(75)")
+    monkeypatch.setattr(launch, "KILLS", 2)
+    bench.rates(0.15)
+    with pytest.raises(IncompleteError, match="2 of 2 cells failed"):
+        bench.run(fuse="never")
+    (bench.folder / "worker.py").write_text("raise SystemExit(0)")  # nor one that says it was done, and was not
+    with pytest.raises(IncompleteError, match="2 of 2 cells failed"):
+        bench.run(fuse="never", retries=0)
+
+
+# --- when it is stopped ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stop_saves_and_the_same_command_goes_on(number, bench):
+    bench.behave(_15={"sleep": 0.2}, _40={"sleep": 0.2})
+    launched = bench.start(jobs=1)
+    bench.until("step 2")
+    launched.send_signal(number)
+    _, err = launched.communicate(timeout=30)
+    assert launched.returncode == 75, err
+    assert f"{number.name}: waiting for 1 group to save" in err
+    assert "stopped: " in err
+    assert bench.states()["running"] == 0  # none is left behind
+    bench.behave()
+    bench.run(jobs=1)
+    bench.complete()
+
+
+def test_a_killed_launch_is_continued_by_the_same_command(bench):
+    """At three moments; its workers end with it, saving, and the next launch waits for them."""
+    bench.behave(_15={"sleep": 0.1}, _40={"sleep": 0.1})
+    for moment in ("step 1", "step 2", "step 4"):
+        launched = bench.start(jobs=2)
+        bench.until(moment)
+        launched.kill()
+        launched.communicate()
+    bench.run()
+    bench.complete()
+
+
+def test_cells_in_other_hands_are_waited_for(bench, monkeypatch):
+    """As those of a launcher that was killed, whose jobs go on elsewhere."""
+    with monkeypatch.context() as patch:
+        patch.setattr(launch.Launcher, "run", lambda self: None)
+        with pytest.raises(IncompleteError):  # writes what is to be done, and does nothing
+            bench.run()
+    entries = bench.place.cells()
+    released = threading.Event()
+
+    def other() -> None:
+        with holding.hold(bench.place.cell(entries[0].id)):
+            held.set()
+            released.wait(30)
+
+    held = threading.Event()
+    thread = threading.Thread(target=other)
+    thread.start()
+    held.wait(10)
+    threading.Timer(1.0, released.set).start()
+    began = time.monotonic()
+    bench.run(fuse="never")
+    thread.join()
+    assert time.monotonic() - began > 1.0
+    bench.complete()
+
+
+def test_a_second_launch_is_told_who_is_there(bench):
+    bench.behave(_15={"sleep": 0.3}, _40={"sleep": 0.3})
+    launched = bench.start(jobs=1)
+    try:
+        bench.until("step 1")
+        with pytest.raises(ConfigError, match=f"pid {launched.pid},") as error:
+            bench.run()
+        assert error.value.code == 2
+        study.status(bench.workdir)  # who only looks is not refused
+    finally:
+        launched.kill()
+        launched.communicate()
+
+
+# --- when it is edited, or moved ------------------------------------------------------------------------------------
+
+
+def test_an_edited_study_adds_and_hides_and_makes_nothing_again(bench, capfd):
+    bench.run()
+    bench.rates(0.4, 0.6)
+    bench.run()
+    bench.complete(4)
+    assert "2 cells of an earlier version" in capfd.readouterr().err
+    assert len(list((bench.workdir / "cells").iterdir())) == 6
+    assert {entry.labels["masking.rate"] for entry in bench.place.cells()} == {"40 %", "60 %"}
+    before = bench.ran
+    bench.rates(0.15, 0.4, 0.6)
+    bench.run()  # what was hidden is there again
+    assert bench.ran == before
+    bench.complete(6)
+
+
+def test_an_evaluation_that_is_added_trains_nothing_again(bench):
+    bench.run()
+    bench.evaluations = ("again",)
+    bench.rates(0.15, 0.4)
+    assert bench.states() == {"done": 4}
+    bench.run()
+    bench.complete()
+
+
+def test_another_engine_goes_on_with_the_same_cells(bench, monkeypatch):
+    monkeypatch.setitem(sys.modules, "submitit", clusters.modules()["submitit"])
+    bench.behave(_40={"fail": 99})
+    with pytest.raises(IncompleteError):
+        bench.run(retries=0, fuse="never")
+    bench.behave()
+    bench.run(engine="slurm", options={"cluster": "local"})
+    bench.complete()
+
+
+def test_cells_that_have_begun_stay_in_their_group(bench, monkeypatch):
+    """Their slots, and with them the last bits of their numbers, must not follow from how far a study is."""
+    bench.behave(_15={"fail": 99}, _40={"fail": 99})
+    with pytest.raises(IncompleteError):
+        bench.run(retries=0, fuse="4")
+    cells = definition.expand(definition.load(str(bench.file.parent))[1])
+    begun = plans.recorded(bench.place, cells)
+    assert len(set(begun.values())) == 4  # each was tried alone in the end
+    evaluations = bench.place.read_study()["evaluations"]
+    planned = plans.plan(bench.place, cells, evaluations, "auto", engines.Room(1))
+    assert {cell.id: group.id for group in planned for cell in group.cells} == begun
+    assert {group.slots for group in planned} == {groups.own_slots(cells[-1].config)}  # of the highest rate of all
+    fresh = plans.plan(Place(bench.folder / "new"), cells, evaluations, "auto", engines.Room(1))
+    assert len(fresh) < 4
+    split = plans.plan(bench.place, cells, evaluations, "never", engines.Room(1))
+    assert {cell.id: group.id for group in split for cell in group.cells} == begun
+
+
+# --- what is printed ------------------------------------------------------------------------------------------------
+
+
+def test_a_dry_run_prints_and_writes_nothing(bench, capfd):
+    bench.run(dry_run=True, jobs=1, fuse="4")
+    out, err = capfd.readouterr()
+    assert err == ""
+    cells = definition.expand(definition.load(str(bench.file.parent))[1])
+    for cell in cells:
+        assert f"\n{cell.id}  {cell.labels['masking.rate']}" in out
+    assert re.search(r"\w{12} +4 +\d+ +\d+% +00:\d\d\n", out)
+    assert "study toy: 4 cells, 1 groups to do; training takes about 00:" in out
+    assert not bench.workdir.exists()
+    bench.behave(_40={"fail": 99})
+    with pytest.raises(IncompleteError):
+        bench.run(fuse="never", retries=0)
+    capfd.readouterr()
+    bench.run(dry_run=True, engine="slurm")  # no need of submitit
+    assert capfd.readouterr().out.count("finished") == 2
+
+
+MANY = """
+import sys, time
+from pathlib import Path
+from bert_jax import study
+study.run(sys.argv[1], Path(sys.argv[2]), dry_run=True)
+print(time.process_time(), [name for name in ("jax", "flax", "matplotlib") if name in sys.modules])
+"""
+
+
+def test_two_hundred_cells_are_expanded_checked_and_planned_in_two_seconds_without_jax(bench):
+    bench.rates(*(i / 200 for i in range(5, 105)))
+    command = [sys.executable, "-c", MANY, str(bench.file.parent), str(bench.workdir)]
+    out = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert "study toy: 200 cells" in out[-2]
+    seconds, _, loaded = out[-1].partition(" ")
+    assert loaded == "[]"
+    assert float(seconds) < 2.0
+
+
+def test_status_says_how_far_it_is(bench, capfd):
+    bench.evaluations = ("validation",)
+    bench.rates(0.15, 0.4)
+    bench.behave(_15={"sleep": 0.3}, _40={"sleep": 0.3})
+    launched = bench.start(jobs=2, fuse="2")
+    bench.until("step 2", 4)
+    study.status(bench.workdir, as_json=True)
+    told = json.loads(capfd.readouterr().out)
+    study.status(bench.workdir, verbose=True)
+    text = capfd.readouterr().out
+    launched.terminate()
+    launched.communicate()
+    assert told["counts"] == {"done": 0, "diverged": 0, "running": 4, "failed": 0, "waiting": 0}
+    assert {cell["step"] for cell in told["cells"]} <= {2, 3, 4}
+    assert all(cell["steps"] == 5 and cell["missing"] == ["validation"] for cell in told["cells"])
+    # A step of two cells takes 4 seconds of its clock: 5 - step of them are left, and as much again / 9 to evaluate.
+    for cell in told["cells"]:
+        assert cell["seconds_left"] == pytest.approx(sum_left(cell["step"]), rel=0.3)
+    assert told["seconds_left"] == pytest.approx(max(2 * cell["seconds_left"] for cell in told["cells"]), rel=0.01)
+    assert text.splitlines()[0].startswith("4 running of 4 cells; about 00:")
+    assert len(text.splitlines()) == 5
+    assert "running " in text
+
+
+def sum_left(step: int) -> float:
+    done = 0.9 * step / 5
+    return 2.0 * step * (1 - done) / done
+
+
+def test_time_left_follows_from_what_was_done():
+    """Of two groups of 100 expected seconds: one half done in 100 real ones, the other not begun."""
+
+    def cell(name: str, step: int, seconds: float, state: str = "running"):
+        entry = type("Entry", (), {"id": name, "evaluations": {}, "labels": {}, "seed": 0})
+        told = type("State", (), {"name": state, "step": step, "steps": 100, "missing": ()})
+        return type("Result", (), {"entry": entry, "state": told, "seconds": seconds, "evaluation_seconds": 0.0})
+
+    expected, of = {"a": 100.0, "b": 100.0}, {"a": "one", "b": "other"}
+    both = [cell("a", 50, 100.0), cell("b", 0, 0.0, "waiting")]
+    assert progress.Progress(both, expected, of, 1).seconds_left == pytest.approx(100 + 200)
+    assert progress.Progress(both, expected, of, 2).seconds_left == pytest.approx(200)  # the other, whole
+    assert progress.Progress(both, expected, {"a": "one", "b": "one"}, 2).seconds_left == pytest.approx(300)
+    failed = [both[0], cell("b", 0, 0.0, "failed")]
+    assert progress.Progress(failed, expected, of, 1).seconds_left == pytest.approx(100)
+    fresh = [cell("a", 0, 0.0, "waiting"), both[1]]
+    assert progress.Progress(fresh, expected, of, 1).seconds_left == pytest.approx(200)
+
+
+# --- what is refused ------------------------------------------------------------------------------------------------
+
+
+def fails(capsys, *argv: object) -> tuple[int, str]:
+    code = cli.execute(["study", *map(str, argv)])
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "Traceback" not in err
+    return code, err
+
+
+def test_wrong_input(bench, capsys):
+    toy, workdir = bench.file.parent, f"--workdir={bench.workdir}"
+    for argv, said in [
+        (["run", workdir], "no study given"),
+        (["run", toy], "--workdir"),
+        (["run", bench.folder / "nowhere", workdir], "no study at"),
+        (["rnu", toy, workdir], "rnu"),
+        (["run", toy, workdir, "--engine=slrum"], "no engine 'slrum'"),
+        (["run", toy, workdir, "--engine=slrum", "--dry-run"], "no engine 'slrum'"),
+        (["run", toy, workdir, "--fuse=some"], "--fuse=some"),
+        (["run", toy, workdir, "--jobs=0"], "'0' is not a whole number of 1 or more"),
+        (["run", toy, workdir, "--retries=-1"], "'-1' is not a whole number"),
+        (["run", toy, workdir, "--engine-option", "mem"], "--engine-option 'mem' has no value"),
+        (["run", toy, workdir, "--engine-option", "mem=1"], "engine local has no option 'mem'"),
+        (["run", toy, workdir, "--json"], "study run has no flag --json"),
+        (["status", workdir, "--dry-run"], "study status has no flag --dry-run"),
+        (["run", toy, workdir, "--config.masking.rat=0.4", "--dry-run"], "did you mean 'rate'"),
+        (["status", workdir], "no study in"),
+        (["report", workdir], "no study in"),
+    ]:
+        code, err = fails(capsys, *argv)
+        assert code == 2, argv
+        assert said in err, err
+        assert "hint: " in err
+    assert not (bench.workdir / "cells").exists()
+    bench.file.write_text(bench.file.read_text().replace("masking.rate", "masking.rat"))
+    code, err = fails(capsys, "run", toy, workdir)
+    assert code == 2
+    assert "rat" in err
+    assert "'rate'" in err
+
+
+def test_a_folder_of_something_else(bench, capsys):
+    bench.run()
+    capsys.readouterr()
+    other = bench.folder / "other"
+    bench.file.parent.rename(other)
+    code, err = fails(capsys, "run", other, f"--workdir={bench.workdir}")
+    assert code == 2
+    assert "holds another study" in err
+    (bench.folder / "run" / "checkpoints").mkdir(parents=True)
+    code, err = fails(capsys, "run", other, f"--workdir={bench.folder / 'run'}")
+    assert code == 2
+    assert "is the folder of a run" in err
+
+
+def test_a_scale_of_its_own_wants_a_folder_of_its_own(bench):
+    bench.run()
+    toy = str(bench.file.parent)
+    study.run(f"{toy}:cpu", bench.workdir, worker=bench.worker)  # the same cells by another name
+    bench.file.write_text(bench.file.read_text().replace("base.steps = 5", "base.steps = 5 + (scale == 'full')"))
+    with pytest.raises(ConfigError, match="holds another study"):
+        study.run(f"{toy}:full", bench.workdir, worker=bench.worker)
+    assert len(list((bench.workdir / "cells").iterdir())) == 4
+
+
+def test_the_command_passes_its_flags_on(monkeypatch, tmp_path):
+    seen = {}
+    for name in ("run", "status", "report"):
+        monkeypatch.setattr(study, name, lambda *args, name=name, **kwargs: seen.update({name: (args, kwargs)}))
+    flags = ["--engine=ray", "--engine-option=num_cpus=2", "--jobs=3", "--fuse=never", "--retries=0", "--dry-run"]
+    argv = ["study", "run", "experiments/x:full", f"--workdir={tmp_path}", "--config.steps=7", *flags]
+    assert cli.execute(argv) == 0
+    assert seen["run"][0] == ("experiments/x:full", tmp_path)
+    assert seen["run"][1] == {
+        "overrides": [("steps", "7")],
+        "options": {"num_cpus": "2"},
+        "command": ["bert-jax", *argv],
+        "engine": "ray",
+        "jobs": 3,
+        "fuse": "never",
+        "retries": 0,
+        "dry_run": True,
+    }
+    assert cli.execute(["study", "status", "x", f"--workdir={tmp_path}", "--json", "--verbose"]) == 0
+    assert seen["status"] == ((tmp_path,), {"verbose": True, "as_json": True})
+    assert cli.execute(["study", "report", f"--workdir={tmp_path}"]) == 0
+    assert seen["report"] == ((tmp_path,), {})
