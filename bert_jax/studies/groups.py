@@ -73,14 +73,13 @@ def plan(
         raise ConfigError(f"--fuse={fuse}", "auto, never, or the most arms that train together")
     most = 1 if fuse == "never" else math.inf if fuse == "auto" else int(fuse)
     together: dict[str, list[Cell]] = {}
-    for cell in cells:
+    for cell in sorted(cells, key=lambda cell: cell.id):  # so that the order of points and seeds changes no group
         together.setdefault(signature(cell), []).append(cell)
     found: list[Part] = []
     for several in together.values():
         divided = bands(several, pace)
-        for band in divided:
-            slots = own_slots(band[-1].config)
-            why = f"others have other slots than up to {slots}" if len(divided) > 1 else unshared(band[0].config)
+        for number, band in enumerate(divided):
+            why = f"band {number + 1} of {len(divided)} of rates" if len(divided) > 1 else unshared(band[0].config)
             room = _room(band, memory, accelerator)
             if len(band) > min(most, room):
                 why = f"--fuse={fuse}" if most <= room else f"memory for {room:.0f} arms"
@@ -117,12 +116,14 @@ def unshared(config: knobs.Config) -> str:
     """Why a run trains by itself; empty where it need not."""
     if config.checkpoints.patience:
         return "with checkpoints.patience each ends at a step of its own"
-    return "parallel.step=pmap" if config.parallel.step == "pmap" else ""
+    if config.parallel.distributed:
+        return "several processes train one run"
+    return "parallel.step=pmap splits one batch" if config.parallel.step == "pmap" else ""
 
 
 def bands(cells: Sequence[Cell], pace: float) -> list[list[Cell]]:
     """Cells of one signature, divided by their slots so that their programs take the least time, compiled and run."""
-    ordered = sorted(cells, key=lambda cell: own_slots(cell.config))  # stable: seeds stay in order
+    ordered = sorted(cells, key=lambda cell: own_slots(cell.config))
     edges = [0, *(i for i in range(1, len(ordered)) if _differ(ordered[i - 1], ordered[i])), len(ordered)]
     best: dict[int, tuple[float, int]] = {0: (0.0, 0)}  # by how many cells are divided: seconds, where the last begins
     for end in edges[1:]:
