@@ -1,0 +1,107 @@
+"""A study whose launcher and workers are killed at random moments is completed by the same command, and is the same."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from bert_jax.studies.places import Place
+from tests import outcomes, texts
+
+KILLS = 10
+STUDY = """
+from bert_jax.config import load_file
+from bert_jax.studies.definition import Comparison, Study, Suite, axis
+
+
+def get_study(scale="cpu"):
+    base = load_file({config!r})
+    base.steps = 60
+    base.pairs = "none"
+    base.checkpoints.every = 5
+    base.checkpoints.best = ""
+    base.evals.validation.every = 20
+    return Study(
+        question="Does anything get lost?",
+        base=base,
+        axes=(axis("masking.rate", (0.15, 0.3, 0.6)),),
+        seeds=(0, 1),
+        evaluations={{"validation": Suite("pretrain"), "cross_rate": Suite("cross_rate")}},
+        comparisons=(Comparison("masking.rate", "15 %", ("validation/mlm_loss",)),),
+    )
+"""
+
+
+def begin(folder: Path, workdir: Path) -> subprocess.Popen:
+    words = ["study", "run", str(folder), f"--workdir={workdir}", "--jobs=2"]
+    return texts.start(*words)
+
+
+def workers_of(workdir: Path) -> list[int]:
+    """Of the present launcher, and of those before it that are still saving."""
+    pids = [int(one.name) for one in Path("/proc").glob("[0-9]*")]
+    return [pid for pid in pids if {"bert_jax.studies.worker", f"--workdir={workdir}"} <= set(_words(pid))]
+
+
+def results(workdir: Path) -> dict[str, dict]:
+    place = Place(workdir)
+    return {
+        cell.id: {name: place.read_result(cell, name)["metrics"] for name in cell.evaluations}  # type: ignore[index]  # done
+        for cell in place.cells()
+    }
+
+
+@pytest.mark.slow
+def test_ten_kills_change_nothing(tmp_path):
+    folder = tmp_path / "lost"
+    folder.mkdir()
+    (folder / "study.py").write_text(STUDY.format(config=str(texts.config_file(tmp_path))))
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    process = begin(folder, whole)
+    _, err = process.communicate(timeout=1200)
+    assert process.returncode == 0, err
+    chance, killed = random.Random(0), {"launcher": 0, "worker": 0}
+    process = begin(folder, broken)
+    while sum(killed.values()) < KILLS:
+        time.sleep(chance.uniform(2, 14))
+        if process.poll() is not None:
+            assert process.returncode in (0, 1), process.communicate()[1]
+            break
+        workers = workers_of(broken)
+        if workers and chance.random() < 0.5:
+            _kill(chance.choice(workers))
+            killed["worker"] += 1
+        else:
+            _kill(process.pid)
+            process.communicate()
+            killed["launcher"] += 1
+            process = begin(folder, broken)
+    _, err = process.communicate(timeout=1200)
+    if process.returncode:  # the last launcher may have given up on a cell that was killed too often
+        process = begin(folder, broken)
+        _, err = process.communicate(timeout=1200)
+    assert process.returncode == 0, err
+    assert sum(killed.values()) == KILLS, f"the study ended after {killed}: too soon to show anything"
+    assert min(killed.values()) >= 2, killed
+    assert results(broken) == results(whole)
+    for cell in results(whole):
+        outcomes.assert_same(Place(broken).cell(cell), Place(whole).cell(cell), 60)
+
+
+def _words(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+    except OSError:
+        return []
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):  # it ended meanwhile
+        os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,175 @@
+"""A worker makes the cells of its group, and does nothing twice, wherever it was interrupted."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert_jax import checkpoint, faults, manifest
+from bert_jax import step as steps
+from bert_jax.config import load_file, override
+from bert_jax.errors import DataError
+from bert_jax.studies import worker
+from bert_jax.studies.definition import Finetune, Study, Suite, axis, expand
+from bert_jax.studies.places import Entry, Place
+from tests import outcomes, texts
+
+SMALL = {"steps": "12", "checkpoints.every": "5", "evals.validation.every": "6", "checkpoints.best": ""}
+RATES = (0.15, 0.6)
+
+
+def written(evaluation: Suite | Finetune) -> dict:
+    if isinstance(evaluation, Suite):
+        return {"kind": "suite", "name": evaluation.name, "ask": [list(pair) for pair in evaluation.ask]}
+    return {"kind": "finetune", "task": evaluation.task, "changes": [list(pair) for pair in evaluation.changes]}
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory) -> Study:
+    folder = tmp_path_factory.mktemp("study")
+    base = load_file(str(texts.config_file(folder)))
+    for path, value in {**SMALL, "pairs": "none"}.items():
+        override(base, path, value)
+    rows = [f"{i}\tthe {'good' if i % 2 else 'bad'} film was {i}\t{i % 2}" for i in range(24)]
+    (folder / "films.tsv").write_text("idx\tsentence\tlabel\n" + "\n".join(rows) + "\n")
+    changes = {"task.source": f"files:{folder / 'films.tsv'}", "epochs": 1.0, "batch_size": 8, "sequence_length": 16}
+    return Study(
+        question="?",
+        base=base,
+        axes=(axis("masking.rate", RATES),),
+        seeds=(0,),
+        evaluations={
+            "validation": Suite("pretrain"),
+            "films": Finetune("sst2", tuple((changes | {"checkpoints.best": ""}).items())),
+        },
+    )
+
+
+def prepare(workdir: Path, study: Study, slots: int = 20) -> tuple[Place, list[Entry]]:
+    place, cells = Place(workdir), expand(study)
+    for cell in cells:
+        place.write_cell(cell, "g", {name: written(one) for name, one in study.evaluations.items()})
+    place.write_group("g", [cell.id for cell in cells], slots, 1.0)
+    place.write_study({"name": "x", "cells": [cell.id for cell in cells]})
+    return place, place.cells()
+
+
+@pytest.fixture(scope="module")
+def done(study, tmp_path_factory) -> tuple[Place, list[Entry]]:
+    place, cells = prepare(tmp_path_factory.mktemp("w"), study)
+    worker.work(place, "g")
+    return place, cells
+
+
+def results(place: Place, cells: list[Entry]) -> list[dict]:
+    return [
+        {name: place.read_result(cell, name)["metrics"] for name in cell.evaluations}  # type: ignore[index]  # all done
+        for cell in cells
+    ]
+
+
+def test_every_cell_is_trained_and_evaluated(done):
+    place, cells = done
+    assert [place.state(cell).name for cell in cells] == ["done"] * 2
+    for cell, found in zip(cells, results(place, cells), strict=True):
+        last = [json.loads(line) for line in (place.cell(cell.id) / "metrics.jsonl").read_text().splitlines()][-1]
+        assert found["validation"]["mlm_loss"] == pytest.approx(last["eval/validation/mlm_loss"], rel=1e-6)
+        assert 0 <= found["films"]["accuracy"] <= 1
+        each = place.read_each(cell, "validation")
+        total = each["mlm_loss.sum"].sum() / each["mlm_loss.count"].sum()
+        assert total == pytest.approx(found["validation"]["mlm_loss"], rel=1e-6)
+        assert [note["event"] for note in place.attempts(cell.id)] == ["start", "end"] * 3
+        assert place.trained(cell.id)["outcome"] == "done"
+
+
+def test_what_is_done_is_not_done_again(done, monkeypatch):
+    place, _ = done
+    before = {path: path.stat().st_mtime_ns for path in sorted(place.workdir.rglob("*")) if path.is_file()}
+    monkeypatch.setattr(worker, "_together", lambda *_: pytest.fail("trained again"))
+    monkeypatch.setattr(worker, "_suite", lambda *_: pytest.fail("evaluated again"))
+    worker.work(place, "g")
+    assert {path: path.stat().st_mtime_ns for path in sorted(place.workdir.rglob("*")) if path.is_file()} == before
+
+
+def test_another_evaluation_under_the_same_name_is_another_one(done, tmp_path):
+    place, cells = done
+    changed = Entry(**{**cells[0].__dict__, "evaluations": {"validation": {"kind": "suite", "name": "nsp", "ask": []}}})
+    assert place.read_result(cells[0], "validation")
+    assert place.read_result(changed, "validation") is None
+
+
+@pytest.mark.slow  # test_arms.py and the state of cells below have the parts of it
+@pytest.mark.parametrize("where", [("step", 8), ("save-start", 12), ("evaluation", 1)])
+def test_interrupted_anywhere_it_ends_the_same(study, done, where, tmp_path, monkeypatch):
+    """While training, when some arms have saved the last step, in an evaluation after training."""
+    place, cells = prepare(tmp_path, study)
+    seen = []
+
+    def die(name: str, index: int) -> None:
+        if (name, index) == where:
+            seen.append(index)
+            trained = len(list(tmp_path.glob("cells/*/trained.json")))
+            if name == "step" or (name == "save-start" and len(seen) == 2) or trained == 2:
+                raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(faults, "point", die)
+        with pytest.raises(KeyboardInterrupt):
+            worker.work(place, "g")
+    assert place.attempts(cells[0].id)[-1]["outcome"] == "stopped"
+    worker.work(place, "g")
+    assert results(place, cells) == results(*done)
+    for cell in cells:
+        outcomes.assert_same(place.cell(cell.id), done[0].cell(cell.id), 12)
+
+
+def test_an_arm_that_diverges_is_noted_and_final(study, tmp_path, monkeypatch):
+    place, cells = prepare(tmp_path, dataclasses.replace(study, evaluations={}))
+    real = steps.traced_at
+
+    def poisoned(config, step):
+        found = real(config, step)
+        bad = config.masking.rate == 0.6 and step >= 3
+        return found._replace(weights={"mlm": np.float32(np.nan)}) if bad else found
+
+    monkeypatch.setattr(steps, "traced_at", poisoned)
+    worker.work(place, "g")
+    assert [place.state(cell).name for cell in cells] == ["done", "diverged"]
+    assert "5 updates in a row" in place.state(cells[1]).error
+    assert manifest.finished(place.cell(cells[1].id) / "checkpoints") == [5]
+    assert not (place.cell(cells[1].id) / "results").exists()
+    count = len(place.attempts(cells[1].id))
+    worker.work(place, "g")
+    assert len(place.attempts(cells[1].id)) == count
+
+
+def test_what_fails_is_noted_in_every_cell_and_raised(study, tmp_path, monkeypatch):
+    place, cells = prepare(tmp_path, study)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise DataError("the text is gone")
+
+    monkeypatch.setattr("bert_jax.train.together", refuse)
+    for tries in (1, 2, 3):
+        with pytest.raises(DataError, match="the text is gone"):
+            worker.work(place, "g")
+        states = [place.state(cell, retries=2) for cell in cells]
+        assert [state.name for state in states] == ["waiting" if tries < 3 else "failed"] * 2
+        assert {state.error for state in states} == {"the text is gone"}
+
+
+def test_cells_that_share_a_step_go_on_together():
+    entries = [Entry(str(i), None, {}, {}, 0, {}) for i in range(5)]  # type: ignore[arg-type]  # configs are not looked at
+    saved = {"0": {5, 10}, "1": {5}, "2": set(), "3": {20}, "4": set()}
+    found = [[cell.id for cell in several] for several in worker.in_step(entries, saved)]
+    assert found == [["2", "4"], ["0", "1"], ["3"]]
+
+
+def test_the_last_step_counts_and_not_the_best_one(done):
+    place, cells = done
+    assert place.checkpoint(cells[0].id).name == "12"
+    assert checkpoint.read(place.checkpoint(cells[0].id))[1]["step"] == 12
