@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import hashlib
 import itertools
 import json
@@ -111,10 +112,14 @@ def identity(config: knobs.Config) -> str:
 
     Those that change nothing of what is trained do not count.
     """
-    usual = configs.flat(configs.to_dict(knobs.Config()))
-    found = configs.flat(configs.to_dict(config))
+    usual, found = _usual(), configs.flat(configs.to_dict(config))
     tree = {k: v for k, v in found.items() if usual.get(k, ...) != v and not configs.free_on_resume(k)}
     return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()[:12]
+
+
+@functools.cache
+def _usual() -> dict[str, Any]:
+    return configs.flat(configs.to_dict(knobs.Config()))
 
 
 def steps_of(budget: Budget, config: knobs.Config) -> int:

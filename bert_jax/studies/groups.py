@@ -29,6 +29,7 @@ FUSABLE = re.compile(
 )
 COMPILE = 25.0  # seconds: a process, its data, and the compilation of its programs
 PACE = 9e10  # FLOP/s of a core, until a study has told better
+WORTH = 0.95  # of the time, at most, that a division leaves: estimates are no better
 TRIALS = 4  # divisions that are tried for every group that can run at the same time
 
 
@@ -152,7 +153,7 @@ def _parts(cells: list[Cell], most: float) -> list[list[Cell]]:
 
 
 def _spread(found: list[Part], parallel: int, pace: float) -> list[Part]:
-    """Divides the longest over and over, and takes the division with which all end first."""
+    """Divides the longest over and over, and takes the first division that is hard to better."""
     best, soonest = found, makespan((_seconds(part, pace) for part, _ in found), parallel)
     for _ in range(TRIALS * parallel if parallel > 1 else 0):
         longest = max((part for part in found if len(part[0]) > 1), key=lambda p: _seconds(p[0], pace), default=None)
@@ -162,7 +163,7 @@ def _spread(found: list[Part], parallel: int, pace: float) -> list[Part]:
         why = longest[1] or f"{parallel} groups run at the same time"
         found = [part for part in found if part is not longest] + [(half, why) for half in halves]
         ends = makespan((_seconds(part, pace) for part, _ in found), parallel)
-        if ends < soonest:
+        if ends < WORTH * soonest:
             best, soonest = found, ends
     return best
 
