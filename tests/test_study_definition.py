@@ -8,9 +8,9 @@ import hashlib
 import itertools
 import json
 import re
+import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -463,8 +463,7 @@ import dataclasses, sys
 from bert_jax.studies import definition, groups, places
 name, study = definition.load(sys.argv[1])
 rates = definition.axis("masking.rate", definition.between(0.02, 0.8, 40))
-study = dataclasses.replace(study, axes=(rates, study.axes[1]), seeds=tuple(range(5)), comparisons=())
-study = dataclasses.replace(study, axes=(rates,))
+study = dataclasses.replace(study, axes=(rates,), seeds=tuple(range(5)))
 cells = definition.expand(study)
 assert sum(len(group.cells) for group in groups.plan(cells)) == len(cells) == 200
 assert not {"jax", "flax", "matplotlib"} & set(sys.modules)
@@ -473,11 +472,13 @@ print(*(cell.id for cell in cells))
 
 
 def test_200_cells_expand_and_are_planned_in_two_seconds_by_a_fresh_process(folder):
+    """Counted as the processor's time, all of it from the start of Python: others may use the machine meanwhile."""
     took, said = [], set()
     while len(took) < 3 and min(took, default=9.0) >= 2.0:
-        began = time.monotonic()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         done = subprocess.run([sys.executable, "-c", MANY, str(folder)], capture_output=True, text=True, check=True)
-        took.append(time.monotonic() - began)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        took.append(after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
         said.add(done.stdout)
     assert min(took) < 2.0
     (names,) = said
