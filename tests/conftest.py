@@ -41,6 +41,15 @@ def cache(tmp_path_factory: pytest.TempPathFactory):
         yield folder
 
 
+@pytest.fixture
+def one_device():
+    """See `texts.one_device`."""
+    from tests import texts  # with what it imports, only after jax is set up above
+
+    with texts.one_device():
+        yield
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder of reference data beside the checkout; its tests are skipped where it is absent."""

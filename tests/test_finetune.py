@@ -11,7 +11,7 @@ import pytest
 from bert_jax import faults, judge, material, runs, sharding, train, trees
 from bert_jax.config import load_file
 from bert_jax.errors import ConfigError, DataError
-from tests import tasks
+from tests import tasks, texts
 
 
 @pytest.fixture(scope="module")
@@ -23,8 +23,8 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def trained(folder):
-    config = classify(folder, epochs=12)
-    train.run(config, folder / "run", command=[])
+    with texts.one_device():
+        train.run(classify(folder, epochs=12), folder / "run", command=[])
     return folder / "run"
 
 
@@ -71,7 +71,7 @@ def test_a_process_sees_its_rows_of_the_same_batch(folder):
 
 def losses_of(folder, workdir, **overrides) -> list[float]:
     """The first training losses of a run."""
-    train.run(classify(folder, steps=4, epochs="None", seed=3, **overrides), workdir, command=[])
+    train.run(classify(folder, steps=4, epochs="None", seed=3, model__layers=1, **overrides), workdir, command=[])
     return [line["train/loss"] for line in tasks.lines(workdir) if "train/loss" in line]
 
 
@@ -105,7 +105,7 @@ def test_scores_are_exact_at_any_batch_size_and_device_count(trained):
         assert scores == pytest.approx(found[0], rel=1e-5)
 
 
-def test_a_run_goes_on_where_it_was_stopped(folder, tmp_path, monkeypatch, capfd):
+def test_a_run_goes_on_where_it_was_stopped(folder, tmp_path, monkeypatch, capfd, one_device):
     """Bitwise, with dropout, and with what is known of the best step and of the misses since."""
     settings = {"epochs": 12, "checkpoints__patience": 9, "model__dropout": 0.1, "checkpoints__best": "accuracy"}
     train.run(classify(folder, **settings), tmp_path / "whole", command=[])
@@ -130,7 +130,7 @@ def test_a_run_goes_on_where_it_was_stopped(folder, tmp_path, monkeypatch, capfd
 
 
 @pytest.fixture
-def started(folder, tmp_path):
+def started(folder, tmp_path, one_device):
     """A run of a few steps on files of its own, which may be changed."""
     rows = (folder / "complaints.tsv").read_text().splitlines(keepends=True)
     (tmp_path / "train.tsv").write_text("".join(rows[:33]))
@@ -182,7 +182,7 @@ def test_a_config_reads_no_parameters_of_the_model_it_starts_from(trained, monke
     assert runs.described(str(trained))[1] == trained / "tokenizer"
 
 
-def test_a_head_of_other_classes_starts_fresh(folder, trained, tmp_path, capfd):
+def test_a_head_of_other_classes_starts_fresh(folder, trained, tmp_path, capfd, one_device):
     """As many classes under other names are other classes."""
     file = tmp_path / "renamed.tsv"
     file.write_text((folder / "complaints.tsv").read_text().replace("billing", "zebra"))
@@ -194,7 +194,7 @@ def test_a_head_of_other_classes_starts_fresh(folder, trained, tmp_path, capfd):
     assert "classify/logits/kernel starts fresh" in capfd.readouterr().err
 
 
-def test_training_ends_when_it_gets_no_better(folder, tmp_path, capfd):
+def test_training_ends_when_it_gets_no_better(folder, tmp_path, capfd, one_device):
     settings = {"epochs": 40, "checkpoints__patience": 2, "optim__learning_rate": 0}
     train.run(classify(folder, **settings), tmp_path / "w", command=[])
     every = runs.open_run(str(tmp_path / "w")).config.checkpoints.every
@@ -205,7 +205,7 @@ def test_training_ends_when_it_gets_no_better(folder, tmp_path, capfd):
     assert (tmp_path / "w" / "metrics.jsonl").read_bytes() == before
 
 
-def test_top_layers_can_start_fresh(folder, trained, tmp_path):
+def test_top_layers_can_start_fresh(folder, trained, tmp_path, one_device):
     """The others are the model's, bit for bit; the fresh ones are the run's own draw."""
     settings = {"init_from": str(trained), "optim__learning_rate": 0, "steps": 1, "epochs": "None", "seed": 9}
     train.run(classify(folder, init_fresh_layers=1, **settings), tmp_path / "top", command=[])
@@ -224,7 +224,7 @@ def test_top_layers_can_start_fresh(folder, trained, tmp_path):
             np.testing.assert_allclose(value, expected[name], rtol=1e-5, atol=1e-7, err_msg=name)
 
 
-def test_features_train_a_head_alone_on_the_last_layers(folder, trained, tmp_path):
+def test_features_train_a_head_alone_on_the_last_layers(folder, trained, tmp_path, one_device):
     settings = {
         "init_from": str(trained),
         "init_fresh": "^classify/",
