@@ -28,25 +28,27 @@ def written(evaluation: Suite | Finetune) -> dict:
     return {"kind": "finetune", "task": evaluation.task, "changes": [list(pair) for pair in evaluation.changes]}
 
 
-@pytest.fixture(scope="module")
-def study(tmp_path_factory) -> Study:
-    folder = tmp_path_factory.mktemp("study")
+def define(folder: Path, **evaluations: Suite | Finetune) -> Study:
     base = load_file(str(texts.config_file(folder)))
     for path, value in {**SMALL, "pairs": "none"}.items():
         override(base, path, value)
+    return Study(question="?", base=base, axes=(axis("masking.rate", RATES),), seeds=(0,), evaluations=evaluations)
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory) -> Study:
+    return define(tmp_path_factory.mktemp("study"), validation=Suite("pretrain"))
+
+
+@pytest.fixture(scope="module")
+def whole_study(tmp_path_factory) -> Study:
+    """With every kind of evaluation."""
+    folder = tmp_path_factory.mktemp("whole")
     rows = [f"{i}\tthe {'good' if i % 2 else 'bad'} film was {i}\t{i % 2}" for i in range(24)]
     (folder / "films.tsv").write_text("idx\tsentence\tlabel\n" + "\n".join(rows) + "\n")
     changes = {"task.source": f"files:{folder / 'films.tsv'}", "epochs": 1.0, "batch_size": 8, "sequence_length": 16}
-    return Study(
-        question="?",
-        base=base,
-        axes=(axis("masking.rate", RATES),),
-        seeds=(0,),
-        evaluations={
-            "validation": Suite("pretrain"),
-            "films": Finetune("sst2", tuple((changes | {"checkpoints.best": ""}).items())),
-        },
-    )
+    films = Finetune("sst2", tuple((changes | {"checkpoints.best": ""}).items()))
+    return define(folder, validation=Suite("pretrain"), cross_rate=Suite("cross_rate"), films=films)
 
 
 def prepare(workdir: Path, study: Study, slots: int = 20) -> tuple[Place, list[Entry]]:
@@ -65,6 +67,13 @@ def done(study, tmp_path_factory) -> tuple[Place, list[Entry]]:
     return place, cells
 
 
+@pytest.fixture(scope="module")
+def wholly_done(whole_study, tmp_path_factory) -> tuple[Place, list[Entry]]:
+    place, cells = prepare(tmp_path_factory.mktemp("w"), whole_study)
+    worker.work(place, "g")
+    return place, cells
+
+
 def results(place: Place, cells: list[Entry]) -> list[dict]:
     return [
         {name: place.read_result(cell, name)["metrics"] for name in cell.evaluations}  # type: ignore[index]  # all done
@@ -78,12 +87,22 @@ def test_every_cell_is_trained_and_evaluated(done):
     for cell, found in zip(cells, results(place, cells), strict=True):
         last = [json.loads(line) for line in (place.cell(cell.id) / "metrics.jsonl").read_text().splitlines()][-1]
         assert found["validation"]["mlm_loss"] == pytest.approx(last["eval/validation/mlm_loss"], rel=1e-6)
-        assert 0 <= found["films"]["accuracy"] <= 1
         each = place.read_each(cell, "validation")
         total = each["mlm_loss.sum"].sum() / each["mlm_loss.count"].sum()
         assert total == pytest.approx(found["validation"]["mlm_loss"], rel=1e-6)
-        assert [note["event"] for note in place.attempts(cell.id)] == ["start", "end"] * 3
+        assert [note["event"] for note in place.attempts(cell.id)] == ["start", "end"] * 2
         assert place.trained(cell.id)["outcome"] == "done"
+
+
+@pytest.mark.slow  # the suites and fine-tuning have tests of their own
+def test_every_kind_of_evaluation_is_kept(wholly_done):
+    place, cells = wholly_done
+    for cell, found in zip(cells, results(place, cells), strict=True):
+        assert {name.partition("/")[0] for name in found["cross_rate"]} >= {"0.05", "0.15", "0.8"}
+        assert 0 <= found["films"]["accuracy"] <= 1
+        described = json.loads((place.finetune(cell.id, "films") / "config.json").read_text())
+        assert described["init_from"] == str(place.checkpoint(cell.id))
+        assert described["seed"] == cell.seed
 
 
 def test_what_is_done_is_not_done_again(done, monkeypatch):
@@ -104,9 +123,9 @@ def test_another_evaluation_under_the_same_name_is_another_one(done, tmp_path):
 
 @pytest.mark.slow  # test_arms.py and the state of cells below have the parts of it
 @pytest.mark.parametrize("where", [("step", 8), ("save-start", 12), ("evaluation", 1)])
-def test_interrupted_anywhere_it_ends_the_same(study, done, where, tmp_path, monkeypatch):
+def test_interrupted_anywhere_it_ends_the_same(whole_study, wholly_done, where, tmp_path, monkeypatch):
     """While training, when some arms have saved the last step, in an evaluation after training."""
-    place, cells = prepare(tmp_path, study)
+    place, cells = prepare(tmp_path, whole_study)
     seen = []
 
     def die(name: str, index: int) -> None:
@@ -122,9 +141,9 @@ def test_interrupted_anywhere_it_ends_the_same(study, done, where, tmp_path, mon
             worker.work(place, "g")
     assert place.attempts(cells[0].id)[-1]["outcome"] == "stopped"
     worker.work(place, "g")
-    assert results(place, cells) == results(*done)
+    assert results(place, cells) == results(*wholly_done)
     for cell in cells:
-        outcomes.assert_same(place.cell(cell.id), done[0].cell(cell.id), 12)
+        outcomes.assert_same(place.cell(cell.id), wholly_done[0].cell(cell.id), 12)
 
 
 def test_an_arm_that_diverges_is_noted_and_final(study, tmp_path, monkeypatch):
