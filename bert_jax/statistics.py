@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -87,8 +88,12 @@ def _squared_error(sample: np.ndarray) -> float:
 
 def _half_width(error: float, freedom: float, confidence: float) -> float:
     """Half of a t interval around an estimate with this standard error."""
+    return math.inf if math.isnan(error) else error * _quantile(confidence, freedom)
+
+
+@functools.lru_cache(maxsize=1_000)  # asked for again and again, and slow to find
+def _quantile(confidence: float, freedom: float) -> float:
+    """How many standard errors away from a mean its two-sided interval ends."""
     from scipy import stats
 
-    if math.isnan(error):
-        return math.inf
-    return float(error * stats.t.ppf(0.5 + confidence / 2, freedom))
+    return float(stats.t.ppf(0.5 + confidence / 2, freedom))

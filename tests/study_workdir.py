@@ -45,6 +45,7 @@ def base() -> Any:
     tree.tokenizer.vocab_size = VOCABULARY
     tree.batch_size, tree.sequence_length, tree.optim.warmup_steps = 32, 64, 100
     tree.evals.validation.every = 250
+    tree.checkpoints.best = ""
     return tree
 
 

@@ -48,6 +48,11 @@ class View:
         found = dict.fromkeys(key for one in self.results for key in one.metrics if key.count("/") == 1)
         return [{"axis": axis, "baseline": "", "metrics": [m for m in found if m.partition("/")[2] in mains]}]
 
+    @property
+    def names(self) -> str:
+        """Of all axes."""
+        return ", ".join(one.name for one in self.axes)
+
     def families(self, axis: str) -> list[Family]:
         return collect.families(self.study, self.results, axis)
 
@@ -100,8 +105,9 @@ def plain(value: float, share: bool = False, signed: bool = False) -> str:
     """A number of a table: of a share with two places, else with three; a hole where there is none."""
     if not math.isfinite(value):
         return HOLE
-    places = 2 if share or abs(value) >= 10 else 3
-    text = f"{100 * value if share else value:{'+' if signed else ''}.{places}f}{f'{SPACE}%' if share else ''}"
+    places, value = 2 if share or abs(value) >= 10 else 3, 100 * value if share else value
+    sign = "+" if signed and round(value, places) else "z"  # z: no minus before nothing
+    text = f"{value:{sign}.{places}f}{f'{SPACE}%' if share else ''}"
     return text.replace("-", "\N{MINUS SIGN}")
 
 
@@ -185,16 +191,18 @@ def seeds_said(families: Sequence[Family], value: Value) -> str:
         for family in families
         for label, arm in family.arms.items()
     }
-    most = max((of_seeds for _, of_seeds in counts.values()), default=0)
+    most, asked = (max((pair[i] for pair in counts.values()), default=0) for i in (0, 1))
     fewer: dict[tuple[str, int, int], list[str]] = {}
     for (family, label), (have, of_seeds) in counts.items():
         if have < of_seeds:
             fewer.setdefault((family, have, of_seeds), []).append(label)
+    arms = {family.name: len(family.arms) for family in families}
     lacks = [
-        f"{f'{family}: ' if family else ''}{', '.join(labels)} ({have} of {of_seeds})"
+        f"{f'{family}: ' if family else ''}{'all arms' if len(labels) == arms[family] > 1 else ', '.join(labels)} "
+        f"({have} of {of_seeds})"
         for (family, have, of_seeds), labels in fewer.items()
     ]
-    said = f"Means of {most} seeds with 95{SPACE}% t intervals." if most > 1 else "One seed: no interval."
+    said = f"Means of {asked} seeds with 95{SPACE}% t intervals." if most > 1 else "One seed: no interval."
     return f"{said} Fewer: {'; '.join(lacks)}." if lacks else said
 
 

@@ -17,8 +17,9 @@ from bert_jax.charts import SPACE, Chart, Series
 from bert_jax.naming import pretty
 from bert_jax.studies import arrange
 from bert_jax.studies.arrange import View
-from bert_jax.studies.collect import Axis, Family, Result
+from bert_jax.studies.collect import Axis, Family, Result, clock
 
+POINTS = 120  # of a curve that are drawn, at most
 KINDS = {"steps": "steps", "tokens": "tokens", "predictions": "predictions", "flops": "FLOPs"}
 WANTED = ("validation/mlm_loss", "validation/loss")
 
@@ -52,7 +53,8 @@ def common(family: Family, kind: str) -> float:
 
 def curve(one: Result, name: str, kind: str) -> list[tuple[float, float]]:
     """A metric over what was spent."""
-    return [(one.spent(kind, step), value) for step, value in one.history.evaluations.get(name, [])]
+    spent = clock(kind, one.entry.config)
+    return [(spent(step), value) for step, value in one.history.evaluations.get(name, [])]
 
 
 def read(points: Sequence[tuple[float, float]], at: float) -> float | None:
@@ -108,7 +110,7 @@ def _unread(families: Sequence[Family], name: str, kind: str, budgets: dict[str,
     found: list[str] = []
     for family in families:
         for label, arm in family.arms.items():
-            firsts = [points[0][0] for one in arm if (points := curve(one, name, kind))]
+            firsts = [curve(one, name, kind)[0][0] for one in arm if one.history.evaluations.get(name)]
             if firsts and min(firsts) > budgets[family.name] * (1 + 1e-9):
                 found.append(", ".join(filter(None, [family.name, label])))
     return found
@@ -125,8 +127,10 @@ def _curves(axis: Axis, family: Family, name: str, kind: str, mark: float | None
         if not found:
             continue
         shared = sorted(set.intersection(*(set(one) for one in found)))
+        shared = sorted({*shared[:: -(-len(shared) // POINTS)], *shared[-1:]})
         fewer += [f"{label} ({len(found)} of {len(arm)})"] if len(found) < len(arm) else []
-        at = {step: arm[0].spent(kind, step) for step in shared}
+        spent = clock(kind, arm[0].entry.config)
+        at = {step: spent(step) for step in shared}
         sums = {step: statistics.summary([one[step] for one in found]) for step in shared}
         band = [(at[step], each.low, each.high) for step, each in sums.items() if math.isfinite(each.high)]
         drawn: list[tuple[float, float]] = [(at[step], each.mean) for step, each in sums.items()]

@@ -8,7 +8,7 @@ import json
 import math
 import os
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,7 +48,7 @@ class Result:
 
     def spent(self, kind: str, step: int | None = None) -> float:
         """Steps, tokens, predictions or FLOPs up to a step; up to where it is, if none is given."""
-        return spent(kind, self.entry.config, self.state.step if step is None else step)
+        return clock(kind, self.entry.config)(self.state.step if step is None else step)
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,10 @@ class Axis:
         """Whether its points have places on a line."""
         numbers = [v for v in self.values if isinstance(v, (int, float)) and not isinstance(v, bool)]
         return len(numbers) == len(self.values) > 1 and len(set(numbers)) == len(numbers)
+
+    def said(self, label: str) -> str:
+        """A point's label where other axes' labels are about: a number says of what it is."""
+        return f"{self.name.rpartition('.')[2].replace('_', ' ')} {label}" if self.numeric else label
 
 
 @dataclass(frozen=True)
@@ -137,14 +141,13 @@ def _finite(value: Any) -> bool:
     return isinstance(value, (int, float)) and math.isfinite(value)
 
 
-def spent(kind: str, config: Config, step: int) -> float:
-    """What `step` steps spend of a budget; under a schedule the first have another prediction rate than the last."""
-    amount = step * costs.per_step(kind, config)
-    masking = config.masking
+def clock(kind: str, config: Config) -> Callable[[int], float]:
+    """What so many steps spend of a budget; under a schedule the first have another prediction rate than the last."""
+    each, masking = costs.per_step(kind, config), config.masking
     if kind != "predictions" or masking.schedule == "constant" or masking.prediction_rate is not None:
-        return amount
-    so_far = (masking.rate + quotas.rate_at(masking, step - 1, config.steps)) / 2 if step else 0.0
-    return amount / costs.predicted(config) * so_far
+        return lambda step: step * each
+    tokens = each / costs.predicted(config)
+    return lambda step: step * tokens * (masking.rate + quotas.rate_at(masking, step - 1, config.steps)) / 2
 
 
 # --- arms -----------------------------------------------------------------------------------------------------------
@@ -160,11 +163,11 @@ def axes(study: Mapping[str, Any]) -> list[Axis]:
 
 def families(study: Mapping[str, Any], found: Sequence[Result], axis: str) -> list[Family]:
     """Cells by what they share besides an axis and the seed; arms in the order of the axis."""
-    others = [one.name for one in axes(study) if one.name != axis]
+    others = [one for one in axes(study) if one.name != axis]
     labels = next((one.labels for one in axes(study) if one.name == axis), ())
     grouped: dict[str, dict[str, list[Result]]] = {}
     for cell in found:
-        name = ", ".join(cell.entry.labels[other] for other in others)
+        name = ", ".join(other.said(cell.entry.labels[other.name]) for other in others)
         grouped.setdefault(name, {}).setdefault(cell.entry.labels.get(axis, ""), []).append(cell)
     order = labels or ("",)
     return [Family(name, {label: arms[label] for label in order if label in arms}) for name, arms in grouped.items()]

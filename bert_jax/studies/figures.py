@@ -123,15 +123,16 @@ def _series(axes: Axes, chart: Chart, series: Series, aside: float) -> None:
     if chart.rows:
         axes.plot(ys, xs, "o", color=colour, markersize=5, label=series.name)
         axes.plot(dots[1], dots[0], "o", markersize=3, alpha=0.6, color=colour, fillstyle="none", markeredgewidth=0.8)
-        axes.hlines([x for x, _, _ in bars], *zip(*[b[1:] for b in bars], strict=True) or ([], []), color=colour)
+        for row, low, high in bars:
+            axes.hlines(row, low, high, color=colour, linewidth=1.2, alpha=0.8)
         return
     axes.plot(xs, ys, "o-" if len(xs) <= 25 else "-", color=colour, markersize=4, linewidth=1.6, label=series.name)
     axes.plot(*dots, "o", markersize=3, alpha=0.6, color=colour, fillstyle="none", markeredgewidth=0.8)
     if bars:
         axes.vlines(*zip(*bars, strict=True), color=colour, linewidth=1.2, alpha=0.8)
     if series.band:
-        x, low, high = zip(*series.band, strict=True)
-        axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
+        edges = [[one[part] for one in series.band] for part in range(3)]
+        axes.fill_between(edges[0], edges[1], edges[2], color=colour, alpha=0.15, linewidth=0)
 
 
 def _span(chart: Chart) -> float:

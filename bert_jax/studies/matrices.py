@@ -42,8 +42,8 @@ def cross_rate(view: View) -> Figures:
                 grid,
                 shades,
                 marks,
-                note="Rows: what arms were trained with. Columns: the rate they are evaluated at, on one set of nested masks. "
-                "Means over seeds; bold: the best of its column; the darker, the nearer to it.",
+                note="Rows: what arms were trained with. Columns: the rate they are evaluated at, on one set of nested "
+                "masks. Means over seeds; bold: the best of its column; the darker, the nearer to it.",
             )
     return out
 

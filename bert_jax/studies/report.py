@@ -57,23 +57,21 @@ th { vertical-align: bottom; } .wide table { min-width: 760px; }
 def write(place: Place) -> Path:
     """Writes results.csv, figures/*.png and, last, report.html; returns the page's path."""
     study, found = place.read_study(), collect.results(place)
-    view = View(place, study, found)
     collect.write_csv(place, found)
-    shown: Figures = {}
-    body = _body(view, shown)
-    name = str(study.get("name") or place.workdir.resolve().name)
+    view = View(place, study, found)
+    body, shown = compose(view)
+    name, (_, ended) = str(study.get("name") or place.workdir.resolve().name), _span(view)
     done = sum(one.state.name == "done" for one in found)
-    figures.write(
-        place.figures, shown, f"{name}: {done} of {len(found)} cells done, {_span(view)[1][:10] or 'not begun'}."
-    )
+    figures.write(place.figures, shown, f"{name}: {done} of {len(found)} cells done, {ended[:10] or 'not begun'}.")
     draft = place.report.with_name(f"{place.report.name}.{os.getpid()}.tmp")
     draft.write_text(page(f"Study {name}", body, STYLE), encoding="utf-8")
     draft.replace(place.report)
     return place.report
 
 
-def _body(view: View, shown: Figures) -> str:
-    """The page, section by section; `shown` collects the figures."""
+def compose(view: View) -> tuple[str, Figures]:
+    """The page, section by section, and its figures by name."""
+    shown: Figures = {}
 
     def charts(found: Figures, kind: str = "charts") -> str:
         shown.update(found)
@@ -89,17 +87,18 @@ def _body(view: View, shown: Figures) -> str:
         axis, families = view.axis(one["axis"]), view.families(one["axis"])
         title = f"<h3>By {escape(one['axis'])}</h3>" if len(view.comparisons) > 1 else ""
         if drawn := charts(sections.headline(view, one)):
-            answer += f"{title}{drawn}{box(sections.best(view, one, gaps[number_]))}"
+            best = sections.best(view, one, gaps[number_]) if len(axis.labels) > 1 else ""
+            answer += f"{title}{drawn}{box(best)}"
             answer += box(sections.mean_table(view, axis, families, one["metrics"]))
         drawn = charts(sections.gaps(view, one, gaps[number_]))
-        listed = "".join(_gaps(view, metric, gaps[number_]) for metric in one["metrics"])
+        listed = "".join(_gaps(view, one["axis"], metric, gaps[number_]) for metric in one["metrics"])
         differences += f"{title}{drawn}{listed}" if listed else ""
         if tabs := _tabs(view, one["axis"], number_, shown):
             equal += f"{title}{tabs}"
     heat = charts(matrices.crossed(view), "charts broad")
     cross = charts(matrices.cross_rate(view), "charts broad")
     tasks = "".join(f"<h3>{escape(title)}</h3>{box(text)}" for title, text in tables.downstream(view))
-    return (
+    body = (
         _head(view)
         + section("State", _state(view))
         + section("Answer", answer and say(ANSWER) + answer)
@@ -114,6 +113,7 @@ def _body(view: View, shown: Figures) -> str:
         + section("Notes", _notes(view))
         + section("Config", _config(view))
     )
+    return body, shown
 
 
 ANSWER = (
@@ -149,12 +149,13 @@ def _head(view: View) -> str:
     seconds = [sum(one.seconds for one in view.results), sum(one.evaluation_seconds for one in view.results)]
     begun, ended = _span(view)
     machines = list(dict.fromkeys(one.hardware for one in view.results if one.hardware))
+    hardware = machines[0] if len(machines) == 1 else f"{len(machines)} kinds" if machines else "none yet"
     platform = str((study.get("machine") or {}).get("platform", ""))
     tiles = [
         tile("Cells done", f"{states['done']} of {len(view.results)}", below),
         tile("Work", duration(sum(seconds)), f"{duration(seconds[0])} training, {duration(seconds[1])} evaluation"),
         tile("FLOPs", arrange.short_amount(sum(one.spent("flops") for one in view.results)), "of matrix products"),
-        tile("Hardware", machines[0] if len(machines) == 1 else f"{len(machines)} kinds", platform),
+        tile("Hardware", hardware, platform),
         tile("Date", ended[:10] or "not begun", f"begun {begun[:16].replace('T', ' ')}" if begun else ""),
     ]
     return (
@@ -200,13 +201,13 @@ def _bytes(key: str, value: Any) -> str:
 # --- further sections -----------------------------------------------------------------------------------------------
 
 
-def _gaps(view: View, metric: str, found: Sequence[compare.Difference]) -> str:
+def _gaps(view: View, axis: str, metric: str, found: Sequence[compare.Difference]) -> str:
     """The table of differences in a metric, with what pairing was worth."""
     mine = [one for one in found if one.metric == metric]
-    if not mine:
+    if not mine or not any(one.pairs for one in found):
         return ""
     worth = say(sections.pairing(mine, arrange.percent(metric, view.results)))
-    return f"<h3>{escape(arrange.title(metric))}</h3>{worth}{box(sections.gap_table(view, mine))}"
+    return f"<h3>{escape(arrange.title(metric))}</h3>{worth}{box(sections.gap_table(view, axis, mine))}"
 
 
 def _tabs(view: View, axis: str, number_: int, shown: Figures) -> str:

@@ -63,7 +63,8 @@ def best(view: View, comparison: Mapping[str, Any], found: Sequence[Difference])
             )
             gap = "is the baseline" if top == comparison["baseline"] else HOLE
             if one is not None:
-                gap = f"{plain(one.mean, share, True)} ({arrange.interval(one.low, one.high, share)})"
+                within = arrange.interval(one.low, one.high, share) if one.pairs > 1 else "one pair"
+                gap = f"{plain(one.mean, share, True)} ({within})"
             name = ", ".join(filter(None, [arrange.title(metric), family.name]))
             lines.append([name, top, plus_minus(known[top], len(family.arms[top]), share), gap])
     head = ["metric", "best point", "mean", f"less {comparison['baseline'] or 'baseline'}, in pairs"]
@@ -113,9 +114,17 @@ def gaps(view: View, comparison: Mapping[str, Any], found: Sequence[Difference])
     return out
 
 
-def gap_table(view: View, found: Sequence[Difference]) -> str:
+def gap_table(view: View, axis: str, found: Sequence[Difference]) -> str:
     """Every difference in one metric, with both intervals and both standard errors."""
-    head = ["arm", "difference", f"95{SPACE}% over seeds", f"95{SPACE}% seeds, examples", "pairs", "missing"]
+    others = [one.name for one in view.axes if one.name != axis]
+    head = [
+        ", ".join([*others, axis]),
+        "difference",
+        f"95{SPACE}% over seeds",
+        f"95{SPACE}% seeds, examples",
+        "pairs",
+        "missing",
+    ]
     head += ["examples", "SE paired", "SE unpaired", "ratio"]
     lines = []
     for one in found:

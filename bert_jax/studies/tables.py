@@ -16,24 +16,29 @@ LEDGER = ("masked_fraction", "quota_fraction", "mask_token_fraction", "random_fr
 
 
 def holes(view: View) -> str:
-    """Every cell that has no result, and every evaluation that came to nothing, with the reason."""
-    lines = []
+    """Every cell and evaluation that came to nothing so far, with the reason; cells that only wait are folded."""
+    lines: list[list[str]] = []
+    waiting: list[list[str]] = []
     for one in view.results:
         state, where = one.state, [", ".join(one.entry.labels.values()) or "all", str(one.entry.seed), one.entry.id]
         tries = f"{state.attempts} {'try' if state.attempts == 1 else 'tries'}"
-        if state.name != "done":
-            name = "interrupted" if state.name == "waiting" and state.attempts else state.name
-            step = f"{state.step:,} of {state.steps:,}"
-            lacks = f"no result yet of {', '.join(state.missing)}" if state.step >= state.steps else ""
-            lines.append([*where, name, step, tries, state.error or lacks])
         lines += [[*where, f"{name}: no result", "", "", error] for name, error in one.errors.items()]
+        if state.name == "done":
+            continue
+        name = "interrupted" if state.name == "waiting" and state.attempts else state.name
+        lacks = f"no result yet of {', '.join(state.missing)}" if state.step >= state.steps else ""
+        line = [*where, name, f"{state.step:,} of {state.steps:,}", tries, state.error or lacks]
+        (waiting if state.name == "waiting" and not state.error else lines).append(line)
     head = ["cell", "seed", "id", "state", "step", "tries", "what is known"]
-    return table(lines, head) if lines else ""
+    listed = table(lines, head) if lines else ""
+    begun = sum(line[3] == "interrupted" for line in waiting)
+    said = f"{len(waiting)} cells wait{f', {begun} of them were begun' if begun else ''}"
+    return listed + (f"<details><summary>{said}</summary>{table(waiting, head)}</details>" if waiting else "")
 
 
 def ledger(view: View) -> str:
     """What masking did, beside what the config says; means over updates and seeds."""
-    head = ["arms", "rate asked", "in whole tokens", "selected"]
+    head = [view.names, "rate asked", "in whole tokens", "selected"]
     head += ["[MASK] asked", "[MASK]", "random asked", "random", "kept asked", "kept"]
     lines = []
     for label, arm in view.points():
@@ -77,7 +82,7 @@ def downstream(view: View) -> list[tuple[str, str]]:
 
 
 def _metrics(view: View, keys: Sequence[str]) -> str:
-    head = ["arms", *(pretty(key.rpartition("/")[2].replace("_", " ")) for key in keys), "n"]
+    head = [view.names, *(pretty(key.rpartition("/")[2].replace("_", " ")) for key in keys), "n"]
     lines = []
     for label, arm in view.points():
         shares = {key: is_share(key.partition("/")[2]) or "/field/" in key for key in keys}
@@ -90,7 +95,7 @@ def _metrics(view: View, keys: Sequence[str]) -> str:
 
 def cost(view: View) -> str:
     """What a cell of each point took, and the whole."""
-    head = ["arms", "parameters", "updates", "tokens", "predictions", "FLOPs", "training", "evaluation", "cells"]
+    head = [view.names, "parameters", "updates", "tokens", "predictions", "FLOPs", "training", "evaluation", "cells"]
     lines = []
     for label, arm in view.points():
         begun = [one for one in arm if one.state.step]
