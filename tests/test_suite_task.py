@@ -11,7 +11,7 @@ import pytest
 from bert_jax import evaluate, knobs, runs, train
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.suites import task as suite
-from tests import tasks
+from tests import tasks, texts
 
 WORDS = {"negative": ["the fan is loud", "the update fails"], "positive": ["I am glad", "the screen is right"]}
 
@@ -19,6 +19,12 @@ WORDS = {"negative": ["the fan is loud", "the update fails"], "positive": ["I am
 def sentences(count: int, seed: int) -> list[tuple[str, int]]:
     random = np.random.default_rng(seed)
     return [(f"{random.choice(WORDS[name])} {i}", k) for i in range(count) for k, name in enumerate(WORDS)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_device():
+    with texts.one_device():
+        yield
 
 
 @pytest.fixture(scope="module")
