@@ -73,7 +73,8 @@ def status(workdir: Path, *, verbose: bool = False, as_json: bool = False) -> No
     """Counts of cells, time left, the cells that run and those that failed; with `verbose` all of them."""
     place = _existing(workdir)
     now = progress.look(place)
-    print(json.dumps(now.as_dict(), indent=2) if as_json else now.as_text(place, verbose))
+    told = {"study": place.read_study()["name"], "workdir": str(place.workdir), **now.as_dict()}
+    print(json.dumps(told, indent=2) if as_json else now.as_text(place, verbose))
 
 
 def report(workdir: Path) -> None:

@@ -186,6 +186,7 @@ class Bench:
 @pytest.fixture
 def bench(tmp_path, monkeypatch):
     monkeypatch.setattr(launch, "LOOK", 0.05)
+    monkeypatch.setattr(launch, "REST", 0.0)
     bench = Bench(tmp_path)
     monkeypatch.setattr(study, "_refresh", lambda place: bench.reports.append(bench.states()["done"]))
     return bench
@@ -299,11 +300,25 @@ def test_a_worker_that_stops_without_getting_further_is_given_up(bench, monkeypa
         bench.run(fuse="never", retries=0)
 
 
+def test_reports_leave_the_cores_to_the_workers(bench, monkeypatch):
+    written = []
+    engine = engines.make("local", bench.workdir, 1)
+    launcher = launch.Launcher(bench.place, [], engine, after=lambda: (written.append(1), time.sleep(0.05)))
+    monkeypatch.setattr(launch, "REST", 100.0)
+    for _ in range(3):
+        launcher._report()
+    assert written == [1]
+    monkeypatch.setattr(launch, "REST", 0.5)
+    time.sleep(0.05)
+    launcher._report()
+    assert written == [1, 1]
+
+
 # --- when it is stopped ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_stop_saves_and_the_same_command_goes_on(number, bench):
+def test_a_stop_saves_and_the_same_command_goes_on(number, bench, capfd):
     bench.behave(_15={"sleep": 0.2}, _40={"sleep": 0.2})
     launched = bench.start(jobs=1)
     bench.until("step 2")
@@ -313,6 +328,8 @@ def test_a_stop_saves_and_the_same_command_goes_on(number, bench):
     assert f"{number.name}: waiting for 1 group to save" in err
     assert "stopped: " in err
     assert bench.states()["running"] == 0  # none is left behind
+    study.status(bench.workdir, verbose=True)
+    assert capfd.readouterr().out.count("interrupted") >= 2
     bench.behave()
     bench.run(jobs=1)
     bench.complete()
@@ -477,6 +494,7 @@ def test_status_says_how_far_it_is(bench, capfd):
     text = capfd.readouterr().out
     launched.terminate()
     launched.communicate()
+    assert (told["study"], told["workdir"]) == ("toy", str(bench.workdir))
     assert told["counts"] == {"done": 0, "diverged": 0, "running": 4, "failed": 0, "waiting": 0}
     assert {cell["step"] for cell in told["cells"]} <= {2, 3, 4}
     assert all(cell["steps"] == 5 and cell["missing"] == ["validation"] for cell in told["cells"])

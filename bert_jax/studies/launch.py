@@ -28,6 +28,7 @@ WORKER = (sys.executable, "-m", "bert_jax.studies.worker")
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 UNHEARD = tuple(-number for number in SIGNALS)  # a worker that was told to stop before it could listen
 LOOK, SPEAK = 1.0, 60.0  # seconds: between looks at locks, and between plain lines
+REST = 20.0  # between two reports, as a multiple of what one takes: it has the same cores as the workers
 
 
 @dataclass(eq=False)
@@ -50,7 +51,7 @@ class Job:
 
 
 class Launcher:
-    """One launch; `after` is called whenever a group has ended."""
+    """One launch; `after` is called when groups have ended, for a report."""
 
     def __init__(
         self,
@@ -66,6 +67,7 @@ class Launcher:
         self._waiting = [Job(group) for group in sorted(groups, key=lambda group: -group.seconds)]  # the longest first
         self._running: dict[str, Job] = {}
         self._looked, self._spoke = float("-inf"), time.monotonic()
+        self._reported, self._report_took = float("-inf"), 0.0
         self._bar = tqdm(unit="cell", dynamic_ncols=True) if sys.stderr.isatty() else None
 
     def run(self) -> None:
@@ -110,7 +112,7 @@ class Launcher:
         diverged = sum(state.name == "diverged" for state in states.values())
         if not left:
             self.say(f"{job.name} is done" + (f", {diverged} of them diverged" if diverged else ""))
-            self.after()
+            self._report()
         elif self.stopped:
             self._waiting.append(job)
         elif code == ConfigError.code and self._held(job):
@@ -141,7 +143,7 @@ class Launcher:
             self._divide(job.group, left)
         else:
             self.say(f"{job.name} {what}{reason}; it is given up (log: {log})")
-        self.after()
+        self._report()
 
     def _divide(self, group: Group, left: dict[str, State]) -> None:
         for one in alone(group):
@@ -150,6 +152,13 @@ class Launcher:
                 self.place.write_group(one.id, [cell.id], one.slots, one.seconds)
                 self.place.write_cell(cell, one.id, self.place.read_cell(cell.id).evaluations)
                 self._waiting.append(Job(one))
+
+    def _report(self) -> None:
+        began = time.monotonic()
+        if began - self._reported >= REST * self._report_took:
+            self.after()
+            self._reported = time.monotonic()
+            self._report_took = self._reported - began
 
     def _states(self, job: Job) -> dict[str, State]:
         return {c.id: self.place.state(self.place.read_cell(c.id), self.retries) for c in job.group.cells}

@@ -93,6 +93,8 @@ class Progress:
             far = f"step {state.step:,} of {state.steps:,}"
             if state.missing and state.step >= state.steps:
                 far += f", no {', '.join(state.missing)} yet"
+            if state.name == "waiting" and state.attempts:
+                far += ", interrupted"
             if state.name == "running":
                 far += f", about {duration(self.left(cell))} left"
             lines.append(f"{state.name:8}  {cell.entry.id}  {described(cell)}: {far}")
