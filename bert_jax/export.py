@@ -18,6 +18,7 @@ from typing import Any
 from bert_jax import card, huggingface, knobs, runs, sentence, tensors, trees
 from bert_jax.errors import CheckpointError, ConfigError
 from bert_jax.models import convert
+from bert_jax.models.heads import TABLE
 
 CLASSES = {  # our heads -> Hugging Face's class and the pipeline of its hub; the first that fits
     ("classify",): ("BertForSequenceClassification", "text-classification"),
@@ -25,6 +26,7 @@ CLASSES = {  # our heads -> Hugging Face's class and the pipeline of its hub; th
     ("tag",): ("BertForTokenClassification", "token-classification"),
     ("span",): ("BertForQuestionAnswering", "question-answering"),
     ("choice",): ("BertForMultipleChoice", "multiple-choice"),
+    ("causal_lm",): ("BertLMHeadModel", "text-generation"),
     ("mlm", "nsp"): ("BertForPreTraining", "fill-mask"),
     ("mlm",): ("BertForMaskedLM", "fill-mask"),
     ("nsp",): ("BertForNextSentencePrediction", "feature-extraction"),
@@ -86,8 +88,10 @@ def check(config: knobs.Config) -> None:
     """Refuses what would load there and compute something else."""
     model = config.model
     wrong = {f"model.{key}": getattr(model, key) for key, only in EXPRESSED.items() if getattr(model, key) != only}
-    if "mlm" in config.objectives and model.head_activation != model.activation:
+    if {"mlm", "causal_lm"} & set(config.objectives) and model.head_activation != model.activation:
         wrong["model.head_activation"] = model.head_activation
+    if model.causal and any(TABLE[name].pooled for name in config.objectives):
+        wrong["model.causal"] = "True, of a text's vector that is not of [CLS]"
     if "sop" in config.objectives:
         wrong["objectives.sop"] = "a head that Hugging Face would take for NSP"
     shared = sorted(set(config.objectives) & {"classify", "regress", "tag", "choice"})
@@ -101,12 +105,7 @@ def check(config: knobs.Config) -> None:
 def kind(config: knobs.Config) -> tuple[str, str]:
     """Hugging Face's class and pipeline for the heads there are."""
     heads = set(config.objectives)
-    name, pipeline = next(found for wanted, found in CLASSES.items() if heads.issuperset(wanted))
-    return (
-        ("BertLMHeadModel", "text-generation")
-        if name == "BertForMaskedLM" and config.model.causal
-        else (name, pipeline)
-    )
+    return next(found for wanted, found in CLASSES.items() if heads.issuperset(wanted))
 
 
 def config_json(config: knobs.Config, vocab_size: int, pad: int) -> dict[str, Any]:

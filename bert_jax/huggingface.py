@@ -20,12 +20,13 @@ from bert_jax import knobs, network, sentence, tensors, tf1, trees
 from bert_jax.config import resolve, to_dict
 from bert_jax.errors import CheckpointError, ConfigError
 from bert_jax.models import convert
+from bert_jax.models.heads import TABLE
 
 ARCHITECTURES: dict[str, tuple[str, ...]] = {  # Hugging Face's classes and the heads they promise
     "BertModel": (),
     "BertForPreTraining": ("mlm", "nsp"),
     "BertForMaskedLM": ("mlm",),
-    "BertLMHeadModel": ("mlm",),
+    "BertLMHeadModel": ("causal_lm",),  # of a model that is no decoder, mlm
     "BertForNextSentencePrediction": ("nsp",),
     "BertForSequenceClassification": ("classify",),
     "BertForTokenClassification": ("tag",),
@@ -114,7 +115,7 @@ def read(path: Path, allow_missing: bool = False, allow_unused: bool = False) ->
         vocab_size = _whole(stated, "vocab_size")
     except ConfigError as error:
         raise CheckpointError(f"{file}: {error}", error.hint) from error
-    if stated.get("tie_word_embeddings") is False and "mlm" in heads and convert.TIED not in values:
+    if stated.get("tie_word_embeddings") is False and {"mlm", "causal_lm"} & set(heads) and convert.TIED not in values:
         raise CheckpointError(
             f"{file}: tie_word_embeddings is false, and {path} has no {convert.TIED}", "BERT ties them"
         )
@@ -183,9 +184,12 @@ def _heads(stated: dict[str, Any], names: set[str], allow_missing: bool) -> tupl
     classes = stated.get("architectures") or []
     if not isinstance(classes, list) or any(str(c) not in ARCHITECTURES for c in classes):
         raise ConfigError(f"architectures = {classes!r}", f"one of: {', '.join(ARCHITECTURES)}")
-    there = convert.heads_in(names)
+    left_to_right = bool(stated.get("is_decoder")) and "BertLMHeadModel" in classes
+    there = convert.heads_in(names) - {"mlm" if left_to_right else "causal_lm"}  # which stand under one name
     over_labels = there & {"classify", "regress", "tag", "choice"}  # one tensor's name stands for all of them
     promised = {head for c in classes for head in ARCHITECTURES[c]}
+    if not left_to_right and "causal_lm" in promised:
+        promised = promised - {"causal_lm"} | {"mlm"}
     if "classify" in promised and _is_regression(stated):
         promised = promised - {"classify"} | {"regress"}
     if over_labels and not over_labels & promised:
@@ -258,6 +262,8 @@ def _config(stated: dict[str, Any], heads: tuple[str, ...], layers: int, length:
         init="normal",
         init_stddev=_number(stated, "initializer_range", 0.02),
     )
+    if model.causal and any(TABLE[name].pooled for name in heads):
+        raise ConfigError("is_decoder = true", "of a causal model no head here reads [CLS], which sees itself alone")
     labels = _labels(stated) if {"classify", "tag"} & set(heads) else ()
     objectives = {h: knobs.Objective(1.0, labels if h in ("classify", "tag") else ()) for h in heads}
     config = knobs.Config(

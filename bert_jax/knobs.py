@@ -198,7 +198,9 @@ class Model:
     features: int = knob(
         1, "last layers, concatenated, that a head over labels reads; 1 is the paper's fine-tuning", low=1
     )
-    causal: bool = knob(False, "each token attends to itself and what precedes it")
+    causal: bool = knob(
+        False, "each token attends to itself and what precedes it; a text's vector is that of its last token, not [CLS]"
+    )
     dropout: float = knob(0.1, "hidden dropout", low=0, high=0.99)
     attention_dropout: float = knob(0.1, "attention dropout", low=0, high=0.99)
     classifier_dropout: float | None = knob(

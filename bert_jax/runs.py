@@ -142,7 +142,10 @@ def _cut(params: Any, rows: int, vocab_size: int) -> Any:
     encoder = params["encoder"]
     embeddings = encoder["embeddings"] | {"token": cut(encoder["embeddings"]["token"])}
     params = params | {"encoder": encoder | {"embeddings": embeddings}}
-    return params | {"mlm": params["mlm"] | {"bias": cut(params["mlm"]["bias"])}} if "mlm" in params else params
+    heads = {
+        name: params[name] | {"bias": cut(params[name]["bias"])} for name in ("mlm", "causal_lm") if name in params
+    }
+    return params | heads
 
 
 def write_json(path: Path, value: Any) -> None:

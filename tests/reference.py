@@ -44,7 +44,7 @@ def encoder(params, tokens, types, heads, causal=False):
             outs.append(softmax(scores) @ v @ layer["attention"]["out"]["kernel"][h])
         x = norm(x + sum(outs) + layer["attention"]["out"]["bias"], layer["attention_norm"])
         x = norm(x + dense(gelu(dense(x, layer["mlp"]["up"])), layer["mlp"]["down"]), layer["mlp_norm"])
-    return x, np.tanh(dense(x[0], params["pooler"])) if "pooler" in params else None
+    return x, np.tanh(dense(x[-1 if causal else 0], params["pooler"])) if "pooler" in params else None
 
 
 def mlm_logits(params, hidden, columns, vocab):

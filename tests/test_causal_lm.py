@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 
 from bert_jax import config as configs
-from bert_jax import environment, evaluate, knobs, network, objectives, runs, train
+from bert_jax import environment, evaluate, export, knobs, network, objectives, runs, train
 from bert_jax import step as steps
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.errors import ConfigError
+from bert_jax.models.bert import pooled_positions
 from bert_jax.suites.base import Ask
 from bert_jax.suites.left_to_right import LeftToRight
 from tests import toy
@@ -84,6 +85,24 @@ def test_no_loss_depends_on_a_later_token():
     jacobian = jax.jit(jax.jacrev(losses))(params["encoder"]["embeddings"]["position"])  # [23, P, D]
     reads = np.abs(np.asarray(jacobian)).max(-1)[:, :24] > 0
     assert np.array_equal(reads, np.tri(23, 24, dtype=bool))
+
+
+def test_a_text_is_read_at_its_last_token_for_the_first_sees_itself_alone():
+    batch = toy.batch(5, 24, seed=2, examples=2)
+    causal, other = (toy.config(model__causal=on).model for on in (True, False))
+    ends = [[max(np.flatnonzero(row == example)) for example in (1, 2)] for row in batch["segment_ids"]]
+    assert np.asarray(pooled_positions(causal, batch)).tolist() == ends
+    assert pooled_positions(other, batch) is batch["cls_positions"]
+
+
+def test_what_hugging_face_expresses_of_it():
+    assert export.kind(config())[0] == "BertLMHeadModel"
+    export.check(config())
+    masked = toy.config(model__causal="true", pairs="none")
+    assert export.kind(masked)[0] == "BertForMaskedLM"  # which would be taken in again as mlm
+    export.check(masked)
+    with pytest.raises(ConfigError, match=r"cannot express model\.causal = True, of a text's vector"):
+        export.check(toy.config(model__causal="true", pairs="nsp"))
 
 
 # --- configs --------------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ HEADS = {  # folder -> our head, their output
     "pretraining": {"mlm": "prediction_logits", "nsp": "seq_relationship_logits"},
     "pretraining_gelu_new": {"mlm": "prediction_logits", "nsp": "seq_relationship_logits"},
     "masked_lm": {"mlm": "logits"},
-    "causal_lm": {"mlm": "logits"},
+    "causal_lm": {"causal_lm": "logits"},
     "next_sentence": {"nsp": "logits"},
     "sequence_classification": {"classify": "logits"},
     "regression": {"regress": "logits"},
@@ -70,7 +70,7 @@ def outputs(found, batch):
     size = vocabulary(found)
     model = network.build(found.config, size)
     heads = jax.jit(model.apply)({"params": found.params}, batch)
-    return {name: value[..., :size] if name == "mlm" else value for name, value in heads.items()}
+    return {name: value[..., :size] if name in ("mlm", "causal_lm") else value for name, value in heads.items()}
 
 
 @pytest.mark.parametrize("name", HEADS)

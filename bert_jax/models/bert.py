@@ -17,6 +17,18 @@ def padded_vocab(cfg: knobs.Model, vocab_size: int) -> int:
     return -(-vocab_size // cfg.vocab_multiple) * cfg.vocab_multiple
 
 
+def pooled_positions(cfg: knobs.Model, batch: Batch) -> jax.Array:
+    """Where the vector of each example is read [B, S]: at [CLS]; of a causal model, whose [CLS] sees itself alone, at
+    the last token.
+    """
+    first = batch["cls_positions"]
+    if not cfg.causal:
+        return first
+    columns = jnp.arange(batch["segment_ids"].shape[1], dtype=jnp.int32)
+    mine = batch["segment_ids"][:, None, :] == jnp.arange(1, first.shape[1] + 1, dtype=jnp.int32)[None, :, None]
+    return jnp.max(jnp.where(mine, columns[None, None], 0), axis=-1)
+
+
 class Embeddings(nn.Module):
     """Sum of token, segment and position vectors, LayerNorm, dropout, and nothing else."""
 
@@ -87,7 +99,7 @@ class Layer(nn.Module):
 
 
 class Bert(nn.Module):
-    """Tokens to vectors, and a pooled one for each [CLS]: its vector through a dense layer and tanh.
+    """Tokens to vectors, and a pooled one for each example: that of its [CLS] through a dense layer and tanh.
 
     Layers are one stacked set of parameters, whether compiled as a loop or unrolled.
     """
@@ -121,8 +133,8 @@ class Bert(nn.Module):
 
         pooled = None
         if self.pool:
-            first = jnp.take_along_axis(x, batch["cls_positions"][..., None], axis=1)  # [B, S, D]
-            pooled = jnp.tanh(Dense(cfg, (x.shape[-1],), name="pooler")(first))
+            one = jnp.take_along_axis(x, pooled_positions(cfg, batch)[..., None], axis=1)  # [B, S, D]
+            pooled = jnp.tanh(Dense(cfg, (x.shape[-1],), name="pooler")(one))
         if captured is None:
             return Encoded(x, pooled, table)
         return Encoded(x, pooled, table, jnp.concatenate([embedded[None], captured[0]]), captured[1])

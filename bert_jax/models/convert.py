@@ -30,6 +30,8 @@ MODULES = (  # ours, Hugging Face's with {} for the layer, kind
     ("encoder/pooler", "bert.pooler.dense", "dense"),
     ("mlm/dense", "cls.predictions.transform.dense", "dense"),
     ("mlm/norm", "cls.predictions.transform.LayerNorm", "norm"),
+    ("causal_lm/dense", "cls.predictions.transform.dense", "dense"),
+    ("causal_lm/norm", "cls.predictions.transform.LayerNorm", "norm"),
     ("nsp/logits", "cls.seq_relationship", "dense"),
     ("classify/logits", "classifier", "dense"),
     ("regress/logits", "classifier", "dense"),
@@ -42,13 +44,18 @@ TENSORS = {  # ours -> theirs, of what is no module
     "encoder/embeddings/type": "bert.embeddings.token_type_embeddings.weight",
     "encoder/embeddings/position": "bert.embeddings.position_embeddings.weight",
     "mlm/bias": "cls.predictions.bias",
+    "causal_lm/bias": "cls.predictions.bias",
 }
 LEAVES = {"norm": {"scale": "weight", "bias": "bias"}, "dense": {"kernel": "weight", "bias": "bias"}}
 BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")  # constants some versions store
 TIED = "cls.predictions.decoder.weight"
 BIASES = ("cls.predictions.decoder.bias", "cls.predictions.bias")  # one tensor under two names
 SECOND_NAMES = {TIED, BIASES[0]}  # of tensors that have their own row
-PADDED = ("encoder/embeddings/token", "mlm/bias")  # rows beyond the vocabulary are zero here and absent there
+PADDED = (
+    "encoder/embeddings/token",
+    "mlm/bias",
+    "causal_lm/bias",
+)  # rows beyond the vocabulary are zero here and absent there
 
 
 class Row(NamedTuple):
@@ -152,7 +159,7 @@ def tf1_layout(name: str, value: np.ndarray) -> np.ndarray:
 
 
 def heads_in(tensors: Iterable[str]) -> set[str]:
-    """Which of our heads a file's tensors may be: `classifier` is one of several."""
+    """Which of our heads a file's tensors may be: `classifier` is one of several, as is `cls.predictions`."""
     there = set(tensors)
     return {ours.partition("/")[0] for ours, row in ROWS.items() if row.theirs in there} - {"encoder"}
 

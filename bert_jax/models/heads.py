@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax import knobs
+from bert_jax.models.bert import pooled_positions
 from bert_jax.models.layers import ACTIVATIONS, Dense, Dropout, LayerNorm
 from bert_jax.types import Batch, Encoded
 
@@ -59,7 +60,7 @@ class LabelHead(nn.Module):
         if self.cfg.features > 1:  # the feature-based approach of the paper: the encoder's last layers side by side
             assert encoded.layers is not None
             last = jnp.concatenate(list(encoded.layers[-self.cfg.features :]), axis=-1)  # [B, L, features x D]
-            x = jnp.take_along_axis(last, batch["cls_positions"][..., None], axis=1) if self.pooled else last
+            x = jnp.take_along_axis(last, pooled_positions(self.cfg, batch)[..., None], axis=1) if self.pooled else last
         elif self.pooled:
             assert encoded.pooled is not None
             x = encoded.pooled
