@@ -5,21 +5,21 @@ bert-jax study run experiments/masking_unit:full --workdir=runs/masking_unit_ful
 """
 
 from bert_jax.config import load_file
-from bert_jax.studies.definition import Comparison, Finetune, Study, Suite, axis
-
-UNITS = ("token", "word", "span", "pmi")
+from bert_jax.studies.definition import Comparison, Finetune, Study, Suite, variants
 
 
 def get_study(scale="cpu"):
     shared = load_file(f"../scales.py:{scale}", beside=__file__, function="get_scale")
     shared.base.pairs = "none"
+    arms = {unit: {"masking.unit": unit} for unit in ("token", "word", "span")}
+    arms["pmi"] = {"masking.unit": "pmi", "masking.pmi_coverage": shared.collocated}
     more = {"whole_words": Suite("pretrain", (("changes", (("evals.validation.unit", "word"),)),))}
     if scale == "full":
         more["squad2"] = Finetune("squad2")
     return Study(
         question="Does masking whole words, spans or collocations train a better model than masking single tokens?",
         base=shared.base,
-        axes=(axis("masking.unit", UNITS),),
+        axes=(variants("masking.unit", arms),),
         seeds=shared.seeds,
         budget=shared.budget,
         evaluations=shared.evaluations | more,
