@@ -35,9 +35,7 @@ LEARNING = {"model.position": "rotary", "model.init_stddev": 0.05, "optim.learni
 VOCABULARY = 4_000
 CORPUS = ("*.gz", 0.002)  # files, and the share of their documents that is held out
 READ_OFTEN = ("wikitext2_valid.jsonl.gz", 0.5)  # half a megabyte to train on, read 26 times over ...
-TOKENS_OFTEN = (
-    3 * TOKENS
-)  # ... so that each of ten copies comes again; RoBERTa has forty epochs
+TOKENS_OFTEN = 3 * TOKENS  # ... so that each of ten copies comes again; RoBERTa reads its text forty times
 COLLOCATED = 0.3  # share of so small a text to lie in collocations: for the paper's half, the last of them are chance
 NSP_WEIGHT = 0.1  # at full weight so small a model learns pairs first and words much later: see configs/tiny.py
 PAIRS = 30  # of each of the 37 paradigms of BLiMP
