@@ -198,7 +198,7 @@ def bench(tmp_path, monkeypatch):
 def test_every_cell_is_made_once_and_a_second_run_makes_none(bench, capfd):
     bench.evaluations = ("validation",)
     bench.rates(0.15, 0.4)
-    bench.run(command=["bert-jax", "study", "run"])
+    bench.run(command=["bert-jax", "study", "run"], fuse="2")
     bench.complete()
     out, err = capfd.readouterr()
     assert out == f"{bench.place.report}\n"
