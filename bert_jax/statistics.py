@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -45,7 +44,7 @@ def summary(values: Sequence[float], *, confidence: float = 0.95, higher_is_bett
     """Mean, spread and best; of a single value the spread is unknown, NaN, and the interval infinite."""
     sample = _sample(values)
     mean, error = float(sample.mean()), _squared_error(sample) ** 0.5
-    half = _half_width(error, len(sample) - 1, confidence)
+    half = half_width(error, len(sample) - 1, confidence)
     best = float(sample.max() if higher_is_better else sample.min())
     return Summary(len(sample), mean, error * len(sample) ** 0.5, mean - half, mean + half, best)
 
@@ -59,7 +58,7 @@ def welch(a: Sequence[float], b: Sequence[float], *, confidence: float = 0.95) -
         return Difference(mean, -math.inf, math.inf, 0.0)
     below = sum(part**2 / (len(sample) - 1) for part, sample in zip(parts, (first, second), strict=True))
     freedom = sum(parts) ** 2 / below if below else math.inf
-    half = _half_width(sum(parts) ** 0.5, freedom, confidence)
+    half = half_width(sum(parts) ** 0.5, freedom, confidence)
     return Difference(mean, mean - half, mean + half, freedom)
 
 
@@ -86,14 +85,10 @@ def _squared_error(sample: np.ndarray) -> float:
     return float(sample.var(ddof=1) / len(sample)) if len(sample) > 1 else math.nan
 
 
-def _half_width(error: float, freedom: float, confidence: float) -> float:
-    """Half of a t interval around an estimate with this standard error."""
-    return math.inf if math.isnan(error) else error * _quantile(confidence, freedom)
+def half_width(error: float, freedom: float, confidence: float = 0.95) -> float:
+    """Half of a t interval around an estimate with this standard error; infinite where that is unknown, NaN."""
+    from scipy import special  # scipy.stats has it too, and takes a second to load
 
-
-@functools.lru_cache(maxsize=1_000)  # asked for again and again, and slow to find
-def _quantile(confidence: float, freedom: float) -> float:
-    """How many standard errors away from a mean its two-sided interval ends."""
-    from scipy import stats
-
-    return float(stats.t.ppf(0.5 + confidence / 2, freedom))
+    if math.isnan(error):
+        return math.inf
+    return float(error * special.stdtrit(freedom, 0.5 + confidence / 2))

@@ -127,20 +127,28 @@ def test_weights_are_those_of_draws_with_replacement():
     assert np.array_equal(weights, again)
 
 
-def test_intervals_cover_what_they_say():
+@pytest.mark.parametrize(("seeds", "spread"), [(3, 0.0), (3, 0.5), (8, 0.5)])
+def test_intervals_cover_what_they_say(seeds, spread):
     """Of 400 experiments with seeds and examples drawn anew: the t interval covers what these examples give on average,
-    the bootstrap what all examples give; with eight seeds the latter is only a little too narrow."""
+    the other what all examples give, whichever of the two matter."""
     rng = np.random.default_rng(6)
-    seeds, size, truth, covered = 8, 40, 0.3, np.zeros((400, 2), bool)
+    size, truth, covered = 40, 0.3, np.zeros((400, 2), bool)
     weights = np.concatenate(list(compare._weights(size, 400, seed=0))) / size
     for number in range(400):
-        examples = rng.normal(0, 0.5, size)
+        examples = rng.normal(0, spread, size)
         found = truth + rng.normal(0, 0.1, seeds)[:, None] + examples
         interval = statistics.paired(found.mean(axis=1), np.zeros(seeds))
-        low, high = np.quantile(compare.two_level(found @ weights.T, seed=number), [0.025, 0.975])
-        covered[number] = interval.low <= truth + examples.mean() <= interval.high, low <= truth <= high
-    assert covered[:, 0].mean() == pytest.approx(0.95, abs=0.025)
-    assert 0.9 <= covered[:, 1].mean() <= 0.97
+        half = compare.resampled_half(compare.two_level(found @ weights.T, seed=number).std(), interval)
+        covered[number] = interval.low <= truth + examples.mean() <= interval.high, abs(interval.mean - truth) <= half
+    assert covered.mean(axis=0) == pytest.approx([0.95, 0.95], abs=0.03)
+
+
+def test_the_second_interval_lies_between_students_and_the_normal_one():
+    seeds = statistics.paired([1.0, 2.0, 3.0], [0.0, 0.0, 0.0])
+    assert compare.resampled_half(seeds.error, seeds) == pytest.approx(seeds.high - seeds.mean)  # examples add nothing
+    assert compare.resampled_half(100 * seeds.error, seeds) == pytest.approx(1.96 * 100 * seeds.error, rel=1e-3)
+    alone = statistics.paired([1.0], [0.0])
+    assert compare.resampled_half(0.5, alone) == pytest.approx(0.98, rel=1e-3)
 
 
 # --- from a workdir -------------------------------------------------------------------------------------------------

@@ -124,10 +124,11 @@ ANSWER = (
 )
 PAIRS = (
     "A pair shares everything but the axis: the other axes, the seed, and the examples it is evaluated on. The first "
-    "interval (t) says what other seeds would give on these examples. The second (bootstrap, percentiles) resamples "
-    "seeds and, within, examples, the same ones for both arms; of few seeds it is too narrow, since it cannot show "
-    "more than they have. A pair without one of its sides is missing, and left out of the other columns. Differences "
-    "of shares are in percentage points. SE is the standard error of the mean difference, in pairs or (Welch) without."
+    "interval (t) says what other seeds would give on these examples. The second says what other examples would give "
+    "besides: its standard error is of a bootstrap over seeds and, within, examples, the same ones for both arms; of a "
+    "single pair it is of examples alone. A pair without one of its sides is missing, and left out of the other "
+    "columns. Differences of shares are in percentage points. SE is the standard error of the mean difference over "
+    "seeds, in pairs or (Welch) without."
 )
 EQUAL = "Held-out loss while training, over four kinds of budget, and read where every arm has spent the same."
 LEDGER = "Means over updates and seeds. In whole tokens: the rate after each example's quota is rounded, at least one."

@@ -32,7 +32,7 @@ def holes(view: View) -> str:
     head = ["cell", "seed", "id", "state", "step", "tries", "what is known"]
     listed = table(lines, head) if lines else ""
     begun = sum(line[3] == "interrupted" for line in waiting)
-    said = f"{len(waiting)} cells wait{f', {begun} of them were begun' if begun else ''}"
+    said = f"Waiting: {len(waiting)}{f', of which {begun} were begun' if begun else ''}"
     return listed + (f"<details><summary>{said}</summary>{table(waiting, head)}</details>" if waiting else "")
 
 

@@ -1,0 +1,531 @@
+"""A study's rows, page and pictures: from any state of its folder, held against numbers read from the files by hand."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert_jax import charts, config, holding, page, plots, quotas
+from bert_jax.errors import DataError
+from bert_jax.studies import arrange, budgets, collect, compare, figures, matrices, published, report, tables
+from bert_jax.studies.arrange import View
+from bert_jax.studies.definition import Comparison, Study, axis, variants
+from bert_jax.studies.places import Place
+from tests import study_workdir
+from tests.study_workdir import SIZES, build, masking_rate
+from tests.test_report import HOSTILE, VOID, Checker
+
+ONE_SIZE = {"2 x 64": SIZES["2 x 64"]}
+HOLE = plots.HOLE
+VOID.add("input")
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(compare, "DRAWS", 200)
+
+
+def states(cell) -> str:
+    where = cell.labels["size"], cell.labels["masking.rate"], cell.seed
+    return {("2 x 128", "40 %", 1): "failed", ("2 x 64", "80 %", 2): "diverged"}.get(where, "done")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Place:
+    """Four rates, two sizes, three seeds; one cell failed and one diverged."""
+    study = masking_rate(rates=(0.05, 0.15, 0.4, 0.8))
+    return build(tmp_path_factory.mktemp("study"), study, states, examples=40, lines=20)
+
+
+@pytest.fixture(scope="module")
+def view(place) -> View:
+    return View(place, place.read_study(), collect.results(place))
+
+
+@pytest.fixture(scope="module")
+def body(view) -> str:
+    return report.compose(view)[0]
+
+
+def read(html: str) -> str:
+    """The text of a page that is whole and asks for nothing from elsewhere."""
+    checked = Checker(page.page("t", html, report.STYLE))
+    assert checked.outside == []
+    return re.sub(r"\s+", " ", " ".join(checked.text))
+
+
+def compose(place: Place) -> str:
+    return report.compose(View(place, place.read_study(), collect.results(place)))[0]
+
+
+def sections(html: str) -> dict[str, str]:
+    found = re.findall(r"<section><h2>(.*?)</h2>(.*?)</section>", html, re.DOTALL)
+    return dict(found)
+
+
+def metric(place: Place, cell: str, name: str, key: str) -> float:
+    return json.loads(place.result(cell, name).read_text())["metrics"][key]
+
+
+def cells(place: Place) -> dict[tuple[str, str, int], str]:
+    """Ids by size, rate and seed, from cell.json alone."""
+    found = {}
+    for one in place.read_study()["cells"]:
+        entry = json.loads((place.cell(one) / "cell.json").read_text())
+        found[entry["labels"]["size"], entry["labels"]["masking.rate"], entry["seed"]] = one
+    return found
+
+
+# --- rows -----------------------------------------------------------------------------------------------------------
+
+
+def test_every_cell_has_a_row(place):
+    collect.write_csv(place)
+    text = place.csv.read_text()
+    rows = list(csv.DictReader(text.splitlines()))
+    assert [row["cell"] for row in rows] == place.read_study()["cells"]
+    by_cell = {row["cell"]: row for row in rows}
+    for (size, rate, seed), one in cells(place).items():
+        row = by_cell[one]
+        assert (row["size"], row["masking.rate"], row["seed"]) == (size, rate, str(seed))
+        assert float(row["masking.rate.value"]) == float(rate.removesuffix(" %")) / 100
+        assert row["steps"] == "2000"
+        if row["state"] == "done":
+            steps_tokens = 2_000 * 32 * 64
+            assert float(row["tokens"]) == steps_tokens
+            assert float(row["predictions"]) == pytest.approx(steps_tokens * float(row["masking.rate.value"]))
+            assert float(row["validation/mlm_loss"]) == metric(place, one, "validation", "mlm_loss")
+            assert float(row["blimp/field/syntax"]) == metric(place, one, "blimp", "field/syntax")
+        else:
+            assert row["validation/mlm_loss"] == ""
+    holes = {row["state"]: row for row in rows if row["state"] != "done"}
+    assert holes.keys() == {"failed", "diverged"}
+    assert holes["failed"]["error"] == "XlaRuntimeError: out of <memory>"
+    assert (holes["failed"]["attempts"], holes["failed"]["step"]) == ("3", "1000")
+    assert holes["diverged"]["error"].startswith("5 updates")
+    names = next(csv.reader(text.splitlines()))
+    assert names[:2] == ["cell", "state"]
+    assert names.index("error") + 1 == names.index("blimp/accuracy")
+    assert not list(place.workdir.glob("*.tmp"))
+
+
+def test_columns_stay_where_they_are_while_the_study_runs(tmp_path):
+    study = masking_rate(rates=(0.15, 0.4), sizes=ONE_SIZE)
+    place = build(tmp_path, study, lambda cell: "done" if cell.seed == 0 else "untouched", examples=10, lines=4)
+    collect.write_csv(place)
+    before = place.csv.read_text().splitlines()
+    assert [row.split(",")[1] for row in before[1:]].count("waiting") == 4
+    build(tmp_path, study, examples=10, lines=4)
+    collect.write_csv(place)
+    assert place.csv.read_text().splitlines()[0] == before[0]
+
+
+def test_a_result_of_another_evaluation_is_none(tmp_path):
+    place = build(tmp_path, masking_rate(rates=(0.15,), sizes=ONE_SIZE, seeds=(0,)), examples=10, lines=4)
+    entry = place.cells()[0]
+    path = place.result(entry.id, "validation")
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"spec": "of an earlier one"}))
+    found = collect.results(place)[0]
+    assert not any(name.startswith("validation/") for name in found.metrics)
+    assert any(name.startswith("blimp/") for name in found.metrics)
+
+
+def test_an_evaluation_that_came_to_nothing_is_told(tmp_path):
+    place = build(tmp_path, masking_rate(rates=(0.15,), sizes=ONE_SIZE, seeds=(0,)), examples=10, lines=4)
+    place.write_result(place.cells()[0], "pos", {}, 1.0, {}, error="the loss is <nan>")
+    assert "pos: the loss is <nan>" in collect.rows(place)[0]["error"]
+    text = read(compose(place))
+    assert "pos: no result" in text
+    assert "the loss is <nan>" in text
+
+
+def test_no_study_is_an_error_with_a_hint(tmp_path):
+    with pytest.raises(DataError, match="no study") as error:
+        collect.results(Place(tmp_path))
+    assert "study run" in error.value.hint
+
+
+@pytest.mark.parametrize("step", [0, 1, 7, 50, 100])
+def test_predictions_under_a_schedule_are_added_up_step_by_step(step):
+    tree = study_workdir.base()
+    tree.steps, tree.masking.rate, tree.masking.schedule, tree.masking.final_rate = 100, 0.3, "linear", 0.1
+    tree.optim.warmup_steps = 0
+    resolved = config.resolve(tree)
+    by_hand = math.fsum(32 * 64 * quotas.rate_at(resolved.masking, one, 100) for one in range(step))
+    assert collect.clock("predictions", resolved)(step) == pytest.approx(by_hand)
+    assert collect.clock("tokens", resolved)(step) == step * 32 * 64
+
+
+# --- the page -------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_says_what_the_files_say(place, view, body):
+    text = read(body)
+    assert body.startswith("<h1>Which masking rate")
+    for said in ("22 of 24", "1 failed, 1 diverged", "2 CPU cores", "abcdef012345", "2026-11-21"):
+        assert said in text, said
+    assert "bert-jax study run experiments/masking_rate --workdir=runs/masking_rate" in text
+    assert list(sections(body)) == [
+        *("State", "Answer", "Differences in pairs", "Equal budgets", "Trained at one rate, evaluated at others"),
+        *("What was masked", "Downstream", "Cost", "Published, beside ours: Masking rates of Wettig et al."),
+        *("Notes", "Config"),
+    ]
+    assert "Whatever an arm is trained with" in sections(body)["Notes"]
+    assert "Seeds share the order of the data" in sections(body)["Notes"]
+    values = [metric(place, cells(place)["2 x 64", "15 %", seed], "validation", "mlm_loss") for seed in range(3)]
+    half = 4.302653 * np.std(values, ddof=1) / math.sqrt(3)
+    assert f"{np.mean(values):.3f} ± {half:.3f}" in sections(body)["Answer"]
+    assert "nan" not in body.lower()
+    assert ">inf" not in body
+
+
+def test_holes_are_seen_everywhere(body):
+    parts = sections(body)
+    state = read(parts["State"])
+    assert "2 x 128, 40 % 1" in state
+    assert "XlaRuntimeError: out of <memory>" in state
+    assert "5 updates in a row were not finite" in state
+    answer = read(parts["Answer"]).replace(charts.SPACE, " ")
+    assert "Fewer: 2 x 64: 80 % (2 of 3); 2 x 128: 40 % (2 of 3)." in answer
+    assert answer.count("(2 of 3)") >= 2 * 3 + 2 * 3  # of three metrics, below the figures and in the table
+    assert re.search(
+        r"2 x 128, 40 %</td>.*?<td class=\"n\">2</td><td class=\"n\">1</td>", parts["Differences in pairs"]
+    )
+    assert read(parts["Downstream"]).count("2 of 3") == 4
+    assert read(parts["Cost"]).count("2 of 3") == 2
+
+
+def test_differences_are_shown_with_both_errors(view, body):
+    found = compare.differences(view.place, view.families("masking.rate"), "15 %", ["validation/mlm_loss"], 200)
+    shown = read(sections(body)["Differences in pairs"])
+    for one in found:
+        assert arrange.plain(one.mean, signed=True) in shown
+        assert arrange.interval(one.low, one.high) in shown
+        assert f"{one.ratio:.2f}" in shown
+    assert "Less 15 %, in 2 to 3 pairs" in shown.replace(charts.SPACE, " ")
+    assert re.search(r"Standard error 0\.\d+ paired and 0\.\d+ unpaired", shown)
+
+
+def test_without_script_nothing_is_lost(body):
+    whole = page.page("t", body, report.STYLE)
+    assert whole.count("<script") == 1
+    tabs = sections(body)["Equal budgets"]
+    assert re.findall(r"<label[^>]*>equal (\w+)", tabs) == ["steps", "tokens", "predictions", "FLOPs"]
+    assert tabs.count('type="radio"') == 4
+    assert len(re.findall(" checked", tabs)) == 1
+    assert tabs.count("<figure") == 4 * (1 + 2)  # a reading and the curves of two sizes, for each budget
+    for picture in re.findall(r"<svg.*?</svg>", body, re.DOTALL):
+        ElementTree.fromstring(picture)
+
+
+def test_everything_is_escaped(tmp_path):
+    study = Study(
+        question=HOSTILE,
+        base=study_workdir.base(),
+        axes=(variants(f"objective{HOSTILE}", {HOSTILE: {"masking.rate": 0.15}, "b": {"masking.rate": 0.2}}),),
+        seeds=(0, 1),
+        evaluations={"validation": study_workdir.EVALUATIONS["validation"]},
+        comparisons=(Comparison(f"objective{HOSTILE}", HOSTILE, ("validation/mlm_loss",)),),
+        notes=HOSTILE,
+    )
+    place = build(tmp_path, study, lambda cell: "done" if cell.seed == 0 else "failed", name=HOSTILE, lines=8)
+    place.note_end(place.read_study()["cells"][1], "g", "training", "failed", 2, HOSTILE)
+    html = compose(place)
+    assert "alert(1)" in read(html)
+    assert "<script" not in html
+    assert "<img" not in html
+
+
+@pytest.mark.parametrize(
+    ("state", "seeds", "rates"),
+    [
+        (lambda cell: "untouched", (0, 1), (0.15, 0.4)),
+        (lambda cell: "halfway", (0, 1), (0.15, 0.4)),
+        (lambda cell: "trained", (0, 1), (0.15, 0.4)),
+        (lambda cell: "done" if cell.labels["masking.rate"] == "40 %" else "failed", (0, 1), (0.15, 0.4)),
+        (lambda cell: "done", (0,), (0.15, 0.4)),
+        (lambda cell: "done", (0,), (0.15,)),
+        (lambda cell: "diverged", (0,), (0.15,)),
+    ],
+    ids=["nothing", "halfway", "not evaluated", "no baseline", "one seed", "one cell", "one hole"],
+)
+def test_any_state_has_a_page(state, seeds, rates, tmp_path):
+    place = build(tmp_path, masking_rate(rates=rates, sizes=ONE_SIZE, seeds=seeds), state, examples=10, lines=8)
+    html = compose(place)
+    text = read(html)
+    done = sum(row["state"] == "done" for row in collect.rows(place))
+    assert f"{done} of {len(seeds) * len(rates)}" in text
+    assert "nan" not in html.lower()
+    assert ("Answer" in sections(html)) == (done > 0)
+    assert ("Equal budgets" in sections(html)) == any(one.history.evaluations for one in collect.results(place))
+    if done and len(seeds) == 1:
+        assert "One seed: no interval" in text
+        assert "±" not in text
+
+
+def test_a_cell_at_work_is_shown_as_running(tmp_path):
+    study = masking_rate(rates=(0.15,), sizes=ONE_SIZE, seeds=(0, 1))
+    place = build(tmp_path, study, lambda cell: "halfway", examples=10, lines=8)
+    with holding.hold(place.cell(place.read_study()["cells"][0])):
+        text = read(compose(place))
+    assert "1 running, 1 waiting" in text
+    assert "Waiting: 1, of which 1 were begun" in text
+
+
+def test_a_study_that_compares_nothing_is_shown_by_its_last_axis(tmp_path):
+    study = masking_rate(rates=(0.15, 0.4), comparisons=())
+    place = build(tmp_path, study, examples=10, lines=8)
+    place.write_study(place.read_study() | {"published": ["no such table"]})  # as of another version
+    parts = sections(compose(place))
+    assert "Validation MLM loss" in parts["Answer"]
+    assert "Differences in pairs" not in parts
+    assert "no published table called no such table" in parts["Published"]
+
+
+# --- figures --------------------------------------------------------------------------------------------------------
+
+
+def test_lines_are_means_at_their_rates(place, view):
+    from bert_jax.studies import sections as parts
+
+    chart = parts.headline(view, view.comparisons[0])["masking.rate_validation_mlm_loss"]
+    assert isinstance(chart, charts.Chart)
+    line = chart.series[0]
+    assert line.name == "2 x 64"
+    assert [x for x, _ in line.points] == [0.05, 0.15, 0.4, 0.8]
+    for (x, y), (_, low, high), rate in zip(line.points, line.whiskers, ("5 %", "15 %", "40 %", "80 %"), strict=True):
+        ids = [cells(place)["2 x 64", rate, seed] for seed in range(3) if (x, seed) != (0.8, 2)]
+        values = [metric(place, one, "validation", "mlm_loss") for one in ids]
+        assert y == pytest.approx(np.mean(values))
+        assert (low + high) / 2 == pytest.approx(y)
+        assert sorted(v for at, v in line.dots if at == x) == pytest.approx(sorted(values))
+    assert "Unigram: 6.430" in chart.note
+
+
+def test_far_apart_numbers_are_placed_by_their_logarithm_and_words_in_rows():
+    rates = collect.Axis("optim.learning_rate", ("1e-5", "1e-4", "1e-2"), (1e-5, 1e-4, 1e-2))
+    assert arrange.places(rates) == pytest.approx({"1e-5": -5, "1e-4": -4, "1e-2": -2})
+    words = collect.Axis("objective", ("NSP", "none"), ("NSP", "none"))
+    assert arrange.places(words) == {"NSP": 0.0, "none": 1.0}
+    assert not words.numeric
+    assert arrange.over(words, "t", []).rows == ("NSP", "none")
+
+
+def sideways(*points: tuple[float, float], rows: int = 3) -> charts.Chart:
+    whiskers = [(row, value - 1, value + 1) for row, value in points]
+    names = [f"the name of row {i}, which is long" for i in range(rows)]
+    return charts.Chart("t", [charts.Series("s", points, whiskers=whiskers)], rows=names, last=False)
+
+
+def test_rows_are_drawn_to_scale():
+    picture = ElementTree.fromstring(plots.draw(sideways((0, 10.0), (1, 12.0), (2, 16.0))))
+    dots = [(float(one.get("cx")), float(one.get("cy"))) for one in picture.iter("circle")]
+    (a, _), (b, _), (c, _) = dots
+    assert (c - b) / (b - a) == pytest.approx(2, rel=0.01)
+    assert [y for _, y in dots] == sorted(y for _, y in dots)
+    whiskers = [one for one in picture.iter("line") if "whisker" in one.get("class")]
+    for (x, _), line in zip(dots, whiskers, strict=True):
+        assert float(line.get("x2")) - x == pytest.approx((b - a) / 2, rel=0.02)
+    texts = " ".join("".join(one.itertext()) for one in picture.iter("text"))
+    assert texts.count("the name of row") == 3
+
+
+def test_an_interval_much_longer_than_most_does_not_squash_the_rest():
+    short = [(float(i), 1.0 + i / 10 - 0.1, 1.0 + i / 10 + 0.1) for i in range(5)]
+    points = [(x, (low + high) / 2) for x, low, high in short]
+    chart = charts.Chart("t", [charts.Series("s", points, whiskers=[*short[:-1], (4.0, -98.6, 101.4)])])
+    values = charts.y_range(chart)
+    assert max(values) < 2
+    assert min(values) <= 0.9
+    for line in ElementTree.fromstring(charts.draw(chart)).iter("line"):
+        if "whisker" in line.get("class"):
+            assert charts.TOP <= float(line.get("y2")) <= float(line.get("y1")) <= charts.HEIGHT - charts.BOTTOM
+
+
+def test_budgets_are_read_where_all_arms_have_spent_as_much():
+    points = [(100.0, 8.0), (200.0, 6.0), (400.0, 5.0)]
+    assert budgets.read(points, 150) == 7.0
+    assert budgets.read(points, 300) == 5.5
+    assert budgets.read(points, 400) == 5.0
+    assert budgets.read(points, 99) is None
+    assert budgets.read(points, 401) is None
+    assert budgets.read([], 1) is None
+
+
+def test_the_common_budget_is_the_least_that_was_given(view):
+    tokens = 2_000 * 32 * 64
+    for panel in budgets.panels(view, "masking.rate"):
+        for number, family in enumerate(view.families("masking.rate")):
+            least = {"steps": 2_000, "tokens": tokens, "predictions": 0.05 * tokens}.get(panel.kind)
+            assert least is None or budgets.common(family, panel.kind) == pytest.approx(least)
+            if panel.kind != "predictions":
+                continue
+            # 15 % has spent as many after a third of its steps, 40 % at its first evaluation, 80 % before that.
+            line = dict(panel.reading.series[number].points)
+            assert line.keys() == {0.05, 0.15, 0.4}
+            arm = [dict(one.history.evaluations["validation/mlm_loss"]) for one in family.arms["15 %"]]
+            at = 2_000 / 3
+            expected = np.mean([one[500] + (at - 500) / 250 * (one[750] - one[500]) for one in arm])
+            assert line[0.15] == pytest.approx(expected)
+            assert panel.curves[number].mark == pytest.approx(0.05 * tokens)
+        if panel.kind == "predictions":
+            assert "schedule was not over there in all arms but 5 %" in panel.said
+            assert "before the first evaluation: 2 x 64, 80 %, 2 x 128, 80 %." in panel.said
+
+
+def test_curves_leave_out_cells_that_fell_behind(view):
+    steps = budgets.panels(view, "masking.rate")[0]
+    line = steps.curves[0].series[-1]
+    assert line.name == "80 %"
+    kept = [one for one in view.families("masking.rate")[0].arms["80 %"] if one.state.name == "done"]
+    finals = [dict(one.history.evaluations["validation/mlm_loss"])[2_000] for one in kept]
+    assert line.points[-1] == (2_000, pytest.approx(np.mean(finals)))
+    assert len(finals) == 2
+    assert "80 % (2 of 3)" in steps.curves[0].note
+    assert len(line.band) == len(line.points)
+
+
+def test_the_cross_rate_matrix_marks_the_best_of_each_column(place, view):
+    heat = matrices.cross_rate(view)["cross_rate_2x64"]
+    assert isinstance(heat, plots.Heat)
+    rates = sorted(study_workdir.RATES)
+    assert list(heat.columns) == [f"{100 * rate:g}{charts.SPACE}%" for rate in rates]
+    grid = np.array(
+        [
+            [
+                np.mean(
+                    [
+                        metric(place, cells(place)["2 x 64", trained, seed], "cross_rate", f"{rate:g}/mlm_loss")
+                        for seed in range(3)
+                        if (trained, seed) != ("80 %", 2)
+                    ]
+                )
+                for rate in rates
+            ]
+            for trained in heat.rows
+        ]
+    )
+    assert np.allclose(heat.values, grid)
+    assert heat.marks == {(int(row), column) for column, row in enumerate(grid.argmin(axis=0))}
+    shades = np.array(heat.shades)
+    assert np.all(shades.max(axis=0) == 1)
+    assert np.array_equal(np.argsort(-shades, axis=0), np.argsort(grid, axis=0))
+    assert plots.draw(heat).count('class="n best"') == len(rates)
+
+
+def test_crossed_axes_of_masking_are_a_heat_map_with_holes(tmp_path):
+    split = {"80/10/10": (0.8, 0.1, 0.1), "100/0/0": (1.0, 0.0, 0.0)}
+    axes = (axis("masking.rate", (0.15, 0.4)), axis("masking.replace", split.values(), split))
+    study = masking_rate(
+        seeds=(0, 1), axes=axes, comparisons=(Comparison("masking.replace", "80/10/10", ("pos/accuracy",)),)
+    )
+
+    def state(cell):
+        return "failed" if list(cell.labels.values()) == ["40 %", "100/0/0"] else "done"
+
+    place = build(tmp_path, study, state, examples=10, lines=8)
+    view = View(place, place.read_study(), collect.results(place))
+    (heat,) = matrices.crossed(view).values()
+    assert (heat.rows, heat.columns) == (("15 %", "40 %"), ("80/10/10", "100/0/0"))
+    assert math.isnan(heat.values[1][1])
+    assert "hole" in plots.draw(heat)
+    top = max(value for row in heat.values for value in row if math.isfinite(value))
+    assert [heat.values[i][j] for i, j in heat.marks] == [top]
+    assert "rate 15 %" in read(sections(compose(place))["Answer"])  # a number says of what it is
+
+
+def test_the_ledger_is_beside_the_config(view):
+    table = read(f"<table>{tables.ledger(view)}</table>").replace(charts.SPACE, " ")
+    quota = quotas.table(0.15, 62)[-1] / 62
+    assert f"2 x 64, 15 % 15.0 % {100 * quota:.1f} % {100 * quota:.1f} % 80.0 %" in table
+
+
+def test_a_schedule_is_shown_from_end_to_end(tmp_path):
+    falling = {"masking.rate": 0.3, "masking.schedule": "linear", "masking.final_rate": 0.15}
+    study = masking_rate(axes=(variants("rate", {"30 to 15 %": falling}),), seeds=(0,), comparisons=())
+    place = build(tmp_path, study, examples=10, lines=8)
+    text = read(compose(place)).replace(charts.SPACE, " ")
+    assert "30.0 % to 15.0 %" in text
+
+
+def test_published_numbers_are_labelled_as_of_another_scale(body):
+    part = next(text for title, text in sections(body).items() if title.startswith("Published"))
+    text = read(part)
+    assert "Another scale: BERT-large" in text
+    assert "numbers from the authors' repository" in text
+    assert "Ours: POS accuracy" in text
+    assert part.count("<figure") == 1 + 4
+    for score in ("84.5", "91.6", "80.8", "93.3"):
+        assert score in text
+
+
+@pytest.mark.parametrize("name", published.TABLE)
+def test_published_tables_are_whole(name):
+    one = published.TABLE[name]
+    assert {len(row) for row in one.rows.values()} == {len(one.columns)}
+    assert not one.values or len(one.values) == len(one.rows)
+    assert all(70 < score < 100 for row in one.rows.values() for score in row)
+    drawn = [plots.draw(figure) for figure in tables.figures_of(name)]
+    assert len(drawn) == len(one.columns)
+    for picture in drawn:
+        assert len(list(ElementTree.fromstring(picture).iter("circle"))) == len(one.rows)
+
+
+# --- files ----------------------------------------------------------------------------------------------------------
+
+
+def test_everything_is_written_and_written_again_alike(tmp_path):
+    only = Comparison("masking.rate", "15 %", ("validation/mlm_loss",))
+    study = masking_rate(rates=(0.15, 0.4), sizes=ONE_SIZE, seeds=(0, 1), comparisons=(only,))
+    place = build(tmp_path, study, examples=10, lines=8)
+    assert report.write(place) == place.report
+
+    def all_files() -> dict[str, bytes]:
+        paths = [place.report, place.csv, *place.figures.iterdir()]
+        return {path.name: path.read_bytes() for path in paths}
+
+    first = all_files()
+    assert {
+        "masking.rate_validation_mlm_loss.png",
+        "cross_rate_2x64.png",
+        "masking.rate_curves_2x64.png",
+    } <= first.keys()
+    for name, data in first.items():
+        if name.endswith(".png"):
+            assert data.startswith(b"\x89PNG\r\n")
+            assert len(data) < 200_000
+    assert not list(tmp_path.rglob("*.tmp"))
+    report.write(place)
+    assert all_files() == first
+
+
+def test_pictures_have_the_colours_of_the_light_page():
+    assert figures.COLOURS["c1"] == re.search(r"--c1: (#\w+)", page.STYLE)[1]
+    assert len(figures.COLOURS) == 5 + arrange.TONES
+    light = page.STYLE.index("prefers-color-scheme: dark) {\n")
+    for tone in range(arrange.TONES):
+        assert page.STYLE.index(figures.COLOURS[f"q{tone}"]) < light
+
+
+def test_a_report_needs_no_jax():
+    names = ("collect", "compare", "report", "figures", "definition", "places")
+    code = f"import sys\nfor n in {names}: __import__('bert_jax.studies.' + n)\n"
+    code += "print([m for m in ('jax', 'flax', 'matplotlib') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_hole_is_a_dash():
+    assert arrange.plain(math.nan) == arrange.interval(-math.inf, math.inf) == HOLE
+    assert arrange.plain(-0.00001) == "0.000"
+    assert arrange.plain(0.1234, True, True).replace(charts.SPACE, " ") == "+12.34 %"
+    assert Path(arrange.slug("a b", "", "c/d %")).name == "ab_c_d"
