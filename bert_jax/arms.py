@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import ml_collections
 import numpy as np
 
 from bert_jax import knobs, quotas
 from bert_jax import step as steps
 from bert_jax.checkpoint import Checkpoints
-from bert_jax.config import differences, free_on_resume, put, resolve, to_dict
+from bert_jax.config import differences, free_on_resume, resolve, to_dict
 from bert_jax.errors import ConfigError, DivergedError
 from bert_jax.ledger import Ledger
 from bert_jax.material import Material
@@ -192,10 +192,11 @@ def check_same(found: dict[str, Any], now: dict[str, Any], allowed: tuple[str, .
 
 def alike(given: Material, first: knobs.Config, config: knobs.Config) -> Material:
     """The material of the first arm for another one: what followed from the data follows for it too."""
-    tree = ml_collections.ConfigDict(to_dict(config), type_safe=False)
+    tree = to_dict(config)
     for path, (_, value) in differences(to_dict(first), to_dict(given.config)).items():
         if path != "optim.warmup_steps":  # which follows from its own share of the steps
-            put(tree, path.split("."), value)
+            *sections, name = path.split(".")
+            functools.reduce(dict.__getitem__, sections, tree)[name] = value
     return dataclasses.replace(given, config=resolve(tree))
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
-
-import ml_collections
+from typing import TYPE_CHECKING, Any
 
 from bert_jax.config import default, put
 from bert_jax.data import tasks
 from bert_jax.runs import described
+
+if TYPE_CHECKING:
+    import ml_collections
 
 FRESH = "^(classify|regress|tag|span|choice|encoder/pooler)/"  # a head is new, unless it fits
 

@@ -40,10 +40,13 @@ MAY_IMPORT = {  # part of the package -> the parts it may import, besides itself
     "ledger": LEAF,
     "holding": {"errors"},
     "lock": LEAF | {"holding"},
+    "arms": {*LEAF, "checkpoint", "config", "ledger", "material", "metrics", "quotas", "step", "writer"},
 }
-CLI = {"cli", "commands"}  # one reads the command line, the other says which flags there are: nothing else sees flags
+# One reads the command line, the other says which flags there are: nothing else sees flags, but for what a process of
+# our own making is told.
+CLI = {"cli", "commands", "studies.worker"}
 ONLY_IMPORTED_BY = {
-    "train": {"commands", "study", "benchmark"},
+    "train": {"commands", "studies", "benchmark"},
     "study": {"commands"},
     "commands": {"cli"},
     "cli": set(),
@@ -143,7 +146,7 @@ def test_only_cli_sees_flags_and_only_config_reads_config_dicts():
         assert module in CLI or not roots & {"argparse", "optparse", "getopt", "click", "fire"}, module
         assert module == "config" or "ml_collections" not in roots, module
         used = {ast.unparse(n) for n in _walk(ast.parse(source)) if isinstance(n, ast.Attribute)}
-        assert module == "cli" or "sys.argv" not in used, module
+        assert module in ("cli", "studies.worker") or "sys.argv" not in used, module
 
 
 def test_no_default_is_hidden_in_a_get():
@@ -163,5 +166,15 @@ def test_files_are_read_in_one_sitting():
 def test_the_data_side_never_loads_jax(name):
     """In a fresh process, because another import may bring it in."""
     heavy = f"import sys, bert_jax.{name}; print([m for m in {HEAVY} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", heavy], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_planning_and_reporting_studies_never_load_jax():
+    """A launcher and a status must answer at once, on machines without devices too."""
+    modules = [m for m in SOURCES if m == "study" or (part(m) == "studies" and m != "studies.worker")]
+    optional = ("studies.engines.slurm", "studies.engines.ray")  # import what they need when they are made
+    names = ", ".join(f"bert_jax.{m}" for m in modules if m not in optional)
+    heavy = f"import sys, {names}; print([m for m in {HEAVY} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", heavy], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -17,7 +17,6 @@ from types import FrameType
 
 from tqdm import tqdm
 
-from bert_jax import holding
 from bert_jax.errors import ConfigError
 from bert_jax.studies import progress
 from bert_jax.studies.engines import STOPPED, Engine, Task
@@ -164,7 +163,7 @@ class Launcher:
         return {c.id: self.place.state(self.place.read_cell(c.id), self.retries) for c in job.group.cells}
 
     def _held(self, job: Job) -> bool:
-        return any(holding.held(self.place.cell(cell.id)) for cell in job.group.cells)
+        return any(self.place.busy(cell.id) for cell in job.group.cells)
 
     # --- what is said -----------------------------------------------------------------------------------------------
 

@@ -33,6 +33,7 @@ from bert_jax.studies import files
 if TYPE_CHECKING:
     from bert_jax.studies.definition import Cell
 
+WORK = "work.lock"  # of a worker, all the time; a run's own lock is held while it trains
 RETRIES = 2  # after a failure
 WHEN = ("every", "epochs", "batch_size")  # settings of an evaluation that change nothing of its result
 KILLS = 5  # tries that ended without a word, before a cell counts as failed: a kill is the machine's fault
@@ -223,9 +224,14 @@ class Place:
 
     # --- how far it is ----------------------------------------------------------------------------------------------
 
+    def busy(self, cell: str) -> bool:
+        """Whether somebody trains or evaluates a cell now."""
+        folder = self.cell(cell)
+        return holding.held(folder) or holding.held(folder, WORK)
+
     def state(self, entry: Entry, retries: int = RETRIES) -> State:
         """How far a cell is, from its folder alone."""
-        folder, trained = self.cell(entry.id), self.trained(entry.id)
+        trained = self.trained(entry.id)
         step, seconds = self.progress(entry.id)
         notes = self.attempts(entry.id)
         starts = sum(note["event"] == "start" for note in notes)
@@ -238,7 +244,7 @@ class Place:
             name = "diverged"
         elif trained and not missing:
             name = "done"
-        elif holding.held(folder):
+        elif self.busy(entry.id):
             name = "running"
         else:
             usage = bool(failures) and failures[-1].get("code") == ConfigError.code  # no other try can help

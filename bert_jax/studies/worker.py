@@ -14,22 +14,30 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from bert_jax import allocator
+from bert_jax import allocator, holding
 from bert_jax.errors import DivergedError, Stopped, UserError
-from bert_jax.studies.places import Entry, Place
+from bert_jax.studies.places import WORK, Entry, Place
 
 CODE_STOPPED, CODE_INTERNAL = 75, 1
+STOPS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
 
 def work(place: Place, group: str) -> None:
-    """Trains what is not trained, evaluates what is not evaluated."""
+    """Trains what is not trained, evaluates what is not evaluated; its cells are nobody else's meanwhile."""
     plan = place.read_group(group)
     cells = [place.read_cell(name) for name in plan["cells"]]
-    _train(place, group, cells, plan["slots"])
+    with ExitStack() as closing:
+        for cell in cells:
+            closing.enter_context(holding.hold(place.cell(cell.id), WORK))
+        _work(place, group, cells, plan["slots"])
+
+
+def _work(place: Place, group: str, cells: Sequence[Entry], slots: int) -> None:
+    _train(place, group, cells, slots)
     trained = [cell for cell in cells if place.trained(cell.id).get("outcome") == "done"]
     names = dict.fromkeys(name for cell in trained for name in cell.evaluations)
     for name in names:
@@ -94,10 +102,10 @@ def _together(runs: list[tuple[Any, Path]], slots: int, frozen: Callable[[Path, 
 def _suite(place: Place, group: str, cell: Entry, name: str) -> None:
     import numpy as np
 
-    from bert_jax import lock, runs, suites
+    from bert_jax import runs, suites
 
     asked = cell.evaluations[name]
-    with lock.run_lock(place.cell(cell.id)), _attempt(place, group, [cell], f"evaluation {name}"):
+    with _attempt(place, group, [cell], f"evaluation {name}"):
         began = time.monotonic()
         run = runs.open_run(str(place.checkpoint(cell.id)))
         found, each = suites.detailed(asked["name"], run, suites.Ask(**dict(asked["ask"])))
@@ -182,6 +190,8 @@ def _keep_programs(place: Place) -> None:
 
 
 def _interrupt(number: int, _: object) -> None:
+    for one in STOPS:  # a second one must not tear what the first lets be written
+        signal.signal(one, signal.SIG_IGN)
     raise KeyboardInterrupt(signal.Signals(number).name)
 
 
@@ -191,7 +201,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--workdir", type=Path, required=True)
     parser.add_argument("--group", required=True)
     args = parser.parse_args(argv)
-    for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):  # the training loop has a better answer of its own
+    for number in STOPS:  # the training loop has a better answer of its own
         signal.signal(number, _interrupt)
     try:
         allocator.retain()
