@@ -237,7 +237,8 @@ def _published(view: View, name: str) -> str:
     chosen = next((key for key in reversed(ours) if draw(ours[key])), None)
     first = [dataclasses.replace(ours[chosen], title=f"Ours: {ours[chosen].title}")] if chosen else []
     both = "".join(map(draw, [*first, *tables.figures_of(name)]))
-    text = f"Another scale: {one.what}. Ours are in the first figure, theirs in the others; only shapes compare."
+    text = f"Another scale: {one.what}."
+    text += " Ours are in the first figure, theirs in the others; only shapes compare." if first else ""
     figures_ = f'<div class="charts published">{both}</div>'
     source = say(f"{one.source}.")
     return section(f"Published, beside ours: {one.title}", say(text) + figures_ + box(tables.table_of(name)) + source)
