@@ -94,6 +94,12 @@ def test_every_cell_is_trained_and_evaluated(done):
         assert place.trained(cell.id)["outcome"] == "done"
 
 
+def written_at(place: Place) -> dict[Path, int]:
+    """When each file was last written, but for the locks."""
+    files = [path for path in sorted(place.workdir.rglob("*")) if path.is_file() and path.suffix != ".lock"]
+    return {path: path.stat().st_mtime_ns for path in files}
+
+
 @pytest.mark.slow  # the suites and fine-tuning have tests of their own
 def test_every_kind_of_evaluation_is_kept(wholly_done):
     place, cells = wholly_done
@@ -107,11 +113,11 @@ def test_every_kind_of_evaluation_is_kept(wholly_done):
 
 def test_what_is_done_is_not_done_again(done, monkeypatch):
     place, _ = done
-    before = {path: path.stat().st_mtime_ns for path in sorted(place.workdir.rglob("*")) if path.is_file()}
+    before = written_at(place)
     monkeypatch.setattr(worker, "_together", lambda *_: pytest.fail("trained again"))
     monkeypatch.setattr(worker, "_suite", lambda *_: pytest.fail("evaluated again"))
     worker.work(place, "g")
-    assert {path: path.stat().st_mtime_ns for path in sorted(place.workdir.rglob("*")) if path.is_file()} == before
+    assert written_at(place) == before
 
 
 def test_another_evaluation_under_the_same_name_is_another_one(done, tmp_path):
@@ -164,6 +170,22 @@ def test_an_arm_that_diverges_is_noted_and_final(study, tmp_path, monkeypatch):
     count = len(place.attempts(cells[1].id))
     worker.work(place, "g")
     assert len(place.attempts(cells[1].id)) == count
+
+
+def test_masks_of_an_evaluation_that_was_edited_are_the_new_ones(study, done):
+    """Nothing is trained again, and what is found goes by the study as it is now."""
+    place, cells = done
+    evals = {"validation": dataclasses.replace(cells[0].config.evals["validation"], rate=0.4)}
+    edited = dataclasses.replace(cells[0], config=dataclasses.replace(cells[0].config, evals=evals))
+    before = place.read_result(cells[0], "validation")
+    assert place.read_result(edited, "validation") is None
+    worker._suite(place, "g", edited, "validation")
+    found = place.read_result(edited, "validation")
+    assert found
+    assert before
+    assert found["metrics"]["mlm_predictions"] > 2 * before["metrics"]["mlm_predictions"]
+    worker._suite(place, "g", cells[0], "validation")  # as the other tests know it
+    assert place.read_result(cells[0], "validation")["metrics"] == before["metrics"]
 
 
 def test_what_fails_is_noted_in_every_cell_and_raised(study, tmp_path, monkeypatch):

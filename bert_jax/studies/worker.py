@@ -8,6 +8,7 @@ It does what is missing, so it may be stopped and started again at any moment. A
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import hashlib
 import platform
 import signal
@@ -108,6 +109,8 @@ def _suite(place: Place, group: str, cell: Entry, name: str) -> None:
     with _attempt(place, group, [cell], f"evaluation {name}"):
         began = time.monotonic()
         run = runs.open_run(str(place.checkpoint(cell.id)))
+        config = dataclasses.replace(run.config, evals=cell.config.evals)  # as the study has them now
+        run = dataclasses.replace(run, config=config)
         found, each = suites.detailed(asked["name"], run, suites.Ask(**dict(asked["ask"])))
         arrays = {key: np.asarray(value, np.float64) for key, value in each.items()}
         place.write_result(cell, name, flat(found), time.monotonic() - began, arrays)
