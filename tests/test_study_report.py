@@ -379,7 +379,7 @@ def test_the_common_budget_is_the_least_that_was_given(view):
             assert panel.curves[number].mark == pytest.approx(0.05 * tokens)
         if panel.kind == "predictions":
             assert "schedule was not over there in all arms but 5 %" in panel.said
-            assert "before the first evaluation: 2 x 64, 80 %, 2 x 128, 80 %." in panel.said
+            assert "before the first evaluation: 2 x 64: 80 %; 2 x 128: 80 %." in panel.said
 
 
 def test_curves_leave_out_cells_that_fell_behind(view):

@@ -92,7 +92,7 @@ def _panel(axis: Axis, families: Sequence[Family], name: str, kind: str) -> Pane
     if cut:
         said += f" The learning-rate schedule was not over there in {_listed(cut, axis)}."
     if unread:
-        said += f" Not read, because spent before the first evaluation: {', '.join(unread)}."
+        said += f" Not read, because spent before the first evaluation: {'; '.join(unread)}."
     series = arrange.means(axis, families, value)
     note = arrange.seeds_said(families, value)
     reading = arrange.over(axis, f"{pretty(name.partition('/')[2])} after equal {KINDS[kind]}", series, note=note)
@@ -107,12 +107,14 @@ def _listed(labels: Sequence[str], axis: Axis) -> str:
 
 
 def _unread(families: Sequence[Family], name: str, kind: str, budgets: dict[str, float]) -> list[str]:
-    found: list[str] = []
+    """Arms that had spent more than the common budget when they were first evaluated, family by family."""
+    found = []
     for family in families:
+        late = []
         for label, arm in family.arms.items():
             firsts = [curve(one, name, kind)[0][0] for one in arm if one.history.evaluations.get(name)]
-            if firsts and min(firsts) > budgets[family.name] * (1 + 1e-9):
-                found.append(", ".join(filter(None, [family.name, label])))
+            late += [label] if firsts and min(firsts) > budgets[family.name] * (1 + 1e-9) else []
+        found += [f"{f'{family.name}: ' if family.name else ''}{', '.join(late)}"] if late else []
     return found
 
 
