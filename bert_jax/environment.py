@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from bert_jax import knobs, material, prepare, quotas, runs, sharding, trees
+from bert_jax import costs, knobs, material, prepare, runs, sharding, trees
 from bert_jax import step as steps
 from bert_jax.config import to_dict
 from bert_jax.doctor import git_commit
@@ -74,7 +74,7 @@ def plan(config: knobs.Config) -> str:
         for leaf, where in zip(jax.tree.leaves(shapes), jax.tree.leaves(layout), strict=True)
     )
     ways = mesh.shape["data"] * mesh.shape["fsdp"] * config.optim.accumulation
-    activations = activation_bytes(config, config.batch_size // ways)
+    activations = costs.activation_bytes(config, config.batch_size // ways)
     gradients = held // 3  # the state is parameters and two moments; gradients are split as they are
     tokens = config.steps * config.batch_size * config.sequence_length
     lines = [
@@ -86,25 +86,6 @@ def plan(config: knobs.Config) -> str:
         f"steps           {config.steps:,} of {config.batch_size} x {config.sequence_length} = {tokens:,} tokens",
     ]
     return "\n".join(lines)
-
-
-def activation_bytes(config: knobs.Config, rows: int) -> int:
-    """What the backward pass keeps for `rows` rows, by counting arrays; compilers do somewhat better or worse.
-
-    A layer keeps about 10 arrays of [rows, L, D] (inputs of products and norms, residuals), 2 of [rows, L, F] (3 when
-    gated) and 3 of [rows, heads, L, L]; the head keeps logits and their gradient in float32.
-    """
-    m, length = config.model, config.sequence_length
-    assert m.layers is not None
-    assert m.hidden is not None
-    assert m.heads is not None
-    assert m.mlp is not None
-    item = 2 if m.dtype == "bfloat16" else 4
-    one = rows * length * (10 * m.hidden + (3 if m.gated else 2) * m.mlp) + 3 * rows * m.heads * length * length
-    layers = one + (m.layers - 1) * rows * length * m.hidden if m.remat else m.layers * one
-    slots = {"mlm": quotas.slots(config.masking, length), "causal_lm": length}
-    predicted = sum(slots[name] for name in config.objectives if name in slots)
-    return item * layers + 2 * 4 * rows * predicted * config.tokenizer.vocab_size
 
 
 def _size(count: float) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from bert_jax import config as configs
-from bert_jax import environment, evaluate, export, knobs, network, objectives, runs, train
+from bert_jax import costs, evaluate, export, knobs, network, objectives, runs, train
 from bert_jax import step as steps
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.errors import ConfigError
@@ -125,10 +125,8 @@ def test_memory_counts_logits_of_every_token():
     causal, masked = config(), toy.config(pairs="none", model__layers=1)
     wide = dataclasses.replace(causal, tokenizer=dataclasses.replace(causal.tokenizer, vocab_size=2 * toy.VOCAB))
     rows, length = 8, causal.sequence_length
-    assert environment.activation_bytes(wide, rows) - environment.activation_bytes(causal, rows) == (
-        8 * rows * length * toy.VOCAB
-    )
-    assert environment.activation_bytes(causal, rows) > environment.activation_bytes(masked, rows)
+    assert costs.activation_bytes(wide, rows) - costs.activation_bytes(causal, rows) == (8 * rows * length * toy.VOCAB)
+    assert costs.activation_bytes(causal, rows) > costs.activation_bytes(masked, rows)
 
 
 # --- updates and evaluations ----------------------------------------------------------------------------------------

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_jax import config as configs
-from bert_jax import environment, knobs
+from bert_jax import costs, knobs
 from bert_jax import step as steps
 from bert_jax.errors import ConfigError
-from bert_jax.studies import costs, groups
+from bert_jax.studies import groups
 from bert_jax.studies.groups import Group, alone, bands, makespan, plan, signature
 from bert_jax.studies.parts import Cell
 from tests import toy
@@ -228,7 +228,7 @@ def test_fuse_says_how_many_train_together():
 
 def test_arms_are_as_many_as_the_memory_holds():
     cells = [at(0.15, seed) for seed in range(12)]
-    state, activations = costs.state_bytes(ONE.config), costs.activation_bytes(ONE.config)
+    state, activations = costs.state_bytes(ONE.config), costs.activation_bytes(ONE.config, ONE.config.batch_size)
     one_by_one = plan(cells, memory=4 * state + activations)
     assert [len(group.cells) for group in one_by_one] == [4, 4, 4]
     assert {group.why for group in one_by_one} == {"memory for 4 arms"}
@@ -310,7 +310,6 @@ def test_costs_are_those_of_the_program(name):
     assert costs.flops_per_step(config, 2_000) == pytest.approx(lowered.cost_analysis()["flops"], rel=0.06)
     held = sum(leaf.size * 4 for leaf in jax.tree.leaves(state["params"])) * costs.STATES
     assert costs.state_bytes(config) == pytest.approx(held, rel=0.03)
-    assert costs.activation_bytes(config) == environment.activation_bytes(config, 4)
 
 
 def test_slots_cost_what_the_head_takes_of_them():
@@ -320,8 +319,12 @@ def test_slots_cost_what_the_head_takes_of_them():
 
 
 def test_activations_are_those_of_a_microbatch():
-    whole, half = (cell(n, optim__accumulation=n).config for n in (1, 2))
-    assert costs.activation_bytes(whole) == 2 * costs.activation_bytes(half)
+    state, rows = costs.state_bytes(ONE.config), ONE.config.batch_size
+    memory = 2 * state + costs.activation_bytes(ONE.config, rows // 2)
+    cells = [cell(n, optim__accumulation=2, seed=n) for n in range(4)]
+    assert [len(group.cells) for group in plan(cells, memory=memory)] == [2, 2]
+    whole = [cell(n, seed=n) for n in range(4)]
+    assert [len(group.cells) for group in plan(whole, memory=memory)] == [1] * 4
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bert_jax import quotas, writer
+from bert_jax import costs, quotas, writer
 from bert_jax.errors import DataError
 from bert_jax.knobs import Config
 from bert_jax.naming import is_result
-from bert_jax.studies import costs
 from bert_jax.studies.places import Entry, Place, State
 
 LEDGER = ("masked_fraction", "quota_fraction", "mask_token_fraction", "random_fraction", "kept_fraction")

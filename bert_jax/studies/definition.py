@@ -21,9 +21,9 @@ from typing import Any
 
 from bert_jax import config as configs
 from bert_jax import knobs
+from bert_jax.costs import per_step, predicted
 from bert_jax.data import tasks
 from bert_jax.errors import ConfigError
-from bert_jax.studies.costs import per_step, predicted
 from bert_jax.studies.parts import (
     Axis,
     Budget,

@@ -18,8 +18,8 @@ from collections.abc import Iterable, Sequence
 
 from bert_jax import knobs
 from bert_jax.config import flat, to_dict
+from bert_jax.costs import activation_bytes, flops_per_step, own_slots, state_bytes
 from bert_jax.errors import ConfigError
-from bert_jax.studies.costs import activation_bytes, flops_per_step, own_slots, state_bytes
 from bert_jax.studies.parts import Cell
 
 # Numbers that a program takes as they come, and numbers that only the host reads.
@@ -191,7 +191,12 @@ def _room(cells: Sequence[Cell], memory: float, accelerator: bool) -> float:
     if not math.isfinite(memory):
         return math.inf
     config = cells[0].config
-    state, activations = state_bytes(config), activation_bytes(config, max(own_slots(cell.config) for cell in cells))
+    state, activations = (
+        state_bytes(config),
+        activation_bytes(
+            config, config.batch_size // config.optim.accumulation, max(own_slots(cell.config) for cell in cells)
+        ),
+    )
     if config.parallel.arms == "vmap" or (config.parallel.arms == "auto" and accelerator):
         return max(1.0, memory // (state + activations))
     return max(1.0, (memory - activations) // state)

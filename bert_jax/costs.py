@@ -40,8 +40,7 @@ def flops_per_step(config: knobs.Config, vocab_size: int, slots: int = 0) -> flo
     length, rows = config.sequence_length, config.batch_size
     tokens = rows * length
     layer = tokens * layer_weights(config) + 2 * tokens * length * width
-    heads = {"mlm": slots or own_slots(config), "causal_lm": length}
-    predicted = sum(rows * heads[name] for name in config.objectives if name in heads)
+    predicted = rows * _predicted(config, slots)
     pooled = rows * width**2 if config.pairs != "none" else 0
     return 3.0 * 2 * (layers * layer + predicted * (width**2 + width * vocab_size) + pooled)
 
@@ -61,16 +60,25 @@ def state_bytes(config: knobs.Config) -> int:
     return 4 * STATES * (layers * layer_weights(config) + width * tables + heads)
 
 
-def activation_bytes(config: knobs.Config, slots: int = 0) -> int:
-    """What the backward pass of a microbatch keeps, by counting arrays, as `environment.activation_bytes` does."""
+def activation_bytes(config: knobs.Config, rows: int, slots: int = 0) -> int:
+    """What the backward pass keeps for `rows` rows, by counting arrays; compilers do somewhat better or worse.
+
+    A layer keeps about 10 arrays of [rows, L, D] (inputs of products and norms, residuals), 2 of [rows, L, F] (3 when
+    gated) and 3 of [rows, heads, L, L]; the head keeps logits and their gradient in float32.
+    """
     layers, width, mlp = _shape(config)
     m, length = config.model, config.sequence_length
-    rows = config.batch_size // config.optim.accumulation
     assert m.heads is not None
     one = rows * length * (10 * width + (3 if m.gated else 2) * mlp) + 3 * rows * m.heads * length**2
     kept = one + (layers - 1) * rows * length * width if m.remat else layers * one
-    predicted = length if "causal_lm" in config.objectives else slots or own_slots(config)
-    return (2 if m.dtype == "bfloat16" else 4) * kept + 2 * 4 * rows * predicted * config.tokenizer.vocab_size
+    logits = 2 * 4 * rows * _predicted(config, slots) * config.tokenizer.vocab_size
+    return (2 if m.dtype == "bfloat16" else 4) * kept + logits
+
+
+def _predicted(config: knobs.Config, slots: int) -> int:
+    """Tokens of a row that a head over the vocabulary looks at."""
+    heads = {"mlm": slots or own_slots(config), "causal_lm": config.sequence_length}
+    return sum(heads[name] for name in config.objectives if name in heads)
 
 
 def _shape(config: knobs.Config) -> tuple[int, int, int]:
