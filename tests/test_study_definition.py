@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 
 from bert_jax import config as configs
 from bert_jax import knobs, quotas
+from bert_jax.costs import flops_per_step
 from bert_jax.data.tasks import TASKS
 from bert_jax.errors import ConfigError
 from bert_jax.studies import definition
-from bert_jax.costs import flops_per_step
 from bert_jax.studies.definition import (
     Axis,
     Budget,
