@@ -341,11 +341,14 @@ def test_the_ledger_passes(tmp_path):
 
 
 @pytest.mark.slow  # a run of its own
-def test_a_run_on_collocations(tmp_path):
+def test_a_run_on_collocations_that_prepare_has_found(tmp_path, monkeypatch):
     base = texts.config_file(tmp_path)
-    changes = {"masking__unit": "pmi", "masking__pmi_count": 5, "pairs": "none", "evals__validation__unit": "pmi"}
+    changes = {"masking__unit": "pmi", "masking__pmi_count": 5, "pairs": "none"}
     config = texts.configure(base, **changes, steps=12, masking__pmi_coverage=0.8, masking__rate=0.3)
-    train.run(config, tmp_path / "run", command=[])
+    prepare.run(config)
+    with monkeypatch.context() as patch:
+        patch.setattr(pmi, "Search", None)
+        train.run(dataclasses.replace(config, evals={}), tmp_path / "run", command=[])
     assert '"train/masked_fraction": 0.' in (tmp_path / "run" / "metrics.jsonl").read_text()
     (list_,) = (prepare.prepare(config).folder / "collocations").glob(f"{pmi.name(config.masking)}.tsv")
     assert "on the long road" in list_.read_text()
