@@ -22,6 +22,12 @@ SMALL = {"steps": "12", "checkpoints.every": "5", "evals.validation.every": "6",
 RATES = (0.15, 0.6)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def one_device():
+    with texts.one_device():
+        yield
+
+
 def written(evaluation: Suite | Finetune) -> dict:
     if isinstance(evaluation, Suite):
         return {"kind": "suite", "name": evaluation.name, "ask": [list(pair) for pair in evaluation.ask]}
