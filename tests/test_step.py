@@ -34,7 +34,7 @@ def program(config, devices):
     objectives = {name: dataclasses.replace(one, weight=1.0) for name, one in config.objectives.items()}
     optim = dataclasses.replace(config.optim, learning_rate=1e-3, weight_decay=0.01, schedule="linear")
     plain = dataclasses.replace(config, objectives=objectives, optim=optim, steps=100, seed=0)
-    key = repr((plain, devices))
+    key = repr((plain, devices)), steps.make_step  # which a test may replace
     if key not in PROGRAMS:
         mesh = sharding.make_mesh(config.parallel) if devices == 8 else one_device_mesh()
         shapes = jax.eval_shape(lambda seed: steps.init_state(plain, toy.VOCAB, seed), np.uint32(0))
