@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import io
 import json
 import math
@@ -13,12 +14,14 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax import arms, checkpoint, evaluate, knobs, network, predict, prepare, runs, sharding, train, trees
+from bert_jax import arms, checkpoint, evaluate, knobs, masking, predict, prepare, runs, sharding, train, trees
 from bert_jax.config import resolve, to_dict
 from bert_jax.data import pipeline
 from bert_jax.errors import ConfigError, DivergedError
-from tests import texts
+from tests import texts, toy
 from tests.texts import configure
+
+STEPS = 150
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +37,28 @@ def rows(workdir: Path, prefix: str = "") -> list[dict]:
 @pytest.fixture(scope="module")
 def trained(base, tmp_path_factory) -> Path:
     workdir = tmp_path_factory.mktemp("run")
-    train.run(configure(base, steps=250), workdir, command=["bert-jax", "train"])
+    with texts.one_device():
+        train.run(configure(base, steps=STEPS), workdir, command=["bert-jax", "train"])
+    return workdir
+
+
+@pytest.fixture(scope="module")
+def unpaired(base, tmp_path_factory) -> Path:
+    """Ten steps without next sentences."""
+    workdir = tmp_path_factory.mktemp("unpaired")
+    with texts.one_device():
+        train.run(configure(base, steps=10, pairs="none"), workdir, command=[])
+    return workdir
+
+
+STILL = {"model__dropout": 0, "model__attention_dropout": 0}
+
+
+@pytest.fixture(scope="module")
+def wide(base, tmp_path_factory) -> Path:
+    """Ten steps over all eight devices, without dropout."""
+    workdir = tmp_path_factory.mktemp("wide")
+    train.run(configure(base, steps=10, **STILL), workdir, command=[])
     return workdir
 
 
@@ -44,7 +68,7 @@ def test_a_run_learns_and_writes_what_the_contract_names(trained):
     for name in [*wanted.split(), "kept_fraction", "learning_rate", "grad_norm", "tokens_per_second", "data_wait"]:
         assert f"train/{name}" in last, name
     assert first["step"] == 5
-    assert last["step"] == 250
+    assert last["step"] == STEPS
     assert first["train/loss"] == pytest.approx(
         first["train/mlm_loss"] + first["train/nsp_loss"], rel=1e-3
     )  # mean of ratios
@@ -54,7 +78,7 @@ def test_a_run_learns_and_writes_what_the_contract_names(trained):
     assert evaluation["eval/validation/mlm_accuracy"] > evaluation["eval/validation/unigram_accuracy"]
     for file in ("config.json", "environment.json", "report.html", "tokenizer/vocab.txt", "tokenizer/tokenizer.json"):
         assert (trained / file).stat().st_size > 0, file
-    assert resolve(json.loads((trained / "config.json").read_text())).steps == 250
+    assert resolve(json.loads((trained / "config.json").read_text())).steps == STEPS
     assert json.loads((trained / "environment.json").read_text())["versions"]["jax"] == jax.__version__
     page = (trained / "report.html").read_text()
     assert "Waiting" in page or "waiting" in page
@@ -64,14 +88,14 @@ def test_latest_steps_and_the_best_are_kept(trained):
     steps = sorted(int(p.name) for p in (trained / "checkpoints").iterdir() if p.name.isdigit())
     losses = {r["step"]: r["eval/validation/mlm_loss"] for r in rows(trained, "eval/")}
     best = min((loss, step) for step, loss in losses.items())[1]
-    assert steps == sorted({240, 250, best})
+    assert steps == sorted({STEPS - 10, STEPS, best})
     assert runs.open_run(str(trained)).step == best
-    assert runs.open_run(str(trained / "checkpoints" / "250")).step == 250
+    assert runs.open_run(str(trained / "checkpoints" / str(STEPS))).step == STEPS
 
 
 def test_a_finished_run_is_left_as_it_is(base, trained):
     before = (trained / "metrics.jsonl").read_bytes()
-    train.run(configure(base, steps=250), trained, command=[])
+    train.run(configure(base, steps=STEPS), trained, command=[])
     assert (trained / "metrics.jsonl").read_bytes() == before
 
 
@@ -108,18 +132,11 @@ def test_baselines_equal_a_plain_count(base, trained):
         counts += np.bincount(np.asarray(shard.tokens), minlength=len(counts))
     logp = np.log((counts + 1) / (counts.sum() + len(counts)))
     targets, labels = [], []
+    settings = {"settings": knobs.Masking(), "replacements": np.arange(3), "slots": 32}
+    mask = jax.jit(functools.partial(masking.apply, special=run.tokenizer.special, **settings))
     for index in range(evaluator.batches):
-        from bert_jax import masking
-
         b = evaluator.source.evaluation_batch(index, evaluator.rows)
-        out, _ = masking.apply(
-            b,
-            evaluator.traced,
-            settings=knobs.Masking(),
-            special=run.tokenizer.special,
-            replacements=np.arange(3),
-            slots=32,
-        )
+        out, _ = mask(b, evaluator.traced)
         hit = (np.asarray(out["inputs"]) == run.tokenizer.special.mask) & (b["unit_ids"] >= 0)
         targets += b["tokens"][hit].tolist()
         labels += b["labels"][b["labels"] >= 0].tolist()
@@ -131,7 +148,7 @@ def test_baselines_equal_a_plain_count(base, trained):
     assert found["nsp_accuracy_low"] < found["nsp_accuracy"] < found["nsp_accuracy_high"]
 
 
-def test_evaluate_prints_json_and_takes_another_rate(base, trained, capsys, tmp_path):
+def test_evaluate_prints_json_and_takes_another_rate(base, trained, capsys, tmp_path, one_device):
     evaluate.run(str(trained), "pretrain", None, tmp_path / "out" / "scores.json")
     printed = json.loads(capsys.readouterr().out)
     assert printed == json.loads((tmp_path / "out" / "scores.json").read_text())
@@ -212,13 +229,12 @@ def test_fill_mask_reads_whole_lines_and_only_utf8(trained, tmp_path):
     assert predict.decode(1, b'\xef\xbb\xbf{"text": "a"}\n') == '{"text": "a"}\n'
 
 
-def test_a_head_that_was_not_trained_is_not_asked(base, tmp_path):
-    train.run(configure(base, steps=10, pairs="none"), tmp_path / "w", command=[])
+def test_a_head_that_was_not_trained_is_not_asked(unpaired):
     with pytest.raises(ConfigError, match="no nsp head"):
-        ask(tmp_path / "w", "nsp", ["a\tb"])
+        ask(unpaired, "nsp", ["a\tb"])
 
 
-def test_a_run_can_start_from_another(base, trained, tmp_path):
+def test_a_run_can_start_from_another(base, trained, tmp_path, one_device):
     config = configure(base, steps=10, optim__learning_rate=0, init_from=str(trained))
     train.run(config, tmp_path / "w", command=[])
     ours, theirs = (runs.open_run(str(w)).params for w in (tmp_path / "w", trained))
@@ -238,15 +254,14 @@ def test_a_run_of_before_a_knob_resumes_with_its_default(base, tmp_path):
         arms.check_same(old, now, (), tmp_path)
 
 
-def test_what_a_start_lacks_is_fresh_only_when_named(base, tmp_path, capfd):
-    train.run(configure(base, steps=10, pairs="none"), tmp_path / "mlm", command=[])
-    config = configure(base, steps=10, optim__learning_rate=0, init_from=str(tmp_path / "mlm"), seed=5)
+def test_what_a_start_lacks_is_fresh_only_when_named(base, unpaired, tmp_path, capfd, one_device):
+    config = configure(base, steps=10, optim__learning_rate=0, init_from=str(unpaired), seed=5)
     with pytest.raises(ConfigError, match=r"lacks encoder/pooler/bias, encoder/pooler/kernel, nsp/logits/bias"):
         train.run(config, tmp_path / "w", command=[])
     train.run(dataclasses.replace(config, init_fresh="^(encoder/pooler|nsp)/"), tmp_path / "w", command=[])
     assert "starts fresh" in capfd.readouterr().err
-    ours, theirs = (trees.flat(runs.open_run(str(tmp_path / w)).params) for w in ("w", "mlm"))
-    fresh = trees.flat(network.init(config, runs.open_run(str(tmp_path / "w")).tokenizer.size, np.uint32(5)))
+    ours, theirs = (trees.flat(runs.open_run(str(w)).params) for w in (tmp_path / "w", unpaired))
+    fresh = trees.flat(toy.init(config, 5, runs.open_run(str(tmp_path / "w")).tokenizer.size))
     for name, value in ours.items():
         if name in theirs:
             np.testing.assert_array_equal(value, theirs[name], err_msg=name)
@@ -257,7 +272,7 @@ def test_what_a_start_lacks_is_fresh_only_when_named(base, tmp_path, capfd):
     assert "is not used" in capfd.readouterr().err
 
 
-def test_a_start_with_another_vocabulary_keeps_the_rows_of_shared_pieces(base, trained, tmp_path, capfd):
+def test_a_start_with_another_vocabulary_keeps_the_rows_of_shared_pieces(base, trained, tmp_path, capfd, one_device):
     old = runs.open_run(str(trained))
     vocab = [*old.tokenizer.vocab[:5], "zebra", *old.tokenizer.vocab[:4:-1]]  # one more, the rest backwards
     (tmp_path / "vocab.txt").write_text("".join(f"{piece}\n" for piece in vocab))
@@ -276,7 +291,7 @@ def test_a_start_with_another_vocabulary_keeps_the_rows_of_shared_pieces(base, t
     np.testing.assert_array_equal(here["mlm/dense/kernel"], there["mlm/dense/kernel"])
 
 
-def test_a_run_is_evaluated_with_other_masks_by_flags_alone(trained, capsys):
+def test_a_run_is_evaluated_with_other_masks_by_flags_alone(trained, capsys, one_device):
     evaluate.run(str(trained), "pretrain", None, None, changes=[("evals.validation.rate", "0.6")])
     most = json.loads(capsys.readouterr().out)["pretrain"]["mlm_predictions"]
     evaluate.run(str(trained), "pretrain", None, None)
@@ -286,23 +301,21 @@ def test_a_run_is_evaluated_with_other_masks_by_flags_alone(trained, capsys):
 
 
 @pytest.mark.parametrize("overrides", [{"parallel__step": "pmap"}, {"parallel__fsdp": 4, "optim__accumulation": 2}])
-def test_layouts_train_the_same_run(base, tmp_path, overrides):
-    common = {"steps": 10, "model__dropout": 0, "model__attention_dropout": 0}
-    train.run(configure(base, **common), tmp_path / "a", command=[])
-    train.run(configure(base, **common, **overrides), tmp_path / "b", command=[])
-    for one, other in zip(rows(tmp_path / "a", "eval/"), rows(tmp_path / "b", "eval/"), strict=True):
+def test_layouts_train_the_same_run(base, wide, tmp_path, overrides):
+    train.run(configure(base, steps=10, **STILL, **overrides), tmp_path, command=[])
+    for one, other in zip(rows(wide, "eval/"), rows(tmp_path, "eval/"), strict=True):
         # After ten updates: Adam turns rounding in small gradients into steps. test_step.py compares gradients to 1e-5.
         assert other["eval/validation/mlm_loss"] == pytest.approx(one["eval/validation/mlm_loss"], rel=1e-3)
 
 
 def test_a_changed_config_is_refused_with_the_difference(base, trained):
     with pytest.raises(ConfigError, match=r"masking.rate: 0.15 -> 0.4") as caught:
-        train.run(configure(base, steps=250, masking__rate=0.4), trained, command=[])
+        train.run(configure(base, steps=STEPS, masking__rate=0.4), trained, command=[])
     assert "--allow-change=masking.rate" in caught.value.hint
-    train.run(configure(base, steps=250, logging__every=3), trained, command=[])  # free to change
+    train.run(configure(base, steps=STEPS, logging__every=3), trained, command=[])  # free to change
 
 
-def test_a_changed_corpus_is_refused(tmp_path):
+def test_a_changed_corpus_is_refused(tmp_path, one_device):
     file = texts.config_file(tmp_path)
     train.run(configure(file, steps=10), tmp_path / "w", command=[])
     texts.write(tmp_path / "corpus", documents=100, seed=1)
@@ -311,21 +324,22 @@ def test_a_changed_corpus_is_refused(tmp_path):
 
 
 def test_steps_may_be_added_when_asked_for_but_not_on_other_text(tmp_path):
+    """Over all devices."""
     file, workdir = texts.config_file(tmp_path), tmp_path / "w"
-    train.run(configure(file, steps=10), workdir, command=[])
+    train.run(configure(file, steps=10, **STILL), workdir, command=[])
     with pytest.raises(ConfigError, match="steps: 10 -> 20"):
-        train.run(configure(file, steps=20), workdir, command=[])
-    train.run(configure(file, steps=20), workdir, allow_change=("steps",), command=[])
+        train.run(configure(file, steps=20, **STILL), workdir, command=[])
+    train.run(configure(file, steps=20, **STILL), workdir, allow_change=("steps",), command=[])
     assert rows(workdir, "train/")[-1]["step"] == 20
-    split = configure(file, steps=30, masking__replace="(1,0,0)")
+    split = configure(file, steps=30, masking__replace="(1,0,0)", **STILL)
     train.run(split, workdir, allow_change=("steps", "masking.replace"), command=[])
     assert rows(workdir, "train/")[-1]["train/mask_token_fraction"] == 1
     texts.write(tmp_path / "corpus", documents=100, seed=1)
     with pytest.raises(ConfigError, match="another corpus"):
-        train.run(configure(file, steps=40), workdir, allow_change=("steps", "masking.replace"), command=[])
+        train.run(configure(file, steps=40, **STILL), workdir, allow_change=("steps", "masking.replace"), command=[])
 
 
-def test_a_run_that_diverges_ends_with_code_5_and_names_the_step(base, tmp_path, monkeypatch):
+def test_a_run_that_diverges_ends_with_code_5_and_names_the_step(base, tmp_path, monkeypatch, one_device):
     real = train.steps.traced_at
 
     def poisoned(config, step):
@@ -339,7 +353,7 @@ def test_a_run_that_diverges_ends_with_code_5_and_names_the_step(base, tmp_path,
     assert checkpoint.read(tmp_path / "checkpoints")[1]["step"] == 10
 
 
-def test_masks_that_are_not_as_configured_stop_the_run(base, tmp_path, monkeypatch):
+def test_masks_that_are_not_as_configured_stop_the_run(base, tmp_path, monkeypatch, one_device):
     real = train.steps.quotas.table
     monkeypatch.setattr(train.steps.quotas, "table", lambda rate, n: np.minimum(real(rate, n), 2))
     with pytest.raises(DivergedError, match="realised masks"):
