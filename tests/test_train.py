@@ -21,7 +21,7 @@ from bert_jax.errors import ConfigError, DivergedError
 from tests import texts, toy
 from tests.texts import configure
 
-STEPS = 150
+STEPS = 200
 
 
 @pytest.fixture(scope="module")
