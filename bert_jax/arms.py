@@ -40,7 +40,7 @@ FOLLOW = {  # knobs that follow from another one
 class Arm:
     """One run while it trains. `failed` once it cannot go on: it is frozen then, and the others are not disturbed."""
 
-    def __init__(self, given: Material, workdir: Path, closing: contextlib.ExitStack):
+    def __init__(self, given: Material, workdir: Path, closing: contextlib.ExitStack, several: bool):
         self.config, self.workdir = given.config, Path(workdir)
         self.meta: dict[str, Any] = {
             "config": to_dict(given.config),
@@ -53,6 +53,7 @@ class Arm:
             contextlib.closing(Checkpoints(self.workdir / "checkpoints", saves.keep, bool(saves.best)))
         )
         self.failed: DivergedError | None = None
+        self.several = several
         self._saved: dict[str, Any] = {}
 
     # --- where it stands --------------------------------------------------------------------------------------------
@@ -100,7 +101,7 @@ class Arm:
 
     def take(self, metrics: Mapping[str, tuple[float, float]], ids: np.ndarray, done: int) -> None:
         """Adds the metrics of an update, if they are what they may be."""
-        check_finite(metrics, ids, done, self.config)
+        check_finite(metrics, ids, done, self.config, str(self.workdir) if self.several else "")
         if self.config.masked:
             rate = quotas.rate_at(self.config.masking, done - 1, self.config.steps)
             self.ledger.add(dict(metrics), rate, self.config.batch_size, done)
@@ -131,11 +132,14 @@ class Arm:
         self.checkpoints.save(done, state, {**self.meta, **account}, metric)
 
 
-def check_finite(metrics: Mapping[str, tuple[float, float]], ids: np.ndarray, done: int, config: knobs.Config) -> None:
+def check_finite(
+    metrics: Mapping[str, tuple[float, float]], ids: np.ndarray, done: int, config: knobs.Config, whose: str = ""
+) -> None:
     """Says that an update was skipped, and gives up after too many in a row."""
     in_row = int(metrics["skipped_in_row"][0])
     if in_row:
-        print(f"warning: step {done} skipped: its gradient is not finite ({in_row} in a row)", file=sys.stderr)
+        of = f" of {whose}" if whose else ""
+        print(f"warning: step {done}{of} skipped: its gradient is not finite ({in_row} in a row)", file=sys.stderr)
     if in_row >= config.optim.nonfinite_limit:
         raise DivergedError(
             f"{in_row} updates in a row had a non-finite gradient; the last, step {done}, "

@@ -151,7 +151,7 @@ def compile_step(
     if config.parallel.step == "jit":
         update = make_step(config, special, vocab_size, slots=slots)
         return jax.jit(
-            _of_arms(update, mesh, config.parallel.arms) if several else update,
+            _of_arms(update, mesh, config.parallel.arms, config.parallel.prng) if several else update,
             in_shardings=(layout, jax.NamedSharding(mesh, sharding.BATCH), sharding.of_arms(mesh, several)),
             out_shardings=(layout, sharding.replicated(mesh)),
             donate_argnums=0,
@@ -159,7 +159,7 @@ def compile_step(
     return sharding.pmap_wrap(make_step(config, special, vocab_size, axis="data"), mesh)
 
 
-def _of_arms(update: Step, mesh: Mesh, how: str) -> Step:
+def _of_arms(update: Step, mesh: Mesh, how: str, prng: str) -> Step:
     """The update of many states on one batch, each with numbers of its own.
 
     Inside a device the arms go one after the other, or all at once: on a CPU the first is faster, on an accelerator a
@@ -167,6 +167,8 @@ def _of_arms(update: Step, mesh: Mesh, how: str) -> Step:
     """
     if how == "auto":
         how = "map" if jax.default_backend() == "cpu" else "vmap"
+    if prng != "threefry2x32":
+        how = "map"  # under vmap other generators draw other bits than alone
 
     def each(states: State, batch: Batch, traced: Traced) -> tuple[State, Metrics]:
         if how == "vmap":

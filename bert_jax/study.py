@@ -59,7 +59,7 @@ def run(
         hands = engines.make(engine, place.workdir, jobs, options)
         groups = plans.plan(place, cells, asked(study), fuse, hands.room)
         hidden = set(place.read_study().get("cells", [])) - {cell.id for cell in cells}
-        _write(place, name, spec, study, cells, groups, command)
+        _write(place, name, spec, study, cells, groups, command, retries)
         launcher = Launcher(place, groups, hands, retries, lambda: _refresh(place), worker)
         launcher.say(f"study {name}: {progress.look(place, hands.room.parallel).line()}; {hands.describe()}")
         if hidden:
@@ -101,7 +101,14 @@ def asked(study: Study) -> dict[str, dict[str, Any]]:
 
 
 def _write(
-    place: Place, name: str, spec: str, study: Study, cells: Sequence[Cell], planned: Sequence[Group], command: Any
+    place: Place,
+    name: str,
+    spec: str,
+    study: Study,
+    cells: Sequence[Cell],
+    planned: Sequence[Group],
+    command: Any,
+    retries: int,
 ) -> None:
     """study.json, the groups, and what each cell is: all a worker or a report needs."""
     evaluations = asked(study)
@@ -126,6 +133,7 @@ def _write(
         "versions": {"python": platform.python_version()} | doctor.versions(PACKAGES),
         "git_commit": doctor.git_commit(),
         "command": list(command),
+        "retries": retries,
         "machine": {
             "platform": platform.platform(),
             "cores": len(local.cores()),

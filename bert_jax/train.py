@@ -52,7 +52,7 @@ def together(
     allow_change: tuple[str, ...] = (),
     command: list[str],
     frozen: Callable[[Path, DivergedError], None] = lambda workdir, error: None,
-) -> None:
+) -> bool:
     """Trains runs that differ in traced numbers alone, each in its own workdir, from the last step all have saved.
 
     Args:
@@ -61,6 +61,9 @@ def together(
       allow_change: knobs that may differ from the earlier attempt's.
       command: for the record.
       frozen: told at once of a run that diverged, which stays as it last was saved; where none is left, that is raised.
+
+    Returns:
+      Whether a stop was asked for when nothing was left to stop.
     """
     config, several = runs[0][0], len(runs) > 1
     if several and (config.parallel.step == "pmap" or jax.process_count() > 1):
@@ -77,7 +80,7 @@ def together(
         given = material.gather(config)
         source, tokenizer = given.source, given.tokenizer
         materials = [given, *(alike(given, config, other) for other, _ in runs[1:])]
-        arms = [Arm(own, workdir, closing) for own, (_, workdir) in zip(materials, runs, strict=True)]
+        arms = [Arm(own, workdir, closing, several) for own, (_, workdir) in zip(materials, runs, strict=True)]
         config = given.config
 
         # --- state --------------------------------------------------------------------------------------------------
@@ -96,7 +99,7 @@ def together(
                 if arm.config.init_from:
                     state["params"] = initial.start_from(arm.config, state["params"], tokenizer)
                 found = state, 0
-            states.append(found[0])
+            states.append(jax.device_get(found[0]) if several else found[0])  # placed once, all together
             start = found[1]
             if jax.process_index() == 0:
                 environment.describe_run(own, found[0]["params"], arm.workdir, command)
@@ -203,6 +206,7 @@ def together(
                 written = report.write(arm.workdir)
                 if not several:
                     print(f"report: {written}", file=sys.stderr)
+        return stop.signal is not None
 
 
 class Clock:

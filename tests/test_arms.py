@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax import faults, prepare, quotas, sharding, train
+from bert_jax import faults, knobs, prepare, quotas, sharding, train
 from bert_jax import step as steps
 from bert_jax.config import resolve, to_dict
 from bert_jax.data import pipeline
@@ -177,6 +177,22 @@ def test_arms_lie_on_devices_of_their_own(base, how, arms):
         mine = sharding.pick(stacked, index, layout)
         for a, b in zip(jax.tree.leaves(mine["optimizer"]), jax.tree.leaves(expected["optimizer"]), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-6)  # moments, as weights drift in Adam
+
+
+@pytest.mark.parametrize("prng", ["threefry2x32", "rbg"])
+def test_dropout_of_an_arm_is_that_of_its_seed_whatever_draws_it(prng):
+    """Under vmap the faster generators would draw other bits than alone."""
+
+    def update(state, batch, traced):
+        key = jax.random.fold_in(jax.random.key(traced, impl=prng), state)
+        return state + 1, jax.random.bernoulli(key, 0.5, (64,)) + batch
+
+    mesh = make_mesh(knobs.Parallel(data=8), 3)
+    several = steps._of_arms(update, mesh, "vmap", prng)
+    _, drawn = jax.jit(several)(np.zeros(3, np.int32), np.int32(0), np.arange(3, dtype=np.uint32))
+    for seed in range(3):
+        alone = jax.jit(update)(np.int32(0), np.int32(0), np.uint32(seed))[1]
+        np.testing.assert_array_equal(drawn[seed], alone)
 
 
 def test_what_cannot_train_together_says_so(base, tmp_path):

@@ -283,7 +283,8 @@ def test_killed_workers_are_tried_again_but_not_for_ever(bench, monkeypatch, cap
     monkeypatch.setattr(launch, "KILLS", 2)
     with pytest.raises(IncompleteError):
         bench.run(fuse="never")
-    assert Counter(state.attempts for state in bench.place.states().values()) == {2: 4}
+    # A try that got further is none of those that count.
+    assert Counter(state.attempts for state in bench.place.states().values()) == {2: 2, 3: 2}
     assert "was killed (signal 9)" in capfd.readouterr().err
     done = [state for state in bench.place.states().values() if state.name == "done"]
     assert len(done) == 2

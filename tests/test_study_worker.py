@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_jax import checkpoint, faults, manifest
+from bert_jax import checkpoint, faults, holding, manifest
 from bert_jax import step as steps
-from bert_jax.config import load_file, override
-from bert_jax.errors import DataError
+from bert_jax.config import load_file, override, to_dict
+from bert_jax.errors import DataError, Stopped
 from bert_jax.studies import worker
 from bert_jax.studies.definition import Finetune, Study, Suite, axis, expand
 from bert_jax.studies.places import Entry, Place
@@ -207,6 +207,45 @@ def test_what_fails_is_noted_in_every_cell_and_raised(study, tmp_path, monkeypat
         states = [place.state(cell, retries=2) for cell in cells]
         assert [state.name for state in states] == ["waiting" if tries < 3 else "failed"] * 2
         assert {state.error for state in states} == {"the text is gone"}
+
+
+def test_a_stop_when_training_has_ended_begins_nothing_more(study, tmp_path, monkeypatch):
+    place, cells = prepare(tmp_path, study)
+
+    def ended(runs: list, **_: object) -> bool:
+        for _, workdir in runs:
+            workdir.mkdir(parents=True, exist_ok=True)
+            (workdir / "metrics.jsonl").write_text('{"step": 12, "time": 3.0}\n')
+        return True  # a signal came with the last step
+
+    monkeypatch.setattr("bert_jax.train.together", ended)
+    monkeypatch.setattr(worker, "_suite", lambda *_: pytest.fail("an evaluation began"))
+    with pytest.raises(Stopped):
+        worker.work(place, "g")
+    assert [place.trained(cell.id)["step"] for cell in cells] == [12, 12]
+
+
+def test_cells_in_other_hands_are_left_to_them(study, tmp_path):
+    place, cells = prepare(tmp_path, study)
+    with holding.hold(place.cell(cells[1].id), "work.lock"):
+        assert place.state(cells[1]).name == "running"
+        with pytest.raises(Stopped, match="another run uses"):
+            worker.work(place, "g")
+    assert not place.attempts(cells[0].id)
+
+
+def test_a_fine_tuning_that_was_edited_or_moved_begins_anew(study, tmp_path):
+    config = expand(study)[0].config
+    folder = tmp_path / "films"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(to_dict(config)))
+    worker._make_way(config, folder)
+    longer = dataclasses.replace(config, steps=99, logging=dataclasses.replace(config.logging, every=3))
+    worker._make_way(longer, folder)  # steps follow from the data, and lines of a log from nothing that is trained
+    assert folder.exists()
+    worker._make_way(dataclasses.replace(config, init_from="elsewhere"), folder)
+    assert not folder.exists()
+    worker._make_way(config, folder)
 
 
 def test_cells_that_share_a_step_go_on_together():

@@ -19,6 +19,7 @@ from bert_jax.naming import is_result
 from bert_jax.studies.places import Entry, Place, State
 
 LEDGER = ("masked_fraction", "quota_fraction", "mask_token_fraction", "random_fraction", "kept_fraction")
+
 FIRST = ("cell", "state", "seed", "step", "steps", "tokens", "predictions", "flops", "seconds", "evaluation_seconds")
 LAST = ("parameters", "attempts", "error")
 
@@ -185,7 +186,7 @@ def row(one: Result) -> dict[str, Any]:
     entry, state = one.entry, one.state
     out: dict[str, Any] = {"cell": entry.id, "state": state.name}
     for axis, label in entry.labels.items():
-        out |= {axis: label, f"{axis}.value": entry.values[axis]}
+        out |= dict(zip(_columns(axis), (label, entry.values[axis]), strict=True))
     out |= {"seed": entry.seed, "step": state.step, "steps": state.steps}
     out |= {kind: one.spent(kind) for kind in ("tokens", "predictions", "flops")}
     out |= {"seconds": round(one.seconds, 3), "evaluation_seconds": round(one.evaluation_seconds, 3)}
@@ -194,10 +195,16 @@ def row(one: Result) -> dict[str, Any]:
     return out | dict(sorted(one.metrics.items()))
 
 
+def _columns(axis: str) -> tuple[str, str]:
+    """Of an axis: labels and values; an axis called as another column is set apart."""
+    name = f"axis.{axis}" if axis in (*FIRST, *LAST) else axis
+    return name, f"{name}.value"
+
+
 def write_csv(place: Place, found: Sequence[Result] | None = None) -> None:
     """Writes results.csv in one move: what a cell is, what it cost, then metrics by name."""
     table = rows(place) if found is None else [row(one) for one in found]
-    axis = [name for one in axes(place.read_study()) for name in (one.name, f"{one.name}.value")]
+    axis = [name for one in axes(place.read_study()) for name in _columns(one.name)]
     fixed = [*FIRST[:2], *axis, *FIRST[2:], *LAST]
     names = [*fixed, *sorted({key for one in table for key in one} - set(fixed))]
     text = io.StringIO()

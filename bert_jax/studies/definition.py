@@ -60,6 +60,7 @@ ASKED = {  # and the type of each
     "within_word": bool,
 }
 BUDGETS = ("steps", "tokens", "predictions", "flops")
+COUNT = ("checkpoints.patience", "parallel.step")  # may change on resume, and change what is trained
 LONG = 2**31  # steps, until a budget says how many
 
 
@@ -97,6 +98,11 @@ def expand(study: Study) -> list[Cell]:
             first = _resolved(study, base, [change for point in points for change in point.changes])
         except ConfigError as error:
             raise ConfigError(f"{_where(labels)}: {error}", error.hint) from error
+        _need(
+            not first.parallel.distributed,
+            "a worker of a study is one process, and parallel.distributed is set",
+            "train such a run with `bert-jax train`, one job of several processes each",
+        )
         for seed in study.seeds:
             config = dataclasses.replace(first, seed=seed, data_seed=seed if study.pair_seeds else first.data_seed)
             name = identity(config)
@@ -113,7 +119,7 @@ def identity(config: knobs.Config) -> str:
     Those that change nothing of what is trained do not count.
     """
     usual, found = _usual(), configs.flat(configs.to_dict(config))
-    tree = {k: v for k, v in found.items() if usual.get(k, ...) != v and not configs.free_on_resume(k)}
+    tree = {k: v for k, v in found.items() if usual.get(k, ...) != v and (k in COUNT or not configs.free_on_resume(k))}
     return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()[:12]
 
 

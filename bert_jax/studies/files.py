@@ -35,7 +35,10 @@ def write(path: Path, value: Mapping[str, Any]) -> None:
     """Replaces a JSON file in one move: a reader never sees half of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    draft.write_text(json.dumps(value, indent=1) + "\n")
+    with draft.open("w") as file:
+        file.write(json.dumps(value, indent=1) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
     draft.replace(path)
 
 

@@ -114,7 +114,7 @@ class Launcher:
             self._report()
         elif self.stopped:
             self._waiting.append(job)
-        elif code == ConfigError.code and self._held(job):
+        elif code == STOPPED and self._held(job):
             self.say(f"{job.name} is in the hands of another worker; it goes on when that one ends")
             self._waiting.append(job)
         else:
@@ -125,7 +125,7 @@ class Launcher:
         if code == STOPPED or code in UNHEARD:
             what, job.kills = "was stopped", job.kills + (not went_on)
         elif code < 0:
-            what, job.kills = f"was killed (signal {-code})", job.kills + 1
+            what, job.kills = f"was killed (signal {-code})", job.kills + (not went_on)
         else:
             how = f"exit code {code}" if code else "it ended before its work did"
             what, job.failures = f"failed ({how})", job.failures + 1

@@ -127,7 +127,8 @@ class Place:
 
     def cells(self) -> list[Entry]:
         """The cells that study.json lists, in its order."""
-        return [self.read_cell(cell) for cell in self.read_study().get("cells", [])]
+        listed = self.read_study().get("cells", [])
+        return [self.read_cell(cell) for cell in listed if (self.cell(cell) / "cell.json").exists()]
 
     def write_cell(self, cell: Cell, group: str, evaluations: Mapping[str, dict[str, Any]]) -> None:
         """Says what a cell is, before anything of it runs."""
@@ -229,9 +230,10 @@ class Place:
         folder = self.cell(cell)
         return holding.held(folder) or holding.held(folder, WORK)
 
-    def state(self, entry: Entry, retries: int = RETRIES) -> State:
+    def state(self, entry: Entry, retries: int | None = None) -> State:
         """How far a cell is, from its folder alone."""
         trained = self.trained(entry.id)
+        retries = self.read_study().get("retries", RETRIES) if retries is None else retries
         step, seconds = self.progress(entry.id)
         notes = self.attempts(entry.id)
         starts = sum(note["event"] == "start" for note in notes)
@@ -252,7 +254,7 @@ class Place:
             error = failures[-1]["error"] if failures else error
         return State(name, starts, error, step, entry.config.steps, seconds, missing)
 
-    def states(self, retries: int = RETRIES) -> dict[str, State]:
+    def states(self, retries: int | None = None) -> dict[str, State]:
         """Of all cells that are listed."""
         return {entry.id: self.state(entry, retries) for entry in self.cells()}
 

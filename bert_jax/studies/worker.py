@@ -11,6 +11,7 @@ import argparse
 import dataclasses
 import hashlib
 import platform
+import shutil
 import signal
 import sys
 import time
@@ -20,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax import allocator, holding
-from bert_jax.errors import DivergedError, Stopped, UserError
+from bert_jax.errors import ConfigError, DivergedError, Stopped, UserError
+from bert_jax.studies import files
 from bert_jax.studies.places import WORK, Entry, Place
 
 CODE_STOPPED, CODE_INTERNAL = 75, 1
@@ -33,7 +35,10 @@ def work(place: Place, group: str) -> None:
     cells = [place.read_cell(name) for name in plan["cells"]]
     with ExitStack() as closing:
         for cell in cells:
-            closing.enter_context(holding.hold(place.cell(cell.id), WORK))
+            try:
+                closing.enter_context(holding.hold(place.cell(cell.id), WORK))
+            except ConfigError as error:  # of an earlier launch: no fault of this one's
+                raise Stopped(str(error), "the same command goes on when that one has ended") from error
         _work(place, group, cells, plan["slots"])
 
 
@@ -69,11 +74,12 @@ def _train(place: Place, group: str, cells: Sequence[Entry], slots: int) -> None
             place.write_trained(cell.id, step, seconds / len(folders), "diverged", str(error))
 
         with _attempt(place, group, several, "training"):
-            _together([(cell.config, place.cell(cell.id)) for cell in several], slots, frozen)
+            stop = _together([(cell.config, place.cell(cell.id)) for cell in several], slots, frozen)
             for cell in several:
                 step, seconds = place.progress(cell.id)
                 if not place.trained(cell.id):  # the clock of each ran while all were trained
                     place.write_trained(cell.id, step, seconds / len(several), "done")
+        _heed(stop)
 
 
 def in_step(cells: Sequence[Entry], saved: dict[str, set[int]]) -> Iterator[list[Entry]]:
@@ -87,14 +93,16 @@ def in_step(cells: Sequence[Entry], saved: dict[str, set[int]]) -> Iterator[list
         left = [cell for cell in left if cell not in chosen]
 
 
-def _together(runs: list[tuple[Any, Path]], slots: int, frozen: Callable[[Path, DivergedError], None]) -> None:
+def _together(runs: list[tuple[Any, Path]], slots: int, frozen: Callable[[Path, DivergedError], None]) -> bool:
+    """Whether a stop was asked for although training has ended: what comes after it must not begin."""
     from bert_jax import train
 
     print(f"training {len(runs)} arms; the figures are those of the first", file=sys.stderr)
     try:
-        train.together(runs, slots=slots, command=sys.argv, frozen=frozen)
+        return train.together(runs, slots=slots, command=sys.argv, frozen=frozen)
     except DivergedError as error:  # of the last one left; `frozen` was told
         print(f"all arms diverged: {error}", file=sys.stderr)
+        return False
 
 
 # --- evaluation -----------------------------------------------------------------------------------------------------
@@ -127,14 +135,32 @@ def _finetune(place: Place, group: str, cells: Sequence[Entry], name: str) -> No
         tree = recipes.finetuning(asked["task"], str(place.checkpoint(cell.id)), dict(asked["changes"]))
         tree.seed = cell.seed
         runs.append((resolve(tree), place.finetune(cell.id, name)))
+        _make_way(*runs[-1])
     errors: dict[Path, str] = {}
     began = time.monotonic()
     with _attempt(place, group, cells, f"evaluation {name}"):
-        _together(runs, 0, lambda workdir, error: errors.update({workdir: str(error)}))
+        stop = _together(runs, 0, lambda workdir, error: errors.update({workdir: str(error)}))
         seconds = (time.monotonic() - began) / len(cells)
         for cell, (_, folder) in zip(cells, runs, strict=True):
             scores = {} if folder in errors else last_evaluation(folder)
             place.write_result(cell, name, scores, seconds, {}, error=errors.get(folder, ""))
+    _heed(stop)
+
+
+def _make_way(config: Any, folder: Path) -> None:
+    """Removes a fine-tuning that was begun as another one: its evaluation was edited, or the study was moved."""
+    from bert_jax.config import differences, free_on_resume, resolve, to_dict
+
+    before = files.read(folder / "config.json")
+    changed = differences(to_dict(resolve(before)), to_dict(config)) if before else {}
+    settled = ("steps", "optim.warmup_steps", "objectives")  # by the data
+    if any(not free_on_resume(path) and not path.startswith(settled) for path in changed):
+        shutil.rmtree(folder)
+
+
+def _heed(stop: bool) -> None:
+    if stop:
+        raise Stopped("stopped, with everything saved", "the same command continues")
 
 
 def last_evaluation(folder: Path) -> dict[str, float]:
