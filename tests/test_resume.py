@@ -48,9 +48,19 @@ FAST = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "true"}  # halves the compile time; ru
 
 
 class Case:
-    """One config, its command line, and the run that nothing interrupts, which starts at once."""
+    """One config, its command line, and the run that nothing interrupts, which starts at once.
 
-    def __init__(self, folder: Path, pool: ThreadPoolExecutor, knobs: dict[str, object], variables: dict[str, str]):
+    That one compiles for itself; where `compiled` is a folder, the others take what was compiled by those before them.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        pool: ThreadPoolExecutor,
+        knobs: dict[str, object],
+        variables: dict[str, str],
+        compiled: Path | None = None,
+    ):
         corpus = texts.write(folder / "corpus", documents=50)
         (folder / "config.py").write_text(texts.CONFIG.format(path=str(corpus)))
         self.variables = variables
@@ -63,11 +73,18 @@ class Case:
         source = pipeline.Source(prepare.prepare(config, log=lambda _: None), "train", config)
         assert source.count(0) < config.steps * config.batch_size, "an epoch ends inside the run"
         self.reference = folder / "reference"
-        self._undisturbed: Future = pool.submit(self.go, self.reference)
+        self._undisturbed: Future = pool.submit(self.go, self.reference, variables=variables)
+        if compiled:
+            self.variables = variables | {
+                "JAX_ENABLE_COMPILATION_CACHE": "true",
+                "JAX_COMPILATION_CACHE_DIR": str(compiled),
+                "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+            }
 
-    def go(self, workdir: Path, fault: str = "") -> tuple[int, str]:
+    def go(self, workdir: Path, fault: str = "", variables: dict[str, str] | None = None) -> tuple[int, str]:
         """Exit code and standard error of the command, with a fault."""
-        code, _, err = texts.run(*self.words, f"--workdir={workdir}", BERT_JAX_FAULT=fault, **self.variables)
+        variables = self.variables if variables is None else variables
+        code, _, err = texts.run(*self.words, f"--workdir={workdir}", BERT_JAX_FAULT=fault, **variables)
         return code, err
 
     @contextlib.contextmanager
@@ -96,6 +113,11 @@ def pool() -> Iterator[ThreadPoolExecutor]:
         yield made
 
 
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("compiled")
+
+
 def saved(workdir: Path) -> list[int]:
     return manifest.finished(workdir / "checkpoints")
 
@@ -121,9 +143,9 @@ def flip_a_bit(folder: Path, seed: int) -> Path:
 # --- quick: one kill anywhere, one during a save ----------------------------------------------------------------------
 
 
-def test_killed_anywhere_then_damaged(tmp_path, pool, capsys, monkeypatch):
+def test_killed_anywhere_then_damaged(tmp_path, pool, compiled, capsys, monkeypatch):
     """Dynamic masks. A second run is refused meanwhile; the lock dies with its holder; one flipped bit is survived."""
-    case = Case(tmp_path, pool, KNOBS, FAST)
+    case = Case(tmp_path, pool, KNOBS, FAST, compiled)
     workdir = tmp_path / "run"
     monkeypatch.setattr("bert_jax.allocator.retain", lambda: "")  # not in the process of all tests
     with case.started(workdir, "step:14:sleep=600") as first:
@@ -145,9 +167,9 @@ def test_killed_anywhere_then_damaged(tmp_path, pool, capsys, monkeypatch):
     assert f"resuming {workdir} at step {older}" in err
 
 
-def test_killed_during_a_save_then_stopped_by_a_signal(tmp_path, pool):
+def test_killed_during_a_save_then_stopped_by_a_signal(tmp_path, pool, compiled):
     """Static masks."""
-    case = Case(tmp_path, pool, {**KNOBS, "masking.dupe_factor": MODES["static"]}, FAST)
+    case = Case(tmp_path, pool, {**KNOBS, "masking.dupe_factor": MODES["static"]}, FAST, compiled)
     workdir = tmp_path / "run"
     code, err = case.go(workdir, "save-running:10:kill")
     assert code == -signal.SIGKILL, err
