@@ -411,15 +411,25 @@ def test_the_cross_rate_matrix_marks_the_best_of_each_column(place, view):
                 )
                 for rate in rates
             ]
-            for trained in heat.rows
+            for trained in (row.removesuffix(" (2 of 3)") for row in heat.rows)
         ]
     )
+    assert heat.rows[-1] == "80 % (2 of 3)"  # no mean of all seeds: it is shown, and best nowhere
+    assert not any("of 3" in row for row in heat.rows[:-1])
     assert np.allclose(heat.values, grid)
-    assert heat.marks == {(int(row), column) for column, row in enumerate(grid.argmin(axis=0))}
-    shades = np.array(heat.shades)
+    whole = grid[:-1]
+    assert heat.marks == {(int(row), column) for column, row in enumerate(whole.argmin(axis=0))}
+    shades = np.array(heat.shades)[:-1]
     assert np.all(shades.max(axis=0) == 1)
-    assert np.array_equal(np.argsort(-shades, axis=0), np.argsort(grid, axis=0))
+    assert np.array_equal(np.argsort(-shades, axis=0), np.argsort(whole, axis=0))
     assert plots.draw(heat).count('class="n best"') == len(rates)
+
+
+def test_an_arm_that_lacks_seeds_is_best_nowhere():
+    grid = [[1.0, 2.0], [3.0, 4.0], [0.5, 9.0]]
+    shades, marks = matrices._by_column(grid, [True, True, False])
+    assert marks == {(0, 0), (0, 1)}
+    assert shades[2][0] == 1  # as dark as the best, and not marked
 
 
 def test_crossed_axes_of_masking_are_a_heat_map_with_holes(tmp_path):

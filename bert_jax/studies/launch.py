@@ -1,8 +1,9 @@
 """Brings the groups of a study to their end: gives them to an engine, tries again what failed, says how far it is.
 
-A worker that was stopped (75), or found its cells in other hands, goes on later. One that was killed has `KILLS` tries,
-one that failed `retries` more than one, and one whose config cannot be used no other. A group of several cells that
-comes to nothing is tried once more with each cell alone: one of them may have taken the others along.
+A worker that was stopped (75), or found its cells in other hands, goes on later. One that was killed has `KILLS` tries
+in which it gets no further, one that failed `retries` more than one, and one whose config cannot be used no other. A
+group of several cells that comes to nothing is tried once more with each cell alone: one of them may have taken the
+others along.
 """
 
 from __future__ import annotations

@@ -33,17 +33,22 @@ def cross_rate(view: View) -> Figures:
                 [_mean(family.arms.get(label, []), f"{name}/{rate}/mlm_loss") for rate in columns]
                 for label in axis.labels
             ]
-            shades, marks = _by_column(grid)
+            counts = [_count(family.arms.get(label, []), f"{name}/") for label in axis.labels]
+            shades, marks = _by_column(grid, [have == asked for have, asked in counts])
             out[slug(name, family.name)] = Heat(
                 ", ".join(filter(None, ["MLM loss by rate of evaluation", family.name])),
                 axis.name,
-                axis.labels,
+                [
+                    label if have == asked else f"{label} ({have} of {asked})"
+                    for label, (have, asked) in zip(axis.labels, counts, strict=True)
+                ],
                 [f"{100 * float(rate):g}{SPACE}%" for rate in columns],
                 grid,
                 shades,
                 marks,
                 note="Rows: what arms were trained with. Columns: the rate they are evaluated at, on one set of nested "
-                "masks. Means over seeds; bold: the best of its column; the darker, the nearer to it.",
+                "masks. Means over seeds, of fewer where it says so; bold: the best of its column among arms with all "
+                "of theirs; the darker, the nearer to it.",
             )
     return out
 
@@ -62,7 +67,7 @@ def crossed(view: View) -> Figures:
             mine = [one for one in view.results if ", ".join(one.entry.labels[other] for other in others) == name]
             grid = [
                 [
-                    _mean(
+                    _whole_mean(
                         [
                             one
                             for one in mine
@@ -84,7 +89,7 @@ def crossed(view: View) -> Figures:
                 shades,
                 marks,
                 arrange.percent(metric, view.results),
-                note="Means over seeds. Bold: the best; the darker, the nearer to it.",
+                note="Means over seeds; empty where one is missing. Bold: the best; the darker, the nearer to it.",
             )
     return out
 
@@ -94,13 +99,30 @@ def _mean(arm: Sequence[Result], metric: str) -> float:
     return found.mean if found else math.nan
 
 
-def _by_column(grid: Sequence[Sequence[float]]) -> tuple[list[list[float]], set[tuple[int, int]]]:
-    """Shades that fall with the root of the distance from the column's least, so that small distances show."""
-    tops = [min((v for v in column if math.isfinite(v)), default=math.nan) for column in zip(*grid, strict=True)]
-    away = [[value - top for value, top in zip(row, tops, strict=True)] for row in grid]
+def _whole_mean(arm: Sequence[Result], metric: str) -> float:
+    """Of an arm whose every seed has the metric: the mean of a few would be read as that of all."""
+    return _mean(arm, metric) if all(metric in one.metrics for one in arm) else math.nan
+
+
+def _count(arm: Sequence[Result], prefix: str) -> tuple[int, int]:
+    """Cells of an arm that have an evaluation, and how many there are."""
+    return sum(any(key.startswith(prefix) for key in one.metrics) for one in arm), len(arm)
+
+
+def _by_column(
+    grid: Sequence[Sequence[float]], whole: Sequence[bool]
+) -> tuple[list[list[float]], set[tuple[int, int]]]:
+    """Shades that fall with the root of the distance from the column's least, so that small distances show.
+
+    The least is that of the rows that are whole.
+    """
+    rows = [row for row, complete in zip(grid, whole, strict=True) if complete] or grid
+    tops = [min((v for v in column if math.isfinite(v)), default=math.nan) for column in zip(*rows, strict=True)]
+    away = [[max(value - top, 0.0) for value, top in zip(row, tops, strict=True)] for row in grid]
     most = max((v for row in away for v in row if math.isfinite(v)), default=0.0) or 1.0
     shades = [[1 - math.sqrt(v / most) if math.isfinite(v) else 0.0 for v in row] for row in away]
-    return shades, {(i, j) for i, row in enumerate(away) for j, v in enumerate(row) if v == 0}
+    best = [i for i, complete in enumerate(whole) if complete]
+    return shades, {(i, j) for i in best for j, v in enumerate(away[i]) if v == 0}
 
 
 def _by_all(grid: Sequence[Sequence[float]], lower: bool) -> tuple[list[list[float]], set[tuple[int, int]]]:
