@@ -8,9 +8,9 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax import judge, material, network, runs, sharding, train
+from bert_jax import judge, material, runs, sharding, train
 from bert_jax.data import tokenizer as tokenizers
-from tests import tasks
+from tests import tasks, toy
 
 CONTEXT = "the fan is loud and the screen is broken and the invoice is wrong since monday"
 
@@ -48,7 +48,7 @@ def judged(kind: str, folder, rows: int, devices: int) -> dict[str, float]:
     source, knobs = write(kind, folder)
     config = material.labels_of(tasks.config(kind, source, folder, **knobs))
     tokenizer = tokenizers.load(tasks.vocabulary(folder))
-    params = network.init(config, tokenizer.size, np.uint32(0))
+    params = toy.init(config, vocab=tokenizer.size)
     axes = (jax.sharding.AxisType.Auto,) * 4
     mesh = jax.make_mesh((1, devices, 1, 1), sharding.AXES, axis_types=axes, devices=jax.devices()[:devices])
     held_out = material.held_out(config, "train")

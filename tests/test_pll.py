@@ -40,7 +40,7 @@ def run(vocabulary) -> runs.Run:
     """A model of random weights, as somebody else's."""
     tokenizer = tokenizers.load(vocabulary)
     config = toy.config(model__init_stddev=0.3, model__layers=1, model__max_positions=LONGEST, sequence_length=LONGEST)
-    params = jax.tree.map(np.asarray, network.init(config, tokenizer.size, np.uint32(0)))
+    params = toy.init(config, vocab=tokenizer.size)
     bias = np.random.default_rng(1).normal(size=params["mlm"]["bias"].shape).astype(np.float32)
     params = params | {"mlm": params["mlm"] | {"bias": bias}}
     return runs.Run(Path("model"), config, tokenizer, vocabulary, params, 0, {"foreign": "model"})
@@ -79,7 +79,7 @@ def _logits(net: network.Network, params: dict, batch: dict) -> jax.Array:
 
 
 @pytest.mark.parametrize("within_word", [False, True])
-def test_each_token_has_the_probability_that_a_plain_loop_finds(run, within_word):
+def test_each_token_has_the_probability_that_a_plain_loop_finds(run, within_word, one_device):
     encoded = run.tokenizer.encode_batch([*TEXTS, "abcde fgh the cats see . cat abc de the sees"])  # longer than a row
     assert max(map(len, encoded)) > LONGEST - 2
     found = rows.Scorer(run, Ask(within_word=within_word), "pll")(encoded)
@@ -87,7 +87,7 @@ def test_each_token_has_the_probability_that_a_plain_loop_finds(run, within_word
         np.testing.assert_allclose(values, plainly(run, ids, within_word), rtol=1e-5)
 
 
-def test_the_correction_changes_words_of_several_pieces_alone(run):
+def test_the_correction_changes_words_of_several_pieces_alone(run, one_device):
     whole, several = run.tokenizer.encode_batch(["the cat sees .", "the abc ."])
     plain, corrected = (rows.Scorer(run, Ask(within_word=on), "pll")([whole, several]) for on in (False, True))
     np.testing.assert_array_equal(plain[0], corrected[0])
@@ -107,7 +107,7 @@ def test_scores_are_the_same_at_any_batch_size_and_device_count(run, monkeypatch
             np.testing.assert_allclose(a, b, rtol=1e-5)
 
 
-def test_like_texts_have_exactly_like_scores(run):
+def test_like_texts_have_exactly_like_scores(run, one_device):
     ids = run.tokenizer.encode_batch(TEXTS)
     found = rows.Scorer(run, Ask(batch_size=1), "pll")(ids)
     np.testing.assert_array_equal(found[0], found[4])
@@ -159,7 +159,7 @@ def ask(run: runs.Run, suite: str, **asked: object) -> dict:
     return evaluate.evaluate(run, suite, **asked)
 
 
-def test_pll_of_a_file(run, tmp_path):
+def test_pll_of_a_file(run, tmp_path, one_device):
     (tmp_path / "texts.txt").write_text("\n".join([*TEXTS, "", " "]) + "\n")
     with gzip.open(tmp_path / "texts.jsonl.gz", "wt") as stream:
         stream.writelines(json.dumps({"text": text}) + "\n" for text in TEXTS)
@@ -180,7 +180,7 @@ def write_pairs(folder: Path, name: str, pairs: list[tuple[str, str]], **more: s
     (folder / f"{name}.jsonl").write_text("".join(lines))
 
 
-def test_minimal_pairs(run, tmp_path, capsys):
+def test_minimal_pairs(run, tmp_path, capsys, one_device):
     texts = ["the cat sees", "cat", "the cats see .", "abc", "see the cat ."]
     score = {text: sum(plainly(run, ids)) for text, ids in zip(texts, run.tokenizer.encode_batch(texts), strict=True)}
     pairs = [(a, b) for a in texts for b in texts]
@@ -210,7 +210,7 @@ def test_minimal_pairs(run, tmp_path, capsys):
     assert "accuracy_word_l2r" in ask(run, "blimp", source=f"files:{tmp_path}", within_word=True)
 
 
-def test_twenty_pairs_of_blimp(shared, run, tmp_path):
+def test_twenty_pairs_of_blimp(shared, run, tmp_path, one_device):
     file = shared / "blimp" / "principle_A_case_1.jsonl.gz"
     with gzip.open(file, "rt") as stream:
         pairs = [json.loads(line) for line in stream][:20]
@@ -218,7 +218,7 @@ def test_twenty_pairs_of_blimp(shared, run, tmp_path):
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *sorted({w.strip(".,'") for w in words}), ".", "'", "t"]
     (tmp_path / "vocab.txt").write_text("".join(f"{piece}\n" for piece in dict.fromkeys(pieces)))
     tokenizer = tokenizers.load(tmp_path / "vocab.txt")
-    params = jax.tree.map(np.asarray, network.init(run.config, tokenizer.size, np.uint32(0)))
+    params = toy.init(run.config, vocab=tokenizer.size)
     small = dataclasses.replace(run, tokenizer=tokenizer, params=params)
     found = ask(small, "blimp", source=f"files:{file}", limit=20)
     texts = [pair[f"sentence_{side}"] for side in ("good", "bad") for pair in pairs]
@@ -244,7 +244,7 @@ class Dataset:
         return [{"sentence_good": a.encode(), "sentence_bad": b.encode(), **bits} for a, b in pairs]
 
 
-def test_pairs_of_tensorflow_datasets(run, monkeypatch):
+def test_pairs_of_tensorflow_datasets(run, monkeypatch, one_device):
     monkeypatch.setattr("bert_jax.data.tfds_text.builder", lambda *named: Dataset)
     monkeypatch.setattr("bert_jax.data.tfds_text.examples_of", Dataset.examples_of)
     found = ask(run, "blimp", source="tfds:blimp")

@@ -14,9 +14,8 @@ import jax
 import numpy as np
 import pytest
 import scipy.stats
-from jax.sharding import AxisType
 
-from bert_jax import cli, evaluate, network, predict, prepare, runs, sharding, suites
+from bert_jax import cli, evaluate, predict, prepare, runs, sharding, suites
 from bert_jax.data.tasks import TASKS
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.predictors.base import Model, Options
@@ -24,7 +23,7 @@ from bert_jax.suites import left_to_right
 from bert_jax.suites.base import Ask, Progress, Suite
 from bert_jax.suites.corpus import RATES
 from bert_jax.suites.rows import Scorer
-from tests import texts
+from tests import texts, toy
 from tests.texts import configure
 
 WORDS = ["cat", "dog", "friend", "river", "child", "bird", "garden", "sea", "tree", "road"]
@@ -40,7 +39,7 @@ def run(base) -> runs.Run:
     """A run as it is before its first update, with weights large enough to matter."""
     config = configure(base, model__init_stddev=0.2, sequence_length=32)
     found = prepare.prepare(config)
-    params = jax.tree.map(np.asarray, network.init(config, found.tokenizer.size, np.uint32(0)))
+    params = toy.init(config, vocab=found.tokenizer.size)
     return runs.Run(Path("run"), config, found.tokenizer, found.folder, params, 0, {})
 
 
@@ -77,14 +76,13 @@ def test_each_example_of_the_validation_split(run, usual, monkeypatch):
     assert arrays["mlm_loss.count"].sum() == usual["mlm_predictions"]
     assert (made[0].step._cache_size(), made[0].each._cache_size()) == (0, 1)  # one program, one sweep
 
-    one = jax.make_mesh((1, 1, 1, 1), sharding.AXES, axis_types=(AxisType.Auto,) * 4, devices=jax.devices()[:1])
-    monkeypatch.setattr(sharding, "make_mesh", lambda settings: one)
-    alone = suites.detailed("pretrain", run, Ask(batch_size=13))[1]
-    assert (made[0].rows, made[1].rows) == (64, 13)
-    for name, values in arrays.items():
-        np.testing.assert_allclose(alone[name], values, rtol=1e-5, atol=1e-6, err_msg=name)
-
-    assert ask(run, "pretrain", batch_size=1) == pytest.approx(usual, rel=1e-6)
+    with texts.one_device():
+        alone = suites.detailed("pretrain", run, Ask(batch_size=13))[1]
+        assert (made[0].rows, made[1].rows) == (64, 13)
+        for name, values in arrays.items():
+            np.testing.assert_allclose(alone[name], values, rtol=1e-5, atol=1e-6, err_msg=name)
+        assert ask(run, "pretrain", batch_size=1) == pytest.approx(usual, rel=1e-6)
+    one = made[2].mesh
     assert (made[2].step._cache_size(), made[2].each._cache_size()) == (1, 0)
     params = jax.device_put(run.params, sharding.replicated(one))
     for number in (0, 5, usual["examples"] - 1):
@@ -126,13 +124,13 @@ def test_cross_rate_at_the_rate_of_training_is_its_evaluation(run, usual, monkey
     assert [step._cache_size() for step in compiled] == [1]  # one program for all rates
 
 
-def test_nsp_on_the_corpus_is_that_part_of_the_evaluation(run, usual):
+def test_nsp_on_the_corpus_is_that_part_of_the_evaluation(run, usual, one_device):
     found = ask(run, "nsp")
     assert {"nsp_loss", "nsp_accuracy", "nsp_accuracy_low", "nsp_accuracy_high", "majority_accuracy"} < set(found)
     assert found == pytest.approx({key: usual[key] for key in found}, rel=1e-6)
 
 
-def test_pll_of_a_run_draws_the_same_sentences_of_its_validation_split(run, capsys, monkeypatch):
+def test_pll_of_a_run_draws_the_same_sentences_of_its_validation_split(run, capsys, monkeypatch, one_device):
     shards = prepare.prepare(run.config).splits["validation"]
     sentences = []
     for shard in shards:
@@ -176,7 +174,7 @@ def write_pairs(folder: Path, column: str, values: list[object]) -> tuple[Path, 
     return file, pairs
 
 
-def test_nsp_on_pairs_of_a_file(run, tmp_path):
+def test_nsp_on_pairs_of_a_file(run, tmp_path, one_device):
     labels = [("is_next", "not_next")[n % 3 == 0] for n in range(13)]
     file, pairs = write_pairs(tmp_path, "label", labels)
     lines = [json.dumps({"text": a, "text_pair": b}) for a, b in pairs]
@@ -194,7 +192,7 @@ def test_nsp_on_pairs_of_a_file(run, tmp_path):
         ask(run, "nsp", source=f"files:{file}")
 
 
-def test_sts_is_the_correlation_of_cosines(run, tmp_path):
+def test_sts_is_the_correlation_of_cosines(run, tmp_path, one_device):
     random = np.random.default_rng(1)
     gold = random.normal(size=15).round(2).tolist()
     file, pairs = write_pairs(tmp_path, "score", gold)
@@ -246,7 +244,7 @@ def write_texts(folder: Path, kind: str) -> str:
     return f"files:{folder}"
 
 
-def test_a_probe_of_texts(run, tmp_path):
+def test_a_probe_of_texts(run, tmp_path, one_device):
     source = write_texts(tmp_path, "classify")
     found = ask(run, "probe", task="classify", source=source, batch_size=64)
     assert (found["train"], found["scored"], found["majority"]["accuracy"]) == (80, 40, 0.5)
@@ -256,7 +254,7 @@ def test_a_probe_of_texts(run, tmp_path):
     assert found["layer_1"]["cls"]["accuracy"] > 0.8  # it has attended to the word
 
 
-def test_a_probe_reads_the_split_of_its_task_and_the_limit_is_of_both(run, tmp_path, monkeypatch):
+def test_a_probe_reads_the_split_of_its_task_and_the_limit_is_of_both(run, tmp_path, monkeypatch, one_device):
     source = write_texts(tmp_path, "classify")
     (tmp_path / "validation.tsv").rename(tmp_path / "test.tsv")
     monkeypatch.setattr("bert_jax.suites.probe._vectors", lambda *given: pytest.fail("vectors before all is read"))
@@ -268,14 +266,14 @@ def test_a_probe_reads_the_split_of_its_task_and_the_limit_is_of_both(run, tmp_p
     assert (found["train"], found["scored"]) == (20, 20)
 
 
-def test_a_probe_of_numbers(run, tmp_path):
+def test_a_probe_of_numbers(run, tmp_path, one_device):
     found = ask(run, "probe", task="regress", source=write_texts(tmp_path, "regress"))
     assert math.isnan(found["majority"]["spearman"])
     assert found["embeddings"]["mean"]["pearson"] > 0.95
     assert found["embeddings"]["mean"]["mse"] < found["majority"]["mse"] / 5
 
 
-def test_a_probe_of_words(run, tmp_path):
+def test_a_probe_of_words(run, tmp_path, one_device):
     source = write_texts(tmp_path, "tag")
     columns = [("task.text", "0"), ("task.label", "-1")]
     found = ask(run, "probe", task="tag", source=source, limit=60, changes=tuple(columns))
@@ -285,7 +283,7 @@ def test_a_probe_of_words(run, tmp_path):
     assert found["layer_1"]["word"]["accuracy"] > blind
 
 
-def test_a_probe_scores_all_words_of_a_text_in_windows(run, tmp_path):
+def test_a_probe_scores_all_words_of_a_text_in_windows(run, tmp_path, one_device):
     source = write_texts(tmp_path, "tag")
     columns = [("task.text", "0"), ("task.label", "-1"), ("task.stride", "3")]
     short = dataclasses.replace(run, config=dataclasses.replace(run.config, sequence_length=6))
@@ -317,7 +315,7 @@ def opened(run, monkeypatch):
     monkeypatch.setattr("bert_jax.allocator.retain", lambda: "")
 
 
-def test_several_suites_in_one_object(opened, tmp_path, capsys):
+def test_several_suites_in_one_object(opened, tmp_path, capsys, one_device):
     (tmp_path / "a.txt").write_text("the cat sees.\n")
     output = tmp_path / "out.json"
     words = ["evaluate", "--model=m", "--suite=pretrain,pll", f"--source=files:{tmp_path / 'a.txt'}"]
