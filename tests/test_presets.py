@@ -77,7 +77,7 @@ ROWS = {
     "pooler": Row(
         ("model.classifier_dropout",),
         ("test_model.py::test_logits_equal_a_plain_statement_of_bert", COVERED["model.classifier_dropout"]),
-        (("bert_jax.models.bert:Bert", "its vector through a dense layer and tanh"),),
+        (("bert_jax.models.bert:Bert", "that of its [CLS] through a dense layer and tanh"),),
     ),
     "MLM head": Row(
         ("model.head_activation",),
