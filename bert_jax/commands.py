@@ -251,6 +251,8 @@ def _study_flags(parser: ArgumentParser) -> None:
     parser.add_argument("--fuse", default="auto", metavar="auto|never|N", help=fuse)
     retries = "run: tries after the first of what fails (%(default)s)"
     parser.add_argument("--retries", type=_count, default=2, metavar="N", help=retries)
+    reuse = "run: the workdir of another study; cells of this one that it has trained are copied; may be repeated"
+    parser.add_argument("--reuse", type=Path, action="append", default=[], metavar="DIR", help=reuse)
     parser.add_argument("--dry-run", action="store_true", help="run: print cells, groups and the estimated time only")
     parser.add_argument("--verbose", action="store_true", help="status: a line for every cell")
     parser.add_argument("--json", action="store_true", help="status: one JSON object")
@@ -258,7 +260,7 @@ def _study_flags(parser: ArgumentParser) -> None:
 
 def _study(call: Call) -> None:
     args = call.args
-    for flag, action in (("dry_run", "run"), ("verbose", "status"), ("json", "status")):
+    for flag, action in (("dry_run", "run"), ("reuse", "run"), ("verbose", "status"), ("json", "status")):
         if getattr(args, flag) and args.action != action:
             raise ConfigError(f"study {args.action} has no flag --{flag.replace('_', '-')}", f"study {action} has it")
     options = dict(text.partition("=")[::2] for text in args.engine_option)
@@ -271,7 +273,7 @@ def _study(call: Call) -> None:
     elif args.action == "report":
         study.report(args.workdir)
     else:
-        given = {key: getattr(args, key) for key in ("engine", "jobs", "fuse", "retries", "dry_run")}
+        given = {key: getattr(args, key) for key in ("engine", "jobs", "fuse", "retries", "reuse", "dry_run")}
         study.run(args.study, args.workdir, overrides=call.overrides, options=options, command=call.words, **given)
 
 

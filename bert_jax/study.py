@@ -19,6 +19,7 @@ from typing import Any
 from bert_jax import doctor, holding
 from bert_jax.errors import ConfigError, IncompleteError, Stopped
 from bert_jax.studies import definition, engines, plans, progress
+from bert_jax.studies import reuse as reuses
 from bert_jax.studies.definition import Cell, Study, Suite
 from bert_jax.studies.engines import local
 from bert_jax.studies.groups import Group
@@ -39,6 +40,7 @@ def run(
     options: Mapping[str, str] | None = None,
     fuse: str = "auto",
     retries: int = RETRIES,
+    reuse: Sequence[Path] = (),
     dry_run: bool = False,
     command: Sequence[str] = (),
     worker: Sequence[str] = WORKER,
@@ -50,18 +52,24 @@ def run(
     cells = definition.expand(study)
     place = Place(Path(workdir))
     _check_same(place, name, spec, cells)
+    known = reuses.finished(place, cells, reuse)
+    taken = f"{len(known)} trained cells are taken from {', '.join(map(str, reuse))}" if reuse else ""
     if dry_run:
         engines.check(engine)
         room = engines.make(engine, place.workdir, jobs, options).room if engine == "local" else engines.Room(jobs or 1)
-        print(plans.described(name, cells, plans.plan(place, cells, asked(study), fuse, room), room))
+        left = [cell for cell in cells if cell.id not in known]
+        print(plans.described(name, cells, plans.plan(place, left, asked(study), fuse, room), room, taken))
         return
     with holding.hold(place.workdir, LOCK):
         hands = engines.make(engine, place.workdir, jobs, options)
+        reuses.take(place, known)
         groups = plans.plan(place, cells, asked(study), fuse, hands.room)
         hidden = set(place.read_study().get("cells", [])) - {cell.id for cell in cells}
         _write(place, name, spec, study, cells, groups, command, retries)
         launcher = Launcher(place, groups, hands, retries, lambda: _refresh(place), worker)
         launcher.say(f"study {name}: {progress.look(place, hands.room.parallel).line()}; {hands.describe()}")
+        if taken:
+            launcher.say(taken)
         if hidden:
             launcher.say(f"{len(hidden)} cells of an earlier version of the study stay there, and are not shown")
         launcher.run()

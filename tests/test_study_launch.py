@@ -443,6 +443,39 @@ def test_cells_that_have_begun_stay_in_their_group(bench, monkeypatch):
     assert {cell.id: group.id for group in split for cell in group.cells} == begun
 
 
+# --- cells of another study -----------------------------------------------------------------------------------------
+
+
+def test_cells_that_another_study_has_trained_are_copied_and_only_their_new_evaluations_made(bench, capfd):
+    bench.behave(_40={"outcome": "diverged"})
+    bench.run()
+    first, (bench.workdir, bench.place) = bench.workdir, (bench.folder / "v", Place(bench.folder / "v"))
+    bench.behave()
+    bench.evaluations = ("validation",)
+    bench.rates(0.15, 0.4, 0.6)
+    before = bench.ran
+    bench.run(reuse=[first], dry_run=True)
+    out = capfd.readouterr().out
+    assert f"2 trained cells are taken from {first}" in out
+    assert out.count("finished") == 2
+    assert not bench.workdir.exists()
+    bench.run(reuse=[first])
+    assert "2 trained cells are taken from" in capfd.readouterr().err
+    assert bench.states() == {"done": 6}
+    made = bench.ran - before
+    ids = {(cell.labels["masking.rate"], cell.seed): cell.id for cell in bench.place.cells()}
+    for (rate, _), cell in ids.items():
+        steps = 0 if rate == "15 %" else 5  # one that diverged is no use to another study
+        assert {key: n for key, n in made.items() if key.startswith(cell)} == {
+            **{f"{cell} step {step}": 1 for step in range(1, steps + 1)},
+            f"{cell} validation": 1,
+        }
+    assert not list(bench.workdir.glob("cells/.*"))
+    again = bench.ran
+    bench.run(reuse=[first])
+    assert bench.ran == again
+
+
 # --- what is printed ------------------------------------------------------------------------------------------------
 
 
@@ -559,6 +592,8 @@ def test_wrong_input(bench, capsys):
         (["run", toy, workdir, "--engine-option", "mem=1"], "engine local has no option 'mem'"),
         (["run", toy, workdir, "--json"], "study run has no flag --json"),
         (["status", workdir, "--dry-run"], "study status has no flag --dry-run"),
+        (["status", workdir, "--reuse=x"], "study status has no flag --reuse"),
+        (["run", toy, workdir, "--reuse=nowhere", "--dry-run"], "no study in nowhere"),
         (["run", toy, workdir, "--config.masking.rat=0.4", "--dry-run"], "did you mean 'rate'"),
         (["status", workdir], "no study in"),
         (["report", workdir], "no study in"),
@@ -604,6 +639,7 @@ def test_the_command_passes_its_flags_on(monkeypatch, tmp_path):
     for name in ("run", "status", "report"):
         monkeypatch.setattr(study, name, lambda *args, name=name, **kwargs: seen.update({name: (args, kwargs)}))
     flags = ["--engine=ray", "--engine-option=num_cpus=2", "--jobs=3", "--fuse=never", "--retries=0", "--dry-run"]
+    flags += ["--reuse=runs/a", "--reuse", "b"]
     argv = ["study", "run", "experiments/x:full", f"--workdir={tmp_path}", "--config.steps=7", *flags]
     assert cli.execute(argv) == 0
     assert seen["run"][0] == ("experiments/x:full", tmp_path)
@@ -615,6 +651,7 @@ def test_the_command_passes_its_flags_on(monkeypatch, tmp_path):
         "jobs": 3,
         "fuse": "never",
         "retries": 0,
+        "reuse": [Path("runs/a"), Path("b")],
         "dry_run": True,
     }
     assert cli.execute(["study", "status", "x", f"--workdir={tmp_path}", "--json", "--verbose"]) == 0

@@ -53,7 +53,7 @@ def view(place) -> View:
 
 @pytest.fixture(scope="module")
 def body(view) -> str:
-    return report.compose(view)[0]
+    return report.compose(view, report.differences(view))[0]
 
 
 def read(html: str) -> str:
@@ -64,7 +64,8 @@ def read(html: str) -> str:
 
 
 def compose(place: Place) -> str:
-    return report.compose(View(place, place.read_study(), collect.results(place)))[0]
+    view = View(place, place.read_study(), collect.results(place))
+    return report.compose(view, report.differences(view))[0]
 
 
 def sections(html: str) -> dict[str, str]:

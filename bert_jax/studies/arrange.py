@@ -124,6 +124,14 @@ def slug(*names: str) -> str:
     return "".join(c if c.isalnum() or c in "._-" else "_" for c in text)
 
 
+def span(view: View) -> tuple[str, str]:
+    """When the first attempt began, and when the last thing was noted."""
+    times = sorted(
+        str(note["time"]) for one in view.results for note in view.place.attempts(one.entry.id) if "time" in note
+    )
+    return (times[0], times[-1]) if times else ("", "")
+
+
 # --- figures over an axis -------------------------------------------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ cells/CELL/                  a run folder, as `bert-jax train` makes it, and
     results/NAME.json, .npz  what an evaluation found, in all and of each example
     finetune/NAME/           the run folder of an evaluation by fine-tuning
     attempts.jsonl           what began, and how it ended
-logs/GROUP.log  compiled/  results.csv  figures/  report.html
+logs/GROUP.log  compiled/  results.csv  figures/  summary.md  report.html
 """
 
 from __future__ import annotations
@@ -88,6 +88,10 @@ class Place:
     @property
     def report(self) -> Path:
         return self.workdir / "report.html"
+
+    @property
+    def summary(self) -> Path:
+        return self.workdir / "summary.md"
 
     @property
     def figures(self) -> Path:

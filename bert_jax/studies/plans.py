@@ -51,8 +51,8 @@ def pace(place: Place, room: Room) -> float:
     return DEVICE_PACE * room.devices if room.devices else groups.PACE * room.cores
 
 
-def described(name: str, cells: Sequence[Cell], planned: Sequence[Group], room: Room) -> str:
-    """What `--dry-run` prints: the cells, the groups that are left, and what they will take."""
+def described(name: str, cells: Sequence[Cell], planned: Sequence[Group], room: Room, note: str = "") -> str:
+    """What `--dry-run` prints: the cells, the groups that are left, and what they will take; and a note."""
     of = {cell.id: group.id for group in planned for cell in group.cells}
     axes = list(cells[0].labels)
     listing = [("cell", *axes, "seed", "steps", "tokens", "group")]
@@ -67,7 +67,7 @@ def described(name: str, cells: Sequence[Cell], planned: Sequence[Group], room: 
     beside = "" if room.parallel == 1 else f", {room.parallel} at a time"
     total = f"study {name}: {len(cells)} cells, {len(planned)} groups to do{beside}; training takes about "
     seconds = groups.makespan((group.seconds for group in planned), room.parallel)
-    return "\n\n".join([table(listing), table(parts), total + duration(seconds)])
+    return "\n\n".join(filter(None, [table(listing), table(parts), note, total + duration(seconds)]))
 
 
 def _state(place: Place, cell: Cell, asked: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""report.html of a study: one page to read offline, with results.csv and PNGs beside it, whatever is done so far.
+"""report.html of a study: one page to read offline; results.csv, summary.md and PNGs beside it, whatever there is now.
 
     write(Place(workdir))
 
@@ -20,7 +20,7 @@ from bert_jax.charts import SPACE
 from bert_jax.config import to_dict
 from bert_jax.page import config_box, duration, page, section, table, tile
 from bert_jax.plots import draw
-from bert_jax.studies import arrange, budgets, collect, compare, figures, matrices, published, sections, tables
+from bert_jax.studies import arrange, budgets, collect, compare, figures, matrices, published, sections, summary, tables
 from bert_jax.studies.arrange import Figures, View
 from bert_jax.studies.places import Place
 
@@ -55,21 +55,36 @@ th { vertical-align: bottom; } .wide table { min-width: 760px; }
 
 
 def write(place: Place) -> Path:
-    """Writes results.csv, figures/*.png and, last, report.html; returns the page's path."""
+    """Writes results.csv, figures/*.png, summary.md and, last, report.html; returns the page's path."""
     study, found = place.read_study(), collect.results(place)
     collect.write_csv(place, found)
     view = View(place, study, found)
-    body, shown = compose(view)
-    name, (_, ended) = str(study.get("name") or place.workdir.resolve().name), _span(view)
+    gaps = differences(view)
+    body, shown = compose(view, gaps)
+    name, (_, ended) = str(study.get("name") or place.workdir.resolve().name), arrange.span(view)
     done = sum(one.state.name == "done" for one in found)
     figures.write(place.figures, shown, f"{name}: {done} of {len(found)} cells done, {ended[:10] or 'not begun'}.")
-    draft = place.report.with_name(f"{place.report.name}.{os.getpid()}.tmp")
-    draft.write_text(page(f"Study {name}", body, STYLE), encoding="utf-8")
-    draft.replace(place.report)
+    _replace(place.summary, summary.text(view, gaps))
+    _replace(place.report, page(f"Study {name}", body, STYLE))
     return place.report
 
 
-def compose(view: View) -> tuple[str, Figures]:
+def _replace(path: Path, text: str) -> None:
+    """In one move."""
+    draft = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    draft.write_text(text, encoding="utf-8")
+    draft.replace(path)
+
+
+def differences(view: View) -> dict[int, list[compare.Difference]]:
+    """Of every comparison, by its number."""
+    return {
+        number_: compare.differences(view.place, view.families(one["axis"]), one["baseline"], one["metrics"])
+        for number_, one in enumerate(view.comparisons)
+    }
+
+
+def compose(view: View, gaps: summary.Gaps) -> tuple[str, Figures]:
     """The page, section by section, and its figures by name."""
     shown: Figures = {}
 
@@ -78,11 +93,7 @@ def compose(view: View) -> tuple[str, Figures]:
         drawn = "".join(map(draw, found.values()))
         return f'<div class="{kind}">{drawn}</div>' if drawn else ""
 
-    gaps = {
-        number_: compare.differences(view.place, view.families(one["axis"]), one["baseline"], one["metrics"])
-        for number_, one in enumerate(view.comparisons)
-    }
-    answer, differences, equal = "", "", ""
+    answer, paired, equal = "", "", ""
     for number_, one in enumerate(view.comparisons):
         axis, families = view.axis(one["axis"]), view.families(one["axis"])
         title = f"<h3>By {escape(one['axis'])}</h3>" if len(view.comparisons) > 1 else ""
@@ -92,7 +103,7 @@ def compose(view: View) -> tuple[str, Figures]:
             answer += box(sections.mean_table(view, axis, families, one["metrics"]))
         drawn = charts(sections.gaps(view, one, gaps[number_]))
         listed = "".join(_gaps(view, one["axis"], metric, gaps[number_]) for metric in one["metrics"])
-        differences += f"{title}{drawn}{listed}" if listed else ""
+        paired += f"{title}{drawn}{listed}" if listed else ""
         if tabs := _tabs(view, one["axis"], number_, shown):
             equal += f"{title}{tabs}"
     heat = charts(matrices.crossed(view), "charts broad")
@@ -102,7 +113,7 @@ def compose(view: View) -> tuple[str, Figures]:
         _head(view)
         + section("State", _state(view))
         + section("Answer", answer and say(ANSWER) + answer)
-        + section("Differences in pairs", differences and say(PAIRS) + differences)
+        + section("Differences in pairs", paired and say(PAIRS) + paired)
         + section("Two axes at once", heat)
         + section("Equal budgets", equal and say(EQUAL) + equal)
         + section("Trained at one rate, evaluated at others", cross)
@@ -148,7 +159,7 @@ def _head(view: View) -> str:
     states = Counter(one.state.name for one in view.results)
     below = ", ".join(f"{states[name]} {name}" for name in STATES[1:] if states[name])
     seconds = [sum(one.seconds for one in view.results), sum(one.evaluation_seconds for one in view.results)]
-    begun, ended = _span(view)
+    begun, ended = arrange.span(view)
     machines = list(dict.fromkeys(one.hardware for one in view.results if one.hardware))
     hardware = machines[0] if len(machines) == 1 else f"{len(machines)} kinds" if machines else "none yet"
     platform = str((study.get("machine") or {}).get("platform", ""))
@@ -165,18 +176,10 @@ def _head(view: View) -> str:
     )
 
 
-def _span(view: View) -> tuple[str, str]:
-    """When the first attempt began, and when the last thing was noted."""
-    times = sorted(
-        str(note["time"]) for one in view.results for note in view.place.attempts(one.entry.id) if "time" in note
-    )
-    return (times[0], times[-1]) if times else ("", "")
-
-
 def _state(view: View) -> str:
     study = view.study
     command = study.get("command") or ""
-    begun, ended = _span(view)
+    begun, ended = arrange.span(view)
     machine = study.get("machine") or {}
     rows = {
         "command": command if isinstance(command, str) else shlex.join(map(str, command)),

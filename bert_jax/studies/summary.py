@@ -1,0 +1,106 @@
+"""summary.md of a study: its tables as text, to lay beside its figures where others read them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bert_jax.charts import SPACE
+from bert_jax.page import duration
+from bert_jax.plots import HOLE
+from bert_jax.studies import arrange, budgets, sections
+from bert_jax.studies.arrange import View, of, plain, plus_minus
+from bert_jax.studies.compare import Difference
+
+Gaps = Mapping[int, Sequence[Difference]]  # by the number of the comparison
+
+
+def text(view: View, gaps: Gaps) -> str:
+    """Markdown: where it comes from, means, and differences in pairs."""
+    study = view.study
+    parts = [f"# {study.get('name', '')}", str(study.get("question") or ""), _origin(view)]
+    for number, one in enumerate(view.comparisons):
+        parts += [f"## By {one['axis']}" if one["axis"] else "## Means", *_comparison(view, one, gaps[number])]
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def command(given: Sequence[str] | str, name: str) -> str:
+    """What was typed, but for where it lay on the machine it was typed on."""
+    if isinstance(given, str):
+        return given
+    kept, words = [], iter(given[1:])
+    for word in words:
+        flag, equals, value = word.partition("=")
+        if flag in ("--workdir", "--reuse"):
+            folder = Path(value if equals else next(words, "")).name
+            kept += [f"--reuse=runs/{folder}"] if flag == "--reuse" else []
+        else:
+            kept.append(word)
+    return shlex.join(["bert-jax", *kept, f"--workdir=runs/{name}"]) if kept else ""
+
+
+def _origin(view: View) -> str:
+    """Command, commit, machine, date, size."""
+    study, found = view.study, view.results
+    done = sum(one.state.name == "done" for one in found)
+    seconds = [sum(one.seconds for one in found), sum(one.evaluation_seconds for one in found)]
+    lines = [
+        f"`{typed}`" if (typed := command(study.get("command") or "", str(study.get("name", "")))) else "",
+        f"commit {str(study['git_commit'])[:7]}" if study.get("git_commit") else "",
+        "; ".join(dict.fromkeys(one.hardware for one in found if one.hardware)),
+        arrange.span(view)[1][:10],
+        f"{done} of {len(found)} cells done, seeds {', '.join(map(str, study.get('seeds', [])))}",
+        f"{arrange.short_amount(budget['amount'])} {budgets.KINDS.get(budget['kind'], budget['kind'])} a cell"
+        if (budget := study.get("budget"))
+        else "",
+        f"{duration(seconds[0])} of training and {duration(seconds[1])} of evaluation in all",
+    ]
+    return "\n".join(f"- {line}" for line in lines if line)
+
+
+def _comparison(view: View, one: Mapping[str, Any], found: Sequence[Difference]) -> list[str]:
+    axis, families = view.axis(one["axis"]), view.families(one["axis"])
+    metrics, several = one["metrics"], len(families) > 1
+    share = {metric: arrange.percent(metric, view.results) for metric in metrics}
+    titles = [arrange.title(metric) for metric in metrics]
+    points = [(family, label) for family in families for label in axis.labels if label in family.arms]
+    head = [", ".join([*([] if not several else [_others(view, one)]), axis.name or "cells"])]
+    means, pairs = [], []
+    for family, label in points:
+        name = ", ".join(filter(None, [family.name if several else "", label or "all"]))
+        arm = family.arms[label]
+        means.append([name, *(plus_minus(arrange.summary(arm, of(m)), len(arm), share[m]) for m in metrics)])
+        mine = {d.metric: d for d in found if (d.family, d.point) == (family.name, label) and d.pairs}
+        if mine:
+            pairs.append([name, *(_gap(mine.get(metric), share[metric]) for metric in metrics)])
+    said = [f"Means over seeds ± half their 95{SPACE}% t intervals.", table(means, [*head, *titles])]
+    if pairs:
+        said.append(f"Less {one['baseline']}, in pairs of one seed, with 95{SPACE}% t intervals over seeds.")
+        said.append(table(pairs, [*head, *titles]))
+        worth = [
+            f"- {arrange.title(metric)}: {told[0].lower()}{told[1:]}"
+            for metric in metrics
+            if (told := sections.pairing([d for d in found if d.metric == metric], share[metric]))
+        ]
+        said.append("\n".join(worth))
+    return said
+
+
+def _others(view: View, one: Mapping[str, Any]) -> str:
+    return ", ".join(axis.name for axis in view.axes if axis.name != one["axis"])
+
+
+def _gap(one: Difference | None, share: bool) -> str:
+    if one is None:
+        return HOLE
+    within = f" ({arrange.interval(one.low, one.high, share)})" if one.pairs > 1 else ""
+    missing = f", {one.pairs} pairs" if one.holes else ""
+    return f"{plain(one.mean, share, True)}{within}{missing}"
+
+
+def table(rows: Sequence[Sequence[str]], head: Sequence[str]) -> str:
+    """A table of Markdown; the first column names, the others are numbers."""
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
