@@ -67,6 +67,14 @@ def test_a_page_says_the_question_the_command_and_how_many_cells(name):
     assert "## Result" in page
 
 
+def test_the_splits_can_be_crossed_with_rates_and_the_cells_there_are_stay_the_same():
+    crossed = definition.expand(study("corruption_split", "cpu,0.15,0.4"))
+    assert len(crossed) == 2 * CELLS["corruption_split"][0]
+    assert {cell.labels["masking.rate"] for cell in crossed} == {"15 %", "40 %"}
+    alone = {cell.id for cell in definition.expand(study("corruption_split"))}
+    assert alone == {cell.id for cell in crossed if cell.labels["masking.rate"] == "15 %"}
+
+
 def test_without_the_reference_data_there_is_text_all_the_same(tmp_path):
     copy = tmp_path / "checkout" / "experiments"
     (copy / "masking_rate").mkdir(parents=True)

@@ -22,13 +22,13 @@ from tests.test_study_definition import study
 
 SUITE = {"kind": "suite", "name": "pretrain", "ask": []}
 ASKED = {"validation": SUITE, "sst2": {"kind": "finetune", "task": "sst2", "changes": [["epochs", 2.0]]}}
-CELL = expand(study())[1]
+CELL, GROUP = expand(study())[1], "feedbeef0123"
 
 
 @pytest.fixture
 def place(tmp_path) -> Place:
     made = Place(tmp_path / "w")
-    made.write_cell(CELL, "feedbeef0123", ASKED)
+    made.write_cell(CELL, GROUP, ASKED)
     return made
 
 
@@ -162,9 +162,9 @@ def test_arrays_do_not_outlive_the_evaluation_they_are_of(place):
 
 
 def attempt(place: Place, outcome: str = "", code: int = 0, what: str = "training") -> None:
-    place.note_start(CELL.id, "g", what)
+    place.note_start(CELL.id, GROUP, what)
     if outcome:
-        place.note_end(CELL.id, "g", what, outcome, code, f"{outcome} {code}" if code else "")
+        place.note_end(CELL.id, GROUP, what, outcome, code, f"{outcome} {code}" if code else "")
 
 
 FAILED, USAGE, STOPPED, KILLED, DONE = ("failed", 1), ("failed", 2), ("stopped", 75), (), ("done",)
@@ -197,6 +197,15 @@ def test_a_cell_that_is_not_done_waits_until_it_has_failed_too_often(place, trie
         assert state.error == f"failed {failed[-1][1]}"
     with holding.hold(place.cell(CELL.id)):
         assert place.state(entry(place)).name == "running"
+
+
+def test_what_failed_in_company_waits_to_be_tried_alone(place):
+    for one in [FAILED] * 3:
+        attempt(place, *one)
+    assert place.state(entry(place)).name == "failed"
+    place.write_cell(CELL, "alone", ASKED)
+    state = place.state(entry(place))
+    assert (state.name, state.attempts, state.error) == ("waiting", 3, "")
 
 
 def test_tries_are_counted_as_told(place):

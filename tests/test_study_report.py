@@ -239,7 +239,7 @@ def test_everything_is_escaped(tmp_path):
         notes=HOSTILE,
     )
     place = build(tmp_path, study, lambda cell: "done" if cell.seed == 0 else "failed", name=HOSTILE, lines=8)
-    place.note_end(place.read_study()["cells"][1], "g", "training", "failed", 2, HOSTILE)
+    place.note_end(place.read_study()["cells"][1], "feedbeef0123", "training", "failed", 2, HOSTILE)
     html = compose(place)
     assert "alert(1)" in read(html)
     assert "<script" not in html

@@ -241,7 +241,9 @@ class Place:
         step, seconds = self.progress(entry.id)
         notes = self.attempts(entry.id)
         starts = sum(note["event"] == "start" for note in notes)
-        lately = notes[1 + max((i for i, note in enumerate(notes) if note.get("outcome") == "done"), default=-1) :]
+        here = [note for note in notes if note.get("group", entry.group) == entry.group]  # what failed in company is
+        # tried alone, and what failed before a new plan is tried in it
+        lately = here[1 + max((i for i, note in enumerate(here) if note.get("outcome") == "done"), default=-1) :]
         failures = [note for note in lately if note.get("outcome") == "failed"]
         killed = sum({"start": 1, "end": -1}[note["event"]] for note in lately)
         missing = tuple(self.missing(entry))

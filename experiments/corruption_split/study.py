@@ -2,6 +2,8 @@
 
 bert-jax study run experiments/corruption_split --workdir=runs/corruption_split
 bert-jax study run experiments/corruption_split:full --workdir=runs/corruption_split_full
+
+`experiments/corruption_split:cpu,0.15,0.4` has every row at both rates.
 """
 
 from bert_jax.config import load_file
@@ -18,15 +20,17 @@ ROWS = {  # the paper's order is mask, same, random; the knob's is mask, random,
 
 
 def get_study(scale="cpu"):
-    shared = load_file(f"../scales.py:{scale}", beside=__file__, function="get_scale")
+    name, *rates = scale.split(",")
+    shared = load_file(f"../scales.py:{name}", beside=__file__, function="get_scale")
     more = {"only_masks": Suite("pretrain", (("changes", (("evals.validation.replace", "(1,0,0)"),)),))}
     more |= shared.frozen
-    if scale == "full":
+    if name == "full":
         more["ner"] = Finetune("conll2003")
+    by_rate = [axis("masking.rate", [float(rate) for rate in rates])] if rates else []
     return Study(
         question="Which split of the selected tokens into [MASK], the same and a random token trains the best model?",
         base=shared.base,
-        axes=(axis("masking.replace", ROWS.values(), ROWS),),
+        axes=(*by_rate, axis("masking.replace", ROWS.values(), ROWS)),
         seeds=shared.seeds,
         budget=shared.budget,
         evaluations=shared.evaluations | more,
