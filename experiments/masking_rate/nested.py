@@ -1,0 +1,41 @@
+"""What nested masks are worth: the loss of one checkpoint at two masking rates, over many draws of the masks.
+
+    python experiments/masking_rate/nested.py runs/masking_rate/cells/ID --draws=8
+
+With the same draw for both rates the masks of the lower lie inside those of the higher; with a draw for each they do
+not. The standard error of the difference is given both ways, per draw: nothing but the masks differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+
+from bert_jax import runs, statistics, suites
+
+BASE, OTHERS = "0.15", ("0.2", "0.3", "0.4", "0.8")
+
+
+def main() -> None:
+    """Prints a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checkpoint")
+    parser.add_argument("--draws", type=int, default=8)
+    args = parser.parse_args()
+    run = runs.open_run(args.checkpoint)
+    losses: dict[str, list[float]] = {rate: [] for rate in (BASE, *OTHERS)}
+    for draw in range(args.draws):
+        ask = suites.Ask(changes=(("evals.validation.seed", str(draw)),))
+        found = suites.TABLE["cross_rate"].run(run, ask)
+        for rate, seen in losses.items():
+            seen.append(found[rate]["mlm_loss"])
+    print("| rates | difference in loss | SE, nested masks | SE, masks of their own | ratio |")
+    print("| --- | ---: | ---: | ---: | ---: |")
+    for rate in OTHERS:
+        pairs = statistics.paired(losses[rate], losses[BASE])
+        nested, own = pairs.error * math.sqrt(pairs.n), pairs.unpaired * math.sqrt(pairs.n)  # of one draw
+        print(f"| {rate} less {BASE} | {pairs.mean:+.4f} | {nested:.4f} | {own:.4f} | {nested / own:.2f} |")
+
+
+if __name__ == "__main__":
+    main()
