@@ -60,6 +60,7 @@ def draw(chart: Chart) -> str:
         return ""
     values = y_range(chart)
     steps = [x for s in lines for x, _ in s.points] + ([chart.mark] if chart.mark is not None else [])
+    steps += [x for x, _ in chart.ticks]  # also of what has no value yet
     log = not chart.percent and min(values) > 0 and max(values) / min(values) > 100
     x_axis = Axis(steps, LEFT, WIDTH - RIGHT, pad=0.035 if chart.ticks else 0.0)
     y_axis = Axis(values, HEIGHT - BOTTOM, TOP, pad=0.06, log=log)

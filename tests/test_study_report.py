@@ -312,6 +312,14 @@ def test_lines_are_means_at_their_rates(place, view):
     assert "Unigram: 6.430" in chart.note
 
 
+def test_points_without_a_value_yet_have_their_place():
+    ticks = [(rate, f"{100 * rate:g} %") for rate in (0.05, 0.15, 0.4, 0.8)]
+    html = charts.draw(charts.Chart("t", [charts.Series("", [(0.15, 1.0), (0.4, 2.0)])], x="rate", ticks=ticks))
+    places = [float(x) for x in re.findall(r'<text x="([\d.-]+)" y="\d+" text-anchor="middle">[^<]* %<', html)]
+    assert len(places) == 4
+    assert all(charts.LEFT <= x <= charts.WIDTH - charts.RIGHT for x in places)
+
+
 def test_far_apart_numbers_are_placed_by_their_logarithm_and_words_in_rows():
     rates = collect.Axis("optim.learning_rate", ("1e-5", "1e-4", "1e-2"), (1e-5, 1e-4, 1e-2))
     assert arrange.places(rates) == pytest.approx({"1e-5": -5, "1e-4": -4, "1e-2": -2})

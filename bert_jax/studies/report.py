@@ -48,7 +48,7 @@ h3 { font-size: 15px; margin: 18px 0 8px; } .question { font-size: 16px; max-wid
 td.hole, .hole { color: var(--c2); } .published .chart + .chart { border-style: dashed; }
 th { vertical-align: bottom; } .wide table { min-width: 760px; }
 .scroll th:first-child, .scroll td:first-child { position: sticky; left: 0; background: var(--card); min-width: 76px;
-  max-width: 40vw; } .charts.broad { grid-template-columns: repeat(auto-fill, minmax(min(100%, 560px), 1fr)); }
+  max-width: 40vw; } .charts.broad { grid-template-columns: repeat(auto-fit, minmax(min(100%, 600px), 1fr)); }
 @media (max-width: 480px) { .tile strong { font-size: 20px; } }
 @media print { .tabs > div { display: block !important; } }
 """
