@@ -67,6 +67,15 @@ def test_a_page_says_the_question_the_command_and_how_many_cells(name):
     assert "## Result" in page
 
 
+def test_a_few_cells_show_what_training_together_is_worth():
+    made = study("masking_rate", "timing")
+    cells = definition.expand(made)
+    assert {cell.labels["masking.rate"] for cell in cells} == {"15 %", "40 %"}
+    assert len(cells) == 6
+    whole = {c.config.steps for c in definition.expand(study("masking_rate"))}
+    assert {2 * cell.config.steps for cell in cells} == whole
+
+
 def test_the_splits_can_be_crossed_with_rates_and_the_cells_there_are_stay_the_same():
     crossed = definition.expand(study("corruption_split", "cpu,0.15,0.4"))
     assert len(crossed) == 2 * CELLS["corruption_split"][0]

@@ -3,16 +3,25 @@
 bert-jax study run experiments/masking_rate --workdir=runs/masking_rate
 bert-jax study run experiments/masking_rate:full --workdir=runs/masking_rate_full
 
-`experiments/masking_rate:cpu,2 x 128` is one size alone.
+`experiments/masking_rate:cpu,2 x 128` is one size alone; `experiments/masking_rate:timing` half the updates of two of
+its rates, to see what training together is worth: with --fuse=never --jobs=1 they train one after another.
 """
+
+import dataclasses
 
 from bert_jax.config import load_file
 from bert_jax.studies.definition import Comparison, Study, Suite, axis, variants
 
 RATES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8)
+TIMED = (0.15, 0.4)
 
 
 def get_study(scale="cpu"):
+    if scale == "timing":
+        whole = get_study("cpu,2 x 128")
+        budget = dataclasses.replace(whole.budget, amount=whole.budget.amount // 2)
+        few = {"validation": whole.evaluations["validation"]}
+        return dataclasses.replace(whole, axes=(_rates(TIMED),), budget=budget, evaluations=few, comparisons=())
     name, _, size = scale.partition(",")
     shared = load_file(f"../scales.py:{name}", beside=__file__, function="get_scale")
     if name == "full":
@@ -22,7 +31,7 @@ def get_study(scale="cpu"):
         base=shared.base,
         axes=(
             variants("size", {size: shared.sizes[size]} if size else shared.sizes),
-            axis("masking.rate", RATES, [f"{100 * rate:g} %" for rate in RATES]),
+            _rates(RATES),
         ),
         seeds=shared.seeds,
         budget=shared.budget,
@@ -31,3 +40,7 @@ def get_study(scale="cpu"):
         published=("wettig_rates",),
         notes="Whatever an arm is trained with, it is evaluated on the same masks, of 15 %; cross_rate has the others.",
     )
+
+
+def _rates(values):
+    return axis("masking.rate", values, [f"{100 * rate:g} %" for rate in values])
