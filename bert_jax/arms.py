@@ -104,7 +104,8 @@ class Arm:
         check_finite(metrics, ids, done, self.config, str(self.workdir) if self.several else "")
         if self.config.masked:
             rate = quotas.rate_at(self.config.masking, done - 1, self.config.steps)
-            self.ledger.add(dict(metrics), rate, self.config.batch_size, done)
+            examples = metrics.get("examples_per_row", (self.config.batch_size,))[0]
+            self.ledger.add(dict(metrics), rate, int(examples), done)
         self.window.add(metrics)
 
     def log(self, done: int, speed: Mapping[str, float]) -> None:

@@ -27,7 +27,7 @@ def predicted(config: knobs.Config) -> float:
 
 def own_slots(config: knobs.Config) -> int:
     """Prediction slots a row of a run by itself."""
-    return quotas.slots(config.masking, config.sequence_length) if "mlm" in config.objectives else 1
+    return quotas.slots(config.masking, config.sequence_length, config.packing) if "mlm" in config.objectives else 1
 
 
 def flops_per_step(config: knobs.Config, vocab_size: int, slots: int = 0) -> float:

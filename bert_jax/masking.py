@@ -88,6 +88,9 @@ def apply(
             "shortfall_fraction": (jnp.sum(chosen.shortfall, dtype=jnp.float32), jnp.sum(available, dtype=jnp.float32)),
             "predict_shortfall_fraction": (jnp.sum(restored.shortfall, dtype=jnp.float32), n_selected),
         }
+    if totals.shape[1] > 1:
+        rows = jnp.sum(jnp.any(totals > 0, axis=1), dtype=jnp.float32)
+        ledger["examples_per_row"] = (jnp.sum(totals > 0, dtype=jnp.float32), rows)
     return masked, ledger
 
 

@@ -41,11 +41,15 @@ def gather(config: knobs.Config) -> Material:
 
 def _of_text(config: knobs.Config) -> Material:
     prepared = prepare.prepare(config, log=_log)
+    source = pipeline.Source(prepared, "train", config)
+    if source.packer:
+        each, real, before = source.packer.efficiency()
+        _log(f"packing: {each:.2f} examples a row; {real:.1%} of the tokens are real, {before:.1%} with one a row")
     return Material(
         config,
         prepared.tokenizer,
         prepared.fingerprint,
-        pipeline.Source(prepared, "train", config),
+        source,
         lambda settings, mesh: evaluate.Evaluator(config, prepared, settings, mesh),
     )
 

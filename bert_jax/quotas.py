@@ -8,6 +8,8 @@ import numpy as np
 
 from bert_jax import knobs
 
+SHORTEST = 3  # tokens of an example: [CLS], one of text, [SEP]
+
 
 def table(rate: float, length: int) -> np.ndarray:
     """Selected tokens for 0 to `length` countable ones: Python's rounding of the float64 product, at least one."""
@@ -25,10 +27,19 @@ def rate_at(settings: knobs.Masking, step: int, steps: int) -> float:
 
 
 @functools.lru_cache(1024)  # planning a study asks for the same few thousands of times
-def slots(settings: knobs.Masking, length: int) -> int:
-    """Prediction slots a row of one example needs at most, over the whole schedule; derived, never a cap."""
+def slots(settings: knobs.Masking, length: int, examples: int = 1) -> int:
+    """Prediction slots a row of so many examples needs at most, over the whole schedule; derived, never a cap."""
     rates = [settings.rate, settings.rate if settings.final_rate is None else settings.final_rate]
     top = max(rates) if settings.prediction_rate is None else settings.prediction_rate
     # Under the fair rule the last unit may reach past the quota by all but one of its tokens.
     overhang = 0 if settings.unit == "token" or settings.overflow == "skip" else settings.max_unit - 1
-    return max(1, min(length, int(table(top, length)[-1]) + overhang))
+    one = np.minimum(table(top, length) + overhang, np.arange(length + 1))  # of an example by its length
+    most = one
+    for _ in range(1, min(examples, length // SHORTEST)):  # the row of which its examples take most, however divided
+        added = most.copy()
+        for n in range(SHORTEST, length + 1 - SHORTEST):
+            np.maximum(added[n:], most[: length + 1 - n] + one[n], out=added[n:])
+        if np.array_equal(added, most):
+            break
+        most = added
+    return max(1, int(most[-1]))

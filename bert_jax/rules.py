@@ -57,6 +57,7 @@ def _task(c: Config) -> None:
         f"task.values has {len(t.values)} and objectives.{kind}.labels {len(c.objectives[kind].labels)} entries",
         "one value for each label, in the same order",
     )
+    need(c.packing == 1, f"packing = {c.packing}: a task's rows are not packed", "leave it at 1")
     need(kind in ("tag", "span") or t.long != "windows", f"{kind} does not look at texts in windows", "task.long=cut")
 
 

@@ -47,7 +47,7 @@ def make_step(config: knobs.Config, special: Special, vocab_size: int, axis: str
     """
     model = network.build(config, vocab_size, train=True)
     replacements = masking.random_ids(config.masking, special, vocab_size)
-    slots = max(slots, quotas.slots(config.masking, config.sequence_length))
+    slots = max(slots, quotas.slots(config.masking, config.sequence_length, config.packing))
     micro_steps = config.optim.accumulation
 
     def mask(batch: Batch, traced: Traced) -> tuple[Batch, Metrics]:

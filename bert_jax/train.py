@@ -116,7 +116,7 @@ def together(
         for arm in arms:
             arm.begin(start, distinct, arm is not arms[0], closing)
         evaluators = {name: given.evaluator(e, mesh) for name, e in config.evals.items()}
-        slots = max(slots, *(quotas.slots(arm.config.masking, config.sequence_length) for arm in arms))
+        slots = max(slots, *(quotas.slots(arm.config.masking, config.sequence_length, config.packing) for arm in arms))
         update = steps.compile_step(config, tokenizer.special, vocab_size, mesh, whole, several=several, slots=slots)
 
         # --- loop ---------------------------------------------------------------------------------------------------

@@ -45,6 +45,7 @@ COVERED = {
     "epochs": "test_finetune.py::test_labels_and_steps_follow_from_the_data",
     "batch_size": "test_pipeline.py::test_batches_cut_one_stream",
     "sequence_length": "test_pairs.py::test_rows_of_full_sentences",
+    "packing": "test_packing.py::test_a_packed_row_holds_examples_as_they_are_alone",
     "pairs": "test_pipeline.py::test_rows_hold_what_the_plan_says",
     "init_from": "test_train.py::test_a_run_can_start_from_another",
     "init_fresh": "test_train.py::test_what_a_start_lacks_is_fresh_only_when_named",

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from bert_jax import knobs
-from bert_jax.data import order, pmi, units
+from bert_jax.data import order, packing, pmi, units
 from bert_jax.data.plans import Plans
 from bert_jax.data.shards import Prepared, Shard
 from bert_jax.errors import DataError, Stopped
@@ -49,6 +49,9 @@ class Source:
         self._ends = np.zeros(0, np.int64)  # where each copy known so far ends in the stream
         plan = (self._shards, self._mode, config.examples, self.length, self._seed, self._copies > 0)
         self._plans = Plans(prepared.folder, prepared.fingerprint, split, *plan)
+        self._most = config.packing if seed is None else 1  # examples a row
+        rows = (prepared.folder, self.length, self._most, self._seed)
+        self.packer = packing.Packer(self._plans, *rows) if self._most > 1 else None
 
     @property
     def fingerprint(self) -> str:
@@ -57,6 +60,7 @@ class Source:
         shape = [self._plans.family, self._seed, self._copies, self.batch_size, self.length, self._mode]
         shape += [masking[name] for name in ("unit", "max_unit", "span_mean", "span_max")]
         shape += [hashlib.sha256(more.sorted.tobytes()).hexdigest() for more in self._more]
+        shape += [self._most] if self._most > 1 else []
         shape += [list(self._special), hashlib.sha256(self._continuation.tobytes()).hexdigest()]
         return hashlib.sha256(json.dumps(shape).encode()).hexdigest()
 
@@ -68,9 +72,12 @@ class Source:
         """The given rows of the global batch of a step."""
         index = step * self.batch_size + np.arange(self.batch_size, dtype=np.int64)[rows]
         epochs, offsets = self._locate(index)
-        batch = self._padding(len(index))
+        batch = self._padding(len(index), self._most)
         for epoch in np.unique(epochs).tolist():
             mine = np.flatnonzero(epochs == epoch)
+            if self.packer:
+                self._fill_packed(batch, mine, epoch, self.packer.rows(epoch, self._copy(epoch), offsets[mine]))
+                continue
             examples = order.permute(offsets[mine], self.count(epoch), order.key(self._seed, _ORDER, epoch))
             self._fill(batch, mine, self._copy(epoch), examples)
         return batch
@@ -94,19 +101,24 @@ class Source:
         """The epoch of each example of the stream, and its place in that epoch."""
         last, ends = index.max(initial=0), self._ends
         while not len(ends) or (last >= ends[-1] and len(ends) != self._period):
-            known = self._plans.table(len(ends) + 1)
-            ends = self._ends = np.cumsum(known[: self._period or None].sum(axis=1))
+            ends = self._ends = np.cumsum(self._sizes(len(ends) + 1)[: self._period or None])
         turn = index // ends[-1] if len(ends) == self._period else np.zeros_like(index)
         rest = index - turn * ends[-1]
         copy = np.searchsorted(ends, rest, side="right")
         return turn * len(ends) + copy, rest - np.concatenate([[0], ends])[copy]
 
+    def _sizes(self, copies: int) -> np.ndarray:
+        """Rows of every copy known, and of at least so many."""
+        if self.packer:
+            return np.array([self.packer.count(copy) for copy in range(copies)])
+        return self._plans.table(copies).sum(axis=1)
+
     # --- gathering --------------------------------------------------------------------------------------------------
 
-    def _padding(self, size: int) -> Batch:
+    def _padding(self, size: int, examples: int = 1) -> Batch:
         """Rows that nothing counts."""
         blank = np.zeros((size, self.length), np.int32)
-        one = np.zeros((size, 1), np.int32)
+        one = np.zeros((size, examples), np.int32)
         return {
             "tokens": np.full_like(blank, self._special.pad),
             "type_ids": blank.copy(),
@@ -118,6 +130,13 @@ class Source:
             "cls_positions": one.copy(),
             "labels": np.full_like(one, -1),
         }
+
+    def _fill_packed(self, batch: Batch, rows: np.ndarray, epoch: int, examples: np.ndarray) -> None:
+        """Writes the examples [rows, S] of an epoch into rows of a batch."""
+        row, slot = np.nonzero(examples >= 0)
+        alone = self._padding(len(row))
+        self._fill(alone, np.arange(len(row)), self._copy(epoch), examples[row, slot].astype(np.int64))
+        packing.place(alone, batch, rows[row], slot)
 
     def _fill(self, batch: Batch, rows: np.ndarray, copy: int, examples: np.ndarray) -> None:
         """Writes examples of a copy into rows of a batch."""

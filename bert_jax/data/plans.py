@@ -77,8 +77,12 @@ class Plans:
 
     def counts(self, copy: int) -> np.ndarray:
         """Examples of each shard in a copy."""
-        copy = copy if self._random else 0
+        copy = self.distinct(copy)
         return self.table(copy + 1)[copy]
+
+    def distinct(self, copy: int) -> int:
+        """The first copy that is the same as this one."""
+        return copy if self._random else 0
 
     def table(self, copies: int) -> np.ndarray:
         """Examples of each shard in every copy known, and in at least so many: missing plans are built in turn."""
@@ -95,7 +99,7 @@ class Plans:
 
     def records(self, copy: int) -> np.ndarray:
         """The examples of a copy, shard after shard."""
-        copy = copy if self._random else 0
+        copy = self.distinct(copy)
         with self._lock:
             if copy not in self._open:
                 self.table(copy + 1)  # builds it, where nobody has
