@@ -183,6 +183,22 @@ def test_pairs_share_their_seed_and_the_other_axes(tmp_path):
     assert compared(place) == found  # the same numbers from the same files
 
 
+def test_what_the_same_examples_are_worth_is_the_error_they_share(tmp_path):
+    """By the delta method, of the mean over seeds: what examples do to both arms leaves the difference."""
+    place = study_workdir.build(tmp_path, study_workdir.masking_rate(**SMALL), examples=200, lines=4)
+    found = compared(place)["2 x 64", "40 %"]
+    rows = {"15 %": [], "40 %": []}
+    for entry in place.cells():
+        each = place.read_each(entry, "validation")
+        sums, counts = each["mlm_loss.sum"], each["mlm_loss.count"]
+        rows[entry.labels["masking.rate"]].append((sums - counts * sums.sum() / counts.sum()) / counts.sum())
+    base, arm = (np.mean(rows[label], axis=0) for label in ("15 %", "40 %"))
+    apart = math.sqrt((arm**2).sum() + (base**2).sum())
+    assert found.examples_error == pytest.approx(math.sqrt(((arm - base) ** 2).sum()), rel=0.15)
+    assert found.examples_unpaired == pytest.approx(apart, rel=0.15)
+    assert found.examples_error < found.examples_unpaired
+
+
 @pytest.mark.parametrize("state", ["failed", "diverged", "trained", "untouched"])
 def test_a_hole_takes_its_pair_along(state, tmp_path):
     """The mean is of whole pairs: that the seed of the hole was a bad one for both arms does not enter it."""

@@ -213,7 +213,8 @@ def test_differences_are_shown_with_both_errors(view, body):
         assert arrange.interval(one.low, one.high) in shown
         assert f"{one.ratio:.2f}" in shown
     assert "Less 15 %, in 2 to 3 pairs" in shown.replace(charts.SPACE, " ")
-    assert re.search(r"Standard error 0\.\d+ paired and 0\.\d+ unpaired", shown)
+    assert re.search(r"Standard error over seeds 0\.\d+ paired and 0\.\d+ unpaired", shown)
+    assert re.search(r"Standard error over examples 0\.\d+ with the same ones for both arms and 0\.\d+ with", shown)
 
 
 def test_without_script_nothing_is_lost(body):

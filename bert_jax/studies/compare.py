@@ -55,6 +55,8 @@ class Difference:
     resampled_low: float = math.nan  # bootstrap over seeds and examples, 95 %
     resampled_high: float = math.nan
     resampled_error: float = math.nan
+    examples_error: float = math.nan  # of examples alone, the same ones for both arms
+    examples_unpaired: float = math.nan  # if each arm had had its own
 
     @property
     def ratio(self) -> float:
@@ -94,7 +96,8 @@ def _difference(
     both = [(a, b) for a, b in drawn if a and b and a.group == b.group]
     if len(both) < len(pairs) or len({a.examples for a, _ in both}) > 1:
         return one
-    error = float(np.nanstd(two_level(np.stack([a.values - b.values for a, b in both]))))
+    sides = [np.stack(values) for values in zip(*((a.values, b.values) for a, b in both), strict=True)]  # [seeds, draws]
+    error = float(np.nanstd(two_level(sides[0] - sides[1])))
     half = resampled_half(error, found)
     return replace(
         one,
@@ -102,6 +105,8 @@ def _difference(
         resampled_low=found.mean - half,
         resampled_high=found.mean + half,
         resampled_error=error,
+        examples_error=float(np.nanstd((sides[0] - sides[1]).mean(axis=0))),
+        examples_unpaired=math.hypot(*(float(np.nanstd(side.mean(axis=0))) for side in sides)),
     )
 
 

@@ -114,8 +114,8 @@ def look(place: Place, parallel: int = 0) -> Progress:
         try:
             group = place.read_group(cell.entry.group)
             expected[cell.entry.id] = max(1.0, group["estimate_seconds"] / len(group["cells"]))
-        except DataError:  # not written yet
-            expected[cell.entry.id] = 1.0
+        except DataError:  # taken from another study, or not written yet
+            expected[cell.entry.id] = max(1.0, cell.seconds + cell.evaluation_seconds)
     running = {groups[cell.entry.id] for cell in cells if cell.state.name == "running"}
     return Progress(cells, expected, groups, parallel or max(1, len(running)))
 

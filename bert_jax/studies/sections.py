@@ -151,18 +151,32 @@ def _small(value: float, share: bool) -> str:
 
 
 def pairing(found: Sequence[Difference], share: bool) -> str:
-    """What pairing was worth in one metric, in a sentence."""
-    mine = [one for one in found if math.isfinite(one.ratio) and one.ratio > 0]
-    if not mine:
-        return ""
-    paired = math.sqrt(_average([one.error**2 for one in mine]))
-    unpaired = math.sqrt(_average([one.unpaired**2 for one in mine]))
-    return (
-        f"Standard error {_small(paired, share)} paired and {_small(unpaired, share)} unpaired"
-        f"{' (in points)' if share else ''}, root mean squares of {len(mine)} differences: a ratio of "
-        f"{paired / unpaired:.2f}. Without pairs, as narrow an interval would take {(unpaired / paired) ** 2:.2g} "
-        "times the seeds."
-    )
+    """What pairing was worth in one metric, in sentences: pairs of a seed, and of an example."""
+    seeds = [(one.error, one.unpaired) for one in found]
+    examples = [(one.examples_error, one.examples_unpaired) for one in found]
+    unit, said = " (in points)" if share else "", []
+    if mine := _root_mean_squares(seeds):
+        said.append(
+            f"Standard error over seeds {_small(mine[0], share)} paired and {_small(mine[1], share)} unpaired{unit}, "
+            f"root mean squares of {mine[2]} differences: a ratio of {mine[0] / mine[1]:.2f}. Without pairs, as narrow "
+            f"an interval would take {(mine[1] / mine[0]) ** 2:.2g} times the seeds."
+        )
+    if mine := _root_mean_squares(examples):
+        said.append(
+            f"Standard error over examples {_small(mine[0], share)} with the same ones for both arms and "
+            f"{_small(mine[1], share)} with others for each{unit}: a ratio of {mine[0] / mine[1]:.2f}, worth "
+            f"{(mine[1] / mine[0]) ** 2:.2g} times the examples."
+        )
+    return " ".join(said)
+
+
+def _root_mean_squares(pairs: Sequence[tuple[float, float]]) -> tuple[float, float, int] | None:
+    """Of both columns, where both are known, and of how many rows."""
+    known = [pair for pair in pairs if all(math.isfinite(one) and one > 0 for one in pair)]
+    if not known:
+        return None
+    first, second = (math.sqrt(_average([one**2 for one in column])) for column in zip(*known, strict=True))
+    return first, second, len(known)
 
 
 def _average(found: Sequence[float]) -> float:
