@@ -31,18 +31,30 @@ def own_slots(config: knobs.Config) -> int:
 
 
 def flops_per_step(config: knobs.Config, vocab_size: int, slots: int = 0) -> float:
-    """Of an update: the matrix products of the forward pass, and twice as many backwards.
+    """Of an update as it is computed, with padding and spare slots."""
+    length, rows = config.sequence_length, config.batch_size
+    tokens = rows * length
+    return _flops(config, vocab_size, tokens, float(tokens * length), rows * _predicted(config, slots), rows)
+
+
+def flops(config: knobs.Config, vocab_size: int, tokens: int, pairs: float, examples: int) -> float:
+    """Of an update, as far as they are needed: for real tokens, pairs of them that may see each other, and examples."""
+    heads = sum(predicted(config) if name == "mlm" else name == "causal_lm" for name in config.objectives)
+    return _flops(config, vocab_size, tokens, pairs, tokens * heads, examples)
+
+
+def _flops(
+    config: knobs.Config, vocab_size: int, tokens: int, pairs: float, predictions: float, examples: int
+) -> float:
+    """The matrix products of the forward pass, and twice as many backwards.
 
     A layer multiplies each token with 4 D x D and 2 (3 when gated) D x F, and each pair of tokens twice over D. The
     head multiplies each predicted token with D x D and D x V. Embeddings, norms and the optimizer are left out.
     """
     layers, width, _ = _shape(config)
-    length, rows = config.sequence_length, config.batch_size
-    tokens = rows * length
-    layer = tokens * layer_weights(config) + 2 * tokens * length * width
-    predicted = rows * _predicted(config, slots)
-    pooled = rows * width**2 if config.pairs != "none" else 0
-    return 3.0 * 2 * (layers * layer + predicted * (width**2 + width * vocab_size) + pooled)
+    layer = tokens * layer_weights(config) + 2 * pairs * width
+    pooled = examples * width**2 if config.pairs != "none" else 0
+    return 3.0 * 2 * (layers * layer + predictions * (width**2 + width * vocab_size) + pooled)
 
 
 def layer_weights(config: knobs.Config) -> int:

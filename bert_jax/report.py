@@ -37,7 +37,13 @@ LEDGER = {  # metric -> name, colour; the first two are shares of eligible token
     "random_fraction": ("by a random token", 2),
     "kept_fraction": ("kept as it is", 3),
 }
-SPEED = ("tokens_per_second", "step_seconds", "data_wait", "mfu", "compile_seconds")
+SPEED = ("tokens_per_second", "step_seconds", "data_wait", "mfu", "model_flops_per_second")
+SPENT = {  # metric -> what the time went into
+    "compile_seconds": "compiling the update",
+    "data_seconds": "waiting for data",
+    "evaluation_seconds": "evaluations",
+    "saving_seconds": "checkpoints, as far as they held up training",
+}
 OPTIMISER = ("learning_rate", "grad_norm")
 
 
@@ -58,10 +64,11 @@ def write(workdir: Path) -> Path:
                 continue
             if "/" in name and isinstance(value, (int, float)) and math.isfinite(value):
                 curves[name].append((row["step"], value / (100 if name.endswith(hundreds) else 1)))
+    seconds = max((float(row.get("time") or 0) for row in rows), default=0.0)
     title = _title(recorded, workdir)
     body = (
         f"<h1>{escape(title)}</h1>{_subtitle(recorded, environment, workdir, rows)}"
-        f'<div class="tiles">{_tiles(recorded, curves, rows)}</div>{_sections(recorded, curves)}'
+        f'<div class="tiles">{_tiles(recorded, curves, rows, seconds)}</div>{_sections(recorded, curves, seconds)}'
         + section("Predictions", samples(workdir / "samples.jsonl"), "samples")
         + section("Config", config_box(recorded))
         + section("Environment", environment_box(environment))
@@ -103,10 +110,9 @@ def _subtitle(recorded: dict[str, Any], environment: dict[str, Any], workdir: Pa
     return f'<p class="sub">{" · ".join(parts)}</p>'
 
 
-def _tiles(recorded: dict[str, Any], curves: Curves, rows: list[dict[str, Any]]) -> str:
+def _tiles(recorded: dict[str, Any], curves: Curves, rows: list[dict[str, Any]], seconds: float) -> str:
     step, steps = (rows[-1]["step"] if rows else 0), recorded.get("steps")
     known = isinstance(steps, int) and steps > 0
-    seconds = max((float(row.get("time") or 0) for row in rows), default=0.0)
     below = f"of {steps:,}{', finished' if step >= steps else ', in progress'}" if known and steps else ""
     tiles = [tile("Steps", f"{step:,}", below), tile("Time", duration(seconds), _compiled(curves))]
     for suite in _suites(curves):
@@ -151,15 +157,17 @@ def _waiting(curves: Curves) -> str:
         parts.append(f"{_span(steps[-1][1])} a step")
     if waits := curves.get("train/data_wait"):
         parts.append(f"{100 * waits[-1][1]:.2g}{SPACE}% waiting for data")
+    if shares := curves.get("train/mfu"):
+        parts.append(f"{100 * shares[-1][1]:.1f}{SPACE}% of the devices' nominal FLOP/s")
     return ", ".join(parts)
 
 
 # --- charts ---------------------------------------------------------------------------------------------------------
 
 
-def _sections(recorded: dict[str, Any], curves: Curves) -> str:
+def _sections(recorded: dict[str, Any], curves: Curves, seconds: float) -> str:
     """Every curve is drawn once: what is learned, the masking ledger, the optimiser, the speed, and any other."""
-    rest = {n for n in curves if n.startswith("train/")} - {f"train/{n}" for n in (*LEDGER, *OPTIMISER, *SPEED)}
+    rest = {n for n in curves if n.startswith("train/")} - {f"train/{n}" for n in (*LEDGER, *OPTIMISER, *SPEED, *SPENT)}
     learned = sorted(
         {n.removeprefix("train/") for n in rest if n.endswith(("loss", "accuracy"))}
         | {n for suite in _suites(curves) for n in _measured(curves, suite)},
@@ -172,7 +180,7 @@ def _sections(recorded: dict[str, Any], curves: Curves) -> str:
         section("Learning", "".join(draw(_learning(curves, n)) for n in learned), "charts")
         + section("Masking ledger", _ledger(recorded, curves), "charts")
         + section("Optimiser", "".join(_alone(curves, f"train/{n}") for n in OPTIMISER), "charts")
-        + section("Speed", "".join(_alone(curves, f"train/{n}") for n in speed), "charts")
+        + section("Speed", "".join(_alone(curves, f"train/{n}") for n in speed) + _spent(curves, seconds), "charts")
         + section("Other measurements", "".join(others), "charts")
     )
 
@@ -228,6 +236,16 @@ def _ledger(recorded: dict[str, Any], curves: Curves) -> str:
     first = [d for d in drawn if d[0].name.endswith("eligible")]
     box = f'<div class="box">{table(lines, ["share", "config", "mean", "lowest", "highest"], True)}</div>'
     return chart("Tokens selected", first) + chart("Replaced, of selected", [d for d in drawn if d not in first]) + box
+
+
+def _spent(curves: Curves, seconds: float) -> str:
+    """A table of what the time went into; the rest of it is stepping."""
+    known = {text: curves[f"train/{name}"][-1][1] for name, text in SPENT.items() if f"train/{name}" in curves}
+    if len(known) < len(SPENT) or not seconds:
+        return ""
+    known["steps"] = max(0.0, seconds - sum(known.values()))
+    lines = [[text, duration(value), number(value / seconds, True)] for text, value in known.items()]
+    return f'<div class="box">{table(lines, ["time spent on", "", "share"], True)}</div>'
 
 
 # --- small things ---------------------------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import math
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,10 +19,9 @@ import numpy as np
 from bert_jax import environment, faults, initial, knobs, lock, material, quotas, report, rules, sharding
 from bert_jax import step as steps
 from bert_jax.arms import Arm, alike, alone, common_step
+from bert_jax.clock import Clock, peak
 from bert_jax.data import pipeline
 from bert_jax.errors import ConfigError, DivergedError, Stopped
-
-WARM = 10  # steps left out of the timings: compilation, caches, the loader's first batches
 
 
 def run(
@@ -123,7 +121,10 @@ def together(
         rows = sharding.local_rows(config.batch_size, mesh)
         batches = pipeline.prefetch(source, start, config.steps, config.loader, rows)
         closing.callback(getattr(batches, "close", lambda: None))
-        clock = Clock()
+        nominal = peak(jax.devices()[0].device_kind)
+        clock = Clock(config, vocab_size, len(arms), nominal and nominal * mesh.size)
+        if start:
+            clock.resume(arms[0].workdir)
         pending: tuple[int, Any, Any] | None = None  # (step, metrics, example ids): fetched one update late
 
         def living() -> list[tuple[int, Arm]]:
@@ -162,7 +163,7 @@ def together(
         over = ended()
         for done in range(start + 1, start + 1 if over else config.steps + 1):
             faults.point("step", done)
-            with clock.waiting():
+            with clock.on("data"):
                 batch = next(batches)
             on_device = sharding.place(batch, config.batch_size, mesh) if config.parallel.step == "jit" else batch
             traced = [arm.traced(done - 1) for arm in arms]
@@ -170,14 +171,14 @@ def together(
             state, metrics = update(state, on_device, numbers)
             settle()
             pending = (done, metrics, batch["example_ids"])
-            clock.tick(int(np.count_nonzero(batch["segment_ids"])) * jax.process_count())
+            clock.tick(batch, jax.process_count())
 
             ranks: dict[int, float | None] = {}  # by arm, the metric that ranks this step
             for name, evaluator in evaluators.items():
                 every = config.evals[name].every
                 if done == config.steps or (every and done % every == 0):
                     settle()
-                    with clock.paused():
+                    with clock.on("evaluation"):
                         for index, arm in living():
                             scores = evaluator(of_arm(state["params"], index, layout["params"]))
                             rank = arm.evaluated(name, scores, done)
@@ -185,7 +186,7 @@ def together(
                     over = ended()
             stopping = stop.should_stop(done)
             if stopping or over or done == config.steps or done % config.checkpoints.every == 0:
-                with clock.paused():
+                with clock.on("saving"):
                     save(done, ranks)
             if over:
                 break
@@ -207,52 +208,6 @@ def together(
                 if not several:
                     print(f"report: {written}", file=sys.stderr)
         return stop.signal is not None
-
-
-class Clock:
-    """Where wall time goes: compiling, waiting for data, stepping; evaluation and saving are left out."""
-
-    def __init__(self) -> None:
-        self.compile_seconds = 0.0
-        self.count = self.tokens = 0
-        self.waited = self.left_out = 0.0
-        self.began = time.perf_counter()
-
-    @contextlib.contextmanager
-    def waiting(self) -> Any:
-        """Time blocked on the loader."""
-        began = time.perf_counter()
-        yield
-        self.waited += time.perf_counter() - began
-
-    @contextlib.contextmanager
-    def paused(self) -> Any:
-        """Time that is not training."""
-        began = time.perf_counter()
-        yield
-        self.left_out += time.perf_counter() - began
-
-    def tick(self, tokens: int) -> None:
-        """One update was dispatched."""
-        self.count += 1
-        self.tokens += tokens
-        if self.count == 1:  # the first call returns when it is compiled
-            self.compile_seconds = time.perf_counter() - self.began - self.waited
-        if self.count == WARM:
-            self.tokens, self.waited, self.left_out, self.began = 0, 0.0, 0.0, time.perf_counter()
-
-    def values(self) -> dict[str, float]:
-        """Figures since the warm-up steps."""
-        out = {"compile_seconds": self.compile_seconds}
-        wall = time.perf_counter() - self.began - self.left_out
-        if self.count > WARM and wall > 0:
-            taken = self.count - WARM
-            out |= {
-                "step_seconds": wall / taken,
-                "tokens_per_second": self.tokens / wall,
-                "data_wait": self.waited / wall,
-            }
-        return out
 
 
 if __name__ == "__main__":

@@ -10,10 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax import checkpoint, manifest
+from bert_jax import checkpoint, clock, manifest
 
 # Time and rates, which no two runs share.
-VOLATILE = ("time", "train/step_seconds", "train/tokens_per_second", "train/data_wait", "train/compile_seconds")
+VOLATILE = ("time", *(f"train/{name}_seconds" for name in ("step", *clock.BUCKETS)))
+VOLATILE += ("train/tokens_per_second", "train/data_wait", "train/model_flops_per_second")
 
 
 def state(workdir: Path, step: int) -> tuple[dict[str, np.ndarray], dict[str, Any]]:

@@ -74,6 +74,8 @@ def pretraining(folder: Path, lines: int = 50, steps: int = 500) -> None:
                 "train/data_wait": 0.004,
             }
             row |= {"train/step_seconds": 0.05, "train/compile_seconds": 12.5, "train/skipped_in_row": 0.0}
+            row |= {"train/data_seconds": 0.01 * i, "train/evaluation_seconds": 0.15 * i, "train/saving_seconds": 0.3}
+            row |= {"train/model_flops_per_second": 2.5e12, "train/mfu": 0.457}
             file.write(json.dumps(row) + "\n")
             if i % 10 == 0:
                 scores = {"mlm_loss": 5.25, "unigram_loss": 6.3, "mlm_accuracy": 0.3, "unigram_accuracy": 0.1}
@@ -111,6 +113,9 @@ def test_a_pretraining_run(tmp_path):
         "0.04 nats below chance 0.693",
         "12,345",
         "0.4 % waiting for data",
+        "45.7 % of the devices' nominal FLOP/s",
+        "evaluations 0 min 08 s 10.0 %",
+        "steps 0 min 54 s 72.3 %",
         "masking.rate 0.25 0.15",
         "jax 1.2.3",
         "bert-jax 'a b'",

@@ -22,6 +22,7 @@ from tests import texts, toy
 from tests.texts import configure
 
 STEPS = 200
+SPEED = ("tokens_per_second", "data_wait", "model_flops_per_second", "evaluation_seconds", "saving_seconds")
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +66,7 @@ def wide(base, tmp_path_factory) -> Path:
 def test_a_run_learns_and_writes_what_the_contract_names(trained):
     first, last = rows(trained, "train/")[0], rows(trained, "train/")[-1]
     wanted = "loss mlm_loss nsp_loss mlm_accuracy nsp_accuracy masked_fraction mask_token_fraction random_fraction"
-    for name in [*wanted.split(), "kept_fraction", "learning_rate", "grad_norm", "tokens_per_second", "data_wait"]:
+    for name in [*wanted.split(), "kept_fraction", "learning_rate", "grad_norm", *SPEED]:
         assert f"train/{name}" in last, name
     assert first["step"] == 5
     assert last["step"] == STEPS

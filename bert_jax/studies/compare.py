@@ -96,7 +96,7 @@ def _difference(
     both = [(a, b) for a, b in drawn if a and b and a.group == b.group]
     if len(both) < len(pairs) or len({a.examples for a, _ in both}) > 1:
         return one
-    sides = [np.stack(values) for values in zip(*((a.values, b.values) for a, b in both), strict=True)]  # [seeds, draws]
+    sides = [np.stack(one) for one in zip(*((a.values, b.values) for a, b in both), strict=True)]  # [seeds, draws]
     error = float(np.nanstd(two_level(sides[0] - sides[1])))
     half = resampled_half(error, found)
     return replace(

@@ -1,0 +1,102 @@
+"""Where the time of a run goes, and what share of the machine's arithmetic it uses."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from bert_jax import costs, knobs, writer
+from bert_jax.types import Batch
+
+WARM = 10  # steps left out of the rates: compilation, caches, the loader's first batches
+BUCKETS = ("compile", "data", "evaluation", "saving")  # what is left of the time is stepping
+
+PEAKS = {  # nominal FLOP/s of a device, dense products in bfloat16 (V100: float16), by a part of its kind's name
+    "H200": 989e12,
+    "H100 PCIe": 756e12,
+    "H100": 989e12,
+    "A100": 312e12,
+    "L40S": 362e12,
+    "L4": 121e12,
+    "A10": 125e12,
+    "V100": 125e12,
+    "TPU v6 lite": 918e12,
+    "TPU v5 lite": 197e12,
+    "TPU v5": 459e12,
+    "TPU v4": 275e12,
+    "TPU v3": 61.5e12,  # of a core, which is a device
+}
+
+
+def peak(kind: str) -> float | None:
+    """Nominal FLOP/s of a device of this kind; None where no table has it, as of processors."""
+    return next((rate for name, rate in PEAKS.items() if name in kind), None)
+
+
+class Clock:
+    """Wall time by what it was spent on, and the rates of the updates since the warm-up."""
+
+    def __init__(self, config: knobs.Config, vocab_size: int, arms: int = 1, nominal: float | None = None):
+        """`nominal` is what all devices could do, in FLOP/s; `arms` are trained by each update."""
+        self._config, self._vocab_size, self._arms, self._nominal = config, vocab_size, arms, nominal
+        self._spent, self._before = dict.fromkeys(BUCKETS, 0.0), dict.fromkeys(BUCKETS, 0.0)  # by earlier attempts
+        self._began = time.perf_counter()
+        self._count = 0
+        self._tokens = self._flops = self._waited = self._left_out = 0.0
+
+    @contextlib.contextmanager
+    def on(self, bucket: str) -> Iterator[None]:
+        """Time spent on one of BUCKETS."""
+        began = time.perf_counter()
+        yield
+        taken = time.perf_counter() - began
+        self._spent[bucket] += taken
+        if bucket == "data":
+            self._waited += taken
+        else:
+            self._left_out += taken
+
+    def tick(self, batch: Batch, processes: int = 1) -> None:
+        """One update was dispatched."""
+        self._count += 1
+        tokens, flops = work(self._config, self._vocab_size, batch)
+        self._tokens, self._flops = self._tokens + processes * tokens, self._flops + processes * flops
+        if self._count == 1:  # the first call returns when it is compiled
+            self._spent["compile"] += time.perf_counter() - self._began - self._waited
+        if self._count == WARM:
+            self._tokens = self._flops = self._waited = self._left_out = 0.0
+            self._began = time.perf_counter()
+
+    def values(self) -> dict[str, float]:
+        """Rates since the warm-up; seconds by bucket, over all attempts of the run."""
+        out = {f"{name}_seconds": self._before[name] + seconds for name, seconds in self._spent.items()}
+        wall = time.perf_counter() - self._began - self._left_out
+        if self._count > WARM and wall > 0:
+            rate = self._arms * self._flops / wall
+            out |= {
+                "step_seconds": wall / (self._count - WARM),
+                "tokens_per_second": self._tokens / wall,
+                "data_wait": self._waited / wall,
+                "model_flops_per_second": rate,
+            }
+            out |= {"mfu": rate / self._nominal} if self._nominal else {}
+        return out
+
+    def resume(self, workdir: Path) -> None:
+        """Goes on from what the metrics of an earlier attempt say."""
+        for row in writer.rows(workdir / writer.NAME):
+            said = {name: row.get(f"train/{name}_seconds") for name in BUCKETS}
+            self._before |= {name: seconds for name, seconds in said.items() if seconds is not None}
+
+
+def work(config: knobs.Config, vocab_size: int, batch: Batch) -> tuple[int, float]:
+    """Real tokens of a batch, and the FLOPs that an update needs for them: nothing is counted of padding."""
+    ids = batch["segment_ids"]
+    slots = range(1, batch["cls_positions"].shape[1] + 1)
+    sizes = np.stack([np.count_nonzero(ids == slot, axis=1) for slot in slots])  # [S, B]
+    tokens, examples = int(sizes.sum()), int(np.count_nonzero(sizes))
+    return tokens, costs.flops(config, vocab_size, tokens, float((sizes.astype(np.float64) ** 2).sum()), examples)

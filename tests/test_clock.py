@@ -1,0 +1,116 @@
+"""Where time goes, by a clock that tests turn; FLOPs against a count by hand."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from bert_jax import clock, costs, quotas
+from bert_jax.clock import Clock
+from tests import toy
+
+
+@pytest.fixture
+def now(monkeypatch) -> list[float]:
+    """The time, which passes when it is told to."""
+    time = [100.0]
+    monkeypatch.setattr(clock.time, "perf_counter", lambda: time[0])
+    return time
+
+
+CONFIG = toy.config(batch_size=4, sequence_length=32)
+BATCH = toy.batch(4, 32)
+
+
+def pass_updates(one: Clock, now: list[float], count: int, waiting: float = 1.0, stepping: float = 3.0) -> None:
+    for _ in range(count):
+        with one.on("data"):
+            now[0] += waiting
+        now[0] += stepping
+        one.tick(BATCH)
+
+
+def test_time_is_told_apart(now):
+    one = Clock(CONFIG, toy.VOCAB)
+    now[0] += 2  # before the first batch
+    pass_updates(one, now, 1, stepping=50)
+    pass_updates(one, now, clock.WARM - 1)
+    assert "step_seconds" not in one.values()
+    for bucket, seconds in (("evaluation", 7.0), ("saving", 4.0)):
+        with one.on(bucket):
+            now[0] += seconds
+    pass_updates(one, now, 5)
+    found = one.values()
+    spent = {name: found[f"{name}_seconds"] for name in clock.BUCKETS}
+    assert spent == {"compile": 52.0, "data": clock.WARM + 5.0, "evaluation": 7.0, "saving": 4.0}
+    assert found["step_seconds"] == 4.0
+    assert found["data_wait"] == 0.25
+    tokens, flops = clock.work(CONFIG, toy.VOCAB, BATCH)
+    assert tokens == np.count_nonzero(BATCH["segment_ids"])
+    assert found["tokens_per_second"] == pytest.approx(tokens / 4)
+    assert found["model_flops_per_second"] == pytest.approx(flops / 4)
+    assert "mfu" not in found
+
+
+def test_the_share_of_what_devices_could_do_counts_all_arms_and_processes(now):
+    one = Clock(CONFIG, toy.VOCAB, arms=3, nominal=1e9)
+    for _ in range(clock.WARM + 1):
+        now[0] += 2
+        one.tick(BATCH, processes=4)
+    flops = clock.work(CONFIG, toy.VOCAB, BATCH)[1]
+    assert one.values()["mfu"] == pytest.approx(3 * 4 * flops / 2 / 1e9)
+
+
+def test_an_account_goes_on_where_the_metrics_end(now, tmp_path):
+    rows = [{"step": 1, "train/data_seconds": 1.0}, {"step": 2, "train/data_seconds": 3.0, "train/saving_seconds": 2.0}]
+    rows.append({"step": 2, "eval/validation/mlm_loss": 5.0})
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    one = Clock(CONFIG, toy.VOCAB)
+    one.resume(tmp_path)
+    pass_updates(one, now, 2)
+    found = one.values()
+    assert (found["data_seconds"], found["saving_seconds"], found["evaluation_seconds"]) == (5.0, 2.0, 0.0)
+
+
+@pytest.mark.parametrize("examples", [1, 3])
+def test_work_is_that_of_real_tokens_alone(examples):
+    config, batch = toy.config(batch_size=4, sequence_length=48), toy.batch(4, 48, seed=1, examples=examples)
+    width, mlp, layers = config.model.hidden, config.model.mlp, config.model.layers
+    products = 0.0
+    for ids in batch["segment_ids"]:
+        for slot in range(1, examples + 1):
+            n = np.count_nonzero(ids == slot)
+            products += layers * (n * (4 * width * width + 2 * width * mlp) + 2 * n * n * width)
+            products += config.masking.rate * n * (width * width + width * toy.VOCAB) + width * width
+    tokens, flops = clock.work(config, toy.VOCAB, batch)
+    assert tokens == np.count_nonzero(batch["segment_ids"])
+    assert flops == pytest.approx(6 * products)  # a product is two operations, and twice as much goes backwards
+
+
+def test_full_rows_need_what_an_update_computes():
+    slots = quotas.slots(CONFIG.masking, 32)
+    batch = {**BATCH, "segment_ids": np.ones((4, 32), np.int32)}
+    computed = costs.flops_per_step(CONFIG, toy.VOCAB)
+    spare = 6 * 4 * (slots - CONFIG.masking.rate * 32) * (CONFIG.model.hidden**2 + CONFIG.model.hidden * toy.VOCAB)
+    assert clock.work(CONFIG, toy.VOCAB, batch)[1] == pytest.approx(computed - spare)
+
+
+@pytest.mark.parametrize(
+    ("kind", "rate"),
+    [
+        ("NVIDIA H200", 989e12),
+        ("NVIDIA H100 80GB HBM3", 989e12),
+        ("NVIDIA H100 PCIe", 756e12),
+        ("NVIDIA A100-SXM4-80GB", 312e12),
+        ("NVIDIA A10G", 125e12),
+        ("NVIDIA L40S", 362e12),
+        ("NVIDIA L4", 121e12),
+        ("TPU v5 lite", 197e12),
+        ("TPU v5", 459e12),
+        ("cpu", None),
+    ],
+)
+def test_kinds_are_told_apart(kind, rate):
+    assert clock.peak(kind) == rate
