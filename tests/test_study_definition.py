@@ -190,6 +190,17 @@ def test_whole_numbers_and_lists_name_the_same_cell_as_what_they_stand_for():
         assert ids(study(axes=(axis(path, (one,)),))) == ids(study(axes=(axis(path, (other,)),)))
 
 
+def test_predicting_all_that_is_corrupted_is_the_same_run_however_it_is_said():
+    rates = axis("masking.rate", (0.6, 0.4))
+    silent, said = (ids(study(axes=(rates, axis("masking.prediction_rate", (rate,))))) for rate in (None, 0.4))
+    assert len(silent) == len(said) > 0
+    half = len(silent) // 2
+    assert (silent[:half] == said[:half], silent[half:] == said[half:]) == (False, True)
+    rising = {"masking.rate": 0.15, "masking.schedule": "linear", "masking.final_rate": 0.4}
+    cells = study(axes=(variants("x", {"a": rising, "b": rising | {"masking.prediction_rate": 0.15}}),))
+    assert len(set(ids(cells))) == len(ids(cells))
+
+
 POINTS = {
     "masking.rate": (0.1, 0.15, 0.4),
     "model.size": ("tiny", "mini"),

@@ -116,8 +116,11 @@ def expand(study: Study) -> list[Cell]:
 def identity(config: knobs.Config) -> str:
     """Names a run by what is trained: by the knobs that differ from their defaults, so that new ones rename nothing.
 
-    Those that change nothing of what is trained do not count.
+    Those that change nothing of what is trained do not count, nor does it matter how the same is said.
     """
+    masking = config.masking
+    if masking.schedule == "constant" and masking.prediction_rate == masking.rate:
+        config = dataclasses.replace(config, masking=dataclasses.replace(masking, prediction_rate=None))
     usual, found = _usual(), configs.flat(configs.to_dict(config))
     tree = {k: v for k, v in found.items() if usual.get(k, ...) != v and (k in COUNT or not configs.free_on_resume(k))}
     return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()[:12]
