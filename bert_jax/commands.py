@@ -277,6 +277,27 @@ def _study(call: Call) -> None:
         study.run(args.study, args.workdir, overrides=call.overrides, options=options, command=call.words, **given)
 
 
+def _benchmark_flags(parser: ArgumentParser) -> None:
+    from bert_jax import benchmark
+
+    parser.add_argument("name", metavar="NAME", choices=benchmark.TABLE, help=", ".join(benchmark.TABLE))
+    _config_flag(parser)
+    rivals = "measure it too, in turn; needs torch and transformers"
+    parser.add_argument("--against", choices=benchmark.RIVALS, default="", help=rivals)
+    parser.add_argument("--python", default="", metavar="PATH", help="a Python that has them (this one)")
+    parser.add_argument("--rounds", type=_positive, default=9, metavar="N", help="turns of each (%(default)s)")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write all of it there as JSON")
+
+
+def _benchmark(call: Call) -> None:
+    args = call.args
+    _make_room(args.output)
+    from bert_jax import benchmark
+
+    given = {key: getattr(args, key) for key in ("against", "python", "rounds", "output")}
+    benchmark.run(args.name, args.config, call.overrides, **given)
+
+
 @dataclass(frozen=True)
 class Command:
     """One row of the table: what it does, its flags, its function, and whether the same command continues it."""
@@ -325,6 +346,11 @@ COMMANDS = {
         "a model of others as a run: Hugging Face, safetensors, TF1",
         "--model=google-bert/bert-base-uncased --output=runs/bert_base",
         *(_import_flags, _import),
+    ),
+    "benchmark": Command(
+        "this project beside what its users would otherwise run, in turn",
+        "train-step --against=transformers --config.model.dtype=bfloat16",
+        *(_benchmark_flags, _benchmark),
     ),
     "doctor": Command("versions, devices, disk, prepared corpora, known trouble", "--json", _doctor_flags, _doctor),
 }

@@ -85,6 +85,7 @@ def machine() -> dict[str, Any]:
     existing = next(p for p in (cache, *cache.parents) if p.is_dir())
     return {
         "system": platform.platform(),
+        "processor": processor(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "memory_bytes": memory(),
         "allocator": allocator.retain() or "keeps its memory while training",
@@ -93,6 +94,15 @@ def machine() -> dict[str, Any]:
         "workdir": str(Path.cwd()),
         "workdir_free_bytes": shutil.disk_usage(Path.cwd()).free,
     }
+
+
+def processor() -> str:
+    """The name of the processor, where the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
 
 
 def memory() -> int:

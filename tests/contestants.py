@@ -1,0 +1,58 @@
+"""Contestants that do next to nothing, for tests of the harness alone."""
+
+from __future__ import annotations
+
+import mmap
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from bert_jax.benchmarks.worker import Ready
+
+PAGES = 50
+
+
+def sleep(seconds: float, units: float = 1.0) -> Ready:
+    return Ready(lambda: time.sleep(seconds), units, "things", {"seconds": seconds})
+
+
+def note(file: str, name: str) -> Ready:
+    """Writes its name at every call."""
+
+    def call() -> None:
+        with Path(file).open("a") as out:
+            out.write(name)
+        print("a library talks")
+        time.sleep(0.02)
+
+    return Ready(call, 1.0, "things", {})
+
+
+def touch_pages() -> Ready:
+    """Takes so many pages from the system, and gives them back."""
+
+    def call() -> None:
+        with mmap.mmap(-1, PAGES * mmap.PAGESIZE) as pages:
+            for at in range(PAGES):
+                pages[at * mmap.PAGESIZE] = 1
+
+    return Ready(call, 1.0, "things", {})
+
+
+def broken(**_: Any) -> Ready:
+    raise ValueError("out of order")
+
+
+def lacking() -> Ready:
+    import no_such_package  # noqa: F401  # that it cannot be found is the point
+
+
+def dying() -> Ready:
+    calls = iter(range(2))
+
+    def call() -> None:
+        if next(calls, None) is None:
+            sys.exit("had enough")
+
+    return Ready(call, 1.0, "things", {})
