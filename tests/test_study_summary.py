@@ -81,6 +81,7 @@ def test_it_says_where_it_comes_from_but_not_on_which_machine(place):
         assert f"{wanted}--workdir=runs/masking_rate`" in found.splitlines()
         assert "/home" not in found
     assert "- commit 0123456" in found.splitlines()
+    assert "- commit 0123456+" in text(place, git_commit="0123456789ab+").splitlines()
     assert "11 of 12 cells done, seeds 0, 1, 2" in found
 
 

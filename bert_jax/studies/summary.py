@@ -48,7 +48,7 @@ def _origin(view: View) -> str:
     seconds = [sum(one.seconds for one in found), sum(one.evaluation_seconds for one in found)]
     lines = [
         f"`{typed}`" if (typed := command(study.get("command") or "", str(study.get("name", "")))) else "",
-        f"commit {str(study['git_commit'])[:7]}" if study.get("git_commit") else "",
+        f"commit {_commit(str(study['git_commit']))}" if study.get("git_commit") else "",
         "; ".join(dict.fromkeys(one.hardware for one in found if one.hardware)),
         arrange.span(view)[1][:10],
         f"{done} of {len(found)} cells done, seeds {', '.join(map(str, study.get('seeds', [])))}",
@@ -58,6 +58,10 @@ def _origin(view: View) -> str:
         f"{duration(seconds[0])} of training and {duration(seconds[1])} of evaluation in all",
     ]
     return "\n".join(f"- {line}" for line in lines if line)
+
+
+def _commit(text: str) -> str:
+    return text[:7] + ("+" if text.endswith("+") else "")  # with changes of its own
 
 
 def _comparison(view: View, one: Mapping[str, Any], found: Sequence[Difference]) -> list[str]:
