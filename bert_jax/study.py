@@ -58,7 +58,8 @@ def run(
         engines.check(engine)
         room = engines.make(engine, place.workdir, jobs, options).room if engine == "local" else engines.Room(jobs or 1)
         left = [cell for cell in cells if cell.id not in known]
-        print(plans.described(name, cells, plans.plan(place, left, asked(study), fuse, room), room, taken))
+        planned = plans.plan(place, left, asked(study), fuse, room)
+        print(plans.described(name, cells, planned, room, taken, plans.evaluations(place, planned, room)))
         return
     with holding.hold(place.workdir, LOCK):
         hands = engines.make(engine, place.workdir, jobs, options)

@@ -498,6 +498,19 @@ def test_a_dry_run_prints_and_writes_nothing(bench, capfd):
     assert capfd.readouterr().out.count("finished") == 2
 
 
+def test_a_dry_run_counts_evaluations_once_some_were_made(bench, capfd):
+    bench.evaluations = ("validation",)
+    bench.rates(0.15)
+    bench.run(dry_run=True)
+    assert "evaluations take" not in capfd.readouterr().out
+    bench.run()
+    bench.rates(0.15, 0.4, 0.6)
+    bench.behave()
+    capfd.readouterr()
+    bench.run(dry_run=True, jobs=2)  # four cells of half a second, two at a time
+    assert "evaluations take about 00:01 more: 00:00 a cell so far" in capfd.readouterr().out
+
+
 MANY = """
 import sys, time
 from pathlib import Path

@@ -51,8 +51,8 @@ def pace(place: Place, room: Room) -> float:
     return DEVICE_PACE * room.devices if room.devices else groups.PACE * room.cores
 
 
-def described(name: str, cells: Sequence[Cell], planned: Sequence[Group], room: Room, note: str = "") -> str:
-    """What `--dry-run` prints: the cells, the groups that are left, and what they will take; and a note."""
+def described(name: str, cells: Sequence[Cell], planned: Sequence[Group], room: Room, *notes: str) -> str:
+    """What `--dry-run` prints: the cells, the groups that are left, notes, and what it will take."""
     of = {cell.id: group.id for group in planned for cell in group.cells}
     axes = list(cells[0].labels)
     listing = [("cell", *axes, "seed", "steps", "tokens", "group")]
@@ -67,7 +67,18 @@ def described(name: str, cells: Sequence[Cell], planned: Sequence[Group], room: 
     beside = "" if room.parallel == 1 else f", {room.parallel} at a time"
     total = f"study {name}: {len(cells)} cells, {len(planned)} groups to do{beside}; training takes about "
     seconds = groups.makespan((group.seconds for group in planned), room.parallel)
-    return "\n\n".join(filter(None, [table(listing), table(parts), note, total + duration(seconds)]))
+    return "\n\n".join(filter(None, [table(listing), table(parts), *notes, total + duration(seconds)]))
+
+
+def evaluations(place: Place, planned: Sequence[Group], room: Room) -> str:
+    """What evaluating the cells of groups will take, by those of this workdir that are."""
+    known = [one.evaluation_seconds for one in results(place, history=False)] if place.read_study() else []
+    known = [seconds for seconds in known if seconds]
+    left = sum(len(group.cells) for group in planned)
+    if not known or not left:
+        return ""
+    each = sum(known) / len(known)
+    return f"evaluations take about {duration(each * left / room.parallel)} more: {duration(each)} a cell so far"
 
 
 def _state(place: Place, cell: Cell, asked: Mapping[str, Any]) -> str:
