@@ -57,7 +57,7 @@ demo: venv  ## train a tiny BERT from nothing, evaluate it, fill masks; under 5 
 	@echo 'report: $(CURDIR)/runs/demo/report.html'
 
 test: lint  ## lint, then every test that is not marked slow
-	$(BIN)/python -m pytest -m 'not slow' -n $(JOBS)
+	$(BIN)/python -m pytest -m 'not slow' -n $(JOBS) --dist=loadfile --no-loadscope-reorder
 
 test-slow: venv  ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow --timeout=3600

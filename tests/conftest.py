@@ -32,6 +32,17 @@ hypothesis.settings.register_profile("bert_jax", deadline=None, derandomize=True
 hypothesis.settings.load_profile("bert_jax")
 
 
+# Tests of a file share what they train and compile, so a process takes whole files (see the Makefile): these first, as
+# one of them begun last would leave the other processes idle.
+LONGEST = ("train", "step", "arms", "finetune", "resume", "judge", "causal_lm", "prepare", "pipeline")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts the longest files first; their order is otherwise kept."""
+    rank = {f"test_{name}.py": number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: rank.get(item.path.name, len(rank)))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory):
     """Prepared corpora go to a folder of this session, never to the user's cache."""
