@@ -36,6 +36,7 @@ VOCABULARY = 4_000
 CORPUS = ("*.gz", 0.002)  # files, and the share of their documents that is held out
 READ_OFTEN = ("wikitext2_valid.jsonl.gz", 0.5)  # half a megabyte to train on, read 17 times over ...
 TOKENS_OFTEN = 2 * TOKENS  # ... so that each of ten copies comes again; RoBERTa reads its text forty times
+SIZE_OFTEN = "2 x 64"
 COLLOCATED = 0.3  # share of so small a text to lie in collocations: for the paper's half, the last of them are chance
 NSP_WEIGHT = 0.1  # at full weight so small a model learns pairs first and words much later: see configs/tiny.py
 PAIRS = 30  # of each of the 37 paradigms of BLiMP
@@ -121,7 +122,12 @@ def _cpu(text: tuple[str, float]) -> Scale:
         source = {"task.source": "files:" + ",".join(f"{split}={file}" for split, file in files.items())}
         evaluations["pos"] = Finetune("ud_ewt", tuple((source | TAGGED).items()))
         frozen["pos_frozen"] = Finetune("ud_ewt", tuple((source | FROZEN).items()))
-    budget = Budget("tokens", TOKENS_OFTEN if text == READ_OFTEN else TOKENS)
+    budget = Budget("tokens", TOKENS)
+    if text == READ_OFTEN:
+        budget = Budget("tokens", TOKENS_OFTEN)
+        base.evals.validation.every = 1_000  # of seven times the usual text
+        for path, value in SIZES[SIZE_OFTEN].items():
+            put(base, path.split("."), value)
     return Scale(base, SEEDS, budget, SIZES, evaluations, frozen, NSP_WEIGHT, COLLOCATED).on(base)
 
 

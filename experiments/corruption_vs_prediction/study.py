@@ -5,7 +5,7 @@ bert-jax study run experiments/corruption_vs_prediction:full --workdir=runs/corr
 """
 
 from bert_jax.config import load_file
-from bert_jax.studies.definition import Comparison, Study, Suite, axis
+from bert_jax.studies.definition import Comparison, Study, axis
 
 RATES = (0.1, 0.2, 0.4, 0.8)
 LABELS = tuple(f"{100 * rate:g} %" for rate in RATES)
@@ -21,7 +21,7 @@ def get_study(scale="cpu"):
         axes=(axis("masking.rate", RATES, LABELS), axis("masking.prediction_rate", RATES, LABELS)),
         seeds=shared.seeds,
         budget=shared.budget,
-        evaluations=shared.evaluations | {"cross_rate": Suite("cross_rate")},
+        evaluations=shared.evaluations,
         comparisons=(
             Comparison("masking.rate", "80 %", shared.compared({})),  # there at every prediction rate
             Comparison("masking.prediction_rate", "10 %", shared.compared({})),  # there at every rate
