@@ -7,24 +7,25 @@ bert-jax study run experiments/corruption_vs_prediction:full --workdir=runs/corr
 from bert_jax.config import load_file
 from bert_jax.studies.definition import Comparison, Study, axis
 
-RATES = (0.1, 0.2, 0.4, 0.8)
-LABELS = tuple(f"{100 * rate:g} %" for rate in RATES)
+RATES = {"cpu": (0.2, 0.4, 0.8), "full": (0.1, 0.2, 0.4, 0.8)}
 
 
 def get_study(scale="cpu"):
     shared = load_file(f"../scales.py:{scale}", beside=__file__, function="get_scale")
     if scale == "full":
         shared = shared.on(load_file("../../configs/preset.py:wettig,large", beside=__file__))
+    rates = RATES[scale]
+    labels = [f"{100 * rate:g} %" for rate in rates]
     return Study(
         question="At a higher masking rate, does it help that more is predicted, and does it harm that more is hidden?",
         base=shared.base,
-        axes=(axis("masking.rate", RATES, LABELS), axis("masking.prediction_rate", RATES, LABELS)),
+        axes=(axis("masking.rate", rates, labels), axis("masking.prediction_rate", rates, labels)),
         seeds=shared.seeds,
         budget=shared.budget,
         evaluations=shared.evaluations,
         comparisons=(
             Comparison("masking.rate", "80 %", shared.compared({})),  # there at every prediction rate
-            Comparison("masking.prediction_rate", "10 %", shared.compared({})),  # there at every rate
+            Comparison("masking.prediction_rate", labels[0], shared.compared({})),  # there at every rate
         ),
         keep=lambda points: points["masking.prediction_rate"].value <= points["masking.rate"].value,
         notes="More predictions than corrupted tokens need an example to be shown several times, with other masks each "
