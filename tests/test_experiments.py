@@ -73,7 +73,7 @@ def test_a_few_cells_show_what_training_together_is_worth():
     assert {cell.labels["masking.rate"] for cell in cells} == {"15 %", "40 %"}
     assert len(cells) == 6
     whole = {c.config.steps for c in definition.expand(study("masking_rate"))}
-    assert {2 * cell.config.steps for cell in cells} == whole
+    assert {4 * cell.config.steps for cell in cells} == whole
 
 
 def test_the_splits_can_be_crossed_with_rates_and_the_cells_there_are_stay_the_same():

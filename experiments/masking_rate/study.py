@@ -3,8 +3,8 @@
 bert-jax study run experiments/masking_rate --workdir=runs/masking_rate
 bert-jax study run experiments/masking_rate:full --workdir=runs/masking_rate_full
 
-`experiments/masking_rate:cpu,2 x 128` is one size alone; `experiments/masking_rate:timing` half the updates of two of
-its rates, to see what training together is worth: with --fuse=never --jobs=1 they train one after another.
+`experiments/masking_rate:cpu,2 x 128` is one size alone; `experiments/masking_rate:timing` a quarter of the updates of
+two of its rates, to see what training together is worth: with --fuse=never --jobs=1 they train one after another.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ TIMED = (0.15, 0.4)
 def get_study(scale="cpu"):
     if scale == "timing":
         whole = get_study("cpu,2 x 128")
-        budget = dataclasses.replace(whole.budget, amount=whole.budget.amount // 2)
+        budget = dataclasses.replace(whole.budget, amount=whole.budget.amount // 4)
         few = {"validation": whole.evaluations["validation"]}
         return dataclasses.replace(whole, axes=(_rates(TIMED),), budget=budget, evaluations=few, comparisons=())
     name, _, size = scale.partition(",")
