@@ -100,7 +100,7 @@ def _gap(one: Difference | None, share: bool) -> str:
     if one is None:
         return HOLE
     within = f" ({arrange.interval(one.low, one.high, share)})" if one.pairs > 1 else ""
-    missing = f", {one.pairs} pairs" if one.holes else ""
+    missing = f", {one.pairs} pair{'s' if one.pairs > 1 else ''}" if one.holes else ""
     return f"{plain(one.mean, share, True)}{within}{missing}"
 
 
