@@ -85,7 +85,7 @@ def machine() -> dict[str, Any]:
     existing = next(p for p in (cache, *cache.parents) if p.is_dir())
     return {
         "system": platform.platform(),
-        "processor": processor(),
+        "processor": cpuinfo("model name"),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "memory_bytes": memory(),
         "allocator": allocator.retain() or "keeps its memory while training",
@@ -96,13 +96,13 @@ def machine() -> dict[str, Any]:
     }
 
 
-def processor() -> str:
-    """The name of the processor, where the system tells it."""
+def cpuinfo(key: str) -> str:
+    """What the system tells of the processor, such as its model name or flags; where it does not, its kind."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
-        return platform.processor()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+        lines = []
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(key)), platform.processor())
 
 
 def memory() -> int:

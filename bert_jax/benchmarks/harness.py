@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -36,7 +36,6 @@ class Contestant:
     arguments: Mapping[str, Any]
     python: str = sys.executable
     retain: bool = True
-    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -142,7 +141,7 @@ def _worker(one: Contestant) -> Iterator[_Worker]:
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
-            env={**environment, **one.environment},
+            env=environment,
         )
         try:
             yield _Worker(process, errors, one.name)

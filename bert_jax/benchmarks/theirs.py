@@ -6,6 +6,8 @@ Needs torch and transformers, and nothing of this project but the interface of a
 from __future__ import annotations
 
 import contextlib
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -77,9 +79,6 @@ def forward(config: dict[str, Any], way: str, half: bool = True) -> Ready:
 
 def collator(config: dict[str, Any]) -> Ready:
     """Masking by DataCollatorForLanguageModeling, of rows that are tokenised already."""
-    import tempfile
-    from pathlib import Path
-
     vocab_size = config["tokenizer"]["vocab_size"]
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(vocab_size - 5))]
     with tempfile.TemporaryDirectory() as folder:

@@ -23,7 +23,7 @@ from bert_jax.types import Batch
 
 Shape = tuple[int, tuple[int, ...]]  # so many rows, with examples of these lengths
 
-_ROWS, _EXAMPLES = 0x524F5753, 0x4F524445  # keep hashes of rows apart from those of examples
+_ROWS = 0x524F5753  # keeps the hashes of the order of rows apart
 SLACK = (0.0, 0.002, 0.005, 0.01, 0.02)  # rows tried, over the least there can be: so few may not have room for all
 _KEPT = 2  # epochs whose rows are remembered: a batch may hold the end of one and the beginning of the next
 
@@ -114,17 +114,21 @@ class Packer:
     def __init__(self, plans: Plans, folder: Path, length: int, most: int, seed: int):
         self._plans, self._length, self._most, self._seed = plans, length, most, seed
         self._path = Path(folder) / "plans" / f"{plans.family}-{length}x{most}.rows"
-        self._counts: dict[int, int] = {}
+        self._counts: dict[int, list[int]] = {}  # by copy: rows, and real tokens in them
         self._shapes: dict[int, list[Shape]] = {}
         self._epochs: dict[int, np.ndarray] = {}
 
     def count(self, copy: int) -> int:
         """Rows in a copy: its lengths say it, whatever the order."""
+        return self._counted(copy)[0]
+
+    def _counted(self, copy: int) -> list[int]:
         copy = self._plans.distinct(copy)
         if copy not in self._counts:
             self._counts = _read(self._path) | self._counts
         if copy not in self._counts:
-            self._counts[copy] = sum(rows for rows, _ in self._shapes_of(copy))
+            found = self._shapes_of(copy)
+            self._counts[copy] = [sum(rows for rows, _ in found), sum(rows * sum(held) for rows, held in found)]
             _write(self._path, self._counts)
         return self._counts[copy]
 
@@ -141,7 +145,7 @@ class Packer:
 
     def _of_epoch(self, epoch: int, copy: int) -> np.ndarray:
         sizes = lengths(self._plans.records(copy))
-        examples = order.permute(np.arange(len(sizes)), len(sizes), order.key(self._seed, _EXAMPLES, epoch))
+        examples = order.permute(np.arange(len(sizes)), len(sizes), order.key(self._seed, order.EXAMPLES, epoch))
         table = assign(self._shapes_of(self._plans.distinct(copy)), sizes[examples], self._most)
         return np.where(table >= 0, examples[table], -1).astype(np.int32)
 
@@ -155,9 +159,8 @@ class Packer:
 
     def efficiency(self, copy: int = 0) -> tuple[float, float, float]:
         """Examples a row, the share of its tokens that are real, and that share with a row for each example."""
-        sizes, rows = lengths(self._plans.records(copy)), self.count(copy)
-        real = float(sizes.sum())
-        return len(sizes) / rows, real / (rows * self._length), real / (len(sizes) * self._length)
+        examples, (rows, real) = int(self._plans.counts(copy).sum()), self._counted(copy)
+        return examples / rows, real / (rows * self._length), real / (examples * self._length)
 
 
 def _last(kept: dict[int, Any]) -> dict[int, Any]:
@@ -186,14 +189,14 @@ def place(examples: Batch, batch: Batch, rows: np.ndarray, slots: np.ndarray) ->
     batch["cls_positions"][rows, slots] = start
 
 
-def _read(path: Path) -> dict[int, int]:
+def _read(path: Path) -> dict[int, list[int]]:
     try:
-        return {int(copy): rows for copy, rows in json.loads(path.read_text()).items()}
+        return {int(copy): counted for copy, counted in json.loads(path.read_text()).items()}
     except (OSError, ValueError):  # not there yet, or damaged: counted again
         return {}
 
 
-def _write(path: Path, counts: dict[int, int]) -> None:
+def _write(path: Path, counts: dict[int, list[int]]) -> None:
     draft = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
         draft.write_text(json.dumps(counts))

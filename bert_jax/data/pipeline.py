@@ -27,8 +27,6 @@ from bert_jax.data.shards import Prepared, Shard
 from bert_jax.errors import DataError, Stopped
 from bert_jax.types import Batch
 
-_ORDER = 0x4F524445  # keeps the order's hashes apart from those of units
-
 
 class Source:
     """The stream of batches of one split; costs nothing to make, and can be sent to another process."""
@@ -78,7 +76,7 @@ class Source:
             if self.packer:
                 self._fill_packed(batch, mine, epoch, self.packer.rows(epoch, self._copy(epoch), offsets[mine]))
                 continue
-            examples = order.permute(offsets[mine], self.count(epoch), order.key(self._seed, _ORDER, epoch))
+            examples = order.permute(offsets[mine], self.count(epoch), order.key(self._seed, order.EXAMPLES, epoch))
             self._fill(batch, mine, self._copy(epoch), examples)
         return batch
 

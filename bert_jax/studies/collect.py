@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import math
-import os
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from bert_jax import costs, quotas, writer
 from bert_jax.errors import DataError
 from bert_jax.knobs import Config
 from bert_jax.naming import is_result
+from bert_jax.studies import files
 from bert_jax.studies.places import Entry, Place, State
 
 LEDGER = ("masked_fraction", "quota_fraction", "mask_token_fraction", "random_fraction", "kept_fraction")
@@ -211,6 +211,4 @@ def write_csv(place: Place, found: Sequence[Result] | None = None) -> None:
     writing = csv.DictWriter(text, names, restval="", lineterminator="\n")
     writing.writeheader()
     writing.writerows(table)
-    draft = place.csv.with_name(f"{place.csv.name}.{os.getpid()}.tmp")
-    draft.write_text(text.getvalue(), encoding="utf-8")
-    draft.replace(place.csv)
+    files.write_text(place.csv, text.getvalue())

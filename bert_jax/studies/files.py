@@ -33,10 +33,15 @@ def need(path: Path) -> dict[str, Any]:
 
 def write(path: Path, value: Mapping[str, Any]) -> None:
     """Replaces a JSON file in one move: a reader never sees half of it."""
+    write_text(path, json.dumps(value, indent=1) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """The same of any text."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    with draft.open("w") as file:
-        file.write(json.dumps(value, indent=1) + "\n")
+    with draft.open("w", encoding="utf-8") as file:
+        file.write(text)
         file.flush()
         os.fsync(file.fileno())
     draft.replace(path)

@@ -8,7 +8,6 @@ All figures are drawn twice from the same description: on the page, in its colou
 from __future__ import annotations
 
 import dataclasses
-import os
 import shlex
 from collections import Counter
 from collections.abc import Sequence
@@ -20,7 +19,19 @@ from bert_jax.charts import SPACE
 from bert_jax.config import to_dict
 from bert_jax.page import config_box, duration, page, section, table, tile
 from bert_jax.plots import draw
-from bert_jax.studies import arrange, budgets, collect, compare, figures, matrices, published, sections, summary, tables
+from bert_jax.studies import (
+    arrange,
+    budgets,
+    collect,
+    compare,
+    figures,
+    files,
+    matrices,
+    published,
+    sections,
+    summary,
+    tables,
+)
 from bert_jax.studies.arrange import Figures, View
 from bert_jax.studies.places import Place
 
@@ -64,16 +75,9 @@ def write(place: Place) -> Path:
     name, (_, ended) = str(study.get("name") or place.workdir.resolve().name), arrange.span(view)
     done = sum(one.state.name == "done" for one in found)
     figures.write(place.figures, shown, f"{name}: {done} of {len(found)} cells done, {ended[:10] or 'not begun'}.")
-    _replace(place.summary, summary.text(view, gaps))
-    _replace(place.report, page(f"Study {name}", body, STYLE))
+    files.write_text(place.summary, summary.text(view, gaps))
+    files.write_text(place.report, page(f"Study {name}", body, STYLE))
     return place.report
-
-
-def _replace(path: Path, text: str) -> None:
-    """In one move."""
-    draft = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    draft.write_text(text, encoding="utf-8")
-    draft.replace(path)
 
 
 def differences(view: View) -> dict[int, list[compare.Difference]]:

@@ -20,7 +20,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from bert_jax import allocator, holding
+from bert_jax import allocator, doctor, holding
 from bert_jax.errors import ConfigError, DivergedError, Stopped, UserError
 from bert_jax.studies import files
 from bert_jax.studies.places import WORK, Entry, Place
@@ -209,11 +209,7 @@ def _keep_programs(place: Place) -> None:
     """Programs that one worker compiled are there for the next, on machines of the same kind."""
     import jax
 
-    try:
-        flags = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags"))
-    except (OSError, StopIteration):
-        flags = platform.processor()
-    kind = hashlib.sha256(f"{platform.machine()} {flags}".encode()).hexdigest()[:8]
+    kind = hashlib.sha256(f"{platform.machine()} {doctor.cpuinfo('flags')}".encode()).hexdigest()[:8]
     jax.config.update("jax_compilation_cache_dir", str(place.compiled / kind))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
