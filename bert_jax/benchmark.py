@@ -32,6 +32,7 @@ USUAL = {  # a model that two cores can measure in minutes
     "tokenizer.vocab_size": 30_522,
 }
 ARMS, HALF = 8, 0.5
+BATCHES = 16  # of an epoch of fine-tuning
 OURS, THEIRS = "bert_jax.benchmarks.ours", "bert_jax.benchmarks.theirs"
 RIVALS = ("transformers",)
 MACHINE = ("system", "processor", "cores", "memory_bytes")
@@ -107,6 +108,18 @@ def _packing(asked: Asked) -> list[Contestant]:
     ]
 
 
+def _padding(asked: Asked) -> list[Contestant]:
+    """An epoch of texts that are mostly short, as those of tasks are: a quarter of a row at the median."""
+    length, rows = asked.config.sequence_length, BATCHES * asked.config.batch_size
+    drawn = np.random.default_rng(0).lognormal(np.log(length / 4), 0.6, rows)
+    sizes = np.clip(drawn, 3, length).astype(int).tolist()
+    return [
+        asked.changed(task__group="length").ours("batches of like length", "finetuning", sizes=sizes),
+        asked.ours("batches of any length", "finetuning", sizes=sizes),
+        asked.changed(task__pad="full").ours("the same, all rows full", "finetuning", sizes=sizes),
+    ]
+
+
 def _arms(asked: Asked) -> list[Contestant]:
     return [
         asked.ours("one", "train_step"),
@@ -127,6 +140,7 @@ TABLE: Mapping[str, tuple[Callable[[Asked], list[Contestant]], str]] = {
     "forward": (_forward, "vectors of a batch"),
     "pipeline": (_pipeline, "batches of a corpus, and what they cost beside an update"),
     "packing": (_packing, "updates on rows that are half padding, and on the same examples packed"),
+    "padding": (_padding, f"{BATCHES} updates of fine-tuning on texts that are mostly short"),
     "arms": (_arms, f"an update of {ARMS} runs together"),
     "compile": (_compile, "compiling an update"),
 }

@@ -107,6 +107,11 @@ class Task:
     no_answer_threshold: float = knob(0.0, "span: no answer if that scores higher by more than this")
     metrics: tuple[str, ...] = knob((), "what an evaluation reports; empty is all of the objective")
     pad: str = knob("batch", "rows are padded to the batch's longest, or to sequence_length", choices=("batch", "full"))
+    group: str = knob(
+        "none",
+        "rows of a batch: any, as in the paper, or of about the same length, so that little of it is padding",
+        choices=("none", "length"),
+    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -24,11 +24,11 @@ import numpy as np
 import tqdm
 
 from bert_jax import runs
+from bert_jax.data.labelled import rounded
 from bert_jax.errors import DataError
 from bert_jax.predictors import TABLE
 from bert_jax.predictors.base import Model, Options, Predictor, Row, Work
 
-ROUND = 16  # rows are padded to a multiple of this many tokens, so that few lengths are compiled
 AHEAD = 8  # batches of lines that are read before the first is answered, to be sorted by length
 PAUSE = 0.02  # seconds without a new line after which those that are there are answered
 CHUNK = 1 << 16  # bytes read at once
@@ -150,7 +150,7 @@ def compute(work: Work, size: int) -> list[Any]:
     started = []
     for first in range(0, len(order), size):
         chosen = order[first : first + size]
-        length = -(-int(work.lengths[chosen[0]]) // ROUND) * ROUND
+        length = rounded(int(work.lengths[chosen[0]]))
         count = min(size, 1 << (len(chosen) - 1).bit_length())
         started.append((chosen, work.compute(chosen, length, count)))
     for chosen, computed in started:

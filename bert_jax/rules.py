@@ -58,6 +58,11 @@ def _task(c: Config) -> None:
         "one value for each label, in the same order",
     )
     need(c.packing == 1, f"packing = {c.packing}: a task's rows are not packed", "leave it at 1")
+    need(
+        t.group == "none" or t.pad == "batch",
+        f"task.group = {t.group!r} saves no padding where task.pad = 'full' fills every row",
+        "--config.task.pad=batch",
+    )
     need(kind in ("tag", "span") or t.long != "windows", f"{kind} does not look at texts in windows", "task.long=cut")
 
 

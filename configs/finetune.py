@@ -12,6 +12,8 @@ Any knob may follow as NAME=VALUE: finetune.py:mrpc,init_from=runs/base,seed=1,e
 
 The recipe is the paper's: batches of 32, 3 epochs, a warm-up over a tenth of them, dropout 0.1; its grid is batches of
 16 and 32, rates of 5e-5, 3e-5 and 2e-5, 2 to 4 epochs. The best epoch on development data is kept.
+Batches are of any rows, as there; --config.task.group=length puts rows of about the same length together, which leaves
+little padding and compiles more lengths. A loss over words then weighs those of short texts more: it is a batch's mean.
 Others: --config.optim.layer_decay=0.8, --config.init_fresh_layers=2, --config.checkpoints.patience=2, and features
 without fine-tuning: --config.optim.freeze=^encoder/ --config.model.features=4 --config.optim.learning_rate=1e-3
 --config.model.dropout=0 --config.model.attention_dropout=0 (dropout would change the features from step to step).

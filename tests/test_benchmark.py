@@ -172,6 +172,19 @@ def test_half_empty_rows_and_packed_ones_have_the_same_tokens(one_device):
     assert (alone.about["real"], together.about["real"]) == (0.5, 1.0)
 
 
+def test_an_epoch_of_a_task_has_the_same_tokens_however_its_rows_are_batched(one_device):
+    sizes = [5, 5, 30, 30, 5, 5, 30, 30]
+    found = {}
+    for knob, value in (("group", "length"), ("group", "none"), ("pad", "full")):
+        asked = dataclasses.replace(SMALL, batch_size=2, task=dataclasses.replace(SMALL.task, **{knob: value}))
+        found[value] = ours.finetuning(config.to_dict(asked), sizes=sizes)
+        found[value].call()
+        assert found[value].units == sum(sizes)
+    assert found["length"].about == {"real": 140 / (4 * 16 + 4 * 32), "programs": 2}
+    assert found["full"].about == {"real": 140 / (8 * 32), "programs": 1}
+    assert found["length"].about["real"] > found["none"].about["real"]
+
+
 def test_the_bound_has_the_products_of_an_update():
     unpaired = toy.config(batch_size=4, sequence_length=32, pairs="none", objectives__nsp__weight=None)
     products = sum(2.0 * b * m * k * n * times for (b, m, k, n), times in ours.shapes_of(unpaired))

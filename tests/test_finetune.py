@@ -129,6 +129,53 @@ def test_a_run_goes_on_where_it_was_stopped(folder, tmp_path, monkeypatch, capfd
     assert scored == expected
 
 
+@pytest.fixture(scope="module")
+def uneven(tmp_path_factory):
+    """Rows of 5 to 29 tokens."""
+    made = tmp_path_factory.mktemp("uneven") / "rows.tsv"
+    rows = [
+        f"{' '.join([text] * (1 + number % 4))}\t{topic}" for number, (text, topic) in enumerate(tasks.complaints(50))
+    ]
+    made.write_text("\n".join(["text\tlabel", *dict.fromkeys(rows)]) + "\n")
+    return f"files:{made}"
+
+
+def test_grouping_changes_the_company_and_no_loss_of_an_epoch(folder, uneven, tmp_path, one_device):
+    """Of a model that stays as it is, over as many epochs as fill whole batches."""
+    found = {}
+    for group in ("none", "length"):
+        settings = {"task__group": group, "epochs": 8, "optim__learning_rate": 0, "model__layers": 1}
+        settings |= {"logging__every": 999, "checkpoints__epochs": 8, "evals__validation__epochs": 8}
+        config = tasks.config("classify", uneven, folder, **settings)
+        source, steps = material.gather(config).source, material.gather(config).config.steps
+        assert steps == source.count(0)
+        train.run(config, tmp_path / group, command=[])
+        loss = next(line["train/loss"] for line in tasks.lines(tmp_path / group) if "train/loss" in line)
+        found[group] = loss, sum(source.batch(step)["tokens"].size for step in range(steps))
+    assert found["length"][0] == pytest.approx(found["none"][0], rel=1e-5)
+    assert found["length"][1] < 0.9 * found["none"][1]
+
+
+def test_a_grouped_run_goes_on_where_it_was_stopped_and_stays_grouped(
+    folder, uneven, tmp_path, monkeypatch, one_device
+):
+    settings = {"task__group": "length", "epochs": 3, "model__dropout": 0.1, "model__layers": 1}
+    config = tasks.config("classify", uneven, folder, **settings)
+    train.run(config, tmp_path / "whole", command=[])
+    monkeypatch.setattr(faults, "_armed", lambda: ("step", 8, "raise"))
+    with pytest.raises(RuntimeError, match="fault injected at step"):
+        train.run(config, tmp_path / "w", command=[])
+    monkeypatch.undo()
+    with pytest.raises(ConfigError, match=r"task\.group: 'length' -> 'none'"):
+        train.run(
+            tasks.config("classify", uneven, folder, **settings | {"task__group": "none"}), tmp_path / "w", command=[]
+        )
+    train.run(config, tmp_path / "w", command=[])
+    last = max(line["step"] for line in tasks.lines(tmp_path / "whole"))
+    ours, theirs = (runs.open_run(str(tmp_path / w / "checkpoints" / str(last))) for w in ("w", "whole"))
+    jax.tree.map(np.testing.assert_array_equal, ours.params, theirs.params)
+
+
 @pytest.fixture
 def started(folder, tmp_path, one_device):
     """A run of a few steps on files of its own, which may be changed."""
@@ -252,6 +299,7 @@ def test_ways_over_devices_change_nothing(folder, plain, tmp_path, overrides):
         ({"tokenizer__path": ""}, "no vocabulary of its own"),
         ({"checkpoints__best": "mcc2"}, "no metric of evals.validation"),
         ({"task__long": "windows"}, "does not look at texts in windows"),
+        ({"task__group": "length", "task__pad": "full"}, "saves no padding"),
         ({"model__features": 9}, "exceeds model.layers"),
         ({"checkpoints__patience": 1, "checkpoints__best": ""}, "needs checkpoints.best"),
     ],

@@ -66,6 +66,21 @@ def test_scores_are_exact_at_any_batch_size_and_device_count(kind, tmp_path):
         assert judged(kind, tmp_path, rows, 8) == pytest.approx(expected, rel=1e-4, abs=1e-6), rows
 
 
+def test_a_row_is_answered_alike_in_any_company_and_the_answers_come_in_order(tmp_path, one_device):
+    source, knobs = write("regress", tmp_path)
+    config = tasks.config("regress", source, tmp_path, **knobs | {"sequence_length": 48})
+    tokenizer, examples = tokenizers.load(tasks.vocabulary(tmp_path)), material.held_out(config, "train")
+    params, mesh = toy.init(config, vocab=tokenizer.size), sharding.make_mesh(config.parallel)
+    alone = judge.Judge(config, tokenizer, examples, 1, mesh).both(params)[1]
+    expected = {one.id: value for one, value in zip(examples, alone, strict=True)}
+    assert np.std(list(expected.values())) > 1e-3
+    random = np.random.default_rng(0)
+    for size in random.integers(2, 12, 2).tolist():
+        order = [examples[i] for i in random.permutation(len(examples))]
+        found = judge.Judge(config, tokenizer, order, size, mesh).both(params)[1]
+        np.testing.assert_allclose(found, [expected[one.id] for one in order], rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["regress", "tag", "span", "choice"])
 def test_every_kind_is_learnt_through_the_loop(kind, tmp_path):

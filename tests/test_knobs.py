@@ -68,6 +68,7 @@ COVERED = {
     "corpus.workers": "test_knobs.py::test_as_many_workers_prepare_as_are_asked_for",
     "task.name": "test_suite_task.py::test_glue_is_every_task_whose_classes_the_head_knows",
     "task.pad": "test_finetune.py::test_padding_changes_shapes_and_no_loss",
+    "task.group": "test_labelled.py::test_a_batch_holds_rows_that_are_neighbours_by_length_in_their_window",
     "task.source": "test_rows.py::test_a_pattern_a_list_and_a_folder_name_the_files_of_splits",
     "task.files": "test_rows.py::test_names_of_a_usual_layout_are_looked_for_with_and_without_its_folder",
     "task.tfds_dir": "test_tasks.py::test_a_dataset_of_ones_own_is_read_by_its_names",

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_jax import cli, predict, runs
+from bert_jax.data.labelled import rounded
 from bert_jax.errors import DataError
 from bert_jax.predictors import TABLE
 from bert_jax.predictors.base import Work
@@ -106,8 +107,7 @@ def test_rows_are_batched_by_length_and_each_is_computed_once():
         lengths, seen = draw.integers(2, 90, count), []
 
         def compute(chosen, length, size, lengths=lengths, seen=seen):
-            assert length % predict.ROUND == 0
-            assert 0 <= length - lengths[chosen].max() < predict.ROUND
+            assert length == rounded(int(lengths[chosen].max()))
             assert len(chosen) <= size <= 16
             seen.append(lengths[chosen])
             return np.pad(chosen, (0, size - len(chosen)), constant_values=-1), {"twice": np.resize(2 * chosen, size)}

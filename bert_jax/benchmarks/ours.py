@@ -15,7 +15,8 @@ from bert_jax import knobs, masking, network, prepare, quotas, sharding, step
 from bert_jax.benchmarks.worker import Ready
 from bert_jax.clock import work
 from bert_jax.config import resolve
-from bert_jax.data import packing, pipeline
+from bert_jax.data import labelled, packing, pipeline
+from bert_jax.data.features import Features
 from bert_jax.models.bert import Bert
 from bert_jax.types import Batch, Special, Traced
 
@@ -98,6 +99,53 @@ def train_step(config: dict[str, Any], arms: int = 1, sizes: list[int] | None = 
     about = {"flops": arms * flops, "parameters": sum(leaf.size for leaf in jax.tree.leaves(shapes["params"]))}
     about |= {"rows": len(batch["tokens"]), "real": tokens / batch["tokens"].size}
     return Ready(call, arms * tokens, "tokens", about)
+
+
+def finetuning(config: dict[str, Any], sizes: list[int]) -> Ready:
+    """An epoch of updates on random texts of such lengths in two classes; the batches lie on the device already."""
+    resolved = resolve(config)
+    resolved = dataclasses.replace(
+        resolved,
+        objectives={"classify": knobs.Objective(labels=("a", "b"))},
+        task=dataclasses.replace(resolved.task, source="files:none"),  # of labelled data: nothing is masked
+    )
+    rng, count, vocab_size = np.random.default_rng(0), len(sizes), resolved.tokenizer.vocab_size
+    zeros, one = np.zeros(sum(sizes), np.int32), np.zeros((count, 1), np.int32)
+    positions = np.concatenate([np.arange(size, dtype=np.int32) for size in sizes])
+    made = Features(
+        offsets=np.concatenate([[0], np.cumsum(sizes)]),
+        tokens=rng.integers(len(SPECIAL), vocab_size, len(zeros), np.int32),
+        type_ids=zeros,
+        positions=positions,
+        segment_ids=zeros + 1,
+        cls_positions=one,
+        targets={"labels": rng.integers(0, 2, one.shape, np.int32)},
+        example=np.arange(count, dtype=np.int32),
+        words=None,
+        characters=None,
+        best=None,
+        cut=0,
+    )
+    source = labelled.Source(made, SPECIAL, resolved)
+    host = [source.batch(at) for at in range(count // resolved.batch_size)]
+    mesh = sharding.make_mesh(resolved.parallel)
+    shapes = jax.eval_shape(lambda seed: step.init_state(resolved, vocab_size, seed), np.uint32(0))
+    layout = sharding.state_layout(shapes, mesh, resolved.parallel)
+    state = jax.jit(lambda seed: step.init_state(resolved, vocab_size, seed), out_shardings=layout)(np.uint32(0))
+    update = step.compile_step(resolved, SPECIAL, vocab_size, mesh, layout)
+    placed = [sharding.place(batch, resolved.batch_size, mesh) for batch in host]
+    traced = step.traced_at(resolved, resolved.steps // 2)
+
+    def call() -> None:
+        nonlocal state
+        for batch in placed:
+            state, metrics = update(state, batch, traced)
+        jax.block_until_ready(metrics["loss"])
+
+    tokens = sum(int((batch["segment_ids"] > 0).sum()) for batch in host)
+    lengths = [batch["tokens"].shape[1] for batch in host]
+    real = tokens / (resolved.batch_size * sum(lengths))
+    return Ready(call, tokens, "tokens", {"real": real, "programs": len(set(lengths))})
 
 
 def products(config: dict[str, Any]) -> Ready:
