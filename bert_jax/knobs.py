@@ -219,7 +219,11 @@ class Model:
     attention_bias: float = knob(-10_000.0, "added to the score of a forbidden position", high=0)
     scan: bool = knob(False, "compile one layer and loop, or unroll")
     remat: bool = knob(False, "recompute activations in the backward pass")
-    dtype: str = knob("float32", "compute type of matrix products and activations", choices=("float32", "bfloat16"))
+    dtype: str = knob(
+        "float32",
+        "compute type; bfloat16_products are of bfloat16 factors with float32 sums, and all else is float32",
+        choices=("float32", "bfloat16", "bfloat16_products"),
+    )
 
 
 @dataclasses.dataclass(frozen=True)

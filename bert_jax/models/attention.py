@@ -9,6 +9,7 @@ import numpy as np
 
 from bert_jax import knobs
 from bert_jax.models.layers import Dense, Dropout
+from bert_jax.models.products import KINDS, product
 
 
 def bias(segment_ids: jax.Array, cfg: knobs.Model) -> jax.Array:
@@ -74,8 +75,10 @@ class Attention(nn.Module):
             query, key = rotate(query, positions), rotate(key, positions)  # [B, L, heads, d]
         elif cfg.position == "alibi":
             bias = bias + alibi(positions, cfg.heads)
-        scores = jnp.einsum("bqhd,bkhd->bhqk", query, key, preferred_element_type=jnp.float32)
+        query, key, value = (one.swapaxes(1, 2) for one in (query, key, value))  # [B, heads, L, d]
+        kind = KINDS[cfg.dtype]
+        scores = product(query, key, kind._replace(result="float32"), True)
         probabilities = jax.nn.softmax(scores * width**-0.5 + bias, axis=-1)  # [B, heads, L, L]
         dropped = Dropout(cfg.attention_dropout, self.train)(probabilities.astype(x.dtype))
-        context = jnp.einsum("bhqk,bkhd->bqhd", dropped, value)  # [B, L, heads, d]
+        context = product(dropped, value, kind).swapaxes(1, 2)  # [B, L, heads, d]
         return Dense(cfg, (x.shape[-1],), contract=2, name="out")(context), probabilities

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from bert_jax import knobs
 from bert_jax.models.attention import Attention, bias, sinusoids
+from bert_jax.models.products import KINDS
 from bert_jax.models.layers import ACTIVATIONS, Dense, Dropout, LayerNorm, weights
 from bert_jax.types import Batch, Encoded
 
@@ -56,7 +57,7 @@ class Embeddings(nn.Module):
         elif cfg.position == "sinusoidal":
             x += jnp.take(jnp.asarray(sinusoids(tokens.shape[1], cfg.hidden)), positions, axis=0)
         x = LayerNorm(cfg, name="norm")(x)
-        return Dropout(cfg.dropout, self.train)(x).astype(jnp.dtype(cfg.dtype)), table
+        return Dropout(cfg.dropout, self.train)(x).astype(KINDS[cfg.dtype].result), table
 
 
 class Mlp(nn.Module):

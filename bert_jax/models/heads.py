@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from bert_jax import knobs
 from bert_jax.models.bert import pooled_positions
 from bert_jax.models.layers import ACTIVATIONS, Dense, Dropout, LayerNorm
+from bert_jax.models.products import KINDS, product
 from bert_jax.types import Batch, Encoded
 
 
@@ -41,9 +42,10 @@ class MlmHead(nn.Module):
         x = LayerNorm(cfg, name="norm")(x)
         bias = self.param("bias", jax.nn.initializers.zeros, (table.shape[0],), jnp.float32)
         # [B, K, V padded], in float32 whatever the type of the product's inputs
-        logits = jnp.einsum("bkd,vd->bkv", x, table.astype(x.dtype), preferred_element_type=jnp.float32)
+        kind = KINDS[cfg.dtype]._replace(result="float32")
+        logits = product(x.reshape(-1, x.shape[-1]), table, kind, True).reshape(*x.shape[:-1], -1)
         real = jnp.arange(table.shape[0], dtype=jnp.int32) < self.vocab_size
-        return jnp.where(real[None, None], logits + bias[None, None], -1e9)  # the table's padding is never predicted
+        return logits + jnp.where(real, bias, -1e9)[None, None]  # the table's padding, all zeros, is never predicted
 
 
 class LabelHead(nn.Module):

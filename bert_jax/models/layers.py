@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import flax.linen as nn
@@ -9,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax import knobs
+from bert_jax.models.products import KINDS, product
 
 
 def gelu(x: jax.Array) -> jax.Array:
@@ -45,13 +47,13 @@ class Dense(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        dtype = jnp.dtype(self.cfg.dtype)
-        inputs = x.shape[-self.contract :]
+        kind = KINDS[self.cfg.dtype]
+        outer, inputs = x.shape[: -self.contract], x.shape[-self.contract :]
         kernel = self.param("kernel", weights(self.cfg), (*inputs, *self.features), jnp.float32)
         bias = self.param("bias", jax.nn.initializers.zeros, self.features, jnp.float32)
-        axes = tuple(range(x.ndim - self.contract, x.ndim)), tuple(range(self.contract))
-        y = jax.lax.dot_general(x.astype(dtype), kernel.astype(dtype), (axes, ((), ())))
-        return y + jnp.broadcast_to(bias.astype(dtype), y.shape)
+        width = math.prod(inputs)
+        y = product(x.reshape(-1, width), kernel.reshape(width, -1), kind).reshape(*outer, *self.features)
+        return y + jnp.broadcast_to(bias.astype(y.dtype), y.shape)
 
 
 class LayerNorm(nn.Module):
