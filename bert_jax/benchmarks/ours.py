@@ -18,6 +18,7 @@ from bert_jax.config import resolve
 from bert_jax.data import labelled, packing, pipeline
 from bert_jax.data.features import Features
 from bert_jax.models.bert import Bert
+from bert_jax.models.products import KINDS
 from bert_jax.types import Batch, Special, Traced
 
 SPECIAL = Special(pad=0, unk=1, cls=2, sep=3, mask=4)
@@ -156,7 +157,7 @@ def products(config: dict[str, Any]) -> Ready:
     resolved = resolve(config)
     calls, flops = [], 0.0
     for (b, m, k, n), times in shapes_of(resolved):
-        kind = resolved.model.dtype
+        kind = KINDS[resolved.model.dtype].factors
         left, right = (
             jax.random.normal(jax.random.key(i), shape[1:] if b == 1 else shape).astype(kind)
             for i, shape in enumerate(((b, m, k), (b, k, n)))
