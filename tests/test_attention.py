@@ -338,7 +338,7 @@ def test_what_stops_training_alone_leaves_a_model_readable(overrides, message):
 
 
 def test_arms_all_at_once_are_not_given_to_cudnn(on):
-    """Its rule for vmap, of jax 0.10, takes a mask without an axis of arms for one of the first arm."""
+    """Under vmap, jax 0.10 hands it the rows of all arms beside a mask for those of one."""
     on("cuda")
     half = toy.config(model__dtype="bfloat16").model
     assert backends.batched(half).attention == "einsum"

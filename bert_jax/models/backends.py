@@ -228,7 +228,7 @@ def _of_mesh() -> str:
 
 
 def batched(cfg: knobs.Model) -> knobs.Model:
-    """Of arms that a vmap goes over: cudnn's rule for it loses masks that all arms share (jax 0.10)."""
+    """Of arms that a vmap goes over: jax 0.10 gives cudnn the rows of all arms and, unsaid, the mask of one's."""
     if cfg.attention == "cudnn":
         raise ConfigError("model.attention = 'cudnn' cannot train arms all at once", "--config.parallel.arms=map")
     return dataclasses.replace(cfg, attention="einsum") if PREFERRED.get(device()) == "cudnn" else cfg
