@@ -206,6 +206,16 @@ class Model:
     causal: bool = knob(
         False, "each token attends to itself and what precedes it; a text's vector is that of its last token, not [CLS]"
     )
+    window: int = knob(0, "a token sees those at most so many tokens away, on both sides; 0 is all", low=0)
+    global_every: int = knob(
+        0, "with a window: the first layer and every so many after it see everything all the same; 0 is none", low=0
+    )
+    attention: str = knob(
+        "auto",
+        "what computes it: einsum, which alone drops probabilities and shows them; cudnn, on NVIDIA's GPUs; splash, on "
+        "TPUs; auto is that of the device where it can do what a pass asks for, else einsum",
+        choices=("auto", "einsum", "cudnn", "splash"),
+    )
     dropout: float = knob(0.1, "hidden dropout", low=0, high=0.99)
     attention_dropout: float = knob(0.1, "attention dropout", low=0, high=0.99)
     classifier_dropout: float | None = knob(

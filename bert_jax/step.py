@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from bert_jax import knobs, masking, network, objectives, optim, quotas, sharding
+from bert_jax.models.backends import batched
 from bert_jax.types import Batch, Metrics, Special, Traced
 
 State = dict[str, Any]  # params, optimizer, step, skipped, skipped_in_row
@@ -149,9 +151,12 @@ def compile_step(
     Of `several` arms, the leaves of state, traced numbers and metrics have a first axis that counts them.
     """
     if config.parallel.step == "jit":
+        how = _together(config.parallel)
+        if several and how == "vmap":
+            config = dataclasses.replace(config, model=batched(config.model))
         update = make_step(config, special, vocab_size, slots=slots)
         return jax.jit(
-            _of_arms(update, mesh, config.parallel.arms, config.parallel.prng) if several else update,
+            _of_arms(update, mesh, how) if several else update,
             in_shardings=(layout, jax.NamedSharding(mesh, sharding.BATCH), sharding.of_arms(mesh, several)),
             out_shardings=(layout, sharding.replicated(mesh)),
             donate_argnums=0,
@@ -159,16 +164,20 @@ def compile_step(
     return sharding.pmap_wrap(make_step(config, special, vocab_size, axis="data"), mesh)
 
 
-def _of_arms(update: Step, mesh: Mesh, how: str, prng: str) -> Step:
-    """The update of many states on one batch, each with numbers of its own.
+def _together(settings: knobs.Parallel) -> str:
+    """Inside a device, arms go one after the other (map) or all at once (vmap).
 
-    Inside a device the arms go one after the other, or all at once: on a CPU the first is faster, on an accelerator a
-    small model fills the device with the second only.
+    On a CPU the first is faster, on an accelerator a small model fills the device with the second only.
     """
-    if how == "auto":
-        how = "map" if jax.default_backend() == "cpu" else "vmap"
-    if prng != "threefry2x32":
-        how = "map"  # under vmap other generators draw other bits than alone
+    if settings.prng != "threefry2x32":
+        return "map"  # under vmap other generators draw other bits than alone
+    if settings.arms == "auto":
+        return "map" if jax.default_backend() == "cpu" else "vmap"
+    return settings.arms
+
+
+def _of_arms(update: Step, mesh: Mesh, how: str) -> Step:
+    """The update of many states on one batch, each with numbers of its own."""
 
     def each(states: State, batch: Batch, traced: Traced) -> tuple[State, Metrics]:
         if how == "vmap":
