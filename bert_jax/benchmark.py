@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from bert_jax import abilities, costs, doctor, knobs
 from bert_jax import config as configs
-from bert_jax import costs, doctor, knobs
 from bert_jax.benchmarks import harness
 from bert_jax.benchmarks.harness import Contestant, Result
 from bert_jax.studies.progress import table
@@ -128,6 +129,22 @@ def _arms(asked: Asked) -> list[Contestant]:
     ]
 
 
+def _attention(asked: Asked) -> list[Contestant]:
+    """The backends that work here; einsum with its dropout, too, where the config has any."""
+    m, length = asked.config.model, asked.config.sequence_length
+    ask = "from bert_jax import defaults; print(defaults.here().attention)"
+    found = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True)  # as workers see it
+    own = found.stdout.strip()
+    fused = (
+        ["xla"] if own == "einsum" or abilities.of_model(own, m) or abilities.of_length(own, length) else ["xla", own]
+    )
+    return [
+        asked.ours("einsum", "attention", backend="einsum"),
+        *([asked.ours("einsum, with dropout", "attention", backend="einsum", drop=True)] * (m.attention_dropout > 0)),
+        *(asked.ours(name, "attention", backend=name) for name in fused),
+    ]
+
+
 def _compile(asked: Asked) -> list[Contestant]:
     return [
         asked.changed(model__scan=True).ours("layers in a loop", "compiling"),
@@ -142,6 +159,7 @@ TABLE: Mapping[str, tuple[Callable[[Asked], list[Contestant]], str]] = {
     "packing": (_packing, "updates on rows that are half padding, and on the same examples packed"),
     "padding": (_padding, f"{BATCHES} updates of fine-tuning on texts that are mostly short"),
     "arms": (_arms, f"an update of {ARMS} runs together"),
+    "attention": (_attention, "the weighted sum of one layer, and its gradients"),
     "compile": (_compile, "compiling an update"),
 }
 

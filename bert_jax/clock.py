@@ -99,4 +99,4 @@ def work(config: knobs.Config, vocab_size: int, batch: Batch) -> tuple[int, floa
     slots = range(1, batch["cls_positions"].shape[1] + 1)
     sizes = np.stack([np.count_nonzero(ids == slot, axis=1) for slot in slots])  # [S, B]
     tokens, examples = int(sizes.sum()), int(np.count_nonzero(sizes))
-    return tokens, costs.flops(config, vocab_size, tokens, float((sizes.astype(np.float64) ** 2).sum()), examples)
+    return tokens, costs.flops(config, vocab_size, tokens, costs.pairs(config.model, sizes), examples)

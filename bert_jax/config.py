@@ -30,7 +30,7 @@ FREE_ON_RESUME = (
     *("parallel.step", "parallel.data", "parallel.fsdp", "parallel.tensor", "parallel.arms"),
     "parallel.distributed",
     *("loader", "checkpoints.every", "checkpoints.epochs", "checkpoints.keep", "checkpoints.patience"),
-    *("evals", "logging"),
+    *("evals", "logging", "model.attention"),
     *("corpus.cache", "corpus.workers"),
 )
 

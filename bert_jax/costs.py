@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from bert_jax import knobs, quotas
 
 STATES = 4  # copies of the parameters that an arm holds: themselves, two moments, what is being computed
@@ -31,7 +33,7 @@ def own_slots(config: knobs.Config) -> int:
 
 
 def flops_per_step(config: knobs.Config, vocab_size: int, slots: int = 0) -> float:
-    """Of an update as it is computed, with padding and spare slots."""
+    """Of an update as it is computed, with padding, spare slots, and what attention forbids after computing it."""
     length, rows = config.sequence_length, config.batch_size
     tokens = rows * length
     return _flops(config, vocab_size, tokens, float(tokens * length), rows * _predicted(config, slots), rows)
@@ -41,6 +43,15 @@ def flops(config: knobs.Config, vocab_size: int, tokens: int, pairs: float, exam
     """Of an update, as far as they are needed: for real tokens, pairs of them that may see each other, and examples."""
     heads = sum(predicted(config) if name == "mlm" else name == "causal_lm" for name in config.objectives)
     return _flops(config, vocab_size, tokens, pairs, tokens * heads, examples)
+
+
+def pairs(model: knobs.Model, sizes: np.ndarray) -> float:
+    """Pairs of tokens that a layer's window lets see each other, on average over layers, in examples of these sizes."""
+    assert model.layers is not None
+    n, w = sizes.astype(np.float64), model.window
+    near = np.where(n > w, n * (2 * w + 1) - w * (w + 1), n**2) if w else n**2
+    far = -(-model.layers // model.global_every) / model.layers if model.global_every else 0.0
+    return float((far * n**2 + (1 - far) * near).sum())
 
 
 def _flops(

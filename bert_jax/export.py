@@ -32,7 +32,7 @@ CLASSES = {  # our heads -> Hugging Face's class and the pipeline of its hub; th
     ("nsp",): ("BertForNextSentencePrediction", "feature-extraction"),
     (): ("BertModel", "feature-extraction"),
 }
-EXPRESSED = {"position": "learned", "norm": "post", "gated": False, "features": 1}  # of config.model
+EXPRESSED = {"position": "learned", "norm": "post", "gated": False, "features": 1, "window": 0}  # of config.model
 
 
 def run(checkpoint: str, output: Path, tokenizer: str = "") -> None:

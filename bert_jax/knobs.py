@@ -206,6 +206,16 @@ class Model:
     causal: bool = knob(
         False, "each token attends to itself and what precedes it; a text's vector is that of its last token, not [CLS]"
     )
+    window: int = knob(0, "a token sees those at most so many tokens away, on both sides; 0 is all", low=0)
+    global_every: int = knob(
+        0, "with a window: the first layer and every so many after it see everything all the same; 0 is none", low=0
+    )
+    attention: str = knob(
+        "auto",
+        "what computes it: einsum, which alone drops probabilities and shows them; cudnn, on NVIDIA's GPUs; splash, on "
+        "TPUs; auto is that of the device where it can do what a pass asks for, else einsum",
+        choices=("auto", "einsum", "cudnn", "splash"),
+    )
     dropout: float = knob(0.1, "hidden dropout", low=0, high=0.99)
     attention_dropout: float = knob(0.1, "attention dropout", low=0, high=0.99)
     classifier_dropout: float | None = knob(
@@ -217,12 +227,13 @@ class Model:
     )
     init_stddev: float = knob(0.02, "nominal standard deviation of weights", low=0)
     attention_bias: float = knob(-10_000.0, "added to the score of a forbidden position", high=0)
-    scan: bool = knob(False, "compile one layer and loop, or unroll")
+    scan: bool | None = knob(None, "compile one layer and loop, or unroll; None is what suits the device")
     remat: bool = knob(False, "recompute activations in the backward pass")
     dtype: str = knob(
-        "float32",
-        "compute type; bfloat16_products are of bfloat16 factors with float32 sums, and all else is float32",
-        choices=("float32", "bfloat16", "bfloat16_products"),
+        "auto",
+        "compute type; bfloat16_products are of bfloat16 factors with float32 sums, and all else is float32; auto is "
+        "float32, but bfloat16 to train on an accelerator",
+        choices=("auto", "float32", "bfloat16", "bfloat16_products"),
     )
 
 
@@ -278,7 +289,9 @@ class Parallel:
     )
     distributed: bool = knob(False, "several processes: start jax.distributed before anything else")
     prng: str = knob(
-        "threefry2x32", "dropout bits; masks are always threefry", choices=("threefry2x32", "rbg", "unsafe_rbg")
+        "auto",
+        "dropout bits; masks are always threefry; auto is threefry2x32, which arms share under vmap",
+        choices=("auto", "threefry2x32", "rbg", "unsafe_rbg"),
     )
 
 

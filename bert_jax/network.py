@@ -8,7 +8,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from bert_jax import knobs
+from bert_jax import defaults, knobs
 from bert_jax.models.bert import Bert
 from bert_jax.models.heads import TABLE
 from bert_jax.types import HOST_KEYS, Batch
@@ -24,10 +24,11 @@ class Network(nn.Module):
 
     @nn.compact
     def __call__(self, batch: Batch) -> dict[str, jax.Array]:
-        several = self.cfg.features > 1
+        cfg = defaults.settled(self.cfg, train=self.train)
+        several = cfg.features > 1
         pool = any(TABLE[name].pooled for name, _ in self.heads) and not several
-        encoded = Bert(self.cfg, self.vocab_size, self.train, pool, several, name="encoder")(batch)
-        made = {n: TABLE[n].make(self.cfg, self.vocab_size, labels, self.train, n) for n, labels in self.heads}
+        encoded = Bert(cfg, self.vocab_size, self.train, pool, several, name="encoder")(batch)
+        made = {n: TABLE[n].make(cfg, self.vocab_size, labels, self.train, n) for n, labels in self.heads}
         return {name: head(encoded, batch) for name, head in made.items()}
 
 

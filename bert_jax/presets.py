@@ -22,6 +22,8 @@ _MASKING: dict[str, Any] = {  # what all sources share
 _MODEL: dict[str, Any] = {
     "model.gated": False,
     "model.causal": False,
+    "model.window": 0,
+    "model.global_every": 0,
     "model.dropout": 0.1,
     "model.init_stddev": 0.02,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from bert_jax import abilities
 from bert_jax.errors import ConfigError
 from bert_jax.knobs import LABELLED, METRICS, PRETRAINING, Config
 
@@ -28,6 +29,12 @@ def trainable(c: Config) -> None:
         "a task has no vocabulary of its own",
         "name the model it starts from: --config.init_from=DIR",
     )
+    m = c.model
+    named = m.attention not in ("auto", "einsum")
+    dropped = abilities.DROPOUT if named and m.attention_dropout else ""
+    full = not c.task.source or c.task.pad == "full"  # else rows are as long as their batch needs
+    obstacle = dropped or (abilities.of_length(m.attention, c.sequence_length) if full else "")
+    need(not obstacle, f"model.attention = {m.attention!r}: {obstacle}", abilities.HINT)
 
 
 def _task(c: Config) -> None:
@@ -103,6 +110,13 @@ def _model(c: Config) -> None:
         m.features == 1 or bool(set(c.objectives) & set(LABELLED)),
         f"model.features = {m.features} is read by heads over labels alone",
         "1, or one of the objectives over labels",
+    )
+    obstacle = abilities.of_model(m.attention, m)
+    need(m.attention == "auto" or not obstacle, f"model.attention = {m.attention!r}: {obstacle}", abilities.HINT)
+    need(
+        m.global_every != 1 and (m.window > 0 or not m.global_every),
+        f"model.global_every = {m.global_every} leaves model.window = {m.window} nothing to do",
+        "2 or more beside a window above 0, or 0",
     )
     rotary = m.position == "rotary"
     need(not rotary or (m.hidden // m.heads) % 2 == 0, "rotary positions need an even head width", "change model.heads")

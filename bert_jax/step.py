@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from bert_jax import knobs, masking, network, objectives, optim, quotas, sharding
+from bert_jax import defaults, knobs, masking, network, objectives, optim, quotas, sharding
+from bert_jax.models.backends import batched
 from bert_jax.types import Batch, Metrics, Special, Traced
 
 State = dict[str, Any]  # params, optimizer, step, skipped, skipped_in_row
@@ -64,7 +66,7 @@ def make_step(config: knobs.Config, special: Special, vocab_size: int, axis: str
         masked, ledger = mask(batch, traced)
         # Denominators first: they do not depend on parameters, so every microbatch and device divides by the same.
         counts = everywhere({name: objectives.TABLE[name].count(masked) for name in config.objectives})
-        key = jax.random.key(traced.seed, impl=config.parallel.prng)
+        key = jax.random.key(traced.seed, impl=defaults.prng(config.parallel))
         key = jax.random.fold_in(key, state["step"])
         key = jax.random.fold_in(key, jax.lax.axis_index(axis)) if axis else key
 
@@ -149,9 +151,12 @@ def compile_step(
     Of `several` arms, the leaves of state, traced numbers and metrics have a first axis that counts them.
     """
     if config.parallel.step == "jit":
+        how = _together(config.parallel)
+        if several and how == "vmap":
+            config = dataclasses.replace(config, model=batched(config.model))
         update = make_step(config, special, vocab_size, slots=slots)
         return jax.jit(
-            _of_arms(update, mesh, config.parallel.arms, config.parallel.prng) if several else update,
+            _of_arms(update, mesh, how) if several else update,
             in_shardings=(layout, jax.NamedSharding(mesh, sharding.BATCH), sharding.of_arms(mesh, several)),
             out_shardings=(layout, sharding.replicated(mesh)),
             donate_argnums=0,
@@ -159,16 +164,18 @@ def compile_step(
     return sharding.pmap_wrap(make_step(config, special, vocab_size, axis="data"), mesh)
 
 
-def _of_arms(update: Step, mesh: Mesh, how: str, prng: str) -> Step:
-    """The update of many states on one batch, each with numbers of its own.
+def _together(settings: knobs.Parallel) -> str:
+    """Inside a device, arms go one after the other (map) or all at once (vmap).
 
-    Inside a device the arms go one after the other, or all at once: on a CPU the first is faster, on an accelerator a
-    small model fills the device with the second only.
+    On a CPU the first is faster, on an accelerator a small model fills the device with the second only.
     """
-    if how == "auto":
-        how = "map" if jax.default_backend() == "cpu" else "vmap"
-    if prng != "threefry2x32":
-        how = "map"  # under vmap other generators draw other bits than alone
+    if defaults.prng(settings) != "threefry2x32":
+        return "map"  # under vmap other generators draw other bits than alone
+    return defaults.here().arms if settings.arms == "auto" else settings.arms
+
+
+def _of_arms(update: Step, mesh: Mesh, how: str) -> Step:
+    """The update of many states on one batch, each with numbers of its own."""
 
     def each(states: State, batch: Batch, traced: Traced) -> tuple[State, Metrics]:
         if how == "vmap":

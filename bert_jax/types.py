@@ -30,7 +30,7 @@ Labelled data has no unit_ids and copies, and one of these targets; what is -1 o
 
 `causal_lm` needs no more than the host keys: what follows a token is its target, where unit_ids say it is text.
 
-A row whose segment_ids are all 0 fills up a batch: nothing in it is ever counted.
+A row whose segment_ids are all 0 fills up a batch: nothing in it is ever counted. With S = 1, padding comes last.
 """
 
 from __future__ import annotations

@@ -188,7 +188,7 @@ def test_dropout_of_an_arm_is_that_of_its_seed_whatever_draws_it(prng):
         return state + 1, jax.random.bernoulli(key, 0.5, (64,)) + batch
 
     mesh = make_mesh(knobs.Parallel(data=8), 3)
-    several = steps._of_arms(update, mesh, "vmap", prng)
+    several = steps._of_arms(update, mesh, steps._together(knobs.Parallel(arms="vmap", prng=prng)))
     _, drawn = jax.jit(several)(np.zeros(3, np.int32), np.int32(0), np.arange(3, dtype=np.uint32))
     for seed in range(3):
         alone = jax.jit(update)(np.int32(0), np.int32(0), np.uint32(seed))[1]

@@ -199,6 +199,22 @@ def test_vectors_and_programs_are_made(one_device):
         make(config.to_dict(SMALL)).call()
 
 
+@pytest.mark.parametrize("backend", ["einsum", "xla"])
+def test_attention_is_computed_forwards_and_backwards(backend, one_device):
+    ready = ours.attention(config.to_dict(SMALL), backend, drop=backend == "einsum")
+    for _ in range(2):
+        ready.call()
+    assert (ready.units, ready.about) == (4 * 32, {"backend": backend})
+
+
+def test_the_backends_compared_are_those_that_work_here():
+    named = [one.name for one in benchmark.TABLE["attention"][0](benchmark.Asked(SMALL, "", "python"))]
+    assert named == ["einsum", "xla"]
+    dropping = toy.config(model__attention_dropout=0.1)
+    named = [one.name for one in benchmark.TABLE["attention"][0](benchmark.Asked(dropping, "", "python"))]
+    assert named == ["einsum", "einsum, with dropout", "xla"]
+
+
 def test_batches_come_one_after_the_other(tmp_path, one_device):
     base = texts.configure(texts.config_file(tmp_path), steps=5)
     for make in (ours.batches, ours.assembly):

@@ -411,6 +411,7 @@ def test_differences_name_added_removed_and_changed_paths():
         ("corpus.workers_of_another_kind", False),
         ("seed", False),
         ("model.size", False),
+        ("model.attention", True),
     ],
 )
 def test_only_what_does_not_change_the_run_is_free_on_resume(path, free):

@@ -350,6 +350,7 @@ INEXPRESSIBLE = {
     "model.position": {"model__position": "rotary"},
     "model.norm": {"model__norm": "pre"},
     "model.gated": {"model__gated": "true"},
+    "model.window": {"model__window": "64"},
     "model.head_activation": {"model__head_activation": "relu"},
     "objectives.sop": {"pairs": "sop", "checkpoints__best": "mlm_loss"},
 }

@@ -27,7 +27,7 @@ from bert_jax.config import load_file, override, resolve
 from bert_jax.data import corpus, files, pipeline, text, tfds_text
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.errors import ConfigError, DivergedError
-from bert_jax.models import attention
+from bert_jax.models import backends
 from bert_jax.models.bert import Bert, Layer, Mlp
 from bert_jax.models.heads import MlmHead
 from bert_jax.models.layers import LayerNorm
@@ -136,6 +136,9 @@ COVERED = {
     "model.gated": "test_knobs.py::test_the_feed_forward_and_the_head_are_their_formulas",
     "model.features": "test_finetune.py::test_features_train_a_head_alone_on_the_last_layers",
     "model.causal": "test_model.py::test_causal_attention_sees_no_future",
+    "model.window": "test_attention.py::test_nothing_is_seen_outside_the_window_or_across_examples",
+    "model.global_every": "test_attention.py::test_every_so_many_layers_see_past_the_window",
+    "model.attention": "test_attention.py::test_auto_is_what_the_device_prefers_where_it_can",
     "model.dropout": "test_model.py::test_dropout_reaches_hidden_vectors_and_attention",
     "model.attention_dropout": "test_model.py::test_dropout_reaches_hidden_vectors_and_attention",
     "model.classifier_dropout": "test_model.py::test_heads_over_labels_are_one_dense_layer",
@@ -288,7 +291,8 @@ def test_only_without_positions_does_a_token_not_know_its_place(position):
 
 def test_pre_norm_leaves_the_residual_stream_alone_and_post_norm_normalises_it():
     x = np.random.default_rng(1).normal(size=(1, 5, 32)).astype(np.float32)
-    inputs = (x, np.zeros((1, 1, 5, 5), np.float32), np.arange(5)[None])
+    sight = backends.Sight(np.ones((1, 5), int), np.arange(5)[None], np.zeros((1, 1, 5, 5), np.float32))
+    inputs = (x, sight)
     for norm in ("pre", "post"):
         config = toy.config(model__norm=norm)
         layer = Layer(config.model, train=False, capture=False)
@@ -348,7 +352,7 @@ def test_epsilon_is_added_to_the_variance():
 def test_the_bias_is_what_a_forbidden_score_gets():
     segments = np.array([[1, 1, 2, 0]])
     for value in (-10_000.0, -3.0):
-        found = attention.bias(segments, toy.config(model__attention_bias=value).model)[0, 0]
+        found = backends.bias(segments, toy.config(model__attention_bias=value).model)[0, 0]
         seen = np.array([[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [1, 1, 1, 0]])
         np.testing.assert_array_equal(found, np.where(seen, 0, value))
 

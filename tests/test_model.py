@@ -13,7 +13,8 @@ import pytest
 
 from bert_jax import knobs, network
 from bert_jax.config import default, resolve
-from bert_jax.models import attention
+from bert_jax.models import attention, positions
+from bert_jax.models.backends import Sight
 from bert_jax.models.bert import Bert, padded_vocab
 from bert_jax.models.layers import ACTIVATIONS, Dropout
 from bert_jax.trees import flat
@@ -31,6 +32,8 @@ VARIANTS = {
     "tanh GELU in the head only": {"model__head_activation": "gelu_tanh"},
     "gated": {"model__gated": True},
     "causal": {"model__causal": True},
+    "window": {"model__window": 3},
+    "window in every other layer": {"model__window": 3, "model__global_every": 2},
     "epsilon": {"model__norm_epsilon": 1e-2},
     "bias": {"model__attention_bias": -1.0},
     "bfloat16": {"model__dtype": "bfloat16"},
@@ -202,7 +205,7 @@ def test_captured_layers_are_what_the_encoder_went_through():
 
 
 def test_sinusoids_are_those_of_the_transformer_paper():
-    table = attention.sinusoids(50, 16)
+    table = positions.sinusoids(50, 16)
     for position in (0, 1, 7, 49):
         for i in range(8):
             angle = position / 10_000 ** (2 * i / 16)
@@ -215,7 +218,7 @@ def test_rotary_scores_depend_on_distance_alone():
     q, k = (jnp.asarray(rng.normal(size=(1, 1, 1, 8)), jnp.float32) for _ in range(2))
 
     def score(i, j):
-        return float(jnp.sum(attention.rotate(q, jnp.array([[i]])) * attention.rotate(k, jnp.array([[j]]))))
+        return float(jnp.sum(positions.rotate(q, jnp.array([[i]])) * positions.rotate(k, jnp.array([[j]]))))
 
     assert score(3, 1) == pytest.approx(score(42, 40), abs=1e-4)
     assert score(3, 1) != pytest.approx(score(3, 2), abs=1e-3)
@@ -233,7 +236,7 @@ def test_rotary_scores_depend_on_distance_alone():
     ],
 )
 def test_alibi_slopes_are_the_published_ones(heads, powers):
-    np.testing.assert_allclose(attention.slopes(heads), 2.0 ** np.array(powers), rtol=1e-6)
+    np.testing.assert_allclose(positions.slopes(heads), 2.0 ** np.array(powers), rtol=1e-6)
 
 
 def test_alibi_is_a_penalty_on_distance_in_either_direction():
@@ -242,7 +245,8 @@ def test_alibi_is_a_penalty_on_distance_in_either_direction():
     x = rng.normal(size=(1, 6, 32))
     forbidden = np.where(np.arange(6) == 5, -10_000.0, 0.0)[None, None, None]  # the last token is seen by none
     module = attention.Attention(config, train=False)
-    inputs = (jnp.asarray(x, jnp.float32), jnp.asarray(forbidden, jnp.float32), np.arange(6)[None])
+    sight = Sight(np.ones((1, 6), int), np.arange(6)[None], jnp.asarray(forbidden, jnp.float32))
+    inputs = (jnp.asarray(x, jnp.float32), sight)
     shapes = jax.eval_shape(module.init, jax.random.key(0), *inputs)["params"]
     params = jax.tree.map(lambda p: rng.normal(0, 0.3, p.shape), shapes)
     ours, probabilities = jax.jit(module.apply)({"params": jax.tree.map(np.float32, params)}, *inputs)

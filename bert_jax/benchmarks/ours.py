@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import sys
 from typing import Any
 
@@ -11,13 +12,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax import knobs, masking, network, prepare, quotas, sharding, step
+from bert_jax import defaults, knobs, masking, network, prepare, quotas, sharding, step
 from bert_jax.benchmarks.worker import Ready
 from bert_jax.clock import work
 from bert_jax.config import resolve
 from bert_jax.data import labelled, packing, pipeline
 from bert_jax.data.features import Features
+from bert_jax.models import backends
 from bert_jax.models.bert import Bert
+from bert_jax.models.layers import Dropout
 from bert_jax.models.products import KINDS
 from bert_jax.types import Batch, Special, Traced
 
@@ -157,7 +160,7 @@ def products(config: dict[str, Any]) -> Ready:
     resolved = resolve(config)
     calls, flops = [], 0.0
     for (b, m, k, n), times in shapes_of(resolved):
-        kind = KINDS[resolved.model.dtype].factors
+        kind = KINDS[defaults.settled(resolved.model, train=True).dtype].factors
         left, right = (
             jax.random.normal(jax.random.key(i), shape[1:] if b == 1 else shape).astype(kind)
             for i, shape in enumerate(((b, m, k), (b, k, n)))
@@ -195,6 +198,46 @@ def shapes_of(config: knobs.Config) -> list[tuple[tuple[int, int, int, int], int
         for one in (shape, (b, rows_, columns, inner), (b, inner, rows_, columns)):
             found.append((one, times))
     return found
+
+
+def attention(config: dict[str, Any], backend: str, drop: bool = False) -> Ready:
+    """The weighted sum of one layer and its gradients: queries, keys and values wait in memory.
+
+    Args:
+      config: resolved.
+      backend: a row of the table, or xla, which is cudnn's arguments given to XLA.
+      drop: whether einsum drops probabilities, at the config's rate.
+    """
+    resolved = resolve(config)
+    m = resolved.model
+    assert m.hidden is not None
+    assert m.heads is not None
+    batch = jax.device_put(rows(resolved))
+    shape = (*batch["tokens"].shape, m.heads, m.hidden // m.heads)
+    given = [jax.random.normal(jax.random.key(i), shape).astype(m.dtype) for i in range(4)]
+    attend: Any = (
+        functools.partial(backends.cudnn, implementation="xla") if backend == "xla" else backends.TABLE[backend]
+    )
+
+    def gradients(query: Any, key: Any, value: Any, cotangent: Any, seed: Any) -> Any:
+        rngs = {"dropout": jax.random.key(seed)}
+
+        def dropped(x: jax.Array) -> jax.Array:
+            found: Any = Dropout(m.attention_dropout, drop).apply({}, x, rngs=rngs)
+            return found
+
+        def context(*operands: Any) -> jax.Array:
+            return attend(*operands, backends.sight(batch, m), m, None, dropped)[0]
+
+        out, pull = jax.vjp(context, query, key, value)
+        return out, pull(cotangent)
+
+    compiled, seeds = jax.jit(gradients), itertools.count()
+
+    def call() -> None:
+        jax.block_until_ready(compiled(*given, np.uint32(next(seeds))))
+
+    return Ready(call, batch["tokens"].size, "tokens", {"backend": backend})
 
 
 # --- reading --------------------------------------------------------------------------------------------------------

@@ -6,10 +6,12 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from bert_jax import knobs
-from bert_jax.models.attention import Attention, bias, sinusoids
-from bert_jax.models.products import KINDS
+from bert_jax import defaults, knobs
+from bert_jax.models import backends
+from bert_jax.models.attention import Attention
 from bert_jax.models.layers import ACTIVATIONS, Dense, Dropout, LayerNorm, weights
+from bert_jax.models.positions import sinusoids
+from bert_jax.models.products import KINDS
 from bert_jax.types import Batch, Encoded
 
 
@@ -81,14 +83,17 @@ class Layer(nn.Module):
     cfg: knobs.Model
     train: bool
     capture: bool
+    backend: str = "einsum"
 
     @nn.compact
-    def __call__(self, x: jax.Array, bias: jax.Array, positions: jax.Array) -> tuple[jax.Array, tuple | None]:
+    def __call__(
+        self, x: jax.Array, sight: backends.Sight, far: jax.Array | None = None
+    ) -> tuple[jax.Array, tuple | None]:
         cfg, pre = self.cfg, self.cfg.norm == "pre"
         attention_norm, mlp_norm = LayerNorm(cfg, name="attention_norm"), LayerNorm(cfg, name="mlp_norm")
 
-        attended, probabilities = Attention(cfg, self.train, name="attention")(
-            attention_norm(x) if pre else x, bias, positions
+        attended, probabilities = Attention(cfg, self.train, self.backend, name="attention")(
+            attention_norm(x) if pre else x, sight, far
         )
         x = x + Dropout(cfg.dropout, self.train)(attended)
         x = x if pre else attention_norm(x)
@@ -113,10 +118,11 @@ class Bert(nn.Module):
 
     @nn.compact
     def __call__(self, batch: Batch) -> Encoded:
-        cfg = self.cfg
+        cfg = defaults.settled(self.cfg, train=self.train)
         tokens = batch["inputs"] if "inputs" in batch else batch["tokens"]  # [B, L]
-        positions = batch["positions"]
-        x, table = Embeddings(cfg, self.vocab_size, self.train, name="embeddings")(tokens, batch["type_ids"], positions)
+        x, table = Embeddings(cfg, self.vocab_size, self.train, name="embeddings")(
+            tokens, batch["type_ids"], batch["positions"]
+        )
         embedded = x
 
         layer = nn.remat(Layer, prevent_cse=not cfg.scan) if cfg.remat else Layer
@@ -124,11 +130,13 @@ class Bert(nn.Module):
             layer,
             variable_axes={"params": 0},
             split_rngs={"params": True, "dropout": True},
-            in_axes=(nn.broadcast, nn.broadcast),
+            in_axes=(nn.broadcast, 0),
             length=cfg.layers,
             unroll=1 if cfg.scan else cfg.layers or 1,
         )
-        x, captured = stack(cfg, self.train, self.capture, name="layers")(x, bias(batch["segment_ids"], cfg), positions)
+        backend = backends.resolve(cfg, tokens.shape[1], train=self.train, capture=self.capture)
+        layers = stack(cfg, self.train, self.capture, backend, name="layers")
+        x, captured = layers(x, backends.sight(batch, cfg), backends.far(cfg))
         if cfg.norm == "pre":
             x = LayerNorm(cfg, name="final_norm")(x)
 

@@ -22,6 +22,7 @@ class Kind(NamedTuple):
 
 
 KINDS = {  # by compute type
+    "auto": Kind("float32", "float32"),  # of a module by itself; a network settles it by the machine (`defaults.py`)
     "float32": Kind("float32", "float32"),
     "bfloat16_products": Kind("bfloat16", "float32"),
     "bfloat16": Kind("bfloat16", "bfloat16"),

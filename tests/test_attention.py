@@ -1,0 +1,389 @@
+"""Every attention backend against a plain numpy statement of attention, in values and in gradients."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bert_jax import costs, defaults, network, rules
+from bert_jax.errors import ConfigError
+from bert_jax.models import backends
+from bert_jax.models.bert import Bert
+from bert_jax.models.positions import slopes
+from bert_jax.models.products import KINDS
+from tests import toy
+
+ROWS, LENGTH, HEADS, WIDTH = 3, 256, 2, 8  # two blocks of splash's in either direction
+BACKENDS = {  # as a CPU can run them: cudnn's arguments are those that XLA takes too, splash is interpreted
+    "einsum": functools.partial(backends.einsum, drop=lambda x: x),
+    "cudnn": functools.partial(backends.cudnn, implementation="xla"),
+    "splash": functools.partial(backends.splash, interpret=True),
+}
+FORMS = {
+    "all": {},
+    "causal": {"causal": True},
+    "window": {"window": 20},
+    "causal window": {"causal": True, "window": 20},
+    "alibi": {"position": "alibi"},
+    "causal window with alibi": {"causal": True, "window": 20, "position": "alibi"},
+}
+PAIRS = [(name, form) for name in BACKENDS for form in FORMS if name != "splash" or "alibi" not in form]
+
+
+def model(**overrides):
+    return dataclasses.replace(toy.config(model__heads=HEADS).model, hidden=HEADS * WIDTH, **overrides)
+
+
+def layout(packed: bool, rows=ROWS, length=LENGTH):
+    """A batch of text and padding, with a row of padding alone."""
+    b = toy.batch(rows, length, seed=3, examples=4 if packed else 1)
+    return {key: np.concatenate([value[:-1], np.zeros_like(value[:1])]) for key, value in b.items()}
+
+
+def operands(seed=0, rows=ROWS, length=LENGTH):
+    """Queries, keys, values, and what the gradient of the weighted sum is."""
+    return np.random.default_rng(seed).normal(size=(4, rows, length, HEADS, WIDTH)).astype(np.float32)
+
+
+def seen(segments, causal, window):
+    """Which token of a row looks at which, token by token."""
+    n = len(segments)
+    pairs = [[segments[i] == segments[j] != 0 for j in range(n)] for i in range(n)]
+    for i in range(n):
+        for j in range(n):
+            pairs[i][j] &= not (causal and j > i) and not (window and abs(i - j) > window)
+    return np.array(pairs)
+
+
+def plain(query, key, value, cotangent, batch, cfg):
+    """The weighted sum and the gradients of q, k and v, in float64; zero at padding."""
+    found = np.zeros((4, *query.shape))
+    for row in range(len(query)):
+        where = seen(batch["segment_ids"][row], cfg.causal, cfg.window)
+        real = np.flatnonzero(where.any(1))
+        if not len(real):
+            continue
+        mask, at = where[np.ix_(real, real)], batch["positions"][row, real].astype(np.float64)
+        for head in range(HEADS):
+            q, k, v, d = (x[row, real, head].astype(np.float64) for x in (query, key, value, cotangent))
+            scores = q @ k.T / np.sqrt(WIDTH)
+            if cfg.position == "alibi":
+                scores -= slopes(HEADS)[head] * np.abs(at[:, None] - at[None, :])
+            weights = np.where(mask, np.exp(scores - scores.max(1, keepdims=True)), 0)
+            weights /= weights.sum(1, keepdims=True)
+            inner = d @ v.T
+            slope = weights * (inner - (weights * inner).sum(1, keepdims=True)) / np.sqrt(WIDTH)
+            for part, value_ in enumerate((weights @ v, slope @ k, slope.T @ q, weights.T @ d)):
+                found[part, row, real, head] = value_
+    return found
+
+
+@functools.cache
+def run(name, form, packed, far=None, dtype="float32"):
+    """What a backend returns and its gradients; gradients if padding were read; the batch; what is expected."""
+    cfg, batch = model(**FORMS[form], dtype=dtype), layout(packed)
+    query, key, value, cotangent = operands()
+    cotangent = np.where((batch["segment_ids"] > 0)[..., None, None], cotangent, 0)
+
+    @jax.jit
+    def compute(query, key, value, cotangent):
+        sight = backends.sight(batch, cfg)
+        flag = None if far is None else jnp.asarray(far)
+        out, pull = jax.vjp(lambda *x: BACKENDS[name](*x, sight, cfg, flag)[0], query, key, value)
+        return (out, *pull(cotangent.astype(out.dtype))), pull(jnp.ones_like(out))
+
+    single = [jnp.asarray(x, KINDS[dtype].result) for x in (query, key, value)]
+    found, everywhere = jax.device_get(compute(*single, cotangent))
+    seen_past = dataclasses.replace(cfg, window=0) if far else cfg
+    return found, everywhere, batch, plain(query, key, value, cotangent, batch, seen_past)
+
+
+@pytest.mark.parametrize("packed", [True, False])
+@pytest.mark.parametrize(("name", "form"), PAIRS)
+def test_every_backend_is_the_plain_statement(name, form, packed):
+    (context, *gradients), everywhere, batch, (expected, *slopes_) = run(name, form, packed)
+    real = batch["segment_ids"] > 0
+    np.testing.assert_allclose(context[real], expected[real], atol=2e-5)
+    for ours, theirs in zip(gradients, slopes_, strict=True):  # at padding, too: nothing of it is anybody's
+        np.testing.assert_allclose(ours, theirs, atol=2e-5 * np.abs(theirs).max())
+    assert all(np.isfinite(x).all() for x in (context, *everywhere))
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_bfloat16_is_as_near_as_its_digits(name):
+    (context, *gradients), _, batch, (expected, *slopes_) = run(name, "window", True, dtype="bfloat16")
+    assert {x.dtype for x in (context, *gradients)} == {jnp.dtype("bfloat16")}
+    real = batch["segment_ids"] > 0
+    np.testing.assert_allclose(np.float32(context)[real], expected[real], atol=0.03)
+    for ours, theirs in zip(gradients, slopes_, strict=True):
+        np.testing.assert_allclose(np.float32(ours), theirs, atol=0.03 * np.abs(theirs).max())
+
+
+@pytest.mark.parametrize("far", [True, False])
+@pytest.mark.parametrize("name", BACKENDS)
+def test_a_layer_may_see_past_the_window(name, far):
+    (context, *gradients), _, batch, (expected, *slopes_) = run(name, "window", True, far=far)
+    real = batch["segment_ids"] > 0
+    np.testing.assert_allclose(context[real], expected[real], atol=2e-5)
+    for ours, theirs in zip(gradients, slopes_, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=2e-5 * np.abs(theirs).max())
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_nothing_is_seen_outside_the_window_or_across_examples(name):
+    """Of what each token's vector depends on: exactly the values it may see, exactly nothing of the others."""
+    batch = toy.batch(1, 128, seed=2, examples=3)
+    for causal, window in ((False, 5), (True, 5), (True, 0)):
+        cfg = model(causal=causal, window=window)
+        query, key, value = (jnp.asarray(x) for x in operands(rows=1, length=128)[:3])
+
+        def context(key, value, cfg=cfg, query=query):
+            return jnp.sum(BACKENDS[name](query, key, value, backends.sight(batch, cfg), cfg, None)[0][0], (1, 2))
+
+        by_value = np.abs(jax.jit(jax.jacrev(context, 1))(key, value)).sum((1, 3, 4))  # [L, L]
+        by_key = np.abs(jax.jit(jax.jacrev(context, 0))(key, value)).sum((1, 3, 4))
+        may = seen(batch["segment_ids"][0], causal, window)
+        real = batch["segment_ids"][0] > 0
+        np.testing.assert_array_equal(by_value[real] > 0, may[real])
+        assert (by_key[real][~may[real]] == 0).all()
+
+
+# --- in the model ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def taken(monkeypatch):
+    """A function that makes every pass take a backend, as a CPU can run it."""
+
+    def take(name):
+        monkeypatch.setattr(backends, "resolve", lambda *_, **__: name)
+        table = BACKENDS | {"einsum": backends.einsum}
+        monkeypatch.setattr(backends, "TABLE", table)
+
+    return take
+
+
+def loss_and_gradient(config, b):
+    params, built = toy.init(toy.config(**NARROW)), network.build(config, toy.VOCAB)
+
+    def loss(params):
+        logits = network.outputs(built, params, b)["mlm"]
+        return jnp.sum(jnp.sin(logits[..., :2]) * b["predict_weights"][..., None])  # spare slots may lie on padding
+
+    return jax.tree.leaves(jax.jit(jax.value_and_grad(loss))(params))
+
+
+NARROW = {"sequence_length": 128, "model__layers": 2, "model__position": "rotary"}
+
+
+@pytest.mark.parametrize("name", ["cudnn", "splash"])
+def test_a_model_is_the_same_with_any_backend(name, taken):
+    """Rotated, packed, with a window that the first layer sees past, its layers in a loop and computed again."""
+    config = toy.config(
+        **NARROW, model__window=9, model__global_every=2, model__scan=True, model__remat=True, pairs="none"
+    )
+    b, _ = toy.mask(toy.batch(4, 128, seed=1, examples=3), config.masking, slots=8)
+    taken("einsum")
+    expected = loss_and_gradient(config, b)
+    taken(name)
+    for ours, theirs in zip(loss_and_gradient(config, b), expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=2e-5 * max(1.0, np.abs(theirs).max()))
+
+
+@pytest.mark.parametrize(("every", "far"), [(0, []), (2, [0, 2]), (3, [0])])
+def test_every_so_many_layers_see_past_the_window(every, far):
+    config = toy.config(model__layers=3, model__window=4, model__global_every=every)
+    b, params = toy.batch(2, 24, seed=7, examples=2), toy.init(toy.config(model__layers=3))
+    found = {}
+    for scan in (True, False):
+        cfg = dataclasses.replace(config.model, scan=scan, remat=scan)
+        encoder = Bert(cfg, toy.VOCAB, capture=True)
+        found[scan] = jax.jit(encoder.apply)({"params": params["encoder"]}, b)
+    np.testing.assert_allclose(found[True].hidden, found[False].hidden, atol=1e-6)
+    for layer, probabilities in enumerate(np.asarray(found[True].attention)):
+        for row, segments in enumerate(b["segment_ids"]):
+            may = seen(segments, False, 0 if layer in far else 4)
+            for head in probabilities[row]:
+                np.testing.assert_array_equal((head > 0)[segments > 0], may[segments > 0])
+
+
+def test_a_window_is_needed_work_only_as_far_as_it_reaches():
+    sizes = np.array([[3, 12, 0, 24]])
+    for every, far in ((0, 0), (2, 2), (3, 1)):
+        m = toy.config(model__layers=3, model__window=4, model__global_every=every).model
+        of_layers = [
+            sum(seen(np.ones(n), False, 0 if layer < far else 4).sum() for n in sizes[0] if n) for layer in range(3)
+        ]
+        assert costs.pairs(m, sizes) == pytest.approx(sum(of_layers) / 3)
+    assert costs.pairs(toy.config().model, sizes) == (sizes**2).sum()
+
+
+# --- which one ------------------------------------------------------------------------------------------------------
+
+FITTING = {"cuda": {"model__dtype": "bfloat16"}, "tpu": {}}
+
+
+@pytest.fixture
+def on(monkeypatch):
+    """A function that makes backends believe in another kind of device, one of it unless told otherwise."""
+
+    def device(kind, count=1):
+        monkeypatch.setattr(defaults, "device", lambda: kind)
+        monkeypatch.setattr(backends.jax, "device_count", lambda: count)
+
+    return device
+
+
+def resolved(length=128, train=True, capture=False, **overrides):
+    model = defaults.settled(toy.config(**overrides).model, train=train)
+    return backends.resolve(model, length, train=train, capture=capture)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [("cpu", "einsum"), ("cuda", "cudnn"), ("tpu", "splash"), ("rocm", "einsum")]
+)
+def test_auto_is_what_the_device_prefers_where_it_can(kind, name, on):
+    on(kind)
+    fitting = FITTING.get(kind, {})
+    dropping = {**fitting, "model__attention_dropout": 0.1}
+    assert resolved(**fitting) == name
+    assert resolved(**dropping) == "einsum"
+    assert resolved(**dropping, train=False) == name
+    assert resolved(**fitting, capture=True) == "einsum"
+    assert resolved(**fitting, model__attention_bias=-3.0) == "einsum"
+    assert resolved(**fitting, model__attention="einsum") == "einsum"
+
+
+@pytest.mark.parametrize(
+    ("kind", "length", "misfit"),
+    [
+        ("cuda", 128, {"model__dtype": "float32"}),
+        ("cuda", 127, {}),
+        ("cuda", 128, {"model__hidden": 48}),  # heads of 12
+        ("cuda", 128, {"model__hidden": 544}),  # of 136
+        ("tpu", 100, {}),
+        ("tpu", 128, {"model__position": "alibi"}),
+    ],
+)
+def test_auto_is_einsum_where_the_preferred_one_cannot(kind, length, misfit, on):
+    on(kind)
+    assert resolved(length, **FITTING[kind] | misfit) == "einsum"
+
+
+def test_splash_is_not_split_by_jit():
+    """With eight devices it is taken where each has its own rows: under pmap."""
+    assert backends._of_mesh()
+    found = []
+    jax.pmap(lambda x: found.append(backends._of_mesh()) or x, axis_name="data")(jnp.zeros(8))
+    assert found == [""]
+
+
+NAMED = {"model__attention": "cudnn", "model__dtype": "bfloat16"}
+
+
+def test_a_name_binds_training_and_lets_others_read(on):
+    assert resolved(**NAMED, train=False) == "einsum"  # on this machine's CPU
+    with pytest.raises(
+        ConfigError, match=r"model\.attention = 'cudnn': it does not run on this machine's cpu"
+    ) as error:
+        resolved(**NAMED)
+    assert "--config.model.attention=auto" in error.value.hint
+    on("cuda")
+    assert resolved(**NAMED) == "cudnn"
+    with pytest.raises(ConfigError, match="no probabilities"):
+        resolved(**NAMED, capture=True)
+    with pytest.raises(ConfigError, match="rows of 33 tokens"):
+        resolved(33, **NAMED)
+    assert resolved(**NAMED, capture=True, train=False) == "einsum"
+    on("tpu", count=4)
+    with pytest.raises(ConfigError, match="pmap"):
+        resolved(model__attention="splash")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"model__attention": "cudnn", "model__dtype": "float32"}, "'cudnn': it computes in bfloat16"),
+        ({**NAMED, "model__hidden": 48}, "'cudnn': heads of width 12"),
+        ({**NAMED, "model__attention_bias": -1.0}, "'cudnn': what it forbids has no weight at all"),
+        ({"model__attention": "splash", "model__position": "alibi"}, "'splash': it takes no bias"),
+        ({"model__attention": "splash", "model__attention_bias": -1.0}, "'splash': what it forbids"),
+        ({"model__global_every": 2}, "model.global_every = 2 leaves model.window = 0 nothing to do"),
+        (
+            {"model__global_every": 1, "model__window": 8},
+            "model.global_every = 1 leaves model.window = 8 nothing to do",
+        ),
+    ],
+)
+def test_what_a_config_alone_tells_is_refused_with_it(overrides, message):
+    with pytest.raises(ConfigError, match=message):
+        toy.config(**overrides)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({**NAMED, "model__attention_dropout": 0.1}, "'cudnn': it cannot drop probabilities"),
+        ({"model__attention": "splash", "model__attention_dropout": 0.1}, "'splash': it cannot drop"),
+        ({"model__attention": "splash"}, "'splash': rows of 24 tokens"),
+    ],
+)
+def test_what_stops_training_alone_leaves_a_model_readable(overrides, message):
+    config = toy.config(**overrides)
+    with pytest.raises(ConfigError, match=message):
+        rules.trainable(config)
+
+
+def test_arms_all_at_once_are_not_given_to_cudnn(on):
+    """Under vmap, jax 0.10 hands it the rows of all arms beside a mask for those of one."""
+    on("cuda")
+    half = toy.config(model__dtype="bfloat16").model
+    assert backends.batched(half).attention == "einsum"
+    with pytest.raises(ConfigError, match="all at once") as error:
+        backends.batched(toy.config(**NAMED).model)
+    assert "arms=map" in error.value.hint
+    on("tpu")
+    assert backends.batched(half).attention == "auto"
+
+
+def test_splash_of_arms_all_at_once_is_that_of_each():
+    cfg, batch = model(window=20), layout(True)
+    query, key, value, _ = (jnp.stack([x, x[::-1]]) for x in operands())
+
+    def sums(*x):
+        return jnp.sum(jnp.sin(BACKENDS["splash"](*x, backends.sight(batch, cfg), cfg, None)[0]))
+
+    of_one = jax.grad(sums, (0, 1, 2))
+    together = jax.jit(jax.vmap(of_one))(query, key, value)
+    for arm in range(2):
+        alone = jax.jit(of_one)(query[arm], key[arm], value[arm])
+        for ours, theirs in zip(together, alone, strict=True):
+            np.testing.assert_allclose(ours[arm], theirs, atol=1e-5)
+
+
+# --- what a GPU is given --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_the_program_for_a_gpu_calls_cudnn(packed, taken, monkeypatch):
+    """Lowered as far as it can be without one: its kernel forwards and backwards, with a bias only where it must."""
+    library = pytest.importorskip("jax._src.cudnn.fused_attention_stablehlo", reason="it has moved in this jax")
+    monkeypatch.setattr(library, "check_cudnn_version", lambda: 91_000)  # asked of the library, which is not here
+    taken("cudnn")
+    monkeypatch.setattr(backends, "TABLE", {"cudnn": backends.cudnn})
+    config = toy.config(model__dtype="bfloat16", model__causal=True, model__window=9, pairs="none")
+    b, _ = toy.mask(toy.batch(4, 24, examples=2 if packed else 1), config.masking, slots=8)
+    params, built = toy.init(config), network.build(config, toy.VOCAB)
+    loss = jax.jit(jax.grad(lambda p: jnp.sum(jnp.sin(network.outputs(built, p, b)["mlm"]))))
+    program = loss.trace(params).lower(lowering_platforms=("cuda",)).as_text()
+    kernel = "__cudnn$fmhaScaleBiasSoftmax" if packed else "__cudnn$fmhaSoftmax"
+    assert f"{kernel}(" in program
+    assert f"{kernel}Backward(" in program
+    assert "x24x24xf32" not in program  # the scores, which einsum has in memory
+    assert ("sliding_window_length\\22: 10" in program) == (not packed)
+    assert ("\\22mask_type\\22: \\22PADDING_CAUSAL" in program) == (not packed)

@@ -1,0 +1,108 @@
+"""Products with written-out gradients, against the same in float64."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bert_jax import network, objectives
+from bert_jax.models.products import KINDS, product
+from tests import toy
+
+SHAPES = [  # M, K, N: either gradient of the weights turns the smaller factor; primes cannot be turned in parts
+    ((), 16, 8, 24),
+    ((), 16, 24, 8),
+    ((), 15, 7, 1),
+    ((), 11, 13, 17),
+    ((3, 2), 12, 4, 6),
+    ((3, 2), 13, 6, 4),
+    ((1,), 1, 1, 1),
+]
+ERROR = {"float32": 2e-6, "bfloat16_products": 2e-2, "bfloat16": 3e-2}  # of the largest: bfloat16 has eight bits
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("dtype", ERROR)
+@pytest.mark.parametrize(("batch", "m", "k", "n"), SHAPES)
+def test_values_and_gradients_are_those_of_the_plain_product(batch, m, k, n, dtype, turned):
+    rng, kind = np.random.default_rng(0), KINDS[dtype]
+    a, b, g = (rng.normal(size=(*batch, *shape)) for shape in ((m, k), (k, n), (m, n)))
+    stored = b.swapaxes(-1, -2) if turned else b
+
+    @jax.jit
+    def compute(a, b, g):
+        y, pull = jax.vjp(lambda a, b: product(a, b, kind, turned), a, b)
+        return y, *pull(g.astype(y.dtype))
+
+    y, da, db = compute(*(jnp.asarray(x, kind.result) for x in (a, stored, g)))
+    assert {x.dtype for x in (y, da, db)} == {jnp.dtype(kind.result)}
+    wanted = a @ b, g @ b.swapaxes(-1, -2), a.swapaxes(-1, -2) @ g
+    for found, right in zip((y, da, db.swapaxes(-1, -2) if turned else db), wanted, strict=True):
+        scale = np.abs(a).max() * np.abs(b).max() * np.abs(g).max()
+        np.testing.assert_allclose(np.asarray(found, np.float64), right, atol=ERROR[dtype] * scale)
+
+
+def test_factors_are_rounded_and_sums_are_not():
+    a, b = jnp.full((4, 300), 1.0), jnp.full((300, 8), 1 + 2.0**-9)  # half a unit of the last place: rounds to even, 1
+    found = product(a, b, KINDS["bfloat16_products"])
+    np.testing.assert_array_equal(found, 300.0)  # 300 has nine bits: a sum kept in bfloat16 would not be it
+    assert found.dtype == jnp.float32
+    np.testing.assert_allclose(product(a, b, KINDS["float32"]), 300 * (1 + 2.0**-9), rtol=1e-6)
+
+
+def test_a_network_of_rounded_factors_learns_in_the_same_direction():
+    """The losses of the two types agree to bfloat16's digits, and their gradients point the same way."""
+    found = {}
+    for dtype in ("float32", "bfloat16_products"):
+        config = toy.config(model__dtype=dtype, model__dropout=0.0, model__attention_dropout=0.0)
+        batch, _ = toy.mask(toy.batch(4, 32, seed=1), config.masking)
+        model = network.build(config, toy.VOCAB, train=True)
+
+        def loss(params, batch=batch, model=model):
+            outputs = network.outputs(model, params, batch, dropout=jax.random.key(0))
+            total, count = objectives.TABLE["mlm"].loss(outputs["mlm"], batch)["mlm_loss"]
+            return total / count
+
+        found[dtype] = jax.jit(jax.value_and_grad(loss))(toy.init(config))
+    (wanted, exact), (rounded, near) = found.values()
+    assert wanted != rounded
+    np.testing.assert_allclose(rounded, wanted, rtol=2e-3)
+    flat = [np.concatenate([np.ravel(x) for x in jax.tree.leaves(tree)]) for tree in (exact, near)]
+    cosine = flat[0] @ flat[1] / np.linalg.norm(flat[0]) / np.linalg.norm(flat[1])
+    assert cosine > 0.999
+
+
+ODD = """
+import jax, numpy as np
+from bert_jax import sharding, step
+from bert_jax.benchmarks import ours
+from tests import toy
+for changes in (
+    {"batch_size": 3, "sequence_length": 17, "model__hidden": 14, "model__heads": 2, "model__mlp": 21},
+    {"batch_size": 1, "sequence_length": 11, "model__hidden": 7, "model__heads": 1, "model__mlp": 5},
+    {"batch_size": 4, "sequence_length": 16, "model__scan": True, "model__remat": True, "optim__accumulation": 2},
+    {"batch_size": 4, "sequence_length": 16, "model__position": "rotary", "model__norm": "pre", "model__gated": True},
+):
+    config = toy.config(model__dtype="bfloat16_products", **changes)
+    mesh = sharding.make_mesh(config.parallel)
+    state = jax.jit(lambda seed: step.init_state(config, toy.VOCAB, seed))(np.uint32(0))
+    layout = sharding.state_layout(jax.eval_shape(lambda: state), mesh, config.parallel)
+    update = step.compile_step(config, ours.SPECIAL, toy.VOCAB, mesh, layout)
+    batch = ours.rows(config)
+    batch["tokens"] %= toy.VOCAB
+    for _ in range(2):
+        state, metrics = update(state, sharding.place(batch, config.batch_size, mesh), step.traced_at(config, 1))
+    assert np.isfinite(jax.device_get(metrics["loss"][0])), changes
+print("trained")
+"""
+
+
+def test_a_cpu_runs_what_its_compiler_makes_of_odd_shapes():
+    """With all optimisations, which other tests do without: it may ask for products that the CPU does not have."""
+    done = subprocess.run([sys.executable, "-c", ODD], capture_output=True, text=True, check=False, timeout=300)
+    assert done.stdout.split()[-1:] == ["trained"], done.stderr[-2000:]
