@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import sys
-from typing import Any
+from collections import Counter
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -66,12 +68,13 @@ def packed(config: knobs.Config, sizes: list[int]) -> Batch:
 # --- training -------------------------------------------------------------------------------------------------------
 
 
-def train_step(config: dict[str, Any], arms: int = 1, sizes: list[int] | None = None) -> Ready:
+def train_step(config: dict[str, Any], arms: int = 1, sizes: list[int] | None = None, repeats: int = 1) -> Ready:
     """Updates on one batch, which lies on the device already.
 
     Args:
       config: resolved, but for `sizes`, which says how many rows there are.
       arms: trained together.
+      repeats: updates of a call.
       sizes: of the examples; packed where the config says so, else each in a row of its own.
     """
     resolved = resolve(config)
@@ -92,13 +95,15 @@ def train_step(config: dict[str, Any], arms: int = 1, sizes: list[int] | None = 
 
     def call() -> None:
         nonlocal state
-        state, metrics = update(state, placed, numbers)
-        jax.block_until_ready(metrics["loss"])
+        for _ in range(repeats):
+            state, metrics = update(state, placed, numbers)
+            jax.block_until_ready(metrics["loss"])
 
     tokens, flops = work(resolved, vocab_size, batch)
-    about = {"flops": arms * flops, "parameters": sum(leaf.size for leaf in jax.tree.leaves(shapes["params"]))}
+    updates = arms * repeats
+    about = {"flops": updates * flops, "parameters": sum(leaf.size for leaf in jax.tree.leaves(shapes["params"]))}
     about |= {"rows": len(batch["tokens"]), "real": tokens / batch["tokens"].size}
-    return Ready(call, arms * tokens, "tokens", about)
+    return Ready(call, updates * tokens, "tokens", about)
 
 
 def finetuning(config: dict[str, Any], sizes: list[int]) -> Ready:
@@ -149,22 +154,21 @@ def finetuning(config: dict[str, Any], sizes: list[int]) -> Ready:
 
 
 def products(config: dict[str, Any]) -> Ready:
-    """The matrix products of an update and nothing else, each as often as the update needs it: a bound of its time.
+    """The matrix products of an update and nothing else: a bound of its time.
 
-    Each is made by itself, of operands that wait in memory, in the type the update gives them.
+    Each is made by itself, of operands that wait in memory, laid out as suits it best, in the types the update has.
     """
     resolved = resolve(config)
     calls, flops = [], 0.0
-    for (b, m, k, n), times in shapes_of(resolved):
-        kind = resolved.model.dtype
+    for one, times in products_of(resolved).items():
         left, right = (
-            jax.random.normal(jax.random.key(i), shape[1:] if b == 1 else shape).astype(kind)
-            for i, shape in enumerate(((b, m, k), (b, k, n)))
+            jax.random.normal(jax.random.key(i), shape[1:] if one.batch == 1 else shape).astype(kind)
+            for i, (shape, kind) in enumerate(zip(one.shapes, one.types, strict=True))
         )
-        multiply = jax.jit(jnp.matmul)
+        multiply = jax.jit(functools.partial(jnp.matmul, precision=one.precision, preferred_element_type=one.result))
         jax.block_until_ready(multiply(left, right))
         calls.append((multiply, left, right, times))
-        flops += 2.0 * b * m * k * n * times
+        flops += one.flops * times
 
     def call() -> None:
         for multiply, left, right, times in calls:
@@ -174,26 +178,57 @@ def products(config: dict[str, Any]) -> Ready:
     return Ready(call, resolved.batch_size * resolved.sequence_length, "tokens", {"flops": flops})
 
 
-def shapes_of(config: knobs.Config) -> list[tuple[tuple[int, int, int, int], int]]:
-    """Batch, M, K, N, and how often, of the products of an update: forwards, and for the gradients of both factors."""
-    m = config.model
-    assert m.hidden is not None
-    assert m.mlp is not None
-    assert m.layers is not None
-    assert m.heads is not None
-    length, tokens, width = config.sequence_length, config.batch_size * config.sequence_length, m.hidden // m.heads
-    slots = config.batch_size * quotas.slots(config.masking, length, config.packing)
-    layer = [(1, tokens, m.hidden, m.hidden)] * 4 + [(1, tokens, m.hidden, m.mlp)] * (2 if m.gated else 1)
-    layer += [(1, tokens, m.mlp, m.hidden)]
-    pairs = config.batch_size * m.heads
-    layer += [(pairs, length, width, length), (pairs, length, length, width)]
-    heads = [(1, slots, m.hidden, m.hidden), (1, slots, m.hidden, config.tokenizer.vocab_size)]
-    found = []
-    for shape, times in [*((one, m.layers) for one in layer), *((one, 1) for one in heads)]:
-        b, rows_, inner, columns = shape
-        for one in (shape, (b, rows_, columns, inner), (b, inner, rows_, columns)):
-            found.append((one, times))
+class Product(NamedTuple):
+    """Matrices [batch, rows, inner] and [batch, inner, columns], and in which types they are multiplied."""
+
+    batch: int
+    rows: int
+    inner: int
+    columns: int
+    types: tuple[str, str]
+    result: str
+    precision: Any
+
+    @property
+    def shapes(self) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+        """Of both factors."""
+        return (self.batch, self.rows, self.inner), (self.batch, self.inner, self.columns)
+
+    @property
+    def flops(self) -> float:
+        """Of the product."""
+        return 2.0 * self.batch * self.rows * self.inner * self.columns
+
+
+def products_of(config: knobs.Config) -> Counter[Product]:
+    """Every product of an update and how often, read off the update itself; nothing is counted that is recomputed."""
+    config = dataclasses.replace(config, model=dataclasses.replace(config.model, remat=False))
+    vocab_size = config.tokenizer.vocab_size
+    state = jax.eval_shape(lambda seed: step.init_state(config, vocab_size, seed), np.uint32(0))
+    batch = jax.eval_shape(lambda: jax.tree.map(jnp.asarray, rows(config)))
+    update = step.make_step(config, SPECIAL, vocab_size)
+    return _products(jax.make_jaxpr(update)(state, batch, step.traced_at(config, 0)).jaxpr)
+
+
+def _products(program: Any, times: int = 1) -> Counter[Product]:
+    found: Counter[Product] = Counter()
+    for one in program.eqns:
+        if one.primitive.name == "dot_general":
+            found[_product(one)] += times
+        inside = times * (one.params["length"] if one.primitive.name == "scan" else 1)
+        for value in jax.tree.leaves(list(one.params.values())):
+            if hasattr(value, "eqns") or hasattr(value, "jaxpr"):
+                found += _products(getattr(value, "jaxpr", value), inside)
     return found
+
+
+def _product(one: Any) -> Product:
+    left, right = (factor.aval for factor in one.invars)
+    (over, _), (batch, _) = one.params["dimension_numbers"]
+    inner, many = (math.prod(left.shape[axis] for axis in axes) for axes in (over, batch))
+    kinds = str(left.dtype), str(right.dtype)
+    sizes = many, left.size // (inner * many), inner, right.size // (inner * many)
+    return Product(*sizes, kinds, str(one.outvars[0].aval.dtype), one.params["precision"])
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
