@@ -30,7 +30,7 @@ SIZE, HEAD = "4x256", 64  # a model that two cores can measure in minutes; the w
 USUAL = {"batch_size": 32, "sequence_length": 128, "tokenizer.vocab_size": 30_522}
 ARMS, HALF = 8, 0.5
 BATCHES = 16  # of an epoch of fine-tuning
-OURS, THEIRS = "bert_jax.benchmarks.ours", "bert_jax.benchmarks.theirs"
+OURS, AROUND, THEIRS = (f"bert_jax.benchmarks.{name}" for name in ("ours", "around", "theirs"))
 RIVALS = ("transformers",)
 MACHINE = ("system", "processor", "cores", "memory_bytes")
 PACKAGES = ("bert-jax", "jax", "jaxlib", "flax", "optax", "numpy", "tokenizers")
@@ -50,9 +50,9 @@ class Asked:
         """The config as plain JSON."""
         return configs.to_dict(self.config)
 
-    def ours(self, name: str, function: str, **arguments: Any) -> Contestant:
+    def ours(self, name: str, function: str, module: str = OURS, **arguments: Any) -> Contestant:
         """A contestant of this project."""
-        return Contestant(name, f"{OURS}:{function}", {"config": self.tree, **arguments})
+        return Contestant(name, f"{module}:{function}", {"config": self.tree, **arguments})
 
     def theirs(self, name: str, function: str, retain: bool = False, **arguments: Any) -> list[Contestant]:
         """One of the others, where they are asked for; the C allocator is as they find it, unless they are tuned."""
@@ -106,7 +106,8 @@ def _pipeline(asked: Asked) -> list[Contestant]:
     return [
         asked.ours("ours", "batches"),
         asked.ours("assembly", "assembly"),
-        asked.ours("train-step", "train_step"),
+        asked.ours("step-constant-batch", "fed", loader=False),
+        asked.ours("step-with-loader", "fed", loader=True),
         *asked.theirs("transformers-collator", "collator"),
     ]
 
@@ -152,6 +153,22 @@ def _compile(asked: Asked) -> list[Contestant]:
     ]
 
 
+def _prepare(asked: Asked) -> list[Contestant]:
+    return [
+        asked.ours("ours", "preparing", AROUND),
+        asked.ours("encode-batch-one-thread", "encoding", AROUND, alone=True),
+        asked.ours("encode-batch", "encoding", AROUND, alone=False),
+    ]
+
+
+def _saving(asked: Asked) -> list[Contestant]:
+    return [
+        asked.ours("ours", "saving", AROUND),
+        asked.ours("update-alone", "saving", AROUND, save=False),
+        asked.ours("whole-save", "saving", AROUND, whole=True),
+    ]
+
+
 class Row(NamedTuple):
     """A benchmark: its contestants, what it is, and the pairs of them (part, whole) whose share is told."""
 
@@ -170,12 +187,20 @@ TABLE: Mapping[str, Row] = {
     "pipeline": Row(
         _pipeline,
         "assembling and masking a batch of a corpus, and what that costs beside an update",
-        (("ours", "train-step"), ("ours", "transformers-collator")),
+        (
+            ("ours", "transformers-collator"),
+            ("ours", "step-constant-batch"),
+            ("step-with-loader", "step-constant-batch"),
+        ),
     ),
     "packing": Row(_packing, "an update on packed rows, and on the same examples in rows that are half padding"),
     "padding": Row(_padding, f"{BATCHES} updates of fine-tuning on texts that are mostly short"),
     "arms": Row(_arms, f"an update of each of {ARMS} runs: together one way or the other, or alone"),
     "compile": Row(_compile, "compiling an update"),
+    "prepare": Row(_prepare, "raw text to shards, and its sentences through `encode_batch` of tokenizers"),
+    "saving": Row(
+        _saving, "what holds up training: a save and the start of the next update", (("ours", "whole-save"),)
+    ),
 }
 
 

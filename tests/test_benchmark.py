@@ -8,8 +8,8 @@ import json
 import numpy as np
 import pytest
 
-from bert_jax import benchmark, cli, config, costs, quotas
-from bert_jax.benchmarks import harness, ours
+from bert_jax import benchmark, cli, config, costs, prepare, quotas
+from bert_jax.benchmarks import around, harness, ours
 from bert_jax.benchmarks.harness import Contestant, Result
 from bert_jax.errors import ConfigError
 from bert_jax.models.bert import padded_vocab
@@ -51,6 +51,13 @@ def test_everybody_has_a_turn_in_every_round_and_begins_one_in_turn(tmp_path, mo
     warm, calls = file.read_text()[:6], file.read_text()[6:]
     assert sorted(warm) == list("aabbcc")  # the first call, and one that says how long a call takes
     assert calls == "abc" + "bca" + "cab" + "abc"
+
+
+def test_what_comes_after_a_call_is_not_timed(tmp_path, monkeypatch):
+    monkeypatch.setattr(harness, "TURN", 0.0)
+    (found,) = harness.compare([contestant("tidy", file=str(tmp_path / "calls"))], 3)
+    assert found.seconds < 0.04
+    assert (tmp_path / "calls").read_text() == "t" * 5
 
 
 def test_page_faults_are_counted():
@@ -184,6 +191,7 @@ def test_rivals_are_there_when_they_are_asked_for():
         mine, both = row.make(plain), row.make(against)
         assert mine[0].name == "ours"
         assert [one.name for one in both[: len(mine)]] == [one.name for one in mine]
+        assert {one.make.partition(":")[0] for one in mine} <= {benchmark.OURS, benchmark.AROUND}
         assert all(one.make.startswith(benchmark.THEIRS) and one.python == "python" for one in both[len(mine) :])
         assert len(both) > len(mine) or name not in ("train-step", "forward", "pipeline")
 
@@ -276,6 +284,44 @@ def test_batches_come_one_after_the_other(tmp_path, one_device):
         ready.call()
         ready.call()
         assert ready.units == base.batch_size * base.sequence_length
+
+
+def test_a_step_is_fed_by_the_loader_or_not(tmp_path, one_device):
+    base = texts.configure(texts.config_file(tmp_path), steps=5)
+    for loader in (True, False):
+        ready = ours.fed(config.to_dict(base), loader)
+        ready.call()
+        ready.call()
+        assert ready.units == base.batch_size * base.sequence_length
+
+
+def test_preparing_is_done_anew_each_time_and_gives_the_ids_of_the_rival(tmp_path, monkeypatch):
+    base = texts.configure(texts.config_file(tmp_path))
+    made = []
+    monkeypatch.setattr(around.prepare, "_make", lambda *a, real=prepare._make: made.append(a[2]) or real(*a))
+    ready = around.preparing(config.to_dict(base))
+    made.clear()  # the vocabulary's, unless it was there
+    for _ in range(2):
+        ready.call()
+        assert made[-1].is_dir()
+        ready.after()
+        assert not made[-1].exists()
+    assert len(made) == 2
+    rival = around.encoding(config.to_dict(base), alone=False)
+    rival.call()
+    assert rival.units == ready.units > 0
+    monkeypatch.setattr(around.encode, "sentences", lambda *a: iter([(5, "not what was prepared")]))
+    with pytest.raises(AssertionError, match="other ids of train"):
+        around.encoding(config.to_dict(base), alone=False)
+
+
+@pytest.mark.parametrize("how", [{}, {"save": False}, {"whole": True}])
+def test_saves_are_timed_with_the_update_after_them(how, one_device):
+    ready = around.saving(config.to_dict(SMALL), **how)
+    for _ in range(2):
+        ready.call()
+        ready.after()
+    assert ready.about["state_bytes"] > 3 * 4 * 10_000
 
 
 def test_rivals_run_where_they_are_installed():

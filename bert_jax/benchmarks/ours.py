@@ -68,6 +68,37 @@ def packed(config: knobs.Config, sizes: list[int]) -> Batch:
 # --- training -------------------------------------------------------------------------------------------------------
 
 
+class Trainer:
+    """A state, or several that train together, and its update."""
+
+    def __init__(self, config: knobs.Config, special: Special, vocab_size: int, arms: int = 1):
+        several = arms > 1
+        self.rows, self.mesh = config.batch_size, sharding.make_mesh(config.parallel, arms)
+        shapes = jax.eval_shape(lambda seed: step.init_state(config, vocab_size, seed), np.uint32(0))
+        layout = sharding.state_layout(shapes, self.mesh, config.parallel)
+        init = jax.jit(lambda seed: step.init_state(config, vocab_size, seed), out_shardings=layout)
+        states = [init(np.uint32(seed)) for seed in range(arms)]
+        whole = sharding.stacked(layout, self.mesh) if several else layout
+        self.state = sharding.stack([jax.device_get(one) for one in states], whole) if several else states[0]
+        self.parameters = sum(leaf.size for leaf in jax.tree.leaves(shapes["params"]))
+        self._update = step.compile_step(config, special, vocab_size, self.mesh, whole, several=several)
+        traced = step.traced_at(config, config.steps // 2)
+        self._numbers = jax.tree.map(lambda one: np.stack([one] * arms), traced) if several else traced
+        self._metrics: Any = ()
+
+    def place(self, batch: Batch) -> Batch:
+        """A batch on the devices."""
+        return sharding.place(batch, self.rows, self.mesh)
+
+    def begin(self, placed: Batch) -> None:
+        """Starts an update."""
+        self.state, self._metrics = self._update(self.state, placed, self._numbers)
+
+    def wait(self) -> None:
+        """Until the last update is done."""
+        jax.block_until_ready(self._metrics)
+
+
 def train_step(config: dict[str, Any], arms: int = 1, sizes: list[int] | None = None, repeats: int = 1) -> Ready:
     """Updates on one batch, which lies on the device already.
 
@@ -80,30 +111,18 @@ def train_step(config: dict[str, Any], arms: int = 1, sizes: list[int] | None = 
     resolved = resolve(config)
     batch = rows(resolved, sizes) if resolved.packing == 1 or not sizes else packed(resolved, sizes)
     resolved = dataclasses.replace(resolved, batch_size=len(batch["tokens"]))
-    vocab_size, several = resolved.tokenizer.vocab_size, arms > 1
-    mesh = sharding.make_mesh(resolved.parallel, arms)
-    shapes = jax.eval_shape(lambda seed: step.init_state(resolved, vocab_size, seed), np.uint32(0))
-    layout = sharding.state_layout(shapes, mesh, resolved.parallel)
-    init = jax.jit(lambda seed: step.init_state(resolved, vocab_size, seed), out_shardings=layout)
-    states = [init(np.uint32(seed)) for seed in range(arms)]
-    whole = sharding.stacked(layout, mesh) if several else layout
-    state = sharding.stack([jax.device_get(one) for one in states], whole) if several else states[0]
-    update = step.compile_step(resolved, SPECIAL, vocab_size, mesh, whole, several=several)
-    placed = sharding.place(batch, resolved.batch_size, mesh)
-    traced = step.traced_at(resolved, resolved.steps // 2)
-    numbers = jax.tree.map(lambda one: np.stack([one] * arms), traced) if several else traced
+    trainer = Trainer(resolved, SPECIAL, resolved.tokenizer.vocab_size, arms)
+    placed = trainer.place(batch)
 
     def call() -> None:
-        nonlocal state
         for _ in range(repeats):
-            state, metrics = update(state, placed, numbers)
-            jax.block_until_ready(metrics["loss"])
+            trainer.begin(placed)
+            trainer.wait()
 
-    tokens, flops = work(resolved, vocab_size, batch)
-    updates = arms * repeats
-    about = {"flops": updates * flops, "parameters": sum(leaf.size for leaf in jax.tree.leaves(shapes["params"]))}
+    tokens, flops = work(resolved, resolved.tokenizer.vocab_size, batch)
+    about = {"flops": arms * repeats * flops, "parameters": trainer.parameters}
     about |= {"rows": len(batch["tokens"]), "real": tokens / batch["tokens"].size}
-    return Ready(call, updates * tokens, "tokens", about)
+    return Ready(call, arms * repeats * tokens, "tokens", about)
 
 
 def finetuning(config: dict[str, Any], sizes: list[int]) -> Ready:
@@ -133,19 +152,13 @@ def finetuning(config: dict[str, Any], sizes: list[int]) -> Ready:
     )
     source = labelled.Source(made, SPECIAL, resolved)
     host = [source.batch(at) for at in range(count // resolved.batch_size)]
-    mesh = sharding.make_mesh(resolved.parallel)
-    shapes = jax.eval_shape(lambda seed: step.init_state(resolved, vocab_size, seed), np.uint32(0))
-    layout = sharding.state_layout(shapes, mesh, resolved.parallel)
-    state = jax.jit(lambda seed: step.init_state(resolved, vocab_size, seed), out_shardings=layout)(np.uint32(0))
-    update = step.compile_step(resolved, SPECIAL, vocab_size, mesh, layout)
-    placed = [sharding.place(batch, resolved.batch_size, mesh) for batch in host]
-    traced = step.traced_at(resolved, resolved.steps // 2)
+    trainer = Trainer(resolved, SPECIAL, vocab_size)
+    placed = [trainer.place(batch) for batch in host]
 
     def call() -> None:
-        nonlocal state
         for batch in placed:
-            state, metrics = update(state, batch, traced)
-        jax.block_until_ready(metrics["loss"])
+            trainer.begin(batch)
+        trainer.wait()
 
     tokens = sum(int((batch["segment_ids"] > 0).sum()) for batch in host)
     lengths = [batch["tokens"].shape[1] for batch in host]
@@ -295,6 +308,22 @@ def assembly(config: dict[str, Any]) -> Ready:
         nonlocal at
         source.batch(at)
         at += 1
+
+    return Ready(call, resolved.batch_size * resolved.sequence_length, "tokens", {})
+
+
+def fed(config: dict[str, Any], loader: bool) -> Ready:
+    """Updates on batches as the loader brings them, or on the first of them again and again."""
+    resolved = resolve(config)
+    prepared = prepare.prepare(resolved, log=functools.partial(print, file=sys.stderr))
+    source = pipeline.Source(prepared, "train", resolved)
+    trainer = Trainer(resolved, prepared.tokenizer.special, prepared.tokenizer.size)
+    placed = trainer.place(source.batch(0))
+    batches = pipeline.prefetch(source, 0, sys.maxsize, resolved.loader)
+
+    def call() -> None:
+        trainer.begin(trainer.place(next(batches)) if loader else placed)
+        trainer.wait()
 
     return Ready(call, resolved.batch_size * resolved.sequence_length, "tokens", {})
 
