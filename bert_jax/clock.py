@@ -1,12 +1,15 @@
-"""Where the time of a run goes, and what share of the machine's arithmetic it uses."""
+"""Where the time and memory of a run go, and what share of the machine's arithmetic it uses."""
 
 from __future__ import annotations
 
 import contextlib
+import resource
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import jax
 import numpy as np
 
 from bert_jax import costs, knobs, writer
@@ -14,6 +17,7 @@ from bert_jax.types import Batch
 
 WARM = 10  # steps left out of the rates: compilation, caches, the loader's first batches
 BUCKETS = ("compile", "data", "evaluation", "saving")  # what is left of the time is stepping
+MEMORY = ("host_memory_bytes", "device_memory_bytes")  # the most that was held at once
 
 PEAKS = {  # nominal FLOP/s of a device, dense products in bfloat16 (V100: float16), by a part of its kind's name
     "H200": 989e12,
@@ -44,6 +48,7 @@ class Clock:
         """`nominal` is what all devices could do, in FLOP/s; `arms` are trained by each update."""
         self._config, self._vocab_size, self._arms, self._nominal = config, vocab_size, arms, nominal
         self._spent, self._before = dict.fromkeys(BUCKETS, 0.0), dict.fromkeys(BUCKETS, 0.0)  # by earlier attempts
+        self._most: dict[str, float] = {}  # of MEMORY, by earlier attempts
         self._began = time.perf_counter()
         self._count = 0
         self._tokens = self._flops = self._waited = self._left_out = 0.0
@@ -72,7 +77,7 @@ class Clock:
             self._began = time.perf_counter()
 
     def values(self) -> dict[str, float]:
-        """Rates since the warm-up; seconds by bucket, over all attempts of the run."""
+        """Rates since the warm-up; seconds by bucket, over all attempts of the run; the most memory of any of them."""
         out = {f"{name}_seconds": self._before[name] + seconds for name, seconds in self._spent.items()}
         wall = time.perf_counter() - self._began - self._left_out
         if self._count > WARM and wall > 0:
@@ -84,13 +89,25 @@ class Clock:
                 "model_flops_per_second": rate,
             }
             out |= {"mfu": rate / self._nominal} if self._nominal else {}
-        return out
+        now = memory()
+        return out | {name: max(each[name] for each in (self._most, now) if name in each) for name in self._most | now}
 
     def resume(self, workdir: Path) -> None:
         """Goes on from what the metrics of an earlier attempt say."""
         for row in writer.rows(workdir / writer.NAME):
             said = {name: row.get(f"train/{name}_seconds") for name in BUCKETS}
             self._before |= {name: seconds for name, seconds in said.items() if seconds is not None}
+            held = {name: row.get(f"train/{name}") for name in MEMORY}
+            self._most |= {name: most for name, most in held.items() if most is not None}
+
+
+def memory() -> dict[str, float]:
+    """The most bytes this process has held, and any of its devices, where the device says so."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    found = {"host_memory_bytes": float(unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)}
+    stats = [device.memory_stats() or {} for device in jax.local_devices()]
+    most = [one["peak_bytes_in_use"] for one in stats if "peak_bytes_in_use" in one]
+    return found | ({"device_memory_bytes": float(max(most))} if most else {})
 
 
 def work(config: knobs.Config, vocab_size: int, batch: Batch) -> tuple[int, float]:

@@ -282,11 +282,13 @@ def _benchmark_flags(parser: ArgumentParser) -> None:
 
     parser.add_argument("name", metavar="NAME", choices=benchmark.TABLE, help=", ".join(benchmark.TABLE))
     _config_flag(parser)
+    size = f"LAYERSxHIDDEN or a name of the models' sizes ({benchmark.SIZE}, or what --config says)"
+    parser.add_argument("--size", type=_given, metavar="SIZE", help=size)
     rivals = "measure it too, in turn; needs torch and transformers"
     parser.add_argument("--against", choices=benchmark.RIVALS, default="", help=rivals)
     parser.add_argument("--python", default="", metavar="PATH", help="a Python that has them (this one)")
     parser.add_argument("--rounds", type=_positive, default=9, metavar="N", help="turns of each (%(default)s)")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="write all of it there as JSON")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write the rows there as JSON")
 
 
 def _benchmark(call: Call) -> None:
@@ -294,7 +296,7 @@ def _benchmark(call: Call) -> None:
     _make_room(args.output)
     from bert_jax import benchmark
 
-    given = {key: getattr(args, key) for key in ("against", "python", "rounds", "output")}
+    given = {key: getattr(args, key) for key in ("size", "against", "python", "rounds", "output")}
     benchmark.run(args.name, args.config, call.overrides, **given)
 
 
@@ -349,7 +351,7 @@ COMMANDS = {
     ),
     "benchmark": Command(
         "this project beside what its users would otherwise run, in turn",
-        "train-step --against=transformers --config.model.dtype=bfloat16",
+        "train-step --size=4x512 --against=transformers --config.model.dtype=bfloat16",
         *(_benchmark_flags, _benchmark),
     ),
     "doctor": Command("versions, devices, disk, prepared corpora, known trouble", "--json", _doctor_flags, _doctor),

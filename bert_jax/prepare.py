@@ -237,6 +237,7 @@ def _encode(
         for at, _ in workers.map("bert_jax.data.encode:encode", calls):
             advance(todo[at])
             faults.point("prepare_encode", todo[at])
+    encode.known_words.cache_clear()  # of this process, where it was the only worker
     return [json.loads((parts / name / "part.json").read_bytes()) for name in names]
 
 

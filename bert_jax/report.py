@@ -44,6 +44,10 @@ SPENT = {  # metric -> what the time went into
     "evaluation_seconds": "evaluations",
     "saving_seconds": "checkpoints, as far as they held up training",
 }
+HELD = {  # metric -> where the memory is
+    "host_memory_bytes": "memory of the process, at most",
+    "device_memory_bytes": "memory of a device, at most",
+}
 OPTIMISER = ("learning_rate", "grad_norm")
 
 
@@ -167,7 +171,8 @@ def _waiting(curves: Curves) -> str:
 
 def _sections(recorded: dict[str, Any], curves: Curves, seconds: float) -> str:
     """Every curve is drawn once: what is learned, the masking ledger, the optimiser, the speed, and any other."""
-    rest = {n for n in curves if n.startswith("train/")} - {f"train/{n}" for n in (*LEDGER, *OPTIMISER, *SPEED, *SPENT)}
+    shown = (*LEDGER, *OPTIMISER, *SPEED, *SPENT, *HELD)
+    rest = {n for n in curves if n.startswith("train/")} - {f"train/{n}" for n in shown}
     learned = sorted(
         {n.removeprefix("train/") for n in rest if n.endswith(("loss", "accuracy"))}
         | {n for suite in _suites(curves) for n in _measured(curves, suite)},
@@ -239,13 +244,16 @@ def _ledger(recorded: dict[str, Any], curves: Curves) -> str:
 
 
 def _spent(curves: Curves, seconds: float) -> str:
-    """A table of what the time went into; the rest of it is stepping."""
+    """A table of what the time went into, the rest of it stepping, and of the memory that was held."""
     known = {text: curves[f"train/{name}"][-1][1] for name, text in SPENT.items() if f"train/{name}" in curves}
     if len(known) < len(SPENT) or not seconds:
         return ""
     known["steps"] = max(0.0, seconds - sum(known.values()))
     lines = [[text, duration(value), number(value / seconds, True)] for text, value in known.items()]
-    return f'<div class="box">{table(lines, ["time spent on", "", "share"], True)}</div>'
+    for name, text in HELD.items():
+        if points := curves.get(f"train/{name}"):
+            lines.append([text, f"{points[-1][1] / 1e9:.2f}{SPACE}GB", ""])
+    return f'<div class="box">{table(lines, ["time and memory went into", "", "share"], True)}</div>'
 
 
 # --- small things ---------------------------------------------------------------------------------------------------

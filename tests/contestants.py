@@ -29,6 +29,17 @@ def note(file: str, name: str) -> Ready:
     return Ready(call, 1.0, "things", {})
 
 
+def tidy(file: str) -> Ready:
+    """Takes long to put things back, which is not timed."""
+
+    def after() -> None:
+        time.sleep(0.05)
+        with Path(file).open("a") as out:
+            out.write("t")
+
+    return Ready(lambda: None, 1.0, "things", {}, after)
+
+
 def touch_pages() -> Ready:
     """Takes so many pages from the system, and gives them back."""
 

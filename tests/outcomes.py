@@ -15,6 +15,7 @@ from bert_jax import checkpoint, clock, manifest
 # Time and rates, which no two runs share.
 VOLATILE = ("time", *(f"train/{name}_seconds" for name in ("step", *clock.BUCKETS)))
 VOLATILE += ("train/tokens_per_second", "train/data_wait", "train/model_flops_per_second")
+VOLATILE += tuple(f"train/{name}" for name in clock.MEMORY)
 
 
 def state(workdir: Path, step: int) -> tuple[dict[str, np.ndarray], dict[str, Any]]:

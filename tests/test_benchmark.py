@@ -8,10 +8,11 @@ import json
 import numpy as np
 import pytest
 
-from bert_jax import benchmark, cli, config, costs
-from bert_jax.benchmarks import harness, ours
+from bert_jax import benchmark, cli, config, costs, prepare, quotas
+from bert_jax.benchmarks import around, harness, ours
 from bert_jax.benchmarks.harness import Contestant, Result
 from bert_jax.errors import ConfigError
+from bert_jax.models.bert import padded_vocab
 from tests import contestants, texts, toy
 
 
@@ -35,9 +36,10 @@ def test_times_and_ratios_are_those_of_what_was_done(capfd):
     assert 0.04 <= slow.seconds < 0.06
     assert len(quick.turns) == len(slow.turns) == 3
     assert quick.about == {"seconds": 0.01}
-    middle, low, high = harness.ratio(slow, quick)  # a thing takes it twice as long
-    assert low <= middle <= high
-    assert 1.2 < middle < 2.4
+    over, low, high = harness.ratio(slow, quick)
+    assert low <= high
+    assert 2.4 < over < 4.8
+    assert all(0 < one.fastest <= one.seconds for one in found)
     assert slow.rate == 2 / slow.seconds
     assert "round 3 of 3, about 0 s left" in capfd.readouterr().err
 
@@ -49,6 +51,13 @@ def test_everybody_has_a_turn_in_every_round_and_begins_one_in_turn(tmp_path, mo
     warm, calls = file.read_text()[:6], file.read_text()[6:]
     assert sorted(warm) == list("aabbcc")  # the first call, and one that says how long a call takes
     assert calls == "abc" + "bca" + "cab" + "abc"
+
+
+def test_what_comes_after_a_call_is_not_timed(tmp_path, monkeypatch):
+    monkeypatch.setattr(harness, "TURN", 0.0)
+    (found,) = harness.compare([contestant("tidy", file=str(tmp_path / "calls"))], 3)
+    assert found.seconds < 0.04
+    assert (tmp_path / "calls").read_text() == "t" * 5
 
 
 def test_page_faults_are_counted():
@@ -71,43 +80,74 @@ def test_one_that_fails_says_why_and_takes_the_others_along(function, message, h
     assert hint in error.value.hint
 
 
-def result(name: str, turns: list[float], units: float = 1.0) -> Result:
-    return Result(name, units, "tokens", {}, 1.5, turns, 7.0)
+def result(name: str, turns: list[float]) -> Result:
+    return Result(name, 4.0, "tokens", {}, 1.5, turns, min(turns) / 2, 7.0)
 
 
-def test_ratios_are_taken_within_a_round():
-    """A machine that slows down by the round changes no ratio."""
-    one, other = result("a", [1.0, 2.0, 4.0, 8.0]), result("b", [2.0, 4.0, 8.0, 16.0], units=4.0)
+def test_ratios_are_of_medians_and_their_quartiles_within_a_round():
+    """A machine that slows down by the round changes no quartile."""
+    one, other = result("a", [1.0, 2.0, 4.0, 8.0]), result("b", [0.5, 1.0, 2.0, 4.0])
     assert harness.ratio(one, other) == (2.0, 2.0, 2.0)
-    assert harness.ratio(result("a", [1.0, 2.0, 3.0]), result("b", [1.0, 1.0, 1.0])) == (2.0, 1.5, 2.5)
+    assert harness.ratio(result("a", [1.0, 2.0, 6.0]), result("b", [2.0, 1.0, 1.0])) == (2.0, 1.25, 4.0)
     assert harness.ratio(result("a", [3.0]), result("b", [2.0])) == (1.5, 1.5, 1.5)
 
 
 # --- the command ----------------------------------------------------------------------------------------------------
 
 
-def test_the_command_prints_a_table_and_writes_all_of_it(monkeypatch, tmp_path, capsys):
-    seen = []
-
-    def three(asked):
+def nap(seen: list) -> benchmark.Row:
+    def make(asked):
         seen.append(asked)
-        return [contestant("sleep", "first", seconds=0.005), *asked.theirs("theirs", "train_step", way="eager")]
+        naps = [contestant("sleep", name, seconds=seconds) for name, seconds in (("ours", 0.005), ("theirs", 0.02))]
+        return [*naps, *asked.theirs("torch", "train_step", way="eager")]
 
-    monkeypatch.setattr(benchmark, "TABLE", {"train-step": (three, "a nap")})
+    return benchmark.Row(make, "a nap", (("ours", "theirs"), ("ours", "nobody")))
+
+
+def test_the_command_prints_a_table_and_writes_its_rows(monkeypatch, tmp_path, capsys):
+    seen: list = []
+    monkeypatch.setattr(benchmark, "TABLE", {"train-step": nap(seen)})
     output = tmp_path / "new" / "found.json"
-    flags = ["--config.batch_size=7", "--rounds=2", f"--output={output}"]
+    flags = ["--size=2x128", "--config.batch_size=7", "--rounds=2", f"--output={output}"]
     assert cli.execute(["benchmark", "train-step", *flags]) == 0
-    assert seen[0].config.batch_size == 7
-    assert (seen[0].config.model.layers, seen[0].config.model.hidden) == (4, 256)
+    m = seen[0].config.model
+    assert (m.layers, m.hidden, m.heads, m.mlp, seen[0].config.batch_size) == (2, 128, 2, 512, 7)
     printed = capsys.readouterr().out
-    assert "train-step: a nap; 4 x 256, 7 x 128, float32" in printed
-    assert "first" in printed
-    told = json.loads(output.read_text())
-    assert [one["name"] for one in told["contestants"]] == ["first"]
-    assert len(told["contestants"][0]["turns"]) == told["rounds"] == 2
-    assert told["machine"]["cores"] > 0
-    assert told["versions"]["jax"]
-    assert told["config"]["batch_size"] == 7
+    assert "train-step: a nap; 2x128, 7 x 128, float32" in printed
+    assert printed.splitlines()[2].split()[0] == "variant"
+    share = float(printed.splitlines()[-1].removeprefix("ours takes ").partition("%")[0])  # of nobody, nothing is said
+    ours, theirs = json.loads(output.read_text())
+    assert [ours["variant"], theirs["variant"]] == ["ours", "theirs"]
+    for row in (ours, theirs):
+        assert (row["benchmark"], row["size"]) == ("train-step", "2x128")
+        assert 0 < row["min_ms"] <= row["median_ms"]
+        assert row["ratio"] == row["median_ms"] / ours["median_ms"]
+        assert row["measured"]["machine"]["cores"] > 0
+        assert row["measured"]["versions"]["jax"]
+        assert (row["measured"]["batch_size"], len(row["turns_ms"]), row["measured"]["rounds"]) == (7, 2, 2)
+    assert ours["min_ms"] >= 5
+    assert theirs["min_ms"] >= 20
+    assert share == pytest.approx(100 / theirs["ratio"], abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("flags", "shape", "size"),
+    [
+        ([], (4, 256, 4, 1024), "4x256"),
+        (["--size=4x512"], (4, 512, 8, 2048), "4x512"),
+        (["--size=small"], (4, 512, 8, 2048), "small"),
+        (["--size=small", "--config.model.layers=3"], (3, 512, 8, 2048), "3x512"),
+        (["--config=configs/tiny.py", "--size=4x256"], (4, 256, 4, 1024), "4x256"),
+    ],
+)
+def test_a_size_is_a_name_or_layers_and_width(flags, shape, size, monkeypatch, tmp_path):
+    seen: list = []
+    monkeypatch.setattr(benchmark, "TABLE", {"nap": nap(seen)})
+    output = tmp_path / "found.json"
+    assert cli.execute(["benchmark", "nap", "--rounds=1", f"--output={output}", *flags]) == 0
+    m = seen[0].config.model
+    assert (m.layers, m.hidden, m.heads, m.mlp) == shape
+    assert json.loads(output.read_text())[0]["size"] == size
 
 
 @pytest.mark.parametrize(
@@ -117,6 +157,8 @@ def test_the_command_prints_a_table_and_writes_all_of_it(monkeypatch, tmp_path, 
         (["forward", "--against=rivals"], "invalid choice: 'rivals'"),
         (["forward", "--rounds=0"], "--rounds"),
         (["forward", "--config.model.hiden=3"], "did you mean 'hidden'"),
+        (["forward", "--size=huge"], "--size=huge is no size"),
+        (["forward", "--size=4x100"], "no multiple of 64"),
     ],
 )
 def test_wrong_input_is_one_line(flags, message, capsys):
@@ -124,12 +166,32 @@ def test_wrong_input_is_one_line(flags, message, capsys):
     assert message in capsys.readouterr().err
 
 
+RIVALS = {"transformers-eager", "transformers-compiled", "torch-tuned-bf16", "torch-tuned-fp32"}
+BOUNDS = {"matmul-bound-fp32", "matmul-bound-bf16"}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_variants_are_called_what_others_rely_on(dtype):
+    asked = benchmark.Asked(toy.config(model__dtype=dtype), "transformers", "python")
+    also = {"ours-fp32"} if dtype == "bfloat16" else set()
+    for name, more in (("train-step", BOUNDS | RIVALS), ("forward", RIVALS)):
+        made = {one.name: one for one in benchmark.TABLE[name].make(asked)}
+        assert made.keys() == {"ours"} | also | more
+        assert made["ours"].arguments["config"]["model"]["dtype"] == dtype
+        kinds = {n: one.arguments["config"]["model"]["dtype"] for n, one in made.items() if n not in RIVALS}
+        assert all(
+            kind == ("bfloat16" if n.endswith("bf16") else "float32") for n, kind in kinds.items() if n != "ours"
+        )
+
+
 def test_rivals_are_there_when_they_are_asked_for():
     plain = benchmark.Asked(toy.config(), "", "python")
     against = dataclasses.replace(plain, against="transformers")
-    for name, (make, _) in benchmark.TABLE.items():
-        mine, both = make(plain), make(against)
+    for name, row in benchmark.TABLE.items():
+        mine, both = row.make(plain), row.make(against)
+        assert mine[0].name == "ours"
         assert [one.name for one in both[: len(mine)]] == [one.name for one in mine]
+        assert {one.make.partition(":")[0] for one in mine} <= {benchmark.OURS, benchmark.AROUND}
         assert all(one.make.startswith(benchmark.THEIRS) and one.python == "python" for one in both[len(mine) :])
         assert len(both) > len(mine) or name not in ("train-step", "forward", "pipeline")
 
@@ -137,6 +199,7 @@ def test_rivals_are_there_when_they_are_asked_for():
 # --- ours -----------------------------------------------------------------------------------------------------------
 
 SMALL = toy.config(batch_size=4, sequence_length=32, steps=10)
+TYPES = ("float32", "bfloat16")
 
 
 def test_rows_are_full_of_text_or_as_long_as_asked():
@@ -185,13 +248,28 @@ def test_an_epoch_of_a_task_has_the_same_tokens_however_its_rows_are_batched(one
     assert found["length"].about["real"] > found["none"].about["real"]
 
 
-def test_the_bound_has_the_products_of_an_update():
-    unpaired = toy.config(batch_size=4, sequence_length=32, pairs="none", objectives__nsp__weight=None)
-    products = sum(2.0 * b * m * k * n * times for (b, m, k, n), times in ours.shapes_of(unpaired))
-    assert products == costs.flops_per_step(unpaired, unpaired.tokenizer.vocab_size)
+@pytest.mark.parametrize("changes", [{}, {"model__remat": True, "model__scan": True}, {"model__gated": True}])
+def test_the_bound_has_the_products_of_an_update(changes):
+    unpaired = toy.config(batch_size=4, sequence_length=32, pairs="none", objectives__nsp__weight=None, **changes)
+    found = ours.products_of(unpaired)
+    kinds = unpaired.model.type_vocab * unpaired.model.hidden  # segment vectors: a product too, and for its gradient
+    wanted = costs.flops_per_step(unpaired, padded_vocab(unpaired.model, toy.VOCAB)) + 2 * 2.0 * 4 * 32 * kinds
+    assert sum(one.flops * times for one, times in found.items()) == wanted
     ready = ours.products(config.to_dict(unpaired))
     ready.call()
-    assert ready.about["flops"] == products
+    assert ready.about["flops"] == wanted
+
+
+def test_the_bound_counts_each_product_in_the_types_the_update_has():
+    exact, half = (ours.products_of(toy.config(batch_size=4, sequence_length=32, model__dtype=d)) for d in TYPES)
+    assert {(one.types, one.result) for one in exact} == {(("float32", "float32"), "float32")}
+    slots, width = 4 * quotas.slots(toy.config().masking, 32), toy.config().model.hidden
+    words = padded_vocab(toy.config().model, toy.VOCAB)
+    logits = [one for one in half if (one.rows, one.inner, one.columns) == (slots, width, words)]
+    assert [(one.types, one.result) for one in logits] == [(("bfloat16", "bfloat16"), "float32")]
+    feed_forward = [one for one in half if one.rows == 128 and {one.inner, one.columns} == {width, 4 * width}]
+    assert feed_forward
+    assert {(one.types, one.result) for one in feed_forward} == {(("bfloat16", "bfloat16"), "bfloat16")}
 
 
 def test_vectors_and_programs_are_made(one_device):
@@ -222,6 +300,44 @@ def test_batches_come_one_after_the_other(tmp_path, one_device):
         ready.call()
         ready.call()
         assert ready.units == base.batch_size * base.sequence_length
+
+
+def test_a_step_is_fed_by_the_loader_or_not(tmp_path, one_device):
+    base = texts.configure(texts.config_file(tmp_path), steps=5)
+    for loader in (True, False):
+        ready = ours.fed(config.to_dict(base), loader)
+        ready.call()
+        ready.call()
+        assert ready.units == base.batch_size * base.sequence_length
+
+
+def test_preparing_is_done_anew_each_time_and_gives_the_ids_of_the_rival(tmp_path, monkeypatch):
+    base = texts.configure(texts.config_file(tmp_path))
+    made = []
+    monkeypatch.setattr(around.prepare, "_make", lambda *a, real=prepare._make: made.append(a[2]) or real(*a))
+    ready = around.preparing(config.to_dict(base))
+    made.clear()  # the vocabulary's, unless it was there
+    for _ in range(2):
+        ready.call()
+        assert made[-1].is_dir()
+        ready.after()
+        assert not made[-1].exists()
+    assert len(made) == 2
+    rival = around.encoding(config.to_dict(base), alone=False)
+    rival.call()
+    assert rival.units == ready.units > 0
+    monkeypatch.setattr(around.encode, "sentences", lambda *a: iter([(5, "not what was prepared")]))
+    with pytest.raises(AssertionError, match="other ids of train"):
+        around.encoding(config.to_dict(base), alone=False)
+
+
+@pytest.mark.parametrize("how", [{}, {"save": False}, {"whole": True}])
+def test_saves_are_timed_with_the_update_after_them(how, one_device):
+    ready = around.saving(config.to_dict(SMALL), **how)
+    for _ in range(2):
+        ready.call()
+        ready.after()
+    assert ready.about["state_bytes"] > 3 * 4 * 10_000
 
 
 def test_rivals_run_where_they_are_installed():

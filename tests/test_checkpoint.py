@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -103,6 +104,30 @@ def test_donated_and_changed_buffers_do_not_reach_the_disk(checkpoints):
     restored, found, _ = checkpoints.restore(shapes(state))
     assert bits(restored) == expected
     assert found["totals"] == [1]
+
+
+def test_updates_go_on_while_a_save_does_and_do_not_reach_it(checkpoints, monkeypatch):
+    """64 MB, updated in place from the moment `save` returns until long after it is written and not yet hashed."""
+    go, hashed = threading.Event(), manifest.write
+
+    def late(*arguments):
+        assert go.wait(60)
+        hashed(*arguments)
+
+    monkeypatch.setattr(manifest, "write", late)
+    update = jax.jit(lambda x: jax.tree.map(lambda a: a + 1, x), donate_argnums=0)
+    state = {"params": {f"w{i}": jnp.arange(1_000_000.0) + i for i in range(16)}, "n": jnp.int32(3)}
+    expected = [x.copy() for x in map(np.asarray, jax.tree.leaves(state))]
+    before = state
+    checkpoints.save(1, state, {})
+    for _ in range(20):
+        state = update(state)
+    assert float(state["params"]["w0"][0]) == 20.0
+    assert before["params"]["w0"].is_deleted()  # donated
+    assert checkpoints.steps() == []
+    go.set()
+    restored, _, _ = checkpoints.restore(shapes(state))
+    assert [x.tobytes() for x in expected] == bits(restored)
 
 
 def test_empty_folder_is_nothing(checkpoints):

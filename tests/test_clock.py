@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import resource
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -72,6 +74,41 @@ def test_an_account_goes_on_where_the_metrics_end(now, tmp_path):
     pass_updates(one, now, 2)
     found = one.values()
     assert (found["data_seconds"], found["saving_seconds"], found["evaluation_seconds"]) == (5.0, 2.0, 0.0)
+
+
+def test_the_most_memory_of_any_attempt_is_told(now, tmp_path, monkeypatch):
+    rows = [{"step": 1, "train/host_memory_bytes": 7e15, "train/device_memory_bytes": 5.0}, {"step": 2}]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    one = Clock(CONFIG, toy.VOCAB)
+    one.resume(tmp_path)
+    monkeypatch.setattr(clock, "memory", lambda: {"host_memory_bytes": 1.0, "device_memory_bytes": 9.0})
+    assert {name: one.values()[name] for name in clock.MEMORY} == {
+        "host_memory_bytes": 7e15,
+        "device_memory_bytes": 9.0,
+    }
+    monkeypatch.setattr(clock, "memory", lambda: {"host_memory_bytes": 8e15})
+    assert {name: one.values()[name] for name in clock.MEMORY} == {
+        "host_memory_bytes": 8e15,
+        "device_memory_bytes": 5.0,
+    }
+
+
+def test_memory_grows_by_what_is_held(monkeypatch):
+    before = clock.memory()
+    assert before.keys() == {"host_memory_bytes"}  # a processor does not say what its device holds
+    held = np.ones(1 << 28, np.uint8)
+    now = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    assert now > held.nbytes
+    del held
+    assert clock.memory()["host_memory_bytes"] >= max(0.99 * now, before["host_memory_bytes"])  # the most, not the last
+
+    class Device:
+        def __init__(self, stats):
+            self.memory_stats = lambda: stats
+
+    devices = [Device({"peak_bytes_in_use": 3, "bytes_in_use": 9}), Device({"peak_bytes_in_use": 4}), Device(None)]
+    monkeypatch.setattr(clock.jax, "local_devices", lambda: devices)
+    assert clock.memory()["device_memory_bytes"] == 4.0
 
 
 @pytest.mark.parametrize("examples", [1, 3])

@@ -76,6 +76,7 @@ def pretraining(folder: Path, lines: int = 50, steps: int = 500) -> None:
             row |= {"train/step_seconds": 0.05, "train/compile_seconds": 12.5, "train/skipped_in_row": 0.0}
             row |= {"train/data_seconds": 0.01 * i, "train/evaluation_seconds": 0.15 * i, "train/saving_seconds": 0.3}
             row |= {"train/model_flops_per_second": 2.5e12, "train/mfu": 0.457}
+            row |= {"train/host_memory_bytes": 3.21e9, "train/device_memory_bytes": 7e10}
             file.write(json.dumps(row) + "\n")
             if i % 10 == 0:
                 scores = {"mlm_loss": 5.25, "unigram_loss": 6.3, "mlm_accuracy": 0.3, "unigram_accuracy": 0.1}
@@ -116,6 +117,8 @@ def test_a_pretraining_run(tmp_path):
         "45.7 % of the devices' nominal FLOP/s",
         "evaluations 0 min 08 s 10.0 %",
         "steps 0 min 54 s 72.3 %",
+        "memory of the process, at most 3.21 GB",
+        "memory of a device, at most 70.00 GB",
         "masking.rate 0.25 0.15",
         "jax 1.2.3",
         "bert-jax 'a b'",

@@ -23,6 +23,7 @@ from tests.texts import configure
 
 STEPS = 200
 SPEED = ("tokens_per_second", "data_wait", "model_flops_per_second", "evaluation_seconds", "saving_seconds")
+SPEED += ("host_memory_bytes",)
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,7 @@
 """Contestants side by side: each in a process of its own, in turn, round after round, so that all see the same noise.
 
-A round gives each contestant one turn, and a turn its median; what is compared are medians of turns, and ratios within
-a round, whose spread says how far they can be believed.
+A round gives each contestant one turn, and a turn its median; what is compared are medians of turns. The quartiles of
+their ratios within a round say how far these can be believed.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ class Result:
     about: Mapping[str, Any]
     first_seconds: float  # until its first call was over, compilation included
     turns: Sequence[float]  # the median of each, in seconds
+    fastest: float  # call of all, in seconds
     faults: float  # page faults of a call, median
 
     @property
@@ -67,6 +68,7 @@ def compare(contestants: Sequence[Contestant], rounds: int) -> list[Result]:
         workers = [stack.enter_context(_worker(one)) for one in contestants]
         turns: list[list[float]] = [[] for _ in workers]
         faults: list[list[float]] = [[] for _ in workers]
+        fastest = [math.inf for _ in workers]
         calls = [max(1, math.ceil(TURN / max(worker.ask(1)["seconds"][0], 1e-6))) for worker in workers]
         began = time.monotonic()
         for round_ in range(rounds):
@@ -76,6 +78,7 @@ def compare(contestants: Sequence[Contestant], rounds: int) -> list[Result]:
                 found = workers[at].ask(calls[at])
                 turns[at].append(statistics.median(found["seconds"]))
                 faults[at].append(statistics.median(found["faults"]))
+                fastest[at] = min(fastest[at], *found["seconds"])
             left = (time.monotonic() - began) * (rounds / (round_ + 1) - 1)
             print(f"round {round_ + 1} of {rounds}, about {left:.0f} s left", file=sys.stderr, flush=True)
         return [
@@ -86,17 +89,18 @@ def compare(contestants: Sequence[Contestant], rounds: int) -> list[Result]:
                 worker.told["about"],
                 worker.told["first_seconds"],
                 mine,
+                least,
                 statistics.median(more),
             )
-            for contestant, worker, mine, more in zip(contestants, workers, turns, faults, strict=True)
+            for contestant, worker, mine, least, more in zip(contestants, workers, turns, fastest, faults, strict=True)
         ]
 
 
 def ratio(one: Result, other: Result) -> tuple[float, float, float]:
-    """Seconds a unit of `one` over those of `other`, round by round: the median and the quartiles."""
-    found = [(a / one.units) / (b / other.units) for a, b in zip(one.turns, other.turns, strict=True)]
+    """Seconds of a call of `one` over those of `other`: of their medians; and the quartiles round by round."""
+    found = [a / b for a, b in zip(one.turns, other.turns, strict=True)]
     low, _, high = statistics.quantiles(found, n=4, method="inclusive") if len(found) > 1 else found * 3
-    return statistics.median(found), low, high
+    return one.seconds / other.seconds, low, high
 
 
 # --- processes ------------------------------------------------------------------------------------------------------

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
+import math
 import sys
-from typing import Any
+from collections import Counter
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax import defaults, knobs, masking, network, prepare, quotas, sharding, step
+from bert_jax import knobs, masking, network, prepare, quotas, sharding, step
 from bert_jax.benchmarks.worker import Ready
 from bert_jax.clock import work
 from bert_jax.config import resolve
 from bert_jax.data import labelled, packing, pipeline
 from bert_jax.data.features import Features
-from bert_jax.models import backends
 from bert_jax.models.bert import Bert
-from bert_jax.models.layers import Dropout
-from bert_jax.models.products import KINDS
 from bert_jax.types import Batch, Special, Traced
 
 SPECIAL = Special(pad=0, unk=1, cls=2, sep=3, mask=4)
@@ -70,39 +68,61 @@ def packed(config: knobs.Config, sizes: list[int]) -> Batch:
 # --- training -------------------------------------------------------------------------------------------------------
 
 
-def train_step(config: dict[str, Any], arms: int = 1, sizes: list[int] | None = None) -> Ready:
+class Trainer:
+    """A state, or several that train together, and its update."""
+
+    def __init__(self, config: knobs.Config, special: Special, vocab_size: int, arms: int = 1):
+        several = arms > 1
+        self.rows, self.mesh = config.batch_size, sharding.make_mesh(config.parallel, arms)
+        shapes = jax.eval_shape(lambda seed: step.init_state(config, vocab_size, seed), np.uint32(0))
+        layout = sharding.state_layout(shapes, self.mesh, config.parallel)
+        init = jax.jit(lambda seed: step.init_state(config, vocab_size, seed), out_shardings=layout)
+        states = [init(np.uint32(seed)) for seed in range(arms)]
+        whole = sharding.stacked(layout, self.mesh) if several else layout
+        self.state = sharding.stack([jax.device_get(one) for one in states], whole) if several else states[0]
+        self.parameters = sum(leaf.size for leaf in jax.tree.leaves(shapes["params"]))
+        self._update = step.compile_step(config, special, vocab_size, self.mesh, whole, several=several)
+        traced = step.traced_at(config, config.steps // 2)
+        self._numbers = jax.tree.map(lambda one: np.stack([one] * arms), traced) if several else traced
+        self._metrics: Any = ()
+
+    def place(self, batch: Batch) -> Batch:
+        """A batch on the devices."""
+        return sharding.place(batch, self.rows, self.mesh)
+
+    def begin(self, placed: Batch) -> None:
+        """Starts an update."""
+        self.state, self._metrics = self._update(self.state, placed, self._numbers)
+
+    def wait(self) -> None:
+        """Until the last update is done."""
+        jax.block_until_ready(self._metrics)
+
+
+def train_step(config: dict[str, Any], arms: int = 1, sizes: list[int] | None = None, repeats: int = 1) -> Ready:
     """Updates on one batch, which lies on the device already.
 
     Args:
       config: resolved, but for `sizes`, which says how many rows there are.
       arms: trained together.
+      repeats: updates of a call.
       sizes: of the examples; packed where the config says so, else each in a row of its own.
     """
     resolved = resolve(config)
     batch = rows(resolved, sizes) if resolved.packing == 1 or not sizes else packed(resolved, sizes)
     resolved = dataclasses.replace(resolved, batch_size=len(batch["tokens"]))
-    vocab_size, several = resolved.tokenizer.vocab_size, arms > 1
-    mesh = sharding.make_mesh(resolved.parallel, arms)
-    shapes = jax.eval_shape(lambda seed: step.init_state(resolved, vocab_size, seed), np.uint32(0))
-    layout = sharding.state_layout(shapes, mesh, resolved.parallel)
-    init = jax.jit(lambda seed: step.init_state(resolved, vocab_size, seed), out_shardings=layout)
-    states = [init(np.uint32(seed)) for seed in range(arms)]
-    whole = sharding.stacked(layout, mesh) if several else layout
-    state = sharding.stack([jax.device_get(one) for one in states], whole) if several else states[0]
-    update = step.compile_step(resolved, SPECIAL, vocab_size, mesh, whole, several=several)
-    placed = sharding.place(batch, resolved.batch_size, mesh)
-    traced = step.traced_at(resolved, resolved.steps // 2)
-    numbers = jax.tree.map(lambda one: np.stack([one] * arms), traced) if several else traced
+    trainer = Trainer(resolved, SPECIAL, resolved.tokenizer.vocab_size, arms)
+    placed = trainer.place(batch)
 
     def call() -> None:
-        nonlocal state
-        state, metrics = update(state, placed, numbers)
-        jax.block_until_ready(metrics["loss"])
+        for _ in range(repeats):
+            trainer.begin(placed)
+            trainer.wait()
 
-    tokens, flops = work(resolved, vocab_size, batch)
-    about = {"flops": arms * flops, "parameters": sum(leaf.size for leaf in jax.tree.leaves(shapes["params"]))}
+    tokens, flops = work(resolved, resolved.tokenizer.vocab_size, batch)
+    about = {"flops": arms * repeats * flops, "parameters": trainer.parameters}
     about |= {"rows": len(batch["tokens"]), "real": tokens / batch["tokens"].size}
-    return Ready(call, arms * tokens, "tokens", about)
+    return Ready(call, arms * repeats * tokens, "tokens", about)
 
 
 def finetuning(config: dict[str, Any], sizes: list[int]) -> Ready:
@@ -132,19 +152,13 @@ def finetuning(config: dict[str, Any], sizes: list[int]) -> Ready:
     )
     source = labelled.Source(made, SPECIAL, resolved)
     host = [source.batch(at) for at in range(count // resolved.batch_size)]
-    mesh = sharding.make_mesh(resolved.parallel)
-    shapes = jax.eval_shape(lambda seed: step.init_state(resolved, vocab_size, seed), np.uint32(0))
-    layout = sharding.state_layout(shapes, mesh, resolved.parallel)
-    state = jax.jit(lambda seed: step.init_state(resolved, vocab_size, seed), out_shardings=layout)(np.uint32(0))
-    update = step.compile_step(resolved, SPECIAL, vocab_size, mesh, layout)
-    placed = [sharding.place(batch, resolved.batch_size, mesh) for batch in host]
-    traced = step.traced_at(resolved, resolved.steps // 2)
+    trainer = Trainer(resolved, SPECIAL, vocab_size)
+    placed = [trainer.place(batch) for batch in host]
 
     def call() -> None:
-        nonlocal state
         for batch in placed:
-            state, metrics = update(state, batch, traced)
-        jax.block_until_ready(metrics["loss"])
+            trainer.begin(batch)
+        trainer.wait()
 
     tokens = sum(int((batch["segment_ids"] > 0).sum()) for batch in host)
     lengths = [batch["tokens"].shape[1] for batch in host]
@@ -153,22 +167,21 @@ def finetuning(config: dict[str, Any], sizes: list[int]) -> Ready:
 
 
 def products(config: dict[str, Any]) -> Ready:
-    """The matrix products of an update and nothing else, each as often as the update needs it: a bound of its time.
+    """The matrix products of an update and nothing else: a bound of its time.
 
-    Each is made by itself, of operands that wait in memory, in the type the update gives them.
+    Each is made by itself, of operands that wait in memory, laid out as suits it best, in the types the update has.
     """
     resolved = resolve(config)
     calls, flops = [], 0.0
-    for (b, m, k, n), times in shapes_of(resolved):
-        kind = KINDS[defaults.settled(resolved.model, train=True).dtype].factors
+    for one, times in products_of(resolved).items():
         left, right = (
-            jax.random.normal(jax.random.key(i), shape[1:] if b == 1 else shape).astype(kind)
-            for i, shape in enumerate(((b, m, k), (b, k, n)))
+            jax.random.normal(jax.random.key(i), shape[1:] if one.batch == 1 else shape).astype(kind)
+            for i, (shape, kind) in enumerate(zip(one.shapes, one.types, strict=True))
         )
-        multiply = jax.jit(jnp.matmul)
+        multiply = jax.jit(functools.partial(jnp.matmul, precision=one.precision, preferred_element_type=one.result))
         jax.block_until_ready(multiply(left, right))
         calls.append((multiply, left, right, times))
-        flops += 2.0 * b * m * k * n * times
+        flops += one.flops * times
 
     def call() -> None:
         for multiply, left, right, times in calls:
@@ -178,66 +191,57 @@ def products(config: dict[str, Any]) -> Ready:
     return Ready(call, resolved.batch_size * resolved.sequence_length, "tokens", {"flops": flops})
 
 
-def shapes_of(config: knobs.Config) -> list[tuple[tuple[int, int, int, int], int]]:
-    """Batch, M, K, N, and how often, of the products of an update: forwards, and for the gradients of both factors."""
-    m = config.model
-    assert m.hidden is not None
-    assert m.mlp is not None
-    assert m.layers is not None
-    assert m.heads is not None
-    length, tokens, width = config.sequence_length, config.batch_size * config.sequence_length, m.hidden // m.heads
-    slots = config.batch_size * quotas.slots(config.masking, length, config.packing)
-    layer = [(1, tokens, m.hidden, m.hidden)] * 4 + [(1, tokens, m.hidden, m.mlp)] * (2 if m.gated else 1)
-    layer += [(1, tokens, m.mlp, m.hidden)]
-    pairs = config.batch_size * m.heads
-    layer += [(pairs, length, width, length), (pairs, length, length, width)]
-    heads = [(1, slots, m.hidden, m.hidden), (1, slots, m.hidden, config.tokenizer.vocab_size)]
-    found = []
-    for shape, times in [*((one, m.layers) for one in layer), *((one, 1) for one in heads)]:
-        b, rows_, inner, columns = shape
-        for one in (shape, (b, rows_, columns, inner), (b, inner, rows_, columns)):
-            found.append((one, times))
+class Product(NamedTuple):
+    """Matrices [batch, rows, inner] and [batch, inner, columns], and in which types they are multiplied."""
+
+    batch: int
+    rows: int
+    inner: int
+    columns: int
+    types: tuple[str, str]
+    result: str
+    precision: Any
+
+    @property
+    def shapes(self) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+        """Of both factors."""
+        return (self.batch, self.rows, self.inner), (self.batch, self.inner, self.columns)
+
+    @property
+    def flops(self) -> float:
+        """Of the product."""
+        return 2.0 * self.batch * self.rows * self.inner * self.columns
+
+
+def products_of(config: knobs.Config) -> Counter[Product]:
+    """Every product of an update and how often, read off the update itself; nothing is counted that is recomputed."""
+    config = dataclasses.replace(config, model=dataclasses.replace(config.model, remat=False))
+    vocab_size = config.tokenizer.vocab_size
+    state = jax.eval_shape(lambda seed: step.init_state(config, vocab_size, seed), np.uint32(0))
+    batch = jax.eval_shape(lambda: jax.tree.map(jnp.asarray, rows(config)))
+    update = step.make_step(config, SPECIAL, vocab_size)
+    return _products(jax.make_jaxpr(update)(state, batch, step.traced_at(config, 0)).jaxpr)
+
+
+def _products(program: Any, times: int = 1) -> Counter[Product]:
+    found: Counter[Product] = Counter()
+    for one in program.eqns:
+        if one.primitive.name == "dot_general":
+            found[_product(one)] += times
+        inside = times * (one.params["length"] if one.primitive.name == "scan" else 1)
+        for value in jax.tree.leaves(list(one.params.values())):
+            if hasattr(value, "eqns") or hasattr(value, "jaxpr"):
+                found += _products(getattr(value, "jaxpr", value), inside)
     return found
 
 
-def attention(config: dict[str, Any], backend: str, drop: bool = False) -> Ready:
-    """The weighted sum of one layer and its gradients: queries, keys and values wait in memory.
-
-    Args:
-      config: resolved.
-      backend: a row of the table, or xla, which is cudnn's arguments given to XLA.
-      drop: whether einsum drops probabilities, at the config's rate.
-    """
-    resolved = resolve(config)
-    m = resolved.model
-    assert m.hidden is not None
-    assert m.heads is not None
-    batch = jax.device_put(rows(resolved))
-    shape = (*batch["tokens"].shape, m.heads, m.hidden // m.heads)
-    given = [jax.random.normal(jax.random.key(i), shape).astype(m.dtype) for i in range(4)]
-    attend: Any = (
-        functools.partial(backends.cudnn, implementation="xla") if backend == "xla" else backends.TABLE[backend]
-    )
-
-    def gradients(query: Any, key: Any, value: Any, cotangent: Any, seed: Any) -> Any:
-        rngs = {"dropout": jax.random.key(seed)}
-
-        def dropped(x: jax.Array) -> jax.Array:
-            found: Any = Dropout(m.attention_dropout, drop).apply({}, x, rngs=rngs)
-            return found
-
-        def context(*operands: Any) -> jax.Array:
-            return attend(*operands, backends.sight(batch, m), m, None, dropped)[0]
-
-        out, pull = jax.vjp(context, query, key, value)
-        return out, pull(cotangent)
-
-    compiled, seeds = jax.jit(gradients), itertools.count()
-
-    def call() -> None:
-        jax.block_until_ready(compiled(*given, np.uint32(next(seeds))))
-
-    return Ready(call, batch["tokens"].size, "tokens", {"backend": backend})
+def _product(one: Any) -> Product:
+    left, right = (factor.aval for factor in one.invars)
+    (over, _), (batch, _) = one.params["dimension_numbers"]
+    inner, many = (math.prod(left.shape[axis] for axis in axes) for axes in (over, batch))
+    kinds = str(left.dtype), str(right.dtype)
+    sizes = many, left.size // (inner * many), inner, right.size // (inner * many)
+    return Product(*sizes, kinds, str(one.outvars[0].aval.dtype), one.params["precision"])
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
@@ -304,6 +308,22 @@ def assembly(config: dict[str, Any]) -> Ready:
         nonlocal at
         source.batch(at)
         at += 1
+
+    return Ready(call, resolved.batch_size * resolved.sequence_length, "tokens", {})
+
+
+def fed(config: dict[str, Any], loader: bool) -> Ready:
+    """Updates on batches as the loader brings them, or on the first of them again and again."""
+    resolved = resolve(config)
+    prepared = prepare.prepare(resolved, log=functools.partial(print, file=sys.stderr))
+    source = pipeline.Source(prepared, "train", resolved)
+    trainer = Trainer(resolved, prepared.tokenizer.special, prepared.tokenizer.size)
+    placed = trainer.place(source.batch(0))
+    batches = pipeline.prefetch(source, 0, sys.maxsize, resolved.loader)
+
+    def call() -> None:
+        trainer.begin(trainer.place(next(batches)) if loader else placed)
+        trainer.wait()
 
     return Ready(call, resolved.batch_size * resolved.sequence_length, "tokens", {})
 

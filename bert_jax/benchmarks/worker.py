@@ -24,6 +24,7 @@ class Ready(NamedTuple):
     units: float
     unit: str
     about: dict[str, Any]
+    after: Callable[[], None] = lambda: None  # once a call was timed: puts things back
 
 
 def main() -> None:
@@ -38,6 +39,7 @@ def main() -> None:
     began = time.perf_counter()
     ready: Ready = getattr(importlib.import_module(module), name)(**spec["arguments"])
     ready.call()
+    ready.after()
     first = time.perf_counter() - began
     told = {"units": ready.units, "unit": ready.unit, "about": ready.about, "first_seconds": first}
     print(json.dumps(told), file=answers, flush=True)
@@ -48,6 +50,7 @@ def main() -> None:
             ready.call()
             seconds.append(time.perf_counter() - began)
             faults.append(_faults() - before)
+            ready.after()
         print(json.dumps({"seconds": seconds, "faults": faults}), file=answers, flush=True)
 
 

@@ -23,7 +23,7 @@ from bert_jax.data import docstrings, files, readers, shards, tfds_text
 from bert_jax.data.text import Chunk, Item, Tally, sentences
 
 TASK = 8 << 20  # bytes of small items one call reads
-VOLUME = 32 << 20  # characters of a spool volume: what one call tokenises
+VOLUME = 4 << 20  # characters of a spool volume: what one call tokenises, so few that all cores have some
 SAMPLE = 40  # chunks of each sampled item that decide whether lines are sentences
 SAMPLED = 16  # items sampled
 ONE_SENTENCE = 0.2  # lines are sentences if the splitter finds several in at most this share of them

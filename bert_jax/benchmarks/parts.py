@@ -1,0 +1,58 @@
+"""One part of an update by itself."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from typing import Any
+
+import jax
+import numpy as np
+
+from bert_jax import defaults
+from bert_jax.benchmarks.ours import rows
+from bert_jax.benchmarks.worker import Ready
+from bert_jax.config import resolve
+from bert_jax.models import backends
+from bert_jax.models.layers import Dropout
+from bert_jax.models.products import KINDS
+
+
+def attention(config: dict[str, Any], backend: str, drop: bool = False) -> Ready:
+    """The weighted sum of one layer and its gradients: queries, keys and values wait in memory.
+
+    Args:
+      config: resolved.
+      backend: a row of the table, or xla, which is cudnn's arguments given to XLA.
+      drop: whether einsum drops probabilities, at the config's rate.
+    """
+    resolved = resolve(config)
+    m = defaults.settled(resolved.model, train=True)
+    assert m.hidden is not None
+    assert m.heads is not None
+    batch = jax.device_put(rows(resolved))
+    shape = (*batch["tokens"].shape, m.heads, m.hidden // m.heads)
+    given = [jax.random.normal(jax.random.key(i), shape).astype(KINDS[m.dtype].result) for i in range(4)]
+    attend: Any = (
+        functools.partial(backends.cudnn, implementation="xla") if backend == "xla" else backends.TABLE[backend]
+    )
+
+    def gradients(query: Any, key: Any, value: Any, cotangent: Any, seed: Any) -> Any:
+        rngs = {"dropout": jax.random.key(seed)}
+
+        def dropped(x: jax.Array) -> jax.Array:
+            found: Any = Dropout(m.attention_dropout, drop).apply({}, x, rngs=rngs)
+            return found
+
+        def context(*operands: Any) -> jax.Array:
+            return attend(*operands, backends.sight(batch, m), m, None, dropped)[0]
+
+        out, pull = jax.vjp(context, query, key, value)
+        return out, pull(cotangent)
+
+    compiled, seeds = jax.jit(gradients), itertools.count()
+
+    def call() -> None:
+        jax.block_until_ready(compiled(*given, np.uint32(next(seeds))))
+
+    return Ready(call, batch["tokens"].size, "tokens", {"backend": backend})
