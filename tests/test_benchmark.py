@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bert_jax import benchmark, cli, config, costs, prepare, quotas
-from bert_jax.benchmarks import around, harness, ours
+from bert_jax.benchmarks import around, harness, ours, parts
 from bert_jax.benchmarks.harness import Contestant, Result
 from bert_jax.errors import ConfigError
 from bert_jax.models.bert import padded_vocab
@@ -170,18 +170,17 @@ RIVALS = {"transformers-eager", "transformers-compiled", "torch-tuned-bf16", "to
 BOUNDS = {"matmul-bound-fp32", "matmul-bound-bf16"}
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "bfloat16_products"])
 def test_variants_are_called_what_others_rely_on(dtype):
     asked = benchmark.Asked(toy.config(model__dtype=dtype), "transformers", "python")
-    also = {"ours-fp32"} if dtype == "bfloat16" else set()
+    also = set() if dtype == "float32" else {"ours-fp32"}
+    half = "bfloat16_products" if dtype == "float32" else dtype
     for name, more in (("train-step", BOUNDS | RIVALS), ("forward", RIVALS)):
         made = {one.name: one for one in benchmark.TABLE[name].make(asked)}
         assert made.keys() == {"ours"} | also | more
         assert made["ours"].arguments["config"]["model"]["dtype"] == dtype
         kinds = {n: one.arguments["config"]["model"]["dtype"] for n, one in made.items() if n not in RIVALS}
-        assert all(
-            kind == ("bfloat16" if n.endswith("bf16") else "float32") for n, kind in kinds.items() if n != "ours"
-        )
+        assert all(kind == (half if n.endswith("bf16") else "float32") for n, kind in kinds.items() if n != "ours")
 
 
 def test_rivals_are_there_when_they_are_asked_for():
@@ -191,7 +190,7 @@ def test_rivals_are_there_when_they_are_asked_for():
         mine, both = row.make(plain), row.make(against)
         assert mine[0].name == "ours"
         assert [one.name for one in both[: len(mine)]] == [one.name for one in mine]
-        assert {one.make.partition(":")[0] for one in mine} <= {benchmark.OURS, benchmark.AROUND}
+        assert {one.make.partition(":")[0] for one in mine} <= {benchmark.OURS, benchmark.AROUND, benchmark.PARTS}
         assert all(one.make.startswith(benchmark.THEIRS) and one.python == "python" for one in both[len(mine) :])
         assert len(both) > len(mine) or name not in ("train-step", "forward", "pipeline")
 
@@ -279,7 +278,7 @@ def test_vectors_and_programs_are_made(one_device):
 
 @pytest.mark.parametrize("backend", ["einsum", "xla"])
 def test_attention_is_computed_forwards_and_backwards(backend, one_device):
-    ready = ours.attention(config.to_dict(SMALL), backend, drop=backend == "einsum")
+    ready = parts.attention(config.to_dict(SMALL), backend, drop=backend == "einsum")
     for _ in range(2):
         ready.call()
     assert (ready.units, ready.about) == (4 * 32, {"backend": backend})
@@ -287,10 +286,10 @@ def test_attention_is_computed_forwards_and_backwards(backend, one_device):
 
 def test_the_backends_compared_are_those_that_work_here():
     named = [one.name for one in benchmark.TABLE["attention"][0](benchmark.Asked(SMALL, "", "python"))]
-    assert named == ["einsum", "xla"]
+    assert named == ["ours", "xla"]
     dropping = toy.config(model__attention_dropout=0.1)
     named = [one.name for one in benchmark.TABLE["attention"][0](benchmark.Asked(dropping, "", "python"))]
-    assert named == ["einsum", "einsum, with dropout", "xla"]
+    assert named == ["ours", "with-dropout", "xla"]
 
 
 def test_batches_come_one_after_the_other(tmp_path, one_device):

@@ -102,6 +102,7 @@ print("trained")
 """
 
 
+@pytest.mark.slow
 def test_a_cpu_runs_what_its_compiler_makes_of_odd_shapes():
     """With all optimisations, which other tests do without: it may ask for products that the CPU does not have."""
     done = subprocess.run([sys.executable, "-c", ODD], capture_output=True, text=True, check=False, timeout=300)

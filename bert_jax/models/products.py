@@ -29,6 +29,9 @@ KINDS = {  # by compute type
 }
 
 
+SMALL = 8  # products with a side below are made in float32: they cost nothing, and a CPU lacks some in bfloat16
+
+
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
 def product(a: jax.Array, b: jax.Array, kind: Kind, turned: bool = False) -> jax.Array:
     """a [..., M, K] @ b [..., K, N], or @ b.T of b [..., N, K] where that is how it is stored."""
@@ -55,13 +58,19 @@ product.defvjp(_forward, _backward)
 def _dot(a: jax.Array, b: jax.Array, turned: bool, result: str) -> jax.Array:
     batch = tuple(range(a.ndim - 2))
     contracted = (a.ndim - 1,), (b.ndim - 1 if turned else b.ndim - 2,)
-    return jax.lax.dot_general(a, b, (contracted, (batch, batch)), preferred_element_type=jnp.dtype(result))
+    kept = result
+    if min(*a.shape[-2:], *b.shape[-2:]) < SMALL:
+        a, b, kept = a.astype(jnp.float32), b.astype(jnp.float32), "float32"
+    found = jax.lax.dot_general(a, b, (contracted, (batch, batch)), preferred_element_type=jnp.dtype(kept))
+    return found.astype(result)
 
 
 def _outer(a: jax.Array, b: jax.Array) -> jax.Array:
     """a [..., M, K] and b [..., M, N] to a.T @ b [..., K, N] in float32; of the two, the smaller is turned."""
-    if a.shape[-1] > b.shape[-1]:
+    if a.shape[-1] > b.shape[-1] and (_parts(b.shape[-1]) > 1 or not _on_cpu()):
         return _turn(_outer(b, a))
+    if _on_cpu() and _parts(a.shape[-2]) == 1:
+        a, b = a.astype(jnp.float32), b.astype(jnp.float32)
     return _dot(_turn(a), b, False, "float32")
 
 
@@ -71,7 +80,16 @@ def _turn(x: jax.Array) -> jax.Array:
     It does not where the turn leaves rows in parts that are joined only then.
     """
     *batch, m, k = x.shape
-    parts = next((n for n in (2, 3, 5, 7) if m % n == 0), 1)
-    if jax.default_backend() != "cpu" or parts == 1:
+    parts = _parts(m)
+    if parts == 1 or not _on_cpu():
         return x.mT
     return jnp.moveaxis(x.reshape(*batch, parts, m // parts, k), -1, -3).reshape(*batch, k, m)
+
+
+def _parts(rows: int) -> int:
+    """Into how many parts of more than one row they can be cut; 1 if they cannot."""
+    return next((n for n in (2, 3, 5, 7) if rows % n == 0 and rows > n), 1)
+
+
+def _on_cpu() -> bool:
+    return jax.default_backend() == "cpu"
