@@ -69,7 +69,7 @@ def compare(contestants: Sequence[Contestant], rounds: int) -> list[Result]:
         turns: list[list[float]] = [[] for _ in workers]
         faults: list[list[float]] = [[] for _ in workers]
         fastest = [math.inf for _ in workers]
-        calls = [max(1, math.ceil(TURN / max(worker.ask(1)["seconds"][0], 1e-6))) for worker in workers]
+        calls = [max(1, math.ceil(TURN / max(_whole(worker), 1e-6))) for worker in workers]
         began = time.monotonic()
         for round_ in range(rounds):
             for place in range(len(workers)):
@@ -94,6 +94,13 @@ def compare(contestants: Sequence[Contestant], rounds: int) -> list[Result]:
             )
             for contestant, worker, mine, least, more in zip(contestants, workers, turns, fastest, faults, strict=True)
         ]
+
+
+def _whole(worker: _Worker) -> float:
+    """Seconds of a call, with what comes after it."""
+    began = time.perf_counter()
+    worker.ask(1)
+    return time.perf_counter() - began
 
 
 def ratio(one: Result, other: Result) -> tuple[float, float, float]:
