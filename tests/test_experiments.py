@@ -22,6 +22,7 @@ CELLS = {  # of each study, at cpu and at full scale
     "static_vs_dynamic": (4 * 3, 4 * 3),
     "masking_unit": (4 * 3, 4 * 3),
     "schedule": (4 * 3, 4 * 3),
+    "precision": (2 * 3, 2 * 3),
 }
 
 

@@ -171,10 +171,11 @@ def test_a_cell_is_named_by_what_is_trained_and_by_nothing_else():
     config = expand(study())[0].config
     leaves = configs.flat(configs.to_dict(config))
     free = {path for path in leaves if identity(with_leaf(config, path.split("."), "other")) == identity(config)}
-    sections = ("parallel", "loader", "evals", "logging", "corpus", "checkpoints")
+    sections = ("parallel", "loader", "evals", "logging", "corpus", "checkpoints", "model")
     assert {path.split(".")[0] for path in free} == set(sections)
     assert {path for path in leaves if path.startswith(("loader.", "evals.", "logging."))} <= free
     assert {p for p in free if p.startswith("corpus.")} == {"corpus.cache", "corpus.workers"}
+    assert {p for p in free if p.startswith("model.")} == {"model.attention"}  # all backends compute the same
     assert not free & {"seed", "data_seed", "steps", "masking.rate", "parallel.prng", "checkpoints.best", "init_from"}
 
     usual = configs.flat(configs.to_dict(knobs.Config()))  # that a knob added later would have: it renames no cell
