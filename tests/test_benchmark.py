@@ -223,6 +223,7 @@ def test_a_train_step_is_an_update(arms, one_device):
     assert ready.about["flops"] == pytest.approx(arms * costs.flops(SMALL, SMALL.tokenizer.vocab_size, 128, 4096, 4))
 
 
+@pytest.mark.slow
 def test_half_empty_rows_and_packed_ones_have_the_same_tokens(one_device):
     sizes = [16, 16, 16, 16]
     alone, together = (
@@ -234,6 +235,7 @@ def test_half_empty_rows_and_packed_ones_have_the_same_tokens(one_device):
     assert (alone.about["real"], together.about["real"]) == (0.5, 1.0)
 
 
+@pytest.mark.slow
 def test_an_epoch_of_a_task_has_the_same_tokens_however_its_rows_are_batched(one_device):
     sizes = [5, 5, 30, 30, 5, 5, 30, 30]
     found = {}
@@ -301,6 +303,7 @@ def test_batches_come_one_after_the_other(tmp_path, one_device):
         assert ready.units == base.batch_size * base.sequence_length
 
 
+@pytest.mark.slow
 def test_a_step_is_fed_by_the_loader_or_not(tmp_path, one_device):
     base = texts.configure(texts.config_file(tmp_path), steps=5)
     for loader in (True, False):

@@ -198,8 +198,8 @@ def test_sts_is_the_correlation_of_cosines(run, tmp_path, one_device):
     file, pairs = write_pairs(tmp_path, "score", gold)
     told = dataclasses.replace(run, meta={"sentence": {"pooling": "cls", "normalize": True, "length": None}})
     found = [ask(told, "sts", source=f"files:{file}", batch_size=size) for size in (0, 7)]
-    # A model that knows nothing gives cosines that differ in their last digits, and correlations near 0 of them: what is
-    # left of float32 there is absolute. Batches of seven change its sums.
+    # A model that knows nothing gives cosines that differ in their last digits, and correlations near 0 of them: there
+    # the error of float32 is absolute. Batches of seven change its sums.
     assert found[0] == {key: pytest.approx(value, rel=1e-4, abs=1e-5) for key, value in found[1].items()}
     for pooling in ("mean", "cls"):
         options = Options(pooling=pooling, normalize=True)
