@@ -161,7 +161,8 @@ def _attention(asked: Asked) -> list[Contestant]:
 
 
 def _compile(asked: Asked) -> list[Contestant]:
-    other = not asked.config.model.scan
+    scan = asked.config.model.scan
+    other = not (_machine()[2] if scan is None else scan)
     return [
         asked.ours("ours", "compiling"),
         asked.changed(model__scan=other).ours("in-a-loop" if other else "unrolled", "compiling"),
@@ -256,12 +257,12 @@ def tree_of(spec: str | None, size: str | None) -> Any:
 
 
 @functools.cache
-def _machine() -> tuple[str, str]:
-    """The kind of device and the backend of attention it prefers, as contestants see it: in a process of their own."""
-    ask = "from bert_jax import defaults; print(defaults.device(), defaults.here().attention)"
+def _machine() -> tuple[str, str, bool]:
+    """The kind of device, the backend of attention it prefers, and whether layers are a loop, as contestants see it."""
+    ask = "from bert_jax import defaults as d; print(d.device(), d.here().attention, d.here().scan)"
     found = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True)
-    kind, attention = found.stdout.split()[-2:]
-    return kind, attention
+    kind, attention, scan = found.stdout.split()[-3:]
+    return kind, attention, scan == "True"
 
 
 def sized(text: str) -> dict[str, Any]:

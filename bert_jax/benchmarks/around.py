@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 import json
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,7 +31,7 @@ SLICE = 10_000  # sentences given to `encode_batch` at once
 
 def preparing(config: dict[str, Any]) -> Ready:
     """All that `prepare` does for a corpus of which only the vocabulary is there."""
-    resolved, prepared = _prepared(config)
+    resolved, prepared = ours.corpus_of(config)
     folder = Path(tempfile.mkdtemp(prefix="bert_jax_benchmark_"))
     known = dataclasses.replace(resolved.tokenizer, path=str(prepared.folder), kind="auto", max_word_length=None)
     anew = dataclasses.replace(
@@ -41,7 +39,7 @@ def preparing(config: dict[str, Any]) -> Ready:
     )
 
     def call() -> None:
-        prepare.prepare(anew, log=_say)
+        prepare.prepare(anew, log=ours.say)
 
     def forget() -> None:
         shutil.rmtree(folder)
@@ -56,7 +54,7 @@ def encoding(config: dict[str, Any], alone: bool) -> Ready:
     """
     if alone:
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    resolved, prepared = _prepared(config)
+    resolved, prepared = ours.corpus_of(config)
     saved = json.loads((prepared.folder / "tokenizer.json").read_text())  # a literal [MASK] is text here
     engine = tokenizers.Tokenizer.from_str(json.dumps(saved | {"added_tokens": [], "post_processor": None}))
     texts = list(_sentences(resolved.corpus))
@@ -72,14 +70,6 @@ def encoding(config: dict[str, Any], alone: bool) -> Ready:
                 one.ids  # noqa: B018  # a list is made of them when they are asked for
 
     return Ready(call, _tokens(prepared), "tokens", {"tokenizers": tokenizers.__version__})
-
-
-_say = functools.partial(print, file=sys.stderr)
-
-
-def _prepared(config: dict[str, Any]) -> tuple[knobs.Config, shards.Prepared]:
-    resolved = resolve(config)
-    return resolved, prepare.prepare(resolved, log=_say)
 
 
 def _tokens(prepared: shards.Prepared) -> int:

@@ -19,9 +19,11 @@ from bert_jax.clock import work
 from bert_jax.config import resolve
 from bert_jax.data import labelled, packing, pipeline
 from bert_jax.data.features import Features
+from bert_jax.data.shards import Prepared
 from bert_jax.models.bert import Bert
 from bert_jax.types import Batch, Special, Traced
 
+say = functools.partial(print, file=sys.stderr)
 SPECIAL = Special(pad=0, unk=1, cls=2, sep=3, mask=4)
 
 
@@ -272,8 +274,7 @@ def forward(config: dict[str, Any]) -> Ready:
 
 def batches(config: dict[str, Any]) -> Ready:
     """Assembling and masking batches of the corpus, one after the other: what the loader and the update's front do."""
-    resolved = resolve(config)
-    prepared = prepare.prepare(resolved, log=functools.partial(print, file=sys.stderr))
+    resolved, prepared = corpus_of(config)
     source = pipeline.Source(prepared, "train", resolved)
     settings, length = resolved.masking, resolved.sequence_length
     replacements = masking.random_ids(settings, prepared.tokenizer.special, prepared.tokenizer.size)
@@ -299,8 +300,7 @@ def batches(config: dict[str, Any]) -> Ready:
 
 def assembly(config: dict[str, Any]) -> Ready:
     """Assembling alone, which is all that the host has to do."""
-    resolved = resolve(config)
-    prepared = prepare.prepare(resolved, log=functools.partial(print, file=sys.stderr))
+    resolved, prepared = corpus_of(config)
     source = pipeline.Source(prepared, "train", resolved)
     at = 0
 
@@ -312,10 +312,15 @@ def assembly(config: dict[str, Any]) -> Ready:
     return Ready(call, resolved.batch_size * resolved.sequence_length, "tokens", {})
 
 
+def corpus_of(config: dict[str, Any]) -> tuple[knobs.Config, Prepared]:
+    """The config, resolved, and its corpus; what standard output is for, a worker keeps to itself."""
+    resolved = resolve(config)
+    return resolved, prepare.prepare(resolved, log=say)
+
+
 def fed(config: dict[str, Any], loader: bool) -> Ready:
     """Updates on batches as the loader brings them, or on the first of them again and again."""
-    resolved = resolve(config)
-    prepared = prepare.prepare(resolved, log=functools.partial(print, file=sys.stderr))
+    resolved, prepared = corpus_of(config)
     source = pipeline.Source(prepared, "train", resolved)
     trainer = Trainer(resolved, prepared.tokenizer.special, prepared.tokenizer.size)
     placed = trainer.place(source.batch(0))

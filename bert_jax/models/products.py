@@ -66,22 +66,24 @@ def _dot(a: jax.Array, b: jax.Array, turned: bool, result: str) -> jax.Array:
 
 
 def _outer(a: jax.Array, b: jax.Array) -> jax.Array:
-    """a [..., M, K] and b [..., M, N] to a.T @ b [..., K, N] in float32; of the two, the smaller is turned."""
-    if a.shape[-1] > b.shape[-1] and (_parts(b.shape[-1]) > 1 or not _on_cpu()):
+    """a [..., M, K] and b [..., M, N] to a.T @ b [..., K, N] in float32; on a CPU, of the two the smaller is turned."""
+    if jax.default_backend() != "cpu":
+        return _dot(a.mT, b, False, "float32")
+    if a.shape[-1] > b.shape[-1] and _parts(b.shape[-1]) > 1:
         return _turn(_outer(b, a))
-    if _on_cpu() and _parts(a.shape[-2]) == 1:
+    if _parts(a.shape[-2]) == 1:
         a, b = a.astype(jnp.float32), b.astype(jnp.float32)
     return _dot(_turn(a), b, False, "float32")
 
 
 def _turn(x: jax.Array) -> jax.Array:
-    """x.mT, on a CPU as an array of its own: the compiler would take the turn back into the product.
+    """x.mT as an array of its own: the compiler would take the turn back into the product.
 
     It does not where the turn leaves rows in parts that are joined only then.
     """
     *batch, m, k = x.shape
     parts = _parts(m)
-    if parts == 1 or not _on_cpu():
+    if parts == 1:
         return x.mT
     return jnp.moveaxis(x.reshape(*batch, parts, m // parts, k), -1, -3).reshape(*batch, k, m)
 
@@ -89,7 +91,3 @@ def _turn(x: jax.Array) -> jax.Array:
 def _parts(rows: int) -> int:
     """Into how many parts of more than one row they can be cut; 1 if they cannot."""
     return next((n for n in (2, 3, 5, 7) if rows % n == 0 and rows > n), 1)
-
-
-def _on_cpu() -> bool:
-    return jax.default_backend() == "cpu"
