@@ -14,8 +14,8 @@ from bert_jax.models.products import KINDS, product
 
 
 def gelu(x: jax.Array) -> jax.Array:
-    """x * Phi(x), exactly."""
-    return jax.nn.gelu(x, approximate=False)
+    """x * Phi(x), exactly, by erf as the original has it: jax.nn.gelu's erfc takes longer on a CPU."""
+    return x * (0.5 + 0.5 * jax.lax.erf(x * math.sqrt(0.5)))
 
 
 def gelu_tanh(x: jax.Array) -> jax.Array:
