@@ -10,11 +10,13 @@ has its manifest.
 from __future__ import annotations
 
 import errno
+import functools
 import json
 import logging
 import math
 import shutil
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -44,10 +46,13 @@ class Checkpoints:
         self._corrupt: set[int] = set()
 
     def save(self, step: int, state: PyTree, meta: dict[str, Any], metric: float | None = None) -> None:
-        """Starts to save; blocks while an earlier save runs and while arrays are copied to the host, no longer."""
+        """Starts to save; blocks while an earlier save runs and while arrays are copied, no longer."""
         self.wait()
         if step == self._current:
             return  # it is on disk already, and replacing it would leave a moment without
+        here = jax.process_count() == 1 and jax.default_backend() == "cpu"  # where a copy is host memory, and cheap
+        if here:
+            state = _copied(state)  # the caller's next update may donate its own
         check_finite(state["params"])
         self.folder.mkdir(parents=True, exist_ok=True)
         needed = bytes_needed(state)
@@ -59,13 +64,16 @@ class Checkpoints:
         entry = {"step": step, "metric": metric, "arrays": {item: _describe(a) for item, a in arrays.items()}}
         saves: dict[str, Any] = {item: ocp.args.PyTreeSave(a) for item, a in arrays.items()}
         target = ocp.args.Composite(**saves, meta=ocp.args.JsonSave(meta))
-        try:
-            # Only steps of an abandoned attempt are in the way: they are newer than the step restored.
-            self._orbax.save(self.folder / str(step), target, force=True)
-        except (OSError, ValueError, RuntimeError) as error:  # how Orbax and TensorStore report a failed write
-            raise self._failed(step, needed, error) from error
+        # Only steps of an abandoned attempt are in the way: they are newer than the step restored.
+        begin = functools.partial(self._orbax.save, self.folder / str(step), target, force=True)
+        if not here:  # Orbax copies to the host, and hosts agree on names, before it returns
+            try:
+                begin()
+            except (OSError, ValueError, RuntimeError) as error:  # how Orbax and TensorStore report a failed write
+                raise self._failed(step, needed, error) from error
         self._current, self._peeked = step, None
-        self._thread = threading.Thread(target=self._finish, args=(step, entry, needed), name="checkpoint-manifest")
+        finish = functools.partial(self._finish, begin if here else None, step, entry, needed)
+        self._thread = threading.Thread(target=finish, name="checkpoint-manifest")
         self._thread.start()
         faults.point("save-running", step)
 
@@ -131,8 +139,10 @@ class Checkpoints:
             raise error
         return found
 
-    def _finish(self, step: int, entry: dict[str, Any], needed: int) -> None:
+    def _finish(self, begin: Callable[[], None] | None, step: int, entry: dict[str, Any], needed: int) -> None:
         try:
+            if begin is not None:
+                begin()
             self._orbax.wait_until_finished()  # on several hosts: until every host has written
             faults.point("save-committed", step)
             if jax.process_index() == 0:
@@ -220,6 +230,11 @@ def check_finite(params: PyTree) -> None:
             f"not saved: {len(bad)} of {len(named)} parameters are not finite, the first is {bad[0]}",
             "go on from the last checkpoint with a lower optim.learning_rate, or optim.clip_norm set",
         )
+
+
+@jax.jit
+def _copied(tree: PyTree) -> PyTree:
+    return jax.tree.map(jnp.copy, tree)
 
 
 @jax.jit
