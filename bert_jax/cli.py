@@ -15,8 +15,9 @@ import traceback
 from typing import Any, NoReturn
 
 import bert_jax
-from bert_jax.commands import COMMANDS, Call, Command
+from bert_jax.commands import COMMANDS, Command
 from bert_jax.errors import ConfigError, UserError
+from bert_jax.flags import Call
 
 INTERNAL, INTERRUPTED, STOPPED, BROKEN_PIPE = 1, 130, 75, 141
 

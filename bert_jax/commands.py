@@ -6,88 +6,14 @@ Each imports what it needs when it runs: --help, and every usage error, answer b
 from __future__ import annotations
 
 import importlib
-import re
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentParser
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from bert_jax import allocator
+from bert_jax import allocator, flags
 from bert_jax.errors import ConfigError
-
-
-@dataclass(frozen=True)
-class Call:
-    """What a command is run with."""
-
-    args: Namespace
-    overrides: list[tuple[str, str]]
-    words: list[str]  # the whole command line, for the record
-
-
-# --- what several commands share ------------------------------------------------------------------------------------
-
-
-def read_config(spec: str | None, overrides: list[tuple[str, str]]) -> Any:
-    """The checked config of `--config` and its overrides."""
-    from bert_jax import config
-
-    if spec is None:
-        raise ConfigError("no config given", "name one, such as --config=configs/tiny.py")
-    tree = config.load_file(spec)
-    for path, text in overrides:
-        config.override(tree, path, text)
-    return config.resolve(tree)
-
-
-def _positive(text: str) -> int:
-    if not re.fullmatch(r"[1-9]\d*", text):
-        raise ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
-    return int(text)
-
-
-def _count(text: str) -> int:
-    if not re.fullmatch(r"\d+", text):
-        raise ArgumentTypeError(f"{text!r} is not a whole number")
-    return int(text)
-
-
-def _given(text: str) -> str:
-    if not text:  # an unset variable of the shell, which would mean the folder one is in
-        raise ArgumentTypeError("it is empty")
-    return text
-
-
-def _make_room(output: Path | None) -> None:
-    """Finds out that a result cannot be written before it is computed."""
-    if output is None:
-        return
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        existed = output.exists()
-        output.open("a").close()
-        if not existed:
-            output.unlink()
-    except OSError as error:
-        raise ConfigError(f"cannot write {str(output)!r}: {error.strerror}", "choose another --output") from error
-
-
-def _config_flag(parser: ArgumentParser) -> None:
-    parser.add_argument("--config", metavar="FILE.py[:arg]", help="the config; --config.a.b=VALUE changes one knob")
-
-
-def _checkpoint_flag(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        *("--checkpoint", "--model"),
-        dest="checkpoint",
-        metavar="PATH",
-        required=True,
-        type=_given,
-        help="a run, or a model of others: Hugging Face folder, .safetensors, TF1 checkpoint, name on the hub",
-    )
-    parser.add_argument("--tokenizer", default="", metavar="PATH", help="the vocabulary of a model that has none")
-
+from bert_jax.flags import Call
 
 # --- flags and function of each -------------------------------------------------------------------------------------
 
@@ -95,11 +21,11 @@ def _checkpoint_flag(parser: ArgumentParser) -> None:
 def _prepare(call: Call) -> None:
     from bert_jax import prepare
 
-    prepare.run(read_config(call.args.config, call.overrides))
+    prepare.run(flags.read_config(call.args.config, call.overrides))
 
 
 def _train_flags(parser: ArgumentParser) -> None:
-    _config_flag(parser)
+    flags.config_flag(parser)
     parser.add_argument("--workdir", type=Path, metavar="DIR", required=True, help="where the run lives; resumes it")
     parser.add_argument("--dry-run", action="store_true", help="print config, parameters, memory and steps only")
     allow = "resume although this knob changed, such as steps; may be repeated"
@@ -107,7 +33,7 @@ def _train_flags(parser: ArgumentParser) -> None:
 
 
 def _train(call: Call) -> None:
-    config = read_config(call.args.config, call.overrides)
+    config = flags.read_config(call.args.config, call.overrides)
     allocator.retain()
     from bert_jax import train
 
@@ -116,22 +42,24 @@ def _train(call: Call) -> None:
 
 
 def _evaluate_flags(parser: ArgumentParser) -> None:
-    _checkpoint_flag(parser)
-    _config_flag(parser)
+    flags.checkpoint_flag(parser)
+    flags.config_flag(parser)
     suites = (
         "pretrain, nsp, cross_rate, pll, blimp, sts, probe, task, glue, or a task such as squad; several with commas; "
         "if nothing is said, task or pretrain, as the checkpoint was trained"
     )
     parser.add_argument("--suite", default="", metavar="NAME[,NAME]", help=suites)
-    parser.add_argument("--task", type=_given, metavar="NAME", help="sts, probe: a row of bert_jax/data/tasks.py")
+    parser.add_argument("--task", type=flags.given, metavar="NAME", help="sts, probe: a row of bert_jax/data/tasks.py")
     source = "texts or labelled data in place of the checkpoint's or the task's own: files:PATTERN or tfds:NAME"
-    parser.add_argument("--source", type=_given, metavar="SOURCE", help=source)
-    parser.add_argument("--split", type=_given, metavar="NAME", help="the part of a task's data")
-    parser.add_argument("--batch-size", type=_positive, default=0, metavar="N", help="rows a step; changes no result")
+    parser.add_argument("--source", type=flags.given, metavar="SOURCE", help=source)
+    parser.add_argument("--split", type=flags.given, metavar="NAME", help="the part of a task's data")
+    parser.add_argument(
+        "--batch-size", type=flags.positive, default=0, metavar="N", help="rows a step; changes no result"
+    )
     limit = "only the first N texts, examples (probe: of each split), or pairs of a paradigm"
-    parser.add_argument("--limit", type=_positive, default=0, metavar="N", help=limit)
+    parser.add_argument("--limit", type=flags.positive, default=0, metavar="N", help=limit)
     submit = "tasks of GLUE, SQuAD: write there what their servers take, for the test splits unless --split says"
-    parser.add_argument("--submission", type=_given, metavar="DIR", help=submit)
+    parser.add_argument("--submission", type=flags.given, metavar="DIR", help=submit)
     within = "pll, blimp: mask the later pieces of a token's word with it (PLL-word-l2r)"
     parser.add_argument("--within-word", action="store_true", help=within)
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the JSON there too")
@@ -139,9 +67,9 @@ def _evaluate_flags(parser: ArgumentParser) -> None:
 
 def _evaluate(call: Call) -> None:
     args = call.args
-    config = read_config(args.config, call.overrides) if args.config else None
+    config = flags.read_config(args.config, call.overrides) if args.config else None
     allocator.retain()
-    _make_room(args.output)
+    flags.make_room(args.output)
     from bert_jax import evaluate
 
     changes = [] if config else call.overrides  # of the checkpoint's own config
@@ -153,10 +81,10 @@ def _evaluate(call: Call) -> None:
 def _predict_flags(parser: ArgumentParser) -> None:
     tasks = ("fill-mask", "nsp", "classify", "tag", "answer", "embed")
     parser.add_argument("task", metavar="TASK", choices=tasks, help=", ".join(tasks))
-    _checkpoint_flag(parser)
+    flags.checkpoint_flag(parser)
     parser.add_argument("--input", type=Path, metavar="FILE", help="texts or JSON lines; standard input when left out")
     several = "fill-mask: tokens a mask (5); answer: answers listed besides the chosen one (none)"
-    parser.add_argument("--top-k", type=_positive, metavar="K", help=several)
+    parser.add_argument("--top-k", type=flags.positive, metavar="K", help=several)
     parser.add_argument("--pooling", choices=("mean", "cls"), default="", help="embed (the model's own, else mean)")
     parser.add_argument("--normalize", action="store_true", help="embed: vectors of length 1")
     parser.add_argument("--entities", action="store_true", help="tag: merge words labelled B-… and I-…")
@@ -168,12 +96,12 @@ def _predict_flags(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--long", choices=("refuse", "cut", "windows"), default="", help=too_long)
     stride = "of windows, in tokens (fill-mask 64; tag, answer: the model's own, or 128)"
-    parser.add_argument("--stride", type=_positive, metavar="N", help=stride)
+    parser.add_argument("--stride", type=flags.positive, metavar="N", help=stride)
     meaning = "what the stride is (fill-mask overlap; tag, answer: the model's own, or step)"
     parser.add_argument("--stride-as", choices=("overlap", "step"), default="", help=meaning)
     bad = "a line that cannot be read or asked ends it, or is left out with a warning (%(default)s)"
     parser.add_argument("--on-bad-row", choices=("fail", "skip"), default="fail", help=bad)
-    parser.add_argument("--batch-size", type=_positive, default=32, metavar="N", help="rows a step (%(default)s)")
+    parser.add_argument("--batch-size", type=flags.positive, default=32, metavar="N", help="rows a step (%(default)s)")
 
 
 def _predict(call: Call) -> None:
@@ -191,15 +119,9 @@ def _predict(call: Call) -> None:
     predict.run(args.task, args.checkpoint, args.input, args.tokenizer, **options)
 
 
-def _output_flag(parser: ArgumentParser, what: str) -> None:
-    parser.add_argument(
-        "--output", type=lambda text: Path(_given(text)), metavar="DIR", required=True, help=f"{what}; new, or empty"
-    )
-
-
 def _export_flags(parser: ArgumentParser) -> None:
-    _checkpoint_flag(parser)
-    _output_flag(parser, "the folder for transformers and sentence-transformers")
+    flags.checkpoint_flag(parser)
+    flags.output_flag(parser, "the folder for transformers and sentence-transformers")
 
 
 def _export(call: Call) -> None:
@@ -209,8 +131,8 @@ def _export(call: Call) -> None:
 
 
 def _import_flags(parser: ArgumentParser) -> None:
-    _checkpoint_flag(parser)
-    _output_flag(parser, "the run")
+    flags.checkpoint_flag(parser)
+    flags.output_flag(parser, "the run")
     parser.add_argument("--allow-missing", action="store_true", help="do without heads its config.json promises")
     parser.add_argument("--allow-unused", action="store_true", help="leave tensors aside that are no part of BERT")
     parser.add_argument("--resize-vocab", action="store_true", help="cut rows of the table that no piece has")
@@ -239,18 +161,18 @@ def _study_flags(parser: ArgumentParser) -> None:
     does = "run what is missing and report; say how far it is; write the report again"
     parser.add_argument("action", metavar="ACTION", choices=actions, help=f"{', '.join(actions)}: {does}")
     where = "run: its folder, such as experiments/masking_rate; --config.a.b=VALUE changes a knob of all its cells"
-    parser.add_argument("study", metavar="DIR[:SCALE]", nargs="?", type=_given, help=where)
+    parser.add_argument("study", metavar="DIR[:SCALE]", nargs="?", type=flags.given, help=where)
     parser.add_argument("--workdir", type=Path, metavar="DIR", required=True, help="where the study lives; resumes it")
     engines = "run: local (processes of this machine), slurm or ray; a study may change it (%(default)s)"
     parser.add_argument("--engine", default="local", metavar="NAME", help=engines)
     option = "run: a setting of slurm or ray, such as mem_gb=16; may be repeated"
     parser.add_argument("--engine-option", action="append", default=[], metavar="KEY=VALUE", help=option)
     jobs = "run: groups at a time (a core each; all accelerators together; what the cluster has)"
-    parser.add_argument("--jobs", type=_positive, default=0, metavar="N", help=jobs)
+    parser.add_argument("--jobs", type=flags.positive, default=0, metavar="N", help=jobs)
     fuse = "run: cells that train in one program: as many as pay off and fit, none, or at most N (%(default)s)"
     parser.add_argument("--fuse", default="auto", metavar="auto|never|N", help=fuse)
     retries = "run: tries after the first of what fails (%(default)s)"
-    parser.add_argument("--retries", type=_count, default=2, metavar="N", help=retries)
+    parser.add_argument("--retries", type=flags.count, default=2, metavar="N", help=retries)
     reuse = "run: the workdir of another study; cells of this one that it has trained are copied; may be repeated"
     parser.add_argument("--reuse", type=Path, action="append", default=[], metavar="DIR", help=reuse)
     parser.add_argument("--dry-run", action="store_true", help="run: print cells, groups and the estimated time only")
@@ -281,19 +203,19 @@ def _benchmark_flags(parser: ArgumentParser) -> None:
     from bert_jax import benchmark
 
     parser.add_argument("name", metavar="NAME", choices=benchmark.TABLE, help=", ".join(benchmark.TABLE))
-    _config_flag(parser)
+    flags.config_flag(parser)
     size = f"LAYERSxHIDDEN or a name of the models' sizes ({benchmark.SIZE}, or what --config says)"
-    parser.add_argument("--size", type=_given, metavar="SIZE", help=size)
+    parser.add_argument("--size", type=flags.given, metavar="SIZE", help=size)
     rivals = "measure it too, in turn; needs torch and transformers"
     parser.add_argument("--against", choices=benchmark.RIVALS, default="", help=rivals)
     parser.add_argument("--python", default="", metavar="PATH", help="a Python that has them (this one)")
-    parser.add_argument("--rounds", type=_positive, default=9, metavar="N", help="turns of each (%(default)s)")
+    parser.add_argument("--rounds", type=flags.positive, default=9, metavar="N", help="turns of each (%(default)s)")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the rows there as JSON")
 
 
 def _benchmark(call: Call) -> None:
     args = call.args
-    _make_room(args.output)
+    flags.make_room(args.output)
     from bert_jax import benchmark
 
     given = {key: getattr(args, key) for key in ("size", "against", "python", "rounds", "output")}
@@ -314,7 +236,11 @@ class Command:
 
 COMMANDS = {
     "prepare": Command(
-        "corpus and vocabulary of a config, once", "--config=configs/tiny.py", _config_flag, _prepare, resumable=True
+        "corpus and vocabulary of a config, once",
+        "--config=configs/tiny.py",
+        flags.config_flag,
+        _prepare,
+        resumable=True,
     ),
     "train": Command(
         "prepare if needed, train, evaluate; the same command resumes",

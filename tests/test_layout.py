@@ -46,11 +46,12 @@ MAY_IMPORT = {  # part of the package -> the parts it may import, besides itself
 }
 # One reads the command line, the other says which flags there are: nothing else sees flags, but for what a process of
 # our own making is told.
-CLI = {"cli", "commands", "studies.worker", "benchmarks.worker"}
+CLI = {"cli", "commands", "flags", "studies.worker", "benchmarks.worker"}
 ONLY_IMPORTED_BY = {
     "train": {"commands", "studies", "benchmark"},
     "study": {"commands"},
     "commands": {"cli"},
+    "flags": {"cli", "commands"},
     "cli": set(),
 }
 HEAVY = ("jax", "jaxlib", "flax", "optax", "orbax")
