@@ -340,6 +340,12 @@ class Logging:
 
     every: int = knob(10, "steps a line of metrics.jsonl sums up", low=1)
     tensorboard: bool = knob(True, "write TensorBoard events too")
+    samples: int = knob(
+        12,
+        "held-out sentences that each evaluation named validation shows predictions for; 0 is none",
+        low=0,
+        high=1000,
+    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 from jax.sharding import Mesh
 
-from bert_jax import evaluate, judge, knobs, prepare, runs, scores
+from bert_jax import evaluate, judge, knobs, prepare, runs, samples, scores
 from bert_jax.config import resolve, to_dict
 from bert_jax.data import examples, features, labelled, pipeline
 from bert_jax.data import tokenizer as tokenizers
@@ -32,6 +32,7 @@ class Material:
     fingerprint: str  # of the data
     source: pipeline.Source | labelled.Source
     evaluator: Callable[[knobs.Eval, Mesh], Callable[[Any], dict[str, float]]]
+    sampler: Callable[[Mesh], samples.Samples | None]
 
 
 def gather(config: knobs.Config) -> Material:
@@ -51,6 +52,7 @@ def _of_text(config: knobs.Config) -> Material:
         prepared.fingerprint,
         source,
         lambda settings, mesh: evaluate.Evaluator(config, prepared, settings, mesh),
+        lambda mesh: samples.of(config, prepared, mesh),
     )
 
 
@@ -83,7 +85,7 @@ def _of_task(config: knobs.Config) -> Material:
         return judge.Judge(config, tokenizer, data[name], settings.batch_size, mesh)
 
     name = _fingerprint({"train": found, "validation": data.get("validation", [])})
-    return Material(config, tokenizer, name, source, evaluator)
+    return Material(config, tokenizer, name, source, evaluator, lambda mesh: None)
 
 
 def _check_best(config: knobs.Config, kind: str) -> None:

@@ -8,6 +8,8 @@ import math
 BASELINES = {
     "mlm_loss": ("unigram_loss", "the unigram"),
     "mlm_accuracy": ("unigram_accuracy", "the most frequent token"),
+    "causal_lm_loss": ("unigram_loss", "the unigram"),
+    "causal_lm_accuracy": ("unigram_accuracy", "the most frequent token"),
     "nsp_accuracy": ("majority_accuracy", "the majority"),
     "sop_accuracy": ("majority_accuracy", "the majority"),
     "accuracy": ("majority_accuracy", "the majority"),
@@ -19,7 +21,7 @@ PLAIN = {
     "data_wait": "Waiting for data",
     "mfu": "Model FLOPs utilisation",
 }
-SHOUTED = ("mlm", "nsp", "sop", "mfu", "f1", "mcc", "pll", "pos", "ner", "mnli", "qnli", "mrpc", "rte")
+SHOUTED = ("mlm", "lm", "nsp", "sop", "mfu", "f1", "mcc", "pll", "pos", "ner", "mnli", "qnli", "mrpc", "rte")
 WRITTEN = {"blimp": "BLiMP", "sst2": "SST-2", "squad": "SQuAD", "squad2": "SQuAD 2.0", "conll2003": "CoNLL-2003"}
 COUNTS = ("_low", "_high", "examples", "predictions", "seconds")  # what an evaluation says beside its results
 SHARES = ("accuracy", "fraction", "data_wait", "mfu", "f1", "exact", "precision", "recall")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import math
+import re
 import shlex
 from collections import defaultdict
 from html import escape
@@ -88,7 +90,10 @@ mark { background: none; color: var(--c2); font-weight: 650; }
   font-size: 13.5px; }
 .bar > span:first-child { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 .bar > span:last-child { text-align: right; color: var(--soft); font-variant-numeric: tabular-nums; }
+.bar .right { color: var(--good); font-weight: 650; } .bar .right + span { color: var(--soft); }
+.gap + .gap { margin-top: 8px; }
 .bar i { display: block; height: 8px; border-radius: 4px; background: var(--c1); min-width: 2px; }
+.then span { white-space: nowrap; }
 .then { color: var(--soft); font-size: 13px; margin-top: 8px; overflow-wrap: anywhere; }
 footer { margin-top: 44px; color: var(--soft); font-size: 13px; }
 @media print { body { background: none; } .chart, .tile, .box { break-inside: avoid; } }
@@ -178,7 +183,7 @@ def duration(seconds: float) -> str:
 
 
 def samples(path: Path) -> str:
-    """The latest predictions for each masked sentence, and what the best one was before."""
+    """The latest predictions for each sentence, which of them is what stood there, and what the best one was before."""
     if not path.exists():
         return ""
     by_text: dict[str, list[dict[str, Any]]] = defaultdict(list)
@@ -190,20 +195,31 @@ def samples(path: Path) -> str:
 
 def _sample(text: str, rows: list[dict[str, Any]]) -> str:
     rows = sorted(rows, key=lambda row: row["step"])
-    shown = escape(text).replace("[MASK]", "<mark>[MASK]</mark>")
-    bars = "<br>".join(
-        "".join(
-            f'<div class="bar"><span>{escape(str(p["token"]))}</span>'
-            f'<span><i style="width:{100 * float(p["probability"]):.1f}%"></i></span>'
-            f"<span>{100 * float(p['probability']):.1f} %</span></div>"
-            for p in mask[:5]
-        )
-        for mask in rows[-1]["predictions"]
-    )
-    before = [(r["step"], ", ".join(str(m[0]["token"]) for m in r["predictions"] if m)) for r in rows[:-1]]
+    shown = re.sub(r"\[MASK\]|…$", lambda gap: f"<mark>{gap[0]}</mark>", escape(text))
+    answers = [str(answer) for answer in rows[-1].get("answers", ())]
+    gaps = itertools.zip_longest(rows[-1]["predictions"], answers[: len(rows[-1]["predictions"])])
+    bars = "".join(_bars(mask[:5], answer) for mask, answer in gaps)
+    before = [(r["step"], " / ".join(str(m[0]["token"]) for m in r["predictions"] if m)) for r in rows[:-1]]
     picked = before[:: max(1, math.ceil(len(before) / 5))]
-    then = " · ".join(f"step {step:,}: {escape(tokens)}" for step, tokens in picked)
+    then = " · ".join(f"<span>step {step:,}: {escape(tokens)}</span>" for step, tokens in picked)
     return f'<div class="box"><p>{shown}</p>{bars}{f"<div class=then>{then}</div>" if then else ""}</div>'
+
+
+def _bars(mask: list[dict[str, Any]], answer: str | None) -> str:
+    """The likeliest tokens of a gap, and what stood there, if that is known and none of them."""
+    lines = []
+    for one in mask:
+        token, share = str(one["token"]), 100 * float(one["probability"])
+        right = ' class="right"' if token == answer else ""
+        lines.append(
+            f'<div class="bar"><span{right}>{escape(token)}</span><span><i style="width:{share:.1f}%"></i></span>'
+            f"<span>{share:.1f} %</span></div>"
+        )
+    if answer is not None and not any(str(one["token"]) == answer for one in mask):
+        lines.append(
+            f'<div class="bar"><span class="right">{escape(answer)}</span><span>stood there</span><span></span></div>'
+        )
+    return f'<div class="gap">{"".join(lines)}</div>'
 
 
 def config_box(recorded: dict[str, Any]) -> str:

@@ -114,6 +114,7 @@ def together(
         for arm in arms:
             arm.begin(start, distinct, arm is not arms[0], closing)
         evaluators = {name: given.evaluator(e, mesh) for name, e in config.evals.items()}
+        sampler = given.sampler(mesh)
         slots = max(slots, *(quotas.slots(arm.config.masking, config.sequence_length, config.packing) for arm in arms))
         update = steps.compile_step(config, tokenizer.special, vocab_size, mesh, whole, several=several, slots=slots)
 
@@ -180,8 +181,10 @@ def together(
                     settle()
                     with clock.on("evaluation"):
                         for index, arm in living():
-                            scores = evaluator(of_arm(state["params"], index, layout["params"]))
-                            rank = arm.evaluated(name, scores, done)
+                            params = of_arm(state["params"], index, layout["params"])
+                            rank = arm.evaluated(name, evaluator(params), done)
+                            if sampler and name == "validation":
+                                arm.writer.show(done, sampler(params))
                             ranks |= {} if rank is None else {index: rank}
                     over = ended()
             stopping = stop.should_stop(done)

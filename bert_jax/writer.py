@@ -1,7 +1,8 @@
-"""What a run says while it trains: metrics.jsonl, TensorBoard events, and a progress bar or plain lines.
+"""What a run says while it trains: metrics.jsonl, samples.jsonl, TensorBoard events, a progress bar or plain lines.
 
 A line of metrics.jsonl is a JSON object: `step`, `time` (seconds the run has worked, over all its resumes), then flat
-names. A number that is not finite is written as null.
+names. A number that is not finite is written as null. One of samples.jsonl has `step`, and what `samples.py` says of a
+sentence: `text`, `answers`, `predictions`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from bert_jax import knobs
 from bert_jax.errors import CheckpointError
 
 NAME = "metrics.jsonl"
+SAMPLES = "samples.jsonl"
 RESULTS = {"loss", *(metric for metrics in knobs.METRICS.values() for metric in metrics)}  # of a task
 EVERY = 10.0  # seconds between plain progress lines
 
@@ -43,8 +45,10 @@ class Writer:
         self._bar: tqdm | None = None
         if not self.active:
             return
-        path = Path(workdir) / NAME
+        path, self._samples = Path(workdir) / NAME, Path(workdir) / SAMPLES
         self._offset = truncate(path, start_step)
+        if self._samples.exists():
+            truncate(self._samples, start_step)
         self._file = path.open("a", encoding="utf-8")
         if tensorboard:
             from tensorboardX import SummaryWriter  # protobuf and all: only for those who want it
@@ -73,6 +77,17 @@ class Writer:
                 if value is not None:
                     self._events.add_scalar(name, value, step)
         self._show(step, {name: value for name, value in clean.items() if value is not None})
+
+    def show(self, step: int, samples: Sequence[Mapping[str, Any]]) -> None:
+        """Adds what a model makes of some sentences at `step`, and says it of the first."""
+        if not self.active or not samples:
+            return
+        with self._disk(), self._samples.open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps({"step": int(step), **one}) + "\n" for one in samples)
+            file.flush()
+            os.fsync(file.fileno())
+        if not self.quiet:
+            self.note(f"step {step}: {_sample(samples[0])}")
 
     def note(self, text: str) -> None:
         """One line on standard error that leaves the bar whole."""
@@ -177,6 +192,15 @@ def _number(value: Any) -> float | int | None:
         return int(value)
     number = float(value)
     return number if math.isfinite(number) else None
+
+
+def _sample(row: Mapping[str, Any]) -> str:
+    """A sentence with the likeliest token in each of its gaps, and what stood there."""
+    text = row["text"]
+    for one in row["predictions"]:
+        gap = "[MASK]" if "[MASK]" in text else "…"
+        text = text.replace(gap, f"[{one[0]['token']} {one[0]['probability']:.0%}]", 1)
+    return f"{text}  (was {', '.join(row['answers'])})"
 
 
 def _summary(values: Mapping[str, float]) -> str:

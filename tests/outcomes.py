@@ -41,6 +41,11 @@ def metrics(workdir: Path) -> list[dict[str, Any]]:
     return [{name: value for name, value in line.items() if name not in VOLATILE} for line in lines]
 
 
+def samples(workdir: Path) -> list[dict[str, Any]]:
+    """Lines of samples.jsonl, every one whole."""
+    return [json.loads(line) for line in (Path(workdir) / "samples.jsonl").read_text().splitlines()]
+
+
 def assert_same(workdir: Path, reference: Path, step: int) -> None:
     """The run in `workdir` ended as the reference did, in every bit."""
     (ours, meta), (theirs, wanted) = state(workdir, step), state(reference, step)
@@ -50,5 +55,6 @@ def assert_same(workdir: Path, reference: Path, step: int) -> None:
     assert not different, f"{len(different)} of {len(ours)} leaves differ, such as {different[:3]}"
     assert meta == wanted
     assert metrics(workdir) == metrics(reference)
+    assert samples(workdir) == samples(reference)
     finished = [manifest.finished(Path(folder) / "checkpoints") for folder in (workdir, reference)]
     assert finished[0] == finished[1], "the same latest and best steps are kept"

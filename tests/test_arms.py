@@ -82,9 +82,20 @@ def test_an_arm_is_the_run_it_would_be_alone(base, fused, index, tmp_path):
     assert (fused[index] / "report.html").exists()
     written = [json.loads((folder / "config.json").read_text()) for folder in (fused[index], alone)]
     assert written[0] == written[1]
+    shown = [outcomes.samples(folder) for folder in (fused[index], alone)]
+    assert [row["text"] for row in shown[0]] == [row["text"] for row in shown[1]]
+    np.testing.assert_allclose(*([row["predictions"][0][0]["probability"] for row in own] for own in shown), atol=1e-3)
     np.testing.assert_allclose(
         metric(fused[index], "eval/validation/mlm_loss"), metric(alone, "eval/validation/mlm_loss"), atol=1e-3
     )
+
+
+def test_arms_are_shown_the_same_sentences_and_see_them_their_own_way(base, fused):
+    rows = [outcomes.samples(folder) for folder in fused]
+    asked = [[(row["step"], row["text"], row["answers"]) for row in own] for own in rows]
+    assert asked == asked[:1] * len(fused)
+    assert len(asked[0]) == 2 * 12
+    assert len({json.dumps(own) for own in rows}) == len(fused)
 
 
 def test_arms_differ(fused):

@@ -81,6 +81,8 @@ def assert_close(workdir: Path, reference: Path) -> None:
             assert mine[name] == pytest.approx(value, rel=1e-5, abs=1e-5), (other["step"], name)
             if name.endswith(("_fraction", "examples", "predictions")):
                 assert mine[name] == value, (other["step"], name)  # counts of the same tokens
+    several = [[(row["step"], row["text"]) for row in outcomes.samples(folder)] for folder in (workdir, reference)]
+    assert several[0] == several[1]
 
 
 @pytest.fixture(scope="module")

@@ -192,6 +192,7 @@ COVERED = {
     "evals.*.seed": "test_knobs.py::test_an_evaluation_has_units_pairs_and_masks_of_its_own",
     "evals.*.batch_size": "test_knobs.py::test_an_evaluation_takes_batches_of_its_size",
     "logging.every": "test_knobs.py::test_a_run_saves_evaluates_and_logs_when_asked_to",
+    "logging.samples": "test_samples.py::test_as_many_sentences_are_chosen_as_asked_for_or_there_are",
     "logging.tensorboard": "test_knobs.py::test_events_are_written_where_asked_for",
 }
 

@@ -228,6 +228,25 @@ def test_samples_show_the_latest_and_what_came_before(tmp_path):
     assert "<mark>[MASK]</mark>" in source
     assert "cat 25.0 %" in text
     assert "step 10: the · step 20: dog" in text
+    assert "stood there" not in text  # what did is not known
+
+
+def test_samples_show_what_stood_there(tmp_path):
+    """Among the predictions, or below them; of a beginning, what comes next."""
+    likely = [{"token": token, "probability": 0.2} for token in ("cat", "dog")]
+    rows = [
+        {"step": 1, "text": "The [MASK] and a [MASK].", "answers": ["dog", "cow"], "predictions": [likely, likely]},
+        {"step": 1, "text": "The cat …", "answers": ["cat"], "predictions": [likely]},
+    ]
+    (tmp_path / "samples.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    source, _ = text_of(tmp_path)
+    assert re.findall(r'class="right">(\w+)</span><span>(stood there)?', source) == [
+        ("dog", ""),
+        ("cow", "stood there"),
+        ("cat", ""),
+    ]
+    assert source.count("<mark>[MASK]</mark>") == 2
+    assert "<mark>…</mark>" in source
 
 
 def test_ten_thousand_lines_stay_small(tmp_path):
