@@ -16,6 +16,7 @@ import logging
 import math
 import shutil
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from bert_jax.errors import CheckpointError, DivergedError
 
 PyTree = Any
 SPARE = 1 << 20  # bytes Orbax writes beside the arrays, generously
+HEAD_START = 0.02  # seconds for the caller to start its next update, before a save wants Python's lock too
 
 
 class Checkpoints:
@@ -142,6 +144,7 @@ class Checkpoints:
     def _finish(self, begin: Callable[[], None] | None, step: int, entry: dict[str, Any], needed: int) -> None:
         try:
             if begin is not None:
+                time.sleep(HEAD_START)
                 begin()
             self._orbax.wait_until_finished()  # on several hosts: until every host has written
             faults.point("save-committed", step)
