@@ -77,6 +77,20 @@ def test_a_network_of_rounded_factors_learns_in_the_same_direction():
     assert cosine > 0.999
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16_products", "bfloat16", "float32"])
+def test_factors_rounded_once_give_the_same_outputs(dtype):
+    config = toy.config(model__dtype=dtype)
+    params = jax.device_get(toy.init(config))
+    ready = params | {"encoder": network.rounded(config.model, params["encoder"])}
+    small = [leaf.dtype.itemsize == 2 for leaf in jax.tree.leaves(ready)]
+    assert any(small) == (dtype != "float32")
+    assert not all(small)
+    batch, _ = toy.mask(toy.batch(4, 32, seed=1), config.masking)
+    model = network.build(config, toy.VOCAB)
+    read = jax.jit(lambda params: network.outputs(model, params, batch))
+    jax.tree.map(np.testing.assert_array_equal, read(ready), read(params))
+
+
 ODD = """
 import jax, numpy as np
 from bert_jax import sharding, step
