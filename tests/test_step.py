@@ -75,7 +75,10 @@ LAYOUTS = {
 }
 
 
-@pytest.mark.parametrize("name", LAYOUTS)
+SPLITS = [pytest.param(name, marks=[pytest.mark.slow] * (name == "fsdp 4")) for name in LAYOUTS]
+
+
+@pytest.mark.parametrize("name", SPLITS)
 def test_loss_and_gradients_do_not_depend_on_how_the_batch_is_split(name):
     alone, split = toy.config(optim__clip_norm=0), toy.config(optim__clip_norm=0, **LAYOUTS[name])
     data = batches(alone)
