@@ -270,11 +270,11 @@ def test_markup_in_a_text_stays_text(golden, tmp_path):
     stated = json.loads(parts.scripts[0])["texts"][0]["text"]
     assert stated[0] == HOSTILE["text"]
     assert "<img" not in found
-    assert stated[1].startswith("مرحبا שלום⟨U+202E⟩ evil ␀␇␛[31m ]]> <!--")
+    assert stated[1].startswith("مرحبا שלום⟨U+202E⟩ evil ⟨U+0000⟩⟨U+0007⟩⟨U+001B⟩[31m ]]> <!--")
 
 
 def test_controls_are_shown_and_joiners_kept():
-    assert visible("a\tb\n\x00\x7f\u200f👩\u200d👧é") == "a␉b␊␀⟨U+007F⟩⟨U+200F⟩👩\u200d👧é"
+    assert visible("a\tb\n\x00\x7f\u200f👩\u200d👧é") == "a⇥b↵⟨U+0000⟩⟨U+007F⟩⟨U+200F⟩👩\u200d👧é"
 
 
 def test_the_mask_token_is_meant(golden):

@@ -255,7 +255,7 @@
 
   function matrix(box, text) {
     return new Heat(box, {
-      label: 'weights of the head chosen', most: clamp(Math.floor(720 / text.n), 3, 30), rows: text.tokens, columns: text.tokens,
+      label: 'weights of the head chosen', most: clamp(Math.floor(960 / text.n), 3, 30), rows: text.tokens, columns: text.tokens,
       image: () => picture(text.n, text.n, (i, j) => shown(text, state.layer, state.head, i, j)),
       at: () => [Math.min(state.from, text.n - 1), Math.min(state.to, text.n - 1)],
       pick: (from, to) => change({ from, to }),
@@ -424,7 +424,8 @@
   for (const text of texts) await text.open();
   readColours();
   for (const box of document.querySelectorAll('[data-view]')) {
-    const text = texts[box.dataset.text], title = box.appendChild(make('h3'));
+    const text = texts[box.dataset.text];
+    const title = texts.length > 1 ? box.appendChild(make('h3')) : make('h3');
     text.text.forEach((part, i) => title.append(i ? ' | ' : '', make('bdi', { textContent: part })));
     views.push(Object.assign(makers[box.dataset.view](box, text), { name: box.dataset.view }));
   }

@@ -24,13 +24,14 @@ from bert_jax.data import encoding
 from bert_jax.errors import DataError
 from bert_jax.models.bert import Bert
 from bert_jax.predictors.base import Row
-from bert_jax.views.texts import Texts, visible
+from bert_jax.views.texts import Texts, shorten, visible
 
 HERE = Path(__file__).parent
 WHOLE = 1 << 20  # weights that a page holds; where there are more, the largest of each row
 FEWEST = 8  # of a row, however many rows there are
 MOST = 1 << 27  # weights that are computed
 SEVERAL = 8  # texts beside one another
+TITLE = 200  # characters of a text above its figures
 
 
 class Measures(NamedTuple):
@@ -45,7 +46,7 @@ def page(texts: Texts, rows: Sequence[Row], *, digits: int = 6) -> str:
     run = texts.model.run
     if not rows or len(rows) > SEVERAL:
         raise DataError(f"{len(rows)} texts", f"a page shows 1 to {SEVERAL} side by side")
-    parts = texts.parts(rows)
+    parts, cut = texts.parts(rows)
     special = run.tokenizer.special
     batch = encoding.rows(special, parts, max(1 + sum(len(part) + 1 for part in one) for one in parts))
     cfg = run.config.model
@@ -65,7 +66,8 @@ def page(texts: Texts, rows: Sequence[Row], *, digits: int = 6) -> str:
         measured.append(measures(one))
         contents.append(
             {
-                "text": [visible(text) for text in row.fields.values()],
+                "text": [shorten(visible(text), TITLE) for text in row.fields.values()],
+                "cut": cut[i],
                 "tokens": [visible(run.tokenizer.vocab[i]) for i in ids],
                 "segments": types,
                 "special": [int(i in (special.cls, special.sep)) for i in ids],
@@ -211,6 +213,7 @@ def document(run: runs.Run, data: dict[str, Any], measured: Sequence[Measures]) 
     texts = data["texts"]
     body = (
         f'<h1>Attention</h1><p class="sub">{_about(run, data)}</p>'
+        f"{_title(texts[0], 'p class=text') if len(texts) == 1 else ''}"
         '<noscript><p class="box">The figures need JavaScript; the tables below do not.</p></noscript>'
         f'<div id="failed" class="box" role="alert" hidden></div>{_controls(data)}'
     )
@@ -218,7 +221,8 @@ def document(run: runs.Run, data: dict[str, Any], measured: Sequence[Measures]) 
         boxes = "".join(f'<div class="box" data-view="{name}" data-text="{i}"></div>' for i in range(len(texts)))
         body += f'<section class="live"><h2>{title}</h2>{_note(note)}<div class="beside">{boxes}</div></section>'
     for name, (title, note) in MEASURES.items():
-        tables = [_heads(name, getattr(one, name), text) for one, text in zip(measured, texts, strict=True)]
+        titles = [_title(text, "h3") if len(texts) > 1 else "" for text in texts]
+        tables = [_heads(name, getattr(one, name), title) for one, title in zip(measured, titles, strict=True)]
         body += f'<section><h2>{title}</h2>{_note(note)}<div class="beside">{"".join(tables)}</div></section>'
     stated = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     body += f'<script type="application/json" id="data">{stated}</script>'
@@ -241,11 +245,12 @@ def _about(run: runs.Run, data: dict[str, Any]) -> str:
     said += [" and ".join(f"{len(text['tokens'])} tokens" for text in data["texts"])]
     said += [f"weights to {data['digits']} decimals"]
     for i, text in enumerate(data["texts"], 1):
+        said += [f"text {i} is cut to what the model takes"] if text["cut"] else []
         if text["keep"]:
             most, mean = (100 * share for share in text["left"])
             said.append(
-                f"of text {i} the {text['keep']} largest weights a row ([CLS]: all); the others, {mean:.1f} % of a row "
-                f"together on average and {most:.1f} % at most, are left out, but count in rollout, entropy and distance"
+                f"of text {i} the {text['keep']} largest weights a row ([CLS]: all); the others, together {mean:.1f} % "
+                f"of a row on average and {most:.1f} % at most, are left out, yet count in rollout, entropy, distance"
             )
     return " · ".join(said)
 
@@ -271,7 +276,12 @@ def _controls(data: dict[str, Any]) -> str:
     )
 
 
-def _heads(name: str, values: np.ndarray, text: dict[str, Any]) -> str:
+def _title(text: dict[str, Any], tag: str) -> str:
+    parts = " | ".join(f"<bdi>{escape(part)}</bdi>" for part in text["text"])
+    return f"<{tag}>{parts}</{tag.partition(' ')[0]}>"
+
+
+def _heads(name: str, values: np.ndarray, title: str) -> str:
     """A table of layers by heads, shaded from the least to the most."""
     low, high = float(values.min()), float(values.max())
     head = "".join(f"<th class=n scope=col>{j + 1}</th>" for j in range(values.shape[1]))
@@ -282,8 +292,7 @@ def _heads(name: str, values: np.ndarray, text: dict[str, Any]) -> str:
             for j, x in enumerate(layer)
         )
         lines += f"<tr><th scope=row>{i + 1}</th>{cells}</tr>"
-    title = " | ".join(f"<bdi>{escape(part)}</bdi>" for part in text["text"])
     return (
-        f'<div class="box"><h3>{title}</h3><div class="scroll" tabindex=0 role="region" aria-label="{name}">'
+        f'<div class="box">{title}<div class="scroll" tabindex=0 role="region" aria-label="{name}">'
         f'<table class="heads" data-name="{name}"><tr><th scope=col>layer</th>{head}</tr>{lines}</table></div></div>'
     )
