@@ -415,7 +415,7 @@ const pre = document.body.appendChild(document.createElement('pre')); pre.id = '
 
 def test_keys_move_through_heads_weights_and_tokens(causal, tmp_path):
     found = page(causal, CAT)
-    document = browser(tmp_path, found, script=KEYS)
+    document = browser(tmp_path, found, "from=1&to=1", KEYS)
     log = re.search(r'<pre id="log">(.*?)</pre>', document, re.DOTALL)
     assert log is not None
     lines = html.unescape(log[1]).split("\n")
@@ -434,7 +434,9 @@ def test_keys_move_through_heads_weights_and_tokens(causal, tmp_path):
 
 
 def test_a_hostile_text_does_nothing_in_a_browser(golden, tmp_path):
-    document = browser(tmp_path, page(golden, HOSTILE, DOG, long="cut"))
+    found = page(golden, HOSTILE, DOG, long="cut")
+    document = browser(tmp_path, found)
+    assert document.count("<script") == found.count("<script") == 3
     assert re.search(r'<html[^>]* data-ready="1"', document)
     assert "<title>Attention of pretraining</title>" in document
     assert "<img" not in document.partition("<body>")[2].partition('<script type="application/json"')[0]

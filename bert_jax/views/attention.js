@@ -80,14 +80,14 @@
 
   function fromAddress() {
     const given = new URLSearchParams(location.hash.slice(1));
-    const number = (name, count) => {
+    const number = (name, count, otherwise = 0) => {
       const x = parseInt(given.get(name), 10);
-      return x >= 1 ? Math.min(x, count) - 1 : 0;
+      return x >= 1 ? Math.min(x, count) - 1 : otherwise;
     };
     const longest = Math.max(...texts.map(text => text.n));
     state.layer = number('layer', layers);
     state.head = given.get('head') === 'rollout' ? heads : number('head', heads);
-    state.from = number('from', longest);
+    state.from = number('from', longest, data.causal ? longest - 1 : 0);
     state.to = number('to', longest);
     const segments = (given.get('between') || '').replace('ab', '01').replace('ba', '10').replace('aa', '00');
     const wanted = segments.replace('bb', '11');
@@ -97,7 +97,7 @@
 
   function toAddress() {
     const parts = [`layer=${state.layer + 1}`, `head=${state.head < heads ? state.head + 1 : 'rollout'}`];
-    if (state.from || state.to) parts.push(`from=${state.from + 1}`, `to=${state.to + 1}`);
+    parts.push(`from=${state.from + 1}`, `to=${state.to + 1}`);
     if (state.between !== 'all') parts.push(`between=${[...state.between].map(k => 'ab'[k]).join('')}`);
     if (state.plain) parts.push('plain=1');
     history.replaceState(null, '', `#${parts.join('&')}`);
@@ -118,9 +118,9 @@
       if (head === heads || (text && text !== one)) return [];
       const cell = name => document.querySelectorAll(`table[data-name=${name}]`)[i]
         .querySelector(`[data-layer="${layer}"][data-head="${head}"]`).textContent;
-      return `: ${of(one)}entropy ${cell('entropy')} nats, mean distance ${cell('distance')} tokens`;
+      return `${of(one)}entropy ${cell('entropy')} nats, mean distance ${cell('distance')} tokens`;
     });
-    say(named(layer, head) + rest.join(''));
+    say([named(layer, head), ...(rest.length ? [rest.join('; ')] : [])].join(': '));
   }
 
   /** Changes the state, draws what shows it, and puts it into the address. */

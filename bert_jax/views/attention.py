@@ -188,12 +188,12 @@ VIEWS = {  # name: title, what it shows
     ),
     "row": (
         "One token, in every head and layer",
-        "What the token of the framed row looks at, at first [CLS]: above, in every head of the layer chosen; below, "
-        "in every layer of the head chosen.",
+        "What the token of the framed row looks at, at first [CLS] (of a causal model the last): above, in every head "
+        "of the layer chosen; below, in every layer of the head chosen.",
     ),
     "model": (
         "Every layer and head",
-        "Layers downwards, heads to the right, the rollout last. A click chooses one; so do the arrow keys.",
+        "Layers downwards, heads to the right, the rollout last. A click chooses one; so do the arrow keys. All tokens count here.",
     ),
 }
 MEASURES = {
@@ -226,8 +226,8 @@ def document(run: runs.Run, data: dict[str, Any], measured: Sequence[Measures]) 
         body += f'<section><h2>{title}</h2>{_note(note)}<div class="beside">{"".join(tables)}</div></section>'
     stated = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     body += f'<script type="application/json" id="data">{stated}</script>'
-    body += f"<script>{(HERE / 'attention.js').read_text()}</script>"
-    return pages.page(f"Attention of {_name(run)}", body, (HERE / "attention.css").read_text())
+    body += f"<script>{(HERE / 'attention.js').read_text(encoding='utf-8')}</script>"
+    return pages.page(f"Attention of {_name(run)}", body, (HERE / "attention.css").read_text(encoding="utf-8"))
 
 
 def _name(run: runs.Run) -> str:
