@@ -193,7 +193,7 @@ VIEWS = {  # name: title, what it shows
     ),
     "model": (
         "Every layer and head",
-        "Layers downwards, heads to the right, the rollout last. A click chooses one; so do the arrow keys. All tokens count here.",
+        "Layers downwards, heads to the right, the rollout last; of all tokens. A click or the arrow keys choose one.",
     ),
 }
 MEASURES = {
