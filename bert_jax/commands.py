@@ -119,6 +119,32 @@ def _predict(call: Call) -> None:
     predict.run(args.task, args.checkpoint, args.input, args.tokenizer, **options)
 
 
+def _inspect_flags(parser: ArgumentParser) -> None:
+    pages = ("attention",)
+    parser.add_argument("page", metavar="PAGE", choices=pages, help=", ".join(pages))
+    flags.checkpoint_flag(parser)
+    text = "a text to look at; may be repeated, and all are shown side by side"
+    parser.add_argument("--text", action="append", default=[], metavar="TEXT", help=text)
+    pair = "what follows it; the n-th goes with the n-th text"
+    parser.add_argument("--text-pair", action="append", default=[], metavar="TEXT", help=pair)
+    lines = "instead: one text a line, or two with a tab between, or JSON lines with text and text_pair"
+    parser.add_argument("--input", type=Path, metavar="FILE", help=lines)
+    parser.add_argument("--output", type=Path, metavar="FILE", help="the page (PAGE.html)")
+    too_long = "a text too long for the model: refuse it, or cut its end (%(default)s)"
+    parser.add_argument("--long", choices=("refuse", "cut"), default="refuse", help=too_long)
+    digits = "attention: decimals of a weight; a page with fewer is smaller (%(default)s)"
+    parser.add_argument("--digits", type=int, choices=range(2, 7), default=6, metavar="2…6", help=digits)
+
+
+def _inspect(call: Call) -> None:
+    args = call.args
+    output = args.output or Path(f"{args.page}.html")
+    flags.make_room(output)
+    inspect = importlib.import_module("bert_jax.inspect")  # not Python's
+    given = {key: getattr(args, key) for key in ("tokenizer", "long", "digits")}
+    inspect.run(args.page, args.checkpoint, args.text, args.text_pair, args.input, output, **given)
+
+
 def _export_flags(parser: ArgumentParser) -> None:
     flags.checkpoint_flag(parser)
     flags.output_flag(parser, "the folder for transformers and sentence-transformers")
@@ -257,6 +283,11 @@ COMMANDS = {
         "fill masks, classify, tag, answer, embed: texts in, JSON lines out",
         "fill-mask --model=runs/tiny --input=texts.txt",
         *(_predict_flags, _predict),
+    ),
+    "inspect": Command(
+        "what a model makes of a text, as one offline HTML page",
+        "attention --model=runs/tiny --input=texts.txt --output=attention.html",
+        *(_inspect_flags, _inspect),
     ),
     "study": Command(
         "many runs that answer one question: run, status, report",
