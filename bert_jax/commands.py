@@ -119,6 +119,45 @@ def _predict(call: Call) -> None:
     predict.run(args.task, args.checkpoint, args.input, args.tokenizer, **options)
 
 
+def _inspect_flags(parser: ArgumentParser) -> None:
+    pages = ("embeddings",)
+    parser.add_argument("page", metavar="PAGE", choices=pages, help=", ".join(pages))
+    flags.checkpoint_flag(parser)
+    parser.add_argument(
+        "--text", action="append", default=[], metavar="TEXT", help="what is looked at; may be repeated"
+    )
+    parser.add_argument(
+        "--input", type=Path, metavar="FILE", help="texts or JSON lines with a text, in place of --text"
+    )
+    too_long = "a text too long for the model: refuse it, or cut its end (%(default)s)"
+    parser.add_argument("--long", choices=("refuse", "cut"), default="refuse", help=too_long)
+    layer = "embeddings: what is shown first: input (rows of the token table), 0 (after their sum), 1 … or %(default)s"
+    parser.add_argument("--layer", type=flags.given, default="last", metavar="N|input|last", help=layer)
+    pooling = (
+        "embeddings: what is shown first: tokens (the mean of the text's own), mean (with [CLS] and [SEP], as predict "
+        "embed has it) or cls (the model's own, else tokens)"
+    )
+    parser.add_argument("--pooling", choices=("tokens", "mean", "cls"), default="", help=pooling)
+    points = "embeddings: a point is a text, or a word of one (%(default)s)"
+    parser.add_argument("--points", choices=("texts", "words"), default="texts", help=points)
+    method = "embeddings: the way into two dimensions; umap needs the package umap-learn (%(default)s)"
+    parser.add_argument("--method", choices=("pca", "tsne", "umap"), default="pca", help=method)
+    near = "embeddings: nearest ones listed (%(default)s)"
+    parser.add_argument("--neighbours", type=flags.positive, default=5, metavar="K", help=near)
+    parser.add_argument("--output", type=Path, metavar="FILE", help="the page (PAGE.html)")
+
+
+def _inspect(call: Call) -> None:
+    args = call.args
+    output = args.output or Path(f"{args.page}.html")
+    allocator.retain()
+    flags.make_room(output)
+    from bert_jax import inspect
+
+    options = {key: getattr(args, key) for key in ("long", "layer", "pooling", "points", "method", "neighbours")}
+    inspect.run(args.page, args.checkpoint, args.text, args.input, output, args.tokenizer, **options)
+
+
 def _export_flags(parser: ArgumentParser) -> None:
     flags.checkpoint_flag(parser)
     flags.output_flag(parser, "the folder for transformers and sentence-transformers")
@@ -257,6 +296,11 @@ COMMANDS = {
         "fill masks, classify, tag, answer, embed: texts in, JSON lines out",
         "fill-mask --model=runs/tiny --input=texts.txt",
         *(_predict_flags, _predict),
+    ),
+    "inspect": Command(
+        "what a model makes of texts, as one HTML page: embeddings",
+        "embeddings --model=runs/tiny --text=cherry --text=tomato --text=digital",
+        *(_inspect_flags, _inspect),
     ),
     "study": Command(
         "many runs that answer one question: run, status, report",

@@ -1,0 +1,1 @@
+"""The pages of `bert-jax inspect`, one a file."""
