@@ -9,6 +9,7 @@ const draw = (name, parent, attributes = {}) => {
   for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
   return made;
 };
+const fixed = (x, places) => x.toFixed(places).replace(/^-(?=0\.0*$)/, '');
 const clamp = (x, low, high) => Math.min(Math.max(x, low), high);
 
 // --- numbers ---------------------------------------------------------------------------------------------------------
@@ -89,7 +90,7 @@ function place() {
     dot.dataset.x = view.xy[2 * i]; dot.dataset.y = view.xy[2 * i + 1];
     const best = view.near[i][0];
     dot.setAttribute('aria-label',
-      isolated(name(i, 80)) + (best ? ', nearest: ' + isolated(name(best[0], 40)) + ' ' + best[1].toFixed(3) : ''));
+      isolated(name(i, 80)) + (best ? ', nearest: ' + isolated(name(best[0], 40)) + ' ' + fixed(best[1], 3) : ''));
   });
   const percent = view.shares && view.shares.map(s => (100 * s).toFixed(1) + ' %');
   $('map-name').textContent = data.method + (percent ? `: ${percent[0]} of the variance to the right, ${percent[1]} up` : '');
@@ -172,7 +173,7 @@ function choose(i) {
     for (const [k, c] of items) {
       const item = make('li', all);
       bdi(item, called(k));
-      make('b', item, { textContent: c.toFixed(4) });
+      make('b', item, { textContent: fixed(c, 4) });
     }
   };
   list('nearest here, by cosine', view.near[i], k => short(data.names[k], 60));
@@ -188,7 +189,7 @@ function neighbours() {
       const item = make('span', cell);
       bdi(item, called(k));
       item.append(' ');
-      make('b', item, { textContent: c.toFixed(3) });
+      make('b', item, { textContent: fixed(c, 3) });
     }
   };
   [...$('near').tBodies[0].rows].forEach((row, i) => {
@@ -214,8 +215,8 @@ function cosines() {
     const c = cosine(i, j), part = own ? (c - low) / (high - low || 1) : Math.abs(c);
     cell.style.setProperty('--c', clamp(part, 0, 1).toFixed(3));
     cell.classList.toggle('below', !own && c < 0);
-    if (data.numbers) cell.textContent = c.toFixed(2);
-    cell.setAttribute('aria-label', `${isolated(name(i))} and ${isolated(name(j))}: ${c.toFixed(6)}`);
+    if (data.numbers) cell.textContent = fixed(c, 2);
+    cell.setAttribute('aria-label', `${isolated(name(i))} and ${isolated(name(j))}: ${fixed(c, 6)}`);
   }));
 }
 
@@ -225,7 +226,7 @@ function tell(cell) {
   const out = $('cosine-at');
   out.replaceChildren();
   bdi(out, name(i, 80)); out.append(' and '); bdi(out, name(j, 80)); out.append(': ');
-  make('b', out, { textContent: cosine(i, j).toFixed(6) });
+  make('b', out, { textContent: fixed(cosine(i, j), 6) });
 }
 
 if (table) {

@@ -211,7 +211,8 @@ def _controls(start: tuple[int, int], layers: int, poolings: Sequence[str]) -> s
     return (
         f'<form class="controls" id="controls" hidden autocomplete="off"><label>Layer '
         '<span><button type="button" id="down" aria-label="the layer before">&minus;</button>'
-        f'<select id="layer">{of_layer}</select><button type="button" id="up" aria-label="the next layer">+</button></span></label>'
+        f'<select id="layer">{of_layer}</select>'
+        '<button type="button" id="up" aria-label="the next layer">+</button></span></label>'
         f'<label>A {"word" if words else "text"} is the <select id="pooling">{of_pooling}</select></label></form>'
         f'<p class="note" id="first">Shown: {escape(called[start[0]])}, {escape(said[start[1]])}.</p>'
     )
@@ -261,7 +262,7 @@ def _short(text: str) -> str:
 
 def _near(names: list[str], cosines: np.ndarray) -> str:
     items = (
-        f'<span><bdi dir="auto">{escape(_short(name))}</bdi> <b>{cosine:.3f}</b></span>'
+        f'<span><bdi dir="auto">{escape(_short(name))}</bdi> <b>{cosine:z.3f}</b></span>'
         for name, cosine in zip(names, cosines, strict=True)
     )
     return f'<td class="near">{"".join(items)}</td>'
@@ -277,7 +278,7 @@ def _cosines(names: list[str], view: View) -> str:
     for i, name in enumerate(names):
         cells = "".join(
             f'<td style="--c:{min(max((float(c) - low) / ((high - low) or 1), 0), 1):.3f}">'
-            f"{f'{c:.2f}' if len(names) <= NUMBERS else ''}</td>"
+            f"{f'{c:z.2f}' if len(names) <= NUMBERS else ''}</td>"
             for c in view.cosines[i]
         )
         lines.append(
@@ -288,7 +289,7 @@ def _cosines(names: list[str], view: View) -> str:
     dense = "" if len(names) <= NUMBERS else " dense"
     return (
         '<div class="cosine-bar"><div class="scale heat" id="heat"><span id="low">'
-        f'{low:.3f}</span><i></i><span id="high">{high:.3f}</span><span>cosine</span></div>'
+        f'{low:z.3f}</span><i></i><span id="high">{high:z.3f}</span><span>cosine</span></div>'
         '<label id="ends-of" hidden>colours <select id="ends"><option value="own">lowest to highest</option>'
         '<option value="all">&minus;1 to 1</option></select></label></div>'
         '<p class="read" id="cosine-at" aria-live="polite"></p>'
