@@ -5,15 +5,20 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from bert_jax import runs
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.predict import decode
-from bert_jax.predictors.base import Model, Options, Row
-from bert_jax.views import attention
+from bert_jax.predictors.base import Model, OfText, Options, Row
+from bert_jax.views import attention, embeddings
 from bert_jax.views.texts import Texts
 
-PAGES: dict[str, Callable[..., str]] = {"attention": attention.page}  # of Texts, rows and what the page has of its own
+# What reads and encodes a page's texts; and the page, of that, the rows, and flags of its own.
+PAGES: dict[str, tuple[type[OfText], Callable[..., str]]] = {
+    "attention": (Texts, attention.page),
+    "embeddings": (OfText, embeddings.page),
+}
 
 
 def run(
@@ -25,7 +30,7 @@ def run(
     output: Path,
     tokenizer: str = "",
     long: str = "refuse",
-    **settings: int,
+    **settings: Any,
 ) -> None:
     """`bert-jax inspect`: writes the page, and its path on standard output; `settings` are those of the page."""
     if len(pairs) > len(texts):
@@ -36,10 +41,13 @@ def run(
     for fields, pair in zip(given, pairs, strict=False):  # a text may have none
         fields["text_pair"] = pair
     rows = [Row(number, fields) for number, fields in enumerate(given, 1)]
-    reader = Texts(Model(runs.open_run(model, tokenizer=tokenizer), Options(long=long)))
+    kind, make = PAGES[page]
+    if pairs and kind is OfText:
+        raise ConfigError(f"inspect {page} has no pairs", "give every text with --text")
+    reader = kind(Model(runs.open_run(model, tokenizer=tokenizer), Options(long=long)))
     if input is not None:
         rows = read(reader, input)
-    html = PAGES[page](reader, rows, **settings)
+    html = make(reader, rows, **settings)
     draft = output.with_name(f"{output.name}.tmp")
     draft.write_text(html, encoding="utf-8", errors="replace")  # a lone surrogate is no character
     draft.replace(output)
@@ -47,7 +55,7 @@ def run(
     print(output)
 
 
-def read(reader: Texts, file: Path) -> list[Row]:
+def read(reader: OfText, file: Path) -> list[Row]:
     """The texts and pairs of a file, one a line; blank lines are left out."""
     try:
         lines = file.read_bytes().split(b"\n")
