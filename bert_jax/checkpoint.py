@@ -32,6 +32,7 @@ from bert_jax.errors import CheckpointError, DivergedError
 
 PyTree = Any
 SPARE = 1 << 20  # bytes Orbax writes beside the arrays, generously
+STARTING = threading.Lock()  # Orbax numbers the saves of a process, and takes one that begins beside it for its own
 HEAD_START = 0.02  # seconds for the caller to start its next update, before a save wants Python's lock too
 
 
@@ -145,7 +146,8 @@ class Checkpoints:
         try:
             if begin is not None:
                 time.sleep(HEAD_START)
-                begin()
+                with STARTING:
+                    begin()
             self._orbax.wait_until_finished()  # on several hosts: until every host has written
             faults.point("save-committed", step)
             if jax.process_index() == 0:
