@@ -19,7 +19,7 @@ import numpy as np
 from bert_jax import knobs, quotas
 from bert_jax import step as steps
 from bert_jax.checkpoint import Checkpoints
-from bert_jax.config import differences, free_on_resume, resolve, to_dict
+from bert_jax.config import differences, free_on_resume, recorded, resolve, to_dict
 from bert_jax.errors import ConfigError, DivergedError
 from bert_jax.ledger import Ledger
 from bert_jax.material import Material
@@ -165,7 +165,8 @@ def alone(arm: Arm, arms: Sequence[Arm], frozen: Callable[[Path, DivergedError],
 def check_same(found: dict[str, Any], now: dict[str, Any], allowed: tuple[str, ...], workdir: Path) -> dict[str, Any]:
     """What an earlier attempt saved; refuses to continue a run as another one."""
     saved = dict(found)
-    changed = differences(to_dict(resolve(saved["config"])), now["config"])  # knobs it did not know have their defaults
+    before = recorded(saved["config"])  # with the knobs that it did not know
+    changed = differences(to_dict(before), now["config"])
     followers = [to for knob in allowed for to in FOLLOW.get(knob, ())]
     refused = {k: v for k, v in changed.items() if not free_on_resume(k) and k not in (*allowed, *followers)}
     if "checkpoints.best" in changed and saved.get("best") is not None:

@@ -79,20 +79,28 @@ def _evaluate(call: Call) -> None:
 
 
 def _predict_flags(parser: ArgumentParser) -> None:
-    tasks = ("fill-mask", "nsp", "classify", "tag", "answer", "embed")
-    parser.add_argument("task", metavar="TASK", choices=tasks, help=", ".join(tasks))
+    tasks = ("fill-mask", "nsp", "classify", "tag", "answer", "embed", "generate")
+    one = "; fill-mask gives a [MASK] one token: a masked model cannot say how many a gap has"
+    parser.add_argument("task", metavar="TASK", choices=tasks, help=", ".join(tasks) + one)
     flags.checkpoint_flag(parser)
     parser.add_argument("--input", type=Path, metavar="FILE", help="texts or JSON lines; standard input when left out")
-    several = "fill-mask: tokens a mask (5); answer: answers listed besides the chosen one (none)"
+    several = "fill-mask: tokens a mask (5); answer: answers listed besides the chosen one (none); generate: draw "
+    several += "from the likeliest K (all)"
     parser.add_argument("--top-k", type=flags.positive, metavar="K", help=several)
     parser.add_argument("--pooling", choices=("mean", "cls"), default="", help="embed (the model's own, else mean)")
     parser.add_argument("--normalize", action="store_true", help="embed: vectors of length 1")
     parser.add_argument("--entities", action="store_true", help="tag: merge words labelled B-… and I-…")
     none = "answer: there may be none, and is where that scores higher by more than this (the model's own)"
     parser.add_argument("--no-answer-threshold", type=float, metavar="X", help=none)
+    parser.add_argument("--max-tokens", type=flags.positive, metavar="N", help="generate: at most so many more (64)")
+    warm = "generate: 0 takes the likeliest token; others draw, 1 as the model says (%(default)s)"
+    parser.add_argument("--temperature", type=float, default=0.0, metavar="T", help=warm)
+    nucleus = "generate: draw from the fewest tokens that have this share of the probability (1)"
+    parser.add_argument("--top-p", type=float, metavar="P", help=nucleus)
+    parser.add_argument("--seed", type=flags.count, metavar="N", help="generate: of the draws (0)")
     too_long = (
-        "a text too long for the model: refuse it (fill-mask, nsp, embed), cut its end (classify), or look at it in "
-        "windows (tag, answer; fill-mask has them too)"
+        "a text too long for the model: refuse it (fill-mask, nsp, embed, generate), cut its end (classify), or look "
+        "at it in windows (tag, answer; fill-mask has them too)"
     )
     parser.add_argument("--long", choices=("refuse", "cut", "windows"), default="", help=too_long)
     stride = "of windows, in tokens (fill-mask 64; tag, answer: the model's own, or 128)"
@@ -113,6 +121,7 @@ def _predict(call: Call) -> None:
         key: getattr(args, key)
         for key in (
             *("top_k", "pooling", "normalize", "entities", "no_answer_threshold"),
+            *("max_tokens", "temperature", "top_p", "seed"),
             *("long", "stride", "stride_as", "on_bad_row", "batch_size"),
         )
     }
@@ -303,7 +312,7 @@ COMMANDS = {
         *(_evaluate_flags, _evaluate),
     ),
     "predict": Command(
-        "fill masks, classify, tag, answer, embed: texts in, JSON lines out",
+        "fill masks, classify, tag, answer, embed, generate: texts in, JSON lines out",
         "fill-mask --model=runs/tiny --input=texts.txt",
         *(_predict_flags, _predict),
     ),

@@ -6,8 +6,10 @@ Config files are diffs over `default()`. Nothing else in the package reads a Con
 from __future__ import annotations
 
 import ast
+import copy
 import dataclasses
 import difflib
+import functools
 import importlib.util
 import json
 import math
@@ -33,6 +35,8 @@ FREE_ON_RESUME = (
     *("evals", "logging", "model.attention"),
     *("corpus.cache", "corpus.workers"),
 )
+
+BEFORE = {"objectives.causal_lm.end": False}  # what a knob that was not there meant, where that is not its default
 
 WRITTEN = {  # how a value of each type looks, for hints
     float: "a finite number, such as 0.1",
@@ -80,6 +84,17 @@ def plain(tree: Any) -> Any:
 def to_dict(config: Config) -> dict[str, Any]:
     """Plain JSON types; `resolve(to_dict(c)) == c`."""
     return json.loads(json.dumps(dataclasses.asdict(config)))
+
+
+def recorded(tree: dict[str, Any]) -> Config:
+    """The config that a run has saved, maybe before there were all of today's knobs."""
+    tree = copy.deepcopy(tree)
+    for path, value in BEFORE.items():
+        *sections, name = path.split(".")
+        section = functools.reduce(lambda node, key: node.get(key, {}), sections, tree)
+        if section:
+            section.setdefault(name, value)
+    return resolve(tree)
 
 
 def load_file(spec: str, beside: str = "", function: str = "get_config") -> Any:

@@ -50,9 +50,22 @@ class Evaluator:
             raise DataError("the validation split is empty", "raise --config.corpus.validation_fraction")
         self.settings = settings
         self.traced = self.at(settings.rate)
-        find = _make_step(self.config, prepared)
+        find = _make_step(self.config, prepared, unigram_log_probabilities(self._frequencies(prepared)))
         self.step = jax.jit(lambda *given: find(*given)[0])
         self.each = jax.jit(find, out_shardings=sharding.replicated(mesh))  # compiled where it is asked for alone
+
+    def _frequencies(self, prepared: Prepared) -> np.ndarray:
+        """How often training has each token as a target [V].
+
+        Text has no [SEP]. Where it is one too, it is as frequent beside text as among the first held-out examples.
+        """
+        counts = prepared.unigrams
+        if not any(one.end for name, one in self.config.objectives.items() if name == "causal_lm"):
+            return counts
+        batch = self.source.evaluation_batch(0, 1024)
+        sep = prepared.tokenizer.special.sep
+        ends = np.sum((batch["tokens"] == sep) & (batch["segment_ids"] > 0)) / np.sum(batch["unit_ids"] >= 0)
+        return counts + np.round(ends * counts.sum()).astype(np.int64) * (np.arange(len(counts)) == sep)
 
     def at(self, rate: float) -> Traced:
         """The masks of a rate, which must not be above that of the settings: there are slots for no more."""
@@ -129,18 +142,20 @@ class Evaluator:
         return out
 
 
-def _make_step(config: knobs.Config, prepared: Prepared) -> Callable[[Any, Batch, Traced], tuple[Metrics, Metrics]]:
+def _make_step(
+    config: knobs.Config, prepared: Prepared, unigram: np.ndarray
+) -> Callable[[Any, Batch, Traced], tuple[Metrics, Metrics]]:
     """Sums and counts of a batch; and [B], of each of its rows, those of the objectives."""
     special, vocab_size = prepared.tokenizer.special, prepared.tokenizer.size
     model = network.build(config, vocab_size)
     replacements = masking.random_ids(config.masking, special, vocab_size)
     slots = quotas.slots(config.masking, config.sequence_length)
-    unigram = unigram_log_probabilities(prepared.unigrams)
+    table = objectives.of(config.objectives)
     causal = "causal_lm" in config.objectives  # reads the text as it is
 
     def step(params: Any, batch: Batch, traced: Traced) -> tuple[Metrics, Metrics]:
         if causal:
-            masked, (targets, weights) = batch, causal_lm.targets(batch)
+            masked, (targets, weights) = batch, causal_lm.targets(batch, config.objectives["causal_lm"].end)
         else:
             masked, _ = masking.apply(
                 batch, traced, settings=config.masking, special=special, replacements=replacements, slots=slots
@@ -149,8 +164,8 @@ def _make_step(config: knobs.Config, prepared: Prepared) -> Callable[[Any, Batch
         outputs = network.outputs(model, params, masked)
         metrics: Metrics = {"examples": (jnp.sum(jnp.any(batch["segment_ids"] > 0, -1)), jnp.ones(()))}
         each: Metrics = {}
-        for name in config.objectives:
-            loss = objectives.TABLE[name].loss
+        for name, objective in table.items():
+            loss = objective.loss
             metrics |= loss(outputs[name], masked)
             each |= jax.vmap(loss)(*jax.tree.map(lambda x: x[:, None], (outputs[name], masked)))  # rows of one
         total = jnp.sum(weights)

@@ -245,6 +245,9 @@ class Objective:
         None, "factor in the loss; 0 keeps head and metrics; None is 1 where pairs allow", low=0
     )
     labels: tuple[str, ...] = knob((), "names of the classes, of heads over labels")
+    end: bool = knob(
+        True, "causal_lm: each [SEP] is predicted too, so that a model says where a text ends; false: text alone"
+    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -101,6 +101,12 @@ def _model(c: Config) -> None:
         "objectives.causal_lm would see the tokens it predicts",
         "--config.model.causal=true",
     )
+    for name, objective in c.objectives.items():
+        need(
+            objective.end or name == "causal_lm",
+            f"objectives.{name}.end = False does nothing",
+            "causal_lm alone predicts where a text ends",
+        )
     need(
         m.hidden % m.heads == 0, f"model.hidden = {m.hidden} is not divisible by model.heads = {m.heads}", "change one"
     )

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from bert_jax import checkpoint, huggingface, knobs
-from bert_jax.config import resolve
+from bert_jax.config import recorded
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.errors import CheckpointError, ConfigError, DataError
 from bert_jax.models.bert import padded_vocab
@@ -73,7 +73,7 @@ def open_run(path: str, *, tokenizer: str = "", **allowed: bool) -> Run:
             f"{folder / 'tokenizer'} is not the tokenizer step {found} was trained with",
             "restore the folder from the run's backup: another vocabulary makes every prediction wrong",
         )
-    return Run(folder, resolve(meta["config"]), vocabulary, folder / "tokenizer", params, found, meta)
+    return Run(folder, recorded(meta["config"]), vocabulary, folder / "tokenizer", params, found, meta)
 
 
 def described(path: str) -> tuple[knobs.Config, Path]:
@@ -85,7 +85,7 @@ def described(path: str) -> tuple[knobs.Config, Path]:
         return run.config, run.tokenizer_path
     file = folder / "config.json"
     try:
-        return resolve(json.loads(file.read_bytes())), folder / "tokenizer"
+        return recorded(json.loads(file.read_bytes())), folder / "tokenizer"
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{file} cannot be read: {error}", "restore it from the run's backup") from error
 

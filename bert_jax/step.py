@@ -51,6 +51,7 @@ def make_step(config: knobs.Config, special: Special, vocab_size: int, axis: str
     replacements = masking.random_ids(config.masking, special, vocab_size)
     slots = max(slots, quotas.slots(config.masking, config.sequence_length, config.packing))
     micro_steps = config.optim.accumulation
+    table = objectives.of(config.objectives)
 
     def mask(batch: Batch, traced: Traced) -> tuple[Batch, Metrics]:
         if not config.masked:
@@ -65,7 +66,7 @@ def make_step(config: knobs.Config, special: Special, vocab_size: int, axis: str
     def step(state: State, batch: Batch, traced: Traced) -> tuple[State, Metrics]:
         masked, ledger = mask(batch, traced)
         # Denominators first: they do not depend on parameters, so every microbatch and device divides by the same.
-        counts = everywhere({name: objectives.TABLE[name].count(masked) for name in config.objectives})
+        counts = everywhere({name: one.count(masked) for name, one in table.items()})
         key = jax.random.key(traced.seed, impl=defaults.prng(config.parallel))
         key = jax.random.fold_in(key, state["step"])
         key = jax.random.fold_in(key, jax.lax.axis_index(axis)) if axis else key
@@ -77,8 +78,8 @@ def make_step(config: knobs.Config, special: Special, vocab_size: int, axis: str
             outputs = network.outputs(model, params, micro, dropout=key)
             metrics: Metrics = {}
             loss = jnp.zeros(())
-            for name in config.objectives:
-                found = objectives.TABLE[name].loss(outputs[name], micro)
+            for name, objective in table.items():
+                found = objective.loss(outputs[name], micro)
                 loss += traced.weights[name] * found[f"{name}_loss"][0] / jnp.maximum(counts[name], 1.0)
                 metrics |= found
             return loss, {**metrics, "loss": (loss, jnp.zeros(()))}

@@ -28,7 +28,11 @@ Labelled data has no unit_ids and copies, and one of these targets; what is -1 o
 | tags              | [B, L] | int32   | features | tag: the class of the word whose first piece this is    |
 | spans             | [B, 2] | int32   | features | span: columns of the answer's first and last token      |
 
-`causal_lm` needs no more than the host keys: what follows a token is its target, where unit_ids say it is text.
+`causal_lm` needs no more than the host keys: what follows a token is its target.
+
+Rows of one token more than was read before have, beside what `models/attention.py` kept of that,
+
+| past_positions    | [B, K] | int32   | generate | encoder: of the tokens kept; -1 where there is none     |
 
 A row whose segment_ids are all 0 fills up a batch: nothing in it is ever counted. With S = 1, padding comes last.
 """

@@ -14,11 +14,13 @@ import numpy as np
 import pytest
 
 from bert_jax import config as configs
-from bert_jax import costs, evaluate, export, knobs, network, objectives, runs, train
+from bert_jax import costs, evaluate, export, knobs, network, objectives, prepare, runs, train
 from bert_jax import step as steps
+from bert_jax.data import pipeline
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.errors import ConfigError
 from bert_jax.models.bert import pooled_positions
+from bert_jax.studies import definition
 from bert_jax.suites.base import Ask
 from bert_jax.suites.left_to_right import LeftToRight
 from tests import toy
@@ -39,28 +41,30 @@ def _init(settings: knobs.Config, vocab_size: int = toy.VOCAB) -> dict:
     return jax.jit(lambda seed: steps.init_state(settings, vocab_size, seed))(np.uint32(0))
 
 
-def predicted(batch: dict, row: int) -> list[tuple[int, int]]:
-    """(column, the token after it) of a row: in turn all text, and nothing else."""
+def predicted(batch: dict, row: int, end: bool) -> list[tuple[int, int]]:
+    """(column, the token after it) of a row: in turn all text, with the end of an example or without, and no more."""
     found = []
     for column in range(batch["tokens"].shape[1] - 1):
         same = batch["segment_ids"][row, column] == batch["segment_ids"][row, column + 1] > 0
-        if same and batch["unit_ids"][row, column + 1] >= 0:
+        if same and (end or batch["unit_ids"][row, column + 1] >= 0):
             found.append((column, int(batch["tokens"][row, column + 1])))
     return found
 
 
+@pytest.mark.parametrize("end", [True, False])
 @pytest.mark.parametrize("examples", [1, 2])
-def test_the_loss_is_that_of_every_token_of_text_from_the_column_before_it(examples):
+def test_the_loss_is_that_of_every_token_from_the_column_before_it(examples, end):
     batch = toy.batch(5, 24, seed=3, examples=examples, longest_unit=3)
     logits = np.random.default_rng(0).normal(size=(5, 24, toy.VOCAB)).astype(np.float32)
     losses, hits = [], []
     for row in range(5):
-        for column, token in predicted(batch, row):
+        for column, token in predicted(batch, row, end):
             scores = logits[row, column].astype(np.float64)
             losses.append(np.log(np.exp(scores).sum()) - scores[token])
             hits.append(scores.argmax() == token)
-    assert len(losses) == (batch["unit_ids"] >= 0).sum()  # each once, the first of a text after [CLS]
-    objective = objectives.TABLE["causal_lm"]
+    ends = 5 * examples if end else 0
+    assert len(losses) == (batch["unit_ids"] >= 0).sum() + ends  # each once, the first of a text after [CLS]
+    objective = objectives.of(config(objectives__causal_lm__end=end).objectives)["causal_lm"]
     found = {name: (float(a), float(n)) for name, (a, n) in objective.loss(logits, batch).items()}
     assert found["causal_lm_loss"] == (pytest.approx(sum(losses), rel=1e-6), len(losses))
     assert found["causal_lm_accuracy"] == (sum(hits), len(losses))
@@ -103,6 +107,20 @@ def test_what_hugging_face_expresses_of_it():
     export.check(masked)
     with pytest.raises(ConfigError, match=r"cannot express model\.causal = True, of a text's vector"):
         export.check(toy.config(model__causal="true", pairs="nsp"))
+
+
+def test_text_alone_is_what_runs_from_before_there_was_an_end_were_trained_on():
+    with pytest.raises(ConfigError, match=r"objectives\.nsp\.end = False does nothing"):
+        toy.config(objectives__nsp__end="false")
+    found = configs.to_dict(config())
+    assert configs.recorded(found) == config()
+    del found["objectives"]["causal_lm"]["end"]
+    assert configs.recorded(found) == config(objectives__causal_lm__end="false")
+    assert definition.identity(configs.recorded(found)) != definition.identity(config())
+    masked = configs.to_dict(toy.config())
+    for objective in masked["objectives"].values():
+        del objective["end"]
+    assert configs.recorded(masked) == toy.config()
 
 
 # --- configs --------------------------------------------------------------------------------------------------------
@@ -153,6 +171,22 @@ def trained(tmp_path_factory) -> Path:
     changes |= {"steps": 30, "optim__learning_rate": 3e-3, "evals__validation__every": 0, "tokenizer__vocab_size": 60}
     train.run(config(**changes), folder / "run", command=[])
     return folder / "run"
+
+
+def test_the_unigram_knows_how_often_a_text_ends(trained):
+    run = runs.open_run(str(trained))
+    prepared = prepare.prepare(run.config, log=lambda text: None)
+    source = pipeline.Source(prepared, "validation", run.config, seed=0)
+    batch = source.evaluation_batch(0, source.count(0))
+    text = batch["tokens"][batch["unit_ids"] >= 0]
+    ends = int(((batch["tokens"] == run.tokenizer.special.sep) & (batch["segment_ids"] > 0)).sum())
+    counts = prepared.unigrams.astype(np.float64)
+    counts[run.tokenizer.special.sep] = round(counts.sum() * ends / len(text))
+    probabilities = (counts + 1) / (counts.sum() + len(counts))
+    losses = [*-np.log(probabilities[text]), *[-np.log(probabilities[run.tokenizer.special.sep])] * ends]
+    found = evaluate.evaluate(run, "pretrain")
+    assert found["unigram_loss"] == pytest.approx(np.mean(losses), rel=1e-5)
+    assert found["causal_lm_predictions"] == len(losses)
 
 
 def test_a_run_learns_and_is_evaluated_beside_the_unigram(trained):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from pathlib import Path
 
@@ -120,6 +121,15 @@ def test_arms_of_next_sentence_are_those_of_the_tables():
         "left to right": ("none", {"causal_lm": 1.0}),
     }
     assert [label for label, c in arms.items() if c.model.causal] == ["left to right"]
+    assert not arms["left to right"].objectives["causal_lm"].end  # a loss on what others may be asked for
+
+
+def test_cells_are_called_as_when_they_were_run(shared):
+    """By what they train: a knob that came later, or another default, renames none. The text is part of the name."""
+    for name in CELLS:
+        with (FOLDER / name / "results.csv").open() as file:
+            recorded = {row["cell"] for row in csv.DictReader(file)}
+        assert {cell.id for cell in definition.expand(study(name))} <= recorded, name
 
 
 def test_text_that_is_read_often_is_another_text(shared):

@@ -149,6 +149,7 @@ COVERED = {
     "model.scan": "test_knobs.py::test_a_scan_is_a_loop_in_the_program",
     "model.remat": "test_knobs.py::test_remat_keeps_less_for_the_backward_pass",
     "model.dtype": "test_knobs.py::test_the_compute_type_is_that_of_vectors_and_never_of_logits",
+    "objectives.*.end": "test_causal_lm.py::test_the_loss_is_that_of_every_token_from_the_column_before_it",
     "objectives.*.labels": "test_model.py::test_heads_over_labels_are_one_dense_layer",
     "objectives.*.weight": "test_step.py::test_weights_of_objectives_scale_their_losses",
     "optim.name": "test_optim.py::test_steps_equal_the_written_out_algorithm",

@@ -35,6 +35,18 @@ from bert_jax.types import Special
 FILES = ("vocab.txt", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")  # of a saved tokenizer
 COVERAGE = 0.99999  # of the characters of the training text lies in the alphabet
 LINE = 10_000  # characters the trainer gets at once
+_SPACING = tuple(
+    (re.compile(pattern), instead)
+    for pattern, instead in (
+        (r" (?=[.,;:!?%)\]}…])", ""),
+        (r"(?<=[(\[{]) ", ""),
+        (r"(?<=\d\.) (?=\d)", ""),
+        (r"(?<=\w) (['\u2019]) (?=(?:s|t|d|m|re|ve|ll)\b)", r"\1"),
+        (r"(?<=\w) ([-/_]) (?=\w)", r"\1"),
+        (r'" ([^"]*) "', r'"\1"'),
+        (r"(?<=[\u3040-\u30ff\u3400-\u9fff]) (?=[\u3040-\u30ff\u3400-\u9fff])", ""),
+    )
+)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -78,6 +90,16 @@ class Tokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         """Readable text; special tokens are shown."""
         return self._markup.decode([int(i) for i in ids], skip_special_tokens=False)
+
+    def written(self, ids: Sequence[int]) -> str:
+        """Text as people write it, as far as that can be told: pieces joined, no blanks around most punctuation."""
+        pieces = [self.vocab[int(i)] for i in ids]
+        if not self.has_words:
+            return "".join(pieces)
+        text = " ".join(pieces).replace(f" {PREFIX}", "").removeprefix(PREFIX)
+        for pattern, instead in _SPACING:
+            text = pattern.sub(instead, text)
+        return text
 
     def save(self, folder: Path, model_max_length: int | None = None) -> None:
         """Writes `FILES`, which Hugging Face's AutoTokenizer and `load` read alike."""

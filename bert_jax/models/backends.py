@@ -28,6 +28,7 @@ class Sight(NamedTuple):
     bias: jax.Array  # float32 [B, 1, L, L], added to the scores
     near: jax.Array | None = None  # the same within the window, where there is one
     lengths: jax.Array | None = None  # int32 [B], of rows that are one example and then padding
+    keys: jax.Array | None = None  # int32 [B, K], positions of what is seen, where it is more than the batch
 
 
 Attend = Callable[
@@ -39,9 +40,20 @@ Attend = Callable[
 def sight(batch: Batch, cfg: knobs.Model) -> Sight:
     """That of a batch, for all layers."""
     ids = batch["segment_ids"]
+    if "past_positions" in batch:
+        return _back(batch, cfg)
     single = "cls_positions" in batch and batch["cls_positions"].shape[1] == 1
     lengths = jnp.sum((ids > 0).astype(jnp.int32), -1) if single else None
     return Sight(ids, batch["positions"], bias(ids, cfg), bias(ids, cfg, cfg.window) if cfg.window else None, lengths)
+
+
+def _back(batch: Batch, cfg: knobs.Model) -> Sight:
+    """That of one token more of each row [B, 1], which sees those kept of it [B, K] and itself."""
+    keys = jnp.concatenate([batch["past_positions"], batch["positions"]], axis=1)  # [B, K + 1]
+    there = (keys >= 0)[:, None, None]
+    near = (batch["positions"] - keys <= cfg.window)[:, None, None]
+    bias, close = (jnp.where(seen, 0.0, cfg.attention_bias).astype(jnp.float32) for seen in (there, there & near))
+    return Sight(batch["segment_ids"], batch["positions"], bias, close if cfg.window else None, keys=keys)
 
 
 def far(cfg: knobs.Model) -> jax.Array | None:
@@ -94,7 +106,7 @@ def einsum(
     if sight.near is not None:
         bias = sight.near if far is None else jnp.where(far, bias, sight.near)
     if cfg.position == "alibi":
-        bias = bias + alibi(sight.positions, query.shape[2])
+        bias = bias + alibi(sight.positions, query.shape[2], sight.keys)
     query, key, value = (x.swapaxes(1, 2) for x in (query, key, value))  # [B, heads, L, d]
     kind = KINDS[cfg.dtype]
     scores = product(query, key, kind._replace(result="float32"), True)

@@ -38,6 +38,7 @@ class Embeddings(nn.Module):
     cfg: knobs.Model
     vocab_size: int
     train: bool
+    length: int  # no position is beyond
 
     def rows(self, key: jax.Array, shape: tuple[int, ...], dtype: jnp.dtype) -> jax.Array:
         """Initial token vectors. The padding is zero and, never read nor decayed from zero, stays so."""
@@ -57,7 +58,7 @@ class Embeddings(nn.Module):
                 self.param("position", weights(cfg), (cfg.max_positions, cfg.hidden), jnp.float32), positions, axis=0
             )
         elif cfg.position == "sinusoidal":
-            x += jnp.take(jnp.asarray(sinusoids(tokens.shape[1], cfg.hidden)), positions, axis=0)
+            x += jnp.take(jnp.asarray(sinusoids(self.length, cfg.hidden)), positions, axis=0)
         x = LayerNorm(cfg, name="norm")(x)
         return Dropout(cfg.dropout, self.train)(x).astype(KINDS[cfg.dtype].result), table
 
@@ -120,7 +121,8 @@ class Bert(nn.Module):
     def __call__(self, batch: Batch) -> Encoded:
         cfg = defaults.settled(self.cfg, train=self.train)
         tokens = batch["inputs"] if "inputs" in batch else batch["tokens"]  # [B, L]
-        x, table = Embeddings(cfg, self.vocab_size, self.train, name="embeddings")(
+        length = tokens.shape[1] + (batch["past_positions"].shape[1] if "past_positions" in batch else 0)
+        x, table = Embeddings(cfg, self.vocab_size, self.train, length, name="embeddings")(
             tokens, batch["type_ids"], batch["positions"]
         )
         embedded = x
@@ -128,7 +130,7 @@ class Bert(nn.Module):
         layer = nn.remat(Layer, prevent_cse=not cfg.scan) if cfg.remat else Layer
         stack = nn.scan(
             layer,
-            variable_axes={"params": 0},
+            variable_axes={"params": 0, "intermediates": 0, "past": 0},
             split_rngs={"params": True, "dropout": True},
             in_axes=(nn.broadcast, 0),
             length=cfg.layers,

@@ -34,7 +34,11 @@ def slopes(heads: int) -> np.ndarray:
     return np.asarray(series[:heads], np.float32)
 
 
-def alibi(positions: jax.Array, heads: int) -> jax.Array:
-    """What ALiBi adds to the scores, to both sides alike as encoders need it: -slope * |i - j|, [B, heads, L, L]."""
-    distance = jnp.abs(positions[:, :, None] - positions[:, None, :]).astype(jnp.float32)  # [B, L, L]
+def alibi(positions: jax.Array, heads: int, keys: jax.Array | None = None) -> jax.Array:
+    """What ALiBi adds to the scores, to both sides alike as encoders need it: -slope * |i - j|, [B, heads, L, K].
+
+    `keys` are the positions of what is seen, where it is not what sees.
+    """
+    seen = positions if keys is None else keys
+    distance = jnp.abs(positions[:, :, None] - seen[:, None, :]).astype(jnp.float32)  # [B, L, K]
     return -jnp.asarray(slopes(heads))[None, :, None, None] * distance[:, None]

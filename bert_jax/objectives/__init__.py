@@ -7,6 +7,9 @@ An objective reads the outputs of the head of its name in `models/heads.py`. It 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from bert_jax import knobs
 from bert_jax.objectives.base import Objective
 from bert_jax.objectives.causal_lm import CausalLm
 from bert_jax.objectives.choice import Choice
@@ -29,3 +32,8 @@ TABLE: dict[str, Objective] = {
     "span": Span(),
     "choice": Choice(),
 }
+
+
+def of(settings: Mapping[str, knobs.Objective]) -> dict[str, Objective]:
+    """Those of a config, as it wants them."""
+    return {name: CausalLm(one.end) if name == "causal_lm" else TABLE[name] for name, one in settings.items()}

@@ -11,26 +11,32 @@ from bert_jax.objectives.base import cross_entropy
 from bert_jax.types import Batch, Metrics
 
 
-def targets(batch: Batch) -> tuple[jax.Array, jax.Array]:
-    """The token after each column [B, L], and 1 where that is text of the same example, the first after [CLS] too.
+def targets(batch: Batch, end: bool) -> tuple[jax.Array, jax.Array]:
+    """The token after each column [B, L], and 1 where it is predicted, the first after [CLS] too.
 
-    What may be masked is what is predicted, so that a loss is of the same tokens as that of `mlm`: [SEP] is not.
+    With `end` that is every token of the same example, each [SEP] among them. One between documents, or between the
+    texts of a pair, ends a text; the last of a row ends what there was room for: whole sentences, but mostly of a
+    document that goes on in another row. So what is learnt is where a text may stop, and that it does at the length.
+    Without `end` it is what may be masked, and a loss is of the same tokens as that of `mlm`.
     """
     following = jnp.roll(batch["tokens"], -1, axis=1)
     segments = batch["segment_ids"]
-    same = (segments == jnp.roll(segments, -1, axis=1)) & (segments > 0)
-    text = (jnp.roll(batch["unit_ids"], -1, axis=1) >= 0) & same
-    return following, text.at[:, -1].set(False).astype(jnp.float32)  # nothing follows the last column
+    chosen = (segments == jnp.roll(segments, -1, axis=1)) & (segments > 0)
+    if not end:
+        chosen = (jnp.roll(batch["unit_ids"], -1, axis=1) >= 0) & chosen
+    return following, chosen.at[:, -1].set(False).astype(jnp.float32)  # nothing follows the last column
 
 
 @dataclasses.dataclass(frozen=True)
 class CausalLm:
-    """Cross-entropy over the vocabulary at every token that text follows."""
+    """Cross-entropy over the vocabulary at every token that another one follows."""
+
+    end: bool = True  # `targets`
 
     def count(self, batch: Batch) -> jax.Array:
-        """Tokens of text."""
-        return jnp.sum(targets(batch)[1])
+        """Predicted tokens."""
+        return jnp.sum(targets(batch, self.end)[1])
 
     def loss(self, outputs: jax.Array, batch: Batch) -> Metrics:
         """causal_lm_loss and causal_lm_accuracy."""
-        return cross_entropy(outputs, *targets(batch), "causal_lm")
+        return cross_entropy(outputs, *targets(batch, self.end), "causal_lm")

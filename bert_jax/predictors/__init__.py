@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bert_jax.predictors import answer, classify, embed, fill_mask, nsp, tag
+from bert_jax.predictors import answer, classify, embed, fill_mask, generate, nsp, tag
 from bert_jax.predictors.base import Model, Predictor
 
 TABLE: dict[str, Callable[[Model], Predictor]] = {
@@ -17,4 +17,5 @@ TABLE: dict[str, Callable[[Model], Predictor]] = {
     "tag": tag.Tag,
     "answer": answer.Answer,
     "embed": embed.Embed,
+    "generate": generate.Generate,
 }

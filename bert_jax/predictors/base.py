@@ -23,11 +23,15 @@ LISTS = ("words", "options")  # and a list of them
 class Options:
     """What is asked for besides the task."""
 
-    top_k: int | None = None  # fill-mask: tokens, else 5; answer: answers listed, else none
+    top_k: int | None = None  # fill-mask: tokens, else 5; answer: answers listed, else none; generate: drawn from
     pooling: str = ""  # embed: mean or cls; empty is what the model says, else mean
     normalize: bool = False  # embed: to length 1, which a model may also ask for itself
     entities: bool = False  # tag: merge what B- and I- labels mark
     no_answer_threshold: float | None = None  # answer: no answer if that scores higher by more than this
+    max_tokens: int | None = None  # generate: to go on for at most, else what there is room for up to 64
+    temperature: float = 0.0  # generate: 0 takes the likeliest token
+    top_p: float | None = None  # generate: drawn from the likeliest that have this share
+    seed: int | None = None  # generate: of the draws
     long: str = ""  # a text too long for the model: refuse it, cut its end, or look at it in windows
     stride: int | None = None  # of windows, in tokens
     stride_as: str = ""  # what neighbours share, or how far the next one begins: `data/windows.py`

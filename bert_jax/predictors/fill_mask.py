@@ -1,4 +1,8 @@
-"""The likeliest tokens of every [MASK] of every text."""
+"""The likeliest tokens of every [MASK] of every text: one token a mask.
+
+A gap of several tokens is as many masks, each predicted as if the others stayed; a masked model has no way to say how
+many there should be. What is to go on for as long as it takes, a causal model generates.
+"""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ def identity(config: knobs.Config) -> str:
 
 @functools.cache
 def _usual() -> dict[str, Any]:
-    return configs.flat(configs.to_dict(knobs.Config()))
+    return configs.flat(configs.to_dict(knobs.Config())) | configs.BEFORE
 
 
 def steps_of(budget: Budget, config: knobs.Config) -> int:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bert_jax import holding, knobs
-from bert_jax.config import resolve, to_dict
+from bert_jax.config import recorded, to_dict
 from bert_jax.errors import ConfigError
 from bert_jax.studies import files
 
@@ -144,7 +144,7 @@ class Place:
         """What a cell is."""
         found = files.need(self.cell(cell) / "cell.json")
         names = ("id", "labels", "values", "seed", "evaluations", "group")
-        return Entry(config=resolve(found["config"]), **{name: found[name] for name in names})
+        return Entry(config=recorded(found["config"]), **{name: found[name] for name in names})
 
     def write_group(self, group: str, cells: Iterable[str], slots: int, seconds: float) -> None:
         """Says which cells train together."""

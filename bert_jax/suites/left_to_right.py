@@ -20,7 +20,8 @@ from bert_jax.types import Batch
 class LeftToRight:
     """Each token given [CLS] and all that precedes it; its sum over a sentence is the sentence's log-probability.
 
-    A text longer than the model is looked at in windows, each token in the one where most precedes it.
+    That the text ends there is no part of it: not all models learn where texts end. A text longer than the model is
+    looked at in windows, each token in the one where most precedes it.
     """
 
     def __init__(self, run: runs.Run, ask: Ask, suite: str):

@@ -17,7 +17,12 @@ def get_study(scale="cpu"):
         "segment pairs, no loss": {"pairs": "nsp", "objectives.nsp.weight": 0.0},
         "full sentences": {"pairs": "none"},
         "SOP": {"pairs": "sop", "objectives.sop.weight": shared.nsp_weight},
-        "left to right": {"pairs": "none", "objectives.causal_lm.weight": 1.0, "model.causal": True},
+        "left to right": {
+            "pairs": "none",
+            "objectives.causal_lm.weight": 1.0,
+            "objectives.causal_lm.end": False,  # a loss on the tokens that the others may be asked for
+            "model.causal": True,
+        },
     }
     more = {"validation": Suite("pretrain", (("changes", (("pairs", "none"),)),))}  # the same rows for every arm
     if scale == "full":

@@ -41,6 +41,7 @@ def main() -> None:
             choice({"text": text(1, 4), "options": [f"{text(1, 3)} {mark}" for mark in "bcd"]}, tokenizer)
             for _ in range(8)
         ],
+        "generate": [generate({"text": text(1, 5)}, tokenizer) for _ in range(12)],
     }
     (HERE / "pipelines.json").write_text(json.dumps(found, indent=1) + "\n")
 
@@ -91,6 +92,22 @@ def choice(row: dict, tokenizer) -> dict:
     encoded = tokenizer([row["text"]] * len(row["options"]), row["options"], padding=True, return_tensors="pt")
     logits = model(**{key: value[None] for key, value in encoded.items()}).logits[0]
     return {**row, "probabilities": torch.softmax(logits.double(), -1).tolist()}
+
+
+@torch.no_grad()
+def generate(row: dict, tokenizer) -> dict:
+    model = transformers.BertLMHeadModel.from_pretrained(MODELS / "causal_lm").eval()
+    prompt = tokenizer(row["text"], return_tensors="pt")["input_ids"][:, :-1]  # without its [SEP]
+    ids = {name: getattr(tokenizer, f"{name}_token_id") for name in ("pad", "unk", "cls", "sep", "mask")}
+    found = model.generate(
+        prompt,
+        do_sample=False,
+        max_length=24,
+        eos_token_id=ids["sep"],
+        pad_token_id=ids["pad"],
+        suppress_tokens=[ids[name] for name in ("pad", "unk", "cls", "mask")],
+    )
+    return {**row, "tokens": tokenizer.convert_ids_to_tokens(found[0, prompt.shape[1] :].tolist())}
 
 
 if __name__ == "__main__":

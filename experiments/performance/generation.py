@@ -1,0 +1,121 @@
+"""What a token costs that is generated after so many others: beside what is kept of them, or reading all again.
+
+    python experiments/performance/generation.py [--size=4x256] [--rows=1] [--rounds=7] [--output=FILE.json]
+
+`cached` is a token of `predict generate`: the time of 33 tokens less that of one, over 32. `uncached` reads the whole
+text for one token, which is what the first one of a generation takes. `attention` is what a token needs of attention
+by itself, in all layers: where `cached` grows by more, the cache is in the way. Random weights, greedy, without an end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bert_jax import benchmark, defaults, network
+from bert_jax import config as configs
+from bert_jax.benchmarks.ours import SPECIAL
+from bert_jax.knobs import Config
+from bert_jax.models import backends
+from bert_jax.predictors.generate import Draw, continuations
+
+MORE = 32
+LENGTHS = (32, 64, 128, 256, 384, 512)
+
+
+def config_of(size: str) -> Config:
+    """A causal language model with room for the longest text."""
+    tree = benchmark.tree_of(None, size)
+    knobs = {"objectives.causal_lm.weight": 1.0, "model.causal": True, "pairs": "none", "checkpoints.best": ""}
+    for path, value in (knobs | {"model.max_positions": max(LENGTHS) + MORE + 1}).items():
+        configs.put(tree, path.split("."), value)
+    return configs.resolve(tree)
+
+
+def contestants(config: Config, rows: int) -> dict[tuple[str, int], Callable[[], Any]]:
+    """By name and length, what is timed."""
+    vocab_size = config.tokenizer.vocab_size
+    params = jax.jit(lambda seed: network.init(config, vocab_size, seed))(np.uint32(0))
+    endless = SPECIAL._replace(sep=-1)
+    draw = np.random.default_rng(0)
+
+    def generating(length: int, most: int) -> Callable[[], Any]:
+        go_on = jax.jit(continuations(config.model, vocab_size, endless, Draw(), most))
+        tokens = draw.integers(len(SPECIAL), vocab_size, (rows, length)).astype(np.int32)
+        zeros = np.zeros(rows, np.int32)
+        return lambda: go_on(params, tokens, zeros, zeros + most, zeros)
+
+    found: dict[tuple[str, int], Callable[[], Any]] = {}
+    for length in LENGTHS:
+        found["one", length], found["many", length] = generating(length, 1), generating(length, 1 + MORE)
+        found["attention", length] = attending(config, rows, length)
+    return found
+
+
+def attending(config: Config, rows: int, length: int) -> Callable[[], Any]:
+    """The attention of MORE tokens, one after the other in all layers, each over a text of a length."""
+    cfg = defaults.settled(config.model, train=False)
+    assert cfg.layers is not None
+    assert cfg.heads is not None
+    assert cfg.hidden is not None
+    shape = (rows, length, cfg.heads, cfg.hidden // cfg.heads)
+    kept = [jax.random.normal(jax.random.key(n), shape) for n in range(2 * cfg.layers)]
+    place = jnp.zeros((rows, 1), jnp.int32)
+    sight = backends.Sight(place + 1, place, jnp.zeros((rows, 1, 1, length)))
+
+    @jax.jit
+    def attend(query: jax.Array, kept: list[jax.Array]) -> jax.Array:
+        def token(_: int, query: jax.Array) -> jax.Array:
+            for key, value in zip(kept[::2], kept[1::2], strict=True):
+                query = backends.einsum(query, key, value, sight, cfg, None, lambda x: x)[0]
+            return query
+
+        return jax.lax.fori_loop(0, MORE, token, query)
+
+    return lambda: attend(kept[0][:, :1], kept)
+
+
+def measure(config: Config, rows: int, rounds: int) -> list[dict[str, Any]]:
+    """A row a length, in ms a token; all are timed in turn."""
+    made = contestants(config, rows)
+    times: dict[tuple[str, int], list[float]] = {key: [] for key in made}
+    for number in range(rounds + 1):
+        for key, run in made.items():
+            began = time.perf_counter()
+            jax.block_until_ready(run())
+            if number:  # the first call compiles
+                times[key].append(1000 * (time.perf_counter() - began))
+    median = {key: statistics.median(values) for key, values in times.items()}
+    return [
+        {
+            "tokens before": n,
+            "cached": round((median["many", n] - median["one", n]) / MORE, 3),
+            "uncached": round(median["one", n], 3),
+            "attention": round(median["attention", n] / MORE, 3),
+        }
+        for n in LENGTHS
+    ]
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--size", default="4x256")
+    parser.add_argument("--rows", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--output", type=Path)
+    asked = parser.parse_args()
+    found = measure(config_of(asked.size), asked.rows, asked.rounds)
+    print("".join(f"{name:>16}" for name in found[0]), "   ms a token")
+    for row in found:
+        print("".join(f"{value:>16}" for value in row.values()))
+    if asked.output:
+        asked.output.write_text(json.dumps(found, indent=1) + "\n")

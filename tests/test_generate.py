@@ -1,0 +1,341 @@
+"""`predict generate` against a plain loop that reads the whole text for each token, and against transformers."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from bert_jax import cli, knobs, network, predict, runs
+from bert_jax import step as steps
+from bert_jax.data import encoding, vocabulary
+from bert_jax.data import tokenizer as tokenizers
+from bert_jax.data.vocabulary import Style
+from bert_jax.errors import ConfigError, DataError
+from bert_jax.predictors import generate
+from bert_jax.predictors.generate import Draw
+from tests import toy, variants
+
+GOLDEN = variants.GOLDEN / "huggingface"
+CAUSAL = {"objectives__causal_lm__weight": 1, "model__causal": "true", "pairs": "none", "checkpoints__best": ""}
+CAUSAL |= {"model__max_positions": 40, "sequence_length": 40, "model__init_stddev": 0.4}
+PIECES = [*"abcdefghij", *(f"##{c}" for c in "abcdefghij"), "the", "cat", "cats", "sees", "see", ".", ",", "(", ")"]
+PROMPTS = ["the cat sees", "", "cat", "abc de . the fghij", "the cats see . abcde", "the cat sees"]
+MOST = 12
+MODELS: dict[str, dict[str, object]] = {
+    "learned": {},
+    "sinusoidal": {"position": "sinusoidal", "norm": "pre", "gated": "true", "layers": 1},
+    "rotary": {"position": "rotary", "norm": "pre", "window": 3, "layers": 1},
+    "alibi": {"position": "alibi", "window": 2, "global_every": 2},
+    "none": {"position": "none", "gated": "true", "scan": "true", "remat": "true"},
+}
+
+
+@functools.cache
+def tokenizer() -> tokenizers.Tokenizer:
+    return tokenizers.Tokenizer([*vocabulary.SPECIALS, *PIECES], Style())
+
+
+@functools.cache
+def model(name: str, **changes: object) -> runs.Run:
+    """Random weights."""
+    config = toy.config(**CAUSAL, **{f"model__{key}": value for key, value in (MODELS[name] | changes).items()})
+    params = toy.init(config, seed=1, vocab=tokenizer().size)
+    return runs.Run(Path("model"), config, tokenizer(), Path("vocab.txt"), params, 0, {})
+
+
+@functools.cache
+def logits_of(cfg: knobs.Model) -> Any:
+    net = network.Network(cfg, tokenizer().size, (("causal_lm", 0),))
+    return jax.jit(lambda params, batch: network.outputs(net, params, batch)["causal_lm"])
+
+
+def filtered(scores: np.ndarray, draw: Draw) -> np.ndarray:
+    """Scores at a temperature, -inf where a filter leaves a token out; in float64, token by token."""
+    scores = scores / draw.temperature
+    order = sorted(range(len(scores)), key=lambda token: -scores[token])
+    kept = set(order[: draw.top_k or None])
+    weights = {token: np.exp(scores[token] - scores[order[0]]) for token in order if token in kept}
+    reached = 0.0
+    for token in order:
+        if token in kept:
+            if reached >= draw.top_p * sum(weights.values()):
+                kept.remove(token)
+            reached += weights[token]
+    return np.array([score if token in kept else -np.inf for token, score in enumerate(scores)])
+
+
+def plainly(run: runs.Run, text: str, number: int, draw: Draw, most: int = MOST) -> tuple[list[int], str]:
+    """The tokens a text goes on with, the whole row read for each, and why it ends."""
+    special, length = run.tokenizer.special, run.config.sequence_length
+    ids = [special.cls, *run.tokenizer.encode_batch([text])[0]]
+    key = jax.random.fold_in(jax.random.key(draw.seed, impl="threefry2x32"), number)
+    found: list[int] = []
+    while len(found) < most:
+        batch = {name: np.zeros((1, length), np.int32) for name in ("tokens", "type_ids", "positions", "segment_ids")}
+        row = [*ids, *found]
+        batch["tokens"][0, : len(row)] = row
+        batch["positions"][0, : len(row)] = range(len(row))
+        batch["segment_ids"][0, : len(row)] = 1
+        scores = np.asarray(
+            logits_of(run.config.model)(run.params, batch | {"cls_positions": np.zeros((1, 1), np.int32)})
+        )
+        scores = scores[0, len(row) - 1, : run.tokenizer.size].astype(np.float64)
+        scores[[special.pad, special.unk, special.cls, special.mask]] = -np.inf
+        if draw.temperature:
+            noise = jax.random.gumbel(jax.random.fold_in(key, len(found)), (run.tokenizer.size,))
+            scores = filtered(scores, draw) + np.asarray(noise, np.float64)
+        found.append(int(scores.argmax()))
+        if found[-1] == special.sep:
+            return found[:-1], "end"
+    return found, "length"
+
+
+def asked(run: runs.Run, texts: list[str], **options: Any) -> list[dict[str, Any]]:
+    made = predict.Model(run, predict.Options(**{"max_tokens": MOST, **options}))
+    return list(predict.predict(made, "generate", texts))
+
+
+def check(run: runs.Run, found: list[dict[str, Any]], draw: Draw) -> set[str]:
+    """Each row is what the plain loop says; how the rows ended."""
+    for number, (text, row) in enumerate(zip(PROMPTS, found, strict=True), 1):
+        ids, stopped = plainly(run, text, number, draw)
+        before = run.tokenizer.encode_batch([text])[0]
+        said = (run.tokenizer.written(before), run.tokenizer.written([*before, *ids]))
+        assert row["stopped"] == stopped
+        assert said[0] + row["continuation"] == said[1]
+        assert row["text"] == text + row["continuation"]
+    return {row["stopped"] for row in found}
+
+
+# --- token for token ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_greedy_is_the_plain_loop_whatever_the_model(name):
+    run = model(name)
+    together = asked(run, PROMPTS)
+    check(run, together, Draw())
+    assert together[0] == together[-1]
+    assert len({row["continuation"] for row in together}) > 2  # it does depend on the prompt
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [Draw(1.0), Draw(0.7, top_k=4, seed=1), Draw(1.6, top_p=0.7, seed=2), Draw(1.3, top_k=12, top_p=0.8, seed=3)],
+    ids=["all", "top-k", "top-p", "both"],
+)
+def test_what_is_drawn_is_the_plain_loops_draw(draw):
+    run = model("rotary")
+    options = {key: value for key, value in dataclasses.asdict(draw).items() if value != getattr(Draw(), key)}
+    together = asked(run, PROMPTS, **options)
+    check(run, together, draw)
+    assert together[0] != together[-1]  # the same prompt in another line draws for itself
+
+
+def test_what_is_drawn_depends_on_the_seed_and_not_on_the_company():
+    run, options = model("rotary"), {"temperature": 1.0, "top_k": 20}
+    together = asked(run, PROMPTS, **options)
+    assert asked(run, PROMPTS, **options, batch_size=2) == together
+    assert asked(run, PROMPTS, **options, seed=9) != together
+
+
+def test_transformers_says_the_same():
+    folder, rows = GOLDEN / "causal_lm", json.loads((variants.GOLDEN / "pipelines.json").read_text())["generate"]
+    run = runs.open_run(str(folder), tokenizer=str(GOLDEN / "pretraining" / "vocab.txt"))
+    found = asked(run, [row["text"] for row in rows], max_tokens=None)
+    ids = {piece: number for number, piece in enumerate(run.tokenizer.vocab)}
+    for row, one in zip(rows, found, strict=True):
+        pieces = row["tokens"]
+        before = run.tokenizer.encode_batch([row["text"]])[0]
+        assert one["stopped"] == ("end" if pieces[-1] == "[SEP]" else "length")
+        more = [ids[piece] for piece in pieces if piece != "[SEP]"]
+        whole = run.tokenizer.written([*before, *more])
+        assert whole == run.tokenizer.written(before) + one["continuation"]
+    assert {one["stopped"] for one in found} == {"end", "length"}
+
+
+@pytest.mark.parametrize("draw", [Draw(0.8), Draw(1.0, top_k=3), Draw(1.0, top_p=0.6), Draw(2.0, top_k=6, top_p=0.5)])
+def test_tokens_are_drawn_as_often_as_their_probability_says(draw):
+    scores = np.random.default_rng(4).normal(size=9).astype(np.float32)
+    keys = jax.random.split(jax.random.key(0), 20_000)
+    rows = np.broadcast_to(scores, (len(keys), 9))
+    drawn = np.bincount(np.asarray(jax.jit(functools.partial(generate.choose, draw=draw))(rows, keys)), minlength=9)
+    weights = np.exp(filtered(scores.astype(np.float64), draw))
+    expected = weights / weights.sum()
+    assert (drawn[expected == 0] == 0).all()
+    deviation = np.sqrt(len(keys) * expected * (1 - expected))
+    assert (np.abs(drawn - len(keys) * expected) <= 4 * deviation).all()
+
+
+def test_the_likeliest_is_always_left():
+    scores = np.array([[0.0, 9.0, 0.0], [5.0, 0.0, 0.0]], np.float32)
+    keys = jax.random.split(jax.random.key(0), 2)
+    assert generate.choose(scores, keys, Draw(1.0, top_p=1e-9)).tolist() == [1, 0]
+    assert generate.choose(scores, keys, Draw(1.0, top_k=1)).tolist() == [1, 0]
+
+
+# --- the loop -------------------------------------------------------------------------------------------------------
+
+
+def test_it_stops_when_all_rows_have_ended(monkeypatch):
+    steps_taken: list[int] = []
+    choose = generate.choose
+
+    def counting(logits, keys, draw):
+        jax.debug.callback(lambda: steps_taken.append(1))
+        return choose(logits, keys, draw)
+
+    monkeypatch.setattr(generate, "choose", counting)
+    found = asked(memorised(True), ["the cat sees abc", "the cat"], max_tokens=32)
+    jax.effects_barrier()
+    assert [one["stopped"] for one in found] == ["end", "end"]
+    left = len(tokenizer().encode_batch([LINE])[0]) - 2  # after the shorter prompt
+    assert len(steps_taken) == left + 1 < 32  # and the end
+
+
+def test_training_keeps_nothing_and_looks_back_at_nothing():
+    """The collections are there for who asks for them; a forward pass without is one of keys and values alone."""
+    run = model("learned")
+    batch = toy.batch(2, 16, vocab=tokenizer().size)
+    net = network.build(run.config, tokenizer().size)
+    plain = jax.jit(net.apply)({"params": run.params}, batch)
+    look = jax.jit(functools.partial(net.apply, mutable=["intermediates"]))
+    asked_for, made = look({"params": run.params}, batch)
+    np.testing.assert_array_equal(plain["causal_lm"], asked_for["causal_lm"])
+    keys, values = made["intermediates"]["encoder"]["layers"]["attention"]["kept"]
+    assert keys.shape == values.shape == (2, 2, 16, 4, 8)  # [layers, B, L, heads, d]
+    assert set(jax.eval_shape(net.init, jax.random.key(0), batch)) == {"params"}
+
+
+# --- learning -------------------------------------------------------------------------------------------------------
+
+LINE = "the cat sees abcdef , the cats see ( a ) . jihg"
+
+
+@functools.cache
+def memorised(end: bool) -> runs.Run:
+    """A model that has learnt one line by heart."""
+    small = {"model__init_stddev": 0.1, "model__layers": 1, "batch_size": 4, "optim__learning_rate": 1e-2}
+    config = toy.config(**CAUSAL | small, objectives__causal_lm__end=end)
+    ids = tokenizer().encode_batch([LINE])
+    batch = encoding.rows(tokenizer().special, [ids] * config.batch_size, config.sequence_length)
+    text = (batch["segment_ids"] > 0) & ~np.isin(batch["tokens"], tokenizer().special)
+    batch["unit_ids"] = np.where(text, np.arange(config.sequence_length), -1).astype(np.int32)
+    update = jax.jit(steps.make_step(config, tokenizer().special, tokenizer().size))
+    state = jax.jit(lambda seed: steps.init_state(config, tokenizer().size, seed))(np.uint32(0))
+    for number in range(60):
+        state, metrics = update(state, batch, steps.traced_at(config, number))
+    assert float(metrics["loss"][0]) < 0.1
+    return runs.Run(Path("m"), config, tokenizer(), Path("v"), jax.device_get(state["params"]), 60, {})
+
+
+def test_a_memorised_line_is_recited_to_its_end():
+    run = memorised(True)
+    for text in ("", "the cat sees abc", "the"):
+        (found,) = asked(run, [text], max_tokens=30)
+        assert found == {"text": "the cat sees abcdef, the cats see (a). jihg", "stopped": "end"} | {
+            "continuation": found["continuation"]
+        }
+    (found,) = asked(run, ["the cat sees abc"], max_tokens=5)
+    assert found == {"text": "the cat sees abcdef, the", "continuation": "def, the", "stopped": "length"}
+
+
+def test_without_the_end_as_a_target_it_does_not_know_when_to_stop():
+    (found,) = asked(memorised(False), ["the cat"], max_tokens=30)
+    assert found["text"].startswith("the cat sees abcdef, the cats see (a). jihg")
+    assert found["stopped"] == "length"
+
+
+# --- the command ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def golden(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setattr("bert_jax.allocator.retain", lambda: "")
+    shutil.copytree(GOLDEN / "causal_lm", tmp_path / "model")
+    shutil.copy(GOLDEN / "pretraining" / "vocab.txt", tmp_path / "model")
+    return tmp_path / "model"
+
+
+def test_the_command_writes_json_lines_in_order(golden, capsys):
+    file = golden / "in.jsonl"
+    file.write_text('the cat \n{"text": "a"}\n\n')
+    words = ["predict", "generate", f"--model={golden}", f"--input={file}"]
+    assert cli.execute([*words, "--max-tokens=4"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [list(row) for row in rows] == [["text", "continuation", "stopped"]] * 3
+    assert all(row["text"] == text + row["continuation"] for row, text in zip(rows, ("the cat ", "a", ""), strict=True))
+    assert cli.execute([*words, "--temperature=2", "--top-k=9", "--top-p=0.9", "--seed=5", "--max-tokens=4"]) == 0
+    drawn = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert drawn != rows
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--temperature=-1", "--temperature=-1"),
+        ("--temperature=nan", "--temperature=nan"),
+        ("--temperature=1 --top-p=0", "--top-p=0"),
+        ("--temperature=1 --top-p=1.5", "--top-p=1.5"),
+        ("--top-k=5 --seed=1", "--top-k, --seed without a temperature"),
+        ("--temperature=1 --seed=9999999999", "--seed=9999999999"),
+        ("--long=cut", "--long=cut would lose the end of a prompt"),
+        ("--long=windows", "generate does not look at texts in windows"),
+    ],
+)
+def test_flags_that_mean_nothing_are_refused(golden, capsys, flags, message):
+    assert (
+        cli.execute(["predict", "generate", f"--model={golden}", f"--input={golden / 'vocab.txt'}", *flags.split()])
+        == 2
+    )
+    assert capsys.readouterr().err.startswith(f"error: {message}")
+
+
+def test_a_prompt_without_room_is_an_error_of_its_line():
+    run = model("learned")
+    long = " ".join(["cat"] * 35)
+    with pytest.raises(
+        DataError, match=r"line 2: 36 tokens with \[CLS\] and 12 more, and the model takes 40"
+    ) as caught:
+        asked(run, ["cat", long])
+    assert caught.value.hint == "--max-tokens=4, or a shorter prompt"
+    (found,) = asked(run, [long], max_tokens=None)  # as far as there is room
+    assert len(run.tokenizer.encode_batch([found["text"]])[0]) <= 39
+    with pytest.raises(DataError, match="line 1: 41 tokens") as caught:
+        asked(run, [" ".join(["cat"] * 40)], max_tokens=None)
+    assert caught.value.hint == "shorten the prompt"
+
+
+def test_only_a_causal_language_model_generates():
+    masked = toy.config(pairs="none")
+    for config, reason in (
+        (masked, "has no causal_lm head, and each token sees what follows it"),
+        (toy.config(pairs="none", model__causal="true"), "has no causal_lm head, so it was not trained"),
+        (model("learned", attention_bias=-5.0).config, "attention_bias = -5 lets tokens see"),
+    ):
+        with pytest.raises(ConfigError, match=reason) as caught:
+            asked(dataclasses.replace(model("learned"), config=config), ["cat"])
+        assert caught.value.hint
+
+
+def test_text_is_written_as_people_write_it():
+    text = "don't say \"you can\", (we're off) to [b-c] {d_e}: 1.5%! f/g? 你好."
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    marks = [character for character in dict.fromkeys(text) if not character.isspace() and character not in letters]
+    found = tokenizers.Tokenizer([*vocabulary.SPECIALS, *letters, *(f"##{c}" for c in letters), *marks], Style())
+    ids = found.encode_batch([text])[0]
+    assert found.special.unk not in ids
+    assert found.written(ids) == text
+    assert found.written([]) == ""
+    a, b = (found.vocab.index(piece) for piece in ("##a", "b"))
+    assert found.written([a, b, found.special.mask]) == "a b [MASK]"
+    smiles = tokenizers.Tokenizer([*vocabulary.SPECIALS, "C", "O", "="], Style(kind="smiles"))
+    assert smiles.written(smiles.encode_batch(["CC=O"])[0]) == "CC=O"
