@@ -24,7 +24,7 @@ from bert_jax.data import encoding
 from bert_jax.errors import DataError
 from bert_jax.models.bert import Bert
 from bert_jax.predictors.base import Row
-from bert_jax.views.texts import Texts, shorten, visible
+from bert_jax.views.texts import Texts, called, shorten, visible
 
 HERE = Path(__file__).parent
 WHOLE = 1 << 20  # weights that a page holds; where there are more, the largest of each row
@@ -227,17 +227,13 @@ def document(run: runs.Run, data: dict[str, Any], measured: Sequence[Measures]) 
     stated = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     body += f'<script type="application/json" id="data">{stated}</script>'
     body += f"<script>{(HERE / 'attention.js').read_text(encoding='utf-8')}</script>"
-    return pages.page(f"Attention of {_name(run)}", body, (HERE / "attention.css").read_text(encoding="utf-8"))
-
-
-def _name(run: runs.Run) -> str:
-    return Path(run.meta.get("foreign", run.folder)).resolve().name
+    return pages.page(f"Attention of {called(run)}", body, (HERE / "attention.css").read_text(encoding="utf-8"))
 
 
 def _about(run: runs.Run, data: dict[str, Any]) -> str:
     """The model, and what is not on the page."""
     cfg = run.config.model
-    said = [f"<b>{escape(_name(run))}</b>"]
+    said = [f"<b>{escape(called(run))}</b>"]
     said += [] if "foreign" in run.meta else [f"step {run.step:,}"]
     said += [f"{cfg.layers} layers", f"{cfg.heads} heads", f"hidden size {cfg.hidden}"]
     said += ["causal"] if cfg.causal else []

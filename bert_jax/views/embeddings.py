@@ -23,6 +23,7 @@ from bert_jax.errors import ConfigError
 from bert_jax.predictors.base import OfText, Row
 from bert_jax.views import vectors
 from bert_jax.views.tables import tables
+from bert_jax.views.texts import called
 from bert_jax.views.vectors import Points
 
 BESIDE = Path(__file__)  # of the script and the style
@@ -185,7 +186,7 @@ def _subtitle(asking: OfText, found: Points, texts: int, points: str) -> str:
     run = asking.model.run
     model = run.config.model
     parts = [
-        f"<b><bdi>{escape(str(run.meta.get('foreign') or run.folder))}</bdi></b>",
+        f"<b><bdi>{escape(called(run))}</bdi></b>",
         *([] if run.meta.get("foreign") else [f"step {run.step:,}"]),
         f"{model.layers} layers of {model.hidden}",
         f"{run.tokenizer.size:,} pieces",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
+from pathlib import Path
 
+from bert_jax import runs
 from bert_jax.errors import DataError
 from bert_jax.predictors.base import OfText, Row
 
@@ -31,6 +33,11 @@ class Texts(OfText):
         found = [encode(list(row.fields.values()), escape=False) for row in rows]
         fitted = [self.fit(row, parts) for row, parts in zip(rows, found, strict=True)]
         return fitted, [now is not before for now, before in zip(fitted, found, strict=True)]
+
+
+def called(run: runs.Run) -> str:
+    """The model, by the name of its folder."""
+    return Path(run.meta.get("foreign", run.folder)).resolve().name
 
 
 def visible(text: str) -> str:
