@@ -16,6 +16,7 @@ import logging
 import math
 import shutil
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,8 @@ from bert_jax.errors import CheckpointError, DivergedError
 
 PyTree = Any
 SPARE = 1 << 20  # bytes Orbax writes beside the arrays, generously
+STARTING = threading.Lock()  # Orbax numbers the saves of a process, and takes one that begins beside it for its own
+HEAD_START = 0.02  # seconds for the caller to start its next update, before a save wants Python's lock too
 
 
 class Checkpoints:
@@ -142,7 +145,9 @@ class Checkpoints:
     def _finish(self, begin: Callable[[], None] | None, step: int, entry: dict[str, Any], needed: int) -> None:
         try:
             if begin is not None:
-                begin()
+                time.sleep(HEAD_START)
+                with STARTING:
+                    begin()
             self._orbax.wait_until_finished()  # on several hosts: until every host has written
             faults.point("save-committed", step)
             if jax.process_index() == 0:

@@ -128,6 +128,55 @@ def _predict(call: Call) -> None:
     predict.run(args.task, args.checkpoint, args.input, args.tokenizer, **options)
 
 
+OF_PAGE = {  # flags of one page alone
+    "attention": ("digits",),
+    "embeddings": ("layer", "pooling", "points", "method", "neighbours"),
+}
+
+
+def _inspect_flags(parser: ArgumentParser) -> None:
+    parser.add_argument("page", metavar="PAGE", choices=OF_PAGE, help=", ".join(OF_PAGE))
+    flags.checkpoint_flag(parser)
+    text = "a text to look at; may be repeated, and all are shown beside one another"
+    parser.add_argument("--text", action="append", default=[], metavar="TEXT", help=text)
+    pair = "attention: what follows it; the n-th goes with the n-th text"
+    parser.add_argument("--text-pair", action="append", default=[], metavar="TEXT", help=pair)
+    lines = "instead: one text a line (attention: or two with a tab between), or JSON lines with text (and text_pair)"
+    parser.add_argument("--input", type=Path, metavar="FILE", help=lines)
+    parser.add_argument("--output", type=Path, metavar="FILE", help="the page (PAGE.html)")
+    too_long = "a text too long for the model: refuse it, or cut its end (%(default)s)"
+    parser.add_argument("--long", choices=("refuse", "cut"), default="refuse", help=too_long)
+    digits = "attention: decimals of a weight; a page with fewer is smaller (6)"
+    parser.add_argument("--digits", type=int, choices=range(2, 7), metavar="2…6", help=digits)
+    layer = "embeddings: what is shown first: input (rows of the token table), 0 (after their sum), 1 … or last (last)"
+    parser.add_argument("--layer", type=flags.given, metavar="N|input|last", help=layer)
+    pooling = (
+        "embeddings: what is shown first: tokens (the mean of the text's own), mean (with [CLS] and [SEP], as predict "
+        "embed has it) or cls (the model's own, else tokens)"
+    )
+    parser.add_argument("--pooling", choices=("tokens", "mean", "cls"), help=pooling)
+    points = "embeddings: a point is a text, or a word of one (texts)"
+    parser.add_argument("--points", choices=("texts", "words"), help=points)
+    method = "embeddings: the way into two dimensions; umap needs the package umap-learn (pca)"
+    parser.add_argument("--method", choices=("pca", "tsne", "umap"), help=method)
+    near = "embeddings: nearest ones listed (5)"
+    parser.add_argument("--neighbours", type=flags.positive, metavar="K", help=near)
+
+
+def _inspect(call: Call) -> None:
+    args = call.args
+    for page, names in OF_PAGE.items():
+        if page != args.page and (wrong := [name for name in names if getattr(args, name) is not None]):
+            raise ConfigError(f"inspect {args.page} has no flag --{wrong[0]}", f"inspect {page} has it")
+    options = {name: value for name in OF_PAGE[args.page] if (value := getattr(args, name)) is not None}
+    output = args.output or Path(f"{args.page}.html")
+    allocator.retain()
+    flags.make_room(output)
+    inspect = importlib.import_module("bert_jax.inspect")  # not Python's
+    given = {key: getattr(args, key) for key in ("tokenizer", "long")}
+    inspect.run(args.page, args.checkpoint, args.text, args.text_pair, args.input, output, **given, **options)
+
+
 def _export_flags(parser: ArgumentParser) -> None:
     flags.checkpoint_flag(parser)
     flags.output_flag(parser, "the folder for transformers and sentence-transformers")
@@ -266,6 +315,11 @@ COMMANDS = {
         "fill masks, classify, tag, answer, embed, generate: texts in, JSON lines out",
         "fill-mask --model=runs/tiny --input=texts.txt",
         *(_predict_flags, _predict),
+    ),
+    "inspect": Command(
+        "what a model makes of a text, as one offline HTML page",
+        "attention --model=runs/tiny --input=texts.txt --output=attention.html",
+        *(_inspect_flags, _inspect),
     ),
     "study": Command(
         "many runs that answer one question: run, status, report",

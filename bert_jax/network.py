@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from bert_jax import defaults, knobs
 from bert_jax.models.bert import Bert
 from bert_jax.models.heads import TABLE
+from bert_jax.models.products import KINDS
 from bert_jax.types import HOST_KEYS, Batch
 
 
@@ -42,6 +43,16 @@ def build(config: knobs.Config, vocab_size: int, *, train: bool = False) -> Netw
     """The network of a config."""
     heads = tuple((name, len(objective.labels)) for name, objective in config.objectives.items())
     return Network(config.model, vocab_size, heads, train)
+
+
+def rounded(cfg: knobs.Model, encoder: Any) -> Any:
+    """An encoder's parameters for where nothing is trained: its factors rounded once, all outputs the same."""
+    factors = jnp.dtype(KINDS[defaults.settled(cfg, train=False).dtype].factors)
+
+    def one(path: tuple[Any, ...], leaf: Any) -> Any:
+        return leaf.astype(factors) if path[-1].key == "kernel" else leaf
+
+    return jax.tree_util.tree_map_with_path(one, encoder)
 
 
 def dummy_batch(config: knobs.Config, slots: int) -> Batch:

@@ -213,7 +213,7 @@ def test_rows_are_full_of_text_or_as_long_as_asked():
     assert sorted(packed["labels"][packed["labels"] >= 0]) == [0, 0, 1, 1]
 
 
-@pytest.mark.parametrize("arms", [1, 2])
+@pytest.mark.parametrize("arms", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_train_step_is_an_update(arms, one_device):
     ready = ours.train_step(config.to_dict(SMALL), arms=arms)
     for _ in range(2):
@@ -249,7 +249,10 @@ def test_an_epoch_of_a_task_has_the_same_tokens_however_its_rows_are_batched(one
     assert found["length"].about["real"] > found["none"].about["real"]
 
 
-@pytest.mark.parametrize("changes", [{}, {"model__remat": True, "model__scan": True}, {"model__gated": True}])
+@pytest.mark.parametrize(
+    "changes",
+    [{}, pytest.param({"model__remat": True, "model__scan": True}, marks=pytest.mark.slow), {"model__gated": True}],
+)
 def test_the_bound_has_the_products_of_an_update(changes):
     unpaired = toy.config(batch_size=4, sequence_length=32, pairs="none", objectives__nsp__weight=None, **changes)
     found = ours.products_of(unpaired)

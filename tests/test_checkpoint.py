@@ -131,6 +131,18 @@ def test_updates_go_on_while_a_save_does_and_do_not_reach_it(checkpoints, monkey
     assert bits(restored) == bits(wanted)
 
 
+def test_runs_that_train_together_save_at_once(tmp_path):
+    made = [checkpoint.Checkpoints(tmp_path / str(i), keep=1, keep_best=False) for i in range(4)]
+    for step in range(1, 9):
+        for i, one in enumerate(made):
+            one.save(step, make_state(step + i), {})
+    for i, one in enumerate(made):
+        state, _, step = one.restore(shapes(make_state()))
+        assert step == 8
+        assert bits(state) == bits(make_state(8 + i))
+        one.close()
+
+
 def test_empty_folder_is_nothing(checkpoints):
     assert checkpoints.restore(shapes(make_state())) is None
     assert checkpoints.peek() is None

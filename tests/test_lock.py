@@ -198,7 +198,7 @@ SEVERAL = """
 """
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR1"])
+@pytest.mark.parametrize("name", ["SIGTERM", pytest.param("SIGUSR1", marks=pytest.mark.slow)])
 def test_one_of_two_processes_is_told_and_both_stop_at_the_same_step(name):
     with socket.socket() as free:
         free.bind(("localhost", 0))

@@ -217,7 +217,10 @@ def packed_and_plain(rows: int, length: int) -> tuple[Batch, Batch, int]:
     return packed, plain, 3 * rows
 
 
-@pytest.mark.parametrize("overrides", [{}, {"model__position": "rotary", "model__norm": "pre"}, {"pairs": "none"}])
+@pytest.mark.parametrize(
+    "overrides",
+    [{}, {"model__position": "rotary", "model__norm": "pre"}, pytest.param({"pairs": "none"}, marks=pytest.mark.slow)],
+)
 def test_packed_and_alone_have_the_same_loss_and_gradients(overrides):
     packed, plain, count = packed_and_plain(4, 48)
     if overrides.get("pairs") == "none":

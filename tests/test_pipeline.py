@@ -342,7 +342,7 @@ TIMED = (
 )
 
 
-@pytest.mark.parametrize("dupe_factor", [0, 3])
+@pytest.mark.parametrize("dupe_factor", [0, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_late_step_costs_a_fresh_process_no_more_than_the_first(tmp_path: Path, dupe_factor: int) -> None:
     late = 10**6 if dupe_factor else 10**5  # the slow test below goes to 10**6 with plans that never repeat
     for step in (late, 0):

@@ -133,7 +133,9 @@ def numbers(value) -> list[float]:
     return [value] if isinstance(value, float) else []
 
 
-@pytest.mark.parametrize("task", ["fill-mask", "nsp", "embed"])
+@pytest.mark.parametrize(
+    "task", ["fill-mask", pytest.param("nsp", marks=pytest.mark.slow), pytest.param("embed", marks=pytest.mark.slow)]
+)
 def test_results_are_in_order_and_the_same_whatever_the_batches_and_the_look_ahead(golden, task, monkeypatch):
     lines = random_lines(60, 4, seed=1, tabs=task == "nsp")
     alone = asking(golden, task, batch_size=1)

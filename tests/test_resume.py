@@ -167,6 +167,7 @@ def test_killed_anywhere_then_damaged(tmp_path, pool, compiled, capsys, monkeypa
     assert f"resuming {workdir} at step {older}" in err
 
 
+@pytest.mark.slow
 def test_killed_during_a_save_then_stopped_by_a_signal(tmp_path, pool, compiled):
     """Static masks."""
     case = Case(tmp_path, pool, {**KNOBS, "masking.dupe_factor": MODES["static"]}, FAST, compiled)

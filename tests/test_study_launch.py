@@ -318,7 +318,7 @@ def test_reports_leave_the_cores_to_the_workers(bench, monkeypatch):
 # --- when it is stopped ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_a_stop_saves_and_the_same_command_goes_on(number, bench, capfd):
     bench.behave(_15={"sleep": 0.2}, _40={"sleep": 0.2})
     launched = bench.start(jobs=1)

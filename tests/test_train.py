@@ -302,7 +302,10 @@ def test_a_run_is_evaluated_with_other_masks_by_flags_alone(trained, capsys, one
         evaluate.run(str(trained), "pretrain", None, None, changes=[("model.causal", "true")])
 
 
-@pytest.mark.parametrize("overrides", [{"parallel__step": "pmap"}, {"parallel__fsdp": 4, "optim__accumulation": 2}])
+@pytest.mark.parametrize(
+    "overrides",
+    [{"parallel__step": "pmap"}, pytest.param({"parallel__fsdp": 4, "optim__accumulation": 2}, marks=pytest.mark.slow)],
+)
 def test_layouts_train_the_same_run(base, wide, tmp_path, overrides):
     train.run(configure(base, steps=10, **STILL, **overrides), tmp_path, command=[])
     for one, other in zip(rows(wide, "eval/"), rows(tmp_path, "eval/"), strict=True):

@@ -254,6 +254,7 @@ def forward(config: dict[str, Any]) -> Ready:
     resolved = resolve(config)
     vocab_size = resolved.tokenizer.vocab_size
     params = jax.jit(lambda seed: network.init(resolved, vocab_size, seed))(np.uint32(0))["encoder"]
+    params = network.rounded(resolved.model, params)  # as `predict` has them
     encoder = Bert(resolved.model, vocab_size, pool=False)
     batch = jax.device_put(rows(resolved))
 

@@ -60,9 +60,15 @@ def _dot(a: jax.Array, b: jax.Array, turned: bool, result: str) -> jax.Array:
     contracted = (a.ndim - 1,), (b.ndim - 1 if turned else b.ndim - 2,)
     kept = result
     if min(*a.shape[-2:], *b.shape[-2:]) < SMALL:
-        a, b, kept = a.astype(jnp.float32), b.astype(jnp.float32), "float32"
+        a, b, kept = _widened(a), _widened(b), "float32"
     found = jax.lax.dot_general(a, b, (contracted, (batch, batch)), preferred_element_type=jnp.dtype(kept))
     return found.astype(result)
+
+
+def _widened(x: jax.Array) -> jax.Array:
+    """In float32 and rounded all the same: a rounding that is undone at once the compiler leaves out."""
+    wide = x.astype(jnp.float32)
+    return wide if x.dtype == jnp.float32 else jax.lax.reduce_precision(wide, exponent_bits=8, mantissa_bits=7)
 
 
 def _outer(a: jax.Array, b: jax.Array) -> jax.Array:
@@ -72,7 +78,7 @@ def _outer(a: jax.Array, b: jax.Array) -> jax.Array:
     if a.shape[-1] > b.shape[-1] and _parts(b.shape[-1]) > 1:
         return _turn(_outer(b, a))
     if _parts(a.shape[-2]) == 1:
-        a, b = a.astype(jnp.float32), b.astype(jnp.float32)
+        a, b = _widened(a), _widened(b)
     return _dot(_turn(a), b, False, "float32")
 
 

@@ -75,7 +75,8 @@ class Model:
         """A function of the outputs of one head, compiled for each shape of a batch."""
         labels = len(self.run.config.objectives[self.choose(name)].labels)
         of_one = network.Network(self.run.config.model, self.run.tokenizer.size, ((name, labels),))
-        params = jax.device_put({part: self.run.params[part] for part in ("encoder", name)})
+        encoder = network.rounded(self.run.config.model, self.run.params["encoder"])
+        params = jax.device_put({"encoder": encoder, name: self.run.params[name]})
         apply = jax.jit(lambda params, batch: function(network.outputs(of_one, params, batch)[name]))
         return lambda batch: apply(params, batch)
 

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from bert_jax import network
 from bert_jax.models.bert import Bert
 from bert_jax.models.pooling import pooled
 from bert_jax.predictors.base import Model, OfText, Row, Work
@@ -23,7 +24,7 @@ class Embed(OfText):
         pooling = options.pooling or run.sentence.get("pooling") or "mean"
         normalize = options.normalize or run.sentence.get("normalize", False)
         encoder = Bert(run.config.model, run.tokenizer.size, pool=False)
-        params = jax.device_put(run.params["encoder"])
+        params = jax.device_put(network.rounded(run.config.model, run.params["encoder"]))
 
         @jax.jit
         def vectors(params: Any, batch: Batch) -> jax.Array:

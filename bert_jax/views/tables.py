@@ -1,0 +1,123 @@
+"""The embedding tables of a model, as pictures."""
+
+from __future__ import annotations
+
+from html import escape
+
+import numpy as np
+
+from bert_jax import page
+from bert_jax.charts import number
+from bert_jax.models.positions import sinusoids
+from bert_jax.runs import Run
+from bert_jax.views.pictures import histogram, picture
+from bert_jax.views.vectors import alike, pca, unit
+
+ROWS = 256  # of the token table that are drawn
+POSITIONS = 512  # of the position table
+PLACED = 8192  # rows of the token table in its PCA
+CELLS = (48, 72)  # of the PCA's density
+NONE = {
+    "rotary": "This model has no position table: it turns queries and keys by an angle that grows with the position.",
+    "alibi": "This model has no position table: it lowers attention by the distance of two tokens.",
+    "none": "This model has no positions: it sees its tokens as a set.",
+}
+
+
+def tables(run: Run) -> str:
+    """Sections of the token, position and segment tables."""
+    parts = run.params["encoder"]["embeddings"]
+    token = np.asarray(parts["token"], np.float32)[: run.tokenizer.size]
+    return (
+        page.section("Token table", _token(token, run.tokenizer.vocab), "charts tables")
+        + page.section("Position table", _position(run), "charts tables")
+        + page.section("Segment table", _segment(np.asarray(parts["type"], np.float32)), "charts tables")
+    )
+
+
+def spread(count: int, most: int) -> np.ndarray:
+    """At most `most` of the numbers below `count`, evenly apart, the first and the last among them."""
+    return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(np.int64))
+
+
+def _token(table: np.ndarray, vocab: list[str]) -> str:
+    rows = spread(len(table), ROWS)
+    which = f"{len(rows):,} of {len(table):,} pieces, evenly apart" if len(rows) < len(table) else "every piece"
+    drawn = picture(
+        f"Token vectors: {which}",
+        table[rows],
+        ("piece", "dimension"),
+        "vector entry, no unit",
+        names=[vocab[row] for row in rows],
+    )
+    return drawn + _lengths(table, vocab) + _density(table)
+
+
+def _lengths(table: np.ndarray, vocab: list[str]) -> str:
+    """How long the vectors of the vocabulary are."""
+    norms = np.linalg.norm(table, axis=1)
+    order = np.argsort(norms, kind="stable")
+
+    def listed(ids: np.ndarray) -> str:
+        return ", ".join(f"\u2068{vocab[i]}\u2069 {number(float(norms[i]))}" for i in ids)
+
+    below = f"Shortest: {listed(order[:4])}. Longest: {listed(order[:-5:-1])}."
+    return histogram("Lengths of token vectors", norms, "Euclidean norm", "vectors", below)
+
+
+def _density(table: np.ndarray) -> str:
+    """Where the vocabulary lies on the plane of its two directions of largest variance."""
+    rows = spread(len(table), PLACED)
+    if len(rows) < 3 or alike(table[rows]):
+        return ""
+    places, shares = pca(table[rows])
+    counts = np.histogram2d(-places[:, 1], places[:, 0], CELLS)[0]
+    axes = [f"PC{i + 1} ({number(float(share), True)})" for i, share in enumerate(shares)]
+    return picture(
+        f"Token vectors on a plane (PCA), {len(rows):,} of {len(table):,}",
+        np.log1p(counts),
+        (f"{axes[1]}, up", f"{axes[0]}, to the right"),
+        "log(1 + vectors in a cell)",
+        end=float(np.log1p(counts.max())),
+        square=True,
+    )
+
+
+def _position(run: Run) -> str:
+    """The learned table, or the sinusoids; how alike positions are; or that there is none."""
+    model = run.config.model
+    if model.position == "learned":
+        table, of = np.asarray(run.params["encoder"]["embeddings"]["position"], np.float32), "learned"
+    elif model.position == "sinusoidal":
+        assert model.hidden is not None
+        table, of = sinusoids(run.config.sequence_length, model.hidden), "sinusoids, computed and not learned"
+    else:
+        return f'<p class="box">{escape(NONE[model.position])}</p>'
+    rows = spread(len(table), POSITIONS)
+    names = [str(row) for row in rows] if len(rows) < len(table) else []
+    which = f"{len(rows):,} of {len(table):,}, evenly apart, " if names else ""
+    trained = min(run.config.sequence_length, len(table))
+    note = (
+        f"Rows from {trained:,} on were never trained." if not run.meta.get("foreign") and trained < len(table) else ""
+    )
+    entries = picture(
+        f"Position vectors ({which}{of})",
+        table[rows],
+        ("position", "dimension"),
+        "vector entry, no unit",
+        names=names,
+        below=note,
+    )
+    one = unit(table[rows])
+    cosines = picture(
+        "How alike positions are", one @ one.T, ("position", "position"), "cosine", end=1.0, names=names, square=True
+    )
+    return entries + cosines
+
+
+def _segment(table: np.ndarray) -> str:
+    rows = [f"{number(float(np.linalg.norm(row)))}" for row in table]
+    one = unit(table)
+    beside = f" Their cosine is {float(one[0] @ one[1]):.4f}." if len(table) == 2 else ""
+    note = f"Length of {', '.join(f'segment {i}: {norm}' for i, norm in enumerate(rows))}.{beside}"
+    return picture("Segment vectors", table, ("segment", "dimension"), "vector entry, no unit", below=note)
