@@ -1,0 +1,80 @@
+"""Stop 4: one layer by hand, in numpy, on ten tokens; then beside the model's."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import walk
+
+SENTENCE = "we bake a sweet pie with one cherry"  # eight words, [CLS] and [SEP]
+ERF = np.vectorize(math.erf)
+
+
+def softmax(scores: np.ndarray) -> np.ndarray:
+    """Positive, and each row sums to one."""
+    powers = np.exp(scores - scores.max(-1, keepdims=True))
+    return powers / powers.sum(-1, keepdims=True)
+
+
+def normalised(x: np.ndarray, norm: dict) -> np.ndarray:
+    """LayerNorm: mean 0 and deviation 1 over the components, then a scale and a shift of their own."""
+    return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-12) * norm["scale"] + norm["bias"]
+
+
+def layer_by_hand(x: np.ndarray, layer: dict) -> tuple[np.ndarray, np.ndarray]:
+    """Vectors [L, D] through one layer: the new vectors, and the attention [heads, L, L]."""
+    attention, mlp = layer["attention"], layer["mlp"]
+
+    def project(name: str) -> np.ndarray:  # [heads, L, d]
+        return np.einsum("ld,dhk->hlk", x, attention[name]["kernel"]) + attention[name]["bias"][:, None]
+
+    query, key, value = project("query"), project("key"), project("value")
+    scores = query @ key.swapaxes(1, 2) / np.sqrt(query.shape[-1])  # how well each query fits each key
+    weights = softmax(scores)
+    gathered = weights @ value  # each row a weighted mean of the values
+    out = np.einsum("hlk,hkd->ld", gathered, attention["out"]["kernel"]) + attention["out"]["bias"]
+    x = normalised(x + out, layer["attention_norm"])
+    up = x @ mlp["up"]["kernel"] + mlp["up"]["bias"]
+    gelu = up * 0.5 * (1 + ERF(up / np.sqrt(2)))
+    down = gelu @ mlp["down"]["kernel"] + mlp["down"]["bias"]
+    return normalised(x + down, layer["mlp_norm"]), weights
+
+
+def first_layer(tree: dict) -> dict:
+    """Parameters of all layers are stacked in one array: those of the first, in float64."""
+    return {k: first_layer(v) if isinstance(v, dict) else np.asarray(v[0], np.float64) for k, v in tree.items()}
+
+
+def main(folder: Path = walk.HERE) -> dict:
+    """By hand and by the model."""
+    run = walk.trained("masked", folder)
+    batch, (tokens,) = walk.batch_of(run, SENTENCE)
+    inside = walk.look_inside(run, batch)
+    assert inside.layers is not None
+    assert inside.attention is not None
+    by_hand, weights = layer_by_hand(
+        inside.layers[0, 0].astype(np.float64), first_layer(run.params["encoder"]["layers"])
+    )
+    gaps = {
+        "attention": np.abs(weights - inside.attention[0, 0]).max(),
+        "vectors": np.abs(by_hand - inside.layers[1, 0]).max(),
+    }
+    print(f"{len(tokens)} tokens: {' '.join(tokens)}")
+    print(f"rows of softmax sum to {weights.sum(-1).min():.6f} ... {weights.sum(-1).max():.6f}")
+    for name, gap in gaps.items():
+        print(f"by hand and by the model, largest difference of {name}: {'below 1e-5' if gap < 1e-5 else gap}")
+    for word in ("sweet", "cherry"):
+        row = weights[:, tokens.index(word)]
+        print(f'"{word}" looks at', ", ".join(f"{tokens[h.argmax()]} ({h.max():.2f})" for h in row), "most, by head")
+    figure, panels = walk.plt.subplots(1, 2, figsize=(9.5, 4.9), sharey=True)
+    for head, panel in enumerate(panels):
+        walk.heat(panel, weights[head], tokens, tokens, numbers=".2f", vmax=1)
+        panel.set_title(f"head {head + 1} of the first layer: row looks at column")
+    walk.save(figure, folder, __file__)
+    return {"tokens": tokens, "weights": weights, "model": inside.attention[0, 0], "gaps": gaps}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""Stop 5: what masks do. The gradient of each output by each input is zero exactly where a mask forbids to look."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import walk
+
+from bert_jax import network
+from bert_jax.config import load_file, resolve
+from bert_jax.models.bert import Bert
+
+WORDS = 8
+
+
+def slopes(causal: bool) -> Callable[[np.ndarray], np.ndarray]:
+    """Segment ids [L] to the size of d output_i / d input_j [L, L], in a fresh model of two layers.
+
+    A place's position vector is added to what stands there, so the gradient by it is the gradient by the input.
+    """
+    config = resolve(load_file(f"{walk.HERE / 'config.py'}:masked"))
+    params = jax.jit(lambda seed: network.init(config, WORDS, seed))(np.uint32(0))["encoder"]
+    encoder = Bert(dataclasses.replace(config.model, causal=causal), WORDS, pool=False)
+    places = np.arange(WORDS, dtype=np.int32)[None]
+
+    def outputs(inputs: jax.Array, segments: jax.Array) -> jax.Array:
+        changed = params | {"embeddings": params["embeddings"] | {"position": inputs}}
+        batch = {"tokens": places, "positions": places, "type_ids": 0 * places, "segment_ids": segments[None]}
+        found: Any = encoder.apply({"params": changed}, batch)
+        return found.hidden[0]
+
+    gradient = jax.jit(jax.jacrev(outputs))
+    inputs = params["embeddings"]["position"]  # [places, D], of which the first L are read
+    return lambda segments: np.sqrt(np.sum(np.asarray(gradient(inputs, segments)) ** 2, axis=(1, 3)))[:, :WORDS]
+
+
+def main(folder: Path = walk.HERE) -> dict:
+    """Three masks side by side."""
+    both_ways, to_the_left = slopes(causal=False), slopes(causal=True)
+    full, padded = np.ones(WORDS, np.int32), (np.arange(WORDS) < WORDS - 3).astype(np.int32)  # 0 is padding
+    found = {"none": both_ways(full), "causal": to_the_left(full), "padding": both_ways(padded)}
+    for name, matrix in found.items():
+        zero = matrix == 0
+        print(f"{name:8} {zero.sum():2} of {matrix.size} gradients are exactly zero; the smallest other", end=" ")
+        print("is above a thousandth" if matrix[~zero].min() > 1e-3 else f"{matrix[~zero].min():.1e}")
+    names = [str(place + 1) for place in range(WORDS)]
+    figure, panels = walk.plt.subplots(1, 3, figsize=(10, 3.7))
+    titles = {"none": "no mask", "causal": "causal", "padding": "places 6 to 8 are padding"}
+    for panel, (name, matrix) in zip(panels, found.items(), strict=True):
+        shown = np.where(matrix == 0, np.nan, np.log10(np.where(matrix == 0, 1, matrix)))
+        panel.set_facecolor("#f0f1f4")
+        walk.heat(panel, shown, names, names, vmin=-2, vmax=1)
+        for i, j in np.argwhere(matrix == 0):
+            panel.text(j, i, "0", ha="center", va="center", fontsize=8, color="#8a93a0")
+        panel.set(title=titles[name], xlabel="by input", ylabel="gradient of output")
+    walk.save(figure, folder, __file__)
+    return found
+
+
+if __name__ == "__main__":
+    main()

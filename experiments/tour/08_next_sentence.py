@@ -1,0 +1,57 @@
+"""Stop 8: next sentence prediction. Does the second line follow the first? Asked of the poem, and of three others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import walk
+
+
+def main(folder: Path = walk.HERE) -> dict:
+    """Every line of four poems before every other."""
+    poems = [poem.splitlines() for poem in (walk.DATA / "verses.txt").read_text().strip().split("\n\n")]
+    lines = [line for poem in poems for line in poem]
+    run = walk.trained("nsp", folder)
+    asked = [{"text": first, "text_pair": second} for first in lines for second in lines]
+    answers = walk.ask(run, "nsp", asked)
+    chance = np.array([answer["is_next"] for answer in answers]).reshape(len(lines), -1)
+
+    print("probability that the second line follows the first:")
+    for first, second in ((0, 1), (1, 2), (2, 3), (0, 4), (2, 9), (3, 0)):
+        print(f"  {chance[first, second]:.2f}  {lines[first]} / {lines[second]}")
+    poem_of = np.repeat(np.arange(len(poems)), [len(poem) for poem in poems])
+    place = np.arange(len(lines))
+    same = poem_of[:, None] == poem_of
+    kinds = {
+        "the next line of the poem": same & (place[None] == place[:, None] + 1),
+        "a line of another poem": ~same,
+        "a later line, not the next": same & (place[None] > place[:, None] + 1),
+        "an earlier line of the poem": same & (place[None] < place[:, None]),
+    }
+    shares = {name: float(np.mean(chance[mask] > 0.5)) for name, mask in kinds.items()}
+    print("\ncalled the next line:")
+    for name, mask in kinds.items():
+        print(f"  {name:28} {int(np.sum(chance[mask] > 0.5)):3} of {int(mask.sum()):3}")
+
+    figure, panel = walk.plt.subplots(figsize=(6.6, 5))
+    names = [f"{poem + 1}.{line + 1}" for poem, several in enumerate(poems) for line in range(len(several))]
+    walk.heat(panel, chance, names, names, vmax=1)
+    for edge in (3.5, 7.5, 11.5):
+        panel.axhline(edge, color=walk.INK, linewidth=0.6)
+        panel.axvline(edge, color=walk.INK, linewidth=0.6)
+    panel.plot(
+        *zip(*((j, i) for i, j in np.argwhere(kinds["the next line of the poem"])), strict=True),
+        "o",
+        mfc="none",
+        mec=walk.ORANGE,
+        ms=11,
+    )
+    panel.set(xlabel="second line (poem.line)", ylabel="first line")
+    figure.colorbar(panel.images[0], label="probability that it follows").outline.set_visible(False)
+    walk.save(figure, folder, __file__)
+    return {"chance": chance, "shares": shares}
+
+
+if __name__ == "__main__":
+    main()

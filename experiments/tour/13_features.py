@@ -1,0 +1,55 @@
+"""Stop 13: feature-based or fine-tuned. What a pre-trained encoder knows, taken as it is, or trained on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jax
+import numpy as np
+import walk
+
+from bert_jax import optim
+
+
+def main(folder: Path = walk.HERE) -> dict:
+    """Six words with labels; then twelve others, which only the unlabelled sentences have."""
+    start = ("init_from", str(walk.trained("masked", folder).folder)), ("init_fresh", "^tag/")
+    ways = {
+        "from nothing": (),
+        "feature-based": (*start, ("optim.freeze", "^encoder/"), ("model.features", "2")),
+        "fine-tuned": start,
+    }
+    found = {}
+    print("way              parameters trained   kind of 12 words unseen in training")
+    for name, changes in ways.items():
+        run = walk.trained("kinds", folder, *changes)
+        still = optim.frozen(run.params, run.config.optim.freeze)
+        leaves = zip(jax.tree.leaves(run.params), jax.tree.leaves(still), strict=True)
+        free = sum(leaf.size for leaf, fixed in leaves if not fixed)
+        right = list(hits(run))
+        found[name] = (free, sum(right) / len(right))
+        print(f"{name:16} {free:18,}   {sum(right)} of {len(right)} right")
+    figure, panel = walk.plt.subplots(figsize=(6, 2.2))
+    names = list(ways)[::-1]
+    panel.barh(names, [found[name][1] for name in names], color=[walk.BLUE, walk.BLUE, walk.GREY])
+    panel.axvline(1 / 3, color=walk.INK, linestyle=":", linewidth=1)
+    panel.text(1 / 3, 2.55, " one of three by chance", fontsize=8)
+    panel.tick_params(axis="y", length=0)
+    panel.set(xlim=(0, 1), xlabel="share of unseen words whose kind is found")
+    walk.save(figure, folder, __file__)
+    return found
+
+
+def hits(run: walk.runs.Run) -> np.ndarray:
+    """Whether each labelled word of unseen.conll got its label."""
+    blocks = (walk.DATA / "unseen.conll").read_text().strip().split("\n\n")
+    rows = [[line.split() for line in block.splitlines()] for block in blocks]
+    answers = walk.ask(run, "tag", [{"words": [word for word, _ in row]} for row in rows])
+    pairs = zip(rows, answers, strict=True)
+    return np.array(
+        [found == label for row, a in pairs for (_, label), found in zip(row, a["labels"], strict=True) if label != "O"]
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""Stop 15: how large base and large are, counted; nothing is allocated, only shapes are made."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import jax
+import numpy as np
+import walk
+
+from bert_jax import network
+from bert_jax.config import load_file, resolve
+
+VOCABULARY = 30_522  # pieces of the published uncased vocabulary
+PARTS = ("token vectors", "position and segment vectors", "attention", "feed-forward", "pooler", "heads")
+COLOURS = ("#1f4e8c", "#86aeda", "#d9822b", "#f3c48b", "#3f9266", "#8a93a0")
+
+
+def part(name: str) -> str:
+    """Which part of the model a parameter belongs to, by its name."""
+    if "/embeddings/" in name:
+        return PARTS[0] if name.endswith("/token") else PARTS[1]
+    if "/layers/" in name:
+        return PARTS[2] if "/attention" in name else PARTS[3]
+    return PARTS[4] if "/pooler/" in name else PARTS[5]
+
+
+def count(size: str) -> dict[str, int]:
+    """Parameters of a published size, by part."""
+    tree = load_file(f"preset.py:google_2018,{size}", beside=str(walk.HERE.parents[1] / "configs" / "x"))
+    tree.model.vocab_multiple = 1  # no padding of the table, as published
+    config = resolve(tree)
+    shapes = jax.eval_shape(lambda seed: network.init(config, VOCABULARY, seed), np.uint32(0))
+    found = dict.fromkeys(PARTS, 0)
+    for path, leaf in jax.tree_util.tree_leaves_with_path(shapes):
+        found[part("/" + "/".join(key.key for key in path))] += math.prod(leaf.shape)
+    return found
+
+
+def main(folder: Path = walk.HERE) -> dict:
+    """Both sizes, part by part."""
+    found = {size: count(size) for size in ("base", "large")}
+    print(f"{'':30}" + "".join(f"{size:>14}" for size in found))
+    for name in PARTS:
+        print(f"{name:30}" + "".join(f"{counts[name]:14,}" for counts in found.values()))
+    totals = {size: sum(counts.values()) for size, counts in found.items()}
+    print(f"{'with heads':30}" + "".join(f"{total:14,}" for total in totals.values()))
+    print(f"{'without':30}" + "".join(f"{totals[s] - found[s]['heads']:14,}" for s in found))
+    figure, panel = walk.plt.subplots(figsize=(9, 2.6))
+    for row, counts in enumerate(list(found.values())[::-1]):
+        left = 0.0
+        for name, colour in zip(PARTS, COLOURS, strict=True):
+            panel.barh(row, counts[name] / 1e6, left=left, color=colour, label=name if row == 0 else None)
+            left += counts[name] / 1e6
+        panel.text(left + 3, row, f"{left:.0f} M", va="center")
+    panel.set_yticks((0, 1), list(found)[::-1])
+    panel.tick_params(axis="y", length=0)
+    panel.set(xlabel="million parameters", xlim=(0, 375))
+    panel.legend(ncols=3, fontsize=8, loc="lower left", bbox_to_anchor=(0, 1))
+    walk.save(figure, folder, __file__)
+    return {"parts": found, "totals": totals}
+
+
+if __name__ == "__main__":
+    main()

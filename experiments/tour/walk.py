@@ -1,0 +1,178 @@
+"""What the stops share: training a model of config.py, asking it, drawing; and renewing README.md.
+
+python experiments/tour/walk.py        # runs every stop, and puts what it prints into README.md
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.util
+import io
+import json
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import jax
+import matplotlib
+import numpy as np
+
+from bert_jax import config, runs, train
+from bert_jax.data.encoding import rows
+from bert_jax.models.bert import Bert
+from bert_jax.predict import predict
+from bert_jax.predictors.base import Model, Options
+from bert_jax.types import Batch, Encoded
+
+HERE = Path(__file__).resolve().parent
+DATA = HERE / "data"
+BLUE, ORANGE, GREEN, GREY, INK = "#3b6fb6", "#d9822b", "#3f9266", "#c9ced6", "#1d2733"
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt  # noqa: E402  # after the backend is chosen, which needs no screen
+
+plt.rcParams |= {
+    "figure.facecolor": "white",
+    "figure.constrained_layout.use": True,
+    "font.size": 10,
+    "axes.edgecolor": GREY,
+    "axes.labelcolor": INK,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlesize": 10,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "legend.frameon": False,
+    "savefig.dpi": 150,
+}
+
+
+# --- models ---------------------------------------------------------------------------------------------------------
+
+
+@functools.cache  # stops that read the same model share it where they run in one process
+def trained(name: str, folder: Path, *changes: tuple[str, str]) -> runs.Run:
+    """The model of that name in config.py, trained anew in folder/runs/NAME; `changes` are as on a command line."""
+    workdir = folder / "runs" / "-".join([name, *(value for _, value in changes if "/" not in value)])
+    shutil.rmtree(workdir, ignore_errors=True)
+    tree = config.load_file(f"{HERE / 'config.py'}:{name}")
+    for path, text in changes:
+        config.override(tree, path, text)
+    train.run(config.resolve(tree), workdir, command=[])
+    return runs.open_run(str(workdir))
+
+
+def losses(run: runs.Run, name: str) -> list[tuple[int, float]]:
+    """(update, loss) of a run's metrics."""
+    lines = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
+    return [(line["step"], line[f"train/{name}_loss"]) for line in lines if f"train/{name}_loss" in line]
+
+
+def ask(run: runs.Run, task: str, lines: Sequence[str | dict], **options: Any) -> list[dict[str, Any]]:
+    """`bert-jax predict TASK`, of texts or of objects."""
+    texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
+    return list(predict(Model(run, Options(**options)), task, texts))
+
+
+def batch_of(run: runs.Run, *texts: str, length: int = 0) -> tuple[Batch, list[list[str]]]:
+    """Texts as a batch, a row each and padded to the longest or to a length; and the tokens of each."""
+    ids = run.tokenizer.encode_batch(texts)
+    batch = rows(run.tokenizer.special, [[one] for one in ids], length or max(map(len, ids)) + 2)
+    return batch, [["[CLS]", *(run.tokenizer.vocab[i] for i in one), "[SEP]"] for one in ids]
+
+
+def look_inside(run: runs.Run, batch: Batch, params: Any = None) -> Encoded:
+    """What the encoder makes of a batch: vectors and attention of every layer."""
+    encoder = Bert(run.config.model, run.tokenizer.size, pool=False, capture=True)
+    of_encoder = (params or run.params)["encoder"]
+    return jax.device_get(jax.jit(encoder.apply)({"params": of_encoder}, batch))
+
+
+# --- numbers --------------------------------------------------------------------------------------------------------
+
+
+def cosines(vectors: np.ndarray) -> np.ndarray:
+    """The cosine of the angle between every two rows."""
+    units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    return units @ units.T
+
+
+def flat(vectors: np.ndarray) -> np.ndarray:
+    """The two directions in which rows differ most (PCA), signs made the same every time: [N, 2]."""
+    centred = vectors - vectors.mean(0)
+    left, size, _ = np.linalg.svd(centred, full_matrices=False)
+    found = left[:, :2] * size[:2]
+    return found * np.sign(found[np.abs(found).argmax(0), [0, 1]])
+
+
+# --- figures --------------------------------------------------------------------------------------------------------
+
+
+def heat(panel: Any, values: np.ndarray, rows: Sequence, columns: Sequence, *, numbers: str = "", **scale: Any) -> None:
+    """A heat map with a name at each row and column, and with the numbers in it where a format is given."""
+    drawn = panel.imshow(values, **({"cmap": "Blues", "vmin": 0} | scale))
+    panel.set_xticks(range(len(columns)), columns, rotation=90 if max(map(len, columns)) > 2 else 0)
+    panel.set_yticks(range(len(rows)), rows)
+    panel.tick_params(length=0)
+    panel.spines[:].set_visible(False)
+    for i, j in np.ndindex(values.shape) if numbers else ():
+        dark = np.mean(drawn.to_rgba(values[i, j])[:3]) < 0.55
+        text = f"{values[i, j]:{numbers}}"
+        panel.text(j, i, text, ha="center", va="center", fontsize=8, color="white" if dark else INK)
+
+
+def save(figure: Any, folder: Path, program: str) -> None:
+    """Writes the figure of a program under its name."""
+    figure.savefig(folder / f"{Path(program).stem}.png", facecolor="white", metadata={"Software": None})
+    plt.close(figure)
+
+
+# --- the page -------------------------------------------------------------------------------------------------------
+
+
+def programs() -> list[Path]:
+    """The stops, in order."""
+    return sorted(HERE.glob("[0-9][0-9]_*.py"))
+
+
+def load(program: Path) -> ModuleType:
+    """A stop as a module: its name begins with a digit, so `import` cannot say it."""
+    spec = importlib.util.spec_from_file_location(f"stop_{program.stem}", program)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def run_stop(program: Path, folder: Path) -> tuple[Any, str]:
+    """What its `main` returns, and what it prints."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        found = load(program).main(folder)
+    return found, printed.getvalue()
+
+
+def block(program: Path) -> re.Pattern[str]:
+    """Where the page quotes a program: its command, then what it prints."""
+    return re.compile(rf"(?s)```\n\$ python experiments/tour/{program.name}\n(.*?)```\n")
+
+
+def renew() -> None:
+    """Runs all stops and writes the page anew."""
+    page = (HERE / "README.md").read_text()
+    for program in programs():
+        _, printed = run_stop(program, HERE)
+        said = f"```\n$ python experiments/tour/{program.name}\n{printed}```\n"
+        page, count = block(program).subn(lambda _, said=said: said, page)
+        assert count == 1, f"README.md quotes {program.name} {count} times"
+    (HERE / "README.md").write_text(page)
+
+
+if __name__ == "__main__":
+    renew()
