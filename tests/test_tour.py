@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import shutil
@@ -62,6 +63,7 @@ def quoted(name: str) -> str:
 def test_the_poem_is_recited_exactly(stop):
     found, printed = stop("01_language_models")
     assert found["told"].split() == found["poem"].split()
+    assert found["stopped"] == "end"  # by itself
     assert len(found["poem"].splitlines()) == 4
     assert all(f"  {line}\n" in printed for line in found["poem"].splitlines())
     np.testing.assert_array_equal(found["mask"], np.tri(7, dtype=bool))
@@ -188,8 +190,9 @@ def test_one_sees_both_sides_and_the_other_goes_on(stop):
     assert found["chances"]["BERT"][animal] > 0.8 > 0.4 > found["chances"]["GPT"][animal]
     fills = list(found["fills"].values())
     assert fills[0] == "the cat purrs at night"
-    assert all(text.split()[3] in ("at", "in") for text in fills)
-    assert found["told"][0].startswith("the cat purrs")
+    assert fills[1] in ("the cat purrs at night", "the cat purrs at noon")
+    assert fills[2].startswith("the cat purrs in ")
+    assert found["told"][0] in {f"the cat purrs {time}" for time in found["times"]}
 
 
 def test_sizes_are_those_of_the_published_models(stop):
@@ -205,7 +208,9 @@ def test_sizes_are_those_of_the_published_models(stop):
 @pytest.mark.parametrize("name", [pytest.param(s, marks=pytest.mark.slow) if s in LONGER else s for s in STOPS])
 def test_the_page_quotes_what_a_program_prints_and_shows_its_figure(stop, name):
     _, printed = stop(name)
-    assert NUMBER.sub("#", quoted(name)) == NUMBER.sub("#", printed)
+    there, here = (NUMBER.sub("#", text).split() for text in (quoted(name), printed))
+    # Numbers differ from one machine to another, and what is likeliest of a model may where two are all but alike.
+    assert difflib.SequenceMatcher(None, there, here, autojunk=False).ratio() > 0.9
     for written in (stop.folder, TOUR):
         assert (written / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     assert re.search(rf"!\[[^]]{{20,}}]\({name}\.png\)", PAGE), (

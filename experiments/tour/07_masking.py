@@ -89,7 +89,7 @@ def draw(batch: Batch, vocab: list[str], mask: int, totals: dict[str, float], fo
     names = ("mask", "random", "kept")
     right.bar(names, [totals[name] / totals["selected"] for name in names], color=COLOURS[1:])
     right.hlines((0.8, 0.1, 0.1), np.arange(3) - 0.4, np.arange(3) + 0.4, color=walk.INK, linewidth=1)
-    right.set(ylim=(0, 1), title="the ledger, and 80/10/10")
+    right.set(ylim=(0, 1), title="the ledger")
     walk.save(figure, folder, __file__)
 
 

@@ -56,8 +56,9 @@ def masked(config):
     config.objectives = {"mlm": {"weight": 1.0}}
     config.sequence_length = 12
     config.model.init_stddev = 0.05  # vectors of words are read here: little of where they began is to remain
+    config.masking.rate = 0.4  # short sentences: at 15 % one word of each
     config.batch_size = 64
-    config.steps = 300
+    config.steps = 400
 
 
 def causal(config):
