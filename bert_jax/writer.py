@@ -11,6 +11,7 @@ import contextlib
 import json
 import math
 import os
+import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -82,7 +83,7 @@ class Writer:
         """Adds what a model makes of some sentences at `step`, and says it of the first."""
         if not self.active or not samples:
             return
-        with self._disk(), self._samples.open("a", encoding="utf-8") as file:
+        with self._disk(self._samples), self._samples.open("a", encoding="utf-8") as file:
             file.writelines(json.dumps({"step": int(step), **one}) + "\n" for one in samples)
             file.flush()
             os.fsync(file.fileno())
@@ -121,12 +122,12 @@ class Writer:
             self._file.close()
 
     @contextlib.contextmanager
-    def _disk(self) -> Iterator[None]:
+    def _disk(self, file: Path | None = None) -> Iterator[None]:
         try:
             yield
         except OSError as error:
             hint = "free some space, then run the same command again: it goes on from the last checkpoint"
-            raise CheckpointError(f"cannot write {self._file.name}: {error.strerror}", hint) from error
+            raise CheckpointError(f"cannot write {file or self._file.name}: {error.strerror}", hint) from error
 
     def _show(self, step: int, values: dict[str, float]) -> None:
         if self.quiet:
@@ -196,10 +197,8 @@ def _number(value: Any) -> float | int | None:
 
 def _sample(row: Mapping[str, Any]) -> str:
     """A sentence with the likeliest token in each of its gaps, and what stood there."""
-    text = row["text"]
-    for one in row["predictions"]:
-        gap = "[MASK]" if "[MASK]" in text else "…"
-        text = text.replace(gap, f"[{one[0]['token']} {one[0]['probability']:.0%}]", 1)
+    said = iter(f"[{one[0]['token']} {one[0]['probability']:.0%}]" for one in row["predictions"])
+    text = re.sub(r"\[MASK\]|…$", lambda gap: next(said, gap[0]), row["text"])
     return f"{text}  (was {', '.join(row['answers'])})"
 
 

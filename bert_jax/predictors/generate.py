@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -18,6 +17,7 @@ from bert_jax.models.heads import MlmHead
 from bert_jax.predictors.base import Model, OfText, Row, Work
 from bert_jax.types import Batch, Special
 
+COLDEST, HOTTEST = 1e-3, 1e3  # temperatures
 TOKENS = 64  # that a text goes on for at most, where nothing is said
 
 
@@ -111,8 +111,9 @@ class Draw:
 
 
 def _draw(temperature: float, top_k: int | None, top_p: float | None, seed: int | None) -> Draw:
-    if not (math.isfinite(temperature) and temperature >= 0):
-        raise ConfigError(f"--temperature={temperature:g}", "0 takes the likeliest token; 1 draws as the model says")
+    if temperature and not COLDEST <= temperature <= HOTTEST:  # beyond, scores are no numbers any more
+        hint = f"0 takes the likeliest token; 1 draws as the model says; else {COLDEST:g} to {HOTTEST:g}"
+        raise ConfigError(f"--temperature={temperature:g}", hint)
     if top_p is not None and not 0 < top_p <= 1:
         raise ConfigError(f"--top-p={top_p:g}", "a share of the probability: above 0, at most 1")
     if seed is not None and seed >= 2**31:
