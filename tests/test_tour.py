@@ -158,7 +158,7 @@ def test_the_ledger_of_the_masks(stop):
 def test_next_lines_are_told_from_those_of_other_poems(stop):
     found, _ = stop("08_next_sentence")
     assert found["shares"]["the next line of the poem"] > 0.8
-    assert found["shares"]["a line of another poem"] < 0.15
+    assert found["shares"]["a line of another poem"] < 0.1
     assert all(found["chance"][line, line + 1] > 0.5 for line in range(3))  # of Li Bai's
 
 
@@ -172,7 +172,7 @@ def test_names_in_new_sentences(stop):
     assert found["entities"] == [
         [("Maria", "PER"), ("Airbus", "ORG"), ("Berlin", "LOC")],
         [("Omar Baker", "PER"), ("New York", "LOC"), ("Munich", "LOC")],
-        [("Deutsche Bank", "ORG"), ("Peter", "PER")],
+        [("Rosa Lee", "PER"), ("Deutsche Bank", "ORG")],
     ]
 
 

@@ -14,7 +14,7 @@ def main(folder: Path = walk.HERE) -> dict:
     lines = [line for poem in poems for line in poem]
     run = walk.trained("nsp", folder)
     asked = [{"text": first, "text_pair": second} for first in lines for second in lines]
-    answers = walk.ask(run, "nsp", asked)
+    answers = walk.ask(run, "nsp", asked, long="cut")
     chance = np.array([answer["is_next"] for answer in answers]).reshape(len(lines), -1)
 
     print("probability that the second line follows the first:")
