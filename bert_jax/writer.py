@@ -82,7 +82,7 @@ class Writer:
         """Adds what a model makes of some sentences at `step`, and says it of the first."""
         if not self.active or not samples:
             return
-        with self._disk(), self._samples.open("a", encoding="utf-8") as file:
+        with self._disk(self._samples), self._samples.open("a", encoding="utf-8") as file:
             file.writelines(json.dumps({"step": int(step), **one}) + "\n" for one in samples)
             file.flush()
             os.fsync(file.fileno())
@@ -121,12 +121,12 @@ class Writer:
             self._file.close()
 
     @contextlib.contextmanager
-    def _disk(self) -> Iterator[None]:
+    def _disk(self, file: Path | None = None) -> Iterator[None]:
         try:
             yield
         except OSError as error:
             hint = "free some space, then run the same command again: it goes on from the last checkpoint"
-            raise CheckpointError(f"cannot write {self._file.name}: {error.strerror}", hint) from error
+            raise CheckpointError(f"cannot write {file or self._file.name}: {error.strerror}", hint) from error
 
     def _show(self, step: int, values: dict[str, float]) -> None:
         if self.quiet:
