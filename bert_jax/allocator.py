@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import platform
 
 M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -4, -8  # <malloc.h>
 
 
 def retain() -> str:
-    """Makes glibc keep freed memory, and returns '' or the reason why it could not.
+    """Makes glibc keep freed memory, and returns '' or the reason why it does not.
 
     Each step frees and takes the same large buffers. By default glibc maps them anew, and the kernel clears tens of
     thousands of pages a step. For processes that live long and repeat themselves; call it before jax starts threads,
     which is when arenas are made.
     """
+    if own := next((name for name in os.environ if name.startswith("MALLOC_") or name == "GLIBC_TUNABLES"), ""):
+        return f"${own} is set, and is left to rule"
     if platform.libc_ver()[0] != "glibc":
         return f"the C library is {platform.libc_ver()[0] or platform.system()}, not glibc"
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)

@@ -19,7 +19,7 @@ import numpy as np
 from bert_jax import knobs, quotas
 from bert_jax import step as steps
 from bert_jax.checkpoint import Checkpoints
-from bert_jax.config import differences, free_on_resume, recorded, resolve, to_dict
+from bert_jax.config import BEFORE, differences, free_on_resume, recorded, resolve, to_dict
 from bert_jax.errors import ConfigError, DivergedError
 from bert_jax.ledger import Ledger
 from bert_jax.material import Material
@@ -178,7 +178,9 @@ def check_same(found: dict[str, Any], now: dict[str, Any], allowed: tuple[str, .
     if refused:
         listing = "; ".join(f"{key}: {old!r} -> {new!r}" for key, (old, new) in refused.items())
         keys = " ".join(f"--allow-change={key}" for key in refused)
-        raise ConfigError(f"{workdir} was trained with another config: {listing}", f"another --workdir, or {keys}")
+        as_before = " ".join(f"--config.{key}={str(old).lower()}" for key, (old, _) in refused.items() if key in BEFORE)
+        hint = f"{as_before} is what it was trained with" if as_before else f"another --workdir, or {keys}"
+        raise ConfigError(f"{workdir} was trained with another config: {listing}", hint)
     data = ("corpus.", "task.", "evals.validation.split")
     waived = {"corpus": data, "tokenizer": (), "batches": BATCH_KNOBS}  # by a change that was asked for
     for key, knobs_behind in waived.items():

@@ -260,7 +260,10 @@ def tree_of(spec: str | None, size: str | None) -> Any:
 def _machine() -> tuple[str, str, bool]:
     """The kind of device, the backend of attention it prefers, and whether layers are a loop, as contestants see it."""
     ask = "from bert_jax import defaults as d; print(d.device(), d.here().attention, d.here().scan)"
-    found = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True)
+    found = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=False)
+    if found.returncode:
+        last = (found.stderr.strip().splitlines() or [""])[-1]
+        raise ConfigError(f"jax finds no device: {last}", "bert-jax doctor says what it sees")
     kind, attention, scan = found.stdout.split()[-3:]
     return kind, attention, scan == "True"
 

@@ -49,7 +49,10 @@ class Checkpoints:
         self._corrupt: set[int] = set()
 
     def save(self, step: int, state: PyTree, meta: dict[str, Any], metric: float | None = None) -> None:
-        """Starts to save; blocks while an earlier save runs and while arrays are copied, no longer."""
+        """Starts to save; blocks while an earlier save runs and while arrays are copied, no longer.
+
+        `wait` or `close` before the process ends, or the last save is lost.
+        """
         self.wait()
         if step == self._current:
             return  # it is on disk already, and replacing it would leave a moment without
@@ -78,7 +81,6 @@ class Checkpoints:
         finish = functools.partial(self._finish, begin if here else None, step, entry, needed)
         self._thread = threading.Thread(target=finish, name="checkpoint-manifest")
         self._thread.start()
-        faults.point("save-running", step)
 
     def restore(self, like: PyTree, step: int | None = None) -> tuple[PyTree, dict[str, Any], int] | None:
         """State, meta and step of the last verified step (or of `step`), placed as `like` says; None: nothing there."""
@@ -148,6 +150,7 @@ class Checkpoints:
                 time.sleep(HEAD_START)
                 with STARTING:
                     begin()
+            faults.point("save-running", step)
             self._orbax.wait_until_finished()  # on several hosts: until every host has written
             faults.point("save-committed", step)
             if jax.process_index() == 0:
@@ -155,6 +158,7 @@ class Checkpoints:
                 faults.point("manifest-written", step)
                 self._prune(step)
         except Exception as error:  # a thread has nobody to raise to: `wait` raises it in the caller
+            self._error = CheckpointError(f"cannot write the checkpoint of step {step}: {error}")  # if all else fails
             self._error = self._failed(step, needed, error)
             self._error.__cause__ = error
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import resource
 import sys
 import time
@@ -19,9 +20,11 @@ WARM = 10  # steps left out of the rates: compilation, caches, the loader's firs
 BUCKETS = ("compile", "data", "evaluation", "saving")  # what is left of the time is stepping
 MEMORY = ("host_memory_bytes", "device_memory_bytes")  # the most that was held at once
 
-PEAKS = {  # nominal FLOP/s of a device, dense products in bfloat16 (V100: float16), by a part of its kind's name
+PEAKS = {  # nominal FLOP/s of a device, dense products in bfloat16 (V100: float16), by words of its kind's name
+    "GH200": 989e12,
     "H200": 989e12,
     "H100 PCIe": 756e12,
+    "H100 NVL": 835e12,
     "H100": 989e12,
     "A100": 312e12,
     "L40S": 362e12,
@@ -38,7 +41,7 @@ PEAKS = {  # nominal FLOP/s of a device, dense products in bfloat16 (V100: float
 
 def peak(kind: str) -> float | None:
     """Nominal FLOP/s of a device of this kind; None where no table has it, as of processors."""
-    return next((rate for name, rate in PEAKS.items() if name in kind), None)
+    return next((rate for name, rate in PEAKS.items() if re.search(rf"\b{name}\b", kind)), None)
 
 
 class Clock:

@@ -46,12 +46,14 @@ def flops(config: knobs.Config, vocab_size: int, tokens: int, pairs: float, exam
 
 
 def pairs(model: knobs.Model, sizes: np.ndarray) -> float:
-    """Pairs of tokens that a layer's window lets see each other, on average over layers, in examples of these sizes."""
+    """Pairs of a token and one it may see, on average over layers, in examples of these sizes."""
     assert model.layers is not None
     n, w = sizes.astype(np.float64), model.window
-    near = np.where(n > w, n * (2 * w + 1) - w * (w + 1), n**2) if w else n**2
+    one_side = n * (n - 1) / 2
+    near = np.where(n > w, n * w - w * (w + 1) / 2, one_side) if w else one_side
     far = -(-model.layers // model.global_every) / model.layers if model.global_every else 0.0
-    return float((far * n**2 + (1 - far) * near).sum())
+    sides = 1 if model.causal else 2
+    return float((n + sides * (far * one_side + (1 - far) * near)).sum())
 
 
 def _flops(

@@ -342,7 +342,7 @@ class Logging:
     tensorboard: bool = knob(True, "write TensorBoard events too")
     samples: int = knob(
         12,
-        "held-out sentences that each evaluation named validation shows predictions for; 0 is none",
+        "held-out sentences that each evaluation named validation shows predictions for; the report has the first 12",
         low=0,
         high=1000,
     )

@@ -190,7 +190,10 @@ def samples(path: Path) -> str:
     for row in writer.rows(path):
         if isinstance(row.get("text"), str) and isinstance(row.get("predictions"), list):
             by_text[row["text"]].append(row)
-    return "".join(_sample(text, rows) for text, rows in list(by_text.items())[:SAMPLES])
+    until = {text: max(row["step"] for row in rows) for text, rows in by_text.items()}
+    last = max(until.values(), default=0)  # a run that goes on with other sentences asks the earlier ones no longer
+    latest = [(text, rows) for text, rows in by_text.items() if until[text] == last]
+    return "".join(_sample(text, rows) for text, rows in latest[:SAMPLES])
 
 
 def _sample(text: str, rows: list[dict[str, Any]]) -> str:

@@ -91,7 +91,8 @@ def of(config: knobs.Config, prepared: Prepared, mesh: Mesh) -> Samples | None:
     head = next((name for name in ("causal_lm", "mlm") if name in config.objectives), "")
     if not (head and config.logging.samples and "validation" in config.evals):
         return None
-    return Samples(config, prepared, head, mesh)
+    made = Samples(config, prepared, head, mesh)
+    return made if made.chosen else None  # no held-out sentence has two tokens
 
 
 # --- which ----------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import contextlib
 import json
 import math
 import os
+import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -196,10 +197,8 @@ def _number(value: Any) -> float | int | None:
 
 def _sample(row: Mapping[str, Any]) -> str:
     """A sentence with the likeliest token in each of its gaps, and what stood there."""
-    text = row["text"]
-    for one in row["predictions"]:
-        gap = "[MASK]" if "[MASK]" in text else "…"
-        text = text.replace(gap, f"[{one[0]['token']} {one[0]['probability']:.0%}]", 1)
+    said = iter(f"[{one[0]['token']} {one[0]['probability']:.0%}]" for one in row["predictions"])
+    text = re.sub(r"\[MASK\]|…$", lambda gap: next(said, gap[0]), row["text"])
     return f"{text}  (was {', '.join(row['answers'])})"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -214,10 +215,11 @@ def test_every_so_many_layers_see_past_the_window(every, far):
 
 def test_a_window_is_needed_work_only_as_far_as_it_reaches():
     sizes = np.array([[3, 12, 0, 24]])
-    for every, far in ((0, 0), (2, 2), (3, 1)):
+    for (every, far), causal in itertools.product(((0, 0), (2, 2), (3, 1)), (False, True)):
         m = toy.config(model__layers=3, model__window=4, model__global_every=every).model
+        m = dataclasses.replace(m, causal=causal)
         of_layers = [
-            sum(seen(np.ones(n), False, 0 if layer < far else 4).sum() for n in sizes[0] if n) for layer in range(3)
+            sum(seen(np.ones(n), causal, 0 if layer < far else 4).sum() for n in sizes[0] if n) for layer in range(3)
         ]
         assert costs.pairs(m, sizes) == pytest.approx(sum(of_layers) / 3)
     assert costs.pairs(toy.config().model, sizes) == (sizes**2).sum()

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from bert_jax import arms, costs, evaluate, export, knobs, network, objectives, prepare, runs, train
 from bert_jax import config as configs
-from bert_jax import costs, evaluate, export, knobs, network, objectives, prepare, runs, train
 from bert_jax import step as steps
 from bert_jax.data import pipeline
 from bert_jax.data import tokenizer as tokenizers
@@ -117,6 +117,11 @@ def test_text_alone_is_what_runs_from_before_there_was_an_end_were_trained_on():
     del found["objectives"]["causal_lm"]["end"]
     assert configs.recorded(found) == config(objectives__causal_lm__end="false")
     assert definition.identity(configs.recorded(found)) != definition.identity(config())
+    with pytest.raises(ConfigError, match=r"end: False -> True") as error:
+        arms.check_same({"config": found}, {"config": configs.to_dict(config())}, (), Path("w"))
+    assert error.value.hint == "--config.objectives.causal_lm.end=false is what it was trained with"
+    tagged = dataclasses.replace(toy.config(), objectives={"tag": knobs.Objective(labels=("a", "b"))})
+    assert '.end"' not in json.dumps(definition.told(tagged))  # cells from before keep their names
     masked = configs.to_dict(toy.config())
     for objective in masked["objectives"].values():
         del objective["end"]

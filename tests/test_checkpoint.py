@@ -440,6 +440,8 @@ LOOP = """
 def test_kill_during_a_save_leaves_a_sound_step(point, survivor, tmp_path, capsys):
     done = run(LOOP, tmp_path, fault=f"{point}:2:kill")
     assert done.returncode == -signal.SIGKILL, done.stderr
+    unfinished = [path.name for path in tmp_path.glob(manifest.UNFINISHED)]
+    assert bool(unfinished) == (point == "save-running"), unfinished
     made = checkpoint.Checkpoints(tmp_path, keep=1, keep_best=False)
     like = {"params": {"w": jnp.zeros(200_000)}, "n": jnp.int32(0)}
     state, meta, step = made.restore(shapes(like))

@@ -315,4 +315,7 @@ def test_retained_memory_is_not_faulted_in_again():
         done = subprocess.run([sys.executable, "-c", source, mode], capture_output=True, text=True, check=True)
         last[mode] = int(done.stdout)
     assert last["retain"] < 10
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MALLOC_ARENA_MAX", "2")
+        assert allocator.retain() == "$MALLOC_ARENA_MAX is set, and is left to rule"
     assert last["default"] > 10 * max(last["retain"], 1)

@@ -141,7 +141,12 @@ def test_full_rows_need_what_an_update_computes():
         ("NVIDIA H100 80GB HBM3", 989e12),
         ("NVIDIA H100 PCIe", 756e12),
         ("NVIDIA A100-SXM4-80GB", 312e12),
-        ("NVIDIA A10G", 125e12),
+        ("NVIDIA H100 NVL", 835e12),
+        ("NVIDIA GH200 480GB", 989e12),
+        ("NVIDIA A10", 125e12),
+        ("NVIDIA A10G", None),  # less than an A10
+        ("NVIDIA RTX A1000", None),
+        ("NVIDIA L40", None),
         ("NVIDIA L40S", 362e12),
         ("NVIDIA L4", 121e12),
         ("TPU v5 lite", 197e12),

@@ -283,6 +283,8 @@ def test_the_command_writes_json_lines_in_order(golden, capsys):
     [
         ("--temperature=-1", "--temperature=-1"),
         ("--temperature=nan", "--temperature=nan"),
+        ("--temperature=1e38", "--temperature=1e+38"),
+        ("--temperature=1e-40", "--temperature=1e-40"),
         ("--temperature=1 --top-p=0", "--top-p=0"),
         ("--temperature=1 --top-p=1.5", "--top-p=1.5"),
         ("--top-k=5 --seed=1", "--top-k, --seed without a temperature"),

@@ -220,8 +220,13 @@ def test_all_text_is_escaped(tmp_path):
 
 def test_samples_show_the_latest_and_what_came_before(tmp_path):
     rows = [
-        {"step": step, "text": "The [MASK] sat.", "predictions": [[{"token": token, "probability": 0.25}]]}
-        for step, token in [(30, "cat"), (10, "the"), (20, "dog")]
+        {"step": step, "text": text, "predictions": [[{"token": token, "probability": 0.25}]]}
+        for step, text, token in [
+            (30, "The [MASK] sat.", "cat"),
+            (10, "The [MASK] sat.", "the"),
+            (20, "The [MASK] sat.", "dog"),
+            (20, "Asked [MASK] longer.", "no"),
+        ]
     ]
     (tmp_path / "samples.jsonl").write_text("\n".join(map(json.dumps, rows)))
     source, text = text_of(tmp_path)
@@ -229,6 +234,7 @@ def test_samples_show_the_latest_and_what_came_before(tmp_path):
     assert "cat 25.0 %" in text
     assert "step 10: the · step 20: dog" in text
     assert "stood there" not in text  # what did is not known
+    assert "longer" not in text
 
 
 def test_samples_show_what_stood_there(tmp_path):

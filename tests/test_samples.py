@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import itertools
 import json
@@ -61,6 +62,10 @@ def test_as_many_sentences_are_chosen_as_asked_for_or_there_are(base):
     assert chosen(base, 12) == chosen(base, 12) != chosen(base, 12, seed=1)
     mesh = sharding.make_mesh(knobs.Parallel())
     assert samples.of(configure(base, logging__samples=0), corpus(base), mesh) is None
+    held = corpus(base).splits["validation"]
+    words = [dataclasses.replace(shard, sentence_ends=np.arange(1, len(shard.tokens) + 1)) for shard in held]
+    short = dataclasses.replace(corpus(base), splits={"validation": words})
+    assert samples.of(configure(base), short, mesh) is None  # nothing is left of a word beside its mask
 
 
 @pytest.mark.parametrize("room", [30, 5])

@@ -75,8 +75,7 @@ def compare(contestants: Sequence[Contestant], rounds: int) -> list[Result]:
             for place in range(len(workers)):
                 at = (round_ + place) % len(workers)
                 time.sleep(REST)
-                if calls[at] > 1:  # one that nobody counts: while others worked, caches and memory went cold
-                    workers[at].ask(1)
+                workers[at].ask(1)  # one that nobody counts: while others worked, caches and memory went cold
                 found = workers[at].ask(calls[at])
                 turns[at].append(statistics.median(found["seconds"]))
                 faults[at].append(statistics.median(found["faults"]))
@@ -148,14 +147,11 @@ def _worker(one: Contestant) -> Iterator[_Worker]:
     command = [one.python, "-m", "bert_jax.benchmarks.worker", spec]
     with tempfile.TemporaryFile("w+") as errors:
         print(f"starting {one.name}", file=sys.stderr, flush=True)
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            env=environment,
-        )
+        piped = subprocess.PIPE
+        try:
+            process = subprocess.Popen(command, stdin=piped, stdout=piped, stderr=errors, text=True, env=environment)
+        except OSError as error:
+            raise ConfigError(f"cannot run {one.python}: {error.strerror}", "name a Python with --python") from error
         try:
             yield _Worker(process, errors, one.name)
         finally:

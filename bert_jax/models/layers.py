@@ -14,9 +14,9 @@ from bert_jax.models.products import KINDS, product
 
 
 def gelu(x: jax.Array) -> jax.Array:
-    """x * Phi(x), exactly; by erf as the original has it, which is faster, where the left tail has digits to lose."""
+    """x * Phi(x), exactly: in float32 by erf, as the original; in shorter types by erfc, which keeps the left tail."""
     if x.dtype != jnp.float32:
-        return jax.nn.gelu(x, approximate=False)  # by erfc
+        return jax.nn.gelu(x, approximate=False)
     return x * (0.5 + 0.5 * jax.lax.erf(x * math.sqrt(0.5)))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -11,13 +10,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax import abilities, defaults, knobs, runs
+from bert_jax import abilities, defaults, knobs, network, runs
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.models.bert import Bert
 from bert_jax.models.heads import MlmHead
 from bert_jax.predictors.base import Model, OfText, Row, Work
 from bert_jax.types import Batch, Special
 
+COLDEST, HOTTEST = 1e-3, 1e3  # temperatures
 TOKENS = 64  # that a text goes on for at most, where nothing is said
 
 
@@ -38,7 +38,8 @@ class Generate(OfText):
         if options.long == "cut":
             raise ConfigError("--long=cut would lose the end of a prompt, where it goes on", "shorten the prompts")
         self.most = options.max_tokens or TOKENS
-        params = jax.device_put({part: run.params[part] for part in ("encoder", "causal_lm")})
+        encoder = network.rounded(run.config.model, run.params["encoder"])
+        params = jax.device_put({"encoder": encoder, "causal_lm": run.params["causal_lm"]})
         go_on = jax.jit(continuations(run.config.model, run.tokenizer.size, run.tokenizer.special, draw, self.most))
         self.apply: Callable[..., jax.Array] = lambda *given: go_on(params, *given)
 
@@ -110,8 +111,9 @@ class Draw:
 
 
 def _draw(temperature: float, top_k: int | None, top_p: float | None, seed: int | None) -> Draw:
-    if not (math.isfinite(temperature) and temperature >= 0):
-        raise ConfigError(f"--temperature={temperature:g}", "0 takes the likeliest token; 1 draws as the model says")
+    if temperature and not COLDEST <= temperature <= HOTTEST:  # beyond, scores are no numbers any more
+        hint = f"0 takes the likeliest token; 1 draws as the model says; else {COLDEST:g} to {HOTTEST:g}"
+        raise ConfigError(f"--temperature={temperature:g}", hint)
     if top_p is not None and not 0 < top_p <= 1:
         raise ConfigError(f"--top-p={top_p:g}", "a share of the probability: above 0, at most 1")
     if seed is not None and seed >= 2**31:

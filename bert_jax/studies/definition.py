@@ -118,17 +118,22 @@ def identity(config: knobs.Config) -> str:
 
     Those that change nothing of what is trained do not count, nor does it matter how the same is said.
     """
+    return hashlib.sha256(json.dumps(told(config), sort_keys=True).encode()).hexdigest()[:12]
+
+
+def told(config: knobs.Config) -> dict[str, Any]:
+    """The knobs that name a run."""
     masking = config.masking
     if masking.schedule == "constant" and masking.prediction_rate == masking.rate:
         config = dataclasses.replace(config, masking=dataclasses.replace(masking, prediction_rate=None))
     usual, found = _usual(), configs.flat(configs.to_dict(config))
-    tree = {k: v for k, v in found.items() if usual.get(k, ...) != v and (k in COUNT or not configs.free_on_resume(k))}
-    return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()[:12]
+    return {k: v for k, v in found.items() if usual.get(k, ...) != v and (k in COUNT or not configs.free_on_resume(k))}
 
 
 @functools.cache
 def _usual() -> dict[str, Any]:
-    return configs.flat(configs.to_dict(knobs.Config())) | configs.BEFORE
+    ends = {f"objectives.{name}.end": True for name in knobs.OBJECTIVES}  # of objectives that are not there by default
+    return configs.flat(configs.to_dict(knobs.Config())) | ends | configs.BEFORE
 
 
 def steps_of(budget: Budget, config: knobs.Config) -> int:

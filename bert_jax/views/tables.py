@@ -97,9 +97,8 @@ def _position(run: Run) -> str:
     names = [str(row) for row in rows] if len(rows) < len(table) else []
     which = f"{len(rows):,} of {len(table):,}, evenly apart, " if names else ""
     trained = min(run.config.sequence_length, len(table))
-    note = (
-        f"Rows from {trained:,} on were never trained." if not run.meta.get("foreign") and trained < len(table) else ""
-    )
+    fresh = not (run.meta.get("foreign") or run.config.init_from)
+    note = f"Rows from {trained:,} on were never trained." if fresh and trained < len(table) else ""
     entries = picture(
         f"Position vectors ({which}{of})",
         table[rows],

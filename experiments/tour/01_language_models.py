@@ -25,13 +25,14 @@ def main(folder: Path = walk.HERE) -> dict:
     print(
         f"\nloss, nats a token: {curve[0][1]:.2f} after {curve[0][0]} updates, {curve[-1][1]:.2f} after {curve[-1][0]}"
     )
-    told = walk.ask(run, "generate", [BEGINNING], max_tokens=60, temperature=0.0)[0]["text"]
+    answer = walk.ask(run, "generate", [BEGINNING], max_tokens=40)[0]
+    told = answer["text"]
     print(f"{BEGINNING!r} goes on:")
     rest = told
     for line in poem.splitlines():
         part, rest = rest[: len(line)], rest[len(line) :].lstrip()
         print(f"  {part}")
-    print(f"word for word the poem, and then the end: {told.split() == poem.split()}")
+    print(f"word for word the poem: {told.split() == poem.split()}; stopped by: {answer['stopped']}")
 
     figure, (left, right) = walk.plt.subplots(1, 2, figsize=(9, 3.4), width_ratios=(2, 3))
     walk.heat(left, mask.astype(float), words, words, vmax=1.6)
@@ -39,7 +40,7 @@ def main(folder: Path = walk.HERE) -> dict:
     right.plot(*zip(*curve, strict=True), color=walk.BLUE)
     right.set(xlabel="updates", ylabel="loss, nats a token", ylim=(0, None), title="four lines, learnt by heart")
     walk.save(figure, folder, __file__)
-    return {"mask": mask, "told": told, "poem": poem}
+    return {"mask": mask, "told": told, "stopped": answer["stopped"], "poem": poem}
 
 
 if __name__ == "__main__":

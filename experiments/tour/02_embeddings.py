@@ -35,17 +35,19 @@ def main(folder: Path = walk.HERE) -> dict:
         print(f"  {WORDS[i]:12} {WORDS[j]:13} {counted[i, j]:8.2f} {learnt[i, j]:8.2f}")
 
     groups = [line.split() for line in walk.load(walk.DATA / "make.py").GRAMMAR]
-    places = walk.flat(run.params["encoder"]["embeddings"]["token"][[vocab.index(w) for g in groups for w in g]])
-    figure, (left, right) = walk.plt.subplots(1, 2, figsize=(9, 4), width_ratios=(2, 3))
+    every = [word for group in groups for word in group]
+    spots = walk.flat(run.params["encoder"]["embeddings"]["token"][[vocab.index(word) for word in every]])
+    figure, (left, right) = walk.plt.subplots(1, 2, figsize=(10, 3.8), width_ratios=(2, 3))
     walk.heat(left, learnt, WORDS, WORDS, numbers=".2f", vmin=-1, vmax=1, cmap="RdBu")
     left.set_title("cosine of the learnt vectors")
-    colours = iter(("#b23a48", walk.BLUE, walk.GREEN, walk.ORANGE, "#6b4fa0"))
-    for group in groups:
-        colour, spots = next(colours), places[: len(group)]
-        places = places[len(group) :]
-        right.scatter(*spots.T, color=colour, s=18)
-        for word, spot in zip(group, spots, strict=True):
-            right.annotate(word, spot, xytext=(4, 2), textcoords="offset points", fontsize=8, color=colour)
+    for group, colour in zip(groups, ("#b23a48", walk.BLUE, walk.GREEN, walk.ORANGE, "#6b4fa0"), strict=True):
+        here = spots[[every.index(word) for word in group]]
+        right.scatter(*here.T, color=colour, s=22, label=" ".join(group))
+    for word in WORDS:
+        left_of = word in ("cherry", "information")
+        aside = {"xytext": (-7 if left_of else 7, 4), "ha": "right" if left_of else "left"}
+        right.annotate(word, spots[every.index(word)], textcoords="offset points", **aside)
+    right.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.02), labelcolor="linecolor")
     right.set(xticks=[], yticks=[], title="all words of the grammar, flattened to two directions")
     walk.save(figure, folder, __file__)
     return {"words": WORDS, "counted": counted, "learnt": learnt}

@@ -66,6 +66,7 @@ def main(folder: Path = walk.HERE) -> dict:
     panels[1].set(title="sinusoids: cosine of two places", xlabel="place", ylabel="place")
     drawn = panels[2].imshow(learnt, cmap="RdBu", vmin=-1, vmax=1)
     panels[2].set(title="learnt: cosine of two places", xlabel="place", ylabel="place")
+    panels[2].set(xticks=range(0, 20, 4), yticks=range(0, 20, 4))
     panels[2].axhline(used - 0.5, color=walk.INK, linewidth=0.8, linestyle=":")
     panels[2].axvline(used - 0.5, color=walk.INK, linewidth=0.8, linestyle=":")
     figure.colorbar(drawn, ax=panels[2], shrink=0.8).outline.set_visible(False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import jax
@@ -13,10 +14,11 @@ from bert_jax.config import default, resolve
 from bert_jax.data import tokenizer
 from bert_jax.data.encoding import rows
 from bert_jax.ledger import Ledger
-from bert_jax.types import Batch, Metrics, Traced
+from bert_jax.types import Batch, Metrics
 
 SENTENCE = "Rome is the capital of Italy, which is why it hosts many government buildings."
 COPIES, SHOWN = 5_000, 12
+NAMES = ("mask", "random", "kept")  # in the ledger
 COLOURS = ("#eef0f3", "#c5d8f0", "#fbd9b5", "#cce8d6")  # as it is, [MASK], random, kept
 
 
@@ -30,22 +32,21 @@ def masked(wordpiece: tokenizer.Tokenizer, rate: float) -> tuple[Batch, Metrics,
     batch["unit_ids"] = np.where(words, np.arange(config.sequence_length, dtype=np.int32)[None], -1)
     batch["example_ids"] = np.zeros((COPIES, 1), np.int32)
     batch["copies"] = np.arange(COPIES, dtype=np.int32)[:, None]  # as if each were an epoch
-    choices = masking.random_ids(config.masking, wordpiece.special, wordpiece.size)
-    slots = quotas.slots(config.masking, config.sequence_length)
-
-    @jax.jit
-    def apply(batch: Batch, traced: Traced) -> tuple[Batch, Metrics]:
-        special, settings = wordpiece.special, config.masking
-        return masking.apply(batch, traced, settings=settings, special=special, replacements=choices, slots=slots)
-
-    return *jax.device_get(apply(batch, step.traced_at(config, 0))), config
+    apply = functools.partial(
+        masking.apply,
+        settings=config.masking,
+        special=wordpiece.special,
+        replacements=masking.random_ids(config.masking, wordpiece.special, wordpiece.size),
+        slots=quotas.slots(config.masking, config.sequence_length),
+    )
+    return *jax.device_get(jax.jit(apply)(batch, step.traced_at(config, 0))), config
 
 
 def chosen(batch: Batch) -> np.ndarray:
-    """Which tokens are to be guessed, bool [B, L]."""
-    columns = np.arange(batch["tokens"].shape[1])
-    hit = batch["predict_positions"][..., None] == columns  # [B, K, L]
-    return np.any(hit & (batch["predict_weights"] > 0)[..., None], axis=1)
+    """Which tokens are to be guessed, bool [B, L]; a slot that is not needed points at the end, with weight 0."""
+    hit = np.zeros(batch["tokens"].shape, bool)
+    np.put_along_axis(hit, batch["predict_positions"], batch["predict_weights"] > 0, axis=1)
+    return hit
 
 
 def main(folder: Path = walk.HERE) -> dict:
@@ -55,22 +56,18 @@ def main(folder: Path = walk.HERE) -> dict:
     ledger = Ledger(config.masking)
     ledger.add(metrics, config.masking.rate, COPIES, step=1)  # raises where the masks are not what the config says
     totals = ledger.totals
-    length = int(batch["segment_ids"][0].sum())
-    text = length - 2  # without [CLS] and [SEP]
-    print(f"{length} tokens, of which {text} may be masked; 15 % of {text} is {0.15 * text:.1f}, so two each time")
-    for row in range(3):
-        print(f"  {wordpiece.decode(batch['inputs'][row, 1 : length - 1])}")
+    text = int(batch["segment_ids"][0].sum()) - 2  # tokens without [CLS] and [SEP]
+    print(f"{text} tokens and two special ones, never masked; 15 % of {text} is {0.15 * text:.1f}, so two each time")
+    for row in batch["inputs"][:3]:
+        print(f"  {wordpiece.decode(row[1 : text + 1])}")
     print(f"\nthe ledger of {COPIES:,} copies")
-    print(
-        f"  selected {totals['selected']:6.0f} of {totals['eligible']:.0f}, and the quotas sum to {totals['quota']:.0f}"
-    )
-    for name, share in zip(("mask", "random", "kept"), config.masking.replace, strict=True):
+    print(f"  selected {totals['selected']:6.0f} of {totals['eligible']:.0f}; the quotas sum to {totals['quota']:.0f}")
+    for name, share in zip(NAMES, config.masking.replace, strict=True):
         print(f"  {name:8} {totals[name]:6.0f}, {totals[name] / totals['selected']:6.2%}, asked for {share:.0%}")
-    more, _, _ = masked(wordpiece, 0.40)
-    nested = bool(np.all(chosen(more)[chosen(batch)]))
+    nested = bool(np.all(chosen(masked(wordpiece, 0.40)[0])[chosen(batch)]))
     print(f"every token selected at 15 % is selected at 40 % too: {nested}")
     draw(batch, wordpiece.vocab, wordpiece.special.mask, totals, folder)
-    return {"totals": totals, "fault": ledger.fault(), "nested": nested, "length": length}
+    return {"totals": totals, "fault": ledger.fault(), "nested": nested, "tokens": text}
 
 
 def draw(batch: Batch, vocab: list[str], mask: int, totals: dict[str, float], folder: Path) -> None:
@@ -79,17 +76,15 @@ def draw(batch: Batch, vocab: list[str], mask: int, totals: dict[str, float], fo
     now, was, hit = batch["inputs"][:SHOWN, text], batch["tokens"][:SHOWN, text], chosen(batch)[:SHOWN, text]
     kind = np.where(hit, np.where(now == mask, 1, np.where(now != was, 2, 3)), 0)
     figure, (left, right) = walk.plt.subplots(1, 2, figsize=(12, 3.6), width_ratios=(6, 1))
-    colours = walk.matplotlib.colors.ListedColormap(COLOURS)
-    left.pcolormesh(kind, cmap=colours, vmin=0, vmax=3, edgecolor="white", linewidth=2)
+    left.pcolormesh(
+        kind, cmap=walk.matplotlib.colors.ListedColormap(COLOURS), vmin=0, vmax=3, edgecolor="white", linewidth=2
+    )
     for row, column in np.ndindex(now.shape):
         left.text(column + 0.5, row + 0.5, vocab[now[row, column]], ha="center", va="center", fontsize=6.5)
-    left.invert_yaxis()
-    left.set_title(f"{SHOWN} copies: blue [MASK], orange a random token, green kept")
+    left.set(ylim=(SHOWN, 0), title=f"{SHOWN} copies: blue [MASK], orange a random token, green kept")
     left.axis("off")
-    names = ("mask", "random", "kept")
-    right.bar(names, [totals[name] / totals["selected"] for name in names], color=COLOURS[1:])
-    right.hlines((0.8, 0.1, 0.1), np.arange(3) - 0.4, np.arange(3) + 0.4, color=walk.INK, linewidth=1)
-    right.set(ylim=(0, 1), title="the ledger, and 80/10/10")
+    right.bar(NAMES, [totals[name] / totals["selected"] for name in NAMES], color=COLOURS[1:])
+    right.set(ylim=(0, 1), title="the ledger")
     walk.save(figure, folder, __file__)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from pathlib import Path
 
 import jax
@@ -13,7 +14,6 @@ from bert_jax import network
 from bert_jax.data.encoding import rows
 
 QUESTION = "What is the fashion capital of China?"
-ELSEWHERE = "What is the fashion capital of Spain?"  # of a context where the question was answered otherwise
 
 
 def main(folder: Path = walk.HERE) -> dict:
@@ -30,11 +30,17 @@ def main(folder: Path = walk.HERE) -> dict:
         one["answer"] == row["answers"][0]["text"] for one, row in zip(walk.ask(run, "answer", data), data, strict=True)
     ]
     print(f"{sum(right)} of the {len(data)} questions it was trained on")
-    swapped = context.replace("Shanghai", "X").replace("Beijing", "Shanghai").replace("X", "Beijing")
-    other = walk.ask(run, "answer", [{"question": QUESTION, "context": swapped}])[0]["answer"]
-    print(f"the same question where Shanghai and Beijing have changed places: {other}")
+    changed = {
+        "Shanghai and Beijing have changed places": (
+            context.replace("Shanghai", "X").replace("Beijing", "Shanghai").replace("X", "Beijing")
+        ),
+        "another sentence comes first": f"From Tianjin ships leave for the sea. {context.partition(',')[0]}.",
+    }
+    others = walk.ask(run, "answer", [{"question": QUESTION, "context": text} for text in changed.values()])
+    for what, other in zip(changed, others, strict=True):
+        print(f"the same question where {what}: {other['answer']}")
     draw(run, context, answer, folder)
-    return {"answer": answer, "context": context, "right": sum(right), "questions": len(data), "swapped": other}
+    return {"answer": answer, "context": context, "right": sum(right), "questions": len(data)}
 
 
 def draw(run: walk.runs.Run, context: str, answer: dict, folder: Path) -> None:
@@ -48,16 +54,22 @@ def draw(run: walk.runs.Run, context: str, answer: dict, folder: Path) -> None:
     logits = np.asarray(jax.jit(lambda batch: network.outputs(model, run.params, batch)["span"])(batch))[0]  # [L, 2]
     chances = np.exp(logits) / np.exp(logits).sum(0)
     names = [context[a:b] for a, b in offsets]
-    figure, (top, bottom) = walk.plt.subplots(2, 1, figsize=(10, 4), height_ratios=(1, 2))
-    x, y = 0.0, 0.8
-    for name, (a, b) in zip(names, offsets, strict=True):
-        hit = answer["start"] <= a and b <= answer["end"]
-        box = {"boxstyle": "round,pad=0.2", "facecolor": "#fbd9b5" if hit else "none", "edgecolor": "none"}
-        x += 0 if a == 0 or context[a - 1] != " " else 0.007
-        top.text(x, y, name, fontsize=10, fontfamily="monospace", bbox=box, weight="bold" if hit else "normal")
-        x += 0.0125 * len(name)
-        if x > 0.85:
-            x, y = 0.0, y - 0.5
+    figure, (top, bottom) = walk.plt.subplots(2, 1, figsize=(9, 3.8), height_ratios=(1, 3))
+    for line, text in enumerate(textwrap.wrap(context, 90)):
+        at = context.index(text)
+        inside = at <= answer["start"] < at + len(text)
+        for start, end in [(at, at + len(text)), *([(answer["start"], answer["end"])] if inside else [])]:
+            marked = {"boxstyle": "square,pad=0.15", "facecolor": "#fbd9b5", "edgecolor": "none"}
+            top.annotate(
+                context[start:end],
+                xy=(0, 0.85),
+                xycoords="axes fraction",
+                xytext=(6.02 * (start - at), -18 * line),  # points: how wide a letter is, and how high a line
+                textcoords="offset points",
+                fontsize=10,
+                fontfamily="DejaVu Sans Mono",
+                bbox=marked if end - start < len(text) else None,
+            )
     top.set_title(QUESTION, loc="left", weight="bold")
     top.axis("off")
     places = np.arange(len(names))

@@ -11,6 +11,7 @@ import walk
 from bert_jax import network
 
 SENTENCE = "the cat purrs at night"
+TIMES = walk.load(walk.DATA / "make.py").TIMES
 GAPS = ["the [MASK] purrs at night", "the cat purrs [MASK] [MASK]", "the cat purrs [MASK] [MASK] [MASK]"]
 
 
@@ -53,7 +54,7 @@ def main(folder: Path = walk.HERE) -> dict:
     fills = {gap: filled(bert, gap) for gap in GAPS}
     for gap, text in fills.items():
         print(f"  {gap:36} {text}")
-    told = walk.ask(gpt, "generate", ["the cat", "the"], max_tokens=10, temperature=0.0)
+    told = walk.ask(gpt, "generate", ["the cat", "the"], max_tokens=8)
     print("GPT goes on:")
     for start, one in zip(("the cat", "the"), told, strict=True):
         print(f"  {start:36} {one['text']}")
@@ -67,7 +68,7 @@ def main(folder: Path = walk.HERE) -> dict:
     panel.set(ylim=(0, 1.05), ylabel="probability of the word")
     panel.legend(ncols=2, loc="lower left", bbox_to_anchor=(0, 1))
     walk.save(figure, folder, __file__)
-    return {"chances": chances, "fills": fills, "told": [one["text"] for one in told]}
+    return {"chances": chances, "fills": fills, "told": [one["text"] for one in told], "times": TIMES}
 
 
 if __name__ == "__main__":

@@ -55,7 +55,9 @@ def masked(config):
     config.corpus.path = str(DATA / "sentences.txt")
     config.objectives = {"mlm": {"weight": 1.0}}
     config.sequence_length = 12
-    config.batch_size = 32
+    config.model.init_stddev = 0.05  # vectors of words are read here: little of where they began is to remain
+    config.masking.rate = 0.4  # short sentences: at 15 % one word of each
+    config.batch_size = 64
     config.steps = 400
 
 

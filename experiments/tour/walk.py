@@ -128,7 +128,13 @@ def heat(panel: Any, values: np.ndarray, rows: Sequence, columns: Sequence, *, n
 
 def save(figure: Any, folder: Path, program: str) -> None:
     """Writes the figure of a program under its name."""
-    figure.savefig(folder / f"{Path(program).stem}.png", facecolor="white", metadata={"Software": None})
+    figure.savefig(
+        folder / f"{Path(program).stem}.png",
+        facecolor="white",
+        bbox_inches="tight",
+        pad_inches=0.15,
+        metadata={"Software": None},
+    )
     plt.close(figure)
 
 
