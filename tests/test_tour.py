@@ -172,7 +172,7 @@ def test_names_in_new_sentences(stop):
     assert found["entities"] == [
         [("Maria", "PER"), ("Airbus", "ORG"), ("Berlin", "LOC")],
         [("Omar Baker", "PER"), ("New York", "LOC"), ("Munich", "LOC")],
-        [("Rosa Lee", "PER"), ("Deutsche Bank", "ORG")],
+        [("Lena", "PER"), ("Deutsche Bank", "ORG")],
     ]
 
 

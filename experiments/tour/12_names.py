@@ -9,7 +9,7 @@ import walk
 SENTENCES = [
     "Maria works for Airbus in Berlin .",
     "Omar Baker flies from New York to Munich .",
-    "Rosa Lee left Deutsche Bank last year .",
+    "Lena left Deutsche Bank last year .",
 ]
 COLOURS = {"PER": "#cce8d6", "ORG": "#c5d8f0", "LOC": "#fbd9b5"}
 
