@@ -160,7 +160,7 @@ def _inspect_flags(parser: ArgumentParser) -> None:
     method = "embeddings: the way into two dimensions; umap needs the package umap-learn (pca)"
     parser.add_argument("--method", choices=("pca", "tsne", "umap"), help=method)
     near = "embeddings: nearest ones listed, at most 100 (5)"
-    parser.add_argument("--neighbours", type=int, choices=range(1, 101), metavar="K", help=near)
+    parser.add_argument("--neighbours", type=flags.positive, metavar="K", help=near)
 
 
 def _inspect(call: Call) -> None:

@@ -485,6 +485,7 @@ THREE = ["--text=the cat", "--text=a dog", "--text=mat"]
         ([*THREE, "--output=/proc/no/page.html"], 2, "cannot write '/proc/no/page.html'", "another --output"),
         ([*THREE, "--method=umap"], 2, "--method=umap needs umap", "pip install umap-learn"),
         ([*THREE, "--neighbours=0"], 2, "argument --neighbours: '0' is not a whole number of 1 or more", "--help"),
+        ([*THREE, "--neighbours=101"], 2, "--neighbours=101", "lists 100 at most"),
         ([*THREE, "--model=nowhere"], 4, "no checkpoint at nowhere", "run folder"),
     ],
 )

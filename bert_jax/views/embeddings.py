@@ -29,6 +29,7 @@ from bert_jax.views.vectors import Points
 BESIDE = Path(__file__)  # of the script and the style
 TABLE = 60  # points of a cosine table, and of those whose neighbours in the vocabulary are looked for at every layer
 NUMBERS = 24  # points whose cosines are written into the cells
+NEAR = 100  # neighbours listed at most
 SLOW = 5000  # points of all views together that t-SNE and UMAP are asked to place
 SHOWN = 400  # characters of a text
 CALLED = {"tokens": "mean of its tokens", "mean": "mean with [CLS] and [SEP]", "cls": "[CLS]"}
@@ -61,6 +62,8 @@ def page(
     """The whole page."""
     run = asking.model.run
     vectors.check(method)
+    if neighbours > NEAR:
+        raise ConfigError(f"--neighbours={neighbours}", f"a page lists {NEAR} at most")
     if points == "words" and pooling:
         raise ConfigError("--pooling is of texts", "a word is the mean of its pieces: leave it out")
     first = _layer(layer, run.config.model.layers or 0)
