@@ -60,7 +60,8 @@ class Evaluator:
         Text has no [SEP]. Where it is one too, it is as frequent beside text as among the first held-out examples.
         """
         counts = prepared.unigrams
-        if not any(one.end for name, one in self.config.objectives.items() if name == "causal_lm"):
+        asked = self.config.objectives.get("causal_lm")
+        if asked is None or not asked.end:
             return counts
         batch = self.source.evaluation_batch(0, 1024)
         sep = prepared.tokenizer.special.sep

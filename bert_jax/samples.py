@@ -40,25 +40,18 @@ class Sample(NamedTuple):
 class Samples:
     """Compiles once; call it with parameters as often as needed."""
 
-    def __init__(self, config: knobs.Config, prepared: Prepared, head: str, mesh: Mesh):
-        tokenizer, self.mesh = prepared.tokenizer, mesh
-        self.vocab = tokenizer.vocab
-        self.chosen = choose(
-            prepared.splits["validation"],
-            tokenizer,
-            config.logging.samples,
-            config.sequence_length - 2,
-            seed=config.evals["validation"].seed,
-            causal=head == "causal_lm",
-        )
+    def __init__(self, model: knobs.Model, tokenizer: Tokenizer, chosen: Sequence[Sample], head: str, mesh: Mesh):
+        self.vocab, self.chosen = tokenizer.vocab, chosen
         ways = mesh.shape["data"] * mesh.shape["fsdp"]
-        self.rows = -(-len(self.chosen) // ways) * ways
-        longest = max((len(one.ids) for one in self.chosen), default=0) + 2
-        self.batch = encoding.rows(tokenizer.special, [[one.ids] for one in self.chosen], longest, size=self.rows)
-        self.batch["predict_positions"] = np.zeros((self.rows, 2), np.int32)
+        rows = -(-len(self.chosen) // ways) * ways
+        longest = max(len(one.ids) for one in self.chosen) + 2
+        batch = encoding.rows(tokenizer.special, [[one.ids] for one in self.chosen], longest, size=rows)
+        batch["predict_positions"] = np.zeros((rows, 2), np.int32)
         for row, one in enumerate(self.chosen):
-            self.batch["predict_positions"][row, : len(one.places)] = one.places
-        of_one = network.Network(config.model, tokenizer.size, ((head, 0),))
+            batch["predict_positions"][row, : len(one.places)] = one.places
+        mine = sharding.local_rows(rows, mesh)
+        self.batch = sharding.place({key: value[mine] for key, value in batch.items()}, rows, mesh)
+        of_one = network.Network(model, tokenizer.size, ((head, 0),))
 
         def likeliest(params: Any, batch: Batch) -> tuple[jax.Array, jax.Array]:
             logits = network.outputs(of_one, params, batch)[head]  # [B, slots, V], or of every column
@@ -70,9 +63,7 @@ class Samples:
 
     def __call__(self, params: Any) -> list[dict[str, Any]]:
         """A row of samples.jsonl for each sentence, the likeliest tokens of each of its masks first."""
-        mine = sharding.local_rows(self.rows, self.mesh)
-        batch = sharding.place({key: value[mine] for key, value in self.batch.items()}, self.rows, self.mesh)
-        values, ids = sharding.to_host(self.likeliest(params, batch))
+        values, ids = sharding.to_host(self.likeliest(params, self.batch))
         return [
             {
                 "text": one.text,
@@ -91,8 +82,17 @@ def of(config: knobs.Config, prepared: Prepared, mesh: Mesh) -> Samples | None:
     head = next((name for name in ("causal_lm", "mlm") if name in config.objectives), "")
     if not (head and config.logging.samples and "validation" in config.evals):
         return None
-    made = Samples(config, prepared, head, mesh)
-    return made if made.chosen else None  # no held-out sentence has two tokens
+    chosen = choose(
+        prepared.splits["validation"],
+        prepared.tokenizer,
+        config.logging.samples,
+        config.sequence_length - 2,
+        seed=config.evals["validation"].seed,
+        causal=head == "causal_lm",
+    )
+    if not chosen:
+        return None  # no held-out sentence has two tokens
+    return Samples(config.model, prepared.tokenizer, chosen, head, mesh)
 
 
 # --- which ----------------------------------------------------------------------------------------------------------

@@ -9,8 +9,6 @@ import importlib.util
 import json
 import math
 import re
-import shutil
-import subprocess
 import zlib
 from pathlib import Path
 from typing import Any
@@ -23,7 +21,7 @@ from bert_jax.errors import ConfigError, DataError
 from bert_jax.predictors.base import Model, Options, Row
 from bert_jax.views import attention
 from bert_jax.views.texts import Texts, visible
-from tests import reference
+from tests import chromium, reference
 
 GOLDEN = Path(__file__).parent / "golden"
 FOLDER = GOLDEN / "huggingface" / "pretraining"
@@ -365,18 +363,10 @@ def test_an_empty_file_is_an_error(tmp_path, golden):
 
 def browser(folder: Path, page: str, address: str = "", script: str = "") -> str:
     """The document as it stands after its script, and ours behind it, have run."""
-    names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-    program = next(filter(None, map(shutil.which, names)), None)
-    if program is None:
-        pytest.skip(f"no browser: none of {', '.join(names)} is installed")
     waiting = f"<script>new MutationObserver((_, o) => {{ o.disconnect(); setTimeout(() => {{ {script} }}, 50); }})"
     waiting += ".observe(document.documentElement, { attributeFilter: ['data-ready'] });</script>"
-    file = folder / "page.html"
-    file.write_text(page.replace("<main>", waiting + "<main>", 1) if script else page, errors="replace")
-    words = ("--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder / 'profile'}")
-    words += ("--virtual-time-budget=20000", "--window-size=1000,800", "--dump-dom", f"file://{file}#{address}")
-    done = subprocess.run([program, *words], capture_output=True, text=True, check=True, timeout=120)
-    return done.stdout
+    shown = page.replace("<main>", waiting + "<main>", 1) if script else page
+    return chromium.document(folder, shown, address=address)
 
 
 def said(document: str) -> str:

@@ -7,7 +7,6 @@ import html.parser
 import importlib
 import json
 import re
-import shutil
 import struct
 import subprocess
 import sys
@@ -28,11 +27,10 @@ from bert_jax.models.positions import sinusoids
 from bert_jax.predictors.base import Model, OfText, Options, Row
 from bert_jax.views import embeddings, pictures, vectors
 from bert_jax.views.tables import spread, tables
-from tests import toy, variants
+from tests import chromium, toy, variants
 
 GOLDEN = variants.GOLDEN / "huggingface" / "pretraining"  # 2 layers of 16, 47 pieces, 24 positions
 TEXTS = ["the cat sat", "a big dog", "the dog walked", "a mat", "jumping"]
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
 @pytest.fixture(scope="module")
@@ -566,14 +564,8 @@ document.querySelector('#seen').textContent = JSON.stringify(seen);
 
 def browsed(folder: Path, page: str, width: int = 1400) -> dict[str, Any]:
     """What ACTS saw of a page in a window of some width, which below 500 is a frame's."""
-    if CHROMIUM is None:
-        pytest.skip("no chromium, chromium-browser or google-chrome here")
-    file = folder / "page.html"
-    file.write_text(page.replace("</body>", f"{ACTS}</body>"))
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder}/profile", "--dump-dom"]
-    words = [CHROMIUM, *flags, f"--window-size={width},1000", "--virtual-time-budget=5000", file.as_uri()]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True)
-    return json.loads(html.unescape(re.findall(r'<pre id="seen">(.*?)</pre>', done.stdout, re.DOTALL)[-1]))
+    found = chromium.document(folder, page.replace("</body>", f"{ACTS}</body>"), width=width)
+    return json.loads(html.unescape(re.findall(r'<pre id="seen">(.*?)</pre>', found, re.DOTALL)[-1]))
 
 
 def test_a_browser_shows_every_view_and_keys_move_through_it(run, page, tmp_path):

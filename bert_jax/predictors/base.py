@@ -71,12 +71,16 @@ class Model:
         have = f"it has: {', '.join(there)}" if there else "it has no head, only an encoder"
         raise ConfigError(f"{self.run.folder} has no {' or '.join(names)} head", have)
 
+    def parameters(self, name: str) -> Any:
+        """Of the encoder, with its factors rounded, and of one head, on the device."""
+        encoder = network.rounded(self.run.config.model, self.run.params["encoder"])
+        return jax.device_put({"encoder": encoder, name: self.run.params[name]})
+
     def head(self, name: str, function: Callable[[jax.Array], Any]) -> Callable[[Batch], Any]:
         """A function of the outputs of one head, compiled for each shape of a batch."""
         labels = len(self.run.config.objectives[self.choose(name)].labels)
         of_one = network.Network(self.run.config.model, self.run.tokenizer.size, ((name, labels),))
-        encoder = network.rounded(self.run.config.model, self.run.params["encoder"])
-        params = jax.device_put({"encoder": encoder, name: self.run.params[name]})
+        params = self.parameters(name)
         apply = jax.jit(lambda params, batch: function(network.outputs(of_one, params, batch)[name]))
         return lambda batch: apply(params, batch)
 

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax import abilities, defaults, knobs, network, runs
+from bert_jax import abilities, defaults, knobs, runs
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.models.bert import Bert
 from bert_jax.models.heads import MlmHead
@@ -38,8 +38,7 @@ class Generate(OfText):
         if options.long == "cut":
             raise ConfigError("--long=cut would lose the end of a prompt, where it goes on", "shorten the prompts")
         self.most = options.max_tokens or TOKENS
-        encoder = network.rounded(run.config.model, run.params["encoder"])
-        params = jax.device_put({"encoder": encoder, "causal_lm": run.params["causal_lm"]})
+        params = model.parameters("causal_lm")
         go_on = jax.jit(continuations(run.config.model, run.tokenizer.size, run.tokenizer.special, draw, self.most))
         self.apply: Callable[..., jax.Array] = lambda *given: go_on(params, *given)
 

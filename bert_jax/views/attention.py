@@ -8,7 +8,6 @@ a weight of a trained model takes 11 to 14 bits, and a third more as base64.
 from __future__ import annotations
 
 import base64
-import json
 import zlib
 from collections.abc import Sequence
 from html import escape
@@ -24,7 +23,7 @@ from bert_jax.data import encoding
 from bert_jax.errors import DataError
 from bert_jax.models.bert import Bert
 from bert_jax.predictors.base import Row
-from bert_jax.views.texts import Texts, called, shorten, visible
+from bert_jax.views.texts import Texts, called, introduced, shorten, stated, visible
 
 HERE = Path(__file__).parent
 WHOLE = 1 << 20  # weights that a page holds; where there are more, the largest of each row
@@ -224,8 +223,7 @@ def document(run: runs.Run, data: dict[str, Any], measured: Sequence[Measures]) 
         titles = [_title(text, "h3") if len(texts) > 1 else "" for text in texts]
         tables = [_heads(name, getattr(one, name), title) for one, title in zip(measured, titles, strict=True)]
         body += f'<section><h2>{title}</h2>{_note(note)}<div class="beside">{"".join(tables)}</div></section>'
-    stated = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
-    body += f'<script type="application/json" id="data">{stated}</script>'
+    body += stated(data)
     body += f"<script>{(HERE / 'attention.js').read_text(encoding='utf-8')}</script>"
     return pages.page(f"Attention of {called(run)}", body, (HERE / "attention.css").read_text(encoding="utf-8"))
 
@@ -233,8 +231,7 @@ def document(run: runs.Run, data: dict[str, Any], measured: Sequence[Measures]) 
 def _about(run: runs.Run, data: dict[str, Any]) -> str:
     """The model, and what is not on the page."""
     cfg = run.config.model
-    said = [f"<b>{escape(called(run))}</b>"]
-    said += [] if "foreign" in run.meta else [f"step {run.step:,}"]
+    said = introduced(run)
     said += [f"{cfg.layers} layers", f"{cfg.heads} heads", f"hidden size {cfg.hidden}"]
     said += ["causal"] if cfg.causal else []
     said += [f"window of {cfg.window}"] if cfg.window else []

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-import json
 import re
 import sys
 from collections.abc import Sequence
@@ -23,7 +22,7 @@ from bert_jax.errors import ConfigError
 from bert_jax.predictors.base import OfText, Row
 from bert_jax.views import vectors
 from bert_jax.views.tables import tables
-from bert_jax.views.texts import called
+from bert_jax.views.texts import introduced, shorten, stated
 from bert_jax.views.vectors import Points
 
 BESIDE = Path(__file__)  # of the script and the style
@@ -85,7 +84,7 @@ def page(
         + pages.section("Nearest neighbours", _neighbours(found, names, shown, vocab), "box")
         + pages.section("Cosines", _cosines(names, shown), "box")
         + tables(run)
-        + f'<script type="application/json" id="data">{data}</script>'
+        + stated(data)
         + f"<script>{BESIDE.with_suffix('.js').read_text(encoding='utf-8')}</script>"
     )
     return pages.page("Embeddings", body, BESIDE.with_suffix(".css").read_text(encoding="utf-8"))
@@ -139,8 +138,8 @@ def _data(
     start: tuple[int, int],
     method: str,
     vocab: list[str],
-) -> str:
-    """All numbers as JSON that ends no script: arrays are base64 of little-endian bytes."""
+) -> dict[str, Any]:
+    """All numbers: arrays are base64 of little-endian bytes."""
     spoken = [view.words[0] for view in views.values() if view.words]
     ids = np.unique(np.concatenate([some.reshape(-1) for some in spoken])) if spoken else np.zeros(0, np.int64)
 
@@ -154,9 +153,9 @@ def _data(
             made["cosines"] = _packed(view.cosines[np.triu_indices(len(view.cosines), 1)], "<f4")
         return made
 
-    data = {
+    return {
         "names": names,
-        "texts": [text if len(text) <= SHOWN else f"{text[:SHOWN]}…" for text in texts],
+        "texts": [shorten(text, SHOWN) for text in texts],
         "rows": found.rows.tolist(),
         "tokens": [len(ids) for ids in found.pieces],
         "vocabulary": [vocab[i] for i in ids],
@@ -167,10 +166,6 @@ def _data(
         "numbers": len(names) <= NUMBERS,
         "views": {f"{layer} {pool}": numbers(view) for (layer, pool), view in views.items()},
     }
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    for character in "<>&\u2028\u2029":  # none stands outside of a string
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return text
 
 
 def _listed(ids: np.ndarray, cosines: np.ndarray) -> list[Any]:
@@ -189,8 +184,7 @@ def _subtitle(asking: OfText, found: Points, texts: int, points: str) -> str:
     run = asking.model.run
     model = run.config.model
     parts = [
-        f"<b><bdi>{escape(called(run))}</bdi></b>",
-        *([] if run.meta.get("foreign") else [f"step {run.step:,}"]),
+        *introduced(run),
         f"{model.layers} layers of {model.hidden}",
         f"{run.tokenizer.size:,} pieces",
         f"{texts:,} texts",
@@ -242,7 +236,7 @@ def _neighbours(found: Points, names: list[str], view: View, vocab: list[str]) -
         cells += [_near([vocab[k] for k in words[0][i]], words[1][i])] if words else ["<td></td>"]
         lines.append(
             f'<tr><td class="n">{i + 1}</td><th scope="row"><bdi dir="auto" class="text">'
-            f'{escape(_short(name))}</bdi></th><td class="n">{len(found.pieces[i])}</td>{"".join(cells)}</tr>'
+            f'{escape(shorten(name, SHOWN))}</bdi></th><td class="n">{len(found.pieces[i])}</td>{"".join(cells)}</tr>'
         )
     titles = "".join(f"<th{' class=n' if name in ('', 'tokens') else ''}>{name}</th>" for name in head)
     note = (
@@ -260,13 +254,9 @@ def _neighbours(found: Points, names: list[str], view: View, vocab: list[str]) -
     )
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
-
-
 def _near(names: list[str], cosines: np.ndarray) -> str:
     items = (
-        f'<span><bdi dir="auto">{escape(_short(name))}</bdi> <b>{cosine:z.3f}</b></span>'
+        f'<span><bdi dir="auto">{escape(shorten(name, SHOWN))}</bdi> <b>{cosine:z.3f}</b></span>'
         for name, cosine in zip(names, cosines, strict=True)
     )
     return f'<td class="near">{"".join(items)}</td>'
@@ -286,8 +276,8 @@ def _cosines(names: list[str], view: View) -> str:
             for c in view.cosines[i]
         )
         lines.append(
-            f'<tr><th scope="row"><span class="n">{i + 1}</span> <bdi dir="auto">{escape(_short(name))}</bdi></th>'
-            f"{cells}</tr>"
+            f'<tr><th scope="row"><span class="n">{i + 1}</span> '
+            f'<bdi dir="auto">{escape(shorten(name, SHOWN))}</bdi></th>{cells}</tr>'
         )
     head = "".join(f'<th scope="col">{i + 1}</th>' for i in range(len(names)))
     dense = "" if len(names) <= NUMBERS else " dense"

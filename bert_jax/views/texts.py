@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import unicodedata
 from collections.abc import Sequence
+from html import escape
 from pathlib import Path
+from typing import Any
 
 from bert_jax import runs
 from bert_jax.errors import DataError
@@ -38,6 +41,19 @@ class Texts(OfText):
 def called(run: runs.Run) -> str:
     """The model, by the name of its folder."""
     return Path(run.meta.get("foreign", run.folder)).resolve().name
+
+
+def introduced(run: runs.Run) -> list[str]:
+    """The model and its step, as HTML: the first words under a page's title."""
+    return [f"<b><bdi>{escape(called(run))}</bdi></b>", *([] if "foreign" in run.meta else [f"step {run.step:,}"])]
+
+
+def stated(data: Any) -> str:
+    """Data for the page's script, as JSON that ends no script."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    for character in "<>&\u2028\u2029":  # none stands outside of a string
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return f'<script type="application/json" id="data">{text}</script>'
 
 
 def visible(text: str) -> str:

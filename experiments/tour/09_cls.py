@@ -34,7 +34,7 @@ def main(folder: Path = walk.HERE) -> dict:
         alike = walk.cosines(last)
         found[when] = (float(alike[same].mean()), float(alike[labels[:, None] != labels].mean()))
         print(f"  {when + ' training':49} {found[when][0]:12.2f} {found[when][1]:14.2f}")
-        places = walk.flat(last)
+        places = walk.pca(last)[0]
         for label, colour in COLOURS.items():
             panel.scatter(*places[labels == label].T, color=colour, s=18, label=label)
         panel.set(xticks=[], yticks=[], title=f"[CLS] of thirty complaints, {when} training")

@@ -102,14 +102,6 @@ def cosines(vectors: np.ndarray) -> np.ndarray:
     return units @ units.T
 
 
-def flat(vectors: np.ndarray) -> np.ndarray:
-    """The two directions in which rows differ most (PCA), signs made the same every time: [N, 2]."""
-    centred = vectors - vectors.mean(0)
-    left, size, _ = np.linalg.svd(centred, full_matrices=False)
-    found = left[:, :2] * size[:2]
-    return found * np.sign(found[np.abs(found).argmax(0), [0, 1]])
-
-
 # --- figures --------------------------------------------------------------------------------------------------------
 
 
