@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import walk
 
+from bert_jax.views.vectors import pca
+
 WORDS = ["cherry", "tomato", "digital", "information"]
 BESIDE = ["sweet", "ripe", "files", "network"]
 
@@ -36,7 +38,7 @@ def main(folder: Path = walk.HERE) -> dict:
 
     groups = [line.split() for line in walk.load(walk.DATA / "make.py").GRAMMAR]
     every = [word for group in groups for word in group]
-    spots = walk.pca(run.params["encoder"]["embeddings"]["token"][[vocab.index(word) for word in every]])[0]
+    spots = pca(run.params["encoder"]["embeddings"]["token"][[vocab.index(word) for word in every]])[0]
     figure, (left, right) = walk.plt.subplots(1, 2, figsize=(10, 3.8), width_ratios=(2, 3))
     walk.heat(left, learnt, WORDS, WORDS, numbers=".2f", vmin=-1, vmax=1, cmap="RdBu")
     left.set_title("cosine of the learnt vectors")

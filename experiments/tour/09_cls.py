@@ -10,6 +10,7 @@ import numpy as np
 import walk
 
 from bert_jax import network
+from bert_jax.views.vectors import pca
 
 COMPLAINTS = walk.HERE.parent / "complaints" / "complaints.tsv"
 SHOWN = ["There is a crack in the screen", "The app shows an error message", "I was charged twice this month"]
@@ -34,7 +35,7 @@ def main(folder: Path = walk.HERE) -> dict:
         alike = walk.cosines(last)
         found[when] = (float(alike[same].mean()), float(alike[labels[:, None] != labels].mean()))
         print(f"  {when + ' training':49} {found[when][0]:12.2f} {found[when][1]:14.2f}")
-        places = walk.pca(last)[0]
+        places = pca(last)[0]
         for label, colour in COLOURS.items():
             panel.scatter(*places[labels == label].T, color=colour, s=18, label=label)
         panel.set(xticks=[], yticks=[], title=f"[CLS] of thirty complaints, {when} training")
