@@ -56,7 +56,7 @@ demo: venv  ## train a tiny BERT from nothing, evaluate it, fill masks; under 5 
 	  | $(BIN)/bert-jax predict fill-mask --model=runs/demo --top-k=3
 	@echo 'report: $(CURDIR)/runs/demo/report.html'
 
-test: lint  ## lint, then every test that is not marked slow
+test: venv  ## every test that is not marked slow
 	$(BIN)/python -m pytest -m 'not slow' -n $(JOBS) --dist=loadfile --no-loadscope-reorder
 
 test-slow: venv  ## the tests that take minutes

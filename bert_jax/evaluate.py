@@ -171,7 +171,7 @@ def _make_step(
             each |= jax.vmap(loss)(*jax.tree.map(lambda x: x[:, None], (outputs[name], masked)))  # rows of one
         total = jnp.sum(weights)
         metrics["unigram_loss"] = (-jnp.sum(jnp.asarray(unigram)[targets] * weights), total)
-        metrics["unigram_accuracy"] = (jnp.sum((targets == int(unigram.argmax())) * weights), total)
+        metrics["unigram_accuracy"] = (jnp.sum((targets == int(np.argmax(unigram))) * weights), total)
         labels = batch["labels"]
         metrics["first_label"] = (jnp.sum(labels == 0), jnp.sum(labels >= 0))
         return metrics, each

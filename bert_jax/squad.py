@@ -76,7 +76,7 @@ def _best(name: str, scores: np.ndarray, texts: Sequence[str], has: np.ndarray, 
     order = np.argsort(doubts, kind="stable")
     gains = np.where(has, scores, -np.array([bool(text) for text in texts], float))[order]
     totals = np.count_nonzero(~has) + np.concatenate([[0.0], np.cumsum(gains)])  # [N + 1]
-    most = int(totals.argmax())
+    most = int(np.argmax(totals))
     # The original says 0 where it is best to answer nothing, which is right for its probabilities alone.
     threshold = doubts[order[most - 1]] if most else min(0.0, np.nextafter(doubts.min(), -np.inf))
     return {f"best_{name}": 100 * float(totals[most]) / len(scores), f"best_{name}_threshold": float(threshold)}

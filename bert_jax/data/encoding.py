@@ -58,9 +58,9 @@ def rows(
     """
     flat = [[special.cls, *(i for part in parts for i in (*part, special.sep))] for parts in texts]
     counts = np.array([len(ids) for ids in flat], np.int32)
-    longest = int(counts.max(initial=0))
+    longest = int(np.max(counts, initial=0))
     if longest > length:
-        raise DataError(f"row {int(counts.argmax())} has {longest} tokens, and {length} fit", "truncate it")
+        raise DataError(f"row {int(np.argmax(counts))} has {longest} tokens, and {length} fit", "truncate it")
     if rounding is not None:
         length = min(-(-longest // rounding) * rounding, length)
     shape = (len(flat) if size is None else size, length)
@@ -94,7 +94,7 @@ def flat(special: Special, rows: Sequence[Sequence[Part]]) -> dict[str, np.ndarr
     row = np.repeat(np.arange(len(rows)), counts)  # [P]
     part = np.arange(len(parts)) - begins[row]  # [P]
     offsets, total = starts[begins], int(starts[-1])
-    cls_positions = np.zeros((len(rows), int(counts.max(initial=1))), np.int32)  # [N, S]
+    cls_positions = np.zeros((len(rows), int(np.max(counts, initial=1))), np.int32)  # [N, S]
     cls_positions[row, part] = starts[:-1] - offsets[row]
     cls, sep = (special.cls,), (special.sep,)
     pieces = ((cls, first, sep) if second is None else (cls, first, sep, second, sep) for first, second in parts)

@@ -81,8 +81,8 @@ def batch(features: Features, rows: np.ndarray, length: int, size: int, special:
     """The rows with these numbers, padded to `length`; rows of padding alone fill up to `size`."""
     counts = np.zeros(size, np.int64)  # [B]
     counts[: len(rows)] = features.lengths[rows]
-    if counts.max(initial=0) > length:
-        raise ValueError(f"a row of {counts.max()} tokens in a batch of length {length}")
+    if np.max(counts, initial=0) > length:
+        raise ValueError(f"a row of {np.max(counts)} tokens in a batch of length {length}")
     columns = np.arange(length)
     there = columns[None] < counts[:, None]  # [B, L]
     source = (features.offsets[rows][:, None] + columns[None])[there[: len(rows)]]  # [tokens of the batch]

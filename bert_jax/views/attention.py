@@ -161,7 +161,7 @@ def packed(numbers: np.ndarray) -> dict[str, Any]:
     below = np.maximum(lengths, 1).astype(np.int64) - 1
     ends = np.cumsum(below)
     bits = np.zeros(int(ends[-1]), np.uint8)
-    for k in range(int(below.max())):  # the k-th from the lowest
+    for k in range(int(np.max(below))):  # the k-th from the lowest
         long = below > k
         bits[ends[long] - 1 - k] = flat[long] >> k & 1
     heads = ends.reshape(len(numbers), -1)[:, -1]

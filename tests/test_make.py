@@ -1,0 +1,61 @@
+"""The two commands of a newcomer, and what gates a change: the Makefile and .ci/run, read and asked, not run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+FAKE = """#!/bin/sh
+case "$2" in
+  *VERSION*) exit 0 ;;
+  *sys.executable*) echo "$0" ;;
+  *) exit 1 ;;
+esac
+"""  # a Python, as far as the script asks
+
+
+def _said(*words: str, **env: str) -> str:
+    run = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, env=os.environ | env, timeout=60)
+    assert run.returncode == 0, run.stderr
+    return run.stdout
+
+
+def test_make_test_runs_tests_whatever_a_type_checker_says():
+    plan = _said("make", "--dry-run", "test")
+    assert "pytest" in plan
+    assert "mypy" not in plan
+    assert "ruff" not in plan
+
+
+@pytest.mark.parametrize(
+    ("there", "expected"),
+    [
+        (["3.11", "3.12", "3.13"], ["3.11", "3.13"]),
+        (["3.11", "3.12"], ["3.11", "3.12"]),
+        (["3.11"], ["3.11"]),
+        (["3.13"], ["3.13"]),
+        ([], []),
+    ],
+)
+def test_ci_checks_the_oldest_and_the_newest_python(tmp_path, there, expected):
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for version in there:
+        python = tools / f"python{version}"
+        python.write_text(FAKE.replace("VERSION", version))
+        python.chmod(0o755)
+    make = tools / "make"
+    make.write_text('#!/bin/sh\necho "$@"\n')
+    make.chmod(0o755)
+    for name in ("bash", "dirname", "sh"):
+        (tools / name).symlink_to(Path("/bin") / name if (Path("/bin") / name).exists() else Path("/usr/bin") / name)
+    env = {"PATH": str(tools), "HOME": str(tmp_path), "PYENV_ROOT": str(tmp_path)}
+    run = subprocess.run([str(ROOT / ".ci" / "run")], capture_output=True, text=True, env=env, timeout=60)
+    checked = [f"lint test VENV=.venv-{v} PYTHON={tools / f'python{v}'}" for v in expected]
+    assert run.stdout.splitlines() == checked
+    assert run.returncode == (0 if there else 2)
+    assert ("error: no Python" in run.stderr) == (not there)
