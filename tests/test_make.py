@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import faster_compilation
+
 ROOT = Path(__file__).resolve().parents[1]
 FAKE = """#!/bin/sh
 case "$2" in
@@ -59,3 +61,8 @@ def test_ci_checks_the_oldest_and_the_newest_python(tmp_path, there, expected):
     assert run.stdout.splitlines() == checked
     assert run.returncode == (0 if there else 2)
     assert ("error: no Python" in run.stderr) == (not there)
+
+
+def test_a_flag_that_a_jaxlib_does_not_know_is_not_given_to_it():
+    assert faster_compilation("0.10.2") == " --xla_cpu_use_fusion_emitters=false"
+    assert faster_compilation("0.12.0.1") == ""

@@ -144,14 +144,20 @@ def gradients() -> tuple[float, dict[str, np.ndarray], dict[str, np.ndarray]]:
 
 
 def test_loss_and_gradients_are_those_of_torch():
-    """To 1e-5 of the tensor's largest gradient."""
+    """To 1e-5 of the tensor's largest gradient.
+
+    A key's bias adds the same to all scores of a query, which the softmax does not see: its gradient is a sum that
+    cancels to 0 but for rounding, on both sides. It is held to 1e-5 of the largest gradient of the key's weights, which
+    sums the same terms, each times an input, and does not cancel.
+    """
     value, ours, theirs = gradients()
     assert value == pytest.approx(float(theirs.pop("loss")), rel=1e-6)
     assert ours.keys() == theirs.keys()
     for name, gradient in theirs.items():
         largest = np.abs(gradient).max()
-        if name.endswith("self.key.bias"):  # the softmax does not see it: 0 but for rounding, on both sides
-            assert max(largest, np.abs(ours[name]).max()) < 1e-7
+        if name.endswith("self.key.bias"):
+            cancelled = np.abs(theirs[name.replace("bias", "weight")]).max()
+            assert max(largest, np.abs(ours[name]).max()) <= 1e-5 * cancelled, name
         else:
             assert np.abs(ours[name] - gradient).max() <= 1e-5 * largest, name
 
