@@ -165,9 +165,13 @@ class Checkpoints:
     def _prune(self, step: int) -> None:
         """Deletes what is older than `step`, now verified, and neither among the latest nor the best."""
         mine = [s for s in self.steps() if s <= step and s not in self._corrupt - {step}]
-        kept = {*mine[-self.keep :], *([manifest.best(self.folder, mine)] if self.keep_best else [])}
+        kept: set[int | None] = {*mine[-self.keep :], *([manifest.best(self.folder, mine)] if self.keep_best else [])}
         for old in manifest.step_folders(self.folder):
             if old < step and old not in kept:
+                if old in mine and manifest.readable(self.folder / str(old)) is None:
+                    manifest.warn(
+                        f"checkpoint corrupt: {self.folder / str(old) / manifest.NAME}; step {old} is deleted"
+                    )
                 (self.folder / str(old) / manifest.NAME).unlink(missing_ok=True)  # first: half a step is no step
                 shutil.rmtree(self.folder / str(old))
         self._remove_unfinished()

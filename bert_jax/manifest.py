@@ -35,8 +35,7 @@ def choose(folder: Path, wanted: int | None, corrupt: set[int], best_first: bool
             *sorted(set(step_folders(folder)) - set(there)),
         ]:
             warn(f"skipping {folder / str(name)}: it has no {NAME}, so its save was not finished")
-        preferred = best(folder, there) if best_first else None
-        candidates = sorted(there, key=lambda step: (step == preferred, step), reverse=True)
+        candidates = ranked(folder, there) if best_first else there[::-1]
     first = ""
     for place, step in enumerate(candidates):
         problem = _problem(folder / str(step))
@@ -140,17 +139,32 @@ def finished(folder: Path) -> list[int]:
     return [step for step in step_folders(folder) if (folder / str(step) / NAME).is_file()]
 
 
+def ranked(folder: Path, steps: list[int]) -> list[int]:
+    """Sort steps, the best first: by the lowest metric, the later of equals; then those without one, the latest first.
+
+    A step whose manifest cannot be read stands before all others: any such may be the best, so whoever wants the best
+    has to come upon it and say so.
+    """
+
+    def place(step: int) -> tuple[int, float, int]:
+        manifest = readable(folder / str(step))
+        metric = manifest and manifest["metric"]
+        return (0 if manifest is None else 2 if metric is None else 1, metric or 0.0, -step)
+
+    return sorted(steps, key=place)
+
+
 def best(folder: Path, steps: list[int]) -> int | None:
-    """The step of the lowest metric; the later of equals; the latest where none has a metric."""
-    scored = []
-    for step in steps:
-        try:
-            metric = load(folder / str(step))["metric"]
-        except CheckpointError:
-            continue  # found and reported where the step is to be used
-        if metric is not None:
-            scored.append((metric, -step))
-    return -min(scored)[1] if scored else (steps[-1] if steps else None)
+    """Return the best step whose manifest can be read."""
+    return next((step for step in ranked(folder, steps) if readable(folder / str(step)) is not None), None)
+
+
+def readable(folder: Path) -> dict[str, Any] | None:
+    """Return the manifest of a step folder, or None where it is missing or damaged."""
+    try:
+        return load(folder)
+    except CheckpointError:
+        return None
 
 
 def warn(text: str) -> None:

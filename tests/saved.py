@@ -1,0 +1,32 @@
+"""Run folders as training leaves them, saved without an update: what tests of opening and resuming spoil."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from bert_jax import checkpoint, environment, knobs, material
+from bert_jax import step as steps
+from bert_jax.config import to_dict
+
+
+def run(workdir: Path, config: knobs.Config, metrics: Mapping[int, float | None]) -> Path:
+    """Save fresh parameters as the steps given, each with the metric that ranks it; all steps are kept."""
+    given = material.gather(config)
+    init = jax.jit(lambda seed: steps.init_state(given.config, given.tokenizer.size, seed))
+    meta = {
+        "config": to_dict(given.config),
+        "corpus": given.fingerprint,
+        "tokenizer": given.tokenizer.hash,
+        "batches": given.source.fingerprint,
+    }
+    made = checkpoint.Checkpoints(workdir / "checkpoints", keep=len(metrics), keep_best=False)
+    for step, metric in metrics.items():
+        state = init(np.uint32(step))
+        made.save(step, state, meta, metric)
+    made.close()
+    environment.describe_run(given, state["params"], workdir, ["bert-jax", "train"])
+    return workdir
