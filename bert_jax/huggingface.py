@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax import knobs, network, sentence, tensors, tf1, trees
+from bert_jax import jsons, knobs, network, opening, sentence, tensors, tf1, trees
 from bert_jax.config import resolve, to_dict
 from bert_jax.errors import CheckpointError, ConfigError
 from bert_jax.models import convert
@@ -101,10 +101,10 @@ def read(path: Path, allow_missing: bool = False, allow_unused: bool = False) ->
     """
     folder = path if path.is_dir() else path.parent
     values = _values(path)
-    file = next((folder / n for n in ("config.json", "bert_config.json") if (folder / n).is_file()), None)
+    file = next((folder / n for n in ("config.json", "bert_config.json") if (folder / n).exists()), None)
     if file is None:
         raise CheckpointError(f"no config.json in {folder}", "weights alone do not say what model they are of")
-    stated = tensors.read_json(file)
+    stated = jsons.read(opening.inside(folder, file, CheckpointError), CheckpointError, strict=True)
     if "classifier.weight" in values:  # its rows count where nothing else does
         stated.setdefault("num_labels", len(np.atleast_1d(values["classifier.weight"])))
         if file.name == "bert_config.json":  # of google's scripts, run_classifier.py alone names it so

@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from bert_jax import tensors
+from bert_jax import jsons, opening
 from bert_jax.errors import CheckpointError
 
 FILES = ("sentence_bert_config.json", "config_sentence_transformers.json")
@@ -20,23 +20,20 @@ FILES = ("sentence_bert_config.json", "config_sentence_transformers.json")
 def read(folder: Path) -> dict[str, Any]:
     """How a sentence-transformers folder makes one vector of a text; empty if it is none."""
     file = folder / "modules.json"
-    if not file.is_file():
+    if not file.exists():
         return {}
-    try:
-        modules = json.loads(file.read_bytes())
-        kinds = [str(module["type"]).rpartition(".")[2] for module in modules]
-        place = str(modules[1]["path"]) if len(kinds) > 1 else ""
-    except (ValueError, RecursionError, TypeError, KeyError) as error:
-        raise CheckpointError(f"{file} is no list of modules", "the file may be cut short") from error
+    modules = _json(folder, file.name, [{"type": str, "path": str}])
+    kinds = [module["type"].rpartition(".")[2] for module in modules]
+    place = modules[1]["path"] if len(kinds) > 1 else ""
     if kinds[:2] != ["Transformer", "Pooling"] or kinds[2:] not in ([], ["Normalize"]):
         raise CheckpointError(f"{file} chains {kinds}", "Transformer, Pooling and Normalize are known")
-    pooling = tensors.read_json(tensors.inside(folder, place) / "config.json")
+    pooling = _json(folder, f"{place}/config.json")
     modes = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
     chosen = [key for key, on in pooling.items() if key.startswith("pooling_mode_") and on is True]
     mode = modes.get(chosen[0]) if len(chosen) == 1 else pooling.get("pooling_mode")
     if mode not in modes.values():
         raise CheckpointError(f"{folder}: pooling {chosen or mode}", "mean and cls are known")
-    own, more = (tensors.read_json(folder / n) if (folder / n).is_file() else {} for n in FILES)
+    own, more = (_json(folder, n) if (folder / n).exists() else {} for n in FILES)
     prompt, prompts = more.get("default_prompt_name"), more.get("prompts")
     empty = isinstance(prompts, dict) and prompts.get(str(prompt)) == ""
     other = "last_hidden_state" not in json.dumps(own.get("modality_config", "last_hidden_state"))
@@ -54,8 +51,13 @@ def read(folder: Path) -> dict[str, Any]:
 
 def length(folder: Path, name: str = "tokenizer_config.json", key: str = "model_max_length") -> int | None:
     """The longest text a folder says it is for; None if it says none, or one beyond all models."""
-    stated = tensors.read_json(folder / name).get(key) if (folder / name).is_file() else None
+    stated = _json(folder, name).get(key) if (folder / name).exists() else None
     return stated if type(stated) is int and 8 <= stated < 2**16 else None
+
+
+def _json(folder: Path, name: str, schema: Any = dict) -> Any:
+    """Read a JSON file of a folder of somebody else, which must lie in that folder."""
+    return jsons.read(opening.inside(folder, folder / name, CheckpointError), CheckpointError, schema, strict=True)
 
 
 def write(folder: Path, told: dict[str, Any], length: int, width: int | None) -> None:

@@ -19,7 +19,9 @@ import ml_dtypes
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
+from bert_jax import jsons, opening
 from bert_jax.errors import CheckpointError
+from bert_jax.jsons import show
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 HEADER_LIMIT = 16 << 20  # bytes; that of BERT-large has 50 kB, and parsing takes 25 times the memory
@@ -124,50 +126,10 @@ def check_finite(arrays: Mapping[str, np.ndarray], source: Path | str) -> None:
 
 
 def inside(folder: Path, name: str) -> Path:
-    """The file a foreign folder means by a name: in that folder, or in the blobs of the hub cache it belongs to.
-
-    A hub snapshot consists of links to ../../blobs/HASH, so links are followed and their ends compared. Any other link
-    out of the folder would let whoever packed it choose which of the user's files is read.
-    """
+    """Return the file a foreign folder means by a name: a plain one, and in that folder."""
     if not _is_plain(name) or name != Path(name).name:
         raise CheckpointError(f"{folder} names the file {show(name)}, which is not a plain file name", DAMAGED)
-    try:
-        root = Path(os.path.realpath(folder, strict=True))
-        target = Path(os.path.realpath(folder / name, strict=True))
-    except OSError as error:
-        raise _unreadable(folder / name, error) from error
-    blobs = [parent.parent / "blobs" for parent in root.parents if parent.name == "snapshots"]
-    if not any(target.is_relative_to(allowed) for allowed in (root, *blobs)):
-        problem = f"{folder / name} is a link to {target}, outside its folder"
-        raise CheckpointError(problem, "give the path of the file itself")
-    return folder / name
-
-
-def unique_json(file: Path, text: bytes) -> dict[str, Any]:
-    """A JSON object in which no key stands twice at any level."""
-    try:
-        found = json.loads(text.decode(), object_pairs_hook=_unique, parse_constant=_refuse)
-    except RecursionError as error:
-        raise CheckpointError(f"{file}: its JSON is nested too deeply", DAMAGED) from error
-    except ValueError as error:  # malformed JSON, UTF-8 or numbers, and what the hooks refuse
-        raise CheckpointError(f"{file}: its JSON cannot be read: {_line(error)}", DAMAGED) from error
-    if not isinstance(found, dict):
-        raise CheckpointError(f"{file}: its JSON is {type(found).__name__}, not an object", DAMAGED)
-    return found
-
-
-def read_json(file: Path) -> dict[str, Any]:
-    """The JSON object of a small file of a model's folder."""
-    try:
-        return unique_json(file, file.read_bytes())
-    except OSError as error:
-        raise CheckpointError(f"{file} cannot be read: {_line(error)}", "may you read this file?") from error
-
-
-def show(name: object) -> str:
-    """A foreign value for a message: one line, not too long."""
-    text = repr(name)
-    return text if len(text) <= 100 else f"{text[:97]}..."
+    return opening.inside(folder, folder / name, CheckpointError)
 
 
 # --- which files ----------------------------------------------------------------------------------------------------
@@ -198,13 +160,7 @@ def _headers(path: Path) -> dict[Path, dict[str, Entry]]:
 def _shards(folder: Path) -> dict[Path, dict[str, Entry]]:
     """The shards of an index: together they hold each tensor it names, each where it says, and no other."""
     index = inside(folder, INDEX)
-    try:
-        if _size(index) > HEADER_LIMIT:
-            raise CheckpointError(f"{index} has more than {HEADER_LIMIT} bytes", DAMAGED)
-        text = index.read_bytes()
-    except OSError as error:
-        raise _unreadable(index, error) from error
-    places = unique_json(index, text).get("weight_map")
+    places = jsons.read(index, CheckpointError, hint=DAMAGED, limit=HEADER_LIMIT, strict=True).get("weight_map")
     if not isinstance(places, dict) or not places or not all(isinstance(shard, str) for shard in places.values()):
         raise CheckpointError(f"{index}: its weight_map is not a table of tensors and their files", DAMAGED)
     found = {}
@@ -228,9 +184,8 @@ def _header(file: Path) -> dict[str, Entry]:
     if file.suffix.lower() in PICKLES:
         raise CheckpointError(f"{file} is a pickle by its name: not opened", CONVERT)
     try:
-        size = _size(file)
-        with file.open("rb") as opened:
-            start = opened.read(8)
+        with opening.regular(file, CheckpointError, "give a .safetensors file or the folder of a model") as opened:
+            size, start = os.fstat(opened.fileno()).st_size, opened.read(8)
             if start.startswith(MAGIC):
                 raise CheckpointError(f"{file} is a pickle or a zip by its first bytes: not opened", CONVERT)
             length = int.from_bytes(start, "little")
@@ -242,7 +197,10 @@ def _header(file: Path) -> dict[str, Entry]:
         raise _unreadable(file, error) from error
     if not text.startswith(b"{"):
         raise CheckpointError(f"{file}: its header does not begin with an object", DAMAGED)
-    found = unique_json(file, text)
+    try:
+        found = jsons.parse(text, dict, strict=True)
+    except jsons.Malformed as error:
+        raise CheckpointError(f"{file}: {error}", DAMAGED) from error
     metadata = found.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         raise CheckpointError(f"{file}: its __metadata__ is not a table of strings", DAMAGED)
@@ -256,14 +214,6 @@ def _header(file: Path) -> dict[str, Entry]:
     if place != size - 8 - length:
         raise CheckpointError(f"{file}: its tensors take {place} bytes, it holds {size - 8 - length} of data", DAMAGED)
     return entries
-
-
-def _size(file: Path) -> int:
-    """Bytes of a regular file: a pipe would block, a device never end."""
-    if not file.is_file():
-        problem = "is not a file" if file.exists() else "does not exist"
-        raise CheckpointError(f"{file} {problem}", "give a .safetensors file or the folder of a model")
-    return file.stat().st_size
 
 
 def _entry(file: Path, name: str, fields: Any) -> Entry:
@@ -294,19 +244,6 @@ def _are_counts(values: Any) -> bool:
 
 def _is_plain(name: str) -> bool:
     return bool(re.fullmatch(r"(?!/|__metadata__$)((?!\.\.)[^\\])+", name)) and name.isprintable()
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            raise ValueError(f"key {show(key)} stands twice")
-        found[key] = value
-    return found
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is not a JSON number")
 
 
 def _unreadable(path: Path, error: OSError) -> CheckpointError:

@@ -17,9 +17,11 @@ from typing import NamedTuple
 import ml_dtypes
 import numpy as np
 
+from bert_jax import opening
 from bert_jax.crc32c import crc32c, masked
 from bert_jax.errors import CheckpointError
-from bert_jax.tensors import BYTES_LIMIT, show
+from bert_jax.jsons import show
+from bert_jax.tensors import BYTES_LIMIT
 
 MAGIC = 0xDB4775248B80FB57  # last 8 bytes of a table
 FOOTER = 48
@@ -69,11 +71,7 @@ def read(path: Path | str, wanted: Callable[[str], bool] = lambda name: True) ->
     """The wanted tensors by name, of PREFIX, PREFIX.index, or a folder with one index."""
     index = _index(Path(path))
     try:
-        if index.stat().st_size > INDEX_LIMIT:
-            raise CheckpointError(f"{index} has more than {INDEX_LIMIT} bytes", DAMAGED)
-        entries, shards = _entries(index.read_bytes(), wanted)
-    except OSError as error:
-        raise CheckpointError(f"{index} cannot be read: {error.strerror}", "may you read this file?") from error
+        entries, shards = _entries(opening.read(index, CheckpointError, INDEX_LIMIT), wanted)
     except _Malformed as error:
         raise CheckpointError(f"{index}: {error}", error.hint) from error
     found: dict[str, np.ndarray] = {}
@@ -97,8 +95,7 @@ def _index(path: Path) -> Path:
         path = path / names[0]
     elif path.suffix != ".index":
         path = path.with_name(f"{path.name}.index")
-    if not os.path.isfile(path):  # a pipe would block, a device never end
-        raise CheckpointError(f"{path} is not a file" if os.path.exists(path) else f"{path} does not exist", hint)
+    opening.check(path, CheckpointError, hint)
     return path
 
 
@@ -106,10 +103,8 @@ def _read(file: Path, entries: dict[str, Entry]) -> dict[str, np.ndarray]:
     """The tensors of one data file, in its order."""
     found = {}
     try:
-        if not file.is_file():
-            raise CheckpointError(f"{file} does not exist", "all data files of a checkpoint lie beside its index")
-        length = file.stat().st_size
-        with file.open("rb") as opened:
+        with opening.regular(file, CheckpointError, "all data files of a checkpoint lie beside its index") as opened:
+            length = os.fstat(opened.fileno()).st_size
             place, last = 0, ""
             for name, entry in sorted(entries.items(), key=lambda item: (item[1].offset, item[1].size)):
                 end = entry.offset + entry.size

@@ -1,0 +1,98 @@
+"""Opens what a path names: regular files and nothing else, for a pipe would block for ever and a device never end.
+
+Every file of a user's or of somebody else's is opened here. The caller says which error it is where it cannot be.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+from bert_jax.errors import UserError
+
+HINT = "give the path of a file itself: neither pipes nor devices are read"
+OTHERS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a named pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+QUICK = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC  # never waits for the other end of a pipe
+
+
+def problem(path: Path | str) -> str:
+    """Say what keeps a path from being opened as a file; empty where nothing does."""
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError) as error:  # ValueError: a NUL in a name
+        return _said(Path(path), error)
+    return "" if stat.S_ISREG(mode) else f"is {_kind(mode)}, not a file"
+
+
+def check(path: Path | str, kind: type[UserError], hint: str = "") -> None:
+    """Refuse a path that is not a regular file, for libraries that open by name."""
+    if found := problem(path):
+        raise kind(f"{path} {found}", hint or HINT)
+
+
+def regular(path: Path | str, kind: type[UserError], hint: str = "") -> BinaryIO:
+    """Open a regular file for reading its bytes; refuse anything else at once, by its name."""
+    check(path, kind, hint)
+    try:
+        descriptor = os.open(path, QUICK)
+    except OSError as error:
+        raise kind(f"{path} {_said(Path(path), error)}", hint or "may you read this file?") from error
+    if not stat.S_ISREG(mode := os.fstat(descriptor).st_mode):  # changed since it was looked at
+        os.close(descriptor)
+        raise kind(f"{path} is {_kind(mode)}, not a file", hint or HINT)
+    return os.fdopen(descriptor, "rb")
+
+
+def read(path: Path | str, kind: type[UserError], limit: int, hint: str = "") -> bytes:
+    """Read the bytes of a regular file that has at most `limit` of them."""
+    with regular(path, kind, hint) as file:
+        size = os.fstat(file.fileno()).st_size
+        try:
+            data = b"" if size > limit else file.read(limit + 1)
+        except OSError as error:
+            raise kind(f"{path} {_said(Path(path), error)}", hint or "is its disk sound?") from error
+    if max(size, len(data)) > limit:
+        raise kind(
+            f"{path} has {max(size, len(data)):,} bytes, and at most {limit:,} are read", hint or "is it damaged?"
+        )
+    return data
+
+
+def inside(root: Path, file: Path, kind: type[UserError]) -> Path:
+    """Return a file of a folder if it ends in that folder, or in the blobs of the hub cache that the folder is of.
+
+    A hub snapshot consists of links to ../../blobs/HASH, so links are followed and their ends compared. Any other link
+    out of the folder would let whoever packed it choose which of the user's files is read.
+    """
+    try:
+        home = Path(os.path.realpath(root, strict=True))
+        target = Path(os.path.realpath(file, strict=True))
+    except OSError as error:
+        raise kind(f"{file} {_said(file, error)}", "is it there in full, and may you read it?") from error
+    blobs = [parent.parent / "blobs" for parent in home.parents if parent.name == "snapshots"]
+    if not any(target.is_relative_to(allowed) for allowed in (home, *blobs)):
+        raise kind(f"{file} is a link to {target}, outside its folder", "give the path of the file itself")
+    return file
+
+
+def _kind(mode: int) -> str:
+    return next((name for is_it, name in OTHERS if is_it(mode)), "no file")
+
+
+def _said(path: Path, error: Exception) -> str:
+    """Say in a few words what the system has against a path."""
+    code = error.errno if isinstance(error, OSError) else None
+    if code == errno.ENOENT:
+        return f"is a link to {os.readlink(path)}, which does not exist" if path.is_symlink() else "does not exist"
+    if code == errno.ELOOP:
+        return "is a link that leads back to itself"
+    return f"cannot be read: {error.strerror if isinstance(error, OSError) else error}"
