@@ -155,9 +155,11 @@ def _fair(units: Units, quota: jax.Array, among: jax.Array) -> Choice:
 
     With cum tokens before it and its u, that is cum + u * size < quota in integers: exact for tokens, unbiased for
     larger units, and nested over rates, so that fewer predictions than corruptions lie among them without more ado.
+    Both sides are below 2**32 in rows of up to 65,535 tokens: unsigned, they are exact.
     """
     room = _by_unit(quota, units) - _tokens_before(units.size, units)
-    taken = among & (units.boundary * units.size < jnp.maximum(room, 0) << 16)
+    drawn, size, left = (x.astype(jnp.uint32) for x in (units.boundary, units.size, jnp.maximum(room, 0)))
+    taken = among & (drawn * size < left << 16)
     return Choice(taken, quota, jnp.zeros_like(quota))
 
 

@@ -67,6 +67,25 @@ def test_tokens_are_selected_exactly_and_only_where_eligible(b, rate, seed):
     assert ledger["masked_fraction"] == (hit.sum(), (b["unit_ids"] >= 0).sum())
 
 
+@pytest.mark.parametrize("unit", [1, 40_000])
+def test_quotas_are_exact_up_to_the_longest_row(unit):
+    """Of 65,535 tokens, 65,533 are eligible: tokens by themselves, or one long unit and tokens."""
+    b = toy.batch(1, 65_535, seed=5)
+    b["segment_ids"][:] = 1
+    b["positions"][:] = np.arange(65_535)
+    b["unit_ids"][0, 1:-1] = np.arange(1, 65_534)
+    b["unit_ids"][0, [0, -1]] = -1
+    b["unit_ids"][0, 1 : 1 + unit] = 1
+    taken = []
+    for rate in (0.3, 0.5, 0.6, 1.0):
+        hit = toy.chosen(toy.mask(b, Masking(rate=rate, unit="word", max_unit=65_535))[0])
+        taken.append(int(hit.sum()))
+        quota = round(65_533 * rate)
+        assert abs(taken[-1] - quota) <= (0 if unit == 1 or rate == 1 else unit)
+        assert len(set(hit[0, 1 : 1 + unit])) == 1
+    assert taken == sorted(taken)
+
+
 @given(unit_rows, st.integers(0, 2**31))
 def test_units_are_whole_and_sets_are_nested_over_rates(b, seed):
     before = np.zeros(b["tokens"].shape, bool)

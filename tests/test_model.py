@@ -292,6 +292,19 @@ def test_dropout_drops_its_rate_and_keeps_the_mean(width):
     np.testing.assert_array_equal(Dropout(0.1, False).apply({}, x), x)
 
 
+def test_dropout_in_bfloat16_scales_exactly_before_it_rounds():
+    """Over values of all mantissas the mean scale is that of the rate, to less than a rounding of the scale itself."""
+    x = jnp.asarray(np.linspace(1, 2, 128, endpoint=False), jnp.bfloat16)[None].repeat(64, 0)
+    y, pull = jax.vjp(lambda x: Dropout(0.1, True).apply({}, x, rngs={"dropout": jax.random.key(0)}), x)
+    assert y.dtype == jnp.bfloat16
+    wanted = (x.astype(jnp.float32) * (2**16 / (2**16 - 6554))).astype(jnp.bfloat16)
+    np.testing.assert_array_equal(y, jnp.where(y > 0, wanted, 0))
+    kept = np.asarray(y > 0)
+    ratio = float(np.asarray(y, np.float64)[kept].mean() / np.asarray(x, np.float64)[kept].mean())
+    assert ratio == pytest.approx(1 / (1 - 6554 / 65536), rel=3e-4)
+    np.testing.assert_array_equal(pull(x)[0], y)  # the gradient is scaled in the same way
+
+
 def test_dropout_reaches_hidden_vectors_and_attention():
     for knob in ("model__dropout", "model__attention_dropout"):
         config, b, params = setup(**{knob: 0.5})
