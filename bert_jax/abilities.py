@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bert_jax import knobs
 
-FORBIDS = -1_000.0  # from here on down, a bias leaves a forbidden position a weight of exactly 0
 WIDEST = 128  # of a head, for cudnn on any GPU
 BLOCK = 128  # positions that splash takes at once
 HINT = "--config.model.attention=auto takes what can"
@@ -16,8 +15,6 @@ def of_model(name: str, m: knobs.Model) -> str:
     assert m.hidden is not None
     assert m.heads is not None
     width = m.hidden // m.heads
-    if name != "einsum" and m.attention_bias > FORBIDS:
-        return f"what it forbids has no weight at all, and model.attention_bias = {m.attention_bias:g} leaves some"
     if name == "cudnn" and m.dtype in ("float32", "bfloat16_products"):
         return "it computes in bfloat16: --config.model.dtype=bfloat16"
     if name == "cudnn" and (width % 8 or width > WIDEST):

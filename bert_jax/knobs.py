@@ -189,7 +189,7 @@ class Model:
     heads: int | None = knob(None, "attention heads", low=1)
     mlp: int | None = knob(None, "feed-forward width; None is 4 x hidden", low=1)
     max_positions: int = knob(512, "longest sequence of learned positions", low=1)
-    type_vocab: int = knob(2, "segment types", low=1)
+    type_vocab: int = knob(2, "segment types; pairs of texts need 2", low=1)
     vocab_multiple: int = knob(64, "the table is padded to a multiple of this; padding is never predicted", low=1)
     position: str = knob("learned", "position encoding", choices=("learned", "sinusoidal", "rotary", "alibi", "none"))
     norm: str = knob("post", "LayerNorm after or before each block", choices=("post", "pre"))
@@ -226,7 +226,12 @@ class Model:
         "truncated_normal", "weights: truncated at two sigma, or plain", choices=("truncated_normal", "normal")
     )
     init_stddev: float = knob(0.02, "nominal standard deviation of weights", low=0)
-    attention_bias: float = knob(-10_000.0, "added to the score of a forbidden position", high=0)
+    attention_bias: float = knob(
+        -10_000.0,
+        "added to the score of a forbidden position, which is left no weight at all",
+        low=-3.4028234663852886e38,  # the least of float32
+        high=-1_000.0,
+    )
     scan: bool | None = knob(None, "compile one layer and loop, or unroll; None is what suits the device")
     remat: bool = knob(False, "recompute activations in the backward pass")
     dtype: str = knob(
@@ -286,8 +291,8 @@ class Parallel:
     tensor: int = knob(1, "ways heads and feed-forward are split", low=1)
     arms: str = knob(
         "auto",
-        "runs that train together, inside a device: one after the other (map) or all at once (vmap); auto is map on a "
-        "CPU, else vmap",
+        "runs that train together, inside a device: one after the other (map) or all at once (vmap), which needs the "
+        "prng threefry2x32; auto is map on a CPU or with another prng, else vmap",
         choices=("auto", "map", "vmap"),
     )
     distributed: bool = knob(False, "several processes: start jax.distributed before anything else")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 
 from bert_jax import abilities
 from bert_jax.errors import ConfigError
@@ -35,6 +36,19 @@ def trainable(c: Config) -> None:
     full = not c.task.source or c.task.pad == "full"  # else rows are as long as their batch needs
     obstacle = dropped or (abilities.of_length(m.attention, c.sequence_length) if full else "")
     need(not obstacle, f"model.attention = {m.attention!r}: {obstacle}", abilities.HINT)
+    need(
+        c.parallel.arms != "vmap" or c.parallel.prng in ("auto", "threefry2x32"),
+        f"parallel.arms = 'vmap' with parallel.prng = {c.parallel.prng!r} would drop other elements than a run alone",
+        "--config.parallel.prng=threefry2x32, or --config.parallel.arms=map",
+    )
+
+
+def warn(*several: Config) -> None:
+    """Print what is allowed in configs and maybe not meant, once where several say the same."""
+    for steps, warmup in dict.fromkeys((c.steps, c.optim.warmup_steps) for c in several):
+        if warmup > steps:
+            peak = f"the learning rate ends at {(steps - 1) / warmup:.2g} of its peak"
+            print(f"warning: optim.warmup_steps = {warmup} exceeds steps = {steps}: {peak}", file=sys.stderr)
 
 
 def _task(c: Config) -> None:
@@ -71,6 +85,12 @@ def _task(c: Config) -> None:
         "--config.task.pad=batch",
     )
     need(kind in ("tag", "span") or t.long != "windows", f"{kind} does not look at texts in windows", "task.long=cut")
+    paired = kind in ("span", "choice") or (kind != "tag" and bool(t.text_pair))
+    need(
+        c.model.type_vocab >= 2 or not paired,
+        f"model.type_vocab = {c.model.type_vocab} leaves the second text of a pair no segment type",
+        "fine-tune a model that was trained with --config.model.type_vocab=2",
+    )
 
 
 def need(holds: bool, message: str, hint: str) -> None:
@@ -190,7 +210,6 @@ def _masking(c: Config) -> None:
 
 def _optim(c: Config) -> None:
     o = c.optim
-    need(o.warmup_steps <= c.steps, f"optim.warmup_steps = {o.warmup_steps} exceeds steps = {c.steps}", "lower it")
     need(
         not o.final_fraction or o.schedule in ("linear", "cosine"),
         f"optim.final_fraction = {o.final_fraction} does nothing with optim.schedule = {o.schedule!r}",

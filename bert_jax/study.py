@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bert_jax import doctor, holding
+from bert_jax import doctor, holding, rules
 from bert_jax.errors import ConfigError, IncompleteError, Stopped
 from bert_jax.studies import definition, engines, plans, progress
 from bert_jax.studies import reuse as reuses
@@ -50,6 +50,7 @@ def run(
         raise ConfigError("no study given", "name its folder, such as experiments/masking_rate")
     name, study = definition.load(spec, overrides)
     cells = definition.expand(study)
+    rules.warn(*(cell.config for cell in cells))
     place = Place(Path(workdir))
     _check_same(place, name, spec, cells)
     known = reuses.finished(place, cells, reuse)

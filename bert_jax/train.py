@@ -38,7 +38,9 @@ def run(
     if dry_run:
         mesh = sharding.make_mesh(config.parallel)
         sharding.check_rows(config.batch_size // config.optim.accumulation, mesh, "batch_size / accumulation")
-        print(environment.plan(material.gather(config).config if config.task.source else config))
+        config = material.gather(config).config if config.task.source else config
+        rules.warn(config)
+        print(environment.plan(config))
         return
     together([(config, workdir)], allow_change=allow_change, command=command)
 
@@ -80,6 +82,8 @@ def together(
         materials = [given, *(alike(given, config, other) for other, _ in runs[1:])]
         arms = [Arm(own, workdir, closing, several) for own, (_, workdir) in zip(materials, runs, strict=True)]
         config = given.config
+        if jax.process_index() == 0:
+            rules.warn(*(arm.config for arm in arms))
 
         # --- state --------------------------------------------------------------------------------------------------
         vocab_size = tokenizer.size

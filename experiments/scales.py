@@ -82,8 +82,9 @@ class Scale(NamedTuple):
     collocated: float  # masking.pmi_coverage
 
     def on(self, base: ml_collections.ConfigDict) -> Scale:
-        """The same on another base, of which too the last step counts."""
+        """The same on another base, of which too the last step counts; its tasks of pairs need two segment types."""
         base.checkpoints.best = ""
+        base.model.type_vocab = max(2, base.model.type_vocab)
         return self._replace(base=base)
 
     def compared(self, more: dict[str, Suite | Finetune]) -> tuple[str, ...]:

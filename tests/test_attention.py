@@ -257,7 +257,6 @@ def test_auto_is_what_the_device_prefers_where_it_can(kind, name, on):
     assert resolved(**dropping) == "einsum"
     assert resolved(**dropping, train=False) == name
     assert resolved(**fitting, capture=True) == "einsum"
-    assert resolved(**fitting, model__attention_bias=-3.0) == "einsum"
     assert resolved(**fitting, model__attention="einsum") == "einsum"
 
 
@@ -312,9 +311,7 @@ def test_a_name_binds_training_and_lets_others_read(on):
     [
         ({"model__attention": "cudnn", "model__dtype": "float32"}, "'cudnn': it computes in bfloat16"),
         ({**NAMED, "model__hidden": 48}, "'cudnn': heads of width 12"),
-        ({**NAMED, "model__attention_bias": -1.0}, "'cudnn': what it forbids has no weight at all"),
         ({"model__attention": "splash", "model__position": "alibi"}, "'splash': it takes no bias"),
-        ({"model__attention": "splash", "model__attention_bias": -1.0}, "'splash': what it forbids"),
         ({"model__global_every": 2}, "model.global_every = 2 leaves model.window = 0 nothing to do"),
         (
             {"model__global_every": 1, "model__window": 8},

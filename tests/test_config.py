@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import dataclasses
 import json
 import math
@@ -79,7 +80,7 @@ def test_every_knob_is_documented_and_its_default_is_allowed(path, field, hint):
 )
 def test_a_number_outside_its_range_is_refused_with_the_range(path, field, hint):
     low, high = field.metadata["low"], field.metadata["high"]
-    for value in ([] if low is None else [low - 1]) + ([] if high is None else [high + 1]):
+    for value in ([] if low is None else [low - max(1, abs(low))]) + ([] if high is None else [high + 1]):
         text = str((value,) * 3) if typing.get_origin(hint) is tuple else str(value)
         with pytest.raises(ConfigError, match="out of range") as caught:
             config.resolve(_set(path, text))
@@ -128,7 +129,8 @@ TYPOS = [
     ("model.hidden", "100", "model.hidden = 100 is not divisible by model.heads = 12", ""),
     ("sequence_length", "513", "sequence_length = 513 exceeds model.max_positions = 512", "max_positions"),
     ("model.type_vocab", "1", "pairs need model.type_vocab", "pairs=none"),
-    ("optim.warmup_steps", "1000001", "optim.warmup_steps = 1000001 exceeds steps = 1000000", ""),
+    ("model.attention_bias", "-1", "config.model.attention_bias = -1.0 is out of range", "to -1000.0: added to"),
+    ("model.attention_bias", "-1e39", "config.model.attention_bias = -1e+39 is out of range", "from -3.4"),
     ("optim.accumulation", "3", "batch_size = 256 is not divisible by optim.accumulation = 3", ""),
     ("optim.b2", "1", "config.optim.b2 = 1.0 is out of range", ""),
     ("optim.no_decay", "(bias", "optim.no_decay = '(bias' is no regular expression: missing )", "is one"),
@@ -268,6 +270,43 @@ def test_a_model_without_anything_to_learn_from_text_is_no_training_run(objectiv
     found = config.resolve({"objectives": objectives, "checkpoints": {"best": ""}})
     with pytest.raises(ConfigError, match=message):
         rules.trainable(found)
+
+
+@pytest.mark.parametrize("prng", ["rbg", "unsafe_rbg"])
+def test_all_arms_at_once_need_bits_that_vmap_leaves_alone(prng):
+    tree = config.default()
+    config.override(tree, "parallel.arms", "vmap")
+    rules.trainable(config.resolve(tree))
+    config.override(tree, "parallel.prng", prng)
+    with pytest.raises(ConfigError, match=f"'vmap' with parallel.prng = '{prng}' would drop other elements"):
+        rules.trainable(config.resolve(tree))  # which an older run may be read with all the same
+    config.override(tree, "parallel.arms", "auto")
+    rules.trainable(config.resolve(tree))
+
+
+def test_a_run_may_end_while_it_warms_up(capsys):
+    tree = config.default()
+    for path, text in (("steps", "5"), ("optim.warmup_steps", "100")):
+        config.override(tree, path, text)
+    found = config.resolve(tree)
+    rules.warn(found, dataclasses.replace(found, seed=1), config.resolve(config.default()))
+    said = "warning: optim.warmup_steps = 100 exceeds steps = 5: the learning rate ends at 0.04 of its peak\n"
+    assert capsys.readouterr().err == said
+
+
+@pytest.mark.parametrize(
+    ("kind", "pair", "refused"),
+    [
+        *(("classify", "b", True), ("regress", "b", True), ("span", "", True), ("choice", "", True)),
+        *(("classify", "", False), ("tag", "", False)),
+    ],
+)
+def test_pairs_of_texts_need_two_segment_types(kind, pair, refused):
+    task = {"source": "files:x.tsv", "text_pair": pair, "options": ("o",) if kind == "choice" else ()}
+    tree = {"task": task, "objectives": {kind: {}}, "pairs": "none", "checkpoints": {"best": ""}}
+    config.resolve(tree)
+    with pytest.raises(ConfigError, match=r"model\.type_vocab = 1 leaves") if refused else contextlib.nullcontext():
+        config.resolve(tree | {"model": {"type_vocab": 1}})
 
 
 def test_classes_need_names():

@@ -35,7 +35,6 @@ VARIANTS = {
     "window": {"model__window": 3},
     "window in every other layer": {"model__window": 3, "model__global_every": 2},
     "epsilon": {"model__norm_epsilon": 1e-2},
-    "bias": {"model__attention_bias": -1.0},
     "bfloat16": {"model__dtype": "bfloat16"},
 }
 

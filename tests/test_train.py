@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
-import io
 import json
 import math
 from pathlib import Path
@@ -365,10 +363,10 @@ def test_masks_that_are_not_as_configured_stop_the_run(base, tmp_path, monkeypat
         train.run(configure(base, masking__rate=0.4), tmp_path, command=[])
 
 
-def test_a_dry_run_counts_and_writes_nothing(base, tmp_path):
-    with contextlib.redirect_stdout(io.StringIO()) as out:
-        train.run(configure(base), tmp_path / "none", dry_run=True, command=[])
-    text = out.getvalue()
+def test_a_dry_run_counts_and_writes_nothing(base, tmp_path, capsys):
+    train.run(configure(base, optim__warmup_steps=60), tmp_path / "none", dry_run=True, command=[])
+    text, said = capsys.readouterr()
+    assert "warning: optim.warmup_steps = 60 exceeds steps = 30: the learning rate ends at 0.48 of its peak" in said
     assert not (tmp_path / "none").exists()
     assert resolve(json.loads(text[: text.rindex("}", 0, text.index("parameters  ")) + 1])).steps == 30
     d, v = 64, 128  # the table is padded to 128 rows

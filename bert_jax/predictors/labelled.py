@@ -10,7 +10,7 @@ import numpy as np
 
 from bert_jax.data import answers, features
 from bert_jax.data.examples import Example
-from bert_jax.errors import DataError
+from bert_jax.errors import ConfigError, DataError
 from bert_jax.predictors.base import Model, Predictor, Row, Work
 
 
@@ -46,6 +46,9 @@ class Labelled(Predictor):
             if self.task.long != "refuse":
                 raise
             raise DataError(str(error), "--long=cut loses its end; tag and answer have --long=windows too") from error
+        if made.type_ids.max(initial=0) >= self.model.run.config.model.type_vocab:
+            what = f"{self.model.run.folder} has one segment type, and the second text of a pair another"
+            raise ConfigError(what, "ask a model with model.type_vocab = 2")
 
         def compute(chosen: np.ndarray, length: int, size: int) -> Any:
             return self.apply(features.batch(made, chosen, length, size, tokenizer.special))

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax import config as configs
-from bert_jax import knobs
+from bert_jax import knobs, rules
 from bert_jax.costs import per_step, predicted
 from bert_jax.data import tasks
 from bert_jax.errors import ConfigError
@@ -96,6 +96,7 @@ def expand(study: Study) -> list[Cell]:
         values = {name: point.value for name, point in chosen.items()}
         try:
             first = _resolved(study, base, [change for point in points for change in point.changes])
+            rules.trainable(first)
         except ConfigError as error:
             raise ConfigError(f"{_where(labels)}: {error}", error.hint) from error
         _need(
