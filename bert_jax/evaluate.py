@@ -24,7 +24,7 @@ from bert_jax.config import suggest
 from bert_jax.data import pipeline
 from bert_jax.data.shards import Prepared
 from bert_jax.errors import ConfigError, DataError
-from bert_jax.metrics import Totals, unigram_log_probabilities, wilson
+from bert_jax.metrics import EXAMPLES, Totals, unigram_log_probabilities, which, wilson
 from bert_jax.objectives import causal_lm
 from bert_jax.types import Batch, Metrics, Traced
 
@@ -48,7 +48,7 @@ class Evaluator:
         self.batches = self.source.evaluation_batches(self.rows)
         if not self.batches:
             raise DataError("the validation split is empty", "raise --config.corpus.validation_fraction")
-        self.settings = settings
+        self.settings, self.vocabulary = settings, prepared.tokenizer.hash
         self.traced = self.at(settings.rate)
         find = _make_step(self.config, prepared, unigram_log_probabilities(self._frequencies(prepared)))
         self.step = jax.jit(lambda *given: find(*given)[0])
@@ -97,7 +97,10 @@ class Evaluator:
     def detailed(
         self, params: Any, progress: Progress = lambda done, total: None
     ) -> tuple[dict[str, float], dict[str, np.ndarray]]:
-        """Metrics of the whole split, and float64 [N] METRIC.sum and METRIC.count of its examples, in their order."""
+        """Metrics of the whole split, and float64 [N] METRIC.sum and METRIC.count of its examples, in their order.
+
+        Which examples these are stands beside the arrays: by all that decides what a model reads and is asked.
+        """
         totals = Totals()
         rows: dict[str, list[np.ndarray]] = {}
         for _, (metrics, each) in self._batches(self.each, params, [self.traced], progress):
@@ -107,7 +110,18 @@ class Evaluator:
                     rows.setdefault(f"{name}.{part}", []).append(values)
         count = self.source.count(0)
         arrays = {name: np.concatenate(several)[:count].astype(np.float64) for name, several in rows.items()}
-        return self._finish(totals), arrays
+        return self._finish(totals), arrays | {EXAMPLES: which(self._examples())}
+
+    def _examples(self) -> Iterator[bytes]:
+        """Yield the held-out rows one after the other, however many are in a batch, after what masks them."""
+        settings = self.settings
+        masks = [settings.rate, settings.replace, settings.unit, settings.seed]
+        yield json.dumps([self.vocabulary, self.source.count(0), masks]).encode()
+        for index in range(self.batches):
+            batch = self.source.evaluation_batch(index, self.rows)
+            left = self.source.count(0) - index * self.rows
+            read = [batch[key][:left] for key in ("tokens", "segment_ids", "unit_ids", "example_ids", "labels")]
+            yield np.concatenate([rows.reshape(len(rows), -1).astype(np.int64) for rows in read], axis=1).tobytes()
 
     def _batches(
         self, step: Callable, params: Any, masks: Sequence[Traced], progress: Progress

@@ -88,12 +88,15 @@ def status(workdir: Path, *, verbose: bool = False, as_json: bool = False) -> No
 
 
 def report(workdir: Path) -> None:
-    """Writes results.csv, the figures and the page from what there is now; prints where the page is."""
+    """Write results.csv, the figures, the summary and the page from what there is now; print where the page is.
+
+    Of a study that is kept without its cells, as study.json and results.csv alone, write the summary.
+    """
     place = _existing(workdir)
     from bert_jax.studies import report as reports
 
-    reports.write(place)
-    print(place.report)
+    kept = not place.cells() and place.csv.exists()
+    print(reports.write_summary(place) if kept else reports.write(place))
 
 
 # --- what is written ------------------------------------------------------------------------------------------------

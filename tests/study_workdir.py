@@ -18,6 +18,7 @@ import numpy as np
 
 from bert_jax import config as configs
 from bert_jax import quotas
+from bert_jax.metrics import EXAMPLES, which
 from bert_jax.studies.definition import Budget, Cell, Comparison, Finetune, Study, Suite, axis, expand, variants
 from bert_jax.studies.places import Place
 
@@ -203,7 +204,7 @@ def results(cell: Cell, evaluation: Suite | Finetune, examples: int) -> tuple[di
         found = {"pairs": examples, "ties": 0, "accuracy": float(right.mean())}
         found |= {"accuracy_low": 0.5, "accuracy_high": 0.7}
         found |= {f"field/{key}": chance + shift + draws.normal(0, 0.01) for key, shift in FIELDS.items()}
-        return found, {"accuracy.sum": right, "accuracy.count": np.ones(examples)}
+        return found, {"accuracy.sum": right, "accuracy.count": np.ones(examples), EXAMPLES: which([b"blimp"])}
     if evaluation.name == "cross_rate":
         trained = cell.config.masking.rate
         far = {rate: 0.12 * math.log(rate / trained) ** 2 * (1.5 if rate > trained else 0.7) for rate in RATES}
@@ -217,4 +218,4 @@ def results(cell: Cell, evaluation: Suite | Finetune, examples: int) -> tuple[di
     sums += counts * (own - np.average(own, weights=counts))
     found = {"examples": examples, "mlm_loss": float(sums.sum() / counts.sum()), "mlm_accuracy": 0.25}
     found |= {"mlm_predictions": int(counts.sum()), "unigram_loss": UNIGRAM, "unigram_accuracy": 0.075}
-    return found, {"mlm_loss.sum": sums, "mlm_loss.count": counts}
+    return found, {"mlm_loss.sum": sums, "mlm_loss.count": counts, EXAMPLES: which([counts.tobytes()])}

@@ -11,7 +11,8 @@ import pytest
 from bert_jax.config import load_file, resolve
 from bert_jax.errors import ConfigError
 from bert_jax.recipes import finetuning
-from bert_jax.studies import definition
+from bert_jax.studies import definition, report
+from bert_jax.studies.places import Place
 from bert_jax.studies.published import TABLE
 
 FOLDER = Path(__file__).resolve().parents[1] / "experiments"
@@ -67,6 +68,14 @@ def test_a_page_says_the_question_the_command_and_how_many_cells(name):
     assert f"bert-jax study run experiments/{name}:full --workdir=" in page
     assert re.search(rf"\b{CELLS[name][0]}\s+cells", page)
     assert "## Result" in page
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_summary_follows_from_the_table_beside_it(name, tmp_path):
+    for file in ("study.json", "results.csv"):
+        (tmp_path / file).write_bytes((FOLDER / name / file).read_bytes())
+    report.write_summary(Place(tmp_path))
+    assert (tmp_path / "summary.md").read_text() == (FOLDER / name / "summary.md").read_text()
 
 
 def test_a_few_cells_show_what_training_together_is_worth():

@@ -187,6 +187,7 @@ def test_minimal_pairs(run, tmp_path, capsys, one_device):
     write_pairs(tmp_path, "one", pairs[:13], UID="one", field="syntax", linguistics_term="order")
     write_pairs(tmp_path, "two", pairs[13:])
     found, arrays = detailed("blimp", run, Ask(source=f"files:{tmp_path}"))
+    which = arrays.pop("examples").tobytes()
     right = [score[a] > score[b] for a, b in pairs]
     share = {name: np.mean(part) for name, part in {"one": right[:13], "two": right[13:]}.items()}
     assert found["accuracy"] == pytest.approx(np.mean(right))
@@ -202,6 +203,7 @@ def test_minimal_pairs(run, tmp_path, capsys, one_device):
     assert found["term"] == {"order": pytest.approx(share["one"])}
     few, arrays = detailed("blimp", run, Ask(source=f"files:{tmp_path}", limit=3, batch_size=5))
     assert arrays["accuracy.sum"].tolist() == [*right[:3], *right[13:16]]
+    assert arrays["examples"].tobytes() != which
     assert few["paradigm"]["one"] == pytest.approx(np.mean(right[:3]))
     assert few["pairs"] == 6
     assert ask(run, "blimp", source=f"files:{tmp_path / 'two.jsonl'}")["paradigm"] == {

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bert_jax import statistics
+from bert_jax import metrics, statistics
 from bert_jax.studies import collect, compare
 from tests import study_workdir
 
@@ -17,7 +17,7 @@ SMALL = {"rates": (0.15, 0.4), "sizes": {"2 x 64": study_workdir.SIZES["2 x 64"]
 
 def resampled(sums: np.ndarray, counts: np.ndarray, draws: int = 4_000) -> np.ndarray:
     """[cells, draws] of cells that share their examples."""
-    arrays = {f"{i}": (row, counts) for i, row in enumerate(sums)}
+    arrays = {f"{i}": (row, counts, b"") for i, row in enumerate(sums)}
     return np.stack([one.values for one in compare.replicates(arrays, draws).values()])
 
 
@@ -74,38 +74,23 @@ def test_of_examples_alone_the_error_is_that_of_a_ratio():
     assert found.mean() == pytest.approx(sums.sum() / counts.sum(), abs=analytic / 10)
 
 
-@pytest.mark.parametrize("seeds", [2, 3, 5, 9])
-def test_of_seeds_alone_the_error_is_that_of_a_mean(seeds):
-    """Without a correction it would be less by (n - 1) / n: a third of the variance of three seeds."""
-    values = np.random.default_rng(seeds).normal(0, 1, seeds)
-    found = compare.two_level(np.repeat(values[:, None], 40_000, axis=1))
-    assert found.std() == pytest.approx(values.std(ddof=1) / math.sqrt(seeds), rel=0.02)
-    assert found.mean() == pytest.approx(values.mean(), abs=0.02)
-
-
-def test_both_levels_add_up():
-    """Differences a seed + an example: the variances of the two means are added."""
-    rng = np.random.default_rng(3)
-    seeds, examples = rng.normal(0, 0.05, 6), rng.normal(0, 1, 300)
-    drawn = compare.two_level(resampled(seeds[:, None] + examples[None], np.ones(300), draws=20_000))
-    analytic = seeds.var(ddof=1) / 6 + examples.var() / 300
-    assert drawn.var() == pytest.approx(analytic, rel=0.05)
-
-
 def test_all_cells_are_seen_on_the_same_resample():
     """What is common to two arms cancels in every single resample, however much the examples differ."""
     rng = np.random.default_rng(4)
     counts = rng.integers(1, 9, 200).astype(float)
     base = counts * rng.normal(0, 10, 200)
-    known = compare.replicates({"a": (base + 0.25 * counts, counts), "b": (base, counts)}, 500)
+    known = compare.replicates({"a": (base + 0.25 * counts, counts, b"x"), "b": (base, counts, b"x")}, 500)
     assert np.allclose(known["a"].values - known["b"].values, 0.25)
     assert known["b"].values.std() > 0.1
 
 
-def test_other_examples_are_another_group():
+def test_replicates_of_other_examples_are_another_group():
+    """Examples of equal counts are no equal examples."""
     ones = np.ones(50)
-    known = compare.replicates({"a": (ones, ones), "b": (ones, ones), "c": (ones, 2 * ones)}, 10)
-    assert known["a"].group == known["b"].group != known["c"].group
+    cells = {"a": (ones, ones, b"x"), "b": (ones, ones, b"x"), "c": (ones, 2 * ones, b"x"), "d": (ones, ones, b"y")}
+    known = compare.replicates(cells, 10)
+    assert known["a"].group == known["b"].group
+    assert len({one.group for one in known.values()}) == 3
     assert np.allclose(known["c"].values, 0.5)
 
 
@@ -127,28 +112,49 @@ def test_weights_are_those_of_draws_with_replacement():
     assert np.array_equal(weights, again)
 
 
-@pytest.mark.parametrize(("seeds", "spread"), [(3, 0.0), (3, 0.5), (8, 0.5)])
-def test_intervals_cover_what_they_say(seeds, spread):
-    """Of 400 experiments with seeds and examples drawn anew: the t interval covers what these examples give on average,
-    the other what all examples give, whichever of the two matter."""
-    rng = np.random.default_rng(6)
-    size, truth, covered = 40, 0.3, np.zeros((400, 2), bool)
-    weights = np.concatenate(list(compare._weights(size, 400, seed=0))) / size
-    for number in range(400):
-        examples = rng.normal(0, spread, size)
-        found = truth + rng.normal(0, 0.1, seeds)[:, None] + examples
-        interval = statistics.paired(found.mean(axis=1), np.zeros(seeds))
-        half = compare.resampled_half(compare.two_level(found @ weights.T, seed=number).std(), interval)
-        covered[number] = interval.low <= truth + examples.mean() <= interval.high, abs(interval.mean - truth) <= half
-    assert covered.mean(axis=0) == pytest.approx([0.95, 0.95], abs=0.03)
+@pytest.mark.parametrize("ratio", [0.0, 0.3, 1.0, 3.0, 10.0])
+@pytest.mark.parametrize("seeds", [2, 3, 5, 8])
+def test_interval_over_seeds_and_examples_covers_what_it_says(seeds, ratio):
+    """Simulate 6,000 experiments with seeds and examples drawn anew, by the ratio of the two errors."""
+    rng = np.random.default_rng([seeds, int(10 * ratio)])
+    trials, size, truth = 6_000, 100, 0.3
+    own = rng.normal(0, 1, (trials, seeds))
+    examples = rng.normal(0, ratio * math.sqrt(size / seeds), (trials, size))  # the errors of the means: ratio to 1
+    means = truth + own.mean(axis=1) + examples.mean(axis=1)
+    students = own.std(axis=1, ddof=1) / math.sqrt(seeds) * stats.t.ppf(0.975, seeds - 1)
+    halves = statistics.with_examples(students, examples.std(axis=1) / math.sqrt(size))
+    assert np.mean(abs(means - truth) <= halves) >= 0.94
+    assert np.all(halves >= students)
 
 
-def test_the_second_interval_lies_between_students_and_the_normal_one():
+def test_p_value_is_the_level_at_which_the_interval_reaches_zero():
+    rng = np.random.default_rng(7)
+    a, b = rng.normal(1, 1, 5), rng.normal(0, 1, 5)
+    assert statistics.p_value(statistics.paired(a, b)) == pytest.approx(stats.ttest_rel(a, b).pvalue)
     seeds = statistics.paired([1.0, 2.0, 3.0], [0.0, 0.0, 0.0])
-    assert compare.resampled_half(seeds.error, seeds) == pytest.approx(seeds.high - seeds.mean)  # examples add nothing
-    assert compare.resampled_half(100 * seeds.error, seeds) == pytest.approx(1.96 * 100 * seeds.error, rel=1e-3)
-    alone = statistics.paired([1.0], [0.0])
-    assert compare.resampled_half(0.5, alone) == pytest.approx(0.98, rel=1e-3)
+    edge = seeds._replace(mean=float(statistics.with_examples(seeds.high - seeds.mean, 0.5)))
+    assert statistics.p_value(edge, 0.5) == pytest.approx(0.05)
+    assert statistics.p_value(seeds, 0.5) > statistics.p_value(seeds)
+    assert math.isnan(statistics.p_value(statistics.paired([1.0], [0.0]), 0.5))  # one pair says nothing of seeds
+    alike = statistics.paired([1.0, 1.0], [1.0, 1.0])
+    assert (statistics.p_value(alike), statistics.p_value(alike._replace(mean=1.0))) == (1.0, 0.0)
+
+
+def test_holm_is_that_of_the_original():
+    assert statistics.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert statistics.holm([0.5, 0.9, 0.01]) == pytest.approx([1.0, 1.0, 0.03])
+    found = statistics.holm([math.nan, 0.02, 0.02])
+    assert math.isnan(found[0])
+    assert found[1:] == [0.04, 0.04]
+    assert statistics.holm([]) == []
+
+
+def test_holm_keeps_the_share_of_families_with_a_false_verdict():
+    """Of 2,000 families of eight differences that are all nothing; uncorrected a third would say otherwise."""
+    values = np.random.default_rng(8).random((2_000, 8))
+    corrected = np.array([statistics.holm(row) for row in values])
+    assert np.mean((corrected <= 0.05).any(axis=1)) == pytest.approx(0.05, abs=0.012)
+    assert np.mean((values <= 0.05).any(axis=1)) > 0.3
 
 
 # --- from a workdir -------------------------------------------------------------------------------------------------
@@ -178,8 +184,10 @@ def test_pairs_share_their_seed_and_the_other_axes(tmp_path):
         assert one.unpaired == pytest.approx(math.sqrt((arm.var(ddof=1) + base.var(ddof=1)) / 6))
         assert (one.pairs, one.holes, one.examples) == (6, 0, 50)
         assert one.ratio < 0.6
-        assert one.resampled_low < one.mean < one.resampled_high
-        assert one.resampled_error > one.error / 2
+        assert (one.both_low, one.both_high) == one.widest
+        half = math.hypot(one.high - one.mean, 1.959964 * one.examples_error)
+        assert (one.both_low, one.both_high) == pytest.approx((one.mean - half, one.mean + half))
+        assert one.examples_error > 0
     assert compared(place) == found  # the same numbers from the same files
 
 
@@ -225,7 +233,31 @@ def test_without_values_of_each_example_only_seeds_speak(tmp_path):
     one = compared(place, "pos/accuracy")["2 x 64", "40 %"]
     assert (one.pairs, one.examples) == (3, 0)
     assert math.isfinite(one.low)
-    assert math.isnan(one.resampled_low)
+    assert math.isnan(one.both_low)
+    assert one.widest == (one.low, one.high)
+
+
+def test_verdicts_are_corrected_for_all_differences_in_a_metric(tmp_path):
+    study = study_workdir.masking_rate(rates=(0.15, 0.2, 0.8), seeds=range(4))
+    found = compared(study_workdir.build(tmp_path, study, examples=400, lines=4))
+    assert {one.tests for one in found.values()} == {4}  # two rates at two sizes
+    assert [one.corrected for one in found.values()] == pytest.approx(statistics.holm([o.p for o in found.values()]))
+    for one in found.values():
+        seeds = statistics.Pairing(one.pairs, one.mean, one.low, one.high, one.error, one.unpaired)
+        assert one.p == pytest.approx(statistics.p_value(seeds, one.examples_error))
+        assert one.resolved == (one.corrected <= 0.05)
+    assert len({one.resolved for one in found.values()}) == 2
+
+
+def test_examples_that_do_not_say_which_they_are_are_not_paired(tmp_path):
+    """Equal counts are no sign of equal examples: of pairs of sentences each counts one."""
+    place = study_workdir.build(tmp_path, study_workdir.masking_rate(**SMALL), examples=20, lines=4)
+    odd = next(c.entry for c in collect.results(place) if c.entry.labels["masking.rate"] == "40 %")
+    each = place.read_each(odd, "blimp")
+    for names in ({"examples": metrics.which([b"others"])}, {}):
+        with place.each(odd.id, "blimp").open("wb") as file:
+            np.savez(file, **{name: values for name, values in each.items() if name != "examples"} | names)
+        assert compared(place, "blimp/accuracy")["2 x 64", "40 %"].examples == 0
 
 
 def test_cells_with_other_examples_are_not_resampled_together(tmp_path):

@@ -115,7 +115,7 @@ def test_every_cell_has_a_row(place):
     assert holes["diverged"]["error"].startswith("5 updates")
     names = next(csv.reader(text.splitlines()))
     assert names[:2] == ["cell", "state"]
-    assert names.index("error") + 1 == names.index("blimp/accuracy")
+    assert names.index("ended") + 1 == names.index("blimp/accuracy")
     assert not list(place.workdir.glob("*.tmp"))
 
 

@@ -9,7 +9,9 @@ import statistics
 
 import pytest
 
+from bert_jax import study
 from bert_jax.charts import SPACE
+from bert_jax.errors import DataError
 from bert_jax.studies import collect, compare, report, summary
 from bert_jax.studies.arrange import View
 from bert_jax.studies.places import Place
@@ -65,7 +67,7 @@ def test_means_and_differences_in_pairs(place):
         base, arm = losses(place, size, "15 %"), losses(place, size, "40 %")
         assert means[f"{size}, 15 %"][0].startswith(f"{statistics.mean(base.values()):.3f} ± ")
         gap = statistics.mean(arm[seed] - base[seed] for seed in arm)
-        assert pairs[f"{size}, 40 %"][0].startswith(f"{gap:+.3f} (")
+        assert pairs[f"{size}, 40 %"][0].replace("*", "").startswith(f"{gap:+.3f} (")
         assert f"{size}, 15 %" not in pairs
     assert means["2 x 128, 40 %"][0].endswith("(2 of 3)")
     assert pairs["2 x 128, 40 %"][0].endswith(", 2 pairs")
@@ -86,8 +88,8 @@ def test_it_says_where_it_comes_from_but_not_on_which_machine(place):
 
 
 def test_a_study_without_axes_has_its_means(tmp_path):
-    study = dataclasses.replace(masking_rate(rates=(0.15,)), axes=(), comparisons=())
-    place = build(tmp_path, study, examples=10, lines=4)
+    bare = dataclasses.replace(masking_rate(rates=(0.15,)), axes=(), comparisons=())
+    place = build(tmp_path, bare, examples=10, lines=4)
     (means,) = tables(text(place))
     assert len(means["all"]) == len(means["cells"]) > 1
 
@@ -96,3 +98,68 @@ def test_it_is_written_with_the_report(place):
     report.write(place)
     assert (place.workdir / "summary.md").read_text().startswith("# masking_rate\n")
     assert not list(place.workdir.glob("*.tmp"))
+
+
+def test_differences_have_a_p_value_of_their_family_and_the_widest_interval(place):
+    found = compare.differences(
+        place,
+        collect.families(place.read_study(), collect.results(place), "masking.rate"),
+        "15 %",
+        ["validation/mlm_loss"],
+    )
+    _, pairs = tables(text(place))
+    for one in found:
+        cell = pairs[f"{one.family}, 40 %"][0]
+        assert f"({one.both_low:+.3f} to {one.both_high:+.3f}; p = {one.corrected:.2g})" in cell
+        assert cell.startswith("**") == one.resolved
+    said = "over seeds and examples for Validation MLM loss, BLiMP accuracy, over seeds alone for others; "
+    assert f"{said}p is that of the difference, corrected by Holm's method for the 2 of its column." in text(place)
+
+
+def test_names_of_users_stand_as_they_are(place):
+    """Neither Markdown nor HTML: the page of a host would run the one and lay out the other."""
+    odd = "<script>alert(1)</script> *a* [b](c) | `d` _e_ masking.prediction_rate"
+    found = text(place, name=odd, question=f"# {odd}\n\n## Not a heading")
+    assert "<script>" not in re.sub("``.*``", "", found)  # the command is code, which nothing is read in
+    shown = r"&lt;script&gt;alert(1)&lt;/script&gt; \*a\* \[b\](c) \| \`d\` \_e\_ masking.prediction_rate"
+    assert found.splitlines()[0] == f"# {shown}"
+    assert found.splitlines()[2] == f"&#35; {shown} ## Not a heading"
+    assert [summary.literal(one) for one in ("2. x", "- x", "22.5 %", "-1")] == ["&#50;. x", "&#45; x", "22.5 %", "-1"]
+
+
+def test_labels_of_users_stand_as_they_are(tmp_path):
+    odd = "<img src=x onerror=alert(1)> | b"
+    sizes = {odd: SIZES["2 x 64"], "2 x 128": SIZES["2 x 128"]}
+    found = text(build(tmp_path, masking_rate(rates=(0.15, 0.4), sizes=sizes), examples=10, lines=4))
+    assert "<img" not in found
+    for table in tables(found):
+        assert r"&lt;img src=x onerror=alert(1)&gt; \| b, 40 %" in table
+
+
+def test_a_command_with_marks_is_one_span_of_code():
+    assert [summary.code(one) for one in ("a b", "a `b`")] == ["`a b`", "`` a `b` ``"]
+
+
+def test_a_summary_is_made_from_the_table_alone(place, tmp_path, capsys):
+    """study.json and results.csv are kept with a study; cells and what is known of single examples are not."""
+    report.write(place)
+    kept = Place(tmp_path)
+    for name in ("study.json", "results.csv"):
+        (tmp_path / name).write_bytes((place.workdir / name).read_bytes())
+    study.report(tmp_path)
+    assert capsys.readouterr().out.strip() == str(kept.summary)
+    ours, theirs = tables(kept.summary.read_text()), tables(place.summary.read_text())
+    assert ours[0] == theirs[0]  # means
+    head = [(tmp_path / "summary.md").read_text(), place.summary.read_text()]
+    assert head[0].split("## ")[0] == head[1].split("## ")[0]
+    assert "over seeds alone;" in head[0]
+    for name, row in ours[1].items():
+        assert [cell.split(" ")[0].strip("*") for cell in row] == [c.split(" ")[0].strip("*") for c in theirs[1][name]]
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_a_table_that_is_no_study_s_is_refused(tmp_path):
+    (tmp_path / "study.json").write_text('{"name": "x", "cells": []}')
+    (tmp_path / "results.csv").write_text("cell,state\na,done\n")
+    with pytest.raises(DataError, match=r"results.csv: KeyError: 'seed'"):
+        study.report(tmp_path)

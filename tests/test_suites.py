@@ -68,6 +68,7 @@ def test_each_example_of_the_validation_split(run, usual, monkeypatch):
     monkeypatch.setattr(evaluate.Evaluator, "__init__", remember)
     found, arrays = suites.detailed("pretrain", run, Ask())
     assert found == pytest.approx(usual, rel=1e-6)
+    which = arrays.pop("examples").tobytes()
     names = [f"{objective}_{metric}" for objective in ("mlm", "nsp") for metric in ("loss", "accuracy")]
     assert set(arrays) == {f"{name}.{part}" for name in names for part in ("sum", "count")}
     assert {(values.dtype, values.shape) for values in arrays.values()} == {(np.dtype(float), (usual["examples"],))}
@@ -79,6 +80,7 @@ def test_each_example_of_the_validation_split(run, usual, monkeypatch):
     with texts.one_device():
         alone = suites.detailed("pretrain", run, Ask(batch_size=13))[1]
         assert (made[0].rows, made[1].rows) == (64, 13)
+        assert alone["examples"].tobytes() == which
         for name, values in arrays.items():
             np.testing.assert_allclose(alone[name], values, rtol=1e-5, atol=1e-6, err_msg=name)
         assert ask(run, "pretrain", batch_size=1) == pytest.approx(usual, rel=1e-6)

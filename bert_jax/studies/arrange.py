@@ -126,10 +126,9 @@ def slug(*names: str) -> str:
 
 def span(view: View) -> tuple[str, str]:
     """When the first attempt began, and when the last thing was noted."""
-    times = sorted(
-        str(note["time"]) for one in view.results for note in view.place.attempts(one.entry.id) if "time" in note
-    )
-    return (times[0], times[-1]) if times else ("", "")
+    begun = [one.begun for one in view.results if one.begun]
+    ended = [one.ended for one in view.results if one.ended]
+    return min(begun, default=""), max(ended, default="")
 
 
 # --- figures over an axis -------------------------------------------------------------------------------------------

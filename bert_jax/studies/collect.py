@@ -21,7 +21,7 @@ from bert_jax.studies.places import Entry, Place, State
 LEDGER = ("masked_fraction", "quota_fraction", "mask_token_fraction", "random_fraction", "kept_fraction")
 
 FIRST = ("cell", "state", "seed", "step", "steps", "tokens", "predictions", "flops", "seconds", "evaluation_seconds")
-LAST = ("parameters", "attempts", "error")
+LAST = ("parameters", "attempts", "error", "hardware", "ended")
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,8 @@ class Result:
     evaluation_seconds: float = 0.0
     parameters: int | None = None
     hardware: str = ""
+    begun: str = ""  # when the first attempt began, in ISO format
+    ended: str = ""  # when the last thing was noted
     history: History = History()
 
     def spent(self, kind: str, step: int | None = None) -> float:
@@ -104,7 +106,10 @@ def _result(place: Place, entry: Entry, history: bool) -> Result:
     share = float(trained.get("seconds") or 0) or state.seconds / _group_size(place, entry)
     read = _history(place, entry.id) if history else History()
     parameters, machine = environment.get("parameters"), environment.get("machine") or {}
-    return Result(entry, state, metrics, errors, share, seconds, parameters, _hardware(machine), read)
+    times = sorted(str(note["time"]) for note in place.attempts(entry.id) if "time" in note)
+    begun, ended = (times[0], times[-1]) if times else ("", "")
+    hardware = _hardware(machine)
+    return Result(entry, state, metrics, errors, share, seconds, parameters, hardware, begun, ended, read)
 
 
 def _hardware(machine: Mapping[str, Any]) -> str:
@@ -192,6 +197,7 @@ def row(one: Result) -> dict[str, Any]:
     out |= {"seconds": round(one.seconds, 3), "evaluation_seconds": round(one.evaluation_seconds, 3)}
     error = "; ".join([*filter(None, [state.error]), *(f"{name}: {text}" for name, text in one.errors.items())])
     out |= {"parameters": one.parameters, "attempts": state.attempts, "error": error}
+    out |= {"hardware": one.hardware, "ended": one.ended}
     return out | dict(sorted(one.metrics.items()))
 
 
@@ -212,3 +218,26 @@ def write_csv(place: Place, found: Sequence[Result] | None = None) -> None:
     writing.writeheader()
     writing.writerows(table)
     files.write_text(place.csv, text.getvalue())
+
+
+def read_csv(place: Place) -> list[Result]:
+    """Read results.csv back: what a summary needs of cells whose folders are not there. Their configs are not in it."""
+    names = [one.name for one in axes(place.read_study())]
+    try:
+        table = list(csv.DictReader(io.StringIO(place.csv.read_text(encoding="utf-8"))))
+        return [_of_row(line, names) for line in table]
+    except (KeyError, ValueError) as error:
+        raise DataError(f"{place.csv}: {type(error).__name__}: {error}", "restore it: it is a study's own") from error
+
+
+def _of_row(line: Mapping[str, str], names: Sequence[str]) -> Result:
+    """Make a cell of its row."""
+    columns = {name: _columns(name) for name in names}
+    labels = {name: line[label] for name, (label, _) in columns.items()}
+    values: dict[str, Any] = {name: line[value] for name, (_, value) in columns.items()}
+    fixed = {*FIRST, *LAST, *(column for pair in columns.values() for column in pair)}
+    metrics = {key: float(text) for key, text in line.items() if key not in fixed and text}
+    entry = Entry(line["cell"], Config(), labels, values, int(line["seed"]), {})
+    state = State(line["state"], int(line["attempts"]), "", int(line["step"]), int(line["steps"]))
+    seconds = float(line["seconds"]), float(line["evaluation_seconds"])
+    return Result(entry, state, metrics, {}, *seconds, None, line["hardware"], "", line["ended"])

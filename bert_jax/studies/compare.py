@@ -1,10 +1,13 @@
 """Differences from a baseline, in pairs: of the same other axes, the same seed, and the same evaluation examples.
 
 Two intervals are given. The t interval over seeds says what other seeds would give on these examples. The second says
-what other examples would give besides: its standard error is of a bootstrap that resamples seeds and, within, the
-examples. All cells are evaluated on the same examples, therefore one resample of them is taken by all seeds and both
-arms. Percentiles of that bootstrap would not do: where seeds make the difference, those of three seeds cover the truth
-three times in four, not 95 times in 100.
+what other examples would give besides: to the error over seeds it adds that over examples, which is of a bootstrap. All
+cells are evaluated on the same examples, therefore one resample of them is taken by all seeds and both arms. Both need
+two pairs or more.
+
+A p value is the level at which the widest interval that is known just reaches zero. It is corrected by Holm's method
+for the other differences of its family: all those in one metric of one comparison, at every point and for all other
+axes.
 """
 
 from __future__ import annotations
@@ -18,14 +21,16 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_jax import statistics
+from bert_jax.metrics import EXAMPLES
 from bert_jax.studies.collect import Family, Result
 from bert_jax.studies.places import Place
 
+LEVEL = 0.05  # of verdicts
 DRAWS = 5_000
 POOLED = 10_000  # more examples than these are resampled in runs of neighbours
 CHUNK = 2_000_000  # weights held at once
 
-Arrays = tuple[np.ndarray, np.ndarray]  # sums and counts of N examples
+Arrays = tuple[np.ndarray, np.ndarray, bytes]  # sums and counts of N examples, and which these are
 
 
 class Replicates(NamedTuple):
@@ -52,24 +57,37 @@ class Difference:
     high: float = math.nan
     error: float = math.nan  # standard error of the paired mean difference
     unpaired: float = math.nan  # of the difference of two independent means
-    resampled_low: float = math.nan  # bootstrap over seeds and examples, 95 %
-    resampled_high: float = math.nan
-    resampled_error: float = math.nan
+    both_low: float = math.nan  # over seeds and examples, 95 %
+    both_high: float = math.nan
     examples_error: float = math.nan  # of examples alone, the same ones for both arms
     examples_unpaired: float = math.nan  # if each arm had had its own
+    p: float = math.nan  # of the difference alone
+    corrected: float = math.nan  # p, by Holm's method among all differences in the metric
+    tests: int = 0  # how many these are
 
     @property
     def ratio(self) -> float:
         """Paired standard error over unpaired: below 1, pairing helped."""
         return self.error / self.unpaired if self.unpaired > 0 else math.nan
 
+    @property
+    def widest(self) -> tuple[float, float]:
+        """The interval over seeds and examples, or over seeds where examples are not known; p belongs to it."""
+        return (self.both_low, self.both_high) if self.examples else (self.low, self.high)
+
+    @property
+    def resolved(self) -> bool:
+        """Whether it differs from zero by the corrected p value."""
+        return self.corrected <= LEVEL
+
 
 def differences(
     place: Place, families: Sequence[Family], baseline: str, metrics: Sequence[str], draws: int | None = None
 ) -> list[Difference]:
-    """Every point but the baseline, of every family and metric."""
+    """Return every point but the baseline, of every family and metric, with p values corrected in each metric."""
     found = []
     for metric in metrics:
+        mine = []
         cells = [cell for family in families for arm in family.arms.values() for cell in arm]
         known = replicates(_arrays(place, cells, metric), draws or DRAWS)
         for family in families:
@@ -77,7 +95,10 @@ def differences(
             for point, arm in family.arms.items():
                 if point != baseline and base:
                     one = Difference(metric, family.name, point, baseline, 0, 0)
-                    found.append(_difference(one, arm, base, known))
+                    mine.append(_difference(one, arm, base, known))
+        tests = sum(not math.isnan(one.p) for one in mine)
+        corrected = statistics.holm([one.p for one in mine])
+        found += [replace(one, corrected=p, tests=tests) for one, p in zip(mine, corrected, strict=True)]
     return found
 
 
@@ -92,47 +113,33 @@ def _difference(
         return one
     found = statistics.paired([a.metrics[one.metric] for a, _ in pairs], [b.metrics[one.metric] for _, b in pairs])
     one = replace(one, mean=found.mean, low=found.low, high=found.high, error=found.error, unpaired=found.unpaired)
+    one = replace(one, p=statistics.p_value(found))
     drawn = [(known.get(a.entry.id), known.get(b.entry.id)) for a, b in pairs]
     both = [(a, b) for a, b in drawn if a and b and a.group == b.group]
-    if len(both) < len(pairs) or len({a.examples for a, _ in both}) > 1:
+    if len(both) < len(pairs) or len({a.group for a, _ in both}) > 1:
         return one
     sides = [np.stack(one) for one in zip(*((a.values, b.values) for a, b in both), strict=True)]  # [seeds, draws]
-    error = float(np.nanstd(two_level(sides[0] - sides[1])))
-    half = resampled_half(error, found)
+    error = float(np.nanstd((sides[0] - sides[1]).mean(axis=0)))
+    half = float(statistics.with_examples(found.high - found.mean, error))
     return replace(
         one,
         examples=both[0][0].examples,
-        resampled_low=found.mean - half,
-        resampled_high=found.mean + half,
-        resampled_error=error,
-        examples_error=float(np.nanstd((sides[0] - sides[1]).mean(axis=0))),
+        both_low=found.mean - half,
+        both_high=found.mean + half,
+        examples_error=error,
         examples_unpaired=math.hypot(*(float(np.nanstd(side.mean(axis=0))) for side in sides)),
+        p=statistics.p_value(found, error),
     )
-
-
-def resampled_half(error: float, seeds: statistics.Pairing) -> float:
-    """Half the 95 % interval around a mean with this bootstrapped standard error.
-
-    Its part that is of seeds has few degrees of freedom, its part that is of many examples any number (Satterthwaite).
-    A single pair has the latter part alone.
-    """
-    if seeds.n == 1:
-        return statistics.half_width(error, math.inf)
-    share = min(1.0, seeds.error / error) if error > 0 else 1.0
-    return statistics.half_width(error, (seeds.n - 1) / share**4 if share > 0 else math.inf)
 
 
 # --- resampling -----------------------------------------------------------------------------------------------------
 
 
 def replicates(arrays: Mapping[str, Arrays], draws: int = DRAWS, seed: int = 0) -> dict[str, Replicates]:
-    """The metric of each cell on resamples of its examples, which are the same for all cells that share examples.
-
-    That they do is told by the counts: with other text, or other masks, these differ.
-    """
-    alike: dict[bytes, list[str]] = defaultdict(list)
-    for cell, (_, counts) in arrays.items():
-        alike[counts.tobytes()].append(cell)
+    """Compute each cell's metric on resamples of its examples, the same ones for all cells that share examples."""
+    alike: dict[tuple[bytes, bytes], list[str]] = defaultdict(list)
+    for cell, (_, counts, examples) in arrays.items():
+        alike[examples, counts.tobytes()].append(cell)
     found: dict[str, Replicates] = {}
     for group, cells in enumerate(alike.values()):
         sums, counts = np.stack([arrays[cell][0] for cell in cells]), arrays[cells[0]][1]
@@ -158,24 +165,13 @@ def _weights(examples: int, draws: int, seed: int) -> Iterator[np.ndarray]:
         yield np.bincount(drawn.ravel(), minlength=some * examples).reshape(some, examples).astype(np.float64)
 
 
-def two_level(found: np.ndarray, seed: int = 1) -> np.ndarray:
-    """Means over resampled seeds of [seeds, draws] differences on resampled examples.
-
-    One seed less is drawn than there are: with n draws of n the variance would come out at (n - 1) / n of what it is,
-    a third too little of three seeds (Rao and Wu, 1988). A single seed is always drawn: its interval is of examples.
-    """
-    seeds, draws = found.shape
-    drawn = np.random.default_rng(seed).integers(seeds, size=(max(1, seeds - 1), draws))
-    return np.take_along_axis(found, drawn, axis=0).mean(axis=0)
-
-
 def _arrays(place: Place, cells: Sequence[Result], metric: str) -> dict[str, Arrays]:
-    """What is known of each example, of the cells that have it."""
+    """Read what is known of each example, of the cells that have it and say which examples these are."""
     evaluation, _, name = metric.partition("/")
     found = {}
     for cell in cells:
         if metric in cell.metrics:
             each = place.read_each(cell.entry, evaluation)
-            if f"{name}.sum" in each and f"{name}.count" in each:
-                found[cell.entry.id] = each[f"{name}.sum"], each[f"{name}.count"]
+            if {f"{name}.sum", f"{name}.count", EXAMPLES} <= each.keys():
+                found[cell.entry.id] = each[f"{name}.sum"], each[f"{name}.count"], each[EXAMPLES].tobytes()
     return found

@@ -80,6 +80,13 @@ def write(place: Place) -> Path:
     return place.report
 
 
+def write_summary(place: Place) -> Path:
+    """Write summary.md from study.json and results.csv, which is all that is left of the cells; return its path."""
+    view = View(place, place.read_study(), collect.read_csv(place))
+    files.write_text(place.summary, summary.text(view, differences(view)))
+    return place.summary
+
+
 def differences(view: View) -> dict[int, list[compare.Difference]]:
     """Of every comparison, by its number."""
     return {
@@ -140,10 +147,13 @@ ANSWER = (
 PAIRS = (
     "A pair shares everything but the axis: the other axes, the seed, and the examples it is evaluated on. The first "
     "interval (t) says what other seeds would give on these examples. The second says what other examples would give "
-    "besides: its standard error is of a bootstrap over seeds and, within, examples, the same ones for both arms; of a "
-    "single pair it is of examples alone. A pair without one of its sides is missing, and left out of the other "
-    "columns. Differences of shares are in percentage points. SE is the standard error of the mean difference over "
-    "seeds, in pairs or (Welch) without."
+    "besides: it is wider by the error over examples, of a bootstrap of the same ones for both arms. A single pair has "
+    "neither. Each interval is a difference's own: of twenty that are nothing, one leaves zero out by chance. p, the "
+    "level at which the wider of the two reaches zero, is therefore corrected by Holm's method in each table, which is "
+    "a family of its own: all differences in one metric, at every point and for all other axes. What has at most 0.05 "
+    "differs; what has more is open, which does not say that it is the same. A pair without one of its sides is "
+    "missing, and left out of the other columns. Differences of shares are in percentage points. SE is the standard "
+    "error of the mean difference over seeds, in pairs or (Welch) without."
 )
 EQUAL = "Held-out loss while training, over four kinds of budget, and read where every arm has spent the same."
 LEDGER = "Means over updates and seeds. In whole tokens: the rate after each example's quota is rounded, at least one."

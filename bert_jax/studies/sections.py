@@ -64,7 +64,7 @@ def best(view: View, comparison: Mapping[str, Any], found: Sequence[Difference])
             gap = "is the baseline" if top == comparison["baseline"] else HOLE
             if one is not None:
                 within = arrange.interval(one.low, one.high, share) if one.pairs > 1 else "one pair"
-                gap = f"{plain(one.mean, share, True)} ({within})"
+                gap = f"{plain(one.mean, share, True)} ({within}{f'; {told}' if (told := verdict(one)) else ''})"
             name = ", ".join(filter(None, [arrange.title(metric), family.name]))
             lines.append([name, top, plus_minus(known[top], len(family.arms[top]), share), gap])
     head = ["metric", "best point", "mean", f"less {comparison['baseline'] or 'baseline'}, in pairs"]
@@ -101,6 +101,7 @@ def gaps(view: View, comparison: Mapping[str, Any], found: Sequence[Difference])
         pairs = sorted({one.pairs for one in mine if one.pairs})
         count = f"{pairs[0]} to {pairs[-1]}" if len(pairs) > 1 else str(pairs[0])
         intervals = f", 95{SPACE}% t intervals" if pairs[-1] > 1 else "; one pair has no interval"
+        intervals += ", each by itself" if pairs[-1] > 1 and len(mine) > 1 else ""
         way = "Below" if lower_is_better(metric) else "Above"
         note = f"Less {comparison['baseline']}, in {count} pairs{intervals}. {way} zero is better."
         out[slug(axis.name, metric, "difference")] = arrange.over(
@@ -115,13 +116,15 @@ def gaps(view: View, comparison: Mapping[str, Any], found: Sequence[Difference])
 
 
 def gap_table(view: View, axis: str, found: Sequence[Difference]) -> str:
-    """Every difference in one metric, with both intervals and both standard errors."""
+    """Tabulate the differences in one metric: both intervals, the verdict, both standard errors."""
     others = [one.name for one in view.axes if one.name != axis]
     head = [
         ", ".join([*others, axis]),
         "difference",
         f"95{SPACE}% over seeds",
         f"95{SPACE}% seeds, examples",
+        "p, Holm",
+        "verdict",
         "pairs",
         "missing",
     ]
@@ -134,7 +137,9 @@ def gap_table(view: View, axis: str, found: Sequence[Difference]) -> str:
                 ", ".join(filter(None, [one.family, one.point])),
                 plain(one.mean, share, True),
                 arrange.interval(one.low, one.high, share),
-                arrange.interval(one.resampled_low, one.resampled_high, share),
+                arrange.interval(one.both_low, one.both_high, share),
+                probability(one.corrected),
+                HOLE if math.isnan(one.corrected) else "differs" if one.resolved else "open",
                 str(one.pairs),
                 str(one.holes) if one.holes else "",
                 f"{one.examples:,}" if one.examples else HOLE,
@@ -144,6 +149,22 @@ def gap_table(view: View, axis: str, found: Sequence[Difference]) -> str:
             ]
         )
     return table(lines, head, True) if lines else ""
+
+
+def probability(value: float) -> str:
+    """Write a p value with two digits; a small one as a bound."""
+    if math.isnan(value):
+        return HOLE
+    return f"<{SPACE}0.0001" if value < 1e-4 else f"{value:.1g}" if value < 0.001 else f"{value:.2g}"
+
+
+def verdict(one: Difference) -> str:
+    """Write the corrected p value, and whether the difference is more than chance by it; empty of one pair."""
+    if math.isnan(one.corrected):
+        return ""
+    at = probability(one.corrected)
+    text = f"p {at}" if at.startswith("<") else f"p{SPACE}={SPACE}{at}"
+    return f"{text}, {'differs' if one.resolved else 'open'}"
 
 
 def _small(value: float, share: bool) -> str:

@@ -109,8 +109,6 @@ def _together(runs: list[tuple[Any, Path]], slots: int, frozen: Callable[[Path, 
 
 
 def _suite(place: Place, group: str, cell: Entry, name: str) -> None:
-    import numpy as np
-
     from bert_jax import runs, suites
 
     asked = cell.evaluations[name]
@@ -120,8 +118,7 @@ def _suite(place: Place, group: str, cell: Entry, name: str) -> None:
         config = dataclasses.replace(run.config, evals=cell.config.evals)  # as the study has them now
         run = dataclasses.replace(run, config=config)
         found, each = suites.detailed(asked["name"], run, suites.Ask(**dict(asked["ask"])))
-        arrays = {key: np.asarray(value, np.float64) for key, value in each.items()}
-        place.write_result(cell, name, flat(found), time.monotonic() - began, arrays)
+        place.write_result(cell, name, flat(found), time.monotonic() - began, each)
 
 
 def _finetune(place: Place, group: str, cells: Sequence[Entry], name: str) -> None:

@@ -39,8 +39,8 @@ class Ask:
 class Suite:
     """One row of TABLE: its function, and which fields of Ask that are not for all it reads.
 
-    `each` finds the same, and with it float64 [N] METRIC.sum and METRIC.count of every example: what two checkpoints
-    are compared by in pairs.
+    `each` finds the same, and with it float64 [N] METRIC.sum and METRIC.count of every example, and by the name
+    metrics.EXAMPLES which examples these are: what two checkpoints are compared by in pairs.
     """
 
     run: Callable[[runs.Run, Ask], Result]

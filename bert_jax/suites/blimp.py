@@ -12,7 +12,7 @@ import numpy as np
 from bert_jax import knobs, runs
 from bert_jax.data import rows, tfds_text
 from bert_jax.errors import ConfigError, DataError
-from bert_jax.metrics import wilson
+from bert_jax.metrics import EXAMPLES, which, wilson
 from bert_jax.suites import lines
 from bert_jax.suites.base import Ask, Detailed, Progress, Result
 from bert_jax.suites.left_to_right import scorer
@@ -62,7 +62,8 @@ def blimp_each(run: runs.Run, ask: Ask) -> Detailed:
         for pair, hit in zip(pairs, right, strict=True):
             marks.setdefault(pair.groups[group], []).append(hit)
         found[group] = {key: sum(hits) / len(hits) for key, hits in sorted(marks.items()) if key}
-    return found, {f"{name}.sum": np.array(right, np.float64), f"{name}.count": np.ones(len(right))}
+    each = {f"{name}.sum": np.array(right, np.float64), f"{name}.count": np.ones(len(right))}
+    return found, each | {EXAMPLES: which(f"{len(text)}:{text}".encode() for text in texts)}
 
 
 def _pairs(ask: Ask) -> Iterator[Pair]:
