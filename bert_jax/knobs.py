@@ -31,6 +31,9 @@ METRICS = {  # of a task's evaluation, by objective; `scores.py` computes those 
 UNITS = ("token", "word", "span", "pmi")  # of masks
 FORMATS = ("auto", "tsv", "csv", "jsonl", "conll", "conllu", "squad")
 
+LINE = 16 << 20  # bytes of the longest line of labelled data, or of what a model is asked
+TEXT = 1_000_000  # characters of the longest text in one
+
 
 def knob(default: Any, doc: str, *, low: float | None = None, high: float | None = None, choices: tuple = ()) -> Any:
     """A dataclass field with its documentation and its allowed values."""
@@ -78,9 +81,10 @@ class Task:
         "files:FOLDER: the file of each split, where the usual layout has names of its own; a|b is whichever is there",
     )
     tfds_dir: str = knob("", "tfds: its data_dir; empty is the library's default")
-    format: str = knob("auto", "of files; auto goes by their names", choices=FORMATS)
+    format: str = knob("auto", "of files; auto goes by their names, else by their first lines", choices=FORMATS)
     quoting: bool = knob(False, "tsv: double quotes hold a field together, as they always do in csv")
     columns: tuple[str, ...] = knob((), "names of the columns of a tsv or csv file without a header")
+    extra_columns: bool = knob(False, "tsv, csv: leave out columns beyond those that are named, and count such rows")
     id: str = knob("", "column that names a row; empty counts rows from 0")
     text: str = knob("text", "column of the text; span: of the question; tag: of the words; a|b is whichever is there")
     text_pair: str = knob("", "column of a second text; span: of the context; choice: of how options begin")

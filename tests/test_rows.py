@@ -106,6 +106,56 @@ def test_only_a_newline_ends_a_line_and_marks_of_windows_are_no_text(tmp_path):
     ]
 
 
+@pytest.mark.parametrize("mark", [";", "\t", "|", ","])
+def test_columns_of_csv_are_divided_by_what_the_first_line_says(tmp_path, mark):
+    path = write(tmp_path / "a.csv", f'"text"{mark}label\n"one{mark} two"{mark}1,5\n'.replace("1,5", "1"))
+    assert fields(read(path)) == [{"text": f"one{mark} two", "label": "1"}]
+    path = write(tmp_path / "b.csv", f"a{mark}b\n")
+    with pytest.raises(DataError, match="no column 'text'") as caught:
+        read(path)
+    assert "one of: a, b" in caught.value.hint
+    path = write(tmp_path / "c.csv", f"one{mark}1\n")
+    assert fields(read(path, columns=("text", "label"))) == [{"text": "one", "label": "1"}]
+
+
+def test_tabs_and_stray_quotes_in_a_csv_file_name_the_format_that_reads_them(tmp_path):
+    path = write(tmp_path / "a.csv", 'text\tlabel\n"one" two\t1\n')
+    with pytest.raises(DataError, match=r"a.csv:2: not CSV: .*task.format=tsv"):
+        read(path)
+    assert read(path, format="tsv")[0].fields["text"] == '"one" two'
+
+
+@pytest.mark.parametrize("codec", ["utf-16-le", "utf-16-be"])
+def test_utf_16_as_spreadsheets_write_it_is_read(tmp_path, codec):
+    text = '\ufefftext,label\r\n"Ωmega \U0001f600\u2028\u0a0a\nnew",1\r\n'
+    (row,) = read(write(tmp_path / "a.csv", text.encode(codec)))
+    assert row.fields == {"text": "Ωmega \U0001f600\u2028\u0a0a\nnew", "label": "1"}
+    path = write(tmp_path / "b.csv", (text + "a\ud800b,2\n").encode(codec, "surrogatepass"))
+    with pytest.raises(DataError, match=rf"^{path}:4: invalid UTF-8 at byte 1"):
+        read(path)
+    path = write(tmp_path / "c.csv", text.encode(codec) + b"a")
+    with pytest.raises(DataError, match=rf"^{path}:4: invalid UTF-8 at byte 0"):
+        read(path)
+
+
+@pytest.mark.parametrize("suffix", ["tsv", "csv"])
+def test_columns_beyond_those_that_are_named_are_refused_or_left_out_and_counted(tmp_path, suffix):
+    mark = {"tsv": "\t", "csv": ","}[suffix]
+    lines = [("MSRvid", "5.0", "A plane."), ("MSRpar", "1.2", "A bird.", "source", "")]
+    path = write(tmp_path / f"a.{suffix}", "".join(mark.join(line) + "\n" for line in lines))
+    named = {"columns": ("genre", "label", "text")}
+    with pytest.raises(DataError, match=rf"^{path}:2: 5 columns, not 3") as caught:
+        read(path, **named)
+    assert "task.extra_columns=true" in caught.value.hint
+    said: list[str] = []
+    found = read(path, **named, extra_columns=True, log=said.append)
+    assert fields(found) == [dict(zip(named["columns"], line[:3], strict=True)) for line in lines]
+    assert said == ["1 of 2 rows have more columns than are named: these are left out"]
+    short = write(tmp_path / f"b.{suffix}", f"a{mark}b\n")
+    with pytest.raises(DataError, match="2 columns, not 3"):
+        read(short, **named, extra_columns=True)
+
+
 def test_long_fields_are_read(tmp_path):
     long = "word " * 60_000  # more than the 131,072 characters at which Python's csv stops
     (row,) = read(write(tmp_path / "a.csv", f'text,label\n"{long}",1\n'))
@@ -174,6 +224,34 @@ def test_words_in_columns(tmp_path):
     assert first.fields["1"] == ["NNP", "NN"] == first.fields["-3"]
     assert (first.where, first.lines) == (f"{path}:3", (3, 4))
     assert (second.where, second.fields["0"]) == (f"{path}:6", ["#tag"])
+
+
+def test_words_that_are_numbered_and_comments(tmp_path):
+    path = write(tmp_path / "a.iob2", NUMBERED)
+    first, second = read(path)
+    assert first.fields == {
+        "0": ["1", "2", "3", "4"],
+        "1": ["Ada", "met", "#", "1"],
+        "2": ["B-PER", "O", "O", "O"],
+        "text": ["Ada", "met", "#", "1"],
+        "label": ["B-PER", "O", "O", "O"],
+    }
+    assert (first.where, first.lines, second.where) == (f"{path}:4", (4, 5, 6, 7), f"{path}:10")
+    path = write(tmp_path / "b.iob2", NUMBERED + "1\tNo\tO\n2\tmore\n")
+    with pytest.raises(DataError, match=rf"^{path}:13: 2 columns, not 3"):
+        read(path)
+
+
+def test_comments_stand_before_a_sentence_and_tokens_may_begin_like_them(tmp_path):
+    heads = "###MEDLINE:95369245\n\nIL-2\tB-DNA\ngene\tO\n\n"
+    tokens = "#tag\tO\n# \tO\n#\tO\n"
+    path = write(tmp_path / "a.conll", heads + "# x = y\n# a comment\n" + tokens)
+    assert [r.fields["text"] for r in read(path)] == [["IL-2", "gene"], ["#tag", "# ", "#"]]
+    blanks = write(tmp_path / "b.conll", "# x = y\n# one more\n1 CD B-NP O\n\n# NN I-NP O\n#tag NN I-NP O\n")
+    assert [r.fields["text"] for r in read(blanks)] == [["1"], ["#", "#tag"]]
+    path = write(tmp_path / "c.conll", "EU B-ORG\n\n#tag\n")
+    with pytest.raises(DataError, match=rf"^{path}:3: 1 columns, not 2"):
+        read(path)
 
 
 def test_words_between_tabs_may_hold_blanks_and_blank_lines_may_hold_a_tab(tmp_path):
@@ -282,12 +360,48 @@ def test_any_bytes_are_rows_or_a_data_error(tmp_path_factory, content, kind):
 # --- where files are ------------------------------------------------------------------------------------------------
 
 
-def test_a_format_that_a_name_does_not_tell_is_asked_for(tmp_path):
-    path = write(tmp_path / "eng.testa", CONLL)
-    with pytest.raises(DataError, match="does not say what format") as caught:
+SICK = "pair_ID\tsentence_A\trelatedness\n1\tA dog runs.\t4.5\n2\tA cat sits.\t3.3\n"
+NUMBERED = (  # as Universal NER has them: what is behind the label is there for entities alone
+    "# newdoc id = n\n# sent_id = n-1\n# text = Ada met # 1\n"
+    "1\tAda\tB-PER\t-\tann\n2\tmet\tO\n3\t#\tO\n4\t1\tO\n\n# sent_id = n-2\n1\tYes\tO\n\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "task", "first"),
+    [
+        ("eng.testa", CONLL, {}, {"text": ["EU", "#"], "label": ["B-ORG", "O"]}),
+        ("a.conll.txt", "EU B-ORG\n", {}, {"text": ["EU"], "label": ["B-ORG"]}),
+        ("SICK.txt", SICK, {"text": "sentence_A"}, {"sentence_A": "A dog runs.", "relatedness": "4.5"}),
+        ("a.txt", SICK.split("\n", 1)[1], {"columns": ("id", "text", "score")}, {"text": "A dog runs."}),
+        ("a.data", "text;label\none, two;1\n", {}, {"text": "one, two", "label": "1"}),
+        ("b.data", '{"text": "one"}\n', {}, {"text": "one"}),
+        ("c.data", '[\n{"text": "one"}]\n', {}, {"text": "one"}),
+        ("d.data", '[{"text": "one"}]\n', {}, {"text": "one"}),
+        ("e.data", "\t".join(["1", "EU", "_", "PROPN", *"_" * 6]) + "\n", {}, {"text": ["EU"], "label": ["PROPN"]}),
+        ("f.txt", NUMBERED, {}, {"text": ["Ada", "met", "#", "1"], "label": ["B-PER", "O", "O", "O"]}),
+    ],
+)
+def test_a_format_that_a_name_does_not_tell_is_found_in_the_file(tmp_path, name, content, task, first):
+    (row, *_) = read(write(tmp_path / name, content), **task)
+    assert row.fields.items() >= first.items()
+
+
+@pytest.mark.parametrize(
+    "content", ["", "Some prose.\n\nIn two paragraphs, with commas.\n", "one\ntwo\n", "\0\xff" * 9]
+)
+def test_a_format_that_nothing_tells_is_asked_for(tmp_path, content):
+    path = write(tmp_path / "notes.txt", content)
+    with pytest.raises(DataError, match=f"^{path}: neither its name nor its first lines say") as caught:
         read(path)
     assert "task.format" in caught.value.hint
+    path = write(tmp_path / "eng.testa", CONLL)
     assert len(read(path, format="conll")) == 2
+
+
+def test_a_folder_may_hold_text_files_of_any_format(tmp_path):
+    write(tmp_path / "train.txt", CONLL)
+    assert read(f"files:{tmp_path}")[0].fields["text"] == ["EU", "#"]
 
 
 def test_a_pattern_a_list_and_a_folder_name_the_files_of_splits(tmp_path):
@@ -363,6 +477,30 @@ def test_copies_of_a_text_stay_on_one_side(tmp_path):
     assert held_out
     assert not train & held_out
     assert len(train | held_out) == 10
+
+
+def test_a_text_that_all_rows_have_cannot_be_held_out(tmp_path):
+    path = write(tmp_path / "a.tsv", "text\tlabel\n" + "".join(f"the same\t{n}\n" for n in range(8)))
+    for split in ("train", "validation"):
+        with pytest.raises(DataError, match="all 8 rows have the same text") as caught:
+            read(f"files:{path}", split)
+        assert "task.text" in caught.value.hint
+        assert caught.value.code == 3
+    assert len(read(f"files:{path}", validation_fraction=0.0)) == 8
+
+
+@given(st.lists(st.integers(0, 5), min_size=2, max_size=40), st.floats(0.01, 0.9))
+def test_both_parts_have_rows_and_no_text_is_in_both(tmp_path_factory, numbers, share):
+    lines = "".join(f"{ticket(n)}\t1\n" for n in [*numbers, 6])
+    path = write(tmp_path_factory.getbasetemp() / "copies.tsv", "text\tlabel\n" + lines)
+    train, held_out = (
+        [r.fields["text"] for r in read(f"files:{path}", s, validation_fraction=share)] for s in ("train", "validation")
+    )
+    assert train
+    assert held_out
+    assert len(train) + len(held_out) == len(numbers) + 1
+    assert not set(train) & set(held_out)
+    assert len(held_out) <= max(1, share * (len(numbers) + 1) + 0.5) + len(numbers) / 2 + 0.5
 
 
 def test_questions_about_one_context_stay_on_one_side(tmp_path):

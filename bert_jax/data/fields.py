@@ -9,7 +9,7 @@ from typing import Any
 
 from bert_jax.data.formats import Row, pick
 from bert_jax.errors import ConfigError
-from bert_jax.knobs import Task
+from bert_jax.knobs import TEXT, Task
 
 MOST_OPTIONS = 1000  # of a question
 
@@ -52,9 +52,22 @@ def _checked(value: Any, what: str) -> str:
         raise BadRow(f"{what!r} is empty")
     if "\0" in value:
         raise BadRow(f"{what!r} has a NUL character")
+    _bounded(len(value), what)
     if not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
         raise BadRow(f"{what!r} has half a surrogate pair")
     return value
+
+
+def _bounded(characters: int, what: str) -> None:
+    """Refuse what would take memory without end to tokenise."""
+    if characters > TEXT:
+        raise BadRow(f"{what!r} has {characters:,} characters, more than {TEXT:,}", "divide it, or leave it out")
+
+
+def _shown(value: Any) -> str:
+    """Return a value as a message has it, however long it is."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:80]}…"
 
 
 def identifier(row: Row, task: Task) -> str:
@@ -79,6 +92,7 @@ def _words(row: Row, task: Task) -> dict[str, Any]:
             _checked(word, task.text)
         except BadRow as bad:
             raise BadRow(f"word {number}: {bad.problem}", where=_line(row, number)) from None
+    _bounded(sum(map(len, words)), task.text)
     return {"words": tuple(words)}
 
 
@@ -144,7 +158,7 @@ def label_text(value: Any, task: Task) -> str:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if not isinstance(value, str | int) or not str(value).strip():
-        raise BadRow(f"label {value!r} of column {task.label!r} is no label", "set --config.task.label")
+        raise BadRow(f"label {_shown(value)} of column {task.label!r} is no label", "set --config.task.label")
     return str(value).strip()
 
 
@@ -170,7 +184,7 @@ def _quantity(row: Row, task: Task, meanings: dict[str, int], parts: dict[str, A
     except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number):
-        raise BadRow(f"label {value!r} of column {task.label!r} is not a finite number")
+        raise BadRow(f"label {_shown(value)} of column {task.label!r} is not a finite number")
     return number
 
 

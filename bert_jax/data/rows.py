@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bert_jax.data import conll, formats, tfds_text
+from bert_jax.data import conll, detect, formats, tfds_text
 from bert_jax.data.formats import Count, Log, Row, pick
 from bert_jax.errors import DataError, MissingError
 from bert_jax.knobs import FORMATS, Task
@@ -29,7 +30,9 @@ SUFFIXES = {  # of a file's name -> its format
     ".jsonl": "jsonl",
     ".json": "json",  # lines, an array, or that of SQuAD: the file says
     ".conll": "conll",
+    ".iob2": "conll",
     ".conllu": "conllu",
+    ".txt": "",  # anything: its first lines say
 }
 PACKED = (".gz", ".zst")
 SPLITS = (
@@ -75,11 +78,13 @@ def _files(task: Task, place: str, split: str, count: Count) -> Iterator[Row]:
 
 
 def _read(path: Path, task: Task, count: Count) -> Iterator[Row]:
-    suffixes = [s.lower() for s in path.suffixes if s.lower() not in PACKED]
-    kind = task.format if task.format != "auto" else SUFFIXES.get(suffixes[-1] if suffixes else "")
+    suffixes = [s.lower() for s in path.suffixes][::-1]
+    named = next((SUFFIXES[s] for s in suffixes if SUFFIXES.get(s)), "")
+    kind = task.format if task.format != "auto" else named or detect.kind(path, task)
     if not kind:
         raise DataError(
-            f"{path}: its name does not say what format it has", f"--config.task.format=NAME: {', '.join(FORMATS[1:])}"
+            f"{path}: neither its name nor its first lines say what format it has",
+            f"--config.task.format=NAME: {', '.join(FORMATS[1:])}",
         )
     return READERS[kind](path, task, count)
 
@@ -125,7 +130,7 @@ def _candidates(task: Task, place: str, split: str) -> list[Path]:
         outside = next((name for name in listed if name.is_absolute() or ".." in name.parts), None)
         if outside:
             raise DataError(f"task.files.{split} = {str(outside)!r} is outside the folder", "name files below it")
-        kinds = [suffix for suffix, kind in SUFFIXES.items() if task.format in ("auto", kind)]
+        kinds = [suffix for suffix, kind in SUFFIXES.items() if task.format in ("auto", kind) or not kind]
         usual = [Path(name + suffix) for name in names_of(split) for suffix in kinds]
         paths = [folder / path for name in listed for path in (name, Path(name.name))]
         paths += [folder / name for name in usual]
@@ -133,13 +138,27 @@ def _candidates(task: Task, place: str, split: str) -> list[Path]:
 
 
 def _held_out(rows: list[Row], task: Task) -> list[bool]:
-    """Whether each row is held out: the share with the lowest hashes of their texts, so that copies stay together."""
+    """Return whether each row is held out: the share with the lowest hashes of their texts, so copies stay together.
+
+    A text that more than half of the rows have stays in training, and so does the last one.
+    """
     marks = [hashlib.blake2b(_content(row, task).encode("utf-8", "replace")).digest() for row in rows]
     size = min(max(1, round(task.validation_fraction * len(rows))), len(rows) - 1)
     if not task.validation_fraction or size < 1:
         return [False] * len(rows)
-    last = sorted(marks)[size - 1]
-    return [mark <= last for mark in marks]
+    copies = Counter(marks)
+    held: set[bytes] = set()
+    count = 0
+    for mark in sorted(copies):
+        if count < size and copies[mark] <= len(rows) / 2 and count + copies[mark] < len(rows):
+            held.add(mark)
+            count += copies[mark]
+    if not held:
+        raise DataError(
+            f"{task.source}: all {len(rows):,} rows have the same text, which cannot be both trained on and held out",
+            "is task.text (text_pair, options) the right column? or name two files: files:train=FILE,validation=FILE",
+        )
+    return [mark in held for mark in marks]
 
 
 def _content(row: Row, task: Task) -> str:
