@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ import numpy as np
 from bert_jax import jsons, knobs, network, opening, sentence, tensors, tf1, trees
 from bert_jax.config import resolve, to_dict
 from bert_jax.errors import CheckpointError, ConfigError
+from bert_jax.jsons import show
 from bert_jax.models import convert
 from bert_jax.models.heads import TABLE
 
@@ -51,6 +54,14 @@ FIXED: dict[str, tuple] = {  # what a config.json may say without being another 
     "is_decoder": (None, False, True),
 }
 OWN = "bert_jax"  # what we add to a config.json, which transformers carries along unread
+SIZES: dict[str, tuple[int | None, str, int]] = {  # of a config.json -> its default, the tensor that has it, and where
+    "vocab_size": (None, "bert.embeddings.word_embeddings.weight", 0),
+    "hidden_size": (None, "bert.embeddings.word_embeddings.weight", 1),
+    "max_position_embeddings": (512, "bert.embeddings.position_embeddings.weight", 0),
+    "type_vocab_size": (2, "bert.embeddings.token_type_embeddings.weight", 0),
+    "intermediate_size": (None, "bert.encoder.layer.0.intermediate.dense.weight", 0),
+}
+BELONG = "the file and its config.json must belong together"
 STORED = ("float32", "float16", "bfloat16", "float64")
 HUB_FILES = (
     *("config.json", "model*.safetensors", "model.safetensors.index.json"),
@@ -101,7 +112,7 @@ def read(path: Path, allow_missing: bool = False, allow_unused: bool = False) ->
     """
     folder = path if path.is_dir() else path.parent
     values = _values(path)
-    file = next((folder / n for n in ("config.json", "bert_config.json") if (folder / n).exists()), None)
+    file = next((folder / n for n in ("config.json", "bert_config.json") if os.path.lexists(folder / n)), None)
     if file is None:
         raise CheckpointError(f"no config.json in {folder}", "weights alone do not say what model they are of")
     stated = jsons.read(opening.inside(folder, file, CheckpointError), CheckpointError, strict=True)
@@ -110,8 +121,9 @@ def read(path: Path, allow_missing: bool = False, allow_unused: bool = False) ->
         if file.name == "bert_config.json":  # of google's scripts, run_classifier.py alone names it so
             stated.setdefault("architectures", ["BertForSequenceClassification"])
     try:
+        layers = _confirmed(stated, values)
         heads = _heads(stated, set(values), allow_missing)
-        config = _config(stated, heads, _layers(values), sentence.length(folder))
+        config = _config(stated, heads, layers, _labels(stated, heads, values), sentence.length(folder))
         vocab_size = _whole(stated, "vocab_size")
     except ConfigError as error:
         raise CheckpointError(f"{file}: {error}", error.hint) from error
@@ -130,7 +142,7 @@ def read(path: Path, allow_missing: bool = False, allow_unused: bool = False) ->
     values = {name: _float32(name, value, path) for name, value in values.items() if name in expected}
     tensors.check_finite(values, path)
     params = trees.nested(convert.to_ours(values, shapes, vocab_size, str(path)))
-    has_tokenizer = any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt"))
+    has_tokenizer = any(os.path.lexists(folder / name) for name in ("tokenizer.json", "vocab.txt"))
     own = stated.get(OWN)
     written = own.get("tokenizer") if isinstance(own, dict) else None
     return Foreign(config, params, vocab_size, folder if has_tokenizer else None, written, sentence.read(folder))
@@ -165,17 +177,35 @@ def _values(path: Path) -> dict[str, np.ndarray]:
 # --- config.json ----------------------------------------------------------------------------------------------------
 
 
+def _confirmed(stated: dict[str, Any], values: dict[str, np.ndarray]) -> int:
+    """Compare every size with the tensors that are there, before anything of that size is made; return the layers."""
+    for key, (default, tensor, axis) in SIZES.items():
+        size = _whole(stated, key, default)
+        if tensor not in values:
+            raise ConfigError(f"{key} = {size} and the file lacks {tensor}", BELONG)
+        shape = values[tensor].shape
+        if len(shape) != 2 or shape[axis] != size:
+            raise ConfigError(f"{key} = {size} and {tensor} is {list(shape)}", BELONG)
+    found = {int(m[1]) for name in values if (m := re.match(r"bert\.encoder\.layer\.(\d{1,6})\.", name))}
+    layers = _whole(stated, "num_hidden_layers")
+    if layers != len(found):
+        raise ConfigError(f"num_hidden_layers = {layers} and the file has {len(found)}", "which is it?")
+    if max(found) >= layers:
+        raise ConfigError(f"the file has {layers} layers, one of them number {max(found)}", "they count from 0")
+    return layers
+
+
 def _whole(stated: dict[str, Any], key: str, default: int | None = None) -> int:
-    value = stated.get(key, default)
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < 2**31:
-        raise ConfigError(f"{key} = {value!r}", "a whole number above 0 is expected")
+    value: Any = stated.get(key, default)
+    if problem := jsons.wrong(value, range(1, 2**31), key):
+        raise ConfigError(problem, "a whole number above 0 is expected")
     return value
 
 
 def _number(stated: dict[str, Any], key: str, default: float) -> float:
     value = stated[key] if stated.get(key) is not None else default
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value <= 1:
-        raise ConfigError(f"{key} = {value!r}", "a number from 0 to 1 is expected")
+    if jsons.wrong(value, float) or not 0 <= value <= 1:
+        raise ConfigError(f"{key} = {show(value)}", "a number from 0 to 1 is expected")
     return float(value)
 
 
@@ -183,7 +213,8 @@ def _heads(stated: dict[str, Any], names: set[str], allow_missing: bool) -> tupl
     """Our names of the heads the class promises and of those the file has besides."""
     classes = stated.get("architectures") or []
     if not isinstance(classes, list) or any(str(c) not in ARCHITECTURES for c in classes):
-        raise ConfigError(f"architectures = {classes!r}", f"one of: {', '.join(ARCHITECTURES)}")
+        said = show(", ".join(map(str, classes)) if isinstance(classes, list) else classes)
+        raise ConfigError(f"architectures = {said}", f"one of: {', '.join(ARCHITECTURES)}")
     left_to_right = bool(stated.get("is_decoder")) and "BertLMHeadModel" in classes
     there = convert.heads_in(names) - {"mlm" if left_to_right else "causal_lm"}  # which stand under one name
     over_labels = there & {"classify", "regress", "tag", "choice"}  # one tensor's name stands for all of them
@@ -208,43 +239,51 @@ def _heads(stated: dict[str, Any], names: set[str], allow_missing: bool) -> tupl
 def _is_regression(stated: dict[str, Any]) -> bool:
     kind = stated.get("problem_type")
     if kind not in (None, "regression", "single_label_classification"):
-        raise ConfigError(f"problem_type = {kind!r}", "classify has one label a text, regress one number")
-    outputs = len(_labels(stated))
+        raise ConfigError(f"problem_type = {show(kind)}", "classify has one label a text, regress one number")
+    outputs = _outputs(stated)
     if kind == "regression" and outputs != 1:
         raise ConfigError(f"problem_type = 'regression' with {outputs} outputs", "regress has one number a text")
     return outputs == 1
 
 
-def _labels(stated: dict[str, Any]) -> tuple[str, ...]:
-    """Names of the classes, in order."""
+def _outputs(stated: dict[str, Any]) -> int:
+    """Return how many classes there are said to be."""
     named = stated.get("id2label")
     if named is None:
-        return tuple(f"LABEL_{i}" for i in range(_whole(stated, "num_labels", 2)))
-    if not isinstance(named, dict) or {str(k) for k in named} != {str(i) for i in range(len(named))}:
-        raise ConfigError(f"id2label = {named!r}", "it maps 0, 1, … to names")
-    labels = tuple(str(named[str(i)]) for i in range(len(named)))
-    if len(set(labels)) < len(labels):
-        raise ConfigError(f"id2label names a class twice: {', '.join(labels)}", "every class needs a name of its own")
+        return _whole(stated, "num_labels", 2)
+    if not isinstance(named, dict) or named.keys() != {str(i) for i in range(len(named))}:
+        raise ConfigError(f"id2label is {show(named)} that does not map 0, 1, … to names", "it names every class")
+    return len(named)
+
+
+def _labels(stated: dict[str, Any], heads: tuple[str, ...], values: dict[str, np.ndarray]) -> tuple[str, ...]:
+    """Return the names of the classes, in order, once the tensors have as many; () where no head has any."""
+    if not {"classify", "tag"} & set(heads):
+        return ()
+    count, shape = _outputs(stated), values["classifier.weight"].shape
+    if shape[:1] != (count,):
+        key = "num_labels" if stated.get("id2label") is None else "classes in id2label"
+        raise ConfigError(f"{key} = {count} and classifier.weight is {list(shape)}", BELONG)
+    named = stated.get("id2label") or {str(i): f"LABEL_{i}" for i in range(count)}
+    if problem := jsons.wrong(named, {str: str | int | float | bool}, "id2label"):
+        raise ConfigError(problem, "it maps 0, 1, … to names")
+    labels = tuple(str(named[str(i)]) for i in range(count))
+    if len(set(labels)) < count:
+        twice = next(label for label, times in Counter(labels).items() if times > 1)
+        raise ConfigError(f"id2label names a class twice: {show(twice)}", "every class needs a name of its own")
     return labels
 
 
-def _layers(values: dict[str, np.ndarray]) -> int:
-    found = {int(m[1]) for name in values if (m := re.match(r"bert\.encoder\.layer\.(\d{1,6})\.", name))}
-    return max(found, default=-1) + 1
-
-
-def _config(stated: dict[str, Any], heads: tuple[str, ...], layers: int, length: int | None) -> knobs.Config:
+def _config(
+    stated: dict[str, Any], heads: tuple[str, ...], layers: int, labels: tuple[str, ...], length: int | None
+) -> knobs.Config:
     """The config of a run that has this model; refuses what would make it another one."""
     for key, allowed in FIXED.items():
         if key in stated and json.dumps(stated[key]) not in map(json.dumps, allowed):  # to Python, 1 were true
-            raise ConfigError(f"{key} = {stated[key]!r}", "only BERT's own encoder is read")
+            raise ConfigError(f"{key} = {show(stated[key])}", "only BERT's own encoder is read")
     activation = stated.get("hidden_act", "gelu")
     if not isinstance(activation, str) or activation not in ACTIVATIONS:
-        raise ConfigError(f"hidden_act = {activation!r}", f"one of: {', '.join(ACTIVATIONS)}")
-    if _whole(stated, "num_hidden_layers") != layers:  # before anything of that size is made
-        raise ConfigError(
-            f"num_hidden_layers = {stated['num_hidden_layers']} and the file has {layers}", "which is it?"
-        )
+        raise ConfigError(f"hidden_act = {show(activation)}", f"one of: {', '.join(ACTIVATIONS)}")
     dropout = _number(stated, "hidden_dropout_prob", 0.1)
     model = knobs.Model(
         layers=layers,
@@ -264,7 +303,6 @@ def _config(stated: dict[str, Any], heads: tuple[str, ...], layers: int, length:
     )
     if model.causal and any(TABLE[name].pooled for name in heads):
         raise ConfigError("is_decoder = true", "of a causal model no head here reads [CLS], which sees itself alone")
-    labels = _labels(stated) if {"classify", "tag"} & set(heads) else ()
     objectives = {h: knobs.Objective(1.0, labels if h in ("classify", "tag") else ()) for h in heads}
     config = knobs.Config(
         sequence_length=min(length or model.max_positions, model.max_positions),

@@ -21,6 +21,7 @@ OTHERS = (
     (stat.S_ISCHR, "a device"),
     (stat.S_ISBLK, "a device"),
 )
+PIECE = 1 << 16  # bytes
 QUICK = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC  # never waits for the other end of a pipe
 
 
@@ -57,7 +58,9 @@ def read(path: Path | str, kind: type[UserError], limit: int, hint: str = "") ->
     with regular(path, kind, hint) as file:
         size = os.fstat(file.fileno()).st_size
         try:
-            data = b"" if size > limit else file.read(limit + 1)
+            data = b"" if size > limit else file.read(size)  # no more: a read makes room for all it asks for
+            while size <= limit and len(data) <= limit and (more := file.read(PIECE)):  # grown, or of no stated size
+                data += more
         except OSError as error:
             raise kind(f"{path} {_said(Path(path), error)}", hint or "is its disk sound?") from error
     if max(size, len(data)) > limit:

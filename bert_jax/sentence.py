@@ -8,6 +8,7 @@ What would change the vector and is not done here is refused.
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ FILES = ("sentence_bert_config.json", "config_sentence_transformers.json")
 def read(folder: Path) -> dict[str, Any]:
     """How a sentence-transformers folder makes one vector of a text; empty if it is none."""
     file = folder / "modules.json"
-    if not file.exists():
+    if not os.path.lexists(file):
         return {}
     modules = _json(folder, file.name, [{"type": str, "path": str}])
     kinds = [module["type"].rpartition(".")[2] for module in modules]
@@ -33,7 +34,7 @@ def read(folder: Path) -> dict[str, Any]:
     mode = modes.get(chosen[0]) if len(chosen) == 1 else pooling.get("pooling_mode")
     if mode not in modes.values():
         raise CheckpointError(f"{folder}: pooling {chosen or mode}", "mean and cls are known")
-    own, more = (_json(folder, n) if (folder / n).exists() else {} for n in FILES)
+    own, more = (_json(folder, n) if os.path.lexists(folder / n) else {} for n in FILES)
     prompt, prompts = more.get("default_prompt_name"), more.get("prompts")
     empty = isinstance(prompts, dict) and prompts.get(str(prompt)) == ""
     other = "last_hidden_state" not in json.dumps(own.get("modality_config", "last_hidden_state"))
@@ -51,7 +52,7 @@ def read(folder: Path) -> dict[str, Any]:
 
 def length(folder: Path, name: str = "tokenizer_config.json", key: str = "model_max_length") -> int | None:
     """The longest text a folder says it is for; None if it says none, or one beyond all models."""
-    stated = _json(folder, name).get(key) if (folder / name).exists() else None
+    stated = _json(folder, name).get(key) if os.path.lexists(folder / name) else None
     return stated if type(stated) is int and 8 <= stated < 2**16 else None
 
 

@@ -338,11 +338,11 @@ def test_what_cannot_be_done_is_refused_in_one_line(tmp_path, keys, value, says)
     ("text", "says"),
     [
         ('{"model": ', "not JSON"),
-        (b"\xff\xfe{", "not JSON"),
-        (NEST, "not JSON: .*recursion"),
-        ('{"model": ' + NEST, "not JSON: .*recursion"),
-        ('{"model": ' + "9" * 5000 + "}", "not JSON"),
-        ("[]", "holds no JSON object"),
+        (b"\xff\xfe{", "not UTF-8 at byte 0"),
+        (NEST, "lists and objects are nested too deeply"),
+        ('{"model": ' + NEST, "lists and objects are nested too deeply"),
+        ('{"model": ' + "9" * 5000 + "}", "a number of 5,000 digits"),
+        ("[]", "the whole is a list, not an object"),
         ("{}", "holds no vocabulary"),
     ],
 )
@@ -352,7 +352,7 @@ def test_cut_and_hostile_json_is_refused_in_one_line(tmp_path, text, says):
         (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
         if name == "tokenizer_config.json" and text == "{}":
             continue
-        with pytest.raises(DataError, match=rf"{name} (is )?{says}" if "JSON" in says else says) as caught:
+        with pytest.raises(DataError, match=says if "vocabulary" in says else f"{name}: {says}") as caught:
             tokenizer.load(tmp_path)
         assert "\n" not in str(caught.value)
         (tmp_path / name).unlink()

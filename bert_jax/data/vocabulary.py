@@ -7,12 +7,14 @@ Face's 100 for a vocab.txt beside a tokenizer_config.json.
 from __future__ import annotations
 
 import dataclasses
-import json
+import os
 import re
 from pathlib import Path
 from typing import Any
 
+from bert_jax import jsons, opening
 from bert_jax.errors import DataError
+from bert_jax.jsons import show
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 PREFIX = "##"
@@ -20,6 +22,7 @@ WORD_LENGTH = 200  # google's limit
 HF_WORD_LENGTH = 100  # of tokenizers and transformers
 LONGEST_WORD = 1_000_000  # that a file may state
 LARGEST = 1 << 28  # bytes of a file
+CUT = "the file may be cut short"
 
 # What is one token. None: WordPiece over words. An expression: each of its matches, where it is a vocabulary line.
 KINDS: dict[str, str | None] = {
@@ -105,24 +108,25 @@ def read(path: Path) -> tuple[list[str], dict[str, Any]]:
     A tokenizer.json states everything; beside a vocab.txt, a tokenizer_config.json states some. Where both are there
     and contradict each other, transformers follows now one and now the other: such a folder is refused.
     """
-    if not path.exists():
+    if not os.path.lexists(path):
         raise DataError(f"no tokenizer at {path}", "give a vocab.txt, a tokenizer.json or a folder with one of them")
     file = path
     if path.is_dir():
-        found = [path / name for name in ("tokenizer.json", "vocab.txt") if (path / name).is_file()]
+        found = [path / name for name in ("tokenizer.json", "vocab.txt") if os.path.lexists(path / name)]
         if not found:
             raise DataError(f"no vocab.txt or tokenizer.json in {path}", "point at a Hugging Face or prepared folder")
-        file = found[0]
-    config = file.parent / "tokenizer_config.json"
-    if config.is_file():
+        file = opening.inside(path, found[0], DataError)
+    beside = file.parent / "tokenizer_config.json"
+    config = opening.inside(file.parent, beside, DataError) if os.path.lexists(beside) else None
+    if config:
         _check_specials(config)
     if file.suffix == ".json":
         vocab, stated = _from_json(file)
-        if config.is_file():
+        if config:
             _check_agrees(config, stated)
         return vocab, stated
     vocab = _from_lines(file)
-    return vocab, {"kind": recognise(vocab)} | (_from_config(config) if config.is_file() else {})
+    return vocab, {"kind": recognise(vocab)} | (_from_config(config) if config else {})
 
 
 def _check_specials(file: Path) -> None:
@@ -133,7 +137,7 @@ def _check_specials(file: Path) -> None:
         value = state.get(key)
         content = value.get("content") if isinstance(value, dict) else value
         if content not in (None, name):
-            raise DataError(f"{file}: {key} = {_shown(content)}, not {name}", "only BERT's own special tokens are read")
+            raise DataError(f"{file}: {key} = {show(content)}, not {name}", "only BERT's own special tokens are read")
 
 
 def _check_agrees(file: Path, stated: dict[str, Any]) -> None:
@@ -147,7 +151,7 @@ def _check_agrees(file: Path, stated: dict[str, Any]) -> None:
 def _from_lines(file: Path) -> list[str]:
     """The pieces of a vocab.txt; only a newline ends one."""
     try:
-        lines = _bytes(file).decode("utf-8-sig").split("\n")
+        lines = opening.read(file, DataError, LARGEST, CUT).decode("utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
         raise DataError(f"{file} is not UTF-8 at byte {error.start}", "a vocab.txt holds one piece a line") from error
     vocab = [line.rstrip("\r") for line in lines]
@@ -162,7 +166,7 @@ def _from_config(file: Path) -> dict[str, Any]:
     for name, only in CONFIG_FIXED.items():
         value = stated.get(name)
         if value is not None and value != only:
-            raise DataError(f"{file}: {name} = {_shown(value)}, and only {only!r} can be done", "use another tokenizer")
+            raise DataError(f"{file}: {name} = {show(value)}, and only {only!r} can be done", "use another tokenizer")
     added = stated.get("added_tokens_decoder") or {}
     _check_added(file, list(added.values()) if isinstance(added, dict) else added)
     return {"max_word_length": _word_length(file, stated, HF_WORD_LENGTH), **_flags(file, stated, CONFIG)}
@@ -187,7 +191,7 @@ def _from_json(file: Path) -> tuple[list[str], dict[str, Any]]:
     ):
         if found != only:
             raise DataError(
-                f"{file}: {what} is {_shown(found)}, not {only}",
+                f"{file}: {what} is {show(found)}, not {only}",
                 f"tokenizers are BERT's WordPiece, or split by the expression of a kind: {', '.join(splits)}",
             )
     stated = {"kind": kind} | _normalizer(file, state.get("normalizer"), words)
@@ -210,10 +214,10 @@ def _normalizer(file: Path, section: Any, words: bool) -> dict[str, Any]:
     if section is None:
         return {"lowercase": False, "chinese": False, "clean_text": False}
     if _type(section) != "BertNormalizer":
-        raise DataError(f"{file}: normalizer is {_shown(_type(section))}, not BertNormalizer", "use its vocab.txt")
+        raise DataError(f"{file}: normalizer is {show(_type(section))}, not BertNormalizer", "use its vocab.txt")
     lacking = NORMALIZER.keys() - section.keys()
     if lacking:
-        raise DataError(f"{file}: normalizer has no {', '.join(sorted(lacking))}", "the file may be cut short")
+        raise DataError(f"{file}: normalizer has no {', '.join(sorted(lacking))}", CUT)
     return _flags(file, section, NORMALIZER)
 
 
@@ -224,7 +228,7 @@ def _check_added(file: Path, tokens: Any) -> list[tuple[str, Any]]:
         content = token.get("content") if isinstance(token, dict) else token
         if content not in SPECIALS:
             raise DataError(
-                f"{file}: the added token {_shown(content)} is none of {' '.join(SPECIALS)}",
+                f"{file}: the added token {show(content)} is none of {' '.join(SPECIALS)}",
                 "a vocab.txt alone, in a folder of its own, is read without its added tokens",
             )
         found.append((content, token.get("id") if isinstance(token, dict) else None))
@@ -238,7 +242,7 @@ def _flags(file: Path, section: dict[str, Any], names: dict[str, str]) -> dict[s
         value = section.get(name)
         if value is not None:
             if not isinstance(value, bool):
-                raise DataError(f"{file}: {name} = {_shown(value)}", "true or false")
+                raise DataError(f"{file}: {name} = {show(value)}", "true or false")
             found[field] = value
     return found
 
@@ -248,33 +252,16 @@ def _word_length(file: Path, section: dict[str, Any], default: int) -> int:
     if value is None:
         return default
     if type(value) is not int or not 1 <= value <= LONGEST_WORD:
-        raise DataError(f"{file}: max_input_chars_per_word = {_shown(value)}", f"a number from 1 to {LONGEST_WORD}")
+        raise DataError(f"{file}: max_input_chars_per_word = {show(value)}", f"a number from 1 to {LONGEST_WORD}")
     return value
 
 
 def _json(file: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(_bytes(file))
-    except (ValueError, RecursionError) as error:  # also of numbers too long, and brackets too deep
-        raise DataError(f"{file} is not JSON: {str(error)[:80]}", "the file may be cut short") from error
-    if not isinstance(value, dict):
-        raise DataError(f"{file} holds no JSON object", "the file may be cut short")
-    return value
-
-
-def _bytes(file: Path) -> bytes:
-    if (size := file.stat().st_size) > LARGEST:
-        raise DataError(f"{file} has {size:,} bytes", f"a tokenizer's file has at most {LARGEST:,}")
-    return file.read_bytes()
+    return jsons.read(file, DataError, hint=CUT, limit=LARGEST)
 
 
 def _type(section: Any) -> Any:
     return section.get("type") if isinstance(section, dict) else section
-
-
-def _shown(value: Any) -> str:
-    """A value of a file, fit for one line."""
-    return ascii(value)[:80] if isinstance(value, (str, int, float, type(None))) else f"a {type(value).__name__}"
 
 
 def _checked(vocab: list[str], file: Path) -> list[str]:
@@ -284,9 +271,9 @@ def _checked(vocab: list[str], file: Path) -> list[str]:
         if not piece:
             what = f"line {i + 1} is empty"
         elif piece in seen:
-            what = f"line {i + 1} repeats line {seen[piece] + 1}: {_shown(piece)}"
+            what = f"line {i + 1} repeats line {seen[piece] + 1}: {show(piece)}"
         elif re.search("[\n\r\ud800-\udfff]", piece):
-            what = f"piece {i}, {_shown(piece)}, has a line end or half a character in it"
+            what = f"piece {i}, {show(piece)}, has a line end or half a character in it"
         if what:
             raise DataError(f"{file}: {what}", "every id needs a piece of its own")
         seen[piece] = i

@@ -51,6 +51,7 @@ BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")  # constants 
 TIED = "cls.predictions.decoder.weight"
 BIASES = ("cls.predictions.decoder.bias", "cls.predictions.bias")  # one tensor under two names
 SECOND_NAMES = {TIED, BIASES[0]}  # of tensors that have their own row
+LONGEST = 80  # characters of a name in a message; no name of ours has as many
 PADDED = (
     "encoder/embeddings/token",
     "mlm/bias",
@@ -165,8 +166,8 @@ def heads_in(tensors: Iterable[str]) -> set[str]:
 
 
 def listing(found: list[str], most: int = 6) -> str:
-    """A few names, and how many more."""
-    shown = ", ".join(found[:most])
+    """Return a few names, long ones cut, and how many more there are."""
+    shown = ", ".join(name if len(name) <= LONGEST else f"{name[: LONGEST - 3]}..." for name in found[:most])
     return f"{shown} and {len(found) - most} more" if len(found) > most else shown
 
 
