@@ -294,6 +294,51 @@ def test_answers_that_are_not_in_the_context_are_refused(tmp_path, answer, messa
         load(path, "span", **SPAN)
 
 
+def asked(answers: list[tuple[str, int]], context: str = CONTEXT) -> list[dict]:
+    """One question an answer."""
+    return [
+        {"id": f"q{n}", "question": "Who?", "context": context, "answers": [{"text": text, "answer_start": start}]}
+        for n, (text, start) in enumerate(answers)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "start", "found", "at"),
+    [
+        (" figs. ", 11, "figs.", 11),  # other blanks than the context's at its ends
+        ("figs.\n", 11, "figs.", 11),
+        ("figs", 10, "figs", 11),  # one off
+        ("figs", 12, "figs", 11),
+        ("ate  figs", 7, "ate figs", 7),
+        ("slept.", 23, "slept.", 22),
+        (" figs", 10, " figs", 10),  # as the context has it
+        ("\tÆsop", 0, "Æsop", 0),
+    ],
+)
+def test_answers_are_found_whatever_their_blanks_and_where_an_offset_is_one_off(tmp_path, text, start, found, at):
+    path = write(tmp_path / "a.jsonl", asked([(text, start)]))
+    (example,) = load(path, "span", **SPAN)
+    assert example.label == (Answer(found, at),)
+    assert CONTEXT[at : at + len(found)] == found
+
+
+def test_single_questions_whose_answer_is_elsewhere_are_left_out_of_training_and_counted(tmp_path):
+    said: list[str] = []
+    right = ("figs", CONTEXT.index("figs"))
+    path = write(tmp_path / "a.jsonl", asked([right] * 9 + [("figs", 0)]))
+    found = load(path, "span", log=said.append, **SPAN)
+    assert [one.id for one in found] == [f"q{n}" for n in range(9)]
+    problem = f"{path}:10: answer 'figs' at character 0, where the context has 'Æsop'"
+    assert said[0] == f"warning: train: 1 of 10 questions are left out, first {problem}"
+    found = load(path, "span", split="validation", log=said.append, **SPAN)
+    assert (len(found), found[-1].label[0].text) == (10, "figs")
+    assert "validation: 1 of 10 questions are scored by the answer's text" in said[2]
+    path = write(tmp_path / "b.jsonl", asked([right] * 8 + [("figs", 0)]))
+    with pytest.raises(DataError, match=rf"^{path}:9: answer 'figs' at character 0.* \(1 of 9 questions\)") as caught:
+        load(path, "span", **SPAN)
+    assert "answer_start" in caught.value.hint
+
+
 def test_two_questions_cannot_have_one_id(tmp_path):
     path = write(tmp_path / "a.jsonl", 2 * question([{"text": "figs", "answer_start": CONTEXT.index("figs")}]))
     with pytest.raises(DataError, match=rf"^{path}:2: id 'q' is also at {path}:1"):

@@ -330,6 +330,12 @@ def test_answers_inside_tokens_take_the_whole_token_and_spaces_take_none():
     assert encode([example(text="a", pair="b", label=())], "span").targets["spans"].tolist() == [[0, 0]]
 
 
+def test_an_answer_that_is_not_in_the_context_has_no_loss_and_the_next_one_stands_for_it():
+    lost, there = Answer("x", -1, "elsewhere"), Answer("c", 2)
+    examples = [example(n, text="a", pair="b c", label=label) for n, label in enumerate([(lost,), (lost, there)])]
+    assert encode(examples, "span").targets["spans"].tolist() == [[-1, -1], [4, 4]]
+
+
 def test_a_context_that_is_cut_or_empty_and_a_question_without_room():
     long = example(text="a", pair="b " * 20, label=(Answer("b", 38),))
     found = encode([long], "span", 10, long="cut")

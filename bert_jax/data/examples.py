@@ -23,6 +23,7 @@ from bert_jax.data.formats import Count, Log, Row, pick
 from bert_jax.errors import DataError
 from bert_jax.knobs import Task
 
+MISPLACED = 0.1  # share of questions whose answers may be elsewhere than their file says
 __all__ = ["Answer", "Example", "found_labels", "load"]
 
 
@@ -62,6 +63,7 @@ def load(task: Task, kind: str, labels: tuple[str, ...], split: str, log: Log) -
         raise DataError(f"{task.source}, split {split!r}, has no rows", "check task.source and task.format")
     if kind == "span":
         _distinct(found)
+        found = _placed(found, split, log)
     if split == "train":
         found = found[: task.rows or None]
         _varied(found, kind)
@@ -115,6 +117,24 @@ def _distinct(found: list[Example]) -> None:
         if example.id in seen:
             raise DataError(f"{example.where}: id {example.id!r} is also at {seen[example.id]}", "ids are unique")
         seen[example.id] = example.where
+
+
+def _placed(found: list[Example], split: str, log: Log) -> list[Example]:
+    """Leave out of training, as google's reader does, questions whose answers are not where their file says.
+
+    In other splits they are scored, which takes an answer's text alone.
+    """
+    lost = {one.id: one for one in found if one.label and all(answer.problem for answer in one.label)}
+    if not lost:
+        return found
+    first = next(iter(lost.values()))
+    said = f"{first.where}: {first.label[0].problem}"
+    if len(lost) > MISPLACED * len(found):
+        hint = f"answer_start counts characters from 0; up to {MISPLACED:.0%} of the questions may be wrong"
+        raise DataError(f"{said} ({len(lost):,} of {len(found):,} questions)", hint)
+    done = "left out" if split == "train" else "scored by the answer's text, and have no loss"
+    log(f"warning: {split}: {len(lost):,} of {len(found):,} questions are {done}, first {said}")
+    return [one for one in found if one.id not in lost] if split == "train" else found
 
 
 def _varied(found: list[Example], kind: str) -> None:

@@ -265,7 +265,7 @@ def _span(rows: _Rows, examples: Sequence[Example], tokenizer: Tokenizer, task: 
             shown.append((column, characters[start:end], best))
             inside = start <= first and last < end
             spans.append((column + first - start, column + last - start) if inside else (0, 0))
-            if example.label is None:
+            if example.label is None or (example.label and _placed(example.label) is None):
                 spans[-1] = (-1, -1)
 
     def finish(made: Features, train: bool) -> Features:
@@ -282,11 +282,17 @@ def _span(rows: _Rows, examples: Sequence[Example], tokenizer: Tokenizer, task: 
     return finish
 
 
+def _placed(answers: Sequence[Answer]) -> Answer | None:
+    """Return the first answer that is where its file says."""
+    return next((answer for answer in answers if not answer.problem), None)
+
+
 def _answer_tokens(characters: np.ndarray, answers: Sequence[Answer] | None) -> tuple[int, int]:
-    """First and last token that touch the first answer; (-1, -1) where there is none."""
-    if not answers:
+    """First and last token that touch the first answer that is in the text; (-1, -1) where there is none."""
+    answer = _placed(answers or ())
+    if answer is None:
         return -1, -1
-    start, end = answers[0].start, answers[0].start + len(answers[0].text)
+    start, end = answer.start, answer.start + len(answer.text)
     first = int(np.searchsorted(characters[:, 1], start, side="right"))
     last = int(np.searchsorted(characters[:, 0], end, side="left")) - 1
     return (first, last) if first <= last else (-1, -1)

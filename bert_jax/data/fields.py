@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from bert_jax.data.formats import Row, pick
@@ -20,6 +21,7 @@ class Answer:
 
     text: str
     start: int
+    problem: str = field(default="", repr=False)  # it is not where its file says; `start` is -1
 
 
 class BadRow(Exception):
@@ -234,10 +236,27 @@ def _answer(text: Any, start: Any, context: str) -> Answer:
     _checked(text, "answer")
     if not isinstance(start, int) or isinstance(start, bool) or not 0 <= start < len(context):
         raise BadRow(f"answer {text[:80]!r} starts at {start!r} of {len(context)} characters")
-    there = context[start : start + len(text)]
-    if there != text:
-        raise BadRow(f"answer {text[:80]!r} at character {start}, where the context has {there[:80]!r}")
-    return Answer(text, start)
+    if context.startswith(text, start):
+        return Answer(text, start)
+    begin, end = _around(context, start, start + len(text))
+    blank = re.compile(r"\s+".join(map(re.escape, text.split())))  # any blanks are alike, those at the ends too
+    found = min(blank.finditer(context, begin, end), key=lambda one: abs(one.start() - start), default=None)
+    if found:
+        return Answer(found.group(), found.start())
+    there = context[start : start + min(len(text), 80)]
+    return Answer(text, -1, f"answer {text[:80]!r} at character {start}, where the context has {there!r}")
+
+
+def _around(context: str, start: int, end: int) -> tuple[int, int]:
+    """Return where the words begin and end that are in part between two places; a blank belongs to the word before."""
+    while start > 0 and context[start].isspace():
+        start -= 1
+    while start > 0 and not context[start - 1].isspace():
+        start -= 1
+    end = min(end, len(context))
+    while end < len(context) and not context[end].isspace():
+        end += 1
+    return start, end
 
 
 def _chosen(row: Row, task: Task, meanings: dict[str, int], parts: dict[str, Any]) -> int:
