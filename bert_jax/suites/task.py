@@ -6,6 +6,10 @@ import dataclasses
 import functools
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
 
 from bert_jax import judge, knobs, runs, submission
 from bert_jax.data import tasks
@@ -57,8 +61,8 @@ def _score(run: runs.Run, ask: Ask, config: knobs.Config) -> Result:
         if ask.limit:
             raise ConfigError("--limit leaves out rows that a server asks for", "leave it out, or --submission")
         config = dataclasses.replace(config, task=dataclasses.replace(config.task, on_bad_row="fail"))  # nor skips any
-    config = _with_head(config, run)
-    params, mesh = on_devices({part: run.params[part] for part in ("encoder", kind)})
+    config, head = _with_head(config, run)
+    params, mesh = on_devices({"encoder": run.params["encoder"], kind: head})
     found: Result = {}
     for name, split in _splits(config, ask).items():
         examples = labelled.load(_whole(config, run, ask, split), split)[: ask.limit or None]
@@ -95,22 +99,24 @@ def _splits(config: knobs.Config, ask: Ask) -> dict[str, str]:
     return {name: one.split for name, one in config.evals.items()}
 
 
-def _with_head(config: knobs.Config, run: runs.Run) -> knobs.Config:
-    """The task's config with the model's own encoder and classes; their order is the head's."""
+def _with_head(config: knobs.Config, run: runs.Run) -> tuple[knobs.Config, Any]:
+    """Return the task's config with the model's own encoder, and its head with the classes in the task's order.
+
+    The order matters: F1 is that of the second of two classes.
+    """
     kind = labelled.kind_of(config)
-    ours, task = run.config.objectives[kind].labels, config.task
+    head, task = run.params[kind], config.task
+    ours = run.config.objectives[kind].labels
     theirs = config.objectives[kind].labels or ours
     if set(ours) == set(theirs):
-        places = [theirs.index(label) for label in ours]
-        if task.values and places:  # options have values, and no names
-            task = dataclasses.replace(task, values=tuple(task.values[i] for i in places))
+        order = np.array([ours.index(label) for label in theirs], int)
+        head = jax.tree.map(lambda values: np.asarray(values)[..., order], head) if ours != theirs else head
     elif len(ours) == len(theirs) and all(UNNAMED.fullmatch(label) for label in ours):
         labelled.log(f"{run.folder} does not name its classes: taken as {', '.join(theirs)}, in this order")
-        ours = theirs
     else:
         raise HeadError(
             f"{run.folder} knows the classes {', '.join(ours)}, and {task.name or 'the task'} has {', '.join(theirs)}",
             "evaluate a checkpoint that was fine-tuned on this task",
         )
-    objective = dataclasses.replace(config.objectives[kind], labels=ours)
-    return dataclasses.replace(config, model=run.config.model, task=task, objectives={kind: objective})
+    objective = dataclasses.replace(config.objectives[kind], labels=theirs)
+    return dataclasses.replace(config, model=run.config.model, objectives={kind: objective}), head
