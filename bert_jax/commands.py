@@ -67,7 +67,7 @@ def _evaluate_flags(parser: ArgumentParser) -> None:
 
 def _evaluate(call: Call) -> None:
     args = call.args
-    config = flags.read_config(args.config, call.overrides) if args.config else None
+    config = flags.read_config(args.config, call.overrides, args.source or "") if args.config else None
     allocator.retain()
     flags.make_room(args.output)
     from bert_jax import evaluate

@@ -20,15 +20,17 @@ class Call:
     words: list[str]  # the whole command line, for the record
 
 
-def read_config(spec: str | None, overrides: list[tuple[str, str]]) -> Any:
-    """The checked config of `--config` and its overrides."""
-    from bert_jax import config
+def read_config(spec: str | None, overrides: list[tuple[str, str]], source: str = "") -> Any:
+    """Return the checked config of `--config` and its overrides; of a task, with the data that --source names."""
+    from bert_jax import config, knobs
 
     if spec is None:
         raise ConfigError("no config given", "name one, such as --config=configs/tiny.py")
     tree = config.load_file(spec)
     for path, text in overrides:
         config.override(tree, path, text)
+    if source and set(tree.objectives) & set(knobs.LABELLED):
+        tree.task.source = source
     return config.resolve(tree)
 
 

@@ -330,6 +330,17 @@ def test_several_suites_in_one_object(opened, tmp_path, capsys, one_device):
     assert json.loads(output.read_text()) == found
 
 
+def test_a_config_of_a_task_reads_the_source_of_the_flag(opened, tmp_path, capsys, one_device):
+    file, pairs = write_pairs(tmp_path, "score", [0.1, 0.7, 0.4, 0.9])
+    recipe = Path(__file__).parents[1] / "configs" / "finetune.py"
+    words = ["evaluate", "--model=m", "--suite=sts", f"--config={recipe}:regress", f"--source=files:{file}"]
+    columns = {"text": "sentence1", "text_pair": "sentence2", "label": "score"}
+    assert cli.execute([*words, *(f"--config.task.{knob}={name}" for knob, name in columns.items())]) == 0
+    assert json.loads(capsys.readouterr().out)["sts"]["pairs"] == len(pairs)
+    assert cli.execute([word for word in words if "--source" not in word]) == 2
+    assert "task.source is empty" in capsys.readouterr().err
+
+
 def test_what_is_undefined_is_null(opened, monkeypatch, capsys):
     undefined = Suite(lambda run, ask: {"mean": {"spearman": math.nan, "pairs": 2}})
     monkeypatch.setitem(suites.TABLE, "sts", undefined)
