@@ -40,6 +40,7 @@ class Evaluator:
 
     def __init__(self, config: knobs.Config, prepared: Prepared, settings: knobs.Eval, mesh: Mesh):
         masks = knobs.Masking(rate=settings.rate, replace=settings.replace, unit=settings.unit)
+        masks = dataclasses.replace(masks, **{name: getattr(config.masking, name) for name in knobs.OF_UNITS})
         self.config = dataclasses.replace(config, masking=masks)
         self.source = pipeline.Source(prepared, "validation", self.config, seed=settings.seed)
         self.mesh = mesh

@@ -29,6 +29,10 @@ METRICS = {  # of a task's evaluation, by objective; `scores.py` computes those 
     "choice": ("accuracy",),
 }
 UNITS = ("token", "word", "span", "pmi")  # of masks
+OF_UNITS = (  # knobs of masking that say how they are made, for evaluations too
+    *("max_unit", "span_mean", "span_max"),
+    *("pmi_words", "pmi_count", "pmi_coverage", "pmi_tokens"),
+)
 FORMATS = ("auto", "tsv", "csv", "jsonl", "conll", "conllu", "squad")
 
 LINE = 16 << 20  # bytes of the longest line of labelled data, or of what a model is asked
@@ -170,7 +174,11 @@ class Masking:
         0.5, "pmi: share of the words that lie in one, which decides how many there are", low=0, high=1
     )
     pmi_tokens: int = knob(500_000_000, "pmi: text they are looked for in, at most", low=1_000)
-    dupe_factor: int = knob(0, "0 draws masks anew each epoch; n repeats n static copies", low=0)
+    dupe_factor: int = knob(
+        0,
+        "0 draws masks anew each epoch; n repeats n static copies, an epoch each, where google shuffles all together",
+        low=0,
+    )
     schedule: str = knob(
         "constant", "rate over training: constant, or linear to final_rate", choices=("constant", "linear")
     )
@@ -274,7 +282,12 @@ class Optim:
     schedule: str = knob(
         "linear", "after warm-up; linear2018 decays from step 0", choices=("linear", "linear2018", "cosine", "constant")
     )
-    final_fraction: float = knob(0.0, "linear, cosine: share of the peak at the last step", low=0, high=1)
+    final_fraction: float = knob(
+        0.0,
+        "linear, cosine: share of the peak that is reached as in the published ones, when the last update is done",
+        low=0,
+        high=1,
+    )
     b1: float = knob(0.9, "first moment", low=0, high=0.999999)
     b2: float = knob(0.999, "second moment", low=0, high=0.999999)
     epsilon: float = knob(1e-6, "added to the root of the second moment", low=1e-30)
@@ -338,7 +351,9 @@ class Eval:
     split: str = knob("validation", "the part of a task's data that is scored; a corpus has this one")
     rate: float = knob(0.15, "masking rate of the frozen evaluation masks", low=0.0, high=1.0)
     replace: tuple[float, float, float] = knob((0.8, 0.1, 0.1), "its [MASK], random, kept", low=0, high=1)
-    unit: str = knob("token", "its masking unit, whatever training selects", choices=UNITS)
+    unit: str = knob(
+        "token", "its masking unit, whatever training selects; how units are made is masking's", choices=UNITS
+    )
     seed: int = knob(0, "of evaluation pairs and masks", low=0, high=2**31 - 1)
     batch_size: int = knob(64, "examples a step; never changes the result", low=1)
 

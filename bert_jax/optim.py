@@ -30,7 +30,8 @@ def schedule(settings: knobs.Optim, steps: int) -> Callable[[int], float]:
     """The learning rate of the update with 0-based index `step`, in float64 on the host.
 
     All warm-ups are peak * step / warmup_steps, as in the original and in transformers: 0 at step 0, the peak reached
-    at index warmup_steps. `linear` and `cosine` then run from the peak to final_fraction * peak at index `steps`;
+    at index warmup_steps. `linear` and `cosine` then run from the peak to final_fraction * peak at index `steps`, which
+    no update has: as in all published implementations the last one, at index steps - 1, is a step short of it;
     `linear2018` is the line from the peak at step 0 to 0 at `steps`, overridden while warming up, so that it drops
     below the peak before it is followed.
     """

@@ -59,7 +59,7 @@ def prepare(config: knobs.Config, log: Log = print) -> shards.Prepared:
 def run(config: knobs.Config) -> None:
     """The command: the audit on standard error, the folder on standard output."""
     prepared = prepare(config, log=lambda text: print(text, file=sys.stderr, flush=True))
-    if config.masking.unit == "pmi":
+    if "pmi" in (config.masking.unit, *(one.unit for one in config.evals.values())):
         pmi.collocations(prepared, config.masking)
     print(audit.table(json.loads((prepared.folder / "audit.json").read_bytes())), file=sys.stderr)
     print(prepared.folder)

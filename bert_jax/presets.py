@@ -220,8 +220,9 @@ ABOUT: dict[str, str] = {
         rate at 15.6 %), as slots follow from the rate; the MLM loss is divided by the count and not by count + 1e-5;
         a word cut by truncation stays a unit of its own at the start of segment B, where the original's whole words
         join it to the last word of A; a shard of one document gives true pairs only, where the original calls its own
-        text random; the duplicates come in a new order every epoch; the last tenth of the steps, at 512 tokens, is a
-        run of its own that starts from this one.""",
+        text random; the duplicates come one after the other, in a new order every epoch, where the original shuffles
+        all of them together once; the last tenth of the steps, at 512 tokens, is a run of its own that starts from this
+        one.""",
     "google_head": """
         BERT as the repository has been since 2019: google-research/bert at eedf571, the same files. It differs from
         the first release in the tanh approximation of GELU; whole word masking came too, but is off unless asked for

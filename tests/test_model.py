@@ -325,6 +325,22 @@ def test_initial_weights_have_the_published_deviation(init, deviation):
     assert up(model__init_stddev=0.04)["kernel"].std() == pytest.approx(2 * deviation, rel=0.03)
 
 
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_features_are_the_last_layers_as_a_head_would_read_them(norm):
+    """With pre-norm each goes through the final norm: the last of them is what a head over one layer reads."""
+    config, b, params = setup(rows=2, model__norm=norm, objectives__nsp__weight=1)
+    model = dataclasses.replace(config.model, features=2)
+    encoded = jax.jit(Bert(model, toy.VOCAB, capture=True).apply)({"params": params["encoder"]}, b)
+    assert encoded.features.shape == (2, 24, 64)
+    np.testing.assert_array_equal(encoded.features[..., 32:], encoded.hidden)
+    before = np.asarray(encoded.layers[-2], np.float64)
+    if norm == "pre":
+        final = jax.tree.map(np.asarray, params["encoder"]["final_norm"])
+        centred = before - before.mean(-1, keepdims=True)
+        before = centred / np.sqrt(before.var(-1, keepdims=True) + 1e-12) * final["scale"] + final["bias"]
+    np.testing.assert_allclose(encoded.features[..., :32], before, atol=1e-5)
+
+
 @pytest.mark.parametrize(("size", "parameters"), [("base", 109_482_240), ("large", 335_141_888)])
 def test_base_and_large_have_the_published_sizes(size, parameters):
     tree = default()

@@ -298,6 +298,15 @@ def test_schedules_at_their_ends(kind, final):
     assert found == pytest.approx([0, 1e-8, 5e-5, 1e-4, middle, end, end], rel=1e-9, abs=1e-18)
 
 
+@pytest.mark.parametrize("kind", ["linear", "cosine"])
+def test_the_final_fraction_is_reached_when_the_last_update_is_done(kind):
+    """A run's last update, at index steps - 1, is a step short of it, as in the published implementations."""
+    settings = knobs.Optim(learning_rate=1.0, warmup_steps=0, schedule=kind, final_fraction=0.5)
+    rate = optim.schedule(settings, 10)
+    assert rate(10) == 0.5
+    assert rate(9) == pytest.approx(0.5 + 0.5 * {"linear": 0.1, "cosine": (1 - math.cos(0.1 * math.pi)) / 2}[kind])
+
+
 def test_cosine_and_linear_differ_between_their_ends():
     rates = {
         k: optim.schedule(dataclasses.replace(GOOGLE, schedule=k), 1_000_000)(257_500) for k in ("linear", "cosine")

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_jax import knobs, prepare, train
+from bert_jax import evaluate, knobs, prepare, sharding, train
 from bert_jax.data import pmi, units
 from bert_jax.data.pipeline import Source
 from bert_jax.data.shards import Prepared, Shard
@@ -321,6 +321,24 @@ def test_batches_follow_from_the_list_alone(tmp_path):
     names = {unit: source(prepared, masking__unit=unit).fingerprint for unit in ("word", "token", "pmi")}
     assert len(set(names.values())) == 3
     assert source(prepared, masking__unit="word", masking__pmi_words=2).fingerprint == names["word"]
+
+
+def test_an_evaluation_has_the_collocations_of_its_run(tmp_path):
+    """Its rate, replacements and unit are its own; how the unit is made is the run's."""
+    found = planted(tmp_path)
+    found.tokenizer.size = len(found.unigrams)
+    prepared = dataclasses.replace(found, splits={"train": found.splits["train"], "validation": found.splits["train"]})
+    changes = {"masking__pmi_words": 2, "masking__pmi_count": 3, "masking__max_unit": 5}
+    own = knobs.Eval(unit="pmi", rate=0.3, batch_size=8)
+    shape = {"pairs": "none", "batch_size": 8, "sequence_length": 32, "model__size": "tiny"}
+    config = corpora.config(**shape, **changes, masking__rate=0.8)
+    evaluator = evaluate.Evaluator(config, prepared, own, sharding.make_mesh(config.parallel))
+    masking = evaluator.config.masking
+    assert (masking.unit, masking.rate, masking.pmi_words, masking.max_unit) == ("pmi", 0.3, 2, 5)
+    wanted = Source(prepared, "validation", corpora.config(**shape, **changes, masking__unit="pmi"), seed=0)
+    assert corpora.same(evaluator.source.evaluation_batch(0, 8), wanted.evaluation_batch(0, 8))
+    usual = Source(prepared, "validation", corpora.config(**shape, masking__unit="pmi"), seed=0)
+    assert not corpora.same(evaluator.source.evaluation_batch(0, 8), usual.evaluation_batch(0, 8))
 
 
 def test_a_folder_that_cannot_be_written_is_no_hindrance(tmp_path, monkeypatch, capsys):

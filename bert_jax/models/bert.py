@@ -139,8 +139,8 @@ class Bert(nn.Module):
         backend = backends.resolve(cfg, tokens.shape[1], train=self.train, capture=self.capture)
         layers = stack(cfg, self.train, self.capture, backend, name="layers")
         x, captured = layers(x, backends.sight(batch, cfg), backends.far(cfg))
-        if cfg.norm == "pre":
-            x = LayerNorm(cfg, name="final_norm")(x)
+        normed = LayerNorm(cfg, name="final_norm") if cfg.norm == "pre" else lambda x: x
+        x = normed(x)
 
         pooled = None
         if self.pool:
@@ -148,4 +148,5 @@ class Bert(nn.Module):
             pooled = jnp.tanh(Dense(cfg, (x.shape[-1],), name="pooler")(one))
         if captured is None:
             return Encoded(x, pooled, table)
-        return Encoded(x, pooled, table, jnp.concatenate([embedded[None], captured[0]]), captured[1])
+        last = jnp.concatenate([normed(one) for one in captured[0][-cfg.features :]], axis=-1)  # [B, L, features x D]
+        return Encoded(x, pooled, table, jnp.concatenate([embedded[None], captured[0]]), captured[1], last)

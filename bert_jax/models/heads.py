@@ -60,8 +60,8 @@ class LabelHead(nn.Module):
     @nn.compact
     def __call__(self, encoded: Encoded, batch: Batch) -> jax.Array:
         if self.cfg.features > 1:  # the feature-based approach of the paper: the encoder's last layers side by side
-            assert encoded.layers is not None
-            last = jnp.concatenate(list(encoded.layers[-self.cfg.features :]), axis=-1)  # [B, L, features x D]
+            assert encoded.features is not None
+            last = encoded.features
             x = jnp.take_along_axis(last, pooled_positions(self.cfg, batch)[..., None], axis=1) if self.pooled else last
         elif self.pooled:
             assert encoded.pooled is not None
