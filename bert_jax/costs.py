@@ -1,4 +1,8 @@
-"""What a run costs, from its config alone: tokens, predictions and FLOPs of a step, and the bytes it holds."""
+"""What a run costs, from its config and the size of its vocabulary: what a step spends, and the bytes it holds.
+
+`tokenizer.vocab_size` is what is asked for. A trained vocabulary may be smaller, and one that is given has its own
+size: the real one counts.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +13,11 @@ from bert_jax import knobs, quotas
 STATES = 4  # copies of the parameters that an arm holds: themselves, two moments, what is being computed
 
 
-def per_step(kind: str, config: knobs.Config) -> float:
+def per_step(kind: str, config: knobs.Config, vocab_size: int) -> float:
     """What a step spends of a budget: one step, tokens with their padding, predictions, or FLOPs."""
     tokens = float(config.batch_size * config.sequence_length)
     if kind == "flops":
-        return flops_per_step(config, config.tokenizer.vocab_size)
+        return flops_per_step(config, vocab_size)
     return {"steps": 1.0, "tokens": tokens, "predictions": tokens * predicted(config)}[kind]
 
 
@@ -76,16 +80,16 @@ def layer_weights(config: knobs.Config) -> int:
     return 4 * width**2 + (3 if config.model.gated else 2) * width * mlp
 
 
-def state_bytes(config: knobs.Config) -> int:
+def state_bytes(config: knobs.Config, vocab_size: int) -> int:
     """What an arm keeps between steps and while it computes one; biases and norms are left out."""
     layers, width, _ = _shape(config)
     m = config.model
-    tables = config.tokenizer.vocab_size + m.type_vocab + (m.max_positions if m.position == "learned" else 0)
+    tables = vocab_size + m.type_vocab + (m.max_positions if m.position == "learned" else 0)
     heads = (2 if config.pairs != "none" else 1) * width**2  # of words, and the pooler
     return 4 * STATES * (layers * layer_weights(config) + width * tables + heads)
 
 
-def activation_bytes(config: knobs.Config, rows: int, slots: int = 0) -> int:
+def activation_bytes(config: knobs.Config, vocab_size: int, rows: int, slots: int = 0) -> int:
     """What the backward pass keeps for `rows` rows, by counting arrays; compilers do somewhat better or worse.
 
     A layer keeps about 10 arrays of [rows, L, D] (inputs of products and norms, residuals), 2 of [rows, L, F] (3 when
@@ -96,7 +100,7 @@ def activation_bytes(config: knobs.Config, rows: int, slots: int = 0) -> int:
     assert m.heads is not None
     one = rows * length * (10 * width + (3 if m.gated else 2) * mlp) + 3 * rows * m.heads * length**2
     kept = one + (layers - 1) * rows * length * width if m.remat else layers * one
-    logits = 2 * 4 * rows * _predicted(config, slots) * config.tokenizer.vocab_size
+    logits = 2 * 4 * rows * _predicted(config, slots) * vocab_size
     return (2 if m.dtype == "bfloat16" else 4) * kept + logits
 
 

@@ -74,7 +74,7 @@ def plan(config: knobs.Config) -> str:
         for leaf, where in zip(jax.tree.leaves(shapes), jax.tree.leaves(layout), strict=True)
     )
     ways = mesh.shape["data"] * mesh.shape["fsdp"] * config.optim.accumulation
-    activations = costs.activation_bytes(config, config.batch_size // ways)
+    activations = costs.activation_bytes(config, vocab_size, config.batch_size // ways)
     gradients = held // 3  # the state is parameters and two moments; gradients are split as they are
     tokens = config.steps * config.batch_size * config.sequence_length
     lines = [

@@ -13,6 +13,7 @@ of workers or on what finished first, so neither does a byte of the result.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import importlib.metadata
 import json
@@ -30,7 +31,7 @@ import numpy as np
 from bert_jax import faults, knobs
 from bert_jax.data import audit, corpus, dedup, encode, pmi, pool, shards
 from bert_jax.data import tokenizer as tokenizers
-from bert_jax.errors import DataError
+from bert_jax.errors import ConfigError, DataError
 
 FREE = ("path", "tfds_dir", "cache", "workers")  # corpus knobs that do not shape the result by themselves
 STRIPE = 1 << 20  # characters; the vocabulary's sample takes the same share of every stripe
@@ -86,6 +87,33 @@ def fingerprint(config: knobs.Config, cache: Path) -> str:
         "libraries": {name: importlib.metadata.version(name) for name in ("sentencex", "tokenizers")},
     }
     return hashlib.sha256(json.dumps(shape, sort_keys=True).encode()).hexdigest()
+
+
+def vocabulary_size(config: knobs.Config, make: bool = False) -> int:
+    """The real size of a config's vocabulary: of one that is given or has been trained; else, with `make`, it is."""
+    if config.task.source and not config.tokenizer.path:
+        from bert_jax.runs import described  # which takes jax with it
+
+        return tokenizers.load(described(config.init_from)[1]).size
+    if config.tokenizer.path:
+        return given_tokenizer(config.tokenizer).size
+    return _trained_size(config.corpus, config.tokenizer, make)
+
+
+@functools.cache  # of many cells: the text is read once to name what was made of it
+def _trained_size(source: knobs.Corpus, settings: knobs.Tokenizer, make: bool) -> int:
+    config = knobs.Config(corpus=source, tokenizer=settings)
+    if make:
+        return prepare(config, log=lambda text: print(text, file=sys.stderr, flush=True)).tokenizer.size
+    cache = cache_folder(source)
+    folder = cache / fingerprint(config, cache)[:16]
+    if not (folder / "manifest.json").is_file():
+        raise ConfigError(
+            f"a trained vocabulary may have fewer than tokenizer.vocab_size = {settings.vocab_size} tokens, and a "
+            "budget of FLOPs needs to know",
+            "prepare the corpus first (bert-jax prepare; a study that is run does so itself), or give tokenizer.path",
+        )
+    return int(shards.read_manifest(folder)["tokenizer"]["size"])
 
 
 def given_tokenizer(settings: knobs.Tokenizer) -> tokenizers.Tokenizer:

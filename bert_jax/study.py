@@ -8,6 +8,7 @@ finished one again.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import platform
@@ -16,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bert_jax import doctor, holding, rules
+from bert_jax import doctor, holding, prepare, rules
 from bert_jax.errors import ConfigError, IncompleteError, Stopped
 from bert_jax.studies import definition, engines, plans, progress
 from bert_jax.studies import reuse as reuses
@@ -49,7 +50,7 @@ def run(
     if spec is None:
         raise ConfigError("no study given", "name its folder, such as experiments/masking_rate")
     name, study = definition.load(spec, overrides)
-    cells = definition.expand(study)
+    cells = definition.expand(study, None if dry_run else functools.partial(prepare.vocabulary_size, make=True))
     rules.warn(*(cell.config for cell in cells))
     place = Place(Path(workdir))
     _check_same(place, name, spec, cells)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import hashlib
 import itertools
 import json
@@ -18,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_jax import config as configs
-from bert_jax import knobs, quotas
+from bert_jax import knobs, prepare, quotas
 from bert_jax.costs import flops_per_step
 from bert_jax.data.tasks import TASKS
 from bert_jax.errors import ConfigError
@@ -40,6 +41,7 @@ from bert_jax.studies.definition import (
     zipped,
 )
 from bert_jax.suites import TABLE, Ask
+from tests import texts
 
 RATES = (0.15, 0.3, 0.8)
 
@@ -270,13 +272,43 @@ def test_equal_tokens_are_equal_within_half_a_step(amount):
 
 def test_equal_flops_are_equal_within_half_a_step_and_cost_the_larger_model_steps():
     sizes = axis("model.size", ("tiny", "mini", "base"))
-    cells = expand(study(axes=(sizes, axis("masking.rate", (0.15, 0.8))), seeds=(0,), budget=Budget("flops", 1e16)))
+    made = study(axes=(sizes, axis("masking.rate", (0.15, 0.8))), seeds=(0,), budget=Budget("flops", 1e16))
+    cells = expand(made, lambda config: 20_000)
     for cell in cells:
-        one = flops_per_step(cell.config, cell.config.tokenizer.vocab_size)
+        assert cell.vocab_size == 20_000
+        one = flops_per_step(cell.config, 20_000)
         assert abs(cell.config.steps * one - 1e16) <= one / 2
     steps = [cell.config.steps for cell in cells]
     assert steps == sorted(steps, reverse=True)  # a larger model, and more predictions, cost more
     assert len(set(steps)) == 6
+
+
+def test_a_budget_of_flops_counts_the_vocabulary_that_is_given(tmp_path):
+    vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"word{i}" for i in range(1_995))]
+    (tmp_path / "vocab.txt").write_text("".join(f"{piece}\n" for piece in vocab))
+    tree = base(model__size="mini", tokenizer__path=str(tmp_path / "vocab.txt"))
+    made = study(base=tree, axes=(axis("masking.rate", (0.15, 0.4, 0.8)),), seeds=(0,), budget=Budget("flops", 1e15))
+    cells = expand(made)
+    assert [cell.config.steps for cell in cells] == [1456, 1398, 1315]
+    assert {cell.vocab_size for cell in cells} == {2_000}
+
+
+def test_a_budget_of_flops_waits_for_a_vocabulary_that_is_trained(tmp_path):
+    """What is asked for may be more than the text has: no number of steps is taken from it."""
+    text = {"source": "files", "path": str(texts.write(tmp_path / "text")), "cache": str(tmp_path / "cache")}
+    tree = base(corpus={**configs.plain(base().corpus), **text, "workers": 1, "validation_fraction": 0.2})
+    made = study(base=tree, axes=(), seeds=(0,), budget=Budget("flops", 1e12))
+    with pytest.raises(ConfigError, match=r"may have fewer than tokenizer\.vocab_size = 30522") as caught:
+        expand(made)
+    assert "prepare" in caught.value.hint
+    assert not list((tmp_path / "cache").rglob("manifest.json"))
+    (cell,) = expand(made, functools.partial(prepare.vocabulary_size, make=True))
+    real = prepare.prepare(cell.config).tokenizer.size
+    assert cell.vocab_size == real < 300
+    assert cell.config.steps == round(1e12 / flops_per_step(cell.config, real))
+    prepare._trained_size.cache_clear()
+    assert expand(made) == [cell]  # prepared, it is known
+    assert expand(study())[0].vocabulary is None  # other budgets have no need of it
 
 
 def test_what_follows_from_the_steps_follows_from_the_budget():

@@ -228,7 +228,10 @@ def test_fuse_says_how_many_train_together():
 
 def test_arms_are_as_many_as_the_memory_holds():
     cells = [at(0.15, seed) for seed in range(12)]
-    state, activations = costs.state_bytes(ONE.config), costs.activation_bytes(ONE.config, ONE.config.batch_size)
+    state, activations = (
+        costs.state_bytes(ONE.config, 4_000),
+        costs.activation_bytes(ONE.config, 4_000, ONE.config.batch_size),
+    )
     one_by_one = plan(cells, memory=4 * state + activations)
     assert [len(group.cells) for group in one_by_one] == [4, 4, 4]
     assert {group.why for group in one_by_one} == {"memory for 4 arms"}
@@ -309,7 +312,7 @@ def test_costs_are_those_of_the_program(name):
     lowered = step.lower(state, toy.batch(4, 128, vocab=2_000), steps.traced_at(config, 0))
     assert costs.flops_per_step(config, 2_000) == pytest.approx(lowered.cost_analysis()["flops"], rel=0.06)
     held = sum(leaf.size * 4 for leaf in jax.tree.leaves(state["params"])) * costs.STATES
-    assert costs.state_bytes(config) == pytest.approx(held, rel=0.03)
+    assert costs.state_bytes(config, 2_000) == pytest.approx(held, rel=0.03)
 
 
 def test_slots_cost_what_the_head_takes_of_them():
@@ -319,8 +322,8 @@ def test_slots_cost_what_the_head_takes_of_them():
 
 
 def test_activations_are_those_of_a_microbatch():
-    state, rows = costs.state_bytes(ONE.config), ONE.config.batch_size
-    memory = 2 * state + costs.activation_bytes(ONE.config, rows // 2)
+    state, rows = costs.state_bytes(ONE.config, 4_000), ONE.config.batch_size
+    memory = 2 * state + costs.activation_bytes(ONE.config, 4_000, rows // 2)
     cells = [cell(n, optim__accumulation=2, seed=n) for n in range(4)]
     assert [len(group.cells) for group in plan(cells, memory=memory)] == [2, 2]
     whole = [cell(n, seed=n) for n in range(4)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 import math
 import re
@@ -14,9 +15,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_jax import charts, config, holding, page, plots, quotas
+from bert_jax import charts, config, costs, holding, page, plots, quotas
 from bert_jax.errors import DataError
-from bert_jax.studies import arrange, budgets, collect, compare, figures, matrices, published, report, tables
+from bert_jax.studies import (
+    arrange,
+    budgets,
+    collect,
+    compare,
+    definition,
+    figures,
+    matrices,
+    plans,
+    published,
+    report,
+    tables,
+)
 from bert_jax.studies.arrange import View
 from bert_jax.studies.definition import Comparison, Study, axis, variants
 from bert_jax.studies.places import Place
@@ -162,8 +175,26 @@ def test_predictions_under_a_schedule_are_added_up_step_by_step(step):
     tree.optim.warmup_steps = 0
     resolved = config.resolve(tree)
     by_hand = math.fsum(32 * 64 * quotas.rate_at(resolved.masking, one, 100) for one in range(step))
-    assert collect.clock("predictions", resolved)(step) == pytest.approx(by_hand)
-    assert collect.clock("tokens", resolved)(step) == step * 32 * 64
+    assert collect.clock("predictions", resolved, 4_000)(step) == pytest.approx(by_hand)
+    assert collect.clock("tokens", resolved, 4_000)(step) == step * 32 * 64
+
+
+def test_flops_are_those_of_the_vocabulary_there_is(tmp_path):
+    """Of a cell that has begun its own size counts, before that the one its budget was spent with; never the wish."""
+    base = study_workdir.base()
+    base.tokenizer.vocab_size = 30_522
+    study = masking_rate((0.15, 0.4), ONE_SIZE, (0,), base=base)
+    place = build(tmp_path / "w", study, lambda cell: "untouched")
+    cells = [dataclasses.replace(cell, vocabulary=2_000) for cell in definition.expand(study)]
+    for cell in cells:
+        place.write_cell(cell, "feedbeef0123", {})
+    (place.cell(cells[0].id) / "environment.json").write_text(json.dumps({"vocabulary": 1_000}))
+    for one, cell, size in zip(collect.results(place), cells, (1_000, 2_000), strict=True):
+        wanted = costs.flops_per_step(cell.config, size)
+        assert one.spent("flops", 7) == pytest.approx(7 * wanted)
+        assert one.clock("flops")(7) == one.spent("flops", 7)
+    unknown = dataclasses.replace(cells[0], vocabulary=None)  # of the same text and tokenizer as those that are there
+    assert plans._sized(place, [unknown])[0].vocabulary in (1_000, 2_000)
 
 
 # --- the page -------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from bert_jax.charts import SPACE, Chart, Series
 from bert_jax.naming import pretty
 from bert_jax.studies import arrange
 from bert_jax.studies.arrange import View
-from bert_jax.studies.collect import Axis, Family, Result, clock
+from bert_jax.studies.collect import Axis, Family, Result
 
 POINTS = 120  # of a curve that are drawn, at most
 KINDS = {"steps": "steps", "tokens": "tokens", "predictions": "predictions", "flops": "FLOPs"}
@@ -53,7 +53,7 @@ def common(family: Family, kind: str) -> float:
 
 def curve(one: Result, name: str, kind: str) -> list[tuple[float, float]]:
     """A metric over what was spent."""
-    spent = clock(kind, one.entry.config)
+    spent = one.clock(kind)
     return [(spent(step), value) for step, value in one.history.evaluations.get(name, [])]
 
 
@@ -131,7 +131,7 @@ def _curves(axis: Axis, family: Family, name: str, kind: str, mark: float | None
         shared = sorted(set.intersection(*(set(one) for one in found)))
         shared = sorted({*shared[:: -(-len(shared) // POINTS)], *shared[-1:]})
         fewer += [f"{label} ({len(found)} of {len(arm)})"] if len(found) < len(arm) else []
-        spent = clock(kind, arm[0].entry.config)
+        spent = arm[0].clock(kind)
         at = {step: spent(step) for step in shared}
         sums = {step: statistics.summary([one[step] for one in found]) for step in shared}
         band = [(at[step], each.low, each.high) for step, each in sums.items() if math.isfinite(each.high)]

@@ -47,10 +47,15 @@ class Result:
     begun: str = ""  # when the first attempt began, in ISO format
     ended: str = ""  # when the last thing was noted
     history: History = History()
+    vocabulary: int | None = None  # its real size, once known
 
     def spent(self, kind: str, step: int | None = None) -> float:
         """Steps, tokens, predictions or FLOPs up to a step; up to where it is, if none is given."""
-        return clock(kind, self.entry.config)(self.state.step if step is None else step)
+        return self.clock(kind)(self.state.step if step is None else step)
+
+    def clock(self, kind: str) -> Callable[[int], float]:
+        """What so many of its steps spend of a budget."""
+        return clock(kind, self.entry.config, self.vocabulary or self.entry.config.tokenizer.vocab_size)
 
 
 @dataclass(frozen=True)
@@ -106,10 +111,11 @@ def _result(place: Place, entry: Entry, history: bool) -> Result:
     share = float(trained.get("seconds") or 0) or state.seconds / _group_size(place, entry)
     read = _history(place, entry.id) if history else History()
     parameters, machine = environment.get("parameters"), environment.get("machine") or {}
+    vocabulary = environment.get("vocabulary") or entry.vocabulary
     times = sorted(str(note["time"]) for note in place.attempts(entry.id) if "time" in note)
     begun, ended = (times[0], times[-1]) if times else ("", "")
     hardware = _hardware(machine)
-    return Result(entry, state, metrics, errors, share, seconds, parameters, hardware, begun, ended, read)
+    return Result(entry, state, metrics, errors, share, seconds, parameters, hardware, begun, ended, read, vocabulary)
 
 
 def _hardware(machine: Mapping[str, Any]) -> str:
@@ -146,9 +152,9 @@ def _finite(value: Any) -> bool:
     return isinstance(value, (int, float)) and math.isfinite(value)
 
 
-def clock(kind: str, config: Config) -> Callable[[int], float]:
+def clock(kind: str, config: Config, vocab_size: int) -> Callable[[int], float]:
     """What so many steps spend of a budget; under a schedule the first have another prediction rate than the last."""
-    each, masking = costs.per_step(kind, config), config.masking
+    each, masking = costs.per_step(kind, config, vocab_size), config.masking
     if kind != "predictions" or masking.schedule == "constant" or masking.prediction_rate is not None:
         return lambda step: step * each
     tokens = each / costs.predicted(config)

@@ -15,12 +15,12 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bert_jax import config as configs
-from bert_jax import knobs, rules
+from bert_jax import knobs, prepare, rules
 from bert_jax.costs import per_step, predicted
 from bert_jax.data import tasks
 from bert_jax.errors import ConfigError
@@ -82,8 +82,13 @@ def load(spec: str, overrides: Iterable[tuple[str, str]] = ()) -> tuple[str, Stu
     return file.resolve().parent.name, study
 
 
-def expand(study: Study) -> list[Cell]:
-    """Every cell, in order: axes crossed, the first the slowest, seeds the fastest."""
+def expand(study: Study, vocabulary: Callable[[knobs.Config], int] | None = None) -> list[Cell]:
+    """Every cell, in order: axes crossed, the first the slowest, seeds the fastest.
+
+    A budget of FLOPs needs the real size of a config's vocabulary: `vocabulary` tells it, by default only of those that
+    are given or prepared.
+    """
+    size = vocabulary or prepare.vocabulary_size
     check(study)
     base = configs.plain(study.base)
     cells: list[Cell] = []
@@ -95,7 +100,7 @@ def expand(study: Study) -> list[Cell]:
         labels = {name: point.label for name, point in chosen.items()}
         values = {name: point.value for name, point in chosen.items()}
         try:
-            first = _resolved(study, base, [change for point in points for change in point.changes])
+            first, known = _resolved(study, base, [change for point in points for change in point.changes], size)
             rules.trainable(first)
         except ConfigError as error:
             raise ConfigError(f"{_where(labels)}: {error}", error.hint) from error
@@ -109,7 +114,7 @@ def expand(study: Study) -> list[Cell]:
             name = identity(config)
             _need(name not in seen, f"{_where(labels)} is the same run as {seen.get(name)}", "leave one of them out")
             seen[name] = _where(labels)
-            cells.append(Cell(name, config, labels, values, seed))
+            cells.append(Cell(name, config, labels, values, seed, known))
     _need(bool(cells), "the study has no cell", "keep refuses all of them")
     return cells
 
@@ -137,12 +142,15 @@ def _usual() -> dict[str, Any]:
     return configs.flat(configs.to_dict(knobs.Config())) | ends | configs.BEFORE
 
 
-def steps_of(budget: Budget, config: knobs.Config) -> int:
+def steps_of(budget: Budget, config: knobs.Config, vocab_size: int) -> int:
     """How many steps spend a budget, to the nearest one."""
-    return max(1, round(budget.amount / per_step(budget.kind, config)))
+    return max(1, round(budget.amount / per_step(budget.kind, config, vocab_size)))
 
 
-def _resolved(study: Study, base: dict[str, Any], changes: Sequence[tuple[str, Any]]) -> knobs.Config:
+def _resolved(
+    study: Study, base: dict[str, Any], changes: Sequence[tuple[str, Any]], size: Callable[[knobs.Config], int]
+) -> tuple[knobs.Config, int | None]:
+    """The config of a point, and the size of its vocabulary where the budget depends on it."""
     tree = copy.deepcopy(base)
     for path, value in changes:
         *sections, name = path.split(".")
@@ -151,8 +159,11 @@ def _resolved(study: Study, base: dict[str, Any], changes: Sequence[tuple[str, A
             node = node.setdefault(section, {})
         node[name] = value
     if study.budget is None:
-        return configs.resolve(tree)
-    return configs.resolve(tree | {"steps": steps_of(study.budget, configs.resolve(tree | {"steps": LONG}))})
+        return configs.resolve(tree), None
+    endless = configs.resolve(tree | {"steps": LONG})
+    known = size(endless) if study.budget.kind == "flops" else None
+    steps = steps_of(study.budget, endless, known or endless.tokenizer.vocab_size)
+    return configs.resolve(tree | {"steps": steps}), known
 
 
 def _kept(study: Study, chosen: dict[str, Point]) -> bool:

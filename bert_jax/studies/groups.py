@@ -182,7 +182,7 @@ def _name(cells: Sequence[Cell], slots: int) -> str:
 
 def _seconds(cells: Sequence[Cell], pace: float) -> float:
     slots = max(own_slots(cell.config) for cell in cells)
-    one = flops_per_step(cells[0].config, cells[0].config.tokenizer.vocab_size, slots)
+    one = flops_per_step(cells[0].config, cells[0].vocab_size, slots)
     return COMPILE + len(cells) * cells[0].config.steps * one / pace
 
 
@@ -190,13 +190,9 @@ def _room(cells: Sequence[Cell], memory: float, accelerator: bool) -> float:
     """Arms that fit: their states, beside the activations of one of them or, where they run all at once, of all."""
     if not math.isfinite(memory):
         return math.inf
-    config = cells[0].config
-    state, activations = (
-        state_bytes(config),
-        activation_bytes(
-            config, config.batch_size // config.optim.accumulation, max(own_slots(cell.config) for cell in cells)
-        ),
-    )
+    config, size = cells[0].config, cells[0].vocab_size
+    rows, slots = config.batch_size // config.optim.accumulation, max(own_slots(cell.config) for cell in cells)
+    state, activations = state_bytes(config, size), activation_bytes(config, size, rows, slots)
     if config.parallel.arms == "vmap" or (config.parallel.arms == "auto" and accelerator):
         return max(1.0, memory // (state + activations))
     return max(1.0, (memory - activations) // state)

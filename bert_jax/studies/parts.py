@@ -92,6 +92,12 @@ class Cell:
     labels: dict[str, str]
     values: dict[str, float | str | None]
     seed: int
+    vocabulary: int | None = None  # its real size, once known
+
+    @property
+    def vocab_size(self) -> int:
+        """Tokens of its vocabulary; as long as nobody knows, as many as are asked for."""
+        return self.vocabulary or self.config.tokenizer.vocab_size
 
 
 # --- axes -----------------------------------------------------------------------------------------------------------

@@ -50,6 +50,7 @@ class Entry:
     seed: int
     evaluations: dict[str, dict[str, Any]]
     group: str = ""
+    vocabulary: int | None = None  # its real size, where the budget needed it
 
 
 @dataclass(frozen=True)
@@ -137,14 +138,15 @@ class Place:
     def write_cell(self, cell: Cell, group: str, evaluations: Mapping[str, dict[str, Any]]) -> None:
         """Says what a cell is, before anything of it runs."""
         entry = {"id": cell.id, "labels": cell.labels, "values": cell.values, "seed": cell.seed, "group": group}
-        entry |= {"config": to_dict(cell.config), "evaluations": dict(evaluations)}
+        entry |= {"config": to_dict(cell.config), "evaluations": dict(evaluations), "vocabulary": cell.vocabulary}
         files.write(self.cell(cell.id) / "cell.json", entry)
 
     def read_cell(self, cell: str) -> Entry:
         """What a cell is."""
         found = files.need(self.cell(cell) / "cell.json")
         names = ("id", "labels", "values", "seed", "evaluations", "group")
-        return Entry(config=recorded(found["config"]), **{name: found[name] for name in names})
+        known = found.get("vocabulary")  # which older cells do not say
+        return Entry(config=recorded(found["config"]), vocabulary=known, **{name: found[name] for name in names})
 
     def write_group(self, group: str, cells: Iterable[str], slots: int, seconds: float) -> None:
         """Says which cells train together."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from bert_jax.studies import groups
@@ -25,6 +26,7 @@ MEASURED = 30.0  # seconds of training from which their pace is taken for that o
 def plan(place: Place, cells: Sequence[Cell], asked: Mapping[str, Any], fuse: str, room: Room) -> list[Group]:
     """The groups that are still to do, the longest first."""
     groups.plan([], fuse)  # refuses what `fuse` cannot be
+    cells = _sized(place, cells)
     left = [cell for cell in cells if _state(place, cell, asked) not in FINAL]
     begun = _begun(place, cells, left, math.inf if fuse == "auto" else 1 if fuse == "never" else int(fuse))
     known = {cell.id for group in begun for cell in group.cells}
@@ -33,6 +35,14 @@ def plan(place: Place, cells: Sequence[Cell], asked: Mapping[str, Any], fuse: st
         rest, fuse, max(1, room.parallel - len(begun)), room.memory, pace(place, room), room.devices > 0
     )
     return sorted([*begun, *fresh], key=lambda group: (-group.seconds, group.id))
+
+
+def _sized(place: Place, cells: Sequence[Cell]) -> list[Cell]:
+    """The cells with the size of their vocabulary, where another cell of this workdir has it already."""
+    found = results(place, history=False) if place.read_study() else []
+    known = {(one.entry.config.corpus, one.entry.config.tokenizer): one.vocabulary for one in found if one.vocabulary}
+    size = {cell.id: known.get((cell.config.corpus, cell.config.tokenizer)) for cell in cells}
+    return [replace(cell, vocabulary=cell.vocabulary or size[cell.id]) for cell in cells]
 
 
 def recorded(place: Place, cells: Sequence[Cell]) -> dict[str, str]:
