@@ -62,7 +62,9 @@ class Corpus:
     language: str = knob("en", "language of the sentence splitter")
     deduplicate: bool = knob(True, "drop exact copies of a document, before the validation split")
     validation_fraction: float = knob(0.02, "share of documents, by hash, held out", low=0, high=0.5)
-    on_bad_text: str = knob("replace", "binary, NUL or invalid UTF-8", choices=("replace", "skip", "fail"))
+    on_bad_text: str = knob(
+        "replace", "binary, NUL or invalid UTF-8, up to half of the lines", choices=("replace", "skip", "fail")
+    )
     on_bad_row: str = knob("fail", "malformed rows; skip aborts above 1 %", choices=("fail", "skip"))
     max_document_tokens: int = knob(1_000_000, "a longer document is cut into several", low=512)
     shard_tokens: int = knob(16_000_000, "tokens a shard holds at most", low=1_000, high=4_000_000_000)

@@ -35,6 +35,7 @@ from bert_jax.errors import ConfigError, DataError
 
 FREE = ("path", "tfds_dir", "cache", "workers")  # corpus knobs that do not shape the result by themselves
 STRIPE = 1 << 20  # characters; the vocabulary's sample takes the same share of every stripe
+BAD_LINES = 0.5  # share of lines with bytes that are no text from which a corpus is in another encoding, or no text
 BAD_ROWS = 0.01  # share of malformed rows that on_bad_row=skip accepts
 Log = Callable[[str], None]
 
@@ -152,6 +153,7 @@ def _make(config: knobs.Config, mark: str, final: Path, log: Log) -> None:
         counts.update(found)
         if not any((mark & 3).any() for mark in marks):
             raise DataError(f"no documents in {settings.source} {settings.path}".rstrip(), _why_none(counts))
+        _check_text(counts, first)
         tokenizer = _vocabulary(config.tokenizer, spool, names, marks, work / "tokenizer", log)
         encoded = _encode(workers, volumes, marks, settings, spool, work / "tokenizer", parts, log)
         manifest = {
@@ -204,6 +206,15 @@ def _check_rows(counts: Counter, first: dict[str, str]) -> None:
     if bad > BAD_ROWS * rows:
         hint = f"config.corpus.on_bad_row=skip accepts {BAD_ROWS:.0%}; is config.corpus.text_field right?"
         raise DataError(f"{bad} of {rows} rows are malformed, first {first['bad_rows']}", hint)
+
+
+def _check_text(counts: Counter, first: dict[str, str]) -> None:
+    """Refuse a corpus that is mostly not UTF-8, of which a model would learn replacement characters."""
+    bad, lines = counts["bad_lines"], counts["lines"]
+    if bad > BAD_LINES * lines:
+        where = f", first {first['bad_text']}" if "bad_text" in first else ": replacement characters"
+        hint = "convert the files, for example: iconv -f LATIN1 -t UTF-8 FILE; files that are no text must go"
+        raise DataError(f"{bad:,} of {lines:,} lines are not UTF-8{where}", hint)
 
 
 def _why_none(counts: Counter) -> str:

@@ -495,6 +495,31 @@ def test_no_documents(tmp_path, data, says, hint):
     assert hint in caught.value.hint
 
 
+LATIN = "Für Élise hört täglich Bäche.\n".encode("latin-1")
+
+
+@pytest.mark.fault(19)
+@pytest.mark.parametrize("policy", ["replace", "skip"])
+@pytest.mark.parametrize(
+    ("bad", "what"),
+    [(LATIN * 40, "invalid UTF-8"), (random.Random(0).randbytes(20_000), "byte "), (b"a\0\n" * 40, "NUL")],
+)
+def test_a_corpus_that_is_mostly_no_text_is_refused(tmp_path, policy, bad, what):
+    (tmp_path / "a.txt").write_bytes(b"One sentence here.\n\n" + bad)
+    with pytest.raises(DataError, match=rf"\d+ of \d+ lines are not UTF-8, first .*a\.txt, .*{what}") as caught:
+        prepare.prepare(config(tmp_path / "a.txt", tmp_path / "cache", on_bad_text=policy), silent)
+    assert caught.value.code == 3
+    assert "iconv" in caught.value.hint
+
+
+def test_some_bad_lines_are_counted(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"One sentence here.\n\n" * 60 + LATIN * 40)
+    found = prepare.prepare(config(tmp_path / "a.txt", tmp_path / "cache", deduplicate=False), silent)
+    facts = json.loads((found.folder / "audit.json").read_text())
+    assert facts["bad_lines"] == 40
+    assert "lines with bad text" in audit.table(facts)
+
+
 def test_too_many_malformed_rows_stop_it(tmp_path):
     good = b'{"text": "One. Two."}\n{"text": "Three. Four."}\n' * 100
     (tmp_path / "a.jsonl").write_bytes(good + b"{\n{\n")

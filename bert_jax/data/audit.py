@@ -100,6 +100,7 @@ ROWS = (
     ("  exact duplicates", "duplicates"),
     ("  near duplicates", "near_duplicates"),
     ("  cut as over-long", "cut_documents"),
+    ("lines with bad text", "bad_lines"),
     ("over-long sentences cut", "cut_sentences"),
     ("sentences without tokens", "empty_sentences"),
     ("malformed rows skipped", "bad_rows"),

@@ -19,7 +19,7 @@ import numpy as np
 import zstandard
 
 from bert_jax import knobs
-from bert_jax.data import docstrings, files, readers, shards, tfds_text
+from bert_jax.data import docstrings, files, readers, shards, text, tfds_text
 from bert_jax.data.text import Chunk, Item, Tally, sentences
 
 TASK = 8 << 20  # bytes of small items one call reads
@@ -102,6 +102,9 @@ def extract(index: int, items: list[Item], settings: knobs.Corpus, lines: bool, 
             if volume.characters >= VOLUME and not volume.begun and not chunk.joins:
                 volumes.append(volume.close())
                 volume = _Volume(folder, f"{index:05d}-{len(volumes):04d}", source.near)
+            texts = [line for line in chunk.lines if line.strip()]
+            tally.counts["lines"] += len(texts)
+            tally.counts["bad_lines"] += sum(text.REPLACED in line for line in texts)
             found = [s for line in chunk.lines for s in sentences(line, None if lines else settings.language, tally)]
             volume.add(found, chunk)
     volumes.append(volume.close())

@@ -13,6 +13,7 @@ from bert_jax.errors import DataError
 
 PIECE = 1 << 20  # bytes or characters of a line held at once; a longer line is cut near here
 CHUNK = 1 << 18  # characters of a document held at once
+REPLACED = "\ufffd"  # stands for what was no text
 SENTENCE = 16_384  # characters; a longer sentence is cut at a space
 
 
@@ -76,7 +77,7 @@ def _bad(text: str, policy: str, what: str, tally: Tally) -> tuple[str, bool]:
     if policy == "fail":
         raise DataError(what, "set --config.corpus.on_bad_text=replace or skip, or repair the file")
     tally.add("bad_text", what)
-    text = text.replace("\0", "\ufffd").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    text = text.replace("\0", REPLACED).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text, policy == "skip"
 
 
