@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bert_jax import allocator, flags
+from bert_jax import allocator, flags, knobs
 from bert_jax.errors import ConfigError
 from bert_jax.flags import Call
 
@@ -24,7 +24,11 @@ def _prepare(call: Call) -> None:
     prepare.run(flags.read_config(call.args.config, call.overrides))
 
 
+LIMITS = f"labelled data: texts of at most {knobs.TEXT:,} characters, in lines of at most {knobs.LINE:,} bytes"
+
+
 def _train_flags(parser: ArgumentParser) -> None:
+    parser.description = f"{parser.description}; {LIMITS}"
     flags.config_flag(parser)
     parser.add_argument("--workdir", type=Path, metavar="DIR", required=True, help="where the run lives; resumes it")
     parser.add_argument("--dry-run", action="store_true", help="print config, parameters, memory and steps only")
@@ -50,7 +54,8 @@ def _evaluate_flags(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--suite", default="", metavar="NAME[,NAME]", help=suites)
     parser.add_argument("--task", type=flags.given, metavar="NAME", help="sts, probe: a row of bert_jax/data/tasks.py")
-    source = "texts or labelled data in place of the checkpoint's or the task's own: files:PATTERN or tfds:NAME"
+    source = "texts or labelled data in place of the checkpoint's or the task's own: files:PATTERN or tfds:NAME; "
+    source += LIMITS
     parser.add_argument("--source", type=flags.given, metavar="SOURCE", help=source)
     parser.add_argument("--split", type=flags.given, metavar="NAME", help="the part of a task's data")
     parser.add_argument(
@@ -83,7 +88,8 @@ def _predict_flags(parser: ArgumentParser) -> None:
     one = "; fill-mask gives a [MASK] one token: a masked model cannot say how many a gap has"
     parser.add_argument("task", metavar="TASK", choices=tasks, help=", ".join(tasks) + one)
     flags.checkpoint_flag(parser)
-    parser.add_argument("--input", type=Path, metavar="FILE", help="texts or JSON lines; standard input when left out")
+    lines = f"texts or JSON lines, each of at most {knobs.TEXT:,} characters in {knobs.LINE:,} bytes"
+    parser.add_argument("--input", type=Path, metavar="FILE", help=f"{lines}; standard input when left out")
     several = "fill-mask: tokens a mask (5); answer: answers listed besides the chosen one (none); generate: draw "
     several += "from the likeliest K (all)"
     parser.add_argument("--top-k", type=flags.positive, metavar="K", help=several)

@@ -26,20 +26,24 @@ import tqdm
 from bert_jax import runs
 from bert_jax.data.labelled import rounded
 from bert_jax.errors import DataError
+from bert_jax.knobs import LINE
 from bert_jax.predictors import TABLE
 from bert_jax.predictors.base import Model, Options, Predictor, Row, Work
 
 AHEAD = 8  # batches of lines that are read before the first is answered, to be sorted by length
 PAUSE = 0.02  # seconds without a new line after which those that are there are answered
 CHUNK = 1 << 16  # bytes read at once
-HELD = 1 << 24  # bytes of lines held at most, once there is a whole one
+HELD = 1 << 21  # bytes of lines held at most, once there is a whole one: tokenised, they take 200 times as many
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
 
 
 def read(descriptor: int, count: int) -> Iterator[list[bytes]]:
-    """Up to `count` lines at once, and fewer when the input pauses or they are long."""
+    """Yield up to `count` lines at once, and fewer when the input pauses or they are long.
+
+    Of a line of more than LINE bytes no more is kept than shows that it is.
+    """
     regular = stat.S_ISREG(os.fstat(descriptor).st_mode)  # never pauses
     held: list[bytes] = []
     begun: list[bytes] = []  # of a line whose end has not come yet
@@ -53,7 +57,8 @@ def read(descriptor: int, count: int) -> Iterator[list[bytes]]:
         if not data:
             break
         first, *more = data.split(b"\n")
-        begun.append(first)
+        if sum(map(len, begun)) <= LINE:
+            begun.append(first)
         if more:
             held += [b"".join(begun), *more[:-1]]
             begun = [more[-1]]
@@ -67,7 +72,9 @@ def read(descriptor: int, count: int) -> Iterator[list[bytes]]:
 
 
 def decode(number: int, line: bytes) -> str:
-    """A line as UTF-8, whatever the locale; a byte order mark is no text."""
+    """Decode a line as UTF-8, whatever the locale; a byte order mark is no text."""
+    if len(line) > LINE:
+        raise DataError(f"line {number}: more than {LINE:,} bytes", "divide it, or leave it out")
     try:
         return line.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError as error:

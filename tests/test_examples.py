@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -382,3 +384,58 @@ def test_any_row_is_an_example_or_a_data_error(tmp_path_factory, row, kind):
     assert example.text.strip() or all(word.strip() for word in example.words)
     if kind == "regress" and example.label is not None:
         assert math.isfinite(example.label)
+
+
+# --- what is enormous -----------------------------------------------------------------------------------------------
+
+ENORMOUS = 50 << 20
+LIMITED = """
+import json, resource, sys
+resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+from bert_jax import knobs
+from bert_jax.data import examples
+from bert_jax.errors import DataError
+for path, kind, task in json.loads(sys.argv[1]):
+    task = knobs.Task(source=f"files:train={path}", **{k: tuple(v) if type(v) is list else v for k, v in task.items()})
+    try:
+        print("read", examples.load(task, kind, ("0", "1"), "train", print))
+    except DataError as error:
+        print(error.code, error)
+"""
+
+
+@pytest.mark.fault(45)
+def test_what_is_enormous_is_refused_by_row_and_limit_in_bounded_memory(tmp_path):
+    text = "word " * (ENORMOUS // 5)
+    less = text[:2_000_000]
+    long = "w" * 1021 + " 0\n"
+    line, characters = "a line of more than 16,777,216 bytes", f"has {ENORMOUS:,} characters, more than 1,000,000"
+    choice = {"text": "p", "options": ("a", "b")}
+    asked = question([{"text": "word", "answer_start": 0}])[0] | {"context": text}
+    cases = {  # file: (content, kind, task, line, what is said)
+        "a.tsv": (f"text\tlabel\nfine\t0\n{text}\t1\n", "classify", {}, 3, line),
+        "a.csv": (f'text,label\nfine,0\n"{text}",1\n', "classify", {}, 3, line),
+        "b.csv": ('text,label\nfine,0\n"' + long * (ENORMOUS >> 10), "classify", {}, 3, "a field of more than"),
+        "a.jsonl": (f'{{"text": "fine"}}\n{{"text": "{text}"}}', "regress", {}, 2, line),
+        "a.json": (json.dumps([{"text": text, "label": "1"}]), "classify", {}, 1, f"'text' {characters}"),
+        "b.json": (json.dumps([{"text": "fine", "label": less}]), "classify", {}, 1, "label 'word word"),
+        "c.json": (
+            json.dumps([{"p": "so", "a": less, "b": "x"}]),
+            "choice",
+            choice,
+            1,
+            "'option 0' has 2,000,000 char",
+        ),
+        "d.json": (json.dumps([asked]), "span", SPAN, 1, f"'context' {characters}"),
+        "a.conll": (f"fine 0\n\n{text}", "tag", {}, 3, line),
+        "b.conll": (long * (ENORMOUS >> 10), "tag", {}, 16_401, "a sentence of more than 16,777,216 characters"),
+    }
+    given_ = [(str(write(tmp_path / name, case[0])), case[1], case[2]) for name, case in cases.items()]
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, json.dumps(given_)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    for (name, (*_, number, says)), said in zip(cases.items(), done.stdout.splitlines(), strict=True):
+        assert said.startswith(f"3 {tmp_path / name}:{number}: "), said[:300]
+        assert says in said
+        assert len(said) < 400

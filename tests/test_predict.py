@@ -8,15 +8,17 @@ import itertools
 import json
 import os
 import random
+import re
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_jax import cli, predict, runs
+from bert_jax import cli, knobs, predict, runs
 from bert_jax.data.labelled import rounded
 from bert_jax.errors import DataError
 from bert_jax.predictors import TABLE
@@ -261,3 +263,68 @@ def test_each_line_of_a_pipe_is_answered_before_the_next_is_written():
         assert process.wait() == 0
         assert "3 lines, " in process.stderr.read()
     assert answered == ["the cat", "", "a dog sat"]
+
+
+# --- what is enormous -----------------------------------------------------------------------------------------------
+
+
+def peak_of(work) -> int:
+    """Return by how many bytes this process grew at most while it did the work."""
+    status = Path("/proc/self/status")
+
+    def value(name: str) -> int:
+        return 1024 * int(re.search(rf"{name}:\s+(\d+)", status.read_text()).group(1))
+
+    try:
+        Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    except OSError:
+        pytest.skip("the system does not let a process measure its peak of memory")
+    before = value("VmRSS")
+    work()
+    return value("VmHWM") - before
+
+
+@pytest.mark.fault(45)
+@pytest.mark.parametrize("kind", ["a line of 50 MB", "a text of 15 MB", "words of 15 MB"])
+def test_an_enormous_line_is_refused_by_number_and_limit_in_bounded_memory(tmp_path, capsys, kind):
+    text = "word " * (10 << 20)
+    enormous, says = {
+        "a line of 50 MB": (text, "more than 16,777,216 bytes"),
+        "a text of 15 MB": (json.dumps({"text": text[: 15 << 20]}), "15,728,640 characters, more than 1,000,000"),
+        "words of 15 MB": (text[: 15 << 20], "15,728,640 characters, more than 1,000,000"),
+    }[kind]
+    file = tmp_path / "in.txt"
+    file.write_text(f"the cat\n{enormous}\na dog\n")
+    words = ["predict", "embed", f"--model={GOLDEN}", f"--input={file}"]
+    codes: list[int] = []
+    grown = peak_of(lambda: codes.append(cli.execute(words)))
+    out, err = capsys.readouterr()
+    assert codes == [3]
+    assert [json.loads(line)["text"] for line in out.splitlines()] == ["the cat"]
+    assert err.splitlines()[0] == f"error: line 2: {says}"
+    assert grown < 400 << 20
+    assert cli.execute([*words, "--on-bad-row=skip"]) == 0
+    assert [json.loads(line)["text"] for line in capsys.readouterr().out.splitlines()] == ["the cat", "a dog"]
+
+
+@pytest.mark.fault(45)
+def test_no_more_of_an_enormous_line_is_kept_than_shows_that_it_is(monkeypatch):
+    monkeypatch.setattr(predict, "CHUNK", 8)
+    monkeypatch.setattr(predict, "LINE", 20)
+    found = [
+        line for window in piped([b"a" * 500, b"b" * 500 + b"\nfine\n", b"c" * 90], 100, monkeypatch) for line in window
+    ]
+    assert [len(line) > 20 for line in found] == [True, False, True]
+    assert found[1] == b"fine"
+    assert max(map(len, found)) <= 28
+    with pytest.raises(DataError, match="line 3: more than 20 bytes"):
+        predict.decode(3, found[2])
+
+
+@pytest.mark.fault(45)
+@pytest.mark.parametrize("command", ["predict", "train", "evaluate"])
+def test_help_names_the_limits(command, capsys):
+    assert cli.execute([command, "--help"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"{knobs.TEXT:,} characters" in said
+    assert f"{knobs.LINE:,} bytes" in said

@@ -129,6 +129,7 @@ def _options(row: Row, task: Task) -> dict[str, Any]:
         raise BadRow(f"{len(values)} options")
     begin = f"{_text(row, task.text_pair, 'text_pair')} " if task.text_pair else ""
     options = [begin + _checked(value, f"option {n}") for n, value in enumerate(values)]
+    _bounded(sum(map(len, options)), "options")
     return {"text": _text(row, task.text, "text"), "options": tuple(options)}
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from bert_jax import network, runs
 from bert_jax.data import encoding
 from bert_jax.errors import ConfigError, DataError
+from bert_jax.knobs import TEXT
 from bert_jax.types import Batch
 
 STRINGS = ("text", "text_pair", "question", "context")  # keys of a JSON line that hold a string
@@ -109,7 +110,16 @@ class Predictor:
         raise NotImplementedError
 
     def read(self, number: int, line: str) -> Row:
-        """The fields of a line: a JSON object, or plain texts; a blank line holds empty ones."""
+        """Return the fields of a line: a JSON object, or plain texts; a blank line holds empty ones."""
+        row = self._fields(number, line)
+        size = sum(
+            len(text) for value in row.fields.values() for text in ([value] if isinstance(value, str) else value)
+        )
+        if size > TEXT:
+            raise DataError(f"line {number}: {size:,} characters, more than {TEXT:,}", "divide it, or leave it out")
+        return row
+
+    def _fields(self, number: int, line: str) -> Row:
         if not line.lstrip().startswith("{"):
             parts = line.split("\t") if len(self.plain) > 1 else [line]
             if len(parts) != len(self.plain) and not line.strip():
