@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -122,6 +123,9 @@ class Arm:
         if name != "validation" or not best:
             return None
         metric = as_lower(best, found[best])
+        if not math.isfinite(metric):  # nothing was counted, or no correlation is defined
+            self.misses += self.best is not None
+            return None
         self.misses = 0 if self.best is None or metric < self.best else self.misses + 1
         self.best = metric if self.best is None else min(self.best, metric)
         return metric

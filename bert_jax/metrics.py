@@ -41,8 +41,8 @@ class Totals:
             self.sums[name] = (old[0] + float(total), old[1] + float(count))
 
     def values(self) -> dict[str, float]:
-        """Sum over count; 0 where nothing was counted."""
-        return {name: total / count if count else 0.0 for name, (total, count) in self.sums.items()}
+        """Divide sums by counts; NaN where nothing was counted, which is never the best and is written as null."""
+        return {name: total / count if count else math.nan for name, (total, count) in self.sums.items()}
 
 
 def unigram_log_probabilities(counts: np.ndarray) -> np.ndarray:

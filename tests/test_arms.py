@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import numpy as np
 import pytest
 
-from bert_jax import faults, knobs, prepare, quotas, sharding, train
+from bert_jax import evaluate, faults, knobs, prepare, quotas, sharding, train
 from bert_jax import step as steps
+from bert_jax.arms import Arm
 from bert_jax.config import resolve, to_dict
 from bert_jax.data import pipeline
 from bert_jax.errors import ConfigError, DivergedError
+from bert_jax.metrics import Totals
 from tests import outcomes, texts
 from tests.texts import configure
 
@@ -210,3 +214,31 @@ def test_what_cannot_train_together_says_so(base, tmp_path):
     config = configure(base, parallel__step="pmap", batch_size=8)
     with pytest.raises(ConfigError, match="train together under jit"):
         train.together([(config, tmp_path / "a"), (config, tmp_path / "b")], command=[])
+
+
+# --- nothing counted ------------------------------------------------------------------------------------------------
+
+
+def test_totals_of_nothing_are_no_result():
+    """A loss of 0.0 would be the best there is, and a majority of 1.0 the highest."""
+    zero = (0.0, 0.0)
+    sums = {"mlm_loss": zero, "mlm_accuracy": zero, "nsp_loss": zero, "nsp_accuracy": zero, "first_label": zero}
+    totals = Totals(sums | {"unigram_loss": zero, "unigram_accuracy": zero, "examples": (3.0, 1.0)})
+    config = SimpleNamespace(objectives=("mlm", "nsp"))
+    found = evaluate.Evaluator._finish(SimpleNamespace(config=config), totals)
+    assert (found["examples"], found["mlm_predictions"]) == (3, 0)
+    for name in ("mlm_loss", "mlm_accuracy", "unigram_loss", "nsp_loss", "nsp_accuracy", "majority_accuracy"):
+        assert math.isnan(found[name]), name
+
+
+def test_evaluation_of_nothing_is_never_the_best():
+    arm = SimpleNamespace(
+        config=SimpleNamespace(checkpoints=SimpleNamespace(best="mlm_loss")),
+        writer=SimpleNamespace(write=lambda *_: None),
+        best=None,
+        misses=0,
+    )
+    seen = []
+    for step, loss in enumerate((math.nan, 2.0, math.nan, 1.0, math.nan)):
+        seen.append((Arm.evaluated(arm, "validation", {"mlm_loss": loss}, step), arm.best, arm.misses))
+    assert seen == [(None, None, 0), (2.0, 2.0, 0), (None, 2.0, 1), (1.0, 1.0, 0), (None, 1.0, 1)]

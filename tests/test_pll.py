@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import fnmatch
 import functools
 import gzip
 import json
@@ -19,6 +20,8 @@ from bert_jax import evaluate, knobs, network, runs, sharding
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.data.windows import best_windows, windows
 from bert_jax.errors import ConfigError, DataError
+from bert_jax.studies import worker
+from bert_jax.studies.measures import FOUND
 from bert_jax.suites import TABLE, detailed, rows
 from bert_jax.suites.base import Ask
 from tests import toy
@@ -156,7 +159,10 @@ def test_every_row_is_computed_once_and_padding_never_returned(run):
 
 
 def ask(run: runs.Run, suite: str, **asked: object) -> dict:
-    return evaluate.evaluate(run, suite, **asked)
+    """What a suite finds, held against what comparisons of a study may ask of it."""
+    found = evaluate.evaluate(run, suite, **asked)
+    assert [name for name in worker.flat(found) if not any(fnmatch.fnmatchcase(name, m) for m in FOUND[suite])] == []
+    return found
 
 
 def test_pll_of_a_file(run, tmp_path, one_device):

@@ -323,6 +323,33 @@ def test_what_follows_from_the_steps_follows_from_the_budget():
     assert expand(study())[0].config.steps == 1_000
 
 
+def test_identity_counts_evaluations_that_may_end_training():
+    """With patience another evaluation is another run, and --reuse must not take the one for the other."""
+
+    def names(patience: int, **validation) -> list[str]:
+        tree = base(checkpoints__patience=patience)
+        for knob, value in validation.items():
+            tree.evals.validation[knob] = value
+        return ids(study(base=tree))
+
+    for change in ({"every": 100}, {"rate": 0.4}, {"seed": 1}, {"unit": "word"}, {"replace": (1.0, 0.0, 0.0)}):
+        assert names(0, **change) == names(0)
+        assert not set(names(2, **change)) & set(names(2)), change
+    assert names(2, batch_size=16) == names(2)
+    assert not set(names(2)) & set(names(0))
+
+
+IDS = ["f239d52cf263", "e647cb0cff3b", "edcf0673328a", "d1232ab7a3de", "c58f93f29ac0", "cb7a9dc5fdf8"]
+
+
+def test_identity_of_cells_is_what_it_was():
+    """Workdirs of before are found: these names are of an earlier version."""
+    assert ids(study()) == IDS
+    tree = base()
+    tree.evals.validation.every = 100
+    assert ids(study(base=tree)) == IDS
+
+
 # --- from a file ----------------------------------------------------------------------------------------------------
 
 FILE = """
@@ -450,6 +477,11 @@ REFUSED = {
     "an endless budget": ({"budget": Budget("tokens", float("inf"))}, "a budget of inf", ""),
     "an unknown axis compared": (compared(axis_name="masking.rates"), "no axis", "did you mean 'masking.rate'"),
     "an unknown baseline": (compared(baseline="15%"), "no point '15%'", "did you mean '15 %'"),
+    "a metric that is not found": (
+        compared(metrics=("validation/loss",)),
+        "'validation' finds no metric 'loss'",
+        "mlm_loss",
+    ),
     "a metric of no evaluation": (compared(metrics=("blimp/accuracy",)), "no evaluation", "evaluations are validation"),
     "a metric without its evaluation": (compared(metrics=("validation",)), "no evaluation", "EVALUATION/METRIC"),
     "no metric": (compared(metrics=()), "has no metrics", ""),

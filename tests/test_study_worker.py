@@ -13,7 +13,7 @@ from bert_jax import checkpoint, faults, holding, manifest
 from bert_jax import step as steps
 from bert_jax.config import load_file, override, to_dict
 from bert_jax.errors import DataError, Stopped
-from bert_jax.studies import worker
+from bert_jax.studies import measures, worker
 from bert_jax.studies.definition import Finetune, Study, Suite, axis, expand
 from bert_jax.studies.places import Entry, Place
 from tests import outcomes, texts
@@ -115,6 +115,33 @@ def test_every_kind_of_evaluation_is_kept(wholly_done):
         described = json.loads((place.finetune(cell.id, "films") / "config.json").read_text())
         assert described["init_from"] == str(place.checkpoint(cell.id))
         assert described["seed"] == cell.seed
+
+
+def test_found_metrics_are_those_that_comparisons_may_take(done):
+    _, (cell, _) = done
+    (found,) = results(*done)[:1]
+    for name in found["validation"]:
+        assert name in measures.found(Suite("pretrain"), cell.config.objectives)
+
+
+@pytest.mark.parametrize(("changes", "wanted"), [({}, 7), ({"data_seed": 5}, 5)])
+def test_finetuning_reads_its_data_in_the_order_of_the_cell(done, monkeypatch, changes, wanted):
+    """With pair_seeds the order of the data is paired with the seed, of what comes after pre-training too."""
+    place, (cell, _) = done
+    asked = {"films": {"kind": "finetune", "task": "sst2", "changes": list(changes.items())}}
+    paired = dataclasses.replace(cell.config, data_seed=7)
+    cell = dataclasses.replace(cell, config=paired, seed=7, evaluations=asked)
+    begun: list = []
+
+    def together(runs, *_):
+        begun.extend(runs)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(worker, "_together", together)
+    with pytest.raises(KeyboardInterrupt):
+        worker._finetune(place, "g", [cell], "films")
+    ((config, _),) = begun
+    assert (config.seed, config.data_seed) == (7, wanted)
 
 
 def test_what_is_done_is_not_done_again(done, monkeypatch):

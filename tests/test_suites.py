@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import fnmatch
 import importlib.util
 import itertools
 import json
@@ -19,6 +20,7 @@ from bert_jax import cli, evaluate, predict, prepare, runs, sharding, suites
 from bert_jax.data.tasks import TASKS
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.predictors.base import Model, Options
+from bert_jax.studies import definition, measures, parts, worker
 from bert_jax.suites import left_to_right
 from bert_jax.suites.base import Ask, Progress, Suite
 from bert_jax.suites.corpus import RATES
@@ -50,7 +52,11 @@ def usual(run) -> dict:
 
 
 def ask(run: runs.Run, suite: str, **asked: object) -> dict:
-    return evaluate.evaluate(run, suite, **asked)
+    """What a suite finds, held against what comparisons of a study may ask of it."""
+    found = evaluate.evaluate(run, suite, **asked)
+    known = measures.found(parts.Suite(suite), run.config.objectives) if suite in definition.SUITES else ["*"]
+    assert [name for name in worker.flat(found) if not any(fnmatch.fnmatchcase(name, one) for one in known)] == []
+    return found
 
 
 # --- a corpus -------------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from bert_jax import knobs, prepare, rules
 from bert_jax.costs import per_step, predicted
 from bert_jax.data import tasks
 from bert_jax.errors import ConfigError
+from bert_jax.studies import measures
 from bert_jax.studies.parts import (
     Axis,
     Budget,
@@ -61,6 +62,9 @@ ASKED = {  # and the type of each
 }
 BUDGETS = ("steps", "tokens", "predictions", "flops")
 COUNT = ("checkpoints.patience", "parallel.step")  # may change on resume, and change what is trained
+ENDING = tuple(  # where evaluations may end training: what decides when they are and what they find
+    f"evals.validation.{one.name}" for one in dataclasses.fields(knobs.Eval) if one.name != "batch_size"
+)
 LONG = 2**31  # steps, until a budget says how many
 
 
@@ -116,6 +120,7 @@ def expand(study: Study, vocabulary: Callable[[knobs.Config], int] | None = None
             seen[name] = _where(labels)
             cells.append(Cell(name, config, labels, values, seed, known))
     _need(bool(cells), "the study has no cell", "keep refuses all of them")
+    measures.check(study, sorted({name for cell in cells for name in cell.config.objectives}))
     return cells
 
 
@@ -133,7 +138,8 @@ def told(config: knobs.Config) -> dict[str, Any]:
     if masking.schedule == "constant" and masking.prediction_rate == masking.rate:
         config = dataclasses.replace(config, masking=dataclasses.replace(masking, prediction_rate=None))
     usual, found = _usual(), configs.flat(configs.to_dict(config))
-    return {k: v for k, v in found.items() if usual.get(k, ...) != v and (k in COUNT or not configs.free_on_resume(k))}
+    counts = COUNT + (ENDING if config.checkpoints.patience else ())
+    return {k: v for k, v in found.items() if usual.get(k, ...) != v and (k in counts or not configs.free_on_resume(k))}
 
 
 @functools.cache

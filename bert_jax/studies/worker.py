@@ -122,14 +122,18 @@ def _suite(place: Place, group: str, cell: Entry, name: str) -> None:
 
 
 def _finetune(place: Place, group: str, cells: Sequence[Entry], name: str) -> None:
-    """Fine-tunes the checkpoints of several cells in one program; a cell's result is its last evaluation."""
+    """Fine-tunes the checkpoints of several cells in one program; a cell's result is its last evaluation.
+
+    Seeds and the order of the data are those of each cell, so that what a study pairs is paired here too.
+    """
     from bert_jax import recipes
     from bert_jax.config import resolve
 
     runs = []
     for cell in cells:
         asked = cell.evaluations[name]
-        tree = recipes.finetuning(asked["task"], str(place.checkpoint(cell.id)), dict(asked["changes"]))
+        changes = {"data_seed": cell.config.data_seed} | dict(asked["changes"])
+        tree = recipes.finetuning(asked["task"], str(place.checkpoint(cell.id)), changes)
         tree.seed = cell.seed
         runs.append((resolve(tree), place.finetune(cell.id, name)))
         _make_way(*runs[-1])
