@@ -57,7 +57,7 @@ def run(
     known = reuses.finished(place, cells, reuse)
     taken = f"{len(known)} trained cells are taken from {', '.join(map(str, reuse))}" if reuse else ""
     if dry_run:
-        engines.check(engine)
+        engines.check(engine, options)
         room = engines.make(engine, place.workdir, jobs, options).room if engine == "local" else engines.Room(jobs or 1)
         left = [cell for cell in cells if cell.id not in known]
         planned = plans.plan(place, left, asked(study), fuse, room)

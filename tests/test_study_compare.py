@@ -207,6 +207,7 @@ def test_what_the_same_examples_are_worth_is_the_error_they_share(tmp_path):
     assert found.examples_error < found.examples_unpaired
 
 
+@pytest.mark.fault(39)
 @pytest.mark.parametrize("state", ["failed", "diverged", "trained", "untouched"])
 def test_a_hole_takes_its_pair_along(state, tmp_path):
     """The mean is of whole pairs: that the seed of the hole was a bad one for both arms does not enter it."""

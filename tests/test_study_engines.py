@@ -9,12 +9,13 @@ import subprocess
 import sys
 import textwrap
 import time
+from pathlib import Path
 
 import pytest
 
 from bert_jax.errors import ConfigError
 from bert_jax.studies import engines
-from bert_jax.studies.engines import local
+from bert_jax.studies.engines import local, slurm
 from tests import clusters
 
 WORKER = """
@@ -257,6 +258,87 @@ def test_a_job_that_was_killed_is_told_from_one_that_failed(monkeypatch, tmp_pat
     clusters.AutoExecutor.made[-1].arrays[1][0]._call.process.kill()
     assert finish(engine, 1) == {"b": -9}
     assert "OUT_OF_MEMORY" in (tmp_path / "logs" / "b.log").read_text()
+
+
+def commands_of_slurm(monkeypatch, folder: Path, **programs: str) -> None:
+    """Put programs first on the path, written in sh; each notes that it was called."""
+    folder.mkdir()
+    for name, body in programs.items():
+        (folder / name).write_text(f'#!/bin/sh\necho "{name} $*" >> {folder}/calls\n{body}\n')
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
+class OnSlurm(clusters.AutoExecutor):
+    """As submitit with cluster="slurm", whose jobs ask sacct where they are asked how they are."""
+
+    def __init__(self, folder: Path, cluster: str):
+        super().__init__(folder, "local")
+
+    def map_array(self, function, *iterables):
+        made = super().map_array(function, *iterables)
+        for job in made:
+            job.done = lambda: pytest.fail("sacct is asked")
+        return made
+
+
+SHOWN = "echo 'JobId=0 JobName=x JobState={} Reason=None ExitCode=0:15'"
+NOBODY = "echo 'Slurm accounting storage is disabled' >&2; exit 1"
+
+
+@pytest.mark.parametrize(
+    ("scontrol", "sacct", "code"),
+    [
+        (SHOWN.format("CANCELLED"), NOBODY, 75),
+        (SHOWN.format("TIMEOUT"), NOBODY, 75),
+        (SHOWN.format("OUT_OF_MEMORY"), NOBODY, -9),
+        (SHOWN.format("FAILED"), NOBODY, 1),
+        ("exit 1", "echo 'CANCELLED by 1000'", 75),
+        ("exit 1", NOBODY, engines.LOST),
+    ],
+)
+def test_slurm_says_how_a_job_without_a_result_ended(scontrol, sacct, code, monkeypatch, tmp_path, task, capfd):
+    """From the controller, without accounting too, and with no warning of sacct's on the screen."""
+    stand_in("submitit", monkeypatch, tmp_path)
+    monkeypatch.setattr(sys.modules["submitit"], "AutoExecutor", OnSlurm)
+    commands_of_slurm(
+        *(monkeypatch, tmp_path / "bin"), scontrol=scontrol, sacct=sacct, squeue="exit 0", scancel="exit 0", sinfo=""
+    )
+    monkeypatch.setattr(slurm, "ASK_EVERY", 0.0)
+    engine = engines.make("slurm", tmp_path, 2)
+    engine.submit([task("a", 60)])
+    OnSlurm.made[-1].arrays[0][0]._call.process.kill()
+    assert finish(engine, 1) == {"a": code}
+    assert "sacct" not in capfd.readouterr().err
+    assert (tmp_path / "bin" / "calls").read_text().count("sacct") == (scontrol == "exit 1")
+
+
+def test_slurm_takes_a_result_without_asking_accounts(monkeypatch, tmp_path, task):
+    stand_in("submitit", monkeypatch, tmp_path)
+    monkeypatch.setattr(sys.modules["submitit"], "AutoExecutor", OnSlurm)
+    commands_of_slurm(monkeypatch, tmp_path / "bin", sacct=NOBODY, squeue="echo 0", scancel="", scontrol="", sinfo="")
+    engine = engines.make("slurm", tmp_path, 2)
+    engine.submit([task("a", 0.0, 3)])
+    OnSlurm.made[-1].arrays[0][0].results = lambda: [3]
+    assert finish(engine, 1) == {"a": 3}
+    assert "sacct" not in (tmp_path / "bin" / "calls").read_text()
+
+
+def test_gpus_are_refused_where_no_node_has_one(monkeypatch, tmp_path):
+    """Before anything is submitted, and in a dry run: such a job would wait for ever."""
+    commands_of_slurm(monkeypatch, tmp_path / "bin", sinfo="echo '(null)'")
+    for option in ("gpus_per_task=1", "gpus_per_node=2", "slurm_gres=gpu:1"):
+        with pytest.raises(ConfigError, match=f"no node of this cluster has a GPU, .*{option}") as error:
+            engines.check("slurm", dict([option.split("=")]))
+        assert "slurm_partition" in error.value.hint
+    for options in ({"gpus_per_node": "0"}, {"mem_gb": "4"}, {"gpus_per_node": "1", "cluster": "local"}):
+        engines.check("slurm", options)
+    with pytest.raises(ConfigError, match="no node of partition long"):
+        engines.check("slurm", {"gpus_per_node": "1", "slurm_partition": "long"})
+    (tmp_path / "bin" / "sinfo").write_text("#!/bin/sh\necho 'gpu:h100:8'\n")
+    engines.check("slurm", {"gpus_per_node": "1"})
+    (tmp_path / "bin" / "sinfo").write_text("#!/bin/sh\nexit 1\n")  # nobody knows
+    engines.check("slurm", {"gpus_per_node": "1"})
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,7 @@ def results(workdir: Path) -> dict[str, dict]:
     }
 
 
+@pytest.mark.fault(40)
 @pytest.mark.slow
 def test_ten_kills_change_nothing(tmp_path):
     folder = tmp_path / "lost"

@@ -17,6 +17,7 @@ import pytest
 from bert_jax import cli, holding, study
 from bert_jax.errors import ConfigError, IncompleteError
 from bert_jax.studies import definition, engines, groups, launch, plans, progress
+from bert_jax.studies.engines import LOST, local
 from bert_jax.studies.places import Place
 from tests import clusters
 
@@ -233,6 +234,7 @@ def test_a_cell_that_diverged_is_not_made_again(bench, capfd):
 # --- when something goes wrong --------------------------------------------------------------------------------------
 
 
+@pytest.mark.fault(39)
 def test_what_fails_once_is_tried_again(bench, capfd):
     bench.behave(_15={"fail": 1})
     bench.run(fuse="never")
@@ -240,6 +242,7 @@ def test_what_fails_once_is_tried_again(bench, capfd):
     assert capfd.readouterr().err.count("failed (exit code 1): out of luck; it is tried again") == 2
 
 
+@pytest.mark.fault(39)
 def test_a_cell_that_always_fails_stops_no_other(bench, capfd):
     """Its group is tried twice, then its cells alone; the same command tries it again, and nothing else."""
     bench.behave(_40={"fail": 99})
@@ -278,6 +281,7 @@ def test_a_worker_that_is_stopped_goes_on_and_nothing_is_counted(bench):
     bench.complete()
 
 
+@pytest.mark.fault(39)
 def test_killed_workers_are_tried_again_but_not_for_ever(bench, monkeypatch, capfd):
     bench.behave(_15={"kill": 1}, _40={"kill": 99})
     monkeypatch.setattr(launch, "KILLS", 2)
@@ -318,6 +322,7 @@ def test_reports_leave_the_cores_to_the_workers(bench, monkeypatch):
 # --- when it is stopped ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.fault(40)
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_a_stop_saves_and_the_same_command_goes_on(number, bench, capfd):
     bench.behave(_15={"sleep": 0.2}, _40={"sleep": 0.2})
@@ -336,6 +341,7 @@ def test_a_stop_saves_and_the_same_command_goes_on(number, bench, capfd):
     bench.complete()
 
 
+@pytest.mark.fault(40)
 def test_a_killed_launch_is_continued_by_the_same_command(bench):
     """At three moments; its workers end with it, saving, and the next launch waits for them."""
     bench.behave(_15={"sleep": 0.1}, _40={"sleep": 0.1})
@@ -391,6 +397,7 @@ def test_a_second_launch_is_told_who_is_there(bench):
 # --- when it is edited, or moved ------------------------------------------------------------------------------------
 
 
+@pytest.mark.fault(41)
 def test_an_edited_study_adds_and_hides_and_makes_nothing_again(bench, capfd):
     bench.run()
     bench.rates(0.4, 0.6)
@@ -406,6 +413,7 @@ def test_an_edited_study_adds_and_hides_and_makes_nothing_again(bench, capfd):
     bench.complete(6)
 
 
+@pytest.mark.fault(41)
 def test_an_evaluation_that_is_added_trains_nothing_again(bench):
     bench.run()
     bench.evaluations = ("again",)
@@ -478,6 +486,18 @@ def test_cells_that_another_study_has_trained_are_copied_and_only_their_new_eval
 
 
 # --- what is printed ------------------------------------------------------------------------------------------------
+
+
+def test_a_job_that_nobody_saw_end_is_not_called_killed(bench, monkeypatch, capfd):
+    """A cluster that keeps no accounts forgets jobs: of one that is gone no signal is known."""
+    ended = local.Local.poll
+    monkeypatch.setattr(local.Local, "poll", lambda self: [(task, code and LOST) for task, code in ended(self)])
+    bench.behave(_15={"kill": 1})
+    bench.run(fuse="never")
+    said = capfd.readouterr().err
+    assert "ended without a word; it is tried again" in said
+    assert "signal" not in said
+    bench.complete()
 
 
 def test_a_dry_run_prints_and_writes_nothing(bench, capfd):

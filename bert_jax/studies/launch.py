@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from bert_jax.errors import ConfigError
 from bert_jax.studies import progress
-from bert_jax.studies.engines import STOPPED, Engine, Task
+from bert_jax.studies.engines import LOST, STOPPED, Engine, Task
 from bert_jax.studies.groups import Group, alone
 from bert_jax.studies.places import KILLS, Place, State
 
@@ -125,6 +125,8 @@ class Launcher:
         went_on = _mark(self._states(job)) > job.mark
         if code == STOPPED or code in UNHEARD:
             what, job.kills = "was stopped", job.kills + (not went_on)
+        elif code == LOST:
+            what, job.kills = "ended without a word", job.kills + (not went_on)
         elif code < 0:
             what, job.kills = f"was killed (signal {-code})", job.kills + (not went_on)
         else:

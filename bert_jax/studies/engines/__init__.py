@@ -18,6 +18,7 @@ from typing import Protocol
 from bert_jax.errors import ConfigError
 
 STOPPED, FAILED, KILLED = 75, 1, -9  # exit codes as of processes; a negative one is the signal it died of
+LOST = -(2**31)  # of a job that ended without a result, and nobody knows how
 
 
 @dataclass(frozen=True)
@@ -66,10 +67,14 @@ TABLE = {  # name -> class, in the module of that name
 }
 
 
-def check(name: str) -> None:
-    """Ends with an error unless the table has such an engine."""
+def check(name: str, options: Mapping[str, str] | None = None) -> None:
+    """Ends with an error unless the table has such an engine, and what it is asked for may be had."""
     if name not in TABLE:
         raise ConfigError(f"no engine {name!r}", f"one of: {', '.join(TABLE)}")
+    if name == "slurm":
+        from bert_jax.studies.engines import slurm
+
+        slurm.check(options or {})
 
 
 def make(name: str, folder: Path, jobs: int = 0, options: Mapping[str, str] | None = None) -> Engine:

@@ -11,9 +11,11 @@ be the same on all nodes. Who watches may be stopped and started again, on any o
 from __future__ import annotations
 
 import ast
+import contextlib
 import hashlib
 import math
 import os
+import re
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -21,13 +23,14 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax.errors import ConfigError
-from bert_jax.studies.engines import FAILED, KILLED, STOPPED, Room, Task, local, need
+from bert_jax.studies.engines import FAILED, KILLED, LOST, STOPPED, Room, Task, local, need
 
 HOUR = 60  # minutes; what a job is given at least, where no timeout_min is
 SPARE = 3.0  # times the time that a group is expected to take
 ASK_EVERY = 20.0  # seconds; for squeue
 PLANNED = 0.75  # share of its memory that is planned for
 WHOLE = 256  # jobs of an array that run at a time unless --jobs says otherwise: submitit's own number
+ASKS = ("gpus", "gres")  # words of options that ask for GPUs
 TAKEN_AWAY = ("CANCELLED", "PREEMPTED", "TIMEOUT", "NODE_FAIL", "BOOT_FAIL", "REVOKED", "DEADLINE", "INTERRUPTED")
 
 
@@ -40,6 +43,7 @@ class Slurm:
         submitit = need("submitit", "slurm")
         given = {name: _value(text) for name, text in (options or {}).items()}
         cluster = given.pop("cluster", "slurm")
+        check(options or {})
         gpus = float(given.get("gpus_per_node", 0))
         memory = math.inf if gpus else float(given.get("mem_gb", math.inf)) * PLANNED * 2**30
         self.room = Room(jobs or 1, float(given.get("cpus_per_task", 1)), gpus, memory)
@@ -76,7 +80,7 @@ class Slurm:
     def poll(self) -> list[tuple[Task, int]]:
         """Results are seen at once; that a job is gone without one, as after a kill, when squeue says so twice."""
         gone = self._gone()
-        known = [(task, job, job.done() or job.job_id in gone) for task, job in self._jobs]
+        known = [(task, job, self._done(job) or job.job_id in gone) for task, job in self._jobs]
         self._jobs = [(task, job) for task, job, done in known if not done]
         return [(task, self._code(task, job)) for task, job, done in known if done]
 
@@ -93,6 +97,26 @@ class Slurm:
     def describe(self) -> str:
         """The name by which squeue and scancel know the jobs."""
         return f"jobs of SLURM named {self._name}, {self._most} at a time at most"
+
+    def _done(self, job: Any) -> bool:
+        """Whether a job has a result; submitit asks sacct besides, which warns each time where nobody does accounts."""
+        if not self._slurm:
+            return job.done()
+        paths = [job.task(rank).paths.result_pickle for rank in range(job.num_tasks)]
+        with contextlib.suppress(OSError):  # looking at a folder makes a network file system ask for what is new in it
+            os.listdir(paths[0].parent)
+        return all(path.exists() for path in paths)
+
+    def _state(self, job: Any) -> str:
+        """How a job without a result ended, in SLURM's word; the controller knows for minutes, accounts for ever."""
+        if not self._slurm:
+            return str(job.state).upper()
+        shown = _ask("scontrol", "show", "job", "--oneliner", job.job_id)
+        if found := re.search(r"\bJobState=(\w+)", shown.stdout):
+            return found[1]
+        format_ = ("--noheader", "--parsable2", "--allocations", "--format=State")
+        words = _ask("sacct", *format_, f"--jobs={job.job_id}").stdout.split()
+        return words[0].rstrip("+").upper() if words else "UNKNOWN"
 
     def _gone(self) -> set[str]:
         """Jobs that squeue did not list the last two times: files of a node may take a while to be seen on another."""
@@ -114,18 +138,40 @@ class Slurm:
             except self._failed as error:  # the job's own function raised
                 _note(task, str(error))
                 return FAILED
-        state = str(job.state).upper().split(" ")[0].rstrip("+")
+        state = self._state(job)
         if self._stopping or state in TAKEN_AWAY:
+            _note(task, f"job {job.job_id} was taken away (state {state})")
             return STOPPED
         _note(task, f"job {job.job_id} ended without a word (state {state}): see {job.paths.stderr}")
-        return FAILED if state == "FAILED" else KILLED
+        return {"FAILED": FAILED, "OUT_OF_MEMORY": KILLED}.get(state, LOST)
+
+
+def check(options: Mapping[str, str]) -> None:
+    """Refuse to ask for GPUs where no node has one: such jobs wait for ever."""
+    given = [f"{name}={value}" for name, value in options.items() if str(value) != "0"]
+    asked = [one for one in given if "gpu" in one and any(word in one for word in ASKS)]
+    if not asked or options.get("cluster", "slurm") != "slurm":
+        return
+    partition = options.get("slurm_partition")
+    where = f"partition {partition}" if partition else "this cluster"
+    listed = _ask("sinfo", "--noheader", "--format=%G", *([f"--partition={partition}"] if partition else []))
+    if listed.returncode == 0 and "gpu" not in listed.stdout:
+        raise ConfigError(
+            f"no node of {where} has a GPU, and --engine-option {asked[0]} asks for one",
+            "leave it out, or name a partition that has: --engine-option slurm_partition=NAME",
+        )
 
 
 def _ask(*command: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, check=False, capture_output=True, text=True)
+    """Run a command of SLURM; one that is not there fails."""
+    try:
+        return subprocess.run(command, check=False, capture_output=True, text=True)
+    except FileNotFoundError as error:
+        return subprocess.CompletedProcess(command, 127, "", str(error))
 
 
 def _note(task: Task, text: str) -> None:
+    task.log.parent.mkdir(parents=True, exist_ok=True)  # of a job that never began it is not there
     with task.log.open("a") as log:
         log.write(f"{text}\n")
 
