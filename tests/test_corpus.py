@@ -94,6 +94,7 @@ def test_damaged_compression_is_a_data_error(tmp_path, suffix):
             read(write(tmp_path / f"a.txt{suffix}", damaged))
 
 
+@pytest.mark.fault(20)
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_only_a_newline_ends_a_line_and_a_byte_order_mark_is_dropped(tmp_path, end):
     lines = ["One\u2028still one.", "Two\x85\x0b\x0c\x1c too.", "Three\rhere."]
@@ -180,6 +181,7 @@ def test_auto_finds_out_whether_a_line_is_a_sentence(tmp_path, line, expected):
 BAD = {"utf8": b"Good.\n\nCaf\xe9 bad.\nMore.\n\nLast.\n", "nul": b"Good.\n\nCaf\0 bad.\nMore.\n\nLast.\n"}
 
 
+@pytest.mark.fault(19)
 @pytest.mark.parametrize("kind", BAD)
 def test_bad_text_follows_the_policy(tmp_path, kind):
     file = write(tmp_path / "a.txt", BAD[kind])
@@ -196,6 +198,7 @@ def test_bad_text_follows_the_policy(tmp_path, kind):
     assert corpus.records(tmp_path / "spool", "00000-0000")["bad"].tolist() == [False, True, False]
 
 
+@pytest.mark.fault(19)
 def test_surrogates_and_nul_in_rows(tmp_path):
     file = write(
         tmp_path / "a.jsonl", b'{"text": "fine"}\n{"text": "a\\ud800b"}\n{"text": "a\\u0000b \\ud83d\\ude00"}\n'
@@ -205,6 +208,7 @@ def test_surrogates_and_nul_in_rows(tmp_path):
         read(file, on_bad_text="fail")
 
 
+@pytest.mark.fault(19)
 @given(st.lists(st.binary(max_size=30), max_size=5))
 def test_any_bytes_are_read_under_replace(tmp_path_factory, lines):
     data = b"\n".join(lines)
@@ -215,6 +219,7 @@ def test_any_bytes_are_read_under_replace(tmp_path_factory, lines):
     read(write(folder / "a.jsonl", data + b"\n"), on_bad_row="skip")
 
 
+@pytest.mark.fault(27)
 @pytest.mark.parametrize(
     ("row", "says"),
     [
@@ -339,6 +344,7 @@ def spool(folder, documents, **options):
     return marks, counts
 
 
+@pytest.mark.fault(22)
 def test_copies_are_dropped_before_the_split(tmp_path):
     documents = [[f"Document {i % 60}.", "Same."] for i in range(100)] + [[], ["Document  0. Same."]]
     marks, counts = spool(tmp_path / "a", documents, validation_fraction=0.3)

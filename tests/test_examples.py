@@ -264,6 +264,7 @@ REFUSED = {  # name: (file, content, kind, task, line, message)
 OF_KIND = {"classify": LABELS, "regress": (), "tag": ("O", "B-LOC"), "choice": ()}
 
 
+@pytest.mark.fault(24)
 @pytest.mark.parametrize("name", REFUSED)
 def test_unusable_rows_name_file_line_and_value(tmp_path, name):
     file, content, kind, task, line, message = REFUSED[name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import subprocess
 import sys
@@ -85,6 +86,7 @@ def test_targets_of_numbers_and_of_what_has_no_label():
     assert encode([example(text="a", pair="b c")], "span").targets["spans"].tolist() == [[-1, -1]]
 
 
+@pytest.mark.fault(26)
 @pytest.mark.parametrize(("length", "cut"), [(511, 0), (512, 0), (513, 1)])
 def test_texts_over_the_length_are_cut_and_counted_or_refused(length, cut):
     long = [example(text=" ".join(["a"] * (length - 2)), label=0), example(1, text="a b", label=1)]
@@ -98,6 +100,22 @@ def test_texts_over_the_length_are_cut_and_counted_or_refused(length, cut):
         assert encode(long, "classify", 512, long="refuse").cut == 0
     with pytest.raises(ConfigError, match="'windows' has no meaning for classify"):
         encode(long, "classify", long="windows")
+
+
+@pytest.mark.fault(26)
+@pytest.mark.parametrize(("length", "rows"), [(511, 1), (512, 1), (513, 2)])
+def test_a_text_over_the_length_is_looked_at_in_windows_that_lose_nothing(length, rows):
+    words = example(words=("a",) * (length - 2), label=(1,) * (length - 2))
+    span = example(1, text="a", pair="b " * (length - 4), label=(Answer("b", 2 * (length - 5)),))
+    for found in (encode([words], "tag", 512), encode([span], "span", 512)):
+        assert (len(found.example), found.cut) == (rows, 0)
+        assert found.longest == min(length, 512)
+    tags = encode([words], "tag", 512)
+    assert sorted(tags.words[tags.words >= 0].tolist()) == list(range(length - 2))
+    last = encode([span], "span", 512).targets["spans"].tolist()[-1]
+    assert last[0] == last[1] > 0, "the last window holds the last word"
+    with pytest.raises(DataError, match="513 tokens") if length > 512 else contextlib.nullcontext():
+        encode([words], "tag", 512, long="refuse")
 
 
 # --- batches --------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import jax
 import numpy as np
@@ -51,6 +52,14 @@ def test_labels_and_steps_follow_from_the_data(folder, trained):
     assert config.steps == -(-rows * 12 // 8)
     assert config.optim.warmup_steps == int(config.steps * 0.1)
     assert config.evals["validation"].every == config.checkpoints.every == -(-rows // 8)
+
+
+@pytest.mark.fault(26)
+def test_texts_that_are_cut_are_counted_aloud(folder, capfd):
+    material.gather(classify(folder, sequence_length=8))
+    cut = re.search(r"(\d+) of 38 training texts are cut to 8 tokens", capfd.readouterr().err)
+    assert cut is not None
+    assert 0 < int(cut.group(1)) < 38
 
 
 def test_every_row_comes_once_an_epoch(folder):

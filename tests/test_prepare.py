@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_jax import knobs, prepare
+from bert_jax import cli, knobs, prepare
 from bert_jax.data import audit, corpus, encode, files, pool, shards
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.errors import DataError, Stopped
@@ -76,6 +77,7 @@ def texts(prepared: shards.Prepared, side: str) -> list[list[str]]:
 # --- what comes out -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.fault(21, 22)
 def test_every_sentence_of_every_document_is_there_once_and_in_order(tmp_path):
     given = documents(200)
     given[7] = given[3]
@@ -479,6 +481,7 @@ def test_the_cache_is_the_knob_the_variable_or_the_home(monkeypatch, tmp_path):
 # --- errors ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.fault(23)
 @pytest.mark.parametrize(
     ("data", "says", "hint"),
     [
@@ -520,6 +523,38 @@ def test_some_bad_lines_are_counted(tmp_path):
     assert "lines with bad text" in audit.table(facts)
 
 
+@pytest.mark.fault(23)
+@pytest.mark.parametrize("content", [None, "", "\n \n\t\n", '{"text": " "}\n'])
+def test_training_without_documents_ends_before_anything_is_compiled(tmp_path, monkeypatch, capsys, content):
+    def compiled(*_, **__):
+        raise AssertionError("compiled before the data was read")
+
+    monkeypatch.setattr("bert_jax.allocator.retain", lambda: "")
+    monkeypatch.setattr("jax.jit", compiled)
+    (tmp_path / "in").mkdir()
+    if content is not None:
+        (tmp_path / "in" / ("a.jsonl" if content.startswith("{") else "a.txt")).write_text(content)
+    words = ["train", f"--config={Path(__file__).parents[1] / 'configs' / 'tiny.py'}", f"--workdir={tmp_path / 'run'}"]
+    assert cli.execute([*words, "--config.corpus.source=files", f"--config.corpus.path={tmp_path / 'in'}"]) == 3
+    *_, error, hint = capsys.readouterr().err.splitlines()
+    assert str(tmp_path / "in") in error
+    assert re.match("error: (no documents in files|config.corpus.path = .* holds no files)", error)
+    assert hint.startswith("hint: ")
+
+
+@pytest.mark.fault(17)
+def test_empty_and_blank_documents_are_left_out_and_counted(tmp_path):
+    rows = ["", " \n\t\u2028\n", "\u200b", *(" ".join(d) for d in documents(20)), ""]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in rows))
+    found = prepare.prepare(config(tmp_path / "a.jsonl", tmp_path / "cache"), silent)
+    facts = json.loads((found.folder / "audit.json").read_text())
+    assert (facts["documents"], facts["empty"]) == (24, 4)
+    assert sum(facts[side]["documents"] for side in shards.SPLITS) == 20
+    assert re.search(r"empty +4\n", audit.table(facts))
+    assert all(text for side in shards.SPLITS for document in texts(found, side) for text in document)
+
+
+@pytest.mark.fault(27)
 def test_too_many_malformed_rows_stop_it(tmp_path):
     good = b'{"text": "One. Two."}\n{"text": "Three. Four."}\n' * 100
     (tmp_path / "a.jsonl").write_bytes(good + b"{\n{\n")
@@ -682,6 +717,7 @@ def given_vocabulary(folder: Path) -> str:
     return str(folder)
 
 
+@pytest.mark.fault(18)
 def test_a_huge_line_is_read_in_bounded_memory(tmp_path):
     sentence = " ".join(WORDS[:12])
     with (tmp_path / "a.txt").open("w") as stream:

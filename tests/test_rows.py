@@ -98,6 +98,7 @@ def test_quotes_mean_nothing_in_tsv_and_hold_fields_in_csv(tmp_path):
     ]
 
 
+@pytest.mark.fault(20)
 def test_only_a_newline_ends_a_line_and_marks_of_windows_are_no_text(tmp_path):
     path = write(tmp_path / "a.tsv", "\ufefftext\tlabel\r\none\u2028two\x85three\x0b\t1\r\n\r\nfour\t0")
     assert [(r.where, r.number, r.fields["text"]) for r in read(path)] == [
@@ -304,6 +305,7 @@ MALFORMED = {  # name: (file, content, line, message)
 }
 
 
+@pytest.mark.fault(27)
 @pytest.mark.parametrize("name", MALFORMED)
 def test_malformed_rows_name_file_and_line(tmp_path, name):
     file, content, line, message = MALFORMED[name]
@@ -315,6 +317,7 @@ def test_malformed_rows_name_file_and_line(tmp_path, name):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.fault(27)
 def test_few_malformed_rows_may_be_skipped(tmp_path):
     said: list[str] = []
     lines = [f"row {n}\t1" for n in range(200)]
@@ -345,6 +348,7 @@ def test_damaged_and_unreadable_files(tmp_path):
         read(path)
 
 
+@pytest.mark.fault(27)
 @given(st.binary(max_size=60), st.sampled_from(["tsv", "csv", "jsonl", "json", "conll", "conllu"]))
 def test_any_bytes_are_rows_or_a_data_error(tmp_path_factory, content, kind):
     path = write(tmp_path_factory.getbasetemp() / f"fuzz.{kind}", content)
@@ -470,6 +474,7 @@ def test_one_file_is_divided_by_its_text(tmp_path):
         read(source, "validation", validation_fraction=0.0)
 
 
+@pytest.mark.fault(22)
 def test_copies_of_a_text_stay_on_one_side(tmp_path):
     lines = [f"{ticket(n % 10)}\t{n}" for n in range(30)]
     source = f"files:{write(tmp_path / 'a.tsv', chr(10).join(['text' + chr(9) + 'label', *lines]))}"
