@@ -121,7 +121,14 @@ def test_values_that_are_names_of_other_labels_are_refused(tmp_path):
         load(path, "classify", ("1", "0"), values=("0", "1"))
 
 
-@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=2, max_size=9, unique=True))
+@pytest.mark.parametrize("number", [5e38, -5e38, 1e16, 1e400])
+def test_a_number_that_float32_cannot_learn_names_its_row(tmp_path, number):
+    path = write(tmp_path / "a.jsonl", [{"text": "a", "label": 1e15}, {"text": "b", "label": number}])
+    with pytest.raises(DataError, match=r"a\.jsonl:2: label .* (is too large to learn in float32|is not a finite)"):
+        load(path, "regress")
+
+
+@given(st.lists(st.floats(-1e15, 1e15), min_size=2, max_size=9, unique=True))
 def test_regression_reads_the_number_that_is_written(tmp_path_factory, numbers):
     folder = tmp_path_factory.mktemp("numbers")
     as_text = write(folder / "a.tsv", "text\tlabel\n" + "".join(f"t\t{n!r}\n" for n in numbers))

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from bert_jax.data import shards, tokenizer
-from bert_jax.errors import DataError
+from bert_jax.errors import ConfigError, DataError
+from tests import corpora
 
 VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "##a", "the"]
 
@@ -112,6 +113,63 @@ def test_digests_are_computed_once(tmp_path, monkeypatch):
     os.utime(file, ns=(1, 1))
     shards.open(folder)
     assert read == ["tokens.npy"]
+
+
+def resigned(folder, name, values):
+    """Replace an array of the second shard, and sign what is there now."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    entry = manifest["splits"]["train"][1]
+    file = folder / entry["name"] / f"{name}.npy"
+    np.save(file, values)
+    entry["files"][name] = {"bytes": file.stat().st_size, "sha256": shards.sha256(file)}
+    shards.write_json(folder / "manifest.json", manifest)
+
+
+@pytest.mark.fault(25)
+@pytest.mark.parametrize("token", [8, 60_000])
+def test_a_token_beyond_the_vocabulary_is_named_with_its_place(tmp_path, monkeypatch, token):
+    """However well it is signed; and it is not taken for verified by the next attempt."""
+    folder = build(tmp_path / "x")
+    shards.open(folder)
+    monkeypatch.setattr(shards, "BLOCK", 2)
+    resigned(folder, "tokens", np.array([5, 6, 7, token], np.uint16))
+    for _ in range(2):
+        said = rf"train-00001/tokens\.npy has token {token} at position 3, and the vocabulary ends at 7"
+        with pytest.raises(DataError, match=said) as caught:
+            shards.open(folder)
+        assert caught.value.code == 3
+    resigned(folder, "tokens", np.array([5, 6, 7, 7], np.uint16))
+    assert shards.open(folder).splits["train"][1].tokens[3] == 7
+
+
+@pytest.mark.fault(25)
+@pytest.mark.parametrize(
+    ("name", "values", "said"),
+    [
+        ("tokens", np.array([5, 6, -7, 5], np.int16), "holds int16"),
+        ("tokens", np.array([5, 6, 7, 5], np.float32), "holds float32"),
+        ("sentence_ends", np.array([3, 1, 4], np.uint32), "does not ascend"),
+        ("document_ends", np.array([2.0, 3.0]), "does not ascend in uint32"),
+    ],
+)
+def test_arrays_that_point_elsewhere_are_refused(tmp_path, name, values, said):
+    folder = build(tmp_path / "x")
+    resigned(folder, name, values)
+    with pytest.raises(DataError, match=rf"train-00001/{name}\.npy {said}"):
+        shards.open(folder)
+
+
+@pytest.mark.fault(25)
+@pytest.mark.parametrize("pairs", ["none", "nsp"])
+def test_no_position_or_type_is_beyond_its_table(tmp_path, pairs):
+    """Rows are at most as long as the table of positions, and full ones reach its last."""
+    with pytest.raises(ConfigError, match=r"sequence_length = 513 exceeds model\.max_positions = 512"):
+        corpora.config(sequence_length=513)
+    source = corpora.source(tmp_path, pairs=pairs, sequence_length=32, model__max_positions=32)
+    batches = [source.batch(step) for step in range(4)]
+    assert max(int(batch["positions"].max()) for batch in batches) == 31
+    assert max(int(batch["type_ids"].max()) for batch in batches) == (pairs == "nsp")
+    assert all(batch["positions"].min() == batch["type_ids"].min() == 0 for batch in batches)
 
 
 def test_a_changed_tokenizer_is_refused(tmp_path):

@@ -180,6 +180,9 @@ def _class(row: Row, task: Task, meanings: dict[str, int], parts: dict[str, Any]
     return _number(raw_label(row, task), task, meanings)
 
 
+LARGEST = 1e15  # number to regress on: squared errors, and squares of their gradients, are summed in float32
+
+
 def _quantity(row: Row, task: Task, meanings: dict[str, int], parts: dict[str, Any]) -> float:
     value = raw_label(row, task)
     try:
@@ -188,6 +191,9 @@ def _quantity(row: Row, task: Task, meanings: dict[str, int], parts: dict[str, A
         number = math.nan
     if not math.isfinite(number):
         raise BadRow(f"label {_shown(value)} of column {task.label!r} is not a finite number")
+    if abs(number) > LARGEST:
+        hint = f"from -{LARGEST:g} to {LARGEST:g}: write it in another unit"
+        raise BadRow(f"label {_shown(value)} of column {task.label!r} is too large to learn in float32", hint)
     return number
 
 

@@ -11,13 +11,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ SPLITS = ("train", "validation")
 ARRAYS = ("tokens", "sentence_ends", "document_ends")
 HINT = "delete the folder and prepare again"
 VERIFIED = "verified.json"
+BLOCK = 1 << 24  # tokens looked at at once
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,14 +94,18 @@ def write(
 
 
 def open(folder: Path) -> Prepared:
-    """Opens a prepared corpus after checking every size, and every sha256 the first time a file is seen."""
+    """Opens a prepared corpus after checking every size, and all of a file's contents the first time it is seen."""
     folder = Path(folder)
     manifest = read_manifest(folder)
-    listed = _files(folder, manifest)
-    _verify(folder, listed)
-    found = tokenizers.load(folder)
-    if found.hash != manifest["tokenizer"]["hash"]:
-        raise DataError(f"{folder}: tokenizer.json is not the one the shards were made with", HINT)
+    with _verified(folder, _files(folder, manifest)) as fresh:
+        found = tokenizers.load(folder)
+        if found.hash != manifest["tokenizer"]["hash"]:
+            raise DataError(f"{folder}: tokenizer.json is not the one the shards were made with", HINT)
+        for name in fresh:
+            if name.endswith("/tokens.npy"):
+                _check_tokens(folder / name, found.size)
+            elif name.endswith("_ends.npy"):
+                _check_ends(folder / name)
     splits = {name: Mapped(folder, manifest["splits"].get(name, [])) for name in SPLITS}
     unigrams = _array(folder / "unigrams.npy")
     if unigrams.shape != (found.size,):
@@ -149,8 +155,12 @@ def _files(folder: Path, manifest: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return listed
 
 
-def _verify(folder: Path, listed: dict[str, dict[str, Any]]) -> None:
-    """Compares sizes always, digests unless this very file (size, mtime, inode) has passed before."""
+@contextlib.contextmanager
+def _verified(folder: Path, listed: dict[str, dict[str, Any]]) -> Iterator[list[str]]:
+    """Compare sizes always, digests unless this very file (size, mtime, inode) has passed before.
+
+    Gives the files that have not; they are known from then on if nothing else is found wrong with them.
+    """
     stamp = folder / VERIFIED
     try:
         passed = json.loads(stamp.read_bytes())
@@ -168,11 +178,30 @@ def _verify(folder: Path, listed: dict[str, dict[str, Any]]) -> None:
         seen[name] = [stat.st_size, stat.st_mtime_ns, stat.st_ino, expected["sha256"]]
         if passed.get(name) != seen[name] and sha256(file) != expected["sha256"]:
             raise DataError(f"{file} is corrupt: its sha256 is not the manifest's", HINT)
+    yield [name for name in listed if passed.get(name) != seen[name]]
     if seen != passed:
-        try:
+        with contextlib.suppress(OSError):  # a read-only corpus is verified each time
             write_json(stamp, seen)
-        except OSError:
-            return  # a read-only corpus is verified each time
+
+
+def _check_tokens(file: Path, vocab_size: int) -> None:
+    """Refuse a token that the vocabulary does not have: on a device it would read what is not there."""
+    tokens = _array(file)
+    if tokens.dtype not in (np.uint16, np.uint32):
+        raise DataError(f"{file} holds {tokens.dtype}, not uint16 or uint32", HINT)
+    for start in range(0, len(tokens), BLOCK):
+        block = tokens[start : start + BLOCK]
+        if block.max() >= vocab_size:
+            at = int(np.argmax(block >= vocab_size))
+            where = f"{file} has token {block[at]} at position {start + at}"
+            raise DataError(f"{where}, and the vocabulary ends at {vocab_size - 1}", HINT)
+
+
+def _check_ends(file: Path) -> None:
+    """Refuse sentences or documents that end before they begin; that the last is the end is checked when they open."""
+    ends = _array(file)
+    if ends.dtype != np.uint32 or (ends[1:] < ends[:-1]).any():
+        raise DataError(f"{file} does not ascend in uint32", HINT)
 
 
 def _shard(folder: Path, entry: dict[str, Any]) -> Shard:
