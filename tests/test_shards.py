@@ -95,7 +95,9 @@ def test_a_flipped_bit_a_cut_and_a_missing_file_are_named(tmp_path, name):
 def test_shards_are_mapped_only_when_asked_for(tmp_path, monkeypatch):
     mapped = []
     monkeypatch.setattr(shards.np, "load", lambda file, real=np.load, **k: mapped.append(file.name) or real(file, **k))
-    found = shards.open(build(tmp_path / "x"))
+    shards.open(build(tmp_path / "x"))  # the first time each is looked through, one after the other
+    mapped.clear()
+    found = shards.open(tmp_path / "x")
     assert mapped == ["unigrams.npy"]
     assert [s.tokens[3] for s in found.splits["train"]] == [5, 6]
     assert found.splits["train"][-1].tokens[3] == found.splits["train"][1:][0].tokens[3] == 6
