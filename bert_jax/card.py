@@ -7,7 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax import config as configs
-from bert_jax import knobs, runs
+from bert_jax import jsons, knobs, runs, writer
+from bert_jax.errors import CheckpointError
+from bert_jax.jsons import Maybe
+
+ENVIRONMENT = {  # what is said of a run
+    "machine": {"devices": [str]},
+    "versions": {"bert-jax": str, str: str},
+    "corpus": object,
+    "tokenizer": object,
+    "git_commit": object,
+    "command": Maybe(list),
+}
 
 
 def text(run: runs.Run, parameters: int, pipeline: str) -> str:
@@ -29,8 +40,9 @@ def text(run: runs.Run, parameters: int, pipeline: str) -> str:
         "```",
         "",
     ]
-    environment = _json(run.folder / "environment.json")
-    if environment and "foreign" not in run.meta:
+    file = run.folder / "environment.json"
+    if file.exists() and "foreign" not in run.meta:
+        environment = jsons.read(file, CheckpointError, ENVIRONMENT, hint="restore or delete it")
         lines += ["## Run", "", *_table(_run_rows(run, environment)), ""]
         if command := environment.get("command"):
             lines += ["```", " ".join(map(str, command)), "```", ""]
@@ -78,10 +90,10 @@ def _run_rows(run: runs.Run, environment: dict[str, Any]) -> dict[str, str]:
 def _metrics(run: runs.Run) -> dict[str, str]:
     """The evaluations of this very step."""
     file = run.folder / "metrics.jsonl"
-    if "foreign" in run.meta or not file.is_file():
+    if "foreign" in run.meta or not file.exists():
         return {}
-    rows = [json.loads(line) for line in file.read_text().splitlines() if line]
-    found = {k: v for row in rows if row["step"] == run.step for k, v in row.items() if k.startswith("eval/")}
+    rows = [row for row in writer.rows(file) if row["step"] == run.step]
+    found = {k: v for row in rows for k, v in row.items() if k.startswith("eval/") and isinstance(v, (int, float))}
     said = {key: f"{value:,}" if isinstance(value, int) else f"{value:.4g}" for key, value in found.items()}
     return {key.removeprefix("eval/"): value for key, value in said.items()}
 
@@ -89,7 +101,3 @@ def _metrics(run: runs.Run) -> dict[str, str]:
 def _table(rows: dict[str, str]) -> list[str]:
     first, *rest = [f"| {key} | {value} |" for key, value in ((k, v.replace("|", "\\|")) for k, v in rows.items())]
     return [first, "|---|---|", *rest]
-
-
-def _json(file: Path) -> dict[str, Any]:
-    return json.loads(file.read_text()) if file.is_file() else {}

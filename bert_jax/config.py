@@ -13,6 +13,7 @@ import functools
 import importlib.util
 import json
 import math
+import os
 import re
 import sys
 import types
@@ -23,7 +24,7 @@ from typing import Any
 
 import ml_collections
 
-from bert_jax import rules
+from bert_jax import opening, rules
 from bert_jax.errors import ConfigError, UserError
 from bert_jax.knobs import OBJECTIVES, SIZES, Config, Objective
 from bert_jax.presets import PRESETS
@@ -100,8 +101,10 @@ def recorded(tree: dict[str, Any]) -> Config:
 def load_file(spec: str, beside: str = "", function: str = "get_config") -> Any:
     """Runs `get_config(arg)` of `FILE.py[:arg]`; `beside=__file__` makes the path relative to that file."""
     path, _, arg = spec.partition(":")
-    file = (Path(beside).parent / path if beside else Path(path)).resolve()
-    if not file.is_file():
+    file = Path(os.path.realpath(Path(beside).parent / path if beside else path))
+    if os.path.lexists(file):
+        opening.check(file, ConfigError, "configs/ holds examples, such as --config=configs/tiny.py")
+    else:
         raise ConfigError(f"no config file {path!r}", "configs/ holds examples, such as --config=configs/tiny.py")
     module_spec = importlib.util.spec_from_file_location(f"_config_{file.stem}", file)
     assert module_spec is not None

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import bert_jax
-from bert_jax import allocator
+from bert_jax import allocator, jsons
 from bert_jax.errors import ConfigError, DataError
 
 NEEDED = (
@@ -165,7 +165,7 @@ def corpora(cache: Path) -> list[dict[str, Any]]:
         entry: dict[str, Any] = {"folder": str(file.parent)}
         try:
             manifest = shards.read_manifest(file.parent)
-            audit = json.loads((file.parent / "audit.json").read_bytes())
+            audit = jsons.read(file.parent / "audit.json", DataError)
             entry |= {key: audit[key] for key in ("fingerprint", "source", "vocab_size", "unigram_entropy", "warnings")}
             entry["splits"] = {
                 split: {"shards": len(parts)} | {k: sum(p[k] for p in parts) for k in COUNTS}

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from bert_jax import jsons, opening
 from bert_jax.errors import ConfigError
 
 NAME = "run.lock"
@@ -39,6 +40,8 @@ def hold(folder: Path, name: str = NAME) -> Iterator[None]:
     """Holds a folder until the block ends; a ConfigError names who holds it already."""
     check_writable(folder)
     path = Path(folder) / name
+    if os.path.lexists(path):
+        opening.check(path, ConfigError, "delete it: no run made it")
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         if not _lock(descriptor, TRIES):
@@ -58,26 +61,24 @@ def hold(folder: Path, name: str = NAME) -> Iterator[None]:
 
 def held(folder: Path, name: str = NAME) -> bool:
     """Whether somebody holds a folder now; nothing is made where nobody ever did."""
-    try:
-        descriptor = os.open(Path(folder) / name, os.O_RDONLY)
-    except FileNotFoundError:
+    path = Path(folder) / name
+    if not path.exists():
         return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two who ask do not see each other
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
+    with opening.regular(path, ConfigError, "delete it: no run made it") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two who ask do not see each other
+        except BlockingIOError:
+            return True
     return False
 
 
 def holder(path: Path) -> str:
     """Who holds a lock, as its file says."""
     try:
-        who = json.loads(path.read_text())
-        return f"host {who['host']}, pid {who['pid']}, started {who['started']}"
-    except (OSError, ValueError, KeyError, TypeError):  # read between its locking and its writing
+        who = jsons.read(path, ConfigError, {"host": str, "pid": int, "started": str})
+    except ConfigError:  # read between its locking and its writing
         return "its holder has not yet said who it is"
+    return f"host {who['host']}, pid {who['pid']}, started {who['started']}"
 
 
 def _lock(descriptor: int, tries: int) -> bool:

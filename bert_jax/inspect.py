@@ -7,13 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bert_jax import runs
+from bert_jax import opening, runs
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.predict import decode
 from bert_jax.predictors.base import Model, OfText, Options, Row
 from bert_jax.views import attention, embeddings
 from bert_jax.views.texts import Texts
 
+LARGEST = 1 << 26  # bytes of a file of texts
 # What reads and encodes a page's texts; and the page, of that, the rows, and flags of its own.
 PAGES: dict[str, tuple[type[OfText], Callable[..., str]]] = {
     "attention": (Texts, attention.page),
@@ -57,10 +58,7 @@ def run(
 
 def read(reader: OfText, file: Path) -> list[Row]:
     """The texts and pairs of a file, one a line; blank lines are left out."""
-    try:
-        lines = file.read_bytes().split(b"\n")
-    except OSError as error:
-        raise DataError(f"cannot read {str(file)!r}: {error.strerror}", "check --input") from error
+    lines = opening.read(file, DataError, LARGEST, "check --input").split(b"\n")
     texts = [(number, decode(number, line).rstrip("\r")) for number, line in enumerate(lines, 1)]
     return [reader.read(number, text) for number, text in texts if text.strip()]
 

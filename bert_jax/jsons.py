@@ -5,6 +5,7 @@ A schema says what a reader relies on; what it does not name may be there too:
     str, bool, object    a text, true or false, anything; `str | None`, `str | list`: either
     int, float           a whole number, a finite number
     range(1, 10)         a whole number from 1 to 9
+    {"on", "off"}        one of these texts
     [int]                a list of whole numbers
     (int, str)           a list of exactly these two
     {str: int}           an object with whole numbers, by any names
@@ -13,6 +14,7 @@ A schema says what a reader relies on; what it does not name may be there too:
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import sys
@@ -49,7 +51,11 @@ class Maybe(NamedTuple):
 
 
 class Malformed(ValueError):
-    """What is wrong with a JSON text, in words for one line."""
+    """What is wrong with a JSON text, in words for one line, and the line where it is found if that is known."""
+
+    def __init__(self, message: str, line: int = 1):
+        super().__init__(message)
+        self.line = line
 
 
 def read(
@@ -92,7 +98,7 @@ def lines(path: Path | str, kind: type[UserError], schema: Any = dict) -> Iterat
                 if line.endswith(b"\n"):
                     bad, first = bad + 1, first or f"{path}:{number}: {error}"
     if bad:
-        print(f"warning: {first}; {bad} such line{'s are' * (bad > 1) or ' is'} left out", file=sys.stderr, flush=True)
+        _warn(f"{first}; {bad} such line{'s are' * (bad > 1) or ' is'} left out")
 
 
 def parse(text: bytes | str, schema: Any = object, *, strict: bool = False) -> Any:
@@ -107,7 +113,7 @@ def parse(text: bytes | str, schema: Any = object, *, strict: bool = False) -> A
     except Malformed:
         raise
     except ValueError as error:
-        raise Malformed(f"not JSON: {error}") from error
+        raise Malformed(f"not JSON: {error}", getattr(error, "lineno", 1)) from error
     if text.count("[") + text.count("{") > DEPTH and _is_deep(value):
         raise Malformed(DEEP)
     if strict and "\\ud" in text.lower() and (half := _half(value)):
@@ -125,6 +131,9 @@ def wrong(value: Any, schema: Any, at: str = "") -> str:
     if isinstance(schema, range):
         fits = type(value) is int and value in schema
         return "" if fits else f"{here} is {show(value)}, not a whole number from {schema[0]:,} to {schema[-1]:,}"
+    if isinstance(schema, set):
+        fits = isinstance(value, str) and value in schema
+        return "" if fits else f"{here} is {show(value)}, not {' or '.join(sorted(schema))}"
     if isinstance(schema, (dict, list, tuple)) and type(value) is not (dict if isinstance(schema, dict) else list):
         return f"{here} is {show(value)}, not {NAMES[dict] if isinstance(schema, dict) else NAMES[list]}"
     if isinstance(schema, dict):
@@ -137,6 +146,12 @@ def wrong(value: Any, schema: Any, at: str = "") -> str:
     kinds = schema.__args__ if isinstance(schema, types.UnionType) else (schema,)
     fits = any(_is(value, kind) for kind in kinds)
     return "" if fits else f"{here} is {show(value)}, not {' or '.join(NAMES[kind] for kind in kinds)}"
+
+
+@functools.cache
+def _warn(text: str) -> None:
+    """Say it once, however often a file is read."""
+    print(f"warning: {text}", file=sys.stderr, flush=True)
 
 
 def show(value: Any) -> str:

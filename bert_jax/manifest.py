@@ -14,11 +14,23 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from bert_jax import faults
+from bert_jax import faults, jsons, opening
 from bert_jax.errors import CheckpointError
+from bert_jax.jsons import Maybe
 
 NAME = "manifest.json"
 UNFINISHED = "*.orbax-checkpoint-tmp*"  # what Orbax calls a folder it has not committed
+
+
+SIZE = range(2**63)
+ARRAY = {"shape": [SIZE], "dtype": str}
+SCHEMA = {  # of a manifest
+    "digest": str,
+    "step": SIZE,
+    "metric": Maybe(float),
+    "files": {str: {"bytes": SIZE, "sha256": str}},
+    "arrays": {str: {str: ARRAY}},
+}
 
 
 def choose(folder: Path, wanted: int | None, corrupt: set[int], best_first: bool = False) -> int | None:
@@ -68,8 +80,8 @@ def _problem(folder: Path) -> str:
 
 def _file_problem(folder: Path, name: str, expected: dict[str, Any]) -> str:
     path = folder / name
-    if not path.resolve().is_relative_to(folder.resolve()):
-        return f"{folder / NAME} (names {name!r}, outside the folder)"
+    if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
+        return f"{folder / NAME} (names {jsons.show(name)}, outside the folder)"
     try:
         size = path.stat().st_size
         if size != expected["bytes"]:
@@ -77,19 +89,21 @@ def _file_problem(folder: Path, name: str, expected: dict[str, Any]) -> str:
         return "" if _sha256(path) == expected["sha256"] else f"{path} (its sha256 differs)"
     except OSError as error:
         return f"{path} ({error.strerror})"
+    except CheckpointError as error:  # no regular file
+        return str(error)
 
 
 def load(folder: Path) -> dict[str, Any]:
     """The manifest of a step folder, itself checked."""
     path = folder / NAME
     try:
-        manifest = json.loads(path.read_bytes())
-        digest = manifest.pop("digest")
-        if digest != _digest(manifest):
-            raise CheckpointError(f"{path} (its digest differs)")
-        return manifest
-    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
-        raise CheckpointError(f"{path} (unreadable: {type(error).__name__})") from error
+        manifest = jsons.parse(opening.read(path, CheckpointError, jsons.LIMIT), SCHEMA)
+    except jsons.Malformed as error:
+        raise CheckpointError(f"{path} ({error})") from error
+    digest = manifest.pop("digest")
+    if digest != _digest(manifest):
+        raise CheckpointError(f"{path} (its digest differs)")
+    return manifest
 
 
 def write(folder: Path, entry: dict[str, Any]) -> None:
@@ -115,7 +129,7 @@ def _digest(manifest: dict[str, Any]) -> str:
 
 
 def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
+    with opening.regular(path, CheckpointError) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 from bert_jax.errors import UserError
 
@@ -25,22 +25,17 @@ PIECE = 1 << 16  # bytes
 QUICK = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC  # never waits for the other end of a pipe
 
 
-def problem(path: Path | str) -> str:
-    """Say what keeps a path from being opened as a file; empty where nothing does."""
+def check(path: Path | str, kind: type[UserError], hint: str = "") -> None:
+    """Refuse a path that is not a regular file, for libraries that open by name."""
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError) as error:  # ValueError: a NUL in a name
-        return _said(Path(path), error)
-    return "" if stat.S_ISREG(mode) else f"is {_kind(mode)}, not a file"
+        raise kind(f"{path} {_said(Path(path), error)}", hint or HINT) from error
+    if not stat.S_ISREG(mode):
+        raise kind(f"{path} is {_kind(mode)}, not a file", hint or HINT)
 
 
-def check(path: Path | str, kind: type[UserError], hint: str = "") -> None:
-    """Refuse a path that is not a regular file, for libraries that open by name."""
-    if found := problem(path):
-        raise kind(f"{path} {found}", hint or HINT)
-
-
-def regular(path: Path | str, kind: type[UserError], hint: str = "") -> BinaryIO:
+def regular(path: Path | str, kind: type[UserError], hint: str = "") -> BufferedReader:
     """Open a regular file for reading its bytes; refuse anything else at once, by its name."""
     check(path, kind, hint)
     try:

@@ -187,9 +187,8 @@ def samples(path: Path) -> str:
     if not path.exists():
         return ""
     by_text: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for row in writer.rows(path):
-        if isinstance(row.get("text"), str) and isinstance(row.get("predictions"), list):
-            by_text[row["text"]].append(row)
+    for row in writer.rows(path, writer.SAMPLE):
+        by_text[row["text"]].append(row)
     until = {text: max(row["step"] for row in rows) for text, rows in by_text.items()}
     last = max(until.values(), default=0)  # a run that goes on with other sentences asks the earlier ones no longer
     latest = [(text, rows) for text, rows in by_text.items() if until[text] == last]
@@ -199,10 +198,10 @@ def samples(path: Path) -> str:
 def _sample(text: str, rows: list[dict[str, Any]]) -> str:
     rows = sorted(rows, key=lambda row: row["step"])
     shown = re.sub(r"\[MASK\]|…$", lambda gap: f"<mark>{gap[0]}</mark>", escape(text))
-    answers = [str(answer) for answer in rows[-1].get("answers", ())]
-    gaps = itertools.zip_longest(rows[-1]["predictions"], answers[: len(rows[-1]["predictions"])])
+    predictions = rows[-1]["predictions"]
+    gaps = itertools.zip_longest(predictions, (rows[-1].get("answers") or [])[: len(predictions)])
     bars = "".join(_bars(mask[:5], answer) for mask, answer in gaps)
-    before = [(r["step"], " / ".join(str(m[0]["token"]) for m in r["predictions"] if m)) for r in rows[:-1]]
+    before = [(r["step"], " / ".join(m[0]["token"] for m in r["predictions"] if m)) for r in rows[:-1]]
     picked = before[:: max(1, math.ceil(len(before) / 5))]
     then = " · ".join(f"<span>step {step:,}: {escape(tokens)}</span>" for step, tokens in picked)
     return f'<div class="box"><p>{shown}</p>{bars}{f"<div class=then>{then}</div>" if then else ""}</div>'
@@ -212,13 +211,13 @@ def _bars(mask: list[dict[str, Any]], answer: str | None) -> str:
     """The likeliest tokens of a gap, and what stood there, if that is known and none of them."""
     lines = []
     for one in mask:
-        token, share = str(one["token"]), 100 * float(one["probability"])
+        token, share = one["token"], 100 * one["probability"]
         right = ' class="right"' if token == answer else ""
         lines.append(
             f'<div class="bar"><span{right}>{escape(token)}</span><span><i style="width:{share:.1f}%"></i></span>'
             f"<span>{share:.1f} %</span></div>"
         )
-    if answer is not None and not any(str(one["token"]) == answer for one in mask):
+    if answer is not None and not any(one["token"] == answer for one in mask):
         lines.append(
             f'<div class="bar"><span class="right">{escape(answer)}</span><span>stood there</span><span></span></div>'
         )

@@ -23,7 +23,7 @@ import jax
 import numpy as np
 import tqdm
 
-from bert_jax import runs
+from bert_jax import opening, runs
 from bert_jax.data.labelled import rounded
 from bert_jax.errors import DataError
 from bert_jax.knobs import LINE
@@ -182,9 +182,8 @@ def run(task: str, model: str, input: Path | None, tokenizer: str = "", **option
     with contextlib.ExitStack() as stack:
         descriptor = 0
         if input is not None:
-            if input.is_dir() or not input.exists():
-                raise DataError(f"no file {input}", "leave --input out to read standard input")
-            descriptor = stack.enter_context(input.open("rb")).fileno()
+            hint = "leave --input out to read standard input"
+            descriptor = stack.enter_context(opening.regular(input, DataError, hint)).fileno()
         quiet = not sys.stderr.isatty() or sys.stdout.isatty()  # where it would stand between results
         bar = stack.enter_context(tqdm.tqdm(unit=" lines", disable=quiet, delay=2, leave=False))
         began = time.perf_counter()

@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_jax import faults, knobs
+from bert_jax import faults, jsons, knobs
 from bert_jax.data import audit, corpus, dedup, encode, pmi, pool, shards
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.errors import ConfigError, DataError
@@ -63,7 +63,7 @@ def run(config: knobs.Config) -> None:
     prepared = prepare(config, log=lambda text: print(text, file=sys.stderr, flush=True))
     if "pmi" in (config.masking.unit, *(one.unit for one in config.evals.values())):
         pmi.collocations(prepared, config.masking)
-    print(audit.table(json.loads((prepared.folder / "audit.json").read_bytes())), file=sys.stderr)
+    print(audit.table(jsons.read(prepared.folder / "audit.json", DataError)), file=sys.stderr)
     print(prepared.folder)
 
 
@@ -277,7 +277,7 @@ def _encode(
             advance(todo[at])
             faults.point("prepare_encode", todo[at])
     encode.known_words.cache_clear()  # of this process, where it was the only worker
-    return [json.loads((parts / name / "part.json").read_bytes()) for name in names]
+    return [jsons.read(parts / name / "part.json", DataError, hint=shards.HINT) for name in names]
 
 
 def _pack(
@@ -297,7 +297,7 @@ def _pack(
             faults.point("prepare_pack", todo[at])
     splits: dict[str, list[dict]] = {side: [] for side in shards.SPLITS}
     for side, name, _ in planned:
-        splits[side].append(json.loads((result / name / "shard.json").read_bytes()))
+        splits[side].append(jsons.read(result / name / "shard.json", DataError, shards.ENTRY, hint=shards.HINT))
     return splits
 
 

@@ -5,7 +5,6 @@ Whatever is missing is left out, so the page of a run in progress is the same pa
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 from collections import defaultdict
@@ -13,8 +12,9 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from bert_jax import writer
+from bert_jax import jsons, writer
 from bert_jax.charts import SPACE, Chart, Series, draw, number
+from bert_jax.errors import DataError
 from bert_jax.naming import BASELINES, CHANCE, SHOUTED, is_result, is_share, pretty
 from bert_jax.page import (
     config_box,
@@ -262,10 +262,9 @@ def _spent(curves: Curves, seconds: float) -> str:
 def _json(path: Path) -> dict[str, Any]:
     """A JSON object, or nothing where there is none or it is being written."""
     try:
-        loaded = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return jsons.read(path, DataError)
+    except DataError:
         return {}
-    return loaded if isinstance(loaded, dict) else {}
 
 
 def _suites(curves: Curves) -> list[str]:

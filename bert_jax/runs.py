@@ -11,11 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from bert_jax import checkpoint, huggingface, knobs
+from bert_jax import checkpoint, huggingface, jsons, knobs
 from bert_jax.config import recorded
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.errors import CheckpointError, ConfigError, DataError
 from bert_jax.models.bert import padded_vocab
+
+BACKUP = "restore it from the run's backup"
+META = {"step": range(2**63), "config": dict, "tokenizer": str}  # what every checkpoint of a run says
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +69,8 @@ def open_run(path: str, *, tokenizer: str = "", **allowed: bool) -> Run:
     if tokenizer or any(allowed.values()):
         raise ConfigError(f"{path} is a run of ours, complete in itself", "leave --tokenizer and --allow-… out")
     params, meta = checkpoint.read(folder / "checkpoints", step)
+    if problem := jsons.wrong(meta, META):
+        raise CheckpointError(f"{folder / 'checkpoints'}: of a checkpoint's meta, {problem}", BACKUP)
     found = meta["step"]
     vocabulary = tokenizers.load(folder / "tokenizer")
     if vocabulary.hash != meta["tokenizer"]:
@@ -84,10 +89,7 @@ def described(path: str) -> tuple[knobs.Config, Path]:
         run = open_run(path)
         return run.config, run.tokenizer_path
     file = folder / "config.json"
-    try:
-        return recorded(json.loads(file.read_bytes())), folder / "tokenizer"
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{file} cannot be read: {error}", "restore it from the run's backup") from error
+    return recorded(jsons.read(file, CheckpointError, hint=BACKUP)), folder / "tokenizer"
 
 
 def foreign(

@@ -20,12 +20,19 @@ from typing import Any
 
 from tqdm import tqdm
 
-from bert_jax import knobs
-from bert_jax.errors import CheckpointError
+from bert_jax import jsons, knobs
+from bert_jax.errors import CheckpointError, DataError
+from bert_jax.jsons import Maybe
 
 NAME = "metrics.jsonl"
 SAMPLES = "samples.jsonl"
 RESULTS = {"loss", *(metric for metrics in knobs.METRICS.values() for metric in metrics)}  # of a task
+LINE = {"step": range(2**63), "time": Maybe(float)}  # what is relied on of a line of metrics.jsonl
+SAMPLE = LINE | {
+    "text": str,
+    "answers": Maybe([str]),
+    "predictions": [[{"token": str, "probability": float}]],
+}
 EVERY = 10.0  # seconds between plain progress lines
 
 
@@ -175,16 +182,9 @@ def truncate(path: Path, step: int) -> float:
     return last
 
 
-def rows(path: Path) -> Iterator[dict[str, Any]]:
-    """The whole lines of a metrics file; what a kill tore in two is left out."""
-    with path.open(encoding="utf-8", errors="replace") as file:
-        for line in file:
-            try:
-                row = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(row, dict) and isinstance(row.get("step"), int):
-                yield row
+def rows(path: Path, schema: Any = LINE) -> Iterator[dict[str, Any]]:
+    """Yield the lines of a metrics file; what a kill tore in two is left out, what is broken with a warning."""
+    yield from jsons.lines(path, DataError, schema)
 
 
 def _number(value: Any) -> float | int | None:

@@ -227,7 +227,7 @@ def test_any_bytes_are_read_under_replace(tmp_path_factory, lines):
         (b"[1, 2]", "a JSON list, not an object"),
         (b'{"body": "x"}', r"field 'text' is NoneType, not text \(fields: body\)"),
         (b'{"text": 7}', "is int"),
-        (b"[" * 100_000, "not JSON"),
+        (b"[" * 100_000, "nested too deeply"),
         (b'{"text": "a\0b"}', "not JSON"),
     ],
 )

@@ -55,7 +55,13 @@ def _write_corpus(folder, fingerprint):
         for name, (tokens, sentences, documents) in sizes.items()
     }
     splits = {split: [e for n, e in entries.items() if n.startswith(split)] for split in ("train", "validation")}
-    manifest = {"format": shards.FORMAT, "fingerprint": fingerprint, "splits": splits, "tokenizer": {}, "files": {}}
+    manifest = {
+        "format": shards.FORMAT,
+        "fingerprint": fingerprint,
+        "splits": splits,
+        "tokenizer": {"hash": "h"},
+        "files": {},
+    }
     audit = {"fingerprint": fingerprint, "source": "files", "vocab_size": 99, "unigram_entropy": 3.5, "warnings": ["w"]}
     (folder / "manifest.json").write_text(json.dumps(manifest))
     (folder / "audit.json").write_text(json.dumps(audit | {"more": 1}))
@@ -97,14 +103,20 @@ def test_prepared_corpora_are_found_with_their_counts(tmp_path):
     (tmp_path / "odd").mkdir()
     (tmp_path / "odd" / "manifest.json").write_text(
         json.dumps(
-            {"format": shards.FORMAT, "fingerprint": "f", "splits": {"train": [3]}, "tokenizer": {}, "files": {}}
+            {
+                "format": shards.FORMAT,
+                "fingerprint": "f",
+                "splits": {"train": [3]},
+                "tokenizer": {"hash": "h"},
+                "files": {},
+            }
         )
     )
     (tmp_path / "odd" / "audit.json").write_text((tmp_path / "one" / "audit.json").read_text())
     (tmp_path / "unfinished" / "train-00000").mkdir(parents=True)
     broken, odd, one = doctor.corpora(tmp_path)  # in the order of their names; an unfinished one has no manifest
-    assert "is not JSON" in broken["error"]
-    assert "TypeError" in odd["error"]
+    assert "not JSON" in broken["error"]
+    assert "splits.train[0] is 3, not an object" in odd["error"]
     assert doctor.warnings(HEALTHY | {"corpora": [one]}, {}) == [f"{tmp_path / 'one'}: w"]
     assert one == {
         "folder": str(tmp_path / "one"),

@@ -35,7 +35,7 @@ MAY_IMPORT = {  # part of the package -> the parts it may import, besides itself
     "masking": BASE,
     "quotas": BASE,
     "rules": BASE | {"abilities"},
-    "config": BASE | {"rules", "presets"},
+    "config": BASE | {"opening", "rules", "presets"},
     "optim": LEAF,
     "checkpoint": LEAF,
     "manifest": LEAF,

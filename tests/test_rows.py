@@ -292,7 +292,7 @@ MALFORMED = {  # name: (file, content, line, message)
     "NUL": ("a.jsonl", b'{"text": "a"}\n{"text": "a\0b"}\n', 2, "NUL"),
     "UTF-16": ("a.tsv", "text\tlabel\n".encode("utf-16-le"), 1, "is it UTF-8"),
     "not JSON": ("a.jsonl", b'{"text": "a"}\n\n{"text": \n', 3, "not JSON"),
-    "nested too deep": ("a.jsonl", b"[" * 100_000, 1, "not JSON"),
+    "nested too deep": ("a.jsonl", b"[" * 100_000, 1, "nested too deeply"),
     "no object": ("a.jsonl", b'{"text": "a"}\n["b"]\n', 2, "a JSON list, not an object"),
     "no object in an array": ("a.json", b'[{"text": "a"},\n\n3]', 3, "a JSON int, not an object"),
     "a broken array": ("a.json", b'[{"text": "a"},\n {"text" "b"}]', 2, "not JSON"),

@@ -197,7 +197,7 @@ def test_paths_stay_inside(tmp_path, name):
 
 @pytest.mark.parametrize(
     ("text", "says"),
-    [("{", "not JSON"), ("[]", "not a manifest"), ("{}", "not a manifest"), (None, "no manifest.json")],
+    [("{", "not JSON"), ("[]", "is a list, not an object"), ("{}", "has no 'format'"), (None, "no manifest.json")],
 )
 def test_bad_manifests_are_refused(tmp_path, text, says):
     folder = build(tmp_path / "x")

@@ -96,7 +96,7 @@ def test_what_is_missing_or_broken_is_named(place):
     with pytest.raises(DataError, match=r"no .*cells/none/cell.json"):
         place.read_cell("none")
     place.study.write_text('{"name": ')
-    with pytest.raises(DataError, match=r"study.json is no JSON"):
+    with pytest.raises(DataError, match=r"study.json: not JSON"):
         place.read_study()
 
 

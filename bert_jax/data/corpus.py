@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import os
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -18,9 +17,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import zstandard
 
-from bert_jax import knobs
+from bert_jax import jsons, knobs
 from bert_jax.data import docstrings, files, readers, shards, text, tfds_text
 from bert_jax.data.text import Chunk, Item, Tally, sentences
+from bert_jax.errors import DataError
 
 TASK = 8 << 20  # bytes of small items one call reads
 VOLUME = 4 << 20  # characters of a spool volume: what one call tokenises, so few that all cores have some
@@ -86,6 +86,13 @@ def one_sentence_lines(items: list[Item], settings: knobs.Corpus) -> tuple[bool,
                 lines, several = lines + (found > 0), several + (found > 1)
     share = several / max(lines, 1)
     return share <= ONE_SENTENCE, share
+
+
+DONE = {  # of a task
+    "volumes": [{"name": str, "records": range(2**63), "characters": range(2**63)}],
+    "counts": {str: int},
+    "first": {str: str},
+}
 
 
 # --- the spool: one volume is <name>.zst, a sentence a line, and <name>.npy, a RECORD each -------------------------
@@ -175,4 +182,4 @@ def read_sentences(folder: Path, name: str) -> Iterator[str]:
 def finished(folder: Path, index: int) -> dict[str, Any] | None:
     """What `extract` returned for a task that is done."""
     file = folder / f"{index:05d}.json"
-    return json.loads(file.read_bytes()) if file.is_file() else None
+    return jsons.read(file, DataError, DONE, hint=shards.HINT) if file.exists() else None

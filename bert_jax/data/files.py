@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import glob
-import json
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from bert_jax import knobs
+from bert_jax import jsons, knobs, opening
 from bert_jax.data import shards
 from bert_jax.data.readers import row_groups
 from bert_jax.data.text import Item
@@ -27,7 +26,8 @@ def find(settings: knobs.Corpus) -> tuple[list[tuple[str, Path]], list[str]]:
     if not given:
         raise DataError("config.corpus.path is empty", "set --config.corpus.path=FILE, FOLDER or GLOB")
     path = Path(given).expanduser()
-    if path.is_file():
+    if os.path.lexists(path) and not path.is_dir():
+        opening.check(path, DataError)
         if _kind(path) is None:
             raise DataError(f"{path} is not a kind of file this reads", f"{', '.join(KINDS)}, each also .gz or .zst")
         return [(path.name, path)], []
@@ -36,18 +36,20 @@ def find(settings: knobs.Corpus) -> tuple[list[tuple[str, Path]], list[str]]:
         found = [file for file in found if not any(p.startswith(".") for p in file.relative_to(root).parts)]
     else:
         root = _fixed_part(path)
-        found = [Path(name) for name in glob.glob(str(path), recursive=True) if Path(name).is_file()]
+        found = [Path(name) for name in glob.glob(str(path), recursive=True) if not Path(name).is_dir()]
     if not found:
         kind = "holds no files" if path.is_dir() else "does not exist"
         raise DataError(f"config.corpus.path = {given!r} {kind}", "give a file, a folder or a quoted glob")
-    inside = root.resolve()
-    escaping = [file for file in found if not file.resolve().is_relative_to(inside)]
+    inside = os.path.realpath(root)
     foreign = [file for file in found if _kind(file) is None]
+    escaping = [file for file in found if not Path(os.path.realpath(file)).is_relative_to(inside)]
     notes = [f"{len(escaping)} links that leave {root} were skipped, such as {escaping[0]}"] if escaping else []
     notes += [f"{len(foreign)} files of other kinds were skipped, such as {foreign[0]}"] if foreign else []
     kept = {str(f.relative_to(root)): f for f in found if f not in set(escaping) | set(foreign)}
     if not kept:
         raise DataError(f"config.corpus.path = {given!r} holds no {', '.join(KINDS)}", "; ".join(notes) or "check it")
+    for file in kept.values():
+        opening.check(file, DataError, "remove it from the corpus, or give the path of a file")
     return sorted(kept.items()), notes
 
 
@@ -56,9 +58,9 @@ def identity(settings: knobs.Corpus, cache: Path) -> Any:
     files, _ = find(settings)
     memory = cache / "file-hashes.json"
     known: dict[str, list] = {}
-    with contextlib.suppress(OSError, ValueError):
-        known = json.loads(memory.read_bytes())
-    states = [(str(path.resolve()), path.stat()) for _, path in files]
+    with contextlib.suppress(DataError):  # not there, or damaged: all files are read again
+        known = jsons.read(memory, DataError, {str: (int, int, int, str)})
+    states = [(os.path.realpath(path), path.stat()) for _, path in files]
     marks = {name: [stat.st_size, stat.st_mtime_ns, stat.st_ino] for name, stat in states}
     stale = [name for name, mark in marks.items() if known.get(name, [])[:3] != mark]
     with ThreadPoolExecutor(os.cpu_count()) as threads:
@@ -67,7 +69,7 @@ def identity(settings: knobs.Corpus, cache: Path) -> Any:
     if stale:
         cache.mkdir(parents=True, exist_ok=True)
         shards.write_json(memory, known)
-    return [[name, known[str(path.resolve())][3]] for name, path in files]
+    return [[name, known[os.path.realpath(path)][3]] for name, path in files]
 
 
 def items(settings: knobs.Corpus) -> tuple[list[Item], list[str]]:

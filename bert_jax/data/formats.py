@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from bert_jax import jsons
 from bert_jax.data.readers import BROKEN, opened
 from bert_jax.data.text import PIECE
 from bert_jax.errors import DataError
@@ -262,9 +263,9 @@ def json_lines(path: Path, task: Task, count: Count) -> Iterator[Row]:
         value: Any = None
         if not problem:
             try:
-                value = json.loads(text)
-            except (ValueError, RecursionError) as error:
-                problem = f"not JSON: {error}"
+                value = jsons.parse(text)
+            except jsons.Malformed as error:
+                problem = str(error)
         yield from _object(f"{path}:{number}", value, problem, count)
 
 
@@ -284,8 +285,8 @@ def json_file(path: Path, task: Task, count: Count) -> Iterator[Row]:
     if first.startswith("["):
         return _array(path, count)
     try:
-        value = json.loads(first)
-    except (ValueError, RecursionError):
+        value = jsons.parse(first)
+    except jsons.Malformed:
         value = {"data": []}  # an object over several lines
     nested = isinstance(value, dict) and isinstance(value.get("data"), list)
     return (squad if nested else json_lines)(path, task, count)
@@ -293,7 +294,7 @@ def json_file(path: Path, task: Task, count: Count) -> Iterator[Row]:
 
 def _array(path: Path, count: Count) -> Iterator[Row]:
     text = _whole(path)
-    values, decoder = _parsed(path, text), json.JSONDecoder()
+    values, decoder = _parsed(path, text), jsons.LOOSE
     at, start, line = text.index("[") + 1, 0, 1
     for value in values:
         at = BETWEEN.match(text, at).end()  # type: ignore[union-attr]  # it matches anything, if only nothing
@@ -304,11 +305,9 @@ def _array(path: Path, count: Count) -> Iterator[Row]:
 
 def _parsed(path: Path, text: str) -> Any:
     try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise DataError(f"{path}:{error.lineno}: not JSON: {error.msg}", "repair the file") from error
-    except RecursionError as error:
-        raise DataError(f"{path}:1: not JSON: {error}", "repair the file") from error
+        return jsons.parse(text)
+    except jsons.Malformed as error:
+        raise DataError(f"{path}:{error.line}: {error}", "repair the file") from error
 
 
 def squad(path: Path, task: Task, count: Count) -> Iterator[Row]:

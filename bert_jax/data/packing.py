@@ -17,8 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from bert_jax import jsons
 from bert_jax.data import order
 from bert_jax.data.plans import Plans
+from bert_jax.errors import DataError
 from bert_jax.types import Batch
 
 Shape = tuple[int, tuple[int, ...]]  # so many rows, with examples of these lengths
@@ -191,8 +193,8 @@ def place(examples: Batch, batch: Batch, rows: np.ndarray, slots: np.ndarray) ->
 
 def _read(path: Path) -> dict[int, list[int]]:
     try:
-        return {int(copy): counted for copy, counted in json.loads(path.read_text()).items()}
-    except (OSError, ValueError):  # not there yet, or damaged: counted again
+        return {int(copy): counted for copy, counted in jsons.read(path, DataError, {str: [int]}).items()}
+    except (DataError, ValueError):  # not there yet, or damaged: counted again
         return {}
 
 

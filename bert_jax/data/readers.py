@@ -11,15 +11,13 @@ import contextlib
 import functools
 import gzip
 import io
-import json
 import zlib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import zstandard
 
-from bert_jax import knobs
+from bert_jax import jsons, knobs, opening
 from bert_jax.data.text import CHUNK, PIECE, Chunk, Item, Tally, check, chunks, cut, decode
 from bert_jax.errors import DataError
 
@@ -44,18 +42,19 @@ def read(item: Item, settings: knobs.Corpus, tally: Tally) -> Iterator[Chunk]:
 
 def opened(path: str) -> BinaryIO:
     """The bytes of a file, unpacked."""
+    opening.check(path, DataError)
     if path.endswith(".gz"):
         return io.BufferedReader(gzip.open(path), PIECE)
     if path.endswith(".zst"):
         return io.BufferedReader(_Zstandard(path), PIECE)
-    return Path(path).open("rb")
+    return opening.regular(path, DataError)
 
 
 class _Zstandard(io.RawIOBase):
     """Frames one after the other; the library's own reader takes a file cut short for a whole one."""
 
     def __init__(self, path: str):
-        self.file = Path(path).open("rb")  # noqa: SIM115  # closed by close
+        self.file = opening.regular(path, DataError)
         self.frame: Any = None
         self.data = b""
 
@@ -195,9 +194,9 @@ def _utf8(data: bytes, policy: str, path: str, offset: int, tally: Tally) -> tup
 def _field(row: str, field: str) -> tuple[str, str]:
     """The text of a JSON row, or what is wrong with it."""
     try:
-        value = json.loads(row)
-    except (ValueError, RecursionError) as error:
-        return "", f"not JSON: {error}"
+        value = jsons.parse(row)
+    except jsons.Malformed as error:
+        return "", str(error)
     if not isinstance(value, dict):
         return "", f"a JSON {type(value).__name__}, not an object"
     text = value.get(field)
@@ -253,6 +252,7 @@ def _parquet_file(path: str) -> Iterator[Any]:
     import pyarrow  # 200 MB of address space that other files do not need
     import pyarrow.parquet
 
+    opening.check(path, DataError)
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             yield file

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -65,7 +66,7 @@ def names_of(split: str) -> tuple[str, ...]:
 
 def _files(task: Task, place: str, split: str, count: Count) -> Iterator[Row]:
     path = Path(place).expanduser()
-    if not path.is_file():
+    if path.is_dir() or not os.path.lexists(path):
         yield from _read(_find(task, place, split), task, count)
         return
     rows = list(_read(path, task, count))
@@ -92,7 +93,7 @@ def _read(path: Path, task: Task, count: Count) -> Iterator[Row]:
 def _find(task: Task, place: str, split: str) -> Path:
     """The file of a split."""
     tried = _candidates(task, place, split)
-    found = next((path for path in tried if path.is_file()), None)
+    found = next((path for path in tried if os.path.lexists(path)), None)
     if found:
         return found
     known = dict.fromkeys((*SPLITS, *task.files))

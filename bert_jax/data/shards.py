@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from bert_jax import jsons, opening
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.errors import DataError
 
@@ -33,6 +34,19 @@ ARRAYS = ("tokens", "sentence_ends", "document_ends")
 HINT = "delete the folder and prepare again"
 VERIFIED = "verified.json"
 BLOCK = 1 << 24  # tokens looked at at once
+FILE = {"bytes": range(2**63), "sha256": str}
+ENTRY = {  # of one shard
+    "name": str,
+    **dict.fromkeys(("documents", "sentences", "tokens"), range(2**63)),
+    "files": dict.fromkeys(ARRAYS, FILE),
+}
+MANIFEST = {
+    "format": int,
+    "fingerprint": str,
+    "splits": {str: [ENTRY]},
+    "tokenizer": {"hash": str},
+    "files": {str: FILE},
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,15 +130,9 @@ def open(folder: Path) -> Prepared:
 def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a prepared folder, checked for what `open` relies on."""
     file = folder / "manifest.json"
-    try:
-        manifest = json.loads(file.read_bytes())
-    except FileNotFoundError as error:
-        raise DataError(f"no prepared corpus in {folder}: no manifest.json", "run bert-jax prepare") from error
-    except ValueError as error:
-        raise DataError(f"{file} is not JSON: {error}", HINT) from error
-    kinds = {"format": int, "fingerprint": str, "splits": dict, "tokenizer": dict, "files": dict}
-    if not isinstance(manifest, dict) or any(not isinstance(manifest.get(k), t) for k, t in kinds.items()):
-        raise DataError(f"{file} is not a manifest", HINT)
+    if not os.path.lexists(file):
+        raise DataError(f"no prepared corpus in {folder}: no manifest.json", "run bert-jax prepare")
+    manifest = jsons.read(file, DataError, MANIFEST, hint=HINT)
     if manifest["format"] != FORMAT:
         raise DataError(f"{file} has format {manifest['format']}, not {FORMAT}", HINT)
     return manifest
@@ -132,7 +140,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 def sha256(file: Path) -> str:
     """Digest of a file's bytes."""
-    with file.open("rb") as stream:
+    with opening.regular(file, DataError) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
@@ -163,16 +171,15 @@ def _verified(folder: Path, listed: dict[str, dict[str, Any]]) -> Iterator[list[
     """
     stamp = folder / VERIFIED
     try:
-        passed = json.loads(stamp.read_bytes())
-    except (OSError, ValueError):
+        passed = jsons.read(stamp, DataError, {str: list})
+    except DataError:  # not there, or damaged: all is verified again
         passed = {}
     seen: dict[str, list] = {}
     for name, expected in listed.items():
         file = folder / name
-        try:
-            stat = file.stat()
-        except FileNotFoundError as error:
-            raise DataError(f"{file} is missing", HINT) from error
+        if not os.path.lexists(file):
+            raise DataError(f"{file} is missing", HINT)
+        stat = opening.inside(folder, file, DataError).stat()
         if stat.st_size != expected["bytes"]:
             raise DataError(f"{file} has {stat.st_size} bytes, not {expected['bytes']}", HINT)
         seen[name] = [stat.st_size, stat.st_mtime_ns, stat.st_ino, expected["sha256"]]

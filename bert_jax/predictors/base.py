@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import jax
 import numpy as np
 
-from bert_jax import network, runs
+from bert_jax import jsons, network, runs
 from bert_jax.data import encoding
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.knobs import TEXT
@@ -135,10 +134,10 @@ class Predictor:
                 )
             return Row(number, dict(zip(self.plain, parts, strict=True)))
         try:
-            stated = json.loads(line)
-        except (ValueError, RecursionError) as error:  # also of numbers too long, and brackets too deep
+            stated = jsons.parse(line, dict)
+        except jsons.Malformed as error:
             hint = "a line that begins with { is read as JSON"
-            raise DataError(f"line {number}: not JSON: {error}", hint) from error
+            raise DataError(f"line {number}: {error}", hint) from error
         found = {key: stated[key] for key in (*STRINGS, *LISTS) if stated.get(key) is not None}
         for key, value in found.items():
             items = value if key in LISTS and isinstance(value, list) else [value]

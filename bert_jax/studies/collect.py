@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +12,7 @@ from typing import Any
 
 from bert_jax import costs, quotas, writer
 from bert_jax.errors import DataError
+from bert_jax.jsons import Maybe
 from bert_jax.knobs import Config
 from bert_jax.naming import is_result
 from bert_jax.studies import files
@@ -20,6 +20,10 @@ from bert_jax.studies.places import Entry, Place, State
 
 LEDGER = ("masked_fraction", "quota_fraction", "mask_token_fraction", "random_fraction", "kept_fraction")
 
+ENVIRONMENT = {
+    "parameters": Maybe(int),
+    "machine": Maybe({"backend": Maybe(str), "cores": Maybe(int), "devices": Maybe([str])}),
+}
 FIRST = ("cell", "state", "seed", "step", "steps", "tokens", "predictions", "flops", "seconds", "evaluation_seconds")
 LAST = ("parameters", "attempts", "error", "hardware", "ended")
 
@@ -104,10 +108,7 @@ def _result(place: Place, entry: Entry, history: bool) -> Result:
         metrics |= {key: float(value) for key, value in values.items() if _finite(value)}
         if found.get("error"):
             errors[name] = str(found["error"])
-    try:
-        environment = json.loads((place.cell(entry.id) / "environment.json").read_text())
-    except (OSError, ValueError):  # not begun, or being written
-        environment = {}
+    environment = files.read(place.cell(entry.id) / "environment.json", ENVIRONMENT) or {}  # {}: not begun
     share = float(trained.get("seconds") or 0) or state.seconds / _group_size(place, entry)
     read = _history(place, entry.id) if history else History()
     parameters, machine = environment.get("parameters"), environment.get("machine") or {}

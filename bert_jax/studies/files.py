@@ -8,24 +8,25 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from bert_jax import jsons, opening, writer
 from bert_jax.errors import DataError
 
 TAIL = 20_000  # bytes from the end of a file that hold its last line
 
 
-def read(path: Path) -> dict[str, Any] | None:
-    """A JSON file; None where there is none."""
+def read(path: Path, schema: Any = dict) -> dict[str, Any] | None:
+    """Read a JSON file, checked against a schema; None where there is none."""
     try:
-        return json.loads(path.read_text())
-    except FileNotFoundError:
-        return None
-    except ValueError as error:
-        raise DataError(f"{path} is no JSON: {error}", "restore it, or remove the cell's folder") from error
+        return jsons.read(path, DataError, schema, hint="restore it, or remove the cell's folder")
+    except DataError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return None
+        raise
 
 
-def need(path: Path) -> dict[str, Any]:
-    """A JSON file that must be there."""
-    found = read(path)
+def need(path: Path, schema: Any = dict) -> dict[str, Any]:
+    """Read a JSON file that must be there."""
+    found = read(path, schema)
     if found is None:
         raise DataError(f"no {path}", "`bert-jax study run` makes it")
     return found
@@ -58,29 +59,22 @@ def append(path: Path, value: Mapping[str, Any]) -> None:
         file.write(torn + json.dumps(value).encode() + b"\n")
 
 
-def lines(path: Path) -> list[dict[str, Any]]:
-    """The whole lines of a file of JSON lines; [] where there is none."""
-    found = []
-    for line in path.read_text(errors="replace").splitlines() if path.exists() else ():
-        try:
-            found.append(json.loads(line))
-        except ValueError:
-            continue
-    return found
+def lines(path: Path, schema: Any = dict) -> list[dict[str, Any]]:
+    """Read the whole lines of a file of JSON lines that are as a schema says; [] where there is none."""
+    return list(jsons.lines(path, DataError, schema)) if os.path.lexists(path) else []
 
 
 def last_step(path: Path) -> tuple[int, float]:
     """Step and time of the last whole line of a metrics file, read from its end; zeros before the first."""
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
-            tail = file.read().splitlines()
-    except OSError:
+    if not os.path.lexists(path):
         return 0, 0.0
+    with opening.regular(path, DataError) as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
+        tail = file.read().splitlines()
     for line in reversed(tail):
         try:
-            found = json.loads(line)
-            return int(found["step"]), float(found.get("time") or 0.0)
-        except (ValueError, KeyError, TypeError):
+            found = jsons.parse(line, writer.LINE)
+        except jsons.Malformed:
             continue  # torn by a kill, or the first one cut by where reading began
+        return found["step"], float(found.get("time") or 0.0)
     return 0, 0.0

@@ -28,6 +28,7 @@ import numpy as np
 from bert_jax import holding, knobs
 from bert_jax.config import recorded, to_dict
 from bert_jax.errors import ConfigError
+from bert_jax.jsons import Maybe
 from bert_jax.studies import files
 
 if TYPE_CHECKING:
@@ -37,6 +38,34 @@ WORK = "work.lock"  # of a worker, all the time; a run's own lock is held while 
 RETRIES = 2  # after a failure
 WHEN = ("every", "epochs", "batch_size")  # settings of an evaluation that change nothing of its result
 KILLS = 5  # tries that ended without a word, before a cell counts as failed: a kill is the machine's fault
+
+
+COUNT = range(2**63)
+STUDY = {
+    **dict.fromkeys(("name", "question", "spec", "hash", "git_commit", "notes"), Maybe(str)),
+    **dict.fromkeys(("budget", "versions", "machine"), Maybe(dict)),
+    "command": Maybe(str | list),
+    "axes": Maybe([{"name": str, "points": [{"label": str, "value": object}]}]),
+    "seeds": Maybe([int]),
+    "evaluations": Maybe({str: dict}),
+    "comparisons": Maybe([dict]),
+    "published": Maybe([str]),
+    "cells": Maybe([str]),
+    "retries": Maybe(COUNT),
+}
+CELL = {
+    "id": str,
+    "labels": {str: str},
+    "values": dict,
+    "seed": int,
+    "evaluations": {str: dict},
+    "group": str,
+    "config": dict,
+}
+GROUP = {"cells": [str], "slots": COUNT, "estimate_seconds": float}
+TRAINED = {"step": COUNT, "seconds": float, "outcome": str, "error": Maybe(str)}
+RESULT = {"spec": str, "metrics": dict, "seconds": float, "error": Maybe(str)}
+ATTEMPT = {"event": {"start", "end"}, "code": Maybe(int), **dict.fromkeys(("group", "outcome", "error"), Maybe(str))}
 
 
 @dataclass(frozen=True)
@@ -124,7 +153,7 @@ class Place:
 
     def read_study(self) -> dict[str, Any]:
         """study.json; {} where there is none."""
-        return files.read(self.study) or {}
+        return files.read(self.study, STUDY) or {}
 
     def write_study(self, study: Mapping[str, Any]) -> None:
         """Replaces study.json in one move."""
@@ -143,7 +172,7 @@ class Place:
 
     def read_cell(self, cell: str) -> Entry:
         """What a cell is."""
-        found = files.need(self.cell(cell) / "cell.json")
+        found = files.need(self.cell(cell) / "cell.json", CELL)
         names = ("id", "labels", "values", "seed", "evaluations", "group")
         known = found.get("vocabulary")  # which older cells do not say
         return Entry(config=recorded(found["config"]), vocabulary=known, **{name: found[name] for name in names})
@@ -154,13 +183,13 @@ class Place:
 
     def read_group(self, group: str) -> dict[str, Any]:
         """Which cells train together."""
-        return files.need(self.group(group))
+        return files.need(self.group(group), GROUP)
 
     # --- what came of it --------------------------------------------------------------------------------------------
 
     def trained(self, cell: str) -> dict[str, Any]:
         """How training ended: step, seconds, outcome (done, diverged), error; {} while it has not."""
-        return files.read(self.cell(cell) / "trained.json") or {}
+        return files.read(self.cell(cell) / "trained.json", TRAINED) or {}
 
     def write_trained(self, cell: str, step: int, seconds: float, outcome: str, error: str = "") -> None:
         """Notes how training ended."""
@@ -169,7 +198,7 @@ class Place:
 
     def read_result(self, entry: Entry, name: str) -> dict[str, Any] | None:
         """What an evaluation found, if it is of this very evaluation."""
-        found = files.read(self.result(entry.id, name))
+        found = files.read(self.result(entry.id, name), RESULT)
         return found if found and found.get("spec") == spec_hash(entry, name) else None
 
     def write_result(
@@ -227,7 +256,7 @@ class Place:
 
     def attempts(self, cell: str) -> list[dict[str, Any]]:
         """What began and what ended, in order."""
-        return files.lines(self.cell(cell) / "attempts.jsonl")
+        return files.lines(self.cell(cell) / "attempts.jsonl", ATTEMPT)
 
     # --- how far it is ----------------------------------------------------------------------------------------------
 
@@ -249,7 +278,7 @@ class Place:
         failures = [note for note in lately if note.get("outcome") == "failed"]
         killed = sum({"start": 1, "end": -1}[note["event"]] for note in lately)
         missing = tuple(self.missing(entry))
-        error = trained.get("error", "")
+        error = trained.get("error") or ""
         if trained.get("outcome") == "diverged":
             name = "diverged"
         elif trained and not missing:
@@ -259,7 +288,7 @@ class Place:
         else:
             usage = bool(failures) and failures[-1].get("code") == ConfigError.code  # no other try can help
             name = "failed" if usage or len(failures) > retries or killed >= KILLS else "waiting"
-            error = failures[-1]["error"] if failures else error
+            error = failures[-1].get("error") or "" if failures else error
         return State(name, starts, error, step, entry.config.steps, seconds, missing)
 
     def states(self, retries: int | None = None) -> dict[str, State]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import glob
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from bert_jax import jsons
 from bert_jax.data import formats
 from bert_jax.errors import ConfigError, DataError
 
@@ -40,9 +40,9 @@ def objects(path: Path, needed: Sequence[str]) -> Iterator[tuple[str, dict[str, 
     """FILE:LINE and the JSON object of each line, in which these fields are texts."""
     for where, line in read(path):
         try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"{where}: not JSON: {error}", "one object a line") from error
+            row = jsons.parse(line)
+        except jsons.Malformed as error:
+            raise DataError(f"{where}: {error}", "one object a line") from error
         yield where, checked(where, row, needed)
 
 
