@@ -28,7 +28,7 @@ import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 
 from bert_jax import faults, manifest, trees
-from bert_jax.errors import CheckpointError, DivergedError
+from bert_jax.errors import CheckpointError, DivergedError, PeerLost, UserError
 
 PyTree = Any
 SPARE = 1 << 20  # bytes Orbax writes beside the arrays, generously
@@ -43,7 +43,7 @@ class Checkpoints:
         self.folder, self.keep, self.keep_best = Path(folder).absolute(), keep, keep_best
         self._orbax = _orbax()
         self._thread: threading.Thread | None = None
-        self._error: CheckpointError | None = None
+        self._error: UserError | None = None
         self._current: int | None = None  # the step this run last saved or restored
         self._peeked: int | None = None  # found sound by `peek`: not hashed again by the restore that follows
         self._corrupt: set[int] = set()
@@ -177,13 +177,15 @@ class Checkpoints:
         self._remove_unfinished()
         self._corrupt.discard(step)
 
-    def _failed(self, step: int, needed: int, error: Exception) -> CheckpointError:
+    def _failed(self, step: int, needed: int, error: Exception) -> UserError:
         """A failed write as the user's error, once what it left behind is gone."""
         if jax.process_index() == 0:
             self._remove_unfinished()
         full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
         if full or "No space left" in str(error) or "quota exceeded" in str(error):
             return _full(self.folder, needed)
+        if jax.process_count() > 1 and PeerLost.explains(error):  # processes meet before and after they write
+            return PeerLost()
         what = f"cannot write the checkpoint of step {step} in {self.folder}"
         return CheckpointError(f"{what}: {type(error).__name__}: {error}", "earlier steps are intact")
 

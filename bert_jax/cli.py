@@ -15,6 +15,7 @@ import traceback
 from typing import Any, NoReturn
 
 import bert_jax
+from bert_jax import supervisor
 from bert_jax.commands import COMMANDS, Command
 from bert_jax.errors import ConfigError, UserError
 from bert_jax.flags import Call
@@ -67,7 +68,10 @@ def split_overrides(argv: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
 
 def main(argv: list[str] | None = None) -> NoReturn:
     """Runs a command line and exits with its code."""
-    sys.exit(execute(sys.argv[1:] if argv is None else argv))
+    supervisor.begin()
+    code = execute(sys.argv[1:] if argv is None else argv)
+    supervisor.announce(code)
+    sys.exit(code)
 
 
 def execute(argv: list[str]) -> int:
@@ -87,15 +91,14 @@ def execute(argv: list[str]) -> int:
         else:
             command = _find(name)
             resumable = command.resumable
-            _run(name, command, rest)
+            _run(name, command, rest, debug)
         sys.stdout.flush()  # here, where a closed pipe can still be answered
         return 0
     except UserError as error:
-        _complain(str(error), error.hint)
-        return _traced(debug, error.code)
+        return _fail(str(error), error.hint, error.code, debug)
     except KeyboardInterrupt:
-        _complain("interrupted", "the same command continues" if resumable else "")
-        return _traced(debug, STOPPED if resumable else INTERRUPTED)
+        hint, code = ("the same command continues", STOPPED) if resumable else ("", INTERRUPTED)
+        return _fail("interrupted", hint, code, debug)
     except BrokenPipeError:  # the reader, such as head, has what it wanted
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
@@ -103,21 +106,20 @@ def execute(argv: list[str]) -> int:
         return request.code if isinstance(request.code, int) else 0
     except Exception as error:  # the outermost frame: a user gets a line, whatever it was
         if isinstance(error, OSError) and error.errno in (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM):
-            _complain(f"{str(error.filename)[:200]}: {error.strerror}", "check the paths given")
-            return _traced(debug, UserError.code)
+            said = f"{str(error.filename)[:200]}: {error.strerror}"
+            return _fail(said, "check the paths given", UserError.code, debug)
         first = (str(error).strip().splitlines() or [""])[0]
         hint = "" if debug else "the same command with --debug shows where"
-        _complain(f"internal: {type(error).__name__}: {first}", hint)
-        return _traced(debug, INTERNAL)
+        return _fail(f"internal: {type(error).__name__}: {first}", hint, INTERNAL, debug)
 
 
-def _run(name: str, command: Command, argv: list[str]) -> None:
+def _run(name: str, command: Command, argv: list[str], debug: bool) -> None:
     prog = f"bert-jax {name}"
     parser = Parser(prog=prog, description=command.help, epilog=f"example:\n  {prog} {command.example}")
     command.flags(parser)
     takes_config = command.overrides or "--config" in parser._option_string_actions
     rest, overrides = split_overrides(argv) if takes_config else (argv, [])
-    command.run(Call(parser.strict(rest), overrides, ["bert-jax", name, *argv]))
+    command.run(Call(parser.strict(rest), overrides, ["bert-jax", name, *argv], debug))
 
 
 def _find(name: str) -> Command:
@@ -137,13 +139,11 @@ def _overview() -> str:
     )
 
 
-def _complain(message: str, hint: str) -> None:
+def _fail(message: str, hint: str, code: int, debug: bool) -> int:
+    supervisor.announce(code)  # first: where a peer is lost, jax may end this process at any moment
     print(f"error: {' '.join(message.split())}", file=sys.stderr)
     if hint:
         print(f"hint: {' '.join(hint.split())}", file=sys.stderr)
-
-
-def _traced(debug: bool, code: int) -> int:
     if debug:
         traceback.print_exc()
     return code

@@ -6,12 +6,13 @@ Each imports what it needs when it runs: --help, and every usage error, answer b
 from __future__ import annotations
 
 import importlib
+import sys
 from argparse import ArgumentParser
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bert_jax import allocator, flags, knobs
+from bert_jax import allocator, flags, knobs, supervisor
 from bert_jax.errors import ConfigError
 from bert_jax.flags import Call
 
@@ -38,6 +39,9 @@ def _train_flags(parser: ArgumentParser) -> None:
 
 def _train(call: Call) -> None:
     config = flags.read_config(call.args.config, call.overrides)
+    if config.parallel.distributed and not supervisor.supervised():
+        again = [sys.executable, "-m", "bert_jax.cli", *call.words[1:], *(["--debug"] if call.debug else [])]
+        sys.exit(supervisor.run(again, call.args.workdir, call.debug))
     allocator.retain()
     from bert_jax import train
 

@@ -1,5 +1,12 @@
 """Errors a user can act on: one line of what, where and which values, one hint, one exit code."""
 
+import re
+
+# Status codes that only a call to another machine has, and what carries collectives and meetings of processes.
+NETWORK = re.compile(
+    r"^(UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|CANCELLED)\b|gloo|nccl|coordination service|barrier", re.IGNORECASE
+)
+
 
 class UserError(Exception):
     """Base of every expected failure; `cli.main` prints it as two lines and exits with `code`."""
@@ -47,6 +54,18 @@ class Stopped(UserError):
     """The work was interrupted with everything saved: the same command continues it."""
 
     code = 75
+
+
+class PeerLost(Stopped):
+    """A run of several processes whose other processes, or the link to them, are gone."""
+
+    def __init__(self, hint: str = "the same command continues"):
+        super().__init__("another process of this run has ended, or the link to it is cut", hint)
+
+    @staticmethod
+    def explains(error: BaseException) -> bool:
+        """Tells whether an error of jax or Orbax, where there are several processes, is one of their network."""
+        return NETWORK.search(str(error)) is not None
 
 
 class IncompleteError(UserError):

@@ -18,6 +18,7 @@ class Call:
     args: Namespace
     overrides: list[tuple[str, str]]
     words: list[str]  # the whole command line, for the record
+    debug: bool = False
 
 
 def read_config(spec: str | None, overrides: list[tuple[str, str]], source: str = "") -> Any:

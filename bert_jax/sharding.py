@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -13,12 +14,14 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from bert_jax import knobs
-from bert_jax.errors import ConfigError
+from bert_jax.errors import ConfigError, PeerLost
 from bert_jax.trees import name_of
 from bert_jax.types import Batch
 
 AXES = ("arm", "data", "fsdp", "tensor")
 BATCH = PartitionSpec(("data", "fsdp"))
+
+HEARTBEAT = 60  # seconds without a sign of life after which a process counts as lost, and all others end
 
 # The axis of a parameter that tensor parallelism splits, counted from the end: whole heads, and whole features of the
 # feed-forward, so that each layer reduces over devices twice; the vocabulary of the table.
@@ -37,9 +40,28 @@ def start_processes(settings: knobs.Parallel) -> None:
     if not settings.distributed or jax.distributed.is_initialized():
         return
     count, index = os.environ.get("JAX_NUM_PROCESSES"), os.environ.get("JAX_PROCESS_ID")
-    jax.distributed.initialize(
-        num_processes=None if count is None else int(count), process_id=None if index is None else int(index)
-    )
+    try:
+        jax.distributed.initialize(
+            num_processes=None if count is None else int(count),
+            process_id=None if index is None else int(index),
+            heartbeat_timeout_seconds=HEARTBEAT,
+        )
+    except ValueError as error:
+        raise ConfigError(
+            f"parallel.distributed: no processes to join: {error}",
+            "set JAX_COORDINATOR_ADDRESS=HOST:PORT, JAX_NUM_PROCESSES and JAX_PROCESS_ID, or start under SLURM or MPI",
+        ) from error
+
+
+@contextlib.contextmanager
+def peers() -> Iterator[None]:
+    """Turns an error of the network between the processes of a run into a stop that the same command continues."""
+    try:
+        yield
+    except (RuntimeError, TimeoutError) as error:
+        if jax.process_count() == 1 or not PeerLost.explains(error):
+            raise
+        raise PeerLost from error
 
 
 def make_mesh(settings: knobs.Parallel, arms: int = 1) -> Mesh:

@@ -42,7 +42,8 @@ def run(
         rules.warn(config)
         print(environment.plan(config))
         return
-    together([(config, workdir)], allow_change=allow_change, command=command)
+    with sharding.peers():
+        together([(config, workdir)], allow_change=allow_change, command=command)
 
 
 def together(

@@ -1,18 +1,26 @@
-"""Stand-ins for submitit and ray, as much of them as the engines use: calls run in processes of this machine.
+"""Clusters on this machine: SLURM itself where it is installed, and stand-ins for submitit and ray.
 
-They know what the packages promise, and nothing of the engines; where a package is installed the same tests use it.
+The stand-ins do as much as the engines use; their calls run in processes of this machine. They know what the packages
+promise, and nothing of the engines; where a package is installed the same tests use it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
+import shutil
 import signal
+import socket
 import subprocess
 import sys
+import time
 import types
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 CALL = """
 import pickle, sys
@@ -182,3 +190,63 @@ def modules() -> dict[str, Any]:
     utils = types.SimpleNamespace(FailedJobError=FailedJobError)
     submitit.core = types.SimpleNamespace(utils=utils)  # type: ignore[attr-defined]  # the same
     return {"submitit": submitit, "ray": Ray()}
+
+
+SLURM = """
+ClusterName=test
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={ports[0]}
+SlurmdPort={ports[1]}
+AuthType=auth/none
+CredType=cred/none
+SlurmUser=root
+SlurmdUser=root
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.pid
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+MpiDefault=none
+ReturnToService=2
+SlurmdParameters=config_overrides
+NodeName={host} NodeAddr=127.0.0.1 CPUs=4 State=UNKNOWN
+PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+"""
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody uses now."""
+    with contextlib.ExitStack() as closing:
+        sockets = [closing.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+@contextlib.contextmanager
+def slurm(folder: Path) -> Iterator[dict[str, str]]:
+    """Starts a SLURM cluster of one node, this machine, and yields the variables with which srun finds it."""
+    if missing := [tool for tool in ("slurmctld", "slurmd", "srun", "scancel") if shutil.which(tool) is None]:
+        pytest.skip(f"no command {missing[0]}")
+    if os.geteuid():
+        pytest.skip("the daemons of SLURM are started by root")
+    for name in ("state", "spool"):
+        (folder / name).mkdir(parents=True)
+    config = folder / "slurm.conf"
+    config.write_text(SLURM.format(host=socket.gethostname().partition(".")[0], ports=free_ports(2), folder=folder))
+    found = {"SLURM_CONF": str(config)}
+    with contextlib.ExitStack() as closing:
+        for daemon in (["slurmctld", "-D", "-c"], ["slurmd", "-D", "-c"]):
+            log = closing.enter_context((folder / f"{daemon[0]}.log").open("w"))
+            process = subprocess.Popen(daemon, env={**os.environ, **found}, stdout=log, stderr=log)
+            closing.callback(process.wait)
+            closing.callback(process.terminate)
+        deadline = time.monotonic() + 60
+        while subprocess.run(
+            ["srun", "--immediate=5", "true"], env={**os.environ, **found}, capture_output=True
+        ).returncode:
+            if time.monotonic() > deadline:
+                pytest.skip(f"SLURM does not start here: {(folder / 'slurmctld.log').read_text()[-300:]}")
+            time.sleep(0.5)
+        yield found

@@ -5,15 +5,18 @@ Two processes of two devices each are held against one process of four. Dropout 
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
-import socket
 import subprocess
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-from bert_jax import lock, manifest, train
-from tests import outcomes, tasks, texts
+from bert_jax import lock, manifest, supervisor, train
+from tests import clusters, networks, outcomes, tasks, texts
 from tests.texts import ROOT
 
 STEPS = 8
@@ -39,21 +42,25 @@ def words(base: Path, workdir: Path, **knobs: object) -> list[str]:
     return ["train", f"--config={base}", f"--workdir={workdir}", *(f"--config.{k}={v}" for k, v in chosen.items())]
 
 
-def start_two(command: list[str], faults: tuple[str, str] = ("", "")) -> list[subprocess.Popen]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    shared = {"JAX_COORDINATOR_ADDRESS": address, "JAX_NUM_PROCESSES": "2", **FAST}
+def start_two(
+    command: list[str],
+    faults: tuple[str, str] = ("", ""),
+    hosts: Sequence[Sequence[str]] = ((), ()),
+    address: str = "127.0.0.1",
+) -> list[subprocess.Popen]:
+    (port,) = clusters.free_ports(1)
+    shared = {"JAX_COORDINATOR_ADDRESS": f"{address}:{port}", "JAX_NUM_PROCESSES": "2", **FAST}
     return [
         texts.start(
             *command,
             "--config.parallel.distributed=true",
             devices=2,
+            within=host,
             JAX_PROCESS_ID=str(number),
             BERT_JAX_FAULT=fault,
             **shared,
         )
-        for number, fault in enumerate(faults)
+        for number, (fault, host) in enumerate(zip(faults, hosts, strict=True))
     ]
 
 
@@ -116,6 +123,7 @@ def test_two_processes_are_one_run(knobs, base, reference, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.fault(4)
 @pytest.mark.parametrize("step", ["jit", "pmap"])
 def test_the_number_of_processes_may_change(step, base, tmp_path):
     """Two, stopped by a signal to the second alone; then one, stopped; then two: no example is lost or repeated."""
@@ -152,14 +160,133 @@ def test_what_process_0_refuses_ends_both(base, reference):
     assert f"error: process 0 may not use {reference}" in errors[1]
 
 
+def assert_lost(code: int, err: str, workdir: Path) -> None:
+    """The end of a process whose peer is gone: one line, a hint, and nothing of C++ where a user looks."""
+    assert code == 75, err
+    *before, error, hint = err.splitlines()
+    assert error == "error: another process of this run has ended, or the link to it is cut"
+    assert hint.startswith("hint: the same command continues")
+    assert not [line for line in before if line.startswith(("error:", "hint:")) or "stack trace" in line], err
+    assert not [path for folder in (workdir, Path.cwd()) for path in folder.glob("core*") if path.is_file()]
+
+
 @pytest.mark.slow
-def test_a_lost_process_ends_the_other_and_the_run_goes_on(base, reference, tmp_path):
-    codes, errors = two(words(base, tmp_path), ("", "step:6:kill"))
-    assert codes[1] == -signal.SIGKILL
-    assert codes[0] != 0, errors
+@pytest.mark.fault(38, 46)
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("dead", [0, 1])
+def test_a_lost_process_ends_the_other_and_the_run_goes_on(dead, base, reference, tmp_path):
+    """Process 0 keeps the list of who is alive: the other sees its end at once, and it the other's after a minute."""
+    kill = "step:6:kill"
+    processes = start_two(words(base, tmp_path), (kill, "") if dead == 0 else ("", kill))
+    processes[dead].wait(timeout=250)
+    begun = time.monotonic()
+    codes, errors = ends(processes)
+    assert time.monotonic() - begun < 120
+    assert codes[dead] == 75
+    assert "error: the training process was ended by SIGKILL\nhint: the same command continues" in errors[dead]
+    assert_lost(codes[1 - dead], errors[1 - dead], tmp_path)
     codes, errors = two(words(base, tmp_path))
     assert codes == [0, 0], errors
     assert_close(tmp_path, reference)
+
+
+@pytest.mark.slow
+@pytest.mark.fault(37, 46)
+@pytest.mark.timeout(900)
+def test_a_process_that_fails_by_itself_ends_the_other(base, tmp_path):
+    """Its own error stands, and jax's wait for all to meet at the end keeps nobody."""
+    processes = start_two(words(base, tmp_path), ("", "step:6:raise"))
+    begun = time.monotonic()
+    codes, errors = ends(processes)
+    assert time.monotonic() - begun < 240, "jax waits 300 s"
+    assert codes[1] == 1, errors
+    assert "internal: RuntimeError: fault injected" in errors[1]
+    assert_lost(codes[0], errors[0], tmp_path)
+
+
+def wait_for(condition: Callable[[], object], processes: list[subprocess.Popen]) -> None:
+    """Waits while all processes live."""
+    deadline = time.monotonic() + 250
+    while not condition():
+        assert time.monotonic() < deadline
+        assert all(process.poll() is None for process in processes), ends(processes)
+        time.sleep(0.2)
+
+
+@pytest.mark.slow
+@pytest.mark.fault(46)
+@pytest.mark.timeout(900)
+def test_a_cut_link_ends_both_processes_and_the_run_goes_on(base, tmp_path):
+    workdir = tmp_path / "run"
+    with networks.two_hosts(tmp_path) as hosts:
+        there = {"hosts": hosts.commands, "address": networks.ADDRESSES[0]}
+        processes = start_two(words(base, workdir, steps=10**6), **there)
+        wait_for(lambda: manifest.finished(workdir / "checkpoints"), processes)
+        hosts.cable("down")
+        begun = time.monotonic()
+        codes, errors = ends(processes)
+        assert time.monotonic() - begun < 120
+        for code, err in zip(codes, errors, strict=True):
+            assert_lost(code, err, workdir)
+        hosts.cable("up")
+        saved = manifest.finished(workdir / "checkpoints")[-1]
+        command = [*words(base, workdir, steps=saved + 2), "--allow-change=steps"]
+        codes, errors = ends(start_two(command, **there))
+        assert codes == [0, 0], errors
+        assert f"resuming {workdir} at step {saved}" in errors[0]
+
+
+def trainers(workdir: Path) -> list[int]:
+    """Processes that train in a folder, without their supervisors."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            supervised = f"{supervisor.VARIABLE}=".encode() in (path / "environ").read_bytes()
+            if supervised and str(workdir).encode() in (path / "cmdline").read_bytes():
+                found.append(int(path.name))
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.fault(4, 46)
+@pytest.mark.timeout(1200)
+def test_under_srun_a_signal_to_all_saves_and_a_lost_process_ends_all(base, tmp_path):
+    """SLURM signals the supervisors and what they supervise: that is one request, not two."""
+    workdir = tmp_path / "run"
+    with clusters.slurm(tmp_path / "slurm") as found:
+        (port,) = clusters.free_ports(1)
+        variables = {**found, **FAST, "JAX_COORDINATOR_PORT": str(port)}
+        srun = ["srun", "--ntasks=2", "--kill-on-bad-exit=0", "--job-name=bert", "--quiet"]
+
+        def start(steps: int) -> subprocess.Popen:
+            command = [*words(base, workdir, steps=steps), "--allow-change=steps", "--config.parallel.distributed=true"]
+            return texts.start(*command, devices=2, within=srun, **variables)
+
+        process = start(10**6)
+        wait_for(lambda: manifest.finished(workdir / "checkpoints"), [process])
+        signal_all = ["scancel", "--name=bert", "--signal=TERM"]
+        subprocess.run(signal_all, env={**os.environ, **variables}, check=True)
+        (code,), (err,) = ends([process])
+        assert code == 75, err
+        saved = manifest.finished(workdir / "checkpoints")[-1]
+        assert err.count(f"error: stopped at step {saved} of 1000000, saved") == 2, err
+        assert "second" not in err
+
+        process = start(10**6)
+        wait_for(lambda: manifest.finished(workdir / "checkpoints")[-1] > saved, [process])
+        os.kill(trainers(workdir)[0], signal.SIGKILL)
+        begun = time.monotonic()
+        (code,), (err,) = ends([process])
+        assert time.monotonic() - begun < 120
+        assert code == 75, err
+        assert "error: the training process was ended by SIGKILL" in err
+        assert "error: another process of this run has ended, or the link to it is cut" in err
+        assert "stack trace" not in err
+
+        saved = manifest.finished(workdir / "checkpoints")[-1]
+        (code,), (err,) = ends([start(saved + 2)])
+        assert code == 0, err
+        assert f"resuming {workdir} at step {saved}" in err
 
 
 @pytest.mark.slow

@@ -198,6 +198,7 @@ SEVERAL = """
 """
 
 
+@pytest.mark.fault(4)
 @pytest.mark.parametrize("name", ["SIGTERM", pytest.param("SIGUSR1", marks=pytest.mark.slow)])
 def test_one_of_two_processes_is_told_and_both_stop_at_the_same_step(name):
     with socket.socket() as free:

@@ -421,6 +421,7 @@ def test_an_error_in_a_thread_arrives_as_it_is(tmp_path: Path, monkeypatch: pyte
     assert wait_until(lambda: not grain_threads())
 
 
+@pytest.mark.fault(37)
 @pytest.mark.timeout(120)
 def test_processes_give_the_same_batches_and_a_dead_one_stops_the_run(tmp_path: Path) -> None:
     s = source(tmp_path, on_disk=True)

@@ -6,7 +6,7 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import jax
@@ -92,15 +92,15 @@ def one_device() -> Iterator[None]:
         yield
 
 
-def start(*words: object, devices: int = 1, **variables: str) -> subprocess.Popen:
-    """`bert-jax WORDS` as a process of its own."""
+def start(*words: object, devices: int = 1, within: Sequence[str] = (), **variables: str) -> subprocess.Popen:
+    """`bert-jax WORDS` as a process of its own; `within` is a command that starts it."""
     environment = {
         **os.environ,
         "PYTHONPATH": str(ROOT),
         "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
         **variables,
     }
-    command = [sys.executable, "-m", "bert_jax.cli", *map(str, words)]
+    command = [*within, sys.executable, "-m", "bert_jax.cli", *map(str, words)]
     return subprocess.Popen(
         command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
