@@ -7,7 +7,10 @@ TASK is a row of bert_jax/data/tasks.py: cola sst2 mrpc stsb qqp mnli qnli rte w
 ud_ewt, swag copa, and more; a SQuAD file of yours is squad or squad2. KIND is classify, regress, tag, span or choice,
 and `task.text`, `task.text_pair` and `task.label` name the columns. One file without {split} is split in two: a fifth,
 by hash, is held out; two are files:train=FILE,validation=FILE. --config.task.columns=text,label names the columns of a
-file without a header, --config.task.options=a,b,c those of options. DIR is a run, or a model of others.
+file without a header, --config.task.options=a,b,c those of options. A file's format goes by its name (.tsv .csv .jsonl
+.json .conll .iob2 .conllu, each also .gz or .zst), else by its first lines. --config.task.extra_columns=true leaves out
+columns beyond those that are named; questions whose answer is not where the file says are left out of training; both
+are counted. DIR is a run, or a model of others.
 Any knob may follow as NAME=VALUE: finetune.py:mrpc,init_from=runs/base,seed=1,epochs=4
 
 The recipe is the paper's: batches of 32, 3 epochs, a warm-up over a tenth of them, dropout 0.1; its grid is batches of
