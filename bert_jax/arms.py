@@ -20,7 +20,7 @@ import numpy as np
 from bert_jax import knobs, quotas
 from bert_jax import step as steps
 from bert_jax.checkpoint import Checkpoints
-from bert_jax.config import BEFORE, differences, free_on_resume, recorded, resolve, to_dict
+from bert_jax.config import BEFORE, differences, free_on_resume, recorded, to_dict
 from bert_jax.errors import ConfigError, DivergedError
 from bert_jax.ledger import Ledger
 from bert_jax.material import Material
@@ -209,7 +209,7 @@ def alike(given: Material, first: knobs.Config, config: knobs.Config) -> Materia
         if path != "optim.warmup_steps":  # which follows from its own share of the steps
             *sections, name = path.split(".")
             functools.reduce(dict.__getitem__, sections, tree)[name] = value
-    return dataclasses.replace(given, config=resolve(tree))
+    return dataclasses.replace(given, config=recorded(tree))
 
 
 def common_step(arms: Sequence[Arm]) -> int:

@@ -234,8 +234,7 @@ def run(
 ) -> None:
     """Prints the table of a benchmark; its rows go to `output` as JSON."""
     tree = tree_of(spec, size)
-    for path, text in changes:
-        configs.override(tree, path, text)
+    configs.overrides(tree, changes)
     asked = Asked(configs.resolve(tree), against, python or sys.executable, size or "")
     found = harness.compare(TABLE[name].make(asked), rounds)
     print(as_text(name, asked, found, rounds))

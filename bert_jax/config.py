@@ -10,31 +10,25 @@ import copy
 import dataclasses
 import difflib
 import functools
-import importlib.util
 import json
 import math
-import os
-import re
 import sys
 import types
 import typing
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import ml_collections
 
-from bert_jax import opening, rules
-from bert_jax.errors import ConfigError, UserError
+from bert_jax import effects, rules, script
+from bert_jax.errors import ConfigError
 from bert_jax.knobs import OBJECTIVES, SIZES, Config, Objective
 from bert_jax.presets import PRESETS
 
 FREE_ON_RESUME = (
-    *("parallel.step", "parallel.data", "parallel.fsdp", "parallel.tensor", "parallel.arms"),
-    "parallel.distributed",
+    *(f"parallel.{name}" for name in ("step", "data", "fsdp", "tensor", "arms", "distributed")),
     *("loader", "checkpoints.every", "checkpoints.epochs", "checkpoints.keep", "checkpoints.patience"),
-    *("evals", "logging", "model.attention"),
-    *("corpus.cache", "corpus.workers"),
+    *("evals", "logging", "model.attention", "corpus.cache", "corpus.workers"),
 )
 
 BEFORE = {"objectives.causal_lm.end": False}  # what a knob that was not there meant, where that is not its default
@@ -47,13 +41,7 @@ WRITTEN = {  # how a value of each type looks, for hints
     tuple: "as many values in brackets, such as (0.8,0.1,0.1)",
 }
 
-
-_INSTEAD = {  # knob -> the one beside it that is taken in its place where it is set
-    "steps": "epochs",
-    "optim.warmup_steps": "warmup_fraction",
-    "checkpoints.every": "epochs",
-    "evals.every": "epochs",
-}
+TAKEN = "taken"  # beside the knobs of a ConfigDict: the (path, value) that came as a whole, with a preset or a model
 
 
 def default(preset: str = "") -> ml_collections.ConfigDict:
@@ -68,13 +56,43 @@ def apply(tree: ml_collections.ConfigDict, preset: str) -> None:
     """Sets every knob that a preset names; what it leaves open stays as it is."""
     if preset not in PRESETS:
         raise ConfigError(f"no preset {preset!r}", suggest(preset, PRESETS))
-    for path, value in PRESETS[preset].items():
+    take(tree, PRESETS[preset])
+
+
+def take(tree: ml_collections.ConfigDict, values: Mapping[str, Any]) -> None:
+    """Sets knobs by path that come as a whole, from a preset, a task's row or a model.
+
+    Which of them have an effect depends on the rest of the config: while they stand, they are as good as defaults.
+    """
+    for path, value in values.items():
         put(tree, path.split("."), value)
+    several = {**values, **flat(dict(values))}  # a section may be given as a whole
+    put(tree, [TAKEN], (*tree.get(TAKEN, ()), *several.items()))
 
 
 def resolve(tree: Any) -> Config:
-    """Turns a ConfigDict or plain dict into a checked Config with every dependent value filled in."""
-    return _derive(_build(Config, plain(tree), "config"))
+    """Turns a ConfigDict or plain dict into a checked Config with every dependent value filled in.
+
+    A knob that is set where it does nothing is refused: see `effects.py`.
+    """
+    config, idle = settle(tree)
+    if idle:
+        raise idle[0].error()
+    return config
+
+
+def settle(tree: Any, said: Iterable[str] = ()) -> tuple[Config, list[effects.Idle]]:
+    """A checked config, and its knobs that are set where they do nothing.
+
+    Args:
+      tree: a ConfigDict or plain dict.
+      said: paths that are asked for, even if a preset has the same value.
+    """
+    values = {**plain(tree)}
+    taken = dict(values.pop(TAKEN, ()))
+    asked = _build(Config, values, "config")
+    config = derive(asked)
+    return config, effects.idle(asked, config, {k: v for k, v in taken.items() if k not in {*said}})
 
 
 def plain(tree: Any) -> Any:
@@ -82,68 +100,84 @@ def plain(tree: Any) -> Any:
     return tree.to_dict() if isinstance(tree, ml_collections.ConfigDict) else tree
 
 
+def copied(tree: Any) -> ml_collections.ConfigDict:
+    """A ConfigDict of the same values, to change."""
+    return ml_collections.ConfigDict(copy.deepcopy(plain(tree)), type_safe=False)
+
+
 def to_dict(config: Config) -> dict[str, Any]:
-    """Plain JSON types; `resolve(to_dict(c)) == c`."""
+    """Plain JSON types; `recorded(to_dict(c)) == c`."""
     return json.loads(json.dumps(dataclasses.asdict(config)))
 
 
 def recorded(tree: dict[str, Any]) -> Config:
-    """The config that a run has saved, maybe before there were all of today's knobs."""
+    """The config that a run has saved, maybe before there were all of today's knobs, or their check for effects."""
     tree = copy.deepcopy(tree)
     for path, value in BEFORE.items():
         *sections, name = path.split(".")
         section = functools.reduce(lambda node, key: node.get(key, {}), sections, tree)
         if section:
             section.setdefault(name, value)
-    return resolve(tree)
+    return settle(tree)[0]
 
 
 def load_file(spec: str, beside: str = "", function: str = "get_config") -> Any:
-    """Runs `get_config(arg)` of `FILE.py[:arg]`; `beside=__file__` makes the path relative to that file."""
-    path, _, arg = spec.partition(":")
-    file = Path(os.path.realpath(Path(beside).parent / path if beside else path))
-    if os.path.lexists(file):
-        opening.check(file, ConfigError, "configs/ holds examples, such as --config=configs/tiny.py")
-    else:
-        raise ConfigError(f"no config file {path!r}", "configs/ holds examples, such as --config=configs/tiny.py")
-    module_spec = importlib.util.spec_from_file_location(f"_config_{file.stem}", file)
-    assert module_spec is not None
-    assert module_spec.loader is not None
-    module = importlib.util.module_from_spec(module_spec)
-    try:
-        module_spec.loader.exec_module(module)
-        run = getattr(module, function)
-        return run(arg) if arg else run()
-    except UserError:  # a checkpoint's, too, where the config opens one
-        raise
-    except Exception as error:  # whatever a user's file raises is reported as the user's, with its place
-        place = f"{path}{_line_in(error, file)}"
-        if key := re.search(r'Key "(\w+)" does not exist', str(error)):  # ml_collections, which lists the whole config
-            close = re.search(r'Did you mean "(\w+)"', str(error))
-            hint = f"did you mean {close[1]!r}?" if close else "bert_jax/knobs.py lists all of them"
-            raise ConfigError(f"{place}: no knob {key[1]!r}", hint) from error
-        raise ConfigError(
-            f"{place}: {type(error).__name__}: {error}", f"a config file defines {function}([arg])"
-        ) from error
+    """What a user's file makes: see `script.call`; a config is a ConfigDict, whatever its file returns."""
+    found = script.call(spec, beside, function)
+    if function != "get_config" or isinstance(found, ml_collections.ConfigDict):
+        return found
+    if not isinstance(found, dict):
+        said = f"{spec.partition(':')[0]}: get_config returned {type(found).__name__}, not a config"
+        raise ConfigError(said, "return the ConfigDict that bert_jax.config.default() began")
+    return copied(found)
 
 
 def override(tree: ml_collections.ConfigDict, path: str, text: str) -> None:
     """Sets one knob from the command line; the text is read as the type the knob has."""
-    names, kind = path.split("."), check_path(path)
+    overrides(tree, [(path, text)])
+
+
+def overrides(tree: ml_collections.ConfigDict, changes: Iterable[tuple[str, str]]) -> None:
+    """Sets the knobs of one command line."""
+    assign(tree, {path: _read(path, text) for path, text in changes})
+
+
+def assign(tree: ml_collections.ConfigDict, values: Mapping[str, Any]) -> None:
+    """Sets knobs by path; what they take the place of goes back to its default unless it is among them."""
+    for path, value in values.items():
+        name = path.split(".")[1] if "." in path else ""
+        others = (
+            other.replace("*", name)
+            for other in effects.INSTEAD.get(effects.general(path), ())
+            if value not in (None, "")
+        )
+        for other in others:
+            if other not in values:
+                put(tree, other.split("."), default_of(other))
+        put(tree, path.split("."), value)
+
+
+def _read(path: str, text: str) -> Any:
+    """The value of one knob from the command line."""
+    kind = check_path(path)
     if dataclasses.is_dataclass(kind):
         fields = ", ".join(f.name for f in dataclasses.fields(kind))
         raise ConfigError(f"config.{path} is a section, not a value", f"set one of: {fields}")
     if typing.get_origin(kind) is dict:
         raise ConfigError(f"config.{path} is a section, not a value", f"set {path}.NAME.KNOB, or {path} in the file")
-    put(tree, names, _parse(text, kind, f"config.{path}"))
-    instead = _INSTEAD.get(".".join(["evals", *names[2:]] if names[0] == "evals" else names))
-    if instead:  # else the one that a config file gave would prevail, and this one do nothing
-        put(tree, [*names[:-1], *instead.split(".")[-1:]], None)
+    return _parse(text, kind, f"config.{path}")
 
 
 def check_path(path: str) -> Any:
     """The type of the knob at a path; of a path that no config has, the error names the nearest one."""
     return _at(path)[0]
+
+
+def default_of(path: str) -> Any:
+    """The default of the knob at a path."""
+    field = _at(path)[1]
+    assert field is not None
+    return field.default
 
 
 def checked(path: str, value: Any) -> Any:
@@ -166,10 +200,9 @@ def put(tree: ml_collections.ConfigDict, names: list[str], value: Any) -> None:
 
 def changed(config: Config, changes: Iterable[tuple[str, str]]) -> Config:
     """A config with some knobs set from the command line."""
-    tree = ml_collections.ConfigDict(to_dict(config), type_safe=False)
-    for path, text in changes:
-        override(tree, path, text)
-    return resolve(tree)
+    tree = copied(to_dict(config))
+    overrides(tree, changes)
+    return settle(tree)[0]
 
 
 def differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> dict[str, tuple[Any, Any]]:
@@ -311,20 +344,10 @@ def _parse(text: str, kind: Any, path: str) -> Any:
     return _check_type(kind, value, path)
 
 
-def _line_in(error: BaseException, file: Path) -> str:
-    trace = error.__traceback__
-    line = ""
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == str(file):
-            line = f":{trace.tb_lineno}"
-        trace = trace.tb_next
-    return line
-
-
 # --- dependent values -----------------------------------------------------------------------------------------------
 
 
-def _derive(c: Config) -> Config:
+def derive(c: Config) -> Config:
     """Fills in what follows from other knobs, then checks what must hold between them."""
     layers, hidden, heads = SIZES[c.model.size]
     m = c.model

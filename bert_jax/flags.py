@@ -28,8 +28,7 @@ def read_config(spec: str | None, overrides: list[tuple[str, str]], source: str 
     if spec is None:
         raise ConfigError("no config given", "name one, such as --config=configs/tiny.py")
     tree = config.load_file(spec)
-    for path, text in overrides:
-        config.override(tree, path, text)
+    config.overrides(tree, overrides)
     if source and set(tree.objectives) & set(knobs.LABELLED):
         tree.task.source = source
     return config.resolve(tree)

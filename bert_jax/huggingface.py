@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bert_jax import jsons, knobs, network, opening, sentence, tensors, tf1, trees
-from bert_jax.config import resolve, to_dict
+from bert_jax.config import recorded, to_dict
 from bert_jax.errors import CheckpointError, ConfigError
 from bert_jax.jsons import show
 from bert_jax.models import convert
@@ -312,7 +312,7 @@ def _config(
         evals={},
         checkpoints=knobs.Checkpoints(best=""),
     )
-    return resolve(to_dict(config))
+    return recorded(to_dict(config))
 
 
 def _shapes(config: knobs.Config, names: dict[str, np.ndarray], vocab_size: int) -> dict[str, tuple[int, ...]]:

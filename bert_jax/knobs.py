@@ -29,10 +29,8 @@ METRICS = {  # of a task's evaluation, by objective; `scores.py` computes those 
     "choice": ("accuracy",),
 }
 UNITS = ("token", "word", "span", "pmi")  # of masks
-OF_UNITS = (  # knobs of masking that say how they are made, for evaluations too
-    *("max_unit", "span_mean", "span_max"),
-    *("pmi_words", "pmi_count", "pmi_coverage", "pmi_tokens"),
-)
+# Knobs of masking that say how they are made, for evaluations too.
+OF_UNITS = ("max_unit", "span_mean", "span_max", "pmi_words", "pmi_count", "pmi_coverage", "pmi_tokens")
 FORMATS = ("auto", "tsv", "csv", "jsonl", "conll", "conllu", "squad")
 
 LINE = 16 << 20  # bytes of the longest line of labelled data, or of what a model is asked
@@ -62,9 +60,7 @@ class Corpus:
     language: str = knob("en", "language of the sentence splitter")
     deduplicate: bool = knob(True, "drop exact copies of a document, before the validation split")
     validation_fraction: float = knob(0.02, "share of documents, by hash, held out", low=0, high=0.5)
-    on_bad_text: str = knob(
-        "replace", "binary, NUL or invalid UTF-8, up to half of the lines", choices=("replace", "skip", "fail")
-    )
+    on_bad_text: str = knob("replace", "binary, NUL or invalid UTF-8: up to half", choices=("replace", "skip", "fail"))
     on_bad_row: str = knob("fail", "malformed rows; skip aborts above 1 %", choices=("fail", "skip"))
     max_document_tokens: int = knob(1_000_000, "a longer document is cut into several", low=512)
     shard_tokens: int = knob(16_000_000, "tokens a shard holds at most", low=1_000, high=4_000_000_000)
@@ -177,9 +173,7 @@ class Masking:
     )
     pmi_tokens: int = knob(500_000_000, "pmi: text they are looked for in, at most", low=1_000)
     dupe_factor: int = knob(
-        0,
-        "0 draws masks anew each epoch; n repeats n static copies, an epoch each, where google shuffles all together",
-        low=0,
+        0, "0 draws masks anew each epoch; n static copies, an epoch each, where google shuffles all together", low=0
     )
     schedule: str = knob(
         "constant", "rate over training: constant, or linear to final_rate", choices=("constant", "linear")
@@ -285,10 +279,7 @@ class Optim:
         "linear", "after warm-up; linear2018 decays from step 0", choices=("linear", "linear2018", "cosine", "constant")
     )
     final_fraction: float = knob(
-        0.0,
-        "linear, cosine: share of the peak that is reached as in the published ones, when the last update is done",
-        low=0,
-        high=1,
+        0.0, "linear, cosine: share of the peak, reached as in the published ones after the last update", low=0, high=1
     )
     b1: float = knob(0.9, "first moment", low=0, high=0.999999)
     b2: float = knob(0.999, "second moment", low=0, high=0.999999)
@@ -353,9 +344,7 @@ class Eval:
     split: str = knob("validation", "the part of a task's data that is scored; a corpus has this one")
     rate: float = knob(0.15, "masking rate of the frozen evaluation masks", low=0.0, high=1.0)
     replace: tuple[float, float, float] = knob((0.8, 0.1, 0.1), "its [MASK], random, kept", low=0, high=1)
-    unit: str = knob(
-        "token", "its masking unit, whatever training selects; how units are made is masking's", choices=UNITS
-    )
+    unit: str = knob("token", "its masking unit, whatever training selects; made as masking's are", choices=UNITS)
     seed: int = knob(0, "of evaluation pairs and masks", low=0, high=2**31 - 1)
     batch_size: int = knob(64, "examples a step; never changes the result", low=1)
 

@@ -12,7 +12,7 @@ from typing import Any
 from jax.sharding import Mesh
 
 from bert_jax import evaluate, judge, knobs, prepare, runs, samples, scores
-from bert_jax.config import resolve, to_dict
+from bert_jax.config import derive
 from bert_jax.data import examples, features, labelled, pipeline
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.data.tokenizer import Tokenizer
@@ -145,4 +145,4 @@ def _in_epochs(config: knobs.Config, rows: int) -> knobs.Config:
         evals=evals,
         checkpoints=dataclasses.replace(saves, every=steps(saves.epochs, saves.every)),
     )
-    return resolve(to_dict(changed))  # warm-up follows the steps, and all rules hold still
+    return derive(changed)  # warm-up follows the steps, and all rules hold still

@@ -244,7 +244,7 @@ def _derived_like(recorded: dict[str, Any]) -> dict[str, Any]:
     """The defaults with what follows from the model's size and the pairs, so that only choices show as changed."""
     chosen = {"model": {"size": subtree(recorded, "model").get("size")}, "pairs": recorded.get("pairs")}
     try:
-        return configs.to_dict(configs.resolve(chosen))
+        return configs.to_dict(configs.recorded(chosen))
     except UserError:  # a config of another version is compared with the plain defaults
         return json.loads(json.dumps(dataclasses.asdict(knobs.Config())))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from bert_jax import knobs
-from bert_jax.config import default, override, put, resolve
+from bert_jax.config import default, override, put, settle
 from tests import texts
 
 TOPICS = {
@@ -78,7 +78,7 @@ def config(kind: str, source: str, folder: Path, **overrides: object) -> knobs.C
     }
     for key, value in {**base, **overrides}.items():
         override(tree, key.replace("__", "."), str(value))
-    return resolve(tree)
+    return settle(tree)[0]
 
 
 def lines(run: Path) -> list[dict]:

@@ -297,9 +297,7 @@ def test_ways_over_devices_change_nothing(folder, plain, tmp_path, overrides):
         ({"tokenizer__path": ""}, "no vocabulary of its own"),
         ({"checkpoints__best": "mcc2"}, "no metric of evals.validation"),
         ({"task__long": "windows"}, "does not look at texts in windows"),
-        ({"task__group": "length", "task__pad": "full"}, "saves no padding"),
         ({"model__features": 9}, "exceeds model.layers"),
-        ({"checkpoints__patience": 1, "checkpoints__best": ""}, "needs checkpoints.best"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(folder, tmp_path, overrides, said):

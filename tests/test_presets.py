@@ -408,7 +408,7 @@ def small(name: str, **changes: object) -> knobs.Config:
     shape |= {"model.layers": 1, "model.hidden": 32, "model.heads": 4, "model.max_positions": 32}
     for path, text in (shape | changes).items():
         config.override(tree, path, str(text))
-    return config.resolve(tree)
+    return config.settle(tree)[0]
 
 
 @pytest.mark.parametrize("name", [NAMES[0], *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[1:])])

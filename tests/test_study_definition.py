@@ -312,7 +312,7 @@ def test_a_budget_of_flops_waits_for_a_vocabulary_that_is_trained(tmp_path):
 
 
 def test_what_follows_from_the_steps_follows_from_the_budget():
-    tree = base(steps=5, optim__warmup_steps=0, optim__warmup_fraction=0.1)  # its own steps count for nothing
+    tree = base(steps=5, optim__warmup_steps=10_000, optim__warmup_fraction=0.1)  # its own steps count for nothing
     (cell,) = expand(study(base=tree, axes=(), seeds=(0,), budget=Budget("steps", 400)))
     assert (cell.config.steps, cell.config.optim.warmup_steps) == (400, 40)
     tree = base(steps=5, optim__warmup_steps=10)

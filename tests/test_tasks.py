@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bert_jax import knobs
-from bert_jax.config import default, put, resolve
+from bert_jax.config import default, resolve, take
 from bert_jax.data import examples, rows
 from bert_jax.data.tasks import TASKS, settings
 from bert_jax.errors import ConfigError
@@ -63,8 +63,7 @@ def test_the_server_takes_these_files():
 def test_settings_make_a_config(name):
     tree = default()
     tree.pairs, tree.init_from = "none", "a model"
-    for path, value in settings(name).items():
-        put(tree, path.split("."), value)
+    take(tree, settings(name))
     tree.task.source = tree.task.source or "files:here"
     if name == "choice":
         tree.task.options = ("a", "b")
@@ -85,8 +84,7 @@ def test_settings_make_a_config(name):
 
 def test_recipes_are_of_the_paper():
     tree = default()
-    for path, value in settings("squad2").items():
-        put(tree, path.split("."), value)
+    take(tree, settings("squad2"))
     recipe = (tree.batch_size, tree.epochs, tree.optim.learning_rate, tree.sequence_length, tree.task.no_answer)
     assert recipe == (48, 2.0, 5e-5, 384, True)
     assert settings("swag")["batch_size"] == 16

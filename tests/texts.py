@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from bert_jax import knobs, sharding
-from bert_jax.config import load_file, override, resolve
+from bert_jax.config import load_file, override, settle
 
 ROOT = Path(__file__).resolve().parents[1]
 SUBJECTS = ["the cat", "a small dog", "my old friend", "the quiet river", "every child", "that green bird"]
@@ -79,7 +79,7 @@ def configure(base: Path, **overrides: object) -> knobs.Config:
     tree = load_file(str(base))
     for key, value in overrides.items():
         override(tree, key.replace("__", "."), str(value))
-    return resolve(tree)
+    return settle(tree)[0]
 
 
 @contextlib.contextmanager

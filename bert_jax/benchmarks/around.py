@@ -20,7 +20,7 @@ from bert_jax import knobs, prepare
 from bert_jax.benchmarks import ours
 from bert_jax.benchmarks.worker import Ready
 from bert_jax.checkpoint import Checkpoints
-from bert_jax.config import resolve
+from bert_jax.config import recorded
 from bert_jax.data import corpus, dedup, encode, shards
 
 SLICE = 10_000  # sentences given to `encode_batch` at once
@@ -101,7 +101,7 @@ def saving(config: dict[str, Any], save: bool = True, whole: bool = False) -> Re
       save: else the next update alone.
       whole: the save until it is verified on disk, and no update.
     """
-    resolved = resolve(config)
+    resolved = recorded(config)
     trainer = ours.Trainer(resolved, ours.SPECIAL, resolved.tokenizer.vocab_size)
     batch = trainer.place(ours.rows(resolved))
     folder = Path(tempfile.mkdtemp(prefix="bert_jax_benchmark_"))

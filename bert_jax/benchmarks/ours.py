@@ -16,7 +16,7 @@ import numpy as np
 from bert_jax import knobs, masking, network, prepare, quotas, sharding, step
 from bert_jax.benchmarks.worker import Ready
 from bert_jax.clock import work
-from bert_jax.config import resolve
+from bert_jax.config import recorded
 from bert_jax.data import labelled, packing, pipeline
 from bert_jax.data.features import Features
 from bert_jax.data.shards import Prepared
@@ -110,7 +110,7 @@ def train_step(config: dict[str, Any], arms: int = 1, sizes: list[int] | None = 
       repeats: updates of a call.
       sizes: of the examples; packed where the config says so, else each in a row of its own.
     """
-    resolved = resolve(config)
+    resolved = recorded(config)
     batch = rows(resolved, sizes) if resolved.packing == 1 or not sizes else packed(resolved, sizes)
     resolved = dataclasses.replace(resolved, batch_size=len(batch["tokens"]))
     trainer = Trainer(resolved, SPECIAL, resolved.tokenizer.vocab_size, arms)
@@ -129,7 +129,7 @@ def train_step(config: dict[str, Any], arms: int = 1, sizes: list[int] | None = 
 
 def finetuning(config: dict[str, Any], sizes: list[int]) -> Ready:
     """An epoch of updates on random texts of such lengths in two classes; the batches lie on the device already."""
-    resolved = resolve(config)
+    resolved = recorded(config)
     resolved = dataclasses.replace(
         resolved,
         objectives={"classify": knobs.Objective(labels=("a", "b"))},
@@ -173,7 +173,7 @@ def products(config: dict[str, Any]) -> Ready:
 
     Each is made by itself, of operands that wait in memory, laid out as suits it best, in the types the update has.
     """
-    resolved = resolve(config)
+    resolved = recorded(config)
     calls, flops = [], 0.0
     for one, times in products_of(resolved).items():
         left, right = (
@@ -251,7 +251,7 @@ def _product(one: Any) -> Product:
 
 def forward(config: dict[str, Any]) -> Ready:
     """Vectors of every token of a batch, without heads."""
-    resolved = resolve(config)
+    resolved = recorded(config)
     vocab_size = resolved.tokenizer.vocab_size
     params = jax.jit(lambda seed: network.init(resolved, vocab_size, seed))(np.uint32(0))["encoder"]
     params = network.rounded(resolved.model, params)  # as `predict` has them
@@ -315,7 +315,7 @@ def assembly(config: dict[str, Any]) -> Ready:
 
 def corpus_of(config: dict[str, Any]) -> tuple[knobs.Config, Prepared]:
     """The config, resolved, and its corpus; what standard output is for, a worker keeps to itself."""
-    resolved = resolve(config)
+    resolved = recorded(config)
     return resolved, prepare.prepare(resolved, log=say)
 
 
@@ -339,7 +339,7 @@ def fed(config: dict[str, Any], loader: bool) -> Ready:
 
 def compiling(config: dict[str, Any]) -> Ready:
     """Compiling an update anew."""
-    resolved = resolve(config)
+    resolved = recorded(config)
     vocab_size = resolved.tokenizer.vocab_size
     mesh = sharding.make_mesh(resolved.parallel)
     shapes = jax.eval_shape(lambda seed: step.init_state(resolved, vocab_size, seed), np.uint32(0))

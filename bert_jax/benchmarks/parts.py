@@ -12,7 +12,7 @@ import numpy as np
 from bert_jax import defaults
 from bert_jax.benchmarks.ours import rows
 from bert_jax.benchmarks.worker import Ready
-from bert_jax.config import resolve
+from bert_jax.config import recorded
 from bert_jax.models import backends
 from bert_jax.models.layers import Dropout
 from bert_jax.models.products import KINDS
@@ -26,7 +26,7 @@ def attention(config: dict[str, Any], backend: str, drop: bool = False) -> Ready
       backend: a row of the table, or xla, which is cudnn's arguments given to XLA.
       drop: whether einsum drops probabilities, at the config's rate.
     """
-    resolved = resolve(config)
+    resolved = recorded(config)
     m = defaults.settled(resolved.model, train=True)
     assert m.hidden is not None
     assert m.heads is not None

@@ -7,7 +7,6 @@ leaves others out, and never makes one run again.
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import functools
 import hashlib
@@ -20,9 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax import config as configs
-from bert_jax import knobs, prepare, rules
+from bert_jax import knobs, prepare, recipes, rules
 from bert_jax.costs import per_step, predicted
 from bert_jax.data import tasks
+from bert_jax.effects import Idle
 from bert_jax.errors import ConfigError
 from bert_jax.studies import measures
 from bert_jax.studies.parts import (
@@ -80,9 +80,10 @@ def load(spec: str, overrides: Iterable[tuple[str, str]] = ()) -> tuple[str, Stu
     if not isinstance(study, Study):
         raise ConfigError(f"{file}: get_study returned {type(study).__name__}", "it returns a Study")
     settled = _settled(study)
-    for knob, text in overrides:
+    changes = list(overrides)
+    for knob, _ in changes:
         _need(knob not in settled, f"config.{knob} is not the base's to say: {settled.get(knob)}", "edit the study")
-        configs.override(study.base, knob, text)
+    configs.overrides(study.base, changes)
     return file.resolve().parent.name, study
 
 
@@ -94,9 +95,9 @@ def expand(study: Study, vocabulary: Callable[[knobs.Config], int] | None = None
     """
     size = vocabulary or prepare.vocabulary_size
     check(study)
-    base = configs.plain(study.base)
     cells: list[Cell] = []
     seen: dict[str, str] = {}
+    idle: dict[str, Idle] | None = None  # knobs of the base that do nothing in any cell
     for points in itertools.product(*(one.points for one in study.axes)):
         chosen = dict(zip((one.name for one in study.axes), points, strict=True))
         if not _kept(study, chosen):
@@ -104,7 +105,8 @@ def expand(study: Study, vocabulary: Callable[[knobs.Config], int] | None = None
         labels = {name: point.label for name, point in chosen.items()}
         values = {name: point.value for name, point in chosen.items()}
         try:
-            first, known = _resolved(study, base, [change for point in points for change in point.changes], size)
+            changes = dict(change for point in points for change in point.changes)
+            first, known, of_base = _resolved(study, changes, size)
             rules.trainable(first)
         except ConfigError as error:
             raise ConfigError(f"{_where(labels)}: {error}", error.hint) from error
@@ -119,8 +121,12 @@ def expand(study: Study, vocabulary: Callable[[knobs.Config], int] | None = None
             _need(name not in seen, f"{_where(labels)} is the same run as {seen.get(name)}", "leave one of them out")
             seen[name] = _where(labels)
             cells.append(Cell(name, config, labels, values, seed, known))
+        idle = {path: one for path, one in of_base.items() if idle is None or path in idle}
     _need(bool(cells), "the study has no cell", "keep refuses all of them")
+    for one in (idle or {}).values():
+        raise one.error("in every cell, ")
     measures.check(study, sorted({name for cell in cells for name in cell.config.objectives}))
+    _check_finetunings(study, cells)
     return cells
 
 
@@ -154,22 +160,24 @@ def steps_of(budget: Budget, config: knobs.Config, vocab_size: int) -> int:
 
 
 def _resolved(
-    study: Study, base: dict[str, Any], changes: Sequence[tuple[str, Any]], size: Callable[[knobs.Config], int]
-) -> tuple[knobs.Config, int | None]:
-    """The config of a point, and the size of its vocabulary where the budget depends on it."""
-    tree = copy.deepcopy(base)
-    for path, value in changes:
-        *sections, name = path.split(".")
-        node = tree
-        for section in sections:
-            node = node.setdefault(section, {})
-        node[name] = value
-    if study.budget is None:
-        return configs.resolve(tree), None
-    endless = configs.resolve(tree | {"steps": LONG})
-    known = size(endless) if study.budget.kind == "flops" else None
-    steps = steps_of(study.budget, endless, known or endless.tokenizer.vocab_size)
-    return configs.resolve(tree | {"steps": steps}), known
+    study: Study, changes: Mapping[str, Any], size: Callable[[knobs.Config], int]
+) -> tuple[knobs.Config, int | None, dict[str, Idle]]:
+    """The config of a point, the size of its vocabulary where the budget depends on it, and what its base sets in vain.
+
+    What the point itself sets must have an effect.
+    """
+    tree, known = configs.copied(study.base), None
+    configs.assign(tree, changes)
+    if study.budget is not None:
+        configs.assign(tree, {"steps": LONG})
+        endless = configs.settle(tree)[0]
+        known = size(endless) if study.budget.kind == "flops" else None
+        configs.assign(tree, {"steps": steps_of(study.budget, endless, known or endless.tokenizer.vocab_size)})
+    config, idle = configs.settle(tree, said=changes)
+    for one in idle:
+        if any(_overlap(one.path, path) for path in changes):
+            raise one.error()
+    return config, known, {one.path: one for one in idle}
 
 
 def _kept(study: Study, chosen: dict[str, Point]) -> bool:
@@ -276,6 +284,18 @@ def _check_suite(suite: Suite) -> None:
             for path, text in value:
                 _need(isinstance(text, str), f"suite {suite.name}: {path} = {text!r}", "text, as on a command line")
                 configs.override(scratch, path, text)
+
+
+def _check_finetunings(study: Study, cells: Sequence[Cell]) -> None:
+    """The recipes by which cells are fine-tuned hold together, and have data to train on."""
+    starts = {cell.config.model: cell.config for cell in cells}.values()
+    for (name, one), start in itertools.product(study.evaluations.items(), starts):
+        if isinstance(one, Finetune):
+            try:
+                config = configs.resolve(recipes.finetuning(one.task, "a cell", dict(one.changes), start))
+                rules.trainable(config)
+            except ConfigError as error:
+                raise ConfigError(f"evaluation {name!r}: {error}", error.hint) from error
 
 
 def _check_comparison(study: Study, comparison: Comparison) -> None:

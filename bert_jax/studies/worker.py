@@ -150,10 +150,10 @@ def _finetune(place: Place, group: str, cells: Sequence[Entry], name: str) -> No
 
 def _make_way(config: Any, folder: Path) -> None:
     """Removes a fine-tuning that was begun as another one: its evaluation was edited, or the study was moved."""
-    from bert_jax.config import differences, free_on_resume, resolve, to_dict
+    from bert_jax.config import differences, free_on_resume, recorded, to_dict
 
     before = files.read(folder / "config.json")
-    changed = differences(to_dict(resolve(before)), to_dict(config)) if before else {}
+    changed = differences(to_dict(recorded(before)), to_dict(config)) if before else {}
     settled = ("steps", "optim.warmup_steps", "objectives")  # by the data
     if any(not free_on_resume(path) and not path.startswith(settled) for path in changed):
         shutil.rmtree(folder)

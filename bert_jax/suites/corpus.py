@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from bert_jax import knobs, prepare, runs
-from bert_jax.config import changed, resolve, to_dict
+from bert_jax.config import changed, derive
 from bert_jax.data.shards import Prepared
 from bert_jax.errors import ConfigError
 from bert_jax.evaluate import Evaluator
@@ -105,13 +105,11 @@ def chosen(run: runs.Run, ask: Ask) -> knobs.Config:
             f"lower it: --config.sequence_length={positions}",
         )
     fits = ("mlm", "causal_lm", config.pairs)
-    return resolve(
-        to_dict(
-            dataclasses.replace(
-                config,
-                tokenizer=dataclasses.replace(config.tokenizer, path=str(run.tokenizer_path)),
-                objectives={name: o for name, o in config.objectives.items() if name in fits},
-                checkpoints=dataclasses.replace(config.checkpoints, best=""),
-            )
+    return derive(
+        dataclasses.replace(
+            config,
+            tokenizer=dataclasses.replace(config.tokenizer, path=str(run.tokenizer_path)),
+            objectives={name: o for name, o in config.objectives.items() if name in fits},
+            checkpoints=dataclasses.replace(config.checkpoints, best=""),
         )
     )

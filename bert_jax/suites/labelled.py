@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax import knobs, runs
-from bert_jax.config import changed, default, override, put, resolve
+from bert_jax.config import changed, default, overrides, put, resolve, take
 from bert_jax.data import examples, tasks
 from bert_jax.data.examples import Example
 from bert_jax.errors import ConfigError
@@ -40,10 +40,8 @@ def task_of(run: runs.Run, ask: Ask, suite: str, usual: str | Mapping[str, Any] 
     if config is None and settings:
         tree = default()
         put(tree, ["pairs"], "none")
-        for path, value in {**dict(settings), **({"task.source": ask.source} if ask.source else {})}.items():
-            put(tree, path.split("."), value)
-        for path, text in ask.changes:
-            override(tree, path, text)
+        take(tree, {**settings, **({"task.source": ask.source} if ask.source else {})})
+        overrides(tree, ask.changes)
         config = resolve(tree)
     elif config is None:
         if not run.config.task.source:

@@ -1,0 +1,286 @@
+"""Every knob states where it has an effect, acts there, and is refused where it is set and does nothing."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bert_jax import cli, config, effects, recipes
+from bert_jax.config import default, recorded, resolve
+from bert_jax.errors import ConfigError
+from bert_jax.studies.definition import Budget, Study, Suite, axis, expand, variants
+from tests.test_config import KNOBS
+
+PATHS = [*(path for path, _, _ in KNOBS), "task.files"]  # a mapping, which KNOBS leaves out
+
+
+def task(kind: str, **changes: Any) -> dict[str, Any]:
+    labels = ("a", "b") if kind in ("classify", "tag") else ()
+    options = {"task.options": ("one", "two")} if kind == "choice" else {}
+    objectives = {"objectives": {kind: {"weight": 1.0, "labels": labels}}, "checkpoints.best": "loss"}
+    where = {"task.source": "files:data.tsv", "init_from": "run", "pairs": "none"}
+    return objectives | where | options | {name.replace("__", "."): value for name, value in changes.items()}
+
+
+CAUSAL = {
+    "objectives.causal_lm.weight": 1.0,
+    "model.causal": True,
+    "pairs": "none",
+    "checkpoints.best": "causal_lm_loss",
+}
+TEXT: dict[str, Any] = {}
+LINEAR = {"masking.schedule": "linear", "masking.final_rate": 0.3}
+NSP = {"objectives": {"nsp": {"weight": 1.0}}, "checkpoints.best": "nsp_loss"}
+
+# A value away from the default, a config in which it has an effect, and configs in which it has none.
+FILES = {"corpus.source": "files"}
+TFDS = {"corpus.source": "tfds"}
+INIT = {"init_from": "run"}
+TAG, SPAN, CLASSIFY, CHOICE = (task(kind) for kind in ("tag", "span", "classify", "choice"))
+CASES: dict[str, tuple[Any, dict[str, Any], list[dict[str, Any]]]] = {
+    "steps": (200_000, TEXT, [task("classify", epochs=3.0)]),
+    "epochs": (2.0, CLASSIFY, [TEXT]),
+    "packing": (2, TEXT, []),  # in a task it is a rule: rows would be wrong
+    "pairs": ("sop", TEXT, [CLASSIFY]),
+    "init_fresh": ("^nsp/", INIT, [TEXT]),
+    "init_fresh_layers": (1, INIT, [TEXT]),
+    "init_vocab": ("remap", INIT, [TEXT]),
+    "corpus.source": ("files", TEXT, [CLASSIFY]),
+    "corpus.path": ("/my/text", FILES, [TEXT, CLASSIFY, CLASSIFY | FILES]),
+    "corpus.tfds_dir": ("there", TFDS, [TEXT, FILES]),
+    "corpus.split": ("test", TFDS, [TEXT, FILES]),
+    "corpus.text_field": ("body", FILES, [TEXT, CLASSIFY]),
+    "corpus.sentences": ("lines", TEXT, [CLASSIFY]),
+    "corpus.language": ("de", TEXT, [{"corpus.sentences": "lines"}, CLASSIFY]),
+    "corpus.deduplicate": (False, TEXT, [CLASSIFY]),
+    "corpus.validation_fraction": (0.1, TEXT, [CLASSIFY]),
+    "corpus.on_bad_text": ("skip", FILES, [TEXT, CLASSIFY]),
+    "corpus.on_bad_row": ("skip", FILES, [TEXT, CLASSIFY]),
+    "corpus.max_document_tokens": (1_000, TEXT, [CLASSIFY]),
+    "corpus.shard_tokens": (1_000, TEXT, [CLASSIFY]),
+    "corpus.cache": ("there", TEXT, [CLASSIFY]),
+    "corpus.workers": (2, TEXT, [CLASSIFY]),
+    "task.name": ("mine", CLASSIFY, [TEXT]),
+    "task.files": ({"train": "a.tsv"}, CLASSIFY, [TEXT, task("classify", task__source="tfds:x")]),
+    "task.tfds_dir": ("there", task("classify", task__source="tfds:x"), [TEXT, CLASSIFY]),
+    "task.format": ("tsv", CLASSIFY, [TEXT, task("classify", task__source="tfds:x")]),
+    "task.quoting": (True, CLASSIFY, [TEXT, task("classify", task__format="csv")]),
+    "task.columns": (("text", "label"), CLASSIFY, [TEXT, task("classify", task__format="jsonl")]),
+    "task.extra_columns": (True, CLASSIFY, [TEXT, task("classify", task__format="jsonl")]),
+    "task.id": ("id", CLASSIFY, [TEXT]),
+    "task.text": ("body", CLASSIFY, [TEXT]),
+    "task.text_pair": ("second", CLASSIFY, [TEXT, TAG]),
+    "task.label": ("class", CLASSIFY, [TEXT]),
+    "task.options": (("a", "b", "c"), CHOICE, [TEXT, CLASSIFY]),
+    "task.values": (("0", "1"), CLASSIFY, [TEXT]),
+    "task.validation_fraction": (0.1, CLASSIFY, [TEXT, task("classify", task__source="tfds:x")]),
+    "task.rows": (10, CLASSIFY, [TEXT]),
+    "task.on_bad_row": ("skip", CLASSIFY, [TEXT]),
+    "task.long": ("refuse", CLASSIFY, [TEXT]),
+    "task.stride": (64, SPAN, [TEXT, CLASSIFY, task("span", task__long="cut")]),
+    "task.stride_as": ("overlap", TAG, [TEXT, CHOICE, task("tag", task__long="refuse")]),
+    "task.question_tokens": (32, SPAN, [TEXT, CLASSIFY]),
+    "task.answer_tokens": (10, SPAN, [TEXT, TAG]),
+    "task.n_best": (5, SPAN, [TEXT, CLASSIFY]),
+    "task.no_answer": (True, SPAN, [TEXT, CLASSIFY]),
+    "task.no_answer_threshold": (1.0, task("span", task__no_answer=True), [TEXT, SPAN, CLASSIFY]),
+    "task.metrics": (("accuracy",), CLASSIFY, [TEXT]),
+    "task.pad": ("full", CLASSIFY, [TEXT]),
+    "task.group": ("length", CLASSIFY, [TEXT, task("classify", task__pad="full")]),
+    "tokenizer.kind": ("smiles", {"tokenizer.path": "vocab.txt"}, []),  # without a path it is a rule
+    "tokenizer.vocab_size": (1_000, TEXT, [{"tokenizer.path": "vocab.txt"}, CLASSIFY]),
+    "tokenizer.lowercase": (False, TEXT, [{"tokenizer.path": "vocab.txt"}, CLASSIFY]),
+    "tokenizer.max_word_length": (50, TEXT, [CLASSIFY]),
+    "tokenizer.train_characters": (1_000, TEXT, [{"tokenizer.path": "vocab.txt"}, CLASSIFY]),
+    "examples.short_probability": (0.2, TEXT, [{"pairs": "none"}, CLASSIFY]),
+    "examples.random_next_probability": (0.2, TEXT, [{"pairs": "none"}, {"pairs": "sop"}, CLASSIFY]),
+    "examples.truncate": ("front", {"pairs": "sop"}, [{"pairs": "none"}, CLASSIFY]),
+    "masking.rate": (0.4, TEXT, [CAUSAL, CLASSIFY]),
+    "masking.prediction_rate": (0.1, TEXT, [CAUSAL, CLASSIFY, NSP]),
+    "masking.replace": ((1.0, 0.0, 0.0), TEXT, [CAUSAL, CLASSIFY]),
+    "masking.unit": ("word", TEXT, [CAUSAL, CLASSIFY]),
+    "masking.max_unit": (4, {"masking.unit": "word"}, [TEXT, CAUSAL]),
+    "masking.overflow": ("skip", {"masking.unit": "span"}, [TEXT, CAUSAL]),
+    "masking.span_mean": (2.0, {"masking.unit": "span"}, [TEXT, {"masking.unit": "pmi"}, CAUSAL]),
+    "masking.span_max": (8, {"masking.unit": "span"}, [TEXT, {"masking.unit": "word"}, CAUSAL]),
+    "masking.pmi_words": (3, {"masking.unit": "pmi"}, [TEXT, {"masking.unit": "span"}, CAUSAL]),
+    "masking.pmi_count": (3, {"masking.unit": "pmi"}, [TEXT, {"masking.unit": "span"}]),
+    "masking.pmi_coverage": (0.3, {"masking.unit": "pmi"}, [TEXT, {"masking.unit": "span"}]),
+    "masking.pmi_tokens": (1_000, {"masking.unit": "pmi"}, [TEXT, {"masking.unit": "span"}]),
+    "masking.dupe_factor": (10, TEXT, [CAUSAL, CLASSIFY]),
+    "masking.schedule": ("linear", {"masking.final_rate": 0.3}, [CAUSAL | {"masking.final_rate": 0.3}]),
+    "masking.final_rate": (0.2, LINEAR, [TEXT]),
+    "masking.count": ("all", TEXT, [CAUSAL, CLASSIFY]),
+    "masking.random_from": ("regular", TEXT, [{"masking.replace": (1.0, 0.0, 0.0)}, CAUSAL]),
+    "model.max_positions": (256, TEXT, [{"model.position": "rotary"}]),
+    "model.head_activation": ("relu", TEXT, [CLASSIFY, NSP]),
+    "model.features": (2, CLASSIFY, [TEXT]),
+    "model.global_every": (2, {"model.window": 8}, [TEXT]),
+    "model.classifier_dropout": (0.5, CLASSIFY, [TEXT]),
+    "objectives.classify.labels": (("x", "y"), CLASSIFY, []),
+    "objectives.causal_lm.end": (False, CAUSAL, []),
+    "optim.warmup_steps": (5, TEXT, [{"optim.warmup_fraction": 0.1}]),
+    "optim.final_fraction": (0.1, TEXT, [{"optim.schedule": "constant"}, {"optim.schedule": "linear2018"}]),
+    "optim.no_decay": ("bias$", TEXT, [{"optim.weight_decay": 0.0}]),
+    "parallel.prng": ("rbg", TEXT, [{"model.dropout": 0.0, "model.attention_dropout": 0.0}]),
+    "loader.threads": (2, TEXT, [{"loader.prefetch": 0}]),
+    "checkpoints.every": (5, TEXT, [task("classify", checkpoints__epochs=1.0)]),
+    "checkpoints.epochs": (1.0, CLASSIFY, [TEXT]),
+    "checkpoints.patience": (2, TEXT, [{"checkpoints.best": ""}]),
+    "evals.validation.every": (5, TEXT, [task("classify", evals__validation__epochs=1.0)]),
+    "evals.validation.epochs": (1.0, CLASSIFY, [TEXT]),
+    "evals.validation.split": ("test", CLASSIFY, [TEXT]),
+    "evals.validation.rate": (0.4, TEXT, [CAUSAL, CLASSIFY]),
+    "evals.validation.replace": ((1.0, 0.0, 0.0), TEXT, [CAUSAL, CLASSIFY]),
+    "evals.validation.unit": ("word", TEXT, [CAUSAL, CLASSIFY]),
+    "evals.validation.seed": (1, CAUSAL, [CLASSIFY]),
+    "logging.samples": (3, TEXT, [CLASSIFY, NSP]),
+}
+
+
+def written(values: dict[str, Any]) -> Any:
+    """A config file's ConfigDict: what is set stays, whatever it might take the place of."""
+    tree = default()
+    for path, value in sorted(values.items(), key=lambda one: one[0] != "objectives"):
+        config.put(tree, path.split("."), value)
+    return tree
+
+
+def test_every_knob_states_where_it_has_an_effect():
+    for path in PATHS:
+        assert effects.conditions(path), path
+    sections = {".".join(path.split(".")[:i]) for path in PATHS for i in range(1, path.count(".") + 1)}
+    assert effects.EFFECTS.keys() <= {effects.general(path) for path in PATHS} | sections
+
+
+def test_every_condition_has_an_example():
+    conditional = {p for p in PATHS if any(where is not effects.ALWAYS for where in effects.conditions(p))}
+    conditional = {effects.general(path) for path in conditional}
+    assert conditional - {"task.source"} == {effects.general(path) for path in CASES}  # the source makes it a task
+
+
+@pytest.mark.parametrize("path", CASES)
+def test_a_knob_is_taken_where_it_has_an_effect(path):
+    value, acts, _ = CASES[path]
+    found = config.to_dict(resolve(written(acts | {path: value})))
+    for name in path.split("."):
+        found = found[name]
+    assert found == json.loads(json.dumps(value))
+
+
+IN_VAIN = [(path, value, other) for path, (value, _, idle) in CASES.items() for other in idle]
+IN_VAIN += [("objectives.mlm.labels", ("x", "y"), TEXT), ("objectives.mlm.end", False, TEXT)]
+
+
+@pytest.mark.parametrize(("path", "value", "other"), IN_VAIN, ids=lambda one: one if isinstance(one, str) else "")
+@pytest.mark.fault(32)
+def test_a_knob_that_is_set_where_it_does_nothing_is_refused(path, value, other):
+    with pytest.raises(ConfigError, match="does nothing: it is for ") as caught:
+        resolve(written(other | {path: value}))
+    assert re.match(rf"({'|'.join((path, *other))}) = ", str(caught.value))  # the other one may be as idle as it is
+    assert "--config." in caught.value.hint
+    _, idle = config.settle(written(other | {path: value}))
+    assert path in [one.path for one in idle]
+
+
+def test_what_a_command_line_sets_takes_the_place_of_what_a_file_has():
+    tree = written({"optim.warmup_steps": 7, "tokenizer.vocab_size": 500, "model.layers": 3, "model.hidden": 48})
+    config.overrides(tree, [("optim.warmup_fraction", "0.1"), ("tokenizer.path", "vocab.txt"), ("model.size", "mini")])
+    found = resolve(tree)
+    assert (found.optim.warmup_steps, found.model.layers, found.model.hidden) == (100_000, 4, 256)
+    config.overrides(tree, [("model.layers", "1"), ("model.size", "small")])  # of one line, both are meant
+    assert (resolve(tree).model.layers, resolve(tree).model.hidden) == (1, 512)
+    config.overrides(tree, [("optim.warmup_steps", "5"), ("optim.warmup_fraction", "0.1")])
+    with pytest.raises(ConfigError, match="warmup_steps = 5 does nothing"):
+        resolve(tree)
+
+
+def test_a_presets_values_are_as_good_as_defaults_while_they_stand():
+    tree = default("google_2018")  # units of up to 512 tokens, whatever the unit
+    assert resolve(tree).masking.max_unit == 512
+    tree.masking.max_unit = 8
+    with pytest.raises(ConfigError, match="max_unit = 8 does nothing"):
+        resolve(tree)
+    tree.masking.unit = "word"
+    assert resolve(tree).masking.max_unit == 8
+
+
+def test_a_fine_tuning_takes_the_shape_of_a_model_over_whatever_has_no_effect_of_it():
+    model = {"position": "rotary", "max_positions": 64, "activation": "gelu", "head_activation": "relu"}
+    start = config.settle({"model": model})[0]
+    found = resolve(recipes.finetuning("classify", "run", {"task.source": "files:x"}, start))
+    assert (found.model.max_positions, found.model.head_activation) == (64, "relu")
+
+
+def test_what_a_run_has_recorded_is_opened_whatever_does_nothing_in_it():
+    tree = written(CAUSAL | {"masking.rate": 0.4})
+    with pytest.raises(ConfigError, match=r"masking.rate"):
+        resolve(tree)
+    assert recorded(tree.to_dict()).masking.rate == 0.4
+
+
+# --- studies --------------------------------------------------------------------------------------------------------
+
+
+def study(base: dict[str, Any], *axes: Any, **more: Any) -> Study:
+    return Study("?", written(base), axes, (0,), {"validation": Suite("pretrain")}, **more)
+
+
+def test_an_axis_that_changes_nothing_is_refused():
+    rates = axis("masking.rate", (0.15, 0.3, 0.4))
+    with pytest.raises(ConfigError, match=r"masking.rate 30 %: masking.rate = 0.3 does nothing"):
+        expand(study(CAUSAL, rates))
+    arms = variants("objective", {"masked": {}, "left to right": CAUSAL})
+    with pytest.raises(ConfigError, match=r"left to right, masking.rate 30 %: masking.rate = 0.3 does nothing"):
+        expand(study({"pairs": "none"}, arms, rates))
+    kept = study(
+        {"pairs": "none"},
+        *(arms, rates),
+        keep=lambda points: points["objective"].label == "masked" or points["masking.rate"].value == 0.15,
+    )
+    assert len(expand(kept)) == 4
+
+
+def test_an_axis_over_what_a_preset_has_is_refused_too():
+    base = default("google_2018")
+    units = axis("masking.max_unit", (16, 512))  # the default, and the preset's value
+    with pytest.raises(ConfigError, match="max_unit = 512 does nothing"):
+        expand(Study("?", base, (units,), (0,), {}))
+
+
+def test_what_a_base_sets_must_have_an_effect_in_some_cell():
+    base = {"masking.span_max": 8, "pairs": "none"}
+    units = variants("unit", {unit: {"masking.unit": unit} for unit in ("token", "span")})
+    assert [cell.config.masking.span_max for cell in expand(study(base, units))] == [8, 8]
+    with pytest.raises(ConfigError, match=r"in every cell, masking.span_max = 8 does nothing"):
+        expand(study(base, axis("masking.rate", (0.15, 0.3))))
+
+
+def test_a_point_takes_the_place_of_what_the_base_has():
+    shares = axis("optim.warmup_fraction", (0.1, 0.2))
+    cells = expand(study({"optim.warmup_steps": 7}, shares, budget=Budget("steps", 100)))
+    assert [cell.config.optim.warmup_steps for cell in cells] == [10, 20]
+
+
+# --- whole commands -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.fault(32)
+def test_a_command_that_sets_a_knob_in_vain_ends_before_anything_is_made(tmp_path, capsys):
+    for change, hint in (
+        ("--config.corpus.path=/my/text", "--config.corpus.source=files"),
+        ("--config.masking.span_max=8", "--config.masking.unit=span"),
+    ):
+        words = ["train", "--config=configs/tiny.py", change, f"--workdir={tmp_path / 'run'}"]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(Path(__file__).resolve().parents[1])
+            assert cli.execute(words) == 2
+        said = capsys.readouterr().err
+        assert "does nothing: it is for " in said
+        assert hint in said
+    assert not any(itertools.islice(tmp_path.iterdir(), 1))
