@@ -83,6 +83,7 @@ class Arm:
         self.ledger = Ledger(self.config.masking, distinct, saved.get("ledger"))
         self.best, self.misses = saved.get("best"), saved.get("misses", 0)  # of evaluations in a row
         self.window = Totals(saved.get("window"))
+        self.skipped = dict.fromkeys(("updates", "spikes"), 0) | saved.get("skipped", {})
         settings = self.config.logging
         self.writer = closing.enter_context(
             contextlib.closing(Writer(self.workdir, self.config.steps, start, settings.tensorboard, quiet))
@@ -102,7 +103,10 @@ class Arm:
 
     def take(self, metrics: Mapping[str, tuple[float, float]], ids: np.ndarray, done: int) -> None:
         """Adds the metrics of an update, if they are what they may be."""
-        check_finite(metrics, ids, done, self.config, str(self.workdir) if self.several else "")
+        spiked = int(metrics.get("spike_fraction", (0,))[0])
+        self.skipped["updates"] += int(metrics["skipped_in_row"][0] > 0)
+        self.skipped["spikes"] += spiked
+        check_learned(metrics, ids, done, self.config, str(self.workdir) if self.several else "")
         if self.config.masked:
             rate = quotas.rate_at(self.config.masking, done - 1, self.config.steps)
             examples = metrics.get("examples_per_row", (self.config.batch_size,))[0]
@@ -112,6 +116,8 @@ class Arm:
     def log(self, done: int, speed: Mapping[str, float]) -> None:
         """Writes what the updates since the last line sum up to."""
         values = {f"train/{name}": value for name, value in {**self.window.values(), **speed}.items()}
+        if self.config.optim.spike_window:
+            values |= {"train/skipped": self.skipped["updates"], "train/spikes": self.skipped["spikes"]}
         values["train/learning_rate"] = float(steps.traced_at(self.config, done - 1).learning_rate)
         self.writer.write(done, values)
         self.window.sums.clear()
@@ -134,20 +140,26 @@ class Arm:
         """Starts to save the arm's own state."""
         self.writer.flush()  # a checkpoint never knows more than the metrics beside it
         account = {"ledger": self.ledger.totals, "best": self.best, "misses": self.misses, "window": self.window.sums}
+        account |= {"skipped": self.skipped} if self.config.optim.spike_window else {}
         self.checkpoints.save(done, state, {**self.meta, **account}, metric)
 
 
-def check_finite(
+def check_learned(
     metrics: Mapping[str, tuple[float, float]], ids: np.ndarray, done: int, config: knobs.Config, whose: str = ""
 ) -> None:
     """Says that an update was skipped, and gives up after too many in a row."""
     in_row = int(metrics["skipped_in_row"][0])
+    spiked = bool(metrics.get("spike_fraction", (0,))[0])
     if in_row:
         of = f" of {whose}" if whose else ""
-        print(f"warning: step {done}{of} skipped: its gradient is not finite ({in_row} in a row)", file=sys.stderr)
+        why = f"its loss of {metrics['loss'][0]:.4g} is a spike" if spiked else "its gradient is not finite"
+        print(f"warning: step {done}{of} skipped: {why} ({in_row} in a row)", file=sys.stderr)
     if in_row >= config.optim.nonfinite_limit:
+        what = (
+            "a non-finite gradient or a loss that is a spike" if config.optim.spike_window else "a non-finite gradient"
+        )
         raise DivergedError(
-            f"{in_row} updates in a row had a non-finite gradient; the last, step {done}, "
+            f"{in_row} updates in a row had {what}; the last, step {done}, "
             f"held examples {ids.ravel()[:8].tolist()} and more",
             "lower --config.optim.learning_rate or lengthen the warm-up, and resume from the last checkpoint",
         )

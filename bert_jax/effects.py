@@ -195,6 +195,9 @@ EFFECTS: dict[str, Where] = {  # of a knob, or of a section: a knob is subject t
         lambda c, _: c.optim.warmup_fraction is None,
         "--config.optim.warmup_fraction=None",
     ),
+    "optim.spike_sigmas": Where(
+        "optim.spike_window above 0", lambda c, _: c.optim.spike_window > 0, "--config.optim.spike_window=100"
+    ),
     "optim.final_fraction": Where(
         "optim.schedule = linear or cosine",
         lambda c, _: c.optim.schedule in ("linear", "cosine"),

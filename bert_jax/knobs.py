@@ -288,7 +288,16 @@ class Optim:
     no_decay: str = knob(r"norm/|bias$", "regular expression of undecayed names; must match some; empty decays all")
     clip_norm: float = knob(1.0, "global norm of the gradient; 0 never clips", low=0)
     accumulation: int = knob(1, "microbatches an update; batch_size stays the same", low=1)
-    nonfinite_limit: int = knob(5, "updates in a row with a non-finite gradient before giving up", low=1)
+    nonfinite_limit: int = knob(5, "updates skipped in a row, not finite or spikes, before giving up", low=1)
+    spike_window: int = knob(
+        0,
+        "updates whose losses say what is usual, once there are so many; 0 takes no loss for a spike",
+        low=0,
+        high=10_000,
+    )
+    spike_sigmas: float = knob(
+        6.0, "with a spike_window: an update whose loss is so many of its deviations above its mean is skipped", low=0
+    )
 
 
 @dataclasses.dataclass(frozen=True)

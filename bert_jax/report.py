@@ -48,7 +48,7 @@ HELD = {  # metric -> where the memory is
     "host_memory_bytes": "memory of the process, at most",
     "device_memory_bytes": "memory of a device, at most",
 }
-OPTIMISER = ("learning_rate", "grad_norm")
+OPTIMISER = ("learning_rate", "grad_norm", "skipped", "spikes", "spike_fraction")
 
 
 def write(workdir: Path) -> Path:
@@ -119,6 +119,9 @@ def _tiles(recorded: dict[str, Any], curves: Curves, rows: list[dict[str, Any]],
     known = isinstance(steps, int) and steps > 0
     below = f"of {steps:,}{', finished' if step >= steps else ', in progress'}" if known and steps else ""
     tiles = [tile("Steps", f"{step:,}", below), tile("Time", duration(seconds), _compiled(curves))]
+    if skipped := curves.get("train/skipped"):
+        spikes = curves["train/spikes"][-1][1]
+        tiles.append(tile("Skipped updates", number(skipped[-1][1]), f"{spikes:,.0f} of them loss spikes"))
     for suite in _suites(curves):
         for name in _measured(curves, suite):
             tiles.append(_result_tile(curves, suite, name))
@@ -184,7 +187,7 @@ def _sections(recorded: dict[str, Any], curves: Curves, seconds: float) -> str:
     return (
         section("Learning", "".join(draw(_learning(curves, n)) for n in learned), "charts")
         + section("Masking ledger", _ledger(recorded, curves), "charts")
-        + section("Optimiser", "".join(_alone(curves, f"train/{n}") for n in OPTIMISER), "charts")
+        + section("Optimiser", "".join(_alone(curves, f"train/{n}") for n in OPTIMISER[:-1]), "charts")
         + section("Speed", "".join(_alone(curves, f"train/{n}") for n in speed) + _spent(curves, seconds), "charts")
         + section("Other measurements", "".join(others), "charts")
     )

@@ -15,7 +15,7 @@ from bert_jax import defaults, knobs, masking, network, objectives, optim, quota
 from bert_jax.models.backends import batched
 from bert_jax.types import Batch, Metrics, Special, Traced
 
-State = dict[str, Any]  # params, optimizer, step, skipped, skipped_in_row
+State = dict[str, Any]  # params, optimizer, step, skipped, skipped_in_row; watched, where spikes are skipped
 Step = Callable[[State, Batch, Traced], tuple[State, Metrics]]
 
 
@@ -24,7 +24,8 @@ def init_state(config: knobs.Config, vocab_size: int, seed: jax.Array) -> State:
     params = network.init(config, vocab_size, seed)
     zero = jnp.zeros((), jnp.int32)
     optimizer = optim.transformation(config.optim, params, 0.0).init(params)
-    return {"params": params, "optimizer": optimizer, "step": zero, "skipped": zero, "skipped_in_row": zero}
+    state = {"params": params, "optimizer": optimizer, "step": zero, "skipped": zero, "skipped_in_row": zero}
+    return state | ({"watched": optim.usual(config.optim)} if config.optim.spike_window else {})
 
 
 def traced_at(config: knobs.Config, step: int) -> Traced:
@@ -39,6 +40,7 @@ def traced_at(config: knobs.Config, step: int) -> Traced:
         learning_rate=np.float32(optim.schedule(config.optim, config.steps)(step)),
         weight_decay=np.float32(config.optim.weight_decay),
         seed=np.uint32(config.seed),
+        spike_sigmas=np.float32(config.optim.spike_sigmas) if config.optim.spike_window else None,
     )
 
 
@@ -86,11 +88,15 @@ def make_step(config: knobs.Config, special: Special, vocab_size: int, axis: str
 
         grads, metrics = everywhere(_accumulate(loss_of, state["params"], masked, key, micro_steps))
         metrics |= everywhere(ledger)
-        state, grad_norm = _update(config.optim, state, grads, traced)
-        one = jnp.ones(())
+        loss, one = metrics["loss"][0], jnp.ones(())
+        spiked = None
+        if config.optim.spike_window:
+            spiked = optim.spike(state["watched"], loss, traced.spike_sigmas)
+            metrics["spike_fraction"] = (spiked.astype(jnp.float32), one)
+        state, grad_norm = _update(config.optim, state, grads, traced, loss, spiked)
         skipped = state["skipped_in_row"].astype(jnp.float32)
         return state, metrics | {
-            "loss": (metrics["loss"][0], one),
+            "loss": (loss, one),
             "grad_norm": (grad_norm, one),
             "skipped_in_row": (skipped, one),
         }
@@ -115,20 +121,23 @@ def _accumulate(loss_of: Callable, params: Any, batch: Batch, key: jax.Array, pa
     return jax.lax.scan(add, zeros, (jnp.arange(parts), micro))[0]
 
 
-def _update(settings: knobs.Optim, state: State, grads: Any, traced: Traced) -> tuple[State, jax.Array]:
-    """Clips and steps; a non-finite gradient leaves parameters and moments as they were, and is counted."""
+def _update(
+    settings: knobs.Optim, state: State, grads: Any, traced: Traced, loss: jax.Array, spiked: jax.Array | None
+) -> tuple[State, jax.Array]:
+    """Clip and step; a non-finite gradient or a spike leaves parameters and moments as they were, and is counted."""
     params, moments = state["params"], state["optimizer"]
     clipped, norm = optim.clip(grads, settings.clip_norm)
     transform = optim.transformation(settings, params, traced.weight_decay)
     direction, new_moments = transform.update(clipped, moments, params)
     stepped = jax.tree.map(lambda p, d: p - traced.learning_rate * d, params, direction)
-    fine = jnp.isfinite(norm)
+    fine = jnp.isfinite(norm) if spiked is None else jnp.isfinite(norm) & ~spiked
 
     def keep(new: Any, old: Any) -> Any:
         return jax.tree.map(lambda n, o: jnp.where(fine, n, o), new, old)
 
     bad = 1 - fine.astype(jnp.int32)
-    return {
+    watched = {} if spiked is None else {"watched": optim.watch(state["watched"], loss, fine)}
+    return watched | {
         "params": keep(stepped, params),
         "optimizer": keep(new_moments, moments),
         "step": state["step"] + 1,

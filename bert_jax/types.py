@@ -80,6 +80,7 @@ class Traced(NamedTuple):
     learning_rate: Any  # float32, of this step
     weight_decay: Any  # float32
     seed: Any  # uint32, of dropout and masks
+    spike_sigmas: Any = None  # float32, where losses are watched for spikes
 
 
 class Encoded(NamedTuple):

@@ -168,6 +168,8 @@ COVERED = {
     "optim.layer_decay": "test_optim.py::test_each_layer_learns_at_a_share_of_the_one_above",
     "optim.freeze": "test_optim.py::test_what_is_frozen_does_not_move_not_even_by_decay",
     "optim.accumulation": "test_knobs.py::test_a_microbatch_holds_its_share_of_the_rows",
+    "optim.spike_window": "test_optim.py::test_a_spike_is_far_above_the_last_losses_that_were_learned_from",
+    "optim.spike_sigmas": "test_optim.py::test_a_spike_is_far_above_the_last_losses_that_were_learned_from",
     "optim.nonfinite_limit": "test_knobs.py::test_a_run_gives_up_after_so_many_updates_in_a_row",
     "parallel.step": "test_step.py::test_dropout_differs_by_step_and_by_device_and_seed",
     "parallel.data": "test_knobs.py::test_the_mesh_is_as_wide_as_asked_for",
@@ -472,9 +474,9 @@ def test_a_run_gives_up_after_so_many_updates_in_a_row():
     for limit in (1, 3):
         config = toy.config(optim__nonfinite_limit=limit)
         for in_row in range(limit):
-            arms.check_finite({"skipped_in_row": (in_row, 1)}, np.arange(3), 9, config)
+            arms.check_learned({"skipped_in_row": (in_row, 1)}, np.arange(3), 9, config)
         with pytest.raises(DivergedError, match=f"{limit} updates in a row"):
-            arms.check_finite({"skipped_in_row": (limit, 1)}, np.arange(3), 9, config)
+            arms.check_learned({"skipped_in_row": (limit, 1)}, np.arange(3), 9, config)
 
 
 # --- devices --------------------------------------------------------------------------------------------------------

@@ -188,6 +188,59 @@ def test_a_non_finite_gradient_is_skipped_and_counted():
     assert (int(state["step"]), int(state["skipped"]), int(state["optimizer"].count)) == (3, 2, 1)
 
 
+@pytest.mark.fault(15)
+@pytest.mark.parametrize("how", ["alone", "map", "vmap"])
+def test_a_spike_is_skipped_and_counted_like_a_gradient_that_is_not_finite(how):
+    """A batch learned by heart, then noise: alone, and for arms of which the second takes nothing for a spike."""
+    several = how != "alone"
+    arms = {} if how == "alone" else {"parallel__arms": how}
+    config = toy.config(
+        **arms, optim__spike_window=4, optim__spike_sigmas=4, optim__learning_rate=5e-3, optim__schedule="constant"
+    )
+    configs = [config, toy.replace(config, optim=toy.replace(config.optim, spike_sigmas=1e6))][: 1 + several]
+    mesh = one_device_mesh()
+    shapes = jax.eval_shape(lambda seed: steps.init_state(config, toy.VOCAB, seed), np.uint32(0))
+    layout = sharding.state_layout(shapes, mesh, config.parallel)
+    states = [jax.device_get(steps.init_state(one, toy.VOCAB, np.uint32(0))) for one in configs]
+    whole = sharding.stacked(layout, mesh) if several else layout
+    state = sharding.stack(states, whole) if several else jax.device_put(states[0], whole)
+    update = steps.compile_step(config, toy.SPECIAL, toy.VOCAB, mesh, whole, several=several)
+
+    def advance(state, seed, step):
+        data = sharding.place(toy.batch(16, 24, seed), 16, mesh)
+        numbers = [steps.traced_at(one, step) for one in configs]
+        traced = jax.tree.map(lambda *each: np.stack(each), *numbers) if several else numbers[0]
+        state, metrics = update(state, data, traced)
+        return state, {name: np.atleast_1d(np.asarray(total)) for name, (total, _) in metrics.items()}
+
+    for step in range(25):
+        state, metrics = advance(state, 1, step)
+        assert not metrics["spike_fraction"].any()
+    before = jax.device_get(state)
+    state, metrics = advance(state, 2, 25)
+    first = [slice(None)] if not several else [0]
+    after = jax.device_get(state)
+    assert metrics["spike_fraction"].tolist() == [1, 0][: len(configs)]
+    assert metrics["skipped_in_row"].tolist() == [1, 0][: len(configs)]
+    assert np.atleast_1d(after["skipped"]).tolist() == [1, 0][: len(configs)]
+    for part in ("params", "optimizer", "watched"):
+        for a, b in zip(jax.tree.leaves(before[part]), jax.tree.leaves(after[part]), strict=True):
+            np.testing.assert_array_equal(a[tuple(first)] if several else a, b[tuple(first)] if several else b)
+            if several and part == "params":
+                assert np.abs(a[1] - b[1]).max() > 0
+    state, metrics = advance(state, 1, 26)
+    assert not metrics["skipped_in_row"].any()
+    assert np.atleast_1d(np.asarray(state["watched"]["count"])).tolist() == [26, 27][: len(configs)]
+
+
+def test_the_state_without_a_window_is_what_it_was():
+    """Older checkpoints fit, and the program is the same."""
+    config = toy.config(optim__spike_sigmas=3)
+    state = jax.eval_shape(lambda: steps.init_state(config, toy.VOCAB, np.uint32(0)))
+    assert state.keys() == {"params", "optimizer", "step", "skipped", "skipped_in_row"}
+    assert steps.traced_at(config, 0).spike_sigmas is None
+
+
 def test_the_traced_numbers_follow_their_schedules():
     config = toy.config(
         masking__rate=0.4, masking__schedule="linear", masking__final_rate=0.2, optim__warmup_steps=10, steps=101

@@ -25,7 +25,7 @@ from bert_jax.studies.parts import Cell
 # Numbers that a program takes as they come, and numbers that only the host reads.
 FUSABLE = re.compile(
     r"masking\.(rate|final_rate|schedule|prediction_rate|replace)|objectives\.\w+\.weight|seed"
-    r"|optim\.(learning_rate|weight_decay|schedule|warmup_steps|warmup_fraction|final_fraction)"
+    r"|optim\.(learning_rate|weight_decay|schedule|warmup_steps|warmup_fraction|final_fraction|spike_sigmas)"
 )
 COMPILE = 25.0  # seconds: a process, its data, and the compilation of its programs
 PACE = 9e10  # FLOP/s of a core, until a study has told better
