@@ -89,11 +89,14 @@ def make_step(config: knobs.Config, special: Special, vocab_size: int, axis: str
         grads, metrics = everywhere(_accumulate(loss_of, state["params"], masked, key, micro_steps))
         metrics |= everywhere(ledger)
         loss, one = metrics["loss"][0], jnp.ones(())
-        spiked = None
         if config.optim.spike_window:
-            spiked = optim.spike(state["watched"], loss, traced.spike_sigmas)
+            watched = state["watched"]
+            spiked = optim.spike(watched, loss, traced.spike_sigmas)
             metrics["spike_fraction"] = (spiked.astype(jnp.float32), one)
-        state, grad_norm = _update(config.optim, state, grads, traced, loss, spiked)
+            state, grad_norm = _update(config.optim, state, grads, traced, spiked)
+            state["watched"] = optim.watch(watched, loss, state["skipped_in_row"] == 0)
+        else:
+            state, grad_norm = _update(config.optim, state, grads, traced)
         skipped = state["skipped_in_row"].astype(jnp.float32)
         return state, metrics | {
             "loss": (loss, one),
@@ -122,7 +125,7 @@ def _accumulate(loss_of: Callable, params: Any, batch: Batch, key: jax.Array, pa
 
 
 def _update(
-    settings: knobs.Optim, state: State, grads: Any, traced: Traced, loss: jax.Array, spiked: jax.Array | None
+    settings: knobs.Optim, state: State, grads: Any, traced: Traced, spiked: jax.Array | None = None
 ) -> tuple[State, jax.Array]:
     """Clip and step; a non-finite gradient or a spike leaves parameters and moments as they were, and is counted."""
     params, moments = state["params"], state["optimizer"]
@@ -136,8 +139,7 @@ def _update(
         return jax.tree.map(lambda n, o: jnp.where(fine, n, o), new, old)
 
     bad = 1 - fine.astype(jnp.int32)
-    watched = {} if spiked is None else {"watched": optim.watch(state["watched"], loss, fine)}
-    return watched | {
+    return {
         "params": keep(stepped, params),
         "optimizer": keep(new_moments, moments),
         "step": state["step"] + 1,
