@@ -126,6 +126,7 @@ CASES: dict[str, tuple[Any, dict[str, Any], list[dict[str, Any]]]] = {
     "objectives.causal_lm.end": (False, CAUSAL, []),
     "optim.warmup_steps": (5, TEXT, [{"optim.warmup_fraction": 0.1}]),
     "optim.final_fraction": (0.1, TEXT, [{"optim.schedule": "constant"}, {"optim.schedule": "linear2018"}]),
+    "optim.spike_sigmas": (3.0, {"optim.spike_window": 8}, [TEXT]),
     "optim.no_decay": ("bias$", TEXT, [{"optim.weight_decay": 0.0}]),
     "parallel.prng": ("rbg", TEXT, [{"model.dropout": 0.0, "model.attention_dropout": 0.0}]),
     "loader.threads": (2, TEXT, [{"loader.prefetch": 0}]),

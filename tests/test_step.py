@@ -235,7 +235,7 @@ def test_a_spike_is_skipped_and_counted_like_a_gradient_that_is_not_finite(how):
 
 def test_the_state_without_a_window_is_what_it_was():
     """Older checkpoints fit, and the program is the same."""
-    config = toy.config(optim__spike_sigmas=3)
+    config = toy.config()
     state = jax.eval_shape(lambda: steps.init_state(config, toy.VOCAB, np.uint32(0)))
     assert state.keys() == {"params", "optimizer", "step", "skipped", "skipped_in_row"}
     assert steps.traced_at(config, 0).spike_sigmas is None
