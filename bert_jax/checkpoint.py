@@ -9,7 +9,7 @@ has its manifest.
 
 from __future__ import annotations
 
-import errno
+import contextlib
 import functools
 import json
 import logging
@@ -17,6 +17,7 @@ import math
 import shutil
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,10 +28,11 @@ import numpy as np
 import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 
-from bert_jax import faults, manifest, trees
+from bert_jax import disk, faults, manifest, trees
 from bert_jax.errors import CheckpointError, DivergedError, PeerLost, UserError
 
 PyTree = Any
+WHAT = "a checkpoint"
 SPARE = 1 << 20  # bytes Orbax writes beside the arrays, generously
 STARTING = threading.Lock()  # Orbax numbers the saves of a process, and takes one that begins beside it for its own
 HEAD_START = 0.02  # seconds for the caller to start its next update, before a save wants Python's lock too
@@ -60,9 +62,10 @@ class Checkpoints:
         if here:
             state = _copied(state)  # the caller's next update may donate its own
         check_finite(state["params"])
-        self.folder.mkdir(parents=True, exist_ok=True)
         needed = bytes_needed(state)
-        check_space(self.folder, needed)
+        with disk.room(self.folder, needed, WHAT):
+            self.folder.mkdir(parents=True, exist_ok=True)
+        disk.check_space(self.folder, needed, WHAT)
         faults.point("save-start", step)
         meta = json.loads(json.dumps({"step": step, **meta}))  # a copy: the caller goes on counting
         arrays = _split(state)
@@ -122,7 +125,7 @@ class Checkpoints:
         try:
             self.wait()
         finally:
-            self._orbax.close()
+            _close(self._orbax)
 
     def _find(self, step: int | None) -> int | None:
         """Process 0 verifies and decides, so that hosts neither read everything twice nor disagree."""
@@ -179,11 +182,17 @@ class Checkpoints:
 
     def _failed(self, step: int, needed: int, error: Exception) -> UserError:
         """A failed write as the user's error, once what it left behind is gone."""
+        if jax.process_count() == 1:  # it would raise this error again, wherever it is next waited for
+            # Of the coroutines that it then leaves unfinished, Python would tell the user.
+            warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+            _close(self._orbax)
+            self._orbax = _orbax()
         if jax.process_index() == 0:
             self._remove_unfinished()
-        full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
-        if full or "No space left" in str(error) or "quota exceeded" in str(error):
-            return _full(self.folder, needed)
+            if step not in self.steps():
+                shutil.rmtree(self.folder / str(step), ignore_errors=True)
+        if disk.is_full(error):
+            return disk.full(self.folder, needed, WHAT)
         if jax.process_count() > 1 and PeerLost.explains(error):  # processes meet before and after they write
             return PeerLost()
         what = f"cannot write the checkpoint of step {step} in {self.folder}"
@@ -218,20 +227,6 @@ def read(folder: Path, step: int | None = None) -> tuple[PyTree, dict[str, Any]]
 def bytes_needed(state: PyTree) -> int:
     """What one checkpoint of `state` takes on disk, at most; arrays or shapes."""
     return SPARE + sum(math.prod(x.shape) * jnp.dtype(x.dtype).itemsize for x in jax.tree.leaves(state))
-
-
-def check_space(folder: Path, needed: int) -> None:
-    """Refuses to start a write that cannot fit."""
-    if shutil.disk_usage(folder).free < needed:
-        raise _full(folder, needed)
-
-
-def _full(folder: Path, needed: int) -> CheckpointError:
-    free = shutil.disk_usage(folder).free
-    return CheckpointError(
-        f"disk full: a checkpoint needs {needed:,} bytes and {free:,} are free in {folder}",
-        "free some space, then run the same command again; earlier checkpoints are intact",
-    )
 
 
 def check_finite(params: PyTree) -> None:
@@ -269,6 +264,12 @@ def _orbax() -> ocp.AsyncCheckpointer:
     logging.getLogger("absl").addFilter(_raised_anyway)
     arrays = {item: ocp.PyTreeCheckpointHandler() for item in ("params", "rest")}
     return ocp.AsyncCheckpointer(ocp.CompositeCheckpointHandler(**arrays, meta=ocp.JsonCheckpointHandler()))
+
+
+def _close(orbax: ocp.AsyncCheckpointer) -> None:
+    """Lets go of Orbax's threads; what its last save failed of was raised as an error of ours."""
+    with contextlib.suppress(OSError, ValueError, RuntimeError):
+        orbax.close()
 
 
 def _named(tree: PyTree) -> dict[str, Any]:

@@ -6,16 +6,18 @@ What the commands are is in `commands.py`. Whatever goes wrong ends in `error: â
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
 import errno
 import os
 import shlex
 import sys
 import traceback
+from pathlib import Path
 from typing import Any, NoReturn
 
 import bert_jax
-from bert_jax import supervisor
+from bert_jax import disk, supervisor
 from bert_jax.commands import COMMANDS, Command
 from bert_jax.errors import ConfigError, UserError
 from bert_jax.flags import Call
@@ -105,6 +107,9 @@ def execute(argv: list[str]) -> int:
     except SystemExit as request:  # argparse's --help
         return request.code if isinstance(request.code, int) else 0
     except Exception as error:  # the outermost frame: a user gets a line, whatever it was
+        if isinstance(error, OSError) and disk.is_full(error):
+            found = disk.full(error.filename or Path.cwd())
+            return _fail(str(found), found.hint, found.code, debug)
         if isinstance(error, OSError) and error.errno in (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM):
             said = f"{str(error.filename)[:200]}: {error.strerror}"
             return _fail(said, "check the paths given", UserError.code, debug)
@@ -141,9 +146,10 @@ def _overview() -> str:
 
 def _fail(message: str, hint: str, code: int, debug: bool) -> int:
     supervisor.announce(code)  # first: where a peer is lost, jax may end this process at any moment
-    print(f"error: {' '.join(message.split())}", file=sys.stderr)
-    if hint:
-        print(f"hint: {' '.join(hint.split())}", file=sys.stderr)
+    with contextlib.suppress(OSError):  # standard error may be on the disk that is full
+        print(f"error: {' '.join(message.split())}", file=sys.stderr)
+        if hint:
+            print(f"hint: {' '.join(hint.split())}", file=sys.stderr)
     if debug:
         traceback.print_exc()
     return code

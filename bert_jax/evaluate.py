@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from bert_jax import faults, knobs, masking, network, objectives, quotas, runs, sharding
+from bert_jax import disk, faults, knobs, masking, network, objectives, quotas, runs, sharding
 from bert_jax.config import suggest
 from bert_jax.data import pipeline
 from bert_jax.data.shards import Prepared
@@ -256,7 +256,7 @@ def run(
     print(result)
     if output is not None:
         output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(result + "\n")
+        disk.write(output, result + "\n")
 
 
 def _without_nan(value: Any) -> Any:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bert_jax import card, huggingface, knobs, runs, sentence, tensors, trees
+from bert_jax import card, disk, huggingface, knobs, runs, sentence, tensors, trees
 from bert_jax.errors import CheckpointError, ConfigError
 from bert_jax.models import convert
 from bert_jax.models.heads import TABLE
@@ -57,7 +57,7 @@ def write(run: runs.Run, folder: Path) -> None:
     run.tokenizer.save(folder, model_max_length=length)
     sentence.write(folder, run.sentence, length, run.config.model.hidden)
     _, pipeline = kind(run.config)
-    (folder / "README.md").write_text(card.text(run, sum(value.size for value in values.values()), pipeline))
+    disk.write(folder / "README.md", card.text(run, sum(value.size for value in values.values()), pipeline))
 
 
 @contextlib.contextmanager
@@ -71,6 +71,8 @@ def fresh_folder(output: Path) -> Iterator[Path]:
         output.parent.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=f".{output.name}.", dir=output.parent))
     except OSError as error:
+        if disk.is_full(error):
+            raise disk.full(output) from error
         raise ConfigError(f"cannot write {output}: {error.strerror}", "choose another --output") from error
     try:
         yield draft
@@ -79,7 +81,9 @@ def fresh_folder(output: Path) -> Iterator[Path]:
             output.rmdir()
         draft.rename(output)
     except OSError as error:
-        raise CheckpointError(f"cannot write {output}: {error.strerror}", "is the disk full?") from error
+        if disk.is_full(error):
+            raise disk.full(output) from error
+        raise CheckpointError(f"cannot write {output}: {error.strerror}", "may you write there?") from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 

@@ -1,15 +1,18 @@
 """Faults on demand, for tests: `BERT_JAX_FAULT=point:step:action` makes one named point fail, exactly.
 
-Actions: kill (SIGKILL), term, usr1, raise, full (OSError "no space left"), sleep=SECONDS. A step of `*` is any step.
+Actions: kill (SIGKILL), term, usr1, raise, full (OSError "no space left"), sleep=SECONDS, fill=FOLDER (takes all the
+room that is left there). A step of `*` is any step.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import os
 import signal
 import time
+from pathlib import Path
 
 from bert_jax.errors import ConfigError
 
@@ -29,8 +32,21 @@ def point(name: str, step: int = -1) -> None:
         raise RuntimeError(f"fault injected at {name}, step {step}")
     elif action == "full":
         raise OSError(errno.ENOSPC, "No space left on device (injected)")
+    elif action.startswith("fill="):
+        fill(Path(action.partition("=")[2]))
     else:
         time.sleep(float(action.partition("=")[2]))
+
+
+def fill(folder: Path) -> Path:
+    """Write a file that takes every byte left in a small file system; returns it."""
+    filler = folder / "filler"
+    with filler.open("ab", buffering=0) as file:
+        for size in (1 << 20, 1 << 12, 1):
+            with contextlib.suppress(OSError):
+                while True:
+                    file.write(bytes(size))
+    return filler
 
 
 @functools.cache
@@ -42,9 +58,9 @@ def _armed() -> tuple[str, int | None, str] | None:
         name, step, action = text.split(":")
         if action.startswith("sleep="):
             float(action.partition("=")[2])
-        elif action not in (*SIGNALS, "raise", "full"):
+        elif not action.startswith("fill=") and action not in (*SIGNALS, "raise", "full"):
             raise ValueError(action)
         return name, None if step == "*" else int(step), action
     except ValueError as error:
-        hint = f"point:step:action, with action one of {', '.join(SIGNALS)}, raise, full, sleep=SECONDS"
+        hint = f"point:step:action, with action one of {', '.join(SIGNALS)}, raise, full, sleep=SECONDS, fill=FOLDER"
         raise ConfigError(f"${VARIABLE} = {text!r} cannot be read", hint) from error

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bert_jax import disk
 from bert_jax.errors import ConfigError
 
 
@@ -66,6 +67,8 @@ def make_room(output: Path | None) -> None:
         if not existed:
             output.unlink()
     except OSError as error:
+        if disk.is_full(error):
+            raise disk.full(output) from error
         raise ConfigError(f"cannot write {str(output)!r}: {error.strerror}", "choose another --output") from error
 
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from bert_jax import jsons, opening
+from bert_jax import disk, jsons, opening
 from bert_jax.errors import ConfigError
 
 NAME = "run.lock"
@@ -30,9 +30,10 @@ def check_writable(folder: Path) -> None:
             probe.write(b"x")
             probe.flush()
     except OSError as error:
-        raise ConfigError(
-            f"cannot write in workdir {folder}: {error.strerror}", "give a folder you may write in, with space left"
-        ) from error
+        if disk.is_full(error):
+            raise disk.full(folder) from error
+        hint = "give a folder you may write in"
+        raise ConfigError(f"cannot write in workdir {folder}: {error.strerror}", hint) from error
 
 
 @contextlib.contextmanager
@@ -42,7 +43,8 @@ def hold(folder: Path, name: str = NAME) -> Iterator[None]:
     path = Path(folder) / name
     if os.path.lexists(path):
         opening.check(path, ConfigError, "delete it: no run made it")
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    with disk.room(path):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         if not _lock(descriptor, TRIES):
             raise ConfigError(
@@ -52,7 +54,8 @@ def hold(folder: Path, name: str = NAME) -> Iterator[None]:
         started = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
         who = {"host": socket.gethostname(), "pid": os.getpid(), "started": started}
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, json.dumps(who).encode(), 0)
+        with disk.room(path):
+            os.pwrite(descriptor, json.dumps(who).encode(), 0)
         yield
     finally:
         _held.discard(descriptor)

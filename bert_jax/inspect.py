@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bert_jax import opening, runs
+from bert_jax import disk, opening, runs
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.predict import decode
 from bert_jax.predictors.base import Model, OfText, Options, Row
@@ -49,9 +49,7 @@ def run(
     if input is not None:
         rows = read(reader, input)
     html = make(reader, rows, **settings)
-    draft = output.with_name(f"{output.name}.tmp")
-    draft.write_text(html, encoding="utf-8", errors="replace")  # a lone surrogate is no character
-    draft.replace(output)
+    disk.write(output, html.encode(errors="replace"))  # a lone surrogate is no character
     print(f"{output.stat().st_size / 1e3:,.0f} kB", file=sys.stderr)
     print(output)
 

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from bert_jax import faults, jsons, opening
+from bert_jax import disk, faults, jsons, opening
 from bert_jax.errors import CheckpointError
 from bert_jax.jsons import Maybe
 
@@ -115,11 +115,8 @@ def write(folder: Path, entry: dict[str, Any]) -> None:
         if path.is_file() and path.name != NAME:
             files[path.relative_to(folder).as_posix()] = {"bytes": path.stat().st_size, "sha256": _sha256(path)}
     manifest = {**entry, "files": files}
-    temporary = folder / f"{NAME}.tmp"
-    temporary.write_text(json.dumps({**manifest, "digest": _digest(manifest)}, indent=1))
-    _sync(temporary)
     faults.point("manifest-ready", entry["step"])
-    temporary.replace(folder / NAME)
+    disk.write(folder / NAME, json.dumps({**manifest, "digest": _digest(manifest)}, indent=1))
     for changed in (folder, folder.parent):
         _sync(changed)
 

@@ -28,14 +28,15 @@ from typing import Any
 
 import numpy as np
 
-from bert_jax import faults, jsons, knobs
+from bert_jax import disk, faults, jsons, knobs
 from bert_jax.data import audit, corpus, dedup, encode, pmi, pool, shards
 from bert_jax.data import tokenizer as tokenizers
-from bert_jax.errors import ConfigError, DataError
+from bert_jax.errors import ConfigError, DataError, UserError
 
 FREE = ("path", "tfds_dir", "cache", "workers")  # corpus knobs that do not shape the result by themselves
 STRIPE = 1 << 20  # characters; the vocabulary's sample takes the same share of every stripe
 BAD_LINES = 0.5  # share of lines with bytes that are no text from which a corpus is in another encoding, or no text
+ROOM = 4  # bytes on disk for one of text, while it is prepared: the spool, the vocabulary's sample, ids of 4 bytes
 BAD_ROWS = 0.01  # share of malformed rows that on_bad_row=skip accepts
 Log = Callable[[str], None]
 
@@ -52,10 +53,19 @@ def prepare(config: knobs.Config, log: Log = print) -> shards.Prepared:
                 if not (final / "manifest.json").is_file():
                     _make(config, mark, final, log)
     except OSError as error:
-        where = error.filename or cache
-        hint = "free some space or set --config.corpus.cache; the same command then continues"
-        raise DataError(f"{where}: {error.strerror or error}", hint) from error
+        raise _blame(error, config.corpus, cache) from error
     return shards.open(final)
+
+
+def _blame(error: OSError, settings: knobs.Corpus, cache: Path) -> UserError:
+    """Return what an error of the disk means: no room, text that cannot be read, or a cache that cannot be written."""
+    if disk.is_full(error):
+        text = sum(item.weight for item in corpus.SOURCES[settings.source].items(settings)[0])
+        return disk.full(error.filename or cache, ROOM * text, f"preparing {text:,} bytes of text")
+    said = f"{error.filename or cache}: {error.strerror or error}"
+    if error.filename and not Path(os.fsdecode(error.filename)).is_relative_to(cache):
+        return DataError(said, "check --config.corpus.path: may you read all of it?")
+    return DataError(said, "set --config.corpus.cache to a folder you may write in")
 
 
 def run(config: knobs.Config) -> None:
@@ -233,7 +243,7 @@ def _vocabulary(
         tokenizer = given_tokenizer(settings)
     else:
         log(f"vocabulary: training {settings.vocab_size:,} pieces")
-        tokenizer = tokenizers.train(_sample(settings.train_characters, spool, names, marks), settings)
+        tokenizer = tokenizers.train(_sample(settings.train_characters, spool, names, marks), settings, folder.parent)
         if tokenizer.size < settings.vocab_size:
             log(f"warning: the text yields {tokenizer.size:,} pieces, not {settings.vocab_size:,}")
     part = folder.with_name(".tokenizer")

@@ -12,7 +12,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from bert_jax import jsons, writer
+from bert_jax import disk, jsons, writer
 from bert_jax.charts import SPACE, Chart, Series, draw, number
 from bert_jax.errors import DataError
 from bert_jax.naming import BASELINES, CHANCE, SHOUTED, is_result, is_share, pretty
@@ -78,9 +78,7 @@ def write(workdir: Path) -> Path:
         + section("Environment", environment_box(environment))
     )
     path = workdir / "report.html"
-    temporary = path.with_suffix(".html.tmp")
-    temporary.write_text(page(title, body), encoding="utf-8")
-    temporary.replace(path)
+    disk.write(path, page(title, body))
     return path
 
 

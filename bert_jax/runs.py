@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_jax import checkpoint, huggingface, jsons, knobs
+from bert_jax import checkpoint, disk, huggingface, jsons, knobs
 from bert_jax.config import recorded
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.errors import CheckpointError, ConfigError, DataError
@@ -152,6 +152,4 @@ def _cut(params: Any, rows: int, vocab_size: int) -> Any:
 
 def write_json(path: Path, value: Any) -> None:
     """Writes JSON so that a reader never sees half of it."""
-    draft = path.with_suffix(".tmp")
-    draft.write_text(json.dumps(value, indent=2) + "\n")
-    draft.replace(path)
+    disk.write(path, json.dumps(value, indent=2) + "\n")

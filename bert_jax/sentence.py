@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from bert_jax import jsons, opening
+from bert_jax import disk, jsons, opening
 from bert_jax.errors import CheckpointError
 
 FILES = ("sentence_bert_config.json", "config_sentence_transformers.json")
@@ -82,4 +82,4 @@ def write(folder: Path, told: dict[str, Any], length: int, width: int | None) ->
 
 
 def _dump(file: Path, value: Any) -> None:
-    file.write_text(json.dumps(value, indent=2) + "\n")
+    disk.write(file, json.dumps(value, indent=2) + "\n")

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bert_jax import doctor, holding, prepare, rules
+from bert_jax import disk, doctor, holding, prepare, rules
 from bert_jax.errors import ConfigError, IncompleteError, Stopped
 from bert_jax.studies import definition, engines, plans, progress
 from bert_jax.studies import reuse as reuses
@@ -76,6 +76,8 @@ def run(
         if hidden:
             launcher.say(f"{len(hidden)} cells of an earlier version of the study stay there, and are not shown")
         launcher.run()
+        if launcher.full:
+            raise disk.full(place.workdir, what="the study")
         _refresh(place)
         _conclude(place, launcher.stopped)
 
@@ -164,12 +166,14 @@ def _write(
 
 
 def _refresh(place: Place) -> None:
-    """The report as of now; that it cannot be written stops no study."""
+    """The report as of now; that it cannot be written stops no study, unless the disk is full."""
     try:
         from bert_jax.studies import report as reports
 
         reports.write(place)
     except Exception as error:  # whatever it is, the cells go on, and `study report` shows it whole
+        if disk.is_full(error):
+            raise disk.full(place.workdir, what="the report") from error
         print(f"warning: no report: {type(error).__name__}: {error}", file=sys.stderr)
 
 

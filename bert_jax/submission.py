@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bert_jax import disk
 from bert_jax.data import tasks
 from bert_jax.data.answers import Prediction, Span
 from bert_jax.data.examples import Example
@@ -49,9 +50,7 @@ def write(
         files = {file: "".join(f"{line}\n" for line in lines)}
     folder.mkdir(parents=True, exist_ok=True)
     for place, text in files.items():
-        draft = folder / f".{place}"
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(folder / place)
+        disk.write(folder / place, text)
     return [folder / place for place in files]
 
 

@@ -19,7 +19,7 @@ import ml_dtypes
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from bert_jax import jsons, opening
+from bert_jax import disk, jsons, opening
 from bert_jax.errors import CheckpointError
 from bert_jax.jsons import show
 
@@ -109,6 +109,9 @@ def write(path: Path | str, tensors: Mapping[str, np.ndarray], metadata: Mapping
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
+        temporary.unlink(missing_ok=True)
+        if disk.is_full(error):
+            raise disk.full(path, len(text) + 8 + end) from error
         raise CheckpointError(f"cannot write {path}: {_line(error)}", "is there space, and may you write?") from error
     finally:
         with contextlib.suppress(OSError):

@@ -20,8 +20,9 @@ from typing import Any
 
 from tqdm import tqdm
 
-from bert_jax import jsons, knobs
+from bert_jax import disk, jsons, knobs
 from bert_jax.errors import CheckpointError, DataError
+from bert_jax.events import Events
 from bert_jax.jsons import Maybe
 
 NAME = "metrics.jsonl"
@@ -49,7 +50,8 @@ class Writer:
         self._offset = 0.0
         self._first: tuple[int, float] | None = None  # step and time of the first line: the first step compiles
         self._latest: dict[str, float] = {}
-        self._events: Any = None
+        self._events: Events | None = None
+        self._failed = False  # a write: nothing more is expected of the files
         self._bar: tqdm | None = None
         if not self.active:
             return
@@ -59,12 +61,8 @@ class Writer:
             truncate(self._samples, start_step)
         self._file = path.open("a", encoding="utf-8")
         if tensorboard:
-            from tensorboardX import SummaryWriter  # protobuf and all: only for those who want it
-
-            purge = start_step + 1 if start_step else 0
-            folder = str(Path(workdir) / "tensorboard")
-            # File names carry whole seconds: without the suffix a quick restart writes over the earlier file.
-            self._events = SummaryWriter(folder, purge_step=purge, filename_suffix=f".from-{start_step}")
+            with self._disk(Path(workdir) / "tensorboard"):
+                self._events = Events(Path(workdir) / "tensorboard", start_step)
         if sys.stderr.isatty() and not quiet:
             self._bar = tqdm(
                 total=total_steps, initial=start_step, unit="step", dynamic_ncols=True, file=sys.stderr, smoothing=0.1
@@ -81,9 +79,8 @@ class Writer:
             self._file.write(json.dumps(line, allow_nan=False) + "\n")
             self._file.flush()
         if self._events is not None:
-            for name, value in clean.items():
-                if value is not None:
-                    self._events.add_scalar(name, value, step)
+            with self._disk(Path(self._file.name).with_name("tensorboard")):
+                self._events.add(step, {name: value for name, value in clean.items() if value is not None})
         self._show(step, {name: value for name, value in clean.items() if value is not None})
 
     def show(self, step: int, samples: Sequence[Mapping[str, Any]]) -> None:
@@ -113,8 +110,6 @@ class Writer:
         with self._disk():
             self._file.flush()
             os.fsync(self._file.fileno())
-        if self._events is not None:
-            self._events.flush()
 
     def close(self) -> None:
         """Flushes and closes; a second time does nothing."""
@@ -125,14 +120,17 @@ class Writer:
             self._bar.close()
         if self._events is not None:
             self._events.close()
-        with self._disk():
-            self._file.close()
+        with contextlib.suppress(OSError) if self._failed else self._disk():
+            self._file.close()  # writes what it still holds, which may have been said not to fit
 
     @contextlib.contextmanager
     def _disk(self, file: Path | None = None) -> Iterator[None]:
         try:
             yield
         except OSError as error:
+            self._failed = True
+            if disk.is_full(error):
+                raise disk.full(file or self._file.name) from error
             hint = "free some space, then run the same command again: it goes on from the last checkpoint"
             raise CheckpointError(f"cannot write {file or self._file.name}: {error.strerror}", hint) from error
 
@@ -173,12 +171,7 @@ def truncate(path: Path, step: int) -> float:
             if line["step"] <= step:
                 kept.append(json.dumps(line) + "\n")
                 last = max(last, float(line.get("time") or 0.0))
-    temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.writelines(kept)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    disk.write(path, "".join(kept))
     return last
 
 

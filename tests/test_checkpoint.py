@@ -12,6 +12,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import types
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -22,7 +23,7 @@ import optax
 import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from bert_jax import checkpoint, faults, manifest
+from bert_jax import checkpoint, disk, faults, manifest
 from bert_jax.errors import CheckpointError, ConfigError, DivergedError
 
 
@@ -363,7 +364,8 @@ def test_a_disk_too_small_is_refused_before_writing(checkpoints, monkeypatch):
     checkpoints.wait()
     needed = checkpoint.bytes_needed(make_state())
     assert needed >= sum(len(b) for b in bits(make_state()))
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**9, 10**9, 4_321))
+    room = types.SimpleNamespace(f_bavail=4_321, f_frsize=1, f_files=0, f_favail=0)
+    monkeypatch.setattr(disk.os, "statvfs", lambda _: room)
     with pytest.raises(CheckpointError, match=rf"needs {needed:,} bytes and 4,321 are free") as error:
         checkpoints.save(2, make_state(), {})
     assert error.value.code == 4

@@ -189,7 +189,7 @@ def test_user_error_is_one_line_one_hint_and_its_code(calls, capsys, kind, code)
 
 
 @pytest.mark.parametrize(
-    "error", [ValueError("first\nsecond"), KeyError("k"), RuntimeError(), MemoryError(), OSError(28, "no space")]
+    "error", [ValueError("first\nsecond"), KeyError("k"), RuntimeError(), MemoryError(), OSError(5, "input/output")]
 )
 def test_unexpected_error_is_one_line_without_debug(calls, capsys, error):
     calls.raises = error
@@ -198,6 +198,16 @@ def test_unexpected_error_is_one_line_without_debug(calls, capsys, error):
     assert message.startswith(f"internal: {type(error).__name__}:")
     assert "second" not in message
     assert "--debug" in hint
+
+
+@pytest.mark.fault(42)
+def test_a_full_disk_wherever_it_is_met_is_said_as_such(calls, capsys, tmp_path):
+    calls.raises = OSError(28, "No space left on device", str(tmp_path / "file"))
+    code, message, hint = _fails(capsys, ["doctor"])
+    assert code == 4
+    assert message.startswith(f"disk full: {tmp_path / 'file'} needs more than ")
+    assert message.endswith(f" are free in {tmp_path}")
+    assert hint.startswith("free some space")
 
 
 @pytest.mark.parametrize(

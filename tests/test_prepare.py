@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from bert_jax import cli, knobs, prepare
 from bert_jax.data import audit, corpus, encode, files, pool, shards
 from bert_jax.data import tokenizer as tokenizers
-from bert_jax.errors import DataError, Stopped
+from bert_jax.errors import CheckpointError, DataError, Stopped
 
 WORDS = [a + b for a in "bcdfgklmnprst" for b in ("a", "en", "ir", "ost", "u")]
 
@@ -237,7 +237,7 @@ def test_the_vocabulary_is_trained_on_a_bounded_sample_of_train(tmp_path, monkey
     monkeypatch.setattr(prepare, "STRIPE", 1000)
     seen = []
     monkeypatch.setattr(
-        tokenizers, "train", lambda texts, s, real=tokenizers.train: real(seen.extend(texts) or seen, s)
+        tokenizers, "train", lambda texts, s, folder, real=tokenizers.train: real(seen.extend(texts) or seen, s, folder)
     )
     write(tmp_path / "in", documents(500))
     chosen = config(tmp_path / "in", tmp_path / "cache")
@@ -576,17 +576,19 @@ def test_a_cache_that_cannot_be_written_is_a_data_error(tmp_path):
     assert "corpus.cache" in caught.value.hint
 
 
+@pytest.mark.fault(42)
 def test_a_full_disk_stops_it_and_it_goes_on(tmp_path, monkeypatch):
     write(tmp_path / "in", documents(20))
     chosen = config(tmp_path / "in", tmp_path / "cache")
 
     def full(*_):
-        raise OSError(28, "No space left on device", "somewhere")
+        raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
         patch.setattr(encode, "pack", full)
-        with pytest.raises(DataError, match="somewhere: No space left") as caught:
+        with pytest.raises(CheckpointError, match=r"preparing [\d,]+ bytes of text needs") as caught:
             prepare.prepare(chosen, silent)
+        assert f"are free in {tmp_path / 'cache'}" in str(caught.value)
         assert "free some space" in caught.value.hint
     assert prepare.prepare(chosen, silent).splits["train"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import signal
@@ -14,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from bert_jax import cli, holding, study
-from bert_jax.errors import ConfigError, IncompleteError
+from bert_jax import cli, disk, holding, study
+from bert_jax.errors import CheckpointError, ConfigError, IncompleteError
 from bert_jax.studies import definition, engines, groups, launch, plans, progress
 from bert_jax.studies.engines import LOST, local
 from bert_jax.studies.places import Place
@@ -98,6 +99,8 @@ with contextlib.ExitStack() as locks:
                 told.append("itself")
             if step == 2 and cell.tries <= cell.mine.get("fail", 0):
                 end(left, "failed", cell.mine.get("code", 1), "out of luck")
+            if step == 2 and cell.tries <= cell.mine.get("full", 0):
+                end(left, "stopped", 28, "disk full")
             time.sleep(cell.mine.get("sleep", 0))
         for cell in left:
             cell.did(f"step {step}")
@@ -229,6 +232,44 @@ def test_a_cell_that_diverged_is_not_made_again(bench, capfd):
     bench.run()
     assert bench.ran == before
     assert "2 done, 2 diverged of 4 cells" in capfd.readouterr().err
+
+
+@pytest.mark.fault(5, 42)
+def test_a_worker_without_room_stops_the_study_which_goes_on_once_there_is(bench, capfd):
+    """The other tries would find no room either; it is no fault of the cell's, however often it happens."""
+    bench.behave(_15={"full": 2})
+    for _ in range(4):
+        with pytest.raises(CheckpointError, match=r"^disk full: the study needs more than .* are free in") as error:
+            bench.run(fuse="never", jobs=1, retries=0)
+        assert error.value.code == 4
+        assert "a worker found no room on the disk" in capfd.readouterr().err
+    assert bench.states()["failed"] == 0
+    bench.run(fuse="never", jobs=1, retries=0)
+    assert bench.states() == {"done": 4}
+
+
+@pytest.mark.fault(5, 42)
+def test_a_launcher_without_room_for_a_log_or_a_plan_stops_in_order(bench, monkeypatch, capfd):
+    """Its own writes fail: of the log of a task that starts, and of the plan to try each cell alone."""
+
+    def no_room(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def no_room_for_a_plan(*_: object) -> None:
+        raise disk.full(bench.workdir)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(local, "start", no_room)
+        with pytest.raises(CheckpointError, match=r"^disk full: the study needs"):
+            bench.run()
+    bench.behave(_15={"fail": 9})
+    with monkeypatch.context() as patch:
+        patch.setattr(launch.Launcher, "_divide", no_room_for_a_plan)
+        with pytest.raises(CheckpointError, match=r"^disk full: the study needs"):
+            bench.run(retries=0)
+    bench.behave()
+    bench.run()
+    assert bench.states() == {"done": 4}
 
 
 # --- when something goes wrong --------------------------------------------------------------------------------------

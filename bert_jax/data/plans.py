@@ -24,7 +24,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_jax import knobs
+from bert_jax import disk, knobs
 from bert_jax.data import pairs
 from bert_jax.errors import DataError
 
@@ -193,6 +193,8 @@ class Plans:
             file = temporary.open("wb")
         except OSError as error:
             if error.errno not in _READ_ONLY:
+                if disk.is_full(error):
+                    raise disk.full(temporary) from error
                 raise DataError(f"cannot write {temporary}: {error.strerror}", "plans are kept there") from error
             # A corpus prepared by somebody else: each process then plans for itself.
             yield io.BytesIO()
@@ -202,7 +204,9 @@ class Plans:
                 yield file
             temporary.replace(path)
         except OSError as error:
-            raise DataError(f"cannot write {path}: {error.strerror}", "make room there") from error
+            if disk.is_full(error):
+                raise disk.full(path) from error
+            raise DataError(f"cannot write {path}: {error.strerror}", "plans are kept there") from error
         finally:
             temporary.unlink(missing_ok=True)
 

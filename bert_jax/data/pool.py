@@ -130,7 +130,7 @@ def serve() -> None:
             return
         try:
             answer: tuple[str, Any] = ("value", _function(function)(*call))
-        except UserError as error:
+        except (UserError, OSError) as error:  # of the disk: the parent knows what is being written
             answer = ("user", error)
         except Exception:  # the parent raises it again, with the worker's own traceback
             answer = ("error", traceback.format_exc())

@@ -256,8 +256,10 @@ def _parquet_file(path: str) -> Iterator[Any]:
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             yield file
-    except pyarrow.ArrowException as error:
-        raise DataError(f"{path} is not a parquet file: {error}", "it may be cut short; fetch it again") from error
+    except (pyarrow.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # of the system; of a damaged page Arrow says OSError without a number
+        raise DataError(f"{path} is a damaged parquet file: {error}", "it may be cut short; fetch it again") from error
 
 
 def row_groups(path: str, size: int) -> Iterator[tuple[int, int, int]]:

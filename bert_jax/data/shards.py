@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_jax import jsons, opening
+from bert_jax import disk, jsons, opening
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.errors import DataError
 
@@ -146,9 +146,7 @@ def sha256(file: Path) -> str:
 
 def write_json(file: Path, value: Any) -> None:
     """Writes plain JSON; the file is there whole or not at all."""
-    part = file.with_name(f".{file.name}.{os.getpid()}")
-    part.write_text(json.dumps(value, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    part.replace(file)
+    disk.write(file, json.dumps(value, indent=1, sort_keys=True) + "\n")
 
 
 def _files(folder: Path, manifest: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -187,7 +185,7 @@ def _verified(folder: Path, listed: dict[str, dict[str, Any]]) -> Iterator[list[
             raise DataError(f"{file} is corrupt: its sha256 is not the manifest's", HINT)
     yield [name for name in listed if passed.get(name) != seen[name]]
     if seen != passed:
-        with contextlib.suppress(OSError):  # a read-only corpus is verified each time
+        with contextlib.suppress(OSError, disk.DiskFull):  # a read-only corpus is verified each time
             write_json(stamp, seen)
 
 

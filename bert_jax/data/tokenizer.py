@@ -14,7 +14,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import os
 import re
 import tempfile
 import unicodedata
@@ -26,7 +25,7 @@ import numpy as np
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from bert_jax import knobs
+from bert_jax import disk, knobs
 from bert_jax.data import vocabulary
 from bert_jax.data.vocabulary import HF_WORD_LENGTH, KINDS, PREFIX, SPECIALS, WORD_LENGTH, Style
 from bert_jax.errors import ConfigError, DataError
@@ -112,9 +111,7 @@ class Tokenizer:
             json.dumps(names, indent=2) + "\n",
         )
         for name, text in zip(FILES, contents, strict=True):
-            part = folder / f".{name}.{os.getpid()}"
-            part.write_bytes(text.encode())
-            part.replace(folder / name)
+            disk.write(folder / name, text)
 
 
 def load(
@@ -214,15 +211,19 @@ def _normalizer(style: Style) -> normalizers.BertNormalizer:
 # --- training -------------------------------------------------------------------------------------------------------
 
 
-def train(texts: Iterable[str], settings: knobs.Tokenizer) -> Tokenizer:
+def train(texts: Iterable[str], settings: knobs.Tokenizer, folder: Path | None = None) -> Tokenizer:
     """Learns a vocabulary; the same texts give the same one, whatever their order, the threads or the process.
+
+    The texts are spooled in a folder, or where the system keeps temporary files if none is given.
 
     The trainer numbers characters in hash order, and ties between merges fall by number. So every piece of one
     character gets its number from us: the alphabet by `initial_alphabet`, its continuations as "special" tokens.
     """
     style = Style(lowercase=settings.lowercase, max_word_length=settings.max_word_length or WORD_LENGTH)
     normalizer = _normalizer(style)
-    with tempfile.TemporaryFile("w+", encoding="utf-8", newline="\n") as spool:  # normalised once, read once more
+    with tempfile.TemporaryFile(
+        "w+", encoding="utf-8", newline="\n", dir=folder
+    ) as spool:  # normalised once, read once more
         counts = np.zeros(0x110000, np.int64)
         for text in _batches(texts):
             clean = normalizer.normalize_str(_characters(text))

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bert_jax import jsons, opening, writer
+from bert_jax import disk, jsons, opening, writer
 from bert_jax.errors import DataError
 
 TAIL = 20_000  # bytes from the end of a file that hold its last line
@@ -40,18 +40,13 @@ def write(path: Path, value: Mapping[str, Any]) -> None:
 def write_text(path: Path, text: str) -> None:
     """The same of any text."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    with draft.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
+    disk.write(path, text)
 
 
 def append(path: Path, value: Mapping[str, Any]) -> None:
     """Adds a line of JSON, in one write: only where a machine goes down is it torn, and the next one is not."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+b") as file:
+    with disk.room(path), path.open("a+b") as file:
         torn = b""
         if file.seek(0, os.SEEK_END):
             file.seek(-1, os.SEEK_END)

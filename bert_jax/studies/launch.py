@@ -3,7 +3,7 @@
 A worker that was stopped (75), or found its cells in other hands, goes on later. One that was killed has `KILLS` tries
 in which it gets no further, one that failed `retries` more than one, and one whose config cannot be used no other. A
 group of several cells that comes to nothing is tried once more with each cell alone: one of them may have taken the
-others along.
+others along. Where a disk has no room left, nothing is tried again: all that runs is asked to stop.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from types import FrameType
 
 from tqdm import tqdm
 
+from bert_jax.disk import DiskFull
 from bert_jax.errors import ConfigError
 from bert_jax.studies import progress
-from bert_jax.studies.engines import LOST, STOPPED, Engine, Task
+from bert_jax.studies.engines import FULL, LOST, STOPPED, Engine, Task
 from bert_jax.studies.groups import Group, alone
 from bert_jax.studies.places import KILLS, Place, State
 
@@ -63,7 +64,7 @@ class Launcher:
         worker: Sequence[str] = WORKER,
     ) -> None:
         self.place, self.engine, self.retries, self.after, self.worker = place, engine, retries, after, tuple(worker)
-        self.stopped = False
+        self.stopped = self.full = False
         self._waiting = [Job(group) for group in sorted(groups, key=lambda group: -group.seconds)]  # the longest first
         self._running: dict[str, Job] = {}
         self._looked, self._spoke = float("-inf"), time.monotonic()
@@ -83,7 +84,11 @@ class Launcher:
                 if not self.stopped:
                     self._submit()
                 for task, code in self.engine.poll():
-                    self._ended(self._running.pop(task.name), code)
+                    job = self._running.pop(task.name)
+                    try:
+                        self._ended(job, code)
+                    except DiskFull as error:
+                        self._no_room(job, str(error))
                 self._show()
                 time.sleep(self.engine.pause)
 
@@ -113,6 +118,8 @@ class Launcher:
         if not left:
             self.say(f"{job.name} is done" + (f", {diverged} of them diverged" if diverged else ""))
             self._report()
+        elif code == FULL:
+            self._no_room(job, "a worker found no room on the disk")
         elif self.stopped:
             self._waiting.append(job)
         elif code == STOPPED and self._held(job):
@@ -120,6 +127,14 @@ class Launcher:
             self._waiting.append(job)
         else:
             self._again(job, code, left)
+
+    def _no_room(self, job: Job, why: str) -> None:
+        """Stops, for whatever is started next would find no room either; what is left goes on later."""
+        self._waiting.append(job)
+        self.say(f"{job.name}: {why}")
+        if not self.stopped:
+            self._stop("no room")
+        self.full = True
 
     def _again(self, job: Job, code: int, left: dict[str, State]) -> None:
         went_on = _mark(self._states(job)) > job.mark
@@ -158,7 +173,10 @@ class Launcher:
     def _report(self) -> None:
         began = time.monotonic()
         if began - self._reported >= REST * self._report_took:
-            self.after()
+            try:
+                self.after()
+            except DiskFull as error:  # what runs may need less, and the last report is asked for again
+                self.say(f"warning: {error}")
             self._reported = time.monotonic()
             self._report_took = self._reported - began
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import datetime
 import hashlib
+import io
 import json
 import os
 import socket
@@ -25,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_jax import holding, knobs
+from bert_jax import disk, holding, knobs
 from bert_jax.config import recorded, to_dict
 from bert_jax.errors import ConfigError
 from bert_jax.jsons import Maybe
@@ -216,10 +217,9 @@ class Place:
         path.unlink(missing_ok=True)
         self.each(entry.id, name).unlink(missing_ok=True)
         if each:
-            draft = path.with_suffix(".npz.tmp")
-            with draft.open("wb") as file:
-                np.savez_compressed(file, **dict(each))  # type: ignore[arg-type]  # its stub takes names for flags
-            draft.replace(self.each(entry.id, name))
+            packed = io.BytesIO()
+            np.savez_compressed(packed, **dict(each))  # type: ignore[arg-type]  # its stub takes names for flags
+            disk.write(self.each(entry.id, name), packed.getvalue())
         found = {"spec": spec_hash(entry, name), "metrics": dict(metrics), "seconds": seconds, "error": error}
         files.write(path, found)
 

@@ -16,13 +16,15 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from bert_jax import allocator, doctor, holding
+from bert_jax import allocator, disk, doctor, holding
+from bert_jax.disk import DiskFull
 from bert_jax.errors import ConfigError, DivergedError, Stopped, UserError
 from bert_jax.studies import files
+from bert_jax.studies.engines import FULL
 from bert_jax.studies.places import WORK, Entry, Place
 
 CODE_STOPPED, CODE_INTERNAL = 75, 1
@@ -191,9 +193,13 @@ def _attempt(place: Place, group: str, cells: Sequence[Entry], what: str) -> Ite
         place.note_start(cell.id, group, what)
     outcome, code, error = "done", 0, ""
     try:
-        yield
+        with disk.room(place.workdir):
+            yield
     except (Stopped, KeyboardInterrupt):
         outcome, code = "stopped", CODE_STOPPED
+        raise
+    except DiskFull as failure:  # no fault of the cell's
+        outcome, code, error = "stopped", FULL, str(failure)
         raise
     except UserError as failure:
         outcome, code, error = "failed", failure.code, str(failure)
@@ -202,8 +208,9 @@ def _attempt(place: Place, group: str, cells: Sequence[Entry], what: str) -> Ite
         outcome, code, error = "failed", CODE_INTERNAL, f"{type(failure).__name__}: {failure}"
         raise
     finally:
-        for cell in cells:
-            place.note_end(cell.id, group, what, outcome, code, error)
+        with suppress(DiskFull):  # which it then ends of anyway, or finds at its next write
+            for cell in cells:
+                place.note_end(cell.id, group, what, outcome, code, error)
 
 
 def _keep_programs(place: Place) -> None:
@@ -235,8 +242,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         _keep_programs(place)
         work(place, args.group)
     except UserError as error:
-        print(f"error: {error}" + (f"\nhint: {error.hint}" if error.hint else ""), file=sys.stderr)
-        return error.code
+        with suppress(OSError):  # the log may be on a full disk
+            print(f"error: {error}" + (f"\nhint: {error.hint}" if error.hint else ""), file=sys.stderr)
+        return FULL if isinstance(error, DiskFull) else error.code
+    except OSError as error:
+        if disk.is_full(error):
+            return FULL
+        raise
     except KeyboardInterrupt:
         print("stopped: the same command continues", file=sys.stderr)
         return CODE_STOPPED

@@ -19,6 +19,7 @@ from bert_jax.errors import ConfigError
 
 STOPPED, FAILED, KILLED = 75, 1, -9  # exit codes as of processes; a negative one is the signal it died of
 LOST = -(2**31)  # of a job that ended without a result, and nobody knows how
+FULL = 28  # of a worker whose disk has no room (ENOSPC)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from bert_jax.studies.engines import STOPPED, Room, Task, refuse
+from bert_jax import disk
+from bert_jax.studies.engines import FULL, STOPPED, Room, Task, refuse
 
 PAUSE = 0.1
 PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
@@ -64,7 +65,13 @@ class Local:
         while self._free and self._waiting:
             place, task = self._free.pop(0), self._waiting.popleft()
             pinned = share(self._cores, self.room.parallel, place) if self.room.parallel > 1 else []
-            self._running[place] = task, start(task, pinned, self._environment(place))
+            try:
+                self._running[place] = task, start(task, pinned, self._environment(place))
+            except OSError as error:  # of its log
+                if not disk.is_full(error):
+                    raise
+                self._free.append(place)
+                ended.append((task, FULL))
         return ended
 
     def stop(self) -> None:

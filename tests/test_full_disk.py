@@ -1,0 +1,301 @@
+"""A disk that is really full, at any moment of a command: said as it is, nothing finished is lost, and it goes on."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import gc
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from bert_jax import checkpoint, cli, disk, faults, manifest
+from bert_jax.data import pool
+from tests import outcomes, saved, texts
+
+# What Orbax leaves behind when a save of its fails: coroutines and futures of a loop that is closed.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning"),
+]
+KNOBS = ("steps=12", "batch_size=8", "model.hidden=16", "checkpoints.every=4", "logging.every=2")
+KNOBS += ("evals.validation.every=4", "logging.tensorboard=true")
+Mount = Callable[..., Path]
+
+
+@pytest.fixture
+def mount(tmp_path) -> Iterator[Mount]:
+    """Make small disks, each in a folder of its own."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    mounted: list[Path] = []
+
+    def make(size: str, inodes: int = 0) -> Path:
+        folder = tmp_path / f"disk{len(mounted)}"
+        folder.mkdir()
+        options = f"size={size}" + (f",nr_inodes={inodes}" if inodes else "")
+        if libc.mount(b"tmpfs", os.fsencode(folder), b"tmpfs", 0, options.encode()):
+            pytest.skip(f"no file system may be mounted here: {os.strerror(ctypes.get_errno())}")
+        mounted.append(folder)
+        return folder
+
+    yield make
+    gc.collect()
+    for folder in mounted:
+        libc.umount2(os.fsencode(folder), 2)  # also while something still holds it
+
+
+@pytest.fixture(autouse=True)
+def ordinary(monkeypatch):
+    """One device; the allocator's settings belong to a process of its own."""
+    monkeypatch.setattr("bert_jax.allocator.retain", lambda: "")
+    with texts.one_device():
+        yield
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory) -> Path:
+    return texts.config_file(tmp_path_factory.mktemp("text"))
+
+
+def arm(monkeypatch: pytest.MonkeyPatch, point: str, folder: Path) -> None:
+    """Let a disk fill up when a point is first passed."""
+    name, step = point.split(":")
+
+    def once() -> tuple[str, int | None, str] | None:
+        return None if (folder / "filler").exists() else (name, int(step), f"fill={folder}")
+
+    monkeypatch.setattr(faults, "_armed", once)
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: object) -> str:
+    """Run a command that finds the disk full; returns the line that says so."""
+    assert cli.execute([str(word) for word in words]) == 4
+    *before, error, hint = capsys.readouterr().err.splitlines()
+    assert error.startswith("error: disk full: "), error
+    assert " needs " in error
+    assert " free in " in error
+    assert hint.startswith("hint: "), hint
+    assert not [line for line in before if line.startswith("error") or "Traceback" in line]
+    return error
+
+
+def train(base: Path, workdir: Path) -> list[str]:
+    knobs = [f"--config.{knob}" for knob in KNOBS]
+    return ["train", f"--config={base}", f"--workdir={workdir}", *knobs]
+
+
+@pytest.fixture(scope="module")
+def whole(base, tmp_path_factory) -> Path:
+    """The run that has room."""
+    workdir = tmp_path_factory.mktemp("whole") / "run"
+    with texts.one_device(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bert_jax.allocator.retain", lambda: "")
+        assert cli.execute(train(base, workdir)) == 0
+    return workdir
+
+
+@pytest.mark.fault(5, 42)
+@pytest.mark.parametrize(
+    "point",
+    [
+        "save-running:8",
+        *(
+            pytest.param(point, marks=pytest.mark.slow)
+            for point in ("step:1", "save-start:8", "save-committed:8", "manifest-ready:12", "evaluation:0")
+        ),
+    ],
+)
+def test_train_with_a_disk_that_fills_up(point, base, mount, monkeypatch, capsys, request):
+    folder = mount("6m")
+    arm(monkeypatch, point, folder)
+    workdir = folder / "run"
+    refused(capsys, *train(base, workdir))
+    before = manifest.finished(workdir / "checkpoints")
+    assert before == {"8": [4], "2": [4, 8]}.get(point[-1], [])
+    (folder / "filler").write_bytes(b"")
+    assert cli.execute(train(base, workdir)) == 0
+    assert max(manifest.finished(workdir / "checkpoints")) == 12
+    if point != "save-running:8":
+        outcomes.assert_same(workdir, request.getfixturevalue("whole"), 12)
+
+
+@pytest.mark.fault(5)
+@pytest.mark.parametrize("point", ["save-start", "save-running", "save-committed", "manifest-ready"])
+def test_close_raises_the_error_of_a_failed_save_and_not_that_of_its_library(point, mount):
+    folder = mount("5m")
+    noise = np.random.default_rng(0).normal(size=200_000).astype(np.float32)
+    state = jax.device_put({"params": {"w": noise}, "n": np.int32(0)})
+    made = checkpoint.Checkpoints(folder / "checkpoints", keep=3, keep_best=False)
+    made.save(1, state, {})
+    made.wait()
+    for end in (made.wait, made.close):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(faults, "_armed", lambda: (point, 2, f"fill={folder}"))
+            made.save(2, state, {})
+            with pytest.raises(disk.DiskFull, match=r"a checkpoint needs 1,848,580 bytes and .* are free in"):
+                end()
+        assert manifest.step_folders(made.folder) == [1]  # a thread of Orbax's may still make its temporary one
+        (folder / "filler").unlink()
+    made = checkpoint.Checkpoints(folder / "checkpoints", keep=3, keep_best=False)
+    made.save(3, state, {})
+    made.close()
+    assert made.steps() == [1, 3]
+
+
+@pytest.mark.fault(5)
+def test_no_inodes_left_is_said_as_such(base, mount, capsys):
+    folder = mount("20m", inodes=10)
+    error = refused(capsys, *train(base, folder / "run"))
+    assert "needs one more file and 0 of 10 (inodes) are free" in error
+
+
+@pytest.mark.fault(42)
+@pytest.mark.parametrize("point", ["prepare_read:0", "prepare_encode:0", "prepare_pack:0"])
+def test_prepare_with_a_cache_that_fills_up(point, tmp_path, base, mount, monkeypatch, capsys):
+    folder = mount("4m")
+    words = ["prepare", f"--config={base}", f"--config.corpus.cache={folder}"]
+    arm(monkeypatch, point, folder)
+    refused(capsys, *words)
+    (folder / "filler").unlink()
+    monkeypatch.setattr(faults, "_armed", lambda: None)
+    assert cli.execute(words) == 0
+    made = Path(capsys.readouterr().out.strip())
+    monkeypatch.setenv("BERT_JAX_DATA", str(tmp_path / "other"))
+    assert cli.execute(["prepare", f"--config={base}"]) == 0
+    wanted = Path(capsys.readouterr().out.strip())
+    for file in (p for p in wanted.rglob("*") if p.is_file() and p.name != "verified.json"):
+        assert (made / file.relative_to(wanted)).read_bytes() == file.read_bytes(), file
+
+
+def test_pool_passes_the_system_errors_of_its_workers_on(tmp_path):
+    """Of a full disk above all, whose number is what tells it from a damaged file."""
+    with pool.Pool(2) as workers:
+        found = workers.map("bert_jax.data.corpus:records", [(tmp_path, "missing")] * 2)
+        with pytest.raises(FileNotFoundError) as error:
+            next(found)
+    assert error.value.errno == errno.ENOENT
+    assert error.value.filename == str(tmp_path / "missing.npy")
+
+
+@pytest.mark.fault(42)
+def test_prepare_does_not_need_the_folder_for_temporary_files(base, mount, tmp_path, monkeypatch):
+    folder = mount("1m")
+    faults.fill(folder)
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    assert cli.execute(["prepare", f"--config={base}", f"--config.corpus.cache={tmp_path}"]) == 0
+
+
+@pytest.fixture(scope="module")
+def run(base, tmp_path_factory) -> Path:
+    config = texts.configure(base, batch_size=8, model__hidden=16)
+    return saved.run(tmp_path_factory.mktemp("saved") / "run", config, {10: 1.0})
+
+
+@pytest.mark.fault(42)
+def test_evaluate_keeps_the_earlier_result_where_there_is_no_room_for_another(run, mount, capsys):
+    folder = mount("1m")
+    output = folder / "out.json"
+    output.write_text("before")
+    faults.fill(folder)
+    words = ["evaluate", f"--checkpoint={run}", f"--output={output}"]
+    assert f"{output} needs " in refused(capsys, *words)
+    assert [p.name for p in folder.iterdir()] == ["out.json", "filler"][::-1]
+    assert output.read_text() == "before"
+    (folder / "filler").unlink()
+    assert cli.execute(words) == 0
+    assert "pretrain" in json.loads(output.read_text())
+
+
+@pytest.mark.fault(42)
+def test_export_leaves_nothing_where_there_is_no_room(run, mount, capsys):
+    folder = mount("200k")
+    words = ["export", f"--checkpoint={run}", f"--output={folder / 'out'}"]
+    with (folder / "filler").open("wb") as file:
+        file.write(bytes(150_000))
+    assert "out" in refused(capsys, *words)
+    assert [p.name for p in folder.iterdir()] == ["filler"]
+    (folder / "filler").unlink()
+    assert cli.execute(words) == 0
+    assert (folder / "out/model.safetensors").is_file()
+
+
+def test_write_replaces_a_file_or_leaves_it(tmp_path, monkeypatch):
+    """With a writer that fails, where no disk may be made."""
+    file = tmp_path / "file"
+    disk.write(file, "one")
+
+    def no_room(_: int) -> None:
+        raise OSError(errno.EDQUOT, "Disk quota exceeded")
+
+    monkeypatch.setattr(os, "fsync", no_room)
+    with pytest.raises(disk.DiskFull, match=f"{file} needs .* bytes and .* are free in {tmp_path}") as error:
+        disk.write(file, "two")
+    assert error.value.code == 4
+    assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("file", "one")]
+
+
+@pytest.mark.parametrize(
+    ("error", "answer"),
+    [
+        (OSError(errno.ENOSPC, "x"), True),
+        (OSError(errno.EDQUOT, "x"), True),
+        (ValueError("Error writing: No space left on device [os_error_code='28']"), True),
+        (disk.full("/"), True),
+        (OSError(errno.EIO, "x"), False),
+        (OSError("Corrupt snappy compressed data."), False),
+        (ValueError("x"), False),
+    ],
+)
+def test_is_full_knows_a_full_disk_by_number_text_and_cause(error, answer):
+    assert disk.is_full(error) is answer
+    outer = RuntimeError("outer")
+    outer.__cause__ = error
+    assert disk.is_full(outer) is answer
+
+
+# --- a study --------------------------------------------------------------------------------------------------------
+
+STUDY = """
+from bert_jax.config import load_file
+from bert_jax.studies.definition import Study, Suite, axis
+
+
+def get_study(scale="cpu"):
+    base = load_file({config!r})
+    base.steps = 10
+    base.checkpoints.every = 5
+    return Study(
+        question="Is there room?",
+        base=base,
+        axes=(axis("masking.rate", (0.15, 0.3)),),
+        seeds=(0,),
+        evaluations={{"validation": Suite("pretrain")}},
+    )
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.fault(5, 42)
+@pytest.mark.parametrize("point", ["save-running:10", "step:2", "evaluation:0"])
+def test_study_with_a_disk_that_fills_up(point, base, mount, tmp_path, monkeypatch, capfd):
+    folder = mount("12m")
+    (tmp_path / "room").mkdir()
+    (tmp_path / "room/study.py").write_text(STUDY.format(config=str(base)))
+    words = ["study", "run", str(tmp_path / "room"), f"--workdir={folder / 'w'}", "--jobs=1", "--fuse=never"]
+    monkeypatch.setenv(faults.VARIABLE, f"{point}:fill={folder}")
+    assert cli.execute(words) == 4
+    said = capfd.readouterr().err
+    assert "error: disk full: the study needs more than" in said
+    assert "Traceback" not in said
+    assert cli.execute(words) == 4
+    monkeypatch.delenv(faults.VARIABLE)
+    (folder / "filler").unlink()
+    assert cli.execute(words) == 0
+    assert "2 of 2" in capfd.readouterr().err
+    shutil.rmtree(folder / "w")
