@@ -234,10 +234,21 @@ def children(process: subprocess.Popen) -> list[int]:
     return [int(word) for thread in threads for word in thread.read_text().split()]
 
 
+def command_line(pid: int) -> bytes:
+    """The words a process was started with."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
+
+
 @pytest.mark.slow
+@pytest.mark.fault(37)
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="reads children from /proc")
 def test_batches_from_a_process_change_nothing(tmp_path, pool):
-    """Nor does it stay behind when its parent is killed, nor die of a signal to the whole group before the save."""
+    """Nor does it stay behind when its parent is killed, nor die of a signal to the whole group before the save.
+
+    When it is killed the run ends, to be continued.
+    """
     case = Case(tmp_path, pool, {**KNOBS, "loader.workers": 1}, FAST)
     workdir = tmp_path / "run"
     with case.started(workdir, "step:8:sleep=600") as process:
@@ -248,6 +259,17 @@ def test_batches_from_a_process_change_nothing(tmp_path, pool):
     while left := [pid for pid in workers if Path(f"/proc/{pid}").exists()]:
         assert time.monotonic() < deadline, left
         time.sleep(0.1)
+
+    with case.started(workdir, "step:8:sleep=5") as process:
+        while not (workers := [pid for pid in children(process) if b"spawn_main" in command_line(pid)]):
+            assert process.poll() is None
+            time.sleep(0.02)
+        os.kill(workers[0], signal.SIGKILL)
+        _, err = process.communicate()
+    assert process.returncode == 75, err
+    assert "error: a loader process ended before step" in err
+    assert "hint: the same command continues" in err
+    assert "leaked" not in err
 
     with case.started(workdir, "step:14:sleep=10") as process:
         wait_for_step(workdir, 10, process)
