@@ -101,7 +101,7 @@ def plain(tree: Any) -> Any:
 
 
 def copied(tree: Any) -> ml_collections.ConfigDict:
-    """A ConfigDict of the same values, to change."""
+    """Make a ConfigDict of the same values, to change."""
     return ml_collections.ConfigDict(copy.deepcopy(plain(tree)), type_safe=False)
 
 
@@ -112,13 +112,13 @@ def to_dict(config: Config) -> dict[str, Any]:
 
 def recorded(tree: dict[str, Any]) -> Config:
     """The config that a run has saved, maybe before there were all of today's knobs, or their check for effects."""
-    tree = copy.deepcopy(tree)
+    values: Any = copy.deepcopy(tree)
     for path, value in BEFORE.items():
         *sections, name = path.split(".")
-        section = functools.reduce(lambda node, key: node.get(key, {}), sections, tree)
-        if section:
+        section = functools.reduce(lambda at, key: at.get(key) if isinstance(at, dict) else None, sections, values)
+        if isinstance(section, dict) and section:  # what is no section `settle` refuses
             section.setdefault(name, value)
-    return settle(tree)[0]
+    return settle(values)[0]
 
 
 def load_file(spec: str, beside: str = "", function: str = "get_config") -> Any:

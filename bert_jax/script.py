@@ -26,10 +26,11 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 def call(spec: str, beside: str = "", function: str = "get_config") -> Any:
     """Run `get_config(arg)` of `FILE.py[:arg]`; `beside=__file__` makes the path relative to that file."""
     path, _, arg = spec.partition(":")
-    file = Path(os.path.realpath(Path(beside).parent / path if beside else path))
+    file = Path(beside).parent / path if beside else Path(path)
     if not os.path.lexists(file):
         raise ConfigError(f"no config file {path!r}", _hint_for(path))
     opening.check(file, ConfigError, _hint_for(path))
+    file = Path(os.path.realpath(file))
     if file.suffix != ".py":
         raise ConfigError(f"{path} is no Python file", f"a FILE.py that defines {function}")
     module_spec = importlib.util.spec_from_file_location(f"_config_{file.stem}", file)

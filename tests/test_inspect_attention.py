@@ -333,7 +333,7 @@ def test_more_weights_than_a_page_takes_are_refused(golden, monkeypatch):
         ([], 2, "no text to look at"),
         (["--text=a", "--input=b"], 2, "both --text and --input"),
         (["--text=a", "--text-pair=b", "--text-pair=c"], 2, "2 --text-pair and 1 --text"),
-        (["--input=none.txt"], 3, "cannot read 'none.txt'"),
+        (["--input=none.txt"], 3, "none.txt does not exist"),
         (["--text=a", "--model=none"], 4, "no checkpoint at none"),
         (["--text=a", "--output=/dev/null/page.html"], 2, "cannot write '/dev/null/page.html'"),
         (["--text=a", "--digits=9"], 2, "argument --digits"),

@@ -221,5 +221,5 @@ def _shard(folder: Path, entry: dict[str, Any]) -> Shard:
 def _array(file: Path) -> np.ndarray:
     try:
         return np.load(file, mmap_mode="r", allow_pickle=False)
-    except ValueError as error:
+    except (ValueError, EOFError) as error:
         raise DataError(f"{file} is not an array: {error}", HINT) from error

@@ -19,6 +19,7 @@ import io
 import json
 import os
 import socket
+import zipfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,9 +27,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_jax import disk, holding, knobs
+from bert_jax import disk, holding, knobs, opening
 from bert_jax.config import recorded, to_dict
-from bert_jax.errors import ConfigError
+from bert_jax.errors import ConfigError, DataError
 from bert_jax.jsons import Maybe
 from bert_jax.studies import files
 
@@ -62,6 +63,7 @@ CELL = {
     "evaluations": {str: dict},
     "group": str,
     "config": dict,
+    "vocabulary": Maybe(COUNT),
 }
 GROUP = {"cells": [str], "slots": COUNT, "estimate_seconds": float}
 TRAINED = {"step": COUNT, "seconds": float, "outcome": str, "error": Maybe(str)}
@@ -176,7 +178,11 @@ class Place:
         found = files.need(self.cell(cell) / "cell.json", CELL)
         names = ("id", "labels", "values", "seed", "evaluations", "group")
         known = found.get("vocabulary")  # which older cells do not say
-        return Entry(config=recorded(found["config"]), vocabulary=known, **{name: found[name] for name in names})
+        try:
+            config = recorded(found["config"])
+        except ConfigError as error:
+            raise DataError(f"{self.cell(cell) / 'cell.json'}: {error}", error.hint) from error
+        return Entry(config=config, vocabulary=known, **{name: found[name] for name in names})
 
     def write_group(self, group: str, cells: Iterable[str], slots: int, seconds: float) -> None:
         """Says which cells train together."""
@@ -227,8 +233,13 @@ class Place:
         """METRIC.sum and METRIC.count of every example; {} where there is none."""
         if not self.read_result(entry, name) or not self.each(entry.id, name).exists():
             return {}
-        with np.load(self.each(entry.id, name), allow_pickle=False) as found:
-            return {key: found[key] for key in found.files}
+        file = self.each(entry.id, name)
+        try:
+            with opening.regular(file, DataError) as stream, np.load(stream, allow_pickle=False) as found:
+                return {key: found[key] for key in found.files}
+        except (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile) as error:
+            # ValueError: a pickle, or an array of objects; TypeError: one array, not an archive of them
+            raise DataError(f"{file} holds no arrays of numbers: {error}", "delete it and its .json") from error
 
     def missing(self, entry: Entry) -> list[str]:
         """Evaluations that have no result yet."""

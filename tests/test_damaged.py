@@ -1,0 +1,376 @@
+"""Files of ours that were spoiled and paths that lead to no file: each place says so, and none waits or fails."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pickle
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bert_jax import checkpoint, cli, config, holding, inspect, knobs, manifest, page, report, runs, writer
+from bert_jax.data import files, readers, rows, shards, text
+from bert_jax.data import tokenizer as tokenizers
+from bert_jax.errors import CheckpointError, DataError, UserError
+from bert_jax.studies import files as study_files
+from bert_jax.studies.places import Place
+from bert_jax.suites import lines
+from tests import saved, texts
+from tests.test_opening import SPECIAL, make
+from tests.test_study_places import ASKED, CELL, GROUP
+
+Opens = Callable[[Path], Any]
+
+
+def corpus(path: Path) -> knobs.Corpus:
+    return knobs.Corpus(source="files", path=str(path))
+
+
+def task(path: Path, **more: Any) -> list[rows.Row]:
+    return list(rows.read(knobs.Task(source=f"files:{path}", text="text", **more), "train", print))
+
+
+def parquet(path: Path) -> Any:
+    return list(readers.read(text.Item("a", 1, (str(path), "parquet", 0, 1)), corpus(path), text.Tally()))
+
+
+OPENED: dict[str, tuple[str, Opens]] = {  # place -> name of the file there, and what opens it
+    "a corpus": ("a.txt", lambda path: files.find(corpus(path))),
+    "JSON lines of a corpus": ("a.jsonl", lambda path: files.items(corpus(path))),
+    "a packed corpus": ("a.txt.gz", lambda path: files.identity(corpus(path), path.parent / "cache")),
+    "a corpus in parquet": ("a.parquet", lambda path: files.items(corpus(path))),
+    "a corpus that was a file when it was listed": ("a.txt", lambda path: readers.opened(str(path))),
+    "a packed one": ("a.txt.zst", lambda path: readers.opened(str(path))),
+    "one in parquet": ("a.parquet", parquet),
+    "a task": ("a.tsv", task),
+    "a split of a task": ("train.jsonl", lambda path: task(path.parent)),
+    "texts of a suite": ("a.jsonl", lambda path: list(lines.objects(path, ["text"]))),
+    "texts to look at": ("a.txt", lambda path: inspect.read(None, path)),  # type: ignore[arg-type]  # not reached
+    "a vocabulary": ("vocab.txt", tokenizers.load),
+    "a tokenizer": ("tokenizer.json", tokenizers.load),
+    "a tokenizer's folder": ("vocab.txt", lambda path: tokenizers.load(path.parent)),
+    "a config": ("a.py", lambda path: config.load_file(str(path))),
+    "metrics": (writer.NAME, lambda path: list(writer.rows(path))),
+    "metrics of a run that goes on": (writer.NAME, lambda path: writer.truncate(path, 5)),
+    "the last line of metrics": (writer.NAME, study_files.last_step),
+    "samples": (writer.SAMPLES, page.samples),
+    "a study": ("study.json", lambda path: Place(path.parent).read_study()),
+    "attempts": ("attempts.jsonl", study_files.lines),
+    "a run's config": ("config.json", lambda path: runs.described(str(path.parent))),
+    "a lock": (holding.NAME, lambda path: holding.hold(path.parent).__enter__()),
+    "a checkpoint's manifest": (manifest.NAME, lambda path: manifest.load(path.parent)),
+    "a prepared corpus": ("manifest.json", lambda path: shards.open(path.parent)),
+}
+
+
+@pytest.mark.fault(44)
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize(
+    ("place", "kind"),
+    [
+        (place, kind)
+        for place in OPENED
+        for kind in ("pipe", "socket", "device", "loop")
+        if kind != "loop" or place not in ("metrics of a run that goes on", "samples")  # no file, and written over
+    ],
+)
+def test_what_is_no_file_is_refused_at_once_by_its_name(place, kind, tmp_path):
+    name, opens = OPENED[place]
+    (tmp_path / "checkpoints").mkdir()  # a run's folder, for what asks
+    path = make(kind, tmp_path / name)
+    with pytest.raises(UserError) as caught:
+        opens(path)
+    assert str(path) in str(caught.value)
+    outside = "outside its folder" in str(caught.value)
+    assert SPECIAL[kind] in str(caught.value) or (outside and kind == "device"), caught.value
+
+
+@pytest.mark.fault(44)
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("kind", ["pipe", "socket", "loop", "dangling"])
+def test_a_corpus_folder_with_what_is_no_file_is_refused_by_its_name(kind, tmp_path):
+    (tmp_path / "a.txt").write_text("One sentence.\n")
+    make(kind, tmp_path / "b.txt")
+    for given in (tmp_path, tmp_path / "*.txt"):
+        with pytest.raises(DataError) as caught:
+            files.identity(corpus(given), tmp_path / "cache")
+        assert str(tmp_path / "b.txt") in str(caught.value)
+        assert SPECIAL[kind] in str(caught.value)
+    (tmp_path / "b.txt").rename(tmp_path / "b.other")  # which is not read
+    assert [name for name, _ in files.find(corpus(tmp_path))[0]] == ["a.txt"]
+
+
+@pytest.mark.fault(44)
+@pytest.mark.timeout(60)
+def test_commands_refuse_pipes_with_their_exit_code(tmp_path, capsys):
+    base = texts.config_file(tmp_path)
+    pipe = make("pipe", tmp_path / "pipe.txt")
+    for code, words in (
+        (3, ["train", f"--config={base}", f"--config.corpus.path={pipe}", f"--workdir={tmp_path / 'w'}"]),
+        (2, ["train", f"--config={pipe}", f"--workdir={tmp_path / 'w'}"]),
+        (4, ["export", f"--model={pipe}", f"--output={tmp_path / 'out'}"]),
+    ):
+        assert cli.execute(words) == code
+        error, hint = capsys.readouterr().err.splitlines()[-2:]
+        assert error.startswith("error: ")
+        assert "pipe" in error
+        assert hint.startswith("hint: ")
+
+
+# --- JSON of other types --------------------------------------------------------------------------------------------
+
+OTHER = ["[]", "3", '"x"', "null", '{"x": 3}', '{"x": [1]}', '{"x": {"y": null}}', "[" * 200, "9" * 5000, "{", "\udcff"]
+
+
+def put(path: Path, content: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content.encode(errors="surrogateescape"))
+
+
+@pytest.mark.parametrize("content", OTHER)
+def test_what_is_remembered_of_files_is_found_anew_where_it_is_damaged(content, tmp_path):
+    (tmp_path / "a.txt").write_text("One sentence.\n")
+    wanted = files.identity(corpus(tmp_path / "a.txt"), tmp_path / "cache")
+    put(tmp_path / "cache" / "file-hashes.json", content)
+    assert files.identity(corpus(tmp_path / "a.txt"), tmp_path / "cache") == wanted
+    assert str(tmp_path / "a.txt") in json.loads((tmp_path / "cache" / "file-hashes.json").read_text())
+
+
+@pytest.mark.parametrize("content", OTHER)
+def test_what_was_verified_is_verified_again_where_the_stamp_is_damaged(content, tmp_path):
+    file = tmp_path / "a.npy"
+    np.save(file, np.arange(3))
+    listed = {"a.npy": {"bytes": file.stat().st_size, "sha256": shards.sha256(file)}}
+    put(tmp_path / shards.VERIFIED, content)
+    with shards._verified(tmp_path, listed) as anew:
+        assert anew == ["a.npy"]
+    with shards._verified(tmp_path, listed) as anew:
+        assert anew == []
+
+
+STUDY_FILES: dict[str, Callable[[Place], Any]] = {
+    "study.json": lambda place: place.cells(),
+    f"cells/{CELL.id}/cell.json": lambda place: place.read_cell(CELL.id),
+    f"cells/{CELL.id}/trained.json": lambda place: place.state(place.read_cell(CELL.id)),
+    f"cells/{CELL.id}/results/validation.json": lambda place: place.state(place.read_cell(CELL.id)),
+    f"groups/{GROUP}.json": lambda place: place.read_group(GROUP),
+}
+
+
+def written(folder: Path) -> Place:
+    place = Place(folder)
+    place.write_study({"cells": [CELL.id]})
+    place.write_cell(CELL, GROUP, ASKED)
+    return place
+
+
+@pytest.mark.parametrize("content", [*OTHER, '{"cells": 3}', '{"step": "x", "metrics": []}'])
+@pytest.mark.parametrize("name", STUDY_FILES)
+def test_a_file_of_a_study_that_is_not_as_it_should_be_is_named(name, content, tmp_path):
+    place = written(tmp_path)
+    put(tmp_path / name, content)
+    if name == "study.json" and content.startswith(('{"x"', '{"step"')):
+        assert STUDY_FILES[name](place) == []  # it lists no cells
+        return
+    with pytest.raises(DataError) as caught:
+        STUDY_FILES[name](place)
+    assert str(caught.value).startswith(f"{tmp_path / name}: ")
+    assert caught.value.hint
+
+
+def test_a_cell_whose_config_is_no_config_is_named(tmp_path):
+    place = written(tmp_path)
+    file = place.cell(CELL.id) / "cell.json"
+    whole = json.loads(file.read_text())
+    for changed in ({"objectives": 3}, {"model": {"layers": "x"}}, {"masking": [1]}):
+        file.write_text(json.dumps(whole | {"config": whole["config"] | changed}))
+        with pytest.raises(DataError, match=r"cell\.json"):
+            place.read_cell(CELL.id)
+
+
+def test_attempts_of_other_types_are_left_out_with_a_warning(tmp_path, capsys):
+    place = written(tmp_path)
+    place.note_start(CELL.id, GROUP, "training")
+    file = place.cell(CELL.id) / "attempts.jsonl"
+    with file.open("a") as stream:
+        stream.write('[]\n3\n{"event": "begin"}\n{"event": 3}\n{"event": "end", "code": "x"}\n{"event": "st')
+    place.note_start(CELL.id, GROUP, "training")
+    assert place.state(place.read_cell(CELL.id)).attempts == 2
+    assert place.state(place.read_cell(CELL.id)).attempts == 2
+    said = capsys.readouterr().err
+    assert said == f"warning: {file}:2: the whole is a list, not an object; 6 such lines are left out\n"  # once
+
+
+@pytest.mark.fault(51)
+def test_broken_metrics_and_samples_are_left_out_of_a_report_with_a_warning(tmp_path, capsys):
+    good = {"step": 1, "time": 2.5, "train/loss": 3.0}
+    bad = [{"step": 2, "time": "abc"}, {"step": "x"}, {"step": 2.5}, {"step": -1}, {"time": 3}, [], 3]
+    (tmp_path / writer.NAME).write_text("".join(f"{json.dumps(line)}\n" for line in [good, *bad]))
+    sample = {"step": 1, "text": "a [MASK]", "answers": ["b"], "predictions": [[{"token": "c", "probability": 0.5}]]}
+    spoiled = [
+        sample | {"predictions": [[{"token": "c"}]]},
+        sample | {"predictions": [["c"]]},
+        sample | {"predictions": [[{"token": 3, "probability": 0.5}]]},
+        sample | {"answers": 3},
+        sample | {"text": None},
+    ]
+    (tmp_path / writer.SAMPLES).write_text("".join(f"{json.dumps(line)}\n" for line in [sample, *spoiled]))
+    html = report.write(tmp_path).read_text()
+    assert "a <mark>[MASK]</mark>" in html
+    first, second = capsys.readouterr().err.splitlines()
+    assert (
+        first == f"warning: {tmp_path / writer.NAME}:2: time is 'abc', not a finite number; 7 such lines are left out"
+    )
+    assert second.startswith(f"warning: {tmp_path / writer.SAMPLES}:2: predictions[0][0] has no 'probability'; 5 such")
+    assert study_files.last_step(tmp_path / writer.NAME) == (1, 2.5)
+    assert writer.truncate(tmp_path / writer.NAME, 5) == 2.5
+
+
+# --- a run ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    """A run of one step; to be copied, not changed."""
+    base = texts.config_file(tmp_path_factory.mktemp("text"))
+    settings = texts.configure(base, batch_size=8, model__hidden=16)
+    return saved.run(tmp_path_factory.mktemp("saved") / "run", settings, {10: 1.0})
+
+
+@pytest.fixture
+def run(made, tmp_path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / "run"))
+
+
+def signed(folder: Path, **changes: Any) -> None:
+    """Change a manifest and sign it again."""
+    entry = json.loads((folder / manifest.NAME).read_text()) | changes
+    entry.pop("digest")
+    digest = hashlib.sha256(json.dumps(entry, sort_keys=True).encode()).hexdigest()
+    (folder / manifest.NAME).write_text(json.dumps(entry | {"digest": digest}))
+
+
+@pytest.mark.fault(43)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"files": []},
+        {"files": {"params": 3}},
+        {"files": {"params": {"bytes": "x", "sha256": ""}}},
+        {"files": {"params": {"bytes": 10**4000, "sha256": ""}}},
+        {"arrays": 3},
+        {"arrays": {"params": [3]}},
+        {"arrays": {"params": {"a": {"shape": ["x"], "dtype": "float32"}}}},
+        {"arrays": {"params": {"a": {"shape": [-1], "dtype": "float32"}}}},
+        {"arrays": {"params": {"a": {"shape": [1], "dtype": 3}}}},
+        {"metric": "x"},
+        {"step": "x"},
+    ],
+)
+def test_a_manifest_of_other_types_is_corrupt_however_it_is_signed(changes, run):
+    signed(run / "checkpoints" / "10", **changes)
+    with pytest.raises(CheckpointError, match=r"^checkpoint corrupt: .*manifest\.json \("):
+        checkpoint.read(run)
+
+
+def test_a_checkpoint_whose_meta_is_not_as_it_should_be_is_named(run, monkeypatch):
+    read = checkpoint.read
+    for changed in ({"config": 3}, {"tokenizer": None}, {"step": "x"}):
+        monkeypatch.setattr(checkpoint, "read", lambda *args, c=changed: (read(*args)[0], read(*args)[1] | c))
+        with pytest.raises(CheckpointError, match=f"checkpoint's meta, {next(iter(changed))} is"):
+            runs.open_run(str(run))
+
+
+# --- pickles and code -----------------------------------------------------------------------------------------------
+
+
+class Payload:
+    """Write a file when it is unpickled."""
+
+    def __init__(self, marker: Path):
+        self.marker = marker
+
+    def __reduce__(self):
+        return Path.touch, (self.marker,)
+
+
+@pytest.mark.fault(29)
+def test_arrays_of_objects_are_never_unpickled(tmp_path):
+    marker = tmp_path / "marker"
+    objects = np.array([Payload(marker)], object)
+    np.save(tmp_path / "a.npy", objects, allow_pickle=True)
+    (tmp_path / "b.npy").write_bytes(pickle.dumps(Payload(marker)))
+    for name in ("a.npy", "b.npy"):
+        with pytest.raises(DataError, match=f"{name} is not an array"):
+            shards._array(tmp_path / name)
+    place = written(tmp_path / "study")
+    entry = place.read_cell(CELL.id)
+    place.write_result(entry, "validation", {}, 1.0, {"loss.sum": np.ones(2)})
+    assert place.read_each(entry, "validation")["loss.sum"].sum() == 2
+    np.savez(place.each(CELL.id, "validation"), **{"loss.sum": objects})
+    for content in (place.each(CELL.id, "validation").read_bytes(), pickle.dumps(Payload(marker)), b"", b"PK\3\4"):
+        place.each(CELL.id, "validation").write_bytes(content)
+        with pytest.raises(DataError, match=r"validation\.npz holds no arrays of numbers"):
+            place.read_each(entry, "validation")
+    assert not marker.exists()
+    np.load(tmp_path / "a.npy", allow_pickle=True)  # the payload does what it says
+    assert marker.exists()
+
+
+@pytest.mark.fault(31)
+def test_no_code_that_lies_in_a_run_is_ever_run(run, tmp_path, capsys):
+    marker = tmp_path / "marker"
+    places = [run, run / "tokenizer", *(run / "checkpoints" / "10").glob("**/")]
+    for folder in places:
+        for name in ("config", "tokenizer", "modeling_bert", "sitecustomize", "__init__", "json", "jax"):
+            (folder / f"{name}.py").write_text(f"open({str(marker)!r}, 'w')\n")
+        for name in ("params.pkl", "pytorch_model.bin", "rest.npy", "training_args.bin"):
+            (folder / name).write_bytes(pickle.dumps(Payload(marker)))
+    (tmp_path / "in.txt").write_text("the cat [MASK] a small dog.\n")
+    with texts.one_device(), pytest.MonkeyPatch.context() as patch:
+        patch.chdir(run)
+        for words in (
+            ["predict", "fill-mask", f"--model={run}", f"--input={tmp_path / 'in.txt'}"],
+            ["export", f"--checkpoint={run}", f"--output={tmp_path / 'out'}"],
+            ["predict", "fill-mask", f"--model={tmp_path / 'out'}", f"--input={tmp_path / 'in.txt'}"],
+        ):
+            assert cli.execute(words) == 0, capsys.readouterr().err
+    assert not marker.exists()
+    assert not [path for path in (tmp_path / "out").rglob("*") if path.suffix in (".py", ".pkl", ".bin", ".npy")]
+
+
+@pytest.mark.fault(31)
+def test_a_checkpoint_holds_plain_json_and_arrays(made):
+    assert json.loads((made / "checkpoints" / "10" / "meta" / "metadata").read_text())["config"]
+    for path in made.rglob("*"):
+        assert path.suffix not in (".py", ".pkl", ".pickle", ".bin", ".pt"), path
+        assert path.is_dir() or not path.read_bytes().startswith(b"\x80"), path
+
+
+@pytest.mark.fault(30)
+@pytest.mark.parametrize("name", ["../secret.npy", "/etc/passwd", "a/../../secret.npy", "..", "a\\b.npy"])
+def test_a_prepared_corpus_names_no_file_outside_its_folder(name, tmp_path):
+    made = tmp_path / "data"
+    made.mkdir()
+    listed = {"bytes": 1, "sha256": ""}
+    value = {"format": shards.FORMAT, "fingerprint": "f", "splits": {}, "tokenizer": {"hash": "h"}}
+    (made / "manifest.json").write_text(json.dumps(value | {"files": {name: listed}}))
+    with pytest.raises(DataError, match="names a file outside its folder"):
+        shards.open(made)
+
+
+@pytest.mark.fault(30)
+def test_a_link_out_of_a_prepared_corpus_is_refused(tmp_path):
+    (tmp_path / "secret.npy").write_bytes(b"x")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "unigrams.npy").symlink_to("../secret.npy")
+    listed = {"bytes": 1, "sha256": shards.sha256(tmp_path / "secret.npy")}
+    value = {"format": shards.FORMAT, "fingerprint": "f", "splits": {}, "tokenizer": {"hash": "h"}}
+    (tmp_path / "data" / "manifest.json").write_text(json.dumps(value | {"files": {"unigrams.npy": listed}}))
+    with pytest.raises(DataError, match="outside its folder"):
+        shards.open(tmp_path / "data")
