@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import bert_jax
-from bert_jax import disk, supervisor
+from bert_jax import disk, opening, supervisor
 from bert_jax.commands import COMMANDS, Command
 from bert_jax.errors import ConfigError, UserError
 from bert_jax.flags import Call
 
+PATHS = ("DIR", "FILE", "PATH", "RUN")  # what the help calls a value that is a path
 INTERNAL, INTERRUPTED, STOPPED, BROKEN_PIPE = 1, 130, 75, 141
 
 
@@ -47,7 +48,13 @@ class Parser(argparse.ArgumentParser):
             if "." in flag and "--config" in known:
                 hint = f"knobs are set as --config.{flag[2:]}=VALUE"
             raise ConfigError(f"{self.prog} has no flag {flag}", hint)
-        return self.parse_args(argv)
+        args = self.parse_args(argv)
+        for action in self._actions:
+            if str(action.metavar).startswith(PATHS):
+                given = getattr(args, action.dest)
+                for path in given if isinstance(given, list) else [given]:
+                    opening.local(path or "", (action.option_strings or [action.dest])[0])
+        return args
 
 
 def split_overrides(argv: list[str]) -> tuple[list[str], list[tuple[str, str]]]:

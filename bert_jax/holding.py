@@ -24,6 +24,7 @@ _held: set[int] = set()  # descriptors of locks; a forked worker drops them, or 
 
 def check_writable(folder: Path) -> None:
     """Makes a folder, and proves that files can be made in it, before anything costly starts."""
+    opening.local(folder, "workdir")
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".writable-") as probe:

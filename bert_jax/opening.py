@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from io import BufferedReader
 from pathlib import Path
 
-from bert_jax.errors import UserError
+from bert_jax.errors import ConfigError, UserError
 
 HINT = "give the path of a file itself: neither pipes nor devices are read"
+STORE = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")  # gs://bucket, which pathlib makes gs:/bucket
 OTHERS = (
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISFIFO, "a named pipe"),
@@ -80,6 +82,23 @@ def inside(root: Path, file: Path, kind: type[UserError]) -> Path:
     if not any(target.is_relative_to(allowed) for allowed in (home, *blobs)):
         raise kind(f"{file} is a link to {target}, outside its folder", "give the path of the file itself")
     return file
+
+
+def local(path: Path | str, what: str) -> None:
+    """Refuse a path that is no path of this machine's: in an object store, or of bytes that are no text."""
+    text = os.fspath(path)
+    if not text:
+        return
+    if (found := STORE.match(text)) and not os.path.exists(text):
+        raise ConfigError(
+            f"{what} = {text} is in an object store ({found[1]}), which is no file system",
+            "mount the bucket as a folder (gcsfuse, mount-s3, rclone mount) and give that, or copy from there",
+        )
+    try:
+        os.path.abspath(text).encode()
+    except UnicodeEncodeError as error:
+        shown = os.fsencode(os.path.abspath(text)).decode(errors="backslashreplace")
+        raise ConfigError(f"{what} = {shown} is not UTF-8", "rename it: checkpoints and reports name it") from error
 
 
 def _kind(mode: int) -> str:

@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_jax import disk, faults, jsons, knobs
+from bert_jax import disk, faults, jsons, knobs, opening
 from bert_jax.data import audit, corpus, dedup, encode, pmi, pool, shards
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.errors import ConfigError, DataError, UserError
@@ -79,7 +79,9 @@ def run(config: knobs.Config) -> None:
 
 def cache_folder(settings: knobs.Corpus) -> Path:
     """Where prepared corpora live."""
-    return Path(settings.cache or os.environ.get("BERT_JAX_DATA") or "~/.cache/bert_jax").expanduser()
+    given = settings.cache or os.environ.get("BERT_JAX_DATA") or "~/.cache/bert_jax"
+    opening.local(given, "the folder of prepared corpora")
+    return Path(given).expanduser()
 
 
 def fingerprint(config: knobs.Config, cache: Path) -> str:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 import sys
 
-from bert_jax import abilities
+from bert_jax import abilities, opening
 from bert_jax.errors import ConfigError
 from bert_jax.knobs import LABELLED, METRICS, PRETRAINING, Config
 
 
 def check(c: Config) -> None:
     """Raises the first rule a derived config breaks."""
-    for rules in (_initial, _task, _tokenizer, _model, _masking, _optim, _devices, _evaluation):
+    for rules in (_paths, _initial, _task, _tokenizer, _model, _masking, _optim, _devices, _evaluation):
         rules(c)
 
 
@@ -138,6 +138,15 @@ def _tokenizer(c: Config) -> None:
         f"tokenizer.kind = {t.kind!r} is no vocabulary that can be trained",
         "set --config.tokenizer.path to one, or --config.tokenizer.kind=wordpiece",
     )
+
+
+def _paths(c: Config) -> None:
+    """Refuse what no file system of this machine has, before anything is read or written."""
+    named = {"corpus.cache": c.corpus.cache, "tokenizer.path": c.tokenizer.path, "init_from": c.init_from}
+    if c.corpus.source == "files":
+        named["corpus.path"] = c.corpus.path
+    for knob, path in named.items():
+        opening.local(path, f"config.{knob}")
 
 
 def _initial(c: Config) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from bert_jax import opening
-from bert_jax.errors import CheckpointError, DataError
+from bert_jax import cli, opening
+from bert_jax.errors import CheckpointError, ConfigError, DataError
 
 SPECIAL = {  # what a path may be that is no file -> what is said of it
     "folder": "is a folder, not a file",
@@ -100,3 +100,61 @@ def test_a_link_out_of_its_folder_is_refused_but_for_a_hub_cache(tmp_path):
     (folder / "1_Pooling" / "config.json").symlink_to("../../../blobs/f00")
     for name in ("config.json", "1_Pooling/config.json"):
         assert opening.inside(folder, folder / name, DataError).read_text() == "x"
+
+
+@pytest.mark.fault(47)
+@pytest.mark.parametrize("store", ["gs://bucket/run", "s3://bucket/run", "hdfs://host/run", Path("gs://bucket/run")])
+def test_local_refuses_a_path_in_an_object_store(store):
+    with pytest.raises(ConfigError, match=r"^--workdir = .* is in an object store") as error:
+        opening.local(store, "--workdir")
+    assert "mount" in error.value.hint
+    assert error.value.code == 2
+
+
+@pytest.mark.parametrize("path", ["", "runs/a", "/tmp/x", "a:b", "google-bert/bert-base-uncased", "ümlaut"])
+def test_local_takes_paths_of_this_machine(path):
+    opening.local(path, "--workdir")
+
+
+def test_local_refuses_bytes_that_are_no_text(tmp_path, monkeypatch):
+    with pytest.raises(ConfigError, match=r"--workdir = .*bad-\\xff is not UTF-8"):
+        opening.local(os.fsdecode(b"bad-\xff"), "--workdir")
+    folder = tmp_path / os.fsdecode(b"\xff")
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    with pytest.raises(ConfigError, match="is not UTF-8"):
+        opening.local("run", "--workdir")
+
+
+@pytest.mark.fault(47)
+@pytest.mark.parametrize("path", ["gs://bucket/x", "s3://bucket/x", os.fsdecode(b"bad-\xff")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "train --config=configs/tiny.py --workdir={}",
+        "train --config=configs/tiny.py --dry-run --workdir={}",
+        "evaluate --checkpoint={}",
+        "evaluate --checkpoint=runs/x --output={}",
+        "predict embed --model={}",
+        "predict embed --model=runs/x --input={}",
+        "inspect attention --model=runs/x --output={}",
+        "study run experiments/masking_rate --workdir={}",
+        "study report --workdir={}",
+        "export --checkpoint=runs/x --output={}",
+        "import --model={} --output=x",
+        "prepare --config=configs/tiny.py --config.corpus.cache={}",
+        "prepare --config=configs/tiny.py --config.corpus.source=files --config.corpus.path={}",
+        "train --config=configs/tiny.py --workdir=x --config.init_from={}",
+    ],
+)
+def test_every_command_refuses_such_a_path_at_once_and_makes_nothing(words, path, tmp_path, monkeypatch, capsys):
+    root = Path(__file__).resolve().parents[1]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("bert_jax.allocator.retain", lambda: "")
+    line = words.replace("configs/", f"{root}/configs/").replace("experiments/", f"{root}/experiments/")
+    assert cli.execute([word.format(path) for word in line.split()]) == 2
+    error, hint = capsys.readouterr().err.splitlines()
+    assert error.startswith("error: ")
+    assert "is in an object store" in error or "is not UTF-8" in error
+    assert hint.startswith("hint: ")
+    assert not list(tmp_path.iterdir())

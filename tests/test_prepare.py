@@ -752,3 +752,43 @@ def test_a_corpus_larger_than_memory_is_prepared(tmp_path, size, limit):
     assert kept == facts["documents"] - facts["empty"] - facts["duplicates"] == count
     assert sum(facts[side]["sentences"] for side in shards.SPLITS) == 41 * count
     assert abs(facts["validation"]["documents"] / kept - 0.1) < 4 * (0.09 / kept) ** 0.5
+
+
+# --- whose fault it is ----------------------------------------------------------------------------------------------
+
+
+def test_prepare_blames_the_parquet_file_for_its_damaged_page(tmp_path):
+    """Arrow says it by an OSError, and nothing is wrong with the disk."""
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    (tmp_path / "in").mkdir()
+    file = tmp_path / "in" / "text.parquet"
+    lines = [" ".join(sentences) for sentences in documents(200)]
+    parquet.write_table(pa.table({"text": lines}), file, compression="snappy", use_dictionary=False)
+    data = bytearray(file.read_bytes())
+    data[200 : len(data) // 2] = bytes(len(data) // 2 - 200)
+    file.write_bytes(data)
+    with pytest.raises(DataError, match=rf"{file} is a damaged parquet file: ") as caught:
+        prepare.prepare(config(tmp_path / "in", tmp_path / "cache"), silent)
+    assert "fetch it again" in caught.value.hint
+
+
+def test_prepare_blames_a_dangling_link_in_the_corpus(tmp_path):
+    write(tmp_path / "in", documents(20))
+    (tmp_path / "in" / "more.txt").symlink_to("gone.txt")
+    with pytest.raises(DataError, match=r"more\.txt") as caught:
+        prepare.prepare(config(tmp_path / "in", tmp_path / "cache"), silent)
+    assert "space" not in str(caught.value) + caught.value.hint
+
+
+def test_prepare_blames_text_that_fails_to_be_read_and_not_the_cache(tmp_path, monkeypatch):
+    write(tmp_path / "in", documents(20))
+    file = next((tmp_path / "in").iterdir())
+
+    def unreadable(*_: object) -> None:
+        raise OSError(5, "Input/output error", str(file))
+
+    monkeypatch.setattr(encode, "pack", unreadable)
+    with pytest.raises(DataError, match=rf"^{file}: Input/output error") as caught:
+        prepare.prepare(config(tmp_path / "in", tmp_path / "cache"), silent)
+    assert "corpus.path" in caught.value.hint
