@@ -170,10 +170,11 @@ def _compile(asked: Asked) -> list[Contestant]:
 
 
 def _prepare(asked: Asked) -> list[Contestant]:
+    theirs = asked.changed(tokenizer__characters="huggingface")  # whose ids are compared
     return [
         asked.ours("ours", "preparing", AROUND),
-        asked.ours("encode-batch-one-thread", "encoding", AROUND, alone=True),
-        asked.ours("encode-batch", "encoding", AROUND, alone=False),
+        theirs.ours("encode-batch-one-thread", "encoding", AROUND, alone=True),
+        theirs.ours("encode-batch", "encoding", AROUND, alone=False),
     ]
 
 

@@ -88,6 +88,7 @@ FILES = Where(
 )
 TFDS = Where("corpus.source = tfds", lambda c, _: c.corpus.source == "tfds", "--config.corpus.source=tfds")
 NO_EPOCHS = Where("a length in steps, and epochs is set", lambda c, _: c.epochs is None, "--config.epochs=None")
+CUT = Where("a corpus or tokenizer.path", lambda c, _: not _labelled(c) or bool(c.tokenizer.path))  # text is, by it
 TRAINED = Where(
     "a vocabulary that is trained, on a corpus and without tokenizer.path",
     lambda c, _: not _labelled(c) and not c.tokenizer.path,
@@ -156,9 +157,8 @@ EFFECTS: dict[str, Where] = {  # of a knob, or of a section: a knob is subject t
     "tokenizer.kind": Where("tokenizer.path", lambda c, _: bool(c.tokenizer.path), "--config.tokenizer.path=FOLDER"),
     "tokenizer.vocab_size": TRAINED,
     "tokenizer.lowercase": TRAINED,
-    "tokenizer.max_word_length": Where(
-        "a corpus or tokenizer.path", lambda c, _: not _labelled(c) or bool(c.tokenizer.path)
-    ),
+    "tokenizer.max_word_length": CUT,
+    "tokenizer.characters": CUT,
     "tokenizer.train_characters": TRAINED,
     "examples": TEXT,
     "examples.short_probability": Where("pairs = nsp or sop", lambda c, _: c.pairs != "none", "--config.pairs=nsp"),

@@ -2,6 +2,8 @@
 
 What Hugging Face's BERT cannot express is refused, naming the knob: a folder that loads and computes something else
 would be worse than none. Weights are copied, not computed: exported and imported again, they are the same bit for bit.
+The tokenizer keeps google's rules of characters for us alone: transformers reads the same files by its library's rules,
+which differ for rare characters (`bert_jax.data.characters`).
 """
 
 from __future__ import annotations

@@ -30,8 +30,11 @@ def start_from(config: knobs.Config, params: Any, tokenizer: Tokenizer) -> Any:
     """`params` with everything that `config.init_from` has, placed as they are."""
     run = runs.open_run(config.init_from)
     theirs = {name: np.asarray(value) for name, value in trees.flat(run.params).items()}
-    style = dataclasses.replace(tokenizer.style, max_word_length=run.tokenizer.style.max_word_length)
-    if run.tokenizer.vocab != tokenizer.vocab or run.tokenizer.style != style:
+    given = run.tokenizer.style
+    style = dataclasses.replace(
+        tokenizer.style, max_word_length=given.max_word_length, characters=given.characters
+    )  # of rare words only
+    if run.tokenizer.vocab != tokenizer.vocab or given != style:
         theirs = _remapped(config, run, tokenizer, params, theirs)
     for head in _other_classes(config, run.config):
         theirs = {name: value for name, value in theirs.items() if not name.startswith(f"{head}/")}

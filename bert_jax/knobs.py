@@ -133,6 +133,11 @@ class Tokenizer:
     max_word_length: int | None = knob(
         None, "a longer word is [UNK]; None is what the files at path state, else google's 200", low=1, high=1_000_000
     )
+    characters: str = knob(
+        "auto",
+        "whose Unicode tables: Python's, as google's code, or those of Hugging Face's library; auto: path's, else google",
+        choices=("auto", "google", "huggingface"),
+    )
     train_characters: int = knob(500_000_000, "text the vocabulary is trained on, at most", low=1_000)
 
 

@@ -21,6 +21,7 @@ import os
 import shutil
 import sys
 import time
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -87,17 +88,24 @@ def cache_folder(settings: knobs.Corpus) -> Path:
 def fingerprint(config: knobs.Config, cache: Path) -> str:
     """sha256 of everything that shapes the result: the text, the knobs, the libraries that cut it."""
     settings = {k: v for k, v in dataclasses.asdict(config.corpus).items() if k not in FREE}
+    libraries = {name: importlib.metadata.version(name) for name in ("sentencex", "tokenizers")}
     if config.tokenizer.path:
-        vocabulary: Any = given_tokenizer(config.tokenizer).hash
+        given = given_tokenizer(config.tokenizer)
+        vocabulary: Any = given.hash
+        characters = given.style.characters
     else:
-        vocabulary = {k: v for k, v in dataclasses.asdict(config.tokenizer).items() if k not in ("path", "kind")}
+        learned = ("vocab_size", "lowercase", "train_characters")
+        vocabulary = {name: getattr(config.tokenizer, name) for name in learned}
         vocabulary["max_word_length"] = config.tokenizer.max_word_length or tokenizers.WORD_LENGTH
+        characters = "google" if config.tokenizer.characters == "auto" else config.tokenizer.characters
+    if characters == "google":
+        libraries["unicode"] = unicodedata.unidata_version
     shape = {
         "format": shards.FORMAT,
         "text": corpus.SOURCES[config.corpus.source].identity(config.corpus, cache),
         "corpus": settings,
         "tokenizer": vocabulary,
-        "libraries": {name: importlib.metadata.version(name) for name in ("sentencex", "tokenizers")},
+        "libraries": libraries,
     }
     return hashlib.sha256(json.dumps(shape, sort_keys=True).encode()).hexdigest()
 
@@ -132,7 +140,9 @@ def _trained_size(source: knobs.Corpus, settings: knobs.Tokenizer, make: bool) -
 def given_tokenizer(settings: knobs.Tokenizer) -> tokenizers.Tokenizer:
     """The vocabulary that `tokenizer.path` names."""
     path = Path(settings.path).expanduser()
-    return tokenizers.load(path, kind=settings.kind, max_word_length=settings.max_word_length)
+    return tokenizers.load(
+        path, kind=settings.kind, max_word_length=settings.max_word_length, characters=settings.characters
+    )
 
 
 def _make(config: knobs.Config, mark: str, final: Path, log: Log) -> None:

@@ -31,6 +31,7 @@ _MODEL: dict[str, Any] = {
 GOOGLE_2018: dict[str, Any] = {
     "pairs": "nsp",
     "tokenizer.max_word_length": 200,
+    "tokenizer.characters": "google",
     "examples.short_probability": 0.1,
     "examples.random_next_probability": 0.5,
     "examples.truncate": "either",
@@ -80,6 +81,7 @@ GOOGLE_HEAD: dict[str, Any] = GOOGLE_2018 | {
 HUGGINGFACE: dict[str, Any] = {
     "pairs": "none",
     "tokenizer.max_word_length": 100,
+    "tokenizer.characters": "huggingface",
     "objectives.mlm.weight": 1.0,
     **_MASKING,
     "masking.rate": 0.15,
@@ -165,6 +167,7 @@ WETTIG: dict[str, Any] = _FAIRSEQ | {
 MOSAIC: dict[str, Any] = {
     "pairs": "none",
     "tokenizer.max_word_length": 100,
+    "tokenizer.characters": "huggingface",
     "objectives.mlm.weight": 1.0,
     **_MASKING,
     "masking.rate": 0.3,
@@ -230,10 +233,12 @@ ABOUT: dict[str, str] = {
     "huggingface": """
         What transformers does when told nothing: BertConfig, its initial weights and eager attention, run_mlm.py with
         DataCollatorForLanguageModeling, and Trainer with the defaults of TrainingArguments (read at 5.23; run_mlm.py in
-        the repository). A rate of 5e-5 with neither warm-up nor weight decay is meant for fine-tuning; batch and epochs
-        are left to the user. Not reproduced: tokens are drawn one by one with the rate as their chance, where here each
-        example has its exact share; group_texts cuts a stream of texts, special tokens included, every so many tokens,
-        where here rows hold whole sentences; the padding token's vector starts at zero.""",
+        the repository); letters, spaces and punctuation are told apart by the tables of the tokenizers library, whose
+        capital sigma is never final. A rate of 5e-5 with neither warm-up nor weight decay is meant for fine-tuning;
+        batch and epochs are left to the user. Not reproduced: tokens are drawn one by one with the rate as their
+        chance, where here each example has its exact share; group_texts cuts a stream of texts, special tokens
+        included, every so many tokens, where here rows hold whole sentences; the padding token's vector starts at
+        zero.""",
     "roberta": """
         RoBERTa base: Liu et al. 2019 (steps, batch of 8K, rate, warm-up, as its model card repeats them; large has 4e-4
         and 30,000), facebookresearch/fairseq: models/roberta, modules, data/mask_tokens_dataset.py, tasks/masked_lm.py,

@@ -177,6 +177,14 @@ def test_two_presets_differ_as_their_tables_do(capsys):
     assert all(len(line) <= 100 for line in rest[rest.index("") :])
 
 
+def test_the_librarys_rules_of_characters_are_among_what_differs(capsys):
+    assert cli.execute(["doctor", "--json", "--preset-diff", "google_2018", "huggingface"]) == 0
+    found = json.loads(capsys.readouterr().out)["knobs"]["tokenizer.characters"]
+    assert found == {"values": ["google", "huggingface"], "named": [True, True]}
+    assert cli.execute(["doctor", "--preset-diff", "google_2018", "huggingface"]) == 0
+    assert "tables of the tokenizers library" in " ".join(capsys.readouterr().out.split())
+
+
 def test_the_comparison_as_json_and_with_the_defaults(capsys):
     assert cli.execute(["doctor", "--json", "--preset-diff", "defaults", "wettig"]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -99,6 +99,7 @@ COVERED = {
     "tokenizer.vocab_size": "test_knobs.py::test_a_vocabulary_has_the_size_and_word_length_asked_for",
     "tokenizer.lowercase": "test_tokenizer.py::test_trained_vocabulary_is_sane",
     "tokenizer.max_word_length": "test_knobs.py::test_a_vocabulary_has_the_size_and_word_length_asked_for",
+    "tokenizer.characters": "test_characters.py::test_the_knob_chooses_for_a_vocabulary_of_files_and_a_trained_one",
     "tokenizer.train_characters": "test_prepare.py::test_the_vocabulary_is_trained_on_a_bounded_sample_of_train",
     "examples.short_probability": "test_pairs.py::test_share_of_short_targets",
     "examples.random_next_probability": (

@@ -168,6 +168,11 @@ ROWS = {
         ("tokenizer.max_word_length",),
         ("test_tokenizer.py::test_long_words_are_unknown_beyond_the_limit", COVERED["tokenizer.max_word_length"]),
     ),
+    "characters": Row(
+        ("tokenizer.characters",),
+        ("test_characters.py::test_every_code_point_alone_and_inside_a_word", COVERED["tokenizer.characters"]),
+        (("bert_jax.presets:ABOUT.huggingface", "by the tables of the tokenizers library"),),
+    ),
 }
 
 
@@ -221,6 +226,7 @@ GOOGLE = {
     "examples.random_next_probability": 0.5,
     "examples.truncate": "either",
     "tokenizer.max_word_length": 200,
+    "tokenizer.characters": "google",
     "model.norm": "post",
     "model.norm_epsilon": 1e-12,
     "model.position": "learned",
@@ -262,6 +268,7 @@ PUBLISHED = {  # written by hand from the sources: a changed number of a preset 
     "huggingface": {
         "pairs": "none",
         "tokenizer.max_word_length": 100,
+        "tokenizer.characters": "huggingface",
         "masking.rate": 0.15,
         "masking.replace": (0.8, 0.1, 0.1),
         "masking.dupe_factor": 0,

@@ -23,12 +23,14 @@ from bert_jax import config, knobs, prepare
 from bert_jax.data import encoding, tokenizer, vocabulary
 from bert_jax.data.tokenizer import SPECIALS, Style
 from bert_jax.errors import ConfigError, DataError
+from tests.wordpiece import pieces
 
 PIECES = ["un", "##want", "##ed", "runn", "##ing", "the", "fill", "[", "]", "mask", ",", ".", "a", "##a", "é", "字"]
 VOCAB = [*SPECIALS, *PIECES]
 ATOMS = [*SPECIALS, "[unused1]", "c", "C", "Cl", "Br", "(", ")", "=", "1", ">>", ".", "%10", "[O-]", "[C@@H]"]
 REACTION = Style(kind="smiles")
 CASED = Style(lowercase=False)
+THEIRS = Style(characters="huggingface")
 
 
 def words(ids, vocab=VOCAB):
@@ -43,19 +45,6 @@ def text_of(seed: int, sentences: int = 400) -> list[str]:
         " ".join(draw.choice(stems[: draw.randint(1, 150)]) + draw.choice(["", "ed", "ing", "s"]) for _ in range(9))
         for _ in range(sentences)
     ]
-
-
-def wordpiece(word: str, vocab: set[str], limit: int) -> list[str]:
-    """Greedy longest match first, as the paper states it."""
-    pieces, start = [], 0
-    while start < len(word) <= limit:
-        prefix = "##" if start else ""
-        end = next((e for e in range(len(word), start, -1) if prefix + word[start:e] in vocab), None)
-        if end is None:
-            break
-        pieces.append(prefix + word[start:end])
-        start = end
-    return pieces if start == len(word) else ["[UNK]"]
 
 
 GOLDEN = [("uncased", 1), ("cased", 0), ("chinese", 1), ("multilingual_cased", 0)]
@@ -73,7 +62,7 @@ def test_ids_are_those_of_google_and_of_hugging_face(shared, name, lowercase):
     assert google.style == Style(lowercase=bool(lowercase))
     for row, ids in zip(rows, google.encode_batch(texts), strict=True):
         assert ids == row[name], row["text"]
-    theirs = tokenizer.load(file, max_word_length=100)
+    theirs = tokenizer.load(file, max_word_length=100, characters="huggingface")
     for row, ids in zip(rows, theirs.encode_batch(texts, escape=False), strict=True):
         assert ids == row.get("hf_differs", row)[name], row["text"]
 
@@ -91,7 +80,7 @@ def test_ids_are_those_of_the_tokenizers_library(found, between, flags):
     text = between.join(found)
     renamed = {("handle_chinese_chars" if name == "chinese" else name): flag for name, flag in flags.items()}
     library = BertWordPieceTokenizer({piece: i for i, piece in enumerate(VOCAB)}, **renamed)
-    ours = tokenizer.Tokenizer(VOCAB, Style(max_word_length=100, **flags))
+    ours = tokenizer.Tokenizer(VOCAB, Style(max_word_length=100, characters="huggingface", **flags))
     assert ours.encode_batch([text], escape=False)[0] == library.encode(text, add_special_tokens=False).ids
 
 
@@ -100,7 +89,7 @@ def test_pieces_are_the_greedy_longest_match(texts):
     found = tokenizer.Tokenizer(VOCAB, Style(max_word_length=6))
     for text, ids in zip(texts, found.encode_batch(texts), strict=True):
         spaced = text.replace(",", " , ").replace("字", " 字 ")
-        assert words(ids) == [p for word in spaced.split() for p in wordpiece(word, set(VOCAB), 6)]
+        assert words(ids) == [p for word in spaced.split() for p in pieces(word, set(VOCAB), 6)]
 
 
 def test_case_and_accents():
@@ -128,7 +117,10 @@ def test_long_words_are_unknown_beyond_the_limit():
 
 def test_lone_surrogates_and_controls_do_not_stop_it():
     found = tokenizer.Tokenizer(VOCAB, Style())
-    assert [words(ids) for ids in found.encode_batch(["a\ud800 \0the", "fill"])] == [["a", "the"], ["fill"]]
+    texts = ["a\ud800 \0the", "fill"]
+    assert [words(ids) for ids in found.encode_batch(texts)] == [["[UNK]", "the"], ["fill"]]  # as google's code has it
+    theirs = tokenizer.Tokenizer(VOCAB, THEIRS)
+    assert [words(ids) for ids in theirs.encode_batch(texts)] == [["a", "the"], ["fill"]]
 
 
 def test_properties_of_the_vocabulary():
@@ -142,11 +134,11 @@ def test_properties_of_the_vocabulary():
         tokenizer.Tokenizer([*VOCAB[:-2], VOCAB[-1], VOCAB[-2]], Style()),
     ]
     others += [tokenizer.Tokenizer(VOCAB, Style(**{k: False})) for k in ("strip_accents", "chinese", "clean_text")]
-    others.append(tokenizer.Tokenizer(VOCAB, REACTION))
-    assert len({found.hash, *(other.hash for other in others)}) == 8
+    others += [tokenizer.Tokenizer(VOCAB, REACTION), tokenizer.Tokenizer(VOCAB, THEIRS)]
+    assert len({found.hash, *(other.hash for other in others)}) == 9
     assert tokenizer.Tokenizer(VOCAB, Style(strip_accents=True)).hash == found.hash  # what follows from the case
     lines = json.dumps([VOCAB, True, 200])  # by which runs and shards have named it so far
-    assert found.hash == hashlib.sha256(lines.encode()).hexdigest()
+    assert others[-1].hash == hashlib.sha256(lines.encode()).hexdigest()
 
 
 EVERY = [
@@ -155,6 +147,7 @@ EVERY = [
     CASED,
     Style(lowercase=False, strip_accents=True, chinese=False),
     Style(strip_accents=False, clean_text=False),
+    THEIRS,
 ]
 
 
@@ -265,7 +258,8 @@ def test_what_a_config_says_of_a_vocabulary_and_a_question_of_both(tmp_path):
     tokenizer.Tokenizer(VOCAB, CASED).save(tmp_path)
     assert tokenizer.load(tmp_path, lowercase=True).style == Style()
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": true, "tokenize_chinese_chars": false}')
-    assert tokenizer.load(tmp_path / "vocab.txt").style == Style(chinese=False, max_word_length=100)
+    stated = Style(chinese=False, max_word_length=100, characters="huggingface")
+    assert tokenizer.load(tmp_path / "vocab.txt").style == stated
 
 
 def test_truncation_and_padding_in_a_file_change_nothing(tmp_path):
@@ -420,9 +414,9 @@ def test_huge_files_are_not_read(tmp_path):
 def test_smiles_are_split_by_the_expression_and_nothing_vanishes(found):
     text = "".join(found)
     ours = tokenizer.Tokenizer(ATOMS, REACTION)
-    pieces = [piece for piece in re.split(tokenizer.KINDS["smiles"], text.strip()) if piece]
+    atoms = [atom for atom in re.split(tokenizer.KINDS["smiles"], text.strip()) if atom]
     known = {piece: i for i, piece in enumerate(ATOMS) if piece not in SPECIALS}
-    assert ours.encode_batch([text])[0] == [known.get(piece, ours.special.unk) for piece in pieces]
+    assert ours.encode_batch([text])[0] == [known.get(atom, ours.special.unk) for atom in atoms]
 
 
 def test_special_tokens_in_smiles_are_text_unless_asked_for():

@@ -73,7 +73,8 @@ class Words:
     """Tokenises sentences whose words stand one space apart, each distinct word once.
 
     Nothing in BERT's normalisation or WordPiece looks across a space, and punctuation is a word by itself, so the ids
-    are those of whole sentences; a word that was seen before costs a look-up, and the rest is arithmetic on arrays.
+    are those of whole sentences, once the case that depends on what follows is settled; a word that was seen before
+    costs a look-up, and the rest is arithmetic on arrays.
     """
 
     def __init__(self, tokenizer: tokenizers.Tokenizer):
@@ -92,7 +93,7 @@ class Words:
             return _flat(self.tokenizer.encode_batch(sentences))
         if len(self.places) > WORDS:
             self._forget()
-        text = "".join(f"{sentence} {END} " for sentence in sentences)
+        text = self.tokenizer.settled("".join(f"{sentence} {END} " for sentence in sentences))
         for mark in MARKS:
             text = text.replace(mark, f" {mark} ")
         words = text.replace("  ", " ").split(" ")

@@ -4,20 +4,22 @@ tokenizer = load(Path("vocab.txt"))
 tokenizer.encode_batch(["Fill the [MASK]."])                -> pieces of "[", "mask", "]": text is text
 tokenizer.encode_batch(["Fill the [MASK]."], escape=False)  -> the special token
 
-Google and Hugging Face give the same ids but for two things, both of which are a choice here:
+Google and Hugging Face give the same ids but for three things, each of which is a choice here:
 - a word of more than 200 characters is [UNK] to google, of more than 100 to Hugging Face: `max_word_length`;
-- google's tokenizer cuts a literal "[MASK]" into pieces, Hugging Face's makes it the special token: `escape`.
+- google's tokenizer cuts a literal "[MASK]" into pieces, Hugging Face's makes it the special token: `escape`;
+- google's goes by Python's Unicode tables, Hugging Face's by its own: `characters`, see `bert_jax.data.characters`.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import re
 import tempfile
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,8 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from bert_jax import disk, knobs
 from bert_jax.data import vocabulary
-from bert_jax.data.vocabulary import HF_WORD_LENGTH, KINDS, PREFIX, SPECIALS, WORD_LENGTH, Style
+from bert_jax.data.characters import Rules, google
+from bert_jax.data.vocabulary import GOOGLE, HF_WORD_LENGTH, HUGGINGFACE, KINDS, PREFIX, SPECIALS, WORD_LENGTH, Style
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.types import Special
 
@@ -47,6 +50,7 @@ _SPACING = tuple(
     )
 )
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_SPECIAL = re.compile("(" + "|".join(map(re.escape, SPECIALS)) + ")")
 
 
 class Tokenizer:
@@ -63,6 +67,7 @@ class Tokenizer:
         self.special = Special(*(ids[name] for name in SPECIALS))
         self.continuation = np.array([piece.startswith(PREFIX) for piece in vocab], bool)  # [V]
         self.hash = _hash(vocab, style)
+        self._rules = _rules(style)
         # Two engines, because whether "[MASK]" is text is a property of the tokenizers object, not of a call.
         self._text = _engine(ids, style)
         self._markup = _engine(ids, style, markup=True)
@@ -70,11 +75,16 @@ class Tokenizer:
     def encode_batch(self, texts: Sequence[str], escape: bool = True) -> list[list[int]]:
         """Ids of each text. A literal "[MASK]" is ordinary text, or with escape=False the special token."""
         engine = self._text if escape else self._markup
+        usual, others = self._sorted_out(texts)
         try:
-            found = engine.encode_batch_fast(list(texts), add_special_tokens=False)
+            found = engine.encode_batch_fast(usual, add_special_tokens=False)
         except TypeError:  # what tokenizers says of a lone surrogate, which is no character
-            found = engine.encode_batch_fast([_characters(text) for text in texts], add_special_tokens=False)
-        return [one.ids for one in found]
+            found = engine.encode_batch_fast([_characters(text) for text in usual], add_special_tokens=False)
+        ids = [one.ids for one in found]
+        for i, text in others.items():
+            words = [word for word, _ in self._cut(text, escape)]
+            ids[i] = self._words.encode(words, is_pretokenized=True, add_special_tokens=False).ids
+        return ids
 
     def encode_with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
         """Ids of each text, and where in the text each of them lies, in characters: start and end.
@@ -82,9 +92,47 @@ class Tokenizer:
         What is dropped on the way to the vocabulary lies in no token; only marks on a letter, such as accents, stay
         with it.
         """
-        characters = [_SURROGATE.sub("\ufffd", text) for text in texts]  # one for one, so that places stay
-        found = self._text.encode_batch(characters, add_special_tokens=False)
-        return [(one.ids, _with_marks(text, one.offsets)) for text, one in zip(characters, found, strict=True)]
+        usual, others = self._sorted_out(texts)
+        usual = [_SURROGATE.sub("\ufffd", text) for text in usual]  # one for one, so that places stay
+        found = [(one.ids, one.offsets) for one in self._text.encode_batch(usual, add_special_tokens=False)]
+        for i, text in others.items():
+            cut = list(self._cut(text))
+            one = self._words.encode([word for word, _ in cut], is_pretokenized=True, add_special_tokens=False)
+            letters = [cut[word or 0][1][slice(*part)] for word, part in zip(one.word_ids, one.offsets, strict=True)]
+            found[i] = (one.ids, [(min(places), max(places) + 1) for places in letters])
+        return [(ids, _with_marks(text, offsets)) for text, (ids, offsets) in zip(texts, found, strict=True)]
+
+    def _sorted_out(self, texts: Sequence[str]) -> tuple[list[str], dict[int, str]]:
+        """The texts for the library, nothing in place of those that it would cut otherwise; and those."""
+        if self._rules is None:
+            return list(texts), {}
+        usual = [self.settled(text) for text in texts]
+        others = {i: usual[i] for i in self._rules.apart(usual)}
+        for i in others:
+            usual[i] = ""
+        return usual, others
+
+    def settled(self, text: str) -> str:
+        """The text, one character for another, with nothing left whose case depends on what stands beside it."""
+        return text if self._rules is None else self._rules.settled(text)
+
+    def _cut(self, text: str, escape: bool = True) -> Iterator[tuple[str, list[int]]]:
+        """The words of a settled text by google's rules, and where each of their characters comes from."""
+        assert self._rules is not None  # or there was nothing to cut
+        for i, part in enumerate([text] if escape else _SPECIAL.split(text)):
+            if i % 2:
+                yield part, []
+                continue
+            for letters in self._rules.words(part):
+                word = "".join(letter for letter, _ in letters)
+                yield _SURROGATE.sub("\0", word), [place for _, place in letters]  # of either there is no piece
+
+    @functools.cached_property
+    def _words(self) -> tokenizers.Tokenizer:
+        """Ids of words that are already cut; special tokens are words too."""
+        engine = tokenizers.Tokenizer(self._text.model)
+        engine.add_special_tokens(list(SPECIALS))
+        return engine
 
     def decode(self, ids: Sequence[int]) -> str:
         """Readable text; special tokens are shown."""
@@ -106,20 +154,32 @@ class Tokenizer:
         names = {f"{name.strip('[]').lower()}_token": name for name in SPECIALS}
         contents = (
             "".join(f"{piece}\n" for piece in self.vocab),
-            self._markup.to_str(pretty=True),
+            self._state(),
             json.dumps(_config(self.style, model_max_length) | names, indent=2) + "\n",
             json.dumps(names, indent=2) + "\n",
         )
         for name, text in zip(FILES, contents, strict=True):
             disk.write(folder / name, text)
 
+    def _state(self) -> str:
+        """tokenizer.json: the library's description, with a field of ours that the library reads past."""
+        if self._rules is None:
+            return self._markup.to_str(pretty=True)
+        state = json.loads(self._markup.to_str())
+        state["normalizer"]["characters"] = self.style.characters
+        return json.dumps(state, ensure_ascii=False, indent=2)
+
 
 def load(
-    path: Path, kind: str = "auto", lowercase: bool | None = None, max_word_length: int | None = None
+    path: Path,
+    kind: str = "auto",
+    lowercase: bool | None = None,
+    max_word_length: int | None = None,
+    characters: str = "auto",
 ) -> Tokenizer:
     """Reads a vocab.txt, a tokenizer.json or a folder with either; what is asked for here overrides what they state."""
     vocab, stated = vocabulary.read(Path(path))
-    asked = {"lowercase": lowercase, "max_word_length": max_word_length}
+    asked: dict[str, Any] = {"lowercase": lowercase, "max_word_length": max_word_length}
     asked = {name: value for name, value in asked.items() if value is not None}
     if kind != "auto":
         stated["kind"] = kind
@@ -129,12 +189,21 @@ def load(
             f"{what} does nothing to {path}: its kind is {stated['kind']}, which has no words",
             "--config.tokenizer.max_word_length=None leaves it to the vocabulary",
         )
-    return Tokenizer(vocab, Style(**({"lowercase": not vocabulary.has_capitals(vocab)} | stated | asked)))
+    if characters != "auto":
+        asked["characters"] = characters
+    style = Style(**({"lowercase": not vocabulary.has_capitals(vocab)} | stated | asked))
+    if characters not in ("auto", style.characters):
+        raise ConfigError(
+            f"characters = {characters} does nothing to {path}: google's code always cleans its text, and never cuts "
+            "it by an expression",
+            "--config.tokenizer.characters=auto leaves it to the vocabulary",
+        )
+    return Tokenizer(vocab, style)
 
 
 def _hash(vocab: list[str], style: Style) -> str:
-    """Names vocabulary and style; what is plain WordPiece goes by its case and word length alone, as it always did."""
-    plain = Style(lowercase=style.lowercase, max_word_length=style.max_word_length)
+    """Names vocabulary and style; the library's own WordPiece goes by case and word length alone, as it always did."""
+    plain = Style(lowercase=style.lowercase, max_word_length=style.max_word_length, characters=HUGGINGFACE)
     odd = {k: v for k, v in dataclasses.asdict(style).items() if v != getattr(plain, k)}
     settings = [vocab, style.lowercase, style.max_word_length, *([odd] if odd else [])]
     return hashlib.sha256(json.dumps(settings, ensure_ascii=True).encode()).hexdigest()
@@ -170,6 +239,8 @@ def _config(style: Style, model_max_length: int | None) -> dict[str, Any]:
     if KINDS[style.kind] is None:
         config |= {name: getattr(style, field) for name, field in vocabulary.CONFIG.items()}
         config["max_input_chars_per_word"] = style.max_word_length
+    if style.characters == GOOGLE:
+        config["characters"] = style.characters
     return config | ({} if model_max_length is None else {"model_max_length": model_max_length})
 
 
@@ -199,6 +270,14 @@ def _engine(ids: dict[str, int], style: Style, markup: bool = False) -> tokenize
     return engine
 
 
+def _rules(style: Style) -> Rules | None:
+    """google's rules, for a style that follows them."""
+    if style.characters != GOOGLE:
+        return None
+    accents = style.lowercase if style.strip_accents is None else style.strip_accents
+    return google(style.lowercase, accents, style.chinese)
+
+
 def _normalizer(style: Style) -> normalizers.BertNormalizer:
     return normalizers.BertNormalizer(
         clean_text=style.clean_text,
@@ -219,14 +298,18 @@ def train(texts: Iterable[str], settings: knobs.Tokenizer, folder: Path | None =
     The trainer numbers characters in hash order, and ties between merges fall by number. So every piece of one
     character gets its number from us: the alphabet by `initial_alphabet`, its continuations as "special" tokens.
     """
-    style = Style(lowercase=settings.lowercase, max_word_length=settings.max_word_length or WORD_LENGTH)
-    normalizer = _normalizer(style)
+    style = Style(
+        lowercase=settings.lowercase,
+        max_word_length=settings.max_word_length or WORD_LENGTH,
+        characters=GOOGLE if settings.characters == "auto" else settings.characters,
+    )
+    normalized = _normalizing(style)
     with tempfile.TemporaryFile(
         "w+", encoding="utf-8", newline="\n", dir=folder
     ) as spool:  # normalised once, read once more
         counts = np.zeros(0x110000, np.int64)
         for text in _batches(texts):
-            clean = normalizer.normalize_str(_characters(text))
+            clean = normalized(_characters(text))
             found = np.bincount(np.frombuffer(clean.encode("utf-32-le"), np.uint32))
             counts[: len(found)] += found
             spool.write(clean + "\n")
@@ -236,7 +319,7 @@ def train(texts: Iterable[str], settings: knobs.Tokenizer, folder: Path | None =
                 "no text to train a vocabulary on", "check config.corpus.path, or set config.tokenizer.path"
             )
         split = pre_tokenizers.BertPreTokenizer()
-        joins = [c for c in alphabet if len(split.pre_tokenize_str(normalizer.normalize_str(f"a{c}"))) == 1]
+        joins = [c for c in alphabet if len(split.pre_tokenize_str(normalized(f"a{c}"))) == 1]
         trainer = trainers.WordPieceTrainer(
             vocab_size=settings.vocab_size,
             min_frequency=2,
@@ -252,6 +335,19 @@ def train(texts: Iterable[str], settings: knobs.Tokenizer, folder: Path | None =
         engine.train_from_iterator((line[:-1] for line in spool), trainer)
     ids = engine.get_vocab()
     return Tokenizer(sorted(ids, key=ids.__getitem__), style)
+
+
+def _normalizing(style: Style) -> Callable[[str], str]:
+    """What makes of a text the characters of its pieces; words that the library would cut otherwise are apart."""
+    normalizer, rules = _normalizer(style), _rules(style)
+
+    def normalized(text: str) -> str:
+        text = text if rules is None else rules.settled(text)
+        if rules is None or not rules.apart([text]):
+            return normalizer.normalize_str(text)
+        return " ".join("".join(letter for letter, _ in word) for word in rules.words(text))
+
+    return normalized
 
 
 def _batches(texts: Iterable[str]) -> Iterator[str]:

@@ -1,7 +1,8 @@
 """Tokenizer files of ours and of Hugging Face: the pieces, and how text is to be cut. What we cannot do is refused.
 
 Where nothing states the case, it is the vocabulary's own; the longest word is then google's 200 characters, or Hugging
-Face's 100 for a vocab.txt beside a tokenizer_config.json.
+Face's 100 for a vocab.txt beside a tokenizer_config.json. Whose rules of characters hold is stated by our files alone:
+others with a tokenizer.json or tokenizer_config.json have Hugging Face's, a bare vocab.txt has google's.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 PREFIX = "##"
 WORD_LENGTH = 200  # google's limit
 HF_WORD_LENGTH = 100  # of tokenizers and transformers
+GOOGLE, HUGGINGFACE = CHARACTERS = ("google", "huggingface")  # whose rules of characters hold
 LONGEST_WORD = 1_000_000  # that a file may state
 LARGEST = 1 << 28  # bytes of a file
 CUT = "the file may be cut short"
@@ -65,6 +67,7 @@ class Style:
     chinese: bool = True  # a CJK character is a word
     clean_text: bool = True  # control characters go, any whitespace is a space
     max_word_length: int = WORD_LENGTH  # a longer word is [UNK]; 0 where there are no words
+    characters: str = GOOGLE  # by Python's Unicode tables, or those of the tokenizers library
 
     def __post_init__(self):
         fixed: dict[str, Any] = {}
@@ -73,6 +76,8 @@ class Style:
             fixed |= {"strip_accents": None, "max_word_length": 0}
         elif self.strip_accents == self.lowercase:
             fixed = {"strip_accents": None}
+        if KINDS[self.kind] is not None or not self.clean_text:  # as google's code never takes text
+            fixed["characters"] = HUGGINGFACE
         for name, value in fixed.items():
             object.__setattr__(self, name, value)
 
@@ -123,8 +128,9 @@ def read(path: Path) -> tuple[list[str], dict[str, Any]]:
     if file.suffix == ".json":
         vocab, stated = _from_json(file)
         if config:
+            stated = _characters(config, _json(config)) | stated  # which another program's save leaves out
             _check_agrees(config, stated)
-        return vocab, stated
+        return vocab, ({"characters": HUGGINGFACE} if KINDS[stated["kind"]] is None else {}) | stated
     vocab = _from_lines(file)
     return vocab, {"kind": recognise(vocab)} | (_from_config(config) if config else {})
 
@@ -142,7 +148,8 @@ def _check_specials(file: Path) -> None:
 
 def _check_agrees(file: Path, stated: dict[str, Any]) -> None:
     """Refuses a tokenizer_config.json that says otherwise than the tokenizer.json beside it."""
-    found = _flags(file, _json(file), CONFIG)
+    state = _json(file)
+    found = _flags(file, state, CONFIG) | _characters(file, state)
     if Style(**stated) != Style(**(stated | found)):
         said = ", ".join(f"{field} = {value}" for field, value in found.items() if stated.get(field) != value)
         raise DataError(f"{file} contradicts the tokenizer.json beside it: {said}", "delete whichever is wrong")
@@ -169,7 +176,8 @@ def _from_config(file: Path) -> dict[str, Any]:
             raise DataError(f"{file}: {name} = {show(value)}, and only {only!r} can be done", "use another tokenizer")
     added = stated.get("added_tokens_decoder") or {}
     _check_added(file, list(added.values()) if isinstance(added, dict) else added)
-    return {"max_word_length": _word_length(file, stated, HF_WORD_LENGTH), **_flags(file, stated, CONFIG)}
+    hf = {"max_word_length": _word_length(file, stated, HF_WORD_LENGTH), "characters": HUGGINGFACE}
+    return hf | _flags(file, stated, CONFIG) | _characters(file, stated)
 
 
 def _from_json(file: Path) -> tuple[list[str], dict[str, Any]]:
@@ -218,7 +226,7 @@ def _normalizer(file: Path, section: Any, words: bool) -> dict[str, Any]:
     lacking = NORMALIZER.keys() - section.keys()
     if lacking:
         raise DataError(f"{file}: normalizer has no {', '.join(sorted(lacking))}", CUT)
-    return _flags(file, section, NORMALIZER)
+    return _flags(file, section, NORMALIZER) | _characters(file, section)
 
 
 def _check_added(file: Path, tokens: Any) -> list[tuple[str, Any]]:
@@ -235,9 +243,9 @@ def _check_added(file: Path, tokens: Any) -> list[tuple[str, Any]]:
     return found
 
 
-def _flags(file: Path, section: dict[str, Any], names: dict[str, str]) -> dict[str, bool]:
+def _flags(file: Path, section: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
     """The stated ones; null states nothing."""
-    found = {}
+    found: dict[str, Any] = {}
     for name, field in names.items():
         value = section.get(name)
         if value is not None:
@@ -245,6 +253,14 @@ def _flags(file: Path, section: dict[str, Any], names: dict[str, str]) -> dict[s
                 raise DataError(f"{file}: {name} = {show(value)}", "true or false")
             found[field] = value
     return found
+
+
+def _characters(file: Path, section: dict[str, Any]) -> dict[str, Any]:
+    """Whose rules of characters hold, where a file of ours says it."""
+    value = section.get("characters")
+    if value is not None and value not in CHARACTERS:
+        raise DataError(f"{file}: characters = {show(value)}", " or ".join(CHARACTERS))
+    return {} if value is None else {"characters": value}
 
 
 def _word_length(file: Path, section: dict[str, Any], default: int) -> int:
