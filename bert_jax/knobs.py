@@ -135,7 +135,7 @@ class Tokenizer:
     )
     characters: str = knob(
         "auto",
-        "whose Unicode tables: Python's, as google's code, or those of Hugging Face's library; auto: path's, else google",
+        "whose Unicode tables: Python's, as google's code, or Hugging Face's library's; auto: the path's, else google",
         choices=("auto", "google", "huggingface"),
     )
     train_characters: int = knob(500_000_000, "text the vocabulary is trained on, at most", low=1_000)
