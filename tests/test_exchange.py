@@ -466,6 +466,7 @@ CONFIGS = {
 }
 
 
+@pytest.mark.fault(28, 29, 31)
 @pytest.mark.parametrize("kind", [*HOSTILE, *CONFIGS])
 def test_a_hostile_folder_is_one_line_and_exit_code_4(kind, tmp_path, capsys):
     changes, said = CONFIGS[kind] if kind in CONFIGS else ({}, HOSTILE[kind][1])
@@ -507,6 +508,7 @@ def test_sentences_embedded_in_a_way_of_their_own_are_refused(kind, tmp_path, ca
     refused(capsys, 4, "predict", "embed", f"--model={folder}")
 
 
+@pytest.mark.fault(28)
 def test_no_change_of_config_json_ends_in_a_traceback(tmp_path, monkeypatch):
     shapes, seen = huggingface._shapes, {}
 

@@ -160,6 +160,7 @@ def test_the_links_of_a_hub_snapshot_are_followed(tmp_path):
     assert same(tensors.read(below), SMALL)
 
 
+@pytest.mark.fault(30)
 def test_a_link_out_of_a_folder_is_refused_and_a_file_given_by_the_user_is_not(tmp_path):
     tensors.write(tmp_path / "secret.safetensors", SMALL, {})
     folder = tmp_path / "model"
@@ -257,6 +258,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.fault(28)
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_a_hostile_file_is_one_line(tmp_path, kind):
     content, match = HOSTILE[kind]
@@ -358,6 +360,7 @@ def test_a_shard_is_a_plain_file_name(tmp_path, name):
     refused(sharded(folder, lambda index: index["weight_map"].update({"b.bias": name})), "plain file name")
 
 
+@pytest.mark.fault(30)
 def test_a_shard_that_is_a_link_out_of_its_folder_is_refused(tmp_path):
     folder = sharded(tmp_path / "model", lambda index: None)
     (folder / SECOND).rename(tmp_path / SECOND)
@@ -439,6 +442,7 @@ def pickles(folder: Path) -> dict[str, Path]:
     return found
 
 
+@pytest.mark.fault(29)
 def test_pickles_are_never_opened(tmp_path):
     found = pickles(tmp_path / "pickles")
     for kind, path in found.items():
@@ -450,6 +454,7 @@ def test_pickles_are_never_opened(tmp_path):
     assert (tmp_path / "pickles" / "marker").exists()
 
 
+@pytest.mark.fault(29)
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "pytorch_model-00001-of-00002.bin", "model.pt"])
 def test_a_folder_of_pickles_says_how_to_convert_it(tmp_path, name):
     marker = tmp_path / "marker"
@@ -464,6 +469,7 @@ def test_a_folder_of_pickles_says_how_to_convert_it(tmp_path, name):
     assert not marker.exists()
 
 
+@pytest.mark.fault(29)
 def test_shards_may_not_be_pickles(tmp_path):
     marker = tmp_path / "marker"
     folder = sharded(tmp_path / "model", lambda index: index["weight_map"].update({"b.bias": "pytorch_model.bin"}))
