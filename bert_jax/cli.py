@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 import bert_jax
 from bert_jax import disk, opening, supervisor
 from bert_jax.commands import COMMANDS, Command
-from bert_jax.errors import ConfigError, UserError
+from bert_jax.errors import EXHAUSTED, ConfigError, UserError
 from bert_jax.flags import Call
 
 PATHS = ("DIR", "FILE", "PATH", "RUN")  # what the help calls a value that is a path
@@ -121,6 +121,8 @@ def execute(argv: list[str]) -> int:
             said = f"{str(error.filename)[:200]}: {error.strerror}"
             return _fail(said, "check the paths given", UserError.code, debug)
         first = (str(error).strip().splitlines() or [""])[0]
+        if EXHAUSTED in first:
+            return _fail(f"out of memory on a device: {first[:200]}", "fewer rows a step", UserError.code, debug)
         hint = "" if debug else "the same command with --debug shows where"
         return _fail(f"internal: {type(error).__name__}: {first}", hint, INTERNAL, debug)
 

@@ -8,6 +8,9 @@ NETWORK = re.compile(
 )
 
 
+EXHAUSTED = "RESOURCE_EXHAUSTED"  # in the message of jax where a device has no memory left
+
+
 class UserError(Exception):
     """Base of every expected failure; `cli.main` prints it as two lines and exits with `code`."""
 

@@ -88,6 +88,7 @@ def together(
 
         # --- state --------------------------------------------------------------------------------------------------
         vocab_size = tokenizer.size
+        closing.enter_context(environment.out_of_memory(config, vocab_size, mesh))
         shapes = jax.eval_shape(lambda seed: steps.init_state(config, vocab_size, seed), np.uint32(0))
         layout = sharding.state_layout(shapes, mesh, config.parallel)  # of one arm
         like = jax.tree.map(lambda s, where: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=where), shapes, layout)

@@ -353,6 +353,7 @@ def test_the_rate_schedule_runs_from_first_to_last_step():
     assert quotas.slots(settings, 128) == round(0.3 * 128)
 
 
+@pytest.mark.fault(16)
 def test_padding_rows_count_nothing():
     out, ledger = toy.mask(padding(toy.batch(4, 32)), Masking())
     assert not out["predict_weights"].any()

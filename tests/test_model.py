@@ -166,6 +166,7 @@ def test_logits_are_finer_than_the_compute_type():
         assert (values != values.astype(jnp.bfloat16).astype(np.float32)).mean() > 0.9, name
 
 
+@pytest.mark.fault(16)
 @pytest.mark.parametrize("position", ["learned", "alibi"])
 @pytest.mark.parametrize("bias", [-10_000.0, float(np.finfo(np.float32).min)])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

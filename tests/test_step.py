@@ -36,7 +36,7 @@ def program(config, devices):
     plain = dataclasses.replace(config, objectives=objectives, optim=optim, steps=100, seed=0)
     key = repr((plain, devices)), steps.make_step  # which a test may replace
     if key not in PROGRAMS:
-        mesh = sharding.make_mesh(config.parallel) if devices == 8 else one_device_mesh()
+        mesh = sharding.make_mesh(config.parallel) if devices == 8 else mesh_of(devices)
         shapes = jax.eval_shape(lambda seed: steps.init_state(plain, toy.VOCAB, seed), np.uint32(0))
         layout = sharding.state_layout(shapes, mesh, config.parallel)
         init = jax.jit(lambda seed: steps.init_state(plain, toy.VOCAB, seed), out_shardings=layout)
@@ -44,10 +44,9 @@ def program(config, devices):
     return PROGRAMS[key]
 
 
-def one_device_mesh():
-    return jax.make_mesh(
-        (1, 1, 1, 1), sharding.AXES, axis_types=(jax.sharding.AxisType.Auto,) * 4, devices=jax.devices()[:1]
-    )
+def mesh_of(devices):
+    kinds = (jax.sharding.AxisType.Auto,) * 4
+    return jax.make_mesh((1, devices, 1, 1), sharding.AXES, axis_types=kinds, devices=jax.devices()[:devices])
 
 
 def advance(config, batches, devices=8):
@@ -73,6 +72,36 @@ LAYOUTS = {
     "tensor 2, fsdp 2": {"parallel__tensor": 2, "parallel__fsdp": 2},
     "accumulation 2": {"optim__accumulation": 2},
 }
+
+
+@pytest.mark.fault(11)
+@pytest.mark.parametrize("devices", [2, 4, 8])
+def test_the_loss_of_a_batch_does_not_depend_on_how_many_devices_share_it(devices):
+    """The batch itself follows from the step alone; what is summed over devices is close, and counts are equal."""
+    config = toy.config(optim__clip_norm=0)
+    data = batches(config, 1)[0]
+    (alone,), _ = advance(config, [data], devices=1)
+    (found,), _ = advance(config, [data], devices=devices)
+    for key in ("loss", "mlm_loss", "nsp_loss", "grad_norm"):
+        assert found[key] == pytest.approx(alone[key], rel=1e-5), key
+    for key in ("masked_fraction", "mask_token_fraction", "random_fraction", "mlm_accuracy"):
+        assert found[key] == alone[key], key
+
+
+@pytest.mark.fault(16)
+@pytest.mark.parametrize("empty", ["nothing eligible", "padding alone"])
+def test_a_batch_with_nothing_to_predict_has_loss_0_and_trains_on(empty):
+    """Never 0 / 0: the loss is 0, no number is anything but finite, and the update is not skipped."""
+    config = toy.config(pairs="none")
+    data = batches(config, 1)[0]
+    data["unit_ids"][:] = -1
+    if empty == "padding alone":
+        for key in ("tokens", "type_ids", "positions", "segment_ids", "cls_positions"):
+            data[key][:] = 0
+    (found,), state = advance(config, [data], devices=1)
+    assert found["loss"] == found["mlm_loss"] == found["masked_fraction"] == found["grad_norm"] == 0
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(jax.device_get(state)))
+    assert int(state["skipped"]) == 0
 
 
 SPLITS = [pytest.param(name, marks=[pytest.mark.slow] * (name == "fsdp 4")) for name in LAYOUTS]
@@ -173,6 +202,7 @@ def test_weights_of_objectives_scale_their_losses():
     assert "pooler" not in state["params"]["encoder"]
 
 
+@pytest.mark.fault(14)
 def test_a_non_finite_gradient_is_skipped_and_counted():
     config = toy.config(optim__learning_rate=1e-3)
     mesh, state, update = prepare(config, devices=1)
@@ -198,7 +228,7 @@ def test_a_spike_is_skipped_and_counted_like_a_gradient_that_is_not_finite(how):
         **arms, optim__spike_window=4, optim__spike_sigmas=4, optim__learning_rate=5e-3, optim__schedule="constant"
     )
     configs = [config, toy.replace(config, optim=toy.replace(config.optim, spike_sigmas=1e6))][: 1 + several]
-    mesh = one_device_mesh()
+    mesh = mesh_of(1)
     shapes = jax.eval_shape(lambda seed: steps.init_state(config, toy.VOCAB, seed), np.uint32(0))
     layout = sharding.state_layout(shapes, mesh, config.parallel)
     states = [jax.device_get(steps.init_state(one, toy.VOCAB, np.uint32(0))) for one in configs]

@@ -12,7 +12,22 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax import arms, checkpoint, evaluate, knobs, masking, predict, prepare, runs, sharding, train, trees
+from bert_jax import (
+    arms,
+    checkpoint,
+    cli,
+    commands,
+    environment,
+    evaluate,
+    knobs,
+    masking,
+    predict,
+    prepare,
+    runs,
+    sharding,
+    train,
+    trees,
+)
 from bert_jax.config import resolve, to_dict
 from bert_jax.data import pipeline
 from bert_jax.errors import ConfigError, DivergedError
@@ -342,6 +357,7 @@ def test_steps_may_be_added_when_asked_for_but_not_on_other_text(tmp_path):
         train.run(configure(file, steps=40, **STILL), workdir, allow_change=("steps", "masking.replace"), command=[])
 
 
+@pytest.mark.fault(14)
 def test_a_run_that_diverges_ends_with_code_5_and_names_the_step(base, tmp_path, monkeypatch, one_device):
     real = train.steps.traced_at
 
@@ -353,6 +369,7 @@ def test_a_run_that_diverges_ends_with_code_5_and_names_the_step(base, tmp_path,
     monkeypatch.setattr(train.steps, "traced_at", poisoned)
     with pytest.raises(DivergedError, match=r"5 updates in a row .* step 17, held examples \[\d"):
         train.run(configure(base), tmp_path, command=[])
+    assert DivergedError.code == 5
     assert checkpoint.read(tmp_path / "checkpoints")[1]["step"] == 10
 
 
@@ -361,6 +378,48 @@ def test_masks_that_are_not_as_configured_stop_the_run(base, tmp_path, monkeypat
     monkeypatch.setattr(train.steps.quotas, "table", lambda rate, n: np.minimum(real(rate, n), 2))
     with pytest.raises(DivergedError, match="realised masks"):
         train.run(configure(base, masking__rate=0.4), tmp_path, command=[])
+
+
+@pytest.mark.fault(36)
+@pytest.mark.parametrize("room", ["enough for 4 rows", "none"])
+def test_out_of_memory_names_the_accumulation_that_fits(base, tmp_path, monkeypatch, capsys, room, one_device):
+    """The estimate is that of a dry run, which with that accumulation is within what there is."""
+    config = configure(base)
+
+    def taken(parts: int) -> int:
+        changed = dataclasses.replace(config, optim=dataclasses.replace(config.optim, accumulation=parts))
+        return sum(
+            environment.estimate(changed, prepare.prepare(config).tokenizer.size, sharding.make_mesh(config.parallel))
+        )
+
+    def exhausted(*args, **settings):
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 999 bytes.\nmore")
+
+    assert taken(1) > taken(2) > taken(4)
+    monkeypatch.setattr(environment, "device_bytes", lambda: taken(4) if room != "none" else 1)
+    monkeypatch.setattr(train.steps, "compile_step", lambda *args, **settings: exhausted)
+    words = ["train", f"--config={base}", f"--workdir={tmp_path / 'w'}"]
+    assert cli.execute(words) == 2
+    error, hint = capsys.readouterr().err.strip().splitlines()[-2:]
+    assert error.startswith("error: out of memory on a device: an update is estimated to take ")
+    assert "(RESOURCE_EXHAUSTED: Out of memory while trying to allocate 999 bytes.)" in error
+    if room == "none":
+        assert hint.startswith("hint: no optim.accumulation is enough")
+    else:
+        assert hint.startswith("hint: --config.optim.accumulation=4 keeps batches of 16 in about ")
+        train.run(configure(base, optim__accumulation=4), tmp_path / "w", dry_run=True, command=[])
+        assert f"memory/device   {environment._size(taken(4))}" in capsys.readouterr().out
+
+
+@pytest.mark.fault(36)
+def test_out_of_memory_anywhere_is_no_internal_error(monkeypatch, capsys):
+    def exhausted(call):
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
+
+    doctor = dataclasses.replace(commands.COMMANDS["doctor"], run=exhausted)
+    monkeypatch.setitem(cli.COMMANDS, "doctor", doctor)
+    assert cli.execute(["doctor"]) == 2
+    assert capsys.readouterr().err.startswith("error: out of memory on a device")
 
 
 def test_a_dry_run_counts_and_writes_nothing(base, tmp_path, capsys):
