@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
@@ -16,15 +15,13 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
+from bert_jax import signals
 from bert_jax.errors import ConfigError
 from bert_jax.holding import check_writable, hold
 
-__all__ = ["SIGNALS", "STOPPED", "StopFlag", "check_writable", "run_lock"]
+__all__ = ["STOPPED", "StopFlag", "check_writable", "run_lock"]
 
 STOPPED = 75
-URGENT = (signal.SIGTERM, signal.SIGINT)
-SIGNALS = (*URGENT, signal.SIGUSR1, signal.SIGUSR2)  # schedulers give notice with the latter two
-SAME = 0.5  # seconds within which several signals are one request: schedulers send two kinds, and also to the parent
 
 
 @contextlib.contextmanager
@@ -46,7 +43,9 @@ def run_lock(workdir: Path) -> Iterator[None]:
 
 
 class StopFlag:
-    """Turns stop signals into a flag that the loop asks for after each step; a second urgent one, later, ends at once.
+    """Turns stop signals into a flag that the loop asks for after each step; the same one again ends at once.
+
+    Which of them count is said in `signals`.
 
     Before the loop first asks there is nothing to save, and preparing or compiling may take hours: a signal then
     interrupts, as Ctrl-C does.
@@ -57,13 +56,13 @@ class StopFlag:
 
     def __init__(self) -> None:
         self.signal: int | None = None
-        self._since = 0.0
+        self._requests = signals.Requests()
         self._asked = False
         self._several = jax.process_count() > 1
         self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> StopFlag:
-        for number in SIGNALS:
+        for number in signals.SIGNALS:
             if self._several and number == signal.SIGTERM:
                 continue
             self._previous[number] = signal.signal(number, self._handle)
@@ -82,9 +81,10 @@ class StopFlag:
 
     def _handle(self, number: int, _: FrameType | None) -> None:
         name = signal.Signals(number).name
-        if self.signal is not None and (number not in URGENT or time.monotonic() - self._since < SAME):
+        again = self._requests.again(number)
+        if again is None or (self.signal is not None and not again):
             return
-        if self.signal is not None:
+        if again:
             _say(f"second {name}: stopping without saving")
             for stream in (sys.stdout, sys.stderr):
                 with contextlib.suppress(RuntimeError):  # the handler interrupted a write to this very stream
@@ -92,8 +92,8 @@ class StopFlag:
             os._exit(STOPPED)
         if not self._asked and not self._several:
             raise KeyboardInterrupt(name)
-        self.signal, self._since = number, time.monotonic()
-        _say(f"{name}: saving after this step, then stopping; once more stops at once")
+        self.signal = number
+        _say(f"{name}: saving after this step, then stopping; {name} once more stops at once")
         if self._several:
             os.kill(os.getpid(), signal.SIGTERM)
 

@@ -22,12 +22,11 @@ from pathlib import Path
 from types import FrameType
 from typing import IO
 
+from bert_jax import signals
 from bert_jax.errors import PeerLost, Stopped
 
 VARIABLE = "BERT_JAX_SUPERVISOR"  # tells a child: pid of the supervisor, descriptors of standard error and of the pipe
-FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
-URGENT = (signal.SIGTERM, signal.SIGINT)
-SAME = 1.0  # seconds within which equal signals are one: a scheduler sends them to every process of a job
+FORWARDED = (*signals.SIGNALS, signal.SIGHUP)
 GRACE = 15.0  # seconds between a child's last word and its end: jax waits 300 for peers that may never come
 PAUSE = 0.05
 TAIL = 1 << 20  # bytes kept of what C++ wrote
@@ -97,11 +96,11 @@ def run(command: list[str], workdir: Path, debug: bool) -> int:
 
 
 class Relay:
-    """Passes signals on to a child: equal ones that come together once; a second urgent one, later, ends the child."""
+    """Passes signals on to a child, each kind once; the same one again, later, ends it. See `signals`."""
 
     def __init__(self, process: subprocess.Popen):
         self.process = process
-        self.forwarded: dict[int, float] = {}  # signal -> when it was passed on last
+        self.requests = signals.Requests()
         self.second: int | None = None  # the signal that ended the child at once
         handlers = {number: signal.getsignal(number) for number in FORWARDED}
         self._previous = {number: handler for number, handler in handlers.items() if handler != signal.SIG_IGN}  # nohup
@@ -116,15 +115,12 @@ class Relay:
             signal.signal(number, handler)
 
     def _handle(self, number: int, _: FrameType | None) -> None:
-        now = time.monotonic()
-        if now - self.forwarded.get(number, -SAME) < SAME:
-            return
-        if number in URGENT and self.forwarded and now - min(self.forwarded.values()) >= SAME:
+        again = self.requests.again(number)
+        if again:
             self.second = number
             self.process.kill()
-            return
-        self.forwarded[number] = now
-        self.process.send_signal(number)
+        elif again is not None:
+            self.process.send_signal(number)
 
 
 def _wait(process: subprocess.Popen, announced: int) -> int:
@@ -158,7 +154,7 @@ def _ended(number: signal.Signals, relay: Relay, written: bytes, workdir: Path) 
     """The error for a child that a signal ended, in one line and a hint."""
     if relay.second is not None:
         return Stopped(f"second {signal.Signals(relay.second).name}: stopped without saving", HINT)
-    if number in relay.forwarded:
+    if number in relay.requests.since:
         return Stopped("interrupted", HINT)
     hint = f"{HINT}; one that uses too much memory ends so" if number == signal.SIGKILL else HINT
     if written and workdir.is_dir():

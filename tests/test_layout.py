@@ -48,7 +48,8 @@ MAY_IMPORT = {  # part of the package -> the parts it may import, besides itself
     "writer": LEAF | {"events"},
     "ledger": LEAF,
     "holding": READING | {"disk", "errors"},
-    "lock": LEAF | {"holding"},
+    "signals": set(),
+    "lock": LEAF | {"holding", "signals"},
     "arms": {*LEAF, "checkpoint", "config", "ledger", "material", "metrics", "quotas", "step", "writer"},
 }
 # One reads the command line, the other says which flags there are: nothing else sees flags, but for what a process of

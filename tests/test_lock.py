@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_jax import holding, lock
+from bert_jax import holding, lock, signals
 from bert_jax.errors import ConfigError
 
 
@@ -122,25 +122,27 @@ def test_writable_leaves_nothing_behind(tmp_path):
 # --- signals --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", lock.SIGNALS)
+@pytest.mark.parametrize("number", signals.SIGNALS)
 def test_a_signal_raises_the_flag_and_handlers_are_restored(number, capfd):
-    before = [signal.getsignal(n) for n in lock.SIGNALS]
+    before = [signal.getsignal(n) for n in signals.SIGNALS]
     with lock.StopFlag() as flag:
         assert not flag.should_stop(1)
         os.kill(os.getpid(), number)
         assert flag.should_stop(2)
         assert flag.signal == number
-    assert [signal.getsignal(n) for n in lock.SIGNALS] == before
+    assert [signal.getsignal(n) for n in signals.SIGNALS] == before
     assert signal.Signals(number).name in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("number", lock.SIGNALS)
+@pytest.mark.parametrize("number", signals.SIGNALS)
 def test_before_there_is_anything_to_save_a_signal_interrupts(number):
     with pytest.raises(KeyboardInterrupt, match=signal.Signals(number).name), lock.StopFlag():
         os.kill(os.getpid(), number)
 
 
-def test_a_second_signal_exits_at_once():
+@pytest.mark.fault(3)
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR1"])
+def test_the_same_signal_again_exits_at_once(name):
     script = """
         import sys, time
         from bert_jax import lock
@@ -155,20 +157,21 @@ def test_a_second_signal_exits_at_once():
     """
     child = start(script)
     assert child.stdout.readline() == "ready\n"
-    child.send_signal(signal.SIGTERM)
+    child.send_signal(signal.Signals[name])
     while child.stderr.readline() != "stopping\n":
         assert child.poll() is None
     begun = time.monotonic()
-    time.sleep(lock.SAME)
-    child.send_signal(signal.SIGUSR1)  # says nothing new
-    time.sleep(0.1)
+    for same in (name, "SIGUSR2", "SIGINT"):  # at once the same, or another one: says nothing new
+        child.send_signal(signal.Signals[same])
+    time.sleep(signals.SAME)
     assert child.poll() is None
-    child.send_signal(signal.SIGINT)
+    child.send_signal(signal.Signals[name])
     out, err = child.communicate(timeout=10)
     assert child.returncode == 75
     assert time.monotonic() - begun < 5
     assert out == "buffered"
-    assert "second SIGINT" in err
+    assert f"second {name}" in err
+    assert err.count("stopping without saving") == 1
 
 
 def test_signals_that_come_together_are_one_request(capfd):

@@ -16,7 +16,7 @@ from pathlib import Path
 import jax
 import pytest
 
-from bert_jax import checkpoint, cli, config, sharding, supervisor
+from bert_jax import checkpoint, cli, config, sharding, signals, supervisor
 from bert_jax.errors import ConfigError, PeerLost, Stopped
 from tests.texts import ROOT
 
@@ -160,7 +160,7 @@ def test_a_second_urgent_signal_later_ends_the_child_at_once(tmp_path):
     ready = tmp_path / "ready"
     deaf = f"signal.signal(signal.SIGTERM, signal.SIG_IGN); open({str(ready)!r}, 'w').close(); time.sleep(60)"
     begun = time.monotonic()
-    sender = send(os.getpid(), ready, (0, signal.SIGTERM), (supervisor.SAME + 0.1, signal.SIGTERM))
+    sender = send(os.getpid(), ready, (0, signal.SIGTERM), (signals.SAME + 0.1, signal.SIGTERM))
     with pytest.raises(Stopped, match="second SIGTERM: stopped without saving"):
         play(deaf, tmp_path)
     sender.join()
