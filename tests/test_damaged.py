@@ -69,7 +69,7 @@ OPENED: dict[str, tuple[str, Opens]] = {  # place -> name of the file there, and
 
 
 @pytest.mark.fault(44)
-@pytest.mark.timeout(30)
+@pytest.mark.timeout(30, func_only=True)
 @pytest.mark.parametrize(
     ("place", "kind"),
     [
@@ -91,7 +91,7 @@ def test_what_is_no_file_is_refused_at_once_by_its_name(place, kind, tmp_path):
 
 
 @pytest.mark.fault(44)
-@pytest.mark.timeout(30)
+@pytest.mark.timeout(30, func_only=True)
 @pytest.mark.parametrize("kind", ["pipe", "socket", "loop", "dangling"])
 def test_a_corpus_folder_with_what_is_no_file_is_refused_by_its_name(kind, tmp_path):
     (tmp_path / "a.txt").write_text("One sentence.\n")
@@ -106,7 +106,7 @@ def test_a_corpus_folder_with_what_is_no_file_is_refused_by_its_name(kind, tmp_p
 
 
 @pytest.mark.fault(44)
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(60, func_only=True)
 def test_commands_refuse_pipes_with_their_exit_code(tmp_path, capsys):
     base = texts.config_file(tmp_path)
     pipe = make("pipe", tmp_path / "pipe.txt")

@@ -76,7 +76,7 @@ def test_the_links_of_a_hub_cache_are_followed_for_every_file(tmp_path):
 
 
 @pytest.mark.fault(44)
-@pytest.mark.timeout(30)
+@pytest.mark.timeout(30, func_only=True)
 @pytest.mark.parametrize("name", READ)
 @pytest.mark.parametrize("kind", [kind for kind in SPECIAL if kind != "absent"])
 def test_what_is_no_file_in_a_model_is_refused_at_once_by_name(kind, name, tmp_path):

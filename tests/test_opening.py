@@ -43,7 +43,7 @@ def make(kind: str, path: Path) -> Path:
 
 
 @pytest.mark.fault(44)
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(20, func_only=True)
 @pytest.mark.parametrize("kind", SPECIAL)
 def test_what_is_no_file_is_refused_at_once_by_name(tmp_path, kind):
     path = make(kind, tmp_path / "given")
@@ -59,7 +59,7 @@ def test_what_is_no_file_is_refused_at_once_by_name(tmp_path, kind):
 
 
 @pytest.mark.fault(44)
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(20, func_only=True)
 def test_a_file_that_turns_into_a_pipe_meanwhile_does_not_block(tmp_path, monkeypatch):
     path = make("pipe", tmp_path / "given")
     monkeypatch.setattr(opening, "check", lambda *_: None)  # it was a file when it was looked at
