@@ -502,7 +502,7 @@ def test_processes_join_where_asked_to(monkeypatch):
     sharding.start_processes(knobs.Parallel())
     assert joined == []
     sharding.start_processes(knobs.Parallel(distributed=True))
-    assert joined == [{"num_processes": 3, "process_id": 2}]
+    assert joined == [{"num_processes": 3, "process_id": 2, "heartbeat_timeout_seconds": sharding.HEARTBEAT}]
 
 
 @pytest.mark.parametrize(("prng", "short"), [("threefry2x32", "fry"), ("rbg", "rbg"), ("unsafe_rbg", "urbg")])
