@@ -15,6 +15,7 @@ import json
 import logging
 import math
 import shutil
+import sys
 import threading
 import time
 import warnings
@@ -33,6 +34,7 @@ from bert_jax.errors import CheckpointError, DivergedError, PeerLost, UserError
 
 PyTree = Any
 WHAT = "a checkpoint"
+LATE = "Event loop is closed"  # asyncio's words to what comes back to a loop that has ended
 SPARE = 1 << 20  # bytes Orbax writes beside the arrays, generously
 STARTING = threading.Lock()  # Orbax numbers the saves of a process, and takes one that begins beside it for its own
 HEAD_START = 0.02  # seconds for the caller to start its next update, before a save wants Python's lock too
@@ -260,7 +262,24 @@ def _raised_anyway(record: logging.LogRecord) -> bool:
     return not (record.exc_info and "orbax" in record.pathname)
 
 
+@functools.cache
+def _leave_late_writes_unsaid() -> None:
+    """Keep back what TensorStore prints of writes that end after a save of theirs has failed.
+
+    The failed save's event loop is closed by then, which each of them reports with a traceback.
+    """
+    otherwise = sys.unraisablehook
+
+    def hook(found: Any) -> None:
+        late = isinstance(found.exc_value, RuntimeError) and str(found.exc_value) == LATE
+        if not (late and found.object is None):
+            otherwise(found)
+
+    sys.unraisablehook = hook
+
+
 def _orbax() -> ocp.AsyncCheckpointer:
+    _leave_late_writes_unsaid()
     logging.getLogger("absl").addFilter(_raised_anyway)
     arrays = {item: ocp.PyTreeCheckpointHandler() for item in ("params", "rest")}
     return ocp.AsyncCheckpointer(ocp.CompositeCheckpointHandler(**arrays, meta=ocp.JsonCheckpointHandler()))

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import errno
 import gc
 import json
 import os
 import shutil
+import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
+import tensorstore
 
 from bert_jax import checkpoint, cli, disk, faults, manifest
 from bert_jax.data import pool
@@ -299,3 +303,49 @@ def test_study_with_a_disk_that_fills_up(point, base, mount, tmp_path, monkeypat
     assert cli.execute(words) == 0
     assert "2 of 2" in capfd.readouterr().err
     shutil.rmtree(folder / "w")
+
+
+class Broken:
+    """What fails where nobody can be told by an exception."""
+
+    def __del__(self) -> None:
+        raise RuntimeError("of our own")
+
+
+def test_writes_that_end_after_a_failed_save_print_no_traceback(tmp_path, monkeypatch):
+    """TensorStore reports each of them where the loop that waited for it has ended; all else is still reported."""
+    heard: list[str] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda found: heard.append(str(found.exc_value)))
+    checkpoint._leave_late_writes_unsaid.__wrapped__()
+    spec = {
+        "driver": "zarr",
+        "kvstore": {"driver": "file", "path": str(tmp_path / "array")},
+        "metadata": {"shape": [1000, 1000], "dtype": "<f4", "chunks": [100, 100]},
+        "create": True,
+    }
+
+    async def write() -> None:
+        array = await tensorstore.open(spec)
+        pending = [array.write(np.ones((1000, 1000), np.float32)) for _ in range(3)]
+
+        async def fail() -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        async def each(one: tensorstore.WriteFutures) -> None:
+            await one
+
+        writes.extend(pending)
+        await asyncio.gather(*map(each, pending), fail())
+
+    writes: list[tensorstore.WriteFutures] = []
+    loop = asyncio.new_event_loop()
+    with pytest.raises(OSError, match="No space left"):
+        loop.run_until_complete(write())
+    loop.close()
+    for one in writes:
+        one.result()
+    time.sleep(0.1)  # for the callback of the last one
+
+    assert heard == []
+    Broken()
+    assert heard == ["of our own"]
