@@ -86,7 +86,9 @@ class Arm:
         self.skipped = dict.fromkeys(("updates", "spikes"), 0) | saved.get("skipped", {})
         settings = self.config.logging
         self.writer = closing.enter_context(
-            contextlib.closing(Writer(self.workdir, self.config.steps, start, settings.tensorboard, quiet))
+            contextlib.closing(
+                Writer(self.workdir, self.config.steps, start, settings.tensorboard, quiet, saved.get("history"))
+            )
         )
 
     @property
@@ -140,6 +142,7 @@ class Arm:
         """Starts to save the arm's own state."""
         self.writer.flush()  # a checkpoint never knows more than the metrics beside it
         account = {"ledger": self.ledger.totals, "best": self.best, "misses": self.misses, "window": self.window.sums}
+        account["history"] = self.writer.history
         account |= {"skipped": self.skipped} if self.config.optim.spike_window else {}
         self.checkpoints.save(done, state, {**self.meta, **account}, metric)
 

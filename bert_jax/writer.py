@@ -20,7 +20,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from bert_jax import disk, jsons, knobs
+from bert_jax import disk, history, jsons, knobs
 from bert_jax.errors import CheckpointError, DataError
 from bert_jax.events import Events
 from bert_jax.jsons import Maybe
@@ -40,8 +40,25 @@ EVERY = 10.0  # seconds between plain progress lines
 class Writer:
     """Writes the metrics of one run, from process 0; a resumed run first drops what lies after its step."""
 
-    def __init__(self, workdir: Path, total_steps: int, start_step: int, tensorboard: bool = True, quiet: bool = False):
-        """`quiet` writes everything and shows nothing: of many runs at once one shows how far they are."""
+    def __init__(
+        self,
+        workdir: Path,
+        total_steps: int,
+        start_step: int,
+        tensorboard: bool = True,
+        quiet: bool = False,
+        before: Mapping[str, history.Runs] | None = None,
+    ):
+        """Open the files; what lies after the step is dropped, and what is gone of before it is said.
+
+        Args:
+          workdir: the run's folder.
+          total_steps: of the run.
+          start_step: it goes on from.
+          tensorboard: whether to write events too.
+          quiet: write everything and show nothing: of many runs at once one shows how far they are.
+          before: `history` when the checkpoint of the start step was saved.
+        """
         import jax  # here: what runs wrote is read by reports too, which have no need of it
 
         self.active, self.quiet = jax.process_index() == 0, quiet
@@ -51,14 +68,22 @@ class Writer:
         self._first: tuple[int, float] | None = None  # step and time of the first line: the first step compiles
         self._latest: dict[str, float] = {}
         self._events: Events | None = None
+        self.history: dict[str, history.Runs] = {}  # by kind of line, the steps there are lines of
         self._failed = False  # a write: nothing more is expected of the files
         self._bar: tqdm | None = None
         if not self.active:
             return
         path, self._samples = Path(workdir) / NAME, Path(workdir) / SAMPLES
-        self._offset = truncate(path, start_step)
-        if self._samples.exists():
-            truncate(self._samples, start_step)
+        for line in truncate(path, start_step):
+            self._note(history.kind(line), line["step"])
+            self._offset = max(self._offset, float(line.get("time") or 0.0))
+        for line in truncate(self._samples, start_step) if self._samples.exists() else ():
+            self._note(history.SAMPLES, line["step"])
+        for name, gone in history.missing(before or {}, self.history).items():
+            file = self._samples if name == history.SAMPLES else path
+            had = f"{history.described(gone)}, that it had when step {start_step} was saved"
+            said = f"{file} lacks the lines of {name}, {had}"
+            print(f"warning: {said}: the run goes on, and its curves have a gap", file=sys.stderr)
         self._file = path.open("a", encoding="utf-8")
         if tensorboard:
             with self._disk(Path(workdir) / "tensorboard"):
@@ -78,6 +103,7 @@ class Writer:
         with self._disk():
             self._file.write(json.dumps(line, allow_nan=False) + "\n")
             self._file.flush()
+        self._note(history.kind(line), step)
         if self._events is not None:
             with self._disk(Path(self._file.name).with_name("tensorboard")):
                 self._events.add(step, {name: value for name, value in clean.items() if value is not None})
@@ -91,6 +117,7 @@ class Writer:
             file.writelines(json.dumps({"step": int(step), **one}) + "\n" for one in samples)
             file.flush()
             os.fsync(file.fileno())
+        self._note(history.SAMPLES, step)
         if not self.quiet:
             self.note(f"step {step}: {_sample(samples[0])}")
 
@@ -102,6 +129,9 @@ class Writer:
             self._bar.write(text, file=sys.stderr)
         else:
             print(text, file=sys.stderr, flush=True)
+
+    def _note(self, kind: str, step: int) -> None:
+        history.add(self.history.setdefault(kind, []), int(step))
 
     def flush(self) -> None:
         """Everything written so far is on the disk: called before a checkpoint of the same step."""
@@ -160,19 +190,14 @@ class Writer:
         return f"  {tqdm.format_interval(seconds)} left"
 
 
-def truncate(path: Path, step: int) -> float:
-    """Drops the lines after `step` and a torn last one, in one move; returns the time of the last that stays.
+def truncate(path: Path, step: int) -> list[dict[str, Any]]:
+    """Drop the lines after `step` and a torn last one, in one move; return those that stay.
 
     A run that starts anew (step 0) drops everything.
     """
-    kept, last = [], 0.0
-    if step > 0 and path.exists():
-        for line in rows(path):
-            if line["step"] <= step:
-                kept.append(json.dumps(line) + "\n")
-                last = max(last, float(line.get("time") or 0.0))
-    disk.write(path, "".join(kept))
-    return last
+    kept = [line for line in rows(path) if line["step"] <= step] if step > 0 and path.exists() else []
+    disk.write(path, "".join(json.dumps(line) + "\n" for line in kept))
+    return kept
 
 
 def rows(path: Path, schema: Any = LINE) -> Iterator[dict[str, Any]]:

@@ -228,7 +228,7 @@ def test_broken_metrics_and_samples_are_left_out_of_a_report_with_a_warning(tmp_
     )
     assert second.startswith(f"warning: {tmp_path / writer.SAMPLES}:2: predictions[0][0] has no 'probability'; 5 such")
     assert study_files.last_step(tmp_path / writer.NAME) == (1, 2.5)
-    assert writer.truncate(tmp_path / writer.NAME, 5) == 2.5
+    assert [line["time"] for line in writer.truncate(tmp_path / writer.NAME, 5)][-1] == 2.5
 
 
 # --- a run ----------------------------------------------------------------------------------------------------------

@@ -281,6 +281,7 @@ class Place:
         trained = self.trained(entry.id)
         retries = self.read_study().get("retries", RETRIES) if retries is None else retries
         step, seconds = self.progress(entry.id)
+        step = max(step, trained["step"] if trained else 0)  # its metrics may be lost
         notes = self.attempts(entry.id)
         starts = sum(note["event"] == "start" for note in notes)
         here = [note for note in notes if note.get("group", entry.group) == entry.group]  # what failed in company is

@@ -22,7 +22,7 @@ from typing import Any
 
 from bert_jax import allocator, disk, doctor, holding
 from bert_jax.disk import DiskFull
-from bert_jax.errors import ConfigError, DivergedError, Stopped, UserError
+from bert_jax.errors import ConfigError, DataError, DivergedError, Stopped, UserError
 from bert_jax.studies import files
 from bert_jax.studies.engines import FULL
 from bert_jax.studies.places import WORK, Entry, Place
@@ -79,6 +79,7 @@ def _train(place: Place, group: str, cells: Sequence[Entry], slots: int) -> None
             stop = _together([(cell.config, place.cell(cell.id)) for cell in several], slots, frozen)
             for cell in several:
                 step, seconds = place.progress(cell.id)
+                step = max([step, *manifest.finished(place.cell(cell.id) / "checkpoints")])  # metrics may be lost
                 if not place.trained(cell.id):  # the clock of each ran while all were trained
                     place.write_trained(cell.id, step, seconds / len(several), "done")
         _heed(stop)
@@ -146,6 +147,9 @@ def _finetune(place: Place, group: str, cells: Sequence[Entry], name: str) -> No
         seconds = (time.monotonic() - began) / len(cells)
         for cell, (_, folder) in zip(cells, runs, strict=True):
             scores = {} if folder in errors else last_evaluation(folder)
+            if not scores and folder not in errors and not stop:
+                shutil.rmtree(folder)
+                raise DataError(f"{folder}: its last evaluation is gone from its metrics", "it is fine-tuned anew")
             place.write_result(cell, name, scores, seconds, {}, error=errors.get(folder, ""))
     _heed(stop)
 
@@ -172,7 +176,8 @@ def last_evaluation(folder: Path) -> dict[str, float]:
 
     prefix = "eval/validation/"
     found = [row for row in writer.rows(folder / writer.NAME) if any(key.startswith(prefix) for key in row)]
-    return {key.removeprefix(prefix): value for key, value in found[-1].items() if key.startswith(prefix)}
+    last = found[-1] if found else {}
+    return {key.removeprefix(prefix): value for key, value in last.items() if key.startswith(prefix)}
 
 
 def flat(found: dict[str, Any], prefix: str = "") -> dict[str, float]:
