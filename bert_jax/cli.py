@@ -9,7 +9,6 @@ import argparse
 import contextlib
 import difflib
 import errno
-import os
 import shlex
 import sys
 import traceback
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import bert_jax
-from bert_jax import disk, opening, supervisor
+from bert_jax import disk, opening, streams, supervisor
 from bert_jax.commands import COMMANDS, Command
 from bert_jax.errors import EXHAUSTED, ConfigError, UserError
 from bert_jax.flags import Call
@@ -91,6 +90,7 @@ def execute(argv: list[str]) -> int:
     debug = "--debug" in argv
     resumable = False
     try:
+        streams.ready()
         words = [word for word in argv if word != "--debug"]
         name, rest = (words[0], words[1:]) if words else ("", [])
         if name in ("-h", "--help"):
@@ -101,19 +101,18 @@ def execute(argv: list[str]) -> int:
             command = _find(name)
             resumable = command.resumable
             _run(name, command, rest, debug)
-        sys.stdout.flush()  # here, where a closed pipe can still be answered
-        return 0
+        return _unwritten(streams.unwritten(), debug)  # here, where a closed pipe can still be answered
     except UserError as error:
         return _fail(str(error), error.hint, error.code, debug)
     except KeyboardInterrupt:
         hint, code = ("the same command continues", STOPPED) if resumable else ("", INTERRUPTED)
         return _fail("interrupted", hint, code, debug)
-    except BrokenPipeError:  # the reader, such as head, has what it wanted
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return BROKEN_PIPE
     except SystemExit as request:  # argparse's --help
-        return request.code if isinstance(request.code, int) else 0
+        code = request.code if isinstance(request.code, int) else 0
+        return _unwritten(streams.unwritten(), debug) or code
     except Exception as error:  # the outermost frame: a user gets a line, whatever it was
+        if isinstance(error, OSError) and (code := _unwritten(streams.unwritten(), debug)):
+            return code
         if isinstance(error, OSError) and disk.is_full(error):
             found = disk.full(error.filename or Path.cwd())
             return _fail(str(found), found.hint, found.code, debug)
@@ -125,6 +124,16 @@ def execute(argv: list[str]) -> int:
             return _fail(f"out of memory on a device: {first[:200]}", "fewer rows a step", UserError.code, debug)
         hint = "" if debug else "the same command with --debug shows where"
         return _fail(f"internal: {type(error).__name__}: {first}", hint, INTERNAL, debug)
+
+
+def _unwritten(error: OSError | None, debug: bool) -> int:
+    """The exit code where standard output cannot be written, else 0."""
+    if error is None:
+        return 0
+    if isinstance(error, BrokenPipeError):  # the reader, such as head, has what it wanted
+        return BROKEN_PIPE
+    said = f"standard output cannot be written: {error.strerror}"
+    return _fail(said, "redirect it to where there is room", UserError.code, debug)
 
 
 def _run(name: str, command: Command, argv: list[str], debug: bool) -> None:

@@ -22,9 +22,17 @@ TRIES, PAUSE = 5, 0.05  # somebody who asks whether a lock is held has it for a 
 _held: set[int] = set()  # descriptors of locks; a forked worker drops them, or it would hold the lock of a dead parent
 
 
+def check_place(folder: Path) -> None:
+    """Refuse a workdir that is something other than a folder, or lies below it; nothing is made."""
+    opening.local(folder, "workdir")
+    there = next((path for path in (folder, *folder.parents) if os.path.lexists(path)), folder)
+    if os.path.lexists(there) and not there.is_dir():
+        raise ConfigError(f"cannot write in workdir {folder}: {there} is no folder", "give a folder you may write in")
+
+
 def check_writable(folder: Path) -> None:
     """Makes a folder, and proves that files can be made in it, before anything costly starts."""
-    opening.local(folder, "workdir")
+    check_place(folder)
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".writable-") as probe:

@@ -93,9 +93,7 @@ class Task:
     label: str = knob("label", "column of the label; conll: its number from 0, or -1 for the last")
     options: tuple[str, ...] = knob((), "choice: columns of the options, or the one that lists them")
     values: tuple[str, ...] = knob((), "how the file writes each label, where it is not by name")
-    validation_fraction: float = knob(
-        0.2, "share of rows, by hash, held out of data that has one file", low=0, high=0.9
-    )
+    validation_fraction: float = knob(0.2, "share of rows, by hash, held out of one file", low=0, high=0.9)
     rows: int = knob(0, "training rows used, the first ones; 0 is all", low=0)
     on_bad_row: str = knob("fail", "rows that cannot be used; skip aborts above 1 %", choices=("fail", "skip"))
     long: str = knob(
@@ -113,11 +111,7 @@ class Task:
     no_answer_threshold: float = knob(0.0, "span: no answer if that scores higher by more than this")
     metrics: tuple[str, ...] = knob((), "what an evaluation reports; empty is all of the objective")
     pad: str = knob("batch", "rows are padded to the batch's longest, or to sequence_length", choices=("batch", "full"))
-    group: str = knob(
-        "none",
-        "rows of a batch: any, as in the paper, or of about the same length, so that little of it is padding",
-        choices=("none", "length"),
-    )
+    group: str = knob("none", "rows of a batch: any, as in the paper, or of like lengths", choices=("none", "length"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,7 +122,7 @@ class Tokenizer:
     kind: str = knob(
         "auto", "path: what is one token; auto finds it out from the files", choices=("auto", "wordpiece", "smiles")
     )
-    vocab_size: int = knob(30_522, "size of a trained vocabulary", low=16)
+    vocab_size: int = knob(30_522, "size of a trained vocabulary", low=16, high=10_000_000)
     lowercase: bool = knob(True, "training, uncased: lower-case and strip accents; a given vocabulary says for itself")
     max_word_length: int | None = knob(
         None, "a longer word is [UNK]; None is what the files at path state, else google's 200", low=1, high=1_000_000
@@ -294,15 +288,8 @@ class Optim:
     clip_norm: float = knob(1.0, "global norm of the gradient; 0 never clips", low=0)
     accumulation: int = knob(1, "microbatches an update; batch_size stays the same", low=1)
     nonfinite_limit: int = knob(5, "updates skipped in a row, not finite or spikes, before giving up", low=1)
-    spike_window: int = knob(
-        0,
-        "updates whose losses say what is usual, once there are so many; 0 takes no loss for a spike",
-        low=0,
-        high=10_000,
-    )
-    spike_sigmas: float = knob(
-        6.0, "with a spike_window: an update whose loss is so many of its deviations above its mean is skipped", low=0
-    )
+    spike_window: int = knob(0, "losses that say what is usual; 0 takes none for a spike", low=0, high=10_000)
+    spike_sigmas: float = knob(6.0, "a loss so many deviations above its window's mean is skipped", low=0)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,9 +17,9 @@ from jax.experimental import multihost_utils
 
 from bert_jax import signals
 from bert_jax.errors import ConfigError
-from bert_jax.holding import check_writable, hold
+from bert_jax.holding import check_place, check_writable, hold
 
-__all__ = ["STOPPED", "StopFlag", "check_writable", "run_lock"]
+__all__ = ["STOPPED", "StopFlag", "check_place", "check_writable", "run_lock"]
 
 STOPPED = 75
 

@@ -101,9 +101,9 @@ def _line_in(error: BaseException, file: Path) -> str:
 def apart() -> Iterator[None]:
     """Send what a user's code prints to standard error, for results go to standard output; give it nothing to read."""
     with contextlib.ExitStack() as closing:
+        sys.stdout.flush()
         closing.enter_context(contextlib.redirect_stdout(sys.stderr))
-        with contextlib.suppress(OSError, AttributeError, io.UnsupportedOperation):  # closed, or not the system's
-            (sys.__stdout__ or sys.stdout).flush()
+        with contextlib.suppress(OSError):  # closed
             nothing = os.open(os.devnull, os.O_RDONLY)
             closing.callback(os.close, nothing)
             for number, other in ((0, nothing), (1, 2)):  # of programs that it starts, too

@@ -19,7 +19,7 @@ from typing import Any
 
 from bert_jax import disk, doctor, holding, prepare, rules
 from bert_jax.errors import ConfigError, IncompleteError, Stopped
-from bert_jax.studies import definition, engines, plans, progress
+from bert_jax.studies import definition, engines, plans, progress, sources
 from bert_jax.studies import reuse as reuses
 from bert_jax.studies.definition import Cell, Study, Suite
 from bert_jax.studies.engines import local
@@ -49,9 +49,11 @@ def run(
     """Expands a study, makes every cell that is missing, and writes the report; an error says what is left."""
     if spec is None:
         raise ConfigError("no study given", "name its folder, such as experiments/masking_rate")
+    holding.check_place(workdir)
     name, study = definition.load(spec, overrides)
     cells = definition.expand(study, None if dry_run else functools.partial(prepare.vocabulary_size, make=True))
     rules.warn(*(cell.config for cell in cells))
+    sources.check(study, [cell.config for cell in cells])
     place = Place(Path(workdir))
     _check_same(place, name, spec, cells)
     known = reuses.finished(place, cells, reuse)
@@ -181,6 +183,7 @@ def _refresh(place: Place) -> None:
 
 
 def _existing(workdir: Path) -> Place:
+    holding.check_place(workdir)
     place = Place(Path(workdir))
     if not place.read_study():
         raise ConfigError(f"no study in {workdir}", "`bert-jax study run STUDY --workdir=…` makes one")

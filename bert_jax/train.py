@@ -36,6 +36,7 @@ def run(
     rules.trainable(config)
     sharding.start_processes(config.parallel)
     if dry_run:
+        lock.check_place(workdir)
         mesh = sharding.make_mesh(config.parallel)
         sharding.check_rows(config.batch_size // config.optim.accumulation, mesh, "batch_size / accumulation")
         config = material.gather(config).config if config.task.source else config

@@ -20,10 +20,11 @@ from hypothesis import strategies as st
 
 from bert_jax import config as configs
 from bert_jax import knobs, prepare, quotas
+from bert_jax import study as studies
 from bert_jax.costs import flops_per_step
 from bert_jax.data.tasks import TASKS
-from bert_jax.errors import ConfigError
-from bert_jax.studies import definition
+from bert_jax.errors import ConfigError, DataError, MissingError
+from bert_jax.studies import definition, sources
 from bert_jax.studies.definition import (
     Axis,
     Budget,
@@ -563,3 +564,65 @@ def test_200_cells_expand_and_are_planned_in_two_seconds_by_a_fresh_process(fold
     _, made = load(str(folder))
     here = dataclasses.replace(made, axes=(axis("masking.rate", between(0.02, 0.8, 40)),), seeds=tuple(range(5)))
     assert names.split() == ids(here)  # in every process the same
+
+
+# --- what a study's file may hold -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "said", "hint"),
+    [
+        ({"axes": axis("masking.rate", (0.15, 0.4))}, "study's axes: Axis", "with the comma"),
+        ({"seeds": 3}, "study's seeds: int '3'", "seeds=(0, 1, 2)"),
+        ({"seeds": ("0",)}, "study's seeds: str '0'", "seeds=(0, 1, 2)"),
+        ({"axes": ("masking.rate",)}, "study's axes: str", "axes=(axis(…),)"),
+        ({"comparisons": Comparison("masking.rate", "15 %", ("a/b",))}, "study's comparisons: Comparison", "comma"),
+        ({"evaluations": (Suite("pretrain"),)}, "study's evaluations: tuple", "Suite"),
+        ({"evaluations": {"validation": "pretrain"}}, r"evaluations\['validation'\]: str", "a Suite or a Finetune"),
+        ({"budget": 1e9}, "study's budget: float", "Budget("),
+        ({"keep": True}, "study's keep: bool", "lambda"),
+        ({"base": None}, "study's base: NoneType", "default()"),
+        ({"published": "bert_table_8"}, "study's published: str", "comma"),
+    ],
+    ids=lambda one: one if isinstance(one, str) else "",
+)
+@pytest.mark.fault(32)
+def test_a_field_of_another_type_is_named(changes, said, hint):
+    with pytest.raises(ConfigError, match=said) as caught:
+        study(**changes)
+    assert hint in caught.value.hint
+
+
+def test_the_metrics_of_a_comparison_are_several():
+    with pytest.raises(ConfigError, match="comparison's metrics: str 'validation/mlm_loss'"):
+        Comparison("masking.rate", "15 %", "validation/mlm_loss")
+
+
+@pytest.mark.parametrize(
+    ("base_changes", "evaluations", "error", "said"),
+    [
+        ({"corpus__source": "files", "corpus__path": "/nowhere"}, {}, DataError, "corpus.path = '/nowhere' does not"),
+        ({"tokenizer__path": "/nowhere.txt"}, {}, ConfigError, "tokenizer.path = '/nowhere.txt' does not exist"),
+        ({}, {"blimp": Suite("blimp", (("source", "files:/nowhere"),))}, DataError, "'blimp': source 'files:/nowhere'"),
+        ({}, {"mine": Finetune("sst2", (("task.source", "files:/nowhere"),))}, MissingError, "'mine': files:/nowhere"),
+        ({}, {"mine": Finetune("wnut17")}, ConfigError, "'mine': objectives.tag needs labelled data"),
+        ({}, {"mine": Finetune("sst2", (("masking.rate", 0.4),))}, ConfigError, "'mine': masking.rate = 0.4 does not"),
+    ],
+)
+def test_a_dry_run_finds_that_data_is_missing_or_a_recipe_wrong(base_changes, evaluations, error, said):
+    made = study(base=base(**base_changes), evaluations={"validation": Suite("pretrain"), **evaluations})
+    with pytest.raises(error, match=said):
+        sources.check(made, [cell.config for cell in expand(made)])
+
+
+def test_a_workdir_that_is_a_file_is_refused_by_every_action(tmp_path):
+    file = tmp_path / "file"
+    file.touch()
+    for ask in (
+        lambda place: studies.run("experiments/masking_rate", place, dry_run=True),
+        studies.status,
+        studies.report,
+    ):
+        for place in (file, file / "below"):
+            with pytest.raises(ConfigError, match="file is no folder"):
+                ask(place)

@@ -55,6 +55,15 @@ def read(task: Task, split: str, log: Log, count: Count | None = None) -> Iterat
         mine.check(log)
 
 
+def check(task: Task, splits: Iterable[str]) -> None:
+    """Refuse files that are not there; nothing is read, and a data set of TFDS is not asked for."""
+    scheme, _, place = task.source.partition(":")
+    path = Path(place).expanduser()
+    if scheme == "files" and (path.is_dir() or not os.path.lexists(path)):
+        for split in splits:
+            _find(task, place, split)
+
+
 def names_of(split: str) -> tuple[str, ...]:
     """A split's name and what files call it: validation_matched is dev_matched too."""
     base, _, rest = split.partition("_")

@@ -14,12 +14,12 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from bert_jax import config as configs
-from bert_jax import knobs, prepare, recipes, rules
+from bert_jax import knobs, prepare, recipes, rules, script
 from bert_jax.costs import per_step, predicted
 from bert_jax.data import tasks
 from bert_jax.effects import Idle
@@ -126,7 +126,7 @@ def expand(study: Study, vocabulary: Callable[[knobs.Config], int] | None = None
     for one in (idle or {}).values():
         raise one.error("in every cell, ")
     measures.check(study, sorted({name for cell in cells for name in cell.config.objectives}))
-    _check_finetunings(study, cells)
+    finetunings(study, [cell.config for cell in cells])
     return cells
 
 
@@ -182,7 +182,8 @@ def _resolved(
 
 def _kept(study: Study, chosen: dict[str, Point]) -> bool:
     try:
-        return study.keep is None or bool(study.keep(chosen))
+        with script.apart():
+            return study.keep is None or bool(study.keep(chosen))
     except Exception as error:  # whatever a user's function raises is reported as the user's
         raise ConfigError(
             f"keep: {type(error).__name__}: {error}", f"it is given the points by axis: {', '.join(chosen)}"
@@ -286,9 +287,10 @@ def _check_suite(suite: Suite) -> None:
                 configs.override(scratch, path, text)
 
 
-def _check_finetunings(study: Study, cells: Sequence[Cell]) -> None:
-    """The recipes by which cells are fine-tuned hold together, and have data to train on."""
-    starts = {cell.config.model: cell.config for cell in cells}.values()
+def finetunings(study: Study, cells: Iterable[knobs.Config]) -> list[tuple[str, knobs.Config]]:
+    """Name and config of every way in which cells are fine-tuned: their recipes hold together, and name data."""
+    starts = {config.model: config for config in cells}.values()
+    found = []
     for (name, one), start in itertools.product(study.evaluations.items(), starts):
         if isinstance(one, Finetune):
             try:
@@ -296,6 +298,8 @@ def _check_finetunings(study: Study, cells: Sequence[Cell]) -> None:
                 rules.trainable(config)
             except ConfigError as error:
                 raise ConfigError(f"evaluation {name!r}: {error}", error.hint) from error
+            found.append((name, config))
+    return found
 
 
 def _check_comparison(study: Study, comparison: Comparison) -> None:

@@ -65,6 +65,9 @@ class Comparison:
     baseline: str
     metrics: tuple[str, ...]
 
+    def __post_init__(self) -> None:
+        _several("a comparison's metrics", self.metrics, str, 'metrics=("EVALUATION/METRIC",)')
+
 
 @dataclasses.dataclass(frozen=True)
 class Study:
@@ -81,6 +84,32 @@ class Study:
     pair_seeds: bool = False  # whether the order of the data follows the seed too: such cells do not train together
     keep: Callable[[dict[str, Point]], bool] | None = None  # which of the crossed points there are
     notes: str = ""
+
+    def __post_init__(self) -> None:
+        _several("axes", self.axes, Axis, "axes=(axis(…),)")
+        _several("seeds", self.seeds, int, "seeds=(0, 1, 2), or seeds=(0,)")
+        _several("comparisons", self.comparisons, Comparison, "comparisons=(Comparison(…),)")
+        _several("published", self.published, str, "published=(ROW,)")
+        named = isinstance(self.evaluations, Mapping)
+        _need(named, "evaluations", self.evaluations, 'evaluations={"validation": Suite("pretrain")}')
+        for name, one in self.evaluations.items():
+            _need(isinstance(one, (Suite, Finetune)), f"evaluations[{name!r}]", one, "a Suite or a Finetune")
+        _need(isinstance(self.budget, (Budget, type(None))), "budget", self.budget, 'budget=Budget("tokens", 1e9)')
+        _need(self.keep is None or callable(self.keep), "keep", self.keep, "keep=lambda points: …")
+        named = isinstance(self.base, Mapping) or hasattr(self.base, "to_dict")
+        _need(named, "base", self.base, "a ConfigDict, such as that of bert_jax.config.default()")
+
+
+def _several(what: str, values: Any, kind: type, hint: str) -> None:
+    right = isinstance(values, Sequence) and not isinstance(values, str)
+    _need(right, what, values, f"{hint}: with the comma, for it is a tuple")
+    for value in values:
+        _need(isinstance(value, kind) and not isinstance(value, bool), what, value, hint)
+
+
+def _need(holds: bool, what: str, value: Any, hint: str) -> None:
+    if not holds:
+        raise ConfigError(f"a study's {what.removeprefix('a ')}: {type(value).__name__} {str(value)[:80]!r}", hint)
 
 
 @dataclasses.dataclass(frozen=True)
