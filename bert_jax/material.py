@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import math
 import sys
 from collections.abc import Callable
@@ -84,7 +83,7 @@ def _of_task(config: knobs.Config) -> Material:
         name = next(name for name, one in config.evals.items() if one == settings)
         return judge.Judge(config, tokenizer, data[name], settings.batch_size, mesh)
 
-    name = _fingerprint({"train": found, "validation": data.get("validation", [])})
+    name = examples.fingerprint({"train": found, "validation": data.get("validation", [])})
     return Material(config, tokenizer, name, source, evaluator, lambda mesh: None)
 
 
@@ -97,16 +96,6 @@ def _check_best(config: knobs.Config, kind: str) -> None:
         if name not in there:
             said = f"{knob} = {name!r} is not reported for the classes of this task"
             raise ConfigError(said, f"one of: {', '.join(there)}")
-
-
-def _fingerprint(data: dict[str, list[examples.Example]]) -> str:
-    """Names the examples, wherever they lie."""
-    found = hashlib.sha256()
-    for split, several in data.items():
-        found.update(split.encode())
-        for one in several:
-            found.update(repr(dataclasses.replace(one, where="")).encode())
-    return found.hexdigest()
 
 
 def held_out(config: knobs.Config, split: str) -> list[examples.Example]:

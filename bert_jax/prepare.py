@@ -107,7 +107,23 @@ def fingerprint(config: knobs.Config, cache: Path) -> str:
         "tokenizer": vocabulary,
         "libraries": libraries,
     }
-    return hashlib.sha256(json.dumps(shape, sort_keys=True).encode()).hexdigest()
+    return _digest(shape)
+
+
+def text_digest(settings: knobs.Corpus, cache: Path) -> str:
+    """Return a digest of the text alone, whatever is made of it."""
+    return _digest(corpus.SOURCES[settings.source].identity(settings, cache))
+
+
+def kept(settings: knobs.Corpus, mark: str) -> shards.Prepared | None:
+    """Return the prepared corpus of a fingerprint where it is still there, whatever became of its text."""
+    folder = cache_folder(settings) / mark[:16]
+    found = shards.open(folder) if (folder / "manifest.json").is_file() else None
+    return found if found and found.fingerprint == mark else None
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def vocabulary_size(config: knobs.Config, make: bool = False) -> int:
@@ -181,6 +197,7 @@ def _make(config: knobs.Config, mark: str, final: Path, log: Log) -> None:
         manifest = {
             "format": shards.FORMAT,
             "fingerprint": mark,
+            "text": text_digest(config.corpus, final.parent),
             "splits": _pack(workers, encoded, settings, parts, result, tokenizer.size, log),
             "tokenizer": {"hash": tokenizer.hash, "size": tokenizer.size, "lowercase": tokenizer.lowercase},
             "corpus": {k: v for k, v in dataclasses.asdict(settings).items() if k not in ("cache", "workers")},

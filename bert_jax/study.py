@@ -19,7 +19,7 @@ from typing import Any
 
 from bert_jax import disk, doctor, holding, prepare, rules
 from bert_jax.errors import ConfigError, IncompleteError, Stopped
-from bert_jax.studies import definition, engines, plans, progress, sources
+from bert_jax.studies import definition, engines, plans, progress, sameness, sources
 from bert_jax.studies import reuse as reuses
 from bert_jax.studies.definition import Cell, Study, Suite
 from bert_jax.studies.engines import local
@@ -67,6 +67,7 @@ def run(
         return
     with holding.hold(place.workdir, LOCK):
         hands = engines.make(engine, place.workdir, jobs, options)
+        sameness.check(place)
         reuses.take(place, known)
         groups = plans.plan(place, cells, asked(study), fuse, hands.room)
         hidden = set(place.read_study().get("cells", [])) - {cell.id for cell in cells}
@@ -101,6 +102,7 @@ def report(workdir: Path) -> None:
     from bert_jax.studies import report as reports
 
     kept = not place.cells() and place.csv.exists()
+    sameness.check(place)
     print(reports.write_summary(place) if kept else reports.write(place))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import hashlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,10 +22,10 @@ from bert_jax.data.fields import (
 )
 from bert_jax.data.formats import Count, Log, Row, pick
 from bert_jax.errors import DataError
-from bert_jax.knobs import Task
+from bert_jax.knobs import Config, Task
 
 MISPLACED = 0.1  # share of questions whose answers may be elsewhere than their file says
-__all__ = ["Answer", "Example", "found_labels", "load"]
+__all__ = ["Answer", "Example", "fingerprint", "found_labels", "load", "trained_on"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,25 @@ def load(task: Task, kind: str, labels: tuple[str, ...], split: str, log: Log) -
     place = task.source if task.source.startswith("tfds:") else found[0].where.rpartition(":")[0]
     log(f"{split}: {len(found):,} examples from {place}{_shares(found, kind, labels)}")
     return found
+
+
+def fingerprint(data: dict[str, list[Example]]) -> str:
+    """Return a digest of examples by split, wherever they lie."""
+    found = hashlib.sha256()
+    for split, several in data.items():
+        found.update(split.encode())
+        for one in several:
+            found.update(repr(dataclasses.replace(one, where="")).encode())
+    return found.hexdigest()
+
+
+def trained_on(config: Config) -> str:
+    """Return the fingerprint of what a run with this config, its labels settled, would be trained on now."""
+    kind = next(iter(config.objectives))
+    labels = config.objectives[kind].labels
+    wanted = {"train": "train"} | {name: one.split for name, one in config.evals.items() if name == "validation"}
+    data = {name: load(config.task, kind, labels, split, lambda _: None) for name, split in wanted.items()}
+    return fingerprint({"train": data["train"], "validation": data.get("validation", [])})
 
 
 def found_labels(task: Task, kind: str, log: Log) -> tuple[str, ...]:

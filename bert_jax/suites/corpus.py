@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-import sys
 from typing import Any
 
 from bert_jax import knobs, prepare, runs
@@ -13,6 +11,7 @@ from bert_jax.data.shards import Prepared
 from bert_jax.errors import ConfigError
 from bert_jax.evaluate import Evaluator
 from bert_jax.suites.base import Ask, Detailed, Progress, Result, need_head, on_devices
+from bert_jax.suites.labelled import log
 
 RATES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 
@@ -39,7 +38,7 @@ def _validation(run: runs.Run, ask: Ask) -> tuple[Evaluator, Any]:
             "and pairs to fit",
         )
     params, mesh = on_devices(run.params)
-    return Evaluator(config, prepared(run, config), settings_of(config, ask), mesh), params
+    return Evaluator(config, prepared(run, ask, config), settings_of(config, ask), mesh), params
 
 
 def cross_rate(run: runs.Run, ask: Ask) -> Result:
@@ -52,7 +51,7 @@ def cross_rate(run: runs.Run, ask: Ask) -> Result:
     config = dataclasses.replace(config, objectives={"mlm": config.objectives["mlm"]})
     settings = dataclasses.replace(settings_of(config, ask), rate=max(RATES))
     params, mesh = on_devices(run.params)
-    evaluator = Evaluator(config, prepared(run, config), settings, mesh)
+    evaluator = Evaluator(config, prepared(run, ask, config), settings, mesh)
     found = evaluator.sweep(params, [evaluator.at(rate) for rate in RATES], Progress("cross_rate"))
     return {
         f"{rate:g}": {k: v for k, v in one.items() if k != "examples"} for rate, one in zip(RATES, found, strict=True)
@@ -74,12 +73,54 @@ def settings_of(config: knobs.Config, ask: Ask) -> knobs.Eval:
     return dataclasses.replace(settings, batch_size=ask.batch_size or settings.batch_size)
 
 
-def prepared(run: runs.Run, config: knobs.Config) -> Prepared:
-    """The corpus of a config, in the model's vocabulary."""
-    found = prepare.prepare(config, log=functools.partial(print, file=sys.stderr))
+def prepared(run: runs.Run, ask: Ask, config: knobs.Config) -> Prepared:
+    """Return the corpus of a config in the model's vocabulary: the very one it was trained on, unless another is named.
+
+    Another is named by any `--config.corpus.KNOB`, and by a `--config` with other knobs of the corpus.
+    """
+    named = any(path.startswith("corpus.") for path, _ in ask.changes)
+    if "corpus" in run.meta and not named and _place(config.corpus) == _place(run.config.corpus):
+        return _own(run)
+    found = prepare.prepare(config, log=log)
     if found.tokenizer.hash != run.tokenizer.hash:
         raise ConfigError("the corpus is prepared with another vocabulary than the checkpoint's", "prepare it anew")
     return found
+
+
+def _place(settings: knobs.Corpus) -> knobs.Corpus:
+    """Return the knobs of a corpus without those that never change its text."""
+    return dataclasses.replace(settings, cache="", workers=0)
+
+
+def _own(run: runs.Run) -> Prepared:
+    """Return the corpus that a run was trained on, or refuse to take another text for it.
+
+    Docstrings change with Python and its packages, and what cuts text with its libraries: then the corpus that was
+    prepared for the run is taken while it is there. Files that changed are the user's affair, and are never passed
+    over.
+    """
+    settings, saved = run.config.corpus, run.meta["corpus"]
+    if prepare.fingerprint(run.config, prepare.cache_folder(settings)) == saved:
+        return prepare.prepare(run.config, log=log)
+    tokenizer = run.config.tokenizer
+    if tokenizer.path and prepare.given_tokenizer(tokenizer).hash != run.tokenizer.hash:
+        raise ConfigError(
+            f"{run.folder} was trained with another vocabulary than {tokenizer.path} has now", "put the file back"
+        )
+    found = prepare.kept(settings, saved)
+    text = prepare.text_digest(settings, prepare.cache_folder(settings))
+    if found is not None and (settings.source != "files" or found.manifest.get("text") == text):
+        log(f"{run.folder}: the text as it was prepared in {found.folder}; what is installed changed since")
+        return found
+    here = prepare.cache_folder(settings)
+    if settings.source == "files":
+        why = f"{run.folder} was trained on other text than {settings.path} holds now, or libraries that cut it changed"
+        hint = f"put the text back; to evaluate on what is there now, --config.corpus.path={settings.path}"
+    else:
+        why = f"{run.folder} was trained on the {settings.source} of other versions of Python or packages, and they "
+        why += f"are not prepared in {here} ({saved[:16]})"
+        hint = f"--config.corpus.source={settings.source} evaluates on those installed here"
+    raise ConfigError(why, hint)
 
 
 def chosen(run: runs.Run, ask: Ask) -> knobs.Config:

@@ -38,7 +38,7 @@ def _of_corpus(run: runs.Run, ask: Ask) -> Result:
         raise ConfigError(f"a corpus with pairs = {config.pairs!r} has no next sentences", "--config.pairs=nsp")
     config = dataclasses.replace(config, objectives={"nsp": config.objectives["nsp"]})
     params, mesh = on_devices(run.params)
-    evaluator = Evaluator(config, corpus.prepared(run, config), corpus.settings_of(config, ask), mesh)
+    evaluator = Evaluator(config, corpus.prepared(run, ask, config), corpus.settings_of(config, ask), mesh)
     return evaluator(params, Progress("nsp"))
 
 

@@ -53,7 +53,7 @@ def _of_corpus(run: runs.Run, ask: Ask) -> list[list[int]]:
     """Sentences of the validation split, drawn by a hash of their number."""
     if ask.config is None and "foreign" in run.meta and not ask.changes:
         raise ConfigError(f"suite pll needs a --source: {run.meta['foreign']} names no text", f"--source={EXAMPLE}")
-    shards: Sequence[Shard] = corpus.prepared(run, corpus.chosen(run, ask)).splits["validation"]
+    shards: Sequence[Shard] = corpus.prepared(run, ask, corpus.chosen(run, ask)).splits["validation"]
     ends = np.cumsum([len(shard.sentence_ends) for shard in shards])
     total = int(ends[-1]) if len(ends) else 0
     if not total:

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from bert_jax import judge, knobs, runs, submission
-from bert_jax.data import tasks
+from bert_jax.data import examples, tasks
 from bert_jax.errors import ConfigError, HeadError, MissingError
 from bert_jax.initial import UNNAMED
 from bert_jax.suites import labelled
@@ -61,22 +61,42 @@ def _score(run: runs.Run, ask: Ask, config: knobs.Config) -> Result:
         if ask.limit:
             raise ConfigError("--limit leaves out rows that a server asks for", "leave it out, or --submission")
         config = dataclasses.replace(config, task=dataclasses.replace(config.task, on_bad_row="fail"))  # nor skips any
+    if config.task == run.config.task and not ask.source:
+        _check_data(run)
     config, head = _with_head(config, run)
     params, mesh = on_devices({"encoder": run.params["encoder"], kind: head})
     found: Result = {}
     for name, split in _splits(config, ask).items():
-        examples = labelled.load(_whole(config, run, ask, split), split)[: ask.limit or None]
-        scorer = judge.Judge(config, run.tokenizer, examples, ask.batch_size or knobs.Eval().batch_size, mesh)
+        held_out = labelled.load(_whole(config, run, ask, split), split)[: ask.limit or None]
+        scorer = judge.Judge(config, run.tokenizer, held_out, ask.batch_size or knobs.Eval().batch_size, mesh)
         prefix = "" if name == "validation" else f"{name}/"
         scores, predictions = scorer.both(params, Progress(f"{split}: batches"))
         if ask.submission:
             labels = config.objectives[kind].labels
-            written = submission.write(config.task.name, split, examples, predictions, labels, Path(ask.submission))
+            written = submission.write(config.task.name, split, held_out, predictions, labels, Path(ask.submission))
             labelled.log("wrote " + ", ".join(str(path) for path in written))
         if len(scores) == 1:
             labelled.log(f"{split}: no labels, so there is nothing to score")
         found |= {f"{prefix}{key}": value for key, value in scores.items()}
     return found
+
+
+def _check_data(run: runs.Run) -> None:
+    """Refuse to score a run on its own task where the data changed since it was trained on them."""
+    saved = run.meta.get("corpus")
+    if saved is None:
+        return
+    try:
+        same = examples.trained_on(run.config) == saved
+    except MissingError as error:
+        labelled.log(f"warning: {error}: what the data were when it was trained cannot be compared")
+        return
+    if not same:
+        source = run.config.task.source
+        raise ConfigError(
+            f"{run.folder} was trained on other data than {source} holds now",
+            f"put the files back; to score it on what is there now, --source={source}",
+        )
 
 
 def _whole(config: knobs.Config, run: runs.Run, ask: Ask, split: str) -> knobs.Config:
