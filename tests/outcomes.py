@@ -42,8 +42,9 @@ def metrics(workdir: Path) -> list[dict[str, Any]]:
 
 
 def samples(workdir: Path) -> list[dict[str, Any]]:
-    """Lines of samples.jsonl, every one whole."""
-    return [json.loads(line) for line in (Path(workdir) / "samples.jsonl").read_text().splitlines()]
+    """Lines of samples.jsonl, every one whole; none of a run that keeps none."""
+    file = Path(workdir) / "samples.jsonl"
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
 def assert_same(workdir: Path, reference: Path, step: int) -> None:

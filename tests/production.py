@@ -1,0 +1,104 @@
+"""Trains, stops, goes on, evaluates, exports and generates as users do: the compiler has every optimization on.
+
+`python -m tests.production FOLDER` does all of it in one process, on one small text, and leaves there what
+`test_production.py` looks at.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from bert_jax import evaluate, export, faults, knobs, network, predict, prepare, runs, train, trees
+from bert_jax.data import pipeline
+from bert_jax.errors import Stopped
+from bert_jax.models.bert import Bert
+from tests import texts
+
+DEMO = texts.ROOT / "configs" / "tiny.py"
+STEPS, RATES = 10, (0.15, 0.4)
+LINES = ["the cat [MASK] my old friend in the garden.", "a [MASK] dog hears every [MASK]."]
+PROMPTS = ["the cat sees", "every child"]
+OFTEN = {"logging__every": 1, "logging__tensorboard": False}
+SMALL = {**OFTEN, "steps": STEPS, "checkpoints__every": 3, "evals__validation__every": STEPS, "logging__samples": 0}
+PACKED = {"packing": 4, "examples__short_probability": 1, "sequence_length": 64}  # short, or each fills a row
+CAUSAL = {"objectives__causal_lm__weight": 1, "model__causal": True, "pairs": "none"}
+
+
+def configs(folder: Path) -> dict[str, knobs.Config]:
+    """Return everything that is trained; the docstrings that the demo reads differ from machine to machine."""
+    base = texts.config_file(folder)
+    small = texts.configure(base, **SMALL, **PACKED)
+    text = dataclasses.asdict(small.corpus)
+    ours = {f"corpus__{name}": text[name] for name in ("source", "path", "workers", "validation_fraction")}
+    end = {"steps": 30, "evals__validation__every": 30, "checkpoints__every": 30, "logging__samples": 0}
+    return {
+        "demo": texts.configure(DEMO, **ours, tokenizer__vocab_size=small.tokenizer.vocab_size, **OFTEN, **end),
+        "packed": small,
+        "causal": texts.configure(base, **SMALL, **CAUSAL, checkpoints__best="causal_lm_loss"),
+        **{str(rate): texts.configure(base, **SMALL, **PACKED, masking__rate=rate) for rate in RATES},
+    }
+
+
+def main(folder: Path) -> None:
+    """Do everything, in order; `found.json` has what leaves no other trace."""
+    asked = configs(folder)
+    for name in ("demo", "packed"):
+        train.run(asked[name], folder / name, command=[])
+    stop_and_go_on(asked["packed"], folder / "resumed")
+    train.together([(asked[str(rate)], folder / str(rate)) for rate in RATES], command=[])
+    demo, packed = (runs.open_run(str(folder / name)) for name in ("demo", "packed"))
+    causal = dataclasses.replace(demo, config=asked["causal"], params=fresh(asked["causal"], demo.tokenizer.size))
+    np.savez(folder / "causal.npz", **trees.flat(causal.params))
+    source = pipeline.Source(prepare.prepare(asked["packed"]), "train", asked["packed"])
+    batch = source.batch(0)
+    encode = jax.jit(Bert(packed.config.model, packed.tokenizer.size).apply)
+    hidden = encode({"params": packed.params["encoder"]}, batch).hidden
+    np.savez(
+        folder / "rows.npz", hidden=hidden, **{name: batch[name] for name in ("tokens", "type_ids", "segment_ids")}
+    )
+    with contextlib.redirect_stdout(io.StringIO()):
+        export.run(str(folder / "demo"), folder / "exported")
+    found = {
+        "flags": [jax.config.read("jax_disable_most_optimizations"), os.environ.get("XLA_FLAGS", "")],
+        "packed": evaluate.evaluate(packed, "pretrain"),
+        "masks": ask(demo, "fill-mask", LINES, top_k=demo.tokenizer.size),
+        "imported": ask(runs.open_run(str(folder / "exported")), "fill-mask", LINES, top_k=demo.tokenizer.size),
+        "generated": ask(causal, "generate", PROMPTS, max_tokens=8),
+    }
+    (folder / "found.json").write_text(json.dumps(found))
+
+
+def stop_and_go_on(config: knobs.Config, workdir: Path) -> None:
+    """Train, be asked to stop in the seventh update, and train on."""
+    os.environ[faults.VARIABLE] = "step:7:term"
+    faults._armed.cache_clear()
+    with contextlib.suppress(Stopped):
+        train.run(config, workdir, command=[])
+    del os.environ[faults.VARIABLE]
+    faults._armed.cache_clear()
+    assert not (workdir / "checkpoints" / str(STEPS)).exists()
+    train.run(config, workdir, command=[])
+
+
+def fresh(config: knobs.Config, size: int) -> Any:
+    """Return weights that no update has changed."""
+    return jax.device_get(jax.jit(lambda seed: network.init(config, size, seed))(np.uint32(1)))
+
+
+def ask(run: runs.Run, task: str, lines: list[str], **options: Any) -> list[dict[str, Any]]:
+    """Return what a model makes of the lines."""
+    return list(predict.predict(predict.Model(run, predict.Options(**options)), task, lines))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
