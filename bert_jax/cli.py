@@ -9,6 +9,7 @@ import argparse
 import contextlib
 import difflib
 import errno
+import re
 import shlex
 import sys
 import traceback
@@ -36,6 +37,16 @@ class Parser(argparse.ArgumentParser):
         """Ends in exit code 2, like every other usage error."""
         raise ConfigError(message, f"see {self.prog} --help")
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Suggest a choice near a word that is none."""
+        if action.choices is not None and value not in action.choices:
+            name = action.option_strings[0] if action.option_strings else action.metavar
+            words = [str(choice) for choice in action.choices]
+            close = difflib.get_close_matches(str(value), words, n=1, cutoff=0.5)
+            listing = f"one of: {', '.join(words)}"
+            hint = f"did you mean {close[0]!r}? {listing}" if close else listing
+            raise ConfigError(f"argument {name}: invalid choice: {value!r}", hint)
+
     def strict(self, argv: list[str]) -> argparse.Namespace:
         """Parses a command line; of an unknown flag it says which was probably meant, before anything is missed."""
         known = sorted(self._option_string_actions)
@@ -45,7 +56,8 @@ class Parser(argparse.ArgumentParser):
             close = difflib.get_close_matches(flag, known, n=1, cutoff=0.6)
             hint = f"did you mean {close[0]}?" if close else f"see {self.prog} --help"
             if "." in flag and "--config" in known:
-                hint = f"knobs are set as --config.{flag[2:]}=VALUE"
+                knob = re.sub(r"^--(no-?)?(config\.)?", "", flag)
+                hint = f"knobs are set as --config.{knob}=VALUE, and switched off with VALUE false"
             raise ConfigError(f"{self.prog} has no flag {flag}", hint)
         args = self.parse_args(argv)
         for action in self._actions:

@@ -86,7 +86,7 @@ class Foreign:
 def fetch(name: str) -> Path | None:
     """The folder of a model on the hub, downloaded if there is a network; None if this is no name of one."""
     found = HUB_NAME.fullmatch(name)
-    if found is None or (found[2] and Path(name).parent.exists()):  # a mistyped path below a folder is no name
+    if found is None or (found[2] and (Path(name).parent.exists() or name.startswith("runs/"))):  # a mistyped path
         return None
     import huggingface_hub
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError

@@ -37,7 +37,8 @@ def run(
     if len(pairs) > len(texts):
         raise ConfigError(f"{len(pairs)} --text-pair and {len(texts)} --text", "the n-th goes with the n-th text")
     if bool(texts) == (input is not None):
-        raise ConfigError("no text to look at" if not texts else "both --text and --input", "give one of the two")
+        said = "both --text and --input" if texts else "no text to look at"
+        raise ConfigError(said, 'give one of the two: --text="The cat sat on the mat.", or --input=FILE')
     given = [{"text": text} for text in texts]
     for fields, pair in zip(given, pairs, strict=False):  # a text may have none
         fields["text_pair"] = pair

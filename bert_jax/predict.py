@@ -176,13 +176,15 @@ def predict(model: Model, task: str, lines: Iterable[str]) -> Iterator[dict[str,
 
 def run(task: str, model: str, input: Path | None, tokenizer: str = "", **options: Any) -> None:
     """`bert-jax predict`: JSON lines on standard output, the rate on standard error; `options` are those of Options."""
+    hint = "give a file of texts, or leave --input out to read standard input"
+    if input is not None:
+        opening.check(input, DataError, hint)  # before the model is read
     asking = Asking(Model(runs.open_run(model, tokenizer=tokenizer), Options(**options)), task)
     with contextlib.suppress(AttributeError):  # where somebody captures it
         sys.stdout.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]  # of a text stream
     with contextlib.ExitStack() as stack:
         descriptor = 0
         if input is not None:
-            hint = "leave --input out to read standard input"
             descriptor = stack.enter_context(opening.regular(input, DataError, hint)).fileno()
         quiet = not sys.stderr.isatty() or sys.stdout.isatty()  # where it would stand between results
         bar = stack.enter_context(tqdm.tqdm(unit=" lines", disable=quiet, delay=2, leave=False))
@@ -209,6 +211,9 @@ def summary(asking: Asking, seconds: float) -> None:
     if tally.bad:
         said += f"; bad lines left out: {tally.bad}"
     print(said, file=sys.stderr)
+    remarks = asking.predictor.remarks() if tally.lines else ["the input has no lines: nothing was asked"]
+    for remark in remarks:
+        print(f"warning: {remark}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -62,7 +62,11 @@ def _task(c: Config) -> None:
         f"keep one of: {', '.join(LABELLED)}",
     )
     kind = labelled[0]
-    need(t.source.startswith(("files:", "tfds:")), f"task.source = {t.source!r}", "files:PATTERN or tfds:NAME")
+    need(
+        t.source.startswith(("files:", "tfds:")),
+        f"task.source = {t.source!r} says no kind of source",
+        f"--config.task.source=files:{t.source} for a file, a folder or a pattern with {{split}}; or tfds:NAME",
+    )
     need(kind != "choice" or bool(t.options), "task.options is empty", "name the columns, or the one that lists them")
     need(
         not t.values or kind == "choice" or len(t.values) == len(c.objectives[kind].labels),

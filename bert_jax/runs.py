@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from bert_jax import checkpoint, disk, huggingface, jsons, knobs
-from bert_jax.config import recorded
+from bert_jax.config import recorded, suggest
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.errors import CheckpointError, ConfigError, DataError
 from bert_jax.models.bert import padded_vocab
@@ -64,6 +65,10 @@ def open_run(path: str, *, tokenizer: str = "", **allowed: bool) -> Run:
         if not folder.exists():
             raise CheckpointError(f"no checkpoint at {path}", "its folder lists the steps there are")
         folder, step = folder.parent.parent, int(folder.name)
+    if folder.name == "checkpoints" and folder.is_dir() and any(step_folder(one) for one in folder.iterdir()):
+        raise CheckpointError(
+            f"{path} is where a run keeps its steps", f"{folder.parent} is the run, {folder}/N a step"
+        )
     if not (folder / "checkpoints").is_dir():
         return foreign(path, tokenizer, **allowed)
     if tokenizer or any(allowed.values()):
@@ -92,6 +97,17 @@ def described(path: str) -> tuple[knobs.Config, Path]:
     return recorded(jsons.read(file, CheckpointError, hint=BACKUP)), folder / "tokenizer"
 
 
+def _meant(path: str) -> str:
+    """The hint for a path where nothing is."""
+    if re.fullmatch(r"bert-[\w-]+", path):
+        return f"if the hub's is meant: google-bert/{path}"
+    there = Path(path).parent
+    near = [str(there / one) for one in sorted(os.listdir(there))] if there.is_dir() and "/" in path else []
+    if near:
+        return suggest(path, near[:20])
+    return "give a run folder, such as runs/demo, a model folder, or OWNER/NAME of the hub"
+
+
 def foreign(
     path: str, tokenizer: str = "", allow_missing: bool = False, allow_unused: bool = False, resize_vocab: bool = False
 ) -> Run:
@@ -100,7 +116,7 @@ def foreign(
     if not there.exists() and not Path(f"{path}.index").is_file():
         fetched = huggingface.fetch(path)
         if fetched is None:
-            raise CheckpointError(f"no checkpoint at {path}", "give a run folder, such as runs/demo, or a model folder")
+            raise CheckpointError(f"no checkpoint at {path}", _meant(path))
         there = fetched
     found = huggingface.read(there, allow_missing, allow_unused)
     place = Path(tokenizer) if tokenizer else found.tokenizer

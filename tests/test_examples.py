@@ -234,7 +234,7 @@ def test_some_labels_are_not_none_and_minus_one_may_be_one(tmp_path):
 TEXT = "text\tlabel\nfine\thardware\n"
 REFUSED = {  # name: (file, content, kind, task, line, message)
     "label": ("a.tsv", TEXT + "bad\tHardware\n", "classify", {}, 3, "label 'Hardware' is not one of: billing, hard"),
-    "no label": ("a.tsv", TEXT + "bad\t\n", "classify", {}, 3, "label '' of column 'label' is no label"),
+    "no label": ("a.tsv", TEXT + "bad\t\n", "classify", {}, 3, "label '': column 'label' is empty"),
     "null label": ("a.jsonl", '{"text": "a", "label": null}', "classify", {}, 1, "label None"),
     "list label": ("a.jsonl", '{"text": "a", "label": [1]}', "classify", {}, 1, r"label \[1\]"),
     "no label column": ("a.tsv", TEXT, "classify", {"label": "gold"}, 2, "no column 'gold'"),

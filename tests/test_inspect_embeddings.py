@@ -353,7 +353,9 @@ def test_what_is_slow_is_made_of_one_view(run, monkeypatch, capsys):
     monkeypatch.setattr(embeddings, "SLOW", 59)
     data = data_of(made(run, TEXTS, method="tsne", layer="1"))
     assert list(data["views"]) == ["2 0"]
-    assert "this layer alone" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "this layer alone" in said
+    assert "t-SNE of 5 points, view 1 of 1" in said
     monkeypatch.setattr(embeddings, "SLOW", 0)
     assert len(data_of(made(run, TEXTS))["views"]) == 12
 
@@ -473,7 +475,7 @@ THREE = ["--text=the cat", "--text=a dog", "--text=mat"]
     [
         ([], 2, "no text to look at", "give one of the two"),
         ([*THREE, "--input=x"], 2, "both --text and --input", "give one of the two"),
-        (["--input=x.txt"], 3, "cannot read 'x.txt'", "check --input"),
+        (["--input=x.txt"], 3, "x.txt does not exist", "check --input"),
         (THREE[:2], 3, "2 points, and a plane takes 3", "more texts"),
         ([*THREE, "--text= "], 3, "text 4 has no tokens", "leave it out"),
         ([*THREE, "--layer=3"], 2, "no layer '3'", "input, 0 to 2, or last"),

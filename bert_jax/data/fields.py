@@ -160,7 +160,12 @@ def label_text(value: Any, task: Task) -> str:
         return str(value).lower()
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    if not isinstance(value, str | int) or not str(value).strip():
+    if value is None or (isinstance(value, str) and not value.strip()):
+        hint = (
+            "write one; --config.task.on_bad_row=skip leaves a few such rows out; --config.task.label says the column"
+        )
+        raise BadRow(f"label {_shown(value)}: column {task.label!r} is empty", hint)
+    if not isinstance(value, str | int):
         raise BadRow(f"label {_shown(value)} of column {task.label!r} is no label", "set --config.task.label")
     return str(value).strip()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -43,6 +44,11 @@ def examples_of(name: str, data_dir: str, split: str) -> Any:
     except (AssertionError, ValueError, NotImplementedError, FileNotFoundError, KeyError) as error:
         first = str(error).strip().split("\n")[0][:200]
         hint = f'python -c "import tensorflow_datasets as tfds, tensorflow_datasets.text; {code}"'
+        if not os.path.isdir(made.data_dir):
+            said = f"{name} is not prepared: there is no folder {made.data_dir}"
+            raise MissingError(said, f"where there is a network: {hint}; then copy the folder here") from error
+        if "TFRECORD" in first:
+            first = "it is prepared as TFRecord, which TensorFlow alone reads: prepare it as array records"
         kind = MissingError if isinstance(error, AssertionError | FileNotFoundError) else DataError  # not prepared
         raise kind(f"{name}, split {split!r} cannot be read from {made.data_dir}: {first}", hint) from error
 

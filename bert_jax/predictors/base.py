@@ -104,6 +104,10 @@ class Predictor:
         """What it is called in messages."""
         return type(self).__name__.lower()
 
+    def remarks(self) -> list[str]:
+        """What of the lines so far was maybe not meant."""
+        return []
+
     def encode(self, rows: Sequence[Row]) -> Work:
         """What these lines ask of the model; DataError if one of them cannot be asked."""
         raise NotImplementedError

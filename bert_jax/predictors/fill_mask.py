@@ -6,6 +6,7 @@ many there should be. What is to go on for as long as it takes, a causal model g
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 from bert_jax.data.windows import best_windows, windows
 from bert_jax.predictors.base import Model, OfText, Row, Work, lengths
 
+LIKE_MASK = re.compile(r"\[mask\]|<mask>|\{mask\}|_{2,}", re.IGNORECASE)  # what else a gap is written as
 SLOTS = 4  # masks of a row are padded to a multiple of this, so that few shapes are compiled
 
 
@@ -26,12 +28,26 @@ class FillMask(OfText):
 
     def __init__(self, model: Model):
         super().__init__(model)
+        self.whole: dict[int, str] = {}  # number of a line without [MASK] -> what it has in place of one
         top_k = min(model.options.top_k or 5, model.run.tokenizer.size)
         self.apply = model.head("mlm", lambda logits: jax.lax.top_k(jax.nn.softmax(logits, -1), top_k))  # [B, K, top]
+
+    def remarks(self) -> list[str]:
+        """How many texts have nothing to fill, and what the first of them has instead."""
+        if not self.whole:
+            return []
+        number, like = next(((n, like) for n, like in self.whole.items() if like), (min(self.whole), ""))
+        instead = f" has {like!r}, and" if like else ""
+        gaps = "text has" if len(self.whole) == 1 else "texts have"
+        return [f"{len(self.whole)} {gaps} no [MASK]: line {number}{instead} is answered with no tokens"]
 
     def encode(self, rows: Sequence[Row]) -> Work:
         """One row of the model for each window of a text."""
         encoded, mask = self.ids(rows, escape=False), self.model.run.tokenizer.special.mask
+        for row, ids in zip(rows, encoded, strict=True):
+            if mask not in ids:
+                like = LIKE_MASK.search(row.fields["text"])
+                self.whole[row.number] = like[0] if like else ""
         views = [
             (r, *view) for r, (row, ids) in enumerate(zip(rows, encoded, strict=True)) for view in self.views(row, ids)
         ]

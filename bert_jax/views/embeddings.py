@@ -118,8 +118,11 @@ def _views(
         wanted = [start]
     table = vectors.unit(np.asarray(run.params["encoder"]["embeddings"]["token"])[: run.tokenizer.size])
     barred = [sorted({*run.tokenizer.special, *ids}) for ids in found.pieces]
-    views = {}
+    views: dict[tuple[int, int], View] = {}
     for layer, pool in wanted:
+        if method != "pca":
+            said = f"{METHOD[method]} of {points:,} points, view {len(views) + 1} of {len(wanted)}"
+            print(said, file=sys.stderr, flush=True)
         mine = found.vectors[layer, pool]
         one = vectors.unit(mine)
         near = vectors.nearest(one, one, count, [[i] for i in range(points)])

@@ -1,0 +1,121 @@
+"""Hints that help: what a user most likely meant, in a form that can be copied."""
+
+from __future__ import annotations
+
+import shlex
+import types
+
+import pytest
+
+from bert_jax import cli, predict, recipes, runs
+from bert_jax.config import resolve
+from bert_jax.data import fields, tfds_text
+from bert_jax.errors import ConfigError, MissingError
+from bert_jax.knobs import Task
+from tests import variants
+
+GOLDEN = variants.GOLDEN / "huggingface" / "pretraining"
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch, tmp_path):
+    """The allocator's settings belong to a process of its own; a run's folder without a finished step is here."""
+    monkeypatch.setattr("bert_jax.allocator.retain", lambda: "")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine" / "checkpoints" / "10").mkdir(parents=True)
+    (tmp_path / "texts").mkdir()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said", "hint"),
+    [
+        (
+            "evaluate --model=bert-base-uncased",
+            4,
+            "no checkpoint at bert-base-uncased",
+            "google-bert/bert-base-uncased",
+        ),
+        ("predict nsp --model=runs/nope", 4, "no checkpoint at runs/nope", "OWNER/NAME of the hub"),
+        ("predict nsp --model=./mime", 4, "no checkpoint at ./mime", "did you mean 'mine'"),
+        (
+            "predict nsp --model=mine/checkpoints",
+            4,
+            "mine/checkpoints is where a run keeps its steps",
+            "mine is the run",
+        ),
+        ("predict nsp --model=mine --input=texts", 3, "texts is a folder", "leave --input out"),
+        ("inspect attention --model=mine", 2, "no text to look at", "--text="),
+        ("predict fillmask --model=mine", 2, "argument TASK: invalid choice: 'fillmask'", "did you mean 'fill-mask'?"),
+        ("train --workdir=w --noconfig.steps=3", 2, "no flag --noconfig.steps", "--config.steps=VALUE"),
+        ("train --workdir=w --no-config.model.gated", 2, "no flag --no-config", "--config.model.gated=VALUE"),
+    ],
+)
+def test_a_hint_names_what_was_meant(words, code, said, hint, capsys):
+    assert cli.execute(shlex.split(words)) == code
+    error, advice = capsys.readouterr().err.splitlines()
+    assert said in error
+    assert hint in advice
+
+
+def test_a_source_without_its_kind():
+    with pytest.raises(ConfigError, match="says no kind of source") as caught:
+        resolve(recipes.finetuning("classify", changes={"task.source": "my/data.tsv"}))
+    assert caught.value.hint.startswith("--config.task.source=files:my/data.tsv for a file")
+
+
+@pytest.mark.parametrize("value", ["", "  ", None])
+def test_an_empty_label(value):
+    with pytest.raises(fields.BadRow) as caught:
+        fields.label_text(value, Task(label="gold"))
+    assert caught.value.problem.endswith(": column 'gold' is empty")
+    assert "on_bad_row=skip" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("there", "said", "hint"),
+    [
+        (False, "wiki is not prepared: there is no folder ", "where there is a network: python -c"),
+        (True, "it is prepared as TFRecord, which TensorFlow alone reads", "file_format='array_record'"),
+    ],
+)
+def test_a_dataset_that_is_not_there_or_of_another_format(there, said, hint, tmp_path, monkeypatch):
+    def refuse(split: str) -> None:
+        text = "Random access data source for file format FileFormat.TFRECORD is not supported. Possible root causes:\n"
+        raise NotImplementedError(text)
+
+    place = tmp_path / ("texts" if there else "nowhere")
+    made = types.SimpleNamespace(data_dir=str(place), as_data_source=refuse)
+    monkeypatch.setattr(tfds_text, "builder", lambda name, data_dir: made)
+    with pytest.raises(Exception, match=said) as caught:
+        tfds_text.examples_of.__wrapped__("wiki", "", "train")
+    assert hint in caught.value.hint
+    assert isinstance(caught.value, MissingError) != there
+
+
+# --- predict --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def golden() -> runs.Run:
+    return runs.open_run(str(GOLDEN))
+
+
+@pytest.mark.parametrize(
+    ("lines", "remark"),
+    [
+        (["the [MASK] sat"], None),
+        (["the [MASK] sat", "a cat"], "1 text has no [MASK]: line 2 is answered with no tokens"),
+        (["a cat", "the <mask> sat", "a [mask]"], "3 texts have no [MASK]: line 2 has '<mask>', and is answered with"),
+        (["the [mask] sat"], "line 1 has '[mask]', and"),
+        (["the ___ sat"], "line 1 has '___', and"),
+        ([], "the input has no lines"),
+    ],
+)
+def test_texts_without_a_mask_and_an_input_without_texts_are_said(lines, remark, golden, capsys):
+    asking = predict.Asking(predict.Model(golden, predict.Options()), "fill-mask")
+    found = list(asking.answers(lines)) if lines else []
+    assert [bool(one["masks"]) for one in found] == ["[MASK]" in line for line in lines]
+    predict.summary(asking, 1.0)
+    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
+    assert len(said) == (remark is not None)
+    assert remark is None or remark in said[0]
