@@ -242,6 +242,7 @@ def truncate(path: Path) -> None:
 
 
 @pytest.mark.parametrize("spoil", [flip, truncate, Path.unlink])
+@pytest.mark.fault(6, 7, 8)
 def test_every_spoiled_file_is_named_and_falls_back(spoil, saved, tmp_path, capsys):
     classes = file_classes(saved / "20")
     assert len(classes) > 10, "arrays, metadata, meta and manifest"
@@ -268,6 +269,23 @@ def test_fallback_restores_the_older_step(spoiled, capsys):
     assert "falling back to step 10" in capsys.readouterr().err
 
 
+@pytest.mark.fault(35)
+def test_the_clock_decides_nothing_about_which_step_is_the_latest(spoiled, monkeypatch):
+    """Files of the newest step are the oldest, and the clock is set back between two saves."""
+    for number, path in enumerate(sorted(spoiled.rglob("*"), reverse=True)):
+        os.utime(path, (10**9 + number, 10**9 + number))
+    os.utime(spoiled / "20", (1, 1))
+    made = checkpoint.Checkpoints(spoiled, keep=2, keep_best=False)
+    assert made.restore(shapes(make_state()))[2] == 20
+    monkeypatch.setattr(checkpoint.time, "time", lambda: 0.0)
+    made.save(30, make_state(30), {})
+    made.wait()
+    assert made.steps() == [20, 30]
+    assert manifest.choose(spoiled, None, set(), best_first=True) == 30
+    made.close()
+
+
+@pytest.mark.fault(7)
 def test_all_corrupt_is_an_error_that_names_the_file(spoiled):
     for step in (10, 20):
         flip(spoiled / f"{step}/meta/metadata")
@@ -277,6 +295,7 @@ def test_all_corrupt_is_an_error_that_names_the_file(spoiled):
     assert error.value.hint
 
 
+@pytest.mark.fault(8)
 def test_unfinished_steps_are_skipped_with_a_warning(spoiled, capsys):
     (spoiled / "30").mkdir()
     (spoiled / "40.orbax-checkpoint-tmp-1").mkdir()
@@ -348,6 +367,7 @@ def test_a_changed_model_names_the_first_difference(edit, named, saved):
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.fault(9)
 def test_weights_that_are_not_finite_are_never_saved(checkpoints, value):
     checkpoints.save(1, make_state(), {})
     state = make_state()
@@ -360,6 +380,7 @@ def test_weights_that_are_not_finite_are_never_saved(checkpoints, value):
 # --- failing writes and kills ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.fault(5)
 def test_a_disk_too_small_is_refused_before_writing(checkpoints, monkeypatch):
     checkpoints.save(1, make_state(), {})
     checkpoints.wait()
@@ -374,6 +395,7 @@ def test_a_disk_too_small_is_refused_before_writing(checkpoints, monkeypatch):
 
 
 @pytest.mark.parametrize("point", ["save-committed", "manifest-ready"])
+@pytest.mark.fault(5)
 def test_a_disk_that_fills_up_while_saving(point, checkpoints, monkeypatch):
     checkpoints.save(1, make_state(1), {})
     checkpoints.wait()
@@ -415,6 +437,7 @@ def run(script: str, *arguments: object, fault: str = "") -> subprocess.Complete
     return subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=120)
 
 
+@pytest.mark.fault(5)
 def test_a_write_refused_by_the_system(tmp_path):
     """A file-size limit makes the array file itself fail half-way, inside TensorStore."""
     done = run(SMALL_DISK, tmp_path)
@@ -440,6 +463,7 @@ LOOP = """
     ("point", "survivor"),
     [("save-start", 1), ("save-running", 1), ("save-committed", 1), ("manifest-ready", 1), ("manifest-written", 2)],
 )
+@pytest.mark.fault(1)
 def test_kill_during_a_save_leaves_a_sound_step(point, survivor, tmp_path, capsys):
     done = run(LOOP, tmp_path, fault=f"{point}:2:kill")
     assert done.returncode == -signal.SIGKILL, done.stderr

@@ -125,6 +125,7 @@ def test_two_processes_are_one_run(knobs, base, reference, tmp_path):
 @pytest.mark.slow
 @pytest.mark.fault(4)
 @pytest.mark.parametrize("step", ["jit", "pmap"])
+@pytest.mark.fault(12)
 def test_the_number_of_processes_may_change(step, base, tmp_path):
     """Two, stopped by a signal to the second alone; then one, stopped; then two: no example is lost or repeated."""
     command = words(base, tmp_path / "run", steps=24, parallel__step=step)

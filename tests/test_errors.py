@@ -138,6 +138,7 @@ def test_no_corpus(kind, command, base, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("place", ["/proc/self/run", "FILE", "FILE/below"])
+@pytest.mark.fault(33)
 def test_a_workdir_that_cannot_be_written(place, base, tmp_path, capsys):
     """From root too, which may write in any folder of a disk."""
     (tmp_path / "file").write_text("mine")
@@ -152,6 +153,7 @@ def test_a_workdir_that_cannot_be_written(place, base, tmp_path, capsys):
 # --- resuming -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.fault(10)
 def test_another_config_is_refused_and_nothing_touched(base, run, capsys):
     before = files(run)
     error, hint, _ = fails(capsys, 2, *again(base, run, "--config.masking.rate=0.4"))
@@ -160,6 +162,7 @@ def test_another_config_is_refused_and_nothing_touched(base, run, capsys):
     assert {**files(run), "run.lock": b""} == {**before, "run.lock": b""}
 
 
+@pytest.mark.fault(13)
 def test_another_vocabulary_is_refused(base, vocabulary, run, capsys):
     """Two lines of the vocabulary that the run was given change places."""
     before = vocabulary.read_bytes()
@@ -178,6 +181,7 @@ def swap_two_lines(vocabulary: Path) -> None:
     vocabulary.write_text("\n".join(lines) + "\n")
 
 
+@pytest.mark.fault(7)
 def test_a_corrupt_step_gives_way_to_an_older_one(base, run, capsys, one_device):
     damaged = flip(a_file_of(run / "checkpoints" / "10"))
     assert cli.execute(["evaluate", f"--checkpoint={run}"]) == 0
@@ -228,6 +232,7 @@ def test_a_folder_that_is_no_run(words, tmp_path, capsys):
         assert files(tmp_path) == before
 
 
+@pytest.mark.fault(13)
 def test_a_swapped_vocabulary_is_noticed(run, capsys):
     """Which file of the folder is read must not matter: both say the same, or it is an error."""
     swap_two_lines(run / "tokenizer" / "vocab.txt")

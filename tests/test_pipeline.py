@@ -16,12 +16,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_jax import knobs
+from bert_jax import knobs, sharding
 from bert_jax.data import pairs, pipeline, pmi, units
 from bert_jax.data.pipeline import Source
 from bert_jax.errors import DataError, Stopped
@@ -194,6 +195,34 @@ def test_rows_of_a_batch_are_a_slice_of_it(tmp_path_factory: Any, rows: slice) -
     s = source(tmp_path_factory.getbasetemp() / "slices")
     whole, part = s.batch(5), s.batch(5, rows)
     assert same({key: value[rows] for key, value in whole.items()}, part)
+
+
+@pytest.mark.fault(12)
+@pytest.mark.parametrize("axes", [(1, 8, 1, 1), (1, 2, 4, 1), (1, 4, 1, 2)], ids=["data", "fsdp", "tensor"])
+def test_no_example_is_lost_or_repeated_when_the_number_of_hosts_changes(axes, tmp_path, monkeypatch) -> None:
+    """One, two, one, four, two hosts with eight devices in all; each makes the rows of its own devices alone."""
+    s = source(tmp_path, batch_size=16)
+    mesh = jax.make_mesh(axes, sharding.AXES, axis_types=(jax.sharding.AxisType.Auto,) * 4)
+    devices = mesh.devices.ravel()
+    here: list[jax.Device] = []
+
+    def of_this_host(self: jax.NamedSharding, shape: tuple[int, ...]) -> dict:
+        return {device: index for device, index in self.devices_indices_map(shape).items() if device in here}
+
+    monkeypatch.setattr(jax.NamedSharding, "addressable_devices_indices_map", of_this_host)
+    count = s.count(0)
+    seen: list[int] = []
+    for step in range(-(-count // 16)):
+        hosts = (1, 2, 1, 4, 2)[step % 5]
+        parts = {}
+        for host in range(hosts):
+            here[:] = devices[host * 8 // hosts : (host + 1) * 8 // hosts]
+            rows = sharding.local_rows(16, mesh)
+            parts[rows.start, rows.stop] = s.batch(step, rows)  # hosts that share rows make the same ones
+        whole = {key: np.concatenate([parts[place][key] for place in sorted(parts)]) for key in HOST_KEYS}
+        assert same(whole, s.batch(step))
+        seen += whole["example_ids"][:, 0].tolist()
+    assert sorted(seen[:count]) == list(range(count))
 
 
 def test_any_order_of_calls_gives_the_same_batches(tmp_path: Path) -> None:

@@ -319,6 +319,7 @@ def test_a_run_is_evaluated_with_other_masks_by_flags_alone(trained, capsys, one
     "overrides",
     [{"parallel__step": "pmap"}, pytest.param({"parallel__fsdp": 4, "optim__accumulation": 2}, marks=pytest.mark.slow)],
 )
+@pytest.mark.fault(11)
 def test_layouts_train_the_same_run(base, wide, tmp_path, overrides):
     train.run(configure(base, steps=10, **STILL, **overrides), tmp_path, command=[])
     for one, other in zip(rows(wide, "eval/"), rows(tmp_path, "eval/"), strict=True):
@@ -326,6 +327,7 @@ def test_layouts_train_the_same_run(base, wide, tmp_path, overrides):
         assert other["eval/validation/mlm_loss"] == pytest.approx(one["eval/validation/mlm_loss"], rel=1e-3)
 
 
+@pytest.mark.fault(10)
 def test_a_changed_config_is_refused_with_the_difference(base, trained):
     with pytest.raises(ConfigError, match=r"masking.rate: 0.15 -> 0.4") as caught:
         train.run(configure(base, steps=STEPS, masking__rate=0.4), trained, command=[])
@@ -333,6 +335,7 @@ def test_a_changed_config_is_refused_with_the_difference(base, trained):
     train.run(configure(base, steps=STEPS, logging__every=3), trained, command=[])  # free to change
 
 
+@pytest.mark.fault(49)
 def test_a_changed_corpus_is_refused(tmp_path, one_device):
     file = texts.config_file(tmp_path)
     train.run(configure(file, steps=10), tmp_path / "w", command=[])
@@ -341,6 +344,7 @@ def test_a_changed_corpus_is_refused(tmp_path, one_device):
         train.run(configure(file, steps=10), tmp_path / "w", command=[])
 
 
+@pytest.mark.fault(10, 49)
 def test_steps_may_be_added_when_asked_for_but_not_on_other_text(tmp_path):
     """Over all devices."""
     file, workdir = texts.config_file(tmp_path), tmp_path / "w"
