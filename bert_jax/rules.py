@@ -103,8 +103,8 @@ def _model(c: Config) -> None:
     for name in set(c.objectives) & {"classify", "tag"}:
         need(
             bool(c.objectives[name].labels or c.task.source),
-            f"objectives.{name}.labels is empty",
-            "name the classes, in order",
+            f"objectives.{name}.labels is empty, and no labelled data says them",
+            "--config.task.source=files:PATTERN or tfds:NAME, or name the classes, in order",
         )
     need(
         m.causal or "causal_lm" not in c.objectives,

@@ -24,10 +24,6 @@ def get_config(name="poem"):
     config.model.init_stddev = 0.125  # 1 / sqrt(64): so small a model wants larger weights than 0.02
     config.model.dropout = config.model.attention_dropout = 0.0
     config.tokenizer.path = str(DATA / "vocab.txt")
-    config.corpus.source = "files"
-    config.corpus.sentences = "lines"
-    config.corpus.validation_fraction = 0.0
-    config.corpus.workers = 1
     config.pairs = "none"
     config.sequence_length = 48
     config.optim.learning_rate = 3e-3
@@ -40,9 +36,18 @@ def get_config(name="poem"):
     return config
 
 
+def text(config, name):
+    """A text, a sentence a line, all of it to train on."""
+    config.corpus.source = "files"
+    config.corpus.path = str(DATA / name)
+    config.corpus.sentences = "lines"
+    config.corpus.validation_fraction = 0.0
+    config.corpus.workers = 1
+
+
 def poem(config):
     """Left to right: each token from those before it."""
-    config.corpus.path = str(DATA / "poem.txt")
+    text(config, "poem.txt")
     config.objectives = {"causal_lm": {"weight": 1.0}}
     config.model.causal = True
     config.batch_size = 4
@@ -52,25 +57,30 @@ def poem(config):
 
 def masked(config):
     """BERT's objective, on short sentences, one a row."""
-    config.corpus.path = str(DATA / "sentences.txt")
+    sentences(config)
     config.objectives = {"mlm": {"weight": 1.0}}
-    config.sequence_length = 12
-    config.model.init_stddev = 0.05  # vectors of words are read here: little of where they began is to remain
     config.masking.rate = 0.4  # short sentences: at 15 % one word of each
-    config.batch_size = 64
-    config.steps = 400
 
 
 def causal(config):
     """GPT's objective on the same text, of the same size and length."""
-    masked(config)
+    sentences(config)
     config.objectives = {"causal_lm": {"weight": 1.0}}
     config.model.causal = True
 
 
+def sentences(config):
+    """What the two objectives share."""
+    text(config, "sentences.txt")
+    config.sequence_length = 12
+    config.model.init_stddev = 0.05  # vectors of words are read here: little of where they began is to remain
+    config.batch_size = 64
+    config.steps = 400
+
+
 def nsp(config):
     """Pairs of lines of four short poems."""
-    config.corpus.path = str(DATA / "verses.txt")
+    text(config, "verses.txt")
     config.objectives = {"nsp": {"weight": 1.0}}  # beside `mlm` in real runs; alone, it is learnt in seconds
     config.pairs = "nsp"
     config.examples.short_probability = 0.0
