@@ -31,7 +31,10 @@ FREE_ON_RESUME = (
     *("evals", "logging", "model.attention", "corpus.cache", "corpus.workers"),
 )
 
-BEFORE = {"objectives.causal_lm.end": False}  # what a knob that was not there meant, where that is not its default
+BEFORE = {  # what a knob that was not there meant, where that is not its default
+    "objectives.causal_lm.end": False,
+    "tokenizer.characters": "huggingface",
+}
 
 WRITTEN = {  # how a value of each type looks, for hints
     float: "a finite number, such as 0.1",

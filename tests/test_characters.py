@@ -15,10 +15,12 @@ import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bert_jax import config as configs
 from bert_jax import knobs, prepare
 from bert_jax.data import characters, encode, tokenizer
 from bert_jax.data.tokenizer import SPECIALS, Style
 from bert_jax.errors import ConfigError, DataError
+from tests import toy
 from tests.wordpiece import google_words, pieces
 
 PRIVATE, IDEOGRAPH = "\ue000", "\U0002b820"
@@ -293,3 +295,9 @@ def test_a_corpus_cut_by_other_rules_or_another_unicode_is_another_corpus(tmp_pa
     monkeypatch.setattr(prepare.unicodedata, "unidata_version", "99.0.0")
     for (where, whose), before in told.items():
         assert (name(path=where, characters=whose) == before) == (whose == "huggingface")
+
+
+def test_a_run_from_before_there_were_rules_of_characters_keeps_the_librarys():
+    tree = configs.to_dict(toy.config())
+    del tree["tokenizer"]["characters"]
+    assert configs.recorded(tree).tokenizer.characters == "huggingface"
