@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from bert_jax.errors import ConfigError
-from bert_jax.knobs import LABELLED, Config
+from bert_jax.knobs import LABELLED, OF_UNITS, Config
 
 NAMED = ("objectives", "evals")  # sections of entries with names of their own: * in a path below
 
@@ -263,6 +263,23 @@ INSTEAD: dict[str, tuple[str, ...]] = {  # knob -> those beside it that it takes
     "model.size": ("model.layers", "model.hidden", "model.heads", "model.mlp"),
     "tokenizer.path": ("tokenizer.vocab_size", "tokenizer.lowercase", "tokenizer.train_characters"),
 }
+
+EVALUATED = (
+    *("corpus", "task", "objectives", "evals", "pairs", "packing", "sequence_length", "examples", "parallel"),
+    *("model", "tokenizer"),  # which are the checkpoint's own, and said to be
+)
+
+
+def in_evaluation(path: str) -> None:
+    """Refuse a change of a knob that no evaluation reads."""
+    section, _, name = path.partition(".")
+    if section not in EVALUATED and not (section == "masking" and name in OF_UNITS):
+        hint = "an evaluation has masks of its own" if section == "masking" else "of training alone"
+        raise ConfigError(
+            f"config.{path} does nothing in an evaluation: {hint}",
+            f"knobs that do: {', '.join(EVALUATED)}; masks are those of evals.NAME.rate, replace, unit and seed",
+        )
+
 
 # --- the check ------------------------------------------------------------------------------------------------------
 

@@ -150,6 +150,7 @@ TYPOS = [
 ]
 
 
+@pytest.mark.fault(32)
 @pytest.mark.parametrize(("path", "text", "message", "hint"), TYPOS, ids=[f"{p}={t}" for p, t, _, _ in TYPOS])
 def test_typo(path, text, message, hint):
     with pytest.raises(ConfigError) as caught:

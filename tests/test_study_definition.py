@@ -497,6 +497,7 @@ REFUSED = {
     "yes for a number": (asks("blimp", limit=True), "limit = True", "of type int"),
     "a probe of no task": (asks("probe", task="conl2003"), "no task 'conl2003'", "did you mean 'conll2003'"),
     "a misspelt change": (asks("pretrain", changes=(("evals.validation.rte", "0.4"),)), "no knob 'rte'", "'rate'"),
+    "a change in vain": (asks("pretrain", changes=(("masking.rate", "0.4"),)), "does nothing", "evals."),
     "a change that is no text": (asks("pretrain", changes=(("evals.validation.rate", 0.4),)), "rate = 0.4", "text"),
     "a change of another type": (asks("pretrain", changes=(("evals.validation.rate", "x"),)), "must be float", ""),
     "an unknown task": (tunes("sst3"), "no task 'sst3'", "did you mean 'sst2'"),
@@ -591,6 +592,14 @@ def test_a_field_of_another_type_is_named(changes, said, hint):
     with pytest.raises(ConfigError, match=said) as caught:
         study(**changes)
     assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_study_whose_text_is_not_there_ends_before_its_first_cell(dry_run, folder, tmp_path):
+    nowhere = [("corpus.source", "files"), ("corpus.path", "/nowhere")]
+    with pytest.raises(DataError, match=r"corpus.path = '/nowhere' does not exist"):
+        studies.run(str(folder), tmp_path / "w", dry_run=dry_run, overrides=nowhere)
+    assert not (tmp_path / "w").exists()
 
 
 def test_the_metrics_of_a_comparison_are_several():

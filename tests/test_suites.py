@@ -104,6 +104,8 @@ def test_each_example_of_the_validation_split(run, usual, monkeypatch):
 def test_rows_of_other_pairs_are_scored_by_the_heads_that_fit(run, base):
     plain = configure(base, sequence_length=32, pairs="none", model__init_stddev=0.2)
     bare = dataclasses.replace(run, config=plain, params={k: v for k, v in run.params.items() if k != "nsp"})
+    with pytest.raises(ConfigError, match=r"masking\.rate does nothing in an evaluation"):
+        ask(run, "pretrain", changes=(("masking.rate", "0.4"),))
     found = ask(run, "pretrain", changes=(("pairs", "none"),))
     assert found == pytest.approx(ask(bare, "pretrain"))
     assert "nsp_loss" not in found

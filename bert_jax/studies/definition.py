@@ -22,7 +22,7 @@ from bert_jax import config as configs
 from bert_jax import knobs, prepare, recipes, rules, script
 from bert_jax.costs import per_step, predicted
 from bert_jax.data import tasks
-from bert_jax.effects import Idle
+from bert_jax.effects import Idle, in_evaluation
 from bert_jax.errors import ConfigError
 from bert_jax.studies import measures
 from bert_jax.studies.parts import (
@@ -285,6 +285,7 @@ def _check_suite(suite: Suite) -> None:
             for path, text in value:
                 _need(isinstance(text, str), f"suite {suite.name}: {path} = {text!r}", "text, as on a command line")
                 configs.override(scratch, path, text)
+                in_evaluation(path)
 
 
 def finetunings(study: Study, cells: Iterable[knobs.Config]) -> list[tuple[str, knobs.Config]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from bert_jax import knobs, prepare, runs
+from bert_jax import effects, knobs, prepare, runs
 from bert_jax.config import changed, derive
 from bert_jax.data.shards import Prepared
 from bert_jax.errors import ConfigError
@@ -128,6 +128,8 @@ def chosen(run: runs.Run, ask: Ask) -> knobs.Config:
     config, foreign = ask.config, "foreign" in run.meta
     named = not foreign or any(path.startswith("corpus.") for path, _ in ask.changes)
     if ask.changes and named:  # changes that do not name a text, to a model without one, are refused below like none
+        for path, _ in ask.changes:
+            effects.in_evaluation(path)
         config = changed(_without_other_pairs(run.config, dict(ask.changes)), ask.changes)
         if config.model != run.config.model or config.tokenizer != run.config.tokenizer:
             raise ConfigError("model and tokenizer are the checkpoint's own", "change corpus, masking or evals")
