@@ -301,7 +301,7 @@ def test_study_with_a_disk_that_fills_up(point, base, mount, tmp_path, monkeypat
     monkeypatch.delenv(faults.VARIABLE)
     (folder / "filler").unlink()
     assert cli.execute(words) == 0
-    assert "2 of 2" in capfd.readouterr().err
+    assert "2 done of 2 cells" in capfd.readouterr().err
     shutil.rmtree(folder / "w")
 
 
