@@ -110,8 +110,10 @@ def test_what_hugging_face_expresses_of_it():
 
 
 def test_text_alone_is_what_runs_from_before_there_was_an_end_were_trained_on():
+    tree = configs.default()
+    configs.override(tree, "objectives.nsp.end", "false")
     with pytest.raises(ConfigError, match=r"objectives\.nsp\.end = False does nothing"):
-        toy.config(objectives__nsp__end="false")
+        configs.resolve(tree)
     found = configs.to_dict(config())
     assert configs.recorded(found) == config()
     del found["objectives"]["causal_lm"]["end"]

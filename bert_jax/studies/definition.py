@@ -151,7 +151,7 @@ def told(config: knobs.Config) -> dict[str, Any]:
 @functools.cache
 def _usual() -> dict[str, Any]:
     ends = {f"objectives.{name}.end": True for name in knobs.OBJECTIVES}  # of objectives that are not there by default
-    return configs.flat(configs.to_dict(knobs.Config())) | ends | configs.BEFORE
+    return ends | configs.BEFORE | configs.flat(configs.to_dict(knobs.Config()))
 
 
 def steps_of(budget: Budget, config: knobs.Config, vocab_size: int) -> int:
