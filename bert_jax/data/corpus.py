@@ -6,6 +6,7 @@ stays in memory. Adding a source is one module and one row of SOURCES.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import os
@@ -104,17 +105,20 @@ def extract(index: int, items: list[Item], settings: knobs.Corpus, lines: bool, 
     tally = Tally()
     volumes: list[dict[str, Any]] = []
     volume = _Volume(folder, f"{index:05d}-{len(volumes):04d}", source.near)
-    for item in items:
-        for chunk in source.read(item, settings, tally):
-            if volume.characters >= VOLUME and not volume.begun and not chunk.joins:
-                volumes.append(volume.close())
-                volume = _Volume(folder, f"{index:05d}-{len(volumes):04d}", source.near)
-            texts = [line for line in chunk.lines if line.strip()]
-            tally.counts["lines"] += len(texts)
-            tally.counts["bad_lines"] += sum(text.REPLACED in line for line in texts)
-            found = [s for line in chunk.lines for s in sentences(line, None if lines else settings.language, tally)]
-            volume.add(found, chunk)
-    volumes.append(volume.close())
+    try:
+        for item in items:
+            for chunk in source.read(item, settings, tally):
+                if volume.characters >= VOLUME and not volume.begun and not chunk.joins:
+                    volumes.append(volume.close())
+                    volume = _Volume(folder, f"{index:05d}-{len(volumes):04d}", source.near)
+                texts = [line for line in chunk.lines if line.strip()]
+                tally.counts["lines"] += len(texts)
+                tally.counts["bad_lines"] += sum(text.REPLACED in line for line in texts)
+                cut = None if lines else settings.language
+                volume.add([s for line in chunk.lines for s in sentences(line, cut, tally)], chunk)
+        volumes.append(volume.close())
+    finally:
+        volume.drop()
     done = {"volumes": volumes, "counts": dict(tally.counts), "first": tally.first}
     shards.write_json(folder / f"{index:05d}.json", done)
     return done
@@ -128,7 +132,8 @@ class _Volume:
         self.characters = 0
         self.records: list[tuple] = []
         self.part = folder / f".{name}.{os.getpid()}"
-        self.stream = zstandard.ZstdCompressor(level=1).stream_writer(self.part.open("wb"))
+        self.file = self.part.open("wb")
+        self.stream = zstandard.ZstdCompressor(level=1).stream_writer(self.file)
         self._begin()
 
     def _begin(self) -> None:
@@ -154,6 +159,11 @@ class _Volume:
             self.records.append((number, self.count, self.size, chunk.joins, self.bad, bands))
             self.characters += self.size
             self._begin()
+
+    def drop(self) -> None:
+        """Close the file of a volume that is not finished; nothing reads it."""
+        with contextlib.suppress(OSError):  # on a full disk, for what it still held back
+            self.file.close()
 
     def close(self) -> dict[str, Any]:
         """Finishes the volume: its manifest entry."""
