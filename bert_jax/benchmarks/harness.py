@@ -10,6 +10,7 @@ import contextlib
 import json
 import math
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -64,6 +65,9 @@ class Result:
 
 def compare(contestants: Sequence[Contestant], rounds: int) -> list[Result]:
     """Starts all, then gives each a turn in every round; the one who begins a round begins it in turn."""
+    for one in contestants:  # before the first of them has compiled for a minute
+        if shutil.which(one.python) is None:
+            raise ConfigError(f"cannot run {one.python}: it is no program", "name a Python with --python")
     with contextlib.ExitStack() as stack:
         workers = [stack.enter_context(_worker(one)) for one in contestants]
         turns: list[list[float]] = [[] for _ in workers]
@@ -148,10 +152,7 @@ def _worker(one: Contestant) -> Iterator[_Worker]:
     with tempfile.TemporaryFile("w+") as errors:
         print(f"starting {one.name}", file=sys.stderr, flush=True)
         piped = subprocess.PIPE
-        try:
-            process = subprocess.Popen(command, stdin=piped, stdout=piped, stderr=errors, text=True, env=environment)
-        except OSError as error:
-            raise ConfigError(f"cannot run {one.python}: {error.strerror}", "name a Python with --python") from error
+        process = subprocess.Popen(command, stdin=piped, stdout=piped, stderr=errors, text=True, env=environment)
         try:
             yield _Worker(process, errors, one.name)
         finally:
