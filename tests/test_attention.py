@@ -312,7 +312,6 @@ def test_a_name_binds_training_and_lets_others_read(on):
         ({"model__attention": "cudnn", "model__dtype": "float32"}, "'cudnn': it computes in bfloat16"),
         ({**NAMED, "model__hidden": 48}, "'cudnn': heads of width 12"),
         ({"model__attention": "splash", "model__position": "alibi"}, "'splash': it takes no bias"),
-        ({"model__global_every": 2}, "model.global_every = 2 leaves model.window = 0 nothing to do"),
         (
             {"model__global_every": 1, "model__window": 8},
             "model.global_every = 1 leaves model.window = 8 nothing to do",
