@@ -74,7 +74,7 @@ def test_parquet(tmp_path):
     with pytest.raises(DataError, match="no column 'body'") as caught:
         read(tmp_path / "a.parquet", text_field="body")
     assert "text" in caught.value.hint
-    with pytest.raises(DataError, match="not a parquet file"):
+    with pytest.raises(DataError, match="is a damaged parquet file"):
         read(write(tmp_path / "c.parquet", b"PAR1 no"))
 
 
