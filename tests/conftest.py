@@ -9,10 +9,13 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from tests import FEWER_PARTS
+
 # Inherited by the subprocesses that tests start, and set before jax looks at them.
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"
 os.environ["MPLBACKEND"] = "Agg"
+os.environ["JAX_TRACEBACK_IN_LOCATIONS_LIMIT"] = "0"  # where in Python an operation comes from: a tenth of all the time
 
 import jax
 import jaxlib
@@ -29,7 +32,8 @@ def faster_compilation(version: str) -> str:
 
 
 # Read when jax first looks for devices; inherited, too.
-os.environ["XLA_FLAGS"] = (os.environ.get("XLA_FLAGS", "") + faster_compilation(jaxlib.__version__)).strip()
+flags = os.environ.get("XLA_FLAGS", "")
+os.environ["XLA_FLAGS"] = f"{flags} {FEWER_PARTS}{faster_compilation(jaxlib.__version__)}".strip()
 
 jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_num_cpu_devices", 8)

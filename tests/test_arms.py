@@ -31,7 +31,7 @@ ARMS = (
     {"seed": 3, "optim__learning_rate": 2e-3, "optim__weight_decay": 0.1, "optim__schedule": "cosine"},
 )
 SMALL = {"steps": 20, "logging__every": 1, "checkpoints__every": 10, "evals__validation__every": 10}
-SMALL |= {"model__dropout": 0.1}
+SMALL |= {"model__dropout": 0.1, "logging__samples": 12}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -132,6 +132,7 @@ def test_spikes_of_an_arm_are_counted_in_its_account_and_resumed(base, tmp_path,
     monkeypatch.setattr(steps, "traced_at", poisoned)
     pair = (ARMS[0], ARMS[3])
     watched = {"optim__spike_window": 4, "optim__spike_sigmas": 20.0, "optim__learning_rate": 1e-4}
+    watched |= {"logging__samples": 0}
     pair = tuple({**arm, **watched} for arm in pair)
     runs = [[(configure(base, **SMALL | arm), tmp_path / name / str(i)) for i, arm in enumerate(pair)] for name in "ab"]
     train.together(runs[0], command=[])

@@ -25,6 +25,7 @@ KNOBS = {
     "model.dropout": 0,
     "model.attention_dropout": 0,
     "logging.every": 1,
+    "logging.samples": 12,
     "checkpoints.every": 4,
     "evals.validation.every": 4,
     "evals.validation.batch_size": 40,  # the last batch is padded

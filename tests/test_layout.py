@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import graphlib
 import subprocess
 import sys
@@ -79,6 +80,12 @@ def _modules() -> dict[str, str]:
 SOURCES = _modules()
 
 
+@functools.cache
+def parse(source: str) -> ast.Module:
+    """The syntax tree of a source; many tests ask for it."""
+    return ast.parse(source)
+
+
 def _is_guard(node: ast.AST) -> bool:
     """`if __name__ == "__main__"` and `if TYPE_CHECKING`: lines that importing a module does not run."""
     return isinstance(node, ast.If) and ast.unparse(node.test) in ("__name__ == '__main__'", "TYPE_CHECKING")
@@ -92,22 +99,24 @@ def _walk(node: ast.AST, functions: bool = True):
         yield from _walk(child, functions)
 
 
-def imports(source: str, functions: bool = True) -> set[str]:
+@functools.cache
+def imports(source: str, functions: bool = True) -> frozenset[str]:
     """Absolute dotted names a module imports, guards left out; `from a import b` counts as a.b."""
     found = set()
-    for node in _walk(ast.parse(source), functions):
+    for node in _walk(parse(source), functions):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, "relative imports hide where a name comes from"
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return found
+    return frozenset(found)
 
 
-def inside(source: str, functions: bool = True) -> set[str]:
+@functools.cache
+def inside(source: str, functions: bool = True) -> frozenset[str]:
     """Modules of the package that a source imports."""
     names = {n.removeprefix("bert_jax.") for n in imports(source, functions) if n.startswith("bert_jax.")}
-    return {n if n in SOURCES else n.rpartition(".")[0] for n in names} - {""}
+    return frozenset(n if n in SOURCES else n.rpartition(".")[0] for n in names) - {""}
 
 
 def part(module: str) -> str:
@@ -158,13 +167,13 @@ def test_only_cli_sees_flags_and_only_config_reads_config_dicts():
         roots = {part(other) for other in imports(source)}
         assert module in CLI or not roots & {"argparse", "optparse", "getopt", "click", "fire"}, module
         assert module == "config" or "ml_collections" not in roots, module
-        used = {ast.unparse(n) for n in _walk(ast.parse(source)) if isinstance(n, ast.Attribute)}
+        used = {ast.unparse(n) for n in _walk(parse(source)) if isinstance(n, ast.Attribute)}
         assert module in ("cli", "studies.worker", "benchmarks.worker") or "sys.argv" not in used, module
 
 
 def test_no_default_is_hidden_in_a_get():
     for module, source in SOURCES.items():
-        calls = [n.func for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Call)]
+        calls = [n.func for n in ast.walk(parse(source)) if isinstance(n, ast.Call)]
         owners = [ast.unparse(f.value) for f in calls if isinstance(f, ast.Attribute) and f.attr == "get"]
         hidden = [owner for owner in owners if owner.rpartition(".")[2] in ("config", "cfg", "settings")]
         assert not hidden, f"{module}: {hidden}"

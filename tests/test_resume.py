@@ -42,6 +42,7 @@ KNOBS = {
     "evals.validation.every": 6,
     "evals.validation.batch_size": 8,
     "logging.every": 4,
+    "logging.samples": 12,
 }
 MODES = {"dynamic": 0, "static": 2}
 FAST = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "true"}  # halves the compile time; runs are compared only with their like

@@ -22,7 +22,7 @@ from tests import outcomes, texts, toy
 from tests.texts import configure
 
 CAUSAL = {"objectives__causal_lm__weight": 1, "model__causal": True, "pairs": "none", "checkpoints__best": ""}
-SMALL = {"steps": 12, "checkpoints__every": 5, "evals__validation__every": 4, "logging__tensorboard": False}
+SMALL = {"steps": 12, "checkpoints__every": 5, "evals__validation__every": 4, "logging__samples": 12}
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,9 @@ def test_as_many_sentences_are_chosen_as_asked_for_or_there_are(base):
     held = corpus(base).splits["validation"]
     words = [dataclasses.replace(shard, sentence_ends=np.arange(1, len(shard.tokens) + 1)) for shard in held]
     short = dataclasses.replace(corpus(base), splits={"validation": words})
-    assert samples.of(configure(base), short, mesh) is None  # nothing is left of a word beside its mask
+    assert (
+        samples.of(configure(base, logging__samples=12), short, mesh) is None
+    )  # nothing is left of a word beside its mask
 
 
 @pytest.mark.parametrize("room", [30, 5])
@@ -139,7 +141,7 @@ def check(config: knobs.Config, prepared: Prepared, params: Any, rows: list[dict
 @pytest.mark.parametrize("changes", [{}, CAUSAL], ids=["masked", "causal"])
 def test_predictions_are_those_of_each_sentence_alone(base, changes):
     """The masked ones on eight devices, with rows that fill up."""
-    config, prepared = configure(base, **changes, model__init_stddev=0.3), corpus(base)
+    config, prepared = configure(base, **changes, logging__samples=12, model__init_stddev=0.3), corpus(base)
     params = toy.init(config, vocab=prepared.tokenizer.size)
     with texts.one_device() if changes else contextlib.nullcontext():
         found = samples.of(config, prepared, sharding.make_mesh(config.parallel))
@@ -207,7 +209,7 @@ def test_a_killed_run_writes_each_row_once(base, whole, tmp_path, monkeypatch):
 def test_without_samples_the_run_is_the_same(base, whole, tmp_path):
     shutil.rmtree(tmp_path)
     with texts.one_device():
-        train.run(configure(base, **SMALL, logging__samples=0), tmp_path, command=[])
+        train.run(configure(base, **SMALL | {"logging__samples": 0}), tmp_path, command=[])
     assert not (tmp_path / "samples.jsonl").exists()
     assert outcomes.metrics(tmp_path) == outcomes.metrics(whole[0])
     ours, theirs = (outcomes.state(folder, 12)[0] for folder in (tmp_path, whole[0]))

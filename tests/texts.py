@@ -15,6 +15,7 @@ import pytest
 
 from bert_jax import knobs, sharding
 from bert_jax.config import load_file, override, settle
+from tests import FEWER_PARTS
 
 ROOT = Path(__file__).resolve().parents[1]
 SUBJECTS = ["the cat", "a small dog", "my old friend", "the quiet river", "every child", "that green bird"]
@@ -60,6 +61,7 @@ def get_config():
     config.optim.learning_rate = 5e-3
     config.logging.every = 5
     config.logging.tensorboard = False
+    config.logging.samples = 0  # a program more to compile
     config.checkpoints.every = 10
     config.evals.validation.every = 10
     return config
@@ -97,7 +99,7 @@ def start(*words: object, devices: int = 1, within: Sequence[str] = (), **variab
     environment = {
         **os.environ,
         "PYTHONPATH": str(ROOT),
-        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices} {FEWER_PARTS}",
         **variables,
     }
     command = [*within, sys.executable, "-m", "bert_jax.cli", *map(str, words)]
