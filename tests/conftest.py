@@ -15,6 +15,7 @@ from tests import FEWER_PARTS
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"
 os.environ["MPLBACKEND"] = "Agg"
+os.environ["OMP_WAIT_POLICY"] = "passive"  # threads of scikit-learn that wait take nothing from other tests
 os.environ["JAX_TRACEBACK_IN_LOCATIONS_LIMIT"] = "0"  # where in Python an operation comes from: a tenth of all the time
 
 import jax
