@@ -32,7 +32,7 @@ EVALUATIONS = {
     "validation": Suite("pretrain"),
     "cross_rate": Suite("cross_rate"),
     "blimp": Suite("blimp", (("source", "files:blimp"), ("limit", 50))),
-    "pos": Finetune("ud_ewt", (("epochs", 2.0),)),
+    "pos": Finetune("ud_ewt", (("task.source", "files:tags/{split}.conllu"), ("epochs", 2.0))),
 }
 METRICS = ("validation/mlm_loss", "blimp/accuracy", "pos/accuracy")
 
