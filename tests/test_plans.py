@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bert_jax import disk
 from bert_jax.data import pairs
 from bert_jax.errors import DataError
 from tests.corpora import same, source
@@ -129,8 +130,9 @@ def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "replace", full)
-    with pytest.raises(DataError, match="No space left"):
+    with pytest.raises(disk.DiskFull, match=r"disk full: .*\.plan needs more than .* are free") as caught:
         source(tmp_path).batch(0)
+    assert caught.value.code == 4
     assert not list((tmp_path / "plans").glob("*.tmp"))
 
 

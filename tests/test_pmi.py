@@ -326,7 +326,7 @@ def test_batches_follow_from_the_list_alone(tmp_path):
 def test_an_evaluation_has_the_collocations_of_its_run(tmp_path):
     """Its rate, replacements and unit are its own; how the unit is made is the run's."""
     found = planted(tmp_path)
-    found.tokenizer.size = len(found.unigrams)
+    found.tokenizer.size, found.tokenizer.hash = len(found.unigrams), "planted"
     prepared = dataclasses.replace(found, splits={"train": found.splits["train"], "validation": found.splits["train"]})
     changes = {"masking__pmi_words": 2, "masking__pmi_count": 3, "masking__max_unit": 5}
     own = knobs.Eval(unit="pmi", rate=0.3, batch_size=8)
