@@ -20,6 +20,7 @@ from bert_jax.errors import ConfigError, UserError
 
 PATIENCE = 5.0  # seconds until it is said that a file still runs
 LIMIT = 900.0  # seconds until it is ended: it may fetch a model, and not wait for ever
+EXPIRED = signal.SIGVTALRM  # interrupts a file: SIGINT is ignored where a shell starts a process in the background
 CHECKOUT = Path(__file__).resolve().parents[1]
 
 
@@ -116,34 +117,40 @@ def apart() -> Iterator[None]:
         yield
 
 
+class _Expired(BaseException):
+    """The time of a file is over; no file's own `except Exception` takes it."""
+
+
+def _expire(*_: object) -> None:
+    raise _Expired
+
+
 @contextlib.contextmanager
 def _watched(path: str, file: Path) -> Iterator[None]:
     """Say that a file still runs, and where; end it after a time that no config needs."""
-    main, ended = threading.main_thread(), threading.Event()
-    expired = []
+    ended, main = threading.Event(), threading.current_thread() is threading.main_thread()
 
     def watch(ident: int) -> None:
         if ended.wait(PATIENCE):
             return
         line = next((f":{n}" for name, n in _running(ident) if name == str(file)), "")
         print(f"{path}{line} still runs, after {PATIENCE:g} s", file=sys.stderr)
-        if not ended.wait(LIMIT - PATIENCE) and ident == main.ident:
-            expired.append(True)
-            signal.pthread_kill(ident, signal.SIGINT)
+        if not ended.wait(LIMIT - PATIENCE) and main:
+            signal.pthread_kill(ident, EXPIRED)
 
-    thread = threading.Thread(target=watch, args=(threading.get_ident(),), daemon=True)
-    thread.start()
+    before = signal.signal(EXPIRED, _expire) if main else None
+    threading.Thread(target=watch, args=(threading.get_ident(),), daemon=True).start()
     try:
         yield
-    except KeyboardInterrupt as error:
-        if not expired:
-            raise
+    except _Expired as error:
         where = f"{path}{_line_in(error, file)}"
         raise ConfigError(
             f"{where}: the file still runs after {LIMIT:g} s", "it only says what to run: do its work before"
         ) from error
     finally:
         ended.set()
+        if main:
+            signal.signal(EXPIRED, before)
 
 
 def _running(ident: int) -> Iterator[tuple[str, int]]:
