@@ -72,6 +72,14 @@ def cache(tmp_path_factory: pytest.TempPathFactory):
         yield folder
 
 
+@pytest.fixture(scope="session", autouse=True)
+def ordinary_memory():
+    """The allocator's settings belong to a process of a user's command, not to that of all tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bert_jax.allocator.retain", lambda: "")
+        yield
+
+
 @pytest.fixture
 def one_device():
     """See `texts.one_device`."""

@@ -13,12 +13,6 @@ from bert_jax.config import load_file, resolve
 from tests import texts
 
 
-@pytest.fixture(autouse=True)
-def ordinary_memory(monkeypatch):
-    """The allocator's settings belong to a training process, not to that of all tests."""
-    monkeypatch.setattr("bert_jax.allocator.retain", lambda: "")
-
-
 @pytest.fixture(scope="module")
 def base(tmp_path_factory) -> Path:
     return texts.config_file(tmp_path_factory.mktemp("text"))
@@ -42,8 +36,7 @@ def again(base: Path, workdir: Path, *more: str) -> list[str]:
 def trained(base, vocabulary, tmp_path_factory) -> Path:
     """A run of ten steps, saved at 5 and 10; to be copied, not changed."""
     workdir = tmp_path_factory.mktemp("trained") / "run"
-    with texts.one_device(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bert_jax.allocator.retain", lambda: "")
+    with texts.one_device():
         assert cli.execute(again(base, workdir)) == 0
     return workdir
 

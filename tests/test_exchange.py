@@ -26,12 +26,6 @@ PRETRAINING = variants.GOLDEN / "huggingface" / "pretraining"
 TABLE = "bert.embeddings.word_embeddings.weight"
 
 
-@pytest.fixture(autouse=True)
-def ordinary_memory(monkeypatch):
-    """The allocator's settings belong to a training process, not to that of all tests."""
-    monkeypatch.setattr("bert_jax.allocator.retain", lambda: "")
-
-
 def model(folder: Path, tensors=None, parts: int = 0, drop: tuple[str, ...] = (), **changes) -> Path:
     """The golden pre-training model as a folder, with other tensors or lines of config.json."""
     tensors = variants.golden("pretraining") if tensors is None else tensors

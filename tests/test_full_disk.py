@@ -23,8 +23,9 @@ from bert_jax import checkpoint, cli, disk, faults, manifest
 from bert_jax.data import pool
 from tests import outcomes, saved, texts
 
-# What Orbax leaves behind when a save of its fails: coroutines and futures of a loop that is closed.
 pytestmark = [
+    pytest.mark.usefixtures("one_device"),
+    # What Orbax leaves behind when a save of its fails: coroutines and futures of a loop that is closed.
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
     pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning"),
 ]
@@ -52,14 +53,6 @@ def mount(tmp_path) -> Iterator[Mount]:
     gc.collect()
     for folder in mounted:
         libc.umount2(os.fsencode(folder), 2)  # also while something still holds it
-
-
-@pytest.fixture(autouse=True)
-def ordinary(monkeypatch):
-    """One device; the allocator's settings belong to a process of its own."""
-    monkeypatch.setattr("bert_jax.allocator.retain", lambda: "")
-    with texts.one_device():
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -98,8 +91,7 @@ def train(base: Path, workdir: Path) -> list[str]:
 def whole(base, tmp_path_factory) -> Path:
     """The run that has room."""
     workdir = tmp_path_factory.mktemp("whole") / "run"
-    with texts.one_device(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bert_jax.allocator.retain", lambda: "")
+    with texts.one_device():
         assert cli.execute(train(base, workdir)) == 0
     return workdir
 

@@ -258,8 +258,7 @@ def test_without_the_end_as_a_target_it_does_not_know_when_to_stop():
 
 
 @pytest.fixture
-def golden(tmp_path, monkeypatch) -> Path:
-    monkeypatch.setattr("bert_jax.allocator.retain", lambda: "")
+def golden(tmp_path) -> Path:
     shutil.copytree(GOLDEN / "causal_lm", tmp_path / "model")
     shutil.copy(GOLDEN / "pretraining" / "vocab.txt", tmp_path / "model")
     return tmp_path / "model"

@@ -19,8 +19,7 @@ GOLDEN = variants.GOLDEN / "huggingface" / "pretraining"
 
 @pytest.fixture(autouse=True)
 def here(monkeypatch, tmp_path):
-    """The allocator's settings belong to a process of its own; a run's folder without a finished step is here."""
-    monkeypatch.setattr("bert_jax.allocator.retain", lambda: "")
+    """A run's folder without a finished step is here."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine" / "checkpoints" / "10").mkdir(parents=True)
     (tmp_path / "texts").mkdir()

@@ -150,7 +150,6 @@ def test_local_refuses_bytes_that_are_no_text(tmp_path, monkeypatch):
 def test_every_command_refuses_such_a_path_at_once_and_makes_nothing(words, path, tmp_path, monkeypatch, capsys):
     root = Path(__file__).resolve().parents[1]
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("bert_jax.allocator.retain", lambda: "")
     line = words.replace("configs/", f"{root}/configs/").replace("experiments/", f"{root}/experiments/")
     assert cli.execute([word.format(path) for word in line.split()]) == 2
     error, hint = capsys.readouterr().err.splitlines()

@@ -29,12 +29,6 @@ GOLDEN = variants.GOLDEN / "huggingface" / "pretraining"
 WORDS = ["the", "a", "cat", "dog", "sat", "ran", "mat", "big", "red", "[MASK]"]
 
 
-@pytest.fixture(autouse=True)
-def ordinary_memory(monkeypatch):
-    """The allocator's settings belong to a process of its own, not to that of all tests."""
-    monkeypatch.setattr("bert_jax.allocator.retain", lambda: "")
-
-
 @pytest.fixture(scope="module")
 def golden() -> runs.Run:
     return runs.open_run(str(GOLDEN))

@@ -145,11 +145,10 @@ def flip_a_bit(folder: Path, seed: int) -> Path:
 
 
 @pytest.mark.fault(2, 7, 34)
-def test_killed_anywhere_then_damaged(tmp_path, pool, compiled, capsys, monkeypatch):
+def test_killed_anywhere_then_damaged(tmp_path, pool, compiled, capsys):
     """Dynamic masks. A second run is refused meanwhile; the lock dies with its holder; one flipped bit is survived."""
     case = Case(tmp_path, pool, KNOBS, FAST, compiled)
     workdir = tmp_path / "run"
-    monkeypatch.setattr("bert_jax.allocator.retain", lambda: "")  # not in the process of all tests
     with case.started(workdir, "step:14:sleep=600") as first:
         wait_for_step(workdir, 10, first)
         assert cli.execute([*case.words, f"--workdir={workdir}"]) == 2

@@ -14,13 +14,7 @@ from bert_jax.errors import ConfigError
 from bert_jax.studies.definition import Comparison, Suite
 from tests import saved, study_workdir, tasks, texts
 
-
-@pytest.fixture(autouse=True)
-def ordinary(monkeypatch):
-    """One device; the allocator's settings belong to a process of its own."""
-    monkeypatch.setattr("bert_jax.allocator.retain", lambda: "")
-    with texts.one_device():
-        yield
+pytestmark = pytest.mark.usefixtures("one_device")
 
 
 @pytest.fixture(scope="module")

@@ -64,11 +64,14 @@ FILES = {  # a file of the model's folder, what it holds, what is said of it
     "another vocabulary": ("tokenizer.json", vocabulary(), "model's table 47 rows"),
 }
 
-# In a process of its own, with 256 MiB more than it has once everything is imported: 2**30 names alone take 60 GiB.
+# In a process of its own, with 256 MiB more than it has once everything is imported and the devices are started (their
+# threads reserve memory by the number of processors): 2**30 names alone take 60 GiB.
 LIMITED = """
 import json, resource, sys
+import jax
 from bert_jax import runs
 from bert_jax.errors import UserError
+jax.block_until_ready(jax.numpy.zeros(8) + 1)
 used = next(int(line.split()[1]) << 10 for line in open("/proc/self/status") if line.startswith("VmSize"))
 resource.setrlimit(resource.RLIMIT_AS, (used + (256 << 20),) * 2)
 found = {}

@@ -16,12 +16,6 @@ METRICS = {10: 1.0, 20: 3.0, 30: 2.0}  # step 10 is the best, step 30 the next
 BEST, NEXT = 10, 30
 
 
-@pytest.fixture(autouse=True)
-def ordinary_memory(monkeypatch):
-    """The allocator's settings belong to a process of its own, not to that of all tests."""
-    monkeypatch.setattr("bert_jax.allocator.retain", lambda: "")
-
-
 @pytest.fixture(scope="module")
 def base(tmp_path_factory) -> Path:
     return texts.config_file(tmp_path_factory.mktemp("text"))

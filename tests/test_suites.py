@@ -324,7 +324,6 @@ def test_what_has_no_probe(run, tmp_path):
 @pytest.fixture
 def opened(run, monkeypatch):
     monkeypatch.setattr(runs, "open_run", lambda path, tokenizer="": run)
-    monkeypatch.setattr("bert_jax.allocator.retain", lambda: "")
 
 
 def test_several_suites_in_one_object(opened, tmp_path, capsys, one_device):
