@@ -21,10 +21,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_jax import abilities, costs, doctor, knobs
 from bert_jax import config as configs
+from bert_jax import doctor
 from bert_jax.benchmarks import harness
 from bert_jax.benchmarks.harness import Contestant, Result
+from bert_jax.config import abilities, costs, knobs
 from bert_jax.errors import ConfigError
 from bert_jax.studies.progress import table
 

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import bert_jax
-from bert_jax import disk, opening, streams, supervisor
 from bert_jax.commands import COMMANDS, Command
 from bert_jax.errors import EXHAUSTED, ConfigError, UserError
 from bert_jax.flags import Call
+from bert_jax.system import disk, opening, streams, supervisor
 
 PATHS = ("DIR", "FILE", "PATH", "RUN")  # what the help calls a value that is a path
 INTERNAL, INTERRUPTED, STOPPED, BROKEN_PIPE = 1, 130, 75, 141

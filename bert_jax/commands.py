@@ -12,9 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bert_jax import allocator, flags, knobs, supervisor
+from bert_jax import flags
+from bert_jax.config import knobs
 from bert_jax.errors import ConfigError
 from bert_jax.flags import Call
+from bert_jax.system import allocator, supervisor
 
 # --- flags and function of each -------------------------------------------------------------------------------------
 

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import bert_jax
-from bert_jax import allocator, jsons
 from bert_jax.errors import ConfigError, DataError
+from bert_jax.system import allocator, jsons
 
 NEEDED = (
     *("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain", "tokenizers", "numpy"),
@@ -157,7 +157,7 @@ def matmul(size: int = 512) -> dict[str, Any]:
 def corpora(cache: Path) -> list[dict[str, Any]]:
     """Every finished corpus below the cache, as its manifest describes it; a broken one is listed as broken."""
     try:
-        from bert_jax.data import shards
+        from bert_jax.data.text import shards
     except ImportError as error:
         return [{"folder": str(cache), "error": f"cannot be read: {error}"}] if cache.is_dir() else []
     found: list[dict[str, Any]] = []
@@ -258,7 +258,8 @@ def compare(*names: str) -> dict[str, Any]:
 
     A side that does not name a knob has the project's default there. `defaults` is the preset that names them all.
     """
-    from bert_jax import config, knobs, presets
+    from bert_jax import config
+    from bert_jax.config import knobs, presets
 
     defaults = config.flat(config.to_dict(knobs.Config()))
     known = json.loads(json.dumps(presets.PRESETS)) | {"defaults": defaults}  # tuples as lists, like the defaults'

@@ -19,14 +19,17 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from bert_jax import disk, faults, knobs, masking, network, objectives, quotas, runs, sharding
-from bert_jax.config import suggest
-from bert_jax.data import pipeline
-from bert_jax.data.shards import Prepared
+from bert_jax import objectives, sharding
+from bert_jax.batch import Batch, Metrics, Traced
+from bert_jax.config import knobs, quotas, suggest
+from bert_jax.data.batches import pipeline
+from bert_jax.data.text.shards import Prepared
 from bert_jax.errors import ConfigError, DataError
-from bert_jax.metrics import EXAMPLES, Totals, unigram_log_probabilities, which, wilson
-from bert_jax.objectives import causal_lm
-from bert_jax.types import Batch, Metrics, Traced
+from bert_jax.evaluation.metrics import EXAMPLES, Totals, unigram_log_probabilities, which, wilson
+from bert_jax.interop import runs
+from bert_jax.models import network
+from bert_jax.objectives import causal_lm, masking
+from bert_jax.system import disk, fault_points
 
 Progress = Callable[[int, int], None]  # how much is done, and of how much
 
@@ -138,7 +141,7 @@ class Evaluator:
                 if late is not None:
                     yield late[0], sharding.to_host(late[1])
                 late = number, found
-            faults.point("evaluation", index)
+            fault_points.point("evaluation", index)
             progress(index + 1, self.batches)
         assert late is not None
         yield late[0], sharding.to_host(late[1])

@@ -17,10 +17,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bert_jax import card, disk, huggingface, knobs, runs, sentence, tensors, trees
+from bert_jax import trees
+from bert_jax.config import knobs
 from bert_jax.errors import CheckpointError, ConfigError
-from bert_jax.models import convert
+from bert_jax.interop import card, huggingface, parameter_names, runs, safetensors, sentence
 from bert_jax.models.heads import TABLE
+from bert_jax.system import disk
 
 CLASSES = {  # our heads -> Hugging Face's class and the pipeline of its hub; the first that fits
     ("classify",): ("BertForSequenceClassification", "text-classification"),
@@ -52,10 +54,10 @@ def write(run: runs.Run, folder: Path) -> None:
     check(run.config)
     stated = config_json(run.config, run.tokenizer.size, run.tokenizer.special.pad)
     stated[huggingface.OWN] = {"tokenizer": run.tokenizer.hash}
-    values = convert.to_theirs(trees.flat(run.params), run.tokenizer.size)
+    values = parameter_names.to_theirs(trees.flat(run.params), run.tokenizer.size)
     length = min(run.config.sequence_length, run.config.model.max_positions)
     runs.write_json(folder / "config.json", stated)
-    tensors.write(folder / "model.safetensors", values, {"format": "pt"})
+    safetensors.write(folder / "model.safetensors", values, {"format": "pt"})
     run.tokenizer.save(folder, model_max_length=length)
     sentence.write(folder, run.sentence, length, run.config.model.hidden)
     _, pipeline = kind(run.config)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bert_jax import disk
 from bert_jax.errors import ConfigError
+from bert_jax.system import disk
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,8 @@ class Call:
 
 def read_config(spec: str | None, overrides: list[tuple[str, str]], source: str = "") -> Any:
     """Return the checked config of `--config` and its overrides; of a task, with the data that --source names."""
-    from bert_jax import config, knobs
+    from bert_jax import config
+    from bert_jax.config import knobs
 
     if spec is None:
         raise ConfigError("no config given", "name one, such as --config=configs/tiny.py")

@@ -10,11 +10,11 @@ import json
 import sys
 from pathlib import Path
 
-from bert_jax import runs
-from bert_jax.checkpoint import Checkpoints
+from bert_jax.checkpoints.manager import Checkpoints
 from bert_jax.config import to_dict
 from bert_jax.errors import ConfigError
 from bert_jax.export import fresh_folder
+from bert_jax.interop import runs
 
 
 def run(

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bert_jax import disk, opening, runs
 from bert_jax.errors import ConfigError, DataError
+from bert_jax.interop import runs
 from bert_jax.predict import decode
 from bert_jax.predictors.base import Model, OfText, Options, Row
+from bert_jax.system import disk, opening
 from bert_jax.views import attention, embeddings
 from bert_jax.views.texts import Texts
 

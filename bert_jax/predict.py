@@ -23,12 +23,13 @@ import jax
 import numpy as np
 import tqdm
 
-from bert_jax import opening, runs
-from bert_jax.data.labelled import rounded
+from bert_jax.config.knobs import LINE
+from bert_jax.data.labelled.batches import rounded
 from bert_jax.errors import DataError
-from bert_jax.knobs import LINE
+from bert_jax.interop import runs
 from bert_jax.predictors import TABLE
 from bert_jax.predictors.base import Model, Options, Predictor, Row, Work
+from bert_jax.system import opening
 
 AHEAD = 8  # batches of lines that are read before the first is answered, to be sorted by length
 PAUSE = 0.02  # seconds without a new line after which those that are there are answered

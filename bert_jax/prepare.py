@@ -29,10 +29,12 @@ from typing import Any
 
 import numpy as np
 
-from bert_jax import disk, faults, jsons, knobs, opening
-from bert_jax.data import audit, corpus, dedup, encode, pmi, pool, shards
+from bert_jax.config import knobs
+from bert_jax.data import corpus
 from bert_jax.data import tokenizer as tokenizers
+from bert_jax.data.text import audit, dedup, encode, pmi, pool, shards
 from bert_jax.errors import ConfigError, DataError, UserError
+from bert_jax.system import disk, fault_points, jsons, opening
 
 FREE = ("path", "tfds_dir", "cache", "workers")  # corpus knobs that do not shape the result by themselves
 STRIPE = 1 << 20  # characters; the vocabulary's sample takes the same share of every stripe
@@ -129,7 +131,7 @@ def _digest(value: Any) -> str:
 def vocabulary_size(config: knobs.Config, make: bool = False) -> int:
     """The real size of a config's vocabulary: of one that is given or has been trained; else, with `make`, it is."""
     if config.task.source and not config.tokenizer.path:
-        from bert_jax.runs import described  # which takes jax with it
+        from bert_jax.interop.runs import described  # which takes jax with it
 
         return tokenizers.load(described(config.init_from)[1]).size
     if config.tokenizer.path:
@@ -236,7 +238,7 @@ def _read(
         for at, result in workers.map("bert_jax.data.corpus:extract", calls):
             done[todo[at]] = result
             advance(todo[at])
-            faults.point("prepare_read", todo[at])
+            fault_points.point("prepare_read", todo[at])
     return [result for result in done if result is not None]
 
 
@@ -312,9 +314,9 @@ def _encode(
     todo = [i for i, name in enumerate(names) if not (parts / name / "part.json").is_file()]
     with pool.progress("encode", [volume["characters"] for volume in volumes], todo, "char", log) as advance:
         calls = [(spool, names[i], marks[i], tokenizer, limit, parts) for i in todo]
-        for at, _ in workers.map("bert_jax.data.encode:encode", calls):
+        for at, _ in workers.map("bert_jax.data.text.encode:encode", calls):
             advance(todo[at])
-            faults.point("prepare_encode", todo[at])
+            fault_points.point("prepare_encode", todo[at])
     encode.known_words.cache_clear()  # of this process, where it was the only worker
     return [jsons.read(parts / name / "part.json", DataError, hint=shards.HINT) for name in names]
 
@@ -331,9 +333,9 @@ def _pack(
     todo = [i for i, (_, name, _) in enumerate(planned) if not (result / name).is_dir()]
     with pool.progress("pack", [1] * len(planned), todo, "shard", log) as advance:
         calls = [(result, planned[i][1], planned[i][2], size <= 1 << 16) for i in todo]
-        for at, _ in workers.map("bert_jax.data.encode:pack", calls):
+        for at, _ in workers.map("bert_jax.data.text.encode:pack", calls):
             advance(todo[at])
-            faults.point("prepare_pack", todo[at])
+            fault_points.point("prepare_pack", todo[at])
     splits: dict[str, list[dict]] = {side: [] for side in shards.SPLITS}
     for side, name, _ in planned:
         splits[side].append(jsons.read(result / name / "shard.json", DataError, shards.ENTRY, hint=shards.HINT))

@@ -12,7 +12,7 @@ from bert_jax.data import tasks
 if TYPE_CHECKING:
     import ml_collections
 
-    from bert_jax import knobs
+    from bert_jax.config import knobs
 
 FRESH = "^(classify|regress|tag|span|choice|encoder/pooler)/"  # a head is new, unless it fits
 
@@ -41,7 +41,7 @@ def finetuning(
         put(config, ["evals", evaluation, "epochs"], 1.0)
     if init_from:
         if start is None:
-            from bert_jax import runs  # with jax, which a study that checks its recipes has no need of
+            from bert_jax.interop import runs  # with jax, which a study that checks its recipes has no need of
 
             start = runs.described(init_from)[0]
         config.init_from = init_from

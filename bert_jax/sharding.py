@@ -13,10 +13,10 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from bert_jax import knobs
+from bert_jax.batch import Batch
+from bert_jax.config import knobs
 from bert_jax.errors import ConfigError, PeerLost
 from bert_jax.trees import name_of
-from bert_jax.types import Batch
 
 AXES = ("arm", "data", "fsdp", "tensor")
 BATCH = PartitionSpec(("data", "fsdp"))

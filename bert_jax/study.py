@@ -17,15 +17,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bert_jax import disk, doctor, holding, prepare, rules
+from bert_jax import doctor, prepare
+from bert_jax.config import validation
 from bert_jax.errors import ConfigError, IncompleteError, Stopped
-from bert_jax.studies import definition, engines, plans, progress, sameness, sources
+from bert_jax.studies import definition, engines, plan, progress, sameness, sources
 from bert_jax.studies import reuse as reuses
 from bert_jax.studies.definition import Cell, Study, Suite
 from bert_jax.studies.engines import local
+from bert_jax.studies.folder import RETRIES, Place
 from bert_jax.studies.groups import Group
 from bert_jax.studies.launch import WORKER, Launcher
-from bert_jax.studies.places import RETRIES, Place
+from bert_jax.system import disk, folder_locks
 
 LOCK = "study.lock"
 PACKAGES = ("bert-jax", "jax", "jaxlib", "flax", "optax", "grain", "tokenizers", "numpy")
@@ -49,10 +51,10 @@ def run(
     """Expands a study, makes every cell that is missing, and writes the report; an error says what is left."""
     if spec is None:
         raise ConfigError("no study given", "name its folder, such as experiments/masking_rate")
-    holding.check_place(workdir)
+    folder_locks.check_place(workdir)
     name, study = definition.load(spec, overrides)
     cells = definition.expand(study, None if dry_run else functools.partial(prepare.vocabulary_size, make=True))
-    rules.warn(*(cell.config for cell in cells))
+    validation.warn(*(cell.config for cell in cells))
     sources.check(study, [cell.config for cell in cells])
     place = Place(Path(workdir))
     _check_same(place, name, spec, cells)
@@ -62,14 +64,14 @@ def run(
         engines.check(engine, options)
         room = engines.make(engine, place.workdir, jobs, options).room if engine == "local" else engines.Room(jobs or 1)
         left = [cell for cell in cells if cell.id not in known]
-        planned = plans.plan(place, left, asked(study), fuse, room)
-        print(plans.described(name, cells, planned, room, taken, plans.evaluations(place, planned, room)))
+        planned = plan.plan(place, left, asked(study), fuse, room)
+        print(plan.described(name, cells, planned, room, taken, plan.evaluations(place, planned, room)))
         return
-    with holding.hold(place.workdir, LOCK):
+    with folder_locks.hold(place.workdir, LOCK):
         hands = engines.make(engine, place.workdir, jobs, options)
         sameness.check(place)
         reuses.take(place, known)
-        groups = plans.plan(place, cells, asked(study), fuse, hands.room)
+        groups = plan.plan(place, cells, asked(study), fuse, hands.room)
         hidden = set(place.read_study().get("cells", [])) - {cell.id for cell in cells}
         _write(place, name, spec, study, cells, groups, command, retries)
         launcher = Launcher(place, groups, hands, retries, lambda: _refresh(place), worker)
@@ -99,7 +101,7 @@ def report(workdir: Path) -> None:
     Of a study that is kept without its cells, as study.json and results.csv alone, write the summary.
     """
     place = _existing(workdir)
-    from bert_jax.studies import report as reports
+    from bert_jax.studies.report import build as reports
 
     kept = not place.cells() and place.csv.exists()
     sameness.check(place)
@@ -161,7 +163,7 @@ def _write(
             "devices": len(local.accelerators()),
         },
     }
-    groups = plans.recorded(place, cells) | {cell.id: group.id for group in planned for cell in group.cells}
+    groups = plan.recorded(place, cells) | {cell.id: group.id for group in planned for cell in group.cells}
     for group in planned:
         place.write_group(group.id, [cell.id for cell in group.cells], group.slots, group.seconds)
     for cell in cells:
@@ -172,7 +174,7 @@ def _write(
 def _refresh(place: Place) -> None:
     """The report as of now; that it cannot be written stops no study, unless the disk is full."""
     try:
-        from bert_jax.studies import report as reports
+        from bert_jax.studies.report import build as reports
 
         reports.write(place)
     except Exception as error:  # whatever it is, the cells go on, and `study report` shows it whole
@@ -185,7 +187,7 @@ def _refresh(place: Place) -> None:
 
 
 def _existing(workdir: Path) -> Place:
-    holding.check_place(workdir)
+    folder_locks.check_place(workdir)
     place = Place(Path(workdir))
     if not place.read_study():
         raise ConfigError(f"no study in {workdir}", "`bert-jax study run STUDY --workdir=…` makes one")

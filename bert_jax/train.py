@@ -16,12 +16,17 @@ from typing import Any
 import jax
 import numpy as np
 
-from bert_jax import environment, faults, initial, knobs, lock, material, quotas, report, rules, sharding
-from bert_jax import step as steps
-from bert_jax.arms import Arm, alike, alone, common_step
-from bert_jax.clock import Clock, peak
-from bert_jax.data import pipeline
+from bert_jax import sharding
+from bert_jax.config import knobs, quotas, validation
+from bert_jax.data.batches import pipeline
 from bert_jax.errors import ConfigError, DivergedError, Stopped
+from bert_jax.interop import initial
+from bert_jax.reporting import run_report
+from bert_jax.system import fault_points, run_lock
+from bert_jax.training import data, environment
+from bert_jax.training import program as steps
+from bert_jax.training.clock import Clock, peak
+from bert_jax.training.run import Arm, alike, alone, common_step
 
 
 def run(
@@ -33,14 +38,14 @@ def run(
     command: list[str],
 ) -> None:
     """`bert-jax train`: trains to `config.steps`, from wherever `workdir` stands."""
-    rules.trainable(config)
+    validation.trainable(config)
     sharding.start_processes(config.parallel)
     if dry_run:
-        lock.check_place(workdir)
+        run_lock.check_place(workdir)
         mesh = sharding.make_mesh(config.parallel)
         sharding.check_rows(config.batch_size // config.optim.accumulation, mesh, "batch_size / accumulation")
-        config = material.gather(config).config if config.task.source else config
-        rules.warn(config)
+        config = data.gather(config).config if config.task.source else config
+        validation.warn(config)
         print(environment.plan(config))
         return
     with sharding.peers():
@@ -73,19 +78,19 @@ def together(
     mesh = sharding.make_mesh(config.parallel, len(runs))
     sharding.check_rows(config.batch_size // config.optim.accumulation, mesh, "batch_size / accumulation")
     for _, workdir in runs:
-        lock.check_writable(workdir)
+        run_lock.check_writable(workdir)
     with contextlib.ExitStack() as closing:
         for _, workdir in runs:
-            closing.enter_context(lock.run_lock(workdir))
-        stop = closing.enter_context(lock.StopFlag())
+            closing.enter_context(run_lock.run_lock(workdir))
+        stop = closing.enter_context(run_lock.StopFlag())
         # --- material -----------------------------------------------------------------------------------------------
-        given = material.gather(config)
+        given = data.gather(config)
         source, tokenizer = given.source, given.tokenizer
         materials = [given, *(alike(given, config, other) for other, _ in runs[1:])]
         arms = [Arm(own, workdir, closing, several) for own, (_, workdir) in zip(materials, runs, strict=True)]
         config = given.config
         if jax.process_index() == 0:
-            rules.warn(*(arm.config for arm in arms))
+            validation.warn(*(arm.config for arm in arms))
 
         # --- state --------------------------------------------------------------------------------------------------
         vocab_size = tokenizer.size
@@ -170,7 +175,7 @@ def together(
 
         over = ended()
         for done in range(start + 1, start + 1 if over else config.steps + 1):
-            faults.point("step", done)
+            fault_points.point("step", done)
             with clock.on("data"):
                 batch = next(batches)
             on_device = sharding.place(batch, config.batch_size, mesh) if config.parallel.step == "jit" else batch
@@ -214,7 +219,7 @@ def together(
                 if over:
                     best = arm.config.checkpoints.best
                     print(f"ended early: {arm.misses} evaluations in a row without a better {best}", file=sys.stderr)
-                written = report.write(arm.workdir)
+                written = run_report.write(arm.workdir)
                 if not several:
                     print(f"report: {written}", file=sys.stderr)
         return stop.signal is not None

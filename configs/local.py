@@ -7,7 +7,7 @@ README.md says what a run on 84 MB takes and gives.
 """
 
 from bert_jax.config import default
-from bert_jax.knobs import SIZES
+from bert_jax.config.knobs import SIZES
 
 
 def get_config(arg="my_texts"):

@@ -76,7 +76,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory):
 def ordinary_memory():
     """The allocator's settings belong to a process of a user's command, not to that of all tests."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bert_jax.allocator.retain", lambda: "")
+        patch.setattr("bert_jax.system.allocator.retain", lambda: "")
         yield
 
 

@@ -21,10 +21,11 @@ import jax
 import numpy as np
 from scipy import stats
 
-from bert_jax import knobs, masking, quotas
-from bert_jax import step as steps
-from bert_jax.data.pipeline import Source
-from bert_jax.data.shards import Shard
+from bert_jax.config import knobs, quotas
+from bert_jax.data.batches.pipeline import Source
+from bert_jax.data.text.shards import Shard
+from bert_jax.objectives import masking
+from bert_jax.training import program as steps
 from tests import corpora, published
 from tests.corpora import FIRST, SPECIAL
 

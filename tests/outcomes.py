@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax import checkpoint, clock, manifest
+from bert_jax.checkpoints import manager, manifest
+from bert_jax.training import clock
 
 # Time and rates, which no two runs share.
 VOLATILE = ("time", *(f"train/{name}_seconds" for name in ("step", *clock.BUCKETS)))
@@ -29,8 +30,8 @@ def read(folder: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         item: {n: jax.ShapeDtypeStruct(tuple(d["shape"]), jnp.dtype(d["dtype"])) for n, d in leaves.items()}
         for item, leaves in manifest.load(folder)["arrays"].items()
     }
-    orbax = checkpoint._orbax()
-    arrays, meta = checkpoint._load(orbax, folder, wanted)
+    orbax = manager._orbax()
+    arrays, meta = manager._load(orbax, folder, wanted)
     orbax.close()
     return {f"{item}/{n}": x for item, leaves in arrays.items() for n, x in leaves.items()}, meta
 

@@ -18,10 +18,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from bert_jax import evaluate, export, faults, knobs, network, predict, prepare, runs, train, trees
-from bert_jax.data import pipeline
+from bert_jax import evaluate, export, predict, prepare, train, trees
+from bert_jax.config import knobs
+from bert_jax.data.batches import pipeline
 from bert_jax.errors import Stopped
+from bert_jax.interop import runs
+from bert_jax.models import network
 from bert_jax.models.bert import Bert
+from bert_jax.system import fault_points
 from tests import texts
 
 DEMO = texts.ROOT / "configs" / "tiny.py"
@@ -80,12 +84,12 @@ def main(folder: Path) -> None:
 
 def stop_and_go_on(config: knobs.Config, workdir: Path) -> None:
     """Train, be asked to stop in the seventh update, and train on."""
-    os.environ[faults.VARIABLE] = "step:7:term"
-    faults._armed.cache_clear()
+    os.environ[fault_points.VARIABLE] = "step:7:term"
+    fault_points._armed.cache_clear()
     with contextlib.suppress(Stopped):
         train.run(config, workdir, command=[])
-    del os.environ[faults.VARIABLE]
-    faults._armed.cache_clear()
+    del os.environ[fault_points.VARIABLE]
+    fault_points._armed.cache_clear()
     assert not (workdir / "checkpoints" / str(STEPS)).exists()
     train.run(config, workdir, command=[])
 

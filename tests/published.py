@@ -4,7 +4,7 @@ What create_pretraining_data.py of google-research/bert (at eedf571) does to doc
 of our own and with nothing vectorised, so that it can be read beside the original. Left out are its two shuffles, of
 documents and of instances: nothing that is compared depends on an order.
 
-`mode="sop"` is ALBERT's task with chunks of at least two sentences, as `bert_jax.data.pairs` defines it.
+`mode="sop"` is ALBERT's task with chunks of at least two sentences, as `bert_jax.data.batches.pairs` defines it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import random
 from collections.abc import Container, Sequence
 from typing import NamedTuple
 
-from bert_jax.types import Special
+from bert_jax.batch import Special
 
 Sentences = Sequence[Sequence[int]]  # of a document
 

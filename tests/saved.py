@@ -8,14 +8,15 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from bert_jax import checkpoint, environment, knobs, material
-from bert_jax import step as steps
-from bert_jax.config import to_dict
+from bert_jax.checkpoints import manager
+from bert_jax.config import knobs, to_dict
+from bert_jax.training import data, environment
+from bert_jax.training import program as steps
 
 
 def run(workdir: Path, config: knobs.Config, metrics: Mapping[int, float | None]) -> Path:
     """Save fresh parameters as the steps given, each with the metric that ranks it; all steps are kept."""
-    given = material.gather(config)
+    given = data.gather(config)
     init = jax.jit(lambda seed: steps.init_state(given.config, given.tokenizer.size, seed))
     meta = {
         "config": to_dict(given.config),
@@ -23,7 +24,7 @@ def run(workdir: Path, config: knobs.Config, metrics: Mapping[int, float | None]
         "tokenizer": given.tokenizer.hash,
         "batches": given.source.fingerprint,
     }
-    made = checkpoint.Checkpoints(workdir / "checkpoints", keep=len(metrics), keep_best=False)
+    made = manager.Checkpoints(workdir / "checkpoints", keep=len(metrics), keep_best=False)
     for step, metric in metrics.items():
         state = init(np.uint32(step))
         made.save(step, state, meta, metric)

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from bert_jax import config as configs
-from bert_jax import quotas
-from bert_jax.metrics import EXAMPLES, which
+from bert_jax.config import quotas
+from bert_jax.evaluation.metrics import EXAMPLES, which
 from bert_jax.studies.definition import Budget, Cell, Comparison, Finetune, Study, Suite, axis, expand, variants
-from bert_jax.studies.places import Place
+from bert_jax.studies.folder import Place
 
 RATES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8)
 SIZES = {"2 x 64": {"model.hidden": 64, "model.heads": 1}, "2 x 128": {"model.hidden": 128, "model.heads": 2}}

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bert_jax import knobs
-from bert_jax.config import default, override, put, settle
+from bert_jax.config import default, knobs, override, put, settle
 from tests import texts
 
 TOPICS = {

@@ -13,11 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_jax import knobs, scores
-from bert_jax.data import answers, features, tokenizer
-from bert_jax.data.answers import Span
-from bert_jax.data.examples import Answer, Example
-from bert_jax.data.features import Features
+from bert_jax.config import knobs
+from bert_jax.data import tokenizer
+from bert_jax.data.labelled import answers, features
+from bert_jax.data.labelled.answers import Span
+from bert_jax.data.labelled.examples import Answer, Example
+from bert_jax.data.labelled.features import Features
+from bert_jax.evaluation import scores
 from tests.test_features import TEXT, TOKENIZER, WORD, encode, example, ids, row_of
 
 STRIDES = st.sampled_from([("step", 3), ("step", 8), ("overlap", 0), ("overlap", 3)])

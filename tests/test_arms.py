@@ -11,13 +11,14 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax import evaluate, faults, knobs, prepare, quotas, sharding, train
-from bert_jax import step as steps
-from bert_jax.arms import Arm
-from bert_jax.config import resolve, to_dict
-from bert_jax.data import pipeline
+from bert_jax import evaluate, prepare, sharding, train
+from bert_jax.config import knobs, quotas, resolve, to_dict
+from bert_jax.data.batches import pipeline
 from bert_jax.errors import ConfigError, DivergedError
-from bert_jax.metrics import Totals
+from bert_jax.evaluation.metrics import Totals
+from bert_jax.system import fault_points
+from bert_jax.training import program as steps
+from bert_jax.training.run import Arm
 from tests import outcomes, texts
 from tests.texts import configure
 
@@ -137,7 +138,7 @@ def test_spikes_of_an_arm_are_counted_in_its_account_and_resumed(base, tmp_path,
     runs = [[(configure(base, **SMALL | arm), tmp_path / name / str(i)) for i, arm in enumerate(pair)] for name in "ab"]
     train.together(runs[0], command=[])
     with monkeypatch.context() as patch:
-        patch.setattr(faults, "point", die)
+        patch.setattr(fault_points, "point", die)
         with pytest.raises(KeyboardInterrupt):
             train.together(runs[1], command=[])
     train.together(runs[1], command=[])
@@ -167,7 +168,7 @@ def test_killed_arms_go_on_from_the_step_all_have_saved(base, fused, tmp_path, m
     if at == 20:
         died.append(0)  # the step itself passes
     with monkeypatch.context() as patch:
-        patch.setattr(faults, "point", die if at == 13 else lambda n, i: die(n, i) if n == "save-start" else None)
+        patch.setattr(fault_points, "point", die if at == 13 else lambda n, i: die(n, i) if n == "save-start" else None)
         with pytest.raises(KeyboardInterrupt):
             together(base, tmp_path)
     for folder, whole in zip(together(base, tmp_path), fused, strict=True):

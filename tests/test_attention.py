@@ -11,12 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bert_jax import costs, defaults, network, rules
+from bert_jax.config import costs, devices, validation
 from bert_jax.errors import ConfigError
-from bert_jax.models import backends
+from bert_jax.models import backends, network
 from bert_jax.models.bert import Bert
+from bert_jax.models.matmul import KINDS
 from bert_jax.models.positions import slopes
-from bert_jax.models.products import KINDS
 from tests import toy
 
 ROWS, LENGTH, HEADS, WIDTH = 3, 256, 2, 8  # two blocks of splash's in either direction
@@ -235,14 +235,14 @@ def on(monkeypatch):
     """A function that makes backends believe in another kind of device, one of it unless told otherwise."""
 
     def device(kind, count=1):
-        monkeypatch.setattr(defaults, "device", lambda: kind)
+        monkeypatch.setattr(devices, "device", lambda: kind)
         monkeypatch.setattr(backends.jax, "device_count", lambda: count)
 
     return device
 
 
 def resolved(length=128, train=True, capture=False, **overrides):
-    model = defaults.settled(toy.config(**overrides).model, train=train)
+    model = devices.settled(toy.config(**overrides).model, train=train)
     return backends.resolve(model, length, train=train, capture=capture)
 
 
@@ -334,7 +334,7 @@ def test_what_a_config_alone_tells_is_refused_with_it(overrides, message):
 def test_what_stops_training_alone_leaves_a_model_readable(overrides, message):
     config = toy.config(**overrides)
     with pytest.raises(ConfigError, match=message):
-        rules.trainable(config)
+        validation.trainable(config)
 
 
 def test_arms_all_at_once_are_not_given_to_cudnn(on):

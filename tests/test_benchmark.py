@@ -8,9 +8,10 @@ import json
 import numpy as np
 import pytest
 
-from bert_jax import benchmark, cli, config, costs, prepare, quotas
+from bert_jax import benchmark, cli, config, prepare
 from bert_jax.benchmarks import around, harness, ours, parts
 from bert_jax.benchmarks.harness import Contestant, Result
+from bert_jax.config import costs, quotas
 from bert_jax.errors import ConfigError
 from bert_jax.models.bert import padded_vocab
 from tests import contestants, texts, toy

@@ -13,16 +13,20 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bert_jax import arms, costs, evaluate, export, knobs, network, objectives, prepare, runs, train
 from bert_jax import config as configs
-from bert_jax import step as steps
-from bert_jax.data import pipeline
+from bert_jax import evaluate, export, objectives, prepare, train
+from bert_jax.config import costs, knobs
 from bert_jax.data import tokenizer as tokenizers
+from bert_jax.data.batches import pipeline
 from bert_jax.errors import ConfigError
+from bert_jax.interop import runs
+from bert_jax.models import network
 from bert_jax.models.bert import pooled_positions
 from bert_jax.studies import definition
 from bert_jax.suites.base import Ask
 from bert_jax.suites.left_to_right import LeftToRight
+from bert_jax.training import program as steps
+from bert_jax.training import run as arms
 from tests import toy
 
 CAUSAL = {"model__layers": 1, "model__causal": "true", "pairs": "none", "checkpoints__best": "causal_lm_loss"}

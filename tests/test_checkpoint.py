@@ -23,8 +23,9 @@ import optax
 import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from bert_jax import checkpoint, disk, faults, manifest
+from bert_jax.checkpoints import manager, manifest
 from bert_jax.errors import CheckpointError, ConfigError, DivergedError
+from bert_jax.system import disk, fault_points
 
 
 def make_state(seed: int = 0) -> dict:
@@ -53,7 +54,7 @@ def shapes(tree, sharding=None):
 
 @pytest.fixture
 def checkpoints(tmp_path):
-    made = checkpoint.Checkpoints(tmp_path / "checkpoints", keep=2, keep_best=True)
+    made = manager.Checkpoints(tmp_path / "checkpoints", keep=2, keep_best=True)
     yield made
     made.close()
 
@@ -62,7 +63,7 @@ def checkpoints(tmp_path):
 def saved(tmp_path_factory) -> Path:
     """A folder with verified steps 10 and 20, to be copied and spoiled."""
     folder = tmp_path_factory.mktemp("saved") / "checkpoints"
-    made = checkpoint.Checkpoints(folder, keep=2, keep_best=False)
+    made = manager.Checkpoints(folder, keep=2, keep_best=False)
     for step in (10, 20):
         made.save(step, make_state(step), {"seen": step})
     made.close()
@@ -75,7 +76,7 @@ def spoiled(saved, tmp_path) -> Path:
 
 
 def restore(folder: Path, step: int | None = None):
-    made = checkpoint.Checkpoints(folder, keep=2, keep_best=False)
+    made = manager.Checkpoints(folder, keep=2, keep_best=False)
     try:
         return made.restore(shapes(make_state()), step)
     finally:
@@ -133,7 +134,7 @@ def test_updates_go_on_while_a_save_does_and_do_not_reach_it(checkpoints, monkey
 
 
 def test_runs_that_train_together_save_at_once(tmp_path):
-    made = [checkpoint.Checkpoints(tmp_path / str(i), keep=1, keep_best=False) for i in range(4)]
+    made = [manager.Checkpoints(tmp_path / str(i), keep=1, keep_best=False) for i in range(4)]
     for step in range(1, 9):
         for i, one in enumerate(made):
             one.save(step, make_state(step + i), {})
@@ -161,7 +162,7 @@ def test_keeps_the_latest_and_the_best(checkpoints):
 
 
 def test_without_metrics_the_best_is_the_latest(saved):
-    made = checkpoint.Checkpoints(saved, keep=2, keep_best=True)
+    made = manager.Checkpoints(saved, keep=2, keep_best=True)
     assert made.best() == 20
     made.close()
 
@@ -184,7 +185,7 @@ def test_restores_onto_another_mesh(devices, tmp_path):
         return NamedSharding(mesh, PartitionSpec("data"))
 
     state = {"params": {"w": jnp.arange(64.0).reshape(16, 4)}, "n": jnp.arange(8)}
-    made = checkpoint.Checkpoints(tmp_path, keep=1, keep_best=False)
+    made = manager.Checkpoints(tmp_path, keep=1, keep_best=False)
     made.save(1, jax.device_put(state, mesh_sharding(4)), {})
     restored, _, _ = made.restore(shapes(state, mesh_sharding(devices)))
     made.close()
@@ -194,24 +195,24 @@ def test_restores_onto_another_mesh(devices, tmp_path):
 
 @pytest.mark.parametrize("place", ["", "checkpoints", "checkpoints/20"])
 def test_read_takes_parameters_alone(saved, place):
-    params, meta = checkpoint.read(saved.parent / place)
+    params, meta = manager.read(saved.parent / place)
     assert jax.tree.structure(params) == jax.tree.structure(make_state()["params"])
     assert all(type(x) is np.ndarray for x in jax.tree.leaves(params))
     assert bits(params) == bits(make_state(20)["params"])
     assert meta["seen"] == 20
-    assert bits(checkpoint.read(saved, 10)[0]) == bits(make_state(10)["params"])
+    assert bits(manager.read(saved, 10)[0]) == bits(make_state(10)["params"])
 
 
 def test_read_prefers_the_best(tmp_path):
-    made = checkpoint.Checkpoints(tmp_path, keep=2, keep_best=True)
+    made = manager.Checkpoints(tmp_path, keep=2, keep_best=True)
     for step, metric in [(1, 1.0), (2, 2.0)]:
         made.save(step, make_state(step), {}, metric)
     made.close()
-    assert checkpoint.read(tmp_path)[1]["step"] == 1
+    assert manager.read(tmp_path)[1]["step"] == 1
 
 
 def test_peek_shows_what_restore_takes(saved):
-    made = checkpoint.Checkpoints(saved, keep=2, keep_best=False)
+    made = manager.Checkpoints(saved, keep=2, keep_best=False)
     assert made.peek() == ({"step": 20, "seen": 20}, 20)
     assert made.restore(shapes(make_state()))[2] == 20
     made.close()
@@ -275,9 +276,9 @@ def test_the_clock_decides_nothing_about_which_step_is_the_latest(spoiled, monke
     for number, path in enumerate(sorted(spoiled.rglob("*"), reverse=True)):
         os.utime(path, (10**9 + number, 10**9 + number))
     os.utime(spoiled / "20", (1, 1))
-    made = checkpoint.Checkpoints(spoiled, keep=2, keep_best=False)
+    made = manager.Checkpoints(spoiled, keep=2, keep_best=False)
     assert made.restore(shapes(make_state()))[2] == 20
-    monkeypatch.setattr(checkpoint.time, "time", lambda: 0.0)
+    monkeypatch.setattr(manager.time, "time", lambda: 0.0)
     made.save(30, make_state(30), {})
     made.wait()
     assert made.steps() == [20, 30]
@@ -312,7 +313,7 @@ def test_only_unfinished_steps_are_nothing(tmp_path, capsys):
     assert restore(tmp_path) is None
     assert "was not finished" in capsys.readouterr().err
     with pytest.raises(CheckpointError, match="no checkpoint in"):
-        checkpoint.read(tmp_path)
+        manager.read(tmp_path)
 
 
 def test_a_missing_step_asked_for_is_an_error(spoiled):
@@ -335,7 +336,7 @@ def test_manifest_names_stay_inside(name, spoiled, tmp_path):
 def test_corrupt_newer_steps_give_way(spoiled, capsys):
     """After a fallback, new saves replace the corrupt step and never count it among those kept."""
     flip(spoiled / "20/params/manifest.ocdbt")
-    made = checkpoint.Checkpoints(spoiled, keep=1, keep_best=False)
+    made = manager.Checkpoints(spoiled, keep=1, keep_best=False)
     assert made.restore(shapes(make_state()))[2] == 10
     assert made.best() == 10
     made.save(15, make_state(15), {})
@@ -360,7 +361,7 @@ def test_corrupt_newer_steps_give_way(spoiled, capsys):
 def test_a_changed_model_names_the_first_difference(edit, named, saved):
     like = make_state()
     edit(like)
-    made = checkpoint.Checkpoints(saved, keep=2, keep_best=False)
+    made = manager.Checkpoints(saved, keep=2, keep_best=False)
     with pytest.raises(CheckpointError, match=named):
         made.restore(shapes(like))
     made.close()
@@ -384,7 +385,7 @@ def test_weights_that_are_not_finite_are_never_saved(checkpoints, value):
 def test_a_disk_too_small_is_refused_before_writing(checkpoints, monkeypatch):
     checkpoints.save(1, make_state(), {})
     checkpoints.wait()
-    needed = checkpoint.bytes_needed(make_state())
+    needed = manager.bytes_needed(make_state())
     assert needed >= sum(len(b) for b in bits(make_state()))
     room = types.SimpleNamespace(f_bavail=4_321, f_frsize=1, f_files=0, f_favail=0)
     monkeypatch.setattr(disk.os, "statvfs", lambda _: room)
@@ -399,12 +400,12 @@ def test_a_disk_too_small_is_refused_before_writing(checkpoints, monkeypatch):
 def test_a_disk_that_fills_up_while_saving(point, checkpoints, monkeypatch):
     checkpoints.save(1, make_state(1), {})
     checkpoints.wait()
-    monkeypatch.setattr(faults, "_armed", lambda: (point, 2, "full"))
+    monkeypatch.setattr(fault_points, "_armed", lambda: (point, 2, "full"))
     checkpoints.save(2, make_state(2), {})
     with pytest.raises(CheckpointError, match="disk full: a checkpoint needs") as error:
         checkpoints.wait()
     assert isinstance(error.value.__cause__, OSError)
-    monkeypatch.setattr(faults, "_armed", lambda: None)
+    monkeypatch.setattr(fault_points, "_armed", lambda: None)
     state, _, step = checkpoints.restore(shapes(make_state()))
     assert (step, bits(state)) == (1, bits(make_state(1)))
     checkpoints.save(2, make_state(2), {})
@@ -432,7 +433,7 @@ SMALL_DISK = """
 
 
 def run(script: str, *arguments: object, fault: str = "") -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, faults.VARIABLE: fault}
+    environment = {**os.environ, fault_points.VARIABLE: fault}
     command = [sys.executable, "-c", textwrap.dedent(script), *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=120)
 
@@ -469,7 +470,7 @@ def test_kill_during_a_save_leaves_a_sound_step(point, survivor, tmp_path, capsy
     assert done.returncode == -signal.SIGKILL, done.stderr
     unfinished = [path.name for path in tmp_path.glob(manifest.UNFINISHED)]
     assert bool(unfinished) == (point == "save-running"), unfinished
-    made = checkpoint.Checkpoints(tmp_path, keep=1, keep_best=False)
+    made = manager.Checkpoints(tmp_path, keep=1, keep_best=False)
     like = {"params": {"w": jnp.zeros(200_000)}, "n": jnp.int32(0)}
     state, meta, step = made.restore(shapes(like))
     assert step == survivor == meta["step"] == int(state["n"])
@@ -481,19 +482,19 @@ def test_kill_during_a_save_leaves_a_sound_step(point, survivor, tmp_path, capsy
 
 
 def test_faults_are_read_from_the_environment(monkeypatch):
-    faults._armed.cache_clear()
-    monkeypatch.setenv(faults.VARIABLE, "here:3:full")
-    faults.point("here", 2)
-    faults.point("there", 3)
+    fault_points._armed.cache_clear()
+    monkeypatch.setenv(fault_points.VARIABLE, "here:3:full")
+    fault_points.point("here", 2)
+    fault_points.point("there", 3)
     with pytest.raises(OSError, match="injected") as error:
-        faults.point("here", 3)
+        fault_points.point("here", 3)
     assert error.value.errno == errno.ENOSPC
     for text in ("here", "here:x:kill", "here:1:sleep=long", "here:1:dance"):
-        faults._armed.cache_clear()
-        monkeypatch.setenv(faults.VARIABLE, text)
-        with pytest.raises(ConfigError, match=faults.VARIABLE):
-            faults.point("here", 1)
-    faults._armed.cache_clear()
+        fault_points._armed.cache_clear()
+        monkeypatch.setenv(fault_points.VARIABLE, text)
+        with pytest.raises(ConfigError, match=fault_points.VARIABLE):
+            fault_points.point("here", 1)
+    fault_points._armed.cache_clear()
 
 
 TWO = """

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from bert_jax import allocator, cli, predict
-from bert_jax.allocator import retain  # before tests are kept from it
+from bert_jax import cli, predict
 from bert_jax.errors import CheckpointError, ConfigError, DataError, DivergedError, Stopped
+from bert_jax.system import allocator
+from bert_jax.system.allocator import retain  # before tests are kept from it
 
 CONFIG = """
 from bert_jax.config import default

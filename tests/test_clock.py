@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_jax import clock, costs, quotas
-from bert_jax.clock import Clock
+from bert_jax.config import costs, quotas
+from bert_jax.training import clock
+from bert_jax.training.clock import Clock
 from tests import toy
 
 

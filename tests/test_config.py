@@ -15,9 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_jax import config, knobs, rules
+from bert_jax import config
+from bert_jax.config import knobs, validation
+from bert_jax.config.presets import PRESETS
 from bert_jax.errors import ConfigError
-from bert_jax.presets import PRESETS
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 
@@ -270,19 +271,19 @@ def test_pair_objectives_follow_pairs_and_asking_for_both_is_an_error(pairs, wei
 def test_a_model_without_anything_to_learn_from_text_is_no_training_run(objectives, message):
     found = config.resolve({"objectives": objectives, "checkpoints": {"best": ""}})
     with pytest.raises(ConfigError, match=message):
-        rules.trainable(found)
+        validation.trainable(found)
 
 
 @pytest.mark.parametrize("prng", ["rbg", "unsafe_rbg"])
 def test_all_arms_at_once_need_bits_that_vmap_leaves_alone(prng):
     tree = config.default()
     config.override(tree, "parallel.arms", "vmap")
-    rules.trainable(config.resolve(tree))
+    validation.trainable(config.resolve(tree))
     config.override(tree, "parallel.prng", prng)
     with pytest.raises(ConfigError, match=f"'vmap' with parallel.prng = '{prng}' would drop other elements"):
-        rules.trainable(config.resolve(tree))  # which an older run may be read with all the same
+        validation.trainable(config.resolve(tree))  # which an older run may be read with all the same
     config.override(tree, "parallel.arms", "auto")
-    rules.trainable(config.resolve(tree))
+    validation.trainable(config.resolve(tree))
 
 
 def test_a_run_may_end_while_it_warms_up(capsys):
@@ -290,7 +291,7 @@ def test_a_run_may_end_while_it_warms_up(capsys):
     for path, text in (("steps", "5"), ("optim.warmup_steps", "100")):
         config.override(tree, path, text)
     found = config.resolve(tree)
-    rules.warn(found, dataclasses.replace(found, seed=1), config.resolve(config.default()))
+    validation.warn(found, dataclasses.replace(found, seed=1), config.resolve(config.default()))
     said = "warning: optim.warmup_steps = 100 exceeds steps = 5: the learning rate ends at 0.04 of its peak\n"
     assert capsys.readouterr().err == said
 

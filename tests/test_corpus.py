@@ -15,8 +15,9 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_jax import knobs
-from bert_jax.data import corpus, dedup, docstrings, files, prose, readers, text
+from bert_jax.config import knobs
+from bert_jax.data import corpus
+from bert_jax.data.text import dedup, docstrings, files, prose, readers, sentences
 from bert_jax.errors import DataError
 
 TEXT = "One here. Two there.\nThree.\n\nFour.\n\n\n \nFive.\nSix."
@@ -26,7 +27,7 @@ DOCUMENTS = [["One here. Two there.", "Three."], ["Four."], ["Five.", "Six."]]
 def read(path, tally=None, **options) -> list[list[str]]:
     """Documents of `path` as lists of lines."""
     options = knobs.Corpus(source="files", path=str(path), **options)
-    tally = tally or text.Tally()
+    tally = tally or sentences.Tally()
     found: list[list[str]] = []
     held: list[str] = []
     for item in files.items(options)[0]:
@@ -100,7 +101,7 @@ def test_only_a_newline_ends_a_line_and_a_byte_order_mark_is_dropped(tmp_path, e
     lines = ["One\u2028still one.", "Two\x85\x0b\x0c\x1c too.", "Three\rhere."]
     data = "\ufeff" + end.join(lines) + end
     assert read(write(tmp_path / "a.txt", data.encode())) == [lines]
-    found = [text.sentences(line, "en", text.Tally()) for line in lines]
+    found = [sentences.sentences(line, "en", sentences.Tally()) for line in lines]
     assert found == [["One still one."], ["Two too."], ["Three here."]]
     row = json.dumps({"text": "\n".join(lines)}, ensure_ascii=False)
     assert read(write(tmp_path / "a.jsonl", ("\ufeff" + row + end).encode())) == [lines]
@@ -135,8 +136,8 @@ def test_long_lines_lose_nothing(tmp_path_factory, line, piece):
         pieces = [p for document in read(file) for p in document]
         assert "".join(pieces) == line
         assert all(len(p.encode()) <= piece for p in pieces)
-        patch.setattr(text, "PIECE", piece)
-        chunked = [p for chunk in text.chunks(line) for p in chunk.lines]
+        patch.setattr(sentences, "PIECE", piece)
+        chunked = [p for chunk in sentences.chunks(line) for p in chunk.lines]
         assert "".join(chunked) == line
 
 
@@ -148,20 +149,20 @@ def test_long_lines_are_cut_after_a_sentence(tmp_path, monkeypatch):
 
 
 def test_a_sentence_without_an_end_is_cut_at_a_space():
-    tally = text.Tally()
+    tally = sentences.Tally()
     long = "word " * 10_000
-    found = text.sentences(long, "en", tally)
+    found = sentences.sentences(long, "en", tally)
     assert " ".join(found).split() == long.split()
-    assert max(map(len, found)) <= text.SENTENCE
+    assert max(map(len, found)) <= sentences.SENTENCE
     assert tally.counts["cut_sentences"] == len(found) - 1
-    assert len(text.sentences("x" * 40_000, None, tally)) == math.ceil(40_000 / text.SENTENCE)
+    assert len(sentences.sentences("x" * 40_000, None, tally)) == math.ceil(40_000 / sentences.SENTENCE)
 
 
 def test_sentences_of_paragraphs_and_lines():
     line = "Mr. Smith came, e.g. by train.  He left!"
-    assert text.sentences(line, "en", text.Tally()) == ["Mr. Smith came, e.g. by train.", "He left!"]
-    assert text.sentences(line, None, text.Tally()) == ["Mr. Smith came, e.g. by train. He left!"]
-    assert text.sentences(" \t", "en", text.Tally()) == text.sentences("", None, text.Tally()) == []
+    assert sentences.sentences(line, "en", sentences.Tally()) == ["Mr. Smith came, e.g. by train.", "He left!"]
+    assert sentences.sentences(line, None, sentences.Tally()) == ["Mr. Smith came, e.g. by train. He left!"]
+    assert sentences.sentences(" \t", "en", sentences.Tally()) == sentences.sentences("", None, sentences.Tally()) == []
 
 
 @pytest.mark.parametrize(("line", "expected"), [("It rains. It pours again.", False), ("It rains again.", True)])
@@ -188,7 +189,7 @@ def test_bad_text_follows_the_policy(tmp_path, kind):
     with pytest.raises(DataError, match=r"a.txt, byte 10: ") as caught:
         read(file, on_bad_text="fail")
     assert caught.value.code == 3
-    tally = text.Tally()
+    tally = sentences.Tally()
     assert read(file, tally)[1] == ["Caf\ufffd bad.", "More."]
     assert tally.counts["bad_text"] == 1
     assert "byte 10" in tally.first["bad_text"]
@@ -238,7 +239,7 @@ def test_malformed_rows_name_file_and_line(tmp_path, row, says, monkeypatch):
     )
     with pytest.raises(DataError, match=f"a.jsonl:5: .*{says}"):
         read(file)
-    tally = text.Tally()
+    tally = sentences.Tally()
     assert read(file, tally, on_bad_row="skip") == [["one"], ["two"], ["three"], ["x"]]
     assert tally.counts["bad_rows"] == 1
     assert tally.counts["rows"] == 5
@@ -480,7 +481,7 @@ add_newdoc(*names)
 
 
 def test_a_module_is_a_document_in_the_order_of_its_source():
-    chunks = list(docstrings._document(ast.parse(SOURCE), text.Tally()))
+    chunks = list(docstrings._document(ast.parse(SOURCE), sentences.Tally()))
     assert [chunk.joins for chunk in chunks] == [False] + [True] * (len(chunks) - 1)
     assert [line.split(".")[0] for chunk in chunks for line in chunk.lines] == [
         "The module does a thing for you",
@@ -494,7 +495,7 @@ def test_a_module_is_a_document_in_the_order_of_its_source():
         "Return the name of the thing",
         "Return the part of the thing",
     ]
-    assert not list(docstrings._document(ast.parse("x = 1"), text.Tally()))
+    assert not list(docstrings._document(ast.parse("x = 1"), sentences.Tally()))
 
 
 def test_docstring_items_cover_python_and_the_requirements_but_not_this_project():
@@ -507,16 +508,16 @@ def test_docstring_items_cover_python_and_the_requirements_but_not_this_project(
     assert not any("/tests/" in path for path in paths)
     identity = docstrings.identity(knobs.Corpus(), None)
     assert identity["numpy"] == np.__version__
-    tally = text.Tally()
+    tally = sentences.Tally()
     argparse = next(path for path in paths if path.endswith("/argparse.py"))
-    chunks = list(docstrings.read(text.Item("python", 0, (argparse,)), knobs.Corpus(), tally))
+    chunks = list(docstrings.read(sentences.Item("python", 0, (argparse,)), knobs.Corpus(), tally))
     assert any(line.startswith("The main entry point for command-line parsing.") for line in chunks[0].lines)
     assert tally.counts["docstrings"] > 10
 
 
 @pytest.mark.slow
 def test_the_whole_corpus_is_large_enough_to_learn_from():
-    options, tally = knobs.Corpus(), text.Tally()
+    options, tally = knobs.Corpus(), sentences.Tally()
     seen: set[tuple[int, int]] = set()
     kept = words = 0
     for item in docstrings.items(options)[0]:
@@ -536,10 +537,10 @@ def test_a_document_that_joins_is_never_divided_between_volumes(tmp_path, monkey
     source = corpus.Source(
         lambda *_: None,
         lambda *_: ([], []),
-        lambda *_: (text.Chunk([line], joins=i > 0) for group in groups for i, line in enumerate(group)),
+        lambda *_: (sentences.Chunk([line], joins=i > 0) for group in groups for i, line in enumerate(group)),
     )
     monkeypatch.setitem(corpus.SOURCES, "files", source)
-    done = corpus.extract(0, [text.Item("x", 1, ())], knobs.Corpus(source="files"), True, tmp_path)
+    done = corpus.extract(0, [sentences.Item("x", 1, ())], knobs.Corpus(source="files"), True, tmp_path)
     assert [v["records"] for v in done["volumes"]] == [3] * 4
     for volume, group in zip(done["volumes"], groups, strict=True):
         assert corpus.records(tmp_path, volume["name"])["joins"].tolist() == [False, True, True]

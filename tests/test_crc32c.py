@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tensorboardX import crc32c as theirs
 
-from bert_jax import crc32c
+from bert_jax.interop import crc32c
 
 ROW = 4 * crc32c.LANES
 

@@ -13,13 +13,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bert_jax import checkpoint, cli, config, holding, inspect, knobs, manifest, page, report, runs, writer
-from bert_jax.data import files, readers, rows, shards, text
+from bert_jax import cli, config, inspect
+from bert_jax.checkpoints import manager, manifest
+from bert_jax.config import knobs
 from bert_jax.data import tokenizer as tokenizers
+from bert_jax.data.labelled import rows
+from bert_jax.data.text import files, readers, sentences, shards
 from bert_jax.errors import CheckpointError, DataError, UserError
+from bert_jax.interop import runs
+from bert_jax.reporting import page, run_report
 from bert_jax.studies import files as study_files
-from bert_jax.studies.places import Place
+from bert_jax.studies.folder import Place
 from bert_jax.suites import lines
+from bert_jax.system import folder_locks
+from bert_jax.training import writer
 from tests import saved, texts
 from tests.test_opening import SPECIAL, make
 from tests.test_study_places import ASKED, CELL, GROUP
@@ -36,7 +43,7 @@ def task(path: Path, **more: Any) -> list[rows.Row]:
 
 
 def parquet(path: Path) -> Any:
-    return list(readers.read(text.Item("a", 1, (str(path), "parquet", 0, 1)), corpus(path), text.Tally()))
+    return list(readers.read(sentences.Item("a", 1, (str(path), "parquet", 0, 1)), corpus(path), sentences.Tally()))
 
 
 OPENED: dict[str, tuple[str, Opens]] = {  # place -> name of the file there, and what opens it
@@ -62,7 +69,7 @@ OPENED: dict[str, tuple[str, Opens]] = {  # place -> name of the file there, and
     "a study": ("study.json", lambda path: Place(path.parent).read_study()),
     "attempts": ("attempts.jsonl", study_files.lines),
     "a run's config": ("config.json", lambda path: runs.described(str(path.parent))),
-    "a lock": (holding.NAME, lambda path: holding.hold(path.parent).__enter__()),
+    "a lock": (folder_locks.NAME, lambda path: folder_locks.hold(path.parent).__enter__()),
     "a checkpoint's manifest": (manifest.NAME, lambda path: manifest.load(path.parent)),
     "a prepared corpus": ("manifest.json", lambda path: shards.open(path.parent)),
 }
@@ -220,7 +227,7 @@ def test_broken_metrics_and_samples_are_left_out_of_a_report_with_a_warning(tmp_
         sample | {"text": None},
     ]
     (tmp_path / writer.SAMPLES).write_text("".join(f"{json.dumps(line)}\n" for line in [sample, *spoiled]))
-    html = report.write(tmp_path).read_text()
+    html = run_report.write(tmp_path).read_text()
     assert "a <mark>[MASK]</mark>" in html
     first, second = capsys.readouterr().err.splitlines()
     assert (
@@ -275,13 +282,13 @@ def signed(folder: Path, **changes: Any) -> None:
 def test_a_manifest_of_other_types_is_corrupt_however_it_is_signed(changes, run):
     signed(run / "checkpoints" / "10", **changes)
     with pytest.raises(CheckpointError, match=r"^checkpoint corrupt: .*manifest\.json \("):
-        checkpoint.read(run)
+        manager.read(run)
 
 
 def test_a_checkpoint_whose_meta_is_not_as_it_should_be_is_named(run, monkeypatch):
-    read = checkpoint.read
+    read = manager.read
     for changed in ({"config": 3}, {"tokenizer": None}, {"step": "x"}):
-        monkeypatch.setattr(checkpoint, "read", lambda *args, c=changed: (read(*args)[0], read(*args)[1] | c))
+        monkeypatch.setattr(manager, "read", lambda *args, c=changed: (read(*args)[0], read(*args)[1] | c))
         with pytest.raises(CheckpointError, match=f"checkpoint's meta, {next(iter(changed))} is"):
             runs.open_run(str(run))
 

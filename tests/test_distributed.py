@@ -15,7 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from bert_jax import lock, manifest, supervisor, train
+from bert_jax import train
+from bert_jax.checkpoints import manifest
+from bert_jax.system import run_lock, supervisor
 from tests import clusters, networks, outcomes, tasks, texts
 from tests.texts import ROOT
 
@@ -155,7 +157,7 @@ def test_what_process_0_refuses_ends_both(base, reference):
     codes, errors = two(words(base, reference, masking__rate=0.5))
     assert codes == [2, 2], errors
     assert "masking.rate: 0.15 -> 0.5" in errors[0]
-    with lock.run_lock(reference):
+    with run_lock.run_lock(reference):
         codes, errors = two(words(base, reference))
     assert codes == [2, 2], errors
     assert f"error: another run uses {reference}: host " in errors[0]

@@ -14,9 +14,10 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax import cli, doctor, knobs, prepare
-from bert_jax.data import shards
-from bert_jax.presets import ABOUT, PRESETS
+from bert_jax import cli, doctor, prepare
+from bert_jax.config import knobs
+from bert_jax.config.presets import ABOUT, PRESETS
+from bert_jax.data.text import shards
 
 HEALTHY = {
     "versions": {"python": "3.11.7", "jax": "0.10.2"},

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from bert_jax import cli, config, effects, recipes
-from bert_jax.config import default, recorded, resolve
+from bert_jax import cli, config, recipes
+from bert_jax.config import default, effects, recorded, resolve
 from bert_jax.errors import ConfigError
 from bert_jax.studies.definition import Budget, Study, Suite, axis, expand, variants
 from tests.test_config import KNOBS

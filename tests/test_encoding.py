@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import models, pre_tokenizers, processors
 
+from bert_jax.batch import Special
 from bert_jax.data import encoding, tokenizer
 from bert_jax.errors import DataError
-from bert_jax.types import Special
 
 SPECIAL = Special(pad=0, unk=1, cls=2, sep=3, mask=4)
 LENGTHS = st.integers(0, 12)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bert_jax import cli, manifest, prepare
+from bert_jax import cli, prepare
+from bert_jax.checkpoints import manifest
 from bert_jax.config import load_file, resolve
 from tests import texts
 

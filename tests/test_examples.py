@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_jax.data import examples
-from bert_jax.data.examples import Answer, Example
+from bert_jax.config.knobs import Task
+from bert_jax.data.labelled import examples
+from bert_jax.data.labelled.examples import Answer, Example
 from bert_jax.errors import ConfigError, DataError
-from bert_jax.knobs import Task
 
 LABELS = ("billing", "hardware", "software")
 

@@ -16,9 +16,11 @@ import pytest
 from huggingface_hub.errors import LocalEntryNotFoundError
 from safetensors.numpy import load_file
 
-from bert_jax import cli, export, huggingface, network, predict, runs, train, trees
+from bert_jax import cli, export, predict, train, trees
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.errors import CheckpointError, ConfigError
+from bert_jax.interop import huggingface, runs
+from bert_jax.models import network
 from tests import texts, toy, variants
 from tests.texts import configure
 

@@ -11,9 +11,10 @@ import pytest
 from bert_jax.config import load_file, resolve
 from bert_jax.errors import ConfigError
 from bert_jax.recipes import finetuning
-from bert_jax.studies import definition, report
-from bert_jax.studies.places import Place
-from bert_jax.studies.published import TABLE
+from bert_jax.studies import definition
+from bert_jax.studies.folder import Place
+from bert_jax.studies.report import build
+from bert_jax.studies.report.published import TABLE
 
 FOLDER = Path(__file__).resolve().parents[1] / "experiments"
 CELLS = {  # of each study, at cpu and at full scale
@@ -74,7 +75,7 @@ def test_a_page_says_the_question_the_command_and_how_many_cells(name):
 def test_summary_follows_from_the_table_beside_it(name, tmp_path):
     for file in ("study.json", "results.csv"):
         (tmp_path / file).write_bytes((FOLDER / name / file).read_bytes())
-    report.write_summary(Place(tmp_path))
+    build.write_summary(Place(tmp_path))
     assert (tmp_path / "summary.md").read_text() == (FOLDER / name / "summary.md").read_text()
 
 

@@ -14,10 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_jax import knobs
-from bert_jax.data import encoding, features, tokenizer
-from bert_jax.data.examples import Answer, Example
-from bert_jax.data.features import Features
+from bert_jax.config import knobs
+from bert_jax.data import encoding, tokenizer
+from bert_jax.data.labelled import features
+from bert_jax.data.labelled.examples import Answer, Example
+from bert_jax.data.labelled.features import Features
 from bert_jax.data.tokenizer import SPECIALS, Style
 from bert_jax.errors import ConfigError, DataError
 

@@ -66,9 +66,9 @@ import numpy as np
 import pytest
 
 from bert_jax import prepare
-from bert_jax import step as steps
-from bert_jax.data import pairs
-from bert_jax.data.shards import Shard
+from bert_jax.data.batches import pairs
+from bert_jax.data.text.shards import Shard
+from bert_jax.training import program as steps
 from tests import corpora, test_step, texts, toy
 from tests.corpora import FIRST, SPECIAL
 from tests.examples import (

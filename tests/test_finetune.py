@@ -9,9 +9,14 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax import faults, judge, material, network, objectives, runs, sharding, train, trees
+from bert_jax import objectives, sharding, train, trees
 from bert_jax.config import load_file
 from bert_jax.errors import ConfigError, DataError
+from bert_jax.evaluation import task_evaluator
+from bert_jax.interop import runs
+from bert_jax.models import network
+from bert_jax.system import fault_points
+from bert_jax.training import data
 from tests import tasks, texts, toy
 
 
@@ -47,7 +52,7 @@ def test_a_task_is_learnt(trained):
 def test_labels_and_steps_follow_from_the_data(folder, trained):
     config = runs.open_run(str(trained)).config
     assert config.objectives["classify"].labels == ("billing", "hardware", "software")
-    given = material.gather(classify(folder, epochs=12))
+    given = data.gather(classify(folder, epochs=12))
     rows = given.source.count(0)
     assert config.steps == -(-rows * 12 // 8)
     assert config.optim.warmup_steps == int(config.steps * 0.1)
@@ -56,14 +61,14 @@ def test_labels_and_steps_follow_from_the_data(folder, trained):
 
 @pytest.mark.fault(26)
 def test_texts_that_are_cut_are_counted_aloud(folder, capfd):
-    material.gather(classify(folder, sequence_length=8))
+    data.gather(classify(folder, sequence_length=8))
     cut = re.search(r"(\d+) of 38 training texts are cut to 8 tokens", capfd.readouterr().err)
     assert cut is not None
     assert 0 < int(cut.group(1)) < 38
 
 
 def test_every_row_comes_once_an_epoch(folder):
-    source = material.gather(classify(folder)).source
+    source = data.gather(classify(folder)).source
     count = source.count(0)
     ids = np.concatenate([source.batch(step)["example_ids"].ravel() for step in range(-(-2 * count // 8))])
     for epoch in range(2):
@@ -72,7 +77,7 @@ def test_every_row_comes_once_an_epoch(folder):
 
 
 def test_a_process_sees_its_rows_of_the_same_batch(folder):
-    source = material.gather(classify(folder)).source
+    source = data.gather(classify(folder)).source
     whole, part = source.batch(3), source.batch(3, slice(2, 5))
     for name, values in whole.items():
         np.testing.assert_array_equal(part[name], values[2:5], err_msg=name)
@@ -92,18 +97,18 @@ def plain(folder):
 
 def test_padding_changes_shapes_and_no_loss(folder, plain, tmp_path):
     for pad, length in {"batch": 16, "full": 32}.items():
-        assert material.gather(classify(folder, task__pad=pad)).source.batch(0)["tokens"].shape[1] == length
+        assert data.gather(classify(folder, task__pad=pad)).source.batch(0)["tokens"].shape[1] == length
     assert losses_of(folder, tmp_path / "w", task__pad="full") == pytest.approx(plain, rel=2e-5)
 
 
 def test_scores_are_exact_at_any_batch_size_and_device_count(trained):
     run = runs.open_run(str(trained))
-    examples = material.held_out(run.config, "validation")
+    examples = data.held_out(run.config, "validation")
     found = []
     for rows, devices in ((5, 1), (1, 8), (7, 8), (32, 8)):
         mesh = mesh_of(devices)
         params = jax.device_put(run.params, sharding.replicated(mesh))
-        scores, predictions = judge.Judge(run.config, run.tokenizer, examples, rows, mesh).both(params)
+        scores, predictions = task_evaluator.Judge(run.config, run.tokenizer, examples, rows, mesh).both(params)
         assert len(predictions) == scores["examples"] == len(examples)
         hits = [int(p.argmax()) == e.label for p, e in zip(predictions, examples, strict=True)]
         assert scores["accuracy"] == pytest.approx(np.mean(hits))
@@ -121,7 +126,7 @@ def test_a_run_goes_on_where_it_was_stopped(folder, tmp_path, monkeypatch, capfd
     train.run(classify(folder, **settings), tmp_path / "whole", command=[])
     every = runs.open_run(str(tmp_path / "whole")).config.checkpoints.every
     at = 4 * every + 2  # between two evaluations, with some misses behind it
-    monkeypatch.setattr(faults, "_armed", lambda: ("step", at, "raise"))
+    monkeypatch.setattr(fault_points, "_armed", lambda: ("step", at, "raise"))
     with pytest.raises(RuntimeError, match=f"fault injected at step, step {at}"):
         train.run(classify(folder, **settings), tmp_path / "w", command=[])
     monkeypatch.undo()
@@ -153,7 +158,7 @@ def uneven(tmp_path_factory):
 def test_grouping_changes_the_company_and_no_loss_of_an_epoch(folder, uneven):
     """Of a model that stays as it is, over as many epochs as fill whole batches."""
     both = [
-        material.gather(tasks.config("classify", uneven, folder, task__group=group, epochs=8))
+        data.gather(tasks.config("classify", uneven, folder, task__group=group, epochs=8))
         for group in ("none", "length")
     ]
     config, vocab_size = both[0].config, both[0].tokenizer.size
@@ -212,7 +217,7 @@ def test_a_resumed_run_may_change_what_it_is_told_to(folder, started, capfd):
 def test_the_best_metric_is_one_that_is_reported(folder, tmp_path):
     """Three classes have no binary F1: said before anything is compiled."""
     with pytest.raises(ConfigError, match=r"checkpoints\.best = 'f1' is not reported") as caught:
-        material.gather(classify(folder, checkpoints__best="f1"))
+        data.gather(classify(folder, checkpoints__best="f1"))
     assert "macro_f1" in caught.value.hint
 
 

@@ -19,8 +19,10 @@ import numpy as np
 import pytest
 import tensorstore
 
-from bert_jax import checkpoint, cli, disk, faults, manifest
-from bert_jax.data import pool
+from bert_jax import cli
+from bert_jax.checkpoints import manager, manifest
+from bert_jax.data.text import pool
+from bert_jax.system import disk, fault_points
 from tests import outcomes, saved, texts
 
 pytestmark = [
@@ -67,7 +69,7 @@ def arm(monkeypatch: pytest.MonkeyPatch, point: str, folder: Path) -> None:
     def once() -> tuple[str, int | None, str] | None:
         return None if (folder / "filler").exists() else (name, int(step), f"fill={folder}")
 
-    monkeypatch.setattr(faults, "_armed", once)
+    monkeypatch.setattr(fault_points, "_armed", once)
 
 
 def refused(capsys: pytest.CaptureFixture[str], *words: object) -> str:
@@ -127,18 +129,18 @@ def test_close_raises_the_error_of_a_failed_save_and_not_that_of_its_library(poi
     folder = mount("5m")
     noise = np.random.default_rng(0).normal(size=200_000).astype(np.float32)
     state = jax.device_put({"params": {"w": noise}, "n": np.int32(0)})
-    made = checkpoint.Checkpoints(folder / "checkpoints", keep=3, keep_best=False)
+    made = manager.Checkpoints(folder / "checkpoints", keep=3, keep_best=False)
     made.save(1, state, {})
     made.wait()
     for end in (made.wait, made.close):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(faults, "_armed", lambda: (point, 2, f"fill={folder}"))
+            patch.setattr(fault_points, "_armed", lambda: (point, 2, f"fill={folder}"))
             made.save(2, state, {})
             with pytest.raises(disk.DiskFull, match=r"a checkpoint needs 1,848,580 bytes and .* are free in"):
                 end()
         assert manifest.step_folders(made.folder) == [1]  # a thread of Orbax's may still make its temporary one
         (folder / "filler").unlink()
-    made = checkpoint.Checkpoints(folder / "checkpoints", keep=3, keep_best=False)
+    made = manager.Checkpoints(folder / "checkpoints", keep=3, keep_best=False)
     made.save(3, state, {})
     made.close()
     assert made.steps() == [1, 3]
@@ -159,7 +161,7 @@ def test_prepare_with_a_cache_that_fills_up(point, tmp_path, base, mount, monkey
     arm(monkeypatch, point, folder)
     refused(capsys, *words)
     (folder / "filler").unlink()
-    monkeypatch.setattr(faults, "_armed", lambda: None)
+    monkeypatch.setattr(fault_points, "_armed", lambda: None)
     assert cli.execute(words) == 0
     made = Path(capsys.readouterr().out.strip())
     monkeypatch.setenv("BERT_JAX_DATA", str(tmp_path / "other"))
@@ -182,7 +184,7 @@ def test_pool_passes_the_system_errors_of_its_workers_on(tmp_path):
 @pytest.mark.fault(42)
 def test_prepare_does_not_need_the_folder_for_temporary_files(base, mount, tmp_path, monkeypatch):
     folder = mount("1m")
-    faults.fill(folder)
+    fault_points.fill(folder)
     monkeypatch.setattr("tempfile.tempdir", str(folder))
     assert cli.execute(["prepare", f"--config={base}", f"--config.corpus.cache={tmp_path}"]) == 0
 
@@ -198,7 +200,7 @@ def test_evaluate_keeps_the_earlier_result_where_there_is_no_room_for_another(ru
     folder = mount("1m")
     output = folder / "out.json"
     output.write_text("before")
-    faults.fill(folder)
+    fault_points.fill(folder)
     words = ["evaluate", f"--checkpoint={run}", f"--output={output}"]
     assert f"{output} needs " in refused(capsys, *words)
     assert [p.name for p in folder.iterdir()] == ["out.json", "filler"][::-1]
@@ -284,13 +286,13 @@ def test_study_with_a_disk_that_fills_up(point, base, mount, tmp_path, monkeypat
     (tmp_path / "room").mkdir()
     (tmp_path / "room/study.py").write_text(STUDY.format(config=str(base)))
     words = ["study", "run", str(tmp_path / "room"), f"--workdir={folder / 'w'}", "--jobs=1", "--fuse=never"]
-    monkeypatch.setenv(faults.VARIABLE, f"{point}:fill={folder}")
+    monkeypatch.setenv(fault_points.VARIABLE, f"{point}:fill={folder}")
     assert cli.execute(words) == 4
     said = capfd.readouterr().err
     assert "error: disk full: the study needs more than" in said
     assert "Traceback" not in said
     assert cli.execute(words) == 4
-    monkeypatch.delenv(faults.VARIABLE)
+    monkeypatch.delenv(fault_points.VARIABLE)
     (folder / "filler").unlink()
     assert cli.execute(words) == 0
     assert "2 done of 2 cells" in capfd.readouterr().err
@@ -308,7 +310,7 @@ def test_writes_that_end_after_a_failed_save_print_no_traceback(tmp_path, monkey
     """TensorStore reports each of them where the loop that waited for it has ended; all else is still reported."""
     heard: list[str] = []
     monkeypatch.setattr(sys, "unraisablehook", lambda found: heard.append(str(found.exc_value)))
-    checkpoint._leave_late_writes_unsaid.__wrapped__()
+    manager._leave_late_writes_unsaid.__wrapped__()
     spec = {
         "driver": "zarr",
         "kvstore": {"driver": "file", "path": str(tmp_path / "array")},

@@ -13,14 +13,17 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax import cli, knobs, network, predict, runs
-from bert_jax import step as steps
+from bert_jax import cli, predict
+from bert_jax.config import knobs
 from bert_jax.data import encoding, vocabulary
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.data.vocabulary import Style
 from bert_jax.errors import ConfigError, DataError
+from bert_jax.interop import runs
+from bert_jax.models import network
 from bert_jax.predictors import generate
 from bert_jax.predictors.generate import Draw
+from bert_jax.training import program as steps
 from tests import toy, variants
 
 GOLDEN = variants.GOLDEN / "huggingface"

@@ -7,11 +7,13 @@ import types
 
 import pytest
 
-from bert_jax import cli, predict, recipes, runs
+from bert_jax import cli, predict, recipes
 from bert_jax.config import resolve
-from bert_jax.data import fields, tfds_text
+from bert_jax.config.knobs import Task
+from bert_jax.data.labelled import fields
+from bert_jax.data.text import tfds_text
 from bert_jax.errors import ConfigError, MissingError
-from bert_jax.knobs import Task
+from bert_jax.interop import runs
 from tests import variants
 
 GOLDEN = variants.GOLDEN / "huggingface" / "pretraining"

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_jax import history
-from bert_jax.writer import NAME, SAMPLES, Writer
+from bert_jax.training import history
+from bert_jax.training.writer import NAME, SAMPLES, Writer
 
 
 def runs_of(steps: list[int]) -> history.Runs:

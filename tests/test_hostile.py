@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_jax import runs
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.errors import CheckpointError, DataError
+from bert_jax.interop import runs
 
 from . import variants
 from .test_opening import SPECIAL, make

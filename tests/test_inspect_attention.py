@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bert_jax import cli, inspect, runs
+from bert_jax import cli, inspect
 from bert_jax.errors import ConfigError, DataError
+from bert_jax.interop import runs
 from bert_jax.predictors.base import Model, Options, Row
 from bert_jax.views import attention
 from bert_jax.views.texts import Texts, visible

@@ -20,8 +20,9 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax import cli, inspect, predict, runs
+from bert_jax import cli, inspect, predict
 from bert_jax.errors import ConfigError, DataError
+from bert_jax.interop import runs
 from bert_jax.models.bert import Bert
 from bert_jax.models.positions import sinusoids
 from bert_jax.predictors.base import Model, OfText, Options, Row

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from bert_jax import jsons
 from bert_jax.errors import CheckpointError, DataError
-from bert_jax.jsons import Maybe
+from bert_jax.system import jsons
+from bert_jax.system.jsons import Maybe
 
 WRONG = {  # text, schema -> what is said
     "cut short": ('{"a": 1', dict, "not JSON: Expecting ',' delimiter"),
@@ -118,5 +118,5 @@ def test_broken_lines_are_left_out_with_one_warning(tmp_path, capsys):
 
 
 def test_neither_needs_jax():
-    code = "import sys, bert_jax.jsons, bert_jax.opening; print('jax' in sys.modules or 'numpy' in sys.modules)"
+    code = "import sys, bert_jax.system.jsons, bert_jax.system.opening; print('jax' in sys.modules or 'numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"

@@ -8,8 +8,11 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax import judge, material, runs, sharding, train
+from bert_jax import sharding, train
 from bert_jax.data import tokenizer as tokenizers
+from bert_jax.evaluation import task_evaluator
+from bert_jax.interop import runs
+from bert_jax.training import data
 from tests import tasks, toy
 
 CONTEXT = "the fan is loud and the screen is broken and the invoice is wrong since monday"
@@ -46,13 +49,13 @@ def write(kind: str, folder) -> tuple[str, dict]:
 
 def judged(kind: str, folder, rows: int, devices: int) -> dict[str, float]:
     source, knobs = write(kind, folder)
-    config = material.labels_of(tasks.config(kind, source, folder, **knobs))
+    config = data.labels_of(tasks.config(kind, source, folder, **knobs))
     tokenizer = tokenizers.load(tasks.vocabulary(folder))
     params = toy.init(config, vocab=tokenizer.size)
     axes = (jax.sharding.AxisType.Auto,) * 4
     mesh = jax.make_mesh((1, devices, 1, 1), sharding.AXES, axis_types=axes, devices=jax.devices()[:devices])
-    held_out = material.held_out(config, "train")
-    found = judge.Judge(config, tokenizer, held_out, rows, mesh)(jax.device_put(params, sharding.replicated(mesh)))
+    held_out = data.held_out(config, "train")
+    found = task_evaluator.Judge(config, tokenizer, held_out, rows, mesh)(jax.device_put(params, sharding.replicated(mesh)))
     assert found["examples"] == len(held_out)
     return found
 
@@ -69,15 +72,15 @@ def test_scores_are_exact_at_any_batch_size_and_device_count(kind, tmp_path):
 def test_a_row_is_answered_alike_in_any_company_and_the_answers_come_in_order(tmp_path, one_device):
     source, knobs = write("regress", tmp_path)
     config = tasks.config("regress", source, tmp_path, **knobs | {"sequence_length": 48})
-    tokenizer, examples = tokenizers.load(tasks.vocabulary(tmp_path)), material.held_out(config, "train")
+    tokenizer, examples = tokenizers.load(tasks.vocabulary(tmp_path)), data.held_out(config, "train")
     params, mesh = toy.init(config, vocab=tokenizer.size), sharding.make_mesh(config.parallel)
-    alone = judge.Judge(config, tokenizer, examples, 1, mesh).both(params)[1]
+    alone = task_evaluator.Judge(config, tokenizer, examples, 1, mesh).both(params)[1]
     expected = {one.id: value for one, value in zip(examples, alone, strict=True)}
     assert np.std(list(expected.values())) > 1e-3
     random = np.random.default_rng(0)
     for size in random.integers(2, 12, 2).tolist():
         order = [examples[i] for i in random.permutation(len(examples))]
-        found = judge.Judge(config, tokenizer, order, size, mesh).both(params)[1]
+        found = task_evaluator.Judge(config, tokenizer, order, size, mesh).both(params)[1]
         np.testing.assert_allclose(found, [expected[one.id] for one in order], rtol=1e-5, atol=1e-6)
 
 

@@ -21,19 +21,25 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bert_jax import arms, evaluate, knobs, metrics, network, optim, prepare, runs, sharding, train
-from bert_jax import step as steps
-from bert_jax.config import load_file, override, resolve
-from bert_jax.data import corpus, files, pipeline, text, tfds_text
+from bert_jax import evaluate, prepare, sharding, train
+from bert_jax.batch import Encoded
+from bert_jax.config import knobs, load_file, override, resolve
+from bert_jax.data import corpus
 from bert_jax.data import tokenizer as tokenizers
+from bert_jax.data.batches import pipeline
+from bert_jax.data.text import files, sentences, tfds_text
 from bert_jax.errors import ConfigError, DivergedError
-from bert_jax.models import backends
+from bert_jax.evaluation import metrics
+from bert_jax.interop import runs
+from bert_jax.models import backends, network
 from bert_jax.models.bert import Bert, Layer, Mlp
 from bert_jax.models.heads import MlmHead
 from bert_jax.models.layers import LayerNorm
+from bert_jax.training import optim
+from bert_jax.training import program as steps
+from bert_jax.training import run as arms
+from bert_jax.training.writer import Writer
 from bert_jax.trees import flat
-from bert_jax.types import Encoded
-from bert_jax.writer import Writer
 from tests import corpora, reference, texts, toy
 
 TESTS = Path(__file__).parent
@@ -557,7 +563,7 @@ def test_the_field_that_holds_the_text(tmp_path):
     for field, expected in (("text", "one"), ("body", "two")):
         settings = knobs.Corpus(source="files", path=str(tmp_path), text_field=field)
         (item,) = files.items(settings)[0]
-        (chunk,) = corpus.SOURCES["files"].read(item, settings, text.Tally())
+        (chunk,) = corpus.SOURCES["files"].read(item, settings, sentences.Tally())
         assert chunk.lines == [expected]
 
 
@@ -568,7 +574,7 @@ def test_a_dataset_is_read_from_its_folder_split_and_field(monkeypatch):
         return [{"text": f"{name} of {folder}, {split}", "body": "another field"}]
 
     monkeypatch.setattr(tfds_text, "examples_of", rows)
-    item = text.Item("", 1, (0, 1))
+    item = sentences.Item("", 1, (0, 1))
     for changes, expected in (
         ({}, "set of , train"),
         ({"tfds_dir": "here"}, "set of here, train"),
@@ -576,7 +582,7 @@ def test_a_dataset_is_read_from_its_folder_split_and_field(monkeypatch):
         ({"text_field": "body"}, "another field"),
     ):
         settings = knobs.Corpus(source="tfds", path="set", **changes)  # type: ignore[arg-type]  # names of strings
-        (chunk,) = corpus.SOURCES["tfds"].read(item, settings, text.Tally())
+        (chunk,) = corpus.SOURCES["tfds"].read(item, settings, sentences.Tally())
         assert chunk.lines == [expected]
 
 

@@ -9,9 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_jax import knobs
-from bert_jax.data import examples, features, labelled, order, tokenizer
-from bert_jax.data.labelled import rounded
+from bert_jax.config import knobs
+from bert_jax.data import tokenizer
+from bert_jax.data.batches import order
+from bert_jax.data.labelled import batches as labelled
+from bert_jax.data.labelled import examples, features
+from bert_jax.data.labelled.batches import rounded
 
 WORDS = tokenizer.Tokenizer([*tokenizer.SPECIALS, "a", "b"], tokenizer.Style())
 MANY = np.random.default_rng(0).geometric(0.04, 3_000).clip(1, 120)  # words of many texts, most of them short

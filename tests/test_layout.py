@@ -130,7 +130,7 @@ def test_the_reader_sees_every_kind_of_import():
         "if TYPE_CHECKING:\n    import flax\nif __name__ == '__main__':\n    from bert_jax import train\n"
     )
     assert imports(source) == {
-        *("typing.TYPE_CHECKING", "jax.numpy", "bert_jax.knobs", "bert_jax.models.bert.Bert", "bert_jax.cli")
+        *("typing.TYPE_CHECKING", "jax.numpy", "bert_jax.config.knobs", "bert_jax.models.bert.Bert", "bert_jax.cli")
     }
     assert inside(source) == {"knobs", "models.bert", "cli"}
     assert inside(source, functions=False) == {"knobs", "models.bert"}

@@ -6,9 +6,9 @@ import contextlib
 
 import pytest
 
+from bert_jax.config.knobs import Masking
 from bert_jax.errors import DivergedError
-from bert_jax.knobs import Masking
-from bert_jax.ledger import Ledger
+from bert_jax.training.ledger import Ledger
 from tests import toy
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from bert_jax import holding, lock, signals
 from bert_jax.errors import ConfigError
+from bert_jax.system import folder_locks, run_lock, signals
 
 
 def start(script: str, *arguments: object) -> subprocess.Popen[str]:
@@ -41,7 +41,7 @@ def test_a_second_run_is_told_who_holds_the_workdir(tmp_path):
     holder = start(HOLD, tmp_path)
     try:
         assert holder.stdout.readline() == "held\n"
-        with pytest.raises(ConfigError) as error, lock.run_lock(tmp_path):
+        with pytest.raises(ConfigError) as error, run_lock.run_lock(tmp_path):
             pass
         assert error.value.code == 2
         assert error.value.hint
@@ -50,23 +50,23 @@ def test_a_second_run_is_told_who_holds_the_workdir(tmp_path):
     finally:
         holder.kill()
         holder.communicate()
-    with lock.run_lock(tmp_path):  # a dead holder's is free at once
+    with run_lock.run_lock(tmp_path):  # a dead holder's is free at once
         pass
 
 
 def test_asking_who_holds_a_folder_disturbs_nobody(tmp_path):
-    assert not holding.held(tmp_path / "nowhere")
+    assert not folder_locks.held(tmp_path / "nowhere")
     assert not (tmp_path / "nowhere").exists()
-    with holding.hold(tmp_path):
-        assert holding.held(tmp_path)
-        assert not holding.held(tmp_path, "another.lock")
-    assert not holding.held(tmp_path)
-    with (tmp_path / holding.NAME).open() as asking:
+    with folder_locks.hold(tmp_path):
+        assert folder_locks.held(tmp_path)
+        assert not folder_locks.held(tmp_path, "another.lock")
+    assert not folder_locks.held(tmp_path)
+    with (tmp_path / folder_locks.NAME).open() as asking:
         fcntl.flock(asking, fcntl.LOCK_SH)  # as `held` does, for longer
-        with pytest.raises(ConfigError, match="another run uses"), holding.hold(tmp_path):
+        with pytest.raises(ConfigError, match="another run uses"), folder_locks.hold(tmp_path):
             pass
         threading.Timer(0.1, fcntl.flock, (asking, fcntl.LOCK_UN)).start()
-        with holding.hold(tmp_path):  # it is tried more than once
+        with folder_locks.hold(tmp_path):  # it is tried more than once
             pass
 
 
@@ -76,19 +76,19 @@ def test_a_worker_left_behind_does_not_keep_the_lock(tmp_path):
     assert holder.stdout.readline() == "held\n"
     holder.kill()
     holder.wait()
-    with lock.run_lock(tmp_path):
+    with run_lock.run_lock(tmp_path):
         pass
     holder.communicate()
 
 
 def test_the_lock_is_free_after_its_block_and_after_an_error(tmp_path):
     for _ in range(2):
-        with pytest.raises(KeyError), lock.run_lock(tmp_path):
+        with pytest.raises(KeyError), run_lock.run_lock(tmp_path):
             raise KeyError
-    with lock.run_lock(tmp_path):
-        text = (tmp_path / holding.NAME).read_text()
-        (tmp_path / holding.NAME).write_text("")
-        with pytest.raises(ConfigError, match="not yet said"), lock.run_lock(tmp_path):
+    with run_lock.run_lock(tmp_path):
+        text = (tmp_path / folder_locks.NAME).read_text()
+        (tmp_path / folder_locks.NAME).write_text("")
+        with pytest.raises(ConfigError, match="not yet said"), run_lock.run_lock(tmp_path):
             pass
     assert f'"pid": {os.getpid()}' in text
 
@@ -98,7 +98,7 @@ def test_the_lock_is_free_after_its_block_and_after_an_error(tmp_path):
 def test_a_file_in_the_place_of_the_workdir(below, tmp_path):
     (tmp_path / "run").write_text("")
     with pytest.raises(ConfigError, match="cannot write in workdir") as error:
-        lock.check_writable(tmp_path / "run" / below)
+        run_lock.check_writable(tmp_path / "run" / below)
     assert error.value.code == 2
 
 
@@ -106,7 +106,7 @@ def test_a_file_in_the_place_of_the_workdir(below, tmp_path):
 def test_a_workdir_where_nothing_can_be_made():
     """/proc takes no files, from root either."""
     with pytest.raises(ConfigError, match="cannot write in workdir"):
-        lock.check_writable(Path("/proc/self"))
+        run_lock.check_writable(Path("/proc/self"))
 
 
 def test_a_folder_without_write_permission(tmp_path):
@@ -114,12 +114,12 @@ def test_a_folder_without_write_permission(tmp_path):
         pytest.skip("root may write anywhere")
     tmp_path.chmod(0o500)
     with pytest.raises(ConfigError, match="Permission denied"):
-        lock.check_writable(tmp_path)
+        run_lock.check_writable(tmp_path)
     tmp_path.chmod(0o700)
 
 
 def test_writable_leaves_nothing_behind(tmp_path):
-    lock.check_writable(tmp_path / "a/b")
+    run_lock.check_writable(tmp_path / "a/b")
     assert list((tmp_path / "a/b").iterdir()) == []
 
 
@@ -129,7 +129,7 @@ def test_writable_leaves_nothing_behind(tmp_path):
 @pytest.mark.parametrize("number", signals.SIGNALS)
 def test_a_signal_raises_the_flag_and_handlers_are_restored(number, capfd):
     before = [signal.getsignal(n) for n in signals.SIGNALS]
-    with lock.StopFlag() as flag:
+    with run_lock.StopFlag() as flag:
         assert not flag.should_stop(1)
         os.kill(os.getpid(), number)
         assert flag.should_stop(2)
@@ -140,7 +140,7 @@ def test_a_signal_raises_the_flag_and_handlers_are_restored(number, capfd):
 
 @pytest.mark.parametrize("number", signals.SIGNALS)
 def test_before_there_is_anything_to_save_a_signal_interrupts(number):
-    with pytest.raises(KeyboardInterrupt, match=signal.Signals(number).name), lock.StopFlag():
+    with pytest.raises(KeyboardInterrupt, match=signal.Signals(number).name), run_lock.StopFlag():
         os.kill(os.getpid(), number)
 
 
@@ -180,7 +180,7 @@ def test_the_same_signal_again_exits_at_once(name):
 
 def test_signals_that_come_together_are_one_request(capfd):
     """As a scheduler sends them, to the process and to its parent, who passes them on."""
-    with lock.StopFlag() as flag:
+    with run_lock.StopFlag() as flag:
         flag.should_stop(1)
         for number in (signal.SIGUSR2, signal.SIGTERM, signal.SIGTERM):
             os.kill(os.getpid(), number)

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_jax import masking, quotas
-from bert_jax.knobs import Masking
+from bert_jax.config import quotas
+from bert_jax.config.knobs import Masking
+from bert_jax.objectives import masking
 from tests import toy
 
 RATES = (0.05, 0.1, 0.15, 0.3, 0.4, 0.5, 0.8, 1.0)

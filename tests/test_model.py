@@ -11,9 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bert_jax import knobs, network
-from bert_jax.config import default, resolve
-from bert_jax.models import attention, positions
+from bert_jax.config import default, knobs, resolve
+from bert_jax.models import attention, network, positions
 from bert_jax.models.backends import Sight
 from bert_jax.models.bert import Bert, padded_vocab
 from bert_jax.models.layers import ACTIVATIONS, Dropout

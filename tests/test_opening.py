@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from bert_jax import cli, opening
+from bert_jax import cli
 from bert_jax.errors import CheckpointError, ConfigError, DataError
+from bert_jax.system import opening
 
 SPECIAL = {  # what a path may be that is no file -> what is said of it
     "folder": "is a folder, not a file",

@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_jax import knobs, optim
+from bert_jax.config import knobs
 from bert_jax.errors import ConfigError
+from bert_jax.training import optim
 
 SHAPES = {
     "encoder": {

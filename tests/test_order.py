@@ -9,7 +9,7 @@ import math
 import numpy as np
 import pytest
 
-from bert_jax.data import order
+from bert_jax.data.batches import order
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 6, 7, 10, 99, 1000, 4095, 4096, 4097, 65537, 300_007])

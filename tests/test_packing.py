@@ -14,9 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_jax import knobs, quotas, train
-from bert_jax.data import packing
-from bert_jax.types import Batch
+from bert_jax import train
+from bert_jax.batch import Batch
+from bert_jax.config import knobs, quotas
+from bert_jax.data.batches import packing
 from tests import corpora, texts, toy
 from tests.corpora import same, source
 from tests.test_step import advance, flat

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_jax import knobs
-from bert_jax.data import pairs
+from bert_jax.config import knobs
+from bert_jax.data.batches import pairs
 from bert_jax.errors import DataError
 from tests import corpora, published
 

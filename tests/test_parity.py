@@ -15,8 +15,9 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax import huggingface, network, objectives, predict, runs, trees
-from bert_jax.models import convert
+from bert_jax import objectives, predict, trees
+from bert_jax.interop import huggingface, parameter_names, runs
+from bert_jax.models import network
 from bert_jax.models.bert import Bert
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -139,7 +140,7 @@ def gradients() -> tuple[float, dict[str, np.ndarray], dict[str, np.ndarray]]:
         return sum(total / count for total, count in parts)
 
     value, gradient = jax.jit(jax.value_and_grad(loss))(found.params)
-    ours = convert.to_theirs(trees.flat(jax.tree.map(np.asarray, gradient)), found.vocab_size)
+    ours = parameter_names.to_theirs(trees.flat(jax.tree.map(np.asarray, gradient)), found.vocab_size)
     return float(value), ours, {name: golden[name] for name in set(golden) - {"labels", "next_sentence_label"}}
 
 

@@ -22,11 +22,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_jax import knobs, sharding
-from bert_jax.data import pairs, pipeline, pmi, units
-from bert_jax.data.pipeline import Source
+from bert_jax import sharding
+from bert_jax.batch import HOST_KEYS, Batch
+from bert_jax.config import knobs
+from bert_jax.data import units
+from bert_jax.data.batches import pairs, pipeline
+from bert_jax.data.batches.pipeline import Source
+from bert_jax.data.text import pmi
 from bert_jax.errors import DataError, Stopped
-from bert_jax.types import HOST_KEYS, Batch
 from tests import corpora
 from tests.corpora import same, shards, source
 
@@ -333,7 +336,7 @@ def test_threads_share_a_source(tmp_path: Path) -> None:
 def child(code: str, *arguments: object) -> subprocess.Popen:
     header = (
         "import sys, json, time, hashlib\nfrom pathlib import Path\n"
-        "from bert_jax.types import HOST_KEYS\nfrom tests import corpora\n"
+        "from bert_jax.batch import HOST_KEYS\nfrom tests import corpora\n"
     )
     return subprocess.Popen(
         [sys.executable, "-c", header + code, *map(str, arguments)], cwd=ROOT, stdout=subprocess.PIPE, text=True
@@ -397,7 +400,7 @@ def test_a_pickled_source_names_files_and_carries_no_tokens(tmp_path: Path) -> N
 
 def test_no_jax_on_the_data_side() -> None:
     code = (
-        "import sys, bert_jax.data.pipeline; sys.exit(any(m in sys.modules for m in ('jax', 'flax', 'grain', 'torch')))"
+        "import sys, bert_jax.data.batches.pipeline; sys.exit(any(m in sys.modules for m in ('jax', 'flax', 'grain', 'torch')))"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
 

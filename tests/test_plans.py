@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bert_jax import disk
-from bert_jax.data import pairs
+from bert_jax.data.batches import pairs
 from bert_jax.errors import DataError
+from bert_jax.system import disk
 from tests.corpora import same, source
 
 

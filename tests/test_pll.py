@@ -16,10 +16,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_jax import evaluate, knobs, network, runs, sharding
+from bert_jax import evaluate, sharding
+from bert_jax.config import knobs
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.data.windows import best_windows, windows
 from bert_jax.errors import ConfigError, DataError
+from bert_jax.interop import runs
+from bert_jax.models import network
 from bert_jax.studies import worker
 from bert_jax.studies.measures import FOUND
 from bert_jax.suites import TABLE, detailed, rows
@@ -253,8 +256,8 @@ class Dataset:
 
 
 def test_pairs_of_tensorflow_datasets(run, monkeypatch, one_device):
-    monkeypatch.setattr("bert_jax.data.tfds_text.builder", lambda *named: Dataset)
-    monkeypatch.setattr("bert_jax.data.tfds_text.examples_of", Dataset.examples_of)
+    monkeypatch.setattr("bert_jax.data.text.tfds_text.builder", lambda *named: Dataset)
+    monkeypatch.setattr("bert_jax.data.text.tfds_text.examples_of", Dataset.examples_of)
     found = ask(run, "blimp", source="tfds:blimp")
     assert (found["pairs"], found["ties"], list(found["paradigm"])) == (2, 1, ["agreement", "order"])
     assert list(ask(run, "blimp", source="tfds:blimp/order")["paradigm"]) == ["order"]

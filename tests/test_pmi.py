@@ -14,11 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_jax import evaluate, knobs, prepare, sharding, train
-from bert_jax.data import pmi, units
-from bert_jax.data.pipeline import Source
-from bert_jax.data.shards import Prepared, Shard
-from bert_jax.ledger import Ledger
+from bert_jax import evaluate, prepare, sharding, train
+from bert_jax.config import knobs
+from bert_jax.data import units
+from bert_jax.data.batches.pipeline import Source
+from bert_jax.data.text import pmi
+from bert_jax.data.text.shards import Prepared, Shard
+from bert_jax.training.ledger import Ledger
 from tests import corpora, texts, toy
 
 WORDS = [(5,), (6,), (7, 8), (7, 9), (10, 9, 8), (11,), (12,), (1,)]  # pieces; 8 and 9 go on with a word, 1 is [UNK]

@@ -18,9 +18,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_jax import cli, knobs, predict, runs
-from bert_jax.data.labelled import rounded
+from bert_jax import cli, predict
+from bert_jax.config import knobs
+from bert_jax.data.labelled.batches import rounded
 from bert_jax.errors import DataError
+from bert_jax.interop import runs
 from bert_jax.predictors import TABLE
 from bert_jax.predictors.base import Work
 from tests import texts, variants

@@ -16,8 +16,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_jax import judge, knobs, predict, runs, sharding
+from bert_jax import predict, sharding
+from bert_jax.config import knobs
 from bert_jax.errors import ConfigError, DataError
+from bert_jax.evaluation import task_evaluator
+from bert_jax.interop import runs
 from bert_jax.predictors import TABLE
 from bert_jax.predictors.tag import entities
 from tests import variants
@@ -163,7 +166,7 @@ def test_predictions_are_those_an_evaluation_scores(models, name):
     predictor = TABLE[task](predict.Model(run, predict.Options()))
     read = [predictor.read(i, json.dumps(row)) for i, row in enumerate(rows)]
     examples = [dataclasses.replace(predictor.example_of(row), label=label) for row in read]
-    scored = judge.Judge(run.config, run.tokenizer, examples, 8, mesh)
+    scored = task_evaluator.Judge(run.config, run.tokenizer, examples, 8, mesh)
     _, made = scored.both(jax.device_put(run.params, sharding.replicated(mesh)))
     for row, prediction, found in zip(read, made, ask(run, task, rows), strict=True):
         wanted = predictor.result(row, prediction)

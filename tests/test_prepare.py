@@ -21,9 +21,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_jax import cli, knobs, prepare
-from bert_jax.data import audit, corpus, encode, files, pool, shards
+from bert_jax import cli, prepare
+from bert_jax.config import knobs
+from bert_jax.data import corpus
 from bert_jax.data import tokenizer as tokenizers
+from bert_jax.data.text import audit, encode, files, pool, shards
 from bert_jax.errors import CheckpointError, DataError, Stopped
 
 WORDS = [a + b for a in "bcdfgklmnprst" for b in ("a", "en", "ir", "ost", "u")]
@@ -415,7 +417,7 @@ def test_worker_errors_keep_their_kind_and_place():
 def test_workers_import_no_jax():
     code = "[name for name in __import__('sys').modules if name in ('jax', 'flax', 'optax', 'pyarrow')]"
     with pool.Pool(2) as workers:
-        list(workers.map("bert_jax.data.encode:plan", [([], 0, 1)] * 2))
+        list(workers.map("bert_jax.data.text.encode:plan", [([], 0, 1)] * 2))
         assert [found for _, found in workers.map("builtins:eval", [(code,)] * 2)] == [[], []]
 
 
@@ -633,7 +635,7 @@ def built(tmp_path_factory):
 
 @pytest.mark.filterwarnings("ignore")  # the library's own
 def test_a_dataset_built_from_local_text_is_read_in_ranges(built, monkeypatch):
-    from bert_jax.data import tfds_text
+    from bert_jax.data.text import tfds_text
 
     folder, given = built
     monkeypatch.setattr(tfds_text, "RANGE", 1)

@@ -14,11 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bert_jax import config, knobs, optim, quotas
-from bert_jax import step as steps
+from bert_jax import config
+from bert_jax.config import knobs, quotas
+from bert_jax.config.presets import ABOUT, PRESETS
 from bert_jax.errors import ConfigError
-from bert_jax.ledger import Ledger
-from bert_jax.presets import ABOUT, PRESETS
+from bert_jax.training import optim
+from bert_jax.training import program as steps
+from bert_jax.training.ledger import Ledger
 from bert_jax.trees import flat
 from tests import toy
 from tests.test_knobs import COVERED
@@ -119,7 +121,7 @@ ROWS = {
             "test_optim.py::test_clip_bounds_the_global_norm_and_keeps_the_direction",
             "test_step.py::test_loss_and_gradients_do_not_depend_on_how_the_batch_is_split",
         ),
-        (("bert_jax.presets:ABOUT.google_2018", "gradients are clipped once, after the global reduction"),),
+        (("bert_jax.config.presets:ABOUT.google_2018", "gradients are clipped once, after the global reduction"),),
     ),
     "predictions": Row(
         ("masking.rate", "masking.count"),
@@ -128,8 +130,8 @@ ROWS = {
             "test_masking.py::test_counting_cls_and_sep_changes_the_quota_as_the_original_does",
         ),
         (
-            ("bert_jax.quotas:slots", "derived, never a cap"),
-            ("bert_jax.presets:ABOUT.google_2018", "there is no max_predictions_per_seq"),
+            ("bert_jax.config.quotas:slots", "derived, never a cap"),
+            ("bert_jax.config.presets:ABOUT.google_2018", "there is no max_predictions_per_seq"),
         ),
     ),
     "random replacement": Row(
@@ -143,7 +145,7 @@ ROWS = {
             "test_masking.py::test_the_split_is_drawn_for_each_piece_of_a_word",
             "test_units.py::test_word",
         ),
-        (("bert_jax.presets:ABOUT.google_2018", "a word cut by truncation stays a unit of its own"),),
+        (("bert_jax.config.presets:ABOUT.google_2018", "a word cut by truncation stays a unit of its own"),),
     ),
     "pairs": Row(
         ("pairs", "examples.short_probability", "examples.random_next_probability", "examples.truncate"),
@@ -171,7 +173,7 @@ ROWS = {
     "characters": Row(
         ("tokenizer.characters",),
         ("test_characters.py::test_every_code_point_alone_and_inside_a_word", COVERED["tokenizer.characters"]),
-        (("bert_jax.presets:ABOUT.huggingface", "by the tables of the tokenizers library"),),
+        (("bert_jax.config.presets:ABOUT.huggingface", "by the tables of the tokenizers library"),),
     ),
 }
 

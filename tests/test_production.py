@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bert_jax import runs, trees
+from bert_jax import trees
+from bert_jax.interop import runs
 from tests import outcomes, production, reference, texts
 
 FLAGS = ("XLA_FLAGS", "JAX_DISABLE_MOST_OPTIMIZATIONS")  # that tests set

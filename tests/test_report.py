@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_jax import charts, config, report
+from bert_jax import config
+from bert_jax.reporting import charts, run_report
 
 VOID = {"meta", "br", "i-never"}
 
@@ -90,7 +91,7 @@ def pretraining(folder: Path, lines: int = 50, steps: int = 500) -> None:
 
 
 def text_of(folder: Path) -> tuple[str, str]:
-    path = report.write(folder)
+    path = run_report.write(folder)
     assert path == folder / "report.html"
     source = path.read_text(encoding="utf-8")
     checked = Checker(source)
@@ -138,7 +139,7 @@ def test_a_pretraining_run(tmp_path):
     assert "prefers-color-scheme: dark" in source
     for url in re.findall(r"https?://[^'\"\s]+", source):
         assert url == "http://www.w3.org/2000/svg"
-    assert report.write(tmp_path).read_text() == source, "the same files give the same page"
+    assert run_report.write(tmp_path).read_text() == source, "the same files give the same page"
 
 
 def test_only_changed_knobs_are_listed_first(tmp_path):
@@ -257,7 +258,7 @@ def test_samples_show_what_stood_there(tmp_path):
 
 def test_ten_thousand_lines_stay_small(tmp_path):
     pretraining(tmp_path, lines=10_000, steps=100_000)
-    assert report.write(tmp_path).stat().st_size < 300_000
+    assert run_report.write(tmp_path).stat().st_size < 300_000
 
 
 # --- charts ---------------------------------------------------------------------------------------------------------

@@ -23,9 +23,11 @@ import numpy as np
 import pytest
 from orbax.checkpoint._src.serialization import jax_array_handlers
 
-from bert_jax import checkpoint, cli, manifest, prepare, signals
+from bert_jax import cli, prepare
+from bert_jax.checkpoints import manager, manifest
 from bert_jax.config import load_file, override, resolve
-from bert_jax.data import pipeline
+from bert_jax.data.batches import pipeline
+from bert_jax.system import signals
 from tests import outcomes, texts
 
 STEPS, SAVE = 24, 5
@@ -365,7 +367,7 @@ def test_a_save_that_has_not_begun_to_write_keeps_the_state_it_was_given(devices
 
     state = fresh()
     expected = jax.tree.map(np.array, state)  # copies
-    checkpoints = checkpoint.Checkpoints(tmp_path, keep=1, keep_best=False)
+    checkpoints = manager.Checkpoints(tmp_path, keep=1, keep_best=False)
     checkpoints.save(1, state, {})
     for _ in range(4):
         state = update(state)

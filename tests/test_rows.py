@@ -13,10 +13,10 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_jax.data import rows
-from bert_jax.data.formats import pick
+from bert_jax.config.knobs import Task
+from bert_jax.data.labelled import rows
+from bert_jax.data.labelled.formats import pick
 from bert_jax.errors import DataError
-from bert_jax.knobs import Task
 
 
 def silent(text: str) -> None:

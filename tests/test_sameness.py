@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bert_jax import cli, prepare, study
-from bert_jax.data import docstrings
+from bert_jax.data.text import docstrings
 from bert_jax.errors import ConfigError
 from bert_jax.studies.definition import Comparison, Suite
 from tests import saved, study_workdir, tasks, texts

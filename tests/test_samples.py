@@ -15,9 +15,14 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax import faults, knobs, network, prepare, runs, samples, sharding, train
+from bert_jax import prepare, sharding, train
+from bert_jax.config import knobs
 from bert_jax.data import encoding
-from bert_jax.data.shards import Prepared
+from bert_jax.data.text.shards import Prepared
+from bert_jax.evaluation import samples
+from bert_jax.interop import runs
+from bert_jax.models import network
+from bert_jax.system import fault_points
 from tests import outcomes, texts, toy
 from tests.texts import configure
 
@@ -162,7 +167,7 @@ def whole(base, tmp_path_factory) -> tuple[Path, str]:
     workdir = tmp_path_factory.mktemp("whole")
     with pytest.MonkeyPatch.context() as patch, texts.one_device():
         said: list[str] = []
-        patch.setattr("bert_jax.writer.Writer.note", lambda writer, text: said.append(text))
+        patch.setattr("bert_jax.training.writer.Writer.note", lambda writer, text: said.append(text))
         train.run(configure(base, **SMALL), workdir, command=[])
     return workdir, "\n".join(said)
 
@@ -196,7 +201,7 @@ def test_a_killed_run_writes_each_row_once(base, whole, tmp_path, monkeypatch):
     config = configure(base, **SMALL)
     with texts.one_device():
         with monkeypatch.context() as patch:
-            patch.setattr(faults, "point", die)
+            patch.setattr(fault_points, "point", die)
             with pytest.raises(KeyboardInterrupt):
                 train.run(config, tmp_path, command=[])
         assert {row["step"] for row in outcomes.samples(tmp_path)} == {4, 8}

@@ -15,10 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert_jax import config as configs
-from bert_jax import knobs, scores, squad
-from bert_jax.data.answers import Candidate, Span
-from bert_jax.data.examples import Answer, Example
+from bert_jax.config import knobs
+from bert_jax.data.labelled.answers import Candidate, Span
+from bert_jax.data.labelled.examples import Answer, Example
 from bert_jax.errors import ConfigError, DataError
+from bert_jax.evaluation import scores, squad
 
 TASK = knobs.Task()
 V2 = knobs.Task(no_answer=True)

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from bert_jax import cli, config, script
+from bert_jax import cli, config
+from bert_jax.config import script
 from bert_jax.errors import ConfigError
 
 pytestmark = pytest.mark.fault(50)

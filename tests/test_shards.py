@@ -8,7 +8,8 @@ import os
 import numpy as np
 import pytest
 
-from bert_jax.data import shards, tokenizer
+from bert_jax.data import tokenizer
+from bert_jax.data.text import shards
 from bert_jax.errors import ConfigError, DataError
 from tests import corpora
 

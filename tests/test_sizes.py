@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from bert_jax import runs
 from bert_jax.errors import CheckpointError
+from bert_jax.interop import runs
 
 from . import variants
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import jax.numpy as jnp
 import pytest
 
-from bert_jax import checkpoint, cli, manifest
+from bert_jax import cli
+from bert_jax.checkpoints import manager, manifest
 from tests import saved, texts
 
 METRICS = {10: 1.0, 20: 3.0, 30: 2.0}  # step 10 is the best, step 30 the next
@@ -55,7 +56,7 @@ def empty(path: Path) -> None:
 @pytest.mark.parametrize("spoil", [flip, truncate, empty])
 def test_read_names_every_spoiled_file_of_the_best_step_and_takes_the_next_best(spoil, run, capsys):
     best = run / "checkpoints" / str(BEST)
-    assert checkpoint.read(run)[1]["step"] == BEST
+    assert manager.read(run)[1]["step"] == BEST
     files = [path for path in sorted(best.rglob("*")) if path.is_file()]
     assert {best / manifest.NAME, best / "meta/metadata", best / "params/manifest.ocdbt"} < set(files)
     for path in files:
@@ -63,12 +64,12 @@ def test_read_names_every_spoiled_file_of_the_best_step_and_takes_the_next_best(
         if not before:
             continue
         spoil(path)
-        assert checkpoint.read(run)[1]["step"] == NEXT, path
+        assert manager.read(run)[1]["step"] == NEXT, path
         said = capsys.readouterr().err
         assert said.startswith(f"warning: checkpoint corrupt: {path} ("), said
         assert said.endswith(f"; falling back to step {NEXT}\n")
         path.write_bytes(before)
-    assert checkpoint.read(run)[1]["step"] == BEST
+    assert manager.read(run)[1]["step"] == BEST
     assert capsys.readouterr().err == ""
 
 
@@ -129,7 +130,7 @@ def test_every_command_that_opens_a_run_says_that_its_best_step_is_corrupt(comma
 def test_save_says_that_a_step_it_deletes_had_a_corrupt_manifest(run, capsys):
     """The best step of a run may be spoiled while it trains, and be gone before anything opens it."""
     flip(run / "checkpoints" / str(BEST) / manifest.NAME)
-    made = checkpoint.Checkpoints(run / "checkpoints", keep=1, keep_best=True)
+    made = manager.Checkpoints(run / "checkpoints", keep=1, keep_best=True)
     made.save(40, {"params": {}, "n": jnp.int32(0)}, {}, 5.0)
     made.close()
     assert manifest.finished(run / "checkpoints") == [NEXT, 40]

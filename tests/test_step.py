@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from bert_jax import sharding
-from bert_jax import step as steps
 from bert_jax.config import load_file, resolve
-from bert_jax.knobs import Parallel
+from bert_jax.config.knobs import Parallel
 from bert_jax.objectives.base import cross_entropy
+from bert_jax.training import program as steps
 from bert_jax.trees import flat
 from tests import toy
 

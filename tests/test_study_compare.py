@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bert_jax import metrics, statistics
-from bert_jax.studies import collect, compare
+from bert_jax.evaluation import metrics
+from bert_jax.studies.report import collect, compare, intervals
 from tests import study_workdir
 
 SMALL = {"rates": (0.15, 0.4), "sizes": {"2 x 64": study_workdir.SIZES["2 x 64"]}}
@@ -26,7 +26,7 @@ def resampled(sums: np.ndarray, counts: np.ndarray, draws: int = 4_000) -> np.nd
 
 def test_three_pairs_by_hand():
     """Differences 1, 2, 3: mean 2, standard error 1 / sqrt(3), and t = 4.302653 with two degrees of freedom."""
-    found = statistics.paired([11.0, 22.0, 33.0], [10.0, 20.0, 30.0])
+    found = intervals.paired([11.0, 22.0, 33.0], [10.0, 20.0, 30.0])
     assert (found.n, found.mean) == (3, 2.0)
     assert found.error == pytest.approx(1 / math.sqrt(3))
     assert found.high - 2 == pytest.approx(4.302653 / math.sqrt(3), rel=1e-6)
@@ -37,16 +37,16 @@ def test_three_pairs_by_hand():
 def test_the_interval_is_scipys_paired_one():
     rng = np.random.default_rng(0)
     a, b = rng.normal(1, 2, 7), rng.normal(0, 1, 7)
-    found, theirs = statistics.paired(a, b), stats.ttest_rel(a, b).confidence_interval(0.95)
+    found, theirs = intervals.paired(a, b), stats.ttest_rel(a, b).confidence_interval(0.95)
     assert (found.low, found.high) == pytest.approx(tuple(theirs))
 
 
 def test_one_pair_has_no_interval():
-    found = statistics.paired([2.0], [1.5])
+    found = intervals.paired([2.0], [1.5])
     assert (found.mean, found.low, found.high) == (0.5, -math.inf, math.inf)
     assert math.isnan(found.error)
     with pytest.raises(ValueError, match="no pairs"):
-        statistics.paired([1.0, 2.0], [1.0])
+        intervals.paired([1.0, 2.0], [1.0])
 
 
 @pytest.mark.parametrize("correlation", [0.0, 0.5, 0.9, 0.99])
@@ -55,7 +55,7 @@ def test_pairing_helps_by_the_root_of_what_is_not_shared(correlation):
     rng = np.random.default_rng(1)
     common, own = rng.normal(size=20_000), rng.normal(size=(2, 20_000))
     a, b = math.sqrt(correlation) * common + math.sqrt(1 - correlation) * own
-    found = statistics.paired(a, b)
+    found = intervals.paired(a, b)
     assert found.error / found.unpaired == pytest.approx(math.sqrt(1 - correlation), rel=0.03)
 
 
@@ -122,7 +122,7 @@ def test_interval_over_seeds_and_examples_covers_what_it_says(seeds, ratio):
     examples = rng.normal(0, ratio * math.sqrt(size / seeds), (trials, size))  # the errors of the means: ratio to 1
     means = truth + own.mean(axis=1) + examples.mean(axis=1)
     students = own.std(axis=1, ddof=1) / math.sqrt(seeds) * stats.t.ppf(0.975, seeds - 1)
-    halves = statistics.with_examples(students, examples.std(axis=1) / math.sqrt(size))
+    halves = intervals.with_examples(students, examples.std(axis=1) / math.sqrt(size))
     assert np.mean(abs(means - truth) <= halves) >= 0.94
     assert np.all(halves >= students)
 
@@ -130,29 +130,29 @@ def test_interval_over_seeds_and_examples_covers_what_it_says(seeds, ratio):
 def test_p_value_is_the_level_at_which_the_interval_reaches_zero():
     rng = np.random.default_rng(7)
     a, b = rng.normal(1, 1, 5), rng.normal(0, 1, 5)
-    assert statistics.p_value(statistics.paired(a, b)) == pytest.approx(stats.ttest_rel(a, b).pvalue)
-    seeds = statistics.paired([1.0, 2.0, 3.0], [0.0, 0.0, 0.0])
-    edge = seeds._replace(mean=float(statistics.with_examples(seeds.high - seeds.mean, 0.5)))
-    assert statistics.p_value(edge, 0.5) == pytest.approx(0.05)
-    assert statistics.p_value(seeds, 0.5) > statistics.p_value(seeds)
-    assert math.isnan(statistics.p_value(statistics.paired([1.0], [0.0]), 0.5))  # one pair says nothing of seeds
-    alike = statistics.paired([1.0, 1.0], [1.0, 1.0])
-    assert (statistics.p_value(alike), statistics.p_value(alike._replace(mean=1.0))) == (1.0, 0.0)
+    assert intervals.p_value(intervals.paired(a, b)) == pytest.approx(stats.ttest_rel(a, b).pvalue)
+    seeds = intervals.paired([1.0, 2.0, 3.0], [0.0, 0.0, 0.0])
+    edge = seeds._replace(mean=float(intervals.with_examples(seeds.high - seeds.mean, 0.5)))
+    assert intervals.p_value(edge, 0.5) == pytest.approx(0.05)
+    assert intervals.p_value(seeds, 0.5) > intervals.p_value(seeds)
+    assert math.isnan(intervals.p_value(intervals.paired([1.0], [0.0]), 0.5))  # one pair says nothing of seeds
+    alike = intervals.paired([1.0, 1.0], [1.0, 1.0])
+    assert (intervals.p_value(alike), intervals.p_value(alike._replace(mean=1.0))) == (1.0, 0.0)
 
 
 def test_holm_is_that_of_the_original():
-    assert statistics.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert statistics.holm([0.5, 0.9, 0.01]) == pytest.approx([1.0, 1.0, 0.03])
-    found = statistics.holm([math.nan, 0.02, 0.02])
+    assert intervals.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert intervals.holm([0.5, 0.9, 0.01]) == pytest.approx([1.0, 1.0, 0.03])
+    found = intervals.holm([math.nan, 0.02, 0.02])
     assert math.isnan(found[0])
     assert found[1:] == [0.04, 0.04]
-    assert statistics.holm([]) == []
+    assert intervals.holm([]) == []
 
 
 def test_holm_keeps_the_share_of_families_with_a_false_verdict():
     """Of 2,000 families of eight differences that are all nothing; uncorrected a third would say otherwise."""
     values = np.random.default_rng(8).random((2_000, 8))
-    corrected = np.array([statistics.holm(row) for row in values])
+    corrected = np.array([intervals.holm(row) for row in values])
     assert np.mean((corrected <= 0.05).any(axis=1)) == pytest.approx(0.05, abs=0.012)
     assert np.mean((values <= 0.05).any(axis=1)) > 0.3
 
@@ -242,10 +242,10 @@ def test_verdicts_are_corrected_for_all_differences_in_a_metric(tmp_path):
     study = study_workdir.masking_rate(rates=(0.15, 0.2, 0.8), seeds=range(4))
     found = compared(study_workdir.build(tmp_path, study, examples=400, lines=4))
     assert {one.tests for one in found.values()} == {4}  # two rates at two sizes
-    assert [one.corrected for one in found.values()] == pytest.approx(statistics.holm([o.p for o in found.values()]))
+    assert [one.corrected for one in found.values()] == pytest.approx(intervals.holm([o.p for o in found.values()]))
     for one in found.values():
-        seeds = statistics.Pairing(one.pairs, one.mean, one.low, one.high, one.error, one.unpaired)
-        assert one.p == pytest.approx(statistics.p_value(seeds, one.examples_error))
+        seeds = intervals.Pairing(one.pairs, one.mean, one.low, one.high, one.error, one.unpaired)
+        assert one.p == pytest.approx(intervals.p_value(seeds, one.examples_error))
         assert one.resolved == (one.corrected <= 0.05)
     assert len({one.resolved for one in found.values()}) == 2
 

@@ -19,9 +19,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_jax import config as configs
-from bert_jax import knobs, prepare, quotas
+from bert_jax import prepare
 from bert_jax import study as studies
-from bert_jax.costs import flops_per_step
+from bert_jax.config import knobs, quotas
+from bert_jax.config.costs import flops_per_step
 from bert_jax.data.tasks import TASKS
 from bert_jax.errors import ConfigError, DataError, MissingError
 from bert_jax.studies import definition, sources

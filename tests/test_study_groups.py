@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_jax import config as configs
-from bert_jax import costs, knobs
-from bert_jax import step as steps
+from bert_jax.config import costs, knobs
 from bert_jax.errors import ConfigError
 from bert_jax.studies import groups
 from bert_jax.studies.groups import Group, alone, bands, makespan, plan, signature
-from bert_jax.studies.parts import Cell
+from bert_jax.studies.spec import Cell
+from bert_jax.training import program as steps
 from tests import toy
 from tests.test_study_definition import with_leaf
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_jax.studies.places import Place
+from bert_jax.studies.folder import Place
 from tests import outcomes, texts
 
 KILLS = 10

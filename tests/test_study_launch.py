@@ -15,11 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from bert_jax import cli, disk, holding, study
+from bert_jax import cli, study
 from bert_jax.errors import CheckpointError, ConfigError, IncompleteError
-from bert_jax.studies import definition, engines, groups, launch, plans, progress
+from bert_jax.studies import definition, engines, groups, launch, plan, progress
 from bert_jax.studies.engines import LOST, local
-from bert_jax.studies.places import Place
+from bert_jax.studies.folder import Place
+from bert_jax.system import disk, folder_locks
 from tests import clusters
 
 STUDY = """
@@ -405,7 +406,7 @@ def test_cells_in_other_hands_are_waited_for(bench, monkeypatch):
     released = threading.Event()
 
     def other() -> None:
-        with holding.hold(bench.place.cell(entries[0].id)):
+        with folder_locks.hold(bench.place.cell(entries[0].id)):
             held.set()
             released.wait(30)
 
@@ -480,15 +481,15 @@ def test_cells_that_have_begun_stay_in_their_group(bench, monkeypatch):
     with pytest.raises(IncompleteError):
         bench.run(retries=0, fuse="4")
     cells = definition.expand(definition.load(str(bench.file.parent))[1])
-    begun = plans.recorded(bench.place, cells)
+    begun = plan.recorded(bench.place, cells)
     assert len(set(begun.values())) == 4  # each was tried alone in the end
     evaluations = bench.place.read_study()["evaluations"]
-    planned = plans.plan(bench.place, cells, evaluations, "auto", engines.Room(1))
+    planned = plan.plan(bench.place, cells, evaluations, "auto", engines.Room(1))
     assert {cell.id: group.id for group in planned for cell in group.cells} == begun
     assert {group.slots for group in planned} == {groups.own_slots(cells[-1].config)}  # of the highest rate of all
-    fresh = plans.plan(Place(bench.folder / "new"), cells, evaluations, "auto", engines.Room(1))
+    fresh = plan.plan(Place(bench.folder / "new"), cells, evaluations, "auto", engines.Room(1))
     assert len(fresh) < 4
-    split = plans.plan(bench.place, cells, evaluations, "never", engines.Room(1))
+    split = plan.plan(bench.place, cells, evaluations, "never", engines.Room(1))
     assert {cell.id: group.id for group in split for cell in group.cells} == begun
 
 

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_jax import holding
 from bert_jax.errors import DataError
 from bert_jax.studies import files
 from bert_jax.studies.definition import Cell, expand
-from bert_jax.studies.places import KILLS, Place, spec_hash
+from bert_jax.studies.folder import KILLS, Place, spec_hash
+from bert_jax.system import folder_locks
 from tests.test_study_definition import study
 
 SUITE = {"kind": "suite", "name": "pretrain", "ask": []}
@@ -195,7 +195,7 @@ def test_a_cell_that_is_not_done_waits_until_it_has_failed_too_often(place, trie
     failed = [one for one in tries if one[:1] == ("failed",)]
     if failed and DONE not in tries:
         assert state.error == f"failed {failed[-1][1]}"
-    with holding.hold(place.cell(CELL.id)):
+    with folder_locks.hold(place.cell(CELL.id)):
         assert place.state(entry(place)).name == "running"
 
 
@@ -303,6 +303,6 @@ def test_a_file_is_whole_while_it_is_written_and_after_its_writer_is_killed(tmp_
 
 
 def test_looking_needs_no_jax():
-    told = "import sys, bert_jax.studies.places, bert_jax.studies.progress; print('jax' in sys.modules)"
+    told = "import sys, bert_jax.studies.folder, bert_jax.studies.progress; print('jax' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

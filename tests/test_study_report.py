@@ -15,24 +15,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_jax import charts, config, costs, holding, page, plots, quotas
+from bert_jax import config
+from bert_jax.config import costs, quotas
 from bert_jax.errors import DataError
-from bert_jax.studies import (
-    arrange,
-    budgets,
-    collect,
-    compare,
-    definition,
-    figures,
-    matrices,
-    plans,
-    published,
-    report,
-    tables,
-)
-from bert_jax.studies.arrange import View
+from bert_jax.reporting import charts, page, plots
+from bert_jax.studies import definition, plan
 from bert_jax.studies.definition import Comparison, Study, axis, variants
-from bert_jax.studies.places import Place
+from bert_jax.studies.folder import Place
+from bert_jax.studies.report import aggregate, budgets, collect, compare, figures, matrices, published, tables
+from bert_jax.studies.report import build as report
+from bert_jax.studies.report.aggregate import View
+from bert_jax.system import folder_locks
 from tests import study_workdir
 from tests.study_workdir import SIZES, build, masking_rate
 from tests.test_report import HOSTILE, VOID, Checker
@@ -194,7 +187,7 @@ def test_flops_are_those_of_the_vocabulary_there_is(tmp_path):
         assert one.spent("flops", 7) == pytest.approx(7 * wanted)
         assert one.clock("flops")(7) == one.spent("flops", 7)
     unknown = dataclasses.replace(cells[0], vocabulary=None)  # of the same text and tokenizer as those that are there
-    assert plans._sized(place, [unknown])[0].vocabulary in (1_000, 2_000)
+    assert plan._sized(place, [unknown])[0].vocabulary in (1_000, 2_000)
 
 
 # --- the page -------------------------------------------------------------------------------------------------------
@@ -240,8 +233,8 @@ def test_differences_are_shown_with_both_errors(view, body):
     found = compare.differences(view.place, view.families("masking.rate"), "15 %", ["validation/mlm_loss"], 200)
     shown = read(sections(body)["Differences in pairs"])
     for one in found:
-        assert arrange.plain(one.mean, signed=True) in shown
-        assert arrange.interval(one.low, one.high) in shown
+        assert aggregate.plain(one.mean, signed=True) in shown
+        assert aggregate.interval(one.low, one.high) in shown
         assert f"{one.ratio:.2f}" in shown
     assert "Less 15 %, in 2 to 3 pairs" in shown.replace(charts.SPACE, " ")
     assert re.search(r"Standard error over seeds 0\.\d+ paired and 0\.\d+ unpaired", shown)
@@ -308,7 +301,7 @@ def test_any_state_has_a_page(state, seeds, rates, tmp_path):
 def test_a_cell_at_work_is_shown_as_running(tmp_path):
     study = masking_rate(rates=(0.15,), sizes=ONE_SIZE, seeds=(0, 1))
     place = build(tmp_path, study, lambda cell: "halfway", examples=10, lines=8)
-    with holding.hold(place.cell(place.read_study()["cells"][0])):
+    with folder_locks.hold(place.cell(place.read_study()["cells"][0])):
         text = read(compose(place))
     assert "1 running, 1 waiting" in text
     assert "Waiting: 1, of which 1 were begun" in text
@@ -328,7 +321,7 @@ def test_a_study_that_compares_nothing_is_shown_by_its_last_axis(tmp_path):
 
 
 def test_lines_are_means_at_their_rates(place, view):
-    from bert_jax.studies import sections as parts
+    from bert_jax.studies.report import sections as parts
 
     chart = parts.headline(view, view.comparisons[0])["masking.rate_validation_mlm_loss"]
     assert isinstance(chart, charts.Chart)
@@ -354,11 +347,11 @@ def test_points_without_a_value_yet_have_their_place():
 
 def test_far_apart_numbers_are_placed_by_their_logarithm_and_words_in_rows():
     rates = collect.Axis("optim.learning_rate", ("1e-5", "1e-4", "1e-2"), (1e-5, 1e-4, 1e-2))
-    assert arrange.places(rates) == pytest.approx({"1e-5": -5, "1e-4": -4, "1e-2": -2})
+    assert aggregate.places(rates) == pytest.approx({"1e-5": -5, "1e-4": -4, "1e-2": -2})
     words = collect.Axis("objective", ("NSP", "none"), ("NSP", "none"))
-    assert arrange.places(words) == {"NSP": 0.0, "none": 1.0}
+    assert aggregate.places(words) == {"NSP": 0.0, "none": 1.0}
     assert not words.numeric
-    assert arrange.over(words, "t", []).rows == ("NSP", "none")
+    assert aggregate.over(words, "t", []).rows == ("NSP", "none")
 
 
 def sideways(*points: tuple[float, float], rows: int = 3) -> charts.Chart:
@@ -561,9 +554,9 @@ def test_everything_is_written_and_written_again_alike(tmp_path):
 
 def test_pictures_have_the_colours_of_the_light_page():
     assert figures.COLOURS["c1"] == re.search(r"--c1: (#\w+)", page.STYLE)[1]
-    assert len(figures.COLOURS) == 5 + arrange.TONES
+    assert len(figures.COLOURS) == 5 + aggregate.TONES
     light = page.STYLE.index("prefers-color-scheme: dark) {\n")
-    for tone in range(arrange.TONES):
+    for tone in range(aggregate.TONES):
         assert page.STYLE.index(figures.COLOURS[f"q{tone}"]) < light
 
 
@@ -576,7 +569,7 @@ def test_a_report_needs_no_jax():
 
 
 def test_the_hole_is_a_dash():
-    assert arrange.plain(math.nan) == arrange.interval(-math.inf, math.inf) == HOLE
-    assert arrange.plain(-0.00001) == "0.000"
-    assert arrange.plain(0.1234, True, True).replace(charts.SPACE, " ") == "+12.34 %"
-    assert Path(arrange.slug("a b", "", "c/d %")).name == "ab_c_d"
+    assert aggregate.plain(math.nan) == aggregate.interval(-math.inf, math.inf) == HOLE
+    assert aggregate.plain(-0.00001) == "0.000"
+    assert aggregate.plain(0.1234, True, True).replace(charts.SPACE, " ") == "+12.34 %"
+    assert Path(aggregate.slug("a b", "", "c/d %")).name == "ab_c_d"

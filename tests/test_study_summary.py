@@ -10,11 +10,12 @@ import statistics
 import pytest
 
 from bert_jax import study
-from bert_jax.charts import SPACE
 from bert_jax.errors import DataError
-from bert_jax.studies import collect, compare, report, summary
-from bert_jax.studies.arrange import View
-from bert_jax.studies.places import Place
+from bert_jax.reporting.charts import SPACE
+from bert_jax.studies.folder import Place
+from bert_jax.studies.report import build as report
+from bert_jax.studies.report import collect, compare, summary
+from bert_jax.studies.report.aggregate import View
 from tests.study_workdir import SIZES, build, masking_rate
 
 SEEDS = (0, 1, 2)

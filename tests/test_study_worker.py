@@ -9,13 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_jax import checkpoint, faults, holding, manifest
-from bert_jax import step as steps
+from bert_jax.checkpoints import manager, manifest
 from bert_jax.config import load_file, override, to_dict
 from bert_jax.errors import DataError, Stopped
 from bert_jax.studies import measures, worker
 from bert_jax.studies.definition import Finetune, Study, Suite, axis, expand
-from bert_jax.studies.places import Entry, Place
+from bert_jax.studies.folder import Entry, Place
+from bert_jax.system import fault_points, folder_locks
+from bert_jax.training import program as steps
 from tests import outcomes, texts
 
 SMALL = {"steps": "12", "checkpoints.every": "5", "evals.validation.every": "6", "checkpoints.best": ""}
@@ -175,7 +176,7 @@ def test_interrupted_anywhere_it_ends_the_same(whole_study, wholly_done, where, 
                 raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(faults, "point", die)
+        patch.setattr(fault_points, "point", die)
         with pytest.raises(KeyboardInterrupt):
             worker.work(place, "g")
     assert place.attempts(cells[0].id)[-1]["outcome"] == "stopped"
@@ -254,7 +255,7 @@ def test_a_stop_when_training_has_ended_begins_nothing_more(study, tmp_path, mon
 
 def test_cells_in_other_hands_are_left_to_them(study, tmp_path):
     place, cells = prepare(tmp_path, study)
-    with holding.hold(place.cell(cells[1].id), "work.lock"):
+    with folder_locks.hold(place.cell(cells[1].id), "work.lock"):
         assert place.state(cells[1]).name == "running"
         with pytest.raises(Stopped, match="another run uses"):
             worker.work(place, "g")
@@ -285,4 +286,4 @@ def test_cells_that_share_a_step_go_on_together():
 def test_the_last_step_counts_and_not_the_best_one(done):
     place, cells = done
     assert place.checkpoint(cells[0].id).name == "12"
-    assert checkpoint.read(place.checkpoint(cells[0].id))[1]["step"] == 12
+    assert manager.read(place.checkpoint(cells[0].id))[1]["step"] == 12

@@ -7,11 +7,11 @@ import json
 import numpy as np
 import pytest
 
-from bert_jax import submission
 from bert_jax.data import tasks
-from bert_jax.data.answers import Candidate, Span
-from bert_jax.data.examples import Example
+from bert_jax.data.labelled.answers import Candidate, Span
+from bert_jax.data.labelled.examples import Example
 from bert_jax.errors import ConfigError
+from bert_jax.evaluation import submission
 
 ENTAILMENT = {"entailment": "entailment", "not_entailment": "not_entailment"}
 NLI = {name: name for name in ("entailment", "neutral", "contradiction")}

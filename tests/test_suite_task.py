@@ -8,8 +8,10 @@ import json
 import numpy as np
 import pytest
 
-from bert_jax import evaluate, knobs, runs, train
+from bert_jax import evaluate, train
+from bert_jax.config import knobs
 from bert_jax.errors import ConfigError, DataError
+from bert_jax.interop import runs
 from bert_jax.suites import task as suite
 from tests import tasks, texts
 

@@ -16,11 +16,13 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from bert_jax import cli, evaluate, predict, prepare, runs, sharding, suites
+from bert_jax import cli, evaluate, predict, prepare, sharding, suites
 from bert_jax.data.tasks import TASKS
 from bert_jax.errors import ConfigError, DataError
+from bert_jax.interop import runs
 from bert_jax.predictors.base import Model, Options
-from bert_jax.studies import definition, measures, parts, worker
+from bert_jax.studies import definition, measures, worker
+from bert_jax.studies import spec as parts
 from bert_jax.suites import left_to_right
 from bert_jax.suites.base import Ask, Progress, Suite
 from bert_jax.suites.corpus import RATES

@@ -16,8 +16,10 @@ from pathlib import Path
 import jax
 import pytest
 
-from bert_jax import checkpoint, cli, config, sharding, signals, supervisor
+from bert_jax import cli, config, sharding
+from bert_jax.checkpoints import manager
 from bert_jax.errors import ConfigError, PeerLost, Stopped
+from bert_jax.system import signals, supervisor
 from tests.texts import ROOT
 
 BEGIN = """
@@ -248,7 +250,7 @@ def test_error_of_the_network_between_processes_is_a_lost_peer(monkeypatch):
 @pytest.mark.fault(46)
 @pytest.mark.parametrize("processes", [1, 2])
 def test_save_whose_other_half_never_comes_is_a_lost_peer(processes, tmp_path, monkeypatch):
-    checkpoints = checkpoint.Checkpoints(tmp_path, keep=1, keep_best=False)
+    checkpoints = manager.Checkpoints(tmp_path, keep=1, keep_best=False)
     late = TimeoutError("Timed out while waiting for async_write_complete barrier.")
     with monkeypatch.context() as patch:
         patch.setattr(jax, "process_count", lambda: processes)

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from bert_jax import knobs
-from bert_jax.config import default, resolve, take
-from bert_jax.data import examples, rows
+from bert_jax.config import default, knobs, resolve, take
+from bert_jax.config.knobs import LABELLED, METRICS, Task
+from bert_jax.data.labelled import examples, rows
 from bert_jax.data.tasks import TASKS, settings
 from bert_jax.errors import ConfigError
-from bert_jax.knobs import LABELLED, METRICS, Task
 
 GLUE = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "ax")
 
@@ -112,7 +111,7 @@ def test_rows_name_fields_of_the_task():
 @pytest.mark.filterwarnings("ignore")  # the library's own
 @pytest.mark.parametrize("name", [name for name, row in TASKS.items() if row.source_tfds])
 def test_columns_and_labels_are_those_of_tfds(name):
-    from bert_jax.data import tfds_text
+    from bert_jax.data.text import tfds_text
 
     row = TASKS[name]
     features = tfds_text.builder(row.source_tfds.removeprefix("tfds:"), "").info.features
@@ -247,7 +246,7 @@ def test_reading_starts_without_tensorflow_datasets():
     """Its import takes seconds, which only its source may cost."""
     import subprocess
 
-    code = "import sys, bert_jax.data.examples, bert_jax.data.tasks; print('tensorflow_datasets' in sys.modules)"
+    code = "import sys, bert_jax.data.labelled.examples, bert_jax.data.tasks; print('tensorflow_datasets' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[1]
     )

@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load, load_file, save, save_file
 
-from bert_jax import tensors
 from bert_jax.errors import CheckpointError
+from bert_jax.interop import safetensors
 from tests import variants
 
 NAMES = st.text(st.characters(exclude_categories=["C", "Z"], exclude_characters="\\"), min_size=1, max_size=20).filter(
@@ -29,7 +29,7 @@ SMALL = {"b.bias": np.arange(3, dtype=np.float32), "a.weight": np.arange(6, dtyp
 
 @st.composite
 def arrays(draw) -> np.ndarray:
-    dtype = draw(st.sampled_from(list(tensors.DTYPES.values())))
+    dtype = draw(st.sampled_from(list(safetensors.DTYPES.values())))
     shape = tuple(draw(st.lists(st.integers(0, 4), max_size=4)))
     data = np.frombuffer(
         np.random.default_rng(draw(st.integers(0, 99))).bytes(int(np.prod(shape)) * dtype.itemsize), np.uint8
@@ -53,7 +53,7 @@ def packed(header: object, data: bytes = b"", length: int | None = None) -> byte
 
 def refused(path: Path, match: str) -> CheckpointError:
     """By both readers, with one line that says which file and what, and one line of hint."""
-    for reader in (tensors.header, tensors.read):
+    for reader in (safetensors.header, safetensors.read):
         with pytest.raises(CheckpointError) as caught:
             reader(path)
         message, hint = str(caught.value), caught.value.hint
@@ -69,7 +69,7 @@ def refused(path: Path, match: str) -> CheckpointError:
 def read_or_refused(path: Path) -> dict[str, np.ndarray] | None:
     """The tensors, or None after one line; any other exception is a failure."""
     try:
-        return tensors.read(path)
+        return safetensors.read(path)
     except CheckpointError as error:
         if "\n" in f"{error}{error.hint}":
             raise
@@ -82,28 +82,28 @@ def read_or_refused(path: Path) -> dict[str, np.ndarray] | None:
 @given(st.dictionaries(NAMES, arrays(), max_size=5), st.dictionaries(NAMES, st.text(max_size=5), max_size=3))
 def test_every_name_shape_and_dtype_travels_both_ways(tmp_path_factory, given_tensors, metadata):
     path = tmp_path_factory.mktemp("tensors") / "model.safetensors"
-    tensors.write(path, given_tensors, metadata)
-    assert same(tensors.read(path), given_tensors)
+    safetensors.write(path, given_tensors, metadata)
+    assert same(safetensors.read(path), given_tensors)
     assert same(load_file(path), given_tensors)
     if given_tensors:  # of none and no metadata the library writes broken JSON
         save_file(given_tensors, path, metadata=metadata)
-        assert same(tensors.read(path), given_tensors)
-    assert tensors.header(path) == {name: (array.dtype.name, array.shape) for name, array in given_tensors.items()}
+        assert same(safetensors.read(path), given_tensors)
+    assert safetensors.header(path) == {name: (array.dtype.name, array.shape) for name, array in given_tensors.items()}
 
 
 def test_the_same_tensors_give_the_same_bytes_as_the_library(tmp_path):
     one, two = tmp_path / "one.safetensors", tmp_path / "two.safetensors"
-    tensors.write(one, SMALL, {"format": "pt", "by": "us", "a": "b"})
-    tensors.write(two, dict(reversed(SMALL.items())), {"a": "b", "format": "pt", "by": "us"})
+    safetensors.write(one, SMALL, {"format": "pt", "by": "us", "a": "b"})
+    safetensors.write(two, dict(reversed(SMALL.items())), {"a": "b", "format": "pt", "by": "us"})
     assert one.read_bytes() == two.read_bytes()
-    tensors.write(one, SMALL, {"format": "pt"})
+    safetensors.write(one, SMALL, {"format": "pt"})
     assert one.read_bytes() == save(SMALL, metadata={"format": "pt"})
 
 
 @pytest.mark.parametrize("array", [np.arange(6.0).reshape(2, 3).T, np.arange(8, dtype=">f4")[::2], np.asarray(3.0)])
 def test_strides_byte_order_and_scalars_are_written_as_they_look(tmp_path, array):
-    tensors.write(tmp_path / "x.safetensors", {"x": array}, {})
-    read = tensors.read(tmp_path / "x.safetensors")["x"]
+    safetensors.write(tmp_path / "x.safetensors", {"x": array}, {})
+    read = safetensors.read(tmp_path / "x.safetensors")["x"]
     assert read.shape == array.shape
     np.testing.assert_array_equal(read, array)
 
@@ -111,14 +111,14 @@ def test_strides_byte_order_and_scalars_are_written_as_they_look(tmp_path, array
 @pytest.mark.parametrize("name", sorted(folder.name for folder in (variants.GOLDEN / "huggingface").iterdir()))
 def test_golden_folders_are_read_as_the_library_reads_them(name):
     folder = variants.GOLDEN / "huggingface" / name
-    assert same(tensors.read(folder), variants.golden(name))
-    assert same(tensors.read(folder / "model.safetensors"), variants.golden(name))
+    assert same(safetensors.read(folder), variants.golden(name))
+    assert same(safetensors.read(folder / "model.safetensors"), variants.golden(name))
 
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
 def test_half_precisions_keep_their_bits(tmp_path, dtype):
     stored = variants.cast(variants.golden("pretraining"), dtype)
-    read = tensors.read(variants.save(tmp_path, stored))
+    read = safetensors.read(variants.save(tmp_path, stored))
     assert {array.dtype for array in read.values()} == {np.dtype(dtype)}
     assert same(read, stored)
 
@@ -126,19 +126,19 @@ def test_half_precisions_keep_their_bits(tmp_path, dtype):
 def test_shards_are_one_model(tmp_path):
     whole = variants.with_extras(variants.golden("pretraining"))
     folder = variants.save_sharded(tmp_path, whole, parts=3)
-    assert same(tensors.read(folder), whole)
-    assert tensors.header(folder).keys() == whole.keys()
+    assert same(safetensors.read(folder), whole)
+    assert safetensors.header(folder).keys() == whole.keys()
 
 
 def test_real_weights(shared):
     folder = shared / "ckpt_rxnfp_bert_pretrained"
-    read = tensors.read(folder)
+    read = safetensors.read(folder)
     assert same(read, load_file(folder / "model.safetensors"))
-    tensors.check_finite(read, folder)
+    safetensors.check_finite(read, folder)
 
 
 def test_arrays_that_were_read_may_be_changed():
-    tensors.read(variants.GOLDEN / "huggingface" / "model")["pooler.dense.bias"][0] = 1.0
+    safetensors.read(variants.GOLDEN / "huggingface" / "model")["pooler.dense.bias"][0] = 1.0
 
 
 # --- links ----------------------------------------------------------------------------------------------------------
@@ -149,20 +149,20 @@ def test_the_links_of_a_hub_snapshot_are_followed(tmp_path):
     blobs, snapshot = tmp_path / "models--x" / "blobs", tmp_path / "models--x" / "snapshots" / "abc"
     blobs.mkdir(parents=True)
     snapshot.mkdir(parents=True)
-    tensors.write(blobs / "0123", SMALL, {})
+    safetensors.write(blobs / "0123", SMALL, {})
     (snapshot / "model.safetensors").symlink_to(Path("../../blobs/0123"))
     (tmp_path / "current").symlink_to(snapshot)
-    assert same(tensors.read(snapshot), SMALL)
-    assert same(tensors.read(tmp_path / "current"), SMALL)
+    assert same(safetensors.read(snapshot), SMALL)
+    assert same(safetensors.read(tmp_path / "current"), SMALL)
     below = snapshot / "0_Transformer"
     below.mkdir()
     (below / "model.safetensors").symlink_to(Path("../../../blobs/0123"))
-    assert same(tensors.read(below), SMALL)
+    assert same(safetensors.read(below), SMALL)
 
 
 @pytest.mark.fault(30)
 def test_a_link_out_of_a_folder_is_refused_and_a_file_given_by_the_user_is_not(tmp_path):
-    tensors.write(tmp_path / "secret.safetensors", SMALL, {})
+    safetensors.write(tmp_path / "secret.safetensors", SMALL, {})
     folder = tmp_path / "model"
     folder.mkdir()
     for target in (Path("../secret.safetensors"), tmp_path / "secret.safetensors"):
@@ -170,14 +170,14 @@ def test_a_link_out_of_a_folder_is_refused_and_a_file_given_by_the_user_is_not(t
         link.unlink(missing_ok=True)
         link.symlink_to(target)
         assert "secret" in str(refused(folder, "outside its folder"))
-        assert same(tensors.read(link), SMALL)  # whoever gives the link has chosen it
+        assert same(safetensors.read(link), SMALL)  # whoever gives the link has chosen it
 
 
 def test_blobs_that_are_themselves_a_link_are_outside(tmp_path):
     snapshot, home = tmp_path / "x" / "snapshots" / "abc", tmp_path / "home"
     snapshot.mkdir(parents=True)
     home.mkdir()
-    tensors.write(home / "secret", SMALL, {})
+    safetensors.write(home / "secret", SMALL, {})
     (tmp_path / "x" / "blobs").symlink_to(home)
     (snapshot / "model.safetensors").symlink_to(Path("../../blobs/secret"))
     refused(snapshot, "outside its folder")
@@ -279,15 +279,15 @@ def test_a_truncated_file_is_refused_wherever_it_ends(tmp_path):
     for length in range(len(whole)):
         path.write_bytes(whole[:length])
         with pytest.raises(CheckpointError):
-            tensors.read(path)
+            safetensors.read(path)
 
 
 def test_a_header_above_the_limit_is_not_read(tmp_path):
     path = tmp_path / "model.safetensors"
     with path.open("wb") as file:
-        file.write((tensors.HEADER_LIMIT + 1).to_bytes(8, "little") + b"{")
-        file.truncate(2 * tensors.HEADER_LIMIT)  # sparse: nothing on disk
-    refused(path, f"header of {tensors.HEADER_LIMIT + 1}")
+        file.write((safetensors.HEADER_LIMIT + 1).to_bytes(8, "little") + b"{")
+        file.truncate(2 * safetensors.HEADER_LIMIT)  # sparse: nothing on disk
+    refused(path, f"header of {safetensors.HEADER_LIMIT + 1}")
 
 
 @given(st.integers(0, 10**9), st.integers(1, 255), st.integers(0, 10**9), st.integers(0, 255))
@@ -302,7 +302,7 @@ def test_flipped_bytes_are_read_or_refused(tmp_path_factory, place, change, seco
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9) | st.sampled_from([*tensors.DTYPES]),
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9) | st.sampled_from([*safetensors.DTYPES]),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3),
     max_leaves=6,
 )
@@ -326,12 +326,12 @@ def test_what_is_no_file_is_refused(tmp_path):
     refused(tmp_path / "pipe.safetensors", "not a file")
     refused(tmp_path / ("x" * 400), "cannot be read")
     (tmp_path / "folder").mkdir()
-    os.mkfifo(tmp_path / "folder" / tensors.INDEX)
+    os.mkfifo(tmp_path / "folder" / safetensors.INDEX)
     refused(tmp_path / "folder", "not a file")
 
 
 def test_a_folder_without_the_usual_names_says_what_it_has(tmp_path):
-    tensors.write(tmp_path / "adapter.safetensors", SMALL, {})
+    safetensors.write(tmp_path / "adapter.safetensors", SMALL, {})
     assert "adapter.safetensors" in refused(tmp_path, "neither").hint
 
 
@@ -341,7 +341,7 @@ def test_a_folder_without_the_usual_names_says_what_it_has(tmp_path):
 def sharded(folder: Path, change) -> Path:
     """A folder of two shards, its index changed."""
     variants.save_sharded(folder, SMALL, parts=2)
-    path = folder / tensors.INDEX
+    path = folder / safetensors.INDEX
     index = json.loads(path.read_text())
     changed = change(index)
     path.write_text(json.dumps(index if changed is None else changed))
@@ -356,7 +356,7 @@ FIRST, SECOND = "model-00001-of-00002.safetensors", "model-00002-of-00002.safete
 )
 def test_a_shard_is_a_plain_file_name(tmp_path, name):
     folder = tmp_path / "model"
-    tensors.write(tmp_path / "model.safetensors", {"b.bias": SMALL["b.bias"]}, {})
+    safetensors.write(tmp_path / "model.safetensors", {"b.bias": SMALL["b.bias"]}, {})
     refused(sharded(folder, lambda index: index["weight_map"].update({"b.bias": name})), "plain file name")
 
 
@@ -389,7 +389,7 @@ def test_an_index_that_does_not_fit_its_shards_is_refused(tmp_path, change, matc
 
 def test_an_index_names_a_tensor_once(tmp_path):
     folder = sharded(tmp_path / "model", lambda index: None)
-    path = folder / tensors.INDEX
+    path = folder / safetensors.INDEX
     path.write_text(path.read_text().replace('"a.weight":', f'"a.weight": "{SECOND}", "a.weight":'))
     refused(folder, "'a.weight' stands twice")
     path.write_text("{")
@@ -398,7 +398,7 @@ def test_an_index_names_a_tensor_once(tmp_path):
 
 def test_the_total_size_of_an_index_is_nobodys_business(tmp_path):
     folder = sharded(tmp_path / "model", lambda index: index["metadata"].update({"total_size": -1}))
-    assert same(tensors.read(folder), SMALL)
+    assert same(safetensors.read(folder), SMALL)
 
 
 # --- pickles --------------------------------------------------------------------------------------------------------
@@ -465,7 +465,7 @@ def test_a_folder_of_pickles_says_how_to_convert_it(tmp_path, name):
     for word in ("from_pretrained", "save_pretrained", "safe_serialization=True", "weights_only=True", "save_file"):
         assert word in hint
     variants.save(folder, SMALL)  # beside safetensors it is not looked at
-    assert same(tensors.read(folder), SMALL)
+    assert same(safetensors.read(folder), SMALL)
     assert not marker.exists()
 
 
@@ -475,7 +475,7 @@ def test_shards_may_not_be_pickles(tmp_path):
     folder = sharded(tmp_path / "model", lambda index: index["weight_map"].update({"b.bias": "pytorch_model.bin"}))
     (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Payload(marker)))
     with pytest.raises(CheckpointError, match="pickle"):
-        tensors.read(folder)
+        safetensors.read(folder)
     assert not marker.exists()
 
 
@@ -484,36 +484,36 @@ def test_shards_may_not_be_pickles(tmp_path):
 
 def test_a_failed_write_leaves_what_was_there(tmp_path):
     path = tmp_path / "model.safetensors"
-    tensors.write(path, SMALL, {})
+    safetensors.write(path, SMALL, {})
     with pytest.raises(CheckpointError, match="'o' of dtype object"):
-        tensors.write(path, {"o": np.array([{}], object)}, {})
+        safetensors.write(path, {"o": np.array([{}], object)}, {})
     with pytest.raises(CheckpointError, match="cannot be stored"):
-        tensors.write(path, {"../o": np.zeros(1)}, {})
+        safetensors.write(path, {"../o": np.zeros(1)}, {})
     assert [file.name for file in tmp_path.iterdir()] == ["model.safetensors"]
-    assert same(tensors.read(path), SMALL)
+    assert same(safetensors.read(path), SMALL)
     with pytest.raises(CheckpointError, match="cannot write"):
-        tensors.write(tmp_path / "absent" / "model.safetensors", SMALL, {})
+        safetensors.write(tmp_path / "absent" / "model.safetensors", SMALL, {})
 
 
 def test_a_disk_that_fills_up_leaves_what_was_there(tmp_path):
     path = tmp_path / "model.safetensors"
-    tensors.write(path, SMALL, {})
+    safetensors.write(path, SMALL, {})
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))
     try:
         with pytest.raises(CheckpointError, match=r"disk full: .*model\.safetensors"):
-            tensors.write(path, {"large": np.zeros(1 << 20)}, {})
+            safetensors.write(path, {"large": np.zeros(1 << 20)}, {})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert [file.name for file in tmp_path.iterdir()] == ["model.safetensors"]
-    assert same(tensors.read(path), SMALL)
+    assert same(safetensors.read(path), SMALL)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64, ml_dtypes.bfloat16])
 def test_weights_that_are_no_numbers_are_refused(dtype):
     sound = {"a": np.ones((2, 3), dtype), "n": np.arange(3), "e": np.zeros((0, 2), dtype)}
-    tensors.check_finite(sound, "model")
+    safetensors.check_finite(sound, "model")
     bad = {**sound, "b": np.array([1, np.nan, np.inf], dtype), "c": np.array([-np.inf], dtype)}
     with pytest.raises(CheckpointError, match=r"^model: 2 of 5 tensors .*first 'b', 2 of its 3$") as caught:
-        tensors.check_finite(bad, "model")
+        safetensors.check_finite(bad, "model")
     assert caught.value.hint

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file
 from tensorboardX.crc32c import crc32c
 
-from bert_jax import tf1
 from bert_jax.errors import CheckpointError
+from bert_jax.interop import tf1
 from tests.variants import GOLDEN
 
 FOLDER = GOLDEN / "tf1"

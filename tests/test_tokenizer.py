@@ -19,7 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers.implementations import BertWordPieceTokenizer
 
-from bert_jax import config, knobs, prepare
+from bert_jax import config, prepare
+from bert_jax.config import knobs
 from bert_jax.data import encoding, tokenizer, vocabulary
 from bert_jax.data.tokenizer import SPECIALS, Style
 from bert_jax.errors import ConfigError, DataError

@@ -12,25 +12,15 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax import (
-    arms,
-    checkpoint,
-    cli,
-    commands,
-    environment,
-    evaluate,
-    knobs,
-    masking,
-    predict,
-    prepare,
-    runs,
-    sharding,
-    train,
-    trees,
-)
-from bert_jax.config import resolve, to_dict
-from bert_jax.data import pipeline
+from bert_jax import cli, commands, evaluate, predict, prepare, sharding, train, trees
+from bert_jax.checkpoints import manager
+from bert_jax.config import knobs, resolve, to_dict
+from bert_jax.data.batches import pipeline
 from bert_jax.errors import ConfigError, DivergedError
+from bert_jax.interop import runs
+from bert_jax.objectives import masking
+from bert_jax.training import environment
+from bert_jax.training import run as arms
 from tests import texts, toy
 from tests.texts import configure
 
@@ -369,7 +359,7 @@ def test_a_run_that_diverges_ends_with_code_5_and_names_the_step(base, tmp_path,
     with pytest.raises(DivergedError, match=r"5 updates in a row .* step 17, held examples \[\d"):
         train.run(configure(base), tmp_path, command=[])
     assert DivergedError.code == 5
-    assert checkpoint.read(tmp_path / "checkpoints")[1]["step"] == 10
+    assert manager.read(tmp_path / "checkpoints")[1]["step"] == 10
 
 
 def test_masks_that_are_not_as_configured_stop_the_run(base, tmp_path, monkeypatch, one_device):

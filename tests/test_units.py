@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_jax import knobs
+from bert_jax.config import knobs
 from bert_jax.data import units
 
 VOCAB = 40

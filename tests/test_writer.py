@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_jax import writer
 from bert_jax.errors import CheckpointError
+from bert_jax.training import writer
 
 
 def lines(folder: Path) -> list[dict]:

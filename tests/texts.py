@@ -13,8 +13,8 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax import knobs, sharding
-from bert_jax.config import load_file, override, settle
+from bert_jax import sharding
+from bert_jax.config import knobs, load_file, override, settle
 from tests import FEWER_PARTS
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -10,8 +10,10 @@ import jax
 import numpy as np
 
 from bert_jax import config as configs
-from bert_jax import knobs, masking, network, quotas
-from bert_jax.types import Batch, Special, Traced
+from bert_jax.batch import Batch, Special, Traced
+from bert_jax.config import knobs, quotas
+from bert_jax.models import network
+from bert_jax.objectives import masking
 
 SPECIAL = Special(pad=0, unk=1, cls=2, sep=3, mask=4)
 VOCAB = 60

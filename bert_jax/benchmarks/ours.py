@@ -13,15 +13,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax import knobs, masking, network, prepare, quotas, sharding, step
+from bert_jax import prepare, sharding
+from bert_jax.batch import Batch, Special, Traced
 from bert_jax.benchmarks.worker import Ready
-from bert_jax.clock import work
-from bert_jax.config import recorded
-from bert_jax.data import labelled, packing, pipeline
-from bert_jax.data.features import Features
-from bert_jax.data.shards import Prepared
+from bert_jax.config import knobs, quotas, recorded
+from bert_jax.data.batches import packing, pipeline
+from bert_jax.data.labelled import batches as labelled
+from bert_jax.data.labelled.features import Features
+from bert_jax.data.text.shards import Prepared
+from bert_jax.models import network
 from bert_jax.models.bert import Bert
-from bert_jax.types import Batch, Special, Traced
+from bert_jax.objectives import masking
+from bert_jax.training import program as step
+from bert_jax.training.clock import work
 
 say = functools.partial(print, file=sys.stderr)
 SPECIAL = Special(pad=0, unk=1, cls=2, sep=3, mask=4)

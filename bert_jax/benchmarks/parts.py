@@ -9,13 +9,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from bert_jax import defaults
 from bert_jax.benchmarks.ours import rows
 from bert_jax.benchmarks.worker import Ready
-from bert_jax.config import recorded
+from bert_jax.config import devices, recorded
 from bert_jax.models import backends
 from bert_jax.models.layers import Dropout
-from bert_jax.models.products import KINDS
+from bert_jax.models.matmul import KINDS
 
 
 def attention(config: dict[str, Any], backend: str, drop: bool = False) -> Ready:
@@ -27,7 +26,7 @@ def attention(config: dict[str, Any], backend: str, drop: bool = False) -> Ready
       drop: whether einsum drops probabilities, at the config's rate.
     """
     resolved = recorded(config)
-    m = defaults.settled(resolved.model, train=True)
+    m = devices.settled(resolved.model, train=True)
     assert m.hidden is not None
     assert m.heads is not None
     batch = jax.device_put(rows(resolved))

@@ -32,7 +32,7 @@ def main() -> None:
     spec = json.loads(sys.argv[1])
     answers, sys.stdout = sys.stdout, sys.stderr  # what libraries print is no answer
     if spec.get("retain", True):
-        from bert_jax import allocator
+        from bert_jax.system import allocator
 
         allocator.retain()
     module, _, name = spec["make"].partition(":")

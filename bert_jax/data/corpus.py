@@ -18,10 +18,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import zstandard
 
-from bert_jax import jsons, knobs
-from bert_jax.data import docstrings, files, readers, shards, text, tfds_text
-from bert_jax.data.text import Chunk, Item, Tally, sentences
+from bert_jax.config import knobs
+from bert_jax.data.text import docstrings, files, readers, shards, tfds_text
+from bert_jax.data.text import sentences as text
+from bert_jax.data.text.sentences import Chunk, Item, Tally, sentences
 from bert_jax.errors import DataError
+from bert_jax.system import jsons
 
 TASK = 8 << 20  # bytes of small items one call reads
 VOLUME = 4 << 20  # characters of a spool volume: what one call tokenises, so few that all cores have some

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from bert_jax.batch import Batch, Special
 from bert_jax.errors import DataError
-from bert_jax.types import Batch, Special
 
 STYLES = ("longest_first", "google")
 Part = tuple[Sequence[int], Sequence[int] | None]  # a text, and the second of a pair

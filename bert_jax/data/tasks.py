@@ -10,8 +10,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, NamedTuple
 
+from bert_jax.config.knobs import LABELLED, METRICS, Objective
 from bert_jax.errors import ConfigError
-from bert_jax.knobs import LABELLED, METRICS, Objective
 
 
 class Submission(NamedTuple):

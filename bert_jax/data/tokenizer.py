@@ -27,12 +27,13 @@ import numpy as np
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from bert_jax import disk, knobs
+from bert_jax.batch import Special
+from bert_jax.config import knobs
 from bert_jax.data import vocabulary
 from bert_jax.data.characters import Rules, google
 from bert_jax.data.vocabulary import GOOGLE, HF_WORD_LENGTH, HUGGINGFACE, KINDS, PREFIX, SPECIALS, WORD_LENGTH, Style
 from bert_jax.errors import ConfigError, DataError
-from bert_jax.types import Special
+from bert_jax.system import disk
 
 FILES = ("vocab.txt", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")  # of a saved tokenizer
 COVERAGE = 0.99999  # of the characters of the training text lies in the alphabet

@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from bert_jax import knobs
-from bert_jax.data import order
-from bert_jax.data.ngrams import Hashes, longest
+from bert_jax.config import knobs
+from bert_jax.data.batches import order
+from bert_jax.data.text.ngrams import Hashes, longest
 
 
 def token(

@@ -13,9 +13,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from bert_jax import jsons, opening
 from bert_jax.errors import DataError
-from bert_jax.jsons import show
+from bert_jax.system import jsons, opening
+from bert_jax.system.jsons import show
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 PREFIX = "##"

@@ -11,7 +11,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from bert_jax import knobs
+from bert_jax.config import knobs
 from bert_jax.models import backends
 from bert_jax.models.backends import Sight
 from bert_jax.models.layers import Dense, Dropout

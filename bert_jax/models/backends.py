@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from bert_jax import abilities, defaults, knobs
+from bert_jax.batch import Batch
+from bert_jax.config import abilities, devices, knobs
 from bert_jax.errors import ConfigError
+from bert_jax.models.matmul import KINDS, product
 from bert_jax.models.positions import alibi
-from bert_jax.models.products import KINDS, product
-from bert_jax.types import Batch
 
 
 class Sight(NamedTuple):
@@ -207,7 +207,7 @@ def resolve(cfg: knobs.Model, length: int, *, train: bool, capture: bool) -> str
     for training alone: a model that was trained by it must still be read on other machines, where einsum steps in.
     """
     auto = cfg.attention == "auto"
-    name = defaults.here().attention if auto else cfg.attention
+    name = devices.here().attention if auto else cfg.attention
     obstacle = abilities.of_model(name, cfg) or _of_pass(name, cfg, length, train, capture)
     if obstacle and train and not auto:
         raise ConfigError(f"model.attention = {name!r}: {obstacle}", abilities.HINT)
@@ -222,8 +222,8 @@ def _of_pass(name: str, cfg: knobs.Model, length: int, train: bool, capture: boo
         return abilities.DROPOUT
     if capture:
         return "it has no probabilities to show, and model.features above 1 asks for all a layer has"
-    if defaults.here().attention != name:
-        return f"it does not run on this machine's {defaults.device()}"
+    if devices.here().attention != name:
+        return f"it does not run on this machine's {devices.device()}"
     return abilities.of_length(name, length) or ("" if name == "cudnn" else _of_mesh())
 
 
@@ -238,4 +238,4 @@ def batched(cfg: knobs.Model) -> knobs.Model:
     """Of arms that a vmap goes over: jax 0.10 gives cudnn the rows of all arms and, unsaid, the mask of one's."""
     if cfg.attention == "cudnn":
         raise ConfigError("model.attention = 'cudnn' cannot train arms all at once", "--config.parallel.arms=map")
-    return dataclasses.replace(cfg, attention="einsum") if defaults.here().attention == "cudnn" else cfg
+    return dataclasses.replace(cfg, attention="einsum") if devices.here().attention == "cudnn" else cfg

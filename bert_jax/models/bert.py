@@ -6,13 +6,13 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from bert_jax import defaults, knobs
+from bert_jax.batch import Batch, Encoded
+from bert_jax.config import devices, knobs
 from bert_jax.models import backends
 from bert_jax.models.attention import Attention
 from bert_jax.models.layers import ACTIVATIONS, Dense, Dropout, LayerNorm, weights
+from bert_jax.models.matmul import KINDS
 from bert_jax.models.positions import sinusoids
-from bert_jax.models.products import KINDS
-from bert_jax.types import Batch, Encoded
 
 
 def padded_vocab(cfg: knobs.Model, vocab_size: int) -> int:
@@ -119,7 +119,7 @@ class Bert(nn.Module):
 
     @nn.compact
     def __call__(self, batch: Batch) -> Encoded:
-        cfg = defaults.settled(self.cfg, train=self.train)
+        cfg = devices.settled(self.cfg, train=self.train)
         tokens = batch["inputs"] if "inputs" in batch else batch["tokens"]  # [B, L]
         length = tokens.shape[1] + (batch["past_positions"].shape[1] if "past_positions" in batch else 0)
         x, table = Embeddings(cfg, self.vocab_size, self.train, length, name="embeddings")(

@@ -14,11 +14,11 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from bert_jax import knobs
+from bert_jax.batch import Batch, Encoded
+from bert_jax.config import knobs
 from bert_jax.models.bert import pooled_positions
 from bert_jax.models.layers import ACTIVATIONS, Dense, Dropout, LayerNorm
-from bert_jax.models.products import KINDS, product
-from bert_jax.types import Batch, Encoded
+from bert_jax.models.matmul import KINDS, product
 
 
 class MlmHead(nn.Module):

@@ -9,8 +9,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from bert_jax import knobs
-from bert_jax.models.products import KINDS, product
+from bert_jax.config import knobs
+from bert_jax.models.matmul import KINDS, product
 
 
 def gelu(x: jax.Array) -> jax.Array:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bert_jax import knobs
+from bert_jax.config import knobs
 from bert_jax.objectives.base import Objective
 from bert_jax.objectives.causal_lm import CausalLm
 from bert_jax.objectives.choice import Choice

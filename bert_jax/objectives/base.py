@@ -7,7 +7,7 @@ from typing import Protocol
 import jax
 import jax.numpy as jnp
 
-from bert_jax.types import Batch, Metrics
+from bert_jax.batch import Batch, Metrics
 
 
 class Objective(Protocol):

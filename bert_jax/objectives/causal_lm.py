@@ -7,8 +7,8 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
+from bert_jax.batch import Batch, Metrics
 from bert_jax.objectives.base import cross_entropy
-from bert_jax.types import Batch, Metrics
 
 
 def targets(batch: Batch, end: bool) -> tuple[jax.Array, jax.Array]:

@@ -7,8 +7,8 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
+from bert_jax.batch import Batch, Metrics
 from bert_jax.objectives.base import cross_entropy
-from bert_jax.types import Batch, Metrics
 
 
 @dataclasses.dataclass(frozen=True)

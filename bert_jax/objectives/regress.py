@@ -7,7 +7,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from bert_jax.types import Batch, Metrics
+from bert_jax.batch import Batch, Metrics
 
 
 @dataclasses.dataclass(frozen=True)

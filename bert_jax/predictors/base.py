@@ -9,11 +9,13 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import numpy as np
 
-from bert_jax import jsons, network, runs
+from bert_jax.batch import Batch
+from bert_jax.config.knobs import TEXT
 from bert_jax.data import encoding
 from bert_jax.errors import ConfigError, DataError
-from bert_jax.knobs import TEXT
-from bert_jax.types import Batch
+from bert_jax.interop import runs
+from bert_jax.models import network
+from bert_jax.system import jsons
 
 STRINGS = ("text", "text_pair", "question", "context")  # keys of a JSON line that hold a string
 LISTS = ("words", "options")  # and a list of them

@@ -8,11 +8,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from bert_jax import network
+from bert_jax.batch import Batch
+from bert_jax.models import network
 from bert_jax.models.bert import Bert
 from bert_jax.models.pooling import pooled
 from bert_jax.predictors.base import Model, OfText, Row, Work
-from bert_jax.types import Batch
 
 
 class Embed(OfText):

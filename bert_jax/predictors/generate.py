@@ -10,12 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax import defaults, knobs, runs
+from bert_jax.batch import Batch, Special
+from bert_jax.config import devices, knobs
 from bert_jax.errors import ConfigError, DataError
+from bert_jax.interop import runs
 from bert_jax.models.bert import Bert
 from bert_jax.models.heads import MlmHead
 from bert_jax.predictors.base import Model, OfText, Row, Work
-from bert_jax.types import Batch, Special
 
 COLDEST, HOTTEST = 1e-3, 1e3  # temperatures
 TOKENS = 64  # that a text goes on for at most, where nothing is said
@@ -151,7 +152,7 @@ def continuations(cfg: knobs.Model, vocab_size: int, special: Special, draw: Dra
     then each token by itself, beside what is kept of those before it. From where a row ends on it has [SEP]; when all
     have ended, nothing more is computed.
     """
-    cfg = dataclasses.replace(defaults.settled(cfg, train=False), attention="einsum", remat=False)
+    cfg = dataclasses.replace(devices.settled(cfg, train=False), attention="einsum", remat=False)
     encoder, head = Bert(cfg, vocab_size, pool=False), MlmHead(cfg, vocab_size, everywhere=True)
     never = jnp.array([special.pad, special.unk, special.cls, special.mask])
 

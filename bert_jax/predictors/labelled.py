@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bert_jax.data import answers, features
-from bert_jax.data.examples import Example
+from bert_jax.data.labelled import answers, features
+from bert_jax.data.labelled.examples import Example
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.predictors.base import Model, Predictor, Row, Work
 

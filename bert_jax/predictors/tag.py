@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from bert_jax import scores
-from bert_jax.data.examples import Example
+from bert_jax.data.labelled.examples import Example
 from bert_jax.errors import ConfigError
+from bert_jax.evaluation import scores
 from bert_jax.predictors.base import Model, Row
 from bert_jax.predictors.labelled import Labelled
 

@@ -19,13 +19,15 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax import config as configs
-from bert_jax import knobs, prepare, recipes, rules, script
-from bert_jax.costs import per_step, predicted
+from bert_jax import prepare, recipes
+from bert_jax.config import knobs, script, validation
+from bert_jax.config.costs import per_step, predicted
+from bert_jax.config.effects import Idle, in_evaluation
 from bert_jax.data import tasks
-from bert_jax.effects import Idle, in_evaluation
 from bert_jax.errors import ConfigError
 from bert_jax.studies import measures
-from bert_jax.studies.parts import (
+from bert_jax.studies.report.published import TABLE as PUBLISHED
+from bert_jax.studies.spec import (
     Axis,
     Budget,
     Cell,
@@ -39,7 +41,6 @@ from bert_jax.studies.parts import (
     variants,
     zipped,
 )
-from bert_jax.studies.published import TABLE as PUBLISHED
 
 __all__ = ["Axis", "Budget", "Cell", "Comparison", "Finetune", "Point", "Study", "Suite"]
 __all__ += ["axis", "between", "variants", "zipped"]
@@ -107,7 +108,7 @@ def expand(study: Study, vocabulary: Callable[[knobs.Config], int] | None = None
         try:
             changes = dict(change for point in points for change in point.changes)
             first, known, of_base = _resolved(study, changes, size)
-            rules.trainable(first)
+            validation.trainable(first)
         except ConfigError as error:
             raise ConfigError(f"{_where(labels)}: {error}", error.hint) from error
         _need(
@@ -296,7 +297,7 @@ def finetunings(study: Study, cells: Iterable[knobs.Config]) -> list[tuple[str, 
         if isinstance(one, Finetune):
             try:
                 config = configs.resolve(recipes.finetuning(one.task, "a cell", dict(one.changes), start))
-                rules.trainable(config)
+                validation.trainable(config)
             except ConfigError as error:
                 raise ConfigError(f"evaluation {name!r}: {error}", error.hint) from error
             found.append((name, config))

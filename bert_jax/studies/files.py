@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bert_jax import disk, jsons, opening, writer
 from bert_jax.errors import DataError
+from bert_jax.system import disk, jsons, opening
+from bert_jax.training import writer
 
 TAIL = 20_000  # bytes from the end of a file that hold its last line
 

@@ -16,11 +16,10 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 
-from bert_jax import knobs
-from bert_jax.config import flat, to_dict
-from bert_jax.costs import activation_bytes, flops_per_step, own_slots, state_bytes
+from bert_jax.config import flat, knobs, to_dict
+from bert_jax.config.costs import activation_bytes, flops_per_step, own_slots, state_bytes
 from bert_jax.errors import ConfigError
-from bert_jax.studies.parts import Cell
+from bert_jax.studies.spec import Cell
 
 # Numbers that a program takes as they come, and numbers that only the host reads.
 FUSABLE = re.compile(

@@ -18,12 +18,12 @@ from types import FrameType
 
 from tqdm import tqdm
 
-from bert_jax.disk import DiskFull
 from bert_jax.errors import ConfigError
 from bert_jax.studies import progress
 from bert_jax.studies.engines import FULL, LOST, STOPPED, Engine, Task
+from bert_jax.studies.folder import KILLS, Place, State
 from bert_jax.studies.groups import Group, alone
-from bert_jax.studies.places import KILLS, Place, State
+from bert_jax.system.disk import DiskFull
 
 WORKER = (sys.executable, "-m", "bert_jax.studies.worker")
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from fnmatch import fnmatchcase
 
-from bert_jax import knobs
-from bert_jax.config import suggest
+from bert_jax.config import knobs, suggest
 from bert_jax.data import tasks
 from bert_jax.errors import ConfigError
-from bert_jax.studies.parts import Finetune, Study, Suite
+from bert_jax.studies.spec import Finetune, Study, Suite
 
 TASK = ("examples", "loss", "accuracy_low", "accuracy_high", "majority_accuracy")  # beside a task's own
 READING = ("mlm", "causal_lm")  # objectives over tokens; the others are over pairs

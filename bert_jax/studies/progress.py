@@ -10,8 +10,8 @@ from typing import Any
 from tqdm import tqdm
 
 from bert_jax.errors import DataError
-from bert_jax.studies.collect import Result, results
-from bert_jax.studies.places import Place
+from bert_jax.studies.folder import Place
+from bert_jax.studies.report.collect import Result, results
 
 FINAL = ("done", "diverged")
 STATES = (*FINAL, "running", "failed", "waiting")

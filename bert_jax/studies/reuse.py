@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bert_jax.errors import ConfigError
 from bert_jax.studies.definition import Cell
-from bert_jax.studies.places import Place
+from bert_jax.studies.folder import Place
 
 LEFT_OUT = shutil.ignore_patterns("*.lock", "attempts.jsonl", "cell.json")  # what is of the other study
 

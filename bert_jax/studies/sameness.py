@@ -12,12 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from bert_jax import jsons, prepare
+from bert_jax import prepare
 from bert_jax.config import recorded
-from bert_jax.data import examples
+from bert_jax.config.knobs import Config
+from bert_jax.data.labelled import examples
 from bert_jax.errors import ConfigError, DataError
-from bert_jax.knobs import Config
-from bert_jax.studies.places import Place
+from bert_jax.studies.folder import Place
+from bert_jax.system import jsons
 
 RECORD = {"corpus": str, "tokenizer": str}  # what is relied on of environment.json
 

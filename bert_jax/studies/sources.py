@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from bert_jax import knobs
-from bert_jax.data import files, rows
+from bert_jax.config import knobs
+from bert_jax.data.labelled import rows
+from bert_jax.data.text import files
 from bert_jax.errors import ConfigError, DataError, UserError
 from bert_jax.studies.definition import finetunings
-from bert_jax.studies.parts import Study, Suite
+from bert_jax.studies.spec import Study, Suite
 
 
 def check(study: Study, configs: Iterable[knobs.Config]) -> None:

@@ -20,12 +20,13 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from bert_jax import allocator, disk, doctor, holding
-from bert_jax.disk import DiskFull
+from bert_jax import doctor
 from bert_jax.errors import ConfigError, DataError, DivergedError, Stopped, UserError
 from bert_jax.studies import files
 from bert_jax.studies.engines import FULL
-from bert_jax.studies.places import WORK, Entry, Place
+from bert_jax.studies.folder import WORK, Entry, Place
+from bert_jax.system import allocator, disk, folder_locks
+from bert_jax.system.disk import DiskFull
 
 CODE_STOPPED, CODE_INTERNAL = 75, 1
 STOPS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
@@ -38,7 +39,7 @@ def work(place: Place, group: str) -> None:
     with ExitStack() as closing:
         for cell in cells:
             try:
-                closing.enter_context(holding.hold(place.cell(cell.id), WORK))
+                closing.enter_context(folder_locks.hold(place.cell(cell.id), WORK))
             except ConfigError as error:  # of an earlier launch: no fault of this one's
                 raise Stopped(str(error), "the same command goes on when that one has ended") from error
         _work(place, group, cells, plan["slots"])
@@ -63,7 +64,7 @@ def _work(place: Place, group: str, cells: Sequence[Entry], slots: int) -> None:
 
 
 def _train(place: Place, group: str, cells: Sequence[Entry], slots: int) -> None:
-    from bert_jax import manifest
+    from bert_jax.checkpoints import manifest
 
     left = [cell for cell in cells if not place.trained(cell.id)]
     saved = {cell.id: set(manifest.finished(place.cell(cell.id) / "checkpoints")) for cell in left}
@@ -112,7 +113,8 @@ def _together(runs: list[tuple[Any, Path]], slots: int, frozen: Callable[[Path, 
 
 
 def _suite(place: Place, group: str, cell: Entry, name: str) -> None:
-    from bert_jax import runs, suites
+    from bert_jax import suites
+    from bert_jax.interop import runs
 
     asked = cell.evaluations[name]
     with _attempt(place, group, [cell], f"evaluation {name}"):
@@ -172,7 +174,7 @@ def _heed(stop: bool) -> None:
 
 def last_evaluation(folder: Path) -> dict[str, float]:
     """Metrics of the last evaluation on the split called validation."""
-    from bert_jax import writer
+    from bert_jax.training import writer
 
     prefix = "eval/validation/"
     found = [row for row in writer.rows(folder / writer.NAME) if any(key.startswith(prefix) for key in row)]

@@ -6,8 +6,8 @@ which is looked for before the first of several suites begins. To add one, write
 function in a file of this folder, and its row here.
 """
 
-from bert_jax import runs
 from bert_jax.data.tasks import TASKS
+from bert_jax.interop import runs
 from bert_jax.suites import blimp, corpus, nsp, pll, probe, sts, task
 from bert_jax.suites.base import Ask, Detailed, Suite
 

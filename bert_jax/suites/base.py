@@ -12,8 +12,10 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from bert_jax import knobs, runs, sharding
+from bert_jax import sharding
+from bert_jax.config import knobs
 from bert_jax.errors import HeadError
+from bert_jax.interop import runs
 
 Result = dict[str, Any]  # numbers by metric, or by part of the suite and then by metric
 Detailed = tuple[Result, dict[str, np.ndarray]]  # and of each example, in an order that is the data's: see Suite

@@ -9,10 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax import knobs, runs
-from bert_jax.data import rows, tfds_text
+from bert_jax.config import knobs
+from bert_jax.data.labelled import rows
+from bert_jax.data.text import tfds_text
 from bert_jax.errors import ConfigError, DataError
-from bert_jax.metrics import EXAMPLES, which, wilson
+from bert_jax.evaluation.metrics import EXAMPLES, which, wilson
+from bert_jax.interop import runs
 from bert_jax.suites import lines
 from bert_jax.suites.base import Ask, Detailed, Progress, Result
 from bert_jax.suites.left_to_right import scorer

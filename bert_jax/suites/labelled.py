@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bert_jax import knobs, runs
-from bert_jax.config import changed, default, overrides, put, resolve, take
-from bert_jax.data import examples, tasks
-from bert_jax.data.examples import Example
+from bert_jax.config import changed, default, knobs, overrides, put, resolve, take
+from bert_jax.data import tasks
+from bert_jax.data.labelled import examples
+from bert_jax.data.labelled.examples import Example
 from bert_jax.errors import ConfigError
+from bert_jax.interop import runs
 from bert_jax.suites.base import Ask
 
 

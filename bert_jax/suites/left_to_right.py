@@ -9,12 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax import network, runs
+from bert_jax.batch import Batch
 from bert_jax.data.windows import windows
 from bert_jax.errors import ConfigError
+from bert_jax.interop import runs
+from bert_jax.models import network
 from bert_jax.suites.base import Ask, need_head, on_devices
 from bert_jax.suites.rows import Scorer, run_rows
-from bert_jax.types import Batch
 
 
 class LeftToRight:

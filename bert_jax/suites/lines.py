@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from bert_jax import jsons
-from bert_jax.data import formats
+from bert_jax.data.labelled import formats
 from bert_jax.errors import ConfigError, DataError
+from bert_jax.system import jsons
 
 
 def find(source: str, suite: str, example: str) -> list[Path]:

@@ -8,15 +8,16 @@ from typing import Any
 import jax
 import numpy as np
 
-from bert_jax import network, runs
-from bert_jax.data import features
+from bert_jax.batch import Batch
+from bert_jax.data.labelled import features
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.evaluate import Evaluator
-from bert_jax.metrics import wilson
+from bert_jax.evaluation.metrics import wilson
+from bert_jax.interop import runs
+from bert_jax.models import network
 from bert_jax.suites import corpus, labelled
 from bert_jax.suites.base import Ask, Progress, Result, need_head, on_devices
 from bert_jax.suites.rows import run_rows
-from bert_jax.types import Batch
 
 LABELS = ("is_next", "not_next")  # in the order of the head
 PAIRS = {  # how a file of pairs is read; --config.task.KNOB says otherwise

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bert_jax import runs
-from bert_jax.data import order
-from bert_jax.data.shards import Shard
+from bert_jax.data.batches import order
+from bert_jax.data.text.shards import Shard
 from bert_jax.errors import ConfigError, DataError
+from bert_jax.interop import runs
 from bert_jax.suites import corpus, lines
 from bert_jax.suites.base import Ask, Progress, Result
 from bert_jax.suites.left_to_right import scorer

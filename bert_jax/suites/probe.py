@@ -10,17 +10,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax import knobs, runs, scores
-from bert_jax.data import answers, examples, features
-from bert_jax.data.examples import Example
-from bert_jax.data.features import Features
+from bert_jax.batch import Batch
+from bert_jax.config import knobs
+from bert_jax.data.labelled import answers, examples, features
+from bert_jax.data.labelled.examples import Example
+from bert_jax.data.labelled.features import Features
 from bert_jax.errors import ConfigError, DataError
+from bert_jax.evaluation import scores
+from bert_jax.interop import runs
 from bert_jax.models.bert import Bert
 from bert_jax.models.pooling import POOLINGS, pooled
 from bert_jax.suites import labelled
 from bert_jax.suites.base import Ask, Progress, Result, on_devices
 from bert_jax.suites.rows import run_rows
-from bert_jax.types import Batch
 
 KINDS = ("classify", "regress", "tag")
 ITERATIONS = 1000  # of logistic regression, at most

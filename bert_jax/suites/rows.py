@@ -10,11 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from bert_jax import network, runs, sharding
+from bert_jax import sharding
+from bert_jax.batch import Batch
 from bert_jax.data.windows import best_windows, windows
 from bert_jax.errors import ConfigError
+from bert_jax.interop import runs
+from bert_jax.models import network
 from bert_jax.suites.base import Ask, need_head, on_devices
-from bert_jax.types import Batch
 
 TOKENS = 8192  # of a step, where nobody names a batch size
 LEAST = 8  # tokens of the shortest rows

@@ -8,15 +8,16 @@ from typing import Any
 import jax
 import numpy as np
 
-from bert_jax import runs, scores
+from bert_jax.batch import Batch
 from bert_jax.data import encoding
 from bert_jax.errors import ConfigError
+from bert_jax.evaluation import scores
+from bert_jax.interop import runs
 from bert_jax.models.bert import Bert
 from bert_jax.models.pooling import POOLINGS, pooled
 from bert_jax.suites import labelled
 from bert_jax.suites.base import Ask, Progress, Result, on_devices
 from bert_jax.suites.rows import run_rows
-from bert_jax.types import Batch
 
 
 def sts(run: runs.Run, ask: Ask) -> Result:

@@ -11,10 +11,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from bert_jax import judge, knobs, runs, submission
-from bert_jax.data import examples, tasks
+from bert_jax.config import knobs
+from bert_jax.data import tasks
+from bert_jax.data.labelled import examples
 from bert_jax.errors import ConfigError, HeadError, MissingError
-from bert_jax.initial import UNNAMED
+from bert_jax.evaluation import submission, task_evaluator
+from bert_jax.interop import runs
+from bert_jax.interop.initial import UNNAMED
 from bert_jax.suites import labelled
 from bert_jax.suites.base import Ask, Progress, Result, need_head, on_devices
 
@@ -68,7 +71,7 @@ def _score(run: runs.Run, ask: Ask, config: knobs.Config) -> Result:
     found: Result = {}
     for name, split in _splits(config, ask).items():
         held_out = labelled.load(_whole(config, run, ask, split), split)[: ask.limit or None]
-        scorer = judge.Judge(config, run.tokenizer, held_out, ask.batch_size or knobs.Eval().batch_size, mesh)
+        scorer = task_evaluator.Judge(config, run.tokenizer, held_out, ask.batch_size or knobs.Eval().batch_size, mesh)
         prefix = "" if name == "validation" else f"{name}/"
         scores, predictions = scorer.both(params, Progress(f"{split}: batches"))
         if ask.submission:

@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from bert_jax import page as pages
-from bert_jax import runs
 from bert_jax.data import encoding
 from bert_jax.errors import DataError
+from bert_jax.interop import runs
 from bert_jax.models.bert import Bert
 from bert_jax.predictors.base import Row
+from bert_jax.reporting import page as pages
 from bert_jax.views.texts import Texts, called, introduced, shorten, stated, visible
 
 HERE = Path(__file__).parent

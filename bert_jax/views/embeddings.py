@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from bert_jax import page as pages
 from bert_jax.errors import ConfigError
 from bert_jax.predictors.base import OfText, Row
+from bert_jax.reporting import page as pages
 from bert_jax.views import vectors
 from bert_jax.views.tables import tables
 from bert_jax.views.texts import introduced, shorten, stated

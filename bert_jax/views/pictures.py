@@ -11,7 +11,7 @@ from html import escape
 
 import numpy as np
 
-from bert_jax.charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Axis, note, number, short
+from bert_jax.reporting.charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Axis, note, number, short
 
 COLD, HOT = (47, 124, 214), (222, 105, 40)  # of negative and positive numbers, on light and on dark ground
 BINS = 40  # of a histogram

@@ -6,10 +6,10 @@ from html import escape
 
 import numpy as np
 
-from bert_jax import page
-from bert_jax.charts import number
+from bert_jax.interop.runs import Run
 from bert_jax.models.positions import sinusoids
-from bert_jax.runs import Run
+from bert_jax.reporting import page
+from bert_jax.reporting.charts import number
 from bert_jax.views.pictures import histogram, picture
 from bert_jax.views.vectors import alike, pca, unit
 

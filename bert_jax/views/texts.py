@@ -9,8 +9,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from bert_jax import runs
 from bert_jax.errors import DataError
+from bert_jax.interop import runs
 from bert_jax.predictors.base import OfText, Row
 
 JOINERS = "\u200c\u200d"  # controls that belong to a script or an emoji

@@ -12,11 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from bert_jax import predict
+from bert_jax.batch import Batch
 from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.models.bert import Bert
 from bert_jax.predictors.base import OfText, Row, Work, lengths
-from bert_jax.types import Batch
 
 MOST = 2000  # points of a page
 ROWS = 16  # texts a step

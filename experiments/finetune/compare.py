@@ -58,14 +58,15 @@ def command(args: argparse.Namespace, task: str, seed: int, **changes: Any) -> l
 
 def config_of(flags: list[str]) -> Any:
     """The config those flags make, with what follows from the data, and the task's material."""
-    from bert_jax import config, material
+    from bert_jax import config
+    from bert_jax.training import data
 
     file, *changes = flags
     tree = config.load_file(file.removeprefix("--config="))
     for flag in changes:
         path, _, text = flag.removeprefix("--config.").partition("=")
         config.override(tree, path, text)
-    return material.gather(config.resolve(tree))
+    return data.gather(config.resolve(tree))
 
 
 def rows_of(args: argparse.Namespace, task: str) -> int:
@@ -162,8 +163,9 @@ def _time(args: argparse.Namespace, task: str) -> dict[str, Any]:
     import theirs
     import torch
 
-    from bert_jax import initial, sharding
-    from bert_jax import step as steps
+    from bert_jax import sharding
+    from bert_jax.interop import initial
+    from bert_jax.training import program as steps
 
     recipe, folder = RECIPES[task], args.workdir / "heads" / f"{task}-0"
     given = config_of(command(args, task, 0, steps=1_000))

@@ -20,8 +20,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bert_jax.scores import higher_is_better
-from bert_jax.statistics import summary
+from bert_jax.evaluation.scores import higher_is_better
+from bert_jax.studies.report.intervals import summary
 
 AXES = {"batch_size": (16, 32), "optim.learning_rate": (5e-5, 3e-5, 2e-5), "epochs": (2.0, 3.0, 4.0)}
 SHORT = {"batch_size": "batch", "optim.learning_rate": "rate", "epochs": "epochs"}

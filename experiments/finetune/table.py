@@ -14,9 +14,10 @@ import numpy as np
 from compare import HERE, NAMES, command, config_of, read
 from recipes import RECIPES
 
-from bert_jax import material, scores
-from bert_jax.data.answers import Span
-from bert_jax.statistics import summary, welch
+from bert_jax.data.labelled.answers import Span
+from bert_jax.evaluation import scores
+from bert_jax.studies.report.intervals import summary, welch
+from bert_jax.training import data
 
 
 def metrics_of_theirs(args: argparse.Namespace) -> list[dict[str, Any]]:
@@ -27,7 +28,7 @@ def metrics_of_theirs(args: argparse.Namespace) -> list[dict[str, Any]]:
         task, kind = line["task"], RECIPES[line["task"]].kind
         if task not in given:
             config = config_of(command(args, task, 0, steps=1)).config
-            given[task] = config, material.held_out(config, "validation")
+            given[task] = config, data.held_out(config, "validation")
         config, examples = given[task]
         labels, made = config.objectives[kind].labels, line["predictions"]
         if kind == "classify":

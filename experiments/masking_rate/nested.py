@@ -11,7 +11,9 @@ from __future__ import annotations
 import argparse
 import math
 
-from bert_jax import runs, statistics, suites
+from bert_jax import suites
+from bert_jax.interop import runs
+from bert_jax.studies.report import intervals
 
 BASE, OTHERS = "0.15", ("0.2", "0.3", "0.4", "0.8")
 
@@ -32,7 +34,7 @@ def main() -> None:
     print("| rates | difference in loss | SE, nested masks | SE, masks of their own | ratio |")
     print("| --- | ---: | ---: | ---: | ---: |")
     for rate in OTHERS:
-        pairs = statistics.paired(losses[rate], losses[BASE])
+        pairs = intervals.paired(losses[rate], losses[BASE])
         nested, own = pairs.error * math.sqrt(pairs.n), pairs.unpaired * math.sqrt(pairs.n)  # of one draw
         print(f"| {rate} less {BASE} | {pairs.mean:+.4f} | {nested:.4f} | {own:.4f} | {nested / own:.2f} |")
 

@@ -30,8 +30,10 @@ import sentence_transformers
 import torch
 import transformers
 
-from bert_jax import export, huggingface, knobs, predict, runs
+from bert_jax import export, predict
+from bert_jax.config import knobs
 from bert_jax.data import tokenizer as tokenizers
+from bert_jax.interop import huggingface, runs
 from tests import test_optim
 from tests.test_parity import GOLDEN, HEADS, batch_of, encode, gradients, outputs, restored
 

@@ -21,11 +21,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax import benchmark, defaults, network
+from bert_jax import benchmark
 from bert_jax import config as configs
 from bert_jax.benchmarks.ours import SPECIAL
-from bert_jax.knobs import Config
-from bert_jax.models import backends
+from bert_jax.config import devices
+from bert_jax.config.knobs import Config
+from bert_jax.models import backends, network
 from bert_jax.predictors.generate import Draw, continuations
 
 MORE = 32
@@ -63,7 +64,7 @@ def contestants(config: Config, rows: int) -> dict[tuple[str, int], Callable[[],
 
 def attending(config: Config, rows: int, length: int) -> Callable[[], Any]:
     """The attention of MORE tokens, one after the other in all layers, each over a text of a length."""
-    cfg = defaults.settled(config.model, train=False)
+    cfg = devices.settled(config.model, train=False)
     assert cfg.layers is not None
     assert cfg.heads is not None
     assert cfg.hidden is not None

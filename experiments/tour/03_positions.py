@@ -9,8 +9,8 @@ import jax
 import numpy as np
 import walk
 
-from bert_jax import network
 from bert_jax.config import load_file, resolve
+from bert_jax.models import network
 from bert_jax.models.bert import Bert
 from bert_jax.models.positions import sinusoids
 

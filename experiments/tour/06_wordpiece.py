@@ -6,7 +6,7 @@ from pathlib import Path
 
 import walk
 
-from bert_jax import knobs
+from bert_jax.config import knobs
 from bert_jax.data import tokenizer
 from bert_jax.data.encoding import rows
 

@@ -9,12 +9,13 @@ import jax
 import numpy as np
 import walk
 
-from bert_jax import knobs, masking, quotas, step
-from bert_jax.config import default, resolve
+from bert_jax.batch import Batch, Metrics
+from bert_jax.config import default, knobs, quotas, resolve
 from bert_jax.data import tokenizer
 from bert_jax.data.encoding import rows
-from bert_jax.ledger import Ledger
-from bert_jax.types import Batch, Metrics
+from bert_jax.objectives import masking
+from bert_jax.training import program
+from bert_jax.training.ledger import Ledger
 
 SENTENCE = "Rome is the capital of Italy, which is why it hosts many government buildings."
 COPIES, SHOWN = 5_000, 12
@@ -39,7 +40,7 @@ def masked(wordpiece: tokenizer.Tokenizer, rate: float) -> tuple[Batch, Metrics,
         replacements=masking.random_ids(config.masking, wordpiece.special, wordpiece.size),
         slots=quotas.slots(config.masking, config.sequence_length),
     )
-    return *jax.device_get(jax.jit(apply)(batch, step.traced_at(config, 0))), config
+    return *jax.device_get(jax.jit(apply)(batch, program.traced_at(config, 0))), config
 
 
 def chosen(batch: Batch) -> np.ndarray:

@@ -10,8 +10,8 @@ import jax
 import numpy as np
 import walk
 
-from bert_jax import network
 from bert_jax.data.encoding import rows
+from bert_jax.models import network
 
 QUESTION = "What is the fashion capital of China?"
 

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import walk
 
-from bert_jax import optim
+from bert_jax.training import optim
 
 
 def main(folder: Path = walk.HERE) -> dict:

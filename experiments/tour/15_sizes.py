@@ -9,8 +9,8 @@ import jax
 import numpy as np
 import walk
 
-from bert_jax import network
 from bert_jax.config import load_file, resolve
+from bert_jax.models import network
 
 VOCABULARY = 30_522  # pieces of the published uncased vocabulary
 PARTS = ("token vectors", "position and segment vectors", "attention", "feed-forward", "pooler", "heads")

@@ -21,12 +21,13 @@ import jax
 import matplotlib
 import numpy as np
 
-from bert_jax import config, runs, train
+from bert_jax import config, train
+from bert_jax.batch import Batch, Encoded
 from bert_jax.data.encoding import rows
+from bert_jax.interop import runs
 from bert_jax.models.bert import Bert
 from bert_jax.predict import predict
 from bert_jax.predictors.base import Model, Options
-from bert_jax.types import Batch, Encoded
 
 HERE = Path(__file__).resolve().parent
 DATA = HERE / "data"

@@ -18,8 +18,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from bert_jax import disk
 from bert_jax.studies.engines import FULL, STOPPED, Room, Task, refuse
+from bert_jax.system import disk
 
 PAUSE = 0.1
 PR_SET_PDEATHSIG = 1  # <sys/prctl.h>

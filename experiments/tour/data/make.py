@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from bert_jax import knobs
+from bert_jax.config import knobs
 from bert_jax.data import tokenizer
 
 HERE = Path(__file__).resolve().parent

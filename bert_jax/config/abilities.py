@@ -1,0 +1,33 @@
+"""What an attention backend cannot do, as far as a config tells: so known before anything is prepared, without jax."""
+
+from __future__ import annotations
+
+from bert_jax.config import knobs
+
+WIDEST = 128  # of a head, for cudnn on any GPU
+BLOCK = 128  # positions that splash takes at once
+HINT = "--config.model.attention=auto takes what can"
+DROPOUT = "it cannot drop probabilities: --config.model.attention_dropout=0"
+
+
+def of_model(name: str, m: knobs.Model) -> str:
+    """Why a backend can compute no pass of a model; empty if it can."""
+    assert m.hidden is not None
+    assert m.heads is not None
+    width = m.hidden // m.heads
+    if name == "cudnn" and m.dtype in ("float32", "bfloat16_products"):
+        return "it computes in bfloat16: --config.model.dtype=bfloat16"
+    if name == "cudnn" and (width % 8 or width > WIDEST):
+        return f"heads of width {width}: it takes multiples of 8, up to {WIDEST}"
+    if name == "splash" and m.position == "alibi":
+        return "it takes no bias, and model.position = 'alibi' is one"
+    return ""
+
+
+def of_length(name: str, length: int) -> str:
+    """Why a backend can compute no rows of a length; empty if it can."""
+    if name == "splash" and length % BLOCK:
+        return f"rows of {length} tokens: it takes multiples of {BLOCK}"
+    if name == "cudnn" and length % 2:
+        return f"rows of {length} tokens: it takes even numbers"
+    return ""

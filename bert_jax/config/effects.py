@@ -1,0 +1,329 @@
+"""Where each knob has an effect: one table, and the one check against it.
+
+A knob that is set where it does nothing would make a run look like another one than it is, and a study compare runs
+that are the same. So what a user asks for is refused where it has no effect; what an older run has recorded is not.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from bert_jax.config.knobs import LABELLED, OF_UNITS, Config
+from bert_jax.errors import ConfigError
+
+NAMED = ("objectives", "evals")  # sections of entries with names of their own: * in a path below
+
+
+class Where(NamedTuple):
+    """A condition under which a knob has an effect."""
+
+    text: str  # what the knob is for
+    holds: Callable[[Config, str], bool]  # given the resolved config, and the name of an entry where there is one
+    hint: str = ""  # how to make it hold
+
+
+class Idle(NamedTuple):
+    """A knob that is set where it does nothing."""
+
+    path: str
+    value: Any
+    default: Any
+    where: Where
+
+    def error(self, place: str = "") -> ConfigError:
+        """The refusal of the knob; `place` says where it is set, if not in the config as a whole."""
+        default = "" if self.default in ("", (), {}) else str(self.default).replace(" ", "")
+        leave = f"leave it at its default, --config.{self.path}={default}"
+        return ConfigError(
+            f"{place}{self.path} = {self.value!r} does nothing: it is for {self.where.text}",
+            f"{self.where.hint}, or {leave}" if self.where.hint else leave,
+        )
+
+
+# --- conditions -----------------------------------------------------------------------------------------------------
+
+
+def kind_of(c: Config) -> str:
+    """The objective over labels; empty where there is none."""
+    return next((name for name in c.objectives if name in LABELLED), "")
+
+
+def _labelled(c: Config, _: str = "") -> bool:
+    return bool(c.task.source or kind_of(c))
+
+
+def _for(*kinds: str, hint: str = "") -> Where:
+    return Where(f"tasks of the kind {' or '.join(kinds)}", lambda c, _: kind_of(c) in kinds, hint)
+
+
+def _unit(*units: str) -> Where:
+    """Of how units are made, in training or in an evaluation."""
+    return Where(
+        f"masking.unit = {' or '.join(units)}, or that of an evaluation",
+        lambda c, _: bool({c.masking.unit, *(e.unit for e in c.evals.values())} & {*units}),
+        f"--config.masking.unit={units[0]}",
+    )
+
+
+def _from(scheme: str) -> Where:
+    """Of a task's source; one that is still to be named may become either."""
+    return Where(f"task.source = {scheme}…", lambda c, _: not c.task.source or c.task.source.startswith(scheme))
+
+
+ALWAYS = Where("every run", lambda c, _: True)
+LABELS = Where("labelled data", _labelled, "--config.task.source=files:PATTERN or tfds:NAME says where the data is")
+CLASSES = Where("heads over labels", lambda c, _: bool(kind_of(c)), f"train one of: {', '.join(LABELLED)}")
+TEXT = Where("training on a corpus, and this is a task of labelled data", lambda c, _: not _labelled(c))
+MASKS = Where(
+    "text that is masked, not a task's or that of causal_lm",
+    lambda c, _: not _labelled(c) and "causal_lm" not in c.objectives,
+)
+WORDS = Where("the heads of mlm and causal_lm", lambda c, _: bool({"mlm", "causal_lm"} & set(c.objectives)))
+INIT = Where("init_from", lambda c, _: bool(c.init_from), "name the model that training starts from")
+FILES = Where(
+    "corpus.source = files or tfds", lambda c, _: c.corpus.source != "docstrings", "--config.corpus.source=files"
+)
+TFDS = Where("corpus.source = tfds", lambda c, _: c.corpus.source == "tfds", "--config.corpus.source=tfds")
+NO_EPOCHS = Where("a length in steps, and epochs is set", lambda c, _: c.epochs is None, "--config.epochs=None")
+CUT = Where("a corpus or tokenizer.path", lambda c, _: not _labelled(c) or bool(c.tokenizer.path))  # text is, by it
+TRAINED = Where(
+    "a vocabulary that is trained, on a corpus and without tokenizer.path",
+    lambda c, _: not _labelled(c) and not c.tokenizer.path,
+)
+TABLE = Where(
+    "tsv and csv files",
+    lambda c, _: _from("files:").holds(c, "") and c.task.format in ("auto", "tsv", "csv"),
+    "--config.task.format=tsv",
+)
+WINDOWS = Where(
+    "texts that are looked at in windows",
+    lambda c, _: kind_of(c) in ("tag", "span") and c.task.long in ("auto", "windows"),
+)
+WINDOW = Where("model.window above 0", lambda c, _: c.model.window > 0, "--config.model.window=N")
+DROPS = Where(
+    "dropout, and there is none",
+    lambda c, _: bool(c.model.dropout or c.model.attention_dropout or (kind_of(c) and c.model.classifier_dropout)),
+    "--config.model.dropout=0.1",
+)
+
+EFFECTS: dict[str, Where] = {  # of a knob, or of a section: a knob is subject to its own and those of its sections
+    "seed": ALWAYS,
+    "data_seed": ALWAYS,
+    "steps": NO_EPOCHS,
+    "epochs": LABELS,
+    "batch_size": ALWAYS,
+    "sequence_length": ALWAYS,
+    "packing": TEXT,
+    "pairs": TEXT,
+    "init_from": ALWAYS,
+    "init_fresh": INIT,
+    "init_fresh_layers": INIT,
+    "init_vocab": INIT,
+    "corpus": TEXT,
+    "corpus.path": FILES,
+    "corpus.tfds_dir": TFDS,
+    "corpus.split": TFDS,
+    "corpus.text_field": FILES,
+    "corpus.language": Where("corpus.sentences = auto or split", lambda c, _: c.corpus.sentences != "lines"),
+    "corpus.on_bad_text": FILES,
+    "corpus.on_bad_row": FILES,
+    "task": LABELS,
+    "task.files": _from("files:"),
+    "task.tfds_dir": _from("tfds:"),
+    "task.format": _from("files:"),
+    "task.quoting": Where(
+        "tsv files", lambda c, _: TABLE.holds(c, "") and c.task.format != "csv", "--config.task.format=tsv"
+    ),
+    "task.columns": TABLE,
+    "task.extra_columns": TABLE,
+    "task.text_pair": _for("classify", "regress", "span", "choice"),
+    "task.options": _for("choice"),
+    "task.values": _for("classify", "tag", "choice"),
+    "task.validation_fraction": _from("files:"),
+    "task.stride": WINDOWS,
+    "task.stride_as": WINDOWS,
+    "task.question_tokens": _for("span"),
+    "task.answer_tokens": _for("span"),
+    "task.n_best": _for("span"),
+    "task.no_answer": _for("span"),
+    "task.no_answer_threshold": Where(
+        "questions without an answer", lambda c, _: c.task.no_answer, "--config.task.no_answer=true"
+    ),
+    "task.group": Where("task.pad = batch", lambda c, _: c.task.pad == "batch", "--config.task.pad=batch"),
+    "tokenizer.path": ALWAYS,
+    "tokenizer.kind": Where("tokenizer.path", lambda c, _: bool(c.tokenizer.path), "--config.tokenizer.path=FOLDER"),
+    "tokenizer.vocab_size": TRAINED,
+    "tokenizer.lowercase": TRAINED,
+    "tokenizer.max_word_length": CUT,
+    "tokenizer.characters": CUT,
+    "tokenizer.train_characters": TRAINED,
+    "examples": TEXT,
+    "examples.short_probability": Where("pairs = nsp or sop", lambda c, _: c.pairs != "none", "--config.pairs=nsp"),
+    "examples.random_next_probability": Where("pairs = nsp", lambda c, _: c.pairs == "nsp", "--config.pairs=nsp"),
+    "examples.truncate": Where("pairs = nsp or sop", lambda c, _: c.pairs != "none", "--config.pairs=nsp"),
+    "masking": MASKS,
+    "masking.prediction_rate": Where("the objective mlm", lambda c, _: "mlm" in c.objectives),
+    "masking.max_unit": _unit("word", "span", "pmi"),
+    "masking.overflow": Where(
+        "masking.unit = word, span or pmi", lambda c, _: c.masking.unit != "token", "--config.masking.unit=word"
+    ),
+    "masking.span_mean": _unit("span"),
+    "masking.span_max": _unit("span"),
+    "masking.pmi_words": _unit("pmi"),
+    "masking.pmi_count": _unit("pmi"),
+    "masking.pmi_coverage": _unit("pmi"),
+    "masking.pmi_tokens": _unit("pmi"),
+    "masking.final_rate": Where(
+        "masking.schedule = linear", lambda c, _: c.masking.schedule == "linear", "--config.masking.schedule=linear"
+    ),
+    "masking.random_from": Where("a share of random tokens in masking.replace", lambda c, _: c.masking.replace[1] > 0),
+    "model": ALWAYS,
+    "model.max_positions": Where("model.position = learned", lambda c, _: c.model.position == "learned"),
+    "model.head_activation": WORDS,
+    "model.features": CLASSES,
+    "model.global_every": WINDOW,
+    "model.classifier_dropout": CLASSES,
+    "objectives.*.weight": ALWAYS,
+    "objectives.*.labels": Where("classify and tag", lambda c, name: name in ("classify", "tag")),
+    "objectives.*.end": Where("causal_lm, which alone predicts where a text ends", lambda c, name: name == "causal_lm"),
+    "optim": ALWAYS,
+    "optim.warmup_steps": Where(
+        "a warm-up in steps, and warmup_fraction is set",
+        lambda c, _: c.optim.warmup_fraction is None,
+        "--config.optim.warmup_fraction=None",
+    ),
+    "optim.spike_sigmas": Where(
+        "optim.spike_window above 0", lambda c, _: c.optim.spike_window > 0, "--config.optim.spike_window=100"
+    ),
+    "optim.final_fraction": Where(
+        "optim.schedule = linear or cosine",
+        lambda c, _: c.optim.schedule in ("linear", "cosine"),
+        "--config.optim.schedule=linear",
+    ),
+    "optim.no_decay": Where(
+        "optim.weight_decay above 0", lambda c, _: c.optim.weight_decay > 0, "--config.optim.weight_decay=0.01"
+    ),
+    "parallel": ALWAYS,
+    "parallel.prng": DROPS,
+    "loader": ALWAYS,
+    "loader.threads": Where(
+        "loader.prefetch above 0", lambda c, _: c.loader.prefetch > 0, "--config.loader.prefetch=4"
+    ),
+    "checkpoints": ALWAYS,
+    "checkpoints.every": Where(
+        "saves counted in steps, and checkpoints.epochs is set",
+        lambda c, _: c.checkpoints.epochs is None,
+        "--config.checkpoints.epochs=None",
+    ),
+    "checkpoints.epochs": LABELS._replace(hint="set checkpoints.every"),
+    "checkpoints.patience": Where(
+        "checkpoints.best, and that is empty", lambda c, _: bool(c.checkpoints.best), "name the metric"
+    ),
+    "evals.*.every": Where(
+        "evaluations counted in steps, and its epochs is set",
+        lambda c, name: c.evals[name].epochs is None,
+        "set its epochs to None",
+    ),
+    "evals.*.epochs": LABELS._replace(hint="set its `every`"),
+    "evals.*.split": LABELS._replace(hint="a corpus has the split validation only"),
+    "evals.*.rate": MASKS,
+    "evals.*.replace": MASKS,
+    "evals.*.unit": MASKS,
+    "evals.*.seed": TEXT,
+    "evals.*.batch_size": ALWAYS,
+    "logging": ALWAYS,
+    "logging.samples": Where(
+        "evals.validation of a corpus by mlm or causal_lm",
+        lambda c, _: not _labelled(c) and "validation" in c.evals and WORDS.holds(c, ""),
+    ),
+}
+
+
+SAME: dict[str, Callable[[Config], tuple[Any, ...]]] = {  # values that say the same as leaving a knob out, there
+    "pairs": lambda c: ("none",),
+    "tokenizer.kind": lambda c: ("wordpiece",),
+    "model.head_activation": lambda c: (c.model.activation,),
+    "model.classifier_dropout": lambda c: (c.model.dropout,),
+    "optim.warmup_steps": lambda c: (c.optim.warmup_steps,),
+    "logging.samples": lambda c: (0,),
+}
+
+INSTEAD: dict[str, tuple[str, ...]] = {  # knob -> those beside it that it takes the place of where it is set
+    "steps": ("epochs",),
+    "epochs": ("steps",),
+    "optim.warmup_steps": ("optim.warmup_fraction",),
+    "optim.warmup_fraction": ("optim.warmup_steps",),
+    "checkpoints.every": ("checkpoints.epochs",),
+    "checkpoints.epochs": ("checkpoints.every",),
+    "evals.*.every": ("evals.*.epochs",),
+    "evals.*.epochs": ("evals.*.every",),
+    "model.size": ("model.layers", "model.hidden", "model.heads", "model.mlp"),
+    "tokenizer.path": ("tokenizer.vocab_size", "tokenizer.lowercase", "tokenizer.train_characters"),
+}
+
+EVALUATED = (
+    *("corpus", "task", "objectives", "evals", "pairs", "packing", "sequence_length", "examples", "parallel"),
+    *("model", "tokenizer"),  # which are the checkpoint's own, and said to be
+)
+
+
+def in_evaluation(path: str) -> None:
+    """Refuse a change of a knob that no evaluation reads."""
+    section, _, name = path.partition(".")
+    if section not in EVALUATED and not (section == "masking" and name in OF_UNITS):
+        hint = "an evaluation has masks of its own" if section == "masking" else "of training alone"
+        raise ConfigError(
+            f"config.{path} does nothing in an evaluation: {hint}",
+            f"knobs that do: {', '.join(EVALUATED)}; masks are those of evals.NAME.rate, replace, unit and seed",
+        )
+
+
+# --- the check ------------------------------------------------------------------------------------------------------
+
+
+def conditions(path: str) -> list[Where]:
+    """Those of a knob: its own and its sections'."""
+    names = general(path).split(".")
+    prefixes = (".".join(names[: i + 1]) for i in range(len(names)))
+    return [EFFECTS[prefix] for prefix in prefixes if prefix in EFFECTS]
+
+
+def general(path: str) -> str:
+    """A path with * for the name of an entry."""
+    return re.sub(rf"^({'|'.join(NAMED)})\.[^.]+", r"\1.*", path)
+
+
+def idle(asked: Config, resolved: Config, taken: Mapping[str, Any]) -> list[Idle]:
+    """The knobs that are away from their defaults where they do nothing.
+
+    Args:
+      asked: the config as it was written.
+      resolved: the same with what follows from it.
+      taken: values by path that came as a whole, with a preset or a model: as good as defaults while they stand.
+    """
+    found = []
+    for path, value, default in _leaves(asked):
+        if value == default or (path in taken and value == taken[path]):
+            continue
+        entry = path.split(".")[1] if path.split(".")[0] in NAMED else ""
+        failed = next((where for where in conditions(path) if not where.holds(resolved, entry)), None)
+        if failed and value not in SAME.get(path, lambda c: ())(resolved):
+            found.append(Idle(path, value, default, failed))
+    return found
+
+
+def _leaves(node: Any, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Path, value and default of every knob."""
+    usual = type(node)()
+    for field in dataclasses.fields(node):
+        value, path = getattr(node, field.name), f"{prefix}{field.name}"
+        if dataclasses.is_dataclass(value):
+            yield from _leaves(value, f"{path}.")
+        elif path in NAMED:
+            for name, entry in value.items():
+                yield from _leaves(entry, f"{path}.{name}.")
+        else:
+            yield path, value, getattr(usual, field.name)

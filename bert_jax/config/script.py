@@ -1,0 +1,161 @@
+"""A user's Python file, such as a config or a study: whatever goes wrong in it is reported as its own."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import inspect
+import io
+import os
+import re
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from bert_jax.errors import ConfigError, UserError
+from bert_jax.system import opening
+
+PATIENCE = 5.0  # seconds until it is said that a file still runs
+LIMIT = 900.0  # seconds until it is ended: it may fetch a model, and not wait for ever
+EXPIRED = signal.SIGVTALRM  # interrupts a file: SIGINT is ignored where a shell starts a process in the background
+CHECKOUT = Path(__file__).resolve().parents[1]
+
+
+def call(spec: str, beside: str = "", function: str = "get_config") -> Any:
+    """Run `get_config(arg)` of `FILE.py[:arg]`; `beside=__file__` makes the path relative to that file."""
+    path, _, arg = spec.partition(":")
+    file = Path(beside).parent / path if beside else Path(path)
+    if not os.path.lexists(file):
+        raise ConfigError(f"no config file {path!r}", _hint_for(path))
+    opening.check(file, ConfigError, _hint_for(path))
+    file = Path(os.path.realpath(file))
+    if file.suffix != ".py":
+        raise ConfigError(f"{path} is no Python file", f"a FILE.py that defines {function}")
+    module_spec = importlib.util.spec_from_file_location(f"_config_{file.stem}", file)
+    assert module_spec is not None
+    assert module_spec.loader is not None
+    module = importlib.util.module_from_spec(module_spec)
+    try:
+        with _watched(path, file), apart():
+            module_spec.loader.exec_module(module)
+            run = getattr(module, function, None)
+            if not callable(run):
+                raise ConfigError(f"{path} defines no {function}", f"def {function}(arg=…): … return what it makes")
+            _check_argument(run, path, arg, function)
+            return run(arg) if arg else run()
+    except UserError:  # a checkpoint's, too, where the config opens one
+        raise
+    except SystemExit as error:
+        raise ConfigError(
+            f"{path}{_line_in(error, file)}: the file exits ({error.code!r}) in place of returning",
+            f"take the exit out; to refuse something, raise an error in {function}",
+        ) from error
+    except Exception as error:  # whatever a user's file raises is reported as the user's, with its place
+        raise _theirs(error, path, file) from error
+
+
+def _theirs(error: Exception, path: str, file: Path) -> ConfigError:
+    place = f"{path}{_line_in(error, file)}"
+    if key := re.search(r'Key "(\w+)" does not exist', str(error)):  # ml_collections, which lists the whole config
+        close = re.search(r'Did you mean "(\w+)"', str(error))
+        hint = f"did you mean {close[1]!r}?" if close else "bert_jax/config/knobs.py lists all of them"
+        return ConfigError(f"{place}: no knob {key[1]!r}", hint)
+    if isinstance(error, SyntaxError):
+        text = f": {error.text.strip()}" if error.text else ""
+        return ConfigError(f"{path}:{error.lineno}: {type(error).__name__}: {error.msg}{text}", "repair that line")
+    if isinstance(error, EOFError):
+        return ConfigError(f"{place}: the file reads standard input, which is closed to it", "FILE.py:ARGUMENT asks it")
+    return ConfigError(f"{place}: {type(error).__name__}: {error}", "this is the file's own code; --debug shows where")
+
+
+def _hint_for(path: str) -> str:
+    if (CHECKOUT / path).is_file() and not Path(path).is_absolute():
+        return f"from here it is {CHECKOUT / path}"
+    return "the path of a FILE.py; configs/ of a checkout of the project holds examples, such as configs/tiny.py"
+
+
+def _check_argument(run: Callable[..., Any], path: str, arg: str, function: str) -> None:
+    try:
+        inspect.signature(run).bind(*[arg] * bool(arg))
+    except TypeError as error:
+        hint = f"{path} alone" if arg else f"{path}:ARGUMENT; its docstring or {function} says which"
+        raise ConfigError(f"{path}: {function}: {error}", hint) from error
+
+
+def _line_in(error: BaseException, file: Path) -> str:
+    trace = error.__traceback__
+    line = ""
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == str(file):
+            line = f":{trace.tb_lineno}"
+        trace = trace.tb_next
+    return line
+
+
+# --- what it may not disturb ----------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def apart() -> Iterator[None]:
+    """Send what a user's code prints to standard error, for results go to standard output; give it nothing to read."""
+    with contextlib.ExitStack() as closing:
+        sys.stdout.flush()
+        closing.enter_context(contextlib.redirect_stdout(sys.stderr))
+        with contextlib.suppress(OSError):  # closed
+            nothing = os.open(os.devnull, os.O_RDONLY)
+            closing.callback(os.close, nothing)
+            for number, other in ((0, nothing), (1, 2)):  # of programs that it starts, too
+                kept = os.dup(number)
+                closing.callback(os.close, kept)
+                closing.callback(os.dup2, kept, number)
+                os.dup2(other, number)
+        before, sys.stdin = sys.stdin, io.StringIO()
+        closing.callback(setattr, sys, "stdin", before)
+        yield
+
+
+class _Expired(BaseException):
+    """The time of a file is over; no file's own `except Exception` takes it."""
+
+
+def _expire(*_: object) -> None:
+    raise _Expired
+
+
+@contextlib.contextmanager
+def _watched(path: str, file: Path) -> Iterator[None]:
+    """Say that a file still runs, and where; end it after a time that no config needs."""
+    ended, main = threading.Event(), threading.current_thread() is threading.main_thread()
+
+    def watch(ident: int) -> None:
+        if ended.wait(PATIENCE):
+            return
+        line = next((f":{n}" for name, n in _running(ident) if name == str(file)), "")
+        print(f"{path}{line} still runs, after {PATIENCE:g} s", file=sys.stderr)
+        if not ended.wait(LIMIT - PATIENCE) and main:
+            signal.pthread_kill(ident, EXPIRED)
+
+    before = signal.signal(EXPIRED, _expire) if main else None
+    threading.Thread(target=watch, args=(threading.get_ident(),), daemon=True).start()
+    try:
+        yield
+    except _Expired as error:
+        where = f"{path}{_line_in(error, file)}"
+        raise ConfigError(
+            f"{where}: the file still runs after {LIMIT:g} s", "it only says what to run: do its work before"
+        ) from error
+    finally:
+        ended.set()
+        if main:
+            signal.signal(EXPIRED, before)
+
+
+def _running(ident: int) -> Iterator[tuple[str, int]]:
+    """File and line of each frame of a thread, the innermost first."""
+    frame = sys._current_frames().get(ident)
+    while frame is not None:
+        yield frame.f_code.co_filename, frame.f_lineno
+        frame = frame.f_back

@@ -1,0 +1,191 @@
+"""Plans: which tokens of a shard make up each example, and with which label. Index arrays only, no token is read.
+
+`nsp` is the construction of the original (google-research/bert, create_pretraining_data.py), exactly in
+distribution, with one deviation: where a shard holds a single document there is no other one to draw from, and the
+original then labels text of the same document as random. Here no such example is labelled random: a chunk takes at
+least two sentences where the document has them, and is a true pair.
+
+`sop` has the same chunks with at least two sentences where the document has them, and swaps A and B half of the
+time. The released ALBERT code draws B from another document when a chunk has one sentence, which makes part of the
+task next sentence prediction; here B never comes from elsewhere.
+
+What is left over in either case, the last sentence of a document by itself, is kept for masked language modelling as
+a single segment with label -1, which no pair objective counts.
+
+`none` is RoBERTa's FULL-SENTENCES: contiguous sentences up to the row's length, across documents, with a separator
+between two documents. A sentence longer than a row is cut and goes on in the next row, so every token is used once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bert_jax.config import knobs
+from bert_jax.errors import DataError
+
+if TYPE_CHECKING:
+    from bert_jax.data.text.shards import Shard
+
+TRUE, OTHER, UNPAIRED = 0, 1, -1  # labels: true order; random or swapped; no pair
+
+# An example of nsp and sop: [CLS] A [SEP] B [SEP], or [CLS] A [SEP] where b_length is 0. Offsets are token offsets.
+PAIR = np.dtype([("a_start", "<u4"), ("a_length", "<u2"), ("b_start", "<u4"), ("b_length", "<u2"), ("label", "i1")])
+# An example of none: [CLS] text [SEP], text beginning in `document`, with a [SEP] where each of `breaks` others begins.
+ROW = np.dtype([("a_start", "<u4"), ("a_length", "<u2"), ("document", "<u4"), ("breaks", "<u2"), ("label", "i1")])
+
+
+def record(mode: str) -> np.dtype:
+    """The fields of one example."""
+    return ROW if mode == "none" else PAIR
+
+
+def plan(
+    shard: Shard, mode: str, settings: knobs.Examples, sequence_length: int, seed: int, copy: int, index: int = 0
+) -> np.ndarray:
+    """The examples of one copy of a shard, in document order.
+
+    Args:
+      shard: token offsets of sentences and documents; neither may be empty.
+      mode: nsp, sop or none.
+      settings: short_probability, random_next_probability (nsp only) and truncate; none of them matters to `none`.
+      sequence_length: tokens a row, special ones included.
+      seed: data seed.
+      copy: which copy; another copy is an independent draw.
+      index: of the shard, so that shards draw independently.
+
+    Returns:
+      An array of `record(mode)`.
+    """
+    ends = np.asarray(shard.sentence_ends).astype(np.int64)  # [N]
+    document_ends = np.asarray(shard.document_ends).astype(np.int64)  # [D]
+    _check(ends, document_ends, len(shard.tokens), index)
+    if not len(ends):
+        return np.zeros(0, record(mode))
+    if mode == "none":
+        return _rows(ends, document_ends, sequence_length - 2)
+    random = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, copy, index])))
+    drawn = _draw(ends, document_ends, mode, settings, sequence_length - 3, random)
+    return _finish(drawn, sequence_length - 3, settings.truncate, random)
+
+
+def _check(ends: np.ndarray, document_ends: np.ndarray, tokens: int, index: int) -> None:
+    covers = (ends[-1] if len(ends) else 0) == tokens and (document_ends[-1] if len(document_ends) else 0) == len(ends)
+    if not covers or (np.diff(ends, prepend=0) <= 0).any() or (np.diff(document_ends, prepend=0) <= 0).any():
+        raise DataError(
+            f"shard {index}: its sentences and documents do not divide its {tokens} tokens into non-empty parts",
+            "the prepared corpus is damaged: delete its folder and prepare again",
+        )
+
+
+def _draw(
+    ends: np.ndarray,
+    document_ends: np.ndarray,
+    mode: str,
+    settings: knobs.Examples,
+    limit: int,
+    random: np.random.Generator,
+) -> tuple[np.ndarray, ...]:
+    """A and B before truncation, as (a_start, a_length, b_start, b_length, label).
+
+    Every document is a chain of examples, each beginning where the one before stopped. All chains advance together,
+    one example a round, so that a round is a few vector operations whatever the number of documents.
+    """
+    starts = np.concatenate([[0], ends])  # [N + 1], of sentences; the last one is where the shard ends
+    first = np.concatenate([[0], document_ends[:-1]])  # [D], first sentence of each document
+    documents = len(document_ends)
+    target = np.full(documents, limit)
+    short = np.flatnonzero(random.random(documents) < settings.short_probability)
+    target[short] = random.integers(2, limit, len(short), endpoint=True)
+    # Where B cannot be random, a chunk of one sentence would make no pair.
+    random_b = mode == "nsp" and documents > 1
+    least = 1 if random_b else 2
+
+    def reach(sentence: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+        """One past the sentence with which text that begins at `sentence` has at least so many tokens."""
+        return np.searchsorted(ends, starts[sentence] + tokens) + 1
+
+    rounds = []
+    document = np.arange(documents)  # those with sentences left
+    at = first.copy()  # their next sentence
+    while len(document):
+        last, goal = document_ends[document], target[document]
+        chunk_end = np.minimum(np.maximum(reach(at, goal), at + least), last)
+        sentences = chunk_end - at
+        split, second, place, start = random.random((4, len(document)))
+        a_end = at + 1 + (split * np.maximum(sentences - 1, 1)).astype(np.int64)  # at + 1 .. chunk_end - 1
+        a_length = starts[a_end] - starts[at]
+        alone = sentences == 1
+        b_first, b_end, b_next = a_end, chunk_end, chunk_end
+        if random_b:
+            drawn = alone | (second < settings.random_next_probability)
+            other = (place * (documents - 1)).astype(np.int64)
+            other += other >= document
+            b_from = first[other] + (start * (document_ends[other] - first[other])).astype(np.int64)
+            b_to = np.minimum(reach(b_from, np.maximum(goal - a_length, 1)), document_ends[other])
+            b_first, b_end = np.where(drawn, b_from, b_first), np.where(drawn, b_to, b_end)
+            b_next = np.where(drawn, a_end, chunk_end)  # the sentences that B did not use are put back
+            label = np.where(drawn, OTHER, TRUE)
+        else:
+            swapped = (second < 0.5) & ~alone if mode == "sop" else np.zeros_like(alone)
+            label = np.where(alone, UNPAIRED, np.where(swapped, OTHER, TRUE))
+        rounds.append((document, starts[at], a_length, starts[b_first], starts[b_end] - starts[b_first], label))
+        at, going = b_next, b_next < last
+        document, at = document[going], at[going]
+
+    columns = [np.concatenate(column) for column in zip(*rounds, strict=True)]
+    order = np.argsort(columns[0], kind="stable")  # from rounds to documents
+    a_start, a_length, b_start, b_length, label = (column[order] for column in columns[1:])
+    if mode == "sop":
+        swap = label == OTHER
+        a_start, b_start = np.where(swap, b_start, a_start), np.where(swap, a_start, b_start)
+        a_length, b_length = np.where(swap, b_length, a_length), np.where(swap, a_length, b_length)
+    return a_start, a_length, b_start, b_length, label
+
+
+def _finish(drawn: tuple[np.ndarray, ...], limit: int, truncate: str, random: np.random.Generator) -> np.ndarray:
+    """Truncates as the original does, token by token from the longer segment (B when they are equal), in closed form.
+
+    The lengths follow from the lengths alone; at each token a coin decides the end, so the number lost in front is
+    binomial.
+    """
+    a_start, a_length, b_start, b_length, label = drawn
+    keep_a = np.minimum(a_length, np.maximum((limit + 1) // 2, limit - b_length))
+    keep_b = np.minimum(b_length, np.maximum(limit // 2, limit - a_length))
+    examples = np.zeros(len(label), PAIR)
+    examples["label"] = label
+    for name, start, length, keep in (("a", a_start, a_length, keep_a), ("b", b_start, b_length, keep_b)):
+        lost = length - keep
+        front = random.binomial(lost, 0.5) if truncate == "either" else lost * (truncate == "front")
+        examples[f"{name}_start"] = np.where(keep > 0, start + front, 0)
+        examples[f"{name}_length"] = keep
+    return examples
+
+
+def _rows(ends: np.ndarray, document_ends: np.ndarray, room: int) -> np.ndarray:
+    """Rows of contiguous sentences, as many as fit into `room` tokens with the separators between documents."""
+    starts = np.concatenate([[0], ends[:-1]])
+    document = np.repeat(np.arange(len(document_ends)), np.diff(document_ends, prepend=0))  # [N], of each sentence
+    pieces = -(-(ends - starts) // room)  # [N], rows a sentence needs by itself
+    sentence = np.repeat(np.arange(len(ends)), pieces)
+    number = np.arange(len(sentence)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+    starts = starts[sentence] + number * room
+    ends = np.minimum(starts + room, ends[sentence])
+    document = document[sentence]
+    # In the stream of tokens with a separator after each document, `document` separators precede a piece.
+    following = np.searchsorted(ends + document, starts + document + room, side="right").tolist()
+    begins = []
+    piece = 0
+    while piece < len(following):
+        begins.append(piece)
+        piece = following[piece]
+    begin = np.asarray(begins)
+    end = np.append(begin[1:], len(following)) - 1
+    rows = np.zeros(len(begin), ROW)
+    rows["a_start"] = starts[begin]
+    rows["a_length"] = ends[end] - starts[begin]
+    rows["document"] = document[begin]
+    rows["breaks"] = document[end] - document[begin]
+    rows["label"] = UNPAIRED
+    return rows

@@ -1,0 +1,1 @@
+"""Raw text to tokenised, checksummed shards."""

@@ -1,0 +1,208 @@
+"""Corpus source `docstrings`: the English of the standard library and of the packages this one requires.
+
+It needs no download. Files are read by `ast`, never imported. The corpus varies with Python and the installed
+versions, which are its identity.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import gc
+import importlib.metadata
+import os
+import platform
+import re
+import sysconfig
+import tomllib
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from packaging.requirements import Requirement
+
+from bert_jax.config import knobs
+from bert_jax.data.text import prose
+from bert_jax.data.text.sentences import Chunk, Item, Tally
+
+PROJECT = "bert-jax"
+LATER = {"scikit-learn", "joblib", "narwhals", "threadpoolctl", "seqeval"}  # not read: what a run learns stays the same
+RULES = 3  # raised whenever other text is kept
+LEFT_OUT = {"test", "tests", "testdata", "site-packages", "__pycache__", "idlelib", "lib2to3", "_vendor", "_vendored"}
+GROUP = 2 << 20  # bytes of source read as one item
+
+
+def packages() -> dict[str, importlib.metadata.Distribution]:
+    """Every installed distribution this project requires, for use or for development, by normalised name."""
+    found: dict[str, importlib.metadata.Distribution] = {}
+    visited: set[tuple[str, str]] = set()
+    waiting = _own_requirements()
+    while waiting:
+        need = waiting.pop()
+        name = re.sub(r"[-_.]+", "-", need.name).lower()
+        extras = {"", *need.extras}
+        if all((name, extra) in visited for extra in extras):
+            continue
+        visited |= {(name, extra) for extra in extras}
+        try:
+            found[name] = importlib.metadata.distribution(need.name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        for line in found[name].requires or []:
+            further = Requirement(line)
+            if further.marker is None or any(further.marker.evaluate({"extra": extra}) for extra in extras):
+                waiting.append(further)
+    # Neither editing this project nor a dependency it came to need may change its corpus.
+    return {name: one for name, one in found.items() if name != PROJECT and name not in LATER}
+
+
+def _own_requirements() -> list[Requirement]:
+    """What this project requires, installed or run from a checkout."""
+    try:
+        importlib.metadata.distribution(PROJECT)
+    except importlib.metadata.PackageNotFoundError:
+        file = Path(__file__).parents[2] / "pyproject.toml"
+        project = tomllib.loads(file.read_text(encoding="utf-8"))["project"] if file.is_file() else {}
+        return [Requirement(r) for r in [*project.get("dependencies", []), *project["optional-dependencies"]["dev"]]]
+    return [Requirement(f"{PROJECT}[dev]")]
+
+
+def identity(settings: knobs.Corpus, cache: Path) -> Any:
+    """Python and package versions, and that of the rules here."""
+    return {"rules": RULES, "python": platform.python_version()} | {name: d.version for name, d in packages().items()}
+
+
+def items(settings: knobs.Corpus) -> tuple[list[Item], list[str]]:
+    """Groups of source files, in an order that does not depend on the machine."""
+    standard = Path(sysconfig.get_path("stdlib"))
+    files = [("python", path) for path in _walk(standard)]
+    for name, found in sorted(packages().items()):
+        listed = sorted(str(f) for f in found.files or [] if f.suffix == ".py" and not LEFT_OUT & set(f.parts))
+        files += [(name, Path(str(found.locate_file(f)))) for f in listed]
+    groups: list[Item] = []
+    paths: list[str] = []
+    held, weight = "", 0
+    for name, path in files:
+        size = path.stat().st_size if path.is_file() else 0
+        if not size:
+            continue
+        if paths and (name != held or weight + size > GROUP):
+            groups.append(Item(held, weight, tuple(paths)))
+            paths, weight = [], 0
+        held, weight = name, weight + size
+        paths.append(str(path))
+    groups.append(Item(held, weight, tuple(paths)))
+    return groups, []
+
+
+def _walk(root: Path) -> Iterator[Path]:
+    for top, folders, names in os.walk(root):
+        folders[:] = sorted(set(folders) - LEFT_OUT)
+        yield from (Path(top) / name for name in sorted(names) if name.endswith(".py"))
+
+
+def read(item: Item, settings: knobs.Corpus, tally: Tally) -> Iterator[Chunk]:
+    """Documents of a group of files."""
+    for path in item.spec:
+        source = Path(path).read_bytes()
+        if b'"""' not in source and b"'''" not in source:
+            continue
+        tree = _parse(source)
+        if tree is not None:
+            yield from _document(tree, tally)
+
+
+def _parse(source: bytes) -> ast.Module | None:
+    """The tree, or None for templates and other Pythons' syntax."""
+    collecting = gc.isenabled()
+    gc.disable()  # a tree is many objects and no garbage: collecting doubles the time
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of invalid escapes in other people's code
+            return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _document(tree: ast.Module, tally: Tally) -> Iterator[Chunk]:
+    """A module's docstrings in the order of its source: one document, whose sentences are about one thing."""
+    joins = False
+    for node in _objects(tree):
+        raw = _docstring(node)
+        tally.counts["docstrings"] += raw is not None
+        lines = prose.paragraphs(raw) if raw else []
+        if lines:
+            yield Chunk(lines, joins=joins)
+            joins = True
+
+
+def _adds_docstring(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and getattr(node.func, "id", "") == "add_newdoc" and bool(node.args)
+
+
+def _docstring(node: ast.AST) -> str | None:
+    """A docstring as written, or what numpy and scipy give `add_newdoc` for an object of their C code."""
+    if isinstance(node, ast.Call):
+        last = node.args[-1]
+        text = last.elts[-1] if isinstance(last, ast.Tuple) and last.elts else last
+        return text.value if isinstance(text, ast.Constant) and isinstance(text.value, str) else None
+    return ast.get_docstring(node, clean=False)  # type: ignore[arg-type]  # every other object may have one
+
+
+def _objects(module: ast.Module) -> Iterator[ast.AST]:
+    """The module, then every function and class in it, inner ones too, in source order."""
+    yield module
+    waiting = list(reversed(module.body))
+    while waiting:
+        node: ast.AST = waiting.pop()
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield node
+        elif isinstance(node, ast.Expr) and _adds_docstring(node.value):
+            yield node.value
+        for field in ("finalbody", "orelse", "handlers", "body"):
+            inner = getattr(node, field, None)
+            waiting += reversed(inner) if isinstance(inner, list) else []
+
+
+# --- near-identical docstrings --------------------------------------------------------------------------------------
+
+BANDS, ROWS, SHINGLE = 5, 6, 3
+_SEEDS = np.random.default_rng(0).integers(1, 2**63, (BANDS * ROWS, 2), np.uint64) | np.uint64(1)
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+
+
+def bands(text: str) -> np.ndarray:
+    """Five 64-bit digests; two texts that share one are near-identical.
+
+    Each is six MinHashes of the runs of three words, so texts that share a share s of them meet with probability
+    1 - (1 - s^6)^5: 97 % at 0.9, 8 % at 0.5.
+    """
+    words = re.findall(r"[a-z]+", text.lower())
+    codes = np.array([_code(word) for word in words or [""]], np.uint64)
+    if len(codes) < SHINGLE + 1:
+        whole = _fold(codes)
+        return np.full(BANDS, whole, np.uint64)
+    runs = codes[:-2] * _MIX + codes[1:-1] * (_MIX << np.uint64(7)) + codes[2:]
+    runs ^= runs >> np.uint64(29)
+    hashed = runs[None, :] * _SEEDS[:, :1] + _SEEDS[:, 1:]  # [hashes, runs]
+    lowest = (hashed ^ (hashed >> np.uint64(31))).min(axis=1).reshape(BANDS, ROWS)
+    return np.array([_fold(row) for row in lowest], np.uint64)
+
+
+@functools.lru_cache(100_000)
+def _code(word: str) -> int:
+    code = 1469598103934665603
+    for byte in word.encode():
+        code = (code ^ byte) * 1099511628211 & 0xFFFFFFFFFFFFFFFF
+    return code
+
+
+def _fold(values: np.ndarray) -> np.uint64:
+    powers = np.cumprod(np.full(len(values), _MIX))
+    total = (values * powers).sum(dtype=np.uint64)
+    return np.uint64(total ^ (total >> np.uint64(32)))

@@ -1,0 +1,241 @@
+"""From the spool to shards: volumes are tokenised side by side, then their parts are packed into even shards."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bert_jax.data import corpus
+from bert_jax.data import tokenizer as tokenizers
+from bert_jax.data.text import dedup, shards
+
+SIDES = {dedup.TRAIN: "train", dedup.VALIDATION: "validation"}
+WORDS = 1 << 18  # distinct words remembered, about 60 MB
+BATCH = 1 << 17  # characters tokenised at once
+MARKS = ',.;:?!"()'  # set apart before words are looked up, or each would be one more word with every word before it
+END = "\n"  # of a sentence: a word of no tokens
+KEPT: dict[str, type[np.integer]] = {"tokens": np.uint32, "sentence_ends": np.int64, "document_ends": np.int64}
+Slice = tuple[str, int, int]  # a part's folder, first document, end
+
+
+def sentences(spool: Path, name: str, marks: np.ndarray, side: int | None = None) -> Iterator[tuple[int, str]]:
+    """(mark, sentence) of every kept record of a volume; a mark has STARTS on a document's first sentence only."""
+    counts = corpus.records(spool, name)["sentences"]
+    lines = corpus.read_sentences(spool, name)
+    for mark, count in zip(marks.tolist(), counts.tolist(), strict=True):
+        kept = mark & 3
+        if not kept or (side is not None and kept != side):
+            next(itertools.islice(lines, count, count), None)
+            continue
+        for line in itertools.islice(lines, count):
+            yield mark, line[:-1]
+            mark = kept
+
+
+def encode(spool: Path, name: str, marks: np.ndarray, folder: Path, limit: int, parts: Path) -> dict[str, Any]:
+    """Tokenises one volume into a part; `limit` is the most tokens of a document. Streams, whatever the size."""
+    words = known_words(folder)
+    working = parts / f".{name}.{os.getpid()}"
+    shutil.rmtree(working, ignore_errors=True)
+    sides = {mark: _Part(working / side, limit) for mark, side in SIDES.items()}
+    held: list[tuple[int, str]] = []
+    size = 0
+    for mark, sentence in sentences(spool, name, marks):
+        held.append((mark, sentence))
+        size += len(sentence)
+        if size >= BATCH:
+            _add(held, words, sides)
+            held, size = [], 0
+    _add(held, words, sides)
+    done = {"name": name, **{SIDES[mark]: part.close() for mark, part in sides.items()}}
+    shards.write_json(working / "part.json", done)
+    working.replace(parts / name)
+    return done
+
+
+def _add(held: list[tuple[int, str]], words: Words, sides: dict[int, _Part]) -> None:
+    if not held:
+        return
+    ids, lengths = words.encode([text for _, text in held])
+    marks = np.array([mark for mark, _ in held])
+    for side, part in sides.items():
+        mine = (marks & 3) == side
+        part.add(ids[np.repeat(mine, lengths)], lengths[mine].tolist(), ((marks[mine] & dedup.STARTS) > 0).tolist())
+
+
+class Words:
+    """Tokenises sentences whose words stand one space apart, each distinct word once.
+
+    Nothing in BERT's normalisation or WordPiece looks across a space, and punctuation is a word by itself, so the ids
+    are those of whole sentences, once the case that depends on what follows is settled; a word that was seen before
+    costs a look-up, and the rest is arithmetic on arrays.
+    """
+
+    def __init__(self, tokenizer: tokenizers.Tokenizer):
+        self.tokenizer = tokenizer
+        self.apart = tokenizer.has_words  # an expression may well look across a space
+        self._forget()
+
+    def _forget(self) -> None:
+        self.places = _Places()
+        self.ids = np.zeros(0, np.uint32)  # of all words, one after the other
+        self.starts, self.lengths = np.zeros(0, np.int64), np.zeros(0, np.int64)  # of each word
+
+    def encode(self, sentences: list[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Ids of the sentences one after the other, and how many each has."""
+        if not self.apart:
+            return _flat(self.tokenizer.encode_batch(sentences))
+        if len(self.places) > WORDS:
+            self._forget()
+        text = self.tokenizer.settled("".join(f"{sentence} {END} " for sentence in sentences))
+        for mark in MARKS:
+            text = text.replace(mark, f" {mark} ")
+        words = text.replace("  ", " ").split(" ")
+        places = np.fromiter(map(self.places.__getitem__, words), np.int64, len(words))
+        if self.places.fresh:
+            self._learn()
+        lengths = self.lengths[places]
+        after = np.cumsum(lengths)
+        ids = self.ids[np.arange(after[-1]) + np.repeat(self.starts[places] - after + lengths, lengths)]
+        return ids, np.diff(after[places == self.places[END]], prepend=0)
+
+    def _learn(self) -> None:
+        ids, lengths = _flat(self.tokenizer.encode_batch(self.places.fresh))
+        self.places.fresh.clear()
+        self.starts = np.concatenate([self.starts, len(self.ids) + np.cumsum(lengths) - lengths])
+        self.ids, self.lengths = np.concatenate([self.ids, ids]), np.concatenate([self.lengths, lengths])
+
+
+class _Places(dict[str, int]):
+    """The number of each word; one that is new gets the next, and is noted."""
+
+    def __init__(self) -> None:
+        super().__init__({END: 0})
+        self.fresh = [END]
+
+    def __missing__(self, word: str) -> int:
+        self.fresh.append(word)
+        place = self[word] = len(self)
+        return place
+
+
+@functools.lru_cache(maxsize=1)
+def known_words(folder: Path) -> Words:
+    """Those of a saved vocabulary, which the next volume goes on with."""
+    return Words(tokenizers.load(folder))
+
+
+def _flat(found: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
+    lengths = np.fromiter(map(len, found), np.int64, len(found))
+    return np.fromiter(itertools.chain.from_iterable(found), np.uint32, int(lengths.sum())), lengths
+
+
+class _Part:
+    """The documents of one volume on one side of the split, appended to three files."""
+
+    def __init__(self, folder: Path, limit: int):
+        folder.mkdir(parents=True)
+        self.limit = limit
+        self.files = {name: (folder / name).open("wb") for name in KEPT}
+        self.held: dict[str, list[int]] = {"sentence_ends": [], "document_ends": []}
+        self.counts = {"documents": 0, "sentences": 0, "tokens": 0}
+        self.lost = {"cut_documents": 0, "cut_sentences": 0, "empty_sentences": 0, "empty": 0}
+        self.length = 0  # tokens of the document at hand
+        self.begun = False
+
+    def add(self, ids: np.ndarray, lengths: list[int], starts: list[bool]) -> None:
+        """Appends sentences, of which some start a document; ends a document where the next would make it too long."""
+        counts, ends = self.counts, self.held["sentence_ends"]
+        for size, start in zip(lengths, starts, strict=True):
+            if start:
+                self.end_document()
+            self.begun = True
+            if not size:
+                self.lost["empty_sentences"] += 1
+                continue
+            if size > self.limit:
+                self.lost["cut_sentences"] += 1
+            for before in range(0, size, self.limit):
+                piece = min(size - before, self.limit)
+                if self.length and self.length + piece > self.limit:
+                    self.lost["cut_documents"] += 1
+                    self._end()
+                self.length += piece
+                counts["tokens"] += piece
+                counts["sentences"] += 1
+                ends.append(counts["tokens"])
+        self.files["tokens"].write(ids.astype(KEPT["tokens"]).tobytes())
+        for name, held in self.held.items():
+            self.files[name].write(np.array(held, KEPT[name]).tobytes())
+            held.clear()
+
+    def end_document(self) -> None:
+        """Closes the document at hand; one without tokens never was."""
+        if self.length:
+            self._end()
+        elif self.begun:
+            self.lost["empty"] += 1
+        self.begun = False
+
+    def _end(self) -> None:
+        self.counts["documents"] += 1
+        self.held["document_ends"].append(self.counts["sentences"])
+        self.length = 0
+
+    def close(self) -> dict[str, int]:
+        """Ends the last document; returns the counts."""
+        self.end_document()
+        self.add(np.zeros(0, np.uint32), [], [])
+        for file in self.files.values():
+            file.close()
+        return self.counts | self.lost
+
+
+def _load(part: str, name: str) -> np.ndarray:
+    file = Path(part) / name
+    return np.memmap(file, KEPT[name], "r") if file.stat().st_size else np.zeros(0, KEPT[name])
+
+
+def plan(parts: list[str], tokens: int, limit: int) -> list[list[Slice]]:
+    """Divides the documents of all parts, in order, into shards about equally full and never above `limit` tokens."""
+    target = tokens / max(1, -(-tokens // limit))
+    found: list[list[Slice]] = []
+    size = float("inf")  # of the shard at hand
+    for part in parts:
+        sentence_ends, document_ends = _load(part, "sentence_ends"), _load(part, "document_ends")
+        ends = sentence_ends[document_ends - 1] if len(document_ends) else document_ends  # [D] token offsets
+        first = base = 0
+        while first < len(ends):
+            fits = int(np.searchsorted(ends, base + limit - size, "right")) if size < limit else 0
+            if size >= target or fits <= first:
+                found.append([])
+                size = 0
+                continue
+            wanted = int(np.searchsorted(ends, base + target - size, "left")) + 1
+            stop = min(fits, wanted, len(ends))
+            found[-1].append((part, first, stop))
+            size += int(ends[stop - 1]) - base
+            first, base = stop, int(ends[stop - 1])
+    return found
+
+
+def pack(folder: Path, name: str, slices: list[Slice], small: bool) -> dict[str, Any]:
+    """Writes one shard from its slices; `small` ids fit uint16."""
+    tokens, sentence_ends, document_ends = [], [], []
+    token = sentence = 0
+    for part, first, stop in slices:
+        ends, documents = _load(part, "sentence_ends"), _load(part, "document_ends")
+        low, high = int(documents[first - 1]) if first else 0, int(documents[stop - 1])
+        start, end = int(ends[low - 1]) if low else 0, int(ends[high - 1])
+        tokens.append(_load(part, "tokens")[start:end].astype(np.uint16 if small else np.uint32))
+        sentence_ends.append((ends[low:high] - start + token).astype(np.uint32))
+        document_ends.append((documents[first:stop] - low + sentence).astype(np.uint32))
+        token, sentence = token + end - start, sentence + high - low
+    return shards.write(folder, name, *(np.concatenate(arrays) for arrays in (tokens, sentence_ends, document_ends)))

@@ -1,0 +1,275 @@
+"""Reads documents from local files: .txt, .jsonl and .parquet, plain or compressed, in bounded memory.
+
+A .txt file has one sentence or one paragraph a line and a blank line between documents; a .jsonl or .json file has one
+object a line. Plain ones are read in ranges of bytes: a range owns the documents whose preceding blank line, or the
+rows whose first byte, lies inside it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gzip
+import io
+import zlib
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+import zstandard
+
+from bert_jax.config import knobs
+from bert_jax.data.text.sentences import CHUNK, PIECE, Chunk, Item, Tally, check, chunks, cut, decode
+from bert_jax.errors import DataError
+from bert_jax.system import jsons, opening
+
+ROW = 256 << 20  # bytes of the longest JSON row
+PACKED = 4 << 10  # bytes unpacked at once: even a bomb, 30,000 to one, stays bounded
+BROKEN = (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError)
+
+
+def read(item: Item, settings: knobs.Corpus, tally: Tally) -> Iterator[Chunk]:
+    """Documents of one item."""
+    path, kind, start, stop = item.spec
+    try:
+        if kind == "parquet":
+            yield from _parquet(path, start, stop, settings, tally)
+            return
+        with opened(path) as stream:
+            reader = _text if kind == "txt" else _json
+            yield from reader(stream, path, start, stop, settings, tally)
+    except BROKEN as error:
+        raise DataError(f"{path} is damaged: {error}", "it may be cut short; fetch it again") from error
+
+
+def opened(path: str) -> BinaryIO:
+    """The bytes of a file, unpacked."""
+    opening.check(path, DataError)
+    if path.endswith(".gz"):
+        return io.BufferedReader(gzip.open(path), PIECE)
+    if path.endswith(".zst"):
+        return io.BufferedReader(_Zstandard(path), PIECE)
+    return opening.regular(path, DataError)
+
+
+class _Zstandard(io.RawIOBase):
+    """Frames one after the other; the library's own reader takes a file cut short for a whole one."""
+
+    def __init__(self, path: str):
+        self.file = opening.regular(path, DataError)
+        self.frame: Any = None
+        self.data = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self.data:
+            packed = self.file.read(PACKED) if self.frame is None or not self.frame.unused_data else b""
+            if self.frame is not None and self.frame.eof:
+                packed = self.frame.unused_data + packed
+                self.frame = None
+            if not packed:
+                if self.frame is not None:
+                    raise EOFError("it ends inside a frame")
+                return 0
+            self.frame = self.frame or zstandard.ZstdDecompressor().decompressobj()
+            self.data = self.frame.decompress(packed)
+        taken = min(len(buffer), len(self.data))
+        buffer[:taken], self.data = self.data[:taken], self.data[taken:]
+        return taken
+
+    def close(self) -> None:
+        self.file.close()
+        super().close()
+
+
+# --- lines of text --------------------------------------------------------------------------------------------------
+
+
+def _text(
+    stream: BinaryIO, path: str, start: int, stop: int | None, settings: knobs.Corpus, tally: Tally
+) -> Iterator[Chunk]:
+    owned = start == 0  # the document at hand belongs to this range
+    open_, bad, size = False, False, 0
+    lines: list[str] = []
+    for offset, data, fresh in _lines(stream, start):
+        if fresh and not data.strip():
+            if open_:
+                yield Chunk(lines, True, bad=bad)
+                open_, bad, lines, size = False, False, [], 0
+            if stop is not None and offset >= stop:
+                return
+            owned = True
+        elif owned:
+            text, dropped = decode(data, settings.on_bad_text, path, offset, tally)
+            open_, bad, size = True, bad or dropped, size + len(text)
+            lines.append(text)
+            if size >= CHUNK:
+                yield Chunk(lines, False, bad=bad)
+                lines, size = [], 0
+        elif stop is not None and offset >= stop:
+            return
+    if open_:
+        yield Chunk(lines, True, bad=bad)
+
+
+def _lines(stream: BinaryIO, start: int) -> Iterator[tuple[int, bytes, bool]]:
+    """(offset, bytes, whether a line begins there), in pieces of at most PIECE bytes; only a newline ends a line."""
+    offset, rest, fresh = _seek_line(stream, start), b"", True
+    while data := stream.readline(PIECE - len(rest)) or rest:
+        data = data if data is rest else rest + data
+        whole = data.endswith(b"\n") or len(data) < PIECE
+        end = len(data) if whole else _boundary(data)
+        skip = 3 if offset == 0 and data.startswith(b"\xef\xbb\xbf") else 0
+        yield offset + skip, data[skip:end].removesuffix(b"\n").removesuffix(b"\r"), fresh
+        offset, rest, fresh = offset + end, data[end:], whole
+
+
+def _boundary(data: bytes) -> int:
+    """Where a long line may be cut: between sentences or words if it can, never inside a character."""
+    end = cut(data, (b". ", b"! ", b"? ", "。".encode()), b" ")
+    if end < len(data):
+        return end
+    for back in range(1, 4):  # 11xxxxxx starts a character of several bytes
+        if data[-back] & 0xC0 == 0xC0:
+            return len(data) - back
+    return len(data)
+
+
+def _seek_line(stream: BinaryIO, start: int) -> int:
+    """Moves to the first line that begins at `start` or later."""
+    if start == 0:
+        return 0
+    offset = stream.seek(start - 1)
+    while data := stream.readline(PIECE):
+        offset += len(data)
+        if data.endswith(b"\n"):
+            break
+    return offset
+
+
+# --- rows -----------------------------------------------------------------------------------------------------------
+
+
+def _json(
+    stream: BinaryIO, path: str, start: int, stop: int | None, settings: knobs.Corpus, tally: Tally
+) -> Iterator[Chunk]:
+    offset = _seek_line(stream, start)
+    while (stop is None or offset < stop) and (data := stream.readline(ROW)):
+        begin, offset = offset, offset + len(data)
+        if len(data) == ROW and not data.endswith(b"\n"):
+            while not data.endswith(b"\n") and (data := stream.readline(PIECE)):
+                offset += len(data)
+            data, problem = b"", f"a row of more than {ROW >> 20} MiB"
+        else:
+            problem = ""
+            data = data.removeprefix(b"\xef\xbb\xbf") if begin == 0 else data
+        if not data.strip() and not problem:
+            continue
+        tally.counts["rows"] += 1
+
+        def where(begin: int = begin) -> str:
+            return f"{path}:{_line_number(path, begin)}"
+
+        source, dropped = "", False
+        if not problem:
+            source, dropped = _utf8(data, settings.on_bad_text, path, begin, tally)
+            text, problem = _field(source, settings.text_field)
+        if problem:
+            bad_row(where(), problem, settings, tally)
+            continue
+        if "\0" in text or not text.isascii():
+            text, also = check(text, settings.on_bad_text, where, tally)
+            dropped = dropped or also
+        yield from chunks(text, dropped)
+
+
+def _utf8(data: bytes, policy: str, path: str, offset: int, tally: Tally) -> tuple[str, bool]:
+    """A row's text; a NUL byte is left for the JSON parser to refuse."""
+    try:
+        return data.decode(), False
+    except UnicodeDecodeError:
+        return decode(data, policy, path, offset, tally)
+
+
+def _field(row: str, field: str) -> tuple[str, str]:
+    """The text of a JSON row, or what is wrong with it."""
+    try:
+        value = jsons.parse(row)
+    except jsons.Malformed as error:
+        return "", str(error)
+    if not isinstance(value, dict):
+        return "", f"a JSON {type(value).__name__}, not an object"
+    text = value.get(field)
+    if isinstance(text, list) and all(isinstance(line, str) for line in text):
+        return "\n".join(text), ""
+    if not isinstance(text, str):
+        names = ", ".join(list(value)[:8])
+        return "", f"field {field!r} is {type(text).__name__}, not text (fields: {names})"
+    return text, ""
+
+
+def bad_row(where: str, problem: str, settings: knobs.Corpus, tally: Tally) -> None:
+    """Applies `on_bad_row`."""
+    if settings.on_bad_row == "fail":
+        raise DataError(f"{where}: {problem}", "set --config.corpus.on_bad_row=skip, or config.corpus.text_field")
+    tally.add("bad_rows", f"{where}: {problem}")
+
+
+def _line_number(path: str, offset: int) -> int:
+    """The line, from 1, that begins at an offset; counted only when a message needs it."""
+    lines = 1
+    with opened(path) as stream:
+        while offset > 0 and (data := stream.read(min(PIECE, offset))):
+            offset -= len(data)
+            lines += data.count(b"\n")
+    return lines
+
+
+def _parquet(path: str, start: int, stop: int, settings: knobs.Corpus, tally: Tally) -> Iterator[Chunk]:
+    with _parquet_file(path) as file:
+        names = file.schema_arrow.names
+        if settings.text_field not in names:
+            hint = f"set config.corpus.text_field; columns: {', '.join(names)}"
+            raise DataError(f"{path} has no column {settings.text_field!r}", hint)
+        row = sum(file.metadata.row_group(i).num_rows for i in range(start))
+        groups = list(range(start, stop))
+        for batch in file.iter_batches(batch_size=256, row_groups=groups, columns=[settings.text_field]):
+            for value in batch.column(0):
+                row += 1
+                tally.counts["rows"] += 1
+                text = value.as_py()
+                where = f"{path}, row {row}"
+                if isinstance(text, bytes):
+                    yield from chunks(*decode(text, settings.on_bad_text, where, 0, tally))
+                elif isinstance(text, str):
+                    yield from chunks(*check(text, settings.on_bad_text, functools.partial(str, where), tally))
+                else:
+                    bad_row(where, f"{settings.text_field} is {type(text).__name__}, not text", settings, tally)
+
+
+@contextlib.contextmanager
+def _parquet_file(path: str) -> Iterator[Any]:
+    import pyarrow  # 200 MB of address space that other files do not need
+    import pyarrow.parquet
+
+    opening.check(path, DataError)
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            yield file
+    except (pyarrow.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # of the system; of a damaged page Arrow says OSError without a number
+        raise DataError(f"{path} is a damaged parquet file: {error}", "it may be cut short; fetch it again") from error
+
+
+def row_groups(path: str, size: int) -> Iterator[tuple[int, int, int]]:
+    """Runs of row groups of about `size` bytes: first, end, bytes."""
+    with _parquet_file(path) as file:
+        sizes = [file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups)]
+    first = total = 0
+    for i, bytes_ in enumerate(sizes):
+        total += bytes_
+        if total >= size or i + 1 == len(sizes):
+            yield first, i + 1, total
+            first, total = i + 1, 0

@@ -1,0 +1,60 @@
+"""Sums and counts, added over batches and divided once; baselines and intervals beside them."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from bert_jax.batch import Metrics
+
+EXAMPLES = "examples"  # among the arrays of an evaluation's examples: which ones these are
+
+
+def which(parts: Iterable[bytes]) -> np.ndarray:
+    """Name a sequence of examples by all that they are: uint8 [32], equal for equal examples in the same order."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return np.frombuffer(digest.digest(), np.uint8)
+
+
+def as_lower(name: str, value: float) -> float:
+    """A metric as one that is better the lower it is."""
+    if math.isnan(value):  # as a correlation with a constant is
+        return math.inf
+    return value if name.endswith(("loss", "mse", "perplexity")) else -value
+
+
+class Totals:
+    """Adds (sum, count) pairs in float64."""
+
+    def __init__(self, sums: Mapping[str, Sequence[float]] | None = None) -> None:
+        self.sums = {name: (float(total), float(count)) for name, (total, count) in (sums or {}).items()}
+
+    def add(self, metrics: Mapping[str, tuple[float, float]] | Metrics) -> None:
+        """Adds one batch's."""
+        for name, (total, count) in metrics.items():
+            old = self.sums.get(name, (0.0, 0.0))
+            self.sums[name] = (old[0] + float(total), old[1] + float(count))
+
+    def values(self) -> dict[str, float]:
+        """Divide sums by counts; NaN where nothing was counted, which is never the best and is written as null."""
+        return {name: total / count if count else math.nan for name, (total, count) in self.sums.items()}
+
+
+def unigram_log_probabilities(counts: np.ndarray) -> np.ndarray:
+    """Add-one unigram of the training tokens: what a model knows without context."""
+    return (np.log(counts + 1.0) - math.log(counts.sum() + len(counts))).astype(np.float32)
+
+
+def wilson(hits: float, total: float, z: float = 1.959964) -> tuple[float, float]:
+    """95 % interval of a proportion (Wilson, 1927)."""
+    if total == 0:
+        return 0.0, 1.0
+    p, shrink = hits / total, 1 + z * z / total
+    centre = (p + z * z / (2 * total)) / shrink
+    half = z / shrink * math.sqrt(p * (1 - p) / total + z * z / (4 * total * total))
+    return max(0.0, centre - half), min(1.0, centre + half)

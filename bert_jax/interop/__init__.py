@@ -1,0 +1,1 @@
+"""Opens runs of ours and models of others, and writes models for others."""

@@ -1,0 +1,106 @@
+"""The README of an exported model: what it is, what it was trained on and how well, and how to use it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from bert_jax import config as configs
+from bert_jax.config import knobs
+from bert_jax.errors import CheckpointError
+from bert_jax.interop import runs
+from bert_jax.system import jsons
+from bert_jax.system.jsons import Maybe
+from bert_jax.training import writer
+
+ENVIRONMENT = {  # what is said of a run
+    "machine": {"devices": [str]},
+    "versions": {"bert-jax": str, str: str},
+    "corpus": object,
+    "tokenizer": object,
+    "git_commit": object,
+    "command": Maybe(list),
+}
+
+
+def text(run: runs.Run, parameters: int, pipeline: str) -> str:
+    """Everything said is read from the run; what the run does not know is not mentioned."""
+    lines = [
+        *("---", "library_name: transformers", f"pipeline_tag: {pipeline}"),
+        *("tags:", "- bert", "- jax", "- sentence-transformers", "---", ""),
+        f"# {_title(run)}",
+        "",
+        _origin(run),
+        "",
+        f"{parameters:,} parameters, {run.tokenizer.size:,} pieces of vocabulary, "
+        f"{'lower-cased' if run.tokenizer.lowercase else 'cased'} text.",
+        "",
+        "```python",
+        "from transformers import AutoModel, AutoTokenizer",
+        "",
+        'model, tokenizer = (kind.from_pretrained("THIS_FOLDER") for kind in (AutoModel, AutoTokenizer))',
+        "```",
+        "",
+    ]
+    file = run.folder / "environment.json"
+    if file.exists() and "foreign" not in run.meta:
+        environment = jsons.read(file, CheckpointError, ENVIRONMENT, hint="restore or delete it")
+        lines += ["## Run", "", *_table(_run_rows(run, environment)), ""]
+        if command := environment.get("command"):
+            lines += ["```", " ".join(map(str, command)), "```", ""]
+    metrics = _metrics(run)
+    if metrics:
+        lines += ["## Held-out evaluation", "", *_table({"metric": "value"} | metrics), ""]
+    default = configs.to_dict(knobs.Config())
+    changed = configs.differences(default, configs.to_dict(run.config))
+    if "foreign" not in run.meta and changed:
+        rows = {f"`{path}`": f"`{json.dumps(new)}`" for path, (_, new) in changed.items()}
+        lines += ["## Config", "", "Knobs that differ from the defaults.", "", *_table({"knob": "value"} | rows), ""]
+    return "\n".join(lines)
+
+
+def _title(run: runs.Run) -> str:
+    """A name, without the folders of this machine before it."""
+    source = run.meta.get("foreign", "")
+    return source if source and not Path(source).exists() else Path(source or run.folder).resolve().name
+
+
+def _origin(run: runs.Run) -> str:
+    m = run.config.model
+    layers = f"{m.layers} layer{'' if m.layers == 1 else 's'} of {m.hidden}"
+    shape = f"BERT with {layers} ({m.heads} heads, feed-forward {m.mlp})"
+    heads = ", ".join(run.config.objectives) or "none"
+    if "foreign" in run.meta:
+        return f"{shape}, heads: {heads}. Converted by bert_jax from `{_title(run)}`; trained elsewhere."
+    start = f", starting from `{Path(run.config.init_from).name}`" if run.config.init_from else ""
+    return f"{shape}, heads: {heads}. Pre-trained with bert_jax{start}; step {run.step:,} of {run.config.steps:,}."
+
+
+def _run_rows(run: runs.Run, environment: dict[str, Any]) -> dict[str, str]:
+    machine, versions = environment["machine"], environment["versions"]
+    return {
+        "": "",
+        "data fingerprint": f"`{environment['corpus']}`",
+        "tokenizer": f"`{environment['tokenizer']}`",
+        "seed, data_seed": f"{run.config.seed}, {run.config.data_seed}",
+        "code": f"bert-jax {versions['bert-jax']}, commit {environment['git_commit'] or 'unknown'}",
+        "versions": ", ".join(f"{name} {version}" for name, version in versions.items() if name != "bert-jax"),
+        "devices": ", ".join(machine["devices"]),
+    }
+
+
+def _metrics(run: runs.Run) -> dict[str, str]:
+    """The evaluations of this very step."""
+    file = run.folder / "metrics.jsonl"
+    if "foreign" in run.meta or not file.exists():
+        return {}
+    rows = [row for row in writer.rows(file) if row["step"] == run.step]
+    found = {k: v for row in rows for k, v in row.items() if k.startswith("eval/") and isinstance(v, (int, float))}
+    said = {key: f"{value:,}" if isinstance(value, int) else f"{value:.4g}" for key, value in found.items()}
+    return {key.removeprefix("eval/"): value for key, value in said.items()}
+
+
+def _table(rows: dict[str, str]) -> list[str]:
+    first, *rest = [f"| {key} | {value} |" for key, value in ((k, v.replace("|", "\\|")) for k, v in rows.items())]
+    return [first, "|---|---|", *rest]

@@ -1,0 +1,1 @@
+"""Pages, figures and names that reports show; reads what runs have written."""

@@ -1,0 +1,1 @@
+"""The report of a study: results collected, aggregated, compared and drawn."""

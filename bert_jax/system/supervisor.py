@@ -1,0 +1,170 @@
+"""Supervises a process of a distributed run, so that a lost peer ends in one line and an exit code of ours.
+
+jax ends a process whose peers are lost from C++: a trace, an abort, a core file. With `parallel.distributed` the
+command therefore starts itself once more. The child, in a session of its own, trains; the parent passes signals on and
+says how it ended. What C++ writes goes to a file that is kept after a crash (with --debug, to standard error).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import re
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from types import FrameType
+from typing import IO
+
+from bert_jax.errors import PeerLost, Stopped
+from bert_jax.system import signals
+
+VARIABLE = "BERT_JAX_SUPERVISOR"  # tells a child: pid of the supervisor, descriptors of standard error and of the pipe
+FORWARDED = (*signals.SIGNALS, signal.SIGHUP)
+GRACE = 15.0  # seconds between a child's last word and its end: jax waits 300 for peers that may never come
+PAUSE = 0.05
+TAIL = 1 << 20  # bytes kept of what C++ wrote
+PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
+LOST = re.compile("distributed service|coordination service|heartbeat", re.IGNORECASE)
+HINT = "the same command continues"
+START = "start as many as JAX_NUM_PROCESSES says, and process 0 where JAX_COORDINATOR_ADDRESS points"
+
+_pipe: int | None = None  # where a supervised process announces its exit code
+
+
+def begin() -> None:
+    """Begins life as the child of a supervisor, in a process that has one.
+
+    The process ends with its supervisor, leaves no core file, and writes Python's messages, but not those of C++, to
+    the user's standard error.
+    """
+    global _pipe
+    told = os.environ.pop(VARIABLE, "")
+    if not told:
+        return
+    parent, stderr, _pipe = map(int, told.split(":"))
+    for descriptor in (stderr, _pipe):
+        os.set_inheritable(descriptor, False)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before the call above
+        os._exit(Stopped.code)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    stream = open(stderr, "w", buffering=1, errors="backslashreplace")  # noqa: SIM115  # for good
+    vars(sys).update(stderr=stream, __stderr__=stream)
+
+
+def supervised() -> bool:
+    """Whether this process has a supervisor."""
+    return _pipe is not None
+
+
+def announce(code: int) -> None:
+    """Tells the supervisor, if there is one, the exit code that this process is about to end with."""
+    if _pipe is not None:
+        with contextlib.suppress(BrokenPipeError):
+            os.write(_pipe, bytes([code]))
+
+
+def run(command: list[str], workdir: Path, debug: bool) -> int:
+    """Runs a command as a supervised child and returns its exit code; Stopped where the end was not the child's own."""
+    with tempfile.TemporaryFile() as log:
+        announced, pipe = os.pipe()
+        stderr = os.dup(2)
+        sys.stdout.flush()
+        process = subprocess.Popen(
+            command,
+            env={**os.environ, VARIABLE: f"{os.getpid()}:{stderr}:{pipe}"},
+            stderr=None if debug else log,
+            pass_fds=(stderr, pipe),
+            start_new_session=True,
+        )
+        os.close(stderr)
+        os.close(pipe)
+        with Relay(process) as relay:
+            code = _wait(process, announced)
+        os.close(announced)
+        if code >= 0:
+            return code
+        raise _ended(signal.Signals(-code), relay, _tail(log), workdir)
+
+
+class Relay:
+    """Passes signals on to a child, each kind once; the same one again, later, ends it. See `signals`."""
+
+    def __init__(self, process: subprocess.Popen):
+        self.process = process
+        self.requests = signals.Requests()
+        self.second: int | None = None  # the signal that ended the child at once
+        handlers = {number: signal.getsignal(number) for number in FORWARDED}
+        self._previous = {number: handler for number, handler in handlers.items() if handler != signal.SIG_IGN}  # nohup
+
+    def __enter__(self) -> Relay:
+        for number in self._previous:
+            signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, _: FrameType | None) -> None:
+        again = self.requests.again(number)
+        if again:
+            self.second = number
+            self.process.kill()
+        elif again is not None:
+            self.process.send_signal(number)
+
+
+def _wait(process: subprocess.Popen, announced: int) -> int:
+    """Waits for a child and returns its exit code: the announced one, or the negative signal that ended it."""
+    os.set_blocking(announced, False)
+    code, deadline = None, float("inf")
+    while process.poll() is None:
+        if code is None and (code := _announced(announced)):
+            deadline = time.monotonic() + GRACE
+        if time.monotonic() > deadline:
+            process.kill()
+        time.sleep(PAUSE)
+    code = _announced(announced) if code is None else code
+    return process.returncode if code is None else code
+
+
+def _announced(descriptor: int) -> int | None:
+    with contextlib.suppress(BlockingIOError):
+        if said := os.read(descriptor, 1):
+            return said[0]
+    return None
+
+
+def _tail(log: IO[bytes]) -> bytes:
+    size = log.seek(0, os.SEEK_END)
+    log.seek(max(0, size - TAIL))
+    return log.read()
+
+
+def _ended(number: signal.Signals, relay: Relay, written: bytes, workdir: Path) -> Stopped:
+    """The error for a child that a signal ended, in one line and a hint."""
+    if relay.second is not None:
+        return Stopped(f"second {signal.Signals(relay.second).name}: stopped without saving", HINT)
+    if number in relay.requests.since:
+        return Stopped("interrupted", HINT)
+    hint = f"{HINT}; one that uses too much memory ends so" if number == signal.SIGKILL else HINT
+    if written and workdir.is_dir():
+        log = workdir / f"crash-{socket.gethostname()}-{os.getpid()}.log"
+        with contextlib.suppress(OSError):
+            log.write_bytes(written)
+            hint += f"; what jax wrote last is in {log}"
+    said = written.decode(errors="replace")
+    if "RegisterTask" in said:  # jax's call to join
+        return Stopped("the other processes of this run did not come in time", f"{START}; {hint}")
+    if LOST.search(said):
+        return PeerLost(hint)
+    return Stopped(f"the training process was ended by {number.name}", hint)

@@ -1,0 +1,1 @@
+"""The compiled update, and what one run keeps while it trains."""

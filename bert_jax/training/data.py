@@ -1,0 +1,140 @@
+"""What a run learns from: a corpus of text, or the labelled data of a task. The loop sees no difference."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from jax.sharding import Mesh
+
+from bert_jax import evaluate, prepare
+from bert_jax.config import derive, knobs
+from bert_jax.data import tokenizer as tokenizers
+from bert_jax.data.batches import pipeline
+from bert_jax.data.labelled import batches, examples, features
+from bert_jax.data.tokenizer import Tokenizer
+from bert_jax.errors import ConfigError, DataError
+from bert_jax.evaluation import samples, scores, task_evaluator
+from bert_jax.interop import runs
+
+
+def _log(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+@dataclasses.dataclass(frozen=True)
+class Material:
+    """Batches to train on and evaluations to come with them."""
+
+    config: knobs.Config  # with what follows from the data: labels, steps
+    tokenizer: Tokenizer
+    fingerprint: str  # of the data
+    source: pipeline.Source | batches.Source
+    evaluator: Callable[[knobs.Eval, Mesh], Callable[[Any], dict[str, float]]]
+    sampler: Callable[[Mesh], samples.Samples | None]
+
+
+def gather(config: knobs.Config) -> Material:
+    """Reads all that a run needs besides parameters."""
+    return _of_task(config) if config.task.source else _of_text(config)
+
+
+def _of_text(config: knobs.Config) -> Material:
+    prepared = prepare.prepare(config, log=_log)
+    source = pipeline.Source(prepared, "train", config)
+    if source.packer:
+        each, real, before = source.packer.efficiency()
+        _log(f"packing: {each:.2f} examples a row; {real:.1%} of the tokens are real, {before:.1%} with one a row")
+    return Material(
+        config,
+        prepared.tokenizer,
+        prepared.fingerprint,
+        source,
+        lambda settings, mesh: evaluate.Evaluator(config, prepared, settings, mesh),
+        lambda mesh: samples.of(config, prepared, mesh),
+    )
+
+
+def _of_task(config: knobs.Config) -> Material:
+    kind = next(iter(config.objectives))
+    tokenizer = vocabulary(config)
+    config = labels_of(config)
+    labels = config.objectives[kind].labels
+    _check_best(config, kind)
+    odd = [label for label in labels if not scores.ENTITY.fullmatch(label) and label != "O"]
+    if kind == "tag" and 0 < len(odd) < len(labels) // 2:
+        _log(f"warning: {', '.join(odd)} is not written as B-NAME or I-NAME: entities are not scored")
+    found = examples.load(config.task, kind, labels, "train", _log)
+    encoded = features.encode(found, kind, tokenizer, config.task, config.sequence_length, train=True)
+    if encoded.cut:
+        _log(f"{encoded.cut:,} of {len(found):,} training texts are cut to {config.sequence_length} tokens")
+    config = _in_epochs(config, len(encoded.example))
+    source = batches.Source(encoded, tokenizer.special, config)
+
+    data = {name: held_out(config, one.split) for name, one in config.evals.items()}
+    if config.checkpoints.best and all(one.label is None for one in data["validation"]):
+        split = config.evals["validation"].split
+        raise DataError(
+            f"{config.task.source}: split {split} has no labels to choose the best step by",
+            "--config.evals.validation.split=SPLIT, or --config.checkpoints.best= for none",
+        )
+
+    def evaluator(settings: knobs.Eval, mesh: Mesh) -> task_evaluator.Judge:
+        name = next(name for name, one in config.evals.items() if one == settings)
+        return task_evaluator.Judge(config, tokenizer, data[name], settings.batch_size, mesh)
+
+    name = examples.fingerprint({"train": found, "validation": data.get("validation", [])})
+    return Material(config, tokenizer, name, source, evaluator, lambda mesh: None)
+
+
+def _check_best(config: knobs.Config, kind: str) -> None:
+    """The metric that chooses a step, and those asked for, are among what an evaluation of these classes reports."""
+    there = ("loss", *scores.reported(kind, config.objectives[kind].labels, config.task))
+    asked = {"checkpoints.best": config.checkpoints.best or "loss"}
+    asked |= {f"task.metrics[{i}]": name for i, name in enumerate(config.task.metrics)}
+    for knob, name in asked.items():
+        if name not in there:
+            said = f"{knob} = {name!r} is not reported for the classes of this task"
+            raise ConfigError(said, f"one of: {', '.join(there)}")
+
+
+def held_out(config: knobs.Config, split: str) -> list[examples.Example]:
+    """The examples of a split of a config's task."""
+    kind = next(iter(config.objectives))
+    return examples.load(config.task, kind, config.objectives[kind].labels, split, _log)
+
+
+def vocabulary(config: knobs.Config) -> Tokenizer:
+    """The one named, else that of the model a task starts from."""
+    if config.tokenizer.path:
+        return prepare.given_tokenizer(config.tokenizer)
+    return tokenizers.load(runs.described(config.init_from)[1])
+
+
+def labels_of(config: knobs.Config) -> knobs.Config:
+    """The config with the names of the classes, which are those of the training data unless it says them."""
+    kind = next(iter(config.objectives))
+    if kind not in ("classify", "tag") or config.objectives[kind].labels:
+        return config
+    labels = examples.found_labels(config.task, kind, _log)
+    return dataclasses.replace(config, objectives={kind: dataclasses.replace(config.objectives[kind], labels=labels)})
+
+
+def _in_epochs(config: knobs.Config, rows: int) -> knobs.Config:
+    """The config with steps in place of epochs of `rows` rows."""
+
+    def steps(epochs: float | None, given: int) -> int:
+        return given if epochs is None else max(1, math.ceil(rows * epochs / config.batch_size - 1e-9))
+
+    evals = {n: dataclasses.replace(e, every=steps(e.epochs, e.every)) for n, e in config.evals.items()}
+    saves = config.checkpoints
+    changed = dataclasses.replace(
+        config,
+        steps=steps(config.epochs, config.steps),
+        evals=evals,
+        checkpoints=dataclasses.replace(saves, every=steps(saves.epochs, saves.every)),
+    )
+    return derive(changed)  # warm-up follows the steps, and all rules hold still

@@ -1,0 +1,73 @@
+"""The realised-mask ledger: what was selected and how it was replaced, held against what the config says."""
+
+from __future__ import annotations
+
+import math
+
+from bert_jax.config import knobs
+from bert_jax.errors import DivergedError
+
+
+class Ledger:
+    """Adds up the counts of every update and stops the run when they cannot be sampling any more."""
+
+    def __init__(self, settings: knobs.Masking, distinct: float = math.inf, totals: dict[str, float] | None = None):
+        """`distinct` examples have draws of their own; static masks repeat theirs from there on."""
+        self.settings, self.distinct = settings, distinct
+        names = ("eligible", "selected", "quota", "shortfall", "predicted", "predict_quota", "predict_shortfall")
+        shares = ("mask", "random", "kept")
+        self.totals = dict.fromkeys((*names, *shares, "asked", "nominal", "examples"), 0.0) | (totals or {})
+
+    def add(self, metrics: dict[str, tuple[float, float]], rate: float, examples: int, step: int) -> None:
+        """Adds one update's and checks the totals so far."""
+        selected, eligible = (float(x) for x in metrics["masked_fraction"])
+        asked, counted = (float(x) for x in metrics["asked_fraction"])
+        row = {
+            "eligible": eligible,
+            "selected": selected,
+            "quota": float(metrics["quota_fraction"][0]),
+            "predicted": float(metrics["predicted_fraction"][0]),
+            "predict_quota": float(metrics["predict_quota_fraction"][0]),
+            "mask": float(metrics["mask_token_fraction"][0]),
+            "random": float(metrics["random_fraction"][0]),
+            "kept": float(metrics["kept_fraction"][0]),
+            "asked": asked,
+            "nominal": rate * counted,
+            "examples": float(examples),
+            "shortfall": 0.0,
+            "predict_shortfall": 0.0,
+        }
+        if self.settings.overflow == "skip":
+            row |= {name: float(metrics[f"{name}_fraction"][0]) for name in ("shortfall", "predict_shortfall")}
+        self.totals = {name: self.totals[name] + value for name, value in row.items()}
+        fault = self.fault()
+        if fault:
+            raise DivergedError(
+                f"step {step}: the realised masks are not what the config says: {fault}",
+                "this is a defect, not bad luck: the counts are over six standard deviations off",
+            )
+
+    def fault(self) -> str:
+        """What in the totals cannot be sampling, in words; empty when all is as configured."""
+        t = self.totals
+        # Rounding moves an example's quota by a half at most, or from 0 to 1.
+        if abs(t["asked"] - t["nominal"]) > t["examples"]:
+            return f"quotas sum to {t['asked']:.0f}, and the rate times the tokens counted is {t['nominal']:.0f}"
+        # The same draws over and over: the deviation grows with the repeats, not with their root.
+        repeats = max(1.0, t["examples"] / self.distinct)
+        # A unit across the quota's edge is all in or all out, with mean error 0 and deviation at most half its size.
+        exact = self.settings.unit == "token" or self.settings.overflow == "skip"
+        slack = 0.5 if exact else 6 * 0.5 * self.settings.max_unit * math.sqrt(t["examples"] * repeats)
+        for verb, prefix in (("selected", ""), ("predicted", "predict_")):
+            # Skipping never exceeds a quota, and lacks less of it than the smallest unit left out: both are certain.
+            error, short = t[verb] - t[f"{prefix}quota"], t[f"{prefix}shortfall"]
+            if error > slack or error < -slack - short:
+                allowed = f", of which units too large may leave {short:.0f}" if short else ""
+                return f"{t[verb]:.0f} tokens {verb}, and the quotas sum to {t[f'{prefix}quota']:.0f}{allowed}"
+        for name, share in zip(("mask", "random", "kept"), self.settings.replace, strict=True):
+            deviation = math.sqrt(t["selected"] * repeats * share * (1 - share))
+            if abs(t[name] - t["selected"] * share) > 6 * deviation + 1e-6 * t["selected"]:
+                return (
+                    f"the share '{name}' is {t[name] / max(t['selected'], 1):.4f} of {t['selected']:.0f}, not {share}"
+                )
+        return ""
