@@ -1,6 +1,7 @@
 """From a command line to an exit code: `bert-jax COMMAND` and `python -m bert_jax.COMMAND` both come here.
 
-What the commands are is in `commands.py`. Whatever goes wrong ends in `error: …`, a `hint: …` and an exit code.
+A command is a module of the package with HELP, EXAMPLE, `flags(parser)` and `main(call)`, found by its name and imported
+when it is asked for. Whatever goes wrong ends in `error: …`, a `hint: …` and an exit code.
 """
 
 from __future__ import annotations
@@ -9,19 +10,25 @@ import argparse
 import contextlib
 import difflib
 import errno
+import importlib
 import re
 import shlex
 import sys
 import traceback
+from argparse import ArgumentParser, ArgumentTypeError
+from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NoReturn
 
 import bert_jax
-from bert_jax.commands import COMMANDS, Command
 from bert_jax.errors import EXHAUSTED, ConfigError, UserError
-from bert_jax.flags import Call
 from bert_jax.system import disk, opening, streams, supervisor
 
+COMMANDS = (
+    *("prepare", "train", "evaluate", "predict", "inspect"),
+    *("study", "export", "import", "benchmark", "doctor"),
+)
 PATHS = ("DIR", "FILE", "PATH", "RUN")  # what the help calls a value that is a path
 INTERNAL, INTERRUPTED, STOPPED, BROKEN_PIPE = 1, 130, 75, 141
 
@@ -111,7 +118,7 @@ def execute(argv: list[str]) -> int:
             print(f"bert-jax {bert_jax.__version__}")
         else:
             command = _find(name)
-            resumable = command.resumable
+            resumable = getattr(command, "RESUMABLE", False)
             _run(name, command, rest, debug)
         return _unwritten(streams.unwritten(), debug)  # here, where a closed pipe can still be answered
     except UserError as error:
@@ -148,18 +155,19 @@ def _unwritten(error: OSError | None, debug: bool) -> int:
     return _fail(said, "redirect it to where there is room", UserError.code, debug)
 
 
-def _run(name: str, command: Command, argv: list[str], debug: bool) -> None:
+def _run(name: str, command: ModuleType, argv: list[str], debug: bool) -> None:
     prog = f"bert-jax {name}"
-    parser = Parser(prog=prog, description=command.help, epilog=f"example:\n  {prog} {command.example}")
+    parser = Parser(prog=prog, description=command.HELP, epilog=f"example:\n  {prog} {command.EXAMPLE}")
     command.flags(parser)
-    takes_config = command.overrides or "--config" in parser._option_string_actions
+    takes_config = getattr(command, "OVERRIDES", False) or "--config" in parser._option_string_actions
     rest, overrides = split_overrides(argv) if takes_config else (argv, [])
-    command.run(Call(parser.strict(rest), overrides, ["bert-jax", name, *argv], debug))
+    command.main(Call(parser.strict(rest), overrides, ["bert-jax", name, *argv], debug))
 
 
-def _find(name: str) -> Command:
+def _find(name: str) -> ModuleType:
+    """Import the module of a command."""
     if name in COMMANDS:
-        return COMMANDS[name]
+        return importlib.import_module(f"bert_jax.{name}")
     listing = ", ".join(COMMANDS)
     close = difflib.get_close_matches(name, COMMANDS, n=1, cutoff=0.5)
     said = f"no command {shlex.quote(name)}" if name else "no command given"
@@ -167,7 +175,7 @@ def _find(name: str) -> Command:
 
 
 def _overview() -> str:
-    rows = "\n".join(f"  {name:10} {command.help}" for name, command in COMMANDS.items())
+    rows = "\n".join(f"  {name:10} {_find(name).HELP}" for name in COMMANDS)
     return (
         f"usage: bert-jax COMMAND [flags]\n\n{bert_jax.__doc__}\n\ncommands:\n{rows}\n\n"
         "bert-jax COMMAND --help lists its flags; --debug shows the traceback of an error."
@@ -183,6 +191,95 @@ def _fail(message: str, hint: str, code: int, debug: bool) -> int:
     if debug:
         traceback.print_exc()
     return code
+
+
+# --- flags that mean the same in every command -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Call:
+    """What a command is run with."""
+
+    args: argparse.Namespace
+    overrides: list[tuple[str, str]]
+    words: list[str]  # the whole command line, for the record
+    debug: bool = False
+
+
+def read_config(spec: str | None, overrides: list[tuple[str, str]], source: str = "") -> Any:
+    """Return the checked config of `--config` and its overrides; of a task, with the data that --source names."""
+    from bert_jax import config
+    from bert_jax.config import knobs
+
+    if spec is None:
+        raise ConfigError("no config given", "name one, such as --config=configs/tiny.py")
+    tree = config.load_file(spec)
+    config.overrides(tree, overrides)
+    if source and set(tree.objectives) & set(knobs.LABELLED):
+        tree.task.source = source
+    return config.resolve(tree)
+
+
+def positive(text: str) -> int:
+    """A number of 1 or more."""
+    if not re.fullmatch(r"[1-9]\d*", text):
+        raise ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
+    return int(text)
+
+
+def count(text: str) -> int:
+    """A number of 0 or more."""
+    if not re.fullmatch(r"\d+", text):
+        raise ArgumentTypeError(f"{text!r} is not a whole number")
+    return int(text)
+
+
+def given(text: str) -> str:
+    """A text that is not empty."""
+    if not text:  # an unset variable of the shell, which would mean the folder one is in
+        raise ArgumentTypeError("it is empty")
+    return text
+
+
+def make_room(output: Path | None) -> None:
+    """Finds out that a result cannot be written before it is computed."""
+    if output is None:
+        return
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        existed = output.exists()
+        output.open("a").close()
+        if not existed:
+            output.unlink()
+    except OSError as error:
+        if disk.is_full(error):
+            raise disk.full(output) from error
+        raise ConfigError(f"cannot write {str(output)!r}: {error.strerror}", "choose another --output") from error
+
+
+def config_flag(parser: ArgumentParser) -> None:
+    """--config."""
+    parser.add_argument("--config", metavar="FILE.py[:arg]", help="the config; --config.a.b=VALUE changes one knob")
+
+
+def checkpoint_flag(parser: ArgumentParser) -> None:
+    """--checkpoint, also called --model, and --tokenizer."""
+    parser.add_argument(
+        *("--checkpoint", "--model"),
+        dest="checkpoint",
+        metavar="PATH",
+        required=True,
+        type=given,
+        help="a run, or a model of others: Hugging Face folder, .safetensors, TF1 checkpoint, name on the hub",
+    )
+    parser.add_argument("--tokenizer", default="", metavar="PATH", help="the vocabulary of a model that has none")
+
+
+def output_flag(parser: ArgumentParser, what: str) -> None:
+    """--output of a folder."""
+    parser.add_argument(
+        "--output", type=lambda text: Path(given(text)), metavar="DIR", required=True, help=f"{what}; new, or empty"
+    )
 
 
 if __name__ == "__main__":

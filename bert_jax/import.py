@@ -1,6 +1,6 @@
-"""Takes a model of somebody else in: what it writes is a run, complete in itself, at step 0.
+"""`bert-jax import`: a model of somebody else as a run, complete in itself, at step 0.
 
-The module's name is a keyword, so it is run, as `python -m bert_jax.import` or by the command line, and never imported.
+The name of this module is a keyword of Python: `cli` and `python -m bert_jax.import` find it by string.
 """
 
 from __future__ import annotations
@@ -8,19 +8,40 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+from argparse import ArgumentParser
 from pathlib import Path
 
-from bert_jax.checkpoints.manager import Checkpoints
+from bert_jax import cli
 from bert_jax.config import to_dict
 from bert_jax.errors import ConfigError
-from bert_jax.export import fresh_folder
-from bert_jax.interop import runs
+
+HELP = "a model of others as a run: Hugging Face, safetensors, TF1"
+EXAMPLE = "--model=google-bert/bert-base-uncased --output=runs/bert_base"
+
+
+def flags(parser: ArgumentParser) -> None:
+    """Add the flags of the command."""
+    cli.checkpoint_flag(parser)
+    cli.output_flag(parser, "the run")
+    parser.add_argument("--allow-missing", action="store_true", help="do without heads its config.json promises")
+    parser.add_argument("--allow-unused", action="store_true", help="leave tensors aside that are no part of BERT")
+    parser.add_argument("--resize-vocab", action="store_true", help="cut rows of the table that no piece has")
+
+
+def main(call: cli.Call) -> None:
+    """Run the command line."""
+    allowed = {key: getattr(call.args, key) for key in ("allow_missing", "allow_unused", "resize_vocab")}
+    run(call.args.checkpoint, call.args.output, call.args.tokenizer, **allowed)
 
 
 def run(
     model: str, output: Path, tokenizer: str, *, allow_missing: bool, allow_unused: bool, resize_vocab: bool
 ) -> None:
-    """`bert-jax import`: prints where the run is and what it can do."""
+    """Import; print where the run is and what it can do."""
+    from bert_jax.checkpoints.manager import Checkpoints
+    from bert_jax.interop import runs
+    from bert_jax.interop.export import fresh_folder
+
     if (Path(model) / "checkpoints").is_dir() or runs.step_folder(Path(model)):
         raise ConfigError(f"{model} is a run already", "every command takes it as it is")
     opened = runs.foreign(model, tokenizer, allow_missing, allow_unused, resize_vocab)
@@ -37,6 +58,4 @@ def run(
 
 
 if __name__ == "__main__":
-    from bert_jax import cli
-
     cli.main(["import", *sys.argv[1:]])

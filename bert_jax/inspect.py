@@ -1,26 +1,71 @@
-"""Looks inside a trained model: texts in, one HTML page out that needs no network."""
+"""`bert-jax inspect`: what a model makes of a text, as one HTML page that needs no network."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from argparse import ArgumentParser
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from bert_jax import cli
 from bert_jax.errors import ConfigError, DataError
-from bert_jax.interop import runs
-from bert_jax.predict import decode
-from bert_jax.predictors.base import Model, OfText, Options, Row
-from bert_jax.system import disk, opening
-from bert_jax.views import attention, embeddings
-from bert_jax.views.texts import Texts
+from bert_jax.system import allocator, disk, opening
+
+if TYPE_CHECKING:
+    from bert_jax.predictors.base import OfText, Row
+
+HELP = "what a model makes of a text, as one offline HTML page"
+EXAMPLE = "attention --model=runs/tiny --input=texts.txt --output=attention.html"
 
 LARGEST = 1 << 26  # bytes of a file of texts
-# What reads and encodes a page's texts; and the page, of that, the rows, and flags of its own.
-PAGES: dict[str, tuple[type[OfText], Callable[..., str]]] = {
-    "attention": (Texts, attention.page),
-    "embeddings": (OfText, embeddings.page),
+OF_PAGE = {  # flags of one page alone
+    "attention": ("digits",),
+    "embeddings": ("layer", "pooling", "points", "method", "neighbours"),
 }
+
+
+def flags(parser: ArgumentParser) -> None:
+    """Add the flags of the command."""
+    parser.add_argument("page", metavar="PAGE", choices=OF_PAGE, help=", ".join(OF_PAGE))
+    cli.checkpoint_flag(parser)
+    text = "a text to look at; may be repeated, and all are shown beside one another"
+    parser.add_argument("--text", action="append", default=[], metavar="TEXT", help=text)
+    pair = "attention: what follows it; the n-th goes with the n-th text"
+    parser.add_argument("--text-pair", action="append", default=[], metavar="TEXT", help=pair)
+    lines = "instead: one text a line (attention: or two with a tab between), or JSON lines with text (and text_pair)"
+    parser.add_argument("--input", type=Path, metavar="FILE", help=lines)
+    parser.add_argument("--output", type=Path, metavar="FILE", help="the page (PAGE.html)")
+    too_long = "a text too long for the model: refuse it, or cut its end (%(default)s)"
+    parser.add_argument("--long", choices=("refuse", "cut"), default="refuse", help=too_long)
+    digits = "attention: decimals of a weight; a page with fewer is smaller (6)"
+    parser.add_argument("--digits", type=int, choices=range(2, 7), metavar="2…6", help=digits)
+    layer = "embeddings: what is shown first: input (rows of the token table), 0 (after their sum), 1 … or last (last)"
+    parser.add_argument("--layer", type=cli.given, metavar="N|input|last", help=layer)
+    pooling = (
+        "embeddings: what is shown first: tokens (the mean of the text's own), mean (with [CLS] and [SEP], as predict "
+        "embed has it) or cls (the model's own, else tokens)"
+    )
+    parser.add_argument("--pooling", choices=("tokens", "mean", "cls"), help=pooling)
+    points = "embeddings: a point is a text, or a word of one (texts)"
+    parser.add_argument("--points", choices=("texts", "words"), help=points)
+    method = "embeddings: the way into two dimensions; umap needs the package umap-learn (pca)"
+    parser.add_argument("--method", choices=("pca", "tsne", "umap"), help=method)
+    near = "embeddings: nearest ones listed, at most 100 (5)"
+    parser.add_argument("--neighbours", type=cli.positive, metavar="K", help=near)
+
+
+def main(call: cli.Call) -> None:
+    """Run the command line."""
+    args = call.args
+    for page, names in OF_PAGE.items():
+        if page != args.page and (wrong := [name for name in names if getattr(args, name) is not None]):
+            raise ConfigError(f"inspect {args.page} has no flag --{wrong[0]}", f"inspect {page} has it")
+    options = {name: value for name in OF_PAGE[args.page] if (value := getattr(args, name)) is not None}
+    output = args.output or Path(f"{args.page}.html")
+    allocator.retain()
+    cli.make_room(output)
+    given = {key: getattr(args, key) for key in ("tokenizer", "long")}
+    run(args.page, args.checkpoint, args.text, args.text_pair, args.input, output, **given, **options)
 
 
 def run(
@@ -34,7 +79,11 @@ def run(
     long: str = "refuse",
     **settings: Any,
 ) -> None:
-    """`bert-jax inspect`: writes the page, and its path on standard output; `settings` are those of the page."""
+    """Write the page, and its path on standard output; `settings` are those of the page."""
+    from bert_jax.interop import runs
+    from bert_jax.predictors.base import Model, OfText, Options, Row
+    from bert_jax.views import PAGES
+
     if len(pairs) > len(texts):
         raise ConfigError(f"{len(pairs)} --text-pair and {len(texts)} --text", "the n-th goes with the n-th text")
     if bool(texts) == (input is not None):
@@ -58,12 +107,12 @@ def run(
 
 def read(reader: OfText, file: Path) -> list[Row]:
     """The texts and pairs of a file, one a line; blank lines are left out."""
+    from bert_jax.predictors.asking import decode
+
     lines = opening.read(file, DataError, LARGEST, "check --input").split(b"\n")
     texts = [(number, decode(number, line).rstrip("\r")) for number, line in enumerate(lines, 1)]
     return [reader.read(number, text) for number, text in texts if text.strip()]
 
 
 if __name__ == "__main__":
-    from bert_jax import cli
-
     cli.main(["inspect", *sys.argv[1:]])

@@ -1,182 +1,86 @@
-"""Asks a trained model: one text a line in, one JSON object a line out, in the same order.
-
-Lines are read some batches ahead, so that rows of about the same length share a batch. When the input pauses, what is
-there is answered: a line typed by hand waits for no other.
-"""
+"""`bert-jax predict`: one text a line in, one JSON object a line out, in the same order."""
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import itertools
 import json
-import os
-import select
-import stat
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from argparse import ArgumentParser
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import jax
-import numpy as np
 import tqdm
 
-from bert_jax.config.knobs import LINE
-from bert_jax.data.labelled.batches import rounded
+from bert_jax import cli
+from bert_jax.config import knobs
 from bert_jax.errors import DataError
-from bert_jax.interop import runs
-from bert_jax.predictors import TABLE
-from bert_jax.predictors.base import Model, Options, Predictor, Row, Work
-from bert_jax.system import opening
+from bert_jax.system import allocator, opening
 
-AHEAD = 8  # batches of lines that are read before the first is answered, to be sorted by length
-PAUSE = 0.02  # seconds without a new line after which those that are there are answered
-CHUNK = 1 << 16  # bytes read at once
-HELD = 1 << 21  # bytes of lines held at most, once there is a whole one: tokenised, they take 200 times as many
+if TYPE_CHECKING:
+    from bert_jax.predictors.asking import Asking
+
+HELP = "fill masks, classify, tag, answer, embed, generate: texts in, JSON lines out"
+EXAMPLE = "fill-mask --model=runs/tiny --input=texts.txt"
 
 
-# --- reading --------------------------------------------------------------------------------------------------------
+def flags(parser: ArgumentParser) -> None:
+    """Add the flags of the command."""
+    tasks = ("fill-mask", "nsp", "classify", "tag", "answer", "embed", "generate")
+    one = "; fill-mask gives a [MASK] one token: a masked model cannot say how many a gap has"
+    parser.add_argument("task", metavar="TASK", choices=tasks, help=", ".join(tasks) + one)
+    cli.checkpoint_flag(parser)
+    lines = f"texts or JSON lines, each of at most {knobs.TEXT:,} characters in {knobs.LINE:,} bytes"
+    parser.add_argument("--input", type=Path, metavar="FILE", help=f"{lines}; standard input when left out")
+    several = "fill-mask: tokens a mask (5); answer: answers listed besides the chosen one (none); generate: draw "
+    several += "from the likeliest K (all)"
+    parser.add_argument("--top-k", type=cli.positive, metavar="K", help=several)
+    parser.add_argument("--pooling", choices=("mean", "cls"), default="", help="embed (the model's own, else mean)")
+    parser.add_argument("--normalize", action="store_true", help="embed: vectors of length 1")
+    parser.add_argument("--entities", action="store_true", help="tag: merge words labelled B-… and I-…")
+    none = "answer: there may be none, and is where that scores higher by more than this (the model's own)"
+    parser.add_argument("--no-answer-threshold", type=float, metavar="X", help=none)
+    parser.add_argument("--max-tokens", type=cli.positive, metavar="N", help="generate: at most so many more (64)")
+    warm = "generate: 0 takes the likeliest token; others draw, 1 as the model says (%(default)s)"
+    parser.add_argument("--temperature", type=float, default=0.0, metavar="T", help=warm)
+    nucleus = "generate: draw from the fewest tokens that have this share of the probability (1)"
+    parser.add_argument("--top-p", type=float, metavar="P", help=nucleus)
+    parser.add_argument("--seed", type=cli.count, metavar="N", help="generate: of the draws (0)")
+    too_long = (
+        "a text too long for the model: refuse it (fill-mask, nsp, embed, generate), cut its end (classify), or look "
+        "at it in windows (tag, answer; fill-mask has them too)"
+    )
+    parser.add_argument("--long", choices=("refuse", "cut", "windows"), default="", help=too_long)
+    stride = "of windows, in tokens (fill-mask 64; tag, answer: the model's own, or 128)"
+    parser.add_argument("--stride", type=cli.positive, metavar="N", help=stride)
+    meaning = "what the stride is (fill-mask overlap; tag, answer: the model's own, or step)"
+    parser.add_argument("--stride-as", choices=("overlap", "step"), default="", help=meaning)
+    bad = "a line that cannot be read or asked ends it, or is left out with a warning (%(default)s)"
+    parser.add_argument("--on-bad-row", choices=("fail", "skip"), default="fail", help=bad)
+    parser.add_argument("--batch-size", type=cli.positive, default=32, metavar="N", help="rows a step (%(default)s)")
 
 
-def read(descriptor: int, count: int) -> Iterator[list[bytes]]:
-    """Yield up to `count` lines at once, and fewer when the input pauses or they are long.
-
-    Of a line of more than LINE bytes no more is kept than shows that it is.
-    """
-    regular = stat.S_ISREG(os.fstat(descriptor).st_mode)  # never pauses
-    held: list[bytes] = []
-    begun: list[bytes] = []  # of a line whose end has not come yet
-    size = 0
-    while True:
-        if not regular and not select.select([descriptor], [], [], PAUSE if held else None)[0]:
-            yield held
-            held, size = [], 0
-            continue
-        data = os.read(descriptor, CHUNK)
-        if not data:
-            break
-        first, *more = data.split(b"\n")
-        if sum(map(len, begun)) <= LINE:
-            begun.append(first)
-        if more:
-            held += [b"".join(begun), *more[:-1]]
-            begun = [more[-1]]
-        size += len(data)
-        while len(held) >= count or (held and size > HELD):
-            yield held[:count]
-            held, size = held[count:], 0
-    held += [b"".join(begun)] if any(begun) else []
-    if held:
-        yield held
-
-
-def decode(number: int, line: bytes) -> str:
-    """Decode a line as UTF-8, whatever the locale; a byte order mark is no text."""
-    if len(line) > LINE:
-        raise DataError(f"line {number}: more than {LINE:,} bytes", "divide it, or leave it out")
-    try:
-        return line.decode("utf-8-sig" if number == 1 else "utf-8")
-    except UnicodeDecodeError as error:
-        hint = "convert the file, for example with iconv"
-        raise DataError(f"line {number}: not UTF-8: {error.reason}", hint) from error
-
-
-# --- asking ---------------------------------------------------------------------------------------------------------
-
-
-@dataclasses.dataclass
-class Tally:
-    """What was asked so far."""
-
-    lines: int = 0  # read
-    bad: int = 0  # left out
-    cut: int = 0
-    tokens: int = 0
-
-
-class Asking:
-    """Lines in, results out."""
-
-    def __init__(self, model: Model, task: str):
-        self.predictor: Predictor = TABLE[task](model)
-        self.options = model.options
-        self.tally = Tally()
-
-    def answers(self, lines: Sequence[str | bytes]) -> Iterator[dict[str, Any]]:
-        """The results of some lines, in order; DataError behind those of the lines before a bad one."""
-        first = self.tally.lines + 1
-        self.tally.lines += len(lines)
-        rows: list[Row] = []
-        failed: DataError | None = None
-        for number, line in enumerate(lines, first):
-            try:
-                text = line if isinstance(line, str) else decode(number, line)
-                rows.append(self.predictor.read(number, text.rstrip("\r\n")))
-            except DataError as error:
-                if failed := self._bad(error):
-                    break
-        try:
-            work = self.predictor.encode(rows) if rows else None
-        except DataError:  # of some row: which?
-            rows, late = self._sound(rows)
-            failed = late or failed
-            work = self.predictor.encode(rows) if rows else None
-        if work is not None:
-            self.tally.cut += work.cut
-            self.tally.tokens += int(work.lengths.sum())
-            yield from work.results(compute(work, self.options.batch_size))
-        if failed:
-            raise failed
-
-    def _sound(self, rows: list[Row]) -> tuple[list[Row], DataError | None]:
-        """The rows that can be asked, up to one that ends it."""
-        sound: list[Row] = []
-        for row in rows:
-            try:
-                self.predictor.encode([row])
-                sound.append(row)
-            except DataError as error:
-                if failed := self._bad(error):
-                    return sound, failed
-        return sound, None
-
-    def _bad(self, error: DataError) -> DataError | None:
-        """What ends it, or a warning."""
-        if self.options.on_bad_row == "fail":
-            return error
-        self.tally.bad += 1
-        tqdm.tqdm.write(f"warning: {error}; left out", file=sys.stderr)  # above the bar
-        return None
-
-
-def compute(work: Work, size: int) -> list[Any]:
-    """What is computed of each row, in batches of rows of about the same length."""
-    outputs: list[Any] = [None] * len(work.lengths)
-    order = np.argsort(-work.lengths, kind="stable")  # the longest first: if memory is short, it is said at once
-    started = []
-    for first in range(0, len(order), size):
-        chosen = order[first : first + size]
-        length = rounded(int(work.lengths[chosen[0]]))
-        count = min(size, 1 << (len(chosen) - 1).bit_length())
-        started.append((chosen, work.compute(chosen, length, count)))
-    for chosen, computed in started:
-        arrays = jax.device_get(computed)
-        for k, row in enumerate(chosen):
-            outputs[row] = jax.tree.map(lambda array, k=k: array[k], arrays)
-    return outputs
-
-
-def predict(model: Model, task: str, lines: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """One result a line, in order."""
-    asking, rest = Asking(model, task), iter(lines)
-    while window := list(itertools.islice(rest, model.options.batch_size * AHEAD)):
-        yield from asking.answers(window)
+def main(call: cli.Call) -> None:
+    """Run the command line."""
+    args = call.args
+    allocator.retain()
+    options = {
+        key: getattr(args, key)
+        for key in (
+            *("top_k", "pooling", "normalize", "entities", "no_answer_threshold"),
+            *("max_tokens", "temperature", "top_p", "seed"),
+            *("long", "stride", "stride_as", "on_bad_row", "batch_size"),
+        )
+    }
+    run(args.task, args.checkpoint, args.input, args.tokenizer, **options)
 
 
 def run(task: str, model: str, input: Path | None, tokenizer: str = "", **options: Any) -> None:
-    """`bert-jax predict`: JSON lines on standard output, the rate on standard error; `options` are those of Options."""
+    """Print JSON lines on standard output, the rate on standard error; `options` are those of Options."""
+    from bert_jax.interop import runs
+    from bert_jax.predictors.asking import AHEAD, Asking, read
+    from bert_jax.predictors.base import Model, Options
+
     hint = "give a file of texts, or leave --input out to read standard input"
     if input is not None:
         opening.check(input, DataError, hint)  # before the model is read
@@ -218,6 +122,4 @@ def summary(asking: Asking, seconds: float) -> None:
 
 
 if __name__ == "__main__":
-    from bert_jax import cli
-
     cli.main(["predict", *sys.argv[1:]])

@@ -18,14 +18,17 @@ from typing import Any
 import jax
 import numpy as np
 
-from bert_jax import evaluate, export, predict, prepare, train, trees
+from bert_jax import export, suites, trees
 from bert_jax.config import knobs
 from bert_jax.data.batches import pipeline
+from bert_jax.data.text import prepare
 from bert_jax.errors import Stopped
 from bert_jax.interop import runs
 from bert_jax.models import network
 from bert_jax.models.bert import Bert
+from bert_jax.predictors import asking
 from bert_jax.system import fault_points
+from bert_jax.training import together
 from tests import texts
 
 DEMO = texts.ROOT / "configs" / "tiny.py"
@@ -57,9 +60,9 @@ def main(folder: Path) -> None:
     """Do everything, in order; `found.json` has what leaves no other trace."""
     asked = configs(folder)
     for name in ("demo", "packed"):
-        train.run(asked[name], folder / name, command=[])
+        together.run(asked[name], folder / name, command=[])
     stop_and_go_on(asked["packed"], folder / "resumed")
-    train.together([(asked[str(rate)], folder / str(rate)) for rate in RATES], command=[])
+    together.together([(asked[str(rate)], folder / str(rate)) for rate in RATES], command=[])
     demo, packed = (runs.open_run(str(folder / name)) for name in ("demo", "packed"))
     causal = dataclasses.replace(demo, config=asked["causal"], params=fresh(asked["causal"], demo.tokenizer.size))
     np.savez(folder / "causal.npz", **trees.flat(causal.params))
@@ -74,7 +77,7 @@ def main(folder: Path) -> None:
         export.run(str(folder / "demo"), folder / "exported")
     found = {
         "flags": [jax.config.read("jax_disable_most_optimizations"), os.environ.get("XLA_FLAGS", "")],
-        "packed": evaluate.evaluate(packed, "pretrain"),
+        "packed": suites.evaluate(packed, "pretrain"),
         "masks": ask(demo, "fill-mask", LINES, top_k=demo.tokenizer.size),
         "imported": ask(runs.open_run(str(folder / "exported")), "fill-mask", LINES, top_k=demo.tokenizer.size),
         "generated": ask(causal, "generate", PROMPTS, max_tokens=8),
@@ -87,11 +90,11 @@ def stop_and_go_on(config: knobs.Config, workdir: Path) -> None:
     os.environ[fault_points.VARIABLE] = "step:7:term"
     fault_points._armed.cache_clear()
     with contextlib.suppress(Stopped):
-        train.run(config, workdir, command=[])
+        together.run(config, workdir, command=[])
     del os.environ[fault_points.VARIABLE]
     fault_points._armed.cache_clear()
     assert not (workdir / "checkpoints" / str(STEPS)).exists()
-    train.run(config, workdir, command=[])
+    together.run(config, workdir, command=[])
 
 
 def fresh(config: knobs.Config, size: int) -> Any:
@@ -101,7 +104,7 @@ def fresh(config: knobs.Config, size: int) -> Any:
 
 def ask(run: runs.Run, task: str, lines: list[str], **options: Any) -> list[dict[str, Any]]:
     """Return what a model makes of the lines."""
-    return list(predict.predict(predict.Model(run, predict.Options(**options)), task, lines))
+    return list(asking.predict(asking.Model(run, asking.Options(**options)), task, lines))
 
 
 if __name__ == "__main__":

@@ -11,13 +11,16 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax import evaluate, prepare, sharding, train
+from bert_jax import sharding
 from bert_jax.config import knobs, quotas, resolve, to_dict
 from bert_jax.data.batches import pipeline
+from bert_jax.data.text import prepare
 from bert_jax.errors import ConfigError, DivergedError
+from bert_jax.evaluation import corpus
 from bert_jax.evaluation.metrics import Totals
 from bert_jax.system import fault_points
 from bert_jax.training import program as steps
+from bert_jax.training import together as loop
 from bert_jax.training.run import Arm
 from tests import outcomes, texts
 from tests.texts import configure
@@ -49,7 +52,7 @@ def base(tmp_path_factory) -> Path:
 
 def together(base: Path, folder: Path, arms=ARMS, slots: int = 0, **knobs: object) -> list[Path]:
     runs = [(configure(base, **SMALL | knobs | arm), folder / str(ARMS.index(arm))) for arm in arms]
-    train.together(runs, slots=slots, command=[])
+    loop.together(runs, slots=slots, command=[])
     return [workdir for _, workdir in runs]
 
 
@@ -78,7 +81,7 @@ def metric(workdir: Path, name: str) -> np.ndarray:
 @pytest.mark.parametrize("index", [*(pytest.param(i, marks=pytest.mark.slow) for i in (0, 2, 3)), 1])
 def test_an_arm_is_the_run_it_would_be_alone(base, fused, index, tmp_path):
     alone = tmp_path / "alone"
-    train.run(configure(base, **SMALL | ARMS[index]), alone, command=[])
+    loop.run(configure(base, **SMALL | ARMS[index]), alone, command=[])
     for name in ("train/loss", "train/mlm_loss", "train/nsp_loss"):
         np.testing.assert_allclose(metric(fused[index], name), metric(alone, name), atol=1e-4, err_msg=name)
     for name in ("masked_fraction", "mask_token_fraction", "random_fraction", "predicted_fraction", "learning_rate"):
@@ -136,12 +139,12 @@ def test_spikes_of_an_arm_are_counted_in_its_account_and_resumed(base, tmp_path,
     watched |= {"logging__samples": 0}
     pair = tuple({**arm, **watched} for arm in pair)
     runs = [[(configure(base, **SMALL | arm), tmp_path / name / str(i)) for i, arm in enumerate(pair)] for name in "ab"]
-    train.together(runs[0], command=[])
+    loop.together(runs[0], command=[])
     with monkeypatch.context() as patch:
         patch.setattr(fault_points, "point", die)
         with pytest.raises(KeyboardInterrupt):
-            train.together(runs[1], command=[])
-    train.together(runs[1], command=[])
+            loop.together(runs[1], command=[])
+    loop.together(runs[1], command=[])
     for index, count in ((0, 0), (1, 2)):
         outcomes.assert_same(runs[1][index][1], runs[0][index][1], 20)
         arrays, meta = outcomes.state(runs[0][index][1], 20)
@@ -187,7 +190,7 @@ def test_an_arm_that_diverges_is_frozen_and_the_others_do_not_notice(base, fused
     runs = [(configure(base, **SMALL | arm), tmp_path / str(i)) for i, arm in enumerate(ARMS)]
     with monkeypatch.context() as patch:
         patch.setattr(steps, "traced_at", poisoned)
-        train.together(runs, command=[], frozen=lambda workdir, error: told.append((workdir, error)))
+        loop.together(runs, command=[], frozen=lambda workdir, error: told.append((workdir, error)))
     assert [(workdir.name, str(error)[:24]) for workdir, error in told] == [("3", "5 updates in a row had a")]
     for folder, whole in zip([workdir for _, workdir in runs[:3]], fused, strict=False):
         outcomes.assert_same(folder, whole, 20)
@@ -195,7 +198,7 @@ def test_an_arm_that_diverges_is_frozen_and_the_others_do_not_notice(base, fused
     with monkeypatch.context() as patch:
         patch.setattr(steps, "traced_at", poisoned)
         with pytest.raises(DivergedError):  # nobody is left
-            train.together([(runs[3][0], tmp_path / "alone")], command=[])
+            loop.together([(runs[3][0], tmp_path / "alone")], command=[])
 
 
 @pytest.mark.parametrize(
@@ -252,7 +255,7 @@ def test_dropout_of_an_arm_is_that_of_its_seed_whatever_draws_it(prng):
 def test_what_cannot_train_together_says_so(base, tmp_path):
     config = configure(base, parallel__step="pmap", batch_size=8)
     with pytest.raises(ConfigError, match="train together under jit"):
-        train.together([(config, tmp_path / "a"), (config, tmp_path / "b")], command=[])
+        loop.together([(config, tmp_path / "a"), (config, tmp_path / "b")], command=[])
 
 
 # --- nothing counted ------------------------------------------------------------------------------------------------
@@ -264,7 +267,7 @@ def test_totals_of_nothing_are_no_result():
     sums = {"mlm_loss": zero, "mlm_accuracy": zero, "nsp_loss": zero, "nsp_accuracy": zero, "first_label": zero}
     totals = Totals(sums | {"unigram_loss": zero, "unigram_accuracy": zero, "examples": (3.0, 1.0)})
     config = SimpleNamespace(objectives=("mlm", "nsp"))
-    found = evaluate.Evaluator._finish(SimpleNamespace(config=config), totals)
+    found = corpus.Evaluator._finish(SimpleNamespace(config=config), totals)
     assert (found["examples"], found["mlm_predictions"]) == (3, 0)
     for name in ("mlm_loss", "mlm_accuracy", "unigram_loss", "nsp_loss", "nsp_accuracy", "majority_accuracy"):
         assert math.isnan(found[name]), name

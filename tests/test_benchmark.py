@@ -8,10 +8,11 @@ import json
 import numpy as np
 import pytest
 
-from bert_jax import benchmark, cli, config, prepare
-from bert_jax.benchmarks import around, harness, ours, parts
+from bert_jax import cli, config
+from bert_jax.benchmarks import around, harness, ours, parts, table
 from bert_jax.benchmarks.harness import Contestant, Result
 from bert_jax.config import costs, quotas
+from bert_jax.data.text import prepare
 from bert_jax.errors import ConfigError
 from bert_jax.models.bert import padded_vocab
 from tests import contestants, texts, toy
@@ -96,18 +97,18 @@ def test_ratios_are_of_medians_and_their_quartiles_within_a_round():
 # --- the command ----------------------------------------------------------------------------------------------------
 
 
-def nap(seen: list) -> benchmark.Row:
+def nap(seen: list) -> table.Row:
     def make(asked):
         seen.append(asked)
         naps = [contestant("sleep", name, seconds=seconds) for name, seconds in (("ours", 0.005), ("theirs", 0.02))]
         return [*naps, *asked.theirs("torch", "train_step", way="eager")]
 
-    return benchmark.Row(make, "a nap", (("ours", "theirs"), ("ours", "nobody")))
+    return table.Row(make, "a nap", (("ours", "theirs"), ("ours", "nobody")))
 
 
 def test_the_command_prints_a_table_and_writes_its_rows(monkeypatch, tmp_path, capsys):
     seen: list = []
-    monkeypatch.setattr(benchmark, "TABLE", {"train-step": nap(seen)})
+    monkeypatch.setattr(table, "TABLE", {"train-step": nap(seen)})
     output = tmp_path / "new" / "found.json"
     flags = ["--size=2x128", "--config.batch_size=7", "--rounds=2", f"--output={output}"]
     assert cli.execute(["benchmark", "train-step", *flags]) == 0
@@ -143,7 +144,7 @@ def test_the_command_prints_a_table_and_writes_its_rows(monkeypatch, tmp_path, c
 )
 def test_a_size_is_a_name_or_layers_and_width(flags, shape, size, monkeypatch, tmp_path):
     seen: list = []
-    monkeypatch.setattr(benchmark, "TABLE", {"nap": nap(seen)})
+    monkeypatch.setattr(table, "TABLE", {"nap": nap(seen)})
     output = tmp_path / "found.json"
     assert cli.execute(["benchmark", "nap", "--rounds=1", f"--output={output}", *flags]) == 0
     m = seen[0].config.model
@@ -174,11 +175,11 @@ BOUNDS = {"matmul-bound-fp32", "matmul-bound-bf16"}
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "bfloat16_products"])
 def test_variants_are_called_what_others_rely_on(dtype):
-    asked = benchmark.Asked(toy.config(model__dtype=dtype), "transformers", "python")
+    asked = table.Asked(toy.config(model__dtype=dtype), "transformers", "python")
     also = set() if dtype == "float32" else {"ours-fp32"}
     half = "bfloat16_products" if dtype == "float32" else dtype
     for name, more in (("train-step", BOUNDS | RIVALS), ("forward", RIVALS)):
-        made = {one.name: one for one in benchmark.TABLE[name].make(asked)}
+        made = {one.name: one for one in table.TABLE[name].make(asked)}
         assert made.keys() == {"ours"} | also | more
         assert made["ours"].arguments["config"]["model"]["dtype"] == dtype
         kinds = {n: one.arguments["config"]["model"]["dtype"] for n, one in made.items() if n not in RIVALS}
@@ -186,14 +187,14 @@ def test_variants_are_called_what_others_rely_on(dtype):
 
 
 def test_rivals_are_there_when_they_are_asked_for():
-    plain = benchmark.Asked(toy.config(), "", "python")
+    plain = table.Asked(toy.config(), "", "python")
     against = dataclasses.replace(plain, against="transformers")
-    for name, row in benchmark.TABLE.items():
+    for name, row in table.TABLE.items():
         mine, both = row.make(plain), row.make(against)
         assert mine[0].name == "ours"
         assert [one.name for one in both[: len(mine)]] == [one.name for one in mine]
-        assert {one.make.partition(":")[0] for one in mine} <= {benchmark.OURS, benchmark.AROUND, benchmark.PARTS}
-        assert all(one.make.startswith(benchmark.THEIRS) and one.python == "python" for one in both[len(mine) :])
+        assert {one.make.partition(":")[0] for one in mine} <= {table.OURS, table.AROUND, table.PARTS}
+        assert all(one.make.startswith(table.THEIRS) and one.python == "python" for one in both[len(mine) :])
         assert len(both) > len(mine) or name not in ("train-step", "forward", "pipeline")
 
 
@@ -292,10 +293,10 @@ def test_attention_is_computed_forwards_and_backwards(backend, one_device):
 
 
 def test_the_backends_compared_are_those_that_work_here():
-    named = [one.name for one in benchmark.TABLE["attention"][0](benchmark.Asked(SMALL, "", "python"))]
+    named = [one.name for one in table.TABLE["attention"][0](table.Asked(SMALL, "", "python"))]
     assert named == ["ours", "xla"]
     dropping = toy.config(model__attention_dropout=0.1)
-    named = [one.name for one in benchmark.TABLE["attention"][0](benchmark.Asked(dropping, "", "python"))]
+    named = [one.name for one in table.TABLE["attention"][0](table.Asked(dropping, "", "python"))]
     assert named == ["ours", "with-dropout", "xla"]
 
 

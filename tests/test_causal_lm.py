@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 
 from bert_jax import config as configs
-from bert_jax import evaluate, export, objectives, prepare, train
+from bert_jax import objectives, suites
 from bert_jax.config import costs, knobs
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.data.batches import pipeline
+from bert_jax.data.text import prepare
 from bert_jax.errors import ConfigError
-from bert_jax.interop import runs
+from bert_jax.interop import export, runs
 from bert_jax.models import network
 from bert_jax.models.bert import pooled_positions
 from bert_jax.studies import definition
@@ -27,6 +28,7 @@ from bert_jax.suites.base import Ask
 from bert_jax.suites.left_to_right import LeftToRight
 from bert_jax.training import program as steps
 from bert_jax.training import run as arms
+from bert_jax.training import together
 from tests import toy
 
 CAUSAL = {"model__layers": 1, "model__causal": "true", "pairs": "none", "checkpoints__best": "causal_lm_loss"}
@@ -180,7 +182,7 @@ def trained(tmp_path_factory) -> Path:
     (folder / "text.txt").write_text("\n".join(line * n for n in range(1, 40)))
     changes = {"corpus__source": "files", "corpus__path": folder / "text.txt", "corpus__validation_fraction": 0.3}
     changes |= {"steps": 30, "optim__learning_rate": 3e-3, "evals__validation__every": 0, "tokenizer__vocab_size": 60}
-    train.run(config(**changes), folder / "run", command=[])
+    together.run(config(**changes), folder / "run", command=[])
     return folder / "run"
 
 
@@ -195,13 +197,13 @@ def test_the_unigram_knows_how_often_a_text_ends(trained):
     counts[run.tokenizer.special.sep] = round(counts.sum() * ends / len(text))
     probabilities = (counts + 1) / (counts.sum() + len(counts))
     losses = [*-np.log(probabilities[text]), *[-np.log(probabilities[run.tokenizer.special.sep])] * ends]
-    found = evaluate.evaluate(run, "pretrain")
+    found = suites.evaluate(run, "pretrain")
     assert found["unigram_loss"] == pytest.approx(np.mean(losses), rel=1e-5)
     assert found["causal_lm_predictions"] == len(losses)
 
 
 def test_a_run_learns_and_is_evaluated_beside_the_unigram(trained):
-    found = evaluate.evaluate(runs.open_run(str(trained)), "pretrain")
+    found = suites.evaluate(runs.open_run(str(trained)), "pretrain")
     assert found["causal_lm_loss"] < found["unigram_loss"]  # the text says the same over and over
     assert found["causal_lm_accuracy"] > found["unigram_accuracy"]
     assert found["causal_lm_predictions"] > 100
@@ -264,15 +266,15 @@ def test_suites_score_a_causal_model_left_to_right(run, tmp_path):
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS) + "\n")
     encoded = run.tokenizer.encode_batch(TEXTS)
     sums = [sum(plainly(run, ids)) for ids in encoded]
-    found = evaluate.evaluate(run, "pll", source=f"files:{tmp_path / 'texts.txt'}")
+    found = suites.evaluate(run, "pll", source=f"files:{tmp_path / 'texts.txt'}")
     assert found["log_likelihood"] == pytest.approx(np.mean(sums), rel=1e-5)
     assert found["perplexity"] == pytest.approx(math.exp(-sum(sums) / sum(map(len, encoded))), rel=1e-5)
     pairs = [(a, b) for a in range(4) for b in range(4) if a != b]
     lines = [json.dumps({"sentence_good": TEXTS[a], "sentence_bad": TEXTS[b]}) + "\n" for a, b in pairs]
     (tmp_path / "pairs.jsonl").write_text("".join(lines))
-    found = evaluate.evaluate(run, "blimp", source=f"files:{tmp_path / 'pairs.jsonl'}")
+    found = suites.evaluate(run, "blimp", source=f"files:{tmp_path / 'pairs.jsonl'}")
     assert found["accuracy"] == np.mean([sums[a] > sums[b] for a, b in pairs])
     with pytest.raises(ConfigError, match="a causal model masks nothing"):
-        evaluate.evaluate(run, "blimp", source=f"files:{tmp_path / 'pairs.jsonl'}", within_word=True)
+        suites.evaluate(run, "blimp", source=f"files:{tmp_path / 'pairs.jsonl'}", within_word=True)
     with pytest.raises(ConfigError, match="needs the mlm head; model has causal_lm"):
-        evaluate.evaluate(run, "cross_rate")
+        suites.evaluate(run, "cross_rate")

@@ -16,10 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_jax import config as configs
-from bert_jax import prepare
 from bert_jax.config import knobs
 from bert_jax.data import characters, tokenizer
-from bert_jax.data.text import encode
+from bert_jax.data.text import encode, prepare
 from bert_jax.data.tokenizer import SPECIALS, Style
 from bert_jax.errors import ConfigError, DataError
 from tests import toy

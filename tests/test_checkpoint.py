@@ -415,9 +415,10 @@ def test_a_disk_that_fills_up_while_saving(point, checkpoints, monkeypatch):
 SMALL_DISK = """
     import resource, signal, sys
     import jax, numpy as np
-    from bert_jax import checkpoint, errors
+    from bert_jax import errors
+    from bert_jax.checkpoints import manager
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    made = checkpoint.Checkpoints(sys.argv[1], keep=2, keep_best=False)
+    made = manager.Checkpoints(sys.argv[1], keep=2, keep_best=False)
     small = {"params": {"w": jax.numpy.ones(10)}}
     made.save(1, small, {})
     made.wait()
@@ -452,8 +453,8 @@ def test_a_write_refused_by_the_system(tmp_path):
 LOOP = """
     import sys
     import jax.numpy as jnp
-    from bert_jax import checkpoint
-    made = checkpoint.Checkpoints(sys.argv[1], keep=1, keep_best=False)
+    from bert_jax.checkpoints import manager
+    made = manager.Checkpoints(sys.argv[1], keep=1, keep_best=False)
     for step in range(1, 4):
         made.save(step, {"params": {"w": jnp.full(200_000, step, "float32")}, "n": jnp.int32(step)}, {})
     made.close()
@@ -507,14 +508,14 @@ TWO = """
     from jax.experimental import multihost_utils
     from jax.sharding import AxisType, NamedSharding, PartitionSpec
     from pathlib import Path
-    from bert_jax import checkpoint
+    from bert_jax.checkpoints import manager
     mesh = jax.make_mesh((4,), ("data",), axis_types=(AxisType.Auto,))
     def place(value, *spec):
         return jax.make_array_from_callback(value.shape, NamedSharding(mesh, PartitionSpec(*spec)), lambda i: value[i])
     def state(step):
         table = np.arange(24, dtype="float32").reshape(8, 3) + step
         return {"params": {"w": place(table, "data")}, "step": place(np.asarray(step))}
-    made = checkpoint.Checkpoints(Path(sys.argv[3]), keep=2, keep_best=True)
+    made = manager.Checkpoints(Path(sys.argv[3]), keep=2, keep_best=True)
     for step in (1, 2, 3, 4):
         made.save(step, state(step), {}, metric=float(step))
     made.wait()

@@ -21,7 +21,7 @@ from bert_jax.data.labelled import rows
 from bert_jax.data.text import files, readers, sentences, shards
 from bert_jax.errors import CheckpointError, DataError, UserError
 from bert_jax.interop import runs
-from bert_jax.reporting import page, run_report
+from bert_jax.reporting import page, records, run_report
 from bert_jax.studies import files as study_files
 from bert_jax.studies.folder import Place
 from bert_jax.suites import lines
@@ -62,10 +62,10 @@ OPENED: dict[str, tuple[str, Opens]] = {  # place -> name of the file there, and
     "a tokenizer": ("tokenizer.json", tokenizers.load),
     "a tokenizer's folder": ("vocab.txt", lambda path: tokenizers.load(path.parent)),
     "a config": ("a.py", lambda path: config.load_file(str(path))),
-    "metrics": (writer.NAME, lambda path: list(writer.rows(path))),
-    "metrics of a run that goes on": (writer.NAME, lambda path: writer.truncate(path, 5)),
-    "the last line of metrics": (writer.NAME, study_files.last_step),
-    "samples": (writer.SAMPLES, page.samples),
+    "metrics": (records.METRICS, lambda path: list(records.rows(path))),
+    "metrics of a run that goes on": (records.METRICS, lambda path: writer.truncate(path, 5)),
+    "the last line of metrics": (records.METRICS, study_files.last_step),
+    "samples": (records.SAMPLES, page.samples),
     "a study": ("study.json", lambda path: Place(path.parent).read_study()),
     "attempts": ("attempts.jsonl", study_files.lines),
     "a run's config": ("config.json", lambda path: runs.described(str(path.parent))),
@@ -217,7 +217,7 @@ def test_attempts_of_other_types_are_left_out_with_a_warning(tmp_path, capsys):
 def test_broken_metrics_and_samples_are_left_out_of_a_report_with_a_warning(tmp_path, capsys):
     good = {"step": 1, "time": 2.5, "train/loss": 3.0}
     bad = [{"step": 2, "time": "abc"}, {"step": "x"}, {"step": 2.5}, {"step": -1}, {"time": 3}, [], 3]
-    (tmp_path / writer.NAME).write_text("".join(f"{json.dumps(line)}\n" for line in [good, *bad]))
+    (tmp_path / records.METRICS).write_text("".join(f"{json.dumps(line)}\n" for line in [good, *bad]))
     sample = {"step": 1, "text": "a [MASK]", "answers": ["b"], "predictions": [[{"token": "c", "probability": 0.5}]]}
     spoiled = [
         sample | {"predictions": [[{"token": "c"}]]},
@@ -226,16 +226,17 @@ def test_broken_metrics_and_samples_are_left_out_of_a_report_with_a_warning(tmp_
         sample | {"answers": 3},
         sample | {"text": None},
     ]
-    (tmp_path / writer.SAMPLES).write_text("".join(f"{json.dumps(line)}\n" for line in [sample, *spoiled]))
+    (tmp_path / records.SAMPLES).write_text("".join(f"{json.dumps(line)}\n" for line in [sample, *spoiled]))
     html = run_report.write(tmp_path).read_text()
     assert "a <mark>[MASK]</mark>" in html
     first, second = capsys.readouterr().err.splitlines()
     assert (
-        first == f"warning: {tmp_path / writer.NAME}:2: time is 'abc', not a finite number; 7 such lines are left out"
+        first
+        == f"warning: {tmp_path / records.METRICS}:2: time is 'abc', not a finite number; 7 such lines are left out"
     )
-    assert second.startswith(f"warning: {tmp_path / writer.SAMPLES}:2: predictions[0][0] has no 'probability'; 5 such")
-    assert study_files.last_step(tmp_path / writer.NAME) == (1, 2.5)
-    assert [line["time"] for line in writer.truncate(tmp_path / writer.NAME, 5)][-1] == 2.5
+    assert second.startswith(f"warning: {tmp_path / records.SAMPLES}:2: predictions[0][0] has no 'probability'; 5 such")
+    assert study_files.last_step(tmp_path / records.METRICS) == (1, 2.5)
+    assert [line["time"] for line in writer.truncate(tmp_path / records.METRICS, 5)][-1] == 2.5
 
 
 # --- a run ----------------------------------------------------------------------------------------------------------

@@ -14,10 +14,11 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax import cli, doctor, prepare
+from bert_jax import cli, doctor
 from bert_jax.config import knobs
 from bert_jax.config.presets import ABOUT, PRESETS
-from bert_jax.data.text import shards
+from bert_jax.data.text import prepare, shards
+from bert_jax.system import machine
 
 HEALTHY = {
     "versions": {"python": "3.11.7", "jax": "0.10.2"},
@@ -136,7 +137,7 @@ def test_prepared_corpora_are_found_with_their_counts(tmp_path):
 @pytest.mark.parametrize("value", ["", "~/somewhere", "/tmp/elsewhere"])
 def test_the_cache_is_where_prepare_puts_things(monkeypatch, value):
     monkeypatch.setenv("BERT_JAX_DATA", value)
-    assert doctor.cache_folder() == prepare.cache_folder(knobs.Corpus())
+    assert machine.cache_folder() == prepare.cache_folder(knobs.Corpus())
 
 
 def test_no_cache_means_no_corpora(tmp_path):
@@ -144,7 +145,7 @@ def test_no_cache_means_no_corpora(tmp_path):
 
 
 def test_an_absent_package_is_none_and_an_installed_one_has_its_version():
-    assert doctor.versions(("numpy", "no-such-package")) == {"numpy": np.__version__, "no-such-package": None}
+    assert machine.versions(("numpy", "no-such-package")) == {"numpy": np.__version__, "no-such-package": None}
 
 
 def test_every_needed_package_is_a_requirement_of_ours():
@@ -261,7 +262,7 @@ def test_a_known_bad_variable_is_reported_with_its_reason(rule):
 
 def test_a_wrong_product_is_noticed(monkeypatch):
     monkeypatch.setattr(jax.numpy, "matmul", lambda x, y, precision: (x @ y).at[3, 5].add(1.0))
-    assert not doctor.matmul(size=64)["correct"]
+    assert not machine.matmul(size=64)["correct"]
 
 
 def test_it_answers_without_jax():

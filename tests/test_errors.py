@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from bert_jax import cli, prepare
+from bert_jax import cli
 from bert_jax.checkpoints import manifest
 from bert_jax.config import load_file, resolve
+from bert_jax.data.text import prepare
 from tests import texts
 
 

@@ -400,7 +400,7 @@ ENORMOUS = 50 << 20
 LIMITED = """
 import json, resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
-from bert_jax import knobs
+from bert_jax.config import knobs
 from bert_jax.data import examples
 from bert_jax.errors import DataError
 for path, kind, task in json.loads(sys.argv[1]):

@@ -194,7 +194,7 @@ def test_features_travel_between_processes_and_training_needs_fewer():
 
 
 NAMED = """
-from bert_jax import knobs
+from bert_jax.config import knobs
 from bert_jax.data import examples, features, labelled, tokenizer
 words = tokenizer.Tokenizer([*tokenizer.SPECIALS, "a", "b"], tokenizer.Style())
 rows = [examples.Example("f:1", "0", "a b", label=0)]

@@ -65,8 +65,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from bert_jax import prepare
 from bert_jax.data.batches import pairs
+from bert_jax.data.text import prepare
 from bert_jax.data.text.shards import Shard
 from bert_jax.training import program as steps
 from tests import corpora, test_step, texts, toy

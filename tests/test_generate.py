@@ -13,7 +13,7 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax import cli, predict
+from bert_jax import cli
 from bert_jax.config import knobs
 from bert_jax.data import encoding, vocabulary
 from bert_jax.data import tokenizer as tokenizers
@@ -21,7 +21,7 @@ from bert_jax.data.vocabulary import Style
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.interop import runs
 from bert_jax.models import network
-from bert_jax.predictors import generate
+from bert_jax.predictors import asking, generate
 from bert_jax.predictors.generate import Draw
 from bert_jax.training import program as steps
 from tests import toy, variants
@@ -102,8 +102,8 @@ def plainly(run: runs.Run, text: str, number: int, draw: Draw, most: int = MOST)
 
 
 def asked(run: runs.Run, texts: list[str], **options: Any) -> list[dict[str, Any]]:
-    made = predict.Model(run, predict.Options(**{"max_tokens": MOST, **options}))
-    return list(predict.predict(made, "generate", texts))
+    made = asking.Model(run, asking.Options(**{"max_tokens": MOST, **options}))
+    return list(asking.predict(made, "generate", texts))
 
 
 def check(run: runs.Run, found: list[dict[str, Any]], draw: Draw) -> set[str]:

@@ -20,11 +20,12 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax import cli, inspect, predict
+from bert_jax import cli, inspect
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.interop import runs
 from bert_jax.models.bert import Bert
 from bert_jax.models.positions import sinusoids
+from bert_jax.predictors import asking
 from bert_jax.predictors.base import Model, OfText, Options, Row
 from bert_jax.views import embeddings, pictures, vectors
 from bert_jax.views.tables import spread, tables
@@ -98,7 +99,7 @@ class Seen(html.parser.HTMLParser):
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
 def test_the_last_layer_is_what_predict_embed_writes(run, pooling):
-    theirs = list(predict.predict(Model(run, Options(pooling=pooling)), "embed", TEXTS))
+    theirs = list(asking.predict(Model(run, Options(pooling=pooling)), "embed", TEXTS))
     points = vectors.points(asked(run), rows(TEXTS))
     mine = points.vectors[-1, points.poolings.index(pooling)]
     np.testing.assert_allclose(mine, [row["embedding"] for row in theirs], atol=2e-6)

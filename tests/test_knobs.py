@@ -21,21 +21,22 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bert_jax import evaluate, prepare, sharding, train
+from bert_jax import sharding
 from bert_jax.batch import Encoded
 from bert_jax.config import knobs, load_file, override, resolve
 from bert_jax.data import corpus
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.data.batches import pipeline
-from bert_jax.data.text import files, sentences, tfds_text
+from bert_jax.data.text import files, prepare, sentences, tfds_text
 from bert_jax.errors import ConfigError, DivergedError
+from bert_jax.evaluation import corpus as evaluation
 from bert_jax.evaluation import metrics
 from bert_jax.interop import runs
 from bert_jax.models import backends, network
 from bert_jax.models.bert import Bert, Layer, Mlp
 from bert_jax.models.heads import MlmHead
 from bert_jax.models.layers import LayerNorm
-from bert_jax.training import optim
+from bert_jax.training import optim, together
 from bert_jax.training import program as steps
 from bert_jax.training import run as arms
 from bert_jax.training.writer import Writer
@@ -657,9 +658,9 @@ def ran(tmp_path_factory) -> Path:
     nothing = {f"{name}_fraction": (0.0, 0.0) for name in COUNTED} | {"skipped_in_row": (0.0, 1.0)}
     worse = itertools.count(1.0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(train.steps, "compile_step", lambda *_, **__: lambda state, batch, traced: (state, nothing))
-        patch.setattr(evaluate, "Evaluator", lambda *_: lambda params: {"mlm_loss": next(worse)})
-        train.run(resolve(tree), folder / "run", command=[])
+        patch.setattr(together.steps, "compile_step", lambda *_, **__: lambda state, batch, traced: (state, nothing))
+        patch.setattr(evaluation, "Evaluator", lambda *_: lambda params: {"mlm_loss": next(worse)})
+        together.run(resolve(tree), folder / "run", command=[])
     return folder / "run"
 
 
@@ -675,13 +676,13 @@ def test_a_run_saves_evaluates_and_logs_when_asked_to(ran):
     assert list((ran / "tensorboard").iterdir())
 
 
-def evaluator(ran: Path, **settings: object) -> evaluate.Evaluator:
+def evaluator(ran: Path, **settings: object) -> evaluation.Evaluator:
     config = runs.open_run(str(ran)).config
     chosen = knobs.Eval(**settings)  # type: ignore[arg-type]  # any of its fields
-    return evaluate.Evaluator(config, prepare.prepare(config), chosen, sharding.make_mesh(knobs.Parallel()))
+    return evaluation.Evaluator(config, prepare.prepare(config), chosen, sharding.make_mesh(knobs.Parallel()))
 
 
-def masked(found: evaluate.Evaluator, b: dict) -> dict:
+def masked(found: evaluation.Evaluator, b: dict) -> dict:
     """A batch under the masks of an evaluation; the special ids are those of toys."""
     return toy._apply(b, found.traced, knobs.Masking(), 32)[0]
 

@@ -26,8 +26,8 @@ def start(script: str, *arguments: object) -> subprocess.Popen[str]:
 
 HOLD = """
     import os, sys, time
-    from bert_jax import lock
-    with lock.run_lock(sys.argv[1]):
+    from bert_jax.system import run_lock
+    with run_lock.run_lock(sys.argv[1]):
         if len(sys.argv) > 2 and os.fork() == 0:  # a worker that outlives its parent
             time.sleep(3)
             os._exit(0)
@@ -149,8 +149,8 @@ def test_before_there_is_anything_to_save_a_signal_interrupts(number):
 def test_the_same_signal_again_exits_at_once(name):
     script = """
         import sys, time
-        from bert_jax import lock
-        with lock.StopFlag() as flag:
+        from bert_jax.system import run_lock
+        with run_lock.StopFlag() as flag:
             flag.should_stop(0)  # from here on a signal asks for a stop, and no longer interrupts
             print("ready", flush=True)
             while not flag.should_stop(0):
@@ -193,8 +193,8 @@ SEVERAL = """
     import jax
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(sys.argv[2], num_processes=2, process_id=int(sys.argv[1]))
-    from bert_jax import lock
-    with lock.StopFlag() as flag:
+    from bert_jax.system import run_lock
+    with run_lock.StopFlag() as flag:
         for step in range(1, 2000):
             if step == 5 and sys.argv[1] == "1":
                 os.kill(os.getpid(), signal.Signals[sys.argv[3]])

@@ -399,9 +399,7 @@ def test_a_pickled_source_names_files_and_carries_no_tokens(tmp_path: Path) -> N
 
 
 def test_no_jax_on_the_data_side() -> None:
-    code = (
-        "import sys, bert_jax.data.batches.pipeline; sys.exit(any(m in sys.modules for m in ('jax', 'flax', 'grain', 'torch')))"
-    )
+    code = "import sys, bert_jax.data.batches.pipeline; sys.exit(any(m in sys.modules for m in ('jax', 'flax', 'grain', 'torch')))"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
 
 

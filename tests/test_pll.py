@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_jax import evaluate, sharding
+from bert_jax import sharding, suites
 from bert_jax.config import knobs
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.data.windows import best_windows, windows
@@ -163,7 +163,7 @@ def test_every_row_is_computed_once_and_padding_never_returned(run):
 
 def ask(run: runs.Run, suite: str, **asked: object) -> dict:
     """What a suite finds, held against what comparisons of a study may ask of it."""
-    found = evaluate.evaluate(run, suite, **asked)
+    found = suites.evaluate(run, suite, **asked)
     assert [name for name in worker.flat(found) if not any(fnmatch.fnmatchcase(name, m) for m in FOUND[suite])] == []
     return found
 

@@ -14,12 +14,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_jax import evaluate, prepare, sharding, train
+from bert_jax import prepare, sharding
 from bert_jax.config import knobs
 from bert_jax.data import units
 from bert_jax.data.batches.pipeline import Source
 from bert_jax.data.text import pmi
+from bert_jax.data.text import prepare as preparation
 from bert_jax.data.text.shards import Prepared, Shard
+from bert_jax.evaluation.corpus import Evaluator
+from bert_jax.training import together
 from bert_jax.training.ledger import Ledger
 from tests import corpora, texts, toy
 
@@ -334,7 +337,7 @@ def test_an_evaluation_has_the_collocations_of_its_run(tmp_path):
     own = knobs.Eval(unit="pmi", rate=0.3, batch_size=8)
     shape = {"pairs": "none", "batch_size": 8, "sequence_length": 32, "model__size": "tiny"}
     config = corpora.config(**shape, **changes, masking__rate=0.8)
-    evaluator = evaluate.Evaluator(config, prepared, own, sharding.make_mesh(config.parallel))
+    evaluator = Evaluator(config, prepared, own, sharding.make_mesh(config.parallel))
     masking = evaluator.config.masking
     assert (masking.unit, masking.rate, masking.pmi_words, masking.max_unit) == ("pmi", 0.3, 2, 5)
     wanted = Source(prepared, "validation", corpora.config(**shape, **changes, masking__unit="pmi"), seed=0)
@@ -368,7 +371,7 @@ def test_a_run_on_collocations_that_prepare_has_found(tmp_path, monkeypatch):
     prepare.run(config)
     with monkeypatch.context() as patch:
         patch.setattr(pmi, "Search", None)
-        train.run(dataclasses.replace(config, evals={}), tmp_path / "run", command=[])
+        together.run(dataclasses.replace(config, evals={}), tmp_path / "run", command=[])
     assert '"train/masked_fraction": 0.' in (tmp_path / "run" / "metrics.jsonl").read_text()
-    (list_,) = (prepare.prepare(config).folder / "collocations").glob(f"{pmi.name(config.masking)}.tsv")
+    (list_,) = (preparation.prepare(config).folder / "collocations").glob(f"{pmi.name(config.masking)}.tsv")
     assert "on the long road" in list_.read_text()

@@ -18,12 +18,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_jax import cli, predict
+from bert_jax import cli
 from bert_jax.config import knobs
 from bert_jax.data.labelled.batches import rounded
 from bert_jax.errors import DataError
 from bert_jax.interop import runs
 from bert_jax.predictors import TABLE
+from bert_jax.predictors import asking as predictions
 from bert_jax.predictors.base import Work
 from tests import texts, variants
 
@@ -36,8 +37,8 @@ def golden() -> runs.Run:
     return runs.open_run(str(GOLDEN))
 
 
-def asking(golden, task: str = "embed", **options) -> predict.Asking:
-    return predict.Asking(predict.Model(golden, predict.Options(**options)), task)
+def asking(golden, task: str = "embed", **options) -> predictions.Asking:
+    return predictions.Asking(predictions.Model(golden, predictions.Options(**options)), task)
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
@@ -45,7 +46,7 @@ def asking(golden, task: str = "embed", **options) -> predict.Asking:
 
 def piped(parts: list[bytes], count: int, monkeypatch, pause: float = 0.0) -> list[list[bytes]]:
     """What is read of a pipe that is fed part by part."""
-    monkeypatch.setattr(predict, "PAUSE", 0.02)
+    monkeypatch.setattr(predictions, "PAUSE", 0.02)
     source, sink = os.pipe()
 
     def feed():
@@ -57,7 +58,7 @@ def piped(parts: list[bytes], count: int, monkeypatch, pause: float = 0.0) -> li
     thread = threading.Thread(target=feed)
     thread.start()
     try:
-        return list(predict.read(source, count))
+        return list(predictions.read(source, count))
     finally:
         thread.join()
         os.close(source)
@@ -75,20 +76,20 @@ def test_lines_are_those_between_newlines_however_they_come(lines, count, chunk,
     data = data if ended else data.removesuffix(b"\n")
     expected = list(io.BytesIO(data))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(predict, "CHUNK", chunk)
+        patch.setattr(predictions, "CHUNK", chunk)
         found = piped([data], count, patch)
     assert [line for window in found for line in window] == [line.removesuffix(b"\n") for line in expected]
     assert all(1 <= len(window) <= count for window in found)
 
 
 def test_a_file_is_read_in_full_windows(tmp_path, monkeypatch):
-    monkeypatch.setattr(predict, "CHUNK", 5)
+    monkeypatch.setattr(predictions, "CHUNK", 5)
     (tmp_path / "in.txt").write_bytes(b"ab\n" * 10 + b"c")
     with (tmp_path / "in.txt").open("rb") as file:
-        assert [len(window) for window in predict.read(file.fileno(), 4)] == [4, 4, 3]
-    monkeypatch.setattr(predict, "HELD", 6)  # of long lines fewer
+        assert [len(window) for window in predictions.read(file.fileno(), 4)] == [4, 4, 3]
+    monkeypatch.setattr(predictions, "HELD", 6)  # of long lines fewer
     with (tmp_path / "in.txt").open("rb") as file:
-        assert max(len(window) for window in predict.read(file.fileno(), 100)) <= 4
+        assert max(len(window) for window in predictions.read(file.fileno(), 100)) <= 4
 
 
 def test_a_pause_gives_what_is_there_but_no_half_line(monkeypatch):
@@ -110,7 +111,7 @@ def test_rows_are_batched_by_length_and_each_is_computed_once():
             seen.append(lengths[chosen])
             return np.pad(chosen, (0, size - len(chosen)), constant_values=-1), {"twice": np.resize(2 * chosen, size)}
 
-        found = predict.compute(Work(lengths, compute, iter), 16)
+        found = predictions.compute(Work(lengths, compute, iter), 16)
         assert [int(one) for one, _ in found] == list(range(count))
         assert [int(one["twice"]) for _, one in found] == [2 * i for i in range(count)]
         assert [len(one) for one in seen] == [16] * (count // 16) + [count % 16] * (count % 16 > 0)
@@ -139,8 +140,8 @@ def test_results_are_in_order_and_the_same_whatever_the_batches_and_the_look_ahe
     alone = asking(golden, task, batch_size=1)
     expected = [result for line in lines for result in alone.answers([line])]
     for size, ahead in ((3, 1), (16, 2), (32, 8)):
-        monkeypatch.setattr(predict, "AHEAD", ahead)
-        found = list(predict.predict(predict.Model(golden, predict.Options(batch_size=size)), task, lines))
+        monkeypatch.setattr(predictions, "AHEAD", ahead)
+        found = list(predictions.predict(predictions.Model(golden, predictions.Options(batch_size=size)), task, lines))
         assert [one["text"] for one in found] == [line.split("\t")[0] for line in lines]
         for ours, theirs in zip(found, expected, strict=True):
             assert numbers(ours) == pytest.approx(numbers(theirs), abs=1e-5)
@@ -222,7 +223,7 @@ def test_the_command_reports_both_ways(tmp_path, capsys):
     ).map(json.dumps)
 )
 def test_whatever_a_line_holds_it_is_read_or_an_error_of_its_number(golden, line):
-    predictor = READERS.setdefault("embed", TABLE["embed"](predict.Model(golden, predict.Options())))
+    predictor = READERS.setdefault("embed", TABLE["embed"](predictions.Model(golden, predictions.Options())))
     failed = None
     try:
         row = predictor.read(7, line)
@@ -305,8 +306,8 @@ def test_an_enormous_line_is_refused_by_number_and_limit_in_bounded_memory(tmp_p
 
 @pytest.mark.fault(45)
 def test_no_more_of_an_enormous_line_is_kept_than_shows_that_it_is(monkeypatch):
-    monkeypatch.setattr(predict, "CHUNK", 8)
-    monkeypatch.setattr(predict, "LINE", 20)
+    monkeypatch.setattr(predictions, "CHUNK", 8)
+    monkeypatch.setattr(predictions, "LINE", 20)
     found = [
         line for window in piped([b"a" * 500, b"b" * 500 + b"\nfine\n", b"c" * 90], 100, monkeypatch) for line in window
     ]
@@ -314,7 +315,7 @@ def test_no_more_of_an_enormous_line_is_kept_than_shows_that_it_is(monkeypatch):
     assert found[1] == b"fine"
     assert max(map(len, found)) <= 28
     with pytest.raises(DataError, match="line 3: more than 20 bytes"):
-        predict.decode(3, found[2])
+        predictions.decode(3, found[2])
 
 
 @pytest.mark.fault(45)

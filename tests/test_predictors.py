@@ -22,6 +22,7 @@ from bert_jax.errors import ConfigError, DataError
 from bert_jax.evaluation import task_evaluator
 from bert_jax.interop import runs
 from bert_jax.predictors import TABLE
+from bert_jax.predictors import asking as predictions
 from bert_jax.predictors.tag import entities
 from tests import variants
 
@@ -45,15 +46,15 @@ def models(tmp_path_factory):
     return opened
 
 
-ASKED: dict[tuple, tuple[runs.Run, predict.Asking]] = {}  # compiled once; the run keeps its id
+ASKED: dict[tuple, tuple[runs.Run, predictions.Asking]] = {}  # compiled once; the run keeps its id
 
 
 def ask(run: runs.Run, task: str, rows: list[Any], **options: Any) -> list[dict[str, Any]]:
-    key = (id(run), task, predict.Options(**options))
+    key = (id(run), task, predictions.Options(**options))
     if key not in ASKED:
-        ASKED[key] = run, predict.Asking(predict.Model(run, key[2]), task)
+        ASKED[key] = run, predictions.Asking(predictions.Model(run, key[2]), task)
     asking = ASKED[key][1]
-    asking.tally = predict.Tally()
+    asking.tally = predictions.Tally()
     return list(asking.answers([row if isinstance(row, str) else json.dumps(row) for row in rows]))
 
 
@@ -163,7 +164,7 @@ def test_predictions_are_those_an_evaluation_scores(models, name):
         "question_answering": [{"question": "the cat", "context": text} for text in long],
     }.get(name, [{"text": text} for text in long])
     mesh = sharding.make_mesh(knobs.Parallel())
-    predictor = TABLE[task](predict.Model(run, predict.Options()))
+    predictor = TABLE[task](predictions.Model(run, predictions.Options()))
     read = [predictor.read(i, json.dumps(row)) for i, row in enumerate(rows)]
     examples = [dataclasses.replace(predictor.example_of(row), label=label) for row in read]
     scored = task_evaluator.Judge(run.config, run.tokenizer, examples, 8, mesh)
@@ -251,7 +252,7 @@ def test_a_model_of_pairs_takes_them_with_a_tab_between_and_misses_the_second(mo
     run = models("sequence_classification")
     config = dataclasses.replace(run.config, task=dataclasses.replace(run.config.task, text_pair="hypothesis"))
     of_pairs, of_texts = (
-        TABLE["classify"](predict.Model(one, predict.Options()))
+        TABLE["classify"](predictions.Model(one, predictions.Options()))
         for one in (dataclasses.replace(run, config=config), run)
     )
     row = {"text": "the cat", "text_pair": "a dog"}

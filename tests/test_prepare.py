@@ -21,11 +21,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_jax import cli, prepare
+from bert_jax import cli
+from bert_jax import prepare as prepare_command
 from bert_jax.config import knobs
 from bert_jax.data import corpus
 from bert_jax.data import tokenizer as tokenizers
-from bert_jax.data.text import audit, encode, files, pool, shards
+from bert_jax.data.text import audit, encode, files, pool, prepare, shards
 from bert_jax.errors import CheckpointError, DataError, Stopped
 
 WORDS = [a + b for a in "bcdfgklmnprst" for b in ("a", "en", "ir", "ost", "u")]
@@ -184,7 +185,7 @@ def test_text_without_words_is_not_cut_into_sentences_of_prose(tmp_path):
 
 def test_the_command_prints_the_folder_alone_on_standard_output(tmp_path, capsys):
     write(tmp_path / "in", documents(30))
-    prepare.run(config(tmp_path / "in", tmp_path / "cache"))
+    prepare_command.run(config(tmp_path / "in", tmp_path / "cache"))
     out, err = capsys.readouterr()
     assert Path(out.strip()).is_dir()
     assert "exact duplicates" in err
@@ -323,7 +324,8 @@ def test_a_finished_corpus_is_returned_at_once(tmp_path, monkeypatch):
 
 RUN = """
 import json, sys
-from bert_jax import knobs, prepare
+from bert_jax.config import knobs
+from bert_jax.data.text import prepare
 from bert_jax.data import corpus, files
 corpus.TASK, files.RANGE = 4000, 3000
 c, t = json.loads(sys.argv[1])
@@ -680,7 +682,8 @@ LIMITED = """
 import json, re, resource, sys
 from pathlib import Path
 resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[2]), int(sys.argv[2])))
-from bert_jax import knobs, prepare
+from bert_jax.config import knobs
+from bert_jax.data.text import prepare
 c, t = json.loads(sys.argv[1])
 done = prepare.prepare(knobs.Config(corpus=knobs.Corpus(**c), tokenizer=knobs.Tokenizer(**t)), lambda m: None)
 # ru_maxrss of this process would begin with what the process that started it held; VmHWM begins anew.

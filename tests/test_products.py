@@ -95,7 +95,8 @@ def test_factors_rounded_once_give_the_same_outputs(dtype):
 
 ODD = """
 import jax, numpy as np
-from bert_jax import sharding, step
+from bert_jax import sharding
+from bert_jax.training import program
 from bert_jax.benchmarks import ours
 from tests import toy
 for changes in (
@@ -106,13 +107,13 @@ for changes in (
 ):
     config = toy.config(model__dtype="bfloat16_products", **changes)
     mesh = sharding.make_mesh(config.parallel)
-    state = jax.jit(lambda seed: step.init_state(config, toy.VOCAB, seed))(np.uint32(0))
+    state = jax.jit(lambda seed: program.init_state(config, toy.VOCAB, seed))(np.uint32(0))
     layout = sharding.state_layout(jax.eval_shape(lambda: state), mesh, config.parallel)
-    update = step.compile_step(config, ours.SPECIAL, toy.VOCAB, mesh, layout)
+    update = program.compile_step(config, ours.SPECIAL, toy.VOCAB, mesh, layout)
     batch = ours.rows(config)
     batch["tokens"] %= toy.VOCAB
     for _ in range(2):
-        state, metrics = update(state, sharding.place(batch, config.batch_size, mesh), step.traced_at(config, 1))
+        state, metrics = update(state, sharding.place(batch, config.batch_size, mesh), program.traced_at(config, 1))
     assert np.isfinite(jax.device_get(metrics["loss"][0])), changes
 print("trained")
 """

@@ -23,10 +23,11 @@ import numpy as np
 import pytest
 from orbax.checkpoint._src.serialization import jax_array_handlers
 
-from bert_jax import cli, prepare
+from bert_jax import cli
 from bert_jax.checkpoints import manager, manifest
 from bert_jax.config import load_file, override, resolve
 from bert_jax.data.batches import pipeline
+from bert_jax.data.text import prepare
 from bert_jax.system import signals
 from tests import outcomes, texts
 

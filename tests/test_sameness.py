@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from bert_jax import cli, prepare, study
-from bert_jax.data.text import docstrings
+from bert_jax import cli
+from bert_jax.data.text import docstrings, prepare
 from bert_jax.errors import ConfigError
+from bert_jax.studies import actions
 from bert_jax.studies.definition import Comparison, Suite
 from tests import saved, study_workdir, tasks, texts
 
@@ -208,19 +209,19 @@ def place(folder, tmp_path):
 
 @pytest.mark.fault(49)
 def test_study_report_refuses_text_that_was_replaced(place, folder, capsys):
-    study.report(place.workdir)
+    actions.report(place.workdir)
     replaced(folder)
     with pytest.raises(ConfigError, match=rf"was trained on something else than {folder / 'corpus'} holds now"):
-        study.report(place.workdir)
+        actions.report(place.workdir)
 
 
 @pytest.mark.fault(49)
 def test_study_report_refuses_cells_of_different_texts(place, folder):
     shutil.rmtree(folder / "corpus")  # a report does not need it
-    study.report(place.workdir)
+    actions.report(place.workdir)
     one = place.cell(place.cells()[1].id)
     said = json.loads((one / "environment.json").read_text())
     (one / "environment.json").write_text(json.dumps(said | {"corpus": "0" * 64}))
     with pytest.raises(ConfigError, match=rf"{one} were trained on different data, and both name files") as error:
-        study.report(place.workdir)
+        actions.report(place.workdir)
     assert error.value.code == 2

@@ -42,7 +42,7 @@ def test_what_a_file_prints_goes_to_standard_error(tmp_path):
     """What a program that it starts prints, too; and it has nothing to read."""
     lines = "import os, sys; print('mine'); sys.stdin.read(); os.system('echo its child; cat')"
     file = write(tmp_path, GOOD.format(lines) + "print('top')\n")
-    call = f"from bert_jax import script; script.call({file!r}); print('result')"
+    call = f"from bert_jax.config import script; script.call({file!r}); print('result')"
     done = subprocess.run([sys.executable, "-c", call], input="typed", capture_output=True, text=True, check=True)
     assert done.stdout == "result\n"
     assert sorted(done.stderr.split("\n")) == ["", "its child", "mine", "top"]

@@ -69,7 +69,7 @@ FILES = {  # a file of the model's folder, what it holds, what is said of it
 LIMITED = """
 import json, resource, sys
 import jax
-from bert_jax import runs
+from bert_jax.interop import runs
 from bert_jax.errors import UserError
 jax.block_until_ready(jax.numpy.zeros(8) + 1)
 used = next(int(line.split()[1]) << 10 for line in open("/proc/self/status") if line.startswith("VmSize"))

@@ -19,13 +19,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_jax import config as configs
-from bert_jax import prepare
-from bert_jax import study as studies
 from bert_jax.config import knobs, quotas
 from bert_jax.config.costs import flops_per_step
 from bert_jax.data.tasks import TASKS
+from bert_jax.data.text import prepare
 from bert_jax.errors import ConfigError, DataError, MissingError
-from bert_jax.studies import definition, sources
+from bert_jax.interop import vocabulary
+from bert_jax.studies import actions, definition, sources
 from bert_jax.studies.definition import (
     Axis,
     Budget,
@@ -304,7 +304,7 @@ def test_a_budget_of_flops_waits_for_a_vocabulary_that_is_trained(tmp_path):
         expand(made)
     assert "prepare" in caught.value.hint
     assert not list((tmp_path / "cache").rglob("manifest.json"))
-    (cell,) = expand(made, functools.partial(prepare.vocabulary_size, make=True))
+    (cell,) = expand(made, functools.partial(vocabulary.vocabulary_size, make=True))
     real = prepare.prepare(cell.config).tokenizer.size
     assert cell.vocab_size == real < 300
     assert cell.config.steps == round(1e12 / flops_per_step(cell.config, real))
@@ -599,7 +599,7 @@ def test_a_field_of_another_type_is_named(changes, said, hint):
 def test_a_study_whose_text_is_not_there_ends_before_its_first_cell(dry_run, folder, tmp_path):
     nowhere = [("corpus.source", "files"), ("corpus.path", "/nowhere")]
     with pytest.raises(DataError, match=r"corpus.path = '/nowhere' does not exist"):
-        studies.run(str(folder), tmp_path / "w", dry_run=dry_run, overrides=nowhere)
+        actions.run(str(folder), tmp_path / "w", dry_run=dry_run, overrides=nowhere)
     assert not (tmp_path / "w").exists()
 
 
@@ -629,9 +629,9 @@ def test_a_workdir_that_is_a_file_is_refused_by_every_action(tmp_path):
     file = tmp_path / "file"
     file.touch()
     for ask in (
-        lambda place: studies.run("experiments/masking_rate", place, dry_run=True),
-        studies.status,
-        studies.report,
+        lambda place: actions.run("experiments/masking_rate", place, dry_run=True),
+        actions.status,
+        actions.report,
     ):
         for place in (file, file / "below"):
             with pytest.raises(ConfigError, match="file is no folder"):

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from bert_jax import cli, study
+from bert_jax import cli
 from bert_jax.errors import CheckpointError, ConfigError, IncompleteError
-from bert_jax.studies import definition, engines, groups, launch, plan, progress
+from bert_jax.studies import actions, definition, engines, groups, launch, plan, progress
 from bert_jax.studies.engines import LOST, local
 from bert_jax.studies.folder import Place
 from bert_jax.system import disk, folder_locks
@@ -45,7 +45,7 @@ WORKER = '''
 """Trains a group as the real one does: all cells together, a step at a time, each of them saved; then evaluates."""
 import contextlib, json, os, signal, sys, time
 from pathlib import Path
-from bert_jax import holding
+from bert_jax.system import folder_locks
 from bert_jax.errors import ConfigError
 from bert_jax.studies import files
 
@@ -148,18 +148,20 @@ class Bench:
         (self.folder / "behaviour.json").write_text(json.dumps(named))
 
     def run(self, **flags) -> None:
-        study.run(str(self.file.parent), self.workdir, worker=self.worker, **{"jobs": 2, **flags})
+        actions.run(str(self.file.parent), self.workdir, worker=self.worker, **{"jobs": 2, **flags})
 
     def start(self, **flags) -> subprocess.Popen:
         """The same in a process of its own, whose end is as the command's."""
-        call = f"study.run({str(self.file.parent)!r}, Path({str(self.workdir)!r}), worker={self.worker!r}, **{flags!r})"
+        call = (
+            f"actions.run({str(self.file.parent)!r}, Path({str(self.workdir)!r}), worker={self.worker!r}, **{flags!r})"
+        )
         lines = [
             "import sys",
             "from pathlib import Path",
-            "from bert_jax import study",
+            "from bert_jax.studies import actions",
             "from bert_jax.errors import *",
         ]
-        lines += ["study._refresh = lambda place: None", "try:", f"    {call}"]
+        lines += ["actions._refresh = lambda place: None", "try:", f"    {call}"]
         lines += ["except UserError as error:", "    print(error, file=sys.stderr)", "    sys.exit(error.code)"]
         return subprocess.Popen([sys.executable, "-c", "\n".join(lines)], stderr=subprocess.PIPE, text=True)
 
@@ -193,7 +195,7 @@ def bench(tmp_path, monkeypatch):
     monkeypatch.setattr(launch, "LOOK", 0.05)
     monkeypatch.setattr(launch, "REST", 0.0)
     bench = Bench(tmp_path)
-    monkeypatch.setattr(study, "_refresh", lambda place: bench.reports.append(bench.states()["done"]))
+    monkeypatch.setattr(actions, "_refresh", lambda place: bench.reports.append(bench.states()["done"]))
     return bench
 
 
@@ -300,7 +302,7 @@ def test_a_cell_that_always_fails_stops_no_other(bench, capfd):
     assert "out of luck" in log.read_text()
     failed = [entry.id for entry in bench.place.cells() if entry.labels["masking.rate"] == "40 %"]
     assert [len(bench.place.attempts(cell)) for cell in failed] == [8, 8]  # two with others, two alone; both ends
-    study.status(bench.workdir)
+    actions.status(bench.workdir)
     said = capfd.readouterr().out
     assert "2 done, 2 failed of 4 cells" in said.splitlines()[0]
     assert said.count("out of luck") == 2
@@ -376,7 +378,7 @@ def test_a_stop_saves_and_the_same_command_goes_on(number, bench, capfd):
     assert f"{number.name}: waiting for 1 group to save" in err
     assert "stopped: " in err
     assert bench.states()["running"] == 0  # none is left behind
-    study.status(bench.workdir, verbose=True)
+    actions.status(bench.workdir, verbose=True)
     assert capfd.readouterr().out.count("interrupted") >= 2
     bench.behave()
     bench.run(jobs=1)
@@ -430,7 +432,7 @@ def test_a_second_launch_is_told_who_is_there(bench):
         with pytest.raises(ConfigError, match=f"pid {launched.pid},") as error:
             bench.run()
         assert error.value.code == 2
-        study.status(bench.workdir)  # who only looks is not refused
+        actions.status(bench.workdir)  # who only looks is not refused
     finally:
         launched.kill()
         launched.communicate()
@@ -576,8 +578,8 @@ def test_a_dry_run_counts_evaluations_once_some_were_made(bench, capfd):
 MANY = """
 import sys, time
 from pathlib import Path
-from bert_jax import study
-study.run(sys.argv[1], Path(sys.argv[2]), dry_run=True)
+from bert_jax.studies import actions
+actions.run(sys.argv[1], Path(sys.argv[2]), dry_run=True)
 print(time.process_time(), [name for name in ("jax", "flax", "matplotlib") if name in sys.modules])
 """
 
@@ -598,9 +600,9 @@ def test_status_says_how_far_it_is(bench, capfd):
     bench.behave(_15={"sleep": 0.3}, _40={"sleep": 0.3})
     launched = bench.start(jobs=2, fuse="2")
     bench.until("step 2", 4)
-    study.status(bench.workdir, as_json=True)
+    actions.status(bench.workdir, as_json=True)
     told = json.loads(capfd.readouterr().out)
-    study.status(bench.workdir, verbose=True)
+    actions.status(bench.workdir, verbose=True)
     text = capfd.readouterr().out
     launched.terminate()
     launched.communicate()
@@ -703,17 +705,17 @@ def test_a_folder_of_something_else(bench, capsys):
 def test_a_scale_of_its_own_wants_a_folder_of_its_own(bench):
     bench.run()
     toy = str(bench.file.parent)
-    study.run(f"{toy}:cpu", bench.workdir, worker=bench.worker)  # the same cells by another name
+    actions.run(f"{toy}:cpu", bench.workdir, worker=bench.worker)  # the same cells by another name
     bench.file.write_text(bench.file.read_text().replace("base.steps = 5", "base.steps = 5 + (scale == 'full')"))
     with pytest.raises(ConfigError, match="holds another study"):
-        study.run(f"{toy}:full", bench.workdir, worker=bench.worker)
+        actions.run(f"{toy}:full", bench.workdir, worker=bench.worker)
     assert len(list((bench.workdir / "cells").iterdir())) == 4
 
 
 def test_the_command_passes_its_flags_on(monkeypatch, tmp_path):
     seen = {}
     for name in ("run", "status", "report"):
-        monkeypatch.setattr(study, name, lambda *args, name=name, **kwargs: seen.update({name: (args, kwargs)}))
+        monkeypatch.setattr(actions, name, lambda *args, name=name, **kwargs: seen.update({name: (args, kwargs)}))
     flags = ["--engine=ray", "--engine-option=num_cpus=2", "--jobs=3", "--fuse=never", "--retries=0", "--dry-run"]
     flags += ["--reuse=runs/a", "--reuse", "b"]
     argv = ["study", "run", "experiments/x:full", f"--workdir={tmp_path}", "--config.steps=7", *flags]

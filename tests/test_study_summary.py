@@ -9,9 +9,9 @@ import statistics
 
 import pytest
 
-from bert_jax import study
 from bert_jax.errors import DataError
 from bert_jax.reporting.charts import SPACE
+from bert_jax.studies import actions
 from bert_jax.studies.folder import Place
 from bert_jax.studies.report import build as report
 from bert_jax.studies.report import collect, compare, summary
@@ -147,7 +147,7 @@ def test_a_summary_is_made_from_the_table_alone(place, tmp_path, capsys):
     kept = Place(tmp_path)
     for name in ("study.json", "results.csv"):
         (tmp_path / name).write_bytes((place.workdir / name).read_bytes())
-    study.report(tmp_path)
+    actions.report(tmp_path)
     assert capsys.readouterr().out.strip() == str(kept.summary)
     ours, theirs = tables(kept.summary.read_text()), tables(place.summary.read_text())
     assert ours[0] == theirs[0]  # means
@@ -163,4 +163,4 @@ def test_a_table_that_is_no_study_s_is_refused(tmp_path):
     (tmp_path / "study.json").write_text('{"name": "x", "cells": []}')
     (tmp_path / "results.csv").write_text("cell,state\na,done\n")
     with pytest.raises(DataError, match=r"results.csv: KeyError: 'seed'"):
-        study.report(tmp_path)
+        actions.report(tmp_path)

@@ -228,7 +228,7 @@ def test_what_fails_is_noted_in_every_cell_and_raised(study, tmp_path, monkeypat
     def refuse(*_: object, **__: object) -> None:
         raise DataError("the text is gone")
 
-    monkeypatch.setattr("bert_jax.train.together", refuse)
+    monkeypatch.setattr("bert_jax.training.together.together", refuse)
     for tries in (1, 2, 3):
         with pytest.raises(DataError, match="the text is gone"):
             worker.work(place, "g")
@@ -246,7 +246,7 @@ def test_a_stop_when_training_has_ended_begins_nothing_more(study, tmp_path, mon
             (workdir / "metrics.jsonl").write_text('{"step": 12, "time": 3.0}\n')
         return True  # a signal came with the last step
 
-    monkeypatch.setattr("bert_jax.train.together", ended)
+    monkeypatch.setattr("bert_jax.training.together.together", ended)
     monkeypatch.setattr(worker, "_suite", lambda *_: pytest.fail("an evaluation began"))
     with pytest.raises(Stopped):
         worker.work(place, "g")

@@ -8,11 +8,12 @@ import json
 import numpy as np
 import pytest
 
-from bert_jax import evaluate, train
+from bert_jax import evaluate, suites
 from bert_jax.config import knobs
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.interop import runs
 from bert_jax.suites import task as suite
+from bert_jax.training import together
 from tests import tasks, texts
 
 WORDS = {"negative": ["the fan is loud", "the update fails"], "positive": ["I am glad", "the screen is right"]}
@@ -54,7 +55,7 @@ def trained(root):
         evals__more__split="train",
         epochs=6,
     )
-    train.run(config, root / "run", command=[])
+    together.run(config, root / "run", command=[])
     return root / "run"
 
 
@@ -79,9 +80,9 @@ def test_glue_is_every_task_whose_classes_the_head_knows(root, trained, capsys):
 
 def test_a_head_of_other_classes_is_refused(trained):
     with pytest.raises(ConfigError, match="knows the classes negative, positive, and cola has unacceptable"):
-        evaluate.evaluate(runs.open_run(str(trained)), "cola")
+        suites.evaluate(runs.open_run(str(trained)), "cola")
     with pytest.raises(ConfigError, match="head"):
-        evaluate.evaluate(runs.open_run(str(trained)), "squad")
+        suites.evaluate(runs.open_run(str(trained)), "squad")
 
 
 @pytest.mark.parametrize("names", [("positive", "negative"), ("LABEL_0", "LABEL_1")])
@@ -92,13 +93,13 @@ def test_the_order_and_the_names_of_a_heads_classes_change_no_score(root, traine
     head["bias"] = head["bias"] + np.array([0, 9], np.float32)  # says positive too often: F1 differs by the class
     object.__setattr__(run, "params", {**run.params, "classify": {"logits": head}})
     f1 = [("task.metrics", "('accuracy','f1','mcc')")]
-    expected = evaluate.evaluate(run, "sst2", split="train", changes=f1)
+    expected = suites.evaluate(run, "sst2", split="train", changes=f1)
     assert expected["f1"] > expected["accuracy"] + 0.1
     turned = {k: v[..., ::-1] for k, v in head.items()} if names[0] == "positive" else head
     object.__setattr__(run, "params", {**run.params, "classify": {"logits": turned}})
     labels = knobs.Objective(1.0, names)
     object.__setattr__(run, "config", _with(run.config, labels))
-    found = evaluate.evaluate(run, "sst2", split="train", source=f"files:{root}", changes=f1)
+    found = suites.evaluate(run, "sst2", split="train", source=f"files:{root}", changes=f1)
     assert found == pytest.approx({key: expected[key] for key in found})
     assert {"accuracy", "f1", "mcc"} <= found.keys()
 

@@ -16,10 +16,13 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from bert_jax import cli, evaluate, predict, prepare, sharding, suites
+from bert_jax import cli, sharding, suites
 from bert_jax.data.tasks import TASKS
+from bert_jax.data.text import prepare
 from bert_jax.errors import ConfigError, DataError
+from bert_jax.evaluation import corpus
 from bert_jax.interop import runs
+from bert_jax.predictors import asking
 from bert_jax.predictors.base import Model, Options
 from bert_jax.studies import definition, measures, worker
 from bert_jax.studies import spec as parts
@@ -50,12 +53,12 @@ def run(base) -> runs.Run:
 @pytest.fixture(scope="module")
 def usual(run) -> dict:
     """What training would report of it."""
-    return evaluate.evaluate(run, "pretrain")
+    return suites.evaluate(run, "pretrain")
 
 
 def ask(run: runs.Run, suite: str, **asked: object) -> dict:
     """What a suite finds, held against what comparisons of a study may ask of it."""
-    found = evaluate.evaluate(run, suite, **asked)
+    found = suites.evaluate(run, suite, **asked)
     known = measures.found(parts.Suite(suite), run.config.objectives) if suite in definition.SUITES else ["*"]
     assert [name for name in worker.flat(found) if not any(fnmatch.fnmatchcase(name, one) for one in known)] == []
     return found
@@ -67,13 +70,13 @@ def ask(run: runs.Run, suite: str, **asked: object) -> dict:
 def test_each_example_of_the_validation_split(run, usual, monkeypatch):
     """They add up to the totals, are what a row finds alone, the same at any batch size and on any devices."""
     made = []
-    make = evaluate.Evaluator.__init__
+    make = corpus.Evaluator.__init__
 
     def remember(self, *given):
         make(self, *given)
         made.append(self)
 
-    monkeypatch.setattr(evaluate.Evaluator, "__init__", remember)
+    monkeypatch.setattr(corpus.Evaluator, "__init__", remember)
     found, arrays = suites.detailed("pretrain", run, Ask())
     assert found == pytest.approx(usual, rel=1e-6)
     which = arrays.pop("examples").tobytes()
@@ -120,13 +123,13 @@ def test_a_suite_that_says_nothing_of_examples(run, monkeypatch):
 
 def test_cross_rate_at_the_rate_of_training_is_its_evaluation(run, usual, monkeypatch):
     compiled = []
-    make = evaluate.Evaluator.__init__
+    make = corpus.Evaluator.__init__
 
     def remember(self, *given):
         make(self, *given)
         compiled.append(self.step)
 
-    monkeypatch.setattr(evaluate.Evaluator, "__init__", remember)
+    monkeypatch.setattr(corpus.Evaluator, "__init__", remember)
     found = ask(run, "cross_rate", batch_size=7)
     assert list(found) == [f"{rate:g}" for rate in RATES]
     assert found["0.15"] == pytest.approx({key: usual[key] for key in found["0.15"]}, rel=1e-6)
@@ -190,7 +193,7 @@ def test_nsp_on_pairs_of_a_file(run, tmp_path, one_device):
     labels = [("is_next", "not_next")[n % 3 == 0] for n in range(13)]
     file, pairs = write_pairs(tmp_path, "label", labels)
     lines = [json.dumps({"text": a, "text_pair": b}) for a, b in pairs]
-    said = [one["is_next"] for one in predict.predict(Model(run, Options(long="cut")), "nsp", lines)]
+    said = [one["is_next"] for one in asking.predict(Model(run, Options(long="cut")), "nsp", lines)]
     right = [(p > 0.5) == (label == "is_next") for p, label in zip(said, labels, strict=True)]
     loss = -np.mean([math.log(p if label == "is_next" else 1 - p) for p, label in zip(said, labels, strict=True)])
     for size in (0, 7):
@@ -216,7 +219,7 @@ def test_sts_is_the_correlation_of_cosines(run, tmp_path, one_device):
     for pooling in ("mean", "cls"):
         options = Options(pooling=pooling, normalize=True)
         sides = [
-            [one["embedding"] for one in predict.predict(Model(run, options), "embed", [pair[i] for pair in pairs])]
+            [one["embedding"] for one in asking.predict(Model(run, options), "embed", [pair[i] for pair in pairs])]
             for i in (0, 1)
         ]
         cosines = (np.array(sides[0]) * np.array(sides[1])).sum(-1).round(6)  # like texts are a tie

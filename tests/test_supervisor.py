@@ -25,7 +25,7 @@ from tests.texts import ROOT
 BEGIN = """
     import os, resource, signal, sys, time
     sys.path.insert(0, {root!r})
-    from bert_jax import supervisor
+    from bert_jax.system import supervisor
     supervisor.begin()
 """
 ABORT = """
@@ -54,7 +54,7 @@ def test_supervisor_passes_output_and_exit_code_through_in_order(tmp_path):
         supervisor.announce(3)
         sys.exit(3)
     """
-    driver = "import sys; from pathlib import Path; from bert_jax import supervisor\n"
+    driver = "import sys; from pathlib import Path; from bert_jax.system import supervisor\n"
     driver += "sys.exit(supervisor.run(sys.argv[2:], Path(sys.argv[1]), False))"
     command = [sys.executable, "-c", driver, str(tmp_path), *child(body)]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT)
@@ -192,7 +192,7 @@ def test_a_signal_that_is_ignored_stays_ignored(tmp_path):
 @pytest.mark.fault(46)
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel of Linux ends a child with its parent")
 def test_the_child_of_a_killed_supervisor_ends(tmp_path):
-    driver = "import sys; from pathlib import Path; from bert_jax import supervisor\n"
+    driver = "import sys; from pathlib import Path; from bert_jax.system import supervisor\n"
     driver += "supervisor.run(sys.argv[2:], Path(sys.argv[1]), False)"
     command = [sys.executable, "-c", driver, str(tmp_path), *child("print(os.getpid(), flush=True); time.sleep(60)")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as parent:

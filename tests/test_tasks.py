@@ -246,7 +246,9 @@ def test_reading_starts_without_tensorflow_datasets():
     """Its import takes seconds, which only its source may cost."""
     import subprocess
 
-    code = "import sys, bert_jax.data.labelled.examples, bert_jax.data.tasks; print('tensorflow_datasets' in sys.modules)"
+    code = (
+        "import sys, bert_jax.data.labelled.examples, bert_jax.data.tasks; print('tensorflow_datasets' in sys.modules)"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[1]
     )

@@ -19,9 +19,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers.implementations import BertWordPieceTokenizer
 
-from bert_jax import config, prepare
+from bert_jax import config
 from bert_jax.config import knobs
 from bert_jax.data import encoding, tokenizer, vocabulary
+from bert_jax.data.text import prepare
 from bert_jax.data.tokenizer import SPECIALS, Style
 from bert_jax.errors import ConfigError, DataError
 from tests.wordpiece import pieces
@@ -509,7 +510,7 @@ def test_training_is_the_same_in_any_order_process_and_thread_count():
     expected = tokenizer.train(texts, knobs.Tokenizer(vocab_size=300)).hash
     assert tokenizer.train(texts[::-1], knobs.Tokenizer(vocab_size=300)).hash == expected
     code = (
-        "import sys, json\nfrom bert_jax import knobs\nfrom bert_jax.data import tokenizer\n"
+        "import sys, json\nfrom bert_jax.config import knobs\nfrom bert_jax.data import tokenizer\n"
         "print(tokenizer.train(json.load(sys.stdin), knobs.Tokenizer(vocab_size=300)).hash)"
     )
     for threads in ("1", "3"):

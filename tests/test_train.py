@@ -12,14 +12,17 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax import cli, commands, evaluate, predict, prepare, sharding, train, trees
+from bert_jax import cli, commands, evaluate, predict, sharding, suites, trees
 from bert_jax.checkpoints import manager
 from bert_jax.config import knobs, resolve, to_dict
 from bert_jax.data.batches import pipeline
+from bert_jax.data.text import prepare
 from bert_jax.errors import ConfigError, DivergedError
+from bert_jax.evaluation import corpus
 from bert_jax.interop import runs
 from bert_jax.objectives import masking
-from bert_jax.training import environment
+from bert_jax.predictors import asking
+from bert_jax.training import environment, together
 from bert_jax.training import run as arms
 from tests import texts, toy
 from tests.texts import configure
@@ -46,7 +49,7 @@ LONG = {"steps": STEPS, "checkpoints__every": OFTEN, "evals__validation__every":
 def trained(base, tmp_path_factory) -> Path:
     workdir = tmp_path_factory.mktemp("run")
     with texts.one_device():
-        train.run(configure(base, **LONG), workdir, command=["bert-jax", "train"])
+        together.run(configure(base, **LONG), workdir, command=["bert-jax", "train"])
     return workdir
 
 
@@ -55,7 +58,7 @@ def unpaired(base, tmp_path_factory) -> Path:
     """Ten steps without next sentences."""
     workdir = tmp_path_factory.mktemp("unpaired")
     with texts.one_device():
-        train.run(configure(base, steps=10, pairs="none"), workdir, command=[])
+        together.run(configure(base, steps=10, pairs="none"), workdir, command=[])
     return workdir
 
 
@@ -66,7 +69,7 @@ STILL = {"model__dropout": 0, "model__attention_dropout": 0}
 def wide(base, tmp_path_factory) -> Path:
     """Ten steps over all eight devices, without dropout."""
     workdir = tmp_path_factory.mktemp("wide")
-    train.run(configure(base, steps=10, **STILL), workdir, command=[])
+    together.run(configure(base, steps=10, **STILL), workdir, command=[])
     return workdir
 
 
@@ -103,7 +106,7 @@ def test_latest_steps_and_the_best_are_kept(trained):
 
 def test_a_finished_run_is_left_as_it_is(base, trained):
     before = (trained / "metrics.jsonl").read_bytes()
-    train.run(configure(base, **LONG), trained, command=[])
+    together.run(configure(base, **LONG), trained, command=[])
     assert (trained / "metrics.jsonl").read_bytes() == before
 
 
@@ -120,7 +123,7 @@ def test_evaluation_is_exact_at_any_batch_size_and_device_count(base, trained):
             devices=jax.devices()[:devices],
         )
         params = jax.device_put(run.params, sharding.replicated(mesh))
-        found.append(evaluate.Evaluator(run.config, prepared, settings, mesh)(params))
+        found.append(corpus.Evaluator(run.config, prepared, settings, mesh)(params))
     for other in found[1:]:
         assert other.keys() == found[0].keys()
         for key, value in found[0].items():
@@ -133,7 +136,7 @@ def test_baselines_equal_a_plain_count(base, trained):
     run = runs.open_run(str(trained))
     prepared = prepare.prepare(run.config)
     mesh = sharding.make_mesh(knobs.Parallel())
-    evaluator = evaluate.Evaluator(run.config, prepared, knobs.Eval(replace=(1.0, 0.0, 0.0)), mesh)
+    evaluator = corpus.Evaluator(run.config, prepared, knobs.Eval(replace=(1.0, 0.0, 0.0)), mesh)
     found = evaluator(jax.device_put(run.params, sharding.replicated(mesh)))
     counts = np.zeros(run.tokenizer.size)
     for shard in prepared.splits["train"]:
@@ -164,14 +167,14 @@ def test_evaluate_prints_json_and_takes_another_rate(base, trained, capsys, tmp_
     for key, value in printed["pretrain"].items():
         assert value == pytest.approx(last[f"eval/validation/{key}"], rel=1e-5), key
     config = configure(base, evals__validation__rate=0.6, evals__validation__seed=3)
-    harder = evaluate.evaluate(runs.open_run(str(trained)), "pretrain", config)
+    harder = suites.evaluate(runs.open_run(str(trained)), "pretrain", config)
     assert harder["mlm_predictions"] > 3 * printed["pretrain"]["mlm_predictions"]
     assert harder["mlm_loss"] > printed["pretrain"]["mlm_loss"]
 
 
 def ask(model: Path, task: str, lines: list[str], **settings: int) -> list[dict]:
-    asked = predict.Model(runs.open_run(str(model)), predict.Options(**settings))
-    return list(predict.predict(asked, task, lines))
+    asked = asking.Model(runs.open_run(str(model)), asking.Options(**settings))
+    return list(asking.predict(asked, task, lines))
 
 
 def test_fill_mask_gives_the_best_tokens_of_every_mask(trained):
@@ -222,19 +225,19 @@ def test_predict_writes_only_json_to_standard_output(trained, tmp_path, capsys):
     ],
 )
 def test_bad_lines_are_named(trained, lines, message):
-    with pytest.raises(predict.DataError, match=message):
+    with pytest.raises(asking.DataError, match=message):
         ask(trained, "nsp", lines)
 
 
 def test_fill_mask_reads_whole_lines_and_only_utf8(trained, tmp_path):
     (row,) = ask(trained, "fill-mask", ["the cat\tsees [MASK]"])
     assert (row["text"], len(row["masks"])) == ("the cat\tsees [MASK]", 1)
-    with pytest.raises(predict.DataError, match="line 1: a text_pair"):
+    with pytest.raises(asking.DataError, match="line 1: a text_pair"):
         ask(trained, "fill-mask", ['{"text": "a", "text_pair": "b"}'])
     (tmp_path / "in.txt").write_bytes(b"fine\nbad \xff [MASK]\n")
-    with pytest.raises(predict.DataError, match="line 2: not UTF-8"):
+    with pytest.raises(asking.DataError, match="line 2: not UTF-8"):
         predict.run("fill-mask", str(trained), tmp_path / "in.txt", top_k=2)
-    assert predict.decode(1, b'\xef\xbb\xbf{"text": "a"}\n') == '{"text": "a"}\n'
+    assert asking.decode(1, b'\xef\xbb\xbf{"text": "a"}\n') == '{"text": "a"}\n'
 
 
 def test_a_head_that_was_not_trained_is_not_asked(unpaired):
@@ -244,11 +247,11 @@ def test_a_head_that_was_not_trained_is_not_asked(unpaired):
 
 def test_a_run_can_start_from_another(base, trained, tmp_path, one_device):
     config = configure(base, steps=10, optim__learning_rate=0, init_from=str(trained))
-    train.run(config, tmp_path / "w", command=[])
+    together.run(config, tmp_path / "w", command=[])
     ours, theirs = (runs.open_run(str(w)).params for w in (tmp_path / "w", trained))
     jax.tree.map(np.testing.assert_array_equal, ours, theirs)
     with pytest.raises(ConfigError, match="another shape for encoder/") as error:
-        train.run(configure(base, model__hidden=128, init_from=str(trained)), tmp_path / "v", command=[])
+        together.run(configure(base, model__hidden=128, init_from=str(trained)), tmp_path / "v", command=[])
     assert f"hidden={configure(base).model.hidden}" in error.value.hint
 
 
@@ -265,8 +268,8 @@ def test_a_run_of_before_a_knob_resumes_with_its_default(base, tmp_path):
 def test_what_a_start_lacks_is_fresh_only_when_named(base, unpaired, tmp_path, capfd, one_device):
     config = configure(base, steps=10, optim__learning_rate=0, init_from=str(unpaired), seed=5)
     with pytest.raises(ConfigError, match=r"lacks encoder/pooler/bias, encoder/pooler/kernel, nsp/logits/bias"):
-        train.run(config, tmp_path / "w", command=[])
-    train.run(dataclasses.replace(config, init_fresh="^(encoder/pooler|nsp)/"), tmp_path / "w", command=[])
+        together.run(config, tmp_path / "w", command=[])
+    together.run(dataclasses.replace(config, init_fresh="^(encoder/pooler|nsp)/"), tmp_path / "w", command=[])
     assert "starts fresh" in capfd.readouterr().err
     ours, theirs = (trees.flat(runs.open_run(str(w)).params) for w in (tmp_path / "w", unpaired))
     fresh = trees.flat(toy.init(config, 5, runs.open_run(str(tmp_path / "w")).tokenizer.size))
@@ -276,7 +279,7 @@ def test_what_a_start_lacks_is_fresh_only_when_named(base, unpaired, tmp_path, c
         else:  # drawn inside another program, which may round its last bit otherwise
             np.testing.assert_allclose(value, fresh[name], rtol=1e-5, atol=1e-7, err_msg=name)
     back = configure(base, steps=10, pairs="none", optim__learning_rate=0, init_from=str(tmp_path / "w"))
-    train.run(back, tmp_path / "again", command=[])  # a head without use is no obstacle
+    together.run(back, tmp_path / "again", command=[])  # a head without use is no obstacle
     assert "is not used" in capfd.readouterr().err
 
 
@@ -286,8 +289,8 @@ def test_a_start_with_another_vocabulary_keeps_the_rows_of_shared_pieces(base, t
     (tmp_path / "vocab.txt").write_text("".join(f"{piece}\n" for piece in vocab))
     other = {"tokenizer__path": str(tmp_path / "vocab.txt"), "init_from": str(trained), "optim__learning_rate": 0}
     with pytest.raises(ConfigError, match="another tokenizer"):
-        train.run(configure(base, steps=10, **other), tmp_path / "w", command=[])
-    train.run(configure(base, steps=10, init_vocab="remap", **other), tmp_path / "w", command=[])
+        together.run(configure(base, steps=10, **other), tmp_path / "w", command=[])
+    together.run(configure(base, steps=10, init_vocab="remap", **other), tmp_path / "w", command=[])
     assert f"{len(vocab) - 1:,} of {len(vocab):,} pieces keep" in capfd.readouterr().err
     new = runs.open_run(str(tmp_path / "w"))
     here, there = (trees.flat(run.params) for run in (new, old))
@@ -314,7 +317,7 @@ def test_a_run_is_evaluated_with_other_masks_by_flags_alone(trained, capsys, one
 )
 @pytest.mark.fault(11)
 def test_layouts_train_the_same_run(base, wide, tmp_path, overrides):
-    train.run(configure(base, steps=10, **STILL, **overrides), tmp_path, command=[])
+    together.run(configure(base, steps=10, **STILL, **overrides), tmp_path, command=[])
     for one, other in zip(rows(wide, "eval/"), rows(tmp_path, "eval/"), strict=True):
         # After ten updates: Adam turns rounding in small gradients into steps. test_step.py compares gradients to 1e-5.
         assert other["eval/validation/mlm_loss"] == pytest.approx(one["eval/validation/mlm_loss"], rel=1e-3)
@@ -323,50 +326,50 @@ def test_layouts_train_the_same_run(base, wide, tmp_path, overrides):
 @pytest.mark.fault(10)
 def test_a_changed_config_is_refused_with_the_difference(base, trained):
     with pytest.raises(ConfigError, match=r"masking.rate: 0.15 -> 0.4") as caught:
-        train.run(configure(base, **LONG, masking__rate=0.4), trained, command=[])
+        together.run(configure(base, **LONG, masking__rate=0.4), trained, command=[])
     assert "--allow-change=masking.rate" in caught.value.hint
-    train.run(configure(base, **LONG, logging__every=3), trained, command=[])  # free to change
+    together.run(configure(base, **LONG, logging__every=3), trained, command=[])  # free to change
 
 
 @pytest.mark.fault(10, 49)
 def test_steps_may_be_added_when_asked_for_but_not_on_other_text(tmp_path):
     """Over all devices."""
     file, workdir = texts.config_file(tmp_path), tmp_path / "w"
-    train.run(configure(file, steps=10, **STILL), workdir, command=[])
+    together.run(configure(file, steps=10, **STILL), workdir, command=[])
     with pytest.raises(ConfigError, match="steps: 10 -> 20"):
-        train.run(configure(file, steps=20, **STILL), workdir, command=[])
-    train.run(configure(file, steps=20, **STILL), workdir, allow_change=("steps",), command=[])
+        together.run(configure(file, steps=20, **STILL), workdir, command=[])
+    together.run(configure(file, steps=20, **STILL), workdir, allow_change=("steps",), command=[])
     assert rows(workdir, "train/")[-1]["step"] == 20
     split = configure(file, steps=30, masking__replace="(1,0,0)", **STILL)
-    train.run(split, workdir, allow_change=("steps", "masking.replace"), command=[])
+    together.run(split, workdir, allow_change=("steps", "masking.replace"), command=[])
     assert rows(workdir, "train/")[-1]["train/mask_token_fraction"] == 1
     texts.write(tmp_path / "corpus", documents=100, seed=1)
     for config, allowed in ((split, ()), (configure(file, steps=40, **STILL), ("steps", "masking.replace"))):
         with pytest.raises(ConfigError, match="another corpus"):
-            train.run(config, workdir, allow_change=allowed, command=[])
+            together.run(config, workdir, allow_change=allowed, command=[])
 
 
 @pytest.mark.fault(14)
 def test_a_run_that_diverges_ends_with_code_5_and_names_the_step(base, tmp_path, monkeypatch, one_device):
-    real = train.steps.traced_at
+    real = together.steps.traced_at
 
     def poisoned(config, step):
         numbers = real(config, step)
         weights = dict(numbers.weights, mlm=np.float32("nan")) if step >= 12 else numbers.weights
         return numbers._replace(weights=weights)
 
-    monkeypatch.setattr(train.steps, "traced_at", poisoned)
+    monkeypatch.setattr(together.steps, "traced_at", poisoned)
     with pytest.raises(DivergedError, match=r"5 updates in a row .* step 17, held examples \[\d"):
-        train.run(configure(base), tmp_path, command=[])
+        together.run(configure(base), tmp_path, command=[])
     assert DivergedError.code == 5
     assert manager.read(tmp_path / "checkpoints")[1]["step"] == 10
 
 
 def test_masks_that_are_not_as_configured_stop_the_run(base, tmp_path, monkeypatch, one_device):
-    real = train.steps.quotas.table
-    monkeypatch.setattr(train.steps.quotas, "table", lambda rate, n: np.minimum(real(rate, n), 2))
+    real = together.steps.quotas.table
+    monkeypatch.setattr(together.steps.quotas, "table", lambda rate, n: np.minimum(real(rate, n), 2))
     with pytest.raises(DivergedError, match="realised masks"):
-        train.run(configure(base, masking__rate=0.4), tmp_path, command=[])
+        together.run(configure(base, masking__rate=0.4), tmp_path, command=[])
 
 
 @pytest.mark.fault(36)
@@ -386,7 +389,7 @@ def test_out_of_memory_names_the_accumulation_that_fits(base, tmp_path, monkeypa
 
     assert taken(1) > taken(2) > taken(4)
     monkeypatch.setattr(environment, "device_bytes", lambda: taken(4) if room != "none" else 1)
-    monkeypatch.setattr(train.steps, "compile_step", lambda *args, **settings: exhausted)
+    monkeypatch.setattr(together.steps, "compile_step", lambda *args, **settings: exhausted)
     words = ["train", f"--config={base}", f"--workdir={tmp_path / 'w'}"]
     assert cli.execute(words) == 2
     error, hint = capsys.readouterr().err.strip().splitlines()[-2:]
@@ -396,7 +399,7 @@ def test_out_of_memory_names_the_accumulation_that_fits(base, tmp_path, monkeypa
         assert hint.startswith("hint: no optim.accumulation is enough")
     else:
         assert hint.startswith("hint: --config.optim.accumulation=4 keeps batches of 16 in about ")
-        train.run(configure(base, optim__accumulation=4), tmp_path / "w", dry_run=True, command=[])
+        together.run(configure(base, optim__accumulation=4), tmp_path / "w", dry_run=True, command=[])
         assert f"memory/device   {environment._size(taken(4))}" in capsys.readouterr().out
 
 
@@ -412,7 +415,7 @@ def test_out_of_memory_anywhere_is_no_internal_error(monkeypatch, capsys):
 
 
 def test_a_dry_run_counts_and_writes_nothing(base, tmp_path, capsys):
-    train.run(configure(base, optim__warmup_steps=60), tmp_path / "none", dry_run=True, command=[])
+    together.run(configure(base, optim__warmup_steps=60), tmp_path / "none", dry_run=True, command=[])
     text, said = capsys.readouterr()
     assert "warning: optim.warmup_steps = 60 exceeds steps = 30: the learning rate ends at 0.48 of its peak" in said
     assert not (tmp_path / "none").exists()

@@ -16,13 +16,12 @@ import jax
 import numpy as np
 import tokenizers
 
-from bert_jax import prepare
 from bert_jax.benchmarks import ours
 from bert_jax.benchmarks.worker import Ready
 from bert_jax.checkpoints.manager import Checkpoints
 from bert_jax.config import knobs, recorded
 from bert_jax.data import corpus
-from bert_jax.data.text import dedup, encode, shards
+from bert_jax.data.text import dedup, encode, prepare, shards
 
 SLICE = 10_000  # sentences given to `encode_batch` at once
 

@@ -13,13 +13,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax import prepare, sharding
+from bert_jax import sharding
 from bert_jax.batch import Batch, Special, Traced
 from bert_jax.benchmarks.worker import Ready
 from bert_jax.config import knobs, quotas, recorded
 from bert_jax.data.batches import packing, pipeline
 from bert_jax.data.labelled import batches as labelled
 from bert_jax.data.labelled.features import Features
+from bert_jax.data.text import prepare
 from bert_jax.data.text.shards import Prepared
 from bert_jax.models import network
 from bert_jax.models.bert import Bert

@@ -19,8 +19,8 @@ from bert_jax.data.labelled.batches import rounded
 from bert_jax.data.labelled.examples import Example
 from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import DataError
-from bert_jax.evaluate import Progress
 from bert_jax.evaluation import scores
+from bert_jax.evaluation.corpus import Progress
 from bert_jax.evaluation.metrics import Totals, wilson
 from bert_jax.models import network
 from bert_jax.system import fault_points

@@ -10,9 +10,9 @@ from bert_jax import config as configs
 from bert_jax.config import knobs
 from bert_jax.errors import CheckpointError
 from bert_jax.interop import runs
+from bert_jax.reporting import records
 from bert_jax.system import jsons
 from bert_jax.system.jsons import Maybe
-from bert_jax.training import writer
 
 ENVIRONMENT = {  # what is said of a run
     "machine": {"devices": [str]},
@@ -95,7 +95,7 @@ def _metrics(run: runs.Run) -> dict[str, str]:
     file = run.folder / "metrics.jsonl"
     if "foreign" in run.meta or not file.exists():
         return {}
-    rows = [row for row in writer.rows(file) if row["step"] == run.step]
+    rows = [row for row in records.rows(file) if row["step"] == run.step]
     found = {k: v for row in rows for k, v in row.items() if k.startswith("eval/") and isinstance(v, (int, float))}
     said = {key: f"{value:,}" if isinstance(value, int) else f"{value:.4g}" for key, value in found.items()}
     return {key.removeprefix("eval/"): value for key, value in said.items()}

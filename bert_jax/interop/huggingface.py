@@ -129,12 +129,18 @@ def read(path: Path, allow_missing: bool = False, allow_unused: bool = False) ->
         vocab_size = _whole(stated, "vocab_size")
     except ConfigError as error:
         raise CheckpointError(f"{file}: {error}", error.hint) from error
-    if stated.get("tie_word_embeddings") is False and {"mlm", "causal_lm"} & set(heads) and parameter_names.TIED not in values:
+    if (
+        stated.get("tie_word_embeddings") is False
+        and {"mlm", "causal_lm"} & set(heads)
+        and parameter_names.TIED not in values
+    ):
         raise CheckpointError(
             f"{file}: tie_word_embeddings is false, and {path} has no {parameter_names.TIED}", "BERT ties them"
         )
     shapes = _shapes(config, values, vocab_size)
-    expected = {name for ours, shape in shapes.items() for name in parameter_names.names(ours, shape)} | parameter_names.SECOND_NAMES
+    expected = {
+        name for ours, shape in shapes.items() for name in parameter_names.names(ours, shape)
+    } | parameter_names.SECOND_NAMES
     unused = sorted(values.keys() - expected)
     if unused and not allow_unused:
         raise CheckpointError(
@@ -172,7 +178,9 @@ def _values(path: Path) -> dict[str, np.ndarray]:
         values = {plain: raw[name] for name, plain in names.items()}
     if len(values) < len(names):
         twice = sorted(plain for plain in values if list(names.values()).count(plain) > 1)
-        raise CheckpointError(f"{path} holds {parameter_names.listing(twice)} twice, under two names", "keep one of them")
+        raise CheckpointError(
+            f"{path} holds {parameter_names.listing(twice)} twice, under two names", "keep one of them"
+        )
     return values
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from bert_jax import config as configs
 from bert_jax.config import knobs
 from bert_jax.errors import UserError
-from bert_jax.training import writer
+from bert_jax.reporting import records
 
 SAMPLES = 12
 
@@ -188,7 +188,7 @@ def samples(path: Path) -> str:
     if not path.exists():
         return ""
     by_text: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for row in writer.rows(path, writer.SAMPLE):
+    for row in records.rows(path, records.SAMPLE):
         by_text[row["text"]].append(row)
     until = {text: max(row["step"] for row in rows) for text, rows in by_text.items()}
     last = max(until.values(), default=0)  # a run that goes on with other sentences asks the earlier ones no longer

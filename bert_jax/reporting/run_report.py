@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax.errors import DataError
+from bert_jax.reporting import records
 from bert_jax.reporting.charts import SPACE, Chart, Series, draw, number
 from bert_jax.reporting.metric_names import BASELINES, CHANCE, SHOUTED, is_result, is_share, pretty
 from bert_jax.reporting.page import config_box, duration, environment_box, page, samples, section, subtree, table, tile
 from bert_jax.system import disk, jsons
-from bert_jax.training import writer
 
 Curves = dict[str, list[tuple[int, float]]]  # metric -> (step, value), by step
 
@@ -46,8 +46,8 @@ def write(workdir: Path) -> Path:
     """Writes `report.html` in one move, and returns its path."""
     workdir = Path(workdir)
     recorded, environment = _json(workdir / "config.json"), _json(workdir / "environment.json")
-    metrics = workdir / writer.NAME
-    rows = sorted(writer.rows(metrics), key=lambda row: row["step"]) if metrics.exists() else []
+    metrics = workdir / records.METRICS
+    rows = sorted(records.rows(metrics), key=lambda row: row["step"]) if metrics.exists() else []
     curves: Curves = defaultdict(list)
     objectives = list(subtree(recorded, "objectives"))
     hundreds = ("exact", "f1") if "span" in objectives else ()  # SQuAD's are published in per cent

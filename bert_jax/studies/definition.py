@@ -19,12 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax import config as configs
-from bert_jax import prepare, recipes
+from bert_jax import recipes
 from bert_jax.config import knobs, script, validation
 from bert_jax.config.costs import per_step, predicted
 from bert_jax.config.effects import Idle, in_evaluation
 from bert_jax.data import tasks
 from bert_jax.errors import ConfigError
+from bert_jax.interop.vocabulary import vocabulary_size
 from bert_jax.studies import measures
 from bert_jax.studies.report.published import TABLE as PUBLISHED
 from bert_jax.studies.spec import (
@@ -94,7 +95,7 @@ def expand(study: Study, vocabulary: Callable[[knobs.Config], int] | None = None
     A budget of FLOPs needs the real size of a config's vocabulary: `vocabulary` tells it, by default only of those that
     are given or prepared.
     """
-    size = vocabulary or prepare.vocabulary_size
+    size = vocabulary or vocabulary_size
     check(study)
     cells: list[Cell] = []
     seen: dict[str, str] = {}

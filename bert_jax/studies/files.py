@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax.errors import DataError
+from bert_jax.reporting import records
 from bert_jax.system import disk, jsons, opening
-from bert_jax.training import writer
 
 TAIL = 20_000  # bytes from the end of a file that hold its last line
 
@@ -69,7 +69,7 @@ def last_step(path: Path) -> tuple[int, float]:
         tail = file.read().splitlines()
     for line in reversed(tail):
         try:
-            found = jsons.parse(line, writer.LINE)
+            found = jsons.parse(line, records.LINE)
         except jsons.Malformed:
             continue  # torn by a kill, or the first one cut by where reading began
         return found["step"], float(found.get("time") or 0.0)

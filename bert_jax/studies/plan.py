@@ -11,12 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from bert_jax.reporting.text_table import table
 from bert_jax.studies import groups
 from bert_jax.studies.definition import Cell
 from bert_jax.studies.engines import Room
 from bert_jax.studies.folder import Entry, Place
 from bert_jax.studies.groups import Group
-from bert_jax.studies.progress import FINAL, duration, table
+from bert_jax.studies.progress import FINAL, duration
 from bert_jax.studies.report.collect import results
 
 DEVICE_PACE = 2e13  # FLOP/s of an accelerator, until a study has told better

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -140,10 +140,3 @@ def described(cell: Result) -> str:
 def duration(seconds: float) -> str:
     """Hours, minutes and seconds."""
     return tqdm.format_interval(round(seconds))
-
-
-def table(rows: Iterable[Sequence[str]]) -> str:
-    """Columns as wide as they must be."""
-    rows = [list(map(str, row)) for row in rows]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from bert_jax import prepare
 from bert_jax.config import recorded
 from bert_jax.config.knobs import Config
 from bert_jax.data.labelled import examples
+from bert_jax.data.text import prepare
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.studies.folder import Place
 from bert_jax.system import jsons

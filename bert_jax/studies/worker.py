@@ -20,12 +20,11 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from bert_jax import doctor
 from bert_jax.errors import ConfigError, DataError, DivergedError, Stopped, UserError
 from bert_jax.studies import files
 from bert_jax.studies.engines import FULL
 from bert_jax.studies.folder import WORK, Entry, Place
-from bert_jax.system import allocator, disk, folder_locks
+from bert_jax.system import allocator, disk, folder_locks, machine
 from bert_jax.system.disk import DiskFull
 
 CODE_STOPPED, CODE_INTERNAL = 75, 1
@@ -99,11 +98,11 @@ def in_step(cells: Sequence[Entry], saved: dict[str, set[int]]) -> Iterator[list
 
 def _together(runs: list[tuple[Any, Path]], slots: int, frozen: Callable[[Path, DivergedError], None]) -> bool:
     """Whether a stop was asked for although training has ended: what comes after it must not begin."""
-    from bert_jax import train
+    from bert_jax.training import together
 
     print(f"training {len(runs)} arms; the figures are those of the first", file=sys.stderr)
     try:
-        return train.together(runs, slots=slots, command=sys.argv, frozen=frozen)
+        return together.together(runs, slots=slots, command=sys.argv, frozen=frozen)
     except DivergedError as error:  # of the last one left; `frozen` was told
         print(f"all arms diverged: {error}", file=sys.stderr)
         return False
@@ -174,10 +173,10 @@ def _heed(stop: bool) -> None:
 
 def last_evaluation(folder: Path) -> dict[str, float]:
     """Metrics of the last evaluation on the split called validation."""
-    from bert_jax.training import writer
+    from bert_jax.reporting import records
 
     prefix = "eval/validation/"
-    found = [row for row in writer.rows(folder / writer.NAME) if any(key.startswith(prefix) for key in row)]
+    found = [row for row in records.rows(folder / records.METRICS) if any(key.startswith(prefix) for key in row)]
     last = found[-1] if found else {}
     return {key.removeprefix(prefix): value for key, value in last.items() if key.startswith(prefix)}
 
@@ -224,7 +223,7 @@ def _keep_programs(place: Place) -> None:
     """Programs that one worker compiled are there for the next, on machines of the same kind."""
     import jax
 
-    kind = hashlib.sha256(f"{platform.machine()} {doctor.cpuinfo('flags')}".encode()).hexdigest()[:8]
+    kind = hashlib.sha256(f"{platform.machine()} {machine.cpuinfo('flags')}".encode()).hexdigest()[:8]
     jax.config.update("jax_compilation_cache_dir", str(place.compiled / kind))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 

@@ -6,7 +6,14 @@ which is looked for before the first of several suites begins. To add one, write
 function in a file of this folder, and its row here.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from bert_jax.config import knobs, suggest
 from bert_jax.data.tasks import TASKS
+from bert_jax.errors import ConfigError
 from bert_jax.interop import runs
 from bert_jax.suites import blimp, corpus, nsp, pll, probe, sts, task
 from bert_jax.suites.base import Ask, Detailed, Suite
@@ -31,3 +38,27 @@ def detailed(name: str, run: runs.Run, ask: Ask) -> Detailed:
     """What a suite finds, and of each example where it can tell; nothing is computed twice."""
     suite = TABLE[name]
     return suite.each(run, ask) if suite.each else (suite.run(run, ask), {})
+
+
+def evaluate(run: runs.Run, suite: str, config: knobs.Config | None = None, **asked: Any) -> dict[str, Any]:
+    """Scores a run on a suite; `config` names another corpus, masks or sizes than the run's own."""
+    table = named([suite])
+    return table[suite].run(run, ask(table, config=config, **asked))
+
+
+def named(names: Sequence[str]) -> dict[str, Suite]:
+    """Return the rows of TABLE by name; refuse a name that is none."""
+    for name in names:
+        if name not in TABLE:
+            raise ConfigError(f"no suite {name!r}", suggest(name, TABLE))
+    return {name: TABLE[name] for name in names}
+
+
+def ask(table: dict[str, Any], **asked: Any) -> Ask:
+    """Build the options the suites share; reject flags that no selected suite reads."""
+    read = {"batch_size"}.union(*(suite.reads for suite in table.values()))
+    for name, value in asked.items():
+        if value and name not in read:
+            flag = {"changes": "--config.KNOB", "within_word": "--within-word"}.get(name, f"--{name.replace('_', '-')}")
+            raise ConfigError(f"{flag} means nothing to {', '.join(table)}", "leave it out")
+    return Ask(**asked)

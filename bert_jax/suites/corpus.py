@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from bert_jax import prepare
 from bert_jax.config import changed, derive, effects, knobs
+from bert_jax.data.text import prepare
 from bert_jax.data.text.shards import Prepared
 from bert_jax.errors import ConfigError
-from bert_jax.evaluate import Evaluator
+from bert_jax.evaluation.corpus import Evaluator
 from bert_jax.interop import runs
 from bert_jax.suites.base import Ask, Detailed, Progress, Result, need_head, on_devices
 from bert_jax.suites.labelled import log

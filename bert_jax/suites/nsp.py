@@ -11,7 +11,7 @@ import numpy as np
 from bert_jax.batch import Batch
 from bert_jax.data.labelled import features
 from bert_jax.errors import ConfigError, DataError
-from bert_jax.evaluate import Evaluator
+from bert_jax.evaluation.corpus import Evaluator
 from bert_jax.evaluation.metrics import wilson
 from bert_jax.interop import runs
 from bert_jax.models import network

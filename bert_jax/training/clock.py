@@ -15,7 +15,7 @@ import numpy as np
 
 from bert_jax.batch import Batch
 from bert_jax.config import costs, knobs
-from bert_jax.training import writer
+from bert_jax.reporting import records
 
 WARM = 10  # steps left out of the rates: compilation, caches, the loader's first batches
 BUCKETS = ("compile", "data", "evaluation", "saving")  # what is left of the time is stepping
@@ -98,7 +98,7 @@ class Clock:
 
     def resume(self, workdir: Path) -> None:
         """Goes on from what the metrics of an earlier attempt say."""
-        for row in writer.rows(workdir / writer.NAME):
+        for row in records.rows(workdir / records.METRICS):
             said = {name: row.get(f"train/{name}_seconds") for name in BUCKETS}
             self._before |= {name: seconds for name, seconds in said.items() if seconds is not None}
             held = {name: row.get(f"train/{name}") for name in MEMORY}

@@ -10,14 +10,14 @@ from typing import Any
 
 from jax.sharding import Mesh
 
-from bert_jax import evaluate, prepare
 from bert_jax.config import derive, knobs
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.data.batches import pipeline
 from bert_jax.data.labelled import batches, examples, features
+from bert_jax.data.text import prepare
 from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import ConfigError, DataError
-from bert_jax.evaluation import samples, scores, task_evaluator
+from bert_jax.evaluation import corpus, samples, scores, task_evaluator
 from bert_jax.interop import runs
 
 
@@ -53,7 +53,7 @@ def _of_text(config: knobs.Config) -> Material:
         prepared.tokenizer,
         prepared.fingerprint,
         source,
-        lambda settings, mesh: evaluate.Evaluator(config, prepared, settings, mesh),
+        lambda settings, mesh: corpus.Evaluator(config, prepared, settings, mesh),
         lambda mesh: samples.of(config, prepared, mesh),
     )
 

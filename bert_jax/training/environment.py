@@ -16,11 +16,11 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from bert_jax import prepare, sharding, trees
+from bert_jax import sharding, trees
 from bert_jax.config import costs, knobs, to_dict
-from bert_jax.doctor import git_commit
 from bert_jax.errors import EXHAUSTED, ConfigError, DataError
-from bert_jax.interop import runs
+from bert_jax.interop import runs, vocabulary
+from bert_jax.system.machine import git_commit
 from bert_jax.training import data
 from bert_jax.training import program as steps
 
@@ -69,7 +69,7 @@ def plan(config: knobs.Config) -> str:
     """What `--dry-run` prints: the resolved config, parameters, memory and steps; nothing is prepared or written."""
     mesh = sharding.make_mesh(config.parallel)
     try:
-        vocab_size = prepare.vocabulary_size(config)
+        vocab_size = vocabulary.vocabulary_size(config)
     except (ConfigError, DataError):  # neither given nor prepared: as many as are asked for
         if config.task.source or config.tokenizer.path:
             raise

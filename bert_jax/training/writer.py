@@ -21,21 +21,13 @@ from typing import Any
 from tqdm import tqdm
 
 from bert_jax.config import knobs
-from bert_jax.errors import CheckpointError, DataError
-from bert_jax.system import disk, jsons
-from bert_jax.system.jsons import Maybe
+from bert_jax.errors import CheckpointError
+from bert_jax.reporting import records
+from bert_jax.system import disk
 from bert_jax.training import history
 from bert_jax.training.events import Events
 
-NAME = "metrics.jsonl"
-SAMPLES = "samples.jsonl"
 RESULTS = {"loss", *(metric for metrics in knobs.METRICS.values() for metric in metrics)}  # of a task
-LINE = {"step": range(2**63), "time": Maybe(float)}  # what is relied on of a line of metrics.jsonl
-SAMPLE = LINE | {
-    "text": str,
-    "answers": Maybe([str]),
-    "predictions": [[{"token": str, "probability": float}]],
-}
 EVERY = 10.0  # seconds between plain progress lines
 
 
@@ -75,7 +67,7 @@ class Writer:
         self._bar: tqdm | None = None
         if not self.active:
             return
-        path, self._samples = Path(workdir) / NAME, Path(workdir) / SAMPLES
+        path, self._samples = Path(workdir) / records.METRICS, Path(workdir) / records.SAMPLES
         for line in truncate(path, start_step):
             self._note(history.kind(line), line["step"])
             self._offset = max(self._offset, float(line.get("time") or 0.0))
@@ -197,14 +189,9 @@ def truncate(path: Path, step: int) -> list[dict[str, Any]]:
 
     A run that starts anew (step 0) drops everything.
     """
-    kept = [line for line in rows(path) if line["step"] <= step] if step > 0 and path.exists() else []
+    kept = [line for line in records.rows(path) if line["step"] <= step] if step > 0 and path.exists() else []
     disk.write(path, "".join(json.dumps(line) + "\n" for line in kept))
     return kept
-
-
-def rows(path: Path, schema: Any = LINE) -> Iterator[dict[str, Any]]:
-    """Yield the lines of a metrics file; what a kill tore in two is left out, what is broken with a warning."""
-    yield from jsons.lines(path, DataError, schema)
 
 
 def _number(value: Any) -> float | int | None:

@@ -11,11 +11,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax import predict
 from bert_jax.batch import Batch
 from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.models.bert import Bert
+from bert_jax.predictors.asking import compute as compute_rows
 from bert_jax.predictors.base import OfText, Row, Work, lengths
 
 MOST = 2000  # points of a page
@@ -97,7 +97,7 @@ def _vectors(asking: OfText, parts: Sequence[list[list[int]]], pools: Sequence[S
                 weights[k, s, start:end] = 1 / (end - start)
         return means(params, asking.batch([parts[row] for row in chosen], length, size), weights)
 
-    made = predict.compute(Work(lengths(parts), compute, iter), ROWS)
+    made = compute_rows(Work(lengths(parts), compute, iter), ROWS)
     return [one[:, : len(spans)] for one, spans in zip(made, pools, strict=True)]
 
 

@@ -30,10 +30,10 @@ import sentence_transformers
 import torch
 import transformers
 
-from bert_jax import export, predict
 from bert_jax.config import knobs
 from bert_jax.data import tokenizer as tokenizers
-from bert_jax.interop import huggingface, runs
+from bert_jax.interop import export, huggingface, runs
+from bert_jax.predictors import asking
 from tests import test_optim
 from tests.test_parity import GOLDEN, HEADS, batch_of, encode, gradients, outputs, restored
 
@@ -131,11 +131,11 @@ def minilm(data: Path, folder: str) -> None:
     gold = [float(f[9]) for f in fields]
     sides = [[f[i] for f in fields] for i in (7, 8)]
     reference = sentence_transformers.SentenceTransformer(folder, device="cpu")
-    model = predict.Model(run, predict.Options(batch_size=64))
+    model = asking.Model(run, asking.Options(batch_size=64))
     vectors = {"ours": [], "theirs": []}
     for texts in sides:
         plain = [json.dumps({"text": text}) for text in texts]
-        vectors["ours"].append(np.array([r["embedding"] for r in predict.predict(model, "embed", plain)]))
+        vectors["ours"].append(np.array([r["embedding"] for r in asking.predict(model, "embed", plain)]))
         vectors["theirs"].append(np.asarray(reference.encode(texts, batch_size=64)))
     row("MiniLM: embeddings of 3,000 STS-B texts", "sentence-transformers", vectors["ours"], vectors["theirs"])
     scores = {k: scipy.stats.spearmanr((a * b).sum(-1), gold).statistic for k, (a, b) in vectors.items()}
@@ -175,7 +175,7 @@ def exported(path: str, name: str, texts: list[str]) -> None:
             )
         sentences = sentence_transformers.SentenceTransformer(str(folder), device="cpu")
         plain = [json.dumps({"text": text}) for text in texts if "[MASK]" not in text]
-        ours = [r["embedding"] for r in predict.predict(predict.Model(run, predict.Options()), "embed", plain)]
+        ours = [r["embedding"] for r in asking.predict(asking.Model(run, asking.Options()), "embed", plain)]
         row(
             f"{name}, exported: embeddings",
             "sentence-transformers",

@@ -17,9 +17,8 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 
-from bert_jax import benchmark
 from bert_jax import config as configs
-from bert_jax.benchmarks import harness
+from bert_jax.benchmarks import harness, table
 
 HERE = Path(__file__).parent
 TABLE = HERE / "curves.csv"
@@ -72,12 +71,12 @@ def measure(name: str, rounds: int) -> list[dict[str, Any]]:
     ]
 
 
-def asked(changes: dict[str, Any]) -> benchmark.Asked:
+def asked(changes: dict[str, Any]) -> table.Asked:
     """The usual benchmark with other knobs."""
-    tree = benchmark.tree_of(None, benchmark.SIZE)
+    tree = table.tree_of(None, table.SIZE)
     for path, value in changes.items():
         configs.put(tree, path.split("."), value)
-    return benchmark.Asked(configs.resolve(tree), "", "")
+    return table.Asked(configs.resolve(tree), "", "")
 
 
 def draw(rows: list[dict[str, str]]) -> None:

@@ -21,8 +21,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax import benchmark
 from bert_jax import config as configs
+from bert_jax.benchmarks import table
 from bert_jax.benchmarks.ours import SPECIAL
 from bert_jax.config import devices
 from bert_jax.config.knobs import Config
@@ -35,7 +35,7 @@ LENGTHS = (32, 64, 128, 256, 384, 512)
 
 def config_of(size: str) -> Config:
     """A causal language model with room for the longest text."""
-    tree = benchmark.tree_of(None, size)
+    tree = table.tree_of(None, size)
     knobs = {"objectives.causal_lm.weight": 1.0, "model.causal": True, "pairs": "none", "checkpoints.best": ""}
     for path, value in (knobs | {"model.max_positions": max(LENGTHS) + MORE + 1}).items():
         configs.put(tree, path.split("."), value)

@@ -37,13 +37,13 @@ class Local:
     pause = PAUSE
 
     def __init__(self, folder: Path, jobs: int = 0, options: Mapping[str, str] | None = None) -> None:
-        from bert_jax import doctor  # here, for `become` is waited for by every task
+        from bert_jax.system import machine  # here, for `become` is waited for by every task
 
         refuse(options or {}, "local")
         self._devices, self._cores = accelerators(), cores()
         jobs = jobs or (1 if self._devices else len(self._cores))
         each = len(self._devices) / jobs
-        memory = PLANNED * (gpu_memory() * each if self._devices else doctor.memory() / jobs)
+        memory = PLANNED * (gpu_memory() * each if self._devices else machine.memory() / jobs)
         self.room = Room(jobs, len(self._cores) / jobs, each, memory)
         self._free = list(range(jobs))
         self._waiting: deque[Task] = deque()

@@ -13,11 +13,11 @@ from typing import Any
 from bert_jax.config import costs, quotas
 from bert_jax.config.knobs import Config
 from bert_jax.errors import DataError
+from bert_jax.reporting import records
 from bert_jax.reporting.metric_names import is_result
 from bert_jax.studies import files
 from bert_jax.studies.folder import Entry, Place, State
 from bert_jax.system.jsons import Maybe
-from bert_jax.training import writer
 
 LEDGER = ("masked_fraction", "quota_fraction", "mask_token_fraction", "random_fraction", "kept_fraction")
 
@@ -136,10 +136,10 @@ def _group_size(place: Place, entry: Entry) -> int:
 
 
 def _history(place: Place, cell: str) -> History:
-    path = place.cell(cell) / writer.NAME
+    path = place.cell(cell) / records.METRICS
     curves: dict[str, dict[int, float]] = defaultdict(dict)
     sums: dict[str, list[float]] = defaultdict(list)
-    for row in writer.rows(path) if path.exists() else ():
+    for row in records.rows(path) if path.exists() else ():
         for key, value in row.items():
             kind, _, name = key.partition("/")
             if kind == "eval" and is_result(name) and _finite(value):
