@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bert_jax import cli
 from bert_jax.config import knobs, validation
-from bert_jax.system import allocator, run_lock, supervisor
+from bert_jax.system import allocator, folder_locks, supervisor
 
 HELP = "prepare if needed, train, evaluate; the same command resumes"
 EXAMPLE = "--config=configs/tiny.py --workdir=runs/tiny --config.masking.rate=0.4"
@@ -61,7 +61,7 @@ def run(
     validation.trainable(config)
     sharding.start_processes(config.parallel)
     if dry_run:
-        run_lock.check_place(workdir)
+        folder_locks.check_place(workdir)
         mesh = sharding.make_mesh(config.parallel)
         sharding.check_rows(config.batch_size // config.optim.accumulation, mesh, "batch_size / accumulation")
         config = data.gather(config).config if config.task.source else config

@@ -18,7 +18,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from bert_jax import export, suites, trees
+from bert_jax import export, suites, train, trees
 from bert_jax.config import knobs
 from bert_jax.data.batches import pipeline
 from bert_jax.data.text import prepare
@@ -27,6 +27,7 @@ from bert_jax.interop import runs
 from bert_jax.models import network
 from bert_jax.models.bert import Bert
 from bert_jax.predictors import asking
+from bert_jax.predictors.base import Options
 from bert_jax.system import fault_points
 from bert_jax.training import together
 from tests import texts
@@ -60,7 +61,7 @@ def main(folder: Path) -> None:
     """Do everything, in order; `found.json` has what leaves no other trace."""
     asked = configs(folder)
     for name in ("demo", "packed"):
-        together.run(asked[name], folder / name, command=[])
+        train.run(asked[name], folder / name, command=[])
     stop_and_go_on(asked["packed"], folder / "resumed")
     together.together([(asked[str(rate)], folder / str(rate)) for rate in RATES], command=[])
     demo, packed = (runs.open_run(str(folder / name)) for name in ("demo", "packed"))
@@ -90,11 +91,11 @@ def stop_and_go_on(config: knobs.Config, workdir: Path) -> None:
     os.environ[fault_points.VARIABLE] = "step:7:term"
     fault_points._armed.cache_clear()
     with contextlib.suppress(Stopped):
-        together.run(config, workdir, command=[])
+        train.run(config, workdir, command=[])
     del os.environ[fault_points.VARIABLE]
     fault_points._armed.cache_clear()
     assert not (workdir / "checkpoints" / str(STEPS)).exists()
-    together.run(config, workdir, command=[])
+    train.run(config, workdir, command=[])
 
 
 def fresh(config: knobs.Config, size: int) -> Any:
@@ -104,7 +105,7 @@ def fresh(config: knobs.Config, size: int) -> Any:
 
 def ask(run: runs.Run, task: str, lines: list[str], **options: Any) -> list[dict[str, Any]]:
     """Return what a model makes of the lines."""
-    return list(asking.predict(asking.Model(run, asking.Options(**options)), task, lines))
+    return list(asking.predict(asking.Model(run, Options(**options)), task, lines))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax import sharding
+from bert_jax import sharding, train
 from bert_jax.config import knobs, quotas, resolve, to_dict
 from bert_jax.data.batches import pipeline
 from bert_jax.data.text import prepare
@@ -81,7 +81,7 @@ def metric(workdir: Path, name: str) -> np.ndarray:
 @pytest.mark.parametrize("index", [*(pytest.param(i, marks=pytest.mark.slow) for i in (0, 2, 3)), 1])
 def test_an_arm_is_the_run_it_would_be_alone(base, fused, index, tmp_path):
     alone = tmp_path / "alone"
-    loop.run(configure(base, **SMALL | ARMS[index]), alone, command=[])
+    train.run(configure(base, **SMALL | ARMS[index]), alone, command=[])
     for name in ("train/loss", "train/mlm_loss", "train/nsp_loss"):
         np.testing.assert_allclose(metric(fused[index], name), metric(alone, name), atol=1e-4, err_msg=name)
     for name in ("masked_fraction", "mask_token_fraction", "random_fraction", "predicted_fraction", "learning_rate"):

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from bert_jax import config as configs
-from bert_jax import objectives, suites
+from bert_jax import objectives, suites, train
 from bert_jax.config import costs, knobs
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.data.batches import pipeline
@@ -28,7 +28,6 @@ from bert_jax.suites.base import Ask
 from bert_jax.suites.left_to_right import LeftToRight
 from bert_jax.training import program as steps
 from bert_jax.training import run as arms
-from bert_jax.training import together
 from tests import toy
 
 CAUSAL = {"model__layers": 1, "model__causal": "true", "pairs": "none", "checkpoints__best": "causal_lm_loss"}
@@ -182,7 +181,7 @@ def trained(tmp_path_factory) -> Path:
     (folder / "text.txt").write_text("\n".join(line * n for n in range(1, 40)))
     changes = {"corpus__source": "files", "corpus__path": folder / "text.txt", "corpus__validation_fraction": 0.3}
     changes |= {"steps": 30, "optim__learning_rate": 3e-3, "evals__validation__every": 0, "tokenizer__vocab_size": 60}
-    together.run(config(**changes), folder / "run", command=[])
+    train.run(config(**changes), folder / "run", command=[])
     return folder / "run"
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from bert_jax import cli
 from bert_jax.errors import CheckpointError, ConfigError, DataError, DivergedError, Stopped
-from bert_jax.predictors import asking
+from bert_jax.predictors.base import Options
 from bert_jax.system import allocator
 from bert_jax.system.allocator import retain  # before tests are kept from it
 
@@ -112,8 +112,8 @@ def test_predict(calls, flag):
     (_, first, _), (_, second, _) = calls.calls
     assert first[:3] == ("nsp", "runs/x", None)
     assert second == ("fill-mask", "y", Path("a.txt"), "")
-    asked = asking.Options(**calls.calls[0][2]), asking.Options(**calls.calls[1][2])  # every one by its name
-    assert asked == (asking.Options(), asking.Options(top_k=3, batch_size=2))
+    asked = Options(**calls.calls[0][2]), Options(**calls.calls[1][2])  # every one by its name
+    assert asked == (Options(), Options(top_k=3, batch_size=2))
 
 
 def test_doctor(calls):

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from bert_jax import train
 from bert_jax.checkpoints import manifest
 from bert_jax.system import run_lock, supervisor
-from bert_jax.training import together
 from tests import clusters, networks, outcomes, tasks, texts
 from tests.texts import ROOT
 
@@ -299,7 +299,7 @@ def test_fine_tuning_a_run_of_ours_in_two_processes_is_that_of_one(tmp_path, ste
     """The config file reads the model it starts from before the processes know of each other."""
     file = tasks.write_classify(tmp_path)
     base = tasks.config("classify", f"files:{file}", tmp_path, epochs=1)
-    together.run(base, tmp_path / "start", command=[])
+    train.run(base, tmp_path / "start", command=[])
     config = ROOT / "configs" / "finetune.py"
     flags = {
         "task.source": f"files:{file}",

@@ -16,13 +16,13 @@ import pytest
 from huggingface_hub.errors import LocalEntryNotFoundError
 from safetensors.numpy import load_file
 
-from bert_jax import cli, trees
+from bert_jax import cli, train, trees
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.errors import CheckpointError, ConfigError
 from bert_jax.interop import export, huggingface, runs
 from bert_jax.models import network
 from bert_jax.predictors import asking
-from bert_jax.training import together
+from bert_jax.predictors.base import Options
 from tests import texts, toy, variants
 from tests.texts import configure
 
@@ -168,7 +168,7 @@ def trained(base, tmp_path_factory) -> Path:
     workdir = tmp_path_factory.mktemp("trained") / "run"
     config = configure(base, steps=10, checkpoints__every=10, evals__validation__every=10)
     with texts.one_device():
-        together.run(config, workdir, command=["bert-jax"])
+        train.run(config, workdir, command=["bert-jax"])
     return workdir
 
 
@@ -197,13 +197,13 @@ def test_a_folder_is_evaluated_asked_and_trained_on_like_the_run_it_came_from(
     assert scores[0] == pytest.approx(scores[1], rel=1e-6)
     answers = []
     for path in (trained, exported):
-        asked = asking.Model(runs.open_run(str(path)), asking.Options(top_k=3))
+        asked = asking.Model(runs.open_run(str(path)), Options(top_k=3))
         answers.append(list(asking.predict(asked, "fill-mask", ["the cat [MASK] near the sea."])))
         answers[-1] += list(asking.predict(asked, "nsp", ["the cat sees.\tthe cat sees."]))
         answers[-1] += list(asking.predict(asked, "embed", ["the cat sees."]))
     assert answers[0] == answers[1]
     config = configure(base, steps=10, optim__learning_rate=0, init_from=str(exported))
-    together.run(config, tmp_path / "w", command=[])
+    train.run(config, tmp_path / "w", command=[])
     equal(parameters(tmp_path / "w"), parameters(trained))
 
 
@@ -219,7 +219,7 @@ def test_embeddings_are_means_over_real_tokens_or_that_of_cls(exported):
         b |= {"tokens": np.array([ids], np.int32), "positions": np.arange(n, dtype=np.int32)[None]}
         alone.append(np.asarray(encode({"params": run.params["encoder"]}, b).hidden[0], np.float64))
     for pooling, normalize in (("mean", False), ("cls", True)):
-        options = asking.Options(pooling=pooling, normalize=normalize)
+        options = Options(pooling=pooling, normalize=normalize)
         found = list(asking.predict(asking.Model(run, options), "embed", lines))
         for line, hidden, row in zip(lines, alone, found, strict=True):
             expected = hidden.mean(0) if pooling == "mean" else hidden[0]
@@ -244,14 +244,14 @@ def test_masks_of_a_long_text_are_seen_where_most_is_around_them(exported, strid
     run = runs.open_run(str(exported))
     words = [w for i in range(30) for w in ("the", "cat", "sees", "every")[: 2 + i % 3]]
     words[5::9] = ["[MASK]"] * len(words[5::9])
-    options = asking.Options(top_k=2, long="windows", stride=stride, stride_as=meaning, batch_size=3)
+    options = Options(top_k=2, long="windows", stride=stride, stride_as=meaning, batch_size=3)
     (found,) = asking.predict(asking.Model(run, options), "fill-mask", [" ".join(words)])
     (ids,) = run.tokenizer.encode_batch([" ".join(words)], escape=False)
     room = run.config.sequence_length - 2
     assert len(ids) > 2 * room
     step = stride if meaning == "step" else room - stride
     spans = [(a, min(a + room, len(ids))) for a in range(0, len(ids), step) if a == 0 or a - step + room < len(ids)]
-    alone = asking.Asking(asking.Model(run, asking.Options(top_k=2, batch_size=1)), "fill-mask")
+    alone = asking.Asking(asking.Model(run, Options(top_k=2, batch_size=1)), "fill-mask")
     at = [i for i, token in enumerate(ids) if token == run.tokenizer.special.mask]
     assert len(found["masks"]) == len(at)
     for place, answer in zip(at, found["masks"], strict=True):

@@ -9,14 +9,14 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax import objectives, sharding, trees
+from bert_jax import objectives, sharding, train, trees
 from bert_jax.config import load_file
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.evaluation import task_evaluator
 from bert_jax.interop import runs
 from bert_jax.models import network
 from bert_jax.system import fault_points
-from bert_jax.training import data, together
+from bert_jax.training import data
 from tests import tasks, texts, toy
 
 
@@ -30,7 +30,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def trained(folder):
     with texts.one_device():
-        together.run(classify(folder, epochs=12), folder / "run", command=[])
+        train.run(classify(folder, epochs=12), folder / "run", command=[])
     return folder / "run"
 
 
@@ -85,7 +85,7 @@ def test_a_process_sees_its_rows_of_the_same_batch(folder):
 
 def losses_of(folder, workdir, **overrides) -> list[float]:
     """The first training losses of a run."""
-    together.run(classify(folder, steps=4, epochs="None", seed=3, model__layers=1, **overrides), workdir, command=[])
+    train.run(classify(folder, steps=4, epochs="None", seed=3, model__layers=1, **overrides), workdir, command=[])
     return [line["train/loss"] for line in tasks.lines(workdir) if "train/loss" in line]
 
 
@@ -123,14 +123,14 @@ def test_a_run_goes_on_where_it_was_stopped(folder, tmp_path, monkeypatch, capfd
     """Bitwise, with dropout, grouped rows, and what is known of the best step and of the misses since."""
     settings = {"epochs": 12, "checkpoints__patience": 9, "model__dropout": 0.1, "checkpoints__best": "accuracy"}
     settings |= {"task__group": "length"}
-    together.run(classify(folder, **settings), tmp_path / "whole", command=[])
+    train.run(classify(folder, **settings), tmp_path / "whole", command=[])
     every = runs.open_run(str(tmp_path / "whole")).config.checkpoints.every
     at = 4 * every + 2  # between two evaluations, with some misses behind it
     monkeypatch.setattr(fault_points, "_armed", lambda: ("step", at, "raise"))
     with pytest.raises(RuntimeError, match=f"fault injected at step, step {at}"):
-        together.run(classify(folder, **settings), tmp_path / "w", command=[])
+        train.run(classify(folder, **settings), tmp_path / "w", command=[])
     monkeypatch.undo()
-    together.run(classify(folder, **settings), tmp_path / "w", command=[])
+    train.run(classify(folder, **settings), tmp_path / "w", command=[])
     assert f"resuming {tmp_path / 'w'} at step {4 * every}" in capfd.readouterr().err
     last = max(line["step"] for line in tasks.lines(tmp_path / "whole"))
     ours, theirs = (runs.open_run(str(tmp_path / w / "checkpoints" / str(last))) for w in ("w", "whole"))
@@ -182,7 +182,7 @@ def started(folder, tmp_path, one_device):
     rows = (folder / "complaints.tsv").read_text().splitlines(keepends=True)
     (tmp_path / "train.tsv").write_text("".join(rows[:33]))
     (tmp_path / "dev.tsv").write_text("".join([rows[0], *rows[33:]]))
-    together.run(on_files(folder, tmp_path), tmp_path / "w", command=[])
+    train.run(on_files(folder, tmp_path), tmp_path / "w", command=[])
     return tmp_path
 
 
@@ -195,7 +195,7 @@ def test_changed_data_is_noticed_on_resume(folder, started, split):
     file = started / f"{split}.tsv"
     file.write_text(file.read_text().replace("loud", "quiet").replace("late", "early"))
     with pytest.raises(ConfigError, match="trained on another corpus"):
-        together.run(on_files(folder, started), started / "w", command=[])
+        train.run(on_files(folder, started), started / "w", command=[])
 
 
 def test_a_resumed_run_may_change_what_it_is_told_to(folder, started, capfd):
@@ -204,14 +204,14 @@ def test_a_resumed_run_may_change_what_it_is_told_to(folder, started, capfd):
     for name in ("train.tsv", "dev.tsv"):
         (started / name).rename(started / "moved" / name)
     with pytest.raises(ConfigError, match=r"task\.source"):
-        together.run(on_files(folder, started / "moved", epochs=2), started / "w", command=[])
+        train.run(on_files(folder, started / "moved", epochs=2), started / "w", command=[])
     allowed = ("task.source", "epochs")
-    together.run(on_files(folder, started / "moved", epochs=2), started / "w", command=[], allow_change=allowed)
+    train.run(on_files(folder, started / "moved", epochs=2), started / "w", command=[], allow_change=allowed)
     assert "at step 4" in capfd.readouterr().err
     assert max(line["step"] for line in tasks.lines(started / "w")) == 8
     changed = on_files(folder, started / "moved", epochs=2, checkpoints__best="accuracy")
     with pytest.raises(ConfigError, match="ranked by the first"):
-        together.run(changed, started / "w", command=[], allow_change=(*allowed, "checkpoints.best"))
+        train.run(changed, started / "w", command=[], allow_change=(*allowed, "checkpoints.best"))
 
 
 def test_the_best_metric_is_one_that_is_reported(folder, tmp_path):
@@ -236,27 +236,27 @@ def test_a_head_of_other_classes_starts_fresh(folder, trained, tmp_path, capfd, 
     settings = {"init_from": str(trained), "optim__learning_rate": 0, "steps": 1, "epochs": "None"}
     config = tasks.config("classify", f"files:{file}", folder, **settings)
     with pytest.raises(ConfigError, match="lacks classify/logits"):
-        together.run(config, tmp_path / "w", command=[])
-    together.run(dataclasses.replace(config, init_fresh="^classify/"), tmp_path / "w", command=[])
+        train.run(config, tmp_path / "w", command=[])
+    train.run(dataclasses.replace(config, init_fresh="^classify/"), tmp_path / "w", command=[])
     assert "classify/logits/kernel starts fresh" in capfd.readouterr().err
 
 
 def test_training_ends_when_it_gets_no_better(folder, tmp_path, capfd, one_device):
     settings = {"epochs": 40, "checkpoints__patience": 2, "optim__learning_rate": 0}
-    together.run(classify(folder, **settings), tmp_path / "w", command=[])
+    train.run(classify(folder, **settings), tmp_path / "w", command=[])
     every = runs.open_run(str(tmp_path / "w")).config.checkpoints.every
     assert max(line["step"] for line in tasks.lines(tmp_path / "w")) == 3 * every  # one to compare with, and two misses
     assert "ended early: 2 evaluations" in capfd.readouterr().err
     before = (tmp_path / "w" / "metrics.jsonl").read_bytes()
-    together.run(classify(folder, **settings), tmp_path / "w", command=[])  # and stays ended
+    train.run(classify(folder, **settings), tmp_path / "w", command=[])  # and stays ended
     assert (tmp_path / "w" / "metrics.jsonl").read_bytes() == before
 
 
 def test_top_layers_can_start_fresh(folder, trained, tmp_path, one_device):
     """The others are the model's, bit for bit; the fresh ones are the run's own draw."""
     settings = {"init_from": str(trained), "optim__learning_rate": 0, "steps": 1, "epochs": "None", "seed": 9}
-    together.run(classify(folder, init_fresh_layers=1, **settings), tmp_path / "top", command=[])
-    together.run(
+    train.run(classify(folder, init_fresh_layers=1, **settings), tmp_path / "top", command=[])
+    train.run(
         classify(folder, init_from="", **{k: v for k, v in settings.items() if k != "init_from"}),
         tmp_path / "new",
         command=[],
@@ -278,7 +278,7 @@ def test_features_train_a_head_alone_on_the_last_layers(folder, trained, tmp_pat
         "optim__freeze": "^encoder/",
         "model__features": 2,
     }
-    together.run(classify(folder, **settings), tmp_path / "w", command=[])
+    train.run(classify(folder, **settings), tmp_path / "w", command=[])
     ours, theirs = (trees.flat(runs.open_run(str(w)).params) for w in (tmp_path / "w", trained))
     assert ours["classify/logits/kernel"].shape == (2 * 32, 3)
     for name, value in ours.items():
@@ -307,7 +307,7 @@ def test_ways_over_devices_change_nothing(folder, plain, tmp_path, overrides):
 )
 def test_settings_that_cannot_be_are_refused(folder, tmp_path, overrides, said):
     with pytest.raises(ConfigError, match=said):
-        together.run(classify(folder, **overrides), tmp_path / "w", command=[])
+        train.run(classify(folder, **overrides), tmp_path / "w", command=[])
 
 
 @pytest.mark.parametrize(
@@ -333,7 +333,7 @@ def test_bad_data_ends_with_its_place_before_anything_is_trained(folder, tmp_pat
     file = tmp_path / "data.tsv"
     file.write_text("\n".join(["text\tlabel", *rows]) + "\n")
     with pytest.raises(DataError, match=said) as caught:
-        together.run(tasks.config(kind, f"files:{file}", folder, **overrides), tmp_path / "w", command=[])
+        train.run(tasks.config(kind, f"files:{file}", folder, **overrides), tmp_path / "w", command=[])
     assert caught.value.code == 3
     assert caught.value.hint
     assert not (tmp_path / "w" / "checkpoints").exists()

@@ -22,6 +22,7 @@ from bert_jax.errors import ConfigError, DataError
 from bert_jax.interop import runs
 from bert_jax.models import network
 from bert_jax.predictors import asking, generate
+from bert_jax.predictors.base import Options
 from bert_jax.predictors.generate import Draw
 from bert_jax.training import program as steps
 from tests import toy, variants
@@ -102,7 +103,7 @@ def plainly(run: runs.Run, text: str, number: int, draw: Draw, most: int = MOST)
 
 
 def asked(run: runs.Run, texts: list[str], **options: Any) -> list[dict[str, Any]]:
-    made = asking.Model(run, asking.Options(**{"max_tokens": MOST, **options}))
+    made = asking.Model(run, Options(**{"max_tokens": MOST, **options}))
     return list(asking.predict(made, "generate", texts))
 
 

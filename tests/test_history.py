@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bert_jax.reporting.records import METRICS, SAMPLES
 from bert_jax.training import history
-from bert_jax.training.writer import NAME, SAMPLES, Writer
+from bert_jax.training.writer import Writer
 
 
 def runs_of(steps: list[int]) -> history.Runs:
@@ -57,12 +58,15 @@ def cut(file: Path) -> None:
 @pytest.mark.parametrize(
     ("lose", "said"),
     [
-        (lambda w: (w / NAME).unlink(), ["training, 6 steps from 2 to 12", "evaluation validation, 3 steps from 4"]),
+        (lambda w: (w / METRICS).unlink(), ["training, 6 steps from 2 to 12", "evaluation validation, 3 steps from 4"]),
         (lambda w: (w / SAMPLES).unlink(), ["samples, 3 steps from 4 to 12"]),
-        (lambda w: cut(w / NAME), ["training, 2 steps from 10 to 12", "evaluation validation, step 12"]),
+        (lambda w: cut(w / METRICS), ["training, 2 steps from 10 to 12", "evaluation validation, step 12"]),
         (lambda w: cut(w / SAMPLES), ["samples, step 12"]),
-        (lambda w: only(w / NAME, lambda line: line["step"] != 6), ["training, step 6"]),
-        (lambda w: only(w / NAME, lambda line: "train/loss" in line), ["evaluation validation, 3 steps from 4 to 12"]),
+        (lambda w: only(w / METRICS, lambda line: line["step"] != 6), ["training, step 6"]),
+        (
+            lambda w: only(w / METRICS, lambda line: "train/loss" in line),
+            ["evaluation validation, 3 steps from 4 to 12"],
+        ),
     ],
     ids=["metrics gone", "samples gone", "metrics cut", "samples cut", "a line gone", "evaluations gone"],
 )
@@ -78,7 +82,7 @@ def test_a_resumed_writer_says_which_lines_are_gone_and_goes_on(lose, said, tmp_
         assert line.startswith(f"warning: {tmp_path}/")
         assert f" lacks the lines of {words}" in line
         assert ", that it had when step 12 was saved" in line
-    assert max(json.loads(line)["step"] for line in (tmp_path / NAME).read_text().splitlines()) == 20
+    assert max(json.loads(line)["step"] for line in (tmp_path / METRICS).read_text().splitlines()) == 20
     assert train(tmp_path, 20, 20, after) == after  # and says so once
     assert capsys.readouterr().err == ""
 

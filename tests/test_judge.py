@@ -8,11 +8,11 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax import sharding
+from bert_jax import sharding, train
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.evaluation import task_evaluator
 from bert_jax.interop import runs
-from bert_jax.training import data, together
+from bert_jax.training import data
 from tests import tasks, toy
 
 CONTEXT = "the fan is loud and the screen is broken and the invoice is wrong since monday"
@@ -91,7 +91,7 @@ def test_a_row_is_answered_alike_in_any_company_and_the_answers_come_in_order(tm
 def test_every_kind_is_learnt_through_the_loop(kind, tmp_path):
     source, knobs = write(kind, tmp_path)
     knobs |= {"epochs": 30, "task__validation_fraction": 0.1}
-    together.run(tasks.config(kind, source, tmp_path, **knobs), tmp_path / "run", command=[])
+    train.run(tasks.config(kind, source, tmp_path, **knobs), tmp_path / "run", command=[])
     losses = [line["train/loss"] for line in tasks.lines(tmp_path / "run") if "train/loss" in line]
     assert np.mean(losses[-3:]) < 0.7 * np.mean(losses[:3])
     assert runs.open_run(str(tmp_path / "run")).config.task.source == source

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bert_jax import sharding
+from bert_jax import sharding, train
 from bert_jax.batch import Encoded
 from bert_jax.config import knobs, load_file, override, resolve
 from bert_jax.data import corpus
@@ -660,7 +660,7 @@ def ran(tmp_path_factory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(together.steps, "compile_step", lambda *_, **__: lambda state, batch, traced: (state, nothing))
         patch.setattr(evaluation, "Evaluator", lambda *_: lambda params: {"mlm_loss": next(worse)})
-        together.run(resolve(tree), folder / "run", command=[])
+        train.run(resolve(tree), folder / "run", command=[])
     return folder / "run"
 
 

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bert_jax import train
 from bert_jax.batch import Batch
 from bert_jax.config import knobs, quotas
 from bert_jax.data.batches import packing
-from bert_jax.training import together
 from tests import corpora, texts, toy
 from tests.corpora import same, source
 from tests.test_step import advance, flat
@@ -244,7 +244,7 @@ def test_a_packed_run_trains_keeps_its_ledger_and_goes_on(tmp_path, capfd, one_d
     base = texts.config_file(tmp_path)
     knobs_ = {"steps": 10, "packing": 4, "sequence_length": 64, "masking__dupe_factor": 1, "logging__every": 5}
     config = texts.configure(base, **knobs_)
-    together.run(config, tmp_path / "run", command=[])
+    train.run(config, tmp_path / "run", command=[])
     said = capfd.readouterr().err
     assert "packing: " in said
     assert "real, " in said

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_jax import prepare, sharding
+from bert_jax import prepare, sharding, train
 from bert_jax.config import knobs
 from bert_jax.data import units
 from bert_jax.data.batches.pipeline import Source
@@ -22,7 +22,6 @@ from bert_jax.data.text import pmi
 from bert_jax.data.text import prepare as preparation
 from bert_jax.data.text.shards import Prepared, Shard
 from bert_jax.evaluation.corpus import Evaluator
-from bert_jax.training import together
 from bert_jax.training.ledger import Ledger
 from tests import corpora, texts, toy
 
@@ -371,7 +370,7 @@ def test_a_run_on_collocations_that_prepare_has_found(tmp_path, monkeypatch):
     prepare.run(config)
     with monkeypatch.context() as patch:
         patch.setattr(pmi, "Search", None)
-        together.run(dataclasses.replace(config, evals={}), tmp_path / "run", command=[])
+        train.run(dataclasses.replace(config, evals={}), tmp_path / "run", command=[])
     assert '"train/masked_fraction": 0.' in (tmp_path / "run" / "metrics.jsonl").read_text()
     (list_,) = (preparation.prepare(config).folder / "collocations").glob(f"{pmi.name(config.masking)}.tsv")
     assert "on the long road" in list_.read_text()

@@ -25,7 +25,7 @@ from bert_jax.errors import DataError
 from bert_jax.interop import runs
 from bert_jax.predictors import TABLE
 from bert_jax.predictors import asking as predictions
-from bert_jax.predictors.base import Work
+from bert_jax.predictors.base import Options, Work
 from tests import texts, variants
 
 GOLDEN = variants.GOLDEN / "huggingface" / "pretraining"
@@ -38,7 +38,7 @@ def golden() -> runs.Run:
 
 
 def asking(golden, task: str = "embed", **options) -> predictions.Asking:
-    return predictions.Asking(predictions.Model(golden, predictions.Options(**options)), task)
+    return predictions.Asking(predictions.Model(golden, Options(**options)), task)
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ def test_results_are_in_order_and_the_same_whatever_the_batches_and_the_look_ahe
     expected = [result for line in lines for result in alone.answers([line])]
     for size, ahead in ((3, 1), (16, 2), (32, 8)):
         monkeypatch.setattr(predictions, "AHEAD", ahead)
-        found = list(predictions.predict(predictions.Model(golden, predictions.Options(batch_size=size)), task, lines))
+        found = list(predictions.predict(predictions.Model(golden, Options(batch_size=size)), task, lines))
         assert [one["text"] for one in found] == [line.split("\t")[0] for line in lines]
         for ours, theirs in zip(found, expected, strict=True):
             assert numbers(ours) == pytest.approx(numbers(theirs), abs=1e-5)
@@ -223,7 +223,7 @@ def test_the_command_reports_both_ways(tmp_path, capsys):
     ).map(json.dumps)
 )
 def test_whatever_a_line_holds_it_is_read_or_an_error_of_its_number(golden, line):
-    predictor = READERS.setdefault("embed", TABLE["embed"](predictions.Model(golden, predictions.Options())))
+    predictor = READERS.setdefault("embed", TABLE["embed"](predictions.Model(golden, Options())))
     failed = None
     try:
         row = predictor.read(7, line)

@@ -23,6 +23,7 @@ from bert_jax.evaluation import task_evaluator
 from bert_jax.interop import runs
 from bert_jax.predictors import TABLE
 from bert_jax.predictors import asking as predictions
+from bert_jax.predictors.base import Options
 from bert_jax.predictors.tag import entities
 from tests import variants
 
@@ -50,7 +51,7 @@ ASKED: dict[tuple, tuple[runs.Run, predictions.Asking]] = {}  # compiled once; t
 
 
 def ask(run: runs.Run, task: str, rows: list[Any], **options: Any) -> list[dict[str, Any]]:
-    key = (id(run), task, predictions.Options(**options))
+    key = (id(run), task, Options(**options))
     if key not in ASKED:
         ASKED[key] = run, predictions.Asking(predictions.Model(run, key[2]), task)
     asking = ASKED[key][1]
@@ -164,7 +165,7 @@ def test_predictions_are_those_an_evaluation_scores(models, name):
         "question_answering": [{"question": "the cat", "context": text} for text in long],
     }.get(name, [{"text": text} for text in long])
     mesh = sharding.make_mesh(knobs.Parallel())
-    predictor = TABLE[task](predictions.Model(run, predictions.Options()))
+    predictor = TABLE[task](predictions.Model(run, Options()))
     read = [predictor.read(i, json.dumps(row)) for i, row in enumerate(rows)]
     examples = [dataclasses.replace(predictor.example_of(row), label=label) for row in read]
     scored = task_evaluator.Judge(run.config, run.tokenizer, examples, 8, mesh)
@@ -252,8 +253,7 @@ def test_a_model_of_pairs_takes_them_with_a_tab_between_and_misses_the_second(mo
     run = models("sequence_classification")
     config = dataclasses.replace(run.config, task=dataclasses.replace(run.config.task, text_pair="hypothesis"))
     of_pairs, of_texts = (
-        TABLE["classify"](predictions.Model(one, predictions.Options()))
-        for one in (dataclasses.replace(run, config=config), run)
+        TABLE["classify"](predictions.Model(one, Options())) for one in (dataclasses.replace(run, config=config), run)
     )
     row = {"text": "the cat", "text_pair": "a dog"}
     for predictor, line in ((of_pairs, "the cat\ta dog"), (of_pairs, json.dumps(row)), (of_texts, json.dumps(row))):

@@ -15,7 +15,7 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax import sharding
+from bert_jax import sharding, train
 from bert_jax.config import knobs
 from bert_jax.data import encoding
 from bert_jax.data.text import prepare
@@ -24,7 +24,6 @@ from bert_jax.evaluation import samples
 from bert_jax.interop import runs
 from bert_jax.models import network
 from bert_jax.system import fault_points
-from bert_jax.training import together
 from tests import outcomes, texts, toy
 from tests.texts import configure
 
@@ -170,7 +169,7 @@ def whole(base, tmp_path_factory) -> tuple[Path, str]:
     with pytest.MonkeyPatch.context() as patch, texts.one_device():
         said: list[str] = []
         patch.setattr("bert_jax.training.writer.Writer.note", lambda writer, text: said.append(text))
-        together.run(configure(base, **SMALL), workdir, command=[])
+        train.run(configure(base, **SMALL), workdir, command=[])
     return workdir, "\n".join(said)
 
 
@@ -205,18 +204,18 @@ def test_a_killed_run_writes_each_row_once(base, whole, tmp_path, monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(fault_points, "point", die)
             with pytest.raises(KeyboardInterrupt):
-                together.run(config, tmp_path, command=[])
+                train.run(config, tmp_path, command=[])
         assert {row["step"] for row in outcomes.samples(tmp_path)} == {4, 8}
         with (tmp_path / "samples.jsonl").open("a") as file:
             file.write('{"step": 8, "te')  # torn by the kill
-        together.run(config, tmp_path, command=[])
+        train.run(config, tmp_path, command=[])
     assert (tmp_path / "samples.jsonl").read_bytes() == (whole[0] / "samples.jsonl").read_bytes()
 
 
 def test_without_samples_the_run_is_the_same(base, whole, tmp_path):
     shutil.rmtree(tmp_path)
     with texts.one_device():
-        together.run(configure(base, **SMALL | {"logging__samples": 0}), tmp_path, command=[])
+        train.run(configure(base, **SMALL | {"logging__samples": 0}), tmp_path, command=[])
     assert not (tmp_path / "samples.jsonl").exists()
     assert outcomes.metrics(tmp_path) == outcomes.metrics(whole[0])
     ours, theirs = (outcomes.state(folder, 12)[0] for folder in (tmp_path, whole[0]))

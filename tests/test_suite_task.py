@@ -8,12 +8,11 @@ import json
 import numpy as np
 import pytest
 
-from bert_jax import evaluate, suites
+from bert_jax import evaluate, suites, train
 from bert_jax.config import knobs
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.interop import runs
 from bert_jax.suites import task as suite
-from bert_jax.training import together
 from tests import tasks, texts
 
 WORDS = {"negative": ["the fan is loud", "the update fails"], "positive": ["I am glad", "the screen is right"]}
@@ -55,7 +54,7 @@ def trained(root):
         evals__more__split="train",
         epochs=6,
     )
-    together.run(config, root / "run", command=[])
+    train.run(config, root / "run", command=[])
     return root / "run"
 
 

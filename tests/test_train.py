@@ -12,7 +12,7 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax import cli, commands, evaluate, predict, sharding, suites, trees
+from bert_jax import cli, evaluate, predict, sharding, suites, train, trees
 from bert_jax.checkpoints import manager
 from bert_jax.config import knobs, resolve, to_dict
 from bert_jax.data.batches import pipeline
@@ -22,6 +22,7 @@ from bert_jax.evaluation import corpus
 from bert_jax.interop import runs
 from bert_jax.objectives import masking
 from bert_jax.predictors import asking
+from bert_jax.predictors.base import Options
 from bert_jax.training import environment, together
 from bert_jax.training import run as arms
 from tests import texts, toy
@@ -49,7 +50,7 @@ LONG = {"steps": STEPS, "checkpoints__every": OFTEN, "evals__validation__every":
 def trained(base, tmp_path_factory) -> Path:
     workdir = tmp_path_factory.mktemp("run")
     with texts.one_device():
-        together.run(configure(base, **LONG), workdir, command=["bert-jax", "train"])
+        train.run(configure(base, **LONG), workdir, command=["bert-jax", "train"])
     return workdir
 
 
@@ -58,7 +59,7 @@ def unpaired(base, tmp_path_factory) -> Path:
     """Ten steps without next sentences."""
     workdir = tmp_path_factory.mktemp("unpaired")
     with texts.one_device():
-        together.run(configure(base, steps=10, pairs="none"), workdir, command=[])
+        train.run(configure(base, steps=10, pairs="none"), workdir, command=[])
     return workdir
 
 
@@ -69,7 +70,7 @@ STILL = {"model__dropout": 0, "model__attention_dropout": 0}
 def wide(base, tmp_path_factory) -> Path:
     """Ten steps over all eight devices, without dropout."""
     workdir = tmp_path_factory.mktemp("wide")
-    together.run(configure(base, steps=10, **STILL), workdir, command=[])
+    train.run(configure(base, steps=10, **STILL), workdir, command=[])
     return workdir
 
 
@@ -106,7 +107,7 @@ def test_latest_steps_and_the_best_are_kept(trained):
 
 def test_a_finished_run_is_left_as_it_is(base, trained):
     before = (trained / "metrics.jsonl").read_bytes()
-    together.run(configure(base, **LONG), trained, command=[])
+    train.run(configure(base, **LONG), trained, command=[])
     assert (trained / "metrics.jsonl").read_bytes() == before
 
 
@@ -173,7 +174,7 @@ def test_evaluate_prints_json_and_takes_another_rate(base, trained, capsys, tmp_
 
 
 def ask(model: Path, task: str, lines: list[str], **settings: int) -> list[dict]:
-    asked = asking.Model(runs.open_run(str(model)), asking.Options(**settings))
+    asked = asking.Model(runs.open_run(str(model)), Options(**settings))
     return list(asking.predict(asked, task, lines))
 
 
@@ -247,11 +248,11 @@ def test_a_head_that_was_not_trained_is_not_asked(unpaired):
 
 def test_a_run_can_start_from_another(base, trained, tmp_path, one_device):
     config = configure(base, steps=10, optim__learning_rate=0, init_from=str(trained))
-    together.run(config, tmp_path / "w", command=[])
+    train.run(config, tmp_path / "w", command=[])
     ours, theirs = (runs.open_run(str(w)).params for w in (tmp_path / "w", trained))
     jax.tree.map(np.testing.assert_array_equal, ours, theirs)
     with pytest.raises(ConfigError, match="another shape for encoder/") as error:
-        together.run(configure(base, model__hidden=128, init_from=str(trained)), tmp_path / "v", command=[])
+        train.run(configure(base, model__hidden=128, init_from=str(trained)), tmp_path / "v", command=[])
     assert f"hidden={configure(base).model.hidden}" in error.value.hint
 
 
@@ -268,8 +269,8 @@ def test_a_run_of_before_a_knob_resumes_with_its_default(base, tmp_path):
 def test_what_a_start_lacks_is_fresh_only_when_named(base, unpaired, tmp_path, capfd, one_device):
     config = configure(base, steps=10, optim__learning_rate=0, init_from=str(unpaired), seed=5)
     with pytest.raises(ConfigError, match=r"lacks encoder/pooler/bias, encoder/pooler/kernel, nsp/logits/bias"):
-        together.run(config, tmp_path / "w", command=[])
-    together.run(dataclasses.replace(config, init_fresh="^(encoder/pooler|nsp)/"), tmp_path / "w", command=[])
+        train.run(config, tmp_path / "w", command=[])
+    train.run(dataclasses.replace(config, init_fresh="^(encoder/pooler|nsp)/"), tmp_path / "w", command=[])
     assert "starts fresh" in capfd.readouterr().err
     ours, theirs = (trees.flat(runs.open_run(str(w)).params) for w in (tmp_path / "w", unpaired))
     fresh = trees.flat(toy.init(config, 5, runs.open_run(str(tmp_path / "w")).tokenizer.size))
@@ -279,7 +280,7 @@ def test_what_a_start_lacks_is_fresh_only_when_named(base, unpaired, tmp_path, c
         else:  # drawn inside another program, which may round its last bit otherwise
             np.testing.assert_allclose(value, fresh[name], rtol=1e-5, atol=1e-7, err_msg=name)
     back = configure(base, steps=10, pairs="none", optim__learning_rate=0, init_from=str(tmp_path / "w"))
-    together.run(back, tmp_path / "again", command=[])  # a head without use is no obstacle
+    train.run(back, tmp_path / "again", command=[])  # a head without use is no obstacle
     assert "is not used" in capfd.readouterr().err
 
 
@@ -289,8 +290,8 @@ def test_a_start_with_another_vocabulary_keeps_the_rows_of_shared_pieces(base, t
     (tmp_path / "vocab.txt").write_text("".join(f"{piece}\n" for piece in vocab))
     other = {"tokenizer__path": str(tmp_path / "vocab.txt"), "init_from": str(trained), "optim__learning_rate": 0}
     with pytest.raises(ConfigError, match="another tokenizer"):
-        together.run(configure(base, steps=10, **other), tmp_path / "w", command=[])
-    together.run(configure(base, steps=10, init_vocab="remap", **other), tmp_path / "w", command=[])
+        train.run(configure(base, steps=10, **other), tmp_path / "w", command=[])
+    train.run(configure(base, steps=10, init_vocab="remap", **other), tmp_path / "w", command=[])
     assert f"{len(vocab) - 1:,} of {len(vocab):,} pieces keep" in capfd.readouterr().err
     new = runs.open_run(str(tmp_path / "w"))
     here, there = (trees.flat(run.params) for run in (new, old))
@@ -317,7 +318,7 @@ def test_a_run_is_evaluated_with_other_masks_by_flags_alone(trained, capsys, one
 )
 @pytest.mark.fault(11)
 def test_layouts_train_the_same_run(base, wide, tmp_path, overrides):
-    together.run(configure(base, steps=10, **STILL, **overrides), tmp_path, command=[])
+    train.run(configure(base, steps=10, **STILL, **overrides), tmp_path, command=[])
     for one, other in zip(rows(wide, "eval/"), rows(tmp_path, "eval/"), strict=True):
         # After ten updates: Adam turns rounding in small gradients into steps. test_step.py compares gradients to 1e-5.
         assert other["eval/validation/mlm_loss"] == pytest.approx(one["eval/validation/mlm_loss"], rel=1e-3)
@@ -326,27 +327,27 @@ def test_layouts_train_the_same_run(base, wide, tmp_path, overrides):
 @pytest.mark.fault(10)
 def test_a_changed_config_is_refused_with_the_difference(base, trained):
     with pytest.raises(ConfigError, match=r"masking.rate: 0.15 -> 0.4") as caught:
-        together.run(configure(base, **LONG, masking__rate=0.4), trained, command=[])
+        train.run(configure(base, **LONG, masking__rate=0.4), trained, command=[])
     assert "--allow-change=masking.rate" in caught.value.hint
-    together.run(configure(base, **LONG, logging__every=3), trained, command=[])  # free to change
+    train.run(configure(base, **LONG, logging__every=3), trained, command=[])  # free to change
 
 
 @pytest.mark.fault(10, 49)
 def test_steps_may_be_added_when_asked_for_but_not_on_other_text(tmp_path):
     """Over all devices."""
     file, workdir = texts.config_file(tmp_path), tmp_path / "w"
-    together.run(configure(file, steps=10, **STILL), workdir, command=[])
+    train.run(configure(file, steps=10, **STILL), workdir, command=[])
     with pytest.raises(ConfigError, match="steps: 10 -> 20"):
-        together.run(configure(file, steps=20, **STILL), workdir, command=[])
-    together.run(configure(file, steps=20, **STILL), workdir, allow_change=("steps",), command=[])
+        train.run(configure(file, steps=20, **STILL), workdir, command=[])
+    train.run(configure(file, steps=20, **STILL), workdir, allow_change=("steps",), command=[])
     assert rows(workdir, "train/")[-1]["step"] == 20
     split = configure(file, steps=30, masking__replace="(1,0,0)", **STILL)
-    together.run(split, workdir, allow_change=("steps", "masking.replace"), command=[])
+    train.run(split, workdir, allow_change=("steps", "masking.replace"), command=[])
     assert rows(workdir, "train/")[-1]["train/mask_token_fraction"] == 1
     texts.write(tmp_path / "corpus", documents=100, seed=1)
     for config, allowed in ((split, ()), (configure(file, steps=40, **STILL), ("steps", "masking.replace"))):
         with pytest.raises(ConfigError, match="another corpus"):
-            together.run(config, workdir, allow_change=allowed, command=[])
+            train.run(config, workdir, allow_change=allowed, command=[])
 
 
 @pytest.mark.fault(14)
@@ -360,7 +361,7 @@ def test_a_run_that_diverges_ends_with_code_5_and_names_the_step(base, tmp_path,
 
     monkeypatch.setattr(together.steps, "traced_at", poisoned)
     with pytest.raises(DivergedError, match=r"5 updates in a row .* step 17, held examples \[\d"):
-        together.run(configure(base), tmp_path, command=[])
+        train.run(configure(base), tmp_path, command=[])
     assert DivergedError.code == 5
     assert manager.read(tmp_path / "checkpoints")[1]["step"] == 10
 
@@ -369,7 +370,7 @@ def test_masks_that_are_not_as_configured_stop_the_run(base, tmp_path, monkeypat
     real = together.steps.quotas.table
     monkeypatch.setattr(together.steps.quotas, "table", lambda rate, n: np.minimum(real(rate, n), 2))
     with pytest.raises(DivergedError, match="realised masks"):
-        together.run(configure(base, masking__rate=0.4), tmp_path, command=[])
+        train.run(configure(base, masking__rate=0.4), tmp_path, command=[])
 
 
 @pytest.mark.fault(36)
@@ -399,23 +400,22 @@ def test_out_of_memory_names_the_accumulation_that_fits(base, tmp_path, monkeypa
         assert hint.startswith("hint: no optim.accumulation is enough")
     else:
         assert hint.startswith("hint: --config.optim.accumulation=4 keeps batches of 16 in about ")
-        together.run(configure(base, optim__accumulation=4), tmp_path / "w", dry_run=True, command=[])
+        train.run(configure(base, optim__accumulation=4), tmp_path / "w", dry_run=True, command=[])
         assert f"memory/device   {environment._size(taken(4))}" in capsys.readouterr().out
 
 
 @pytest.mark.fault(36)
 def test_out_of_memory_anywhere_is_no_internal_error(monkeypatch, capsys):
-    def exhausted(call):
+    def exhausted(*_):
         raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
 
-    doctor = dataclasses.replace(commands.COMMANDS["doctor"], run=exhausted)
-    monkeypatch.setitem(cli.COMMANDS, "doctor", doctor)
+    monkeypatch.setattr("bert_jax.doctor.run", exhausted)
     assert cli.execute(["doctor"]) == 2
     assert capsys.readouterr().err.startswith("error: out of memory on a device")
 
 
 def test_a_dry_run_counts_and_writes_nothing(base, tmp_path, capsys):
-    together.run(configure(base, optim__warmup_steps=60), tmp_path / "none", dry_run=True, command=[])
+    train.run(configure(base, optim__warmup_steps=60), tmp_path / "none", dry_run=True, command=[])
     text, said = capsys.readouterr()
     assert "warning: optim.warmup_steps = 60 exceeds steps = 30: the learning rate ends at 0.48 of its peak" in said
     assert not (tmp_path / "none").exists()

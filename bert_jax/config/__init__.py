@@ -273,7 +273,3 @@ def _objectives(c: Config) -> dict[str, Objective]:
                 f"set --config.pairs={name}, or leave the weight out",
             )
     return active
-
-
-if __name__ == "__main__":  # python -m bert_jax.config FILE.py[:arg]: the resolved config
-    print(json.dumps(to_dict(resolve(load_file(sys.argv[1]))), indent=2))

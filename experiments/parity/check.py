@@ -34,6 +34,7 @@ from bert_jax.config import knobs
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.interop import export, huggingface, runs
 from bert_jax.predictors import asking
+from bert_jax.predictors.base import Options
 from tests import test_optim
 from tests.test_parity import GOLDEN, HEADS, batch_of, encode, gradients, outputs, restored
 
@@ -131,7 +132,7 @@ def minilm(data: Path, folder: str) -> None:
     gold = [float(f[9]) for f in fields]
     sides = [[f[i] for f in fields] for i in (7, 8)]
     reference = sentence_transformers.SentenceTransformer(folder, device="cpu")
-    model = asking.Model(run, asking.Options(batch_size=64))
+    model = asking.Model(run, Options(batch_size=64))
     vectors = {"ours": [], "theirs": []}
     for texts in sides:
         plain = [json.dumps({"text": text}) for text in texts]
@@ -175,7 +176,7 @@ def exported(path: str, name: str, texts: list[str]) -> None:
             )
         sentences = sentence_transformers.SentenceTransformer(str(folder), device="cpu")
         plain = [json.dumps({"text": text}) for text in texts if "[MASK]" not in text]
-        ours = [r["embedding"] for r in asking.predict(asking.Model(run, asking.Options()), "embed", plain)]
+        ours = [r["embedding"] for r in asking.predict(asking.Model(run, Options()), "embed", plain)]
         row(
             f"{name}, exported: embeddings",
             "sentence-transformers",

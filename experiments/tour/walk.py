@@ -21,14 +21,13 @@ import jax
 import matplotlib
 import numpy as np
 
-from bert_jax import config
+from bert_jax import config, train
 from bert_jax.batch import Batch, Encoded
 from bert_jax.data.encoding import rows
 from bert_jax.interop import runs
 from bert_jax.models.bert import Bert
 from bert_jax.predict import predict
 from bert_jax.predictors.base import Model, Options
-from bert_jax.training import together
 
 HERE = Path(__file__).resolve().parent
 DATA = HERE / "data"
@@ -65,7 +64,7 @@ def trained(name: str, folder: Path, *changes: tuple[str, str]) -> runs.Run:
     tree = config.load_file(f"{HERE / 'config.py'}:{name}")
     for path, text in changes:
         config.override(tree, path, text)
-    together.run(config.resolve(tree), workdir, command=[])
+    train.run(config.resolve(tree), workdir, command=[])
     return runs.open_run(str(workdir))
 
 
