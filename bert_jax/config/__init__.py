@@ -9,7 +9,6 @@ import copy
 import dataclasses
 import functools
 import json
-import sys
 import typing
 from collections.abc import Iterable, Mapping
 from typing import Any
