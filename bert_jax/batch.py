@@ -70,7 +70,7 @@ class Special(NamedTuple):
     mask: int
 
 
-class Traced(NamedTuple):
+class StepInputs(NamedTuple):
     """What an update takes as numbers rather than as code: arms that differ only here share one program."""
 
     quotas: Any  # int32 [L + 1], tokens selected in an example, by its length

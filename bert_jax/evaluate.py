@@ -76,7 +76,7 @@ def run(
       output: file for the same JSON.
       changes: knobs that differ from the run's own.
       tokenizer: the vocabulary of a model that has none.
-      asked: further fields of `suites.base.Ask`.
+      asked: further fields of `suites.base.SuiteOptions`.
     """
     from bert_jax import suites
     from bert_jax.interop import runs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from argparse import ArgumentParser
+from argparse import SUPPRESS, ArgumentParser
 from pathlib import Path
 
 from bert_jax import cli
@@ -14,12 +14,14 @@ EXAMPLE = "run experiments/masking_rate --workdir=runs/masking_rate"
 RESUMABLE = True
 OVERRIDES = True
 
+WORK = "work"  # an action for the processes that `run` starts
+
 
 def flags(parser: ArgumentParser) -> None:
     """Add the flags of the command."""
     actions = ("run", "status", "report")
     does = "run what is missing and report; say how far it is; write the report again"
-    parser.add_argument("action", metavar="ACTION", choices=actions, help=f"{', '.join(actions)}: {does}")
+    parser.add_argument("action", metavar="ACTION", choices=(*actions, WORK), help=f"{', '.join(actions)}: {does}")
     where = "run: its folder, such as experiments/masking_rate; --config.a.b=VALUE changes a knob of all its cells"
     parser.add_argument("study", metavar="DIR[:SCALE]", nargs="?", type=cli.given, help=where)
     parser.add_argument("--workdir", type=Path, metavar="DIR", required=True, help="where the study lives; resumes it")
@@ -37,12 +39,18 @@ def flags(parser: ArgumentParser) -> None:
     parser.add_argument("--reuse", type=Path, action="append", default=[], metavar="DIR", help=reuse)
     parser.add_argument("--dry-run", action="store_true", help="run: print cells, groups and the estimated time only")
     parser.add_argument("--verbose", action="store_true", help="status: a line for every cell")
+    parser.add_argument("--group", help=SUPPRESS)
     parser.add_argument("--json", action="store_true", help="status: one JSON object")
 
 
 def main(call: cli.Call) -> None:
     """Run the command line."""
     args = call.args
+    if args.action == WORK:
+        from bert_jax.studies import worker
+        from bert_jax.train import train
+
+        sys.exit(worker.main(args.workdir, args.group, train))
     for flag, action in (("dry_run", "run"), ("reuse", "run"), ("verbose", "status"), ("json", "status")):
         if getattr(args, flag) and args.action != action:
             raise ConfigError(f"study {args.action} has no flag --{flag.replace('_', '-')}", f"study {action} has it")

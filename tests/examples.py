@@ -186,7 +186,7 @@ def ours(folder: Path, text: Text, case: Case, plant: Plant | None = None) -> Fi
     prepared = corpora.prepared(folder, [plant.shard(shard) for shard in text.shards], on_disk=True)
     tokenizer: Any = types.SimpleNamespace(special=SPECIAL, continuation=text.continues)
     source = Source(dataclasses.replace(prepared, tokenizer=tokenizer), "train", config)
-    traced = steps.traced_at(config, 0)
+    traced = steps.inputs_at(config, 0)
     table = plant.quotas(traced.quotas)
     traced = traced._replace(quotas=table, predict_quotas=table)
     # What is traced, or not read, must not compile anew.

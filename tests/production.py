@@ -29,7 +29,6 @@ from bert_jax.models.bert import Bert
 from bert_jax.predictors import asking
 from bert_jax.predictors.base import Options
 from bert_jax.system import fault_points
-from bert_jax.training import together
 from tests import texts
 
 DEMO = texts.ROOT / "configs" / "tiny.py"
@@ -63,7 +62,7 @@ def main(folder: Path) -> None:
     for name in ("demo", "packed"):
         train.run(asked[name], folder / name, command=[])
     stop_and_go_on(asked["packed"], folder / "resumed")
-    together.together([(asked[str(rate)], folder / str(rate)) for rate in RATES], command=[])
+    train.train([(asked[str(rate)], folder / str(rate)) for rate in RATES], command=[])
     demo, packed = (runs.open_run(str(folder / name)) for name in ("demo", "packed"))
     causal = dataclasses.replace(demo, config=asked["causal"], params=fresh(asked["causal"], demo.tokenizer.size))
     np.savez(folder / "causal.npz", **trees.flat(causal.params))

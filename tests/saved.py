@@ -29,5 +29,5 @@ def run(workdir: Path, config: knobs.Config, metrics: Mapping[int, float | None]
         state = init(np.uint32(step))
         made.save(step, state, meta, metric)
     made.close()
-    environment.describe_run(given, state["params"], workdir, ["bert-jax", "train"])
+    environment.describe_run(given.config, given, state["params"], workdir, ["bert-jax", "train"])
     return workdir

@@ -20,8 +20,7 @@ from bert_jax.evaluation import corpus
 from bert_jax.evaluation.metrics import Totals
 from bert_jax.system import fault_points
 from bert_jax.training import program as steps
-from bert_jax.training import together as loop
-from bert_jax.training.run import Arm
+from bert_jax.training.run import Run
 from tests import outcomes, texts
 from tests.texts import configure
 
@@ -52,7 +51,7 @@ def base(tmp_path_factory) -> Path:
 
 def together(base: Path, folder: Path, arms=ARMS, slots: int = 0, **knobs: object) -> list[Path]:
     runs = [(configure(base, **SMALL | knobs | arm), folder / str(ARMS.index(arm))) for arm in arms]
-    loop.together(runs, slots=slots, command=[])
+    train.train(runs, slots=slots, command=[])
     return [workdir for _, workdir in runs]
 
 
@@ -122,7 +121,7 @@ def test_fewer_arms_of_the_same_slots_are_the_same_in_every_bit(base, fused, tmp
 @pytest.mark.fault(15)
 def test_spikes_of_an_arm_are_counted_in_its_account_and_resumed(base, tmp_path, monkeypatch):
     """One arm meets spikes at updates 12 and 18: state, account, lines and page agree, also when interrupted."""
-    real = steps.traced_at
+    real = steps.inputs_at
 
     def poisoned(config, step):
         found = real(config, step)
@@ -133,18 +132,18 @@ def test_spikes_of_an_arm_are_counted_in_its_account_and_resumed(base, tmp_path,
         if (name, step) == ("step", 14):
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(steps, "traced_at", poisoned)
+    monkeypatch.setattr(steps, "inputs_at", poisoned)
     pair = (ARMS[0], ARMS[3])
     watched = {"optim__spike_window": 4, "optim__spike_sigmas": 20.0, "optim__learning_rate": 1e-4}
     watched |= {"logging__samples": 0}
     pair = tuple({**arm, **watched} for arm in pair)
     runs = [[(configure(base, **SMALL | arm), tmp_path / name / str(i)) for i, arm in enumerate(pair)] for name in "ab"]
-    loop.together(runs[0], command=[])
+    train.train(runs[0], command=[])
     with monkeypatch.context() as patch:
         patch.setattr(fault_points, "point", die)
         with pytest.raises(KeyboardInterrupt):
-            loop.together(runs[1], command=[])
-    loop.together(runs[1], command=[])
+            train.train(runs[1], command=[])
+    train.train(runs[1], command=[])
     for index, count in ((0, 0), (1, 2)):
         outcomes.assert_same(runs[1][index][1], runs[0][index][1], 20)
         arrays, meta = outcomes.state(runs[0][index][1], 20)
@@ -179,7 +178,7 @@ def test_killed_arms_go_on_from_the_step_all_have_saved(base, fused, tmp_path, m
 
 
 def test_an_arm_that_diverges_is_frozen_and_the_others_do_not_notice(base, fused, tmp_path, monkeypatch):
-    real = steps.traced_at
+    real = steps.inputs_at
 
     def poisoned(config, step):
         found = real(config, step)
@@ -189,16 +188,16 @@ def test_an_arm_that_diverges_is_frozen_and_the_others_do_not_notice(base, fused
     told: list[tuple[Path, DivergedError]] = []
     runs = [(configure(base, **SMALL | arm), tmp_path / str(i)) for i, arm in enumerate(ARMS)]
     with monkeypatch.context() as patch:
-        patch.setattr(steps, "traced_at", poisoned)
-        loop.together(runs, command=[], frozen=lambda workdir, error: told.append((workdir, error)))
+        patch.setattr(steps, "inputs_at", poisoned)
+        train.train(runs, command=[], on_diverged=lambda workdir, error: told.append((workdir, error)))
     assert [(workdir.name, str(error)[:24]) for workdir, error in told] == [("3", "5 updates in a row had a")]
     for folder, whole in zip([workdir for _, workdir in runs[:3]], fused, strict=False):
         outcomes.assert_same(folder, whole, 20)
     assert max(metric(runs[3][1], "step")) == 15
     with monkeypatch.context() as patch:
-        patch.setattr(steps, "traced_at", poisoned)
+        patch.setattr(steps, "inputs_at", poisoned)
         with pytest.raises(DivergedError):  # nobody is left
-            loop.together([(runs[3][0], tmp_path / "alone")], command=[])
+            train.train([(runs[3][0], tmp_path / "alone")], command=[])
 
 
 @pytest.mark.parametrize(
@@ -221,13 +220,13 @@ def test_arms_lie_on_devices_of_their_own(base, how, arms):
     layout = sharding.state_shardings(states[0], mesh)
     whole = sharding.stacked(layout, mesh)
     update = steps.compile_step(config, special, size, mesh, whole, several=True)
-    numbers = jax.tree.map(lambda *each: np.stack(each), *(steps.traced_at(one, 6) for one in several))
+    numbers = jax.tree.map(lambda *each: np.stack(each), *(steps.inputs_at(one, 6) for one in several))
     batch = sharding.place(source.batch(0), 8, mesh)
     stacked, metrics = update(sharding.stack(states, whole), batch, numbers)
     assert len({shard.device for leaf in jax.tree.leaves(stacked) for shard in leaf.addressable_shards}) == 8
     single = jax.jit(steps.make_step(config, special, size))
     for index in (0, arms - 1):
-        expected, found = single(states[index], source.batch(0), steps.traced_at(several[index], 6))
+        expected, found = single(states[index], source.batch(0), steps.inputs_at(several[index], 6))
         for name, pair in found.items():
             got = [np.asarray(x)[index] for x in metrics[name]]
             np.testing.assert_allclose(got, [np.asarray(x) for x in pair], rtol=1e-4, atol=1e-6, err_msg=name)
@@ -255,7 +254,7 @@ def test_dropout_of_an_arm_is_that_of_its_seed_whatever_draws_it(prng):
 def test_what_cannot_train_together_says_so(base, tmp_path):
     config = configure(base, parallel__step="pmap", batch_size=8)
     with pytest.raises(ConfigError, match="train together under jit"):
-        loop.together([(config, tmp_path / "a"), (config, tmp_path / "b")], command=[])
+        train.train([(config, tmp_path / "a"), (config, tmp_path / "b")], command=[])
 
 
 # --- nothing counted ------------------------------------------------------------------------------------------------
@@ -279,8 +278,16 @@ def test_evaluation_of_nothing_is_never_the_best():
         writer=SimpleNamespace(write=lambda *_: None),
         best=None,
         misses=0,
+        rank=None,
     )
     seen = []
     for step, loss in enumerate((math.nan, 2.0, math.nan, 1.0, math.nan)):
-        seen.append((Arm.evaluated(arm, "validation", {"mlm_loss": loss}, step), arm.best, arm.misses))
-    assert seen == [(None, None, 0), (2.0, 2.0, 0), (None, 2.0, 1), (1.0, 1.0, 0), (None, 1.0, 1)]
+        Run.evaluated(arm, "validation", {"mlm_loss": loss}, step)
+        seen.append((arm.rank, arm.best, arm.misses))
+    assert seen == [
+        (None, None, 0),
+        ((1, 2.0), 2.0, 0),
+        ((1, 2.0), 2.0, 1),
+        ((3, 1.0), 1.0, 0),
+        ((3, 1.0), 1.0, 1),
+    ]

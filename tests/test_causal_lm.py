@@ -24,7 +24,7 @@ from bert_jax.interop import export, runs
 from bert_jax.models import network
 from bert_jax.models.bert import pooled_positions
 from bert_jax.studies import definition
-from bert_jax.suites.base import Ask
+from bert_jax.suites.base import SuiteOptions
 from bert_jax.suites.left_to_right import LeftToRight
 from bert_jax.training import program as steps
 from bert_jax.training import run as arms
@@ -166,7 +166,7 @@ def test_an_update_reads_the_text_as_it_is_and_masks_are_nothing_to_it():
     settings = config(masking__rate=0.8)
     batch = toy.batch(settings.batch_size, settings.sequence_length, 4)
     state = _init(settings)
-    _, metrics = jax.jit(steps.make_step(settings, toy.SPECIAL, toy.VOCAB))(state, batch, steps.traced_at(settings, 0))
+    _, metrics = jax.jit(steps.make_step(settings, toy.SPECIAL, toy.VOCAB))(state, batch, steps.inputs_at(settings, 0))
     assert not [name for name in metrics if "fraction" in name]
     logits = _logits(network.build(settings, toy.VOCAB), state["params"], batch)
     total, count = objectives.TABLE["causal_lm"].loss(logits, batch)["causal_lm_loss"]
@@ -255,7 +255,7 @@ def test_each_token_has_the_probability_that_a_plain_loop_finds(run):
     encoded = run.tokenizer.encode_batch([*TEXTS, "abcde fgh the cats see . cat abc de the sees the cat . see cats"])
     assert max(map(len, encoded)) > 2 * LONGEST - 8  # several windows
     for size in (0, 3):
-        found = LeftToRight(run, Ask(batch_size=size), "pll")([*encoded, []])
+        found = LeftToRight(run, SuiteOptions(batch_size=size), "pll")([*encoded, []])
         for ids, values in zip([*encoded, []], found, strict=True):
             np.testing.assert_allclose(values, plainly(run, ids), rtol=1e-5)
         np.testing.assert_array_equal(found[0], found[4])

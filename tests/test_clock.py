@@ -57,31 +57,34 @@ def test_time_is_told_apart(now):
     assert "mfu" not in found
 
 
-def test_the_share_of_what_devices_could_do_counts_all_arms_and_processes(now):
-    one = Clock(CONFIG, toy.VOCAB, arms=3, nominal=1e9)
+def test_the_share_of_what_devices_could_do_counts_all_runs_and_processes(now, monkeypatch):
+    monkeypatch.setattr(clock.jax, "process_count", lambda: 4)
+    one = Clock(CONFIG, toy.VOCAB, runs=3, nominal=1e9)
     for _ in range(clock.WARM + 1):
         now[0] += 2
-        one.tick(BATCH, processes=4)
+        one.tick(BATCH)
     flops = clock.work(CONFIG, toy.VOCAB, BATCH)[1]
     assert one.values()["mfu"] == pytest.approx(3 * 4 * flops / 2 / 1e9)
 
 
-def test_an_account_goes_on_where_the_metrics_end(now, tmp_path):
-    rows = [{"step": 1, "train/data_seconds": 1.0}, {"step": 2, "train/data_seconds": 3.0, "train/saving_seconds": 2.0}]
-    rows.append({"step": 2, "eval/validation/mlm_loss": 5.0})
-    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    one = Clock(CONFIG, toy.VOCAB)
-    one.resume(tmp_path)
-    pass_updates(one, now, 2)
-    found = one.values()
-    assert (found["data_seconds"], found["saving_seconds"], found["evaluation_seconds"]) == (5.0, 2.0, 0.0)
+def test_an_account_goes_on_where_the_checkpoint_has_it(now):
+    first = Clock(CONFIG, toy.VOCAB)
+    pass_updates(first, now, 3)
+    with first.on("saving"):
+        now[0] += 2
+    saved = json.loads(json.dumps(first.state()))
+    pass_updates(first, now, 5)  # after the checkpoint: as if they never were
+    second = Clock(CONFIG, toy.VOCAB, saved=saved)
+    pass_updates(second, now, 2)
+    found = second.values()
+    seconds = {name: found[f"{name}_seconds"] for name in ("data", "saving", "evaluation")}
+    assert seconds == {"data": 5.0, "saving": 2.0, "evaluation": 0.0}
+    assert second.state()["seconds"] == {"compile": found["compile_seconds"], **seconds}
 
 
-def test_the_most_memory_of_any_attempt_is_told(now, tmp_path, monkeypatch):
-    rows = [{"step": 1, "train/host_memory_bytes": 7e15, "train/device_memory_bytes": 5.0}, {"step": 2}]
-    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    one = Clock(CONFIG, toy.VOCAB)
-    one.resume(tmp_path)
+def test_the_most_memory_of_any_attempt_is_told(now, monkeypatch):
+    most = {"host_memory_bytes": 7e15, "device_memory_bytes": 5.0}
+    one = Clock(CONFIG, toy.VOCAB, saved={"seconds": {}, "most": most})
     monkeypatch.setattr(clock, "memory", lambda: {"host_memory_bytes": 1.0, "device_memory_bytes": 9.0})
     assert {name: one.values()[name] for name in clock.MEMORY} == {
         "host_memory_bytes": 7e15,

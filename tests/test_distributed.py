@@ -17,7 +17,8 @@ import pytest
 
 from bert_jax import train
 from bert_jax.checkpoints import manifest
-from bert_jax.system import run_lock, supervisor
+from bert_jax.system import supervisor
+from bert_jax.training import stop
 from tests import clusters, networks, outcomes, tasks, texts
 from tests.texts import ROOT
 
@@ -157,7 +158,7 @@ def test_what_process_0_refuses_ends_both(base, reference):
     codes, errors = two(words(base, reference, masking__rate=0.5))
     assert codes == [2, 2], errors
     assert "masking.rate: 0.15 -> 0.5" in errors[0]
-    with run_lock.run_lock(reference):
+    with stop.run_lock(reference):
         codes, errors = two(words(base, reference))
     assert codes == [2, 2], errors
     assert f"error: another run uses {reference}: host " in errors[0]

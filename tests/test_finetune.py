@@ -108,7 +108,7 @@ def test_scores_are_exact_at_any_batch_size_and_device_count(trained):
     for rows, devices in ((5, 1), (1, 8), (7, 8), (32, 8)):
         mesh = mesh_of(devices)
         params = jax.device_put(run.params, sharding.replicated(mesh))
-        scores, predictions = task_evaluator.Judge(run.config, run.tokenizer, examples, rows, mesh).both(params)
+        scores, predictions = task_evaluator.TaskEvaluator(run.config, run.tokenizer, examples, rows, mesh).both(params)
         assert len(predictions) == scores["examples"] == len(examples)
         hits = [int(p.argmax()) == e.label for p, e in zip(predictions, examples, strict=True)]
         assert scores["accuracy"] == pytest.approx(np.mean(hits))

@@ -236,7 +236,7 @@ def memorised(end: bool) -> runs.Run:
     update = jax.jit(steps.make_step(config, tokenizer().special, tokenizer().size))
     state = jax.jit(lambda seed: steps.init_state(config, tokenizer().size, seed))(np.uint32(0))
     for number in range(60):
-        state, metrics = update(state, batch, steps.traced_at(config, number))
+        state, metrics = update(state, batch, steps.inputs_at(config, number))
     assert float(metrics["loss"][0]) < 0.1
     return runs.Run(Path("m"), config, tokenizer(), Path("v"), jax.device_get(state["params"]), 60, {})
 

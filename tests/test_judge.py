@@ -55,7 +55,7 @@ def judged(kind: str, folder, rows: int, devices: int) -> dict[str, float]:
     axes = (jax.sharding.AxisType.Auto,) * 4
     mesh = jax.make_mesh((1, devices, 1, 1), sharding.AXES, axis_types=axes, devices=jax.devices()[:devices])
     held_out = data.held_out(config, "train")
-    found = task_evaluator.Judge(config, tokenizer, held_out, rows, mesh)(
+    found = task_evaluator.TaskEvaluator(config, tokenizer, held_out, rows, mesh)(
         jax.device_put(params, sharding.replicated(mesh))
     )
     assert found["examples"] == len(held_out)
@@ -76,13 +76,13 @@ def test_a_row_is_answered_alike_in_any_company_and_the_answers_come_in_order(tm
     config = tasks.config("regress", source, tmp_path, **knobs | {"sequence_length": 48})
     tokenizer, examples = tokenizers.load(tasks.vocabulary(tmp_path)), data.held_out(config, "train")
     params, mesh = toy.init(config, vocab=tokenizer.size), sharding.make_mesh(config.parallel)
-    alone = task_evaluator.Judge(config, tokenizer, examples, 1, mesh).both(params)[1]
+    alone = task_evaluator.TaskEvaluator(config, tokenizer, examples, 1, mesh).both(params)[1]
     expected = {one.id: value for one, value in zip(examples, alone, strict=True)}
     assert np.std(list(expected.values())) > 1e-3
     random = np.random.default_rng(0)
     for size in random.integers(2, 12, 2).tolist():
         order = [examples[i] for i in random.permutation(len(examples))]
-        found = task_evaluator.Judge(config, tokenizer, order, size, mesh).both(params)[1]
+        found = task_evaluator.TaskEvaluator(config, tokenizer, order, size, mesh).both(params)[1]
         np.testing.assert_allclose(found, [expected[one.id] for one in order], rtol=1e-5, atol=1e-6)
 
 

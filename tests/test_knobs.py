@@ -36,7 +36,7 @@ from bert_jax.models import backends, network
 from bert_jax.models.bert import Bert, Layer, Mlp
 from bert_jax.models.heads import MlmHead
 from bert_jax.models.layers import LayerNorm
-from bert_jax.training import optim, together
+from bert_jax.training import optim
 from bert_jax.training import program as steps
 from bert_jax.training import run as arms
 from bert_jax.training.writer import Writer
@@ -250,10 +250,10 @@ def test_seed_is_of_weights_and_masks_and_data_seed_of_neither():
         return network.init(base, toy.VOCAB, seed)["encoder"]["embeddings"]["token"]
 
     def weights(config: knobs.Config) -> np.ndarray:
-        return np.asarray(init(steps.traced_at(config, 0).seed))
+        return np.asarray(init(steps.inputs_at(config, 0).seed))
 
     def inputs(config: knobs.Config) -> np.ndarray:
-        return toy.mask(toy.batch(4, 24), config.masking, int(steps.traced_at(config, 0).seed))[0]["inputs"]
+        return toy.mask(toy.batch(4, 24), config.masking, int(steps.inputs_at(config, 0).seed))[0]["inputs"]
 
     for result in (weights, inputs):
         assert (result(base) == result(data)).all()
@@ -304,7 +304,7 @@ def test_only_without_positions_does_a_token_not_know_its_place(position):
 
 def test_pre_norm_leaves_the_residual_stream_alone_and_post_norm_normalises_it():
     x = np.random.default_rng(1).normal(size=(1, 5, 32)).astype(np.float32)
-    sight = backends.Sight(np.ones((1, 5), int), np.arange(5)[None], np.zeros((1, 1, 5, 5), np.float32))
+    sight = backends.AttentionMask(np.ones((1, 5), int), np.arange(5)[None], np.zeros((1, 1, 5, 5), np.float32))
     inputs = (x, sight)
     for norm in ("pre", "post"):
         config = toy.config(model__norm=norm)
@@ -433,7 +433,7 @@ def test_an_update_clips_decays_and_steps_as_configured():
         moments = optim.transformation(config.optim, params, 0.0).init(params)
         state = {"params": params, "optimizer": moments, "step": 0, "skipped": 0, "skipped_in_row": 0}
         grads = {"kernel": jnp.asarray(g, jnp.float32)}
-        after, norm = steps._update(config.optim, state, grads, steps.traced_at(config, 7))
+        after, norm = steps._update(config.optim, state, grads, steps.inputs_at(config, 7))
         clipped = g * (min(1.0, limit / 10) if limit else 1)
         direction = 0.1 * clipped / (np.sqrt(0.001 * clipped**2) + 1) + decay * p
         np.testing.assert_allclose(after["params"]["kernel"], p - rate * direction, rtol=1e-5)
@@ -443,7 +443,7 @@ def test_an_update_clips_decays_and_steps_as_configured():
 @pytest.mark.parametrize("warmup", [0, 1, 4, 10])
 def test_the_peak_comes_after_the_warm_up(warmup):
     rates = [
-        float(steps.traced_at(toy.config(optim__warmup_steps=warmup, steps=10), i).learning_rate) for i in range(10)
+        float(steps.inputs_at(toy.config(optim__warmup_steps=warmup, steps=10), i).learning_rate) for i in range(10)
     ]
     falling = [(10 - i) / (10 - warmup) for i in range(warmup, 10)]
     assert rates == pytest.approx([1e-3 * share for share in [*(i / warmup for i in range(warmup)), *falling]])
@@ -517,7 +517,7 @@ def test_dropout_draws_from_the_generator_named_and_masks_from_threefry(prng, sh
     config = toy.config(parallel__prng=prng, model__dropout=0.1, model__layers=1)
     state = jax.eval_shape(lambda seed: steps.init_state(config, toy.VOCAB, seed), np.uint32(0))
     update = steps.make_step(config, toy.SPECIAL, toy.VOCAB)
-    traced = str(jax.make_jaxpr(update)(state, toy.batch(2, 24), steps.traced_at(config, 0)))
+    traced = str(jax.make_jaxpr(update)(state, toy.batch(2, 24), steps.inputs_at(config, 0)))
     assert {name for name in ("fry", "rbg", "urbg") if f"key<{name}>" in traced} == {"fry", short}
 
 
@@ -658,7 +658,7 @@ def ran(tmp_path_factory) -> Path:
     nothing = {f"{name}_fraction": (0.0, 0.0) for name in COUNTED} | {"skipped_in_row": (0.0, 1.0)}
     worse = itertools.count(1.0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(together.steps, "compile_step", lambda *_, **__: lambda state, batch, traced: (state, nothing))
+        patch.setattr(steps, "compile_step", lambda *_, **__: lambda state, batch, traced: (state, nothing))
         patch.setattr(evaluation, "Evaluator", lambda *_: lambda params: {"mlm_loss": next(worse)})
         train.run(resolve(tree), folder / "run", command=[])
     return folder / "run"

@@ -13,7 +13,8 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parents[1] / "bert_jax"
 ROOMS = (  # from the top to the bottom: a room imports what stands in rows below its own, and itself
-    {"train", "evaluate", "predict", "inspect", "study", "prepare", "export", "import"}
+    {"study"},  # whose workers train
+    {"train", "evaluate", "predict", "inspect", "prepare", "export", "import"}
     | {"benchmark", "doctor"},  # a file for each command
     {"cli"},
     {"studies"},
@@ -36,7 +37,7 @@ ROOMS = (  # from the top to the bottom: a room imports what stands in rows belo
 )
 HEIGHT = {room: -row for row, rooms in enumerate(ROOMS) for room in rooms}
 # What reads a command line: commands, and processes of our own making.
-FLAGS = {*ROOMS[0], "cli", "studies.worker", "benchmarks.worker"}
+FLAGS = {*ROOMS[0], *ROOMS[1], "cli", "benchmarks.worker"}
 HEAVY = ("jax", "jaxlib", "flax", "optax", "orbax")
 
 

@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from bert_jax.errors import ConfigError
-from bert_jax.system import folder_locks, run_lock, signals
+from bert_jax.system import folder_locks, signals
+from bert_jax.training import stop as stops
 
 
 def start(script: str, *arguments: object) -> subprocess.Popen[str]:
@@ -26,8 +27,8 @@ def start(script: str, *arguments: object) -> subprocess.Popen[str]:
 
 HOLD = """
     import os, sys, time
-    from bert_jax.system import run_lock
-    with run_lock.run_lock(sys.argv[1]):
+    from bert_jax.training import stop as stops
+    with stops.run_lock(sys.argv[1]):
         if len(sys.argv) > 2 and os.fork() == 0:  # a worker that outlives its parent
             time.sleep(3)
             os._exit(0)
@@ -41,7 +42,7 @@ def test_a_second_run_is_told_who_holds_the_workdir(tmp_path):
     holder = start(HOLD, tmp_path)
     try:
         assert holder.stdout.readline() == "held\n"
-        with pytest.raises(ConfigError) as error, run_lock.run_lock(tmp_path):
+        with pytest.raises(ConfigError) as error, stops.run_lock(tmp_path):
             pass
         assert error.value.code == 2
         assert error.value.hint
@@ -50,7 +51,7 @@ def test_a_second_run_is_told_who_holds_the_workdir(tmp_path):
     finally:
         holder.kill()
         holder.communicate()
-    with run_lock.run_lock(tmp_path):  # a dead holder's is free at once
+    with stops.run_lock(tmp_path):  # a dead holder's is free at once
         pass
 
 
@@ -76,19 +77,19 @@ def test_a_worker_left_behind_does_not_keep_the_lock(tmp_path):
     assert holder.stdout.readline() == "held\n"
     holder.kill()
     holder.wait()
-    with run_lock.run_lock(tmp_path):
+    with stops.run_lock(tmp_path):
         pass
     holder.communicate()
 
 
 def test_the_lock_is_free_after_its_block_and_after_an_error(tmp_path):
     for _ in range(2):
-        with pytest.raises(KeyError), run_lock.run_lock(tmp_path):
+        with pytest.raises(KeyError), stops.run_lock(tmp_path):
             raise KeyError
-    with run_lock.run_lock(tmp_path):
+    with stops.run_lock(tmp_path):
         text = (tmp_path / folder_locks.NAME).read_text()
         (tmp_path / folder_locks.NAME).write_text("")
-        with pytest.raises(ConfigError, match="not yet said"), run_lock.run_lock(tmp_path):
+        with pytest.raises(ConfigError, match="not yet said"), stops.run_lock(tmp_path):
             pass
     assert f'"pid": {os.getpid()}' in text
 
@@ -98,7 +99,7 @@ def test_the_lock_is_free_after_its_block_and_after_an_error(tmp_path):
 def test_a_file_in_the_place_of_the_workdir(below, tmp_path):
     (tmp_path / "run").write_text("")
     with pytest.raises(ConfigError, match="cannot write in workdir") as error:
-        run_lock.check_writable(tmp_path / "run" / below)
+        stops.check_writable(tmp_path / "run" / below)
     assert error.value.code == 2
 
 
@@ -106,7 +107,7 @@ def test_a_file_in_the_place_of_the_workdir(below, tmp_path):
 def test_a_workdir_where_nothing_can_be_made():
     """/proc takes no files, from root either."""
     with pytest.raises(ConfigError, match="cannot write in workdir"):
-        run_lock.check_writable(Path("/proc/self"))
+        stops.check_writable(Path("/proc/self"))
 
 
 def test_a_folder_without_write_permission(tmp_path):
@@ -114,12 +115,12 @@ def test_a_folder_without_write_permission(tmp_path):
         pytest.skip("root may write anywhere")
     tmp_path.chmod(0o500)
     with pytest.raises(ConfigError, match="Permission denied"):
-        run_lock.check_writable(tmp_path)
+        stops.check_writable(tmp_path)
     tmp_path.chmod(0o700)
 
 
 def test_writable_leaves_nothing_behind(tmp_path):
-    run_lock.check_writable(tmp_path / "a/b")
+    stops.check_writable(tmp_path / "a/b")
     assert list((tmp_path / "a/b").iterdir()) == []
 
 
@@ -129,7 +130,7 @@ def test_writable_leaves_nothing_behind(tmp_path):
 @pytest.mark.parametrize("number", signals.SIGNALS)
 def test_a_signal_raises_the_flag_and_handlers_are_restored(number, capfd):
     before = [signal.getsignal(n) for n in signals.SIGNALS]
-    with run_lock.StopFlag() as flag:
+    with stops.StopFlag() as flag:
         assert not flag.should_stop(1)
         os.kill(os.getpid(), number)
         assert flag.should_stop(2)
@@ -140,7 +141,7 @@ def test_a_signal_raises_the_flag_and_handlers_are_restored(number, capfd):
 
 @pytest.mark.parametrize("number", signals.SIGNALS)
 def test_before_there_is_anything_to_save_a_signal_interrupts(number):
-    with pytest.raises(KeyboardInterrupt, match=signal.Signals(number).name), run_lock.StopFlag():
+    with pytest.raises(KeyboardInterrupt, match=signal.Signals(number).name), stops.StopFlag():
         os.kill(os.getpid(), number)
 
 
@@ -149,8 +150,8 @@ def test_before_there_is_anything_to_save_a_signal_interrupts(number):
 def test_the_same_signal_again_exits_at_once(name):
     script = """
         import sys, time
-        from bert_jax.system import run_lock
-        with run_lock.StopFlag() as flag:
+        from bert_jax.training import stop as stops
+        with stops.StopFlag() as flag:
             flag.should_stop(0)  # from here on a signal asks for a stop, and no longer interrupts
             print("ready", flush=True)
             while not flag.should_stop(0):
@@ -180,7 +181,7 @@ def test_the_same_signal_again_exits_at_once(name):
 
 def test_signals_that_come_together_are_one_request(capfd):
     """As a scheduler sends them, to the process and to its parent, who passes them on."""
-    with run_lock.StopFlag() as flag:
+    with stops.StopFlag() as flag:
         flag.should_stop(1)
         for number in (signal.SIGUSR2, signal.SIGTERM, signal.SIGTERM):
             os.kill(os.getpid(), number)
@@ -193,8 +194,8 @@ SEVERAL = """
     import jax
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(sys.argv[2], num_processes=2, process_id=int(sys.argv[1]))
-    from bert_jax.system import run_lock
-    with run_lock.StopFlag() as flag:
+    from bert_jax.training import stop as stops
+    with stops.StopFlag() as flag:
         for step in range(1, 2000):
             if step == 5 and sys.argv[1] == "1":
                 os.kill(os.getpid(), signal.Signals[sys.argv[3]])

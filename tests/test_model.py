@@ -13,7 +13,7 @@ import pytest
 
 from bert_jax.config import default, knobs, resolve
 from bert_jax.models import attention, network, positions
-from bert_jax.models.backends import Sight
+from bert_jax.models.backends import AttentionMask
 from bert_jax.models.bert import Bert, padded_vocab
 from bert_jax.models.layers import ACTIVATIONS, Dropout
 from bert_jax.trees import flat
@@ -244,7 +244,7 @@ def test_alibi_is_a_penalty_on_distance_in_either_direction():
     x = rng.normal(size=(1, 6, 32))
     forbidden = np.where(np.arange(6) == 5, -10_000.0, 0.0)[None, None, None]  # the last token is seen by none
     module = attention.Attention(config, train=False)
-    sight = Sight(np.ones((1, 6), int), np.arange(6)[None], jnp.asarray(forbidden, jnp.float32))
+    sight = AttentionMask(np.ones((1, 6), int), np.arange(6)[None], jnp.asarray(forbidden, jnp.float32))
     inputs = (jnp.asarray(x, jnp.float32), sight)
     shapes = jax.eval_shape(module.init, jax.random.key(0), *inputs)["params"]
     params = jax.tree.map(lambda p: rng.normal(0, 0.3, p.shape), shapes)

@@ -26,7 +26,7 @@ from bert_jax.models import network
 from bert_jax.studies import worker
 from bert_jax.studies.measures import FOUND
 from bert_jax.suites import TABLE, detailed, rows
-from bert_jax.suites.base import Ask
+from bert_jax.suites.base import SuiteOptions
 from tests import toy
 
 PIECES = [*"abcdefghij", *(f"##{c}" for c in "abcdefghij"), "the", "cat", "cats", "sees", "see", "."]
@@ -88,14 +88,14 @@ def _logits(net: network.Network, params: dict, batch: dict) -> jax.Array:
 def test_each_token_has_the_probability_that_a_plain_loop_finds(run, within_word, one_device):
     encoded = run.tokenizer.encode_batch([*TEXTS, "abcde fgh the cats see . cat abc de the sees"])  # longer than a row
     assert max(map(len, encoded)) > LONGEST - 2
-    found = rows.Scorer(run, Ask(within_word=within_word), "pll")(encoded)
+    found = rows.Scorer(run, SuiteOptions(within_word=within_word), "pll")(encoded)
     for ids, values in zip(encoded, found, strict=True):
         np.testing.assert_allclose(values, plainly(run, ids, within_word), rtol=1e-5)
 
 
 def test_the_correction_changes_words_of_several_pieces_alone(run, one_device):
     whole, several = run.tokenizer.encode_batch(["the cat sees .", "the abc ."])
-    plain, corrected = (rows.Scorer(run, Ask(within_word=on), "pll")([whole, several]) for on in (False, True))
+    plain, corrected = (rows.Scorer(run, SuiteOptions(within_word=on), "pll")([whole, several]) for on in (False, True))
     np.testing.assert_array_equal(plain[0], corrected[0])
     changed = plain[1] != corrected[1]
     assert changed.tolist() == [False, True, True, False, False]  # the last piece of abc hides nothing more
@@ -103,11 +103,11 @@ def test_the_correction_changes_words_of_several_pieces_alone(run, one_device):
 
 def test_scores_are_the_same_at_any_batch_size_and_device_count(run, monkeypatch):
     encoded = run.tokenizer.encode_batch(TEXTS)
-    found = [rows.Scorer(run, Ask(batch_size=size), "pll")(encoded) for size in (0, 1, 7)]
+    found = [rows.Scorer(run, SuiteOptions(batch_size=size), "pll")(encoded) for size in (0, 1, 7)]
     auto = (jax.sharding.AxisType.Auto,) * 4
     one = jax.make_mesh((1, 1, 1, 1), sharding.AXES, axis_types=auto, devices=jax.devices()[:1])
     monkeypatch.setattr(sharding, "make_mesh", lambda settings: one)
-    found.append(rows.Scorer(run, Ask(batch_size=3), "pll")(encoded))
+    found.append(rows.Scorer(run, SuiteOptions(batch_size=3), "pll")(encoded))
     for other in found[1:]:
         for a, b in zip(found[0], other, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-5)
@@ -115,7 +115,7 @@ def test_scores_are_the_same_at_any_batch_size_and_device_count(run, monkeypatch
 
 def test_like_texts_have_exactly_like_scores(run, one_device):
     ids = run.tokenizer.encode_batch(TEXTS)
-    found = rows.Scorer(run, Ask(batch_size=1), "pll")(ids)
+    found = rows.Scorer(run, SuiteOptions(batch_size=1), "pll")(ids)
     np.testing.assert_array_equal(found[0], found[4])
 
 
@@ -195,7 +195,7 @@ def test_minimal_pairs(run, tmp_path, capsys, one_device):
     pairs = [(a, b) for a in texts for b in texts]
     write_pairs(tmp_path, "one", pairs[:13], UID="one", field="syntax", linguistics_term="order")
     write_pairs(tmp_path, "two", pairs[13:])
-    found, arrays = detailed("blimp", run, Ask(source=f"files:{tmp_path}"))
+    found, arrays = detailed("blimp", run, SuiteOptions(source=f"files:{tmp_path}"))
     which = arrays.pop("examples").tobytes()
     right = [score[a] > score[b] for a, b in pairs]
     share = {name: np.mean(part) for name, part in {"one": right[:13], "two": right[13:]}.items()}
@@ -210,7 +210,7 @@ def test_minimal_pairs(run, tmp_path, capsys, one_device):
     assert found["paradigm"] == pytest.approx(share)
     assert found["field"] == {"syntax": pytest.approx(share["one"])}
     assert found["term"] == {"order": pytest.approx(share["one"])}
-    few, arrays = detailed("blimp", run, Ask(source=f"files:{tmp_path}", limit=3, batch_size=5))
+    few, arrays = detailed("blimp", run, SuiteOptions(source=f"files:{tmp_path}", limit=3, batch_size=5))
     assert arrays["accuracy.sum"].tolist() == [*right[:3], *right[13:16]]
     assert arrays["examples"].tobytes() != which
     assert few["paradigm"]["one"] == pytest.approx(np.mean(right[:3]))
@@ -270,7 +270,7 @@ def test_a_model_without_the_head(run):
     bare = dataclasses.replace(run, config=dataclasses.replace(run.config, objectives={}))
     for suite in ("pll", "blimp", "cross_rate"):
         with pytest.raises(ConfigError, match=f"suite {suite} needs the mlm head; model has no head at all"):
-            TABLE[suite].run(bare, Ask(source="files:x"))
+            TABLE[suite].run(bare, SuiteOptions(source="files:x"))
 
 
 def test_sources_that_cannot_be_read(run, tmp_path):

@@ -430,7 +430,7 @@ def test_every_preset_trains(name):
         b = toy.batch(8, 24, seed=index, longest_unit=4 if settings.masking.unit == "word" else 1)
         if settings.pairs == "none":
             b["type_ids"] = np.zeros_like(b["type_ids"])
-        state, metrics = update(state, b, steps.traced_at(settings, index))
+        state, metrics = update(state, b, steps.inputs_at(settings, index))
         assert math.isfinite(metrics["loss"][0])
         assert ("nsp_loss" in metrics) == (settings.pairs == "nsp")
         ledger.add({k: (float(a), float(n)) for k, (a, n) in metrics.items()}, settings.masking.rate, 8, index)
@@ -453,7 +453,7 @@ RATES = {  # step -> rate, by hand from the published peak, warm-up and length
 @pytest.mark.parametrize("name", NAMES)
 def test_the_learning_rate_of_a_run_is_the_published_one(name):
     settings = config.resolve(config.default(name))
-    found = {step: float(steps.traced_at(settings, step).learning_rate) for step in RATES[name]}
+    found = {step: float(steps.inputs_at(settings, step).learning_rate) for step in RATES[name]}
     assert found == pytest.approx(RATES[name], rel=1e-6, abs=1e-12)
 
 
@@ -461,7 +461,7 @@ def test_the_learning_rate_of_a_run_is_the_published_one(name):
 def test_the_decay_of_mosaic_is_not_multiplied_by_the_peak_rate(step):
     """DecoupledAdamW multiplies each weight by 1 - decay * rate / peak, biases and scales too, whatever the peak is."""
     settings = config.resolve(config.default("mosaic"))
-    rate = float(steps.traced_at(settings, step).learning_rate)
+    rate = float(steps.inputs_at(settings, step).learning_rate)
     params = {"norm": {"scale": jnp.ones(3), "bias": jnp.full(3, 2.0)}, "kernel": jnp.full(3, 1000.0)}
     tx = optim.transformation(settings.optim, params, settings.optim.weight_decay)
     direction, _ = tx.update(jax.tree.map(jnp.zeros_like, params), tx.init(params), params)

@@ -113,7 +113,7 @@ for changes in (
     batch = ours.rows(config)
     batch["tokens"] %= toy.VOCAB
     for _ in range(2):
-        state, metrics = update(state, sharding.place(batch, config.batch_size, mesh), program.traced_at(config, 1))
+        state, metrics = update(state, sharding.place(batch, config.batch_size, mesh), program.inputs_at(config, 1))
     assert np.isfinite(jax.device_get(metrics["loss"][0])), changes
 print("trained")
 """

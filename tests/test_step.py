@@ -55,7 +55,7 @@ def advance(config, batches, devices=8):
     history = []
     for index, b in enumerate(batches):
         placed = sharding.place(b, config.batch_size, mesh) if config.parallel.step == "jit" else b
-        state, metrics = update(state, placed, steps.traced_at(config, index))
+        state, metrics = update(state, placed, steps.inputs_at(config, index))
         found = {k: float(a) / max(float(n), 1) for k, (a, n) in sharding.to_host(metrics).items()}
         history.append(found)
     return history, state
@@ -208,12 +208,12 @@ def test_a_non_finite_gradient_is_skipped_and_counted():
     mesh, state, update = prepare(config, devices=1)
     data = sharding.place(batches(config, 1)[0], config.batch_size, mesh)
     before = jax.tree.map(np.asarray, state["params"])
-    poison = steps.traced_at(config, 0)._replace(weights={"mlm": np.float32("nan"), "nsp": np.float32(1)})
+    poison = steps.inputs_at(config, 0)._replace(weights={"mlm": np.float32("nan"), "nsp": np.float32(1)})
     for expected in (1, 2):
         state, metrics = update(state, data, poison)
         assert float(metrics["skipped_in_row"][0]) == expected
     jax.tree.map(np.testing.assert_array_equal, before, jax.tree.map(np.asarray, state["params"]))
-    state, metrics = update(state, data, steps.traced_at(config, 2))
+    state, metrics = update(state, data, steps.inputs_at(config, 2))
     assert float(metrics["skipped_in_row"][0]) == 0
     assert (int(state["step"]), int(state["skipped"]), int(state["optimizer"].count)) == (3, 2, 1)
 
@@ -238,7 +238,7 @@ def test_a_spike_is_skipped_and_counted_like_a_gradient_that_is_not_finite(how):
 
     def advance(state, seed, step):
         data = sharding.place(toy.batch(16, 24, seed), 16, mesh)
-        numbers = [steps.traced_at(one, step) for one in configs]
+        numbers = [steps.inputs_at(one, step) for one in configs]
         traced = jax.tree.map(lambda *each: np.stack(each), *numbers) if several else numbers[0]
         state, metrics = update(state, data, traced)
         return state, {name: np.atleast_1d(np.asarray(total)) for name, (total, _) in metrics.items()}
@@ -268,17 +268,17 @@ def test_the_state_without_a_window_is_what_it_was():
     config = toy.config()
     state = jax.eval_shape(lambda: steps.init_state(config, toy.VOCAB, np.uint32(0)))
     assert state.keys() == {"params", "optimizer", "step", "skipped", "skipped_in_row"}
-    assert steps.traced_at(config, 0).spike_sigmas is None
+    assert steps.inputs_at(config, 0).spike_sigmas is None
 
 
 def test_the_traced_numbers_follow_their_schedules():
     config = toy.config(
         masking__rate=0.4, masking__schedule="linear", masking__final_rate=0.2, optim__warmup_steps=10, steps=101
     )
-    first, last = steps.traced_at(config, 0), steps.traced_at(config, 100)
+    first, last = steps.inputs_at(config, 0), steps.inputs_at(config, 100)
     assert (first.quotas[20], last.quotas[20]) == (8, 4)
     assert first.learning_rate == 0
-    assert steps.traced_at(config, 10).learning_rate == pytest.approx(1e-3)
+    assert steps.inputs_at(config, 10).learning_rate == pytest.approx(1e-3)
 
 
 def test_dropout_differs_by_step_and_by_device_and_seed():
@@ -323,6 +323,6 @@ def test_every_config_builds_its_update(file):
     state = jax.eval_shape(lambda: steps.init_state(config, vocab, np.uint32(0)))
     shapes = jax.eval_shape(lambda: toy.batch(config.batch_size, config.sequence_length))
     update = steps.make_step(config, toy.SPECIAL, vocab)
-    after, metrics = jax.eval_shape(update, state, shapes, steps.traced_at(config, 0))
+    after, metrics = jax.eval_shape(update, state, shapes, steps.inputs_at(config, 0))
     assert jax.tree.map(lambda x: (x.shape, x.dtype), after) == jax.tree.map(lambda x: (x.shape, x.dtype), state)
     assert {f"{name}_loss" for name in config.objectives} <= metrics.keys()

@@ -42,7 +42,7 @@ from bert_jax.studies.definition import (
     variants,
     zipped,
 )
-from bert_jax.suites import TABLE, Ask
+from bert_jax.suites import TABLE, SuiteOptions
 from tests import texts
 
 RATES = (0.15, 0.3, 0.8)
@@ -532,7 +532,7 @@ def test_what_suites_are_asked_is_what_they_read():
     }
     others = set(TABLE) - set(definition.SUITES)
     assert others == {*TASKS, "task", "glue"}  # of heads over labels, which a cell gets by fine-tuning
-    kinds = {field.name: str(field.type) for field in dataclasses.fields(Ask)}
+    kinds = {field.name: str(field.type) for field in dataclasses.fields(SuiteOptions)}
     for name, kind in definition.ASKED.items():
         assert kinds[name].partition("[")[0] == kind.__name__
 

@@ -175,7 +175,7 @@ def program(config: knobs.Config) -> str:
     state = jax.eval_shape(lambda seed: steps.init_state(config, toy.VOCAB, seed), np.uint32(0))
     step = steps.make_step(config, toy.SPECIAL, toy.VOCAB, slots=config.sequence_length)
     batch = toy.batch(config.batch_size, config.sequence_length)
-    return re.sub(r"0x[0-9a-f]+", "", str(jax.make_jaxpr(step)(state, batch, steps.traced_at(config, 0))))
+    return re.sub(r"0x[0-9a-f]+", "", str(jax.make_jaxpr(step)(state, batch, steps.inputs_at(config, 0))))
 
 
 def test_what_may_differ_changes_nothing_in_the_program():
@@ -310,7 +310,7 @@ def test_costs_are_those_of_the_program(name):
     config = toy.config(**WIDE, **MODELS[name])
     state = jax.eval_shape(lambda seed: steps.init_state(config, 2_000, seed), np.uint32(0))
     step = jax.jit(steps.make_step(config, toy.SPECIAL, 2_000))
-    lowered = step.lower(state, toy.batch(4, 128, vocab=2_000), steps.traced_at(config, 0))
+    lowered = step.lower(state, toy.batch(4, 128, vocab=2_000), steps.inputs_at(config, 0))
     assert costs.flops_per_step(config, 2_000) == pytest.approx(lowered.cost_analysis()["flops"], rel=0.06)
     held = sum(leaf.size * 4 for leaf in jax.tree.leaves(state["params"])) * costs.STATES
     assert costs.state_bytes(config, 2_000) == pytest.approx(held, rel=0.03)

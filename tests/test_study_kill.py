@@ -47,7 +47,7 @@ def begin(folder: Path, workdir: Path) -> subprocess.Popen:
 def workers_of(workdir: Path) -> list[int]:
     """Of the present launcher, and of those before it that are still saving."""
     pids = [int(one.name) for one in Path("/proc").glob("[0-9]*")]
-    return [pid for pid in pids if {"bert_jax.studies.worker", f"--workdir={workdir}"} <= set(_words(pid))]
+    return [pid for pid in pids if {"bert_jax.study", "work", f"--workdir={workdir}"} <= set(_words(pid))]
 
 
 def results(workdir: Path) -> dict[str, dict]:

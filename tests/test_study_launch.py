@@ -87,7 +87,7 @@ left = [cell for cell in cells if not cell.trained]
 with contextlib.ExitStack() as locks:
     for cell in left:
         try:
-            locks.enter_context(holding.hold(cell.folder))
+            locks.enter_context(folder_locks.hold(cell.folder))
         except ConfigError as error:
             print(error)
             sys.exit(2)

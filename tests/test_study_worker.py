@@ -16,6 +16,7 @@ from bert_jax.studies import measures, worker
 from bert_jax.studies.definition import Finetune, Study, Suite, axis, expand
 from bert_jax.studies.folder import Entry, Place
 from bert_jax.system import fault_points, folder_locks
+from bert_jax.train import train
 from bert_jax.training import program as steps
 from tests import outcomes, texts
 
@@ -70,14 +71,14 @@ def prepare(workdir: Path, study: Study, slots: int = 20) -> tuple[Place, list[E
 @pytest.fixture(scope="module")
 def done(study, tmp_path_factory) -> tuple[Place, list[Entry]]:
     place, cells = prepare(tmp_path_factory.mktemp("w"), study)
-    worker.work(place, "g")
+    worker.work(place, "g", train)
     return place, cells
 
 
 @pytest.fixture(scope="module")
 def wholly_done(whole_study, tmp_path_factory) -> tuple[Place, list[Entry]]:
     place, cells = prepare(tmp_path_factory.mktemp("w"), whole_study)
-    worker.work(place, "g")
+    worker.work(place, "g", train)
     return place, cells
 
 
@@ -140,7 +141,7 @@ def test_finetuning_reads_its_data_in_the_order_of_the_cell(done, monkeypatch, c
 
     monkeypatch.setattr(worker, "_together", together)
     with pytest.raises(KeyboardInterrupt):
-        worker._finetune(place, "g", [cell], "films")
+        worker._finetune(place, "g", [cell], "films", train)
     ((config, _),) = begun
     assert (config.seed, config.data_seed) == (7, wanted)
 
@@ -150,7 +151,7 @@ def test_what_is_done_is_not_done_again(done, monkeypatch):
     before = written_at(place)
     monkeypatch.setattr(worker, "_together", lambda *_: pytest.fail("trained again"))
     monkeypatch.setattr(worker, "_suite", lambda *_: pytest.fail("evaluated again"))
-    worker.work(place, "g")
+    worker.work(place, "g", train)
     assert written_at(place) == before
 
 
@@ -178,9 +179,9 @@ def test_interrupted_anywhere_it_ends_the_same(whole_study, wholly_done, where, 
     with monkeypatch.context() as patch:
         patch.setattr(fault_points, "point", die)
         with pytest.raises(KeyboardInterrupt):
-            worker.work(place, "g")
+            worker.work(place, "g", train)
     assert place.attempts(cells[0].id)[-1]["outcome"] == "stopped"
-    worker.work(place, "g")
+    worker.work(place, "g", train)
     assert results(place, cells) == results(*wholly_done)
     for cell in cells:
         outcomes.assert_same(place.cell(cell.id), wholly_done[0].cell(cell.id), 12)
@@ -188,21 +189,21 @@ def test_interrupted_anywhere_it_ends_the_same(whole_study, wholly_done, where, 
 
 def test_an_arm_that_diverges_is_noted_and_final(study, tmp_path, monkeypatch):
     place, cells = prepare(tmp_path, dataclasses.replace(study, evaluations={}))
-    real = steps.traced_at
+    real = steps.inputs_at
 
     def poisoned(config, step):
         found = real(config, step)
         bad = config.masking.rate == 0.6 and step >= 3
         return found._replace(weights={"mlm": np.float32(np.nan)}) if bad else found
 
-    monkeypatch.setattr(steps, "traced_at", poisoned)
-    worker.work(place, "g")
+    monkeypatch.setattr(steps, "inputs_at", poisoned)
+    worker.work(place, "g", train)
     assert [place.state(cell).name for cell in cells] == ["done", "diverged"]
     assert "5 updates in a row" in place.state(cells[1]).error
     assert manifest.finished(place.cell(cells[1].id) / "checkpoints") == [5]
     assert not (place.cell(cells[1].id) / "results").exists()
     count = len(place.attempts(cells[1].id))
-    worker.work(place, "g")
+    worker.work(place, "g", train)
     assert len(place.attempts(cells[1].id)) == count
 
 
@@ -228,10 +229,9 @@ def test_what_fails_is_noted_in_every_cell_and_raised(study, tmp_path, monkeypat
     def refuse(*_: object, **__: object) -> None:
         raise DataError("the text is gone")
 
-    monkeypatch.setattr("bert_jax.training.together.together", refuse)
     for tries in (1, 2, 3):
         with pytest.raises(DataError, match="the text is gone"):
-            worker.work(place, "g")
+            worker.work(place, "g", refuse)
         states = [place.state(cell, retries=2) for cell in cells]
         assert [state.name for state in states] == ["waiting" if tries < 3 else "failed"] * 2
         assert {state.error for state in states} == {"the text is gone"}
@@ -246,10 +246,9 @@ def test_a_stop_when_training_has_ended_begins_nothing_more(study, tmp_path, mon
             (workdir / "metrics.jsonl").write_text('{"step": 12, "time": 3.0}\n')
         return True  # a signal came with the last step
 
-    monkeypatch.setattr("bert_jax.training.together.together", ended)
     monkeypatch.setattr(worker, "_suite", lambda *_: pytest.fail("an evaluation began"))
     with pytest.raises(Stopped):
-        worker.work(place, "g")
+        worker.work(place, "g", ended)
     assert [place.trained(cell.id)["step"] for cell in cells] == [12, 12]
 
 
@@ -258,7 +257,7 @@ def test_cells_in_other_hands_are_left_to_them(study, tmp_path):
     with folder_locks.hold(place.cell(cells[1].id), "work.lock"):
         assert place.state(cells[1]).name == "running"
         with pytest.raises(Stopped, match="another run uses"):
-            worker.work(place, "g")
+            worker.work(place, "g", train)
     assert not place.attempts(cells[0].id)
 
 

@@ -27,7 +27,7 @@ from bert_jax.predictors.base import Model, Options
 from bert_jax.studies import definition, measures, worker
 from bert_jax.studies import spec as parts
 from bert_jax.suites import left_to_right
-from bert_jax.suites.base import Ask, Progress, Suite
+from bert_jax.suites.base import Progress, Suite, SuiteOptions
 from bert_jax.suites.corpus import RATES
 from bert_jax.suites.rows import Scorer
 from tests import texts, toy
@@ -77,7 +77,7 @@ def test_each_example_of_the_validation_split(run, usual, monkeypatch):
         made.append(self)
 
     monkeypatch.setattr(corpus.Evaluator, "__init__", remember)
-    found, arrays = suites.detailed("pretrain", run, Ask())
+    found, arrays = suites.detailed("pretrain", run, SuiteOptions())
     assert found == pytest.approx(usual, rel=1e-6)
     which = arrays.pop("examples").tobytes()
     names = [f"{objective}_{metric}" for objective in ("mlm", "nsp") for metric in ("loss", "accuracy")]
@@ -89,7 +89,7 @@ def test_each_example_of_the_validation_split(run, usual, monkeypatch):
     assert (made[0].step._cache_size(), made[0].each._cache_size()) == (0, 1)  # one program, one sweep
 
     with texts.one_device():
-        alone = suites.detailed("pretrain", run, Ask(batch_size=13))[1]
+        alone = suites.detailed("pretrain", run, SuiteOptions(batch_size=13))[1]
         assert (made[0].rows, made[1].rows) == (64, 13)
         assert alone["examples"].tobytes() == which
         for name, values in arrays.items():
@@ -118,7 +118,7 @@ def test_rows_of_other_pairs_are_scored_by_the_heads_that_fit(run, base):
 
 def test_a_suite_that_says_nothing_of_examples(run, monkeypatch):
     monkeypatch.setitem(suites.TABLE, "sts", Suite(lambda run, ask: {"pairs": 2}))
-    assert suites.detailed("sts", run, Ask()) == ({"pairs": 2}, {})
+    assert suites.detailed("sts", run, SuiteOptions()) == ({"pairs": 2}, {})
 
 
 def test_cross_rate_at_the_rate_of_training_is_its_evaluation(run, usual, monkeypatch):
@@ -165,7 +165,7 @@ def test_pll_of_a_run_draws_the_same_sentences_of_its_validation_split(run, caps
     assert few[0] == pytest.approx(few[1], rel=1e-5)
     assert sorted(drawn[0]) == sorted(sentences)
     assert drawn[1] == drawn[2]
-    scores = Scorer(run, Ask(), "pll")(drawn[1])
+    scores = Scorer(run, SuiteOptions(), "pll")(drawn[1])
     assert few[0]["pll"] == pytest.approx(sum(one.sum() for one in scores) / 3, rel=1e-5)
     assert f"3 of {len(sentences)} sentences of the validation split" in capsys.readouterr().err
 

@@ -14,7 +14,7 @@ import pytest
 
 from bert_jax import cli, evaluate, predict, sharding, suites, train, trees
 from bert_jax.checkpoints import manager
-from bert_jax.config import knobs, resolve, to_dict
+from bert_jax.config import knobs, quotas, resolve, to_dict
 from bert_jax.data.batches import pipeline
 from bert_jax.data.text import prepare
 from bert_jax.errors import ConfigError, DivergedError
@@ -23,8 +23,7 @@ from bert_jax.interop import runs
 from bert_jax.objectives import masking
 from bert_jax.predictors import asking
 from bert_jax.predictors.base import Options
-from bert_jax.training import environment, together
-from bert_jax.training import run as arms
+from bert_jax.training import environment, program, run
 from tests import texts, toy
 from tests.texts import configure
 
@@ -260,10 +259,10 @@ def test_a_run_of_before_a_knob_resumes_with_its_default(base, tmp_path):
     now = dict.fromkeys(("corpus", "tokenizer", "batches"), "x") | {"config": to_dict(configure(base))}
     old = json.loads(json.dumps(now))
     del old["config"]["model"]["classifier_dropout"], old["config"]["masking"]["overflow"]
-    arms.check_same(old, now, (), tmp_path)
+    run.check_same(old, now, (), tmp_path)
     old["config"]["masking"]["overflow"] = "skip"
     with pytest.raises(ConfigError, match=r"masking\.overflow: 'skip' -> 'fair'"):
-        arms.check_same(old, now, (), tmp_path)
+        run.check_same(old, now, (), tmp_path)
 
 
 def test_what_a_start_lacks_is_fresh_only_when_named(base, unpaired, tmp_path, capfd, one_device):
@@ -352,14 +351,14 @@ def test_steps_may_be_added_when_asked_for_but_not_on_other_text(tmp_path):
 
 @pytest.mark.fault(14)
 def test_a_run_that_diverges_ends_with_code_5_and_names_the_step(base, tmp_path, monkeypatch, one_device):
-    real = together.steps.traced_at
+    real = program.inputs_at
 
     def poisoned(config, step):
         numbers = real(config, step)
         weights = dict(numbers.weights, mlm=np.float32("nan")) if step >= 12 else numbers.weights
         return numbers._replace(weights=weights)
 
-    monkeypatch.setattr(together.steps, "traced_at", poisoned)
+    monkeypatch.setattr(program, "inputs_at", poisoned)
     with pytest.raises(DivergedError, match=r"5 updates in a row .* step 17, held examples \[\d"):
         train.run(configure(base), tmp_path, command=[])
     assert DivergedError.code == 5
@@ -367,8 +366,8 @@ def test_a_run_that_diverges_ends_with_code_5_and_names_the_step(base, tmp_path,
 
 
 def test_masks_that_are_not_as_configured_stop_the_run(base, tmp_path, monkeypatch, one_device):
-    real = together.steps.quotas.table
-    monkeypatch.setattr(together.steps.quotas, "table", lambda rate, n: np.minimum(real(rate, n), 2))
+    real = quotas.table
+    monkeypatch.setattr(quotas, "table", lambda rate, n: np.minimum(real(rate, n), 2))
     with pytest.raises(DivergedError, match="realised masks"):
         train.run(configure(base, masking__rate=0.4), tmp_path, command=[])
 
@@ -390,7 +389,7 @@ def test_out_of_memory_names_the_accumulation_that_fits(base, tmp_path, monkeypa
 
     assert taken(1) > taken(2) > taken(4)
     monkeypatch.setattr(environment, "device_bytes", lambda: taken(4) if room != "none" else 1)
-    monkeypatch.setattr(together.steps, "compile_step", lambda *args, **settings: exhausted)
+    monkeypatch.setattr(program, "compile_step", lambda *args, **settings: exhausted)
     words = ["train", f"--config={base}", f"--workdir={tmp_path / 'w'}"]
     assert cli.execute(words) == 2
     error, hint = capsys.readouterr().err.strip().splitlines()[-2:]

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from bert_jax import config as configs
-from bert_jax.batch import Batch, Special, Traced
+from bert_jax.batch import Batch, Special, StepInputs
 from bert_jax.config import knobs, quotas
 from bert_jax.models import network
 from bert_jax.objectives import masking
@@ -75,10 +75,10 @@ def batch(rows: int, length: int, seed: int = 0, examples: int = 1, longest_unit
     return b
 
 
-def traced(settings: knobs.Masking, length: int, seed: int = 0, names: tuple[str, ...] = ("mlm", "nsp")) -> Traced:
+def traced(settings: knobs.Masking, length: int, seed: int = 0, names: tuple[str, ...] = ("mlm", "nsp")) -> StepInputs:
     """The traced numbers of a masking."""
     wanted = settings.rate if settings.prediction_rate is None else settings.prediction_rate
-    return Traced(
+    return StepInputs(
         quotas=quotas.table(settings.rate, length),
         predict_quotas=quotas.table(wanted, length),
         replace=np.asarray(settings.replace, np.float32),

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bert_jax import sharding
-from bert_jax.batch import Batch, Special, Traced
+from bert_jax.batch import Batch, Special, StepInputs
 from bert_jax.benchmarks.worker import Ready
 from bert_jax.config import knobs, quotas, recorded
 from bert_jax.data.batches import packing, pipeline
@@ -89,7 +89,7 @@ class Trainer:
         self.state = sharding.stack([jax.device_get(one) for one in states], whole) if several else states[0]
         self.parameters = sum(leaf.size for leaf in jax.tree.leaves(shapes["params"]))
         self._update = step.compile_step(config, special, vocab_size, self.mesh, whole, several=several)
-        traced = step.traced_at(config, config.steps // 2)
+        traced = step.inputs_at(config, config.steps // 2)
         self._numbers = jax.tree.map(lambda one: np.stack([one] * arms), traced) if several else traced
         self._metrics: Any = ()
 
@@ -227,7 +227,7 @@ def products_of(config: knobs.Config) -> Counter[Product]:
     state = jax.eval_shape(lambda seed: step.init_state(config, vocab_size, seed), np.uint32(0))
     batch = jax.eval_shape(lambda: jax.tree.map(jnp.asarray, rows(config)))
     update = step.make_step(config, SPECIAL, vocab_size)
-    return _products(jax.make_jaxpr(update)(state, batch, step.traced_at(config, 0)).jaxpr)
+    return _products(jax.make_jaxpr(update)(state, batch, step.inputs_at(config, 0)).jaxpr)
 
 
 def _products(program: Any, times: int = 1) -> Counter[Product]:
@@ -285,11 +285,11 @@ def batches(config: dict[str, Any]) -> Ready:
     settings, length = resolved.masking, resolved.sequence_length
     replacements = masking.random_ids(settings, prepared.tokenizer.special, prepared.tokenizer.size)
     slots = quotas.slots(settings, length, resolved.packing)
-    traced = step.traced_at(resolved, 0)
+    traced = step.inputs_at(resolved, 0)
     special = prepared.tokenizer.special
 
     @jax.jit
-    def mask(batch: Batch, traced: Traced) -> Batch:
+    def mask(batch: Batch, traced: StepInputs) -> Batch:
         return masking.apply(batch, traced, settings=settings, special=special, replacements=replacements, slots=slots)[
             0
         ]
@@ -350,7 +350,7 @@ def compiling(config: dict[str, Any]) -> Ready:
     shapes = jax.eval_shape(lambda seed: step.init_state(resolved, vocab_size, seed), np.uint32(0))
     layout = sharding.state_layout(shapes, mesh, resolved.parallel)
     batch = jax.eval_shape(lambda: jax.tree.map(jnp.asarray, rows(resolved)))
-    traced = step.traced_at(resolved, 0)
+    traced = step.inputs_at(resolved, 0)
     jax.config.update("jax_enable_compilation_cache", False)
 
     def call() -> None:

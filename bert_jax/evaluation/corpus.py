@@ -17,7 +17,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from bert_jax import objectives, sharding
-from bert_jax.batch import Batch, Metrics, Traced
+from bert_jax.batch import Batch, Metrics, StepInputs
 from bert_jax.config import knobs, quotas
 from bert_jax.data.batches import pipeline
 from bert_jax.data.text.shards import Prepared
@@ -68,10 +68,10 @@ class Evaluator:
         ends = np.sum((batch["tokens"] == sep) & (batch["segment_ids"] > 0)) / np.sum(batch["unit_ids"] >= 0)
         return counts + np.round(ends * counts.sum()).astype(np.int64) * (np.arange(len(counts)) == sep)
 
-    def at(self, rate: float) -> Traced:
+    def at(self, rate: float) -> StepInputs:
         """The masks of a rate, which must not be above that of the settings: there are slots for no more."""
         selected = quotas.table(rate, self.config.sequence_length)
-        return Traced(
+        return StepInputs(
             quotas=selected,
             predict_quotas=selected,
             replace=np.asarray(self.settings.replace, np.float32),
@@ -86,7 +86,7 @@ class Evaluator:
         return self.sweep(params, [self.traced], progress)[0]
 
     def sweep(
-        self, params: Any, masks: Sequence[Traced], progress: Progress = lambda done, total: None
+        self, params: Any, masks: Sequence[StepInputs], progress: Progress = lambda done, total: None
     ) -> list[dict[str, float]]:
         """Metrics of the whole split under several masks, which one program computes."""
         totals = [Totals() for _ in masks]
@@ -124,7 +124,7 @@ class Evaluator:
             yield np.concatenate([rows.reshape(len(rows), -1).astype(np.int64) for rows in read], axis=1).tobytes()
 
     def _batches(
-        self, step: Callable, params: Any, masks: Sequence[Traced], progress: Progress
+        self, step: Callable, params: Any, masks: Sequence[StepInputs], progress: Progress
     ) -> Iterator[tuple[int, Any]]:
         """What a program finds in each batch under each of the masks, which are told by their number."""
         mine = sharding.local_rows(self.rows, self.mesh)
@@ -159,7 +159,7 @@ class Evaluator:
 
 def _make_step(
     config: knobs.Config, prepared: Prepared, unigram: np.ndarray
-) -> Callable[[Any, Batch, Traced], tuple[Metrics, Metrics]]:
+) -> Callable[[Any, Batch, StepInputs], tuple[Metrics, Metrics]]:
     """Sums and counts of a batch; and [B], of each of its rows, those of the objectives."""
     special, vocab_size = prepared.tokenizer.special, prepared.tokenizer.size
     model = network.build(config, vocab_size)
@@ -168,7 +168,7 @@ def _make_step(
     table = objectives.of(config.objectives)
     causal = "causal_lm" in config.objectives  # reads the text as it is
 
-    def step(params: Any, batch: Batch, traced: Traced) -> tuple[Metrics, Metrics]:
+    def step(params: Any, batch: Batch, traced: StepInputs) -> tuple[Metrics, Metrics]:
         if causal:
             masked, (targets, weights) = batch, causal_lm.targets(batch, config.objectives["causal_lm"].end)
         else:

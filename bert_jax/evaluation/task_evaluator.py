@@ -26,7 +26,7 @@ from bert_jax.models import network
 from bert_jax.system import fault_points
 
 
-class Judge:
+class TaskEvaluator:
     """Encodes once and compiles once a length; call it with parameters as often as needed."""
 
     def __init__(

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from bert_jax.config import knobs
 from bert_jax.models import backends
-from bert_jax.models.backends import Sight
+from bert_jax.models.backends import AttentionMask
 from bert_jax.models.layers import Dense, Dropout
 from bert_jax.models.positions import rotate
 
@@ -26,7 +26,9 @@ class Attention(nn.Module):
     backend: str = "einsum"
 
     @nn.compact
-    def __call__(self, x: jax.Array, sight: Sight, far: jax.Array | None = None) -> tuple[jax.Array, jax.Array | None]:
+    def __call__(
+        self, x: jax.Array, sight: AttentionMask, far: jax.Array | None = None
+    ) -> tuple[jax.Array, jax.Array | None]:
         cfg = self.cfg
         assert cfg.heads is not None
         width = x.shape[-1] // cfg.heads

@@ -20,7 +20,7 @@ from bert_jax.models.matmul import KINDS, product
 from bert_jax.models.positions import alibi
 
 
-class Sight(NamedTuple):
+class AttentionMask(NamedTuple):
     """Who may look at whom; what a backend does not read of it, the compiler leaves out."""
 
     segment_ids: jax.Array  # int32 [B, L]
@@ -32,28 +32,30 @@ class Sight(NamedTuple):
 
 
 Attend = Callable[
-    [jax.Array, jax.Array, jax.Array, Sight, knobs.Model, jax.Array | None, Callable[[jax.Array], jax.Array]],
+    [jax.Array, jax.Array, jax.Array, AttentionMask, knobs.Model, jax.Array | None, Callable[[jax.Array], jax.Array]],
     tuple[jax.Array, jax.Array | None],
 ]
 
 
-def sight(batch: Batch, cfg: knobs.Model) -> Sight:
+def sight(batch: Batch, cfg: knobs.Model) -> AttentionMask:
     """That of a batch, for all layers."""
     ids = batch["segment_ids"]
     if "past_positions" in batch:
         return _back(batch, cfg)
     single = "cls_positions" in batch and batch["cls_positions"].shape[1] == 1
     lengths = jnp.sum((ids > 0).astype(jnp.int32), -1) if single else None
-    return Sight(ids, batch["positions"], bias(ids, cfg), bias(ids, cfg, cfg.window) if cfg.window else None, lengths)
+    return AttentionMask(
+        ids, batch["positions"], bias(ids, cfg), bias(ids, cfg, cfg.window) if cfg.window else None, lengths
+    )
 
 
-def _back(batch: Batch, cfg: knobs.Model) -> Sight:
+def _back(batch: Batch, cfg: knobs.Model) -> AttentionMask:
     """That of one token more of each row [B, 1], which sees those kept of it [B, K] and itself."""
     keys = jnp.concatenate([batch["past_positions"], batch["positions"]], axis=1)  # [B, K + 1]
     there = (keys >= 0)[:, None, None]
     near = (batch["positions"] - keys <= cfg.window)[:, None, None]
     bias, close = (jnp.where(seen, 0.0, cfg.attention_bias).astype(jnp.float32) for seen in (there, there & near))
-    return Sight(batch["segment_ids"], batch["positions"], bias, close if cfg.window else None, keys=keys)
+    return AttentionMask(batch["segment_ids"], batch["positions"], bias, close if cfg.window else None, keys=keys)
 
 
 def far(cfg: knobs.Model) -> jax.Array | None:
@@ -96,7 +98,7 @@ def einsum(
     query: jax.Array,
     key: jax.Array,
     value: jax.Array,
-    sight: Sight,
+    sight: AttentionMask,
     cfg: knobs.Model,
     far: jax.Array | None,
     drop: Callable[[jax.Array], jax.Array],
@@ -119,7 +121,7 @@ def cudnn(
     query: jax.Array,
     key: jax.Array,
     value: jax.Array,
-    sight: Sight,
+    sight: AttentionMask,
     cfg: knobs.Model,
     far: jax.Array | None,
     drop: object = None,
@@ -159,7 +161,7 @@ def splash(
     query: jax.Array,
     key: jax.Array,
     value: jax.Array,
-    sight: Sight,
+    sight: AttentionMask,
     cfg: knobs.Model,
     far: jax.Array | None,
     drop: object = None,

@@ -88,7 +88,7 @@ class Layer(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x: jax.Array, sight: backends.Sight, far: jax.Array | None = None
+        self, x: jax.Array, sight: backends.AttentionMask, far: jax.Array | None = None
     ) -> tuple[jax.Array, tuple | None]:
         cfg, pre = self.cfg, self.cfg.norm == "pre"
         attention_norm, mlp_norm = LayerNorm(cfg, name="attention_norm"), LayerNorm(cfg, name="mlp_norm")

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax.batch import Batch, Metrics, Special, Traced
+from bert_jax.batch import Batch, Metrics, Special, StepInputs
 from bert_jax.config import knobs
 
 
@@ -25,7 +25,7 @@ def random_ids(settings: knobs.Masking, special: Special, vocab_size: int) -> np
 
 
 def apply(
-    batch: Batch, traced: Traced, *, settings: knobs.Masking, special: Special, replacements: np.ndarray, slots: int
+    batch: Batch, traced: StepInputs, *, settings: knobs.Masking, special: Special, replacements: np.ndarray, slots: int
 ) -> tuple[Batch, Metrics]:
     """Corrupts a batch.
 

@@ -47,7 +47,7 @@ __all__ = ["Axis", "Budget", "Cell", "Comparison", "Finetune", "Point", "Study",
 __all__ += ["axis", "between", "variants", "zipped"]
 __all__ += ["check", "expand", "identity", "load", "per_step", "predicted", "steps_of"]
 
-SUITES = {  # name of a suite -> fields of `suites.base.Ask` it reads; a test holds them to `suites.TABLE`
+SUITES = {  # name of a suite -> fields of `suites.base.SuiteOptions` it reads; a test holds them to `suites.TABLE`
     "pretrain": ("changes",),
     "nsp": ("changes", "source", "split", "limit"),
     "cross_rate": ("changes",),

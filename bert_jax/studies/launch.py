@@ -25,7 +25,7 @@ from bert_jax.studies.folder import KILLS, Place, State
 from bert_jax.studies.groups import Group, alone
 from bert_jax.system.disk import DiskFull
 
-WORKER = (sys.executable, "-m", "bert_jax.studies.worker")
+WORKER = (sys.executable, "-m", "bert_jax.study", "work")
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 UNHEARD = tuple(-number for number in SIGNALS)  # a worker that was told to stop before it could listen
 LOOK, SPEAK = 1.0, 60.0  # seconds: between looks at locks, and between plain lines

@@ -1,13 +1,12 @@
 """Trains one group of a study in one program, then evaluates its cells: a process of its own, whatever started it.
 
-    python -m bert_jax.studies.worker --workdir=W --group=ID
+    python -m bert_jax.study work --workdir=W --group=ID
 
 It does what is missing, so it may be stopped and started again at any moment. All it knows is in the workdir.
 """
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import hashlib
 import platform
@@ -28,10 +27,11 @@ from bert_jax.system import allocator, disk, folder_locks, machine
 from bert_jax.system.disk import DiskFull
 
 CODE_STOPPED, CODE_INTERNAL = 75, 1
+Train = Callable[..., bool]  # bert_jax.train.train
 STOPS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
 
-def work(place: Place, group: str) -> None:
+def work(place: Place, group: str, train: Train) -> None:
     """Trains what is not trained, evaluates what is not evaluated; its cells are nobody else's meanwhile."""
     plan = place.read_group(group)
     cells = [place.read_cell(name) for name in plan["cells"]]
@@ -41,18 +41,18 @@ def work(place: Place, group: str) -> None:
                 closing.enter_context(folder_locks.hold(place.cell(cell.id), WORK))
             except ConfigError as error:  # of an earlier launch: no fault of this one's
                 raise Stopped(str(error), "the same command goes on when that one has ended") from error
-        _work(place, group, cells, plan["slots"])
+        _work(place, group, cells, plan["slots"], train)
 
 
-def _work(place: Place, group: str, cells: Sequence[Entry], slots: int) -> None:
-    _train(place, group, cells, slots)
+def _work(place: Place, group: str, cells: Sequence[Entry], slots: int, train: Train) -> None:
+    _train(place, group, cells, slots, train)
     trained = [cell for cell in cells if place.trained(cell.id).get("outcome") == "done"]
     names = dict.fromkeys(name for cell in trained for name in cell.evaluations)
     for name in names:
         missing = [cell for cell in trained if name in cell.evaluations and place.read_result(cell, name) is None]
         kinds = {cell.evaluations[name]["kind"] for cell in missing}
         if "finetune" in kinds:
-            _finetune(place, group, missing, name)
+            _finetune(place, group, missing, name, train)
         elif kinds:
             for number, cell in enumerate(missing):
                 print(f"{name}: cell {number + 1} of {len(missing)}", file=sys.stderr)
@@ -62,7 +62,7 @@ def _work(place: Place, group: str, cells: Sequence[Entry], slots: int) -> None:
 # --- training -------------------------------------------------------------------------------------------------------
 
 
-def _train(place: Place, group: str, cells: Sequence[Entry], slots: int) -> None:
+def _train(place: Place, group: str, cells: Sequence[Entry], slots: int, train: Train) -> None:
     from bert_jax.checkpoints import manifest
 
     left = [cell for cell in cells if not place.trained(cell.id)]
@@ -70,13 +70,13 @@ def _train(place: Place, group: str, cells: Sequence[Entry], slots: int) -> None
     for several in in_step(left, saved):
         folders = {place.cell(cell.id): cell for cell in several}
 
-        def frozen(workdir: Path, error: DivergedError, folders: dict[Path, Entry] = folders) -> None:
+        def on_diverged(workdir: Path, error: DivergedError, folders: dict[Path, Entry] = folders) -> None:
             cell = folders[workdir]
             step, seconds = place.progress(cell.id)
             place.write_trained(cell.id, step, seconds / len(folders), "diverged", str(error))
 
         with _attempt(place, group, several, "training"):
-            stop = _together([(cell.config, place.cell(cell.id)) for cell in several], slots, frozen)
+            stop = _together([(cell.config, place.cell(cell.id)) for cell in several], slots, train, on_diverged)
             for cell in several:
                 step, seconds = place.progress(cell.id)
                 step = max([step, *manifest.finished(place.cell(cell.id) / "checkpoints")])  # metrics may be lost
@@ -96,14 +96,17 @@ def in_step(cells: Sequence[Entry], saved: dict[str, set[int]]) -> Iterator[list
         left = [cell for cell in left if cell not in chosen]
 
 
-def _together(runs: list[tuple[Any, Path]], slots: int, frozen: Callable[[Path, DivergedError], None]) -> bool:
-    """Whether a stop was asked for although training has ended: what comes after it must not begin."""
-    from bert_jax.training import together
-
+def _together(
+    runs: list[tuple[Any, Path]],
+    slots: int,
+    train: Train,
+    on_diverged: Callable[[Path, DivergedError], None],
+) -> bool:
+    """Train runs; tell whether a stop was asked for as they ended: what comes after must not begin."""
     print(f"training {len(runs)} arms; the figures are those of the first", file=sys.stderr)
     try:
-        return together.together(runs, slots=slots, command=sys.argv, frozen=frozen)
-    except DivergedError as error:  # of the last one left; `frozen` was told
+        return train(runs, slots=slots, command=["bert-jax", "study"], on_diverged=on_diverged)
+    except DivergedError as error:  # of the last one left; `on_diverged` was told
         print(f"all arms diverged: {error}", file=sys.stderr)
         return False
 
@@ -121,11 +124,11 @@ def _suite(place: Place, group: str, cell: Entry, name: str) -> None:
         run = runs.open_run(str(place.checkpoint(cell.id)))
         config = dataclasses.replace(run.config, evals=cell.config.evals)  # as the study has them now
         run = dataclasses.replace(run, config=config)
-        found, each = suites.detailed(asked["name"], run, suites.Ask(**dict(asked["ask"])))
+        found, each = suites.detailed(asked["name"], run, suites.SuiteOptions(**dict(asked["ask"])))
         place.write_result(cell, name, flat(found), time.monotonic() - began, each)
 
 
-def _finetune(place: Place, group: str, cells: Sequence[Entry], name: str) -> None:
+def _finetune(place: Place, group: str, cells: Sequence[Entry], name: str, train: Train) -> None:
     """Fine-tunes the checkpoints of several cells in one program; a cell's result is its last evaluation.
 
     Seeds and the order of the data are those of each cell, so that what a study pairs is paired here too.
@@ -144,7 +147,7 @@ def _finetune(place: Place, group: str, cells: Sequence[Entry], name: str) -> No
     errors: dict[Path, str] = {}
     began = time.monotonic()
     with _attempt(place, group, cells, f"evaluation {name}"):
-        stop = _together(runs, 0, lambda workdir, error: errors.update({workdir: str(error)}))
+        stop = _together(runs, 0, train, lambda workdir, error: errors.update({workdir: str(error)}))
         seconds = (time.monotonic() - began) / len(cells)
         for cell, (_, folder) in zip(cells, runs, strict=True):
             scores = {} if folder in errors else last_evaluation(folder)
@@ -234,19 +237,21 @@ def _interrupt(number: int, _: object) -> None:
     raise KeyboardInterrupt(signal.Signals(number).name)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """The exit code: 0 done, 75 stopped and resumable, else that of the error."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--workdir", type=Path, required=True)
-    parser.add_argument("--group", required=True)
-    args = parser.parse_args(argv)
+def main(workdir: Path, group: str, train: Train) -> int:
+    """Work on a group; return 0 when done, 75 when stopped and resumable, else the error's code.
+
+    Args:
+      workdir: the study's.
+      group: its name.
+      train: the loop, which a study knows no more of than its call.
+    """
     for number in STOPS:  # the training loop has a better answer of its own
         signal.signal(number, _interrupt)
     try:
         allocator.retain()
-        place = Place(args.workdir)
+        place = Place(workdir)
         _keep_programs(place)
-        work(place, args.group)
+        work(place, group, train)
     except UserError as error:
         with suppress(OSError):  # the log may be on a full disk
             print(f"error: {error}" + (f"\nhint: {error.hint}" if error.hint else ""), file=sys.stderr)
@@ -259,7 +264,3 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("stopped: the same command continues", file=sys.stderr)
         return CODE_STOPPED
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

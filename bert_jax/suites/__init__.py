@@ -1,7 +1,7 @@
 """What `bert-jax evaluate --suite=NAME` can ask of a checkpoint: a table of suites.
 
-A suite is a function of (runs.Run, base.Ask) that returns numbers by metric, or by part and then by metric. Its row
-says which fields of Ask it reads: a flag that none of the suites asked for reads is refused; and which head it asks,
+A suite is a function of (runs.Run, base.SuiteOptions) that returns numbers by metric, or by part and then by metric. Its row
+says which fields of SuiteOptions it reads: a flag that none of the suites asked for reads is refused; and which head it asks,
 which is looked for before the first of several suites begins. To add one, write its
 function in a file of this folder, and its row here.
 """
@@ -16,7 +16,7 @@ from bert_jax.data.tasks import TASKS
 from bert_jax.errors import ConfigError
 from bert_jax.interop import runs
 from bert_jax.suites import blimp, corpus, nsp, pll, probe, sts, task
-from bert_jax.suites.base import Ask, Detailed, Suite
+from bert_jax.suites.base import Detailed, Suite, SuiteOptions
 
 FINE_TUNED = ("changes", "source", "split", "limit", "submission")
 
@@ -34,7 +34,7 @@ TABLE: dict[str, Suite] = {
 }
 
 
-def detailed(name: str, run: runs.Run, ask: Ask) -> Detailed:
+def detailed(name: str, run: runs.Run, ask: SuiteOptions) -> Detailed:
     """What a suite finds, and of each example where it can tell; nothing is computed twice."""
     suite = TABLE[name]
     return suite.each(run, ask) if suite.each else (suite.run(run, ask), {})
@@ -54,11 +54,11 @@ def named(names: Sequence[str]) -> dict[str, Suite]:
     return {name: TABLE[name] for name in names}
 
 
-def ask(table: dict[str, Any], **asked: Any) -> Ask:
+def ask(table: dict[str, Any], **asked: Any) -> SuiteOptions:
     """Build the options the suites share; reject flags that no selected suite reads."""
     read = {"batch_size"}.union(*(suite.reads for suite in table.values()))
     for name, value in asked.items():
         if value and name not in read:
             flag = {"changes": "--config.KNOB", "within_word": "--within-word"}.get(name, f"--{name.replace('_', '-')}")
             raise ConfigError(f"{flag} means nothing to {', '.join(table)}", "leave it out")
-    return Ask(**asked)
+    return SuiteOptions(**asked)

@@ -23,7 +23,7 @@ PAUSE = 30.0  # seconds between two lines about progress, where nobody watches a
 
 
 @dataclasses.dataclass(frozen=True)
-class Ask:
+class SuiteOptions:
     """What `bert-jax evaluate` was asked besides the checkpoint; a suite reads the part its row of TABLE names."""
 
     config: knobs.Config | None = None  # of --config
@@ -39,16 +39,16 @@ class Ask:
 
 @dataclasses.dataclass(frozen=True)
 class Suite:
-    """One row of TABLE: its function, and which fields of Ask that are not for all it reads.
+    """One row of TABLE: its function, and which fields of SuiteOptions that are not for all it reads.
 
     `each` finds the same, and with it float64 [N] METRIC.sum and METRIC.count of every example, and by the name
     metrics.EXAMPLES which examples these are: what two checkpoints are compared by in pairs.
     """
 
-    run: Callable[[runs.Run, Ask], Result]
+    run: Callable[[runs.Run, SuiteOptions], Result]
     reads: tuple[str, ...] = ()
     head: str = ""  # that it asks, where that does not depend on the checkpoint
-    each: Callable[[runs.Run, Ask], Detailed] | None = None
+    each: Callable[[runs.Run, SuiteOptions], Detailed] | None = None
 
     def check(self, run: runs.Run, name: str) -> None:
         """Refuses a model that lacks the head."""

@@ -16,7 +16,7 @@ from bert_jax.errors import ConfigError, DataError
 from bert_jax.evaluation.metrics import EXAMPLES, which, wilson
 from bert_jax.interop import runs
 from bert_jax.suites import lines
-from bert_jax.suites.base import Ask, Detailed, Progress, Result
+from bert_jax.suites.base import Detailed, Progress, Result, SuiteOptions
 from bert_jax.suites.left_to_right import scorer
 
 EXAMPLE = "files:blimp, a folder of PARADIGM.jsonl files, or tfds:blimp"
@@ -33,12 +33,12 @@ class Pair(NamedTuple):
     groups: dict[str, str]
 
 
-def blimp(run: runs.Run, ask: Ask) -> Result:
+def blimp(run: runs.Run, ask: SuiteOptions) -> Result:
     """The share of pairs told apart: of all, by field, by linguistic term and by paradigm. Equal scores are wrong."""
     return blimp_each(run, ask)[0]
 
 
-def blimp_each(run: runs.Run, ask: Ask) -> Detailed:
+def blimp_each(run: runs.Run, ask: SuiteOptions) -> Detailed:
     """The same, and which pairs are told apart."""
     if not ask.source:
         raise ConfigError("suite blimp needs --source", f"--source={EXAMPLE}")
@@ -68,7 +68,7 @@ def blimp_each(run: runs.Run, ask: Ask) -> Detailed:
     return found, each | {EXAMPLES: which(f"{len(text)}:{text}".encode() for text in texts)}
 
 
-def _pairs(ask: Ask) -> Iterator[Pair]:
+def _pairs(ask: SuiteOptions) -> Iterator[Pair]:
     for paradigm, found in _paradigms(ask.source):
         first = next(found, None)
         if first is None:

@@ -11,25 +11,25 @@ from bert_jax.data.text.shards import Prepared
 from bert_jax.errors import ConfigError
 from bert_jax.evaluation.corpus import Evaluator
 from bert_jax.interop import runs
-from bert_jax.suites.base import Ask, Detailed, Progress, Result, need_head, on_devices
+from bert_jax.suites.base import Detailed, Progress, Result, SuiteOptions, need_head, on_devices
 from bert_jax.suites.labelled import log
 
 RATES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 
 
-def pretrain(run: runs.Run, ask: Ask) -> Result:
+def pretrain(run: runs.Run, ask: SuiteOptions) -> Result:
     """What training reports of its validation split: loss and accuracy of each objective, beside baselines."""
     evaluator, params = _validation(run, ask)
     return evaluator(params, Progress("evaluating"))
 
 
-def pretrain_each(run: runs.Run, ask: Ask) -> Detailed:
+def pretrain_each(run: runs.Run, ask: SuiteOptions) -> Detailed:
     """The same, and loss and accuracy of each example."""
     evaluator, params = _validation(run, ask)
     return evaluator.detailed(params, Progress("evaluating"))
 
 
-def _validation(run: runs.Run, ask: Ask) -> tuple[Evaluator, Any]:
+def _validation(run: runs.Run, ask: SuiteOptions) -> tuple[Evaluator, Any]:
     """The evaluator, and the parameters where it takes them."""
     config = chosen(run, ask)
     if not config.objectives.keys() & set(knobs.PRETRAINING):
@@ -42,7 +42,7 @@ def _validation(run: runs.Run, ask: Ask) -> tuple[Evaluator, Any]:
     return Evaluator(config, prepared(run, ask, config), settings_of(config, ask), mesh), params
 
 
-def cross_rate(run: runs.Run, ask: Ask) -> Result:
+def cross_rate(run: runs.Run, ask: SuiteOptions) -> Result:
     """MLM loss and accuracy at many masking rates, beside what the frequency of words alone gives.
 
     The masks lie inside each other, and at the rate of the pre-training evaluation they are its masks.
@@ -68,13 +68,13 @@ def _without_other_pairs(config: knobs.Config, changes: dict[str, str]) -> knobs
     return dataclasses.replace(config, objectives=kept, checkpoints=checkpoints)
 
 
-def settings_of(config: knobs.Config, ask: Ask) -> knobs.Eval:
+def settings_of(config: knobs.Config, ask: SuiteOptions) -> knobs.Eval:
     """Masks and batches of the evaluation that training calls validation."""
     settings = config.evals["validation"] if "validation" in config.evals else knobs.Eval()
     return dataclasses.replace(settings, batch_size=ask.batch_size or settings.batch_size)
 
 
-def prepared(run: runs.Run, ask: Ask, config: knobs.Config) -> Prepared:
+def prepared(run: runs.Run, ask: SuiteOptions, config: knobs.Config) -> Prepared:
     """Return the corpus of a config in the model's vocabulary: the very one it was trained on, unless another is named.
 
     Another is named by any `--config.corpus.KNOB`, and by a `--config` with other knobs of the corpus.
@@ -124,7 +124,7 @@ def _own(run: runs.Run) -> Prepared:
     raise ConfigError(why, hint)
 
 
-def chosen(run: runs.Run, ask: Ask) -> knobs.Config:
+def chosen(run: runs.Run, ask: SuiteOptions) -> knobs.Config:
     """What is evaluated: the model is always the checkpoint's; the text and the masks are the config's."""
     config, foreign = ask.config, "foreign" in run.meta
     named = not foreign or any(path.startswith("corpus.") for path, _ in ask.changes)

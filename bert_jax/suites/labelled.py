@@ -14,7 +14,7 @@ from bert_jax.data.labelled import examples
 from bert_jax.data.labelled.examples import Example
 from bert_jax.errors import ConfigError
 from bert_jax.interop import runs
-from bert_jax.suites.base import Ask
+from bert_jax.suites.base import SuiteOptions
 
 
 def log(text: str) -> None:
@@ -22,7 +22,7 @@ def log(text: str) -> None:
     print(text, file=sys.stderr)
 
 
-def task_of(run: runs.Run, ask: Ask, suite: str, usual: str | Mapping[str, Any] = "") -> knobs.Config:
+def task_of(run: runs.Run, ask: SuiteOptions, suite: str, usual: str | Mapping[str, Any] = "") -> knobs.Config:
     """A config whose task, objective and length are those of the data.
 
     It is that of --config, else the row of `data/tasks.py` that was named, else what is usual for the suite, a row or
@@ -54,7 +54,7 @@ def task_of(run: runs.Run, ask: Ask, suite: str, usual: str | Mapping[str, Any] 
     return dataclasses.replace(config, sequence_length=min(config.sequence_length, run.longest))
 
 
-def main_split(config: knobs.Config, ask: Ask) -> str:
+def main_split(config: knobs.Config, ask: SuiteOptions) -> str:
     """The part that is scored: what was asked for, else what the task's evaluation reads."""
     return ask.split or config.evals.get("validation", knobs.Eval()).split
 

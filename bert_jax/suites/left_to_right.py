@@ -14,7 +14,7 @@ from bert_jax.data.windows import windows
 from bert_jax.errors import ConfigError
 from bert_jax.interop import runs
 from bert_jax.models import network
-from bert_jax.suites.base import Ask, need_head, on_devices
+from bert_jax.suites.base import SuiteOptions, need_head, on_devices
 from bert_jax.suites.rows import Scorer, run_rows
 
 
@@ -25,7 +25,7 @@ class LeftToRight:
     looked at in windows, each token in the one where most precedes it.
     """
 
-    def __init__(self, run: runs.Run, ask: Ask, suite: str):
+    def __init__(self, run: runs.Run, ask: SuiteOptions, suite: str):
         need_head(run, "causal_lm", suite)
         if ask.within_word:
             raise ConfigError("--within-word corrects what is masked, and a causal model masks nothing", "leave it out")
@@ -74,6 +74,6 @@ class LeftToRight:
         return [found[number] for number in which]
 
 
-def scorer(run: runs.Run, ask: Ask, suite: str) -> LeftToRight | Scorer:
+def scorer(run: runs.Run, ask: SuiteOptions, suite: str) -> LeftToRight | Scorer:
     """What scores the texts of a model: left to right where it was trained so, else each token masked alone."""
     return (LeftToRight if "causal_lm" in run.config.objectives else Scorer)(run, ask, suite)

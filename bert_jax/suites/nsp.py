@@ -16,7 +16,7 @@ from bert_jax.evaluation.metrics import wilson
 from bert_jax.interop import runs
 from bert_jax.models import network
 from bert_jax.suites import corpus, labelled
-from bert_jax.suites.base import Ask, Progress, Result, need_head, on_devices
+from bert_jax.suites.base import Progress, Result, SuiteOptions, need_head, on_devices
 from bert_jax.suites.rows import run_rows
 
 LABELS = ("is_next", "not_next")  # in the order of the head
@@ -27,13 +27,13 @@ PAIRS = {  # how a file of pairs is read; --config.task.KNOB says otherwise
 }
 
 
-def nsp(run: runs.Run, ask: Ask) -> Result:
+def nsp(run: runs.Run, ask: SuiteOptions) -> Result:
     """Loss and accuracy with its interval, beside that of the commoner answer."""
     need_head(run, "nsp", "nsp")
     return _of_file(run, ask) if ask.source else _of_corpus(run, ask)
 
 
-def _of_corpus(run: runs.Run, ask: Ask) -> Result:
+def _of_corpus(run: runs.Run, ask: SuiteOptions) -> Result:
     config = corpus.chosen(run, ask)
     if "nsp" not in config.objectives:
         raise ConfigError(f"a corpus with pairs = {config.pairs!r} has no next sentences", "--config.pairs=nsp")
@@ -43,7 +43,7 @@ def _of_corpus(run: runs.Run, ask: Ask) -> Result:
     return evaluator(params, Progress("nsp"))
 
 
-def _of_file(run: runs.Run, ask: Ask) -> Result:
+def _of_file(run: runs.Run, ask: SuiteOptions) -> Result:
     """Columns text, text_pair and label, which is is_next or not_next."""
     config = labelled.task_of(run, ask, "nsp", PAIRS)
     split = labelled.main_split(config, ask)

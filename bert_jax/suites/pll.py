@@ -13,7 +13,7 @@ from bert_jax.data.text.shards import Shard
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.interop import runs
 from bert_jax.suites import corpus, lines
-from bert_jax.suites.base import Ask, Progress, Result
+from bert_jax.suites.base import Progress, Result, SuiteOptions
 from bert_jax.suites.left_to_right import scorer
 
 SENTENCES = 200  # of the checkpoint's own validation split, unless --limit says otherwise
@@ -21,7 +21,7 @@ EXAMPLE = "files:texts.txt"
 _ORDER = 0x504C4C  # keeps the order's hashes apart from those of other orders
 
 
-def pll(run: runs.Run, ask: Ask) -> Result:
+def pll(run: runs.Run, ask: SuiteOptions) -> Result:
     """What texts have on average, and the inverse geometric mean of the probabilities of all tokens.
 
     Of a causal model both are those of the texts themselves: log-likelihood and perplexity.
@@ -36,7 +36,7 @@ def pll(run: runs.Run, ask: Ask) -> Result:
     return {"texts": len(texts), "tokens": count, sums: total / len(texts), means: math.exp(-total / count)}
 
 
-def _of_files(run: runs.Run, ask: Ask) -> list[list[int]]:
+def _of_files(run: runs.Run, ask: SuiteOptions) -> list[list[int]]:
     texts = []
     for path in lines.find(ask.source, "pll", EXAMPLE):
         if ".jsonl" in path.suffixes or path.suffix == ".json":
@@ -49,7 +49,7 @@ def _of_files(run: runs.Run, ask: Ask) -> list[list[int]]:
     return encoded
 
 
-def _of_corpus(run: runs.Run, ask: Ask) -> list[list[int]]:
+def _of_corpus(run: runs.Run, ask: SuiteOptions) -> list[list[int]]:
     """Sentences of the validation split, drawn by a hash of their number."""
     if ask.config is None and "foreign" in run.meta and not ask.changes:
         raise ConfigError(f"suite pll needs a --source: {run.meta['foreign']} names no text", f"--source={EXAMPLE}")

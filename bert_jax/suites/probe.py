@@ -21,7 +21,7 @@ from bert_jax.interop import runs
 from bert_jax.models.bert import Bert
 from bert_jax.models.pooling import POOLINGS, pooled
 from bert_jax.suites import labelled
-from bert_jax.suites.base import Ask, Progress, Result, on_devices
+from bert_jax.suites.base import Progress, Result, SuiteOptions, on_devices
 from bert_jax.suites.rows import run_rows
 
 KINDS = ("classify", "regress", "tag")
@@ -40,7 +40,7 @@ class Split:
     vectors: dict[str, np.ndarray]  # by pooling: float32 [layers + 1, N, D]
 
 
-def probe(run: runs.Run, ask: Ask) -> Result:
+def probe(run: runs.Run, ask: SuiteOptions) -> Result:
     """Metrics of each layer by pooling, beside those of always saying what is commonest (regress: the mean).
 
     A word is the vector of its first piece. Vectors are standardised; the rest is scikit-learn's own.
@@ -77,7 +77,7 @@ def probe(run: runs.Run, ask: Ask) -> Result:
     return found
 
 
-def _examples(ask: Ask, config: knobs.Config, split: str) -> list[Example]:
+def _examples(ask: SuiteOptions, config: knobs.Config, split: str) -> list[Example]:
     """What has a label, and of that as much as was asked for."""
     found = [one for one in labelled.load(config, split) if one.label is not None]
     if not found:
@@ -85,7 +85,7 @@ def _examples(ask: Ask, config: knobs.Config, split: str) -> list[Example]:
     return found[: ask.limit or None]
 
 
-def _split(run: runs.Run, ask: Ask, config: knobs.Config, split: str, found: list[Example]) -> Split:
+def _split(run: runs.Run, ask: SuiteOptions, config: knobs.Config, split: str, found: list[Example]) -> Split:
     """Labelled items and their vectors."""
     kind = labelled.kind_of(config)
     made = features.encode(found, kind, run.tokenizer, config.task, config.sequence_length, train=False)
@@ -104,7 +104,7 @@ def _split(run: runs.Run, ask: Ask, config: knobs.Config, split: str, found: lis
 
 
 def _vectors(
-    run: runs.Run, ask: Ask, made: Features, rows: np.ndarray, columns: np.ndarray, kind: str, split: str
+    run: runs.Run, ask: SuiteOptions, made: Features, rows: np.ndarray, columns: np.ndarray, kind: str, split: str
 ) -> dict[str, np.ndarray]:
     """Vectors of every layer for each item."""
     encoder = Bert(run.config.model, run.tokenizer.size, pool=False, capture=True)

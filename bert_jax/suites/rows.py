@@ -16,7 +16,7 @@ from bert_jax.data.windows import best_windows, windows
 from bert_jax.errors import ConfigError
 from bert_jax.interop import runs
 from bert_jax.models import network
-from bert_jax.suites.base import Ask, need_head, on_devices
+from bert_jax.suites.base import SuiteOptions, need_head, on_devices
 
 TOKENS = 8192  # of a step, where nobody names a batch size
 LEAST = 8  # tokens of the shortest rows
@@ -84,7 +84,7 @@ class Scorer:
     2023: PLL-word-l2r). A text longer than the model is looked at in windows, each token where most is around it.
     """
 
-    def __init__(self, run: runs.Run, ask: Ask, suite: str):
+    def __init__(self, run: runs.Run, ask: SuiteOptions, suite: str):
         need_head(run, "mlm", suite)
         if ask.within_word and not run.tokenizer.has_words:
             raise ConfigError(f"the vocabulary of {run.folder} has no words", "leave --within-word out")

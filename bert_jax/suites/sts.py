@@ -16,11 +16,11 @@ from bert_jax.interop import runs
 from bert_jax.models.bert import Bert
 from bert_jax.models.pooling import POOLINGS, pooled
 from bert_jax.suites import labelled
-from bert_jax.suites.base import Ask, Progress, Result, on_devices
+from bert_jax.suites.base import Progress, Result, SuiteOptions, on_devices
 from bert_jax.suites.rows import run_rows
 
 
-def sts(run: runs.Run, ask: Ask) -> Result:
+def sts(run: runs.Run, ask: SuiteOptions) -> Result:
     """Spearman's and Pearson's correlation by pooling: `mean`, `cls`, and `own` where the model states one."""
     config = labelled.task_of(run, ask, "sts", "stsb")
     if labelled.kind_of(config) != "regress":
@@ -42,7 +42,7 @@ def sts(run: runs.Run, ask: Ask) -> Result:
     return found
 
 
-def embed(run: runs.Run, ask: Ask, texts: list[str]) -> dict[str, np.ndarray]:
+def embed(run: runs.Run, ask: SuiteOptions, texts: list[str]) -> dict[str, np.ndarray]:
     """Vectors of texts under every pooling: float64 [N, D] each; a text's end is cut off where the model is shorter."""
     room = run.longest - 2
     encoded = run.tokenizer.encode_batch(texts)

@@ -19,22 +19,22 @@ from bert_jax.evaluation import submission, task_evaluator
 from bert_jax.interop import runs
 from bert_jax.interop.initial import UNNAMED
 from bert_jax.suites import labelled
-from bert_jax.suites.base import Ask, Progress, Result, need_head, on_devices
+from bert_jax.suites.base import Progress, Result, SuiteOptions, need_head, on_devices
 
 GLUE = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "ax")
 
 
-def own(run: runs.Run, ask: Ask) -> Result:
+def own(run: runs.Run, ask: SuiteOptions) -> Result:
     """The task the checkpoint was fine-tuned on, or that of --config."""
     return _score(run, ask, labelled.task_of(run, ask, "task"))
 
 
-def named(name: str) -> Callable[[runs.Run, Ask], Result]:
+def named(name: str) -> Callable[[runs.Run, SuiteOptions], Result]:
     """The suite of one row of `data/tasks.py`."""
     return functools.partial(_named, name)
 
 
-def glue(run: runs.Run, ask: Ask) -> Result:
+def glue(run: runs.Run, ask: SuiteOptions) -> Result:
     """Every task of GLUE whose classes the head knows and whose files are there, by its name."""
     found: Result = {}
     left: list[str] = []
@@ -50,13 +50,13 @@ def glue(run: runs.Run, ask: Ask) -> Result:
     return found
 
 
-def _named(name: str, run: runs.Run, ask: Ask) -> Result:
+def _named(name: str, run: runs.Run, ask: SuiteOptions) -> Result:
     need_head(run, tasks.TASKS[name].kind, name)
     known = run.config.task.source and run.config.task.name == name and not ask.source
     return _score(run, ask, labelled.task_of(run, ask, name, "" if known else name))
 
 
-def _score(run: runs.Run, ask: Ask, config: knobs.Config) -> Result:
+def _score(run: runs.Run, ask: SuiteOptions, config: knobs.Config) -> Result:
     """Metrics of the split asked for, else of all the task's evaluations; those of its main one without a prefix."""
     kind = labelled.kind_of(config)
     need_head(run, kind, config.task.name or "task")
@@ -71,7 +71,9 @@ def _score(run: runs.Run, ask: Ask, config: knobs.Config) -> Result:
     found: Result = {}
     for name, split in _splits(config, ask).items():
         held_out = labelled.load(_whole(config, run, ask, split), split)[: ask.limit or None]
-        scorer = task_evaluator.Judge(config, run.tokenizer, held_out, ask.batch_size or knobs.Eval().batch_size, mesh)
+        scorer = task_evaluator.TaskEvaluator(
+            config, run.tokenizer, held_out, ask.batch_size or knobs.Eval().batch_size, mesh
+        )
         prefix = "" if name == "validation" else f"{name}/"
         scores, predictions = scorer.both(params, Progress(f"{split}: batches"))
         if ask.submission:
@@ -102,14 +104,14 @@ def _check_data(run: runs.Run) -> None:
         )
 
 
-def _whole(config: knobs.Config, run: runs.Run, ask: Ask, split: str) -> knobs.Config:
+def _whole(config: knobs.Config, run: runs.Run, ask: SuiteOptions, split: str) -> knobs.Config:
     """The config with all rows of a file that the model was not trained on, not the part held out of it."""
     if ask.source in ("", run.config.task.source):
         return config
     return dataclasses.replace(config, task=labelled.whole(config.task, split))
 
 
-def _splits(config: knobs.Config, ask: Ask) -> dict[str, str]:
+def _splits(config: knobs.Config, ask: SuiteOptions) -> dict[str, str]:
     """The splits to score, by the name of their evaluation."""
     if ask.split:
         return {"validation": ask.split}

@@ -7,15 +7,14 @@ import re
 import resource
 import sys
 import time
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import jax
 import numpy as np
 
 from bert_jax.batch import Batch
 from bert_jax.config import costs, knobs
-from bert_jax.reporting import records
 
 WARM = 10  # steps left out of the rates: compilation, caches, the loader's first batches
 BUCKETS = ("compile", "data", "evaluation", "saving")  # what is left of the time is stepping
@@ -48,11 +47,28 @@ def peak(kind: str) -> float | None:
 class Clock:
     """Wall time by what it was spent on, and the rates of the updates since the warm-up."""
 
-    def __init__(self, config: knobs.Config, vocab_size: int, arms: int = 1, nominal: float | None = None):
-        """`nominal` is what all devices could do, in FLOP/s; `arms` are trained by each update."""
-        self._config, self._vocab_size, self._arms, self._nominal = config, vocab_size, arms, nominal
-        self._spent, self._before = dict.fromkeys(BUCKETS, 0.0), dict.fromkeys(BUCKETS, 0.0)  # by earlier attempts
-        self._most: dict[str, float] = {}  # of MEMORY, by earlier attempts
+    def __init__(
+        self,
+        config: knobs.Config,
+        vocab_size: int,
+        runs: int = 1,
+        nominal: float | None = None,
+        saved: Mapping[str, Any] | None = None,
+    ):
+        """Start the clock.
+
+        Args:
+          config: of the runs.
+          vocab_size: of the model.
+          runs: trained by each update.
+          nominal: what all devices could do, in FLOP/s.
+          saved: `state` of an earlier attempt, from its checkpoint.
+        """
+        self._config, self._vocab_size, self._runs, self._nominal = config, vocab_size, runs, nominal
+        self._spent = dict.fromkeys(BUCKETS, 0.0)
+        earlier = saved or {"seconds": {}, "most": {}}
+        self._before = dict.fromkeys(BUCKETS, 0.0) | dict(earlier["seconds"])
+        self._most: dict[str, float] = dict(earlier["most"])  # of MEMORY
         self._began = time.perf_counter()
         self._count = 0
         self._tokens = self._flops = self._waited = self._left_out = 0.0
@@ -69,10 +85,11 @@ class Clock:
         else:
             self._left_out += taken
 
-    def tick(self, batch: Batch, processes: int = 1) -> None:
+    def tick(self, batch: Batch) -> None:
         """One update was dispatched."""
         self._count += 1
         tokens, flops = work(self._config, self._vocab_size, batch)
+        processes = jax.process_count()
         self._tokens, self._flops = self._tokens + processes * tokens, self._flops + processes * flops
         if self._count == 1:  # the first call returns when it is compiled
             self._spent["compile"] += time.perf_counter() - self._began - self._waited
@@ -85,7 +102,7 @@ class Clock:
         out = {f"{name}_seconds": self._before[name] + seconds for name, seconds in self._spent.items()}
         wall = time.perf_counter() - self._began - self._left_out
         if self._count > WARM and wall > 0:
-            rate = self._arms * self._flops / wall
+            rate = self._runs * self._flops / wall
             out |= {
                 "step_seconds": wall / (self._count - WARM),
                 "tokens_per_second": self._tokens / wall,
@@ -93,16 +110,16 @@ class Clock:
                 "model_flops_per_second": rate,
             }
             out |= {"mfu": rate / self._nominal} if self._nominal else {}
-        now = memory()
-        return out | {name: max(each[name] for each in (self._most, now) if name in each) for name in self._most | now}
+        return out | self._peaks()
 
-    def resume(self, workdir: Path) -> None:
-        """Goes on from what the metrics of an earlier attempt say."""
-        for row in records.rows(workdir / records.METRICS):
-            said = {name: row.get(f"train/{name}_seconds") for name in BUCKETS}
-            self._before |= {name: seconds for name, seconds in said.items() if seconds is not None}
-            held = {name: row.get(f"train/{name}") for name in MEMORY}
-            self._most |= {name: most for name, most in held.items() if most is not None}
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps: seconds by bucket and the most memory, over all attempts."""
+        seconds = {name: self._before[name] + spent for name, spent in self._spent.items()}
+        return {"seconds": seconds, "most": self._peaks()}
+
+    def _peaks(self) -> dict[str, float]:
+        now = memory()
+        return {name: max(each[name] for each in (self._most, now) if name in each) for name in self._most | now}
 
 
 def memory() -> dict[str, float]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from jax.sharding import Mesh
 
+from bert_jax import sharding
+from bert_jax.batch import Batch
 from bert_jax.config import derive, knobs
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.data.batches import pipeline
@@ -26,39 +29,69 @@ def _log(text: str) -> None:
 
 
 @dataclasses.dataclass(frozen=True)
-class Material:
+class Facts:
+    """What only the data can say of a config."""
+
+    labels: tuple[str, ...] | None = None  # names of the classes
+    rows: int | None = None  # of an epoch
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingData:
     """Batches to train on and evaluations to come with them."""
 
     config: knobs.Config  # with what follows from the data: labels, steps
+    facts: Facts
     tokenizer: Tokenizer
     fingerprint: str  # of the data
     source: pipeline.Source | batches.Source
-    evaluator: Callable[[knobs.Eval, Mesh], Callable[[Any], dict[str, float]]]
+    evaluator: Callable[[str, Mesh], Callable[[Any], dict[str, float]]]  # by its name
     sampler: Callable[[Mesh], samples.Samples | None]
 
+    def distinct(self) -> float:
+        """Return the number of examples that have masks of their own."""
+        copies = range(self.config.masking.dupe_factor)
+        return sum(self.source.count(copy) for copy in copies) if copies else math.inf
 
-def gather(config: knobs.Config) -> Material:
+    def batches(self, start: int, mesh: Mesh) -> contextlib.AbstractContextManager[Iterator[Batch]]:
+        """Prefetch this process's rows of every batch from update `start` on."""
+        rows = sharding.local_rows(self.config.batch_size, mesh)
+        stream = pipeline.prefetch(self.source, start, self.config.steps, self.config.loader, rows)
+        return contextlib.closing(stream)
+
+
+def finalize(config: knobs.Config, facts: Facts) -> knobs.Config:
+    """Settle what follows from the data: the names of classes, steps in place of epochs."""
+    if facts.labels is not None:
+        ((kind, objective),) = config.objectives.items()
+        labelled = dataclasses.replace(objective, labels=facts.labels)
+        config = dataclasses.replace(config, objectives={kind: labelled})
+    return config if facts.rows is None else _in_epochs(config, facts.rows)
+
+
+def gather(config: knobs.Config) -> TrainingData:
     """Reads all that a run needs besides parameters."""
     return _of_task(config) if config.task.source else _of_text(config)
 
 
-def _of_text(config: knobs.Config) -> Material:
+def _of_text(config: knobs.Config) -> TrainingData:
     prepared = prepare.prepare(config, log=_log)
     source = pipeline.Source(prepared, "train", config)
     if source.packer:
         each, real, before = source.packer.efficiency()
         _log(f"packing: {each:.2f} examples a row; {real:.1%} of the tokens are real, {before:.1%} with one a row")
-    return Material(
+    return TrainingData(
         config,
+        Facts(),
         prepared.tokenizer,
         prepared.fingerprint,
         source,
-        lambda settings, mesh: corpus.Evaluator(config, prepared, settings, mesh),
+        lambda name, mesh: corpus.Evaluator(config, prepared, config.evals[name], mesh),
         lambda mesh: samples.of(config, prepared, mesh),
     )
 
 
-def _of_task(config: knobs.Config) -> Material:
+def _of_task(config: knobs.Config) -> TrainingData:
     kind = next(iter(config.objectives))
     tokenizer = vocabulary(config)
     config = labels_of(config)
@@ -71,7 +104,8 @@ def _of_task(config: knobs.Config) -> Material:
     encoded = features.encode(found, kind, tokenizer, config.task, config.sequence_length, train=True)
     if encoded.cut:
         _log(f"{encoded.cut:,} of {len(found):,} training texts are cut to {config.sequence_length} tokens")
-    config = _in_epochs(config, len(encoded.example))
+    facts = Facts(labels if kind in ("classify", "tag") else None, len(encoded.example))
+    config = finalize(config, facts)
     source = batches.Source(encoded, tokenizer.special, config)
 
     data = {name: held_out(config, one.split) for name, one in config.evals.items()}
@@ -82,12 +116,12 @@ def _of_task(config: knobs.Config) -> Material:
             "--config.evals.validation.split=SPLIT, or --config.checkpoints.best= for none",
         )
 
-    def evaluator(settings: knobs.Eval, mesh: Mesh) -> task_evaluator.Judge:
-        name = next(name for name, one in config.evals.items() if one == settings)
-        return task_evaluator.Judge(config, tokenizer, data[name], settings.batch_size, mesh)
+    def evaluator(name: str, mesh: Mesh) -> task_evaluator.TaskEvaluator:
+        rows = config.evals[name].batch_size
+        return task_evaluator.TaskEvaluator(config, tokenizer, data[name], rows, mesh)
 
-    name = examples.fingerprint({"train": found, "validation": data.get("validation", [])})
-    return Material(config, tokenizer, name, source, evaluator, lambda mesh: None)
+    mark = examples.fingerprint({"train": found, "validation": data.get("validation", [])})
+    return TrainingData(config, facts, tokenizer, mark, source, evaluator, lambda mesh: None)
 
 
 def _check_best(config: knobs.Config, kind: str) -> None:

@@ -16,14 +16,16 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from bert_jax import sharding, trees
-from bert_jax.config import costs, knobs, to_dict
+from bert_jax import trees
+from bert_jax.batch import Special
+from bert_jax.config import costs, knobs, to_dict, validation
 from bert_jax.errors import EXHAUSTED, ConfigError, DataError
 from bert_jax.interop import runs, vocabulary
 from bert_jax.system.machine import git_commit
 from bert_jax.training import data
-from bert_jax.training import program as steps
+from bert_jax.training.program import Program, mesh_for
 
+SPECIAL = Special(0, 1, 2, 3, 4)  # of no vocabulary: shapes do not depend on it
 PACKAGES = ("bert-jax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain", "tokenizers", "numpy")
 
 
@@ -45,10 +47,12 @@ def machine() -> dict[str, Any]:
     }
 
 
-def describe_run(given: data.Material, params: Any, workdir: Path, command: list[str]) -> None:
+def describe_run(
+    config: knobs.Config, given: data.TrainingData, params: Any, workdir: Path, command: list[str]
+) -> None:
     """Writes config.json, environment.json and tokenizer/, which make the folder complete in itself."""
     leaves = trees.flat(params)
-    runs.write_json(workdir / "config.json", to_dict(given.config))
+    runs.write_json(workdir / "config.json", to_dict(config))
     runs.write_json(
         workdir / "environment.json",
         {
@@ -66,15 +70,20 @@ def describe_run(given: data.Material, params: Any, workdir: Path, command: list
 
 
 def plan(config: knobs.Config) -> str:
-    """What `--dry-run` prints: the resolved config, parameters, memory and steps; nothing is prepared or written."""
-    mesh = sharding.make_mesh(config.parallel)
+    """Describe a run before it is made: the resolved config, parameters, memory and steps.
+
+    Nothing is prepared or written.
+    """
+    mesh = mesh_for(config)
+    config = data.gather(config).config if config.task.source else config
+    validation.warn(config)
     try:
         vocab_size = vocabulary.vocabulary_size(config)
     except (ConfigError, DataError):  # neither given nor prepared: as many as are asked for
         if config.task.source or config.tokenizer.path:
             raise
         vocab_size = config.tokenizer.vocab_size
-    shapes = jax.eval_shape(lambda seed: steps.init_state(config, vocab_size, seed), np.uint32(0))
+    shapes = Program(config, SPECIAL, vocab_size, mesh).shapes
     parameters = sum(leaf.size for leaf in jax.tree.leaves(shapes["params"]))
     held, gradients, activations = estimate(config, vocab_size, mesh)
     tokens = config.steps * config.batch_size * config.sequence_length
@@ -91,8 +100,8 @@ def plan(config: knobs.Config) -> str:
 
 def estimate(config: knobs.Config, vocab_size: int, mesh: Mesh) -> tuple[int, int, int]:
     """Estimate the bytes of a device that an update takes: state, gradients, activations."""
-    shapes = jax.eval_shape(lambda seed: steps.init_state(config, vocab_size, seed), np.uint32(0))
-    layout = sharding.state_layout(shapes, mesh, config.parallel)
+    program = Program(config, SPECIAL, vocab_size, mesh)
+    shapes, layout = program.shapes, program.layout
     held = sum(
         int(np.prod(where.shard_shape(leaf.shape), dtype=np.int64)) * leaf.dtype.itemsize
         for leaf, where in zip(jax.tree.leaves(shapes), jax.tree.leaves(layout), strict=True)

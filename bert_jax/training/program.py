@@ -1,9 +1,12 @@
-"""One update as a pure function of (state, batch, traced numbers), and the wrappers that run it on devices."""
+"""One update as a pure function of (state, batch, step inputs), and the program that runs it on devices.
+
+Nothing else knows whether one run is trained or several, under jit or pmap, by lax.map or vmap.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -12,15 +15,16 @@ import numpy as np
 from jax.sharding import Mesh
 
 from bert_jax import objectives, sharding
-from bert_jax.batch import Batch, Metrics, Special, Traced
+from bert_jax.batch import Batch, Metrics, Special, StepInputs
 from bert_jax.config import devices, knobs, quotas
+from bert_jax.errors import ConfigError
 from bert_jax.models import network
 from bert_jax.models.backends import batched
 from bert_jax.objectives import masking
 from bert_jax.training import optim
 
 State = dict[str, Any]  # params, optimizer, step, skipped, skipped_in_row; watched, where spikes are skipped
-Step = Callable[[State, Batch, Traced], tuple[State, Metrics]]
+Step = Callable[[State, Batch, StepInputs], tuple[State, Metrics]]
 
 
 def init_state(config: knobs.Config, vocab_size: int, seed: jax.Array) -> State:
@@ -32,11 +36,11 @@ def init_state(config: knobs.Config, vocab_size: int, seed: jax.Array) -> State:
     return state | ({"watched": optim.usual(config.optim)} if config.optim.spike_window else {})
 
 
-def traced_at(config: knobs.Config, step: int) -> Traced:
-    """The numbers of update `step`, computed on the host in float64."""
+def inputs_at(config: knobs.Config, step: int) -> StepInputs:
+    """Compute the numbers of update `step` on the host, in float64."""
     rate = quotas.rate_at(config.masking, step, config.steps)
     wanted = config.masking.prediction_rate
-    return Traced(
+    return StepInputs(
         quotas=quotas.table(rate, config.sequence_length),
         predict_quotas=quotas.table(rate if wanted is None else wanted, config.sequence_length),
         replace=np.asarray(config.masking.replace, np.float32),
@@ -59,7 +63,7 @@ def make_step(config: knobs.Config, special: Special, vocab_size: int, axis: str
     micro_steps = config.optim.accumulation
     table = objectives.of(config.objectives)
 
-    def mask(batch: Batch, traced: Traced) -> tuple[Batch, Metrics]:
+    def mask(batch: Batch, traced: StepInputs) -> tuple[Batch, Metrics]:
         if not config.masked:
             return batch, {}
         return masking.apply(
@@ -69,7 +73,7 @@ def make_step(config: knobs.Config, special: Special, vocab_size: int, axis: str
     def everywhere(tree: Any) -> Any:
         return jax.lax.psum(tree, axis) if axis else tree
 
-    def step(state: State, batch: Batch, traced: Traced) -> tuple[State, Metrics]:
+    def step(state: State, batch: Batch, traced: StepInputs) -> tuple[State, Metrics]:
         masked, ledger = mask(batch, traced)
         # Denominators first: they do not depend on parameters, so every microbatch and device divides by the same.
         counts = everywhere({name: one.count(masked) for name, one in table.items()})
@@ -129,7 +133,7 @@ def _accumulate(loss_of: Callable, params: Any, batch: Batch, key: jax.Array, pa
 
 
 def _update(
-    settings: knobs.Optim, state: State, grads: Any, traced: Traced, spiked: jax.Array | None = None
+    settings: knobs.Optim, state: State, grads: Any, traced: StepInputs, spiked: jax.Array | None = None
 ) -> tuple[State, jax.Array]:
     """Clip and step; a non-finite gradient or a spike leaves parameters and moments as they were, and is counted."""
     params, moments = state["params"], state["optimizer"]
@@ -150,6 +154,97 @@ def _update(
         "skipped": state["skipped"] + bad,
         "skipped_in_row": (state["skipped_in_row"] + 1) * bad,
     }, norm
+
+
+class Program:
+    """The update of one run, or of several that share it, over all devices of a mesh."""
+
+    def __init__(
+        self,
+        config: knobs.Config,
+        special: Special,
+        vocab_size: int,
+        mesh: Mesh,
+        runs: int = 1,
+        slots: int = 0,
+    ):
+        """Lay out the state; compile nothing yet.
+
+        Args:
+          config: the run's, or the first run's.
+          special: ids of the special tokens.
+          vocab_size: of the model.
+          mesh: of `mesh_for`.
+          runs: trained by one program; they differ in step inputs alone.
+          slots: prediction slots of a row, where a run needs more than the first.
+        """
+        self.config, self.mesh, self.runs, self.vocab_size = config, mesh, runs, vocab_size
+
+        def init(seed: jax.Array) -> State:
+            return init_state(config, vocab_size, seed)
+
+        self.shapes = jax.eval_shape(init, np.uint32(0))  # of one run, as is the layout
+        self.layout = sharding.state_layout(self.shapes, mesh, config.parallel)
+        self._layout = sharding.stacked(self.layout, mesh) if runs > 1 else self.layout
+        self._init = jax.jit(init, out_shardings=self.layout)
+        self._update = compile_step(config, special, vocab_size, mesh, self._layout, several=runs > 1, slots=slots)
+
+    def like(self) -> Any:
+        """Return shapes, types and places of one run's state, for a checkpoint to restore."""
+        return jax.tree.map(
+            lambda leaf, where: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where),
+            self.shapes,
+            self.layout,
+        )
+
+    def init(self, seed: int) -> State:
+        """Initialise the state of one run."""
+        return self._init(np.uint32(seed))
+
+    def hold(self, state: State) -> State:
+        """Keep one run's state for `place`: on the host, where others are still to come."""
+        return jax.device_get(state) if self.runs > 1 else state
+
+    def place(self, states: Sequence[State]) -> State:
+        """Place the states of all runs as the update takes them."""
+        return sharding.stack(states, self._layout) if self.runs > 1 else states[0]
+
+    def update(self, state: State, batch: Batch, inputs: Sequence[StepInputs]) -> tuple[State, Metrics]:
+        """Dispatch one update of all runs on one batch; return before the device has made it."""
+        on_device = batch
+        if self.config.parallel.step == "jit":
+            on_device = sharding.place(batch, self.config.batch_size, self.mesh)
+        numbers = jax.tree.map(lambda *each: np.stack(each), *inputs) if self.runs > 1 else inputs[0]
+        return self._update(state, on_device, numbers)
+
+    def metrics(self, on_device: Metrics) -> list[dict[str, tuple[float, float]]]:
+        """Fetch the metrics of an update, those of each run by themselves."""
+        found = sharding.to_host(on_device)
+        if self.runs == 1:
+            return [{name: (float(total), float(count)) for name, (total, count) in found.items()}]
+        return [
+            {name: (float(total[i]), float(count[i])) for name, (total, count) in found.items()}
+            for i in range(self.runs)
+        ]
+
+    def run_state(self, state: State, index: int) -> State:
+        """Take the state of one run out of that of all."""
+        return sharding.pick(state, index, self.layout) if self.runs > 1 else state
+
+    def run_params(self, state: State, index: int) -> Any:
+        """Take the parameters of one run out of the state of all."""
+        params, layout = state["params"], self.layout["params"]
+        return sharding.pick(params, index, layout) if self.runs > 1 else params
+
+
+def mesh_for(config: knobs.Config, runs: int = 1) -> Mesh:
+    """Build the mesh a program trains on; refuse rows or runs that do not fit it."""
+    if runs > 1 and (config.parallel.step == "pmap" or jax.process_count() > 1):
+        raise ConfigError("runs train together under jit and in one process", "train them one by one")
+    mesh = sharding.make_mesh(config.parallel, runs)
+    rows = config.batch_size // config.optim.accumulation
+    sharding.check_rows(rows, mesh, "batch_size / accumulation")
+    return mesh
 
 
 def compile_step(
@@ -193,7 +288,7 @@ def _together(settings: knobs.Parallel) -> str:
 def _of_arms(update: Step, mesh: Mesh, how: str) -> Step:
     """The update of many states on one batch, each with numbers of its own."""
 
-    def each(states: State, batch: Batch, traced: Traced) -> tuple[State, Metrics]:
+    def each(states: State, batch: Batch, traced: StepInputs) -> tuple[State, Metrics]:
         if how == "vmap":
             return jax.vmap(update, in_axes=(0, None, 0))(states, batch, traced)
         return jax.lax.map(lambda one: update(one[0], batch, one[1]), (states, traced))

@@ -1,29 +1,36 @@
-"""Arms: runs that differ in traced numbers alone train together, in one program and on one batch.
+"""One run while it trains: its resume state, its step inputs, its account of what it learned.
 
-A run by itself is one arm, and no array of it has an axis more. Each arm keeps an account of its own, in a folder of
-its own, which is the one it would have made alone: checkpoints, ledger, metrics, best step.
+Runs that differ in step inputs alone train together, in one program and on one batch. Each keeps a
+folder of its own, the same that it would have made alone: checkpoints, ledger, metrics, best step.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import functools
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bert_jax.batch import Traced
+from bert_jax.batch import StepInputs
 from bert_jax.checkpoints.manager import Checkpoints
-from bert_jax.config import BEFORE, differences, free_on_resume, knobs, quotas, recorded, to_dict
+from bert_jax.config import (
+    BEFORE,
+    differences,
+    free_on_resume,
+    knobs,
+    quotas,
+    recorded,
+    to_dict,
+)
 from bert_jax.errors import ConfigError, DivergedError
 from bert_jax.evaluation.metrics import Totals, as_lower
-from bert_jax.training import program as steps
-from bert_jax.training.data import Material
+from bert_jax.interop import initial
+from bert_jax.training import program
+from bert_jax.training.data import TrainingData
 from bert_jax.training.ledger import Ledger
 from bert_jax.training.writer import Writer
 
@@ -37,77 +44,95 @@ FOLLOW = {  # knobs that follow from another one
 }
 
 
-class Arm:
-    """One run while it trains. `failed` once it cannot go on: it is frozen then, and the others are not disturbed."""
+class Run:
+    """One run while it trains.
 
-    def __init__(self, given: Material, workdir: Path, closing: contextlib.ExitStack, several: bool):
-        self.config, self.workdir = given.config, Path(workdir)
+    `failed` holds the error of a run that cannot go on: it is frozen, and the others go on undisturbed.
+    """
+
+    def __init__(
+        self,
+        config: knobs.Config,
+        data: TrainingData,
+        workdir: Path,
+        closing: contextlib.ExitStack,
+        among_others: bool = False,
+    ):
+        self.config, self.workdir = config, Path(workdir)
         self.meta: dict[str, Any] = {
-            "config": to_dict(given.config),
-            "corpus": given.fingerprint,
-            "tokenizer": given.tokenizer.hash,
-            "batches": given.source.fingerprint,
+            "config": to_dict(config),
+            "corpus": data.fingerprint,
+            "tokenizer": data.tokenizer.hash,
+            "batches": data.source.fingerprint,
         }
-        saves = given.config.checkpoints
+        saves = config.checkpoints
         self.checkpoints = closing.enter_context(
             contextlib.closing(Checkpoints(self.workdir / "checkpoints", saves.keep, bool(saves.best)))
         )
         self.failed: DivergedError | None = None
-        self.several = several
-        self._saved: dict[str, Any] = {}
+        self.among_others = among_others
+        self.rank: tuple[int, float] | None = None  # the last ranked step, and its metric
+        self.saved: dict[str, Any] = {}  # the account, as of the step it goes on from
 
-    # --- where it stands --------------------------------------------------------------------------------------------
+    # --- where it stands ---------------------------------------------------------------------------
 
     def check_resume(self, allowed: tuple[str, ...]) -> bool:
-        """Refuses to continue a run as another one; whether there is anything to continue."""
-        found = self.checkpoints.peek()
-        if found is None:
+        """Refuse to continue another run's folder; tell whether there is anything to continue."""
+        latest = self.checkpoints.peek()
+        if latest is None:
             return False
-        self._saved = check_same(found[0], self.meta, allowed, self.workdir)
+        self.saved = check_same(latest[0], self.meta, allowed, self.workdir)
         return True
 
-    def restore(self, like: Any, step: int | None) -> tuple[steps.State, int] | None:
-        """The state at a step, or at the last sound one; the account goes back to it too."""
-        found = self.checkpoints.restore(like, step)
-        if found is None:
-            return None
-        state, meta, at = found
-        if at != self._saved.get("step"):
-            self._saved = meta
-        return state, at
+    def state_at(self, compiled: program.Program, data: TrainingData, step: int | None) -> tuple[program.State, int]:
+        """Restore the state at a step, or at the last sound one for None; initialise it for 0."""
+        restored = None if step == 0 else self.checkpoints.restore(compiled.like(), step)
+        if restored is not None:
+            state, meta, at = restored
+            if at != self.saved.get("step"):
+                self.saved = meta
+            return state, at
+        state = compiled.init(self.config.seed)
+        if self.config.init_from:
+            state["params"] = initial.start_from(self.config, state["params"], data.tokenizer)
+        return state, 0
 
     def begin(self, start: int, distinct: float, quiet: bool, closing: contextlib.ExitStack) -> None:
-        """Takes the account up at `start`; `distinct` examples have masks of their own."""
-        saved = self._saved if start else {}
+        """Take the account up at `start`; `distinct` examples have masks of their own."""
+        saved = self.saved = self.saved if start else {}
         self.ledger = Ledger(self.config.masking, distinct, saved.get("ledger"))
         self.best, self.misses = saved.get("best"), saved.get("misses", 0)  # of evaluations in a row
         self.window = Totals(saved.get("window"))
         self.skipped = dict.fromkeys(("updates", "spikes"), 0) | saved.get("skipped", {})
-        settings = self.config.logging
-        self.writer = closing.enter_context(
-            contextlib.closing(
-                Writer(self.workdir, self.config.steps, start, settings.tensorboard, quiet, saved.get("history"))
-            )
+        writer = Writer(
+            self.workdir,
+            self.config.steps,
+            start,
+            self.config.logging.tensorboard,
+            quiet,
+            saved.get("history"),
+            saved.get("seconds"),
         )
+        self.writer = closing.enter_context(contextlib.closing(writer))
 
     @property
     def ended(self) -> bool:
         """Whether so many evaluations in a row without a better one end training."""
         return 0 < self.config.checkpoints.patience <= self.misses
 
-    # --- one update after the other ---------------------------------------------------------------------------------
+    # --- one update after the other ----------------------------------------------------------------
 
-    def traced(self, step: int) -> Traced:
-        """Its numbers for an update; a frozen arm learns nothing more."""
-        found = steps.traced_at(self.config, step)
-        return found._replace(learning_rate=np.float32(0)) if self.failed else found
+    def inputs(self, step: int) -> StepInputs:
+        """Return the numbers of update `step`, from 1; a frozen run learns nothing more."""
+        inputs = program.inputs_at(self.config, step - 1)
+        return inputs._replace(learning_rate=np.float32(0)) if self.failed else inputs
 
-    def take(self, metrics: Mapping[str, tuple[float, float]], ids: np.ndarray, done: int) -> None:
+    def record(self, metrics: Mapping[str, tuple[float, float]], ids: np.ndarray, done: int) -> None:
         """Adds the metrics of an update, if they are what they may be."""
         spiked = int(metrics.get("spike_fraction", (0,))[0])
         self.skipped["updates"] += int(metrics["skipped_in_row"][0] > 0)
         self.skipped["spikes"] += spiked
-        check_learned(metrics, ids, done, self.config, str(self.workdir) if self.several else "")
+        check_learned(metrics, ids, done, self.config, str(self.workdir) if self.among_others else "")
         if self.config.masked:
             rate = quotas.rate_at(self.config.masking, done - 1, self.config.steps)
             examples = metrics.get("examples_per_row", (self.config.batch_size,))[0]
@@ -119,30 +144,38 @@ class Arm:
         values = {f"train/{name}": value for name, value in {**self.window.values(), **speed}.items()}
         if self.config.optim.spike_window:
             values |= {"train/skipped": self.skipped["updates"], "train/spikes": self.skipped["spikes"]}
-        values["train/learning_rate"] = float(steps.traced_at(self.config, done - 1).learning_rate)
+        values["train/learning_rate"] = float(program.inputs_at(self.config, done - 1).learning_rate)
         self.writer.write(done, values)
         self.window.sums.clear()
 
-    def evaluated(self, name: str, found: Mapping[str, float], done: int) -> float | None:
-        """Writes an evaluation; the metric that ranks the step, if it is the one that does."""
+    def evaluated(self, name: str, found: Mapping[str, float], done: int) -> None:
+        """Write an evaluation; rank the step, if it is the one that does."""
         self.writer.write(done, {f"eval/{name}/{key}": value for key, value in found.items()})
         best = self.config.checkpoints.best
         if name != "validation" or not best:
-            return None
+            return
         metric = as_lower(best, found[best])
         if not math.isfinite(metric):  # nothing was counted, or no correlation is defined
             self.misses += self.best is not None
-            return None
+            return
         self.misses = 0 if self.best is None or metric < self.best else self.misses + 1
         self.best = metric if self.best is None else min(self.best, metric)
-        return metric
+        self.rank = (done, metric)
 
-    def save(self, done: int, state: steps.State, metric: float | None) -> None:
-        """Starts to save the arm's own state."""
+    def save(self, done: int, state: program.State, clock: Mapping[str, Any]) -> None:
+        """Begin to save the run's state and its account."""
         self.writer.flush()  # a checkpoint never knows more than the metrics beside it
-        account = {"ledger": self.ledger.totals, "best": self.best, "misses": self.misses, "window": self.window.sums}
-        account["history"] = self.writer.history
+        account = {
+            "ledger": self.ledger.totals,
+            "best": self.best,
+            "misses": self.misses,
+            "window": self.window.sums,
+            "history": self.writer.history,
+            "seconds": self.writer.seconds,
+            "clock": clock,
+        }
         account |= {"skipped": self.skipped} if self.config.optim.spike_window else {}
+        metric = self.rank[1] if self.rank and self.rank[0] == done else None
         self.checkpoints.save(done, state, {**self.meta, **account}, metric)
 
 
@@ -165,19 +198,6 @@ def check_learned(
             f"held examples {ids.ravel()[:8].tolist()} and more",
             "lower --config.optim.learning_rate or lengthen the warm-up, and resume from the last checkpoint",
         )
-
-
-@contextlib.contextmanager
-def alone(arm: Arm, arms: Sequence[Arm], frozen: Callable[[Path, DivergedError], None]) -> Iterator[None]:
-    """What diverges is this arm's own affair, unless there is no other left."""
-    try:
-        yield
-    except DivergedError as error:
-        arm.failed = error
-        frozen(arm.workdir, error)
-        if all(other.failed for other in arms):
-            raise
-        print(f"warning: {arm.workdir} is frozen, the others go on: {error}", file=sys.stderr)
 
 
 def check_same(found: dict[str, Any], now: dict[str, Any], allowed: tuple[str, ...], workdir: Path) -> dict[str, Any]:
@@ -211,22 +231,3 @@ def check_same(found: dict[str, Any], now: dict[str, Any], allowed: tuple[str, .
     if any(key.startswith("masking.") for key in changed):
         saved["ledger"] = None  # other masks, another account
     return saved
-
-
-# --- several at once ------------------------------------------------------------------------------------------------
-
-
-def alike(given: Material, first: knobs.Config, config: knobs.Config) -> Material:
-    """The material of the first arm for another one: what followed from the data follows for it too."""
-    tree = to_dict(config)
-    for path, (_, value) in differences(to_dict(first), to_dict(given.config)).items():
-        if path != "optim.warmup_steps":  # which follows from its own share of the steps
-            *sections, name = path.split(".")
-            functools.reduce(dict.__getitem__, sections, tree)[name] = value
-    return dataclasses.replace(given, config=recorded(tree))
-
-
-def common_step(arms: Sequence[Arm]) -> int:
-    """The last step that all arms have saved, 0 if there is none."""
-    shared = set.intersection(*(set(arm.checkpoints.steps()) for arm in arms))
-    return max(shared, default=0)

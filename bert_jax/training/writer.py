@@ -42,6 +42,7 @@ class Writer:
         tensorboard: bool = True,
         quiet: bool = False,
         before: Mapping[str, history.Runs] | None = None,
+        seconds: float | None = None,
     ):
         """Open the files; what lies after the step is dropped, and what is gone of before it is said.
 
@@ -52,13 +53,14 @@ class Writer:
           tensorboard: whether to write events too.
           quiet: write everything and show nothing: of many runs at once one shows how far they are.
           before: `history` when the checkpoint of the start step was saved.
+          seconds: the run had worked by then; without it, what its last line says.
         """
         import jax  # here: what runs wrote is read by reports too, which have no need of it
 
         self.active, self.quiet = jax.process_index() == 0, quiet
         self.total, self.start = total_steps, start_step
         self._began = self._spoke = time.monotonic()
-        self._offset = 0.0
+        self._offset = seconds or 0.0
         self._first: tuple[int, float] | None = None  # step and time of the first line: the first step compiles
         self._latest: dict[str, float] = {}
         self._events: Events | None = None
@@ -70,7 +72,8 @@ class Writer:
         path, self._samples = Path(workdir) / records.METRICS, Path(workdir) / records.SAMPLES
         for line in truncate(path, start_step):
             self._note(history.kind(line), line["step"])
-            self._offset = max(self._offset, float(line.get("time") or 0.0))
+            if seconds is None:  # a checkpoint of an older version
+                self._offset = max(self._offset, float(line.get("time") or 0.0))
         for line in truncate(self._samples, start_step) if self._samples.exists() else ():
             self._note(history.SAMPLES, line["step"])
         for name, gone in history.missing(before or {}, self.history).items():
@@ -87,13 +90,17 @@ class Writer:
                 total=total_steps, initial=start_step, unit="step", dynamic_ncols=True, file=sys.stderr, smoothing=0.1
             )
 
+    @property
+    def seconds(self) -> float:
+        """The seconds the run has worked, over all its resumes."""
+        return self._offset + time.monotonic() - self._began
+
     def write(self, step: int, values: Mapping[str, float]) -> None:
         """Adds one line for `step`, and shows how far the run is."""
         if not self.active:
             return
-        seconds = self._offset + time.monotonic() - self._began
         clean = {name: _number(value) for name, value in values.items()}
-        line = {"step": int(step), "time": round(seconds, 3), **clean}
+        line = {"step": int(step), "time": round(self.seconds, 3), **clean}
         with self._disk():
             self._file.write(json.dumps(line, allow_nan=False) + "\n")
             self._file.flush()

@@ -188,7 +188,7 @@ def _time(args: argparse.Namespace, task: str) -> dict[str, Any]:
     def ours_once(number: int) -> None:
         nonlocal state
         batch = sharding.place(given.source.batch(number), BATCH, mesh)
-        state, metrics = compiled(state, batch, steps.traced_at(config, number))
+        state, metrics = compiled(state, batch, steps.inputs_at(config, number))
         jax.block_until_ready((state, metrics))
 
     def theirs_once(number: int) -> None:

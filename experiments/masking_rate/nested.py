@@ -27,7 +27,7 @@ def main() -> None:
     run = runs.open_run(args.checkpoint)
     losses: dict[str, list[float]] = {rate: [] for rate in (BASE, *OTHERS)}
     for draw in range(args.draws):
-        ask = suites.Ask(changes=(("evals.validation.seed", str(draw)),))
+        ask = suites.SuiteOptions(changes=(("evals.validation.seed", str(draw)),))
         found = suites.TABLE["cross_rate"].run(run, ask)
         for rate, seen in losses.items():
             seen.append(found[rate]["mlm_loss"])

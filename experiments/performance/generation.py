@@ -71,7 +71,7 @@ def attending(config: Config, rows: int, length: int) -> Callable[[], Any]:
     shape = (rows, length, cfg.heads, cfg.hidden // cfg.heads)
     kept = [jax.random.normal(jax.random.key(n), shape) for n in range(2 * cfg.layers)]
     place = jnp.zeros((rows, 1), jnp.int32)
-    sight = backends.Sight(place + 1, place, jnp.zeros((rows, 1, 1, length)))
+    sight = backends.AttentionMask(place + 1, place, jnp.zeros((rows, 1, 1, length)))
 
     @jax.jit
     def attend(query: jax.Array, kept: list[jax.Array]) -> jax.Array:

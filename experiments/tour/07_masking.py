@@ -40,7 +40,7 @@ def masked(wordpiece: tokenizer.Tokenizer, rate: float) -> tuple[Batch, Metrics,
         replacements=masking.random_ids(config.masking, wordpiece.special, wordpiece.size),
         slots=quotas.slots(config.masking, config.sequence_length),
     )
-    return *jax.device_get(jax.jit(apply)(batch, program.traced_at(config, 0))), config
+    return *jax.device_get(jax.jit(apply)(batch, program.inputs_at(config, 0))), config
 
 
 def chosen(batch: Batch) -> np.ndarray:

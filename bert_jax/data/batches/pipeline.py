@@ -15,7 +15,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any, Protocol
 
 import numpy as np
@@ -242,7 +242,7 @@ class Batches(Protocol):
 
 def prefetch(
     source: Batches, start: int, stop: int, settings: knobs.Loader, rows: slice = slice(None)
-) -> Iterator[Batch]:
+) -> Generator[Batch, None, None]:
     """The batches of steps start to stop - 1, in order, made ahead of time by threads or processes."""
     if stop <= start:
         return

@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -39,6 +39,17 @@ def run_lock(workdir: Path) -> Iterator[None]:
             raise refused or ConfigError(f"process 0 may not use {workdir}", "its message says why")
         if refused is not None:
             raise refused
+        yield
+
+
+@contextlib.contextmanager
+def run_locks(workdirs: Sequence[Path]) -> Iterator[None]:
+    """Hold the workdirs of runs that train together, once each is known to be writable."""
+    for workdir in workdirs:
+        check_writable(workdir)
+    with contextlib.ExitStack() as closing:
+        for workdir in workdirs:
+            closing.enter_context(run_lock(workdir))
         yield
 
 

@@ -1,0 +1,203 @@
+"""The runs of one program: each is recorded, evaluated and saved by itself, and fails by itself."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from bert_jax.batch import Metrics, StepInputs
+from bert_jax.config import knobs, quotas, validation
+from bert_jax.errors import DivergedError, Stopped
+from bert_jax.reporting import run_report
+from bert_jax.system import fault_points
+from bert_jax.training import data as training_data
+from bert_jax.training import environment
+from bert_jax.training.clock import Clock, peak
+from bert_jax.training.data import finalize
+from bert_jax.training.program import Program, State
+from bert_jax.training.run import Run
+
+Job = tuple[knobs.Config, Path]  # a config and its workdir
+OnDiverged = Callable[[Path, DivergedError], None]
+
+
+class Runs:
+    """The runs that one program trains, on the same batches."""
+
+    clock: Clock  # of all of them
+
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        command: Sequence[str],
+        on_diverged: OnDiverged,
+        closing: contextlib.ExitStack,
+    ):
+        """Read the data that the jobs share; open each workdir."""
+        self.data = training_data.gather(jobs[0][0])
+        alone = len(jobs) == 1
+        self._runs = [
+            Run(finalize(config, self.data.facts), self.data, workdir, closing, not alone) for config, workdir in jobs
+        ]
+        self.config = self._runs[0].config
+        self.ended = False  # too many evaluations in a row without a better one
+        self._command, self._on_diverged, self._closing = list(command), on_diverged, closing
+        self._pending: tuple[int, Metrics, np.ndarray] | None = None  # step, metrics, example ids
+        if jax.process_index() == 0:
+            validation.warn(*(run.config for run in self._runs))
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def living(self) -> Iterator[tuple[int, Run]]:
+        """Yield the runs that have not diverged, each with its place in the program."""
+        return ((index, run) for index, run in enumerate(self._runs) if not run.failed)
+
+    def slots(self) -> int:
+        """Return the prediction slots of a row that the highest rate of any run needs."""
+        length, packing = self.config.sequence_length, self.config.packing
+        return max(quotas.slots(run.config.masking, length, packing) for run in self._runs)
+
+    # --- state -------------------------------------------------------------------------------------
+
+    def restore_or_init(self, program: Program, allow_change: tuple[str, ...] = ()) -> tuple[State, int]:
+        """Return the state of all runs at the last step that all of them have saved."""
+        resumed = [run.check_resume(allow_change) for run in self._runs]
+        at: int | None = 0
+        if all(resumed):  # a run by itself goes on from its last sound step
+            at = last_common_step(self._runs) if len(self) > 1 else None
+        states = []
+        for run in self._runs:
+            state, start = run.state_at(program, self.data, at)
+            if jax.process_index() == 0:
+                params = state["params"]
+                environment.describe_run(run.config, self.data, params, run.workdir, self._command)
+            states.append(program.hold(state))
+        if any(resumed):
+            which = f"{len(self)} runs" if len(self) > 1 else self._runs[0].workdir
+            print(f"resuming {which} at step {start}", file=sys.stderr)
+        for run in self._runs:
+            run.begin(start, self.data.distinct(), run is not self._runs[0], self._closing)
+        nominal = peak(jax.devices()[0].device_kind)
+        self.clock = Clock(
+            self.config,
+            program.vocab_size,
+            len(self),
+            nominal and nominal * program.mesh.size,
+            self._runs[0].saved.get("clock"),
+        )
+        self.ended = all(run.ended for run in self._runs)
+        return program.place(states), start
+
+    def save(self, program: Program, state: State, step: int) -> None:
+        """Begin to save each run that has not diverged."""
+        self.settle(program)
+        for index, run in self.living():
+            with self._alone(run):
+                run.save(step, program.run_state(state, index), self.clock.state())
+
+    # --- one update after the other ----------------------------------------------------------------
+
+    def steps(self, start: int) -> range:
+        """Return the updates still to make."""
+        return range(start + 1, start + 1 if self.ended else self.config.steps + 1)
+
+    def inputs(self, step: int) -> list[StepInputs]:
+        """Return the numbers that each run takes for an update."""
+        fault_points.point("step", step)
+        return [run.inputs(step) for run in self._runs]
+
+    def record(self, program: Program, step: int, metrics: Metrics, ids: np.ndarray) -> None:
+        """Take in the metrics of the update before this one, so that the device never waits."""
+        self.settle(program)
+        self._pending = (step, metrics, ids)
+
+    def settle(self, program: Program) -> None:
+        """Take in the metrics that are still on the device."""
+        if self._pending is None:
+            return
+        step, on_device, ids = self._pending
+        self._pending = None
+        metrics = program.metrics(on_device)
+        for index, run in self.living():
+            with self._alone(run):
+                run.record(metrics[index], ids, step)
+                if step % self.config.logging.every == 0 or step == self.config.steps:
+                    run.log(step, self.clock.values())
+
+    @contextlib.contextmanager
+    def _alone(self, run: Run) -> Iterator[None]:
+        """Freeze a run that diverges; let the others go on, if there are any."""
+        try:
+            yield
+        except DivergedError as error:
+            run.failed = error
+            self._on_diverged(run.workdir, error)
+            if all(other.failed for other in self._runs):
+                raise
+            print(f"warning: {run.workdir} is frozen, the others go on: {error}", file=sys.stderr)
+
+    # --- the end -----------------------------------------------------------------------------------
+
+    def interrupt(self, step: int) -> None:
+        """End training before its last step, with everything saved."""
+        for run in self._runs:
+            run.checkpoints.wait()
+        raise Stopped(f"stopped at step {step} of {self.config.steps}, saved", "the same command continues")
+
+    def conclude(self) -> None:
+        """Wait until all is on the disk, and write the reports."""
+        for run in self._runs:
+            run.checkpoints.wait()
+            run.writer.flush()
+        if jax.process_index() != 0:
+            return
+        for _, run in self.living():
+            if self.ended:
+                best = run.config.checkpoints.best
+                print(
+                    f"ended early: {run.misses} evaluations in a row without a better {best}",
+                    file=sys.stderr,
+                )
+            report = run_report.write(run.workdir)
+            if len(self) == 1:
+                print(f"report: {report}", file=sys.stderr)
+
+
+def last_common_step(runs: Sequence[Run]) -> int:
+    """Return the last step that all runs have saved, 0 if there is none."""
+    return max(set.intersection(*(set(run.checkpoints.steps()) for run in runs)), default=0)
+
+
+class Evaluations:
+    """The evaluations of a config, each at its steps."""
+
+    def __init__(self, runs: Runs, program: Program):
+        data, self._runs, self._program = runs.data, runs, program
+        self._every = {name: settings.every for name, settings in runs.config.evals.items()}
+        self._steps = runs.config.steps
+        self._evaluators = {name: data.evaluator(name, program.mesh) for name in self._every}
+        self._sampler = data.sampler(program.mesh)
+
+    def due(self, step: int) -> list[str]:
+        """List the evaluations that follow an update."""
+        return [name for name, every in self._every.items() if step == self._steps or (every and step % every == 0)]
+
+    def run(self, names: Sequence[str], state: State, step: int) -> None:
+        """Evaluate each run that has not diverged; tell the runs whether training has ended."""
+        runs, program = self._runs, self._program
+        runs.settle(program)
+        for name in names:
+            with runs.clock.on("evaluation"):
+                for index, run in runs.living():
+                    params: Any = program.run_params(state, index)
+                    run.evaluated(name, self._evaluators[name](params), step)
+                    if self._sampler and name == "validation":
+                        run.writer.show(step, self._sampler(params))
+            runs.ended = all(run.ended for _, run in runs.living())
