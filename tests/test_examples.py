@@ -401,7 +401,7 @@ LIMITED = """
 import json, resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
 from bert_jax.config import knobs
-from bert_jax.data import examples
+from bert_jax.data.labelled import examples
 from bert_jax.errors import DataError
 for path, kind, task in json.loads(sys.argv[1]):
     task = knobs.Task(source=f"files:train={path}", **{k: tuple(v) if type(v) is list else v for k, v in task.items()})

@@ -195,11 +195,12 @@ def test_features_travel_between_processes_and_training_needs_fewer():
 
 NAMED = """
 from bert_jax.config import knobs
-from bert_jax.data import examples, features, labelled, tokenizer
+from bert_jax.data import tokenizer
+from bert_jax.data.labelled import batches, examples, features
 words = tokenizer.Tokenizer([*tokenizer.SPECIALS, "a", "b"], tokenizer.Style())
 rows = [examples.Example("f:1", "0", "a b", label=0)]
 found = features.encode(rows, "classify", words, knobs.Task(), 8, train=True)
-print(labelled.Source(found, words.special, knobs.Config()).fingerprint)
+print(batches.Source(found, words.special, knobs.Config()).fingerprint)
 """
 
 

@@ -326,7 +326,8 @@ RUN = """
 import json, sys
 from bert_jax.config import knobs
 from bert_jax.data.text import prepare
-from bert_jax.data import corpus, files
+from bert_jax.data import corpus
+from bert_jax.data.text import files
 corpus.TASK, files.RANGE = 4000, 3000
 c, t = json.loads(sys.argv[1])
 print(prepare.prepare(knobs.Config(corpus=knobs.Corpus(**c), tokenizer=knobs.Tokenizer(**t)), lambda m: None).folder)

@@ -541,7 +541,7 @@ def test_what_suites_are_asked_is_what_they_read():
 
 MANY = """
 import dataclasses, sys
-from bert_jax.studies import definition, groups, places
+from bert_jax.studies import definition, folder, groups
 name, study = definition.load(sys.argv[1])
 rates = definition.axis("masking.rate", definition.between(0.02, 0.8, 40))
 study = dataclasses.replace(study, axes=(rates,), seeds=tuple(range(5)))

@@ -114,7 +114,7 @@ with contextlib.ExitStack() as locks:
         cell.note(event="end", outcome="done", code=0, error="")
 
 if any(cell.evaluations for cell in cells):
-    from bert_jax.studies.places import Place
+    from bert_jax.studies.folder import Place
     place = Place(workdir)
     for entry in [place.read_cell(cell.id) for cell in cells if cell.trained["outcome"] == "done"]:
         for name in place.missing(entry):

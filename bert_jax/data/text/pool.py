@@ -26,7 +26,7 @@ import tqdm
 
 from bert_jax.errors import Stopped, UserError
 
-START = "import sys; sys.path[:] = eval(sys.argv[1]); from bert_jax.data import pool; pool.serve()"
+START = "import sys; sys.path[:] = eval(sys.argv[1]); from bert_jax.data.text import pool; pool.serve()"
 SMALL = {  # one core and little address space each
     "TOKENIZERS_PARALLELISM": "false",
     "RAYON_NUM_THREADS": "1",
