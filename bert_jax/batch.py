@@ -89,6 +89,10 @@ class Encoded(NamedTuple):
     hidden: jax.Array  # [B, L, D]
     pooled: jax.Array | None  # [B, S, D], when an objective reads it
     embedding_table: jax.Array  # [V padded, D]
-    layers: jax.Array | None = None  # [layers + 1, B, L, D], when captured; with pre-norm before the final one
+    layers: jax.Array | None = (
+        None  # [layers + 1, B, L, D], when captured; with pre-norm before the final one
+    )
     attention: jax.Array | None = None  # [layers, B, heads, L, L], when captured
-    features: jax.Array | None = None  # [B, L, features x D], the last layers side by side, when captured
+    features: jax.Array | None = (
+        None  # [B, L, features x D], the last layers side by side, when captured
+    )

@@ -22,8 +22,12 @@ def flags(parser: ArgumentParser) -> None:
     parser.add_argument("--size", type=cli.given, metavar="SIZE", help=size)
     rivals = "measure it too, in turn; needs torch and transformers"
     parser.add_argument("--against", choices=table.RIVALS, default="", help=rivals)
-    parser.add_argument("--python", default="", metavar="PATH", help="a Python that has them (this one)")
-    parser.add_argument("--rounds", type=cli.positive, default=9, metavar="N", help="turns of each (%(default)s)")
+    parser.add_argument(
+        "--python", default="", metavar="PATH", help="a Python that has them (this one)"
+    )
+    parser.add_argument(
+        "--rounds", type=cli.positive, default=9, metavar="N", help="turns of each (%(default)s)"
+    )
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the rows there as JSON")
 
 

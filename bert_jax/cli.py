@@ -37,7 +37,9 @@ class Parser(argparse.ArgumentParser):
     """argparse that raises our errors, suggests what was meant, and never guesses an abbreviation."""
 
     def __init__(self, **settings: Any):
-        super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **settings)
+        super().__init__(
+            allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **settings
+        )
         self.add_argument("--debug", action="store_true", help="show the traceback of an error")
 
     def error(self, message: str) -> NoReturn:
@@ -120,7 +122,9 @@ def execute(argv: list[str]) -> int:
             command = _find(name)
             resumable = getattr(command, "RESUMABLE", False)
             _run(name, command, rest, debug)
-        return _unwritten(streams.unwritten(), debug)  # here, where a closed pipe can still be answered
+        return _unwritten(
+            streams.unwritten(), debug
+        )  # here, where a closed pipe can still be answered
     except UserError as error:
         return _fail(str(error), error.hint, error.code, debug)
     except KeyboardInterrupt:
@@ -135,12 +139,21 @@ def execute(argv: list[str]) -> int:
         if isinstance(error, OSError) and disk.is_full(error):
             found = disk.full(error.filename or Path.cwd())
             return _fail(str(found), found.hint, found.code, debug)
-        if isinstance(error, OSError) and error.errno in (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM):
+        if isinstance(error, OSError) and error.errno in (
+            errno.ENAMETOOLONG,
+            errno.EACCES,
+            errno.EPERM,
+        ):
             said = f"{str(error.filename)[:200]}: {error.strerror}"
             return _fail(said, "check the paths given", UserError.code, debug)
         first = (str(error).strip().splitlines() or [""])[0]
         if EXHAUSTED in first:
-            return _fail(f"out of memory on a device: {first[:200]}", "fewer rows a step", UserError.code, debug)
+            return _fail(
+                f"out of memory on a device: {first[:200]}",
+                "fewer rows a step",
+                UserError.code,
+                debug,
+            )
         hint = "" if debug else "the same command with --debug shows where"
         return _fail(f"internal: {type(error).__name__}: {first}", hint, INTERNAL, debug)
 
@@ -157,9 +170,13 @@ def _unwritten(error: OSError | None, debug: bool) -> int:
 
 def _run(name: str, command: ModuleType, argv: list[str], debug: bool) -> None:
     prog = f"bert-jax {name}"
-    parser = Parser(prog=prog, description=command.HELP, epilog=f"example:\n  {prog} {command.EXAMPLE}")
+    parser = Parser(
+        prog=prog, description=command.HELP, epilog=f"example:\n  {prog} {command.EXAMPLE}"
+    )
     command.flags(parser)
-    takes_config = getattr(command, "OVERRIDES", False) or "--config" in parser._option_string_actions
+    takes_config = (
+        getattr(command, "OVERRIDES", False) or "--config" in parser._option_string_actions
+    )
     rest, overrides = split_overrides(argv) if takes_config else (argv, [])
     command.main(Call(parser.strict(rest), overrides, ["bert-jax", name, *argv], debug))
 
@@ -171,7 +188,9 @@ def _find(name: str) -> ModuleType:
     listing = ", ".join(COMMANDS)
     close = difflib.get_close_matches(name, COMMANDS, n=1, cutoff=0.5)
     said = f"no command {shlex.quote(name)}" if name else "no command given"
-    raise ConfigError(said, f"did you mean {close[0]!r}? one of: {listing}" if close else f"one of: {listing}")
+    raise ConfigError(
+        said, f"did you mean {close[0]!r}? one of: {listing}" if close else f"one of: {listing}"
+    )
 
 
 def _overview() -> str:
@@ -254,12 +273,16 @@ def make_room(output: Path | None) -> None:
     except OSError as error:
         if disk.is_full(error):
             raise disk.full(output) from error
-        raise ConfigError(f"cannot write {str(output)!r}: {error.strerror}", "choose another --output") from error
+        raise ConfigError(
+            f"cannot write {str(output)!r}: {error.strerror}", "choose another --output"
+        ) from error
 
 
 def config_flag(parser: ArgumentParser) -> None:
     """--config."""
-    parser.add_argument("--config", metavar="FILE.py[:arg]", help="the config; --config.a.b=VALUE changes one knob")
+    parser.add_argument(
+        "--config", metavar="FILE.py[:arg]", help="the config; --config.a.b=VALUE changes one knob"
+    )
 
 
 def checkpoint_flag(parser: ArgumentParser) -> None:
@@ -272,13 +295,19 @@ def checkpoint_flag(parser: ArgumentParser) -> None:
         type=given,
         help="a run, or a model of others: Hugging Face folder, .safetensors, TF1 checkpoint, name on the hub",
     )
-    parser.add_argument("--tokenizer", default="", metavar="PATH", help="the vocabulary of a model that has none")
+    parser.add_argument(
+        "--tokenizer", default="", metavar="PATH", help="the vocabulary of a model that has none"
+    )
 
 
 def output_flag(parser: ArgumentParser, what: str) -> None:
     """--output of a folder."""
     parser.add_argument(
-        "--output", type=lambda text: Path(given(text)), metavar="DIR", required=True, help=f"{what}; new, or empty"
+        "--output",
+        type=lambda text: Path(given(text)),
+        metavar="DIR",
+        required=True,
+        help=f"{what}; new, or empty",
     )
 
 

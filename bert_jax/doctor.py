@@ -66,7 +66,8 @@ def run(as_json: bool, presets: Sequence[str] = ()) -> None:
 def examine() -> dict[str, Any]:
     """Everything the doctor knows, in plain JSON types."""
     report: dict[str, Any] = {
-        "versions": {"python": platform.python_version(), "bert_jax": bert_jax.__version__} | machine.versions(NEEDED),
+        "versions": {"python": platform.python_version(), "bert_jax": bert_jax.__version__}
+        | machine.versions(NEEDED),
         "optional": machine.versions(OPTIONAL),
         "machine": machine.machine(),
         "devices": machine.devices(),
@@ -83,19 +84,31 @@ def corpora(cache: Path) -> list[dict[str, Any]]:
     try:
         from bert_jax.data.text import shards
     except ImportError as error:
-        return [{"folder": str(cache), "error": f"cannot be read: {error}"}] if cache.is_dir() else []
+        return (
+            [{"folder": str(cache), "error": f"cannot be read: {error}"}] if cache.is_dir() else []
+        )
     found: list[dict[str, Any]] = []
     for file in sorted(cache.glob("*/manifest.json")):
         entry: dict[str, Any] = {"folder": str(file.parent)}
         try:
             manifest = shards.read_manifest(file.parent)
             audit = jsons.read(file.parent / "audit.json", DataError)
-            entry |= {key: audit[key] for key in ("fingerprint", "source", "vocab_size", "unigram_entropy", "warnings")}
+            entry |= {
+                key: audit[key]
+                for key in ("fingerprint", "source", "vocab_size", "unigram_entropy", "warnings")
+            }
             entry["splits"] = {
                 split: {"shards": len(parts)} | {k: sum(p[k] for p in parts) for k in COUNTS}
                 for split, parts in manifest["splits"].items()
             }
-        except (DataError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:  # any content at all
+        except (
+            DataError,
+            OSError,
+            ValueError,
+            KeyError,
+            TypeError,
+            AttributeError,
+        ) as error:  # any content at all
             entry["error"] = f"{type(error).__name__}: {error}"
         found.append(entry)
     return found
@@ -107,7 +120,9 @@ def corpora(cache: Path) -> list[dict[str, Any]]:
 def warnings(report: dict[str, Any], environment: Any) -> list[str]:
     """What is known to go wrong here, one sentence each."""
     found = [
-        f"{name} is not installed: run make venv" for name, version in report["versions"].items() if version is None
+        f"{name} is not installed: run make venv"
+        for name, version in report["versions"].items()
+        if version is None
     ]
     for rule, why in ENVIRONMENT.items():
         variable, part = rule.split()
@@ -118,15 +133,21 @@ def warnings(report: dict[str, Any], environment: Any) -> list[str]:
         if host[f"{place}_free_bytes"] < LOW_DISK:
             found.append(f"{host[place]} has only {_size(host[f'{place}_free_bytes'])} free")
     if host["memory_bytes"] < LOW_MEMORY:
-        found.append(f"only {_size(host['memory_bytes'])} of memory: lower batch_size, or raise optim.accumulation")
+        found.append(
+            f"only {_size(host['memory_bytes'])} of memory: lower batch_size, or raise optim.accumulation"
+        )
     if "error" in device:
         found.append(f"jax finds no device: {device['error']}")
     elif not device["matmul"]["correct"]:
-        found.append(f"{device['backend']}: a product of small whole numbers is wrong: trust no result of this machine")
+        found.append(
+            f"{device['backend']}: a product of small whole numbers is wrong: trust no result of this machine"
+        )
     if device["backend"] == "cpu" and Path("/proc/driver/nvidia/gpus").is_dir():
         found.append("there is an NVIDIA GPU but jax runs on the CPU: install the extra cuda")
     if device["backend"] == "gpu" and device["count"] > 1 and not _has_nccl():
-        found.append(f"{device['count']} GPUs but no NCCL: they cannot work together; install the extra cuda")
+        found.append(
+            f"{device['count']} GPUs but no NCCL: they cannot work together; install the extra cuda"
+        )
     for corpus in report["corpora"]:
         known = [corpus["error"]] if "error" in corpus else corpus["warnings"]
         found += [f"{corpus['folder']}: {trouble}" for trouble in known]
@@ -135,7 +156,10 @@ def warnings(report: dict[str, Any], environment: Any) -> list[str]:
 
 def _has_nccl() -> bool:
     wheels = (distribution.name or "" for distribution in importlib.metadata.distributions())
-    return any(name.startswith("nvidia-nccl") for name in wheels) or ctypes.util.find_library("nccl") is not None
+    return (
+        any(name.startswith("nvidia-nccl") for name in wheels)
+        or ctypes.util.find_library("nccl") is not None
+    )
 
 
 # --- text -----------------------------------------------------------------------------------------------------------
@@ -156,15 +180,22 @@ def as_text(report: dict[str, Any]) -> str:
     if "matmul" in device:
         product = device["matmul"]
         verdict = "exact" if product["correct"] else "WRONG"
-        rows.append(("float32", f"{verdict}, {product['gigaflops']} GFLOP/s at {product['size']} x {product['size']}"))
-    for corpus in (c for c in report["corpora"] if "error" not in c):
-        about = (
-            f"{corpus['vocab_size']:,} tokens of vocabulary, {corpus['unigram_entropy']:.2f} nats of unigram entropy"
+        rows.append(
+            (
+                "float32",
+                f"{verdict}, {product['gigaflops']} GFLOP/s at {product['size']} x {product['size']}",
+            )
         )
+    for corpus in (c for c in report["corpora"] if "error" not in c):
+        about = f"{corpus['vocab_size']:,} tokens of vocabulary, {corpus['unigram_entropy']:.2f} nats of unigram entropy"
         rows.append(("corpus", f"{corpus['folder']} ({corpus['source']}): {about}"))
         for split, counts in corpus["splits"].items():
             rows.append(
-                ("corpus", f"{corpus['folder']} {split}: " + ", ".join(f"{n:,} {k}" for k, n in counts.items()))
+                (
+                    "corpus",
+                    f"{corpus['folder']} {split}: "
+                    + ", ".join(f"{n:,} {k}" for k, n in counts.items()),
+                )
             )
     rows += [("warning", text) for text in report["warnings"]] or [("warning", "none")]
     return "\n".join(f"{name:22} {value}" for name, value in rows)
@@ -186,13 +217,17 @@ def compare(*names: str) -> dict[str, Any]:
     from bert_jax.config import knobs, presets
 
     defaults = config.flat(config.to_dict(knobs.Config()))
-    known = json.loads(json.dumps(presets.PRESETS)) | {"defaults": defaults}  # tuples as lists, like the defaults'
+    known = json.loads(json.dumps(presets.PRESETS)) | {
+        "defaults": defaults
+    }  # tuples as lists, like the defaults'
     abouts = presets.ABOUT | {"defaults": "The project's defaults, of every knob."}
     for name in names:
         if name not in known:
             raise ConfigError(f"no preset {name!r}", config.suggest(name, known))
     if "defaults" in names:  # what no recipe decides is not compared
-        known["defaults"] = {path: defaults[path] for name in names for path in known[name] if name != "defaults"}
+        known["defaults"] = {
+            path: defaults[path] for name in names for path in known[name] if name != "defaults"
+        }
     sides = [known[name] for name in names]
     found: dict[str, Any] = {}
     for path in [path for path in defaults if any(path in side for side in sides)]:
@@ -200,7 +235,11 @@ def compare(*names: str) -> dict[str, Any]:
         named = [path in side for side in sides]
         if values[0] != values[1] or not all(named):
             found[path] = {"values": values, "named": named}
-    return {"presets": list(names), "about": [" ".join(abouts[name].split()) for name in names], "knobs": found}
+    return {
+        "presets": list(names),
+        "about": [" ".join(abouts[name].split()) for name in names],
+        "knobs": found,
+    }
 
 
 def compared(report: dict[str, Any]) -> str:
@@ -209,10 +248,21 @@ def compared(report: dict[str, Any]) -> str:
         return f"{' and '.join(report['presets'])} do not differ"
     rows = [("[default where not named]", *report["presets"])]
     for path, row in report["knobs"].items():
-        shown = (json.dumps(v) if isinstance(v, (list, bool)) or v in ("", None) else str(v) for v in row["values"])
-        rows.append((path, *(v if named else f"[{v}]" for v, named in zip(shown, row["named"], strict=True))))
+        shown = (
+            json.dumps(v) if isinstance(v, (list, bool)) or v in ("", None) else str(v)
+            for v in row["values"]
+        )
+        rows.append(
+            (
+                path,
+                *(v if named else f"[{v}]" for v, named in zip(shown, row["named"], strict=True)),
+            )
+        )
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines = [
+        "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
     for name, about in zip(report["presets"], report["about"], strict=True):
         lines += ["", *textwrap.wrap(f"{name}: {about}", 100, subsequent_indent="  ")]
     return "\n".join(lines)

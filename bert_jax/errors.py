@@ -4,7 +4,8 @@ import re
 
 # Status codes that only a call to another machine has, and what carries collectives and meetings of processes.
 NETWORK = re.compile(
-    r"^(UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|CANCELLED)\b|gloo|nccl|coordination service|barrier", re.IGNORECASE
+    r"^(UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|CANCELLED)\b|gloo|nccl|coordination service|barrier",
+    re.IGNORECASE,
 )
 
 

@@ -28,13 +28,19 @@ def flags(parser: ArgumentParser) -> None:
         "if nothing is said, task or pretrain, as the checkpoint was trained"
     )
     parser.add_argument("--suite", default="", metavar="NAME[,NAME]", help=suites)
-    parser.add_argument("--task", type=cli.given, metavar="NAME", help="sts, probe: a row of bert_jax/data/tasks.py")
+    parser.add_argument(
+        "--task", type=cli.given, metavar="NAME", help="sts, probe: a row of bert_jax/data/tasks.py"
+    )
     source = "texts or labelled data in place of the checkpoint's or the task's own: files:PATTERN or tfds:NAME; "
     source += LIMITS
     parser.add_argument("--source", type=cli.given, metavar="SOURCE", help=source)
     parser.add_argument("--split", type=cli.given, metavar="NAME", help="the part of a task's data")
     parser.add_argument(
-        "--batch-size", type=cli.positive, default=0, metavar="N", help="rows a step; changes no result"
+        "--batch-size",
+        type=cli.positive,
+        default=0,
+        metavar="N",
+        help="rows a step; changes no result",
     )
     limit = "only the first N texts, examples (probe: of each split), or pairs of a paradigm"
     parser.add_argument("--limit", type=cli.positive, default=0, metavar="N", help=limit)
@@ -48,13 +54,23 @@ def flags(parser: ArgumentParser) -> None:
 def main(call: cli.Call) -> None:
     """Run the command line."""
     args = call.args
-    config = cli.read_config(args.config, call.overrides, args.source or "") if args.config else None
+    config = (
+        cli.read_config(args.config, call.overrides, args.source or "") if args.config else None
+    )
     allocator.retain()
     cli.make_room(args.output)
     changes = [] if config else call.overrides  # of the checkpoint's own config
     asked = {key: getattr(args, key) for key in ("batch_size", "limit", "within_word")}
     asked |= {key: getattr(args, key) or "" for key in ("task", "source", "split", "submission")}
-    run(args.checkpoint, args.suite, config, args.output, changes=changes, tokenizer=args.tokenizer, **asked)
+    run(
+        args.checkpoint,
+        args.suite,
+        config,
+        args.output,
+        changes=changes,
+        tokenizer=args.tokenizer,
+        **asked,
+    )
 
 
 def run(
@@ -85,7 +101,9 @@ def run(
     opened = runs.open_run(checkpoint, tokenizer=tokenizer)
     if not table:  # what the checkpoint was trained on
         one = config or opened.config
-        table = suites.named(["task" if one.task.source or set(one.objectives) & set(knobs.LABELLED) else "pretrain"])
+        table = suites.named(
+            ["task" if one.task.source or set(one.objectives) & set(knobs.LABELLED) else "pretrain"]
+        )
     ask = suites.ask(table, config=config, changes=tuple(changes), **asked)
     for name, row in table.items():  # not after an hour of the one before
         row.check(opened, name)

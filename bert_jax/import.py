@@ -23,19 +23,33 @@ def flags(parser: ArgumentParser) -> None:
     """Add the flags of the command."""
     cli.checkpoint_flag(parser)
     cli.output_flag(parser, "the run")
-    parser.add_argument("--allow-missing", action="store_true", help="do without heads its config.json promises")
-    parser.add_argument("--allow-unused", action="store_true", help="leave tensors aside that are no part of BERT")
-    parser.add_argument("--resize-vocab", action="store_true", help="cut rows of the table that no piece has")
+    parser.add_argument(
+        "--allow-missing", action="store_true", help="do without heads its config.json promises"
+    )
+    parser.add_argument(
+        "--allow-unused", action="store_true", help="leave tensors aside that are no part of BERT"
+    )
+    parser.add_argument(
+        "--resize-vocab", action="store_true", help="cut rows of the table that no piece has"
+    )
 
 
 def main(call: cli.Call) -> None:
     """Run the command line."""
-    allowed = {key: getattr(call.args, key) for key in ("allow_missing", "allow_unused", "resize_vocab")}
+    allowed = {
+        key: getattr(call.args, key) for key in ("allow_missing", "allow_unused", "resize_vocab")
+    }
     run(call.args.checkpoint, call.args.output, call.args.tokenizer, **allowed)
 
 
 def run(
-    model: str, output: Path, tokenizer: str, *, allow_missing: bool, allow_unused: bool, resize_vocab: bool
+    model: str,
+    output: Path,
+    tokenizer: str,
+    *,
+    allow_missing: bool,
+    allow_unused: bool,
+    resize_vocab: bool,
 ) -> None:
     """Import; print where the run is and what it can do."""
     from bert_jax.checkpoints.manager import Checkpoints
@@ -48,11 +62,19 @@ def run(
     with fresh_folder(output) as folder:
         runs.write_json(folder / "config.json", to_dict(opened.config))
         opened.tokenizer.save(folder / "tokenizer")
-        with contextlib.closing(Checkpoints(folder / "checkpoints", keep=1, keep_best=False)) as checkpoints:
-            checkpoints.save(0, {"params": opened.params}, {"config": to_dict(opened.config), **opened.meta})
+        with contextlib.closing(
+            Checkpoints(folder / "checkpoints", keep=1, keep_best=False)
+        ) as checkpoints:
+            checkpoints.save(
+                0, {"params": opened.params}, {"config": to_dict(opened.config), **opened.meta}
+            )
     print(
         json.dumps(
-            {"output": str(output), "heads": list(opened.config.objectives), "vocabulary": opened.tokenizer.size}
+            {
+                "output": str(output),
+                "heads": list(opened.config.objectives),
+                "vocabulary": opened.tokenizer.size,
+            }
         )
     )
 

@@ -58,14 +58,29 @@ def main(call: cli.Call) -> None:
     """Run the command line."""
     args = call.args
     for page, names in OF_PAGE.items():
-        if page != args.page and (wrong := [name for name in names if getattr(args, name) is not None]):
-            raise ConfigError(f"inspect {args.page} has no flag --{wrong[0]}", f"inspect {page} has it")
-    options = {name: value for name in OF_PAGE[args.page] if (value := getattr(args, name)) is not None}
+        if page != args.page and (
+            wrong := [name for name in names if getattr(args, name) is not None]
+        ):
+            raise ConfigError(
+                f"inspect {args.page} has no flag --{wrong[0]}", f"inspect {page} has it"
+            )
+    options = {
+        name: value for name in OF_PAGE[args.page] if (value := getattr(args, name)) is not None
+    }
     output = args.output or Path(f"{args.page}.html")
     allocator.retain()
     cli.make_room(output)
     given = {key: getattr(args, key) for key in ("tokenizer", "long")}
-    run(args.page, args.checkpoint, args.text, args.text_pair, args.input, output, **given, **options)
+    run(
+        args.page,
+        args.checkpoint,
+        args.text,
+        args.text_pair,
+        args.input,
+        output,
+        **given,
+        **options,
+    )
 
 
 def run(
@@ -85,10 +100,14 @@ def run(
     from bert_jax.views import PAGES
 
     if len(pairs) > len(texts):
-        raise ConfigError(f"{len(pairs)} --text-pair and {len(texts)} --text", "the n-th goes with the n-th text")
+        raise ConfigError(
+            f"{len(pairs)} --text-pair and {len(texts)} --text", "the n-th goes with the n-th text"
+        )
     if bool(texts) == (input is not None):
         said = "both --text and --input" if texts else "no text to look at"
-        raise ConfigError(said, 'give one of the two: --text="The cat sat on the mat.", or --input=FILE')
+        raise ConfigError(
+            said, 'give one of the two: --text="The cat sat on the mat.", or --input=FILE'
+        )
     given = [{"text": text} for text in texts]
     for fields, pair in zip(given, pairs, strict=False):  # a text may have none
         fields["text_pair"] = pair

@@ -30,17 +30,27 @@ def flags(parser: ArgumentParser) -> None:
     one = "; fill-mask gives a [MASK] one token: a masked model cannot say how many a gap has"
     parser.add_argument("task", metavar="TASK", choices=tasks, help=", ".join(tasks) + one)
     cli.checkpoint_flag(parser)
-    lines = f"texts or JSON lines, each of at most {knobs.TEXT:,} characters in {knobs.LINE:,} bytes"
-    parser.add_argument("--input", type=Path, metavar="FILE", help=f"{lines}; standard input when left out")
+    lines = (
+        f"texts or JSON lines, each of at most {knobs.TEXT:,} characters in {knobs.LINE:,} bytes"
+    )
+    parser.add_argument(
+        "--input", type=Path, metavar="FILE", help=f"{lines}; standard input when left out"
+    )
     several = "fill-mask: tokens a mask (5); answer: answers listed besides the chosen one (none); generate: draw "
     several += "from the likeliest K (all)"
     parser.add_argument("--top-k", type=cli.positive, metavar="K", help=several)
-    parser.add_argument("--pooling", choices=("mean", "cls"), default="", help="embed (the model's own, else mean)")
+    parser.add_argument(
+        "--pooling", choices=("mean", "cls"), default="", help="embed (the model's own, else mean)"
+    )
     parser.add_argument("--normalize", action="store_true", help="embed: vectors of length 1")
-    parser.add_argument("--entities", action="store_true", help="tag: merge words labelled B-… and I-…")
+    parser.add_argument(
+        "--entities", action="store_true", help="tag: merge words labelled B-… and I-…"
+    )
     none = "answer: there may be none, and is where that scores higher by more than this (the model's own)"
     parser.add_argument("--no-answer-threshold", type=float, metavar="X", help=none)
-    parser.add_argument("--max-tokens", type=cli.positive, metavar="N", help="generate: at most so many more (64)")
+    parser.add_argument(
+        "--max-tokens", type=cli.positive, metavar="N", help="generate: at most so many more (64)"
+    )
     warm = "generate: 0 takes the likeliest token; others draw, 1 as the model says (%(default)s)"
     parser.add_argument("--temperature", type=float, default=0.0, metavar="T", help=warm)
     nucleus = "generate: draw from the fewest tokens that have this share of the probability (1)"
@@ -57,7 +67,9 @@ def flags(parser: ArgumentParser) -> None:
     parser.add_argument("--stride-as", choices=("overlap", "step"), default="", help=meaning)
     bad = "a line that cannot be read or asked ends it, or is left out with a warning (%(default)s)"
     parser.add_argument("--on-bad-row", choices=("fail", "skip"), default="fail", help=bad)
-    parser.add_argument("--batch-size", type=cli.positive, default=32, metavar="N", help="rows a step (%(default)s)")
+    parser.add_argument(
+        "--batch-size", type=cli.positive, default=32, metavar="N", help="rows a step (%(default)s)"
+    )
 
 
 def main(call: cli.Call) -> None:
@@ -91,7 +103,9 @@ def run(task: str, model: str, input: Path | None, tokenizer: str = "", **option
         descriptor = 0
         if input is not None:
             descriptor = stack.enter_context(opening.regular(input, DataError, hint)).fileno()
-        quiet = not sys.stderr.isatty() or sys.stdout.isatty()  # where it would stand between results
+        quiet = (
+            not sys.stderr.isatty() or sys.stdout.isatty()
+        )  # where it would stand between results
         bar = stack.enter_context(tqdm.tqdm(unit=" lines", disable=quiet, delay=2, leave=False))
         began = time.perf_counter()
         try:
@@ -116,7 +130,9 @@ def summary(asking: Asking, seconds: float) -> None:
     if tally.bad:
         said += f"; bad lines left out: {tally.bad}"
     print(said, file=sys.stderr)
-    remarks = asking.predictor.remarks() if tally.lines else ["the input has no lines: nothing was asked"]
+    remarks = (
+        asking.predictor.remarks() if tally.lines else ["the input has no lines: nothing was asked"]
+    )
     for remark in remarks:
         print(f"warning: {remark}", file=sys.stderr)
 

@@ -18,7 +18,10 @@ FRESH = "^(classify|regress|tag|span|choice|encoder/pooler)/"  # a head is new, 
 
 
 def finetuning(
-    task: str, init_from: str = "", changes: Mapping[str, Any] | None = None, start: knobs.Config | None = None
+    task: str,
+    init_from: str = "",
+    changes: Mapping[str, Any] | None = None,
+    start: knobs.Config | None = None,
 ) -> ml_collections.ConfigDict:
     """Batches of 32, 3 epochs, a warm-up over a tenth of them, dropout 0.1, and what the task's row says.
 
@@ -41,14 +44,21 @@ def finetuning(
         put(config, ["evals", evaluation, "epochs"], 1.0)
     if init_from:
         if start is None:
-            from bert_jax.interop import runs  # with jax, which a study that checks its recipes has no need of
+            from bert_jax.interop import (
+                runs,
+            )  # with jax, which a study that checks its recipes has no need of
 
             start = runs.described(init_from)[0]
         config.init_from = init_from
-        take(config, {f"model.{name}": value for name, value in dataclasses.asdict(start.model).items()})
+        take(
+            config,
+            {f"model.{name}": value for name, value in dataclasses.asdict(start.model).items()},
+        )
         config.sequence_length = min(config.sequence_length, start.sequence_length)
         config.init_fresh = FRESH
-    config.model.dropout = config.model.attention_dropout = 0.1  # in pre-training on much text it may have been 0
+    config.model.dropout = config.model.attention_dropout = (
+        0.1  # in pre-training on much text it may have been 0
+    )
     config.model.classifier_dropout = None
     assign(config, changes or {})
     return config

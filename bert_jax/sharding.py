@@ -21,7 +21,9 @@ from bert_jax.trees import name_of
 AXES = ("arm", "data", "fsdp", "tensor")
 BATCH = PartitionSpec(("data", "fsdp"))
 
-HEARTBEAT = 60  # seconds without a sign of life after which a process counts as lost, and all others end
+HEARTBEAT = (
+    60  # seconds without a sign of life after which a process counts as lost, and all others end
+)
 
 # The axis of a parameter that tensor parallelism splits, counted from the end: whole heads, and whole features of the
 # feed-forward, so that each layer reduces over devices twice; the vocabulary of the table.
@@ -100,7 +102,8 @@ def parameter_spec(name: str, shape: tuple[int, ...], mesh: Mesh) -> PartitionSp
 def state_shardings(state: Any, mesh: Mesh) -> Any:
     """The sharding of every leaf of a train state; scalars are everywhere."""
     return jax.tree_util.tree_map_with_path(
-        lambda path, leaf: NamedSharding(mesh, parameter_spec(name_of(path), leaf.shape, mesh)), state
+        lambda path, leaf: NamedSharding(mesh, parameter_spec(name_of(path), leaf.shape, mesh)),
+        state,
     )
 
 
@@ -109,9 +112,13 @@ def state_layout(state: Any, mesh: Mesh, settings: knobs.Parallel) -> Any:
     if settings.step == "jit":
         return state_shardings(state, mesh)
     if jax.process_count() > 1:
-        return jax.tree.map(lambda _: replicated(mesh), state)  # what evaluation and checkpoints of all processes need
+        return jax.tree.map(
+            lambda _: replicated(mesh), state
+        )  # what evaluation and checkpoints of all processes need
     # The very sharding that pmap gives its results, so that the second call finds what the first was compiled for.
-    everywhere = jax.pmap(lambda x: jax.lax.psum(x, "data"), axis_name="data", in_axes=0, out_axes=None)
+    everywhere = jax.pmap(
+        lambda x: jax.lax.psum(x, "data"), axis_name="data", in_axes=0, out_axes=None
+    )
     where = everywhere(np.zeros(jax.local_device_count(), np.float32)).sharding
     return jax.tree.map(lambda _: where, state)
 
@@ -133,7 +140,9 @@ def stacked(layout: Any, mesh: Mesh) -> Any:
 
 def stack(trees: Sequence[Any], layout: Any) -> Any:
     """One tree of several, placed."""
-    return jax.tree.map(lambda where, *leaves: jax.device_put(np.stack(leaves), where), layout, *trees)
+    return jax.tree.map(
+        lambda where, *leaves: jax.device_put(np.stack(leaves), where), layout, *trees
+    )
 
 
 def pick(tree: Any, index: int, layout: Any) -> Any:
@@ -145,7 +154,9 @@ def check_rows(rows: int, mesh: Mesh, what: str) -> None:
     """Rows must divide evenly over the devices that split them."""
     ways = mesh.shape["data"] * mesh.shape["fsdp"]
     if rows % ways:
-        raise ConfigError(f"{what} = {rows} is not divisible by {ways} devices", f"use a multiple of {ways}")
+        raise ConfigError(
+            f"{what} = {rows} is not divisible by {ways} devices", f"use a multiple of {ways}"
+        )
 
 
 def local_rows(rows: int, mesh: Mesh) -> slice:
@@ -174,7 +185,8 @@ def place(batch: Batch, rows: int, mesh: Mesh) -> Batch:
 def to_host(tree: Any) -> Any:
     """Small replicated arrays as numpy, whatever the number of processes."""
     return jax.tree.map(
-        lambda x: np.asarray(x.addressable_data(0)) if isinstance(x, jax.Array) else np.asarray(x), tree
+        lambda x: np.asarray(x.addressable_data(0)) if isinstance(x, jax.Array) else np.asarray(x),
+        tree,
     )
 
 
@@ -185,7 +197,9 @@ def largest_share(tree: Any) -> float:
     for leaf in jax.tree.leaves(tree):
         total += leaf.nbytes
         for shard in leaf.addressable_shards:
-            held[shard.device] = held.get(shard.device, 0) + math.prod(shard.data.shape) * leaf.dtype.itemsize
+            held[shard.device] = (
+                held.get(shard.device, 0) + math.prod(shard.data.shape) * leaf.dtype.itemsize
+            )
     return max(held.values()) / total
 
 
@@ -196,7 +210,9 @@ def pmap_wrap(step: Callable, mesh: Mesh) -> Callable:
 
     def call(state: Any, batch: Batch, traced: Any) -> Any:
         devices = jax.local_device_count()
-        split = jax.tree.map(lambda x: x.reshape(devices, x.shape[0] // devices, *x.shape[1:]), batch)
+        split = jax.tree.map(
+            lambda x: x.reshape(devices, x.shape[0] // devices, *x.shape[1:]), batch
+        )
         if jax.process_count() == 1:
             return mapped(state, split, traced)
         # Between processes pmap speaks of local devices only, everything around it of all devices.
@@ -209,6 +225,8 @@ def pmap_wrap(step: Callable, mesh: Mesh) -> Callable:
 def _spread(tree: Any, where: NamedSharding) -> Any:
     """Arrays that are whole on each device, over more or fewer devices of other processes; nothing is copied."""
     return jax.tree.map(
-        lambda x: jax.make_array_from_single_device_arrays(x.shape, where, [s.data for s in x.addressable_shards]),
+        lambda x: jax.make_array_from_single_device_arrays(
+            x.shape, where, [s.data for s in x.addressable_shards]
+        ),
         tree,
     )

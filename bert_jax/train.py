@@ -23,8 +23,12 @@ def flags(parser: ArgumentParser) -> None:
     """Add the flags of the command."""
     parser.description = f"{parser.description}; {LIMITS}"
     cli.config_flag(parser)
-    parser.add_argument("--workdir", type=Path, metavar="DIR", required=True, help="where the run lives; resumes it")
-    parser.add_argument("--dry-run", action="store_true", help="print config, parameters, memory and steps only")
+    parser.add_argument(
+        "--workdir", type=Path, metavar="DIR", required=True, help="where the run lives; resumes it"
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print config, parameters, memory and steps only"
+    )
     allow = "resume although this knob changed, such as steps; may be repeated"
     parser.add_argument("--allow-change", action="append", default=[], metavar="KEY", help=allow)
 
@@ -33,11 +37,23 @@ def main(call: cli.Call) -> None:
     """Run the command line."""
     config = cli.read_config(call.args.config, call.overrides)
     if config.parallel.distributed and not supervisor.supervised():
-        again = [sys.executable, "-m", "bert_jax.cli", *call.words[1:], *(["--debug"] if call.debug else [])]
+        again = [
+            sys.executable,
+            "-m",
+            "bert_jax.cli",
+            *call.words[1:],
+            *(["--debug"] if call.debug else []),
+        ]
         sys.exit(supervisor.run(again, call.args.workdir, call.debug))
     allocator.retain()
     allowed = tuple(key.removeprefix("config.") for key in call.args.allow_change)
-    run(config, call.args.workdir, dry_run=call.args.dry_run, allow_change=allowed, command=call.words)
+    run(
+        config,
+        call.args.workdir,
+        dry_run=call.args.dry_run,
+        allow_change=allowed,
+        command=call.words,
+    )
 
 
 def run(
@@ -122,7 +138,12 @@ def train(
             if due := evaluations.due(step):
                 evaluations.run(due, state, step)
             stop_now = stopping.should_stop(step)
-            if stop_now or runs.ended or step == config.steps or step % config.checkpoints.every == 0:
+            if (
+                stop_now
+                or runs.ended
+                or step == config.steps
+                or step % config.checkpoints.every == 0
+            ):
                 with runs.clock.on("saving"):
                     runs.save(program, state, step)
             if runs.ended:

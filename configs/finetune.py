@@ -30,7 +30,10 @@ from bert_jax.recipes import finetuning
 def get_config(arg="sst2"):
     name, *changes = arg.split(",")
     if wrong := [change for change in changes if "=" not in change]:
-        raise ConfigError(f"{wrong[0]!r} sets no knob", "NAME=VALUE, as in finetune.py:sst2,init_from=DIR,epochs=2")
+        raise ConfigError(
+            f"{wrong[0]!r} sets no knob",
+            "NAME=VALUE, as in finetune.py:sst2,init_from=DIR,epochs=2",
+        )
     asked = dict(change.partition("=")[::2] for change in changes)
     config = finetuning(name, asked.get("init_from", ""))
     for path, text in asked.items():

@@ -27,15 +27,30 @@ SEEDS = (0, 1, 2)
 TOKENS = 1_000 * 32 * 64  # that every cell reads, padding included
 SIZES: dict[str, dict[str, Any]] = {
     "2 x 64": {"model.layers": 2, "model.hidden": 64, "model.heads": 1, "model.init_stddev": 0.08},
-    "2 x 128": {"model.layers": 2, "model.hidden": 128, "model.heads": 2, "model.init_stddev": 0.05},
+    "2 x 128": {
+        "model.layers": 2,
+        "model.hidden": 128,
+        "model.heads": 2,
+        "model.init_stddev": 0.05,
+    },
 }
 # With learned positions two layers stay on the plateau near the unigram for all of so short a run: 0.6 nats below it
 # after 1,500 updates of 2,048 tokens. With rotary ones they are 1.2 nats below it after 500 and 1.6 after 1,000.
-LEARNING = {"model.position": "rotary", "model.init_stddev": 0.05, "optim.learning_rate": 3e-3, "optim.b2": 0.98}
+LEARNING = {
+    "model.position": "rotary",
+    "model.init_stddev": 0.05,
+    "optim.learning_rate": 3e-3,
+    "optim.b2": 0.98,
+}
 VOCABULARY = 4_000
 CORPUS = ("*.gz", 0.002)  # files, and the share of their documents that is held out
-READ_OFTEN = ("wikitext2_valid.jsonl.gz", 0.5)  # half a megabyte to train on, read 17 times over ...
-TOKENS_OFTEN = 2 * TOKENS  # ... so that each of ten copies comes again; RoBERTa reads its text forty times
+READ_OFTEN = (
+    "wikitext2_valid.jsonl.gz",
+    0.5,
+)  # half a megabyte to train on, read 17 times over ...
+TOKENS_OFTEN = (
+    2 * TOKENS
+)  # ... so that each of ten copies comes again; RoBERTa reads its text forty times
 SIZE_OFTEN = "2 x 64"
 COLLOCATED = 0.3  # share of so small a text to lie in collocations: for the paper's half, the last of them are chance
 NSP_WEIGHT = 0.1  # at full weight so small a model learns pairs first and words much later: see configs/tiny.py
@@ -115,12 +130,24 @@ def _cpu(text: tuple[str, float]) -> Scale:
     frozen: dict[str, Finetune] = {}
     folder = Path(__file__).resolve().parents[2] / "shared" / "data"
     if folder.is_dir():
-        there = os.path.relpath(folder)  # so that a cell has the same name wherever the checkout lies
+        there = os.path.relpath(
+            folder
+        )  # so that a cell has the same name wherever the checkout lies
         base.corpus.source = "files"
-        base.corpus.path, base.corpus.validation_fraction = f"{there}/pretrain_text/{text[0]}", text[1]
-        evaluations["blimp"] = Suite("blimp", (("source", f"files:{there}/blimp"), ("limit", PAIRS)))
-        files = {split: f"{there}/pos_ud_ewt/en_ewt-ud-{name}.conllu.gz" for split, name in TAGGED_FILES.items()}
-        source = {"task.source": "files:" + ",".join(f"{split}={file}" for split, file in files.items())}
+        base.corpus.path, base.corpus.validation_fraction = (
+            f"{there}/pretrain_text/{text[0]}",
+            text[1],
+        )
+        evaluations["blimp"] = Suite(
+            "blimp", (("source", f"files:{there}/blimp"), ("limit", PAIRS))
+        )
+        files = {
+            split: f"{there}/pos_ud_ewt/en_ewt-ud-{name}.conllu.gz"
+            for split, name in TAGGED_FILES.items()
+        }
+        source = {
+            "task.source": "files:" + ",".join(f"{split}={file}" for split, file in files.items())
+        }
         evaluations["pos"] = Finetune("ud_ewt", tuple((source | TAGGED).items()))
         frozen["pos_frozen"] = Finetune("ud_ewt", tuple((source | FROZEN).items()))
     budget = Budget("tokens", TOKENS)

@@ -18,6 +18,18 @@ def document(folder: Path, page: str, *, address: str = "", width: int = 1000) -
         pytest.skip(f"no browser: none of {', '.join(NAMES)} is installed")
     file = folder / "page.html"
     file.write_text(page, errors="replace")
-    words = ("--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder / 'profile'}", "--dump-dom")
-    words += ("--virtual-time-budget=20000", f"--window-size={width},1000", f"{file.as_uri()}#{address}")
-    return subprocess.run([program, *words], capture_output=True, text=True, check=True, timeout=120).stdout
+    words = (
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        f"--user-data-dir={folder / 'profile'}",
+        "--dump-dom",
+    )
+    words += (
+        "--virtual-time-budget=20000",
+        f"--window-size={width},1000",
+        f"{file.as_uri()}#{address}",
+    )
+    return subprocess.run(
+        [program, *words], capture_output=True, text=True, check=True, timeout=120
+    ).stdout

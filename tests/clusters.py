@@ -79,7 +79,13 @@ class Job:
 
     @property
     def state(self) -> str:
-        return "RUNNING" if not self.done() else "INTERRUPTED" if self._call.process.returncode < 0 else "FINISHED"
+        return (
+            "RUNNING"
+            if not self.done()
+            else "INTERRUPTED"
+            if self._call.process.returncode < 0
+            else "FINISHED"
+        )
 
     def cancel(self, check: bool = True) -> None:
         self._call.process.send_signal(signal.SIGTERM)
@@ -88,7 +94,14 @@ class Job:
 class AutoExecutor:
     """As submitit.AutoExecutor with cluster="local"."""
 
-    KNOWN = ("name", "timeout_min", "mem_gb", "cpus_per_task", "slurm_partition", "slurm_array_parallelism")
+    KNOWN = (
+        "name",
+        "timeout_min",
+        "mem_gb",
+        "cpus_per_task",
+        "slurm_partition",
+        "slurm_array_parallelism",
+    )
     made: list[AutoExecutor] = []  # noqa: RUF012  # what tests look at
 
     def __init__(self, folder: Path, cluster: str):
@@ -108,7 +121,9 @@ class AutoExecutor:
     def map_array(self, function: Any, *iterables: Any) -> list[Job]:
         jobs = [(function, arguments) for arguments in zip(*iterables, strict=True)]
         first = sum(map(len, self.arrays))
-        made = [Job(first + n, Call(self.folder / str(first + n), *job)) for n, job in enumerate(jobs)]
+        made = [
+            Job(first + n, Call(self.folder / str(first + n), *job)) for n, job in enumerate(jobs)
+        ]
         self.arrays.append(made)
         return made
 
@@ -132,7 +147,10 @@ class Ray:
         RayError=RayError,
         TaskCancelledError=TaskCancelledError,
         WorkerCrashedError=WorkerCrashedError,
-        **{name: type(name, (RayError,), {}) for name in ("OutOfMemoryError", "NodeDiedError", "LocalRayletDiedError")},
+        **{
+            name: type(name, (RayError,), {})
+            for name in ("OutOfMemoryError", "NodeDiedError", "LocalRayletDiedError")
+        },
     )
 
     def __init__(self) -> None:
@@ -165,13 +183,19 @@ class Ray:
         function: list[Any] = []
         return lambda given: function.append(given) or types.SimpleNamespace(remote=call)
 
-    def wait(self, calls: list[Call], num_returns: int, timeout: float) -> tuple[list[Call], list[Call]]:
+    def wait(
+        self, calls: list[Call], num_returns: int, timeout: float
+    ) -> tuple[list[Call], list[Call]]:
         assert num_returns == len(calls)
         return [call for call in calls if call.done()], [call for call in calls if not call.done()]
 
     def get(self, call: Call) -> Any:
         if call.process.wait() < 0:
-            raise TaskCancelledError if call.process.returncode == -signal.SIGINT else WorkerCrashedError
+            raise (
+                TaskCancelledError
+                if call.process.returncode == -signal.SIGINT
+                else WorkerCrashedError
+            )
         outcome, value = call.outcome()
         if outcome == "error":
             raise RayError(value)
@@ -227,14 +251,20 @@ def free_ports(count: int) -> list[int]:
 @contextlib.contextmanager
 def slurm(folder: Path) -> Iterator[dict[str, str]]:
     """Starts a SLURM cluster of one node, this machine, and yields the variables with which srun finds it."""
-    if missing := [tool for tool in ("slurmctld", "slurmd", "srun", "scancel") if shutil.which(tool) is None]:
+    if missing := [
+        tool for tool in ("slurmctld", "slurmd", "srun", "scancel") if shutil.which(tool) is None
+    ]:
         pytest.skip(f"no command {missing[0]}")
     if os.geteuid():
         pytest.skip("the daemons of SLURM are started by root")
     for name in ("state", "spool"):
         (folder / name).mkdir(parents=True)
     config = folder / "slurm.conf"
-    config.write_text(SLURM.format(host=socket.gethostname().partition(".")[0], ports=free_ports(2), folder=folder))
+    config.write_text(
+        SLURM.format(
+            host=socket.gethostname().partition(".")[0], ports=free_ports(2), folder=folder
+        )
+    )
     found = {"SLURM_CONF": str(config)}
     with contextlib.ExitStack() as closing:
         for daemon in (["slurmctld", "-D", "-c"], ["slurmd", "-D", "-c"]):
@@ -247,6 +277,8 @@ def slurm(folder: Path) -> Iterator[dict[str, str]]:
             ["srun", "--immediate=5", "true"], env={**os.environ, **found}, capture_output=True
         ).returncode:
             if time.monotonic() > deadline:
-                pytest.skip(f"SLURM does not start here: {(folder / 'slurmctld.log').read_text()[-300:]}")
+                pytest.skip(
+                    f"SLURM does not start here: {(folder / 'slurmctld.log').read_text()[-300:]}"
+                )
             time.sleep(0.5)
         yield found

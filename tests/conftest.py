@@ -15,8 +15,12 @@ from tests import FEWER_PARTS
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"
 os.environ["MPLBACKEND"] = "Agg"
-os.environ["OMP_WAIT_POLICY"] = "passive"  # threads of scikit-learn that wait take nothing from other tests
-os.environ["JAX_TRACEBACK_IN_LOCATIONS_LIMIT"] = "0"  # where in Python an operation comes from: a tenth of all the time
+os.environ["OMP_WAIT_POLICY"] = (
+    "passive"  # threads of scikit-learn that wait take nothing from other tests
+)
+os.environ["JAX_TRACEBACK_IN_LOCATIONS_LIMIT"] = (
+    "0"  # where in Python an operation comes from: a tenth of all the time
+)
 
 import jax
 import jaxlib
@@ -48,13 +52,25 @@ jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 # Tests compile hundreds of programs and run each for a moment: compiling is what they wait for.
 jax.config.update("jax_disable_most_optimizations", True)
 
-hypothesis.settings.register_profile("bert_jax", deadline=None, derandomize=True, database=None, max_examples=50)
+hypothesis.settings.register_profile(
+    "bert_jax", deadline=None, derandomize=True, database=None, max_examples=50
+)
 hypothesis.settings.load_profile("bert_jax")
 
 
 # Tests of a file share what they train and compile, so a process takes whole files (see the Makefile): these first, as
 # one of them begun last would leave the other processes idle.
-LONGEST = ("train", "step", "arms", "finetune", "resume", "judge", "causal_lm", "prepare", "pipeline")
+LONGEST = (
+    "train",
+    "step",
+    "arms",
+    "finetune",
+    "resume",
+    "judge",
+    "causal_lm",
+    "prepare",
+    "pipeline",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -30,21 +30,33 @@ def shard(documents: Sequence[Sequence[int]], vocab: int | None = None) -> Shard
     )
 
 
-def random_documents(count: int, seed: int, sentences: float = 8, tokens: float = 12) -> list[list[int]]:
+def random_documents(
+    count: int, seed: int, sentences: float = 8, tokens: float = 12
+) -> list[list[int]]:
     """Geometric numbers of sentences and tokens."""
     random = np.random.default_rng(seed)
-    return [random.geometric(1 / tokens, n).tolist() for n in random.geometric(1 / sentences, count)]
+    return [
+        random.geometric(1 / tokens, n).tolist() for n in random.geometric(1 / sentences, count)
+    ]
 
 
-def prepared(folder: Path, shards: Sequence[Shard], on_disk: bool = False, **splits: Sequence[Shard]) -> Prepared:
+def prepared(
+    folder: Path, shards: Sequence[Shard], on_disk: bool = False, **splits: Sequence[Shard]
+) -> Prepared:
     """A prepared corpus without a tokenizer that could read text; every third id goes on with a word."""
     folder.mkdir(parents=True, exist_ok=True)
     size = FIRST + max(len(s.tokens) for s in shards)
     continuation = np.arange(size) % 3 == 1
     continuation[:FIRST] = False
-    found: dict[str, list[Shard]] = {"train": list(shards), **{k: list(v) for k, v in splits.items()}}
+    found: dict[str, list[Shard]] = {
+        "train": list(shards),
+        **{k: list(v) for k, v in splits.items()},
+    }
     if on_disk:
-        found = {name: [_mapped(folder / f"{name}-{i}", s) for i, s in enumerate(v)] for name, v in found.items()}
+        found = {
+            name: [_mapped(folder / f"{name}-{i}", s) for i, s in enumerate(v)]
+            for name, v in found.items()
+        }
     tokenizer: Any = types.SimpleNamespace(special=SPECIAL, continuation=continuation)
     return Prepared(folder, {}, tokenizer, found, np.zeros(size, np.int64), "fingerprint")
 
@@ -73,11 +85,20 @@ def shards(count: int = 3, documents: int = 12) -> list[Shard]:
 
 
 def source(
-    folder: Path, seed: int | None = None, split: str = "train", on_disk: bool = False, **overrides: Any
+    folder: Path,
+    seed: int | None = None,
+    split: str = "train",
+    on_disk: bool = False,
+    **overrides: Any,
 ) -> Source:
     """The batches of a small corpus."""
     overrides = {"batch_size": 8, "sequence_length": 32, **overrides}
-    return Source(prepared(folder, shards(), on_disk, validation=shards(2, 5)), split, config(**overrides), seed)
+    return Source(
+        prepared(folder, shards(), on_disk, validation=shards(2, 5)),
+        split,
+        config(**overrides),
+        seed,
+    )
 
 
 def same(one: Batch, two: Batch) -> bool:

@@ -62,9 +62,15 @@ def text_of(structure: Sequence[Shard], continues: np.ndarray) -> Text:
     for shard in structure:
         lengths = np.diff(shard.sentence_ends.astype(int), prepend=0)
         sentences = np.diff(shard.document_ends.astype(int), prepend=0)
-        shards.append(dataclasses.replace(shard, tokens=np.arange(len(shard.tokens), dtype=np.uint32) + FIRST + start))
+        shards.append(
+            dataclasses.replace(
+                shard, tokens=np.arange(len(shard.tokens), dtype=np.uint32) + FIRST + start
+            )
+        )
         begins.append(np.isin(np.arange(lengths.sum()), np.cumsum(lengths) - lengths))
-        document.append(documents + np.repeat(np.repeat(np.arange(len(sentences)), sentences), lengths))
+        document.append(
+            documents + np.repeat(np.repeat(np.arange(len(sentences)), sentences), lengths)
+        )
         start, documents = start + len(shard.tokens), documents + len(sentences)
     first = np.concatenate([*begins, [True]])
     ids = np.concatenate([np.zeros(FIRST, bool), continues & ~first[:-1]])
@@ -73,7 +79,10 @@ def text_of(structure: Sequence[Shard], continues: np.ndarray) -> Text:
 
 def made_up(documents: int, sentences: float, tokens: float, seed: int = 0) -> Text:
     """Geometric numbers of sentences and tokens, in two shards; two tokens of five go on with a word."""
-    structure = [corpora.shard(corpora.random_documents(documents // 2, seed + i, sentences, tokens)) for i in (0, 1)]
+    structure = [
+        corpora.shard(corpora.random_documents(documents // 2, seed + i, sentences, tokens))
+        for i in (0, 1)
+    ]
     going = np.random.default_rng(seed).random(sum(len(s.tokens) for s in structure)) < 0.4
     return text_of(structure, going)
 
@@ -127,7 +136,11 @@ def theirs(text: Text, case: Case, seed: int = 1) -> Finished:
     masks = published.Masks(case.rate, case.most, text.vocabulary, SPECIAL, continues)
     shards = [text.documents(shard) for shard in text.shards]
     copies = [
-        [one for s in shards for one in published.instances(s, case.length, 0.1, masks, rng, case.mode)]
+        [
+            one
+            for s in shards
+            for one in published.instances(s, case.length, 0.1, masks, rng, case.mode)
+        ]
         for _ in range(case.passes)
     ]
     rows = [(epoch, one) for epoch in range(case.epochs) for one in copies[epoch % case.passes]]
@@ -164,7 +177,9 @@ class Plant:
 @functools.lru_cache
 def masker(settings: knobs.Masking, vocabulary: int, slots: int) -> Callable:
     replacements = masking.random_ids(settings, SPECIAL, vocabulary)
-    apply = functools.partial(masking.apply, settings=settings, special=SPECIAL, replacements=replacements, slots=slots)
+    apply = functools.partial(
+        masking.apply, settings=settings, special=SPECIAL, replacements=replacements, slots=slots
+    )
     return jax.jit(lambda batch, traced: apply(batch, traced)[0])
 
 
@@ -192,13 +207,25 @@ def ours(folder: Path, text: Text, case: Case, plant: Plant | None = None) -> Fi
     # What is traced, or not read, must not compile anew.
     plain = dataclasses.replace(config.masking, rate=0.15, replace=(0.8, 0.1, 0.1), dupe_factor=0)
     mask = masker(plain, text.vocabulary, quotas.slots(config.masking, case.length))
-    epochs = np.repeat(np.arange(case.epochs), [source.count(epoch) for epoch in range(case.epochs)])
+    epochs = np.repeat(
+        np.arange(case.epochs), [source.count(epoch) for epoch in range(case.epochs)]
+    )
     found = []
     for step in range(-(-len(epochs) // ROWS)):
-        output = plant.output({k: np.asarray(v) for k, v in mask(plant.batch(source.batch(step)), traced).items()})
+        output = plant.output(
+            {k: np.asarray(v) for k, v in mask(plant.batch(source.batch(step)), traced).items()}
+        )
         output["predict_weights"] = output["predict_weights"] > 0
         output["labels"] = output["labels"][:, 0]
-        names = ("tokens", "type_ids", "inputs", "predict_positions", "predict_targets", "predict_weights", "labels")
+        names = (
+            "tokens",
+            "type_ids",
+            "inputs",
+            "predict_positions",
+            "predict_targets",
+            "predict_weights",
+            "labels",
+        )
         found.append([output[name] for name in names])
     return Finished(*(np.concatenate(c)[: len(epochs)] for c in zip(*found, strict=True)), epochs)
 
@@ -214,10 +241,14 @@ def measure(found: Finished, text: Text, case: Case) -> Measured:
     Where truncation lets B begin inside a word, the original takes its first pieces for the end of A's last word. Ours
     are a unit of their own, so masks of whole words are compared on the other examples.
     """
-    every = Parts(found.at(np.lexsort((found.tokens[:, 1], found.epochs))), text, case)  # in the order of the text
+    every = Parts(
+        found.at(np.lexsort((found.tokens[:, 1], found.epochs))), text, case
+    )  # in the order of the text
     alike = every
     if case.words:
-        alike = Parts(every.e.at(np.flatnonzero(~text.continues[FIRST + every.b_first])), text, case)
+        alike = Parts(
+            every.e.at(np.flatnonzero(~text.continues[FIRST + every.b_first])), text, case
+        )
     return {**shapes(every), **masks(alike)}, faults(every)
 
 
@@ -237,18 +268,24 @@ class Parts:
         self.eligible = self.in_a | self.in_b
         self.place = np.clip(e.tokens - FIRST, 0, len(text.document) - 1)  # in the text
         ends = (1, self.a, np.minimum(self.a + 2, case.length - 1), np.maximum(self.length - 2, 0))
-        self.a_first, self.a_last, self.b_first, self.b_last = (self.place[rows, column] for column in ends)
+        self.a_first, self.a_last, self.b_first, self.b_last = (
+            self.place[rows, column] for column in ends
+        )
         self.chosen = np.zeros_like(real)
         self.chosen[np.nonzero(e.weights)[0], e.positions[e.weights]] = True
         self.apart = text.document[self.a_first] != text.document[self.b_first]
         fresh = ~np.pad(self.eligible, ((0, 0), (1, 0)))[:, :-1]  # text begins after [CLS] or [SEP]
-        self.word = np.cumsum(fresh | ~text.continues[e.tokens], axis=1) + rows[:, None] * (case.length + 1)
+        self.word = np.cumsum(fresh | ~text.continues[e.tokens], axis=1) + rows[:, None] * (
+            case.length + 1
+        )
 
     def mean(self, values: np.ndarray, among: Any = True) -> np.ndarray:
         """The mean of values, by pass; nan where there is none."""
         values, among = np.broadcast_arrays(np.asarray(values, float), np.asarray(among, float))
         rows = (x.reshape(len(x), -1).sum(1) for x in (values * among, among))
-        total, count = (np.bincount(self.e.epochs, x, self.case.epochs)[: self.case.passes] for x in rows)
+        total, count = (
+            np.bincount(self.e.epochs, x, self.case.epochs)[: self.case.passes] for x in rows
+        )
         return np.divide(total, count, out=np.full(len(total), np.nan), where=count > 0)
 
 
@@ -287,7 +324,9 @@ def shapes(p: Parts) -> dict[str, np.ndarray]:
         "A of true": p.mean(p.a, true),
         "B of true": p.mean(p.b, true),
         "full": p.mean(full),
-        "short again after short": p.mean(~then(full), ~full & following & then(following) & true & then(true)),
+        "short again after short": p.mean(
+            ~then(full), ~full & following & then(following) & true & then(true)
+        ),
         "label 1 after label 1": p.mean(drawn & then(drawn), following),
         "A lost its front": p.mean(p.a_first != begin[p.a_first]),
         "A lost its end": p.mean(p.a_last + 1 != end[p.a_last]),
@@ -337,7 +376,9 @@ def masks(p: Parts) -> dict[str, np.ndarray]:
         "position selected again": repeated(p),
     }
     for tenth in range(10):
-        found[f"predictions in tenth {tenth + 1}"] = p.mean((rank * 10).astype(int) == tenth, chosen)
+        found[f"predictions in tenth {tenth + 1}"] = p.mean(
+            (rank * 10).astype(int) == tenth, chosen
+        )
     if p.case.words:
         size, hit = word_sizes(p)
         for count in range(1, 5):
@@ -374,14 +415,19 @@ def faults(p: Parts) -> dict[str, int]:
     special[:, 0] |= e.tokens[:, 0] != SPECIAL.cls
     broken = np.diff(e.tokens, axis=1) != 1
     broken &= (p.in_a[:, 1:] & p.in_a[:, :-1]) | (p.in_b[:, 1:] & p.in_b[:, :-1])
-    halves = (text.document[p.a_first] != text.document[p.a_last], text.document[p.b_first] != text.document[p.b_last])
+    halves = (
+        text.document[p.a_first] != text.document[p.a_last],
+        text.document[p.b_first] != text.document[p.b_last],
+    )
     swapped = (e.labels == 1) & (case.mode == "sop")
     last, first = np.where(swapped, p.b_last, p.a_last), np.where(swapped, p.a_first, p.b_first)
     next_to = ~p.apart & ((first == last + 1) | ((first > last) & (p.length == case.length)))
     in_order = (e.labels == 0) | swapped
     counted = p.in_a | (p.in_b & in_order[:, None])
     uses = np.zeros((case.epochs, len(text.document)), int)
-    np.add.at(uses, (np.broadcast_to(e.epochs[:, None], counted.shape)[counted], p.place[counted]), 1)
+    np.add.at(
+        uses, (np.broadcast_to(e.epochs[:, None], counted.shape)[counted], p.place[counted]), 1
+    )
     rows = np.arange(len(e.tokens))[:, None]
     number, eligible = e.weights.sum(1), p.eligible.sum(1)
     masks = published.Masks(case.rate, case.most, text.vocabulary, SPECIAL)
@@ -390,7 +436,9 @@ def faults(p: Parts) -> dict[str, int]:
     found = {
         "special tokens elsewhere than in [CLS] A [SEP] B [SEP]": special.any(1),
         "segment ids": (e.type_ids != ((columns > a + 1) & (columns < length))).any(1),
-        "A or B is not one piece of one document": broken.any(1) | halves[0] | (halves[1] & (p.b > 0)),
+        "A or B is not one piece of one document": broken.any(1)
+        | halves[0]
+        | (halves[1] & (p.b > 0)),
         "B does not go on where A ends": in_order & ~next_to,
         "random B from A's document": (e.labels == 1) & (case.mode == "nsp") & ~p.apart,
         "no B": (p.b < 1) & (e.labels >= 0),
@@ -430,5 +478,7 @@ def welch(one: np.ndarray, two: np.ndarray) -> float:
     difference = abs(one.mean() - two.mean())
     if sum(errors) < 1e-24:
         return float(difference < 1e-9)
-    freedom = sum(errors) ** 2 / sum(e**2 / (len(x) - 1) for e, x in zip(errors, (one, two), strict=True))
+    freedom = sum(errors) ** 2 / sum(
+        e**2 / (len(x) - 1) for e, x in zip(errors, (one, two), strict=True)
+    )
     return float(2 * stats.t.sf(difference / np.sqrt(sum(errors)), freedom))

@@ -19,17 +19,33 @@ class Hosts:
     """What starts a command on each host, and the cable between them."""
 
     def __init__(self, folder: Path):
-        self.commands = [self._command(folder, *host) for host in zip(NAMES, ADDRESSES, strict=True)]
+        self.commands = [
+            self._command(folder, *host) for host in zip(NAMES, ADDRESSES, strict=True)
+        ]
 
     def cable(self, state: str) -> None:
         """Joins (up) or cuts (down) it."""
         _ip("-n", NAMES[1], "link", "set", "veth", state)
 
     def _command(self, folder: Path, name: str, address: str) -> list[str]:
-        hosts = folder / f"{name}.hosts"  # gloo meets the others at the address of the host's own name
+        hosts = (
+            folder / f"{name}.hosts"
+        )  # gloo meets the others at the address of the host's own name
         hosts.write_text(f"127.0.0.1 localhost\n{address} {name}\n")
         inside = f'mount --bind {hosts} /etc/hosts && hostname {name} && exec "$@"'
-        return ["ip", "netns", "exec", name, "unshare", "--mount", "--uts", "sh", "-c", inside, "sh"]
+        return [
+            "ip",
+            "netns",
+            "exec",
+            name,
+            "unshare",
+            "--mount",
+            "--uts",
+            "sh",
+            "-c",
+            inside,
+            "sh",
+        ]
 
 
 @contextlib.contextmanager
@@ -44,7 +60,20 @@ def two_hosts(folder: Path) -> Iterator[Hosts]:
             for name in NAMES:
                 _ip("netns", "add", name)
                 closing.callback(_ip, "netns", "del", name)
-            _ip("link", "add", "veth", "netns", NAMES[0], "type", "veth", "peer", "name", "veth", "netns", NAMES[1])
+            _ip(
+                "link",
+                "add",
+                "veth",
+                "netns",
+                NAMES[0],
+                "type",
+                "veth",
+                "peer",
+                "name",
+                "veth",
+                "netns",
+                NAMES[1],
+            )
             for name, address in zip(NAMES, ADDRESSES, strict=True):
                 for link in ("lo", "veth"):
                     _ip("-n", name, "link", "set", link, "up")

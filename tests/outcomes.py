@@ -27,7 +27,10 @@ def state(workdir: Path, step: int) -> tuple[dict[str, np.ndarray], dict[str, An
 def read(folder: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """What one checkpoint holds, whole."""
     wanted = {
-        item: {n: jax.ShapeDtypeStruct(tuple(d["shape"]), jnp.dtype(d["dtype"])) for n, d in leaves.items()}
+        item: {
+            n: jax.ShapeDtypeStruct(tuple(d["shape"]), jnp.dtype(d["dtype"]))
+            for n, d in leaves.items()
+        }
         for item, leaves in manifest.load(folder)["arrays"].items()
     }
     orbax = manager._orbax()
@@ -38,7 +41,9 @@ def read(folder: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
 
 def metrics(workdir: Path) -> list[dict[str, Any]]:
     """Lines of metrics.jsonl, every one whole, without time and rates."""
-    lines = [json.loads(line) for line in (Path(workdir) / "metrics.jsonl").read_text().splitlines()]
+    lines = [
+        json.loads(line) for line in (Path(workdir) / "metrics.jsonl").read_text().splitlines()
+    ]
     return [{name: value for name, value in line.items() if name not in VOLATILE} for line in lines]
 
 

@@ -36,8 +36,18 @@ STEPS, RATES = 10, (0.15, 0.4)
 LINES = ["the cat [MASK] my old friend in the garden.", "a [MASK] dog hears every [MASK]."]
 PROMPTS = ["the cat sees", "every child"]
 OFTEN = {"logging__every": 1, "logging__tensorboard": False}
-SMALL = {**OFTEN, "steps": STEPS, "checkpoints__every": 3, "evals__validation__every": STEPS, "logging__samples": 0}
-PACKED = {"packing": 4, "examples__short_probability": 1, "sequence_length": 64}  # short, or each fills a row
+SMALL = {
+    **OFTEN,
+    "steps": STEPS,
+    "checkpoints__every": 3,
+    "evals__validation__every": STEPS,
+    "logging__samples": 0,
+}
+PACKED = {
+    "packing": 4,
+    "examples__short_probability": 1,
+    "sequence_length": 64,
+}  # short, or each fills a row
 CAUSAL = {"objectives__causal_lm__weight": 1, "model__causal": True, "pairs": "none"}
 
 
@@ -46,13 +56,26 @@ def configs(folder: Path) -> dict[str, knobs.Config]:
     base = texts.config_file(folder)
     small = texts.configure(base, **SMALL, **PACKED)
     text = dataclasses.asdict(small.corpus)
-    ours = {f"corpus__{name}": text[name] for name in ("source", "path", "workers", "validation_fraction")}
-    end = {"steps": 30, "evals__validation__every": 30, "checkpoints__every": 30, "logging__samples": 0}
+    ours = {
+        f"corpus__{name}": text[name]
+        for name in ("source", "path", "workers", "validation_fraction")
+    }
+    end = {
+        "steps": 30,
+        "evals__validation__every": 30,
+        "checkpoints__every": 30,
+        "logging__samples": 0,
+    }
     return {
-        "demo": texts.configure(DEMO, **ours, tokenizer__vocab_size=small.tokenizer.vocab_size, **OFTEN, **end),
+        "demo": texts.configure(
+            DEMO, **ours, tokenizer__vocab_size=small.tokenizer.vocab_size, **OFTEN, **end
+        ),
         "packed": small,
         "causal": texts.configure(base, **SMALL, **CAUSAL, checkpoints__best="causal_lm_loss"),
-        **{str(rate): texts.configure(base, **SMALL, **PACKED, masking__rate=rate) for rate in RATES},
+        **{
+            str(rate): texts.configure(base, **SMALL, **PACKED, masking__rate=rate)
+            for rate in RATES
+        },
     }
 
 
@@ -64,22 +87,31 @@ def main(folder: Path) -> None:
     stop_and_go_on(asked["packed"], folder / "resumed")
     train.train([(asked[str(rate)], folder / str(rate)) for rate in RATES], command=[])
     demo, packed = (runs.open_run(str(folder / name)) for name in ("demo", "packed"))
-    causal = dataclasses.replace(demo, config=asked["causal"], params=fresh(asked["causal"], demo.tokenizer.size))
+    causal = dataclasses.replace(
+        demo, config=asked["causal"], params=fresh(asked["causal"], demo.tokenizer.size)
+    )
     np.savez(folder / "causal.npz", **trees.flat(causal.params))
     source = pipeline.Source(prepare.prepare(asked["packed"]), "train", asked["packed"])
     batch = source.batch(0)
     encode = jax.jit(Bert(packed.config.model, packed.tokenizer.size).apply)
     hidden = encode({"params": packed.params["encoder"]}, batch).hidden
     np.savez(
-        folder / "rows.npz", hidden=hidden, **{name: batch[name] for name in ("tokens", "type_ids", "segment_ids")}
+        folder / "rows.npz",
+        hidden=hidden,
+        **{name: batch[name] for name in ("tokens", "type_ids", "segment_ids")},
     )
     with contextlib.redirect_stdout(io.StringIO()):
         export.run(str(folder / "demo"), folder / "exported")
     found = {
-        "flags": [jax.config.read("jax_disable_most_optimizations"), os.environ.get("XLA_FLAGS", "")],
+        "flags": [
+            jax.config.read("jax_disable_most_optimizations"),
+            os.environ.get("XLA_FLAGS", ""),
+        ],
         "packed": suites.evaluate(packed, "pretrain"),
         "masks": ask(demo, "fill-mask", LINES, top_k=demo.tokenizer.size),
-        "imported": ask(runs.open_run(str(folder / "exported")), "fill-mask", LINES, top_k=demo.tokenizer.size),
+        "imported": ask(
+            runs.open_run(str(folder / "exported")), "fill-mask", LINES, top_k=demo.tokenizer.size
+        ),
         "generated": ask(causal, "generate", PROMPTS, max_tokens=8),
     }
     (folder / "found.json").write_text(json.dumps(found))

@@ -40,7 +40,12 @@ class Masks(NamedTuple):
 
 
 def instances(
-    documents: Sequence[Sentences], length: int, short: float, masks: Masks, rng: random.Random, mode: str = "nsp"
+    documents: Sequence[Sentences],
+    length: int,
+    short: float,
+    masks: Masks,
+    rng: random.Random,
+    mode: str = "nsp",
 ) -> list[Instance]:
     """One pass over the documents: one of the duplicates that dupe_factor counts."""
     found = []
@@ -109,7 +114,9 @@ def quota(length: int, masks: Masks) -> int:
     return min(masks.most, max(1, round(length * masks.rate)))
 
 
-def predictions(tokens: list[int], masks: Masks, rng: random.Random) -> tuple[list[int], list[int], list[int]]:
+def predictions(
+    tokens: list[int], masks: Masks, rng: random.Random
+) -> tuple[list[int], list[int], list[int]]:
     """The tokens after masking, the positions that are predicted, and the tokens to predict there."""
     candidates: list[list[int]] = []
     for position, token in enumerate(tokens):

@@ -43,8 +43,12 @@ def encoder(params, tokens, types, heads, causal=False):
                 scores[np.triu_indices(len(tokens), 1)] = -np.inf
             outs.append(softmax(scores) @ v @ layer["attention"]["out"]["kernel"][h])
         x = norm(x + sum(outs) + layer["attention"]["out"]["bias"], layer["attention_norm"])
-        x = norm(x + dense(gelu(dense(x, layer["mlp"]["up"])), layer["mlp"]["down"]), layer["mlp_norm"])
-    return x, np.tanh(dense(x[-1 if causal else 0], params["pooler"])) if "pooler" in params else None
+        x = norm(
+            x + dense(gelu(dense(x, layer["mlp"]["up"])), layer["mlp"]["down"]), layer["mlp_norm"]
+        )
+    return x, np.tanh(
+        dense(x[-1 if causal else 0], params["pooler"])
+    ) if "pooler" in params else None
 
 
 def mlm_logits(params, hidden, columns, vocab):
@@ -58,4 +62,6 @@ def pick(tree, i):
 
 
 def widen(tree):
-    return {k: widen(v) if isinstance(v, dict) else np.asarray(v, np.float64) for k, v in tree.items()}
+    return {
+        k: widen(v) if isinstance(v, dict) else np.asarray(v, np.float64) for k, v in tree.items()
+    }

@@ -19,11 +19,24 @@ import numpy as np
 from bert_jax import config as configs
 from bert_jax.config import quotas
 from bert_jax.evaluation.metrics import EXAMPLES, which
-from bert_jax.studies.definition import Budget, Cell, Comparison, Finetune, Study, Suite, axis, expand, variants
+from bert_jax.studies.definition import (
+    Budget,
+    Cell,
+    Comparison,
+    Finetune,
+    Study,
+    Suite,
+    axis,
+    expand,
+    variants,
+)
 from bert_jax.studies.folder import Place
 
 RATES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8)
-SIZES = {"2 x 64": {"model.hidden": 64, "model.heads": 1}, "2 x 128": {"model.hidden": 128, "model.heads": 2}}
+SIZES = {
+    "2 x 64": {"model.hidden": 64, "model.heads": 1},
+    "2 x 128": {"model.hidden": 128, "model.heads": 2},
+}
 SEED_DEVIATION, OWN_DEVIATION = 0.05, 0.008
 UNIGRAM = 6.43
 FIELDS = {"morphology": 0.04, "semantics": -0.03, "syntax": 0.0, "syntax_semantics": -0.02}
@@ -109,7 +122,10 @@ def build(
             "spec": f"experiments/{name}",
             "question": study.question,
             "axes": [
-                {"name": one.name, "points": [{"label": p.label, "value": p.value} for p in one.points]}
+                {
+                    "name": one.name,
+                    "points": [{"label": p.label, "value": p.value} for p in one.points],
+                }
                 for one in study.axes
             ],
             "seeds": list(study.seeds),
@@ -122,8 +138,19 @@ def build(
             "hash": "0123456789ab",
             "versions": {"python": "3.11.7", "jax": "0.10.2", "bert-jax": "0.1.0"},
             "git_commit": "abcdef012345",
-            "command": ["bert-jax", "study", "run", f"experiments/{name}", f"--workdir=runs/{name}"],
-            "machine": {"platform": "Linux-x86_64", "cores": 2, "memory_bytes": 25_276_502_016, "devices": 0},
+            "command": [
+                "bert-jax",
+                "study",
+                "run",
+                f"experiments/{name}",
+                f"--workdir=runs/{name}",
+            ],
+            "machine": {
+                "platform": "Linux-x86_64",
+                "cores": 2,
+                "memory_bytes": 25_276_502_016,
+                "devices": 0,
+            },
         }
     )
     place.write_group("feedbeef0123", [cell.id for cell in cells], 12, 3_000.0)
@@ -136,16 +163,28 @@ def build(
 def _cell(place: Place, study: Study, cell: Cell, state: str, examples: int, lines: int) -> None:
     if state == "untouched":
         return
-    folder, steps, seconds = place.cell(cell.id), cell.config.steps, 40.0 + 60 * cell.config.masking.rate
+    folder, steps, seconds = (
+        place.cell(cell.id),
+        cell.config.steps,
+        40.0 + 60 * cell.config.masking.rate,
+    )
     environment = {"parameters": 12_345 * (cell.config.model.hidden or 1), "vocabulary": VOCABULARY}
     environment["machine"] = {"cores": 2, "backend": "cpu", "devices": ["1 x cpu"]}
     (folder / "environment.json").write_text(json.dumps(environment))
     share = {"done": 1.0, "trained": 1.0, "diverged": 0.3}.get(state, 0.5)
-    _metrics(folder / "metrics.jsonl", cell, share, lines, seconds * len(place.read_group("feedbeef0123")["cells"]))
+    _metrics(
+        folder / "metrics.jsonl",
+        cell,
+        share,
+        lines,
+        seconds * len(place.read_group("feedbeef0123")["cells"]),
+    )
     notes = _notes(state)
     (folder / "attempts.jsonl").write_text("".join(json.dumps(note) + "\n" for note in notes))
     if state == "diverged":
-        place.write_trained(cell.id, int(0.3 * steps), 0.0, "diverged", "5 updates in a row were not finite")
+        place.write_trained(
+            cell.id, int(0.3 * steps), 0.0, "diverged", "5 updates in a row were not finite"
+        )
     if state in ("done", "trained"):
         place.write_trained(cell.id, steps, seconds, "done")
     if state == "done":
@@ -163,7 +202,9 @@ def _notes(state: str) -> list[dict[str, Any]]:
         notes.append({"event": "start", "time": f"2026-11-21T14:{minute:02d}:00+00:00", **about})
         end = {"event": "end", "time": f"2026-11-21T15:{minute:02d}:00+00:00", **about}
         if state == "failed":
-            notes.append(end | {"outcome": "failed", "code": 1, "error": "XlaRuntimeError: out of <memory>"})
+            notes.append(
+                end | {"outcome": "failed", "code": 1, "error": "XlaRuntimeError: out of <memory>"}
+            )
         elif state in ("done", "trained", "diverged"):
             notes.append(end | {"outcome": "done", "code": 0, "error": ""})
     return notes
@@ -186,29 +227,50 @@ def _metrics(path: Path, cell: Cell, share: float, lines: int, seconds: float) -
     for step in range(every, int(steps * share) + 1, every):
         value = final + (8.3 - final) * math.exp(-6 * step / steps) * (1 + 0.2 * masking.rate)
         value -= 0.004 * (step == steps)
-        row = {"eval/validation/mlm_loss": final if step == steps else value, "eval/validation/unigram_loss": UNIGRAM}
+        row = {
+            "eval/validation/mlm_loss": final if step == steps else value,
+            "eval/validation/unigram_loss": UNIGRAM,
+        }
         rows.append({"step": step, "time": round(seconds * step / steps, 3), **row})
     rows.sort(key=lambda row: row["step"])
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def results(cell: Cell, evaluation: Suite | Finetune, examples: int) -> tuple[dict[str, float], dict[str, np.ndarray]]:
+def results(
+    cell: Cell, evaluation: Suite | Finetune, examples: int
+) -> tuple[dict[str, float], dict[str, np.ndarray]]:
     """What an evaluation finds, and of each example."""
     final, draws = loss(cell), rng("results", cell.id)
     if isinstance(evaluation, Finetune):
-        return {"accuracy": 0.9 - 0.1 * (final - 5) + draws.normal(0, 0.004), "loss": 0.3, "examples": 2_000}, {}
+        return {
+            "accuracy": 0.9 - 0.1 * (final - 5) + draws.normal(0, 0.004),
+            "loss": 0.3,
+            "examples": 2_000,
+        }, {}
     if evaluation.name == "blimp":
         shared = rng("blimp").random(examples)  # how hard a pair is, for everybody
         chance = 0.62 - 0.2 * (final - 5)
         right = (0.8 * shared + 0.2 * draws.random(examples) < chance).astype(float)
         found = {"pairs": examples, "ties": 0, "accuracy": float(right.mean())}
         found |= {"accuracy_low": 0.5, "accuracy_high": 0.7}
-        found |= {f"field/{key}": chance + shift + draws.normal(0, 0.01) for key, shift in FIELDS.items()}
-        return found, {"accuracy.sum": right, "accuracy.count": np.ones(examples), EXAMPLES: which([b"blimp"])}
+        found |= {
+            f"field/{key}": chance + shift + draws.normal(0, 0.01) for key, shift in FIELDS.items()
+        }
+        return found, {
+            "accuracy.sum": right,
+            "accuracy.count": np.ones(examples),
+            EXAMPLES: which([b"blimp"]),
+        }
     if evaluation.name == "cross_rate":
         trained = cell.config.masking.rate
-        far = {rate: 0.12 * math.log(rate / trained) ** 2 * (1.5 if rate > trained else 0.7) for rate in RATES}
-        each_rate = {rate: final + 1.4 * (rate - 0.15) + 0.4 * far[rate] + draws.normal(0, 0.003) for rate in RATES}
+        far = {
+            rate: 0.12 * math.log(rate / trained) ** 2 * (1.5 if rate > trained else 0.7)
+            for rate in RATES
+        }
+        each_rate = {
+            rate: final + 1.4 * (rate - 0.15) + 0.4 * far[rate] + draws.normal(0, 0.003)
+            for rate in RATES
+        }
         cross = {f"{rate:g}/mlm_loss": value for rate, value in each_rate.items()}
         return cross | {f"{rate:g}/unigram_loss": UNIGRAM for rate in RATES}, {}
     counts = rng("examples").integers(4, 12, examples).astype(float)
@@ -216,6 +278,18 @@ def results(cell: Cell, evaluation: Suite | Finetune, examples: int) -> tuple[di
     sums = counts * (final + hard - np.average(hard, weights=counts))
     own = draws.normal(0, 0.3, examples)
     sums += counts * (own - np.average(own, weights=counts))
-    found = {"examples": examples, "mlm_loss": float(sums.sum() / counts.sum()), "mlm_accuracy": 0.25}
-    found |= {"mlm_predictions": int(counts.sum()), "unigram_loss": UNIGRAM, "unigram_accuracy": 0.075}
-    return found, {"mlm_loss.sum": sums, "mlm_loss.count": counts, EXAMPLES: which([counts.tobytes()])}
+    found = {
+        "examples": examples,
+        "mlm_loss": float(sums.sum() / counts.sum()),
+        "mlm_accuracy": 0.25,
+    }
+    found |= {
+        "mlm_predictions": int(counts.sum()),
+        "unigram_loss": UNIGRAM,
+        "unigram_accuracy": 0.075,
+    }
+    return found, {
+        "mlm_loss.sum": sums,
+        "mlm_loss.count": counts,
+        EXAMPLES: which([counts.tobytes()]),
+    }

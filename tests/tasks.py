@@ -11,9 +11,24 @@ from bert_jax.config import default, knobs, override, put, settle
 from tests import texts
 
 TOPICS = {
-    "hardware": ["the screen is broken", "the battery is hot", "the fan is loud", "the keyboard is stuck"],
-    "software": ["the program stops", "the update fails", "the window freezes", "the file will not open"],
-    "billing": ["the invoice is wrong", "I was charged twice", "the refund is late", "the price is not right"],
+    "hardware": [
+        "the screen is broken",
+        "the battery is hot",
+        "the fan is loud",
+        "the keyboard is stuck",
+    ],
+    "software": [
+        "the program stops",
+        "the update fails",
+        "the window freezes",
+        "the file will not open",
+    ],
+    "billing": [
+        "the invoice is wrong",
+        "I was charged twice",
+        "the refund is late",
+        "the price is not right",
+    ],
 }
 MORE = ["again", "since monday", "please help", "for the third time", "and nobody answers"]
 
@@ -33,16 +48,29 @@ def write_classify(folder: Path, rows: int = 48) -> Path:
     """One TSV with a header."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "complaints.tsv"
-    file.write_text("text\tlabel\n" + "".join(f"{text}\t{topic}\n" for text, topic in complaints(rows)))
+    file.write_text(
+        "text\tlabel\n" + "".join(f"{text}\t{topic}\n" for text, topic in complaints(rows))
+    )
     return file
 
 
 def vocabulary(folder: Path) -> Path:
     """A vocab.txt of the words of all the texts here, and their letters."""
-    lines = [text for text, _ in complaints(400)] + [" ".join(texts.document(np.random.default_rng(0), 40))]
+    lines = [text for text, _ in complaints(400)] + [
+        " ".join(texts.document(np.random.default_rng(0), 40))
+    ]
     words = sorted({word for line in lines for word in line.lower().replace(".", " .").split()})
     letters = [chr(c) for c in range(97, 123)]
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{c}" for c in letters), *words]
+    pieces = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        *letters,
+        *(f"##{c}" for c in letters),
+        *words,
+    ]
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "vocab.txt"
     file.write_text("".join(f"{piece}\n" for piece in dict.fromkeys(pieces)))

@@ -26,7 +26,9 @@ STRIDES = st.sampled_from([("step", 3), ("step", 8), ("overlap", 0), ("overlap",
 
 
 def decode(found: Features, examples: list[Example], outputs: list[np.ndarray], **task) -> list:
-    kind = {"labels": "classify", "values": "regress", "tags": "tag", "spans": "span"}[next(iter(found.targets))]
+    kind = {"labels": "classify", "values": "regress", "tags": "tag", "spans": "span"}[
+        next(iter(found.targets))
+    ]
     kind = "choice" if examples[0].options else kind
     return answers.decode(kind, found, examples, outputs, knobs.Task(**task))
 
@@ -34,7 +36,9 @@ def decode(found: Features, examples: list[Example], outputs: list[np.ndarray], 
 # --- spans ----------------------------------------------------------------------------------------------------------
 
 
-def run_squad(found: Features, examples: list[Example], outputs: list[np.ndarray], task: knobs.Task) -> list[tuple]:
+def run_squad(
+    found: Features, examples: list[Example], outputs: list[np.ndarray], task: knobs.Task
+) -> list[tuple]:
     """write_predictions of run_squad.py, question by question: what is answered, the n best, the null score."""
     results = []
     for number, one in enumerate(examples):
@@ -43,14 +47,18 @@ def run_squad(found: Features, examples: list[Example], outputs: list[np.ndarray
             logits = outputs[row].astype(np.float64).tolist()
             places, best = row_of(found, "characters", row), row_of(found, "best", row)
             null = min(null, logits[0][0] + logits[0][1])
-            starts, ends = (sorted(range(len(logits)), key=lambda i: -logits[i][side]) for side in (0, 1))
+            starts, ends = (
+                sorted(range(len(logits)), key=lambda i: -logits[i][side]) for side in (0, 1)
+            )
             for start in starts[: task.n_best]:
                 for end in ends[: task.n_best]:
                     if places[start][0] < 0 or places[end][0] < 0 or not best[start]:
                         continue
                     if end < start or end - start + 1 > task.answer_tokens:
                         continue
-                    prelim.append((logits[start][0] + logits[end][1], places[start][0], places[end][1]))
+                    prelim.append(
+                        (logits[start][0] + logits[end][1], places[start][0], places[end][1])
+                    )
         prelim.sort(key=lambda p: -p[0])
         n_best: list[tuple] = []
         for score, start, end in prelim:
@@ -71,7 +79,9 @@ def run_squad(found: Features, examples: list[Example], outputs: list[np.ndarray
     st.sampled_from([-1.0, 0.0, 1.5]),
     st.integers(0, 99),
 )
-def test_answers_are_those_of_run_squad(questions, length, stride, n_best, longest, no_answer, threshold, seed):
+def test_answers_are_those_of_run_squad(
+    questions, length, stride, n_best, longest, no_answer, threshold, seed
+):
     examples = [example(i, text=a, pair=" ".join(words)) for i, (a, words) in enumerate(questions)]
     task = knobs.Task(
         question_tokens=5,
@@ -86,11 +96,15 @@ def test_answers_are_those_of_run_squad(questions, length, stride, n_best, longe
     random = np.random.default_rng(seed)
     outputs = [random.normal(size=(n, 2)).astype(np.float32) for n in found.lengths]
     made = answers.decode("span", found, examples, outputs, task)
-    for one, span, (n_best, null) in zip(examples, made, run_squad(found, examples, outputs, task), strict=True):
+    for one, span, (n_best, null) in zip(
+        examples, made, run_squad(found, examples, outputs, task), strict=True
+    ):
         assert one.pair[span.start : span.end] == span.text
         assert span.no_answer_score == pytest.approx(null)
         assert sum(c.probability for c in span.n_best) == pytest.approx(1.0)
-        assert [c.score for c in span.n_best] == sorted([c.score for c in span.n_best], reverse=True)
+        assert [c.score for c in span.n_best] == sorted(
+            [c.score for c in span.n_best], reverse=True
+        )
         for a, b in zip(span.n_best, span.n_best[1:], strict=False):
             assert a.probability / b.probability == pytest.approx(math.exp(a.score - b.score))
         assert [c.text for c in span.n_best].count("") == no_answer
@@ -98,13 +112,17 @@ def test_answers_are_those_of_run_squad(questions, length, stride, n_best, longe
         if not n_best:  # nothing among the best starts and ends: one token, the best of all
             assert len(texts) >= 1
             n_best = [dataclasses.astuple(c)[:4] for c in texts]
-            assert all(len(ids(c.text)) <= 2 for c in texts)  # of a word, which may have more pieces
+            assert all(
+                len(ids(c.text)) <= 2 for c in texts
+            )  # of a word, which may have more pieces
         assert [(c.text, c.start, c.end) for c in texts] == [tuple(c[:3]) for c in n_best]
         assert [c.score for c in texts] == pytest.approx([c[3] for c in n_best])
         assert span.best_text == n_best[0][0]
         assert span.score == pytest.approx(n_best[0][3])
         withheld = no_answer and null - n_best[0][3] > threshold
-        assert (span.text, span.start, span.end) == (("", 0, 0) if withheld else tuple(n_best[0][:3]))
+        assert (span.text, span.start, span.end) == (
+            ("", 0, 0) if withheld else tuple(n_best[0][:3])
+        )
 
 
 def oracle(found: Features) -> list[np.ndarray]:
@@ -135,7 +153,11 @@ def test_answers_in_any_text_come_back_to_the_character(words, data, stride):
     start, end = places[first][0], places[last][1]
     label = (Answer(context[start:end], start),)
     found = encode(
-        [one := example(text="a", pair=context, label=label)], "span", 14, stride_as=stride[0], stride=stride[1]
+        [one := example(text="a", pair=context, label=label)],
+        "span",
+        14,
+        stride_as=stride[0],
+        stride=stride[1],
     )
     (span,) = decode(found, [one], oracle(found))
     if in_a_window(found):
@@ -170,7 +192,9 @@ def squad(file: Path) -> list[Example]:
         ("squad2_subjqa/tripadvisor_dev.json.gz", 142, 0, 3, 128, 32, "overlap"),
     ],
 )
-def test_answers_of_real_questions_come_back(shared, name, count, inside, split, length, stride, stride_as):
+def test_answers_of_real_questions_come_back(
+    shared, name, count, inside, split, length, stride, stride_as
+):
     """All but those that end `inside` a token, and those `split` over windows."""
     vocab = tokenizer.load(shared / "vocab" / "bert_base_uncased_vocab.txt")
     examples = squad(shared / name)
@@ -217,21 +241,28 @@ def test_a_context_without_tokens_has_no_answer():
 
 def test_the_threshold_tuned_on_development_data_gives_its_best_score():
     random = np.random.default_rng(0)
-    examples = [example(i, text="a", pair="b c d e f g", label=(Answer("c d", 2),) if i % 2 else ()) for i in range(40)]
+    examples = [
+        example(i, text="a", pair="b c d e f g", label=(Answer("c d", 2),) if i % 2 else ())
+        for i in range(40)
+    ]
     found = encode(examples, "span")
     outputs = [logits / 4 + random.normal(size=logits.shape) for logits in oracle(found)]
     settings = knobs.Task(no_answer=True)
 
     def scored(threshold: float) -> dict[str, float]:
         task = dataclasses.replace(settings, no_answer_threshold=threshold)
-        return scores.score("span", examples, answers.decode("span", found, examples, outputs, task), (), task)
+        return scores.score(
+            "span", examples, answers.decode("span", found, examples, outputs, task), (), task
+        )
 
     start = scored(0.0)
     for name in ("exact", "f1"):
         tuned = scored(start[f"best_{name}_threshold"])
         assert tuned[name] == pytest.approx(start[f"best_{name}"])
         assert tuned[name] >= max(scored(t)[name] for t in np.linspace(-9, 9, 25)) - 1e-9
-        assert {k: v for k, v in tuned.items() if "best" in k} == {k: v for k, v in start.items() if "best" in k}
+        assert {k: v for k, v in tuned.items() if "best" in k} == {
+            k: v for k, v in start.items() if "best" in k
+        }
     assert scored(-1e9)["no_answer_exact"] == 100.0
     assert scored(1e9)["no_answer_exact"] == 0.0
 
@@ -239,12 +270,18 @@ def test_the_threshold_tuned_on_development_data_gives_its_best_score():
 # --- the others -----------------------------------------------------------------------------------------------------
 
 
-@given(st.lists(st.lists(WORD, max_size=25), min_size=1, max_size=4), st.integers(6, 14), STRIDES, st.integers(0, 99))
+@given(
+    st.lists(st.lists(WORD, max_size=25), min_size=1, max_size=4),
+    st.integers(6, 14),
+    STRIDES,
+    st.integers(0, 99),
+)
 def test_each_word_gets_the_tag_of_the_window_that_answers_for_it(sentences, length, stride, seed):
     random = np.random.default_rng(seed)
     truth = [tuple(random.integers(0, 4, len(words)).tolist()) for words in sentences]
     examples = [
-        example(i, words=tuple(words), label=t) for i, (words, t) in enumerate(zip(sentences, truth, strict=True))
+        example(i, words=tuple(words), label=t)
+        for i, (words, t) in enumerate(zip(sentences, truth, strict=True))
     ]
     if stride == ("overlap", 3):
         length += 2
@@ -271,10 +308,14 @@ def test_classes_numbers_and_options():
     found = encode(texts, "classify")
     made = decode(found, texts, [np.log([0.1, 0.9]), np.array([1000.0, 1000.0], np.float32)])
     np.testing.assert_allclose(made, [[0.1, 0.9], [0.5, 0.5]])
-    assert decode(encode(texts, "regress"), texts, [np.array([1.5], np.float32), np.array([-2.0])]) == [1.5, -2.0]
+    assert decode(
+        encode(texts, "regress"), texts, [np.array([1.5], np.float32), np.array([-2.0])]
+    ) == [1.5, -2.0]
     questions = [example(text="a", options=("b", "c", "d")), example(text="a", options=("b", "c"))]
     found = encode(questions, "choice")
-    made = decode(found, questions, [np.log([0.5, 0.2, 0.3]), np.array([0.0, 0.0, 9.0])])  # the last is no option
+    made = decode(
+        found, questions, [np.log([0.5, 0.2, 0.3]), np.array([0.0, 0.0, 9.0])]
+    )  # the last is no option
     np.testing.assert_allclose(made[0], [0.5, 0.2, 0.3])
     np.testing.assert_allclose(made[1], [0.5, 0.5])
 

@@ -30,8 +30,18 @@ make_mesh = sharding.make_mesh  # the real one
 ARMS = (
     {"masking__rate": 0.15},
     {"masking__rate": 0.4, "masking__prediction_rate": 0.2, "masking__replace": "(1,0,0)"},
-    {"masking__rate": 0.3, "masking__schedule": "linear", "masking__final_rate": 0.15, "objectives__nsp__weight": 0.2},
-    {"seed": 3, "optim__learning_rate": 2e-3, "optim__weight_decay": 0.1, "optim__schedule": "cosine"},
+    {
+        "masking__rate": 0.3,
+        "masking__schedule": "linear",
+        "masking__final_rate": 0.15,
+        "objectives__nsp__weight": 0.2,
+    },
+    {
+        "seed": 3,
+        "optim__learning_rate": 2e-3,
+        "optim__weight_decay": 0.1,
+        "optim__schedule": "cosine",
+    },
 )
 SMALL = {"steps": 20, "logging__every": 1, "checkpoints__every": 10, "evals__validation__every": 10}
 SMALL |= {"model__dropout": 0.1, "logging__samples": 12}
@@ -68,7 +78,9 @@ def fused(base, tmp_path_factory) -> list[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(steps, "compile_step", spy)
         found = together(base, tmp_path_factory.mktemp("fused"))
-    assert [update._cache_size() for update in compiled] == [1], "one program for all arms and all steps"
+    assert [update._cache_size() for update in compiled] == [1], (
+        "one program for all arms and all steps"
+    )
     return found
 
 
@@ -77,13 +89,23 @@ def metric(workdir: Path, name: str) -> np.ndarray:
     return np.array([line[name] for line in lines if name in line])
 
 
-@pytest.mark.parametrize("index", [*(pytest.param(i, marks=pytest.mark.slow) for i in (0, 2, 3)), 1])
+@pytest.mark.parametrize(
+    "index", [*(pytest.param(i, marks=pytest.mark.slow) for i in (0, 2, 3)), 1]
+)
 def test_an_arm_is_the_run_it_would_be_alone(base, fused, index, tmp_path):
     alone = tmp_path / "alone"
     train.run(configure(base, **SMALL | ARMS[index]), alone, command=[])
     for name in ("train/loss", "train/mlm_loss", "train/nsp_loss"):
-        np.testing.assert_allclose(metric(fused[index], name), metric(alone, name), atol=1e-4, err_msg=name)
-    for name in ("masked_fraction", "mask_token_fraction", "random_fraction", "predicted_fraction", "learning_rate"):
+        np.testing.assert_allclose(
+            metric(fused[index], name), metric(alone, name), atol=1e-4, err_msg=name
+        )
+    for name in (
+        "masked_fraction",
+        "mask_token_fraction",
+        "random_fraction",
+        "predicted_fraction",
+        "learning_rate",
+    ):
         a, b = (metric(folder, f"train/{name}") for folder in (fused[index], alone))
         np.testing.assert_array_equal(a, b, err_msg=name)  # the very same masks
     assert (fused[index] / "report.html").exists()
@@ -91,9 +113,13 @@ def test_an_arm_is_the_run_it_would_be_alone(base, fused, index, tmp_path):
     assert written[0] == written[1]
     shown = [outcomes.samples(folder) for folder in (fused[index], alone)]
     assert [row["text"] for row in shown[0]] == [row["text"] for row in shown[1]]
-    np.testing.assert_allclose(*([row["predictions"][0][0]["probability"] for row in own] for own in shown), atol=1e-3)
     np.testing.assert_allclose(
-        metric(fused[index], "eval/validation/mlm_loss"), metric(alone, "eval/validation/mlm_loss"), atol=1e-3
+        *([row["predictions"][0][0]["probability"] for row in own] for own in shown), atol=1e-3
+    )
+    np.testing.assert_allclose(
+        metric(fused[index], "eval/validation/mlm_loss"),
+        metric(alone, "eval/validation/mlm_loss"),
+        atol=1e-3,
     )
 
 
@@ -114,7 +140,9 @@ def test_arms_differ(fused):
 def test_fewer_arms_of_the_same_slots_are_the_same_in_every_bit(base, fused, tmp_path):
     """As when the others have finished before an interruption."""
     slots = max(quotas.slots(configure(base, **SMALL | arm).masking, 32) for arm in ARMS)
-    for index, folder in zip((0, 2), together(base, tmp_path, (ARMS[0], ARMS[2]), slots), strict=True):
+    for index, folder in zip(
+        (0, 2), together(base, tmp_path, (ARMS[0], ARMS[2]), slots), strict=True
+    ):
         outcomes.assert_same(folder, fused[index], 20)
 
 
@@ -126,7 +154,11 @@ def test_spikes_of_an_arm_are_counted_in_its_account_and_resumed(base, tmp_path,
     def poisoned(config, step):
         found = real(config, step)
         bad = config.seed == 3 and step in (11, 17)
-        return found._replace(weights={name: np.float32(9) for name in found.weights}) if bad else found
+        return (
+            found._replace(weights={name: np.float32(9) for name in found.weights})
+            if bad
+            else found
+        )
 
     def die(name: str, step: int = -1) -> None:
         if (name, step) == ("step", 14):
@@ -137,7 +169,10 @@ def test_spikes_of_an_arm_are_counted_in_its_account_and_resumed(base, tmp_path,
     watched = {"optim__spike_window": 4, "optim__spike_sigmas": 20.0, "optim__learning_rate": 1e-4}
     watched |= {"logging__samples": 0}
     pair = tuple({**arm, **watched} for arm in pair)
-    runs = [[(configure(base, **SMALL | arm), tmp_path / name / str(i)) for i, arm in enumerate(pair)] for name in "ab"]
+    runs = [
+        [(configure(base, **SMALL | arm), tmp_path / name / str(i)) for i, arm in enumerate(pair)]
+        for name in "ab"
+    ]
     train.train(runs[0], command=[])
     with monkeypatch.context() as patch:
         patch.setattr(fault_points, "point", die)
@@ -170,27 +205,39 @@ def test_killed_arms_go_on_from_the_step_all_have_saved(base, fused, tmp_path, m
     if at == 20:
         died.append(0)  # the step itself passes
     with monkeypatch.context() as patch:
-        patch.setattr(fault_points, "point", die if at == 13 else lambda n, i: die(n, i) if n == "save-start" else None)
+        patch.setattr(
+            fault_points,
+            "point",
+            die if at == 13 else lambda n, i: die(n, i) if n == "save-start" else None,
+        )
         with pytest.raises(KeyboardInterrupt):
             together(base, tmp_path)
     for folder, whole in zip(together(base, tmp_path), fused, strict=True):
         outcomes.assert_same(folder, whole, 20)
 
 
-def test_an_arm_that_diverges_is_frozen_and_the_others_do_not_notice(base, fused, tmp_path, monkeypatch):
+def test_an_arm_that_diverges_is_frozen_and_the_others_do_not_notice(
+    base, fused, tmp_path, monkeypatch
+):
     real = steps.inputs_at
 
     def poisoned(config, step):
         found = real(config, step)
         bad = config.seed == 3 and step >= 11
-        return found._replace(weights={**found.weights, "mlm": np.float32(np.nan)}) if bad else found
+        return (
+            found._replace(weights={**found.weights, "mlm": np.float32(np.nan)}) if bad else found
+        )
 
     told: list[tuple[Path, DivergedError]] = []
     runs = [(configure(base, **SMALL | arm), tmp_path / str(i)) for i, arm in enumerate(ARMS)]
     with monkeypatch.context() as patch:
         patch.setattr(steps, "inputs_at", poisoned)
-        train.train(runs, command=[], on_diverged=lambda workdir, error: told.append((workdir, error)))
-    assert [(workdir.name, str(error)[:24]) for workdir, error in told] == [("3", "5 updates in a row had a")]
+        train.train(
+            runs, command=[], on_diverged=lambda workdir, error: told.append((workdir, error))
+        )
+    assert [(workdir.name, str(error)[:24]) for workdir, error in told] == [
+        ("3", "5 updates in a row had a")
+    ]
     for folder, whole in zip([workdir for _, workdir in runs[:3]], fused, strict=False):
         outcomes.assert_same(folder, whole, 20)
     assert max(metric(runs[3][1], "step")) == 15
@@ -202,7 +249,13 @@ def test_an_arm_that_diverges_is_frozen_and_the_others_do_not_notice(base, fused
 
 @pytest.mark.parametrize(
     ("how", "arms"),
-    [("map", 2), *(pytest.param(*case, marks=pytest.mark.slow) for case in (("map", 8), ("vmap", 2), ("vmap", 8)))],
+    [
+        ("map", 2),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (("map", 8), ("vmap", 2), ("vmap", 8))
+        ),
+    ],
 )
 def test_arms_lie_on_devices_of_their_own(base, how, arms):
     """The update of several states over a mesh of arms and rows equals that of each by itself."""
@@ -216,23 +269,39 @@ def test_arms_lie_on_devices_of_their_own(base, how, arms):
         prepared.tokenizer.special,
         prepared.tokenizer.size,
     )
-    states = [jax.jit(lambda seed: steps.init_state(config, size, seed))(np.uint32(one.seed)) for one in several]
+    states = [
+        jax.jit(lambda seed: steps.init_state(config, size, seed))(np.uint32(one.seed))
+        for one in several
+    ]
     layout = sharding.state_shardings(states[0], mesh)
     whole = sharding.stacked(layout, mesh)
     update = steps.compile_step(config, special, size, mesh, whole, several=True)
-    numbers = jax.tree.map(lambda *each: np.stack(each), *(steps.inputs_at(one, 6) for one in several))
+    numbers = jax.tree.map(
+        lambda *each: np.stack(each), *(steps.inputs_at(one, 6) for one in several)
+    )
     batch = sharding.place(source.batch(0), 8, mesh)
     stacked, metrics = update(sharding.stack(states, whole), batch, numbers)
-    assert len({shard.device for leaf in jax.tree.leaves(stacked) for shard in leaf.addressable_shards}) == 8
+    assert (
+        len(
+            {shard.device for leaf in jax.tree.leaves(stacked) for shard in leaf.addressable_shards}
+        )
+        == 8
+    )
     single = jax.jit(steps.make_step(config, special, size))
     for index in (0, arms - 1):
         expected, found = single(states[index], source.batch(0), steps.inputs_at(several[index], 6))
         for name, pair in found.items():
             got = [np.asarray(x)[index] for x in metrics[name]]
-            np.testing.assert_allclose(got, [np.asarray(x) for x in pair], rtol=1e-4, atol=1e-6, err_msg=name)
+            np.testing.assert_allclose(
+                got, [np.asarray(x) for x in pair], rtol=1e-4, atol=1e-6, err_msg=name
+            )
         mine = sharding.pick(stacked, index, layout)
-        for a, b in zip(jax.tree.leaves(mine["optimizer"]), jax.tree.leaves(expected["optimizer"]), strict=True):
-            np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-6)  # moments, as weights drift in Adam
+        for a, b in zip(
+            jax.tree.leaves(mine["optimizer"]), jax.tree.leaves(expected["optimizer"]), strict=True
+        ):
+            np.testing.assert_allclose(
+                a, b, rtol=1e-3, atol=1e-6
+            )  # moments, as weights drift in Adam
 
 
 @pytest.mark.parametrize("prng", ["threefry2x32", "rbg"])
@@ -263,12 +332,25 @@ def test_what_cannot_train_together_says_so(base, tmp_path):
 def test_totals_of_nothing_are_no_result():
     """A loss of 0.0 would be the best there is, and a majority of 1.0 the highest."""
     zero = (0.0, 0.0)
-    sums = {"mlm_loss": zero, "mlm_accuracy": zero, "nsp_loss": zero, "nsp_accuracy": zero, "first_label": zero}
+    sums = {
+        "mlm_loss": zero,
+        "mlm_accuracy": zero,
+        "nsp_loss": zero,
+        "nsp_accuracy": zero,
+        "first_label": zero,
+    }
     totals = Totals(sums | {"unigram_loss": zero, "unigram_accuracy": zero, "examples": (3.0, 1.0)})
     config = SimpleNamespace(objectives=("mlm", "nsp"))
     found = corpus.Evaluator._finish(SimpleNamespace(config=config), totals)
     assert (found["examples"], found["mlm_predictions"]) == (3, 0)
-    for name in ("mlm_loss", "mlm_accuracy", "unigram_loss", "nsp_loss", "nsp_accuracy", "majority_accuracy"):
+    for name in (
+        "mlm_loss",
+        "mlm_accuracy",
+        "unigram_loss",
+        "nsp_loss",
+        "nsp_accuracy",
+        "majority_accuracy",
+    ):
         assert math.isnan(found[name]), name
 
 

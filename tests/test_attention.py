@@ -33,11 +33,15 @@ FORMS = {
     "alibi": {"position": "alibi"},
     "causal window with alibi": {"causal": True, "window": 20, "position": "alibi"},
 }
-PAIRS = [(name, form) for name in BACKENDS for form in FORMS if name != "splash" or "alibi" not in form]
+PAIRS = [
+    (name, form) for name in BACKENDS for form in FORMS if name != "splash" or "alibi" not in form
+]
 
 
 def model(**overrides):
-    return dataclasses.replace(toy.config(model__heads=HEADS).model, hidden=HEADS * WIDTH, **overrides)
+    return dataclasses.replace(
+        toy.config(model__heads=HEADS).model, hidden=HEADS * WIDTH, **overrides
+    )
 
 
 def layout(packed: bool, rows=ROWS, length=LENGTH):
@@ -48,7 +52,9 @@ def layout(packed: bool, rows=ROWS, length=LENGTH):
 
 def operands(seed=0, rows=ROWS, length=LENGTH):
     """Queries, keys, values, and what the gradient of the weighted sum is."""
-    return np.random.default_rng(seed).normal(size=(4, rows, length, HEADS, WIDTH)).astype(np.float32)
+    return (
+        np.random.default_rng(seed).normal(size=(4, rows, length, HEADS, WIDTH)).astype(np.float32)
+    )
 
 
 def seen(segments, causal, window):
@@ -71,7 +77,9 @@ def plain(query, key, value, cotangent, batch, cfg):
             continue
         mask, at = where[np.ix_(real, real)], batch["positions"][row, real].astype(np.float64)
         for head in range(HEADS):
-            q, k, v, d = (x[row, real, head].astype(np.float64) for x in (query, key, value, cotangent))
+            q, k, v, d = (
+                x[row, real, head].astype(np.float64) for x in (query, key, value, cotangent)
+            )
             scores = q @ k.T / np.sqrt(WIDTH)
             if cfg.position == "alibi":
                 scores -= slopes(HEADS)[head] * np.abs(at[:, None] - at[None, :])
@@ -110,14 +118,18 @@ def test_every_backend_is_the_plain_statement(name, form, packed):
     (context, *gradients), everywhere, batch, (expected, *slopes_) = run(name, form, packed)
     real = batch["segment_ids"] > 0
     np.testing.assert_allclose(context[real], expected[real], atol=2e-5)
-    for ours, theirs in zip(gradients, slopes_, strict=True):  # at padding, too: nothing of it is anybody's
+    for ours, theirs in zip(
+        gradients, slopes_, strict=True
+    ):  # at padding, too: nothing of it is anybody's
         np.testing.assert_allclose(ours, theirs, atol=2e-5 * np.abs(theirs).max())
     assert all(np.isfinite(x).all() for x in (context, *everywhere))
 
 
 @pytest.mark.parametrize("name", BACKENDS)
 def test_bfloat16_is_as_near_as_its_digits(name):
-    (context, *gradients), _, batch, (expected, *slopes_) = run(name, "window", True, dtype="bfloat16")
+    (context, *gradients), _, batch, (expected, *slopes_) = run(
+        name, "window", True, dtype="bfloat16"
+    )
     assert {x.dtype for x in (context, *gradients)} == {jnp.dtype("bfloat16")}
     real = batch["segment_ids"] > 0
     np.testing.assert_allclose(np.float32(context)[real], expected[real], atol=0.03)
@@ -144,7 +156,10 @@ def test_nothing_is_seen_outside_the_window_or_across_examples(name):
         query, key, value = (jnp.asarray(x) for x in operands(rows=1, length=128)[:3])
 
         def context(key, value, cfg=cfg, query=query):
-            return jnp.sum(BACKENDS[name](query, key, value, backends.sight(batch, cfg), cfg, None)[0][0], (1, 2))
+            return jnp.sum(
+                BACKENDS[name](query, key, value, backends.sight(batch, cfg), cfg, None)[0][0],
+                (1, 2),
+            )
 
         by_value = np.abs(jax.jit(jax.jacrev(context, 1))(key, value)).sum((1, 3, 4))  # [L, L]
         by_key = np.abs(jax.jit(jax.jacrev(context, 0))(key, value)).sum((1, 3, 4))
@@ -174,7 +189,9 @@ def loss_and_gradient(config, b):
 
     def loss(params):
         logits = network.outputs(built, params, b)["mlm"]
-        return jnp.sum(jnp.sin(logits[..., :2]) * b["predict_weights"][..., None])  # spare slots may lie on padding
+        return jnp.sum(
+            jnp.sin(logits[..., :2]) * b["predict_weights"][..., None]
+        )  # spare slots may lie on padding
 
     return jax.tree.leaves(jax.jit(jax.value_and_grad(loss))(params))
 
@@ -186,7 +203,12 @@ NARROW = {"sequence_length": 128, "model__layers": 2, "model__position": "rotary
 def test_a_model_is_the_same_with_any_backend(name, taken):
     """Rotated, packed, with a window that the first layer sees past, its layers in a loop and computed again."""
     config = toy.config(
-        **NARROW, model__window=9, model__global_every=2, model__scan=True, model__remat=True, pairs="none"
+        **NARROW,
+        model__window=9,
+        model__global_every=2,
+        model__scan=True,
+        model__remat=True,
+        pairs="none",
     )
     b, _ = toy.mask(toy.batch(4, 128, seed=1, examples=3), config.masking, slots=8)
     taken("einsum")
@@ -219,7 +241,8 @@ def test_a_window_is_needed_work_only_as_far_as_it_reaches():
         m = toy.config(model__layers=3, model__window=4, model__global_every=every).model
         m = dataclasses.replace(m, causal=causal)
         of_layers = [
-            sum(seen(np.ones(n), causal, 0 if layer < far else 4).sum() for n in sizes[0] if n) for layer in range(3)
+            sum(seen(np.ones(n), causal, 0 if layer < far else 4).sum() for n in sizes[0] if n)
+            for layer in range(3)
         ]
         assert costs.pairs(m, sizes) == pytest.approx(sum(of_layers) / 3)
     assert costs.pairs(toy.config().model, sizes) == (sizes**2).sum()
@@ -309,7 +332,10 @@ def test_a_name_binds_training_and_lets_others_read(on):
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ({"model__attention": "cudnn", "model__dtype": "float32"}, "'cudnn': it computes in bfloat16"),
+        (
+            {"model__attention": "cudnn", "model__dtype": "float32"},
+            "'cudnn': it computes in bfloat16",
+        ),
         ({**NAMED, "model__hidden": 48}, "'cudnn': heads of width 12"),
         ({"model__attention": "splash", "model__position": "alibi"}, "'splash': it takes no bias"),
         (
@@ -327,7 +353,10 @@ def test_what_a_config_alone_tells_is_refused_with_it(overrides, message):
     ("overrides", "message"),
     [
         ({**NAMED, "model__attention_dropout": 0.1}, "'cudnn': it cannot drop probabilities"),
-        ({"model__attention": "splash", "model__attention_dropout": 0.1}, "'splash': it cannot drop"),
+        (
+            {"model__attention": "splash", "model__attention_dropout": 0.1},
+            "'splash': it cannot drop",
+        ),
         ({"model__attention": "splash"}, "'splash': rows of 24 tokens"),
     ],
 )
@@ -370,8 +399,12 @@ def test_splash_of_arms_all_at_once_is_that_of_each():
 @pytest.mark.parametrize("packed", [True, False])
 def test_the_program_for_a_gpu_calls_cudnn(packed, taken, monkeypatch):
     """Lowered as far as it can be without one: its kernel forwards and backwards, with a bias only where it must."""
-    library = pytest.importorskip("jax._src.cudnn.fused_attention_stablehlo", reason="it has moved in this jax")
-    monkeypatch.setattr(library, "check_cudnn_version", lambda: 91_000)  # asked of the library, which is not here
+    library = pytest.importorskip(
+        "jax._src.cudnn.fused_attention_stablehlo", reason="it has moved in this jax"
+    )
+    monkeypatch.setattr(
+        library, "check_cudnn_version", lambda: 91_000
+    )  # asked of the library, which is not here
     taken("cudnn")
     monkeypatch.setattr(backends, "TABLE", {"cudnn": backends.cudnn})
     config = toy.config(model__dtype="bfloat16", model__causal=True, model__window=9, pairs="none")

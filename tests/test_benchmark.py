@@ -32,7 +32,9 @@ def contestant(function: str, called: str = "", **arguments) -> Contestant:
 
 
 def test_times_and_ratios_are_those_of_what_was_done(capfd):
-    found = harness.compare([contestant("sleep", seconds=0.01), contestant("sleep", seconds=0.04, units=2.0)], 3)
+    found = harness.compare(
+        [contestant("sleep", seconds=0.01), contestant("sleep", seconds=0.04, units=2.0)], 3
+    )
     quick, slow = found
     assert 0.01 <= quick.seconds < 0.02
     assert 0.04 <= slow.seconds < 0.06
@@ -52,7 +54,9 @@ def test_everybody_has_a_turn_in_every_round_and_begins_one_in_turn(tmp_path, mo
     harness.compare([contestant("note", name, file=str(file), name=name) for name in "abc"], 4)
     warm, calls = file.read_text()[:6], file.read_text()[6:]
     assert sorted(warm) == list("aabbcc")  # the first call, and one that says how long a call takes
-    assert calls == "aabbcc" + "bbccaa" + "ccaabb" + "aabbcc"  # of each two calls the first is not counted
+    assert (
+        calls == "aabbcc" + "bbccaa" + "ccaabb" + "aabbcc"
+    )  # of each two calls the first is not counted
 
 
 def test_what_comes_after_a_call_is_not_timed(tmp_path, monkeypatch):
@@ -90,7 +94,11 @@ def test_ratios_are_of_medians_and_their_quartiles_within_a_round():
     """A machine that slows down by the round changes no quartile."""
     one, other = result("a", [1.0, 2.0, 4.0, 8.0]), result("b", [0.5, 1.0, 2.0, 4.0])
     assert harness.ratio(one, other) == (2.0, 2.0, 2.0)
-    assert harness.ratio(result("a", [1.0, 2.0, 6.0]), result("b", [2.0, 1.0, 1.0])) == (2.0, 1.25, 4.0)
+    assert harness.ratio(result("a", [1.0, 2.0, 6.0]), result("b", [2.0, 1.0, 1.0])) == (
+        2.0,
+        1.25,
+        4.0,
+    )
     assert harness.ratio(result("a", [3.0]), result("b", [2.0])) == (1.5, 1.5, 1.5)
 
 
@@ -100,7 +108,10 @@ def test_ratios_are_of_medians_and_their_quartiles_within_a_round():
 def nap(seen: list) -> table.Row:
     def make(asked):
         seen.append(asked)
-        naps = [contestant("sleep", name, seconds=seconds) for name, seconds in (("ours", 0.005), ("theirs", 0.02))]
+        naps = [
+            contestant("sleep", name, seconds=seconds)
+            for name, seconds in (("ours", 0.005), ("theirs", 0.02))
+        ]
         return [*naps, *asked.theirs("torch", "train_step", way="eager")]
 
     return table.Row(make, "a nap", (("ours", "theirs"), ("ours", "nobody")))
@@ -117,7 +128,9 @@ def test_the_command_prints_a_table_and_writes_its_rows(monkeypatch, tmp_path, c
     printed = capsys.readouterr().out
     assert "train-step: a nap; 2x128, 7 x 128, " in printed
     assert printed.splitlines()[2].split()[0] == "variant"
-    share = float(printed.splitlines()[-1].removeprefix("ours takes ").partition("%")[0])  # of nobody, nothing is said
+    share = float(
+        printed.splitlines()[-1].removeprefix("ours takes ").partition("%")[0]
+    )  # of nobody, nothing is said
     ours, theirs = json.loads(output.read_text())
     assert [ours["variant"], theirs["variant"]] == ["ours", "theirs"]
     for row in (ours, theirs):
@@ -126,7 +139,11 @@ def test_the_command_prints_a_table_and_writes_its_rows(monkeypatch, tmp_path, c
         assert row["ratio"] == row["median_ms"] / ours["median_ms"]
         assert row["measured"]["machine"]["cores"] > 0
         assert row["measured"]["versions"]["jax"]
-        assert (row["measured"]["batch_size"], len(row["turns_ms"]), row["measured"]["rounds"]) == (7, 2, 2)
+        assert (row["measured"]["batch_size"], len(row["turns_ms"]), row["measured"]["rounds"]) == (
+            7,
+            2,
+            2,
+        )
     assert ours["min_ms"] >= 5
     assert theirs["min_ms"] >= 20
     assert share == pytest.approx(100 / theirs["ratio"], abs=0.01)
@@ -182,8 +199,16 @@ def test_variants_are_called_what_others_rely_on(dtype):
         made = {one.name: one for one in table.TABLE[name].make(asked)}
         assert made.keys() == {"ours"} | also | more
         assert made["ours"].arguments["config"]["model"]["dtype"] == dtype
-        kinds = {n: one.arguments["config"]["model"]["dtype"] for n, one in made.items() if n not in RIVALS}
-        assert all(kind == (half if n.endswith("bf16") else "float32") for n, kind in kinds.items() if n != "ours")
+        kinds = {
+            n: one.arguments["config"]["model"]["dtype"]
+            for n, one in made.items()
+            if n not in RIVALS
+        }
+        assert all(
+            kind == (half if n.endswith("bf16") else "float32")
+            for n, kind in kinds.items()
+            if n != "ours"
+        )
 
 
 def test_rivals_are_there_when_they_are_asked_for():
@@ -193,8 +218,15 @@ def test_rivals_are_there_when_they_are_asked_for():
         mine, both = row.make(plain), row.make(against)
         assert mine[0].name == "ours"
         assert [one.name for one in both[: len(mine)]] == [one.name for one in mine]
-        assert {one.make.partition(":")[0] for one in mine} <= {table.OURS, table.AROUND, table.PARTS}
-        assert all(one.make.startswith(table.THEIRS) and one.python == "python" for one in both[len(mine) :])
+        assert {one.make.partition(":")[0] for one in mine} <= {
+            table.OURS,
+            table.AROUND,
+            table.PARTS,
+        }
+        assert all(
+            one.make.startswith(table.THEIRS) and one.python == "python"
+            for one in both[len(mine) :]
+        )
         assert len(both) > len(mine) or name not in ("train-step", "forward", "pipeline")
 
 
@@ -223,14 +255,17 @@ def test_a_train_step_is_an_update(arms, one_device):
         ready.call()
     assert (ready.units, ready.unit) == (arms * 4 * 32, "tokens")
     assert ready.about["real"] == 1.0
-    assert ready.about["flops"] == pytest.approx(arms * costs.flops(SMALL, SMALL.tokenizer.vocab_size, 128, 4096, 4))
+    assert ready.about["flops"] == pytest.approx(
+        arms * costs.flops(SMALL, SMALL.tokenizer.vocab_size, 128, 4096, 4)
+    )
 
 
 @pytest.mark.slow
 def test_half_empty_rows_and_packed_ones_have_the_same_tokens(one_device):
     sizes = [16, 16, 16, 16]
     alone, together = (
-        ours.train_step(config.to_dict(dataclasses.replace(SMALL, packing=most)), sizes=sizes) for most in (1, 2)
+        ours.train_step(config.to_dict(dataclasses.replace(SMALL, packing=most)), sizes=sizes)
+        for most in (1, 2)
     )
     for ready in (alone, together):
         ready.call()
@@ -243,7 +278,9 @@ def test_an_epoch_of_a_task_has_the_same_tokens_however_its_rows_are_batched(one
     sizes = [5, 5, 30, 30, 5, 5, 30, 30]
     found = {}
     for knob, value in (("group", "length"), ("group", "none"), ("pad", "full")):
-        asked = dataclasses.replace(SMALL, batch_size=2, task=dataclasses.replace(SMALL.task, **{knob: value}))
+        asked = dataclasses.replace(
+            SMALL, batch_size=2, task=dataclasses.replace(SMALL.task, **{knob: value})
+        )
         found[value] = ours.finetuning(config.to_dict(asked), sizes=sizes)
         found[value].call()
         assert found[value].units == sum(sizes)
@@ -254,13 +291,24 @@ def test_an_epoch_of_a_task_has_the_same_tokens_however_its_rows_are_batched(one
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, pytest.param({"model__remat": True, "model__scan": True}, marks=pytest.mark.slow), {"model__gated": True}],
+    [
+        {},
+        pytest.param({"model__remat": True, "model__scan": True}, marks=pytest.mark.slow),
+        {"model__gated": True},
+    ],
 )
 def test_the_bound_has_the_products_of_an_update(changes):
-    unpaired = toy.config(batch_size=4, sequence_length=32, pairs="none", objectives__nsp__weight=None, **changes)
+    unpaired = toy.config(
+        batch_size=4, sequence_length=32, pairs="none", objectives__nsp__weight=None, **changes
+    )
     found = ours.products_of(unpaired)
-    kinds = unpaired.model.type_vocab * unpaired.model.hidden  # segment vectors: a product too, and for its gradient
-    wanted = costs.flops_per_step(unpaired, padded_vocab(unpaired.model, toy.VOCAB)) + 2 * 2.0 * 4 * 32 * kinds
+    kinds = (
+        unpaired.model.type_vocab * unpaired.model.hidden
+    )  # segment vectors: a product too, and for its gradient
+    wanted = (
+        costs.flops_per_step(unpaired, padded_vocab(unpaired.model, toy.VOCAB))
+        + 2 * 2.0 * 4 * 32 * kinds
+    )
     assert sum(one.flops * times for one, times in found.items()) == wanted
     ready = ours.products(config.to_dict(unpaired))
     ready.call()
@@ -268,15 +316,22 @@ def test_the_bound_has_the_products_of_an_update(changes):
 
 
 def test_the_bound_counts_each_product_in_the_types_the_update_has():
-    exact, half = (ours.products_of(toy.config(batch_size=4, sequence_length=32, model__dtype=d)) for d in TYPES)
+    exact, half = (
+        ours.products_of(toy.config(batch_size=4, sequence_length=32, model__dtype=d))
+        for d in TYPES
+    )
     assert {(one.types, one.result) for one in exact} == {(("float32", "float32"), "float32")}
     slots, width = 4 * quotas.slots(toy.config().masking, 32), toy.config().model.hidden
     words = padded_vocab(toy.config().model, toy.VOCAB)
     logits = [one for one in half if (one.rows, one.inner, one.columns) == (slots, width, words)]
     assert [(one.types, one.result) for one in logits] == [(("bfloat16", "bfloat16"), "float32")]
-    feed_forward = [one for one in half if one.rows == 128 and {one.inner, one.columns} == {width, 4 * width}]
+    feed_forward = [
+        one for one in half if one.rows == 128 and {one.inner, one.columns} == {width, 4 * width}
+    ]
     assert feed_forward
-    assert {(one.types, one.result) for one in feed_forward} == {(("bfloat16", "bfloat16"), "bfloat16")}
+    assert {(one.types, one.result) for one in feed_forward} == {
+        (("bfloat16", "bfloat16"), "bfloat16")
+    }
 
 
 def test_vectors_and_programs_are_made(one_device):
@@ -322,7 +377,9 @@ def test_a_step_is_fed_by_the_loader_or_not(tmp_path, one_device):
 def test_preparing_is_done_anew_each_time_and_gives_the_ids_of_the_rival(tmp_path, monkeypatch):
     base = texts.configure(texts.config_file(tmp_path))
     made = []
-    monkeypatch.setattr(around.prepare, "_make", lambda *a, real=prepare._make: made.append(a[2]) or real(*a))
+    monkeypatch.setattr(
+        around.prepare, "_make", lambda *a, real=prepare._make: made.append(a[2]) or real(*a)
+    )
     ready = around.preparing(config.to_dict(base))
     made.clear()  # the vocabulary's, unless it was there
     for _ in range(2):

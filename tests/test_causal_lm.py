@@ -30,7 +30,12 @@ from bert_jax.training import program as steps
 from bert_jax.training import run as arms
 from tests import toy
 
-CAUSAL = {"model__layers": 1, "model__causal": "true", "pairs": "none", "checkpoints__best": "causal_lm_loss"}
+CAUSAL = {
+    "model__layers": 1,
+    "model__causal": "true",
+    "pairs": "none",
+    "checkpoints__best": "causal_lm_loss",
+}
 
 
 def config(**changes: object) -> knobs.Config:
@@ -68,7 +73,9 @@ def test_the_loss_is_that_of_every_token_from_the_column_before_it(examples, end
             losses.append(np.log(np.exp(scores).sum()) - scores[token])
             hits.append(scores.argmax() == token)
     ends = 5 * examples if end else 0
-    assert len(losses) == (batch["unit_ids"] >= 0).sum() + ends  # each once, the first of a text after [CLS]
+    assert (
+        len(losses) == (batch["unit_ids"] >= 0).sum() + ends
+    )  # each once, the first of a text after [CLS]
     objective = objectives.of(config(objectives__causal_lm__end=end).objectives)["causal_lm"]
     found = {name: (float(a), float(n)) for name, (a, n) in objective.loss(logits, batch).items()}
     assert found["causal_lm_loss"] == (pytest.approx(sum(losses), rel=1e-6), len(losses))
@@ -80,7 +87,10 @@ def test_no_loss_depends_on_a_later_token():
     """Through the vectors of the places: each column has one of its own, and a gradient shows who reads it."""
     settings = config(model__init_stddev=0.3, model__layers=2)
     batch = toy.batch(1, 24, seed=1)
-    batch |= {"positions": np.arange(24, dtype=np.int32)[None], "segment_ids": np.ones((1, 24), np.int32)}
+    batch |= {
+        "positions": np.arange(24, dtype=np.int32)[None],
+        "segment_ids": np.ones((1, 24), np.int32),
+    }
     batch["unit_ids"] = np.arange(24, dtype=np.int32)[None]
     net = network.build(settings, toy.VOCAB)
     params = _init(settings)["params"]
@@ -91,7 +101,9 @@ def test_no_loss_depends_on_a_later_token():
         logits = network.outputs(net, moved, batch)["causal_lm"][0, :-1]
         return jax.nn.logsumexp(logits, -1) - logits[jnp.arange(23), batch["tokens"][0, 1:]]
 
-    jacobian = jax.jit(jax.jacrev(losses))(params["encoder"]["embeddings"]["position"])  # [23, P, D]
+    jacobian = jax.jit(jax.jacrev(losses))(
+        params["encoder"]["embeddings"]["position"]
+    )  # [23, P, D]
     reads = np.abs(np.asarray(jacobian)).max(-1)[:, :24] > 0
     assert np.array_equal(reads, np.tri(23, 24, dtype=bool))
 
@@ -99,7 +111,9 @@ def test_no_loss_depends_on_a_later_token():
 def test_a_text_is_read_at_its_last_token_for_the_first_sees_itself_alone():
     batch = toy.batch(5, 24, seed=2, examples=2)
     causal, other = (toy.config(model__causal=on).model for on in (True, False))
-    ends = [[max(np.flatnonzero(row == example)) for example in (1, 2)] for row in batch["segment_ids"]]
+    ends = [
+        [max(np.flatnonzero(row == example)) for example in (1, 2)] for row in batch["segment_ids"]
+    ]
     assert np.asarray(pooled_positions(causal, batch)).tolist() == ends
     assert pooled_positions(other, batch) is batch["cls_positions"]
 
@@ -110,7 +124,9 @@ def test_what_hugging_face_expresses_of_it():
     masked = toy.config(model__causal="true", pairs="none")
     assert export.kind(masked)[0] == "BertForMaskedLM"  # which would be taken in again as mlm
     export.check(masked)
-    with pytest.raises(ConfigError, match=r"cannot express model\.causal = True, of a text's vector"):
+    with pytest.raises(
+        ConfigError, match=r"cannot express model\.causal = True, of a text's vector"
+    ):
         export.check(toy.config(model__causal="true", pairs="nsp"))
 
 
@@ -127,7 +143,9 @@ def test_text_alone_is_what_runs_from_before_there_was_an_end_were_trained_on():
     with pytest.raises(ConfigError, match=r"end: False -> True") as error:
         arms.check_same({"config": found}, {"config": configs.to_dict(config())}, (), Path("w"))
     assert error.value.hint == "--config.objectives.causal_lm.end=false is what it was trained with"
-    tagged = dataclasses.replace(toy.config(), objectives={"tag": knobs.Objective(labels=("a", "b"))})
+    tagged = dataclasses.replace(
+        toy.config(), objectives={"tag": knobs.Objective(labels=("a", "b"))}
+    )
     assert '.end"' not in json.dumps(definition.told(tagged))  # cells from before keep their names
     masked = configs.to_dict(toy.config())
     for objective in masked["objectives"].values():
@@ -140,7 +158,10 @@ def test_text_alone_is_what_runs_from_before_there_was_an_end_were_trained_on():
 
 def test_it_takes_the_place_of_mlm_and_needs_a_causal_model():
     assert list(config().objectives) == ["causal_lm"]
-    assert list(toy.config().objectives) == ["mlm", "nsp"]  # without being asked for, it is not there
+    assert list(toy.config().objectives) == [
+        "mlm",
+        "nsp",
+    ]  # without being asked for, it is not there
     assert not config().masked
     assert toy.config().masked
     with pytest.raises(ConfigError, match="would see the tokens it predicts"):
@@ -166,7 +187,9 @@ def test_an_update_reads_the_text_as_it_is_and_masks_are_nothing_to_it():
     settings = config(masking__rate=0.8)
     batch = toy.batch(settings.batch_size, settings.sequence_length, 4)
     state = _init(settings)
-    _, metrics = jax.jit(steps.make_step(settings, toy.SPECIAL, toy.VOCAB))(state, batch, steps.inputs_at(settings, 0))
+    _, metrics = jax.jit(steps.make_step(settings, toy.SPECIAL, toy.VOCAB))(
+        state, batch, steps.inputs_at(settings, 0)
+    )
     assert not [name for name in metrics if "fraction" in name]
     logits = _logits(network.build(settings, toy.VOCAB), state["params"], batch)
     total, count = objectives.TABLE["causal_lm"].loss(logits, batch)["causal_lm_loss"]
@@ -179,8 +202,17 @@ def trained(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("causal")
     line = "the cat sees the dog . the dog sees the cat . cats see dogs . dogs see cats .\n"
     (folder / "text.txt").write_text("\n".join(line * n for n in range(1, 40)))
-    changes = {"corpus__source": "files", "corpus__path": folder / "text.txt", "corpus__validation_fraction": 0.3}
-    changes |= {"steps": 30, "optim__learning_rate": 3e-3, "evals__validation__every": 0, "tokenizer__vocab_size": 60}
+    changes = {
+        "corpus__source": "files",
+        "corpus__path": folder / "text.txt",
+        "corpus__validation_fraction": 0.3,
+    }
+    changes |= {
+        "steps": 30,
+        "optim__learning_rate": 3e-3,
+        "evals__validation__every": 0,
+        "tokenizer__vocab_size": 60,
+    }
     train.run(config(**changes), folder / "run", command=[])
     return folder / "run"
 
@@ -195,7 +227,10 @@ def test_the_unigram_knows_how_often_a_text_ends(trained):
     counts = prepared.unigrams.astype(np.float64)
     counts[run.tokenizer.special.sep] = round(counts.sum() * ends / len(text))
     probabilities = (counts + 1) / (counts.sum() + len(counts))
-    losses = [*-np.log(probabilities[text]), *[-np.log(probabilities[run.tokenizer.special.sep])] * ends]
+    losses = [
+        *-np.log(probabilities[text]),
+        *[-np.log(probabilities[run.tokenizer.special.sep])] * ends,
+    ]
     found = suites.evaluate(run, "pretrain")
     assert found["unigram_loss"] == pytest.approx(np.mean(losses), rel=1e-5)
     assert found["causal_lm_predictions"] == len(losses)
@@ -214,7 +249,16 @@ def test_a_run_learns_and_is_evaluated_beside_the_unigram(trained):
 # --- scores of texts ------------------------------------------------------------------------------------------------
 
 
-PIECES = [*"abcdefghij", *(f"##{c}" for c in "abcdefghij"), "the", "cat", "cats", "sees", "see", "."]
+PIECES = [
+    *"abcdefghij",
+    *(f"##{c}" for c in "abcdefghij"),
+    "the",
+    "cat",
+    "cats",
+    "sees",
+    "see",
+    ".",
+]
 LONGEST = 16
 TEXTS = ["the cat sees", "cat", "abc de . the fghij", "the cats see .", "the cat sees"]
 
@@ -223,7 +267,9 @@ TEXTS = ["the cat sees", "cat", "abc de . the fghij", "the cats see .", "the cat
 def run(tmp_path_factory) -> runs.Run:
     """A causal model of random weights."""
     file = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
-    file.write_text("".join(f"{piece}\n" for piece in ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *PIECES]))
+    file.write_text(
+        "".join(f"{piece}\n" for piece in ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *PIECES])
+    )
     tokenizer = tokenizers.load(file)
     short = {"model__max_positions": LONGEST, "sequence_length": LONGEST}
     settings = config(model__init_stddev=0.3, **short)
@@ -245,14 +291,18 @@ def plainly(run: runs.Run, ids: list[int]) -> list[float]:
         batch["positions"][0, : len(before)] = range(len(before))
         batch["segment_ids"][0, : len(before)] = 1
         net = network.build(run.config, run.tokenizer.size)
-        scores = np.asarray(_logits(net, run.params, batch | {"cls_positions": blank[:, :1]}), np.float64)
+        scores = np.asarray(
+            _logits(net, run.params, batch | {"cls_positions": blank[:, :1]}), np.float64
+        )
         last = scores[0, len(before) - 1]
         found.append(float(last[token] - np.log(np.exp(last).sum())))
     return found
 
 
 def test_each_token_has_the_probability_that_a_plain_loop_finds(run):
-    encoded = run.tokenizer.encode_batch([*TEXTS, "abcde fgh the cats see . cat abc de the sees the cat . see cats"])
+    encoded = run.tokenizer.encode_batch(
+        [*TEXTS, "abcde fgh the cats see . cat abc de the sees the cat . see cats"]
+    )
     assert max(map(len, encoded)) > 2 * LONGEST - 8  # several windows
     for size in (0, 3):
         found = LeftToRight(run, SuiteOptions(batch_size=size), "pll")([*encoded, []])
@@ -267,9 +317,13 @@ def test_suites_score_a_causal_model_left_to_right(run, tmp_path):
     sums = [sum(plainly(run, ids)) for ids in encoded]
     found = suites.evaluate(run, "pll", source=f"files:{tmp_path / 'texts.txt'}")
     assert found["log_likelihood"] == pytest.approx(np.mean(sums), rel=1e-5)
-    assert found["perplexity"] == pytest.approx(math.exp(-sum(sums) / sum(map(len, encoded))), rel=1e-5)
+    assert found["perplexity"] == pytest.approx(
+        math.exp(-sum(sums) / sum(map(len, encoded))), rel=1e-5
+    )
     pairs = [(a, b) for a in range(4) for b in range(4) if a != b]
-    lines = [json.dumps({"sentence_good": TEXTS[a], "sentence_bad": TEXTS[b]}) + "\n" for a, b in pairs]
+    lines = [
+        json.dumps({"sentence_good": TEXTS[a], "sentence_bad": TEXTS[b]}) + "\n" for a, b in pairs
+    ]
     (tmp_path / "pairs.jsonl").write_text("".join(lines))
     found = suites.evaluate(run, "blimp", source=f"files:{tmp_path / 'pairs.jsonl'}")
     assert found["accuracy"] == np.mean([sums[a] > sums[b] for a, b in pairs])

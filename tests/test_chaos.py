@@ -50,12 +50,22 @@ def test_chaos_finds_another_answer(chaos, tmp_path, monkeypatch):
             return chaos.Outcome(0, '{"pretrain": {"mlm_loss": 3.0}}', "", 0.1)
 
     monkeypatch.setattr(chaos, "World", Told)
-    monkeypatch.setattr(chaos, "STAGES", tuple(one for one in chaos.STAGES if one.name == "evaluate"))
-    monkeypatch.setattr(chaos, "KINDS", (chaos.Kind("nothing", 52, 1, lambda draw: ("", "", draw.world.run(None))),))
+    monkeypatch.setattr(
+        chaos, "STAGES", tuple(one for one in chaos.STAGES if one.name == "evaluate")
+    )
+    monkeypatch.setattr(
+        chaos, "KINDS", (chaos.Kind("nothing", 52, 1, lambda draw: ("", "", draw.world.run(None))),)
+    )
     for loss, bad in ((3.0, []), (3.5, ["another answer than without faults"])):
         found = []
         normal = chaos.Reference({"evaluate": 0.1}, {"evaluate": {"pretrain": {"mlm_loss": loss}}})
-        chaos.episode(1, tmp_path / str(loss), tmp_path, normal, lambda one, found=found: bool(found.append(one)))
+        chaos.episode(
+            1,
+            tmp_path / str(loss),
+            tmp_path,
+            normal,
+            lambda one, found=found: bool(found.append(one)),
+        )
         assert [one.wrong for one in found if one.wrong] == bad
     assert "--seed=1 --faults=" in found[-1].log
 

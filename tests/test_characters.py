@@ -25,7 +25,19 @@ from tests import toy
 from tests.wordpiece import google_words, pieces
 
 PRIVATE, IDEOGRAPH = "\ue000", "\U0002b820"
-SMALL = [*"abeionσςοδй字,.[]", "mask", "##b", "##σ", "##ς", "##ο", "##δ", "a\ue000", "##\ue000", IDEOGRAPH, "##\u302e"]
+SMALL = [
+    *"abeionσςοδй字,.[]",
+    "mask",
+    "##b",
+    "##σ",
+    "##ς",
+    "##ο",
+    "##δ",
+    "a\ue000",
+    "##\ue000",
+    IDEOGRAPH,
+    "##\u302e",
+]
 VOCAB = [*SPECIALS, *SMALL]
 STYLES = [Style(lowercase=True), Style(lowercase=False)]
 THEIRS = Style(characters="huggingface")
@@ -50,7 +62,10 @@ def made(style: Style) -> tokenizer.Tokenizer:
 
 
 def expected(text: str, found: tokenizer.Tokenizer) -> list[str]:
-    cut = (pieces(word, set(found.vocab), found.max_word_length) for word in google_words(text, found.lowercase))
+    cut = (
+        pieces(word, set(found.vocab), found.max_word_length)
+        for word in google_words(text, found.lowercase)
+    )
     return list(itertools.chain.from_iterable(cut))
 
 
@@ -61,7 +76,11 @@ def named(found: tokenizer.Tokenizer, texts: list[str], **options) -> list[list[
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("name", KINDS_OF_DIFFERENCE)
 def test_what_the_library_takes_otherwise_is_as_google_has_it(name, style):
-    texts = [text for c in KINDS_OF_DIFFERENCE[name] for text in (c, f"a{c}b", f"a {c}b", f"{c}{c}", f"a{c}.b")]
+    texts = [
+        text
+        for c in KINDS_OF_DIFFERENCE[name]
+        for text in (c, f"a{c}b", f"a {c}b", f"{c}{c}", f"a{c}.b")
+    ]
     assert named(made(style), texts) == [expected(text, made(style)) for text in texts]
 
 
@@ -94,7 +113,10 @@ def test_only_texts_with_such_characters_go_the_slower_way(monkeypatch):
         lambda self, text, real=characters.Rules.words: taken.append(text) or real(self, text),
     )
     assert named(made(STYLES[0]), texts) == wanted
-    assert taken == [f"a{PRIVATE}", "\ud800"]  # nothing is tried again, and a sigma alone costs nothing
+    assert taken == [
+        f"a{PRIVATE}",
+        "\ud800",
+    ]  # nothing is tried again, and a sigma alone costs nothing
     assert characters.google(True, True, True) is characters.google(True, True, True)
 
 
@@ -107,9 +129,18 @@ def test_mixed_texts_are_as_google_has_them(texts, style):
     found = made(style)
     assert named(found, texts) == [expected(text, found) for text in texts]
     assert [ids for ids, _ in found.encode_with_offsets(texts)] == found.encode_batch(texts)
-    spaced = [" ".join(text.split()) for text in texts if not set("\x1c\x1d\x1e\x1f\x85\x0b\x0c") & set(text)]
-    ids, lengths = encode.Words(found).encode(["", *spaced])  # word by word, as a corpus is prepared
-    assert [part.tolist() for part in np.split(ids, np.cumsum(lengths)[:-1])] == [[], *found.encode_batch(spaced)]
+    spaced = [
+        " ".join(text.split())
+        for text in texts
+        if not set("\x1c\x1d\x1e\x1f\x85\x0b\x0c") & set(text)
+    ]
+    ids, lengths = encode.Words(found).encode(
+        ["", *spaced]
+    )  # word by word, as a corpus is prepared
+    assert [part.tolist() for part in np.split(ids, np.cumsum(lengths)[:-1])] == [
+        [],
+        *found.encode_batch(spaced),
+    ]
 
 
 def test_special_tokens_in_such_texts_are_text_unless_asked_for():
@@ -122,14 +153,23 @@ def test_special_tokens_in_such_texts_are_text_unless_asked_for():
         assert named(made(style), [text]) == [expected(text, made(style))]
         assert "[MASK]" not in named(made(style), [text])[0]
     short = tokenizer.Tokenizer(VOCAB, Style(max_word_length=2))
-    assert named(short, [text], escape=False)[0] == ["ο", "##ς", "[MASK]", "[UNK]", "[MASK]", IDEOGRAPH]
+    assert named(short, [text], escape=False)[0] == [
+        "ο",
+        "##ς",
+        "[MASK]",
+        "[UNK]",
+        "[MASK]",
+        IDEOGRAPH,
+    ]
     assert named(short, ["ab\ue000 a\ue000"])[0] == ["[UNK]", "a\ue000"]
 
 
 # --- places ---------------------------------------------------------------------------------------------------------
 
 ORDINARY = st.text(
-    st.sampled_from("abe字 ,.é\u0301Éİßﬁ가й’[]\t\xad\ufffd") | st.characters(categories=["L", "Zs"]), max_size=20
+    st.sampled_from("abe字 ,.é\u0301Éİßﬁ가й’[]\t\xad\ufffd")
+    | st.characters(categories=["L", "Zs"]),
+    max_size=20,
 )
 
 
@@ -142,7 +182,10 @@ def test_both_ways_give_the_same_ids_and_places(text, style, escape):
         return
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(characters.Rules, "apart", lambda _, texts: list(range(len(texts))))
-        assert (found.encode_with_offsets([text]), found.encode_batch([text], escape=escape)) == usual
+        assert (
+            found.encode_with_offsets([text]),
+            found.encode_batch([text], escape=escape),
+        ) == usual
 
 
 def test_places_in_texts_that_the_library_would_cut_otherwise():
@@ -206,14 +249,18 @@ def test_every_code_point_alone_and_inside_a_word(request, name, lowercase):
     if name == "small":
         found = made(Style(lowercase=lowercase))
     else:
-        found = tokenizer.load(request.getfixturevalue("shared") / "vocab" / f"bert_base_{name}_vocab.txt")
+        found = tokenizer.load(
+            request.getfixturevalue("shared") / "vocab" / f"bert_base_{name}_vocab.txt"
+        )
     assert found.lowercase == lowercase
     vocab, ids = set(found.vocab), {piece: i for i, piece in enumerate(found.vocab)}
     wrong = []
     rows = walk(lowercase)
     for start in range(0, len(rows), 1 << 14):
         part = rows[start : start + (1 << 14)]
-        for (text, words), found_ids in zip(part, found.encode_batch([text for text, _ in part]), strict=True):
+        for (text, words), found_ids in zip(
+            part, found.encode_batch([text for text, _ in part]), strict=True
+        ):
             if found_ids != [ids[piece] for word in words for piece in pieces(word, vocab)]:
                 wrong.append(text)
     assert wrong == []
@@ -235,8 +282,12 @@ def test_files_of_ours_say_whose_rules_hold_and_others_have_the_librarys(tmp_pat
     assert tokenizer.load(files["bare"]).style.characters == "google"
     (files["bare"] / "tokenizer_config.json").write_text('{"do_lower_case": true}')
     assert tokenizer.load(files["bare"]).style.characters == "huggingface"
-    saved = tokenizers.Tokenizer.from_file(str(files["google"] / "tokenizer.json"))  # the library reads past it
-    assert saved.encode("ΟΔΟΣ", add_special_tokens=False).ids == made(THEIRS).encode_batch(["ΟΔΟΣ"])[0]
+    saved = tokenizers.Tokenizer.from_file(
+        str(files["google"] / "tokenizer.json")
+    )  # the library reads past it
+    assert (
+        saved.encode("ΟΔΟΣ", add_special_tokens=False).ids == made(THEIRS).encode_batch(["ΟΔΟΣ"])[0]
+    )
     saved.save(str(files["google"] / "tokenizer.json"))
     assert tokenizer.load(files["google"]).style.characters == "google"  # as its config still says
     (files["google"] / "tokenizer_config.json").unlink()
@@ -265,13 +316,17 @@ def test_the_knob_chooses_for_a_vocabulary_of_files_and_a_trained_one(tmp_path):
         found = tokenizer.train(texts, knobs.Tokenizer(vocab_size=40, characters=chosen))
         assert found.style.characters == whose
         assert [("οδος" in found.vocab, "##\ue000" in found.vocab)] == [(whose == "google",) * 2]
-        given_one = prepare.given_tokenizer(knobs.Tokenizer(path=str(tmp_path / "t"), characters=chosen))
+        given_one = prepare.given_tokenizer(
+            knobs.Tokenizer(path=str(tmp_path / "t"), characters=chosen)
+        )
         assert given_one.style.characters == (chosen if chosen != "auto" else "huggingface")
     state = json.loads((tmp_path / "t" / "tokenizer.json").read_text())
     state["normalizer"]["clean_text"] = False
     (tmp_path / "t" / "tokenizer.json").write_text(json.dumps(state))
     (tmp_path / "t" / "tokenizer_config.json").unlink()
-    assert tokenizer.load(tmp_path / "t", characters="huggingface").style.characters == "huggingface"
+    assert (
+        tokenizer.load(tmp_path / "t", characters="huggingface").style.characters == "huggingface"
+    )
     with pytest.raises(ConfigError, match=r"characters = google does nothing to .*cleans its text"):
         tokenizer.load(tmp_path / "t", characters="google")
 
@@ -282,7 +337,9 @@ def test_a_corpus_cut_by_other_rules_or_another_unicode_is_another_corpus(tmp_pa
     corpus = knobs.Corpus(source="files", path=str(tmp_path / "text.txt"))
 
     def name(**chosen: str) -> str:
-        return prepare.fingerprint(knobs.Config(corpus=corpus, tokenizer=knobs.Tokenizer(**chosen)), tmp_path)
+        return prepare.fingerprint(
+            knobs.Config(corpus=corpus, tokenizer=knobs.Tokenizer(**chosen)), tmp_path
+        )
 
     path = str(tmp_path / "t")
     told = {

@@ -35,12 +35,26 @@ def make_state(seed: int = 0) -> dict:
     table[0, :4] = [-0.0, 1e-42, 3.4e38, 0.0]
     params = {
         "embeddings": {"token": jnp.asarray(table)},
-        "layers": {"mlp": {"kernel": jnp.asarray(rng.normal(size=(3, 8, 5)), jnp.bfloat16), "bias": jnp.zeros((5,))}},
+        "layers": {
+            "mlp": {
+                "kernel": jnp.asarray(rng.normal(size=(3, 8, 5)), jnp.bfloat16),
+                "bias": jnp.zeros((5,)),
+            }
+        },
     }
-    counters = {"nonfinite": jnp.int32(seed), "ledger": jnp.asarray(rng.integers(0, 2**31, 4), jnp.int32)}
+    counters = {
+        "nonfinite": jnp.int32(seed),
+        "ledger": jnp.asarray(rng.integers(0, 2**31, 4), jnp.int32),
+    }
     key = jax.random.key_data(jax.random.key(seed + 7))  # uint32
     nan = jnp.asarray([np.nan, np.inf, -np.inf, 1.0], jnp.float32)
-    return {"params": params, "optimizer": optax.adam(1e-3).init(params), "counters": counters, "key": key, "nan": nan}
+    return {
+        "params": params,
+        "optimizer": optax.adam(1e-3).init(params),
+        "counters": counters,
+        "key": key,
+        "nan": nan,
+    }
 
 
 def bits(tree) -> list[bytes]:
@@ -91,7 +105,9 @@ def test_round_trip_is_bitwise(saved):
     assert (meta, step) == ({"step": 20, "seen": 20}, 20)
     assert jax.tree.structure(state) == jax.tree.structure(make_state())
     assert bits(state) == bits(make_state(20))
-    assert [x.dtype for x in jax.tree.leaves(state)] == [x.dtype for x in jax.tree.leaves(make_state())]
+    assert [x.dtype for x in jax.tree.leaves(state)] == [
+        x.dtype for x in jax.tree.leaves(make_state())
+    ]
 
 
 def test_donated_and_changed_buffers_do_not_reach_the_disk(checkpoints):
@@ -120,7 +136,10 @@ def test_updates_go_on_while_a_save_does_and_do_not_reach_it(checkpoints, monkey
     update = jax.jit(lambda x: jax.tree.map(lambda a: a + 1, x), donate_argnums=0)
     state = {"params": {f"w{i}": jnp.arange(1_000_000.0) + i for i in range(16)}, "n": jnp.int32(3)}
     # Made apart: what was read from the state itself would not be donated.
-    wanted = {"params": {f"w{i}": np.arange(1_000_000, dtype=np.float32) + i for i in range(16)}, "n": np.int32(3)}
+    wanted = {
+        "params": {f"w{i}": np.arange(1_000_000, dtype=np.float32) + i for i in range(16)},
+        "n": np.int32(3),
+    }
     checkpoints.save(1, state, {})
     state = first = update(state)
     for _ in range(19):
@@ -181,7 +200,9 @@ def test_saving_the_same_step_again_leaves_it_alone(checkpoints):
 @pytest.mark.parametrize("devices", [1, 2, 4, 8])
 def test_restores_onto_another_mesh(devices, tmp_path):
     def mesh_sharding(n):
-        mesh = jax.make_mesh((n,), ("data",), axis_types=(AxisType.Auto,), devices=jax.devices()[:n])
+        mesh = jax.make_mesh(
+            (n,), ("data",), axis_types=(AxisType.Auto,), devices=jax.devices()[:n]
+        )
         return NamedSharding(mesh, PartitionSpec("data"))
 
     state = {"params": {"w": jnp.arange(64.0).reshape(16, 4)}, "n": jnp.arange(8)}
@@ -304,7 +325,10 @@ def test_unfinished_steps_are_skipped_with_a_warning(spoiled, capsys):
     (spoiled / "notes").mkdir()
     assert restore(spoiled)[2] == 10
     warnings = capsys.readouterr().err
-    assert all(word in warnings for word in (f"{spoiled}/30:", f"{spoiled}/20:", "40.orbax-checkpoint-tmp-1"))
+    assert all(
+        word in warnings
+        for word in (f"{spoiled}/30:", f"{spoiled}/20:", "40.orbax-checkpoint-tmp-1")
+    )
 
 
 def test_only_unfinished_steps_are_nothing(tmp_path, capsys):
@@ -328,7 +352,9 @@ def test_manifest_names_stay_inside(name, spoiled, tmp_path):
     (spoiled / "20/link").symlink_to("../secret")
     entry = manifest.load(spoiled / "20")
     entry["files"][name] = {"bytes": 1, "sha256": "0"}
-    (spoiled / "20" / manifest.NAME).write_text(json.dumps({**entry, "digest": manifest._digest(entry)}))
+    (spoiled / "20" / manifest.NAME).write_text(
+        json.dumps({**entry, "digest": manifest._digest(entry)})
+    )
     with pytest.raises(CheckpointError, match="outside the folder"):
         restore(spoiled, 20)
 
@@ -351,10 +377,19 @@ def test_corrupt_newer_steps_give_way(spoiled, capsys):
 @pytest.mark.parametrize(
     ("edit", "named"),
     [
-        (lambda s: s["params"]["embeddings"].update(token=jnp.zeros((17, 8))), "embeddings/token is float32"),
-        (lambda s: s["params"]["layers"]["mlp"].update(bias=jnp.zeros(5, jnp.int32)), "layers/mlp/bias is float32"),
+        (
+            lambda s: s["params"]["embeddings"].update(token=jnp.zeros((17, 8))),
+            "embeddings/token is float32",
+        ),
+        (
+            lambda s: s["params"]["layers"]["mlp"].update(bias=jnp.zeros(5, jnp.int32)),
+            "layers/mlp/bias is float32",
+        ),
         (lambda s: s["params"].update(extra=jnp.zeros(2)), "extra is absent in the checkpoint"),
-        (lambda s: s["params"].pop("embeddings"), "embeddings/token is float32.* and absent in this run"),
+        (
+            lambda s: s["params"].pop("embeddings"),
+            "embeddings/token is float32.* and absent in this run",
+        ),
         (lambda s: s.update(key=jnp.zeros(3, jnp.uint32)), "key is uint32"),
     ],
 )
@@ -372,7 +407,9 @@ def test_a_changed_model_names_the_first_difference(edit, named, saved):
 def test_weights_that_are_not_finite_are_never_saved(checkpoints, value):
     checkpoints.save(1, make_state(), {})
     state = make_state()
-    state["params"]["layers"]["mlp"]["bias"] = state["params"]["layers"]["mlp"]["bias"].at[3].set(value)
+    state["params"]["layers"]["mlp"]["bias"] = (
+        state["params"]["layers"]["mlp"]["bias"].at[3].set(value)
+    )
     with pytest.raises(DivergedError, match="layers/mlp/bias"):
         checkpoints.save(2, state, {})
     assert checkpoints.restore(shapes(state))[2] == 1
@@ -389,7 +426,9 @@ def test_a_disk_too_small_is_refused_before_writing(checkpoints, monkeypatch):
     assert needed >= sum(len(b) for b in bits(make_state()))
     room = types.SimpleNamespace(f_bavail=4_321, f_frsize=1, f_files=0, f_favail=0)
     monkeypatch.setattr(disk.os, "statvfs", lambda _: room)
-    with pytest.raises(CheckpointError, match=rf"needs {needed:,} bytes and 4,321 are free") as error:
+    with pytest.raises(
+        CheckpointError, match=rf"needs {needed:,} bytes and 4,321 are free"
+    ) as error:
         checkpoints.save(2, make_state(), {})
     assert error.value.code == 4
     assert checkpoints.restore(shapes(make_state()))[2] == 1
@@ -436,7 +475,9 @@ SMALL_DISK = """
 def run(script: str, *arguments: object, fault: str = "") -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, fault_points.VARIABLE: fault}
     command = [sys.executable, "-c", textwrap.dedent(script), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=120)
+    return subprocess.run(
+        command, capture_output=True, text=True, env=environment, check=False, timeout=120
+    )
 
 
 @pytest.mark.fault(5)
@@ -463,7 +504,13 @@ LOOP = """
 
 @pytest.mark.parametrize(
     ("point", "survivor"),
-    [("save-start", 1), ("save-running", 1), ("save-committed", 1), ("manifest-ready", 1), ("manifest-written", 2)],
+    [
+        ("save-start", 1),
+        ("save-running", 1),
+        ("save-committed", 1),
+        ("manifest-ready", 1),
+        ("manifest-written", 2),
+    ],
 )
 @pytest.mark.fault(1)
 def test_kill_during_a_save_leaves_a_sound_step(point, survivor, tmp_path, capsys):
@@ -541,5 +588,9 @@ def test_two_processes_save_and_agree_on_what_to_restore(tmp_path):
         done = list(pool.map(lambda number: run(TWO, number, address, tmp_path), (0, 1)))
     for process in done:
         assert process.returncode == 0, process.stderr
-        assert process.stdout.splitlines()[-1] == "[1, 3, 4] 3 {'step': 3} [True, True]"  # gloo greets before
-    assert ["corrupt" in process.stderr for process in done] == [True, False], "process 0 alone verifies"
+        assert (
+            process.stdout.splitlines()[-1] == "[1, 3, 4] 3 {'step': 3} [True, True]"
+        )  # gloo greets before
+    assert ["corrupt" in process.stderr for process in done] == [True, False], (
+        "process 0 alone verifies"
+    )

@@ -70,11 +70,28 @@ def _fails(capsys, argv) -> tuple[int, str, str]:
 
 
 def test_train(calls, config):
-    argv = ["train", f"--config={config}:mini", "--workdir=w", "--config.masking.rate=0.4", "--config.seed", "7"]
-    assert cli.execute([*argv, "--dry-run", "--allow-change=config.steps", "--allow-change", "seed", "--debug"]) == 0
+    argv = [
+        "train",
+        f"--config={config}:mini",
+        "--workdir=w",
+        "--config.masking.rate=0.4",
+        "--config.seed",
+        "7",
+    ]
+    assert (
+        cli.execute(
+            [*argv, "--dry-run", "--allow-change=config.steps", "--allow-change", "seed", "--debug"]
+        )
+        == 0
+    )
     ((_, args, kwargs),) = calls.calls
     found, workdir = args
-    assert (found.model.size, found.masking.rate, found.seed, workdir) == ("mini", 0.4, 7, Path("w"))
+    assert (found.model.size, found.masking.rate, found.seed, workdir) == (
+        "mini",
+        0.4,
+        7,
+        Path("w"),
+    )
     assert kwargs["dry_run"] is True
     assert kwargs["allow_change"] == ("steps", "seed")
     assert kwargs["command"][: len(argv) + 1] == ["bert-jax", *argv]
@@ -92,10 +109,15 @@ def test_prepare_does_not_keep_memory(calls, config):
 def test_evaluate(calls, config, tmp_path, flag):
     output = tmp_path / "new" / "out.json"
     assert cli.execute(["evaluate", f"{flag}=runs/x"]) == 0
-    assert cli.execute(["evaluate", flag, "runs/x", f"--config={config}", f"--output={output}"]) == 0
+    assert (
+        cli.execute(["evaluate", flag, "runs/x", f"--config={config}", f"--output={output}"]) == 0
+    )
     (_, first, _), (_, second, _) = calls.calls
     assert first == ("runs/x", "", None, None)
-    asked = dict.fromkeys(("task", "source", "split", "submission"), "") | {"batch_size": 0, "limit": 0}
+    asked = dict.fromkeys(("task", "source", "split", "submission"), "") | {
+        "batch_size": 0,
+        "limit": 0,
+    }
     asked |= {"within_word": False}
     assert calls.calls[0][2] == {"changes": [], "tokenizer": "", **asked}
     assert second[:2] == ("runs/x", "")
@@ -108,7 +130,12 @@ def test_evaluate(calls, config, tmp_path, flag):
 @pytest.mark.parametrize("flag", ["--checkpoint", "--model"])
 def test_predict(calls, flag):
     assert cli.execute(["predict", "nsp", f"{flag}=runs/x"]) == 0
-    assert cli.execute(["predict", flag, "y", "fill-mask", "--input=a.txt", "--top-k=3", "--batch-size=2"]) == 0
+    assert (
+        cli.execute(
+            ["predict", flag, "y", "fill-mask", "--input=a.txt", "--top-k=3", "--batch-size=2"]
+        )
+        == 0
+    )
     (_, first, _), (_, second, _) = calls.calls
     assert first[:3] == ("nsp", "runs/x", None)
     assert second == ("fill-mask", "y", Path("a.txt"), "")
@@ -125,7 +152,10 @@ def test_doctor(calls):
 
 def test_overrides_are_taken_out_in_order():
     argv = ["a", "--config.x.y=1=2", "--config=f", "--config.n", "-1", "--config.e=", "--z"]
-    assert cli.split_overrides(argv) == (["a", "--config=f", "--z"], [("x.y", "1=2"), ("n", "-1"), ("e", "")])
+    assert cli.split_overrides(argv) == (
+        ["a", "--config=f", "--z"],
+        [("x.y", "1=2"), ("n", "-1"), ("e", "")],
+    )
 
 
 # --- usage errors: exit code 2 --------------------------------------------------------------------------------------
@@ -143,11 +173,31 @@ def test_overrides_are_taken_out_in_order():
         ("train --config=CONFIG --work=w", "no flag --work", "did you mean --workdir?"),
         ("train --config=CONFIG --workdir=w --dry-run=1", "--dry-run", "--help"),
         ("train --config=CONFIG --workdir=w extra", "extra", "--help"),
-        ("train --config=CONFIG --workdir=w --masking.rate=1", "no flag --masking.rate", "--config.masking.rate=VALUE"),
-        ("train --config=CONFIG --workdir=w --config.seed", "--config.seed has no value", "--config.seed=VALUE"),
-        ("train --config=CONFIG --workdir=w --config.seed --debug", "--config.seed has no value", ""),
-        ("train --config=CONFIG --workdir=w --config.sede=1", "config has no knob 'sede'", "did you mean 'seed'"),
-        ("train --config=CONFIG --workdir=w --config.masking.rate=7", "rate = 7.0 is out of range", "from 0.0 to 1.0"),
+        (
+            "train --config=CONFIG --workdir=w --masking.rate=1",
+            "no flag --masking.rate",
+            "--config.masking.rate=VALUE",
+        ),
+        (
+            "train --config=CONFIG --workdir=w --config.seed",
+            "--config.seed has no value",
+            "--config.seed=VALUE",
+        ),
+        (
+            "train --config=CONFIG --workdir=w --config.seed --debug",
+            "--config.seed has no value",
+            "",
+        ),
+        (
+            "train --config=CONFIG --workdir=w --config.sede=1",
+            "config has no knob 'sede'",
+            "did you mean 'seed'",
+        ),
+        (
+            "train --config=CONFIG --workdir=w --config.masking.rate=7",
+            "rate = 7.0 is out of range",
+            "from 0.0 to 1.0",
+        ),
         ("train --config=nowhere.py --workdir=w", "no config file 'nowhere.py'", "configs/tiny.py"),
         ("train --config=CONFIG:huge --workdir=w", "'huge' is not a choice", "tiny"),
         ("prepare", "no config given", "--config=configs/tiny.py"),
@@ -157,7 +207,11 @@ def test_overrides_are_taken_out_in_order():
         ("evaluate --model=m --output=FILE/x", "cannot write 'FILE/x'", "another --output"),
         ("predict --model=m", "required: TASK", "--help"),
         ("predict fillmask --model=m", "invalid choice: 'fillmask'", "did you mean 'fill-mask'?"),
-        ("train --config=CONFIG --workdir=w --noconfig.steps=3", "no flag --noconfig.steps", "as --config.steps=VALUE"),
+        (
+            "train --config=CONFIG --workdir=w --noconfig.steps=3",
+            "no flag --noconfig.steps",
+            "as --config.steps=VALUE",
+        ),
         ("predict nsp --model=m --top-k=0", "'0' is not a whole number of 1 or more", "--help"),
         ("predict nsp --model=m --batch-size=many", "'many' is not a whole number", "--help"),
         ("predict nsp --model=m --config.seed=1", "no flag --config.seed", ""),
@@ -181,7 +235,8 @@ def test_usage_error(calls, capsys, config, argv, message, hint):
 
 
 @pytest.mark.parametrize(
-    ("kind", "code"), [(ConfigError, 2), (DataError, 3), (CheckpointError, 4), (DivergedError, 5), (Stopped, 75)]
+    ("kind", "code"),
+    [(ConfigError, 2), (DataError, 3), (CheckpointError, 4), (DivergedError, 5), (Stopped, 75)],
 )
 def test_user_error_is_one_line_one_hint_and_its_code(calls, capsys, kind, code):
     calls.raises = kind("what, where:\n  3 values", "try\nthis")
@@ -191,7 +246,14 @@ def test_user_error_is_one_line_one_hint_and_its_code(calls, capsys, kind, code)
 
 
 @pytest.mark.parametrize(
-    "error", [ValueError("first\nsecond"), KeyError("k"), RuntimeError(), MemoryError(), OSError(5, "input/output")]
+    "error",
+    [
+        ValueError("first\nsecond"),
+        KeyError("k"),
+        RuntimeError(),
+        MemoryError(),
+        OSError(5, "input/output"),
+    ],
 )
 def test_unexpected_error_is_one_line_without_debug(calls, capsys, error):
     calls.raises = error
@@ -213,7 +275,8 @@ def test_a_full_disk_wherever_it_is_met_is_said_as_such(calls, capsys, tmp_path)
 
 
 @pytest.mark.parametrize(
-    "argv", [f"evaluate --checkpoint={'x' * 300}", "evaluate --checkpoint=", "export --model=m --output="]
+    "argv",
+    [f"evaluate --checkpoint={'x' * 300}", "evaluate --checkpoint=", "export --model=m --output="],
 )
 def test_a_path_that_cannot_be_one_is_a_usage_error(capsys, argv):
     code, message, hint = _fails(capsys, argv.split())
@@ -222,7 +285,9 @@ def test_a_path_that_cannot_be_one_is_a_usage_error(capsys, argv):
     assert hint
 
 
-@pytest.mark.parametrize("error", [ValueError("inside"), ConfigError("inside"), KeyboardInterrupt("inside")])
+@pytest.mark.parametrize(
+    "error", [ValueError("inside"), ConfigError("inside"), KeyboardInterrupt("inside")]
+)
 @pytest.mark.parametrize("argv", [["--debug", "doctor"], ["doctor", "--debug"]])
 def test_debug_shows_the_traceback(calls, capsys, error, argv):
     calls.raises = error
@@ -281,7 +346,10 @@ def test_help_and_usage_errors_do_not_load_jax():
         "import sys\nfrom bert_jax import cli\ncli.execute(['train', '--help'])\ncli.execute(['train'])\n"
         "sys.exit('jax' in sys.modules)"
     )
-    assert subprocess.run([sys.executable, "-c", source], capture_output=True, check=False).returncode == 0
+    assert (
+        subprocess.run([sys.executable, "-c", source], capture_output=True, check=False).returncode
+        == 0
+    )
 
 
 # --- real processes -------------------------------------------------------------------------------------------------
@@ -290,7 +358,10 @@ def test_help_and_usage_errors_do_not_load_jax():
 @pytest.mark.parametrize("name", sorted(cli.COMMANDS))
 def test_python_dash_m_is_the_same_command(name):
     done = subprocess.run(
-        [sys.executable, "-m", f"bert_jax.{name}", "--help"], capture_output=True, text=True, check=True
+        [sys.executable, "-m", f"bert_jax.{name}", "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert f"usage: bert-jax {name} " in done.stdout
     assert done.stderr == ""
@@ -303,7 +374,9 @@ def test_a_closed_pipe_is_quiet():
         "doctor.run = lambda *_: print('line\\n' * 10**6)\n"
         "cli.main(['doctor'])"
     )
-    process = subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, "-c", source], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
     assert process.stdout is not None
     assert process.stderr is not None
     assert process.stdout.readline() == b"line\n"
@@ -325,7 +398,9 @@ def test_retained_memory_is_not_faulted_in_again():
     )
     last = {}
     for mode in ("default", "retain"):
-        done = subprocess.run([sys.executable, "-c", source, mode], capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [sys.executable, "-c", source, mode], capture_output=True, text=True, check=True
+        )
         last[mode] = int(done.stdout)
     assert last["retain"] < 10
     with pytest.MonkeyPatch.context() as patch:

@@ -27,7 +27,9 @@ CONFIG = toy.config(batch_size=4, sequence_length=32)
 BATCH = toy.batch(4, 32)
 
 
-def pass_updates(one: Clock, now: list[float], count: int, waiting: float = 1.0, stepping: float = 3.0) -> None:
+def pass_updates(
+    one: Clock, now: list[float], count: int, waiting: float = 1.0, stepping: float = 3.0
+) -> None:
     for _ in range(count):
         with one.on("data"):
             now[0] += waiting
@@ -85,7 +87,9 @@ def test_an_account_goes_on_where_the_checkpoint_has_it(now):
 def test_the_most_memory_of_any_attempt_is_told(now, monkeypatch):
     most = {"host_memory_bytes": 7e15, "device_memory_bytes": 5.0}
     one = Clock(CONFIG, toy.VOCAB, saved={"seconds": {}, "most": most})
-    monkeypatch.setattr(clock, "memory", lambda: {"host_memory_bytes": 1.0, "device_memory_bytes": 9.0})
+    monkeypatch.setattr(
+        clock, "memory", lambda: {"host_memory_bytes": 1.0, "device_memory_bytes": 9.0}
+    )
     assert {name: one.values()[name] for name in clock.MEMORY} == {
         "host_memory_bytes": 7e15,
         "device_memory_bytes": 9.0,
@@ -104,37 +108,55 @@ def test_memory_grows_by_what_is_held(monkeypatch):
     now = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
     assert now > held.nbytes
     del held
-    assert clock.memory()["host_memory_bytes"] >= max(0.99 * now, before["host_memory_bytes"])  # the most, not the last
+    assert clock.memory()["host_memory_bytes"] >= max(
+        0.99 * now, before["host_memory_bytes"]
+    )  # the most, not the last
 
     class Device:
         def __init__(self, stats):
             self.memory_stats = lambda: stats
 
-    devices = [Device({"peak_bytes_in_use": 3, "bytes_in_use": 9}), Device({"peak_bytes_in_use": 4}), Device(None)]
+    devices = [
+        Device({"peak_bytes_in_use": 3, "bytes_in_use": 9}),
+        Device({"peak_bytes_in_use": 4}),
+        Device(None),
+    ]
     monkeypatch.setattr(clock.jax, "local_devices", lambda: devices)
     assert clock.memory()["device_memory_bytes"] == 4.0
 
 
 @pytest.mark.parametrize("examples", [1, 3])
 def test_work_is_that_of_real_tokens_alone(examples):
-    config, batch = toy.config(batch_size=4, sequence_length=48), toy.batch(4, 48, seed=1, examples=examples)
+    config, batch = (
+        toy.config(batch_size=4, sequence_length=48),
+        toy.batch(4, 48, seed=1, examples=examples),
+    )
     width, mlp, layers = config.model.hidden, config.model.mlp, config.model.layers
     products = 0.0
     for ids in batch["segment_ids"]:
         for slot in range(1, examples + 1):
             n = np.count_nonzero(ids == slot)
             products += layers * (n * (4 * width * width + 2 * width * mlp) + 2 * n * n * width)
-            products += config.masking.rate * n * (width * width + width * toy.VOCAB) + width * width
+            products += (
+                config.masking.rate * n * (width * width + width * toy.VOCAB) + width * width
+            )
     tokens, flops = clock.work(config, toy.VOCAB, batch)
     assert tokens == np.count_nonzero(batch["segment_ids"])
-    assert flops == pytest.approx(6 * products)  # a product is two operations, and twice as much goes backwards
+    assert flops == pytest.approx(
+        6 * products
+    )  # a product is two operations, and twice as much goes backwards
 
 
 def test_full_rows_need_what_an_update_computes():
     slots = quotas.slots(CONFIG.masking, 32)
     batch = {**BATCH, "segment_ids": np.ones((4, 32), np.int32)}
     computed = costs.flops_per_step(CONFIG, toy.VOCAB)
-    spare = 6 * 4 * (slots - CONFIG.masking.rate * 32) * (CONFIG.model.hidden**2 + CONFIG.model.hidden * toy.VOCAB)
+    spare = (
+        6
+        * 4
+        * (slots - CONFIG.masking.rate * 32)
+        * (CONFIG.model.hidden**2 + CONFIG.model.hidden * toy.VOCAB)
+    )
     assert clock.work(CONFIG, toy.VOCAB, batch)[1] == pytest.approx(computed - spare)
 
 

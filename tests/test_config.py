@@ -35,7 +35,9 @@ def _knobs(kind=knobs.Config, prefix=""):
             yield from _knobs(hint, f"{path}.")
         elif typing.get_origin(hint) is dict:
             entry = typing.get_args(hint)[1]
-            if dataclasses.is_dataclass(entry):  # else a mapping, which is set as a whole or by its keys
+            if dataclasses.is_dataclass(
+                entry
+            ):  # else a mapping, which is set as a whole or by its keys
                 yield from _knobs(entry, f"{path}.{NAMED[field.name]}.")
         else:
             yield path, field, hint
@@ -81,7 +83,9 @@ def test_every_knob_is_documented_and_its_default_is_allowed(path, field, hint):
 )
 def test_a_number_outside_its_range_is_refused_with_the_range(path, field, hint):
     low, high = field.metadata["low"], field.metadata["high"]
-    for value in ([] if low is None else [low - max(1, abs(low))]) + ([] if high is None else [high + 1]):
+    for value in ([] if low is None else [low - max(1, abs(low))]) + (
+        [] if high is None else [high + 1]
+    ):
         text = str((value,) * 3) if typing.get_origin(hint) is tuple else str(value)
         with pytest.raises(ConfigError, match="out of range") as caught:
             config.resolve(_set(path, text))
@@ -107,8 +111,18 @@ TYPOS = [
     ("maksing.rate", "0.4", "config has no knob 'maksing'", "did you mean 'masking'"),
     ("masking.rat", "0.4", "config.masking has no knob 'rat'", "did you mean 'rate'"),
     ("optim.lr", "1", "config.optim has no knob 'lr'", "one of: name, learning_rate"),
-    ("evals.validation.evry", "1", "config.evals.validation has no knob 'evry'", "did you mean 'every'"),
-    ("objectives.mlm.wieght", "1", "config.objectives.mlm has no knob 'wieght'", "did you mean 'weight'"),
+    (
+        "evals.validation.evry",
+        "1",
+        "config.evals.validation has no knob 'evry'",
+        "did you mean 'every'",
+    ),
+    (
+        "objectives.mlm.wieght",
+        "1",
+        "config.objectives.mlm has no knob 'wieght'",
+        "did you mean 'weight'",
+    ),
     ("seed.x", "1", "config.seed has no knob 'x'", ""),
     ("masking", "0.4", "config.masking is a section", "set one of: rate"),
     ("evals", "{}", "config.evals is a section", "set evals.NAME.KNOB, or evals in the file"),
@@ -124,17 +138,42 @@ TYPOS = [
     ("masking.replace", "(1,0)", "config.masking.replace must be tuple", ""),
     ("masking.replace", "(1,0,1)", "masking.replace = (1.0, 0.0, 1.0) sums to 2", "= 1"),
     ("evals.validation.replace", "(1,1,1)", "evals.validation.replace", "= 1"),
-    ("masking.prediction_rate", "0.5", "masking.prediction_rate = 0.5 exceeds the rate", "lower it"),
+    (
+        "masking.prediction_rate",
+        "0.5",
+        "masking.prediction_rate = 0.5 exceeds the rate",
+        "lower it",
+    ),
     ("masking.schedule", "linear", "needs masking.final_rate", ""),
     ("masking.final_rate", "0.2", "masking.final_rate = 0.2 does nothing", "schedule=linear"),
     ("model.hidden", "100", "model.hidden = 100 is not divisible by model.heads = 12", ""),
-    ("sequence_length", "513", "sequence_length = 513 exceeds model.max_positions = 512", "max_positions"),
+    (
+        "sequence_length",
+        "513",
+        "sequence_length = 513 exceeds model.max_positions = 512",
+        "max_positions",
+    ),
     ("model.type_vocab", "1", "pairs need model.type_vocab", "pairs=none"),
-    ("model.attention_bias", "-1", "config.model.attention_bias = -1.0 is out of range", "to -1000.0: added to"),
-    ("model.attention_bias", "-1e39", "config.model.attention_bias = -1e+39 is out of range", "from -3.4"),
+    (
+        "model.attention_bias",
+        "-1",
+        "config.model.attention_bias = -1.0 is out of range",
+        "to -1000.0: added to",
+    ),
+    (
+        "model.attention_bias",
+        "-1e39",
+        "config.model.attention_bias = -1e+39 is out of range",
+        "from -3.4",
+    ),
     ("optim.accumulation", "3", "batch_size = 256 is not divisible by optim.accumulation = 3", ""),
     ("optim.b2", "1", "config.optim.b2 = 1.0 is out of range", ""),
-    ("optim.no_decay", "(bias", "optim.no_decay = '(bias' is no regular expression: missing )", "is one"),
+    (
+        "optim.no_decay",
+        "(bias",
+        "optim.no_decay = '(bias' is no regular expression: missing )",
+        "is one",
+    ),
     ("parallel.data", "0", "parallel.data = 0 leaves no device", "-1 takes"),
     ("parallel.tensor", "5", "parallel.tensor = 5 does not divide model.heads = 12", "fsdp"),
     (
@@ -143,16 +182,28 @@ TYPOS = [
         "checkpoints.best = 'mlm_los' is no metric",
         "one of: mlm_loss, mlm_accuracy, nsp_loss",
     ),
-    ("checkpoints.best", "sop_loss", "checkpoints.best = 'sop_loss' is no metric", "empty, or one of"),
+    (
+        "checkpoints.best",
+        "sop_loss",
+        "checkpoints.best = 'sop_loss' is no metric",
+        "empty, or one of",
+    ),
     ("corpus.validation_fraction", "0", "leaves evals.validation nothing to read", "raise it"),
     ("objectives.nps.weight", "1", "config.objectives has no 'nps'", "did you mean 'nsp'"),
-    ("objectives.sop.weight", "1", "config.objectives.sop.weight = 1.0 but config.pairs = 'nsp'", "pairs=sop"),
+    (
+        "objectives.sop.weight",
+        "1",
+        "config.objectives.sop.weight = 1.0 but config.pairs = 'nsp'",
+        "pairs=sop",
+    ),
     ("pairs", "nps", "config.pairs = 'nps' is not a choice", "did you mean 'nsp'"),
 ]
 
 
 @pytest.mark.fault(32)
-@pytest.mark.parametrize(("path", "text", "message", "hint"), TYPOS, ids=[f"{p}={t}" for p, t, _, _ in TYPOS])
+@pytest.mark.parametrize(
+    ("path", "text", "message", "hint"), TYPOS, ids=[f"{p}={t}" for p, t, _, _ in TYPOS]
+)
 def test_typo(path, text, message, hint):
     with pytest.raises(ConfigError) as caught:
         config.resolve(_set(path, text))
@@ -165,12 +216,27 @@ def test_typo(path, text, message, hint):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"model.position": "rotary", "model.hidden": "12", "model.heads": "4"}, "rotary positions need an even"),
+        (
+            {"model.position": "rotary", "model.hidden": "12", "model.heads": "4"},
+            "rotary positions need an even",
+        ),
         ({"parallel.step": "pmap", "parallel.fsdp": "2"}, "splits only data"),
-        ({"masking.unit": "span", "masking.span_mean": "5.6"}, "span_mean = 5.6 cannot be reached .* = 10"),
-        ({"masking.unit": "span", "masking.span_max": "6"}, "span_mean = 3.8 cannot be reached .* = 6"),
-        ({"optim.schedule": "constant", "optim.final_fraction": "0.1"}, "final_fraction = 0.1 does nothing"),
-        ({"optim.schedule": "linear2018", "optim.final_fraction": "0.1"}, "final_fraction = 0.1 does nothing"),
+        (
+            {"masking.unit": "span", "masking.span_mean": "5.6"},
+            "span_mean = 5.6 cannot be reached .* = 10",
+        ),
+        (
+            {"masking.unit": "span", "masking.span_max": "6"},
+            "span_mean = 3.8 cannot be reached .* = 6",
+        ),
+        (
+            {"optim.schedule": "constant", "optim.final_fraction": "0.1"},
+            "final_fraction = 0.1 does nothing",
+        ),
+        (
+            {"optim.schedule": "linear2018", "optim.final_fraction": "0.1"},
+            "final_fraction = 0.1 does nothing",
+        ),
         ({"parallel.step": "pmap", "parallel.tensor": "2"}, "splits only data"),
     ],
 )
@@ -186,7 +252,12 @@ def test_a_config_file_cannot_misspell_a_knob():
     tree = config.default()
     with pytest.raises((AttributeError, KeyError), match="Did you mean"):
         tree.masking.rat = 0.4
-    for bad in ({"maskin": {}}, {"masking": 3}, {"evals": []}, {"evals": {"validation": {"evry": 1}}}):
+    for bad in (
+        {"maskin": {}},
+        {"masking": 3},
+        {"evals": []},
+        {"evals": {"validation": {"evry": 1}}},
+    ):
         with pytest.raises(ConfigError):
             config.resolve(bad)
 
@@ -233,11 +304,23 @@ def test_derived_values_are_written_out():
     tree = _set("model.size", "small")
     config.override(tree, "model.activation", "relu")
     model = config.resolve(tree).model
-    assert (model.layers, model.hidden, model.heads, model.mlp, model.head_activation) == (4, 512, 8, 2048, "relu")
+    assert (model.layers, model.hidden, model.heads, model.mlp, model.head_activation) == (
+        4,
+        512,
+        8,
+        2048,
+        "relu",
+    )
     config.override(tree, "model.hidden", "64")
     config.override(tree, "model.head_activation", "silu")
     model = config.resolve(tree).model
-    assert (model.layers, model.hidden, model.heads, model.mlp, model.head_activation) == (4, 64, 8, 256, "silu")
+    assert (model.layers, model.hidden, model.heads, model.mlp, model.head_activation) == (
+        4,
+        64,
+        8,
+        256,
+        "silu",
+    )
 
 
 @pytest.mark.parametrize(
@@ -266,7 +349,10 @@ def test_pair_objectives_follow_pairs_and_asking_for_both_is_an_error(pairs, wei
 
 @pytest.mark.parametrize(
     ("objectives", "message"),
-    [({}, "objectives is empty"), ({"classify": {"labels": ("a", "b")}}, "classify needs labelled data")],
+    [
+        ({}, "objectives is empty"),
+        ({"classify": {"labels": ("a", "b")}}, "classify needs labelled data"),
+    ],
 )
 def test_a_model_without_anything_to_learn_from_text_is_no_training_run(objectives, message):
     found = config.resolve({"objectives": objectives, "checkpoints": {"best": ""}})
@@ -280,8 +366,12 @@ def test_all_arms_at_once_need_bits_that_vmap_leaves_alone(prng):
     config.override(tree, "parallel.arms", "vmap")
     validation.trainable(config.resolve(tree))
     config.override(tree, "parallel.prng", prng)
-    with pytest.raises(ConfigError, match=f"'vmap' with parallel.prng = '{prng}' would drop other elements"):
-        validation.trainable(config.resolve(tree))  # which an older run may be read with all the same
+    with pytest.raises(
+        ConfigError, match=f"'vmap' with parallel.prng = '{prng}' would drop other elements"
+    ):
+        validation.trainable(
+            config.resolve(tree)
+        )  # which an older run may be read with all the same
     config.override(tree, "parallel.arms", "auto")
     validation.trainable(config.resolve(tree))
 
@@ -299,15 +389,28 @@ def test_a_run_may_end_while_it_warms_up(capsys):
 @pytest.mark.parametrize(
     ("kind", "pair", "refused"),
     [
-        *(("classify", "b", True), ("regress", "b", True), ("span", "", True), ("choice", "", True)),
+        *(
+            ("classify", "b", True),
+            ("regress", "b", True),
+            ("span", "", True),
+            ("choice", "", True),
+        ),
         *(("classify", "", False), ("tag", "", False)),
     ],
 )
 def test_pairs_of_texts_need_two_segment_types(kind, pair, refused):
-    task = {"source": "files:x.tsv", "text_pair": pair, "options": ("o",) if kind == "choice" else ()}
+    task = {
+        "source": "files:x.tsv",
+        "text_pair": pair,
+        "options": ("o",) if kind == "choice" else (),
+    }
     tree = {"task": task, "objectives": {kind: {}}, "pairs": "none", "checkpoints": {"best": ""}}
     config.resolve(tree)
-    with pytest.raises(ConfigError, match=r"model\.type_vocab = 1 leaves") if refused else contextlib.nullcontext():
+    with (
+        pytest.raises(ConfigError, match=r"model\.type_vocab = 1 leaves")
+        if refused
+        else contextlib.nullcontext()
+    ):
         config.resolve(tree | {"model": {"type_vocab": 1}})
 
 
@@ -334,7 +437,10 @@ def _values(field: dataclasses.Field, hint) -> st.SearchStrategy:
         str: st.text(st.characters(codec="utf-8"), max_size=8),
         int: st.integers(math.ceil(max(least, -(2**31))), math.floor(min(most, 2**31))),
         float: st.floats(
-            None if low is None else low, None if high is None else high, allow_nan=False, allow_infinity=False
+            None if low is None else low,
+            None if high is None else high,
+            allow_nan=False,
+            allow_infinity=False,
         ),
     }[hint]
 
@@ -376,7 +482,11 @@ def _arguments(file: Path) -> list[str]:
 
 @pytest.mark.parametrize(
     "spec",
-    [f"{file}{':' * bool(a)}{a}" for file in sorted(CONFIGS.rglob("*.py")) for a in _arguments(file)],
+    [
+        f"{file}{':' * bool(a)}{a}"
+        for file in sorted(CONFIGS.rglob("*.py"))
+        for a in _arguments(file)
+    ],
     ids=lambda spec: str(Path(spec).relative_to(CONFIGS)),
 )
 def test_every_config_builds_and_says_how_to_run_it(spec):
@@ -419,7 +529,9 @@ def test_a_config_file_takes_an_argument_and_may_build_on_another(tmp_path):
     )
     found = config.resolve(config.load_file(f"{tmp_path}/diff.py"))
     assert (found.seed, found.masking.rate) == (7, 0.4)
-    assert config.differences(config.to_dict(config.resolve(config.default())), config.to_dict(found)) == {
+    assert config.differences(
+        config.to_dict(config.resolve(config.default())), config.to_dict(found)
+    ) == {
         "seed": (0, 7),
         "masking.rate": (0.15, 0.4),
     }
@@ -435,7 +547,10 @@ def test_a_missing_file_says_where_examples_are():
 
 
 def test_differences_name_added_removed_and_changed_paths():
-    old, new = {"a": 1, "b": {"c": 1, "d": 2}, "e": [1]}, {"a": 1, "b": {"c": 3}, "e": [1], "f": None, "g": 0}
+    old, new = (
+        {"a": 1, "b": {"c": 1, "d": 2}, "e": [1]},
+        {"a": 1, "b": {"c": 3}, "e": [1], "f": None, "g": 0},
+    )
     assert config.differences(old, new) == {"b.c": (1, 3), "b.d": (2, None), "g": (None, 0)}
     assert config.differences(old, old) == {}
 

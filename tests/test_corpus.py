@@ -55,7 +55,8 @@ def rows(documents) -> bytes:
 
 @pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
 @pytest.mark.parametrize(
-    ("kind", "data"), [("txt", TEXT.encode()), ("jsonl", rows(DOCUMENTS)), ("json", rows(DOCUMENTS))]
+    ("kind", "data"),
+    [("txt", TEXT.encode()), ("jsonl", rows(DOCUMENTS)), ("json", rows(DOCUMENTS))],
 )
 def test_formats_agree(tmp_path, kind, data, suffix):
     pack = {"": bytes, ".gz": gzip.compress, ".zst": zstandard.ZstdCompressor().compress}[suffix]
@@ -67,7 +68,9 @@ def test_parquet(tmp_path):
     import pyarrow.parquet
 
     for name, values in (("a", ["\n".join(d) for d in DOCUMENTS]), ("b", [b"Caf\xc3\xa9.", None])):
-        pyarrow.parquet.write_table(pyarrow.table({"text": values}), tmp_path / f"{name}.parquet", row_group_size=1)
+        pyarrow.parquet.write_table(
+            pyarrow.table({"text": values}), tmp_path / f"{name}.parquet", row_group_size=1
+        )
     assert read(tmp_path / "a.parquet") == DOCUMENTS
     with pytest.raises(DataError, match=r"b.parquet, row 2: text is NoneType"):
         read(tmp_path / "b.parquet")
@@ -83,7 +86,10 @@ def test_two_frames_and_two_members_are_read_to_the_end(tmp_path):
     halves = [b"One.\n\nTw", b"o.\n"]
     frames = b"".join(zstandard.ZstdCompressor().compress(h) for h in halves)
     assert read(write(tmp_path / "a.txt.zst", frames)) == [["One."], ["Two."]]
-    assert read(write(tmp_path / "a.txt.gz", b"".join(map(gzip.compress, halves)))) == [["One."], ["Two."]]
+    assert read(write(tmp_path / "a.txt.gz", b"".join(map(gzip.compress, halves)))) == [
+        ["One."],
+        ["Two."],
+    ]
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])
@@ -107,7 +113,11 @@ def test_only_a_newline_ends_a_line_and_a_byte_order_mark_is_dropped(tmp_path, e
     assert read(write(tmp_path / "a.jsonl", ("\ufeff" + row + end).encode())) == [lines]
 
 
-DOCUMENT = st.lists(st.text("abc é字\u2028", min_size=1).filter(lambda s: s.encode().strip()), min_size=1, max_size=4)
+DOCUMENT = st.lists(
+    st.text("abc é字\u2028", min_size=1).filter(lambda s: s.encode().strip()),
+    min_size=1,
+    max_size=4,
+)
 
 
 @given(st.lists(DOCUMENT, max_size=6), st.integers(1, 3), st.integers(1, 40), st.booleans())
@@ -115,14 +125,20 @@ DOCUMENT = st.lists(st.text("abc é字\u2028", min_size=1).filter(lambda s: s.en
 def test_ranges_share_the_documents_out_exactly(tmp_path_factory, documents, blank, size, as_rows):
     folder = tmp_path_factory.mktemp("ranges")
     if as_rows:
-        data = b"".join(json.dumps({"text": "\n".join(d)}, ensure_ascii=False).encode() + b"\n" for d in documents)
+        data = b"".join(
+            json.dumps({"text": "\n".join(d)}, ensure_ascii=False).encode() + b"\n"
+            for d in documents
+        )
     else:
         data = (("\n" + " \n" * blank).join("\n".join(d) for d in documents)).encode()
     file = write(folder / ("a.jsonl" if as_rows else "a.txt"), data)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "RANGE", size)
         assert (
-            len(files.items(knobs.Corpus(source="files", path=str(file)))[0]) == -(-len(data) // size) if data else True
+            len(files.items(knobs.Corpus(source="files", path=str(file)))[0])
+            == -(-len(data) // size)
+            if data
+            else True
         )
         assert (read(file) if data else []) == documents
 
@@ -155,31 +171,49 @@ def test_a_sentence_without_an_end_is_cut_at_a_space():
     assert " ".join(found).split() == long.split()
     assert max(map(len, found)) <= sentences.SENTENCE
     assert tally.counts["cut_sentences"] == len(found) - 1
-    assert len(sentences.sentences("x" * 40_000, None, tally)) == math.ceil(40_000 / sentences.SENTENCE)
+    assert len(sentences.sentences("x" * 40_000, None, tally)) == math.ceil(
+        40_000 / sentences.SENTENCE
+    )
 
 
 def test_sentences_of_paragraphs_and_lines():
     line = "Mr. Smith came, e.g. by train.  He left!"
-    assert sentences.sentences(line, "en", sentences.Tally()) == ["Mr. Smith came, e.g. by train.", "He left!"]
-    assert sentences.sentences(line, None, sentences.Tally()) == ["Mr. Smith came, e.g. by train. He left!"]
-    assert sentences.sentences(" \t", "en", sentences.Tally()) == sentences.sentences("", None, sentences.Tally()) == []
+    assert sentences.sentences(line, "en", sentences.Tally()) == [
+        "Mr. Smith came, e.g. by train.",
+        "He left!",
+    ]
+    assert sentences.sentences(line, None, sentences.Tally()) == [
+        "Mr. Smith came, e.g. by train. He left!"
+    ]
+    assert (
+        sentences.sentences(" \t", "en", sentences.Tally())
+        == sentences.sentences("", None, sentences.Tally())
+        == []
+    )
 
 
-@pytest.mark.parametrize(("line", "expected"), [("It rains. It pours again.", False), ("It rains again.", True)])
+@pytest.mark.parametrize(
+    ("line", "expected"), [("It rains. It pours again.", False), ("It rains again.", True)]
+)
 def test_auto_finds_out_whether_a_line_is_a_sentence(tmp_path, line, expected):
     write(tmp_path / "a.txt", f"{line}\n".encode() * 20)
     options = knobs.Corpus(source="files", path=str(tmp_path))
     items, _ = files.items(options)
     assert corpus.one_sentence_lines(items, options) == (expected, float(not expected))
     for forced in ("lines", "split"):
-        found, share = corpus.one_sentence_lines(items, dataclasses.replace(options, sentences=forced))
+        found, share = corpus.one_sentence_lines(
+            items, dataclasses.replace(options, sentences=forced)
+        )
         assert found == (forced == "lines")
         assert math.isnan(share)
 
 
 # --- bad text and bad rows ------------------------------------------------------------------------------------------
 
-BAD = {"utf8": b"Good.\n\nCaf\xe9 bad.\nMore.\n\nLast.\n", "nul": b"Good.\n\nCaf\0 bad.\nMore.\n\nLast.\n"}
+BAD = {
+    "utf8": b"Good.\n\nCaf\xe9 bad.\nMore.\n\nLast.\n",
+    "nul": b"Good.\n\nCaf\0 bad.\nMore.\n\nLast.\n",
+}
 
 
 @pytest.mark.fault(19)
@@ -202,7 +236,8 @@ def test_bad_text_follows_the_policy(tmp_path, kind):
 @pytest.mark.fault(19)
 def test_surrogates_and_nul_in_rows(tmp_path):
     file = write(
-        tmp_path / "a.jsonl", b'{"text": "fine"}\n{"text": "a\\ud800b"}\n{"text": "a\\u0000b \\ud83d\\ude00"}\n'
+        tmp_path / "a.jsonl",
+        b'{"text": "fine"}\n{"text": "a\\ud800b"}\n{"text": "a\\u0000b \\ud83d\\ude00"}\n',
     )
     assert read(file) == [["fine"], ["a\ufffdb"], ["a\ufffdb \U0001f600"]]
     with pytest.raises(DataError, match=r"a.jsonl:2, character 1: a lone surrogate"):
@@ -214,7 +249,9 @@ def test_surrogates_and_nul_in_rows(tmp_path):
 def test_any_bytes_are_read_under_replace(tmp_path_factory, lines):
     data = b"\n".join(lines)
     folder = tmp_path_factory.mktemp("fuzz")
-    for line in (line for document in read(write(folder / "a.txt", data + b"x")) for line in document):
+    for line in (
+        line for document in read(write(folder / "a.txt", data + b"x")) for line in document
+    ):
         line.encode()
         assert "\0" not in line
     read(write(folder / "a.jsonl", data + b"\n"), on_bad_row="skip")
@@ -235,7 +272,8 @@ def test_any_bytes_are_read_under_replace(tmp_path_factory, lines):
 def test_malformed_rows_name_file_and_line(tmp_path, row, says, monkeypatch):
     monkeypatch.setattr(files, "RANGE", 40)  # the line number must be right in a later range too
     file = write(
-        tmp_path / "a.jsonl", b'{"text": "one"}\n\n{"text": "two"}\n{"text": "three"}\n' + row + b'\n{"text": "x"}\n'
+        tmp_path / "a.jsonl",
+        b'{"text": "one"}\n\n{"text": "two"}\n{"text": "three"}\n' + row + b'\n{"text": "x"}\n',
     )
     with pytest.raises(DataError, match=f"a.jsonl:5: .*{says}"):
         read(file)
@@ -288,7 +326,8 @@ def test_links_that_leave_the_folder_are_skipped_with_a_warning(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("path", "says"), [("", "is empty"), ("none", "does not exist"), ("none/*.txt", "does not exist")]
+    ("path", "says"),
+    [("", "is empty"), ("none", "does not exist"), ("none/*.txt", "does not exist")],
 )
 def test_missing_paths(tmp_path, path, says):
     with pytest.raises(DataError, match=says) as caught:
@@ -313,7 +352,9 @@ def test_identity_is_of_content_and_is_remembered(tmp_path, monkeypatch):
     first = files.identity(options, cache)
     digests = []
     monkeypatch.setattr(
-        files.shards, "sha256", lambda file, real=files.shards.sha256: digests.append(file) or real(file)
+        files.shards,
+        "sha256",
+        lambda file, real=files.shards.sha256: digests.append(file) or real(file),
     )
     assert files.identity(options, cache) == first
     assert digests == []
@@ -325,7 +366,9 @@ def test_identity_is_of_content_and_is_remembered(tmp_path, monkeypatch):
 # --- deduplication and the split ------------------------------------------------------------------------------------
 
 
-@given(st.lists(st.lists(st.integers(0, 9), max_size=12), min_size=1, max_size=4), st.integers(1, 8))
+@given(
+    st.lists(st.lists(st.integers(0, 9), max_size=12), min_size=1, max_size=4), st.integers(1, 8)
+)
 def test_repeats_are_all_but_the_first(volumes, partition):
     flat = [value for volume in volumes for value in volume]
     usable = np.array([value != 3 for value in flat], bool)
@@ -348,9 +391,18 @@ def spool(folder, documents, **options):
 
 @pytest.mark.fault(22)
 def test_copies_are_dropped_before_the_split(tmp_path):
-    documents = [[f"Document {i % 60}.", "Same."] for i in range(100)] + [[], ["Document  0. Same."]]
+    documents = [[f"Document {i % 60}.", "Same."] for i in range(100)] + [
+        [],
+        ["Document  0. Same."],
+    ]
     marks, counts = spool(tmp_path / "a", documents, validation_fraction=0.3)
-    assert counts == {"records": 102, "empty": 1, "bad_documents": 0, "duplicates": 41, "near_duplicates": 0}
+    assert counts == {
+        "records": 102,
+        "empty": 1,
+        "bad_documents": 0,
+        "duplicates": 41,
+        "near_duplicates": 0,
+    }
     assert (marks[60:] == dedup.DROP).all()
     assert set(marks[:60].tolist()) == {dedup.TRAIN + dedup.STARTS, dedup.VALIDATION + dedup.STARTS}
     kept, counts = spool(tmp_path / "b", documents, validation_fraction=0.3, deduplicate=False)
@@ -368,23 +420,26 @@ def test_the_split_follows_the_text_alone(tmp_path):
     assert (backwards == marks[::-1]).all()
 
 
-@pytest.mark.parametrize(("count", "fraction", "expected"), [(1, 0.5, 0), (2, 1e-6, 1), (9, 1e-6, 1), (9, 0.0, 0)])
+@pytest.mark.parametrize(
+    ("count", "fraction", "expected"), [(1, 0.5, 0), (2, 1e-6, 1), (9, 1e-6, 1), (9, 0.0, 0)]
+)
 def test_few_documents_still_leave_one_on_each_side(tmp_path, count, fraction, expected):
-    marks, _ = spool(tmp_path / "a", [[f"Document {i}."] for i in range(count)], validation_fraction=fraction)
+    marks, _ = spool(
+        tmp_path / "a", [[f"Document {i}."] for i in range(count)], validation_fraction=fraction
+    )
     assert (marks == dedup.VALIDATION + dedup.STARTS).sum() == expected
 
 
 def test_near_copies_share_a_band_and_others_do_not():
-    base = (
-        "The quick brown fox jumps over the lazy dog while seven wizards mix a potion of great power in the old tower"
-    )
+    base = "The quick brown fox jumps over the lazy dog while seven wizards mix a potion of great power in the old tower"
     near = base.replace("seven", "eleven") + " again"
     bands = docstrings.bands(base)
     assert len(set(bands.tolist())) == docstrings.BANDS
     assert (bands == docstrings.bands(base.upper() + "!")).all()
     assert (bands == docstrings.bands(near)).any()
     assert not (
-        bands == docstrings.bands("Return the number of characters that were written to the given stream")
+        bands
+        == docstrings.bands("Return the number of characters that were written to the given stream")
     ).any()
     assert (docstrings.bands("Return x.") == docstrings.bands("return X")).all()
 
@@ -511,7 +566,10 @@ def test_docstring_items_cover_python_and_the_requirements_but_not_this_project(
     tally = sentences.Tally()
     argparse = next(path for path in paths if path.endswith("/argparse.py"))
     chunks = list(docstrings.read(sentences.Item("python", 0, (argparse,)), knobs.Corpus(), tally))
-    assert any(line.startswith("The main entry point for command-line parsing.") for line in chunks[0].lines)
+    assert any(
+        line.startswith("The main entry point for command-line parsing.")
+        for line in chunks[0].lines
+    )
     assert tally.counts["docstrings"] > 10
 
 
@@ -537,10 +595,14 @@ def test_a_document_that_joins_is_never_divided_between_volumes(tmp_path, monkey
     source = corpus.Source(
         lambda *_: None,
         lambda *_: ([], []),
-        lambda *_: (sentences.Chunk([line], joins=i > 0) for group in groups for i, line in enumerate(group)),
+        lambda *_: (
+            sentences.Chunk([line], joins=i > 0) for group in groups for i, line in enumerate(group)
+        ),
     )
     monkeypatch.setitem(corpus.SOURCES, "files", source)
-    done = corpus.extract(0, [sentences.Item("x", 1, ())], knobs.Corpus(source="files"), True, tmp_path)
+    done = corpus.extract(
+        0, [sentences.Item("x", 1, ())], knobs.Corpus(source="files"), True, tmp_path
+    )
     assert [v["records"] for v in done["volumes"]] == [3] * 4
     for volume, group in zip(done["volumes"], groups, strict=True):
         assert corpus.records(tmp_path, volume["name"])["joins"].tolist() == [False, True, True]

@@ -43,15 +43,25 @@ def task(path: Path, **more: Any) -> list[rows.Row]:
 
 
 def parquet(path: Path) -> Any:
-    return list(readers.read(sentences.Item("a", 1, (str(path), "parquet", 0, 1)), corpus(path), sentences.Tally()))
+    return list(
+        readers.read(
+            sentences.Item("a", 1, (str(path), "parquet", 0, 1)), corpus(path), sentences.Tally()
+        )
+    )
 
 
 OPENED: dict[str, tuple[str, Opens]] = {  # place -> name of the file there, and what opens it
     "a corpus": ("a.txt", lambda path: files.find(corpus(path))),
     "JSON lines of a corpus": ("a.jsonl", lambda path: files.items(corpus(path))),
-    "a packed corpus": ("a.txt.gz", lambda path: files.identity(corpus(path), path.parent / "cache")),
+    "a packed corpus": (
+        "a.txt.gz",
+        lambda path: files.identity(corpus(path), path.parent / "cache"),
+    ),
     "a corpus in parquet": ("a.parquet", lambda path: files.items(corpus(path))),
-    "a corpus that was a file when it was listed": ("a.txt", lambda path: readers.opened(str(path))),
+    "a corpus that was a file when it was listed": (
+        "a.txt",
+        lambda path: readers.opened(str(path)),
+    ),
     "a packed one": ("a.txt.zst", lambda path: readers.opened(str(path))),
     "one in parquet": ("a.parquet", parquet),
     "a task": ("a.tsv", task),
@@ -83,7 +93,8 @@ OPENED: dict[str, tuple[str, Opens]] = {  # place -> name of the file there, and
         (place, kind)
         for place in OPENED
         for kind in ("pipe", "socket", "device", "loop")
-        if kind != "loop" or place not in ("metrics of a run that goes on", "samples")  # no file, and written over
+        if kind != "loop"
+        or place not in ("metrics of a run that goes on", "samples")  # no file, and written over
     ],
 )
 def test_what_is_no_file_is_refused_at_once_by_its_name(place, kind, tmp_path):
@@ -118,7 +129,15 @@ def test_commands_refuse_pipes_with_their_exit_code(tmp_path, capsys):
     base = texts.config_file(tmp_path)
     pipe = make("pipe", tmp_path / "pipe.txt")
     for code, words in (
-        (3, ["train", f"--config={base}", f"--config.corpus.path={pipe}", f"--workdir={tmp_path / 'w'}"]),
+        (
+            3,
+            [
+                "train",
+                f"--config={base}",
+                f"--config.corpus.path={pipe}",
+                f"--workdir={tmp_path / 'w'}",
+            ],
+        ),
         (2, ["train", f"--config={pipe}", f"--workdir={tmp_path / 'w'}"]),
         (4, ["export", f"--model={pipe}", f"--output={tmp_path / 'out'}"]),
     ):
@@ -131,7 +150,19 @@ def test_commands_refuse_pipes_with_their_exit_code(tmp_path, capsys):
 
 # --- JSON of other types --------------------------------------------------------------------------------------------
 
-OTHER = ["[]", "3", '"x"', "null", '{"x": 3}', '{"x": [1]}', '{"x": {"y": null}}', "[" * 200, "9" * 5000, "{", "\udcff"]
+OTHER = [
+    "[]",
+    "3",
+    '"x"',
+    "null",
+    '{"x": 3}',
+    '{"x": [1]}',
+    '{"x": {"y": null}}',
+    "[" * 200,
+    "9" * 5000,
+    "{",
+    "\udcff",
+]
 
 
 def put(path: Path, content: str) -> None:
@@ -145,7 +176,9 @@ def test_what_is_remembered_of_files_is_found_anew_where_it_is_damaged(content, 
     wanted = files.identity(corpus(tmp_path / "a.txt"), tmp_path / "cache")
     put(tmp_path / "cache" / "file-hashes.json", content)
     assert files.identity(corpus(tmp_path / "a.txt"), tmp_path / "cache") == wanted
-    assert str(tmp_path / "a.txt") in json.loads((tmp_path / "cache" / "file-hashes.json").read_text())
+    assert str(tmp_path / "a.txt") in json.loads(
+        (tmp_path / "cache" / "file-hashes.json").read_text()
+    )
 
 
 @pytest.mark.parametrize("content", OTHER)
@@ -205,20 +238,40 @@ def test_attempts_of_other_types_are_left_out_with_a_warning(tmp_path, capsys):
     place.note_start(CELL.id, GROUP, "training")
     file = place.cell(CELL.id) / "attempts.jsonl"
     with file.open("a") as stream:
-        stream.write('[]\n3\n{"event": "begin"}\n{"event": 3}\n{"event": "end", "code": "x"}\n{"event": "st')
+        stream.write(
+            '[]\n3\n{"event": "begin"}\n{"event": 3}\n{"event": "end", "code": "x"}\n{"event": "st'
+        )
     place.note_start(CELL.id, GROUP, "training")
     assert place.state(place.read_cell(CELL.id)).attempts == 2
     assert place.state(place.read_cell(CELL.id)).attempts == 2
     said = capsys.readouterr().err
-    assert said == f"warning: {file}:2: the whole is a list, not an object; 6 such lines are left out\n"  # once
+    assert (
+        said
+        == f"warning: {file}:2: the whole is a list, not an object; 6 such lines are left out\n"
+    )  # once
 
 
 @pytest.mark.fault(51)
 def test_broken_metrics_and_samples_are_left_out_of_a_report_with_a_warning(tmp_path, capsys):
     good = {"step": 1, "time": 2.5, "train/loss": 3.0}
-    bad = [{"step": 2, "time": "abc"}, {"step": "x"}, {"step": 2.5}, {"step": -1}, {"time": 3}, [], 3]
-    (tmp_path / records.METRICS).write_text("".join(f"{json.dumps(line)}\n" for line in [good, *bad]))
-    sample = {"step": 1, "text": "a [MASK]", "answers": ["b"], "predictions": [[{"token": "c", "probability": 0.5}]]}
+    bad = [
+        {"step": 2, "time": "abc"},
+        {"step": "x"},
+        {"step": 2.5},
+        {"step": -1},
+        {"time": 3},
+        [],
+        3,
+    ]
+    (tmp_path / records.METRICS).write_text(
+        "".join(f"{json.dumps(line)}\n" for line in [good, *bad])
+    )
+    sample = {
+        "step": 1,
+        "text": "a [MASK]",
+        "answers": ["b"],
+        "predictions": [[{"token": "c", "probability": 0.5}]],
+    }
     spoiled = [
         sample | {"predictions": [[{"token": "c"}]]},
         sample | {"predictions": [["c"]]},
@@ -226,7 +279,9 @@ def test_broken_metrics_and_samples_are_left_out_of_a_report_with_a_warning(tmp_
         sample | {"answers": 3},
         sample | {"text": None},
     ]
-    (tmp_path / records.SAMPLES).write_text("".join(f"{json.dumps(line)}\n" for line in [sample, *spoiled]))
+    (tmp_path / records.SAMPLES).write_text(
+        "".join(f"{json.dumps(line)}\n" for line in [sample, *spoiled])
+    )
     html = run_report.write(tmp_path).read_text()
     assert "a <mark>[MASK]</mark>" in html
     first, second = capsys.readouterr().err.splitlines()
@@ -234,7 +289,9 @@ def test_broken_metrics_and_samples_are_left_out_of_a_report_with_a_warning(tmp_
         first
         == f"warning: {tmp_path / records.METRICS}:2: time is 'abc', not a finite number; 7 such lines are left out"
     )
-    assert second.startswith(f"warning: {tmp_path / records.SAMPLES}:2: predictions[0][0] has no 'probability'; 5 such")
+    assert second.startswith(
+        f"warning: {tmp_path / records.SAMPLES}:2: predictions[0][0] has no 'probability'; 5 such"
+    )
     assert study_files.last_step(tmp_path / records.METRICS) == (1, 2.5)
     assert [line["time"] for line in writer.truncate(tmp_path / records.METRICS, 5)][-1] == 2.5
 
@@ -289,7 +346,9 @@ def test_a_manifest_of_other_types_is_corrupt_however_it_is_signed(changes, run)
 def test_a_checkpoint_whose_meta_is_not_as_it_should_be_is_named(run, monkeypatch):
     read = manager.read
     for changed in ({"config": 3}, {"tokenizer": None}, {"step": "x"}):
-        monkeypatch.setattr(manager, "read", lambda *args, c=changed: (read(*args)[0], read(*args)[1] | c))
+        monkeypatch.setattr(
+            manager, "read", lambda *args, c=changed: (read(*args)[0], read(*args)[1] | c)
+        )
         with pytest.raises(CheckpointError, match=f"checkpoint's meta, {next(iter(changed))} is"):
             runs.open_run(str(run))
 
@@ -321,7 +380,12 @@ def test_arrays_of_objects_are_never_unpickled(tmp_path):
     place.write_result(entry, "validation", {}, 1.0, {"loss.sum": np.ones(2)})
     assert place.read_each(entry, "validation")["loss.sum"].sum() == 2
     np.savez(place.each(CELL.id, "validation"), **{"loss.sum": objects})
-    for content in (place.each(CELL.id, "validation").read_bytes(), pickle.dumps(Payload(marker)), b"", b"PK\3\4"):
+    for content in (
+        place.each(CELL.id, "validation").read_bytes(),
+        pickle.dumps(Payload(marker)),
+        b"",
+        b"PK\3\4",
+    ):
         place.each(CELL.id, "validation").write_bytes(content)
         with pytest.raises(DataError, match=r"validation\.npz holds no arrays of numbers"):
             place.read_each(entry, "validation")
@@ -335,7 +399,15 @@ def test_no_code_that_lies_in_a_run_is_ever_run(run, tmp_path, capsys):
     marker = tmp_path / "marker"
     places = [run, run / "tokenizer", *(run / "checkpoints" / "10").glob("**/")]
     for folder in places:
-        for name in ("config", "tokenizer", "modeling_bert", "sitecustomize", "__init__", "json", "jax"):
+        for name in (
+            "config",
+            "tokenizer",
+            "modeling_bert",
+            "sitecustomize",
+            "__init__",
+            "json",
+            "jax",
+        ):
             (folder / f"{name}.py").write_text(f"open({str(marker)!r}, 'w')\n")
         for name in ("params.pkl", "pytorch_model.bin", "rest.npy", "training_args.bin"):
             (folder / name).write_bytes(pickle.dumps(Payload(marker)))
@@ -345,11 +417,20 @@ def test_no_code_that_lies_in_a_run_is_ever_run(run, tmp_path, capsys):
         for words in (
             ["predict", "fill-mask", f"--model={run}", f"--input={tmp_path / 'in.txt'}"],
             ["export", f"--checkpoint={run}", f"--output={tmp_path / 'out'}"],
-            ["predict", "fill-mask", f"--model={tmp_path / 'out'}", f"--input={tmp_path / 'in.txt'}"],
+            [
+                "predict",
+                "fill-mask",
+                f"--model={tmp_path / 'out'}",
+                f"--input={tmp_path / 'in.txt'}",
+            ],
         ):
             assert cli.execute(words) == 0, capsys.readouterr().err
     assert not marker.exists()
-    assert not [path for path in (tmp_path / "out").rglob("*") if path.suffix in (".py", ".pkl", ".bin", ".npy")]
+    assert not [
+        path
+        for path in (tmp_path / "out").rglob("*")
+        if path.suffix in (".py", ".pkl", ".bin", ".npy")
+    ]
 
 
 @pytest.mark.fault(31)
@@ -361,7 +442,9 @@ def test_a_checkpoint_holds_plain_json_and_arrays(made):
 
 
 @pytest.mark.fault(30)
-@pytest.mark.parametrize("name", ["../secret.npy", "/etc/passwd", "a/../../secret.npy", "..", "a\\b.npy"])
+@pytest.mark.parametrize(
+    "name", ["../secret.npy", "/etc/passwd", "a/../../secret.npy", "..", "a\\b.npy"]
+)
 def test_a_prepared_corpus_names_no_file_outside_its_folder(name, tmp_path):
     made = tmp_path / "data"
     made.mkdir()
@@ -379,6 +462,8 @@ def test_a_link_out_of_a_prepared_corpus_is_refused(tmp_path):
     (tmp_path / "data" / "unigrams.npy").symlink_to("../secret.npy")
     listed = {"bytes": 1, "sha256": shards.sha256(tmp_path / "secret.npy")}
     value = {"format": shards.FORMAT, "fingerprint": "f", "splits": {}, "tokenizer": {"hash": "h"}}
-    (tmp_path / "data" / "manifest.json").write_text(json.dumps(value | {"files": {"unigrams.npy": listed}}))
+    (tmp_path / "data" / "manifest.json").write_text(
+        json.dumps(value | {"files": {"unigrams.npy": listed}})
+    )
     with pytest.raises(DataError, match="outside its folder"):
         shards.open(tmp_path / "data")

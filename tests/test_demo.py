@@ -18,7 +18,9 @@ def test_the_demo_learns_what_it_promises_in_its_time(tmp_path):
     began = time.monotonic()
     workdir = tmp_path / "run"
     # One thread of the session's fake devices would not do: the demo is timed as a user runs it.
-    code, _, err = texts.run("train", f"--config={CONFIG}", f"--workdir={workdir}", XLA_FLAGS="", timeout=1500)
+    code, _, err = texts.run(
+        "train", f"--config={CONFIG}", f"--workdir={workdir}", XLA_FLAGS="", timeout=1500
+    )
     assert code == 0, err
     code, out, err = texts.run("evaluate", f"--checkpoint={workdir}", XLA_FLAGS="", timeout=300)
     assert code == 0, err

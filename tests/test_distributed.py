@@ -43,7 +43,12 @@ def base(tmp_path_factory) -> Path:
 
 def words(base: Path, workdir: Path, **knobs: object) -> list[str]:
     chosen = {**KNOBS, **{key.replace("__", "."): value for key, value in knobs.items()}}
-    return ["train", f"--config={base}", f"--workdir={workdir}", *(f"--config.{k}={v}" for k, v in chosen.items())]
+    return [
+        "train",
+        f"--config={base}",
+        f"--workdir={workdir}",
+        *(f"--config.{k}={v}" for k, v in chosen.items()),
+    ]
 
 
 def start_two(
@@ -86,13 +91,18 @@ def one(command: list[str], fault: str = "") -> tuple[int, str]:
 def assert_close(workdir: Path, reference: Path) -> None:
     """The same lines, and in them the same numbers as far as the order of additions allows."""
     ours, theirs = outcomes.metrics(workdir), outcomes.metrics(reference)
-    assert [(line["step"], sorted(line)) for line in ours] == [(line["step"], sorted(line)) for line in theirs]
+    assert [(line["step"], sorted(line)) for line in ours] == [
+        (line["step"], sorted(line)) for line in theirs
+    ]
     for mine, other in zip(ours, theirs, strict=True):
         for name, value in other.items():
             assert mine[name] == pytest.approx(value, rel=1e-5, abs=1e-5), (other["step"], name)
             if name.endswith(("_fraction", "examples", "predictions")):
                 assert mine[name] == value, (other["step"], name)  # counts of the same tokens
-    several = [[(row["step"], row["text"]) for row in outcomes.samples(folder)] for folder in (workdir, reference)]
+    several = [
+        [(row["step"], row["text"]) for row in outcomes.samples(folder)]
+        for folder in (workdir, reference)
+    ]
     assert several[0] == several[1]
 
 
@@ -171,8 +181,12 @@ def assert_lost(code: int, err: str, workdir: Path) -> None:
     *before, error, hint = err.splitlines()
     assert error == "error: another process of this run has ended, or the link to it is cut"
     assert hint.startswith("hint: the same command continues")
-    assert not [line for line in before if line.startswith(("error:", "hint:")) or "stack trace" in line], err
-    assert not [path for folder in (workdir, Path.cwd()) for path in folder.glob("core*") if path.is_file()]
+    assert not [
+        line for line in before if line.startswith(("error:", "hint:")) or "stack trace" in line
+    ], err
+    assert not [
+        path for folder in (workdir, Path.cwd()) for path in folder.glob("core*") if path.is_file()
+    ]
 
 
 @pytest.mark.slow
@@ -188,7 +202,10 @@ def test_a_lost_process_ends_the_other_and_the_run_goes_on(dead, base, reference
     codes, errors = ends(processes)
     assert time.monotonic() - begun < 120
     assert codes[dead] == 75
-    assert "error: the training process was ended by SIGKILL\nhint: the same command continues" in errors[dead]
+    assert (
+        "error: the training process was ended by SIGKILL\nhint: the same command continues"
+        in errors[dead]
+    )
     assert_lost(codes[1 - dead], errors[1 - dead], tmp_path)
     codes, errors = two(words(base, tmp_path))
     assert codes == [0, 0], errors
@@ -264,7 +281,11 @@ def test_under_srun_a_signal_to_all_saves_and_a_lost_process_ends_all(base, tmp_
         srun = ["srun", "--ntasks=2", "--kill-on-bad-exit=0", "--job-name=bert", "--quiet"]
 
         def start(steps: int) -> subprocess.Popen:
-            command = [*words(base, workdir, steps=steps), "--allow-change=steps", "--config.parallel.distributed=true"]
+            command = [
+                *words(base, workdir, steps=steps),
+                "--allow-change=steps",
+                "--config.parallel.distributed=true",
+            ]
             return texts.start(*command, devices=2, within=srun, **variables)
 
         process = start(10**6)

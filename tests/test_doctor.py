@@ -56,7 +56,10 @@ def _write_corpus(folder, fingerprint):
         )
         for name, (tokens, sentences, documents) in sizes.items()
     }
-    splits = {split: [e for n, e in entries.items() if n.startswith(split)] for split in ("train", "validation")}
+    splits = {
+        split: [e for n, e in entries.items() if n.startswith(split)]
+        for split in ("train", "validation")
+    }
     manifest = {
         "format": shards.FORMAT,
         "fingerprint": fingerprint,
@@ -64,7 +67,13 @@ def _write_corpus(folder, fingerprint):
         "tokenizer": {"hash": "h"},
         "files": {},
     }
-    audit = {"fingerprint": fingerprint, "source": "files", "vocab_size": 99, "unigram_entropy": 3.5, "warnings": ["w"]}
+    audit = {
+        "fingerprint": fingerprint,
+        "source": "files",
+        "vocab_size": 99,
+        "unigram_entropy": 3.5,
+        "warnings": ["w"],
+    }
     (folder / "manifest.json").write_text(json.dumps(manifest))
     (folder / "audit.json").write_text(json.dumps(audit | {"more": 1}))
 
@@ -86,12 +95,29 @@ def test_the_json_is_one_object_with_the_facts(capsys, cache):
 def test_the_text_has_every_fact_of_the_json(capsys):
     report = copy.deepcopy(HEALTHY) | {"warnings": ["one", "two"]}
     counts = {"shards": 2, "documents": 3, "sentences": 5, "tokens": 1200}
-    corpus = {"folder": "/cache/abc", "source": "files", "vocab_size": 8000, "unigram_entropy": 6.314}
-    report["corpora"] = [corpus | {"splits": {"train": counts}}, {"folder": "/cache/bad", "error": "DataError: bad"}]
+    corpus = {
+        "folder": "/cache/abc",
+        "source": "files",
+        "vocab_size": 8000,
+        "unigram_entropy": 6.314,
+    }
+    report["corpora"] = [
+        corpus | {"splits": {"train": counts}},
+        {"folder": "/cache/bad", "error": "DataError: bad"},
+    ]
     lines = doctor.as_text(report).splitlines()
-    for fact in ("3.11.7", "0.10.2", "absent (optional)", "2 cores, 16.0 GiB", "/cache, 100.0 GiB free", "1 x cpu"):
+    for fact in (
+        "3.11.7",
+        "0.10.2",
+        "absent (optional)",
+        "2 cores, 16.0 GiB",
+        "/cache, 100.0 GiB free",
+        "1 x cpu",
+    ):
         assert sum(fact in line for line in lines) == 1, fact
-    assert any("/cache/abc (files): 8,000 tokens of vocabulary, 6.31 nats" in line for line in lines)
+    assert any(
+        "/cache/abc (files): 8,000 tokens of vocabulary, 6.31 nats" in line for line in lines
+    )
     assert any("train: 2 shards, 3 documents, 5 sentences, 1,200 tokens" in line for line in lines)
     assert [line.split()[-1] for line in lines if line.startswith("warning")] == ["one", "two"]
     report["devices"] = {"error": "RuntimeError: none", "backend": None, "count": 0, "kinds": []}
@@ -116,7 +142,9 @@ def test_prepared_corpora_are_found_with_their_counts(tmp_path):
     )
     (tmp_path / "odd" / "audit.json").write_text((tmp_path / "one" / "audit.json").read_text())
     (tmp_path / "unfinished" / "train-00000").mkdir(parents=True)
-    broken, odd, one = doctor.corpora(tmp_path)  # in the order of their names; an unfinished one has no manifest
+    broken, odd, one = doctor.corpora(
+        tmp_path
+    )  # in the order of their names; an unfinished one has no manifest
     assert "not JSON" in broken["error"]
     assert "splits.train[0] is 3, not an object" in odd["error"]
     assert doctor.warnings(HEALTHY | {"corpora": [one]}, {}) == [f"{tmp_path / 'one'}: w"]
@@ -145,11 +173,16 @@ def test_no_cache_means_no_corpora(tmp_path):
 
 
 def test_an_absent_package_is_none_and_an_installed_one_has_its_version():
-    assert machine.versions(("numpy", "no-such-package")) == {"numpy": np.__version__, "no-such-package": None}
+    assert machine.versions(("numpy", "no-such-package")) == {
+        "numpy": np.__version__,
+        "no-such-package": None,
+    }
 
 
 def test_every_needed_package_is_a_requirement_of_ours():
-    project = tomllib.loads((Path(__file__).resolve().parents[1] / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads((Path(__file__).resolve().parents[1] / "pyproject.toml").read_text())[
+        "project"
+    ]
     ours = {re.match(r"[\w-]+", line)[0] for line in project["dependencies"]}
     assert set(doctor.NEEDED) <= ours | {"jaxlib"}  # which jax requires
 
@@ -162,13 +195,20 @@ def test_two_presets_differ_as_their_tables_do(capsys):
     head, *rest = capsys.readouterr().out.splitlines()
     table = {line.split()[0]: line for line in rest[: rest.index("")]}
     one, other = (PRESETS[name] for name in ("google_2018", "mosaic"))
-    differing = {p for p in one.keys() | other.keys() if p not in one or p not in other or one[p] != other[p]}
+    differing = {
+        p for p in one.keys() | other.keys() if p not in one or p not in other or one[p] != other[p]
+    }
     assert table.keys() == differing
     first, second = head.index("google_2018"), head.index("mosaic")
-    cells = {path: (line[first:second].strip(), line[second:].strip()) for path, line in table.items()}
+    cells = {
+        path: (line[first:second].strip(), line[second:].strip()) for path, line in table.items()
+    }
     assert cells["model.position"] == ("learned", "alibi")
     assert cells["pairs"] == ("nsp", "none")
-    assert cells["masking.overflow"] == ("skip", "[fair]")  # which the other leaves open: the default
+    assert cells["masking.overflow"] == (
+        "skip",
+        "[fair]",
+    )  # which the other leaves open: the default
     assert cells["examples.short_probability"] == ("0.1", "[0.1]")
     assert cells["model.vocab_multiple"] == ("[64]", "64")
     assert cells["optim.no_decay"] == ("norm/|bias$", '""')
@@ -201,7 +241,8 @@ def test_the_comparison_as_json_and_with_the_defaults(capsys):
 
 
 @pytest.mark.parametrize(
-    ("names", "meant"), [(("google2018", "roberta"), "google_2018"), (("roberta", "default"), "defaults")]
+    ("names", "meant"),
+    [(("google2018", "roberta"), "google_2018"), (("roberta", "default"), "defaults")],
 )
 def test_a_misspelt_preset_ends_in_one_line(capsys, names, meant):
     assert cli.execute(["doctor", "--preset-diff", *names]) == 2
@@ -222,13 +263,25 @@ def test_a_healthy_machine_has_no_warnings():
 @pytest.mark.parametrize(
     ("place", "value", "warning"),
     [
-        ("versions.importlib_resources", None, "importlib_resources is not installed: run make venv"),
+        (
+            "versions.importlib_resources",
+            None,
+            "importlib_resources is not installed: run make venv",
+        ),
         ("machine.cache_free_bytes", 2**30, "/cache has only 1.0 GiB free"),
         ("machine.workdir_free_bytes", 2**30, "/work has only 1.0 GiB free"),
         ("machine.memory_bytes", 2**30, "only 1.0 GiB of memory"),
-        ("devices", {"error": "RuntimeError: no backend", "backend": None}, "jax finds no device: RuntimeError"),
+        (
+            "devices",
+            {"error": "RuntimeError: no backend", "backend": None},
+            "jax finds no device: RuntimeError",
+        ),
         ("devices.matmul.correct", False, "a product of small whole numbers is wrong"),
-        ("corpora", [{"folder": "/cache/x", "error": "DataError: bad"}], "/cache/x: DataError: bad"),
+        (
+            "corpora",
+            [{"folder": "/cache/x", "error": "DataError: bad"}],
+            "/cache/x: DataError: bad",
+        ),
     ],
 )
 def test_trouble_is_reported(place, value, warning):
@@ -271,6 +324,8 @@ def test_it_answers_without_jax():
         "import sys\nfor name in ('jax', 'tokenizers'): sys.modules[name] = None\n"
         "from bert_jax import cli\ncli.main(['doctor'])"
     )
-    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", source], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert "jax finds no device: " in done.stdout

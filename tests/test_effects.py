@@ -22,9 +22,17 @@ PATHS = [*(path for path, _, _ in KNOBS), "task.files"]  # a mapping, which KNOB
 def task(kind: str, **changes: Any) -> dict[str, Any]:
     labels = ("a", "b") if kind in ("classify", "tag") else ()
     options = {"task.options": ("one", "two")} if kind == "choice" else {}
-    objectives = {"objectives": {kind: {"weight": 1.0, "labels": labels}}, "checkpoints.best": "loss"}
+    objectives = {
+        "objectives": {kind: {"weight": 1.0, "labels": labels}},
+        "checkpoints.best": "loss",
+    }
     where = {"task.source": "files:data.tsv", "init_from": "run", "pairs": "none"}
-    return objectives | where | options | {name.replace("__", "."): value for name, value in changes.items()}
+    return (
+        objectives
+        | where
+        | options
+        | {name.replace("__", "."): value for name, value in changes.items()}
+    )
 
 
 CAUSAL = {
@@ -92,14 +100,22 @@ CASES: dict[str, tuple[Any, dict[str, Any], list[dict[str, Any]]]] = {
     "task.metrics": (("accuracy",), CLASSIFY, [TEXT]),
     "task.pad": ("full", CLASSIFY, [TEXT]),
     "task.group": ("length", CLASSIFY, [TEXT, task("classify", task__pad="full")]),
-    "tokenizer.kind": ("smiles", {"tokenizer.path": "vocab.txt"}, []),  # without a path it is a rule
+    "tokenizer.kind": (
+        "smiles",
+        {"tokenizer.path": "vocab.txt"},
+        [],
+    ),  # without a path it is a rule
     "tokenizer.vocab_size": (1_000, TEXT, [{"tokenizer.path": "vocab.txt"}, CLASSIFY]),
     "tokenizer.lowercase": (False, TEXT, [{"tokenizer.path": "vocab.txt"}, CLASSIFY]),
     "tokenizer.max_word_length": (50, TEXT, [CLASSIFY]),
     "tokenizer.characters": ("huggingface", TEXT, [CLASSIFY]),
     "tokenizer.train_characters": (1_000, TEXT, [{"tokenizer.path": "vocab.txt"}, CLASSIFY]),
     "examples.short_probability": (0.2, TEXT, [{"pairs": "none"}, CLASSIFY]),
-    "examples.random_next_probability": (0.2, TEXT, [{"pairs": "none"}, {"pairs": "sop"}, CLASSIFY]),
+    "examples.random_next_probability": (
+        0.2,
+        TEXT,
+        [{"pairs": "none"}, {"pairs": "sop"}, CLASSIFY],
+    ),
     "examples.truncate": ("front", {"pairs": "sop"}, [{"pairs": "none"}, CLASSIFY]),
     "masking.rate": (0.4, TEXT, [CAUSAL, CLASSIFY]),
     "masking.prediction_rate": (0.1, TEXT, [CAUSAL, CLASSIFY, NSP]),
@@ -114,7 +130,11 @@ CASES: dict[str, tuple[Any, dict[str, Any], list[dict[str, Any]]]] = {
     "masking.pmi_coverage": (0.3, {"masking.unit": "pmi"}, [TEXT, {"masking.unit": "span"}]),
     "masking.pmi_tokens": (1_000, {"masking.unit": "pmi"}, [TEXT, {"masking.unit": "span"}]),
     "masking.dupe_factor": (10, TEXT, [CAUSAL, CLASSIFY]),
-    "masking.schedule": ("linear", {"masking.final_rate": 0.3}, [CAUSAL | {"masking.final_rate": 0.3}]),
+    "masking.schedule": (
+        "linear",
+        {"masking.final_rate": 0.3},
+        [CAUSAL | {"masking.final_rate": 0.3}],
+    ),
     "masking.final_rate": (0.2, LINEAR, [TEXT]),
     "masking.count": ("all", TEXT, [CAUSAL, CLASSIFY]),
     "masking.random_from": ("regular", TEXT, [{"masking.replace": (1.0, 0.0, 0.0)}, CAUSAL]),
@@ -126,7 +146,11 @@ CASES: dict[str, tuple[Any, dict[str, Any], list[dict[str, Any]]]] = {
     "objectives.classify.labels": (("x", "y"), CLASSIFY, []),
     "objectives.causal_lm.end": (False, CAUSAL, []),
     "optim.warmup_steps": (5, TEXT, [{"optim.warmup_fraction": 0.1}]),
-    "optim.final_fraction": (0.1, TEXT, [{"optim.schedule": "constant"}, {"optim.schedule": "linear2018"}]),
+    "optim.final_fraction": (
+        0.1,
+        TEXT,
+        [{"optim.schedule": "constant"}, {"optim.schedule": "linear2018"}],
+    ),
     "optim.spike_sigmas": (3.0, {"optim.spike_window": 8}, [TEXT]),
     "optim.no_decay": ("bias$", TEXT, [{"optim.weight_decay": 0.0}]),
     "parallel.prng": ("rbg", TEXT, [{"model.dropout": 0.0, "model.attention_dropout": 0.0}]),
@@ -156,14 +180,20 @@ def written(values: dict[str, Any]) -> Any:
 def test_every_knob_states_where_it_has_an_effect():
     for path in PATHS:
         assert effects.conditions(path), path
-    sections = {".".join(path.split(".")[:i]) for path in PATHS for i in range(1, path.count(".") + 1)}
+    sections = {
+        ".".join(path.split(".")[:i]) for path in PATHS for i in range(1, path.count(".") + 1)
+    }
     assert effects.EFFECTS.keys() <= {effects.general(path) for path in PATHS} | sections
 
 
 def test_every_condition_has_an_example():
-    conditional = {p for p in PATHS if any(where is not effects.ALWAYS for where in effects.conditions(p))}
+    conditional = {
+        p for p in PATHS if any(where is not effects.ALWAYS for where in effects.conditions(p))
+    }
     conditional = {effects.general(path) for path in conditional}
-    assert conditional - {"task.source"} == {effects.general(path) for path in CASES}  # the source makes it a task
+    assert conditional - {"task.source"} == {
+        effects.general(path) for path in CASES
+    }  # the source makes it a task
 
 
 @pytest.mark.parametrize("path", CASES)
@@ -179,23 +209,39 @@ IN_VAIN = [(path, value, other) for path, (value, _, idle) in CASES.items() for 
 IN_VAIN += [("objectives.mlm.labels", ("x", "y"), TEXT), ("objectives.mlm.end", False, TEXT)]
 
 
-@pytest.mark.parametrize(("path", "value", "other"), IN_VAIN, ids=lambda one: one if isinstance(one, str) else "")
+@pytest.mark.parametrize(
+    ("path", "value", "other"), IN_VAIN, ids=lambda one: one if isinstance(one, str) else ""
+)
 @pytest.mark.fault(32)
 def test_a_knob_that_is_set_where_it_does_nothing_is_refused(path, value, other):
     with pytest.raises(ConfigError, match="does nothing: it is for ") as caught:
         resolve(written(other | {path: value}))
-    assert re.match(rf"({'|'.join((path, *other))}) = ", str(caught.value))  # the other one may be as idle as it is
+    assert re.match(
+        rf"({'|'.join((path, *other))}) = ", str(caught.value)
+    )  # the other one may be as idle as it is
     assert "--config." in caught.value.hint
     _, idle = config.settle(written(other | {path: value}))
     assert path in [one.path for one in idle]
 
 
 def test_what_a_command_line_sets_takes_the_place_of_what_a_file_has():
-    tree = written({"optim.warmup_steps": 7, "tokenizer.vocab_size": 500, "model.layers": 3, "model.hidden": 48})
-    config.overrides(tree, [("optim.warmup_fraction", "0.1"), ("tokenizer.path", "vocab.txt"), ("model.size", "mini")])
+    tree = written(
+        {
+            "optim.warmup_steps": 7,
+            "tokenizer.vocab_size": 500,
+            "model.layers": 3,
+            "model.hidden": 48,
+        }
+    )
+    config.overrides(
+        tree,
+        [("optim.warmup_fraction", "0.1"), ("tokenizer.path", "vocab.txt"), ("model.size", "mini")],
+    )
     found = resolve(tree)
     assert (found.optim.warmup_steps, found.model.layers, found.model.hidden) == (100_000, 4, 256)
-    config.overrides(tree, [("model.layers", "1"), ("model.size", "small")])  # of one line, both are meant
+    config.overrides(
+        tree, [("model.layers", "1"), ("model.size", "small")]
+    )  # of one line, both are meant
     assert (resolve(tree).model.layers, resolve(tree).model.hidden) == (1, 512)
     config.overrides(tree, [("optim.warmup_steps", "5"), ("optim.warmup_fraction", "0.1")])
     with pytest.raises(ConfigError, match="warmup_steps = 5 does nothing"):
@@ -213,7 +259,12 @@ def test_a_presets_values_are_as_good_as_defaults_while_they_stand():
 
 
 def test_a_fine_tuning_takes_the_shape_of_a_model_over_whatever_has_no_effect_of_it():
-    model = {"position": "rotary", "max_positions": 64, "activation": "gelu", "head_activation": "relu"}
+    model = {
+        "position": "rotary",
+        "max_positions": 64,
+        "activation": "gelu",
+        "head_activation": "relu",
+    }
     start = config.settle({"model": model})[0]
     found = resolve(recipes.finetuning("classify", "run", {"task.source": "files:x"}, start))
     assert (found.model.max_positions, found.model.head_activation) == (64, "relu")
@@ -238,12 +289,16 @@ def test_an_axis_that_changes_nothing_is_refused():
     with pytest.raises(ConfigError, match=r"masking.rate 30 %: masking.rate = 0.3 does nothing"):
         expand(study(CAUSAL, rates))
     arms = variants("objective", {"masked": {}, "left to right": CAUSAL})
-    with pytest.raises(ConfigError, match=r"left to right, masking.rate 30 %: masking.rate = 0.3 does nothing"):
+    with pytest.raises(
+        ConfigError, match=r"left to right, masking.rate 30 %: masking.rate = 0.3 does nothing"
+    ):
         expand(study({"pairs": "none"}, arms, rates))
     kept = study(
         {"pairs": "none"},
         *(arms, rates),
-        keep=lambda points: points["objective"].label == "masked" or points["masking.rate"].value == 0.15,
+        keep=lambda points: (
+            points["objective"].label == "masked" or points["masking.rate"].value == 0.15
+        ),
     )
     assert len(expand(kept)) == 4
 

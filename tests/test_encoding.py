@@ -31,7 +31,9 @@ def google(first: list, second: list, room: int) -> tuple[list, list]:
 def library() -> tokenizers.Tokenizer:
     """One token a letter, and BERT's special tokens around them."""
     names = [*tokenizer.SPECIALS, "a", "b"]
-    engine = tokenizers.Tokenizer(models.WordLevel({name: i for i, name in enumerate(names)}, unk_token="[UNK]"))
+    engine = tokenizers.Tokenizer(
+        models.WordLevel({name: i for i, name in enumerate(names)}, unk_token="[UNK]")
+    )
     engine.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     engine.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
     return engine
@@ -67,7 +69,10 @@ def test_the_two_differ_by_one_token_of_an_odd_room():
 IDS = st.lists(st.integers(5, 99), max_size=9)
 
 
-@given(st.lists(st.lists(IDS, min_size=1, max_size=2), min_size=1, max_size=4), st.sampled_from([1, 4, 16]))
+@given(
+    st.lists(st.lists(IDS, min_size=1, max_size=2), min_size=1, max_size=4),
+    st.sampled_from([1, 4, 16]),
+)
 def test_rows_hold_each_text_once_and_nothing_else(texts, rounding):
     longest = max(1 + sum(len(part) + 1 for part in parts) for parts in texts)
     batch = encoding.rows(SPECIAL, texts, length=23, rounding=rounding, size=5)
@@ -100,10 +105,17 @@ def test_rows_have_the_length_asked_for_and_are_never_cut():
 
 def test_pairs_are_those_of_hugging_face(shared):
     found = tokenizer.load(shared / "vocab" / "bert_base_uncased_vocab.txt", max_word_length=100)
-    lines = (shared / "golden_tokenization" / "bert_uncased_pairs.jsonl").read_text(encoding="utf-8").split("\n")
+    lines = (
+        (shared / "golden_tokenization" / "bert_uncased_pairs.jsonl")
+        .read_text(encoding="utf-8")
+        .split("\n")
+    )
     pairs = [json.loads(line) for line in lines if line]
     assert len(pairs) == 90
-    first, second = (found.encode_batch([row[key] for row in pairs], escape=False) for key in ("text_a", "text_b"))
+    first, second = (
+        found.encode_batch([row[key] for row in pairs], escape=False)
+        for key in ("text_a", "text_b")
+    )
     for row, a, b in zip(pairs, first, second, strict=True):
         length = row["max_length"]
         batch = encoding.rows(found.special, [list(encoding.truncate(a, b, length - 3))], length)

@@ -30,8 +30,18 @@ def vocabulary(base) -> Path:
 
 def again(base: Path, workdir: Path, *more: str) -> list[str]:
     """The command line of the run that all tests share."""
-    knobs = ["steps=10", "checkpoints.every=5", f"tokenizer.path={base.parent / 'given' / 'vocab.txt'}"]
-    return ["train", f"--config={base}", f"--workdir={workdir}", *(f"--config.{knob}" for knob in knobs), *more]
+    knobs = [
+        "steps=10",
+        "checkpoints.every=5",
+        f"tokenizer.path={base.parent / 'given' / 'vocab.txt'}",
+    ]
+    return [
+        "train",
+        f"--config={base}",
+        f"--workdir={workdir}",
+        *(f"--config.{knob}" for knob in knobs),
+        *more,
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +75,9 @@ def fails(capsys, code: int, *words: object) -> tuple[str, str, list[str]]:
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+    return {
+        str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()
+    }
 
 
 def flip(file: Path) -> Path:
@@ -76,7 +88,10 @@ def flip(file: Path) -> Path:
 
 
 def a_file_of(step: Path) -> Path:
-    return max((p for p in step.rglob("*") if p.is_file() and p.name != manifest.NAME), key=lambda p: p.stat().st_size)
+    return max(
+        (p for p in step.rglob("*") if p.is_file() and p.name != manifest.NAME),
+        key=lambda p: p.stat().st_size,
+    )
 
 
 # --- before anything starts -----------------------------------------------------------------------------------------
@@ -87,9 +102,21 @@ def a_file_of(step: Path) -> Path:
     [
         ("masking.rat=0.4", "config.masking has no knob 'rat'", "did you mean 'rate'?"),
         ("masking.rate=7", "config.masking.rate = 7.0 is out of range", "from 0.0 to 1.0"),
-        ("optim.learning_rate=nan", "config.optim.learning_rate must be float, got 'nan'", "a finite number"),
-        ("sequence_length=600", "sequence_length = 600 exceeds model.max_positions = 512", "model.max_positions"),
-        ("batch_size=12", "batch_size / accumulation = 12 is not divisible by 8 devices", "multiple of 8"),
+        (
+            "optim.learning_rate=nan",
+            "config.optim.learning_rate must be float, got 'nan'",
+            "a finite number",
+        ),
+        (
+            "sequence_length=600",
+            "sequence_length = 600 exceeds model.max_positions = 512",
+            "model.max_positions",
+        ),
+        (
+            "batch_size=12",
+            "batch_size / accumulation = 12 is not divisible by 8 devices",
+            "multiple of 8",
+        ),
         ("parallel.fsdp=3", "!= 8 devices", "divide the device count"),
         ("corpus.source=web", "'web' is not a choice", "docstrings, files, tfds"),
     ],
@@ -106,13 +133,17 @@ def test_a_config_that_cannot_be_writes_nothing(knob, message, hint, base, tmp_p
 
 def test_a_weight_without_its_pairs(base, tmp_path, capsys):
     knobs = ["--config.pairs=none", "--config.objectives.nsp.weight=1"]
-    error, hint, _ = fails(capsys, 2, "train", f"--config={base}", f"--workdir={tmp_path / 'w'}", *knobs)
+    error, hint, _ = fails(
+        capsys, 2, "train", f"--config={base}", f"--workdir={tmp_path / 'w'}", *knobs
+    )
     assert "config.objectives.nsp.weight = 1.0 but config.pairs = 'none'" in error
     assert "--config.pairs=nsp" in hint
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("words", [["trane"], [], ["train", "--workdir=w"], ["evaluate"], ["predict", "--model=m"]])
+@pytest.mark.parametrize(
+    "words", [["trane"], [], ["train", "--workdir=w"], ["evaluate"], ["predict", "--model=m"]]
+)
 def test_words_that_are_no_command_line(words, capsys):
     fails(capsys, 2, *words)
 
@@ -125,11 +156,22 @@ def test_no_corpus(kind, command, base, tmp_path, capsys):
         corpus.mkdir()
     if kind == "blank":
         (corpus / "a.txt").write_text("\n \n\n")
-    words = [command, f"--config={base}", f"--config.corpus.path={corpus}", f"--config.corpus.cache={tmp_path / 'c'}"]
-    error, _, _ = fails(capsys, 3, *words, *([f"--workdir={tmp_path / 'w'}"] if command == "train" else []))
+    words = [
+        command,
+        f"--config={base}",
+        f"--config.corpus.path={corpus}",
+        f"--config.corpus.cache={tmp_path / 'c'}",
+    ]
+    error, _, _ = fails(
+        capsys, 3, *words, *([f"--workdir={tmp_path / 'w'}"] if command == "train" else [])
+    )
     assert str(corpus) in error
-    assert set(files(tmp_path)) - {"text/a.txt", "w/run.lock"} <= {n for n in files(tmp_path) if n.startswith("c/")}
-    assert not [p for p in tmp_path.rglob("manifest.json") if p.parent.suffix != ".work"], "nothing looks prepared"
+    assert set(files(tmp_path)) - {"text/a.txt", "w/run.lock"} <= {
+        n for n in files(tmp_path) if n.startswith("c/")
+    }
+    assert not [p for p in tmp_path.rglob("manifest.json") if p.parent.suffix != ".work"], (
+        "nothing looks prepared"
+    )
 
 
 @pytest.mark.parametrize("place", ["/proc/self/run", "FILE", "FILE/below"])
@@ -181,11 +223,17 @@ def test_a_corrupt_step_gives_way_to_an_older_one(base, run, capsys, one_device)
     damaged = flip(a_file_of(run / "checkpoints" / "10"))
     assert cli.execute(["evaluate", f"--checkpoint={run}"]) == 0
     out, err = capsys.readouterr()
-    assert f"warning: checkpoint corrupt: {damaged} (its sha256 differs); falling back to step 5" in err
+    assert (
+        f"warning: checkpoint corrupt: {damaged} (its sha256 differs); falling back to step 5"
+        in err
+    )
     assert json.loads(out)["pretrain"]["mlm_loss"] > 0
     assert cli.execute(again(base, run)) == 0
     err = capsys.readouterr().err
-    assert f"warning: checkpoint corrupt: {damaged} (its sha256 differs); falling back to step 5" in err
+    assert (
+        f"warning: checkpoint corrupt: {damaged} (its sha256 differs); falling back to step 5"
+        in err
+    )
     assert f"resuming {run} at step 5" in err
     assert json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["step"] == 10
 
@@ -194,7 +242,11 @@ def test_without_an_older_one_it_ends_with_4(base, run, capsys):
     shutil.rmtree(run / "checkpoints" / "5")
     damaged = flip(a_file_of(run / "checkpoints" / "10"))
     before = files(run)
-    for words in (again(base, run), ["evaluate", f"--checkpoint={run}"], ["predict", "nsp", f"--model={run}"]):
+    for words in (
+        again(base, run),
+        ["evaluate", f"--checkpoint={run}"],
+        ["predict", "nsp", f"--model={run}"],
+    ):
         error, hint, _ = fails(capsys, 4, *words)
         assert f"checkpoint corrupt: {damaged}" in error
         assert "another workdir" in hint
@@ -218,7 +270,15 @@ def test_a_folder_that_is_no_run(words, tmp_path, capsys):
     (tmp_path / "bare" / "checkpoints").mkdir(parents=True)
     (tmp_path / "file").write_text("")
     hugging_face(tmp_path / "hf")
-    for name in ("missing", "empty", "bare", "file", "hf", "bare/checkpoints", "bare/checkpoints/7"):
+    for name in (
+        "missing",
+        "empty",
+        "bare",
+        "file",
+        "hf",
+        "bare/checkpoints",
+        "bare/checkpoints/7",
+    ):
         before = files(tmp_path)
         error, hint, said = fails(capsys, 4, *words, f"--model={tmp_path / name}")
         assert str(tmp_path / name) in error, name
@@ -255,14 +315,19 @@ def test_a_missing_tokenizer_is_said(run, capsys):
 def test_a_bad_line(text, message, trained, tmp_path, capsys):
     """The lines before it are answered."""
     (tmp_path / "in.jsonl").write_text(text)
-    assert cli.execute(["predict", "nsp", f"--model={trained}", f"--input={tmp_path / 'in.jsonl'}"]) == 3
+    assert (
+        cli.execute(["predict", "nsp", f"--model={trained}", f"--input={tmp_path / 'in.jsonl'}"])
+        == 3
+    )
     out, err = capsys.readouterr()
     assert message in two_lines(err)[0]
     assert len(out.splitlines()) == len(text.splitlines()) - 1
 
 
 def test_an_input_that_is_not_there(trained, tmp_path, capsys):
-    error, _, _ = fails(capsys, 3, "predict", "nsp", f"--model={trained}", f"--input={tmp_path / 'none.txt'}")
+    error, _, _ = fails(
+        capsys, 3, "predict", "nsp", f"--model={trained}", f"--input={tmp_path / 'none.txt'}"
+    )
     assert str(tmp_path / "none.txt") in error
 
 
@@ -276,7 +341,9 @@ def test_the_process_ends_with_the_code_and_the_two_lines(base, tmp_path):
 
 
 def test_a_dry_run_in_its_own_process(base, tmp_path):
-    code, out, err = texts.run("train", f"--config={base}", f"--workdir={tmp_path / 'w'}", "--dry-run")
+    code, out, err = texts.run(
+        "train", f"--config={base}", f"--workdir={tmp_path / 'w'}", "--dry-run"
+    )
     assert (code, err) == (0, "")
     assert "parameters" in out
     assert not (tmp_path / "w").exists()

@@ -30,12 +30,16 @@ PRETRAINING = variants.GOLDEN / "huggingface" / "pretraining"
 TABLE = "bert.embeddings.word_embeddings.weight"
 
 
-def model(folder: Path, tensors=None, parts: int = 0, drop: tuple[str, ...] = (), **changes) -> Path:
+def model(
+    folder: Path, tensors=None, parts: int = 0, drop: tuple[str, ...] = (), **changes
+) -> Path:
     """The golden pre-training model as a folder, with other tensors or lines of config.json."""
     tensors = variants.golden("pretraining") if tensors is None else tensors
     (variants.save_sharded(folder, tensors, parts) if parts else variants.save(folder, tensors))
     stated = json.loads((PRETRAINING / "config.json").read_text()) | changes
-    (folder / "config.json").write_text(json.dumps({k: v for k, v in stated.items() if k not in drop}))
+    (folder / "config.json").write_text(
+        json.dumps({k: v for k, v in stated.items() if k not in drop})
+    )
     shutil.copy(PRETRAINING / "vocab.txt", folder)
     return folder
 
@@ -56,7 +60,9 @@ def refused(capsys, code: int, *words: object) -> str:
 
 
 def parameters(path: Path | str, **settings) -> dict[str, np.ndarray]:
-    return {k: np.asarray(v) for k, v in trees.flat(runs.open_run(str(path), **settings).params).items()}
+    return {
+        k: np.asarray(v) for k, v in trees.flat(runs.open_run(str(path), **settings).params).items()
+    }
 
 
 def equal(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> None:
@@ -69,10 +75,15 @@ def equal(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> None:
 # --- in -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("change", [variants.old_names, variants.with_extras, dict], ids=["gamma", "extras", "plain"])
+@pytest.mark.parametrize(
+    "change", [variants.old_names, variants.with_extras, dict], ids=["gamma", "extras", "plain"]
+)
 @pytest.mark.parametrize("parts", [0, 3])
 def test_stored_otherwise_it_is_the_same_model(tmp_path, change, parts):
-    equal(parameters(model(tmp_path / "m", change(variants.golden("pretraining")), parts)), parameters(PRETRAINING))
+    equal(
+        parameters(model(tmp_path / "m", change(variants.golden("pretraining")), parts)),
+        parameters(PRETRAINING),
+    )
 
 
 def test_an_encoder_without_its_prefix_and_a_file_without_its_folder(tmp_path):
@@ -87,7 +98,9 @@ def test_an_encoder_without_its_prefix_and_a_file_without_its_folder(tmp_path):
     (folder / "vocab.txt").rename(tmp_path / "elsewhere.txt")
     with pytest.raises(CheckpointError, match=r"no vocab\.txt or tokenizer\.json beside"):
         runs.open_run(str(folder / "model.safetensors"))
-    equal(parameters(folder / "model.safetensors", tokenizer=str(tmp_path / "elsewhere.txt")), whole)
+    equal(
+        parameters(folder / "model.safetensors", tokenizer=str(tmp_path / "elsewhere.txt")), whole
+    )
 
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16], ids=["fp16", "bf16"])
@@ -104,7 +117,9 @@ def test_a_head_that_config_json_promises_is_missed_by_name_unless_allowed(tmp_p
     error = refused(capsys, 4, "import", f"--model={folder}", f"--output={tmp_path / 'out'}")
     assert "cls.seq_relationship.weight, cls.seq_relationship.bias" in error
     assert not (tmp_path / "out").exists()
-    code, out, _ = call(capsys, "import", f"--model={folder}", f"--output={tmp_path / 'out'}", "--allow-missing")
+    code, out, _ = call(
+        capsys, "import", f"--model={folder}", f"--output={tmp_path / 'out'}", "--allow-missing"
+    )
     assert (code, json.loads(out)["heads"]) == (0, ["mlm"])
     bare = model(tmp_path / "bare", kept, architectures=["BertForMaskedLM"])
     assert "has no nsp head" in refused(capsys, 2, "predict", "nsp", f"--model={bare}")
@@ -112,10 +127,18 @@ def test_a_head_that_config_json_promises_is_missed_by_name_unless_allowed(tmp_p
 
 def test_tensors_of_no_bert_are_refused_by_name_unless_allowed(tmp_path, capsys):
     folder = model(
-        tmp_path / "m", variants.golden("pretraining") | {"adapter.down.weight": np.ones((2, 2), np.float32)}
+        tmp_path / "m",
+        variants.golden("pretraining") | {"adapter.down.weight": np.ones((2, 2), np.float32)},
     )
-    assert "adapter.down.weight" in refused(capsys, 4, "import", f"--model={folder}", f"--output={tmp_path / 'out'}")
-    assert call(capsys, "import", f"--model={folder}", f"--output={tmp_path / 'out'}", "--allow-unused")[0] == 0
+    assert "adapter.down.weight" in refused(
+        capsys, 4, "import", f"--model={folder}", f"--output={tmp_path / 'out'}"
+    )
+    assert (
+        call(
+            capsys, "import", f"--model={folder}", f"--output={tmp_path / 'out'}", "--allow-unused"
+        )[0]
+        == 0
+    )
     equal(parameters(tmp_path / "out"), parameters(PRETRAINING))
 
 
@@ -127,10 +150,19 @@ def test_rows_without_a_piece_are_cut_only_when_asked(tmp_path, capsys):
     folder = model(tmp_path / "m", tensors, vocab_size=64)
     error = refused(capsys, 4, "predict", "fill-mask", f"--model={folder}")
     assert "47 pieces and the model's table 64 rows" in error
-    assert call(capsys, "import", f"--model={folder}", f"--output={tmp_path / 'out'}", "--resize-vocab")[0] == 0
+    assert (
+        call(
+            capsys, "import", f"--model={folder}", f"--output={tmp_path / 'out'}", "--resize-vocab"
+        )[0]
+        == 0
+    )
     equal(parameters(tmp_path / "out"), parameters(PRETRAINING))
-    (folder / "vocab.txt").write_text((folder / "vocab.txt").read_text() + "".join(f"new{i}\n" for i in range(30)))
-    refused(capsys, 4, "import", f"--model={folder}", f"--output={tmp_path / 'more'}", "--resize-vocab")
+    (folder / "vocab.txt").write_text(
+        (folder / "vocab.txt").read_text() + "".join(f"new{i}\n" for i in range(30))
+    )
+    refused(
+        capsys, 4, "import", f"--model={folder}", f"--output={tmp_path / 'more'}", "--resize-vocab"
+    )
 
 
 def test_the_hub_is_asked_for_the_files_that_are_read(tmp_path, monkeypatch, capsys):
@@ -146,9 +178,13 @@ def test_the_hub_is_asked_for_the_files_that_are_read(tmp_path, monkeypatch, cap
     assert set(asked) == {"org/model", "model"}
     assert not any("bin" in pattern or pattern.endswith(".py") for pattern in asked["model"])
     monkeypatch.setattr(huggingface_hub, "snapshot_download", _no_network)
-    assert "the hub's org/model cannot be fetched" in refused(capsys, 4, "predict", "nsp", "--model=org/model")
+    assert "the hub's org/model cannot be fetched" in refused(
+        capsys, 4, "predict", "nsp", "--model=org/model"
+    )
     assert "no checkpoint at nowhere" in refused(capsys, 4, "predict", "nsp", "--model=nowhere")
-    assert "no checkpoint at" in refused(capsys, 4, "predict", "nsp", f"--model={tmp_path / 'nowhere'}")
+    assert "no checkpoint at" in refused(
+        capsys, 4, "predict", "nsp", f"--model={tmp_path / 'nowhere'}"
+    )
 
 
 def _no_network(name, allow_patterns):
@@ -184,10 +220,19 @@ def test_a_folder_is_evaluated_asked_and_trained_on_like_the_run_it_came_from(
 ):
     needs = refused(capsys, 2, "evaluate", f"--checkpoint={exported}")
     assert "names no corpus" in needs
-    assert refused(capsys, 2, "evaluate", f"--checkpoint={exported}", "--config.masking.rate=0.4") == needs
+    assert (
+        refused(capsys, 2, "evaluate", f"--checkpoint={exported}", "--config.masking.rate=0.4")
+        == needs
+    )
     long = f"--config.sequence_length={runs.open_run(str(exported)).config.model.max_positions + 1}"
     assert "positions" in refused(
-        capsys, 2, "evaluate", f"--checkpoint={exported}", f"--config={base}", "--config.model.max_positions=9999", long
+        capsys,
+        2,
+        "evaluate",
+        f"--checkpoint={exported}",
+        f"--config={base}",
+        "--config.model.max_positions=9999",
+        long,
     )
     scores = []
     for words in ([f"--checkpoint={trained}"], [f"--checkpoint={exported}", f"--config={base}"]):
@@ -213,9 +258,16 @@ def test_embeddings_are_means_over_real_tokens_or_that_of_cls(exported):
     encode = jax.jit(network.Bert(run.config.model, run.tokenizer.size, pool=False).apply)
     alone = []  # one text at a time, without padding
     for line in lines:
-        ids = [run.tokenizer.special.cls, *run.tokenizer.encode_batch([line])[0], run.tokenizer.special.sep]
+        ids = [
+            run.tokenizer.special.cls,
+            *run.tokenizer.encode_batch([line])[0],
+            run.tokenizer.special.sep,
+        ]
         n = len(ids)
-        b = {key: np.full((1, n), fill, np.int32) for key, fill in (("type_ids", 0), ("segment_ids", 1))}
+        b = {
+            key: np.full((1, n), fill, np.int32)
+            for key, fill in (("type_ids", 0), ("segment_ids", 1))
+        }
         b |= {"tokens": np.array([ids], np.int32), "positions": np.arange(n, dtype=np.int32)[None]}
         alone.append(np.asarray(encode({"params": run.params["encoder"]}, b).hidden[0], np.float64))
     for pooling, normalize in (("mean", False), ("cls", True)):
@@ -250,34 +302,59 @@ def test_masks_of_a_long_text_are_seen_where_most_is_around_them(exported, strid
     room = run.config.sequence_length - 2
     assert len(ids) > 2 * room
     step = stride if meaning == "step" else room - stride
-    spans = [(a, min(a + room, len(ids))) for a in range(0, len(ids), step) if a == 0 or a - step + room < len(ids)]
+    spans = [
+        (a, min(a + room, len(ids)))
+        for a in range(0, len(ids), step)
+        if a == 0 or a - step + room < len(ids)
+    ]
     alone = asking.Asking(asking.Model(run, Options(top_k=2, batch_size=1)), "fill-mask")
     at = [i for i, token in enumerate(ids) if token == run.tokenizer.special.mask]
     assert len(found["masks"]) == len(at)
     for place, answer in zip(at, found["masks"], strict=True):
         a, b = max(
             ((a, b) for a, b in spans if a <= place < b),
-            key=lambda span: (min(place - span[0], span[1] - 1 - place) + 0.01 * (span[1] - span[0]), -span[0]),
+            key=lambda span: (
+                min(place - span[0], span[1] - 1 - place) + 0.01 * (span[1] - span[0]),
+                -span[0],
+            ),
         )
         text = "".join(run.tokenizer.decode(ids[a:b]))
         assert run.tokenizer.encode_batch([text], escape=False) == [ids[a:b]]
         (row,) = alone.answers([text])
         mine = row["masks"][sum(t == run.tokenizer.special.mask for t in ids[a:place])]
         assert [o["token"] for o in answer] == [o["token"] for o in mine]
-        assert [o["probability"] for o in answer] == pytest.approx([o["probability"] for o in mine], rel=1e-4)
+        assert [o["probability"] for o in answer] == pytest.approx(
+            [o["probability"] for o in mine], rel=1e-4
+        )
 
 
 # --- out ------------------------------------------------------------------------------------------------------------
 
 
-def test_exported_and_taken_in_again_a_run_is_the_same_bit_for_bit(trained, exported, tmp_path, capsys):
+def test_exported_and_taken_in_again_a_run_is_the_same_bit_for_bit(
+    trained, exported, tmp_path, capsys
+):
     assert call(capsys, "import", f"--model={exported}", f"--output={tmp_path / 'run'}")[0] == 0
     equal(parameters(tmp_path / "run"), parameters(trained))  # the padding of the table too
-    assert call(capsys, "export", f"--model={tmp_path / 'run'}", f"--output={tmp_path / 'again'}")[0] == 0
-    for name in ("model.safetensors", "config.json", "tokenizer.json", "vocab.txt", "tokenizer_config.json"):
+    assert (
+        call(capsys, "export", f"--model={tmp_path / 'run'}", f"--output={tmp_path / 'again'}")[0]
+        == 0
+    )
+    for name in (
+        "model.safetensors",
+        "config.json",
+        "tokenizer.json",
+        "vocab.txt",
+        "tokenizer_config.json",
+    ):
         assert (tmp_path / "again" / name).read_bytes() == (exported / name).read_bytes(), name
-    assert runs.open_run(str(tmp_path / "run")).tokenizer.hash == runs.open_run(str(trained)).tokenizer.hash
-    assert "is a run already" in refused(capsys, 2, "import", f"--model={trained}", f"--output={tmp_path / 'x'}")
+    assert (
+        runs.open_run(str(tmp_path / "run")).tokenizer.hash
+        == runs.open_run(str(trained)).tokenizer.hash
+    )
+    assert "is a run already" in refused(
+        capsys, 2, "import", f"--model={trained}", f"--output={tmp_path / 'x'}"
+    )
 
 
 @pytest.mark.parametrize(
@@ -288,8 +365,14 @@ def test_a_golden_model_goes_out_as_it_came_in(name, tmp_path):
     run = runs.open_run(str(source), tokenizer=str(PRETRAINING / "vocab.txt"))
     export.write(run, tmp_path)
     equal(load_file(tmp_path / "model.safetensors"), variants.golden(name))
-    stated, written = (json.loads((folder / "config.json").read_text()) for folder in (source, tmp_path))
-    for key in set(stated) & set(written) - {"classifier_dropout", "problem_type", "initializer_range"}:
+    stated, written = (
+        json.loads((folder / "config.json").read_text()) for folder in (source, tmp_path)
+    )
+    for key in set(stated) & set(written) - {
+        "classifier_dropout",
+        "problem_type",
+        "initializer_range",
+    }:
         assert written[key] == stated[key], key
     assert huggingface.read(tmp_path).config.model == run.config.model
 
@@ -297,8 +380,20 @@ def test_a_golden_model_goes_out_as_it_came_in(name, tmp_path):
 def test_the_folder_is_complete_and_the_card_is_the_runs(trained, exported):
     found = {str(p.relative_to(exported)) for p in exported.rglob("*") if p.is_file()}
     assert found == {
-        *("config.json", "model.safetensors", "README.md", "vocab.txt", "tokenizer.json", "tokenizer_config.json"),
-        *("special_tokens_map.json", "modules.json", "sentence_bert_config.json", "1_Pooling/config.json"),
+        *(
+            "config.json",
+            "model.safetensors",
+            "README.md",
+            "vocab.txt",
+            "tokenizer.json",
+            "tokenizer_config.json",
+        ),
+        *(
+            "special_tokens_map.json",
+            "modules.json",
+            "sentence_bert_config.json",
+            "1_Pooling/config.json",
+        ),
     }
     card = (exported / "README.md").read_text()
     environment = json.loads((trained / "environment.json").read_text())
@@ -331,16 +426,28 @@ def test_the_folder_loads_in_transformers_and_gives_our_logits(trained, exported
     run = runs.open_run(str(trained))
     tokenizer = transformers.AutoTokenizer.from_pretrained(exported)
     theirs = transformers.AutoModelForPreTraining.from_pretrained(exported).eval()
-    given = tokenizer(["the cat [MASK] near the sea.", "every child"], padding=True, return_tensors="pt")
+    given = tokenizer(
+        ["the cat [MASK] near the sea.", "every child"], padding=True, return_tensors="pt"
+    )
     with torch.no_grad():
         out = theirs(**given)
-    ids, types, mask = (given[n].numpy().astype(np.int32) for n in ("input_ids", "token_type_ids", "attention_mask"))
+    ids, types, mask = (
+        given[n].numpy().astype(np.int32) for n in ("input_ids", "token_type_ids", "attention_mask")
+    )
     columns = np.broadcast_to(np.arange(ids.shape[1], dtype=np.int32), ids.shape)
-    b = {"tokens": ids, "type_ids": types, "segment_ids": mask, "positions": columns, "predict_positions": columns}
+    b = {
+        "tokens": ids,
+        "type_ids": types,
+        "segment_ids": mask,
+        "positions": columns,
+        "predict_positions": columns,
+    }
     b["cls_positions"] = np.zeros((2, 1), np.int32)
     ours = network.outputs(network.build(run.config, run.tokenizer.size), run.params, b)
     close = {"atol": 1e-4, "rtol": 0}
-    np.testing.assert_allclose(ours["mlm"][..., : run.tokenizer.size], out.prediction_logits.numpy(), **close)
+    np.testing.assert_allclose(
+        ours["mlm"][..., : run.tokenizer.size], out.prediction_logits.numpy(), **close
+    )
     np.testing.assert_allclose(ours["nsp"][:, 0], out.seq_relationship_logits.numpy(), **close)
 
 
@@ -360,14 +467,18 @@ def test_what_their_bert_cannot_express_is_refused_by_knob(knob, tmp_path):
     vocab = [f"w{i}" for i in range(toy.VOCAB - 5)]
     (tmp_path / "vocab.txt").write_text("".join(f"{p}\n" for p in [*tokenizers.SPECIALS, *vocab]))
     tokenizer = tokenizers.load(tmp_path / "vocab.txt")
-    run = runs.Run(tmp_path, config, tokenizer, tmp_path, {}, 1, {})  # refused before a parameter is looked at
+    run = runs.Run(
+        tmp_path, config, tokenizer, tmp_path, {}, 1, {}
+    )  # refused before a parameter is looked at
     with pytest.raises(ConfigError, match=f"cannot express {knob}"):
         export.write(run, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_nothing_is_written_over(exported, trained, tmp_path, capsys):
-    assert "is not empty" in refused(capsys, 2, "export", f"--model={trained}", f"--output={exported}")
+    assert "is not empty" in refused(
+        capsys, 2, "export", f"--model={trained}", f"--output={exported}"
+    )
     (tmp_path / "file").write_text("")
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     for place in ("file", "file/below", "link"):
@@ -396,7 +507,9 @@ ONE = b'"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}'
 TWICE = b"{" + ONE + b"," + ONE + b"}"
 HOSTILE = {  # what happens to the folder, and what the line says
     "truncated": (
-        lambda f, t: (f / "model.safetensors").write_bytes((f / "model.safetensors").read_bytes()[:-9]),
+        lambda f, t: (f / "model.safetensors").write_bytes(
+            (f / "model.safetensors").read_bytes()[:-9]
+        ),
         "bytes",
     ),
     "header too long": (
@@ -404,24 +517,41 @@ HOSTILE = {  # what happens to the folder, and what the line says
         "header",
     ),
     "duplicate keys": (
-        lambda f, t: (f / "model.safetensors").write_bytes(len(TWICE).to_bytes(8, "little") + TWICE + bytes(4)),
+        lambda f, t: (f / "model.safetensors").write_bytes(
+            len(TWICE).to_bytes(8, "little") + TWICE + bytes(4)
+        ),
         "twice",
     ),
-    "wrong dtype": (lambda f, t: variants.save(f, t | {TABLE: t[TABLE].astype(np.int32)}), "stored as int32"),
-    "wrong shape": (lambda f, t: variants.save(f, t | {TABLE: t[TABLE][:, :8].copy()}), r"is \[47, 8\]"),
+    "wrong dtype": (
+        lambda f, t: variants.save(f, t | {TABLE: t[TABLE].astype(np.int32)}),
+        "stored as int32",
+    ),
+    "wrong shape": (
+        lambda f, t: variants.save(f, t | {TABLE: t[TABLE][:, :8].copy()}),
+        r"is \[47, 8\]",
+    ),
     "other rank": (lambda f, t: variants.save(f, t | {TABLE: t[TABLE].reshape(-1)}), r"is \[752\]"),
-    "path in a name": (lambda f, t: variants.save(f, renamed(t, TABLE, f"../../{TABLE}")), r"\.\./"),
+    "path in a name": (
+        lambda f, t: variants.save(f, renamed(t, TABLE, f"../../{TABLE}")),
+        r"\.\./",
+    ),
     "NaN": (lambda f, t: variants.save(f, t | {TABLE: t[TABLE] * np.float32("nan")}), "NaN"),
     "infinity": (
-        lambda f, t: variants.save(f, t | {"cls.predictions.bias": t["cls.predictions.bias"] * np.float32("inf")}),
+        lambda f, t: variants.save(
+            f, t | {"cls.predictions.bias": t["cls.predictions.bias"] * np.float32("inf")}
+        ),
         "NaN",
     ),
     "missing tensor": (
-        lambda f, t: variants.save(f, {k: v for k, v in t.items() if "layer.1.output.dense.bias" not in k}),
+        lambda f, t: variants.save(
+            f, {k: v for k, v in t.items() if "layer.1.output.dense.bias" not in k}
+        ),
         "lacks",
     ),
     "two names of one": (
-        lambda f, t: variants.save(f, t | {"bert.embeddings.LayerNorm.gamma": np.ones(16, np.float32)}),
+        lambda f, t: variants.save(
+            f, t | {"bert.embeddings.LayerNorm.gamma": np.ones(16, np.float32)}
+        ),
         "twice",
     ),
     "untied": (
@@ -429,12 +559,20 @@ HOSTILE = {  # what happens to the folder, and what the line says
         "not the word embeddings",
     ),
     "no config": (lambda f, t: (f / "config.json").unlink(), "no config.json"),
-    "config cut short": (lambda f, t: (f / "config.json").write_text('{"hidden_size": 16,'), "config.json"),
+    "config cut short": (
+        lambda f, t: (f / "config.json").write_text('{"hidden_size": 16,'),
+        "config.json",
+    ),
     "config of a list": (lambda f, t: (f / "config.json").write_text("[]"), "config.json"),
     "config nested": (lambda f, t: (f / "config.json").write_text("[" * 100_000), "config.json"),
-    "vocabulary cut short": (lambda f, t: (f / "vocab.txt").write_text("[PAD]\n[UNK]\n"), "vocab.txt"),
+    "vocabulary cut short": (
+        lambda f, t: (f / "vocab.txt").write_text("[PAD]\n[UNK]\n"),
+        "vocab.txt",
+    ),
     "a pickle by another name": (
-        lambda f, t: (f / "model.safetensors").write_bytes(pickle.dumps(Payload(f.parent / "marker"))),
+        lambda f, t: (f / "model.safetensors").write_bytes(
+            pickle.dumps(Payload(f.parent / "marker"))
+        ),
         "pickle",
     ),
     "a pickle": (
@@ -478,17 +616,26 @@ def test_a_hostile_folder_is_one_line_and_exit_code_4(kind, tmp_path, capsys):
 
 
 SENTENCES = {
-    "a prompt": {"config_sentence_transformers.json": {"default_prompt_name": "q", "prompts": {"q": "query: "}}},
+    "a prompt": {
+        "config_sentence_transformers.json": {
+            "default_prompt_name": "q",
+            "prompts": {"q": "query: "},
+        }
+    },
     "vectors cut": {"config_sentence_transformers.json": {"truncate_dim": 4}},
     "another output": {
-        "sentence_bert_config.json": {"modality_config": {"text": {"method_output_name": "pooler_output"}}}
+        "sentence_bert_config.json": {
+            "modality_config": {"text": {"method_output_name": "pooler_output"}}
+        }
     },
     "lower-cased beforehand": {
         "sentence_bert_config.json": {"do_lower_case": True},
         "tokenizer_config.json": {"do_lower_case": False},
     },
     "maximum": {"1_Pooling/config.json": {"pooling_mode_max_tokens": True}},
-    "a path of their own": {"modules.json": [{"type": "a.Transformer"}, {"type": "b.Pooling", "path": "../x"}]},
+    "a path of their own": {
+        "modules.json": [{"type": "a.Transformer"}, {"type": "b.Pooling", "path": "../x"}]
+    },
 }
 
 

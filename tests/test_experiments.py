@@ -58,7 +58,10 @@ def test_a_study_expands(name, scale):
 
 @pytest.mark.parametrize("name", CELLS)
 def test_cells_read_the_same_number_of_tokens(name):
-    read = {c.config.steps * c.config.batch_size * c.config.sequence_length for c in definition.expand(study(name))}
+    read = {
+        c.config.steps * c.config.batch_size * c.config.sequence_length
+        for c in definition.expand(study(name))
+    }
     assert len(read) == 1
 
 
@@ -123,15 +126,32 @@ def test_predictions_are_of_corrupted_tokens():
 
 def test_arms_of_next_sentence_are_those_of_the_tables():
     arms = {c.labels["objective"]: c.config for c in definition.expand(study("next_sentence"))}
-    assert {label: (c.pairs, {n: o.weight for n, o in c.objectives.items()}) for label, c in arms.items()} == {
-        "NSP": ("nsp", {"mlm": 1.0, "nsp": load_file(str(FOLDER / "scales.py"), function="get_scale").nsp_weight}),
+    assert {
+        label: (c.pairs, {n: o.weight for n, o in c.objectives.items()})
+        for label, c in arms.items()
+    } == {
+        "NSP": (
+            "nsp",
+            {
+                "mlm": 1.0,
+                "nsp": load_file(str(FOLDER / "scales.py"), function="get_scale").nsp_weight,
+            },
+        ),
         "segment pairs, no loss": ("nsp", {"mlm": 1.0, "nsp": 0.0}),
         "full sentences": ("none", {"mlm": 1.0}),
-        "SOP": ("sop", {"mlm": 1.0, "sop": load_file(str(FOLDER / "scales.py"), function="get_scale").nsp_weight}),
+        "SOP": (
+            "sop",
+            {
+                "mlm": 1.0,
+                "sop": load_file(str(FOLDER / "scales.py"), function="get_scale").nsp_weight,
+            },
+        ),
         "left to right": ("none", {"causal_lm": 1.0}),
     }
     assert [label for label, c in arms.items() if c.model.causal] == ["left to right"]
-    assert not arms["left to right"].objectives["causal_lm"].end  # a loss on what others may be asked for
+    assert (
+        not arms["left to right"].objectives["causal_lm"].end
+    )  # a loss on what others may be asked for
 
 
 def test_cells_are_called_as_when_they_were_run(shared):

@@ -22,8 +22,12 @@ def marked(source: str) -> Iterator[int]:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.fault":
             for row in node.args:
-                assert isinstance(row, ast.Constant), f"line {node.lineno}: rows are written as numbers"
-                assert isinstance(row.value, int), f"line {node.lineno}: rows are written as numbers"
+                assert isinstance(row, ast.Constant), (
+                    f"line {node.lineno}: rows are written as numbers"
+                )
+                assert isinstance(row.value, int), (
+                    f"line {node.lineno}: rows are written as numbers"
+                )
                 yield row.value
 
 
@@ -34,7 +38,9 @@ def test_rows_are_numbered_in_order():
 
 def test_every_row_has_a_test():
     listed = set(rows((HERE / "faults.md").read_text("utf-8")))
-    held = {row: file.name for file in HERE.glob("test_*.py") for row in marked(file.read_text("utf-8"))}
+    held = {
+        row: file.name for file in HERE.glob("test_*.py") for row in marked(file.read_text("utf-8"))
+    }
     assert set(held) <= listed, "a mark names a row that the table does not have"
     assert not listed - set(held), f"rows without a test: {sorted(listed - set(held))}"
 

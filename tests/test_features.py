@@ -41,7 +41,9 @@ def example(number: int = 0, **fields) -> Example:
     return Example(where=f"data.tsv:{number + 1}", id=str(number), **fields)
 
 
-def encode(examples: list[Example], kind: str, length: int = 32, train: bool = False, **task) -> Features:
+def encode(
+    examples: list[Example], kind: str, length: int = 32, train: bool = False, **task
+) -> Features:
     return features.encode(examples, kind, TOKENIZER, knobs.Task(**task), length, train=train)
 
 
@@ -59,15 +61,25 @@ def tokens(found: Features) -> list[list[int]]:
 
 @given(st.lists(st.tuples(TEXT, st.none() | TEXT), min_size=1, max_size=6), st.integers(8, 40))
 def test_rows_of_texts_and_pairs(texts, length):
-    found = encode([example(i, text=a, pair=b, label=i % 2) for i, (a, b) in enumerate(texts)], "classify", length)
+    found = encode(
+        [example(i, text=a, pair=b, label=i % 2) for i, (a, b) in enumerate(texts)],
+        "classify",
+        length,
+    )
     cut = 0
     for row, (a, b) in enumerate(texts):
         room = length - (2 if b is None else 3)
         cut += len(ids(a)) + len(ids(b or "")) > room
-        first, second = encoding.truncate(ids(a), ids(b or ""), room)  # which is shown in test_encoding.py
-        expected = [SPECIAL.cls, *first, SPECIAL.sep] + ([] if b is None else [*second, SPECIAL.sep])
+        first, second = encoding.truncate(
+            ids(a), ids(b or ""), room
+        )  # which is shown in test_encoding.py
+        expected = [SPECIAL.cls, *first, SPECIAL.sep] + (
+            [] if b is None else [*second, SPECIAL.sep]
+        )
         assert row_of(found, "tokens", row) == expected
-        assert row_of(found, "type_ids", row) == [0] * (len(first) + 2) + [1] * (len(expected) - len(first) - 2)
+        assert row_of(found, "type_ids", row) == [0] * (len(first) + 2) + [1] * (
+            len(expected) - len(first) - 2
+        )
         assert row_of(found, "positions", row) == list(range(len(expected)))
     assert found.cut == cut
     assert found.longest == max(len(one) for one in tokens(found)) <= length
@@ -126,14 +138,36 @@ def all_kinds() -> list[tuple[str, Features]]:
     """A few rows of every kind, with and without windows."""
     answer = (Answer("c d", 4),)
     return [
-        ("classify", encode([example(i, text="a " * (i + 1), label=i) for i in range(5)], "classify")),
-        ("regress", encode([example(i, text="a " * (i + 1), label=i / 2) for i in range(5)], "regress")),
+        (
+            "classify",
+            encode([example(i, text="a " * (i + 1), label=i) for i in range(5)], "classify"),
+        ),
+        (
+            "regress",
+            encode([example(i, text="a " * (i + 1), label=i / 2) for i in range(5)], "regress"),
+        ),
         (
             "choice",
-            encode([example(text="a", options=("b", "c d", "e")[: i + 1], label=0) for i in range(3)], "choice"),
+            encode(
+                [example(text="a", options=("b", "c d", "e")[: i + 1], label=0) for i in range(3)],
+                "choice",
+            ),
         ),
-        ("tag", encode([example(words=("ab",) * n, label=(1,) * n) for n in (1, 5, 9)], "tag", 9, stride=4)),
-        ("span", encode([example(text="a", pair="a b c d" * n, label=answer) for n in (1, 3)], "span", 9, stride=2)),
+        (
+            "tag",
+            encode(
+                [example(words=("ab",) * n, label=(1,) * n) for n in (1, 5, 9)], "tag", 9, stride=4
+            ),
+        ),
+        (
+            "span",
+            encode(
+                [example(text="a", pair="a b c d" * n, label=answer) for n in (1, 3)],
+                "span",
+                9,
+                stride=2,
+            ),
+        ),
     ]
 
 
@@ -159,7 +193,9 @@ def test_a_batch_is_its_rows_padded_and_padding_is_never_counted(kind, found, wi
     assert (made["segment_ids"][3:] == 0).all()
     (target,) = set(made) - {*FLAT, "example_ids", "cls_positions"}
     values = made[target]
-    shape = {"labels": (size, 1), "values": (size, 1), "tags": (size, length), "spans": (size, 2)}[target]
+    shape = {"labels": (size, 1), "values": (size, 1), "tags": (size, length), "spans": (size, 2)}[
+        target
+    ]
     assert values.shape == shape
     if target == "values":
         assert np.isnan(values[3:]).all()
@@ -208,7 +244,8 @@ def test_a_stream_has_the_same_name_in_every_process():
     """What training leaves out is None, whose bytes would be its address."""
     root = Path(__file__).resolve().parents[1]
     started = [
-        subprocess.Popen([sys.executable, "-c", NAMED], cwd=root, stdout=subprocess.PIPE, text=True) for _ in range(2)
+        subprocess.Popen([sys.executable, "-c", NAMED], cwd=root, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
     ]
     first, second = (process.communicate()[0] for process in started)
     assert len(first.strip()) == 64
@@ -218,16 +255,26 @@ def test_a_stream_has_the_same_name_in_every_process():
 # --- choices --------------------------------------------------------------------------------------------------------
 
 
-@given(st.lists(st.tuples(TEXT, st.lists(TEXT, min_size=2, max_size=4)), min_size=1, max_size=4), st.integers(12, 30))
+@given(
+    st.lists(st.tuples(TEXT, st.lists(TEXT, min_size=2, max_size=4)), min_size=1, max_size=4),
+    st.integers(12, 30),
+)
 def test_options_of_a_question_share_a_row(questions, length):
-    given_ = [example(i, text=a, options=tuple(options), label=1) for i, (a, options) in enumerate(questions)]
+    given_ = [
+        example(i, text=a, options=tuple(options), label=1)
+        for i, (a, options) in enumerate(questions)
+    ]
     found = encode(given_, "choice", length)
     most = max(len(options) for _, options in questions)
     assert found.cls_positions.shape == (len(questions), most)
     for row, (premise, options) in enumerate(questions):
-        alone = encode([example(text=premise, pair=option, label=0) for option in options], "classify", length)
+        alone = encode(
+            [example(text=premise, pair=option, label=0) for option in options], "classify", length
+        )
         for name in ("tokens", "type_ids", "positions"):
-            assert row_of(found, name, row) == [value for i in range(len(options)) for value in row_of(alone, name, i)]
+            assert row_of(found, name, row) == [
+                value for i in range(len(options)) for value in row_of(alone, name, i)
+            ]
         expected = [i + 1 for i, one in enumerate(tokens(alone)) for _ in one]
         assert row_of(found, "segment_ids", row) == expected
         starts = [expected.index(i + 1) for i in range(len(options))]
@@ -238,10 +285,17 @@ def test_options_of_a_question_share_a_row(questions, length):
 # --- tags -----------------------------------------------------------------------------------------------------------
 
 
-@given(st.lists(st.lists(WORD | st.just("\x07"), max_size=30), min_size=1, max_size=4), st.integers(6, 20), STRIDES)
+@given(
+    st.lists(st.lists(WORD | st.just("\x07"), max_size=30), min_size=1, max_size=4),
+    st.integers(6, 20),
+    STRIDES,
+)
 def test_every_word_is_answered_for_exactly_once(sentences, length, stride):
     stride_as, stride = stride
-    given_ = [example(i, words=tuple(words), label=tuple(range(len(words)))) for i, words in enumerate(sentences)]
+    given_ = [
+        example(i, words=tuple(words), label=tuple(range(len(words))))
+        for i, words in enumerate(sentences)
+    ]
     found = encode(given_, "tag", length, stride=stride, stride_as=stride_as)
     assert found.longest <= length
     assert found.cut == 0
@@ -252,7 +306,9 @@ def test_every_word_is_answered_for_exactly_once(sentences, length, stride):
         assert words == tags  # a word's class here is its number
         for token, word in zip(held, words, strict=True):
             if word >= 0:
-                assert token == (ids(sentences[number][word]) or [SPECIAL.unk])[0]  # its first piece
+                assert (
+                    token == (ids(sentences[number][word]) or [SPECIAL.unk])[0]
+                )  # its first piece
                 seen[number].append(word)
     assert [sorted(one) for one in seen] == [list(range(len(words))) for words in sentences]
 
@@ -287,7 +343,9 @@ def run_squad_windows(count: int, room: int, stride: int) -> list[tuple[int, int
 
 
 @given(
-    st.lists(st.tuples(TEXT, st.lists(WORD, min_size=1, max_size=30), st.data()), min_size=1, max_size=3),
+    st.lists(
+        st.tuples(TEXT, st.lists(WORD, min_size=1, max_size=30), st.data()), min_size=1, max_size=3
+    ),
     st.integers(12, 24),
     STRIDES,
 )
@@ -301,7 +359,9 @@ def test_windows_over_a_context(questions, length, stride):
         answer = Answer(" ".join(words[a : b + 1]), start)
         given_.append(example(i, text=question, pair=" ".join(words), label=(answer,)))
     found = encode(given_, "span", length, question_tokens=5, stride=stride, stride_as=stride_as)
-    shown: list[dict[int, int]] = [{} for _ in given_]  # token of the context -> windows that are best for it
+    shown: list[dict[int, int]] = [
+        {} for _ in given_
+    ]  # token of the context -> windows that are best for it
     for row, number in enumerate(found.example.tolist()):
         one = given_[number]
         context, question = ids(one.pair), ids(one.text)[:5]
@@ -311,12 +371,17 @@ def test_windows_over_a_context(questions, length, stride):
         assert held == [*front, *inside, SPECIAL.sep]
         assert len(held) <= length
         places, best = row_of(found, "characters", row), row_of(found, "best", row)
-        assert all((place == [-1, -1]) == (not len(front) <= i < len(held) - 1) for i, place in enumerate(places))
+        assert all(
+            (place == [-1, -1]) == (not len(front) <= i < len(held) - 1)
+            for i, place in enumerate(places)
+        )
         whole = TOKENIZER.encode_with_offsets([one.pair])[0][1]
         first = whole.index(tuple(places[len(front)]))
         assert inside == context[first : first + len(inside)]
         if stride_as == "step":
-            assert (first, first + len(inside)) in run_squad_windows(len(context), length - len(front) - 1, stride)
+            assert (first, first + len(inside)) in run_squad_windows(
+                len(context), length - len(front) - 1, stride
+            )
         for i, is_best in enumerate(best):
             if is_best:
                 token = first + i - len(front)
@@ -347,12 +412,17 @@ def test_answers_inside_tokens_take_the_whole_token_and_spaces_take_none():
     assert target("fe  d-", 2) == [3, 5]
     assert target(" d-e ", 5) == [4, 6]
     assert target("\x07", 10) == [0, 0]  # no token shows it
-    assert encode([example(text="a", pair="b", label=())], "span").targets["spans"].tolist() == [[0, 0]]
+    assert encode([example(text="a", pair="b", label=())], "span").targets["spans"].tolist() == [
+        [0, 0]
+    ]
 
 
 def test_an_answer_that_is_not_in_the_context_has_no_loss_and_the_next_one_stands_for_it():
     lost, there = Answer("x", -1, "elsewhere"), Answer("c", 2)
-    examples = [example(n, text="a", pair="b c", label=label) for n, label in enumerate([(lost,), (lost, there)])]
+    examples = [
+        example(n, text="a", pair="b c", label=label)
+        for n, label in enumerate([(lost,), (lost, there)])
+    ]
     assert encode(examples, "span").targets["spans"].tolist() == [[-1, -1], [4, 4]]
 
 
@@ -365,19 +435,25 @@ def test_a_context_that_is_cut_or_empty_and_a_question_without_room():
     assert tokens(encode([example(text="a", pair="")], "span")) == [
         [SPECIAL.cls, ids("a")[0], SPECIAL.sep, SPECIAL.sep]
     ]
-    with pytest.raises(DataError, match="sequence_length = 10 cannot hold 7 tokens of a question") as caught:
+    with pytest.raises(
+        DataError, match="sequence_length = 10 cannot hold 7 tokens of a question"
+    ) as caught:
         encode([example(text="a " * 9, pair="b")], "span", 10, question_tokens=7)
     assert "question_tokens" in caught.value.hint
     asked = [example(text="a b c", pair="d")]
     assert encode(asked, "span", question_tokens=2).cut == 1
-    with pytest.raises(DataError, match=r"data\.tsv:1: a question of 3 tokens, and task\.question_tokens = 2"):
+    with pytest.raises(
+        DataError, match=r"data\.tsv:1: a question of 3 tokens, and task\.question_tokens = 2"
+    ):
         encode(asked, "span", question_tokens=2, long="refuse")
 
 
 # --- where tokens lie -----------------------------------------------------------------------------------------------
 
 ODD = st.text(
-    st.sampled_from("aAbÉé\u0301\u0300 字.-\t\x07\x00\ufffd\u200d한😀ﬁİ\u00a0\u2028ǅ") | st.characters(), max_size=20
+    st.sampled_from("aAbÉé\u0301\u0300 字.-\t\x07\x00\ufffd\u200d한😀ﬁİ\u00a0\u2028ǅ")
+    | st.characters(),
+    max_size=20,
 )
 
 
@@ -395,7 +471,11 @@ def test_places_of_tokens_in_any_text(text):
         piece = TOKENIZER.vocab[token].removeprefix("##")
         if token != SPECIAL.unk:  # the text there, as the model reads it
             shown = unicodedata.normalize("NFD", text[start:end])
-            shown = "".join(c for c in shown if unicodedata.category(c) not in ("Mn", "Cc", "Cf") and c != "\ufffd")
+            shown = "".join(
+                c
+                for c in shown
+                if unicodedata.category(c) not in ("Mn", "Cc", "Cf") and c != "\ufffd"
+            )
             assert piece in unicodedata.normalize("NFD", shown.lower())
     starts = [start for start, _ in places]
     assert starts == sorted(starts)
@@ -416,7 +496,10 @@ def test_accents_case_ideographs_and_emoji_keep_their_places():
         ("##ᅡ", "한"),
         ("##ᆫ", "한"),
     ]
-    assert TOKENIZER.encode_with_offsets(["a \ud83d\ude00 b"])[0][1][-1] == (5, 6)  # halves of a pair count as two
+    assert TOKENIZER.encode_with_offsets(["a \ud83d\ude00 b"])[0][1][-1] == (
+        5,
+        6,
+    )  # halves of a pair count as two
 
 
 def test_a_context_of_marks_alone_has_no_token_and_no_place():

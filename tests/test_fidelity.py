@@ -90,7 +90,9 @@ from tests.examples import (
 
 sentences = functools.lru_cache(functools.partial(made_up, 40, 10, 7))
 paragraphs = functools.lru_cache(functools.partial(made_up, 24, 30, 14))
-few = functools.lru_cache(functools.partial(made_up, 6, 4, 6))  # so that special tokens are a share of the vocabulary
+few = functools.lru_cache(
+    functools.partial(made_up, 6, 4, 6)
+)  # so that special tokens are a share of the vocabulary
 
 CASES = {
     "32 tokens": Case(sentences, 32),
@@ -111,7 +113,9 @@ def reference(name: str) -> Measured:
 
 def compare(folder: Path, name: str, plant: Plant | None = None) -> dict[str, str]:
     case = CASES[name]
-    return verdict(measure(ours(folder, case.text(), case, plant), case.text(), case), reference(name))
+    return verdict(
+        measure(ours(folder, case.text(), case, plant), case.text(), case), reference(name)
+    )
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -131,7 +135,9 @@ def everywhere(batch: dict, eligible: np.ndarray) -> dict:
 
 def padding_is_text(batch: dict) -> dict:
     """A mask of attention that never reached the collator."""
-    columns = np.broadcast_to(np.arange(batch["tokens"].shape[1], dtype=np.int32), batch["tokens"].shape)
+    columns = np.broadcast_to(
+        np.arange(batch["tokens"].shape[1], dtype=np.int32), batch["tokens"].shape
+    )
     batch = {**batch, "segment_ids": np.ones_like(columns), "positions": columns}
     return everywhere(batch, ~np.isin(batch["tokens"], (SPECIAL.cls, SPECIAL.sep)))
 
@@ -142,7 +148,8 @@ def grouped(batch: dict) -> dict:
     tokens = np.resize(stream, batch["tokens"].shape)
     columns = np.broadcast_to(np.arange(tokens.shape[1], dtype=np.int32), tokens.shape)
     return everywhere(
-        {**batch, "tokens": tokens, "segment_ids": np.ones_like(columns), "positions": columns}, tokens >= FIRST
+        {**batch, "tokens": tokens, "segment_ids": np.ones_like(columns), "positions": columns},
+        tokens >= FIRST,
     )
 
 
@@ -157,7 +164,9 @@ def with_replacement(output: dict) -> dict:
         output["predict_targets"][row, :used] = output["tokens"][row, drawn]
         output["inputs"][row] = output["tokens"][row]
         kind = rng.random(used)
-        output["inputs"][row, drawn] = np.where(kind < 0.8, SPECIAL.mask, output["tokens"][row, drawn])
+        output["inputs"][row, drawn] = np.where(
+            kind < 0.8, SPECIAL.mask, output["tokens"][row, drawn]
+        )
     return output
 
 
@@ -182,7 +191,9 @@ def one_document(shard: Shard) -> Shard:
 
 
 def a_document_a_line(shard: Shard) -> Shard:
-    return dataclasses.replace(shard, document_ends=np.arange(1, len(shard.sentence_ends) + 1, dtype=np.uint32))
+    return dataclasses.replace(
+        shard, document_ends=np.arange(1, len(shard.sentence_ends) + 1, dtype=np.uint32)
+    )
 
 
 def other_mode(mode: str) -> Callable:
@@ -195,7 +206,10 @@ def swap_sides(plan: Callable) -> Callable:
         records = plan(*arguments)
         other = records.copy()
         for one, two in (("a", "b"), ("b", "a")):
-            other[f"{one}_start"], other[f"{one}_length"] = records[f"{two}_start"], records[f"{two}_length"]
+            other[f"{one}_start"], other[f"{one}_length"] = (
+                records[f"{two}_start"],
+                records[f"{two}_length"],
+            )
         return other
 
     return swapped
@@ -221,7 +235,9 @@ def rewritten(module: types.ModuleType, *changes: tuple[str, str]) -> types.Modu
     """The module with some of its text replaced."""
     source = inspect.getsource(module)
     for old, new in changes:
-        assert source.count(old) == 1, f"{module.__name__} has changed: {old!r} is there {source.count(old)} times"
+        assert source.count(old) == 1, (
+            f"{module.__name__} has changed: {old!r} is there {source.count(old)} times"
+        )
         source = source.replace(old, new)
     changed = types.ModuleType(f"{module.__name__}_with_a_bug")
     exec(compile(source, f"{changed.__name__}.py", "exec"), changed.__dict__)
@@ -242,21 +258,35 @@ class Bug(NamedTuple):
 
 BUGS = {
     "special tokens are selected": Bug(
-        "32 tokens", {"special selected"}, Plant(batch=lambda b: everywhere(b, b["segment_ids"] > 0))
+        "32 tokens",
+        {"special selected"},
+        Plant(batch=lambda b: everywhere(b, b["segment_ids"] > 0)),
     ),
     "padding is selected": Bug(
         "32 tokens", {"padding selected", "number of predictions"}, Plant(batch=padding_is_text)
     ),
-    "80/2/18": Bug("32 tokens", {"random", "kept"}, Plant({"masking__replace": "(0.8, 0.02, 0.18)"})),
-    "drawn with replacement": Bug("40 %", {"selected twice", "selected"}, Plant(output=with_replacement)),
+    "80/2/18": Bug(
+        "32 tokens", {"random", "kept"}, Plant({"masking__replace": "(0.8, 0.02, 0.18)"})
+    ),
+    "drawn with replacement": Bug(
+        "40 %", {"selected twice", "selected"}, Plant(output=with_replacement)
+    ),
     "the rate capped": Bug(
-        "40 %", {"number of predictions", "selected"}, Plant(quotas=lambda table: np.minimum(table, round(0.15 * 32)))
+        "40 %",
+        {"number of predictions", "selected"},
+        Plant(quotas=lambda table: np.minimum(table, round(0.15 * 32))),
     ),
     "blank lines lost": Bug(
-        "32 tokens", {"label 1", "A or B is not one piece of one document"}, Plant(shard=one_document)
+        "32 tokens",
+        {"label 1", "A or B is not one piece of one document"},
+        Plant(shard=one_document),
     ),
-    "blank lines everywhere": Bug("32 tokens", {"label 1", "length of A"}, Plant(shard=a_document_a_line)),
-    "swapped halves as next sentences": Bug("32 tokens", {"random B from A's document"}, plan=other_mode("sop")),
+    "blank lines everywhere": Bug(
+        "32 tokens", {"label 1", "length of A"}, Plant(shard=a_document_a_line)
+    ),
+    "swapped halves as next sentences": Bug(
+        "32 tokens", {"random B from A's document"}, plan=other_mode("sop")
+    ),
     "next sentences as swapped halves": Bug(
         "sop", {"B does not go on where A ends", "label 1"}, plan=other_mode("nsp")
     ),
@@ -264,10 +294,14 @@ BUGS = {
         "sop", {"B does not go on where A ends", "label 1"}, plan=random_where_alone
     ),
     "special tokens mid-sequence": Bug(
-        "32 tokens", {"special tokens elsewhere than in [CLS] A [SEP] B [SEP]"}, Plant(batch=grouped)
+        "32 tokens",
+        {"special tokens elsewhere than in [CLS] A [SEP] B [SEP]"},
+        Plant(batch=grouped),
     ),
     "unused sentences not put back": Bug(
-        "32 tokens", {"text used"}, plan=planning(("b_next = np.where(drawn, a_end, chunk_end)", "b_next = chunk_end"))
+        "32 tokens",
+        {"text used"},
+        plan=planning(("b_next = np.where(drawn, a_end, chunk_end)", "b_next = chunk_end")),
     ),
     "truncated at the end": Bug(
         "32 tokens", {"A lost its front", "B lost its front"}, Plant({"examples__truncate": "back"})
@@ -298,7 +332,9 @@ BUGS = {
     ),
     "never short": Bug("32 tokens", {"full"}, Plant({"examples__short_probability": 0})),
     "random from A's document too": Bug(
-        "32 tokens", {"random B from A's document"}, plan=planning(("other += other >= document", "other += 0"))
+        "32 tokens",
+        {"random B from A's document"},
+        plan=planning(("other += other >= document", "other += 0")),
     ),
     "B from the beginning of a document": Bug(
         "32 tokens",
@@ -308,8 +344,12 @@ BUGS = {
     "no more than half of all B are random": Bug(
         "32 tokens", {"label 1"}, Plant({"examples__random_next_probability": 0.41})
     ),
-    "[CLS] and [SEP] do not count": Bug("32 tokens", {"number of predictions"}, Plant({"masking__count": "eligible"})),
-    "rounded half up": Bug("32 tokens", {"number of predictions"}, rounding(lambda x: np.floor(x + 0.5))),
+    "[CLS] and [SEP] do not count": Bug(
+        "32 tokens", {"number of predictions"}, Plant({"masking__count": "eligible"})
+    ),
+    "rounded half up": Bug(
+        "32 tokens", {"number of predictions"}, rounding(lambda x: np.floor(x + 0.5))
+    ),
     "rounded up": Bug("32 tokens", {"number of predictions"}, rounding(np.ceil)),
     "rounded down": Bug("32 tokens", {"number of predictions"}, rounding(np.floor)),
     "no special tokens among random ones": Bug(
@@ -320,15 +360,21 @@ BUGS = {
         "dynamic", {"position selected again"}, Plant({"masking__dupe_factor": 1})
     ),
     "static masks on dynamic pairs": Bug(
-        "dynamic", {"position selected again"}, Plant(batch=lambda b: {**b, "copies": np.zeros_like(b["copies"])})
+        "dynamic",
+        {"position selected again"},
+        Plant(batch=lambda b: {**b, "copies": np.zeros_like(b["copies"])}),
     ),
     "pieces instead of words": Bug(
-        "words, 32 tokens", {"word selected in part", "words of 1 selected"}, Plant({"masking__unit": "token"})
+        "words, 32 tokens",
+        {"word selected in part", "words of 1 selected"},
+        Plant({"masking__unit": "token"}),
     ),
     "a word that does not fit is taken": Bug(
         "words, 32 tokens", {"number of predictions"}, Plant({"masking__overflow": "fair"})
     ),
-    "one draw of 80/10/10 for a word": Bug("words, 32 tokens", {"[MASK] beside [MASK]"}, Plant(output=one_draw_a_word)),
+    "one draw of 80/10/10 for a word": Bug(
+        "words, 32 tokens", {"[MASK] beside [MASK]"}, Plant(output=one_draw_a_word)
+    ),
     "dynamic where static was asked for": Bug(
         "32 tokens", {"position selected again"}, Plant({"masking__dupe_factor": 0})
     ),
@@ -347,13 +393,17 @@ def test_a_bug_is_caught(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_false_alarms_are_as_rare_as_stated() -> None:
     """The published construction against itself: p-values are uniform."""
     case = CASES["40 %"]
-    samples = [measure(theirs(case.text(), case, seed), case.text(), case)[0] for seed in range(2, 10)]
+    samples = [
+        measure(theirs(case.text(), case, seed), case.text(), case)[0] for seed in range(2, 10)
+    ]
     chances = []
     for one, two in itertools.combinations(samples, 2):
         chances += [welch(*(x[name][~np.isnan(x[name])] for x in (one, two))) for name in one]
     shares = {level: np.mean(np.array(chances) < level) for level in (0.5, 0.1, 0.01)}
     # 28 pairs of 8 samples, 80 numbers that hang together: as if some 300 were independent
-    assert all(abs(share - level) < 5 * np.sqrt(level / 300) for level, share in shares.items()), shares
+    assert all(abs(share - level) < 5 * np.sqrt(level / 300) for level, share in shares.items()), (
+        shares
+    )
     assert min(chances) > FALSE_ALARM / len(samples[0])
 
 
@@ -382,19 +432,33 @@ def test_repeated_documents_are_dropped(tmp_path: Path) -> None:
     draw = np.random.default_rng(0)
     found = ["\n".join(texts.document(draw, 5)) for _ in range(30)]
     (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "text.txt").write_text("\n\n".join([*found, *found[::-1], *found[:7]]) + "\n")
+    (tmp_path / "in" / "text.txt").write_text(
+        "\n\n".join([*found, *found[::-1], *found[:7]]) + "\n"
+    )
     kept = {}
     for deduplicate in (True, False):
-        chosen = {"source": "files", "path": tmp_path / "in", "workers": 1, "deduplicate": deduplicate}
+        chosen = {
+            "source": "files",
+            "path": tmp_path / "in",
+            "workers": 1,
+            "deduplicate": deduplicate,
+        }
         settings = {f"corpus__{name}": value for name, value in chosen.items()}
-        prepared = prepare.prepare(corpora.config(tokenizer__vocab_size=120, **settings), lambda _: None)
+        prepared = prepare.prepare(
+            corpora.config(tokenizer__vocab_size=120, **settings), lambda _: None
+        )
         audit = json.loads((prepared.folder / "audit.json").read_bytes())
-        kept[deduplicate] = audit["train"]["documents"] + audit["validation"]["documents"], audit["duplicates"]
+        kept[deduplicate] = (
+            audit["train"]["documents"] + audit["validation"]["documents"],
+            audit["duplicates"],
+        )
     assert kept == {True: (30, 37), False: (67, 0)}
 
 
 @pytest.mark.parametrize("planted", [False, True])
-def test_the_loss_is_no_mean_of_device_means(planted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_loss_is_no_mean_of_device_means(
+    planted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What eight devices minimise is the sum of all losses over the count of all predictions."""
     small = {"model__layers": 1, "model__hidden": 16, "model__heads": 2, "model__mlp": 16}
     config = toy.config(parallel__step="pmap", pairs="none", masking__rate=0.5, **small)
@@ -404,7 +468,10 @@ def test_the_loss_is_no_mean_of_device_means(planted: bool, monkeypatch: pytest.
         changed = rewritten(
             steps,
             ("counts = everywhere(", "counts = ("),
-            ("grads, metrics = everywhere(_acc", "grads, metrics = (lambda tree: jax.lax.pmean(tree, axis))(_acc"),
+            (
+                "grads, metrics = everywhere(_acc",
+                "grads, metrics = (lambda tree: jax.lax.pmean(tree, axis))(_acc",
+            ),
         )
         monkeypatch.setattr(steps, "make_step", changed.make_step)
     (found,), _ = test_step.advance(config, [batch])
@@ -428,7 +495,13 @@ def real_text(shared: Path, folder: Path) -> Text:
         shard = prepared.splits["train"][0]
         sentences = int(shard.document_ends[documents - 1])
         tokens = int(shard.sentence_ends[sentences - 1])
-        structure.append(Shard(shard.tokens[:tokens], shard.sentence_ends[:sentences], shard.document_ends[:documents]))
+        structure.append(
+            Shard(
+                shard.tokens[:tokens],
+                shard.sentence_ends[:sentences],
+                shard.document_ends[:documents],
+            )
+        )
         continues.append(prepared.tokenizer.continuation[shard.tokens[:tokens]])
     return text_of(structure, np.concatenate(continues))
 
@@ -440,4 +513,7 @@ def test_real_text_is_as_published(shared: Path, tmp_path: Path) -> None:
         case = Case(lambda: text, 128, passes=24, words=words)
         expected = measure(theirs(text, case), text, case)
         assert not any(expected[1].values())
-        assert verdict(measure(ours(tmp_path / f"words {words}", text, case), text, case), expected) == {}
+        assert (
+            verdict(measure(ours(tmp_path / f"words {words}", text, case), text, case), expected)
+            == {}
+        )

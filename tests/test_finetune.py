@@ -40,7 +40,9 @@ def classify(folder, **overrides):
 
 def mesh_of(devices: int):
     axes = (jax.sharding.AxisType.Auto,) * 4
-    return jax.make_mesh((1, devices, 1, 1), sharding.AXES, axis_types=axes, devices=jax.devices()[:devices])
+    return jax.make_mesh(
+        (1, devices, 1, 1), sharding.AXES, axis_types=axes, devices=jax.devices()[:devices]
+    )
 
 
 def test_a_task_is_learnt(trained):
@@ -70,7 +72,9 @@ def test_texts_that_are_cut_are_counted_aloud(folder, capfd):
 def test_every_row_comes_once_an_epoch(folder):
     source = data.gather(classify(folder)).source
     count = source.count(0)
-    ids = np.concatenate([source.batch(step)["example_ids"].ravel() for step in range(-(-2 * count // 8))])
+    ids = np.concatenate(
+        [source.batch(step)["example_ids"].ravel() for step in range(-(-2 * count // 8))]
+    )
     for epoch in range(2):
         assert sorted(ids[epoch * count : (epoch + 1) * count]) == list(range(count))
     assert (ids[:count] != ids[count : 2 * count]).any()  # in another order
@@ -85,7 +89,11 @@ def test_a_process_sees_its_rows_of_the_same_batch(folder):
 
 def losses_of(folder, workdir, **overrides) -> list[float]:
     """The first training losses of a run."""
-    train.run(classify(folder, steps=4, epochs="None", seed=3, model__layers=1, **overrides), workdir, command=[])
+    train.run(
+        classify(folder, steps=4, epochs="None", seed=3, model__layers=1, **overrides),
+        workdir,
+        command=[],
+    )
     return [line["train/loss"] for line in tasks.lines(workdir) if "train/loss" in line]
 
 
@@ -97,7 +105,10 @@ def plain(folder):
 
 def test_padding_changes_shapes_and_no_loss(folder, plain, tmp_path):
     for pad, length in {"batch": 16, "full": 32}.items():
-        assert data.gather(classify(folder, task__pad=pad)).source.batch(0)["tokens"].shape[1] == length
+        assert (
+            data.gather(classify(folder, task__pad=pad)).source.batch(0)["tokens"].shape[1]
+            == length
+        )
     assert losses_of(folder, tmp_path / "w", task__pad="full") == pytest.approx(plain, rel=2e-5)
 
 
@@ -108,7 +119,9 @@ def test_scores_are_exact_at_any_batch_size_and_device_count(trained):
     for rows, devices in ((5, 1), (1, 8), (7, 8), (32, 8)):
         mesh = mesh_of(devices)
         params = jax.device_put(run.params, sharding.replicated(mesh))
-        scores, predictions = task_evaluator.TaskEvaluator(run.config, run.tokenizer, examples, rows, mesh).both(params)
+        scores, predictions = task_evaluator.TaskEvaluator(
+            run.config, run.tokenizer, examples, rows, mesh
+        ).both(params)
         assert len(predictions) == scores["examples"] == len(examples)
         hits = [int(p.argmax()) == e.label for p, e in zip(predictions, examples, strict=True)]
         assert scores["accuracy"] == pytest.approx(np.mean(hits))
@@ -121,7 +134,12 @@ def test_scores_are_exact_at_any_batch_size_and_device_count(trained):
 
 def test_a_run_goes_on_where_it_was_stopped(folder, tmp_path, monkeypatch, capfd, one_device):
     """Bitwise, with dropout, grouped rows, and what is known of the best step and of the misses since."""
-    settings = {"epochs": 12, "checkpoints__patience": 9, "model__dropout": 0.1, "checkpoints__best": "accuracy"}
+    settings = {
+        "epochs": 12,
+        "checkpoints__patience": 9,
+        "model__dropout": 0.1,
+        "checkpoints__best": "accuracy",
+    }
     settings |= {"task__group": "length"}
     train.run(classify(folder, **settings), tmp_path / "whole", command=[])
     every = runs.open_run(str(tmp_path / "whole")).config.checkpoints.every
@@ -133,12 +151,19 @@ def test_a_run_goes_on_where_it_was_stopped(folder, tmp_path, monkeypatch, capfd
     train.run(classify(folder, **settings), tmp_path / "w", command=[])
     assert f"resuming {tmp_path / 'w'} at step {4 * every}" in capfd.readouterr().err
     last = max(line["step"] for line in tasks.lines(tmp_path / "whole"))
-    ours, theirs = (runs.open_run(str(tmp_path / w / "checkpoints" / str(last))) for w in ("w", "whole"))
+    ours, theirs = (
+        runs.open_run(str(tmp_path / w / "checkpoints" / str(last))) for w in ("w", "whole")
+    )
     jax.tree.map(np.testing.assert_array_equal, ours.params, theirs.params)
-    assert {key: ours.meta[key] for key in ("best", "misses")} == {key: theirs.meta[key] for key in ("best", "misses")}
+    assert {key: ours.meta[key] for key in ("best", "misses")} == {
+        key: theirs.meta[key] for key in ("best", "misses")
+    }
     assert ours.meta["misses"] > 0
     scored, expected = (
-        [{k: v for k, v in line.items() if k.startswith("eval/")} for line in tasks.lines(tmp_path / w)]
+        [
+            {k: v for k, v in line.items() if k.startswith("eval/")}
+            for line in tasks.lines(tmp_path / w)
+        ]
         for w in ("w", "whole")
     )
     assert scored == expected
@@ -149,7 +174,8 @@ def uneven(tmp_path_factory):
     """Rows of 5 to 29 tokens."""
     made = tmp_path_factory.mktemp("uneven") / "rows.tsv"
     rows = [
-        f"{' '.join([text] * (1 + number % 4))}\t{topic}" for number, (text, topic) in enumerate(tasks.complaints(50))
+        f"{' '.join([text] * (1 + number % 4))}\t{topic}"
+        for number, (text, topic) in enumerate(tasks.complaints(50))
     ]
     made.write_text("\n".join(["text\tlabel", *dict.fromkeys(rows)]) + "\n")
     return f"files:{made}"
@@ -164,7 +190,11 @@ def test_grouping_changes_the_company_and_no_loss_of_an_epoch(folder, uneven):
     config, vocab_size = both[0].config, both[0].tokenizer.size
     params, model = toy.init(config, vocab=vocab_size), network.build(config, vocab_size)
     of_batch = objectives.TABLE["classify"].loss
-    step = jax.jit(lambda batch: of_batch(network.outputs(model, params, batch)["classify"], batch)["classify_loss"])
+    step = jax.jit(
+        lambda batch: of_batch(network.outputs(model, params, batch)["classify"], batch)[
+            "classify_loss"
+        ]
+    )
     losses, sizes = [], []
     for given in both:
         batches = [given.source.batch(at) for at in range(given.config.steps)]
@@ -187,7 +217,9 @@ def started(folder, tmp_path, one_device):
 
 
 def on_files(folder, place, **overrides):
-    return tasks.config("classify", f"files:{place}/{{split}}.tsv", folder, **{"epochs": 1, **overrides})
+    return tasks.config(
+        "classify", f"files:{place}/{{split}}.tsv", folder, **{"epochs": 1, **overrides}
+    )
 
 
 @pytest.mark.parametrize("split", ["train", "dev"])
@@ -206,7 +238,12 @@ def test_a_resumed_run_may_change_what_it_is_told_to(folder, started, capfd):
     with pytest.raises(ConfigError, match=r"task\.source"):
         train.run(on_files(folder, started / "moved", epochs=2), started / "w", command=[])
     allowed = ("task.source", "epochs")
-    train.run(on_files(folder, started / "moved", epochs=2), started / "w", command=[], allow_change=allowed)
+    train.run(
+        on_files(folder, started / "moved", epochs=2),
+        started / "w",
+        command=[],
+        allow_change=allowed,
+    )
     assert "at step 4" in capfd.readouterr().err
     assert max(line["step"] for line in tasks.lines(started / "w")) == 8
     changed = on_files(folder, started / "moved", epochs=2, checkpoints__best="accuracy")
@@ -245,7 +282,9 @@ def test_training_ends_when_it_gets_no_better(folder, tmp_path, capfd, one_devic
     settings = {"epochs": 40, "checkpoints__patience": 2, "optim__learning_rate": 0}
     train.run(classify(folder, **settings), tmp_path / "w", command=[])
     every = runs.open_run(str(tmp_path / "w")).config.checkpoints.every
-    assert max(line["step"] for line in tasks.lines(tmp_path / "w")) == 3 * every  # one to compare with, and two misses
+    assert (
+        max(line["step"] for line in tasks.lines(tmp_path / "w")) == 3 * every
+    )  # one to compare with, and two misses
     assert "ended early: 2 evaluations" in capfd.readouterr().err
     before = (tmp_path / "w" / "metrics.jsonl").read_bytes()
     train.run(classify(folder, **settings), tmp_path / "w", command=[])  # and stays ended
@@ -254,14 +293,23 @@ def test_training_ends_when_it_gets_no_better(folder, tmp_path, capfd, one_devic
 
 def test_top_layers_can_start_fresh(folder, trained, tmp_path, one_device):
     """The others are the model's, bit for bit; the fresh ones are the run's own draw."""
-    settings = {"init_from": str(trained), "optim__learning_rate": 0, "steps": 1, "epochs": "None", "seed": 9}
+    settings = {
+        "init_from": str(trained),
+        "optim__learning_rate": 0,
+        "steps": 1,
+        "epochs": "None",
+        "seed": 9,
+    }
     train.run(classify(folder, init_fresh_layers=1, **settings), tmp_path / "top", command=[])
     train.run(
         classify(folder, init_from="", **{k: v for k, v in settings.items() if k != "init_from"}),
         tmp_path / "new",
         command=[],
     )
-    top, old, new = (trees.flat(runs.open_run(str(p)).params) for p in (tmp_path / "top", trained, tmp_path / "new"))
+    top, old, new = (
+        trees.flat(runs.open_run(str(p)).params)
+        for p in (tmp_path / "top", trained, tmp_path / "new")
+    )
     for name, value in top.items():
         if "/layers/" in name:
             np.testing.assert_array_equal(value[0], old[name][0], err_msg=name)
@@ -290,7 +338,10 @@ def test_features_train_a_head_alone_on_the_last_layers(folder, trained, tmp_pat
 
 @pytest.mark.parametrize(
     "overrides",
-    [pytest.param({"parallel__step": "pmap"}, marks=pytest.mark.slow), {"parallel__fsdp": 4, "parallel__tensor": 2}],
+    [
+        pytest.param({"parallel__step": "pmap"}, marks=pytest.mark.slow),
+        {"parallel__fsdp": 4, "parallel__tensor": 2},
+    ],
 )
 def test_ways_over_devices_change_nothing(folder, plain, tmp_path, overrides):
     assert losses_of(folder, tmp_path / "w", **overrides) == pytest.approx(plain, rel=2e-5)
@@ -320,7 +371,12 @@ def test_settings_that_cannot_be_are_refused(folder, tmp_path, overrides, said):
             {"objectives__classify__labels": "('billing','hardware')"},
             r"data\.tsv:3: .*biling",
         ),
-        ("classify", ["the fan is loud\thardware", "the screen is broken\thardware"], {}, r"data\.tsv"),
+        (
+            "classify",
+            ["the fan is loud\thardware", "the screen is broken\thardware"],
+            {},
+            r"data\.tsv",
+        ),
         (
             *("classify", ["the fan is loud\thardware", f"{'again ' * 40}\tbilling"]),
             {"task__long": "refuse", "task__validation_fraction": 0},
@@ -329,11 +385,15 @@ def test_settings_that_cannot_be_are_refused(folder, tmp_path, overrides, said):
         ("regress", ["the fan is loud\t1.5", "the refund is late\tNaN"], {}, r"data\.tsv:3: .*NaN"),
     ],
 )
-def test_bad_data_ends_with_its_place_before_anything_is_trained(folder, tmp_path, kind, rows, overrides, said):
+def test_bad_data_ends_with_its_place_before_anything_is_trained(
+    folder, tmp_path, kind, rows, overrides, said
+):
     file = tmp_path / "data.tsv"
     file.write_text("\n".join(["text\tlabel", *rows]) + "\n")
     with pytest.raises(DataError, match=said) as caught:
-        train.run(tasks.config(kind, f"files:{file}", folder, **overrides), tmp_path / "w", command=[])
+        train.run(
+            tasks.config(kind, f"files:{file}", folder, **overrides), tmp_path / "w", command=[]
+        )
     assert caught.value.code == 3
     assert caught.value.hint
     assert not (tmp_path / "w" / "checkpoints").exists()

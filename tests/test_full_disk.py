@@ -105,7 +105,13 @@ def whole(base, tmp_path_factory) -> Path:
         "save-running:8",
         *(
             pytest.param(point, marks=pytest.mark.slow)
-            for point in ("step:1", "save-start:8", "save-committed:8", "manifest-ready:12", "evaluation:0")
+            for point in (
+                "step:1",
+                "save-start:8",
+                "save-committed:8",
+                "manifest-ready:12",
+                "evaluation:0",
+            )
         ),
     ],
 )
@@ -124,7 +130,9 @@ def test_train_with_a_disk_that_fills_up(point, base, mount, monkeypatch, capsys
 
 
 @pytest.mark.fault(5)
-@pytest.mark.parametrize("point", ["save-start", "save-running", "save-committed", "manifest-ready"])
+@pytest.mark.parametrize(
+    "point", ["save-start", "save-running", "save-committed", "manifest-ready"]
+)
 def test_close_raises_the_error_of_a_failed_save_and_not_that_of_its_library(point, mount):
     folder = mount("5m")
     noise = np.random.default_rng(0).normal(size=200_000).astype(np.float32)
@@ -136,9 +144,13 @@ def test_close_raises_the_error_of_a_failed_save_and_not_that_of_its_library(poi
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(fault_points, "_armed", lambda: (point, 2, f"fill={folder}"))
             made.save(2, state, {})
-            with pytest.raises(disk.DiskFull, match=r"a checkpoint needs 1,848,580 bytes and .* are free in"):
+            with pytest.raises(
+                disk.DiskFull, match=r"a checkpoint needs 1,848,580 bytes and .* are free in"
+            ):
                 end()
-        assert manifest.step_folders(made.folder) == [1]  # a thread of Orbax's may still make its temporary one
+        assert manifest.step_folders(made.folder) == [
+            1
+        ]  # a thread of Orbax's may still make its temporary one
         (folder / "filler").unlink()
     made = manager.Checkpoints(folder / "checkpoints", keep=3, keep_best=False)
     made.save(3, state, {})
@@ -232,7 +244,9 @@ def test_write_replaces_a_file_or_leaves_it(tmp_path, monkeypatch):
         raise OSError(errno.EDQUOT, "Disk quota exceeded")
 
     monkeypatch.setattr(os, "fsync", no_room)
-    with pytest.raises(disk.DiskFull, match=f"{file} needs .* bytes and .* are free in {tmp_path}") as error:
+    with pytest.raises(
+        disk.DiskFull, match=f"{file} needs .* bytes and .* are free in {tmp_path}"
+    ) as error:
         disk.write(file, "two")
     assert error.value.code == 4
     assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("file", "one")]
@@ -285,7 +299,14 @@ def test_study_with_a_disk_that_fills_up(point, base, mount, tmp_path, monkeypat
     folder = mount("12m")
     (tmp_path / "room").mkdir()
     (tmp_path / "room/study.py").write_text(STUDY.format(config=str(base)))
-    words = ["study", "run", str(tmp_path / "room"), f"--workdir={folder / 'w'}", "--jobs=1", "--fuse=never"]
+    words = [
+        "study",
+        "run",
+        str(tmp_path / "room"),
+        f"--workdir={folder / 'w'}",
+        "--jobs=1",
+        "--fuse=never",
+    ]
     monkeypatch.setenv(fault_points.VARIABLE, f"{point}:fill={folder}")
     assert cli.execute(words) == 4
     said = capfd.readouterr().err

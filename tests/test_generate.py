@@ -28,14 +28,37 @@ from bert_jax.training import program as steps
 from tests import toy, variants
 
 GOLDEN = variants.GOLDEN / "huggingface"
-CAUSAL = {"objectives__causal_lm__weight": 1, "model__causal": "true", "pairs": "none", "checkpoints__best": ""}
+CAUSAL = {
+    "objectives__causal_lm__weight": 1,
+    "model__causal": "true",
+    "pairs": "none",
+    "checkpoints__best": "",
+}
 CAUSAL |= {"model__max_positions": 40, "sequence_length": 40, "model__init_stddev": 0.4}
-PIECES = [*"abcdefghij", *(f"##{c}" for c in "abcdefghij"), "the", "cat", "cats", "sees", "see", ".", ",", "(", ")"]
+PIECES = [
+    *"abcdefghij",
+    *(f"##{c}" for c in "abcdefghij"),
+    "the",
+    "cat",
+    "cats",
+    "sees",
+    "see",
+    ".",
+    ",",
+    "(",
+    ")",
+]
 PROMPTS = ["the cat sees", "", "cat", "abc de . the fghij", "the cats see . abcde", "the cat sees"]
 MOST = 12
 MODELS: dict[str, dict[str, object]] = {
     "learned": {},
-    "sinusoidal": {"position": "sinusoidal", "norm": "pre", "gated": "true", "scan": "true", "remat": "true"},
+    "sinusoidal": {
+        "position": "sinusoidal",
+        "norm": "pre",
+        "gated": "true",
+        "scan": "true",
+        "remat": "true",
+    },
     "rotary": {"position": "rotary", "norm": "pre", "window": 3, "layers": 1},
     "alibi": {"position": "alibi", "window": 2, "global_every": 2},
     "none": {"position": "none", "layers": 1},
@@ -50,7 +73,9 @@ def tokenizer() -> tokenizers.Tokenizer:
 @functools.cache
 def model(name: str, **changes: object) -> runs.Run:
     """Random weights."""
-    config = toy.config(**CAUSAL, **{f"model__{key}": value for key, value in (MODELS[name] | changes).items()})
+    config = toy.config(
+        **CAUSAL, **{f"model__{key}": value for key, value in (MODELS[name] | changes).items()}
+    )
     params = toy.init(config, seed=1, vocab=tokenizer().size)
     return runs.Run(Path("model"), config, tokenizer(), Path("vocab.txt"), params, 0, {})
 
@@ -76,20 +101,27 @@ def filtered(scores: np.ndarray, draw: Draw) -> np.ndarray:
     return np.array([score if token in kept else -np.inf for token, score in enumerate(scores)])
 
 
-def plainly(run: runs.Run, text: str, number: int, draw: Draw, most: int = MOST) -> tuple[list[int], str]:
+def plainly(
+    run: runs.Run, text: str, number: int, draw: Draw, most: int = MOST
+) -> tuple[list[int], str]:
     """The tokens a text goes on with, the whole row read for each, and why it ends."""
     special, length = run.tokenizer.special, run.config.sequence_length
     ids = [special.cls, *run.tokenizer.encode_batch([text])[0]]
     key = jax.random.fold_in(jax.random.key(draw.seed, impl="threefry2x32"), number)
     found: list[int] = []
     while len(found) < most:
-        batch = {name: np.zeros((1, length), np.int32) for name in ("tokens", "type_ids", "positions", "segment_ids")}
+        batch = {
+            name: np.zeros((1, length), np.int32)
+            for name in ("tokens", "type_ids", "positions", "segment_ids")
+        }
         row = [*ids, *found]
         batch["tokens"][0, : len(row)] = row
         batch["positions"][0, : len(row)] = range(len(row))
         batch["segment_ids"][0, : len(row)] = 1
         scores = np.asarray(
-            logits_of(run.config.model)(run.params, batch | {"cls_positions": np.zeros((1, 1), np.int32)})
+            logits_of(run.config.model)(
+                run.params, batch | {"cls_positions": np.zeros((1, 1), np.int32)}
+            )
         )
         scores = scores[0, len(row) - 1, : run.tokenizer.size].astype(np.float64)
         scores[[special.pad, special.unk, special.cls, special.mask]] = -np.inf
@@ -138,7 +170,11 @@ def test_greedy_is_the_plain_loop_whatever_the_model(name):
 )
 def test_what_is_drawn_is_the_plain_loops_draw(draw):
     run = model("rotary")
-    options = {key: value for key, value in dataclasses.asdict(draw).items() if value != getattr(Draw(), key)}
+    options = {
+        key: value
+        for key, value in dataclasses.asdict(draw).items()
+        if value != getattr(Draw(), key)
+    }
     together = asked(run, PROMPTS, **options)
     check(run, together, draw)
     assert together[0] != together[-1]  # the same prompt in another line draws for itself
@@ -152,7 +188,10 @@ def test_what_is_drawn_depends_on_the_seed_and_not_on_the_company():
 
 
 def test_transformers_says_the_same():
-    folder, rows = GOLDEN / "causal_lm", json.loads((variants.GOLDEN / "pipelines.json").read_text())["generate"]
+    folder, rows = (
+        GOLDEN / "causal_lm",
+        json.loads((variants.GOLDEN / "pipelines.json").read_text())["generate"],
+    )
     run = runs.open_run(str(folder), tokenizer=str(GOLDEN / "pretraining" / "vocab.txt"))
     found = asked(run, [row["text"] for row in rows], max_tokens=None)
     ids = {piece: number for number, piece in enumerate(run.tokenizer.vocab)}
@@ -166,12 +205,16 @@ def test_transformers_says_the_same():
     assert {one["stopped"] for one in found} == {"end", "length"}
 
 
-@pytest.mark.parametrize("draw", [Draw(0.8), Draw(1.0, top_k=3), Draw(1.0, top_p=0.6), Draw(2.0, top_k=6, top_p=0.5)])
+@pytest.mark.parametrize(
+    "draw", [Draw(0.8), Draw(1.0, top_k=3), Draw(1.0, top_p=0.6), Draw(2.0, top_k=6, top_p=0.5)]
+)
 def test_tokens_are_drawn_as_often_as_their_probability_says(draw):
     scores = np.random.default_rng(4).normal(size=9).astype(np.float32)
     keys = jax.random.split(jax.random.key(0), 20_000)
     rows = np.broadcast_to(scores, (len(keys), 9))
-    drawn = np.bincount(np.asarray(jax.jit(functools.partial(generate.choose, draw=draw))(rows, keys)), minlength=9)
+    drawn = np.bincount(
+        np.asarray(jax.jit(functools.partial(generate.choose, draw=draw))(rows, keys)), minlength=9
+    )
     weights = np.exp(filtered(scores.astype(np.float64), draw))
     expected = weights / weights.sum()
     assert (drawn[expected == 0] == 0).all()
@@ -227,7 +270,12 @@ LINE = "the cat sees abcdef , the cats see ( a ) . jihg"
 @functools.cache
 def memorised(end: bool) -> runs.Run:
     """A model that has learnt one line by heart."""
-    small = {"model__init_stddev": 0.1, "model__layers": 1, "batch_size": 4, "optim__learning_rate": 1e-2}
+    small = {
+        "model__init_stddev": 0.1,
+        "model__layers": 1,
+        "batch_size": 4,
+        "optim__learning_rate": 1e-2,
+    }
     config = toy.config(**CAUSAL | small, objectives__causal_lm__end=end)
     ids = tokenizer().encode_batch([LINE])
     batch = encoding.rows(tokenizer().special, [ids] * config.batch_size, config.sequence_length)
@@ -238,18 +286,25 @@ def memorised(end: bool) -> runs.Run:
     for number in range(60):
         state, metrics = update(state, batch, steps.inputs_at(config, number))
     assert float(metrics["loss"][0]) < 0.1
-    return runs.Run(Path("m"), config, tokenizer(), Path("v"), jax.device_get(state["params"]), 60, {})
+    return runs.Run(
+        Path("m"), config, tokenizer(), Path("v"), jax.device_get(state["params"]), 60, {}
+    )
 
 
 def test_a_memorised_line_is_recited_to_its_end():
     run = memorised(True)
     for text in ("", "the cat sees abc", "the"):
         (found,) = asked(run, [text], max_tokens=30)
-        assert found == {"text": "the cat sees abcdef, the cats see (a). jihg", "stopped": "end"} | {
-            "continuation": found["continuation"]
-        }
+        assert found == {
+            "text": "the cat sees abcdef, the cats see (a). jihg",
+            "stopped": "end",
+        } | {"continuation": found["continuation"]}
     (found,) = asked(run, ["the cat sees abc"], max_tokens=5)
-    assert found == {"text": "the cat sees abcdef, the", "continuation": "def, the", "stopped": "length"}
+    assert found == {
+        "text": "the cat sees abcdef, the",
+        "continuation": "def, the",
+        "stopped": "length",
+    }
 
 
 def test_without_the_end_as_a_target_it_does_not_know_when_to_stop():
@@ -275,8 +330,16 @@ def test_the_command_writes_json_lines_in_order(golden, capsys):
     assert cli.execute([*words, "--max-tokens=4"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [list(row) for row in rows] == [["text", "continuation", "stopped"]] * 3
-    assert all(row["text"] == text + row["continuation"] for row, text in zip(rows, ("the cat ", "a", ""), strict=True))
-    assert cli.execute([*words, "--temperature=2", "--top-k=9", "--top-p=0.9", "--seed=5", "--max-tokens=4"]) == 0
+    assert all(
+        row["text"] == text + row["continuation"]
+        for row, text in zip(rows, ("the cat ", "a", ""), strict=True)
+    )
+    assert (
+        cli.execute(
+            [*words, "--temperature=2", "--top-k=9", "--top-p=0.9", "--seed=5", "--max-tokens=4"]
+        )
+        == 0
+    )
     drawn = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert drawn != rows
 
@@ -298,7 +361,15 @@ def test_the_command_writes_json_lines_in_order(golden, capsys):
 )
 def test_flags_that_mean_nothing_are_refused(golden, capsys, flags, message):
     assert (
-        cli.execute(["predict", "generate", f"--model={golden}", f"--input={golden / 'vocab.txt'}", *flags.split()])
+        cli.execute(
+            [
+                "predict",
+                "generate",
+                f"--model={golden}",
+                f"--input={golden / 'vocab.txt'}",
+                *flags.split(),
+            ]
+        )
         == 2
     )
     assert capsys.readouterr().err.startswith(f"error: {message}")
@@ -323,7 +394,10 @@ def test_only_a_causal_language_model_generates():
     masked = toy.config(pairs="none")
     for config, reason in (
         (masked, "has no causal_lm head, and each token sees what follows it"),
-        (toy.config(pairs="none", model__causal="true"), "has no causal_lm head, so it was not trained"),
+        (
+            toy.config(pairs="none", model__causal="true"),
+            "has no causal_lm head, so it was not trained",
+        ),
     ):
         with pytest.raises(ConfigError, match=reason) as caught:
             asked(dataclasses.replace(model("learned"), config=config), ["cat"])
@@ -333,8 +407,14 @@ def test_only_a_causal_language_model_generates():
 def test_text_is_written_as_people_write_it():
     text = "don't say \"you can\", (we're off) to [b-c] {d_e}: 1.5%! f/g? 你好."
     letters = "abcdefghijklmnopqrstuvwxyz"
-    marks = [character for character in dict.fromkeys(text) if not character.isspace() and character not in letters]
-    found = tokenizers.Tokenizer([*vocabulary.SPECIALS, *letters, *(f"##{c}" for c in letters), *marks], Style())
+    marks = [
+        character
+        for character in dict.fromkeys(text)
+        if not character.isspace() and character not in letters
+    ]
+    found = tokenizers.Tokenizer(
+        [*vocabulary.SPECIALS, *letters, *(f"##{c}" for c in letters), *marks], Style()
+    )
     ids = found.encode_batch([text])[0]
     assert found.special.unk not in ids
     assert found.written(ids) == text

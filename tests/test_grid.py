@@ -16,7 +16,12 @@ SPEC.loader.exec_module(grid)
 
 
 def accuracy(cell: dict, seed: int) -> float:
-    return 0.5 + cell["batch_size"] / 1000 + 100 * cell["optim.learning_rate"] + (0.3 if seed == 2 else 0.0)
+    return (
+        0.5
+        + cell["batch_size"] / 1000
+        + 100 * cell["optim.learning_rate"]
+        + (0.3 if seed == 2 else 0.0)
+    )
 
 
 @pytest.fixture
@@ -42,7 +47,9 @@ def trained(monkeypatch):
 
 
 def call(monkeypatch, workdir: Path, *more: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["grid.py", "--config=c.py:x", f"--workdir={workdir}", "--seeds=0,1,2", *more])
+    monkeypatch.setattr(
+        sys, "argv", ["grid.py", "--config=c.py:x", f"--workdir={workdir}", "--seeds=0,1,2", *more]
+    )
     return grid.main()
 
 
@@ -50,7 +57,15 @@ def test_a_stopped_grid_goes_on_and_runs_nothing_twice(tmp_path, monkeypatch, tr
     small = ("--batch=16,32", "--rate=5e-5", "--epochs=1")
     assert call(monkeypatch, tmp_path, *small) == 75
     assert call(monkeypatch, tmp_path, *small) == 0
-    assert [seed for _, seed in trained] == [0, 0, 1, 1, 2, 2, 2]  # every seed of all cells before the next
+    assert [seed for _, seed in trained] == [
+        0,
+        0,
+        1,
+        1,
+        2,
+        2,
+        2,
+    ]  # every seed of all cells before the next
     assert len(set(trained)) == 6
     assert call(monkeypatch, tmp_path, *small) == 0
     assert len(trained) == 7
@@ -58,12 +73,18 @@ def test_a_stopped_grid_goes_on_and_runs_nothing_twice(tmp_path, monkeypatch, tr
     rows = list(csv.DictReader((tmp_path / "results.csv").read_text().splitlines()))
     assert len(rows) == 6
     for row in rows:  # the last evaluation, not the best
-        cell = {"batch_size": float(row["batch_size"]), "optim.learning_rate": float(row["optim.learning_rate"])}
+        cell = {
+            "batch_size": float(row["batch_size"]),
+            "optim.learning_rate": float(row["optim.learning_rate"]),
+        }
         assert float(row["accuracy"]) == pytest.approx(accuracy(cell, int(row["seed"])))
     values = [accuracy({"batch_size": 32, "optim.learning_rate": 5e-5}, seed) for seed in range(3)]
     assert f"| 32 | 5e-05 | 1 | 3 | {np.mean(values):.4f} | {np.std(values, ddof=1):.4f} |" in said
     assert "best mean: batch 32, rate 5e-05, epochs 1" in said
-    assert f"best of all 6 runs on the development data they were chosen on (optimistic): {max(values):.4f}" in said
+    assert (
+        f"best of all 6 runs on the development data they were chosen on (optimistic): {max(values):.4f}"
+        in said
+    )
 
 
 def test_the_papers_grid_has_eighteen_cells():

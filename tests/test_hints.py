@@ -48,9 +48,24 @@ def here(monkeypatch, tmp_path):
         ),
         ("predict nsp --model=mine --input=texts", 3, "texts is a folder", "leave --input out"),
         ("inspect attention --model=mine", 2, "no text to look at", "--text="),
-        ("predict fillmask --model=mine", 2, "argument TASK: invalid choice: 'fillmask'", "did you mean 'fill-mask'?"),
-        ("train --workdir=w --noconfig.steps=3", 2, "no flag --noconfig.steps", "--config.steps=VALUE"),
-        ("train --workdir=w --no-config.model.gated", 2, "no flag --no-config", "--config.model.gated=VALUE"),
+        (
+            "predict fillmask --model=mine",
+            2,
+            "argument TASK: invalid choice: 'fillmask'",
+            "did you mean 'fill-mask'?",
+        ),
+        (
+            "train --workdir=w --noconfig.steps=3",
+            2,
+            "no flag --noconfig.steps",
+            "--config.steps=VALUE",
+        ),
+        (
+            "train --workdir=w --no-config.model.gated",
+            2,
+            "no flag --no-config",
+            "--config.model.gated=VALUE",
+        ),
     ],
 )
 def test_a_hint_names_what_was_meant(words, code, said, hint, capsys):
@@ -78,7 +93,11 @@ def test_an_empty_label(value):
     ("there", "said", "hint"),
     [
         (False, "wiki is not prepared: there is no folder ", "where there is a network: python -c"),
-        (True, "it is prepared as TFRecord, which TensorFlow alone reads", "file_format='array_record'"),
+        (
+            True,
+            "it is prepared as TFRecord, which TensorFlow alone reads",
+            "file_format='array_record'",
+        ),
     ],
 )
 def test_a_dataset_that_is_not_there_or_of_another_format(there, said, hint, tmp_path, monkeypatch):
@@ -108,7 +127,10 @@ def golden() -> runs.Run:
     [
         (["the [MASK] sat"], None),
         (["the [MASK] sat", "a cat"], "1 text has no [MASK]: line 2 is answered with no tokens"),
-        (["a cat", "the <mask> sat", "a [mask]"], "3 texts have no [MASK]: line 2 has '<mask>', and is answered with"),
+        (
+            ["a cat", "the <mask> sat", "a [mask]"],
+            "3 texts have no [MASK]: line 2 has '<mask>', and is answered with",
+        ),
         (["the [mask] sat"], "line 1 has '[mask]', and"),
         (["the ___ sat"], "line 1 has '___', and"),
         ([], "the input has no lines"),

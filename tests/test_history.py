@@ -33,7 +33,9 @@ def test_runs_of_a_long_run_are_short():
     assert runs_of([10, 20, 30, 35]) == [[10, 30, 10], [35, 35, 0]]
 
 
-def train(workdir: Path, start: int, stop: int, before: dict | None = None) -> dict[str, history.Runs]:
+def train(
+    workdir: Path, start: int, stop: int, before: dict | None = None
+) -> dict[str, history.Runs]:
     """Write what a run would: a line every second step, an evaluation and samples every fourth."""
     made = Writer(workdir, 20, start, tensorboard=False, quiet=True, before=before)
     for step in range(start + 1, stop + 1):
@@ -47,7 +49,9 @@ def train(workdir: Path, start: int, stop: int, before: dict | None = None) -> d
 
 
 def only(file: Path, keep) -> None:
-    file.write_text("".join(line for line in file.read_text().splitlines(True) if keep(json.loads(line))))
+    file.write_text(
+        "".join(line for line in file.read_text().splitlines(True) if keep(json.loads(line)))
+    )
 
 
 def cut(file: Path) -> None:
@@ -58,9 +62,15 @@ def cut(file: Path) -> None:
 @pytest.mark.parametrize(
     ("lose", "said"),
     [
-        (lambda w: (w / METRICS).unlink(), ["training, 6 steps from 2 to 12", "evaluation validation, 3 steps from 4"]),
+        (
+            lambda w: (w / METRICS).unlink(),
+            ["training, 6 steps from 2 to 12", "evaluation validation, 3 steps from 4"],
+        ),
         (lambda w: (w / SAMPLES).unlink(), ["samples, 3 steps from 4 to 12"]),
-        (lambda w: cut(w / METRICS), ["training, 2 steps from 10 to 12", "evaluation validation, step 12"]),
+        (
+            lambda w: cut(w / METRICS),
+            ["training, 2 steps from 10 to 12", "evaluation validation, step 12"],
+        ),
         (lambda w: cut(w / SAMPLES), ["samples, step 12"]),
         (lambda w: only(w / METRICS, lambda line: line["step"] != 6), ["training, step 6"]),
         (
@@ -68,7 +78,14 @@ def cut(file: Path) -> None:
             ["evaluation validation, 3 steps from 4 to 12"],
         ),
     ],
-    ids=["metrics gone", "samples gone", "metrics cut", "samples cut", "a line gone", "evaluations gone"],
+    ids=[
+        "metrics gone",
+        "samples gone",
+        "metrics cut",
+        "samples cut",
+        "a line gone",
+        "evaluations gone",
+    ],
 )
 def test_a_resumed_writer_says_which_lines_are_gone_and_goes_on(lose, said, tmp_path, capsys):
     before = train(tmp_path, 0, 12)
@@ -82,7 +99,10 @@ def test_a_resumed_writer_says_which_lines_are_gone_and_goes_on(lose, said, tmp_
         assert line.startswith(f"warning: {tmp_path}/")
         assert f" lacks the lines of {words}" in line
         assert ", that it had when step 12 was saved" in line
-    assert max(json.loads(line)["step"] for line in (tmp_path / METRICS).read_text().splitlines()) == 20
+    assert (
+        max(json.loads(line)["step"] for line in (tmp_path / METRICS).read_text().splitlines())
+        == 20
+    )
     assert train(tmp_path, 20, 20, after) == after  # and says so once
     assert capsys.readouterr().err == ""
 

@@ -19,10 +19,18 @@ from .test_opening import SPECIAL, make
 GOLDEN = variants.GOLDEN / "huggingface" / "pretraining"
 READ = (  # the files of a folder that are read where they are there
     *("config.json", "model.safetensors", "vocab.txt", "tokenizer.json", "tokenizer_config.json"),
-    *("modules.json", "1_Pooling/config.json", "sentence_bert_config.json", "config_sentence_transformers.json"),
+    *(
+        "modules.json",
+        "1_Pooling/config.json",
+        "sentence_bert_config.json",
+        "config_sentence_transformers.json",
+    ),
 )
 CONTENTS = {
-    "modules.json": [{"type": "a.Transformer", "path": ""}, {"type": "b.Pooling", "path": "1_Pooling"}],
+    "modules.json": [
+        {"type": "a.Transformer", "path": ""},
+        {"type": "b.Pooling", "path": "1_Pooling"},
+    ],
     "1_Pooling/config.json": {"pooling_mode": "cls"},
     "sentence_bert_config.json": {"max_seq_length": 16},
     "config_sentence_transformers.json": {},
@@ -68,7 +76,11 @@ def test_the_links_of_a_hub_cache_are_followed_for_every_file(tmp_path):
         shutil.copy(plain / name, blobs / f"f{number}")
         (snapshot / name).symlink_to("../" * (2 + name.count("/")) + f"blobs/f{number}")
     ours, theirs = runs.open_run(str(plain)), runs.open_run(str(snapshot))
-    assert theirs.sentence == ours.sentence == {"pooling": "cls", "normalize": False, "length": 16, "lowercase": False}
+    assert (
+        theirs.sentence
+        == ours.sentence
+        == {"pooling": "cls", "normalize": False, "length": 16, "lowercase": False}
+    )
     assert theirs.tokenizer.hash == ours.tokenizer.hash
     shutil.copytree(snapshot, tmp_path / "copy", symlinks=True)
     with pytest.raises(CheckpointError, match=r"outside its folder|does not exist"):
@@ -94,7 +106,9 @@ def test_what_is_no_file_in_a_model_is_refused_at_once_by_name(kind, name, tmp_p
 def test_names_of_foreign_tensors_are_shortened(tmp_path):
     more = {f"x{i}" * 50_000: np.zeros(1, np.float32) for i in range(3)}
     variants.save(model(tmp_path / "m"), variants.golden("pretraining") | more)
-    with pytest.raises(CheckpointError, match=r"holds bert\.x0x0.*\.\.\., .*which the model of its config") as caught:
+    with pytest.raises(
+        CheckpointError, match=r"holds bert\.x0x0.*\.\.\., .*which the model of its config"
+    ) as caught:
         runs.open_run(str(tmp_path / "m"))
     assert len(str(caught.value)) < 600
 
@@ -103,7 +117,10 @@ def test_names_of_foreign_tensors_are_shortened(tmp_path):
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        *((key, "x" * 10**6) for key in ("hidden_act", "model_type", "vocab_size", "problem_type", "layer_norm_eps")),
+        *(
+            (key, "x" * 10**6)
+            for key in ("hidden_act", "model_type", "vocab_size", "problem_type", "layer_norm_eps")
+        ),
         ("architectures", ["BertFor" + "x" * 10**6]),
         ("architectures", ["x"] * 10**6),
         ("auto_map", {"AutoModel": "x" * 10**6}),

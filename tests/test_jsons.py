@@ -20,7 +20,11 @@ WRONG = {  # text, schema -> what is said
     "too deep": ("[" * 100_000, object, "nested too deeply"),
     "too deep and whole": ('{"a":' * 50_000 + "1" + "}" * 50_000, object, "nested too deeply"),
     "a level too deep": ("[" * 101 + "1" + "]" * 101, object, "in more than 100 levels"),
-    "5,000 digits": ('{"a": ' + "9" * 5000 + "}", dict, "a number of 5,000 digits: 999999999999..."),
+    "5,000 digits": (
+        '{"a": ' + "9" * 5000 + "}",
+        dict,
+        "a number of 5,000 digits: 999999999999...",
+    ),
     "more than a float holds": ("1" * 309, object, "a number of 309 digits"),
     "another type": ("[]", dict, "the whole is a list, not an object"),
     "a number for a list": ("3", [int], "the whole is 3, not a list"),
@@ -31,7 +35,11 @@ WRONG = {  # text, schema -> what is said
     "infinite": ('{"a": 1e999}', {"a": float}, "a is inf, not a finite number"),
     "NaN": ('{"a": NaN}', {"a": float}, "a is nan, not a finite number"),
     "null": ('{"a": null}', {"a": str}, "a is None, not a text"),
-    "out of range": ('{"a": 2147483647}', {"a": range(1, 1000)}, "a is 2147483647, not a whole number from 1 to 999"),
+    "out of range": (
+        '{"a": 2147483647}',
+        {"a": range(1, 1000)},
+        "a is 2147483647, not a whole number from 1 to 999",
+    ),
     "in a list": ('{"a": [1, 2, "x"]}', {"a": [int]}, "a[2] is 'x', not a whole number"),
     "in a table": ('{"a": {"x": [1]}}', {"a": {str: (str,)}}, "a.x[0] is 1, not a text"),
     "too few": ('{"a": [1]}', {"a": (int, int)}, "a has 1 values, not 2"),
@@ -102,7 +110,9 @@ def test_foreign_values_are_shown_short_and_plain():
 def test_a_file_too_large_is_not_read(tmp_path):
     with (tmp_path / "file.json").open("wb") as file:
         file.truncate(1 << 40)  # takes no space, and would take a terabyte of memory
-    with pytest.raises(DataError, match=r"1,099,511,627,776 bytes, and at most 268,435,456 are read"):
+    with pytest.raises(
+        DataError, match=r"1,099,511,627,776 bytes, and at most 268,435,456 are read"
+    ):
         jsons.read(tmp_path / "file.json", DataError)
 
 
@@ -119,4 +129,7 @@ def test_broken_lines_are_left_out_with_one_warning(tmp_path, capsys):
 
 def test_neither_needs_jax():
     code = "import sys, bert_jax.system.jsons, bert_jax.system.opening; print('jax' in sys.modules or 'numpy' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
+        == "False\n"
+    )

@@ -26,25 +26,41 @@ def write(kind: str, folder) -> tuple[str, dict]:
         rows = [{"text": text, "label": len(text) / 10} for text in texts]
     elif kind == "choice":
         rows = [
-            {"text": t, "a": "the fan", "b": t[:9] or "x", "c": "loud", "label": i % 3} for i, t in enumerate(texts)
+            {"text": t, "a": "the fan", "b": t[:9] or "x", "c": "loud", "label": i % 3}
+            for i, t in enumerate(texts)
         ]
     elif kind == "tag":
-        lines = ["".join(f"{w}\t{'B-it' if w == 'fan' else 'O'}\n" for w in ("fan " + text).split()) for text in texts]
+        lines = [
+            "".join(f"{w}\t{'B-it' if w == 'fan' else 'O'}\n" for w in ("fan " + text).split())
+            for text in texts
+        ]
         (folder / "rows.conll").write_text("\n".join(lines))
         return f"files:{folder}/rows.conll", {"task__stride": 8}
     else:
         places = [(CONTEXT.index(word), word) for word in ("fan", "screen is", "invoice", "monday")]
-        answers = [[{"answer_start": at, "text": word}] if i % 4 else [] for i, (at, word) in enumerate(places * 6)]
+        answers = [
+            [{"answer_start": at, "text": word}] if i % 4 else []
+            for i, (at, word) in enumerate(places * 6)
+        ]
         asked = [
             {"id": str(i), "question": f"what is {i}", "answers": one, "is_impossible": not one}
             for i, one in enumerate(answers)
         ]
         paragraphs = [{"context": f"{CONTEXT} {i}", "qas": asked[i::2]} for i in range(2)]
-        (folder / "rows.json").write_text(json.dumps({"data": [{"title": "", "paragraphs": paragraphs}]}))
+        (folder / "rows.json").write_text(
+            json.dumps({"data": [{"title": "", "paragraphs": paragraphs}]})
+        )
         knobs = {"task__text": "question", "task__text_pair": "context", "task__label": "answers"}
-        return f"files:{folder}/rows.json", {**knobs, "task__no_answer": True, "task__stride": 6, "sequence_length": 20}
+        return f"files:{folder}/rows.json", {
+            **knobs,
+            "task__no_answer": True,
+            "task__stride": 6,
+            "sequence_length": 20,
+        }
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return f"files:{folder}/rows.jsonl", {"task__options": "('a','b','c')"} if kind == "choice" else {}
+    return f"files:{folder}/rows.jsonl", {
+        "task__options": "('a','b','c')"
+    } if kind == "choice" else {}
 
 
 def judged(kind: str, folder, rows: int, devices: int) -> dict[str, float]:
@@ -53,7 +69,9 @@ def judged(kind: str, folder, rows: int, devices: int) -> dict[str, float]:
     tokenizer = tokenizers.load(tasks.vocabulary(folder))
     params = toy.init(config, vocab=tokenizer.size)
     axes = (jax.sharding.AxisType.Auto,) * 4
-    mesh = jax.make_mesh((1, devices, 1, 1), sharding.AXES, axis_types=axes, devices=jax.devices()[:devices])
+    mesh = jax.make_mesh(
+        (1, devices, 1, 1), sharding.AXES, axis_types=axes, devices=jax.devices()[:devices]
+    )
     held_out = data.held_out(config, "train")
     found = task_evaluator.TaskEvaluator(config, tokenizer, held_out, rows, mesh)(
         jax.device_put(params, sharding.replicated(mesh))
@@ -63,7 +81,11 @@ def judged(kind: str, folder, rows: int, devices: int) -> dict[str, float]:
 
 
 @pytest.mark.parametrize(
-    "kind", ["span", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("tag", "regress", "choice"))]
+    "kind",
+    [
+        "span",
+        *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("tag", "regress", "choice")),
+    ],
 )
 def test_scores_are_exact_at_any_batch_size_and_device_count(kind, tmp_path):
     expected = judged(kind, tmp_path, 5, 1)
@@ -74,7 +96,10 @@ def test_scores_are_exact_at_any_batch_size_and_device_count(kind, tmp_path):
 def test_a_row_is_answered_alike_in_any_company_and_the_answers_come_in_order(tmp_path, one_device):
     source, knobs = write("regress", tmp_path)
     config = tasks.config("regress", source, tmp_path, **knobs | {"sequence_length": 48})
-    tokenizer, examples = tokenizers.load(tasks.vocabulary(tmp_path)), data.held_out(config, "train")
+    tokenizer, examples = (
+        tokenizers.load(tasks.vocabulary(tmp_path)),
+        data.held_out(config, "train"),
+    )
     params, mesh = toy.init(config, vocab=tokenizer.size), sharding.make_mesh(config.parallel)
     alone = task_evaluator.TaskEvaluator(config, tokenizer, examples, 1, mesh).both(params)[1]
     expected = {one.id: value for one, value in zip(examples, alone, strict=True)}

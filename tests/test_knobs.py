@@ -233,7 +233,9 @@ def test_every_knob_names_a_test_of_its_effect():
 def test_the_tests_named_exist():
     there = set()
     for file in TESTS.glob("test_*.py"):
-        functions = [node for node in ast.parse(file.read_text()).body if isinstance(node, ast.FunctionDef)]
+        functions = [
+            node for node in ast.parse(file.read_text()).body if isinstance(node, ast.FunctionDef)
+        ]
         there |= {f"{file.name}::{function.name}" for function in functions}
     assert set(COVERED.values()) - there == set()
 
@@ -253,7 +255,9 @@ def test_seed_is_of_weights_and_masks_and_data_seed_of_neither():
         return np.asarray(init(steps.inputs_at(config, 0).seed))
 
     def inputs(config: knobs.Config) -> np.ndarray:
-        return toy.mask(toy.batch(4, 24), config.masking, int(steps.inputs_at(config, 0).seed))[0]["inputs"]
+        return toy.mask(toy.batch(4, 24), config.masking, int(steps.inputs_at(config, 0).seed))[0][
+            "inputs"
+        ]
 
     for result in (weights, inputs):
         assert (result(base) == result(data)).all()
@@ -293,7 +297,11 @@ def parameters(module, *inputs) -> dict:
 def test_only_without_positions_does_a_token_not_know_its_place(position):
     config = toy.config(model__position=position, model__layers=1)
     b = {k: np.zeros((1, 8), np.int32) for k in ("type_ids", "unit_ids")}
-    b |= {"tokens": np.arange(10, 18)[None], "positions": np.arange(8)[None], "segment_ids": np.ones((1, 8), int)}
+    b |= {
+        "tokens": np.arange(10, 18)[None],
+        "positions": np.arange(8)[None],
+        "segment_ids": np.ones((1, 8), int),
+    }
     swapped = np.array([0, 1, 6, 3, 4, 5, 2, 7])
     model = Bert(config.model, toy.VOCAB, pool=False)
     params = parameters(model, b)
@@ -304,7 +312,9 @@ def test_only_without_positions_does_a_token_not_know_its_place(position):
 
 def test_pre_norm_leaves_the_residual_stream_alone_and_post_norm_normalises_it():
     x = np.random.default_rng(1).normal(size=(1, 5, 32)).astype(np.float32)
-    sight = backends.AttentionMask(np.ones((1, 5), int), np.arange(5)[None], np.zeros((1, 1, 5, 5), np.float32))
+    sight = backends.AttentionMask(
+        np.ones((1, 5), int), np.arange(5)[None], np.zeros((1, 1, 5, 5), np.float32)
+    )
     inputs = (x, sight)
     for norm in ("pre", "post"):
         config = toy.config(model__norm=norm)
@@ -317,7 +327,9 @@ def test_pre_norm_leaves_the_residual_stream_alone_and_post_norm_normalises_it()
         if norm == "pre":
             np.testing.assert_array_equal(out, x)
         else:
-            np.testing.assert_allclose((out.mean(-1), out.std(-1)), (np.full((1, 5), 7), np.full((1, 5), 3)), rtol=1e-4)
+            np.testing.assert_allclose(
+                (out.mean(-1), out.std(-1)), (np.full((1, 5), 7), np.full((1, 5), 3)), rtol=1e-4
+            )
         shapes = flat(jax.eval_shape(lambda c=config: network.init(c, toy.VOCAB, np.uint32(0))))
         assert ("encoder/final_norm/scale" in shapes) == (norm == "pre")
 
@@ -339,15 +351,22 @@ def test_the_feed_forward_and_the_head_are_their_formulas(activation):
         config = toy.config(model__activation=activation, model__gated=gated, model__mlp=40).model
         params = parameters(Mlp(config), single)
         gate = reference.dense(x, params["gate"]) if gated else 1
-        expected = reference.dense(function(reference.dense(x, params["up"])) * gate, params["down"])
+        expected = reference.dense(
+            function(reference.dense(x, params["up"])) * gate, params["down"]
+        )
         ours = Mlp(config).apply({"params": params}, single)
         np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=2e-5)
-    config = toy.config(model__head_activation=activation, model__activation="relu", model__vocab_multiple=1).model
+    config = toy.config(
+        model__head_activation=activation, model__activation="relu", model__vocab_multiple=1
+    ).model
     encoded = Encoded(single, None, jnp.asarray(random.normal(size=(toy.VOCAB, 32)), jnp.float32))
     slots = {"predict_positions": np.array([[1, 4, 2]])}
     params = parameters(MlmHead(config, toy.VOCAB), encoded, slots)
     hidden = function(reference.dense(x[0, [1, 4, 2]], reference.widen(params["dense"])))
-    logits = reference.norm(hidden, reference.widen(params["norm"])) @ np.asarray(encoded.embedding_table).T
+    logits = (
+        reference.norm(hidden, reference.widen(params["norm"]))
+        @ np.asarray(encoded.embedding_table).T
+    )
     ours = MlmHead(config, toy.VOCAB).apply({"params": params}, encoded, slots)
     np.testing.assert_allclose(ours[0], logits + params["bias"], rtol=1e-4, atol=2e-5)
 
@@ -409,8 +428,13 @@ def test_remat_keeps_less_for_the_backward_pass():
 def test_the_compute_type_is_that_of_vectors_and_never_of_logits(dtype):
     config, _, params, b = abstract(model__dtype=dtype)
     model = Bert(config.model, toy.VOCAB)
-    assert jax.eval_shape(lambda p: model.apply({"params": p}, b), params["encoder"]).hidden.dtype == dtype
-    logits = jax.eval_shape(lambda p: network.outputs(network.build(config, toy.VOCAB), p, b), params)
+    assert (
+        jax.eval_shape(lambda p: model.apply({"params": p}, b), params["encoder"]).hidden.dtype
+        == dtype
+    )
+    logits = jax.eval_shape(
+        lambda p: network.outputs(network.build(config, toy.VOCAB), p, b), params
+    )
     assert {x.dtype for x in logits.values()} == {jnp.dtype("float32")}
 
 
@@ -431,7 +455,13 @@ def test_an_update_clips_decays_and_steps_as_configured():
         )
         params = {"kernel": jnp.asarray(p, jnp.float32)}
         moments = optim.transformation(config.optim, params, 0.0).init(params)
-        state = {"params": params, "optimizer": moments, "step": 0, "skipped": 0, "skipped_in_row": 0}
+        state = {
+            "params": params,
+            "optimizer": moments,
+            "step": 0,
+            "skipped": 0,
+            "skipped_in_row": 0,
+        }
         grads = {"kernel": jnp.asarray(g, jnp.float32)}
         after, norm = steps._update(config.optim, state, grads, steps.inputs_at(config, 7))
         clipped = g * (min(1.0, limit / 10) if limit else 1)
@@ -443,17 +473,24 @@ def test_an_update_clips_decays_and_steps_as_configured():
 @pytest.mark.parametrize("warmup", [0, 1, 4, 10])
 def test_the_peak_comes_after_the_warm_up(warmup):
     rates = [
-        float(steps.inputs_at(toy.config(optim__warmup_steps=warmup, steps=10), i).learning_rate) for i in range(10)
+        float(steps.inputs_at(toy.config(optim__warmup_steps=warmup, steps=10), i).learning_rate)
+        for i in range(10)
     ]
     falling = [(10 - i) / (10 - warmup) for i in range(warmup, 10)]
-    assert rates == pytest.approx([1e-3 * share for share in [*(i / warmup for i in range(warmup)), *falling]])
+    assert rates == pytest.approx(
+        [1e-3 * share for share in [*(i / warmup for i in range(warmup)), *falling]]
+    )
 
 
 @pytest.mark.parametrize(
-    ("pattern", "spared"), [("", set()), ("kernel$", {"a/kernel", "b/kernel"}), ("^b/", {"b/kernel", "b/bias"})]
+    ("pattern", "spared"),
+    [("", set()), ("kernel$", {"a/kernel", "b/kernel"}), ("^b/", {"b/kernel", "b/bias"})],
 )
 def test_names_that_match_do_not_decay(pattern, spared):
-    params = {"a": {"kernel": np.ones(3), "bias": np.ones(3)}, "b": {"kernel": np.ones(3), "bias": np.ones(3)}}
+    params = {
+        "a": {"kernel": np.ones(3), "bias": np.ones(3)},
+        "b": {"kernel": np.ones(3), "bias": np.ones(3)},
+    }
     still = jax.tree.map(np.zeros_like, params)
     tx = optim.transformation(knobs.Optim(no_decay=pattern), params, 0.25)
     direction, _ = tx.update(still, tx.init(params), params)
@@ -469,11 +506,15 @@ def test_a_microbatch_holds_its_share_of_the_rows(parts):
 
     def loss(params, micro, key):
         sizes.add(micro["x"].shape[0])
-        return jnp.sum(params * micro["x"]), {"rows": (jnp.sum(micro["x"]), jnp.float32(len(micro["x"])))}
+        return jnp.sum(params * micro["x"]), {
+            "rows": (jnp.sum(micro["x"]), jnp.float32(len(micro["x"])))
+        }
 
     config = toy.config(optim__accumulation=parts)
     x = jnp.arange(16, dtype=jnp.float32)
-    found = steps._accumulate(loss, jnp.float32(1), {"x": x}, jax.random.key(0), config.optim.accumulation)
+    found = steps._accumulate(
+        loss, jnp.float32(1), {"x": x}, jax.random.key(0), config.optim.accumulation
+    )
     assert sizes == {16 // parts}
     assert (float(found[0]), tuple(map(float, found[1]["rows"]))) == (120, (120, 16))
 
@@ -509,10 +550,14 @@ def test_processes_join_where_asked_to(monkeypatch):
     sharding.start_processes(knobs.Parallel())
     assert joined == []
     sharding.start_processes(knobs.Parallel(distributed=True))
-    assert joined == [{"num_processes": 3, "process_id": 2, "heartbeat_timeout_seconds": sharding.HEARTBEAT}]
+    assert joined == [
+        {"num_processes": 3, "process_id": 2, "heartbeat_timeout_seconds": sharding.HEARTBEAT}
+    ]
 
 
-@pytest.mark.parametrize(("prng", "short"), [("threefry2x32", "fry"), ("rbg", "rbg"), ("unsafe_rbg", "urbg")])
+@pytest.mark.parametrize(
+    ("prng", "short"), [("threefry2x32", "fry"), ("rbg", "rbg"), ("unsafe_rbg", "urbg")]
+)
 def test_dropout_draws_from_the_generator_named_and_masks_from_threefry(prng, short):
     config = toy.config(parallel__prng=prng, model__dropout=0.1, model__layers=1)
     state = jax.eval_shape(lambda seed: steps.init_state(config, toy.VOCAB, seed), np.uint32(0))
@@ -589,7 +634,9 @@ def test_a_dataset_is_read_from_its_folder_split_and_field(monkeypatch):
 
 def test_the_language_decides_where_sentences_end(tmp_path):
     (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "a.txt").write_text("Am 3. Oktober kam Herr Meier bzw. sein Sohn. Dann gingen sie.\n")
+    (tmp_path / "in" / "a.txt").write_text(
+        "Am 3. Oktober kam Herr Meier bzw. sein Sohn. Dann gingen sie.\n"
+    )
     found = {}
     for language in ("de", "en"):
         settings = knobs.Corpus(source="files", path=str(tmp_path / "in"), language=language)
@@ -606,11 +653,16 @@ def test_as_many_workers_prepare_as_are_asked_for(tmp_path, monkeypatch):
     monkeypatch.setattr(prepare.pool, "cores", lambda: 7)
     asked = []
     monkeypatch.setattr(
-        prepare.pool, "Pool", lambda count, real=prepare.pool.Pool: asked.append(count) or real(min(count, 1))
+        prepare.pool,
+        "Pool",
+        lambda count, real=prepare.pool.Pool: asked.append(count) or real(min(count, 1)),
     )
     for workers in (2, 0):
         settings = knobs.Corpus(
-            source="files", path=str(tmp_path / "in"), cache=f"{tmp_path}/{workers}", workers=workers
+            source="files",
+            path=str(tmp_path / "in"),
+            cache=f"{tmp_path}/{workers}",
+            workers=workers,
         )
         config = knobs.Config(corpus=settings, tokenizer=knobs.Tokenizer(vocab_size=60))
         prepare.prepare(config, lambda _: None)
@@ -627,8 +679,12 @@ def test_a_vocabulary_has_the_size_and_word_length_asked_for(tmp_path):
         assert ids.count(found.special.unk) == (longest == 3)  # garden alone is longer
         found.save(tmp_path / "t")
         for again in (3, 200):
-            given = prepare.given_tokenizer(knobs.Tokenizer(path=str(tmp_path / "t"), max_word_length=again))
-            assert given.encode_batch(["cat dog garden"])[0].count(found.special.unk) == (again == 3)
+            given = prepare.given_tokenizer(
+                knobs.Tokenizer(path=str(tmp_path / "t"), max_word_length=again)
+            )
+            assert given.encode_batch(["cat dog garden"])[0].count(found.special.unk) == (
+                again == 3
+            )
 
 
 # --- a run ----------------------------------------------------------------------------------------------------------
@@ -658,14 +714,20 @@ def ran(tmp_path_factory) -> Path:
     nothing = {f"{name}_fraction": (0.0, 0.0) for name in COUNTED} | {"skipped_in_row": (0.0, 1.0)}
     worse = itertools.count(1.0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(steps, "compile_step", lambda *_, **__: lambda state, batch, traced: (state, nothing))
+        patch.setattr(
+            steps, "compile_step", lambda *_, **__: lambda state, batch, traced: (state, nothing)
+        )
         patch.setattr(evaluation, "Evaluator", lambda *_: lambda params: {"mlm_loss": next(worse)})
         train.run(resolve(tree), folder / "run", command=[])
     return folder / "run"
 
 
 def test_a_run_saves_evaluates_and_logs_when_asked_to(ran):
-    assert sorted(int(p.name) for p in (ran / "checkpoints").iterdir()) == [6, 8, 10]  # not 4, which was the best
+    assert sorted(int(p.name) for p in (ran / "checkpoints").iterdir()) == [
+        6,
+        8,
+        10,
+    ]  # not 4, which was the best
     assert runs.open_run(str(ran)).step == 10
     lines = [json.loads(line) for line in (ran / "metrics.jsonl").read_text().splitlines()]
     at = {
@@ -679,7 +741,9 @@ def test_a_run_saves_evaluates_and_logs_when_asked_to(ran):
 def evaluator(ran: Path, **settings: object) -> evaluation.Evaluator:
     config = runs.open_run(str(ran)).config
     chosen = knobs.Eval(**settings)  # type: ignore[arg-type]  # any of its fields
-    return evaluation.Evaluator(config, prepare.prepare(config), chosen, sharding.make_mesh(knobs.Parallel()))
+    return evaluation.Evaluator(
+        config, prepare.prepare(config), chosen, sharding.make_mesh(knobs.Parallel())
+    )
 
 
 def masked(found: evaluation.Evaluator, b: dict) -> dict:
@@ -706,7 +770,9 @@ def test_an_evaluation_has_units_pairs_and_masks_of_its_own(ran):
     one, other = (evaluator(ran, seed=seed) for seed in (0, 1))
     b = one.source.evaluation_batch(0, 16)
     assert not corpora.same(b, other.source.evaluation_batch(0, 16))  # other pairs
-    assert (masked(one, b)["inputs"] != masked(other, b)["inputs"]).any()  # and other masks of the same pairs
+    assert (
+        masked(one, b)["inputs"] != masked(other, b)["inputs"]
+    ).any()  # and other masks of the same pairs
 
 
 @pytest.mark.parametrize(("size", "rows"), [(1, 8), (8, 8), (13, 16)])

@@ -17,15 +17,21 @@ from bert_jax.data.labelled import examples, features
 from bert_jax.data.labelled.batches import rounded
 
 WORDS = tokenizer.Tokenizer([*tokenizer.SPECIALS, "a", "b"], tokenizer.Style())
-MANY = np.random.default_rng(0).geometric(0.04, 3_000).clip(1, 120)  # words of many texts, most of them short
+MANY = (
+    np.random.default_rng(0).geometric(0.04, 3_000).clip(1, 120)
+)  # words of many texts, most of them short
 
 
 def source(sizes, batch_size: int, group: str = "length", seed: int = 0) -> labelled.Source:
     """Of texts with so many words, which with [CLS] and [SEP] are as many tokens and two."""
-    rows = [examples.Example(f"f:{n}", str(n), "a " * size, label=n % 2) for n, size in enumerate(sizes)]
+    rows = [
+        examples.Example(f"f:{n}", str(n), "a " * size, label=n % 2) for n, size in enumerate(sizes)
+    ]
     config = knobs.Config(batch_size=batch_size, data_seed=seed, task=knobs.Task(group=group))
     return labelled.Source(
-        features.encode(rows, "classify", WORDS, config.task, 128, train=True), WORDS.special, config
+        features.encode(rows, "classify", WORDS, config.task, 128, train=True),
+        WORDS.special,
+        config,
     )
 
 
@@ -73,16 +79,23 @@ def test_hosts_have_parts_of_the_same_batches_in_any_order_of_calls(many, hosts)
     fresh, each = source(MANY, 32, many._group), 32 // hosts
     for step in (187, 3, 93, 94, 0):  # 93 holds the end of an epoch and the beginning of the next
         whole = many.batch(step)
-        parts = [fresh.batch(step, slice(host * each, (host + 1) * each)) for host in reversed(range(hosts))]
+        parts = [
+            fresh.batch(step, slice(host * each, (host + 1) * each))
+            for host in reversed(range(hosts))
+        ]
         for name, values in whole.items():
-            np.testing.assert_array_equal(np.concatenate([part[name] for part in parts[::-1]]), values, err_msg=name)
+            np.testing.assert_array_equal(
+                np.concatenate([part[name] for part in parts[::-1]]), values, err_msg=name
+            )
 
 
 def test_without_groups_the_order_and_the_name_of_the_stream_are_what_they_were():
     """The order by its definition; the name as earlier versions gave it, so that their runs go on."""
     sizes = MANY[:50]
     of = source(sizes, 8, "none", seed=5)
-    expected = [order.permute(np.arange(50), 50, order.key(5, 0x54415348, epoch)) for epoch in range(3)]
+    expected = [
+        order.permute(np.arange(50), 50, order.key(5, 0x54415348, epoch)) for epoch in range(3)
+    ]
     np.testing.assert_array_equal(ids_of(of, range(18)), np.concatenate(expected)[: 18 * 8])
     row = [examples.Example("f:1", "0", "a b", label=0)]
     found = features.encode(row, "classify", WORDS, knobs.Task(), 8, train=True)
@@ -101,12 +114,18 @@ def test_a_batch_holds_rows_that_are_neighbours_by_length_in_their_window():
     whole = len(MANY) // 32  # 93 batches of the first epoch: three windows of 31
     windows = np.array_split(ids_of(plain, range(whole)), 3)
     lengths = MANY + 2
-    expected = sorted(tuple(part) for rows in windows for part in np.sort(lengths[rows]).reshape(-1, 32))
+    expected = sorted(
+        tuple(part) for rows in windows for part in np.sort(lengths[rows]).reshape(-1, 32)
+    )
     batches = [ids_of(of, range(step, step + 1)) for step in range(whole)]
     assert sorted(tuple(lengths[rows]) for rows in batches) == expected
-    company = [next(n for n, rows in enumerate(windows) if set(batch) <= set(rows)) for batch in batches]
+    company = [
+        next(n for n, rows in enumerate(windows) if set(batch) <= set(rows)) for batch in batches
+    ]
     assert np.bincount(company).tolist() == [31, 31, 31]
-    np.testing.assert_array_equal(ids_of(of, range(93, 94)), ids_of(plain, range(93, 94)))  # of two epochs: as it was
+    np.testing.assert_array_equal(
+        ids_of(of, range(93, 94)), ids_of(plain, range(93, 94))
+    )  # of two epochs: as it was
 
 
 def test_batches_of_all_lengths_come_in_random_order():
@@ -123,9 +142,17 @@ def test_an_epoch_of_one_window_has_no_more_padding_than_any_batches_could():
     sizes, size = MANY[:256], 16
     least = sum(rounded(int(part.max())) for part in np.sort(sizes + 2).reshape(-1, size))
     for seed in range(3):
-        found = sum(source(sizes, size, seed=seed).batch(step)["tokens"].shape[1] for step in range(16))
+        found = sum(
+            source(sizes, size, seed=seed).batch(step)["tokens"].shape[1] for step in range(16)
+        )
         assert found == least
-        assert sum(source(sizes, size, "none", seed).batch(step)["tokens"].shape[1] for step in range(16)) > least
+        assert (
+            sum(
+                source(sizes, size, "none", seed).batch(step)["tokens"].shape[1]
+                for step in range(16)
+            )
+            > least
+        )
 
 
 def test_little_is_padding_where_lengths_are_skewed():

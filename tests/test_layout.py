@@ -61,7 +61,10 @@ def parse(source: str) -> ast.Module:
 
 def _is_guard(node: ast.AST) -> bool:
     """`if __name__ == "__main__"` and `if TYPE_CHECKING`: lines that importing a module does not run."""
-    return isinstance(node, ast.If) and ast.unparse(node.test) in ("__name__ == '__main__'", "TYPE_CHECKING")
+    return isinstance(node, ast.If) and ast.unparse(node.test) in (
+        "__name__ == '__main__'",
+        "TYPE_CHECKING",
+    )
 
 
 def _walk(node: ast.AST, functions: bool = True):
@@ -92,7 +95,9 @@ def imports(source: str, functions: bool = True) -> frozenset[str]:
 @functools.cache
 def inside(source: str, functions: bool = True) -> frozenset[str]:
     """Modules of the package that a source imports."""
-    names = {n.removeprefix("bert_jax.") for n in imports(source, functions) if n.startswith("bert_jax.")}
+    names = {
+        n.removeprefix("bert_jax.") for n in imports(source, functions) if n.startswith("bert_jax.")
+    }
     return frozenset(n if n in SOURCES else n.rpartition(".")[0] for n in names) - {""}
 
 
@@ -107,7 +112,12 @@ def test_the_reader_sees_every_kind_of_import():
         "if TYPE_CHECKING:\n    import flax\nif __name__ == '__main__':\n    from bert_jax import train\n"
     )
     assert imports(source) == {
-        *("typing.TYPE_CHECKING", "jax.numpy", "bert_jax.config.knobs", "bert_jax.models.bert.Bert"),
+        *(
+            "typing.TYPE_CHECKING",
+            "jax.numpy",
+            "bert_jax.config.knobs",
+            "bert_jax.models.bert.Bert",
+        ),
         *("bert_jax.cli", "flax", "bert_jax.train"),
     }
     assert inside(source) == {"config.knobs", "models.bert", "cli", "train"}
@@ -148,8 +158,12 @@ def test_nothing_imports_configs_experiments_or_tests():
 def test_only_cli_sees_flags_and_only_config_reads_config_dicts():
     for module, source in SOURCES.items():
         roots = {part(other) for other in imports(source)}
-        assert module in FLAGS or not roots & {"argparse", "optparse", "getopt", "click", "fire"}, module
-        assert module in ("config", "recipes", "studies.spec") or "ml_collections" not in roots, module
+        assert module in FLAGS or not roots & {"argparse", "optparse", "getopt", "click", "fire"}, (
+            module
+        )
+        assert module in ("config", "recipes", "studies.spec") or "ml_collections" not in roots, (
+            module
+        )
         used = {ast.unparse(n) for n in _walk(parse(source)) if isinstance(n, ast.Attribute)}
         assert module in FLAGS | {"config.__main__"} or "sys.argv" not in used, module
 
@@ -157,8 +171,12 @@ def test_only_cli_sees_flags_and_only_config_reads_config_dicts():
 def test_no_default_is_hidden_in_a_get():
     for module, source in SOURCES.items():
         calls = [n.func for n in ast.walk(parse(source)) if isinstance(n, ast.Call)]
-        owners = [ast.unparse(f.value) for f in calls if isinstance(f, ast.Attribute) and f.attr == "get"]
-        hidden = [owner for owner in owners if owner.rpartition(".")[2] in ("config", "cfg", "settings")]
+        owners = [
+            ast.unparse(f.value) for f in calls if isinstance(f, ast.Attribute) and f.attr == "get"
+        ]
+        hidden = [
+            owner for owner in owners if owner.rpartition(".")[2] in ("config", "cfg", "settings")
+        ]
         assert not hidden, f"{module}: {hidden}"
 
 
@@ -178,7 +196,10 @@ def test_the_data_side_never_loads_jax(name):
 def test_planning_and_reporting_studies_never_load_jax():
     """A launcher and a status must answer at once, on machines without devices too."""
     modules = [m for m in SOURCES if part(m) == "studies" and m != "studies.worker"]
-    optional = ("studies.engines.slurm", "studies.engines.ray")  # import what they need when they are made
+    optional = (
+        "studies.engines.slurm",
+        "studies.engines.ray",
+    )  # import what they need when they are made
     names = ", ".join(f"bert_jax.{m}" for m in modules if m not in optional)
     heavy = f"import sys, {names}; print([m for m in {HEAVY} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", heavy], capture_output=True, text=True, check=True)

@@ -51,10 +51,14 @@ def test_a_single_token_more_or_less_than_skipping_allows_is_found(fault):
     settings = skipping(rate=0.15)
     row = toy.mask(toy.batch(64, 256, longest_unit=5), settings)[1]
     quota, short = row["quota_fraction"][0], row["shortfall_fraction"][0]
-    assert quota - row["masked_fraction"][0] <= short < 0.02 * quota  # long texts have a word for every gap
+    assert (
+        quota - row["masked_fraction"][0] <= short < 0.02 * quota
+    )  # long texts have a word for every gap
     planted = quota + 1 if fault > 0 else quota - short - 1
     with pytest.raises(DivergedError, match="tokens selected"):
-        Ledger(settings).add({**row, "masked_fraction": (planted, row["masked_fraction"][1])}, 0.15, 256, 1)
+        Ledger(settings).add(
+            {**row, "masked_fraction": (planted, row["masked_fraction"][1])}, 0.15, 256, 1
+        )
 
 
 def test_the_fair_rule_is_not_skipping():
@@ -73,7 +77,9 @@ def test_a_cap_on_the_slots_of_skipped_words_is_found():
 
 
 def test_an_account_from_before_a_column_was_added_is_continued():
-    old = {name: value for name, value in Ledger(Masking()).totals.items() if "shortfall" not in name}
+    old = {
+        name: value for name, value in Ledger(Masking()).totals.items() if "shortfall" not in name
+    }
     assert Ledger(Masking(), totals=old).totals == Ledger(Masking()).totals
 
 
@@ -90,7 +96,9 @@ def run_bug(settings: Masking, change) -> None:
 def test_a_cap_on_prediction_slots_is_found(slots, fits):
     settings = Masking(rate=0.4)
     row = toy.mask(toy.batch(256, 64), settings, slots=slots)[1]
-    with contextlib.nullcontext() if fits else pytest.raises(DivergedError, match="tokens predicted"):
+    with (
+        contextlib.nullcontext() if fits else pytest.raises(DivergedError, match="tokens predicted")
+    ):
         Ledger(settings).add(row, 0.4, 256, 1)
 
 
@@ -99,13 +107,21 @@ def test_a_prediction_rate_of_its_own_is_accounted_for():
     ledger = Ledger(settings)
     for step, row in enumerate(counts(settings)):
         ledger.add(row, 0.4, 256, step)
-    assert ledger.totals["predicted"] == ledger.totals["predict_quota"] < 0.6 * ledger.totals["selected"]
+    assert (
+        ledger.totals["predicted"]
+        == ledger.totals["predict_quota"]
+        < 0.6 * ledger.totals["selected"]
+    )
 
 
 def test_static_masks_repeat_their_draws_and_are_allowed_to():
     """The same 64 examples 3,000 times: a deviation of two sigma of theirs would be a hundred of fresh draws."""
     settings = Masking(dupe_factor=1)
-    row = next(r for r in (toy.mask(toy.batch(64, 64, s), settings, s)[1] for s in range(40)) if _deviation(r) > 1.5)
+    row = next(
+        r
+        for r in (toy.mask(toy.batch(64, 64, s), settings, s)[1] for s in range(40))
+        if _deviation(r) > 1.5
+    )
     static, dynamic = Ledger(settings, distinct=64), Ledger(Masking())
     for step in range(3_000):
         static.add(row, 0.15, 64, step)
@@ -136,7 +152,9 @@ def test_specials_that_count_are_counted_as_they_are(rate):
 
 def test_selecting_special_tokens_too_is_found():
     def more(row):  # [CLS] and [SEP] selected like any other: 15 % of two more tokens an example
-        return {"masked_fraction": (row["masked_fraction"][0] + 0.15 * 512, row["masked_fraction"][1])}
+        return {
+            "masked_fraction": (row["masked_fraction"][0] + 0.15 * 512, row["masked_fraction"][1])
+        }
 
     with pytest.raises(DivergedError, match="tokens selected"):
         run_bug(Masking(), more)
@@ -153,7 +171,9 @@ def test_a_split_of_80_2_18_is_found():
 
 def test_quotas_of_another_rate_are_found():
     ledger = Ledger(Masking(rate=0.4))
-    row = next(counts(Masking(rate=0.329)))  # what sampling with replacement makes of a nominal 40 %
+    row = next(
+        counts(Masking(rate=0.329))
+    )  # what sampling with replacement makes of a nominal 40 %
     with pytest.raises(DivergedError, match="quotas sum to"):
         ledger.add(row, 0.4, 256, 1)
 

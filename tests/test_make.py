@@ -21,7 +21,9 @@ esac
 
 
 def _said(*words: str, **env: str) -> str:
-    run = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, env=os.environ | env, timeout=60)
+    run = subprocess.run(
+        words, cwd=ROOT, capture_output=True, text=True, env=os.environ | env, timeout=60
+    )
     assert run.returncode == 0, run.stderr
     return run.stdout
 
@@ -54,9 +56,13 @@ def test_ci_checks_the_oldest_and_the_newest_python(tmp_path, there, expected):
     make.write_text('#!/bin/sh\necho "$@"\n')
     make.chmod(0o755)
     for name in ("bash", "dirname", "sh"):
-        (tools / name).symlink_to(Path("/bin") / name if (Path("/bin") / name).exists() else Path("/usr/bin") / name)
+        (tools / name).symlink_to(
+            Path("/bin") / name if (Path("/bin") / name).exists() else Path("/usr/bin") / name
+        )
     env = {"PATH": str(tools), "HOME": str(tmp_path), "PYENV_ROOT": str(tmp_path)}
-    run = subprocess.run([str(ROOT / ".ci" / "run")], capture_output=True, text=True, env=env, timeout=60)
+    run = subprocess.run(
+        [str(ROOT / ".ci" / "run")], capture_output=True, text=True, env=env, timeout=60
+    )
     checked = [f"lint test VENV=.venv-{v} PYTHON={tools / f'python{v}'}" for v in expected]
     assert run.stdout.splitlines() == checked
     assert run.returncode == (0 if there else 2)

@@ -62,9 +62,13 @@ def test_tokens_are_selected_exactly_and_only_where_eligible(b, rate, seed):
         [int(hit[r][b["segment_ids"][r] == s + 1].sum()) for s in range(b["example_ids"].shape[1])]
         for r in range(len(hit))
     ]
-    assert counts == [[max(1, round(n * rate)) if n else 0 for n in row] for row in eligible_counts(b)]
+    assert counts == [
+        [max(1, round(n * rate)) if n else 0 for n in row] for row in eligible_counts(b)
+    ]
     np.testing.assert_array_equal(out["inputs"][~hit], b["tokens"][~hit])
-    np.testing.assert_array_equal(out["predict_targets"][out["predict_weights"] > 0], b["tokens"][hit])
+    np.testing.assert_array_equal(
+        out["predict_targets"][out["predict_weights"] > 0], b["tokens"][hit]
+    )
     assert ledger["masked_fraction"] == (hit.sum(), (b["unit_ids"] >= 0).sum())
 
 
@@ -93,7 +97,9 @@ def test_units_are_whole_and_sets_are_nested_over_rates(b, seed):
     for rate in RATES:
         out, _ = toy.mask(b, Masking(rate=rate, unit="word"), seed)
         hit = toy.chosen(out)
-        assert (hit | ~before).all(), "a token selected at a lower rate is selected at every higher one"
+        assert (hit | ~before).all(), (
+            "a token selected at a lower rate is selected at every higher one"
+        )
         for row, units in enumerate(b["unit_ids"]):
             for unit in set(units[units >= 0]):
                 assert len(set(hit[row][units == unit])) == 1
@@ -108,7 +114,12 @@ def test_corruption_does_not_depend_on_the_rate_where_both_select(b, seed):
     np.testing.assert_array_equal(low["inputs"][both], high["inputs"][both])
 
 
-@given(unit_rows, st.randoms(use_true_random=False), st.integers(0, 2**31), st.sampled_from(["fair", "skip"]))
+@given(
+    unit_rows,
+    st.randoms(use_true_random=False),
+    st.integers(0, 2**31),
+    st.sampled_from(["fair", "skip"]),
+)
 def test_a_mask_does_not_depend_on_the_batch_around_it(b, random, seed, overflow):
     """Some of its rows in another order, with padding behind them; that the size is free is shown by packed rows."""
     order = list(range(len(b["tokens"])))
@@ -117,7 +128,9 @@ def test_a_mask_does_not_depend_on_the_batch_around_it(b, random, seed, overflow
     settings = Masking(rate=0.3, unit="word", overflow=overflow)
     whole, _ = toy.mask(b, settings, seed)
     rest = len(b["tokens"]) - len(order)
-    part, _ = toy.mask({k: np.concatenate([v[order], padding(b)[k][:rest]]) for k, v in b.items()}, settings, seed)
+    part, _ = toy.mask(
+        {k: np.concatenate([v[order], padding(b)[k][:rest]]) for k, v in b.items()}, settings, seed
+    )
     np.testing.assert_array_equal(part["inputs"][: len(order)], whole["inputs"][order])
 
 
@@ -136,7 +149,8 @@ def test_a_packed_row_is_masked_as_its_examples_alone(overflow):
             mine = packed["segment_ids"][row] == s + 1
             start, n = int(mine.argmax()), int(mine.sum())
             alone = {
-                k: np.zeros((1, 48), np.int32) for k in ("tokens", "type_ids", "positions", "segment_ids", "unit_ids")
+                k: np.zeros((1, 48), np.int32)
+                for k in ("tokens", "type_ids", "positions", "segment_ids", "unit_ids")
             }
             alone["unit_ids"] -= 1
             for key in ("tokens", "positions"):
@@ -153,7 +167,10 @@ def test_a_packed_row_is_masked_as_its_examples_alone(overflow):
 @pytest.mark.parametrize("overflow", ["fair", "skip"])
 def test_arms_are_the_runs_they_stand_for(overflow):
     b = toy.batch(8, 32, seed=5, longest_unit=4)
-    arms = [(Masking(rate=r, replace=s), seed) for r, s, seed in ((0.15, (0.8, 0.1, 0.1), 0), (0.4, (1, 0, 0), 1))]
+    arms = [
+        (Masking(rate=r, replace=s), seed)
+        for r, s, seed in ((0.15, (0.8, 0.1, 0.1), 0), (0.4, (1, 0, 0), 1))
+    ]
     stacked = jax.tree.map(lambda *x: np.stack(x), *(toy.traced(m, 32, seed) for m, seed in arms))
 
     def one(numbers):
@@ -185,7 +202,9 @@ def test_the_split_holds_within_sampling_error(rate, split):
     expected_mask, expected_same = split[0] + split[1] / toy.VOCAB, split[2] + split[1] / toy.VOCAB
     for value, share in ((to_mask, expected_mask), (same, expected_same)):
         assert abs(value - share) <= 4.5 * math.sqrt(share * (1 - share) / n)
-    for name, share in zip(("mask_token_fraction", "random_fraction", "kept_fraction"), split, strict=True):
+    for name, share in zip(
+        ("mask_token_fraction", "random_fraction", "kept_fraction"), split, strict=True
+    ):
         assert abs(ledger[name][0] / n - share) <= 4.5 * math.sqrt(share * (1 - share) / n)
 
 
@@ -194,9 +213,15 @@ def test_the_split_is_drawn_for_each_piece_of_a_word():
     out, _ = toy.mask(b, Masking(rate=0.4, unit="word", replace=(0.8, 0.0, 0.2)))
     hit = toy.chosen(out)
     replaced = out["inputs"] == toy.SPECIAL.mask
-    pairs = [(r, c) for r, c in np.argwhere(hit[:, :-1]) if b["unit_ids"][r, c] == b["unit_ids"][r, c + 1]]
+    pairs = [
+        (r, c)
+        for r, c in np.argwhere(hit[:, :-1])
+        if b["unit_ids"][r, c] == b["unit_ids"][r, c + 1]
+    ]
     alike = np.mean([replaced[r, c] == replaced[r, c + 1] for r, c in pairs])
-    expected = 0.8**2 + 0.2**2  # of neighbours that know nothing of each other; 1 if a word were drawn as one
+    expected = (
+        0.8**2 + 0.2**2
+    )  # of neighbours that know nothing of each other; 1 if a word were drawn as one
     assert abs(alike - expected) < 5 * math.sqrt(expected * (1 - expected) / len(pairs))
 
 
@@ -218,7 +243,9 @@ def test_units_meet_the_quota_on_average_and_slots_always_suffice():
     slots = quotas.slots(settings, 64)
     out, ledger = toy.mask(b, settings, slots=slots)
     selected, quota = ledger["masked_fraction"][0], ledger["quota_fraction"][0]
-    assert abs(selected - quota) < 4 * 3 * math.sqrt(len(b["tokens"]))  # error a row: mean 0, deviation at most 3
+    assert abs(selected - quota) < 4 * 3 * math.sqrt(
+        len(b["tokens"])
+    )  # error a row: mean 0, deviation at most 3
     assert out["predict_weights"].sum() == selected == ledger["predicted_fraction"][0]
 
 
@@ -246,7 +273,10 @@ def in_score_order(b, seed: int) -> list[list[list[list[int]]]]:
     for row, (segments, units) in enumerate(zip(b["segment_ids"], b["unit_ids"], strict=True)):
         found.append([])
         for s in range(b["example_ids"].shape[1]):
-            begins = sorted(set(units[(segments == s + 1) & (units >= 0)].tolist()), key=lambda c: (scores[row, c], c))
+            begins = sorted(
+                set(units[(segments == s + 1) & (units >= 0)].tolist()),
+                key=lambda c: (scores[row, c], c),
+            )
             found[-1].append([np.flatnonzero(units == begin).tolist() for begin in begins])
     return found
 
@@ -260,7 +290,12 @@ def in_score_order(b, seed: int) -> list[list[list[list[int]]]]:
 def test_skipping_is_the_originals_loop(b, rate, prediction_rate, seed):
     wanted = None if prediction_rate is None else min(prediction_rate, rate)
     settings = Masking(
-        rate=rate, prediction_rate=wanted, unit="word", overflow="skip", replace=(1.0, 0.0, 0.0), max_unit=512
+        rate=rate,
+        prediction_rate=wanted,
+        unit="word",
+        overflow="skip",
+        replace=(1.0, 0.0, 0.0),
+        max_unit=512,
     )
     out, ledger = toy.mask(b, settings, seed)
     corrupted, predicted = np.zeros((2, *b["tokens"].shape), bool)
@@ -271,7 +306,9 @@ def test_skipping_is_the_originals_loop(b, rate, prediction_rate, seed):
             quota = min(n, max(1, round(n * rate)))
             taken = original(units, quota)
             again = original(taken, max(1, round(n * (rate if wanted is None else wanted))))
-            corrupted[row, list(itertools.chain(*taken))] = predicted[row, list(itertools.chain(*again))] = True
+            corrupted[row, list(itertools.chain(*taken))] = predicted[
+                row, list(itertools.chain(*again))
+            ] = True
             missing = quota - sum(map(len, taken))
             quotas, short = quotas + quota, short + missing
             assert 0 <= missing < max(map(len, units), default=1)
@@ -295,7 +332,11 @@ def test_skipping_is_not_nested_over_rates_and_needs_no_more_slots_than_its_quot
     assert quotas.slots(settings, 64) == round(0.2 * 64)
     b = toy.batch(256, 64, seed=13, longest_unit=6)
     out, ledger = toy.mask(b, settings, slots=quotas.slots(settings, 64))
-    assert out["predict_weights"].sum() == ledger["masked_fraction"][0] == ledger["predicted_fraction"][0]
+    assert (
+        out["predict_weights"].sum()
+        == ledger["masked_fraction"][0]
+        == ledger["predicted_fraction"][0]
+    )
     more, _ = toy.mask(b, toy.replace(settings, rate=0.25))
     assert (toy.chosen(out) & ~toy.chosen(more)).any()
 
@@ -304,10 +345,14 @@ def test_skipping_is_the_same_on_any_devices():
     settings = Masking(rate=0.3, unit="word", overflow="skip")
     b = toy.batch(16, 32, seed=2, longest_unit=5)
     alone = toy.mask(b, settings)[0]["inputs"]
-    rows = jax.NamedSharding(jax.make_mesh((8,), ("data",), (jax.sharding.AxisType.Auto,)), jax.P("data"))
+    rows = jax.NamedSharding(
+        jax.make_mesh((8,), ("data",), (jax.sharding.AxisType.Auto,)), jax.P("data")
+    )
     np.testing.assert_array_equal(toy.mask(jax.device_put(b, rows), settings)[0]["inputs"], alone)
     shards = jax.tree.map(lambda x: x.reshape(8, 2, *x.shape[1:]), b)
-    split = jax.pmap(lambda b: toy._apply(b, toy.traced(settings, 32), Masking(overflow="skip"), 32)[0]["inputs"])
+    split = jax.pmap(
+        lambda b: toy._apply(b, toy.traced(settings, 32), Masking(overflow="skip"), 32)[0]["inputs"]
+    )
     np.testing.assert_array_equal(np.asarray(split(shards)).reshape(16, 32), alone)
 
 
@@ -343,7 +388,9 @@ def test_counting_cls_and_sep_changes_the_quota_as_the_original_does():
     b = toy.batch(64, 64, seed=23)
     _, ledger = toy.mask(b, Masking(rate=0.3, count="all"))
     lengths = (b["segment_ids"] > 0).sum(1)
-    assert ledger["quota_fraction"][0] == sum(min(n - 2, max(1, round(int(n) * 0.3))) for n in lengths)
+    assert ledger["quota_fraction"][0] == sum(
+        min(n - 2, max(1, round(int(n) * 0.3))) for n in lengths
+    )
 
 
 def test_the_rate_schedule_runs_from_first_to_last_step():

@@ -48,7 +48,9 @@ def setup(seed=0, rows=6, length=24, **overrides):
 
 
 def outputs(config, params, b, train=False, **rngs):
-    return jax.jit(network.build(config, toy.VOCAB, train=train).apply)({"params": params}, b, rngs=rngs)
+    return jax.jit(network.build(config, toy.VOCAB, train=train).apply)(
+        {"params": params}, b, rngs=rngs
+    )
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -58,18 +60,26 @@ def test_logits_equal_a_plain_statement_of_bert(causal):
     for row in range(len(b["tokens"])):
         n = int((b["segment_ids"][row] > 0).sum())
         hidden, pooled = reference.encoder(
-            wide["encoder"], b["inputs"][row, :n], b["type_ids"][row, :n], config.model.heads, causal
+            wide["encoder"],
+            b["inputs"][row, :n],
+            b["type_ids"][row, :n],
+            config.model.heads,
+            causal,
         )
         used = b["predict_weights"][row] > 0
         mlm = reference.mlm_logits(wide, hidden, b["predict_positions"][row][used], toy.VOCAB)
         np.testing.assert_allclose(ours["mlm"][row][used][:, : toy.VOCAB], mlm, atol=1e-5)
-        np.testing.assert_allclose(ours["nsp"][row, 0], reference.dense(pooled, wide["nsp"]["logits"]), atol=1e-5)
+        np.testing.assert_allclose(
+            ours["nsp"][row, 0], reference.dense(pooled, wide["nsp"]["logits"]), atol=1e-5
+        )
 
 
 def test_the_padding_of_the_table_is_never_predicted():
     config, b, params = setup(model__vocab_multiple=64)
     assert padded_vocab(config.model, toy.VOCAB) == 64
-    assert (np.asarray(jax.nn.softmax(outputs(config, params, b)["mlm"]))[..., toy.VOCAB :] == 0).all()
+    assert (
+        np.asarray(jax.nn.softmax(outputs(config, params, b)["mlm"]))[..., toy.VOCAB :] == 0
+    ).all()
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -86,12 +96,15 @@ def fresh_logits(name=""):
 
 
 @pytest.mark.parametrize(
-    "overrides", [{"model__scan": True}, {"model__remat": True}, {"model__scan": True, "model__remat": True}]
+    "overrides",
+    [{"model__scan": True}, {"model__remat": True}, {"model__scan": True, "model__remat": True}],
 )
 @pytest.mark.parametrize("position", ["learned", "alibi"])
 def test_scan_and_remat_compute_the_same(overrides, position):
     for a, c in zip(gradients(position), gradients(position, **overrides), strict=True):
-        np.testing.assert_allclose(a, c, rtol=1e-4, atol=1e-5)  # the gradient of a key's bias is 0, up to rounding
+        np.testing.assert_allclose(
+            a, c, rtol=1e-4, atol=1e-5
+        )  # the gradient of a key's bias is 0, up to rounding
 
 
 @functools.cache
@@ -171,8 +184,12 @@ def test_logits_are_finer_than_the_compute_type():
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_fully_masked_row_stays_finite(position, bias, dtype):
     """Forwards and backwards, also with the bias of Hugging Face, below which float32 has nothing but infinity."""
-    config, b, params = setup(model__position=position, model__attention_bias=bias, model__dtype=dtype)
-    b = {k: np.concatenate([np.zeros_like(v[:2]), v[2:]]) for k, v in b.items()}  # two rows of padding
+    config, b, params = setup(
+        model__position=position, model__attention_bias=bias, model__dtype=dtype
+    )
+    b = {
+        k: np.concatenate([np.zeros_like(v[:2]), v[2:]]) for k, v in b.items()
+    }  # two rows of padding
     b["positions"][0] = np.arange(24)  # and far from each other
     model = network.build(config, toy.VOCAB)
 
@@ -190,14 +207,20 @@ def test_a_fully_masked_row_stays_finite(position, bias, dtype):
 def test_the_most_negative_bias_forbids_as_much_as_any():
     """What is forbidden gets exactly nothing, with either of the published numbers and with alibi on top."""
     config, b, params = setup(rows=2, model__position="alibi")
-    least = toy.config(model__position="alibi", model__attention_bias=float(np.finfo(np.float32).min))
-    for ours, theirs in zip(*(outputs(c, params, b).values() for c in (config, least)), strict=True):
+    least = toy.config(
+        model__position="alibi", model__attention_bias=float(np.finfo(np.float32).min)
+    )
+    for ours, theirs in zip(
+        *(outputs(c, params, b).values() for c in (config, least)), strict=True
+    ):
         np.testing.assert_array_equal(ours, theirs)
 
 
 def test_captured_layers_are_what_the_encoder_went_through():
     config, b, params = setup(seed=8, rows=1)
-    encoded = jax.jit(Bert(config.model, toy.VOCAB, capture=True).apply)({"params": params["encoder"]}, b)
+    encoded = jax.jit(Bert(config.model, toy.VOCAB, capture=True).apply)(
+        {"params": params["encoder"]}, b
+    )
     assert encoded.layers.shape == (3, 1, 24, 32)
     np.testing.assert_array_equal(encoded.layers[-1], encoded.hidden)
     np.testing.assert_allclose(encoded.attention.sum(-1), 1, atol=1e-6)
@@ -217,7 +240,9 @@ def test_rotary_scores_depend_on_distance_alone():
     q, k = (jnp.asarray(rng.normal(size=(1, 1, 1, 8)), jnp.float32) for _ in range(2))
 
     def score(i, j):
-        return float(jnp.sum(positions.rotate(q, jnp.array([[i]])) * positions.rotate(k, jnp.array([[j]]))))
+        return float(
+            jnp.sum(positions.rotate(q, jnp.array([[i]])) * positions.rotate(k, jnp.array([[j]])))
+        )
 
     assert score(3, 1) == pytest.approx(score(42, 40), abs=1e-4)
     assert score(3, 1) != pytest.approx(score(3, 2), abs=1e-3)
@@ -231,7 +256,10 @@ def test_rotary_scores_depend_on_distance_alone():
         (1, [-8]),
         (2, [-4, -8]),
         (3, [-4, -8, -2]),
-        (12, [-1, -2, -3, -4, -5, -6, -7, -8, -0.5, -1.5, -2.5, -3.5]),  # BERT base, by the published code
+        (
+            12,
+            [-1, -2, -3, -4, -5, -6, -7, -8, -0.5, -1.5, -2.5, -3.5],
+        ),  # BERT base, by the published code
     ],
 )
 def test_alibi_slopes_are_the_published_ones(heads, powers):
@@ -242,16 +270,25 @@ def test_alibi_is_a_penalty_on_distance_in_either_direction():
     config = toy.config(model__position="alibi", model__heads=2).model
     rng = np.random.default_rng(0)
     x = rng.normal(size=(1, 6, 32))
-    forbidden = np.where(np.arange(6) == 5, -10_000.0, 0.0)[None, None, None]  # the last token is seen by none
+    forbidden = np.where(np.arange(6) == 5, -10_000.0, 0.0)[
+        None, None, None
+    ]  # the last token is seen by none
     module = attention.Attention(config, train=False)
-    sight = AttentionMask(np.ones((1, 6), int), np.arange(6)[None], jnp.asarray(forbidden, jnp.float32))
+    sight = AttentionMask(
+        np.ones((1, 6), int), np.arange(6)[None], jnp.asarray(forbidden, jnp.float32)
+    )
     inputs = (jnp.asarray(x, jnp.float32), sight)
     shapes = jax.eval_shape(module.init, jax.random.key(0), *inputs)["params"]
     params = jax.tree.map(lambda p: rng.normal(0, 0.3, p.shape), shapes)
-    ours, probabilities = jax.jit(module.apply)({"params": jax.tree.map(np.float32, params)}, *inputs)
+    ours, probabilities = jax.jit(module.apply)(
+        {"params": jax.tree.map(np.float32, params)}, *inputs
+    )
     heads = []
     for head, slope in enumerate((2.0**-4, 2.0**-8)):
-        q, k, v = (x[0] @ params[n]["kernel"][:, head] + params[n]["bias"][head] for n in ("query", "key", "value"))
+        q, k, v = (
+            x[0] @ params[n]["kernel"][:, head] + params[n]["bias"][head]
+            for n in ("query", "key", "value")
+        )
         scores = [[q[i] @ k[j] / 4 - slope * abs(i - j) for j in range(5)] for i in range(6)]
         weights = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
         np.testing.assert_allclose(probabilities[0, head, :, :5], weights, atol=1e-6)
@@ -262,12 +299,16 @@ def test_alibi_is_a_penalty_on_distance_in_either_direction():
 def test_alibi_knows_distances_alone_and_has_no_table():
     config, b, params = setup(model__position="alibi")
     assert "position" not in params["encoder"]["embeddings"]
-    encode = jax.jit(lambda b: Bert(config.model, toy.VOCAB).apply({"params": params["encoder"]}, b).hidden)
+    encode = jax.jit(
+        lambda b: Bert(config.model, toy.VOCAB).apply({"params": params["encoder"]}, b).hidden
+    )
     here, there = encode(b), encode({**b, "positions": b["positions"] + 1000})
     np.testing.assert_array_equal(here, there)
     assert (np.asarray(here) != np.asarray(encode({**b, "positions": 2 * b["positions"]}))).any()
     half = toy.config(model__position="alibi", model__dtype="bfloat16").model
-    found = jax.eval_shape(Bert(half, toy.VOCAB, capture=True).apply, {"params": params["encoder"]}, b)
+    found = jax.eval_shape(
+        Bert(half, toy.VOCAB, capture=True).apply, {"params": params["encoder"]}, b
+    )
     assert found.attention.dtype == np.float32
 
 
@@ -275,7 +316,12 @@ def test_activations_equal_their_formulas():
     x = np.linspace(-4, 4, 41)
     phi = np.array([0.5 * (1 + math.erf(v / math.sqrt(2))) for v in x])
     tanh = 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
-    expected = {"gelu": x * phi, "gelu_tanh": tanh, "relu": np.maximum(x, 0), "silu": x / (1 + np.exp(-x))}
+    expected = {
+        "gelu": x * phi,
+        "gelu_tanh": tanh,
+        "relu": np.maximum(x, 0),
+        "silu": x / (1 + np.exp(-x)),
+    }
     for name, function in ACTIVATIONS.items():
         np.testing.assert_allclose(function(jnp.asarray(x, jnp.float32)), expected[name], atol=1e-6)
     assert expected.keys() == ACTIVATIONS.keys()
@@ -294,7 +340,9 @@ def test_dropout_drops_its_rate_and_keeps_the_mean(width):
 def test_dropout_in_bfloat16_scales_exactly_before_it_rounds():
     """Over values of all mantissas the mean scale is that of the rate, to less than a rounding of the scale itself."""
     x = jnp.asarray(np.linspace(1, 2, 128, endpoint=False), jnp.bfloat16)[None].repeat(64, 0)
-    y, pull = jax.vjp(lambda x: Dropout(0.1, True).apply({}, x, rngs={"dropout": jax.random.key(0)}), x)
+    y, pull = jax.vjp(
+        lambda x: Dropout(0.1, True).apply({}, x, rngs={"dropout": jax.random.key(0)}), x
+    )
     assert y.dtype == jnp.bfloat16
     wanted = (x.astype(jnp.float32) * (2**16 / (2**16 - 6554))).astype(jnp.bfloat16)
     np.testing.assert_array_equal(y, jnp.where(y > 0, wanted, 0))
@@ -307,7 +355,9 @@ def test_dropout_in_bfloat16_scales_exactly_before_it_rounds():
 def test_dropout_reaches_hidden_vectors_and_attention():
     for knob in ("model__dropout", "model__attention_dropout"):
         config, b, params = setup(**{knob: 0.5})
-        one, other = (outputs(config, params, b, train=True, dropout=jax.random.key(s))["nsp"] for s in (0, 1))
+        one, other = (
+            outputs(config, params, b, train=True, dropout=jax.random.key(s))["nsp"] for s in (0, 1)
+        )
         assert (np.asarray(one) != np.asarray(other)).any(), knob
 
 
@@ -315,7 +365,9 @@ def test_dropout_reaches_hidden_vectors_and_attention():
 def test_initial_weights_have_the_published_deviation(init, deviation):
     def up(**settings):
         config = toy.config(model__init=init, **settings)
-        of_all = jax.jit(lambda seed: network.init(config, toy.VOCAB, seed)["encoder"]["layers"]["mlp"]["up"])
+        of_all = jax.jit(
+            lambda seed: network.init(config, toy.VOCAB, seed)["encoder"]["layers"]["mlp"]["up"]
+        )
         return jax.device_get(of_all(np.uint32(0)))
 
     found = up(model__hidden=256)
@@ -337,7 +389,10 @@ def test_features_are_the_last_layers_as_a_head_would_read_them(norm):
     if norm == "pre":
         final = jax.tree.map(np.asarray, params["encoder"]["final_norm"])
         centred = before - before.mean(-1, keepdims=True)
-        before = centred / np.sqrt(before.var(-1, keepdims=True) + 1e-12) * final["scale"] + final["bias"]
+        before = (
+            centred / np.sqrt(before.var(-1, keepdims=True) + 1e-12) * final["scale"]
+            + final["bias"]
+        )
     np.testing.assert_allclose(encoded.features[..., :32], before, atol=1e-5)
 
 
@@ -356,7 +411,10 @@ OUTPUTS = {"classify": 3, "tag": 3, "regress": 1, "choice": 1, "span": 2, "nsp":
 def test_heads_over_labels_are_one_dense_layer():
     """A pooled vector or each token's, times a matrix; dropout before it where the paper's fine-tuning has it."""
     config, b, _ = setup(model__classifier_dropout=0.5, model__dropout=0.0)
-    heads = {name: knobs.Objective(1.0, ("a", "b", "c") if name in ("classify", "tag") else ()) for name in OUTPUTS}
+    heads = {
+        name: knobs.Objective(1.0, ("a", "b", "c") if name in ("classify", "tag") else ())
+        for name in OUTPUTS
+    }
     config = dataclasses.replace(config, objectives=heads)
     params = toy.init(config)
     found = outputs(config, params, b)
@@ -368,7 +426,9 @@ def test_heads_over_labels_are_one_dense_layer():
         expected = x @ layer["kernel"] + layer["bias"]
         assert found[name].shape == (*x.shape[:-1], count)
         np.testing.assert_allclose(found[name], expected, atol=1e-6)
-        assert (np.abs(noisy[name] - found[name]) > 1e-4).any() == (name not in ("span", "nsp", "sop")), name
+        assert (np.abs(noisy[name] - found[name]) > 1e-4).any() == (
+            name not in ("span", "nsp", "sop")
+        ), name
 
 
 def test_the_padding_of_the_table_is_zero_from_the_first():

@@ -28,15 +28,21 @@ def test_classify_is_the_mean_over_labelled_rows():
     labels = np.array([[2], [-1], [0], [1]], np.int32)
     known = [0, 2, 3]
     got = found("classify", outputs, {"labels": labels})
-    assert got["classify_loss"] == pytest.approx(np.mean([nll(outputs[i, 0], labels[i, 0]) for i in known]), rel=1e-6)
-    assert got["classify_accuracy"] == np.mean([outputs[i, 0].argmax() == labels[i, 0] for i in known])
+    assert got["classify_loss"] == pytest.approx(
+        np.mean([nll(outputs[i, 0], labels[i, 0]) for i in known]), rel=1e-6
+    )
+    assert got["classify_accuracy"] == np.mean(
+        [outputs[i, 0].argmax() == labels[i, 0] for i in known]
+    )
 
 
 def test_regress_is_the_mean_square_over_rows_with_a_value():
     outputs = RNG.normal(size=(3, 1, 1)).astype(np.float32)
     values = np.array([[4.5], [np.nan], [0.0]], np.float32)
     expected = np.mean([(outputs[0, 0, 0] - 4.5) ** 2, outputs[2, 0, 0] ** 2])
-    assert found("regress", outputs, {"values": values})["regress_loss"] == pytest.approx(expected, rel=1e-6)
+    assert found("regress", outputs, {"values": values})["regress_loss"] == pytest.approx(
+        expected, rel=1e-6
+    )
 
 
 def test_tag_is_the_mean_over_tagged_tokens_not_over_rows():
@@ -71,7 +77,13 @@ def test_choice_compares_the_options_a_question_has():
 
 @pytest.mark.parametrize("name", ["classify", "regress", "tag", "span", "choice"])
 def test_a_batch_without_labels_counts_nothing_and_stays_finite(name):
-    shape = {"classify": (2, 1, 3), "regress": (2, 1, 1), "tag": (2, 4, 3), "span": (2, 4, 2), "choice": (2, 3, 1)}
+    shape = {
+        "classify": (2, 1, 3),
+        "regress": (2, 1, 1),
+        "tag": (2, 4, 3),
+        "span": (2, 4, 2),
+        "choice": (2, 3, 1),
+    }
     batch = {
         "labels": np.full((2, 1), -1, np.int32),
         "values": np.full((2, 1), np.nan, np.float32),
@@ -79,5 +91,7 @@ def test_a_batch_without_labels_counts_nothing_and_stays_finite(name):
         "spans": np.full((2, 2), -1, np.int32),
         "segment_ids": np.zeros((2, 4), np.int32),
     }
-    total, count = objectives.TABLE[name].loss(np.ones(shape[name], np.float32), batch)[f"{name}_loss"]
+    total, count = objectives.TABLE[name].loss(np.ones(shape[name], np.float32), batch)[
+        f"{name}_loss"
+    ]
     assert (float(total), float(count)) == (0.0, 0.0)

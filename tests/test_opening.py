@@ -104,7 +104,9 @@ def test_a_link_out_of_its_folder_is_refused_but_for_a_hub_cache(tmp_path):
 
 
 @pytest.mark.fault(47)
-@pytest.mark.parametrize("store", ["gs://bucket/run", "s3://bucket/run", "hdfs://host/run", Path("gs://bucket/run")])
+@pytest.mark.parametrize(
+    "store", ["gs://bucket/run", "s3://bucket/run", "hdfs://host/run", Path("gs://bucket/run")]
+)
 def test_local_refuses_a_path_in_an_object_store(store):
     with pytest.raises(ConfigError, match=r"^--workdir = .* is in an object store") as error:
         opening.local(store, "--workdir")
@@ -112,7 +114,9 @@ def test_local_refuses_a_path_in_an_object_store(store):
     assert error.value.code == 2
 
 
-@pytest.mark.parametrize("path", ["", "runs/a", "/tmp/x", "a:b", "google-bert/bert-base-uncased", "ümlaut"])
+@pytest.mark.parametrize(
+    "path", ["", "runs/a", "/tmp/x", "a:b", "google-bert/bert-base-uncased", "ümlaut"]
+)
 def test_local_takes_paths_of_this_machine(path):
     opening.local(path, "--workdir")
 
@@ -148,10 +152,14 @@ def test_local_refuses_bytes_that_are_no_text(tmp_path, monkeypatch):
         "train --config=configs/tiny.py --workdir=x --config.init_from={}",
     ],
 )
-def test_every_command_refuses_such_a_path_at_once_and_makes_nothing(words, path, tmp_path, monkeypatch, capsys):
+def test_every_command_refuses_such_a_path_at_once_and_makes_nothing(
+    words, path, tmp_path, monkeypatch, capsys
+):
     root = Path(__file__).resolve().parents[1]
     monkeypatch.chdir(tmp_path)
-    line = words.replace("configs/", f"{root}/configs/").replace("experiments/", f"{root}/experiments/")
+    line = words.replace("configs/", f"{root}/configs/").replace(
+        "experiments/", f"{root}/experiments/"
+    )
     assert cli.execute([word.format(path) for word in line.split()]) == 2
     error, hint = capsys.readouterr().err.splitlines()
     assert error.startswith("error: ")

@@ -21,7 +21,10 @@ from bert_jax.training import optim
 SHAPES = {
     "encoder": {
         "embeddings": {"word": {"embedding": (7, 4)}, "norm": {"scale": (4,), "bias": (4,)}},
-        "layers": {"attention": {"kernel": (3, 4, 4), "bias": (3, 4)}, "attention_norm": {"scale": (3, 4)}},
+        "layers": {
+            "attention": {"kernel": (3, 4, 4), "bias": (3, 4)},
+            "attention_norm": {"scale": (3, 4)},
+        },
     },
     "mlm": {"output_bias": (7,), "dense": {"kernel": (4, 4)}},
 }
@@ -37,7 +40,9 @@ UNDECAYED = {  # written out by hand: LayerNorm|layer_norm|bias of the original
 def _tree(seed: int, scale: float = 1.0):
     rng = np.random.default_rng(seed)
     leaves, structure = jax.tree.flatten(SHAPES, is_leaf=lambda x: isinstance(x, tuple))
-    return jax.tree.unflatten(structure, [np.float32(scale * rng.standard_normal(s)) for s in leaves])
+    return jax.tree.unflatten(
+        structure, [np.float32(scale * rng.standard_normal(s)) for s in leaves]
+    )
 
 
 def _flat(tree) -> dict[str, np.ndarray]:
@@ -58,7 +63,9 @@ def google_2018(params, gradients, rates, beta_1, beta_2, epsilon, weight_decay_
     for name, param in params.items():
         m, v = np.zeros(param.shape), np.zeros(param.shape)
         param = param.astype(np.float64)
-        for grad, learning_rate in zip((g[name].astype(np.float64) for g in gradients), rates, strict=True):
+        for grad, learning_rate in zip(
+            (g[name].astype(np.float64) for g in gradients), rates, strict=True
+        ):
             next_m = beta_1 * m + (1.0 - beta_1) * grad
             next_v = beta_2 * v + (1.0 - beta_2) * np.square(grad)
             update = next_m / (np.sqrt(next_v) + epsilon)
@@ -101,7 +108,10 @@ def lamb(params, gradients, rates, b1, b2, epsilon, decay):
         history = [g[name].astype(np.float64) for g in gradients]
         wd = 0.0 if name in UNDECAYED else decay
         if "layers/" in name:
-            yield name, np.stack([one(theta[i], [g[i] for g in history], wd) for i in range(len(theta))])
+            yield (
+                name,
+                np.stack([one(theta[i], [g[i] for g in history], wd) for i in range(len(theta))]),
+            )
         else:
             yield name, one(theta, history, wd)
 
@@ -124,7 +134,9 @@ def _ours(settings, params, gradients, rates, decay):
 
 
 @pytest.mark.parametrize("steps", [1, 10])
-@pytest.mark.parametrize(("name", "statement"), [("adam2018", google_2018), ("adamw", adamw), ("lamb", lamb)])
+@pytest.mark.parametrize(
+    ("name", "statement"), [("adam2018", google_2018), ("adamw", adamw), ("lamb", lamb)]
+)
 def test_steps_equal_the_written_out_algorithm(name, statement, steps):
     settings = knobs.Optim(name=name, b1=0.9, b2=0.999, epsilon=1e-6, weight_decay=0.01)
     params = _tree(0, 0.1)
@@ -133,7 +145,9 @@ def test_steps_equal_the_written_out_algorithm(name, statement, steps):
     rates = [1e-2 / (1 + i) for i in range(steps)]
     ours, _ = _ours(settings, params, gradients, rates, settings.weight_decay)
     flat = _flat(ours)
-    theirs = dict(statement(_flat(params), [_flat(g) for g in gradients], rates, 0.9, 0.999, 1e-6, 0.01))
+    theirs = dict(
+        statement(_flat(params), [_flat(g) for g in gradients], rates, 0.9, 0.999, 1e-6, 0.01)
+    )
     assert flat.keys() == theirs.keys()
     for key, expected in theirs.items():
         np.testing.assert_allclose(flat[key], expected, rtol=1e-6, atol=1e-6, err_msg=key)
@@ -148,15 +162,24 @@ def test_bias_correction_keeps_float32_accuracy():
     np.testing.assert_allclose(direction["kernel"], 1.0, rtol=5e-7)
 
 
-@pytest.mark.parametrize(("name", "statement"), [("adam2018", google_2018), ("adamw", adamw), ("lamb", lamb)])
-@pytest.mark.parametrize(("knob", "value"), [("b1", 0.5), ("b2", 0.9), ("epsilon", 0.1), ("weight_decay", 0.3)])
+@pytest.mark.parametrize(
+    ("name", "statement"), [("adam2018", google_2018), ("adamw", adamw), ("lamb", lamb)]
+)
+@pytest.mark.parametrize(
+    ("knob", "value"), [("b1", 0.5), ("b2", 0.9), ("epsilon", 0.1), ("weight_decay", 0.3)]
+)
 def test_every_number_enters_as_the_algorithm_says(name, statement, knob, value):
     base = knobs.Optim(name=name)
     settings = dataclasses.replace(base, **{knob: value})
     gradients = [_tree(1), _tree(2)]
-    before, after = (_flat(_ours(s, _tree(0), gradients, [0.1, 0.1], s.weight_decay)[0]) for s in (base, settings))
+    before, after = (
+        _flat(_ours(s, _tree(0), gradients, [0.1, 0.1], s.weight_decay)[0])
+        for s in (base, settings)
+    )
     numbers = (settings.b1, settings.b2, settings.epsilon, settings.weight_decay)
-    for key, expected in statement(_flat(_tree(0)), [_flat(g) for g in gradients], [0.1, 0.1], *numbers):
+    for key, expected in statement(
+        _flat(_tree(0)), [_flat(g) for g in gradients], [0.1, 0.1], *numbers
+    ):
         np.testing.assert_allclose(after[key], expected, rtol=1e-5, atol=1e-6, err_msg=key)
     assert any(not np.allclose(before[k], after[k], rtol=1e-3) for k in before)
 
@@ -178,8 +201,12 @@ def test_arms_over_rate_and_decay_equal_separate_runs(name):
 
     together = _flat(jax.jit(jax.vmap(run))(rates, decays))
     for arm, (rate, decay) in enumerate(zip(rates, decays, strict=True)):
-        for key, expected in _flat(_ours(settings, _tree(0), gradients, [rate] * 2, decay)[0]).items():
-            np.testing.assert_allclose(together[key][arm], expected, rtol=1e-5, atol=1e-6, err_msg=key)
+        for key, expected in _flat(
+            _ours(settings, _tree(0), gradients, [rate] * 2, decay)[0]
+        ).items():
+            np.testing.assert_allclose(
+                together[key][arm], expected, rtol=1e-5, atol=1e-6, err_msg=key
+            )
 
 
 @pytest.mark.parametrize("name", ["adam2018", "adamw", "lamb"])
@@ -246,7 +273,9 @@ CLIP = jax.jit(optim.clip)
 def test_clip_bounds_the_global_norm_and_keeps_the_direction(limit, scale, seed):
     grads = _tree(seed, scale)
     clipped, norm = CLIP(grads, limit)
-    true_norm = math.sqrt(sum(float((g.astype(np.float64) ** 2).sum()) for g in _flat(grads).values()))
+    true_norm = math.sqrt(
+        sum(float((g.astype(np.float64) ** 2).sum()) for g in _flat(grads).values())
+    )
     np.testing.assert_allclose(norm, true_norm, rtol=1e-5)
     factor = min(1.0, limit / true_norm)
     for key, value in _flat(clipped).items():
@@ -282,7 +311,14 @@ GOOGLE = knobs.Optim(learning_rate=1e-4, warmup_steps=10_000, schedule="linear20
 
 @pytest.mark.parametrize(
     ("step", "rate"),
-    [(0, 0.0), (5_000, 5e-5), (9_999, 9.999e-5), (10_000, 9.9e-5), (500_000, 5e-5), (999_999, 1e-10)],
+    [
+        (0, 0.0),
+        (5_000, 5e-5),
+        (9_999, 9.999e-5),
+        (10_000, 9.9e-5),
+        (500_000, 5e-5),
+        (999_999, 1e-10),
+    ],
 )
 def test_linear2018_is_the_originals(step, rate):
     assert optim.schedule(GOOGLE, 1_000_000)(step) == pytest.approx(rate, rel=1e-9)
@@ -294,7 +330,9 @@ def test_schedules_at_their_ends(kind, final):
     final = 0.0 if kind == "constant" else final
     settings = dataclasses.replace(GOOGLE, schedule=kind, final_fraction=final)
     rate = optim.schedule(settings, 1_000_000)
-    middle = {"constant": 1e-4}.get(kind, 1e-4 * (1 + final) / 2)  # half of the way is half of the drop, for both
+    middle = {"constant": 1e-4}.get(
+        kind, 1e-4 * (1 + final) / 2
+    )  # half of the way is half of the drop, for both
     end = {"constant": 1e-4}.get(kind, 1e-4 * final)
     found = [rate(s) for s in (0, 1, 5_000, 10_000, 505_000, 1_000_000, 2_000_000)]
     assert found == pytest.approx([0, 1e-8, 5e-5, 1e-4, middle, end, end], rel=1e-9, abs=1e-18)
@@ -306,12 +344,15 @@ def test_the_final_fraction_is_reached_when_the_last_update_is_done(kind):
     settings = knobs.Optim(learning_rate=1.0, warmup_steps=0, schedule=kind, final_fraction=0.5)
     rate = optim.schedule(settings, 10)
     assert rate(10) == 0.5
-    assert rate(9) == pytest.approx(0.5 + 0.5 * {"linear": 0.1, "cosine": (1 - math.cos(0.1 * math.pi)) / 2}[kind])
+    assert rate(9) == pytest.approx(
+        0.5 + 0.5 * {"linear": 0.1, "cosine": (1 - math.cos(0.1 * math.pi)) / 2}[kind]
+    )
 
 
 def test_cosine_and_linear_differ_between_their_ends():
     rates = {
-        k: optim.schedule(dataclasses.replace(GOOGLE, schedule=k), 1_000_000)(257_500) for k in ("linear", "cosine")
+        k: optim.schedule(dataclasses.replace(GOOGLE, schedule=k), 1_000_000)(257_500)
+        for k in ("linear", "cosine")
     }
     assert rates["linear"] == pytest.approx(0.75e-4)
     assert rates["cosine"] == pytest.approx(1e-4 * (2 + math.sqrt(2)) / 4)
@@ -339,22 +380,30 @@ def test_rates_stay_between_zero_and_the_peak(kind, steps_and_warmup):
 @given(
     st.integers(2, 6),
     st.sampled_from((0.0, 1.0, 3.0)),
-    st.lists(st.sampled_from((1.0, 1.1, 1.3, 2.0, 50.0, math.inf, math.nan)), min_size=1, max_size=30),
+    st.lists(
+        st.sampled_from((1.0, 1.1, 1.3, 2.0, 50.0, math.inf, math.nan)), min_size=1, max_size=30
+    ),
 )
 def test_a_spike_is_far_above_the_last_losses_that_were_learned_from(window, sigmas, losses):
     """Against a list of Python's: nothing is a spike before the window is full, and no spike widens it."""
     watched, kept = optim.usual(knobs.Optim(spike_window=window)), []
     for loss in losses:
         last = np.array(kept[-window:], np.float32)
-        expected = len(kept) >= window and np.float32(loss) > last.mean() + np.float32(sigmas) * last.std()
+        expected = (
+            len(kept) >= window and np.float32(loss) > last.mean() + np.float32(sigmas) * last.std()
+        )
         finite = math.isfinite(loss)
         found = bool(optim.spike(watched, jnp.float32(loss), jnp.float32(sigmas)))
-        if not np.isclose(loss, last.mean() + sigmas * last.std() if len(kept) >= window else -1, rtol=1e-5):
+        if not np.isclose(
+            loss, last.mean() + sigmas * last.std() if len(kept) >= window else -1, rtol=1e-5
+        ):
             assert found == expected
         watched = optim.watch(watched, jnp.float32(loss), jnp.bool_(not found))
         kept += [loss] if finite and not found else []
         assert int(watched["count"]) == len(kept)
-        assert sorted(np.asarray(watched["losses"])[: len(kept)]) == sorted(np.float32(kept[-window:]))
+        assert sorted(np.asarray(watched["losses"])[: len(kept)]) == sorted(
+            np.float32(kept[-window:])
+        )
 
 
 # --- layers that learn less, or not at all --------------------------------------------------------------------------
@@ -372,7 +421,9 @@ def test_each_layer_learns_at_a_share_of_the_one_above(name):
     whole, less = _steps(0, name=name), _steps(0, name=name, layer_decay=0.5)
     for key, value in whole.items():
         if "/layers/" in key:
-            share = np.array([0.125, 0.25, 0.5]).reshape(3, *[1] * (value.ndim - 1))  # of three layers, the last on top
+            share = np.array([0.125, 0.25, 0.5]).reshape(
+                3, *[1] * (value.ndim - 1)
+            )  # of three layers, the last on top
         else:
             share = 0.0625 if "/embeddings/" in key else 1.0
         np.testing.assert_allclose(less[key], value * share, rtol=1e-6, err_msg=key)
@@ -389,10 +440,14 @@ def test_a_share_of_one_changes_nothing_and_of_zero_trains_the_heads_alone():
 def test_what_is_frozen_does_not_move_not_even_by_decay():
     whole, some = _steps(0), _steps(0, freeze="^encoder/embeddings/")
     for key, value in whole.items():
-        np.testing.assert_array_equal(some[key], 0 * value if key.startswith("encoder/embeddings/") else value)
+        np.testing.assert_array_equal(
+            some[key], 0 * value if key.startswith("encoder/embeddings/") else value
+        )
 
 
-@pytest.mark.parametrize(("pattern", "said"), [("^decoder/", "no parameter"), (".", "every parameter")])
+@pytest.mark.parametrize(
+    ("pattern", "said"), [("^decoder/", "no parameter"), (".", "every parameter")]
+)
 def test_a_freeze_that_means_nothing_is_refused(pattern, said):
     with pytest.raises(ConfigError, match=f"matches {said}") as caught:
         _steps(0, freeze=pattern)

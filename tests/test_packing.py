@@ -81,7 +81,9 @@ def test_a_million_examples_are_planned_in_seconds():
 # --- prediction slots -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("masking", [{}, {"rate": 0.4}, {"rate": 0.15, "unit": "word"}, {"prediction_rate": 0.05}])
+@pytest.mark.parametrize(
+    "masking", [{}, {"rate": 0.4}, {"rate": 0.15, "unit": "word"}, {"prediction_rate": 0.05}]
+)
 def test_slots_are_as_many_as_the_worst_row_needs(masking):
     settings, length = knobs.Masking(**masking), 20
     rate = settings.rate if settings.prediction_rate is None else settings.prediction_rate
@@ -89,7 +91,8 @@ def test_slots_are_as_many_as_the_worst_row_needs(masking):
     need = [min(int(q) + more, n) for n, q in enumerate(quotas.table(rate, length))]
     for most in (1, 2, 3, 4):
         rows = itertools.chain.from_iterable(
-            itertools.combinations_with_replacement(range(3, length + 1), k) for k in range(1, most + 1)
+            itertools.combinations_with_replacement(range(3, length + 1), k)
+            for k in range(1, most + 1)
         )
         worst = max(sum(need[n] for n in row) for row in rows if sum(row) <= length)
         assert quotas.slots(settings, length, most) == max(1, worst)
@@ -124,18 +127,28 @@ def test_a_packed_row_holds_examples_as_they_are_alone(tmp_path, mode, unit):
             row = {key: value[index % 8] for key, value in batch.items()}
             ids = row["segment_ids"]
             count = ids.max()
-            assert (ids == np.sort(ids[ids > 0]).tolist() + [0] * (ids == 0).sum()).all()  # padding comes last
+            assert (
+                ids == np.sort(ids[ids > 0]).tolist() + [0] * (ids == 0).sum()
+            ).all()  # padding comes last
             for slot in range(count):
                 mine = np.flatnonzero(ids == slot + 1)
                 one = wanted[int(row["example_ids"][slot])]
                 size = len(mine)
-                assert mine.tolist() == list(range(row["cls_positions"][slot], row["cls_positions"][slot] + size))
+                assert mine.tolist() == list(
+                    range(row["cls_positions"][slot], row["cls_positions"][slot] + size)
+                )
                 for key in ("tokens", "type_ids", "positions"):
                     assert row[key][mine].tolist() == one[key][:size].tolist()
                 assert not one["segment_ids"][size:].any()
                 units = one["unit_ids"][:size]
-                assert row["unit_ids"][mine].tolist() == np.where(units >= 0, units + mine[0], -1).tolist()
-                assert (row["labels"][slot], row["copies"][slot]) == (one["labels"][0], one["copies"][0])
+                assert (
+                    row["unit_ids"][mine].tolist()
+                    == np.where(units >= 0, units + mine[0], -1).tolist()
+                )
+                assert (row["labels"][slot], row["copies"][slot]) == (
+                    one["labels"][0],
+                    one["copies"][0],
+                )
                 seen.append(int(row["example_ids"][slot]))
             assert (row["labels"][count:] == -1).all()
             assert (row["unit_ids"][ids == 0] == -1).all()
@@ -147,7 +160,9 @@ def test_a_packed_row_holds_examples_as_they_are_alone(tmp_path, mode, unit):
 
 def test_rows_come_in_another_order_and_company_every_epoch(tmp_path):
     s = source(tmp_path, pairs="none", packing=3)
-    first, second = (s.packer.rows(epoch, epoch, np.arange(s.packer.count(epoch))) for epoch in (0, 1))
+    first, second = (
+        s.packer.rows(epoch, epoch, np.arange(s.packer.count(epoch))) for epoch in (0, 1)
+    )
     assert first.shape == second.shape
     assert sorted(first[first >= 0]) == sorted(second[second >= 0])
     assert not np.array_equal(first, second)
@@ -166,7 +181,9 @@ def test_batches_are_a_function_of_the_step_in_any_process(tmp_path):
         assert all(np.array_equal(batch[key], wanted[2][key][part]) for key in batch)
 
 
-def test_how_many_rows_there_are_is_counted_once_and_again_where_that_is_lost(tmp_path, monkeypatch):
+def test_how_many_rows_there_are_is_counted_once_and_again_where_that_is_lost(
+    tmp_path, monkeypatch
+):
     count = source(tmp_path, packing=4, on_disk=True).packer.count(3)
     (file,) = Path(tmp_path, "plans").glob("*.rows")
     with monkeypatch.context() as patch:
@@ -220,15 +237,27 @@ def packed_and_plain(rows: int, length: int) -> tuple[Batch, Batch, int]:
 
 @pytest.mark.parametrize(
     "overrides",
-    [{}, {"model__position": "rotary", "model__norm": "pre"}, pytest.param({"pairs": "none"}, marks=pytest.mark.slow)],
+    [
+        {},
+        {"model__position": "rotary", "model__norm": "pre"},
+        pytest.param({"pairs": "none"}, marks=pytest.mark.slow),
+    ],
 )
 def test_packed_and_alone_have_the_same_loss_and_gradients(overrides):
     packed, plain, count = packed_and_plain(4, 48)
     if overrides.get("pairs") == "none":
         overrides = overrides | {"objectives__nsp__weight": None}
         packed["labels"][:], plain["labels"][:] = -1, -1
-    shape = {"sequence_length": 48, "optim__clip_norm": 0, "model__dropout": 0, "model__attention_dropout": 0}
-    both = toy.config(batch_size=4, packing=3, **shape, **overrides), toy.config(batch_size=count, **shape, **overrides)
+    shape = {
+        "sequence_length": 48,
+        "optim__clip_norm": 0,
+        "model__dropout": 0,
+        "model__attention_dropout": 0,
+    }
+    both = (
+        toy.config(batch_size=4, packing=3, **shape, **overrides),
+        toy.config(batch_size=count, **shape, **overrides),
+    )
     (one,), state1 = advance(both[0], [packed], devices=1)
     (other,), state2 = advance(both[1], [plain], devices=1)
     for key in other:
@@ -242,13 +271,21 @@ def test_packed_and_alone_have_the_same_loss_and_gradients(overrides):
 
 def test_a_packed_run_trains_keeps_its_ledger_and_goes_on(tmp_path, capfd, one_device):
     base = texts.config_file(tmp_path)
-    knobs_ = {"steps": 10, "packing": 4, "sequence_length": 64, "masking__dupe_factor": 1, "logging__every": 5}
+    knobs_ = {
+        "steps": 10,
+        "packing": 4,
+        "sequence_length": 64,
+        "masking__dupe_factor": 1,
+        "logging__every": 5,
+    }
     config = texts.configure(base, **knobs_)
     train.run(config, tmp_path / "run", command=[])
     said = capfd.readouterr().err
     assert "packing: " in said
     assert "real, " in said
-    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    rows = [
+        json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    ]
     each = [row["train/examples_per_row"] for row in rows if "train/examples_per_row" in row]
     assert each
     assert all(1 < one <= 4 for one in each)

@@ -22,11 +22,18 @@ DOCUMENTS = st.lists(st.lists(st.integers(1, 30), min_size=1, max_size=12), min_
 def numbered(documents: list[list[int]]) -> list[list[list[int]]]:
     """Sentences of so many tokens, each token its place in the corpus."""
     tokens = itertools.count()
-    return [[list(itertools.islice(tokens, length)) for length in document] for document in documents]
+    return [
+        [list(itertools.islice(tokens, length)) for length in document] for document in documents
+    ]
 
 
 def summary(
-    a_start: np.ndarray, a: np.ndarray, b_start: np.ndarray, b: np.ndarray, label: np.ndarray, ends: np.ndarray
+    a_start: np.ndarray,
+    a: np.ndarray,
+    b_start: np.ndarray,
+    b: np.ndarray,
+    label: np.ndarray,
+    ends: np.ndarray,
 ):
     """One pass over the corpus in numbers that must agree."""
     begins = np.concatenate([[0], ends])
@@ -58,11 +65,16 @@ def summary(
 
 
 def of_plan(plan: np.ndarray, ends: np.ndarray) -> dict[str, float]:
-    columns = (plan[name].astype(np.int64) for name in ("a_start", "a_length", "b_start", "b_length", "label"))
+    columns = (
+        plan[name].astype(np.int64)
+        for name in ("a_start", "a_length", "b_start", "b_length", "label")
+    )
     return summary(*columns, ends)
 
 
-def of_original(examples: list[tuple[list[int], list[int], int]], ends: np.ndarray) -> dict[str, float]:
+def of_original(
+    examples: list[tuple[list[int], list[int], int]], ends: np.ndarray
+) -> dict[str, float]:
     rows = [(a[0], len(a), b[0] if b else 0, len(b), label) for a, b, label in examples]
     return summary(*np.array(rows).T, ends)
 
@@ -75,14 +87,22 @@ def test_agrees_with_the_original(mode: str, length: int, short: float) -> None:
     settings = knobs.Examples(short_probability=short)
     passes = 60
     rng = random.Random(5)
-    ours = [of_plan(pairs.plan(shard, mode, settings, length, 3, c), shard.sentence_ends) for c in range(passes)]
+    ours = [
+        of_plan(pairs.plan(shard, mode, settings, length, 3, c), shard.sentence_ends)
+        for c in range(passes)
+    ]
     texts = numbered(documents)
-    theirs = [of_original(published.pairs(texts, length - 3, short, rng, mode), shard.sentence_ends) for _ in ours]
+    theirs = [
+        of_original(published.pairs(texts, length - 3, short, rng, mode), shard.sentence_ends)
+        for _ in ours
+    ]
     for name in ours[0]:
         a, b = (np.array([one[name] for one in side], float) for side in (ours, theirs))
         error = np.sqrt((a.var() + b.var()) / passes)
         # 19 numbers in 6 settings: four standard errors of the difference of two means are exceeded once in 140 runs
-        assert abs(a.mean() - b.mean()) <= 4 * error + 1e-12, f"{name}: {a.mean():.4f} here, {b.mean():.4f} there"
+        assert abs(a.mean() - b.mean()) <= 4 * error + 1e-12, (
+            f"{name}: {a.mean():.4f} here, {b.mean():.4f} there"
+        )
 
 
 @pytest.mark.parametrize("mode", ["nsp", "sop"])
@@ -94,7 +114,9 @@ def test_distribution_of_lengths_is_the_original(mode: str) -> None:
     theirs = [published.pairs(numbered(documents), 32, 0.1, rng, mode) for _ in range(40)]
     for name, part in (("a_length", 0), ("b_length", 1)):
         here = np.stack([np.bincount(p[name], minlength=33)[:33] for p in ours])
-        there = np.stack([np.bincount([len(e[part]) for e in p], minlength=33)[:33] for p in theirs])
+        there = np.stack(
+            [np.bincount([len(e[part]) for e in p], minlength=33)[:33] for p in theirs]
+        )
         error = np.sqrt((here.var(0) + there.var(0)) / 40) + 1 / 40
         assert (np.abs(here.mean(0) - there.mean(0)) < 4.5 * error).all()  # 33 lengths each
 
@@ -118,7 +140,9 @@ def test_pairs_are_what_their_label_says(
     documents: list[list[int]], length: int, mode: str, short: float, truncate: str, seed: int
 ) -> None:
     document, sentence = describe(documents)
-    plan = pairs.plan(corpora.shard(documents), mode, knobs.Examples(short, 0.5, truncate), length, seed, 0)
+    plan = pairs.plan(
+        corpora.shard(documents), mode, knobs.Examples(short, 0.5, truncate), length, seed, 0
+    )
     covered = np.zeros(len(documents), bool)
     for a_start, a_length, b_start, b_length, label in plan.tolist():
         assert a_length >= 1
@@ -131,7 +155,9 @@ def test_pairs_are_what_their_label_says(
             assert b_length == 0
             assert mode == "sop" or len(documents) == 1
             assert sentence[a[0]] == sentence[a[-1]]
-            assert sentence[a[0]] == sentence[document == document[a[0]]].max()  # the last of its document
+            assert (
+                sentence[a[0]] == sentence[document == document[a[0]]].max()
+            )  # the last of its document
             continue
         assert b_length >= 1
         assert len(set(document[b])) == 1
@@ -150,8 +176,12 @@ def test_pairs_are_what_their_label_says(
 
 
 @given(documents=DOCUMENTS, seed=st.integers(0, 1000), mode=st.sampled_from(["nsp", "sop"]))
-def test_no_text_is_lost_or_repeated_where_nothing_is_truncated(documents: list, seed: int, mode: str) -> None:
-    units = [[1] * len(document) for document in documents]  # sentences of one token always fit exactly
+def test_no_text_is_lost_or_repeated_where_nothing_is_truncated(
+    documents: list, seed: int, mode: str
+) -> None:
+    units = [
+        [1] * len(document) for document in documents
+    ]  # sentences of one token always fit exactly
     for texts, length in ((units, 11), (documents, 10_000)):
         shard = corpora.shard(texts)
         plan = pairs.plan(shard, mode, knobs.Examples(short_probability=0.0), length, seed, 0)
@@ -203,16 +233,18 @@ def test_more_than_half_of_the_labels_are_random_as_single_sentences_force_it() 
     # At 0 only chunks of one sentence are random, and A is then that sentence: no put-back, so A ends its chunk.
     forced = plans[0.0][plans[0.0]["label"] == 1]
     assert len(forced)
-    whole = np.searchsorted(sentences, forced["a_start"] + forced["a_length"], side="left") - np.searchsorted(
-        sentences, forced["a_start"], side="right"
-    )
+    whole = np.searchsorted(
+        sentences, forced["a_start"] + forced["a_length"], side="left"
+    ) - np.searchsorted(sentences, forced["a_start"], side="right")
     assert (whole == 0).all()
     assert (plans[1.0]["label"] == 1).all()
     assert 0.52 < (plans[0.5]["label"] == 1).mean() < 0.95
 
 
 def test_share_of_short_targets() -> None:
-    shard = corpora.shard([[1] * 400] * 300)  # one-token sentences: an example has exactly its document's target
+    shard = corpora.shard(
+        [[1] * 400] * 300
+    )  # one-token sentences: an example has exactly its document's target
     limit = 61
     for short in (0.0, 0.1, 1.0):
         plan = pairs.plan(shard, "nsp", knobs.Examples(short_probability=short), limit + 3, 0, 0)
@@ -221,23 +253,29 @@ def test_share_of_short_targets() -> None:
         random_b = plan["label"][first] == 1  # whose document may end too early
         shorter = (targets < limit) & ~random_b
         expected = short * (1 - 1 / (limit - 1)) * (~random_b).sum()
-        assert abs(shorter.sum() - expected) <= 4 * np.sqrt(max(expected, 0) * (1 - short * 0.98)) + 1e-9 + 6 * (
-            short == 1
-        )
+        assert abs(shorter.sum() - expected) <= 4 * np.sqrt(
+            max(expected, 0) * (1 - short * 0.98)
+        ) + 1e-9 + 6 * (short == 1)
         if short == 1.0:  # uniform on 2..limit
             values = targets[~random_b]
-            assert abs(values.mean() - (2 + limit) / 2) < 4 * (limit - 1) / np.sqrt(12 * len(values))
+            assert abs(values.mean() - (2 + limit) / 2) < 4 * (limit - 1) / np.sqrt(
+                12 * len(values)
+            )
             assert values.min() >= 2
 
 
 def test_short_targets_are_uniform_from_two_to_the_limit() -> None:
     shard = corpora.shard([[1] * 30] * 4000)
     plan = pairs.plan(shard, "sop", knobs.Examples(short_probability=1.0), 5 + 3, 0, 0)
-    begins = np.where(plan["label"] == 1, plan["b_start"], plan["a_start"])  # in the order of the text
+    begins = np.where(
+        plan["label"] == 1, plan["b_start"], plan["a_start"]
+    )  # in the order of the text
     first = np.searchsorted(begins, np.arange(4000) * 30)
     seen = np.bincount((plan["a_length"] + plan["b_length"])[first], minlength=6)
     assert seen[:2].sum() == 0
-    assert ((seen[2:] - 1000) ** 2 / 1000).sum() < 3 + 5 * np.sqrt(6)  # chi-square, three degrees of freedom
+    assert ((seen[2:] - 1000) ** 2 / 1000).sum() < 3 + 5 * np.sqrt(
+        6
+    )  # chi-square, three degrees of freedom
 
 
 def test_random_segments_come_evenly_from_the_other_documents() -> None:
@@ -253,7 +291,9 @@ def test_random_segments_come_evenly_from_the_other_documents() -> None:
     off = count[~np.eye(40, dtype=bool)]
     chi_square = ((off - off.mean()) ** 2 / off.mean()).sum()
     assert abs(chi_square - 1559) < 5 * np.sqrt(2 * 1559)
-    assert abs(starts[0] - starts[1]) < 5 * np.sqrt(starts.sum())  # the start is uniform in the document
+    assert abs(starts[0] - starts[1]) < 5 * np.sqrt(
+        starts.sum()
+    )  # the start is uniform in the document
 
 
 @pytest.mark.parametrize("mode", ["nsp", "sop"])
@@ -289,7 +329,9 @@ def test_sop_is_swapped_half_of_the_time() -> None:
 
 
 @given(
-    documents=st.lists(st.lists(st.integers(1, 80), min_size=1, max_size=9), min_size=1, max_size=12),
+    documents=st.lists(
+        st.lists(st.integers(1, 80), min_size=1, max_size=9), min_size=1, max_size=12
+    ),
     length=st.integers(8, 70),
 )
 def test_rows_of_full_sentences(documents: list[list[int]], length: int) -> None:
@@ -318,7 +360,10 @@ def test_rows_of_full_sentences(documents: list[list[int]], length: int) -> None
 
 def test_rows_do_not_depend_on_seed_or_copy() -> None:
     shard = corpora.shard(corpora.random_documents(20, 0))
-    one, two = (pairs.plan(shard, "none", knobs.Examples(), 32, seed, copy) for seed, copy in ((0, 0), (1, 5)))
+    one, two = (
+        pairs.plan(shard, "none", knobs.Examples(), 32, seed, copy)
+        for seed, copy in ((0, 0), (1, 5))
+    )
     assert np.array_equal(one, two)
 
 
@@ -333,10 +378,17 @@ def test_seed_copy_and_shard_draw_apart_and_again_the_same(mode: str) -> None:
 
 @pytest.mark.parametrize(
     "broken",
-    [{"sentence_ends": [3, 3, 8]}, {"sentence_ends": [3, 5, 7]}, {"document_ends": [0, 3]}, {"document_ends": [2]}],
+    [
+        {"sentence_ends": [3, 3, 8]},
+        {"sentence_ends": [3, 5, 7]},
+        {"document_ends": [0, 3]},
+        {"document_ends": [2]},
+    ],
 )
 def test_damaged_shards_are_refused(broken: dict) -> None:
-    shard = dataclasses.replace(corpora.shard([[3, 2], [3]]), **{k: np.array(v, np.uint32) for k, v in broken.items()})
+    shard = dataclasses.replace(
+        corpora.shard([[3, 2], [3]]), **{k: np.array(v, np.uint32) for k, v in broken.items()}
+    )
     with pytest.raises(DataError, match="shard 4"):
         pairs.plan(shard, "nsp", knobs.Examples(), 32, 0, 0, 4)
 

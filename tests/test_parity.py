@@ -47,7 +47,9 @@ def close(ours, theirs, what: str) -> None:
 
 
 def batch_of(ids, types, mask) -> dict[str, np.ndarray]:
-    ids, types, mask = (np.asarray(x, np.int32).reshape(-1, x.shape[-1]) for x in (ids, types, mask))
+    ids, types, mask = (
+        np.asarray(x, np.int32).reshape(-1, x.shape[-1]) for x in (ids, types, mask)
+    )
     everywhere = np.broadcast_to(np.arange(ids.shape[1], dtype=np.int32), ids.shape)
     return {
         "tokens": ids,
@@ -73,7 +75,10 @@ def outputs(found, batch):
     size = vocabulary(found)
     model = network.build(found.config, size)
     heads = jax.jit(model.apply)({"params": found.params}, batch)
-    return {name: value[..., :size] if name in ("mlm", "causal_lm") else value for name, value in heads.items()}
+    return {
+        name: value[..., :size] if name in ("mlm", "causal_lm") else value
+        for name, value in heads.items()
+    }
 
 
 @pytest.mark.parametrize("name", HEADS)
@@ -111,9 +116,13 @@ def test_another_gelu_would_be_noticed(tmp_path):
 
 
 def test_labels_keep_their_names_and_order():
-    stated = json.loads((GOLDEN / "huggingface" / "token_classification" / "config.json").read_text())["id2label"]
+    stated = json.loads(
+        (GOLDEN / "huggingface" / "token_classification" / "config.json").read_text()
+    )["id2label"]
     found = huggingface.read(GOLDEN / "huggingface" / "token_classification")
-    assert found.config.objectives["tag"].labels == tuple(stated[str(i)] for i in range(len(stated)))
+    assert found.config.objectives["tag"].labels == tuple(
+        stated[str(i)] for i in range(len(stated))
+    )
 
 
 def test_a_tf1_checkpoint_is_the_model_it_was_made_of():
@@ -127,7 +136,10 @@ def test_a_tf1_checkpoint_is_the_model_it_was_made_of():
 def gradients() -> tuple[float, dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Loss and gradients of MLM + NSP without dropout by every parameter, and torch's loss and gradients."""
     found = huggingface.read(GOLDEN / "huggingface" / "pretraining")
-    golden, given = (np.load(GOLDEN / "huggingface" / "pretraining" / f"{n}.npz") for n in ("gradients", "outputs"))
+    golden, given = (
+        np.load(GOLDEN / "huggingface" / "pretraining" / f"{n}.npz")
+        for n in ("gradients", "outputs")
+    )
     labels = golden["labels"]
     b = batch_of(given["input_ids"], given["token_type_ids"], given["attention_mask"]) | {
         "predict_targets": np.maximum(labels, 0).astype(np.int32),
@@ -138,12 +150,20 @@ def gradients() -> tuple[float, dict[str, np.ndarray], dict[str, np.ndarray]]:
 
     def loss(params):
         heads = network.outputs(model, params, b)
-        parts = [objectives.TABLE[name].loss(heads[name], b)[f"{name}_loss"] for name in ("mlm", "nsp")]
+        parts = [
+            objectives.TABLE[name].loss(heads[name], b)[f"{name}_loss"] for name in ("mlm", "nsp")
+        ]
         return sum(total / count for total, count in parts)
 
     value, gradient = jax.jit(jax.value_and_grad(loss))(found.params)
-    ours = parameter_names.to_theirs(trees.flat(jax.tree.map(np.asarray, gradient)), found.vocab_size)
-    return float(value), ours, {name: golden[name] for name in set(golden) - {"labels", "next_sentence_label"}}
+    ours = parameter_names.to_theirs(
+        trees.flat(jax.tree.map(np.asarray, gradient)), found.vocab_size
+    )
+    return (
+        float(value),
+        ours,
+        {name: golden[name] for name in set(golden) - {"labels", "next_sentence_label"}},
+    )
 
 
 def test_loss_and_gradients_are_those_of_torch():
@@ -170,13 +190,20 @@ def test_loss_and_gradients_are_those_of_torch():
 
 @pytest.mark.parametrize(
     ("folder", "name"),
-    [("ckpt_rxnfp_bert_pretrained", "rxnfp_bert_pretrained"), ("ckpt_tf1_rxnfp_2layer", "tf1_rxnfp_2layer")],
+    [
+        ("ckpt_rxnfp_bert_pretrained", "rxnfp_bert_pretrained"),
+        ("ckpt_tf1_rxnfp_2layer", "tf1_rxnfp_2layer"),
+    ],
 )
 def test_published_weights_give_the_golden_outputs(shared, folder, name):
     run = runs.open_run(str(shared / folder))
     golden = np.load(shared / "golden_model" / f"{name}.npz")
     ids = golden["input_ids"]
-    b = batch_of(ids, golden["token_type_ids"] if "token_type_ids" in golden else ids * 0, golden["attention_mask"])
+    b = batch_of(
+        ids,
+        golden["token_type_ids"] if "token_type_ids" in golden else ids * 0,
+        golden["attention_mask"],
+    )
     close(encode(run, b).hidden, golden["last_hidden_state"], "hidden")
     heads = outputs(run, b)
     close(heads["mlm"], golden["mlm_logits"], "mlm")
@@ -196,26 +223,40 @@ def test_minilm_gives_the_golden_outputs(shared, minilm):
     run = runs.open_run(minilm)
     golden = np.load(shared / "golden_model" / "all_minilm_l6_v2.npz")
     for prefix in ("", "pair_"):
-        ids, types, mask = (golden[f"{prefix}{n}"] for n in ("input_ids", "token_type_ids", "attention_mask"))
+        ids, types, mask = (
+            golden[f"{prefix}{n}"] for n in ("input_ids", "token_type_ids", "attention_mask")
+        )
         encoded = encode(run, batch_of(ids, types, mask), capture=True)
-        close(np.asarray(encoded.hidden)[mask > 0], golden[f"{prefix}last_hidden_state"][mask > 0], "hidden")
+        close(
+            np.asarray(encoded.hidden)[mask > 0],
+            golden[f"{prefix}last_hidden_state"][mask > 0],
+            "hidden",
+        )
         if not prefix:
             close(encoded.layers[0], golden["embedding_output"], "embeddings")
             close(encoded.pooled[:, 0], golden["pooler_output"], "pooled")
     texts = json.loads((shared / "golden_model" / "all_minilm_l6_v2_sentences.json").read_text())
     found = list(asking.predict(asking.Model(run, Options()), "embed", texts))
-    close(np.array([row["embedding"] for row in found]), golden["mean_pooled_l2"], "embeddings of sentences")
+    close(
+        np.array([row["embedding"] for row in found]),
+        golden["mean_pooled_l2"],
+        "embeddings of sentences",
+    )
 
 
 def restored(shared: Path) -> list[bool]:
     """Whether fill-mask gives back each token of a reaction, masked one at a time."""
-    text = json.loads((shared / "golden_model" / "rxnfp_bert_pretrained_smiles.json").read_text())[0]
+    text = json.loads((shared / "golden_model" / "rxnfp_bert_pretrained_smiles.json").read_text())[
+        0
+    ]
     stated = (shared / "golden_model" / "README.md").read_text()
     expression = re.search(r"SMILES token regex: `(.*)`", stated)
     assert expression is not None
     tokens = [match[0] for match in re.finditer(expression[1], text)]
     lines = ["".join([*tokens[:i], "[MASK]", *tokens[i + 1 :]]) for i in range(len(tokens))]
-    model = asking.Model(runs.open_run(str(shared / "ckpt_rxnfp_bert_pretrained")), Options(top_k=1))
+    model = asking.Model(
+        runs.open_run(str(shared / "ckpt_rxnfp_bert_pretrained")), Options(top_k=1)
+    )
     found = [row["masks"][0][0]["token"] for row in asking.predict(model, "fill-mask", lines)]
     return [a == b for a, b in zip(found, tokens, strict=True)]
 

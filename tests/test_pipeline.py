@@ -42,14 +42,18 @@ LOOK = knobs.Loader(prefetch=3, threads=2)
 def epoch_of(s: Source, epoch: int, start: int) -> np.ndarray:
     """Example ids of an epoch that begins at a place of the stream."""
     count, size = s.count(epoch), s.batch_size
-    ids = np.concatenate([s.batch(i)["example_ids"] for i in range(start // size, (start + count) // size + 1)])
+    ids = np.concatenate(
+        [s.batch(i)["example_ids"] for i in range(start // size, (start + count) // size + 1)]
+    )
     return ids[start % size :][:count, 0]
 
 
 # --- what a row holds -----------------------------------------------------------------------------------------------
 
 
-def row_of(shard: Any, example: np.void, mode: str, length: int) -> tuple[list[int], list[int], list[bool]]:
+def row_of(
+    shard: Any, example: np.void, mode: str, length: int
+) -> tuple[list[int], list[int], list[bool]]:
     """Tokens, type ids and what is text, put together as the original does."""
     text = shard.tokens.tolist()
     a = text[int(example["a_start"]) :][: int(example["a_length"])]
@@ -68,7 +72,11 @@ def row_of(shard: Any, example: np.void, mode: str, length: int) -> tuple[list[i
             tokens, types = [*tokens, *b, S.sep], types + [1] * (len(b) + 1)
     padding = length - len(tokens)
     assert padding >= 0
-    return tokens + [S.pad] * padding, types + [0] * padding, [t >= corpora.FIRST for t in tokens] + [False] * padding
+    return (
+        tokens + [S.pad] * padding,
+        types + [0] * padding,
+        [t >= corpora.FIRST for t in tokens] + [False] * padding,
+    )
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -77,7 +85,9 @@ def test_rows_hold_what_the_plan_says(tmp_path: Path, mode: str, unit: str) -> N
     s = source(tmp_path, pairs=mode, masking__unit=unit)
     cfg = corpora.config(sequence_length=32)
     made = [pairs.plan(shard, mode, cfg.examples, 32, 0, 0, i) for i, shard in enumerate(shards())]
-    where = [(shard, example) for shard, plan in zip(shards(), made, strict=True) for example in plan]
+    where = [
+        (shard, example) for shard, plan in zip(shards(), made, strict=True) for example in plan
+    ]
     assert s.count(0) == len(where)
     prepared = corpora.prepared(tmp_path, shards())
     continuation = prepared.tokenizer.continuation
@@ -86,7 +96,8 @@ def test_rows_hold_what_the_plan_says(tmp_path: Path, mode: str, unit: str) -> N
     for step in range(len(where) // 8):
         batch = s.batch(step)
         assert {key: (value.shape, value.dtype) for key, value in batch.items()} == {
-            key: ((8, 32) if key in HOST_KEYS[:5] else (8, 1), np.dtype(np.int32)) for key in HOST_KEYS
+            key: ((8, 32) if key in HOST_KEYS[:5] else (8, 1), np.dtype(np.int32))
+            for key in HOST_KEYS
         }
         for row in range(8):
             shard, example = where[batch["example_ids"][row, 0]]
@@ -116,20 +127,31 @@ def test_rows_hold_what_the_plan_says(tmp_path: Path, mode: str, unit: str) -> N
 
 @settings(max_examples=25)
 @given(
-    documents=st.lists(st.lists(st.integers(1, 40), min_size=1, max_size=5), min_size=1, max_size=12),
+    documents=st.lists(
+        st.lists(st.integers(1, 40), min_size=1, max_size=5), min_size=1, max_size=12
+    ),
     length=st.integers(8, 40),
 )
-def test_full_sentences_use_every_token_once(documents: list[list[int]], length: int, tmp_path_factory: Any) -> None:
+def test_full_sentences_use_every_token_once(
+    documents: list[list[int]], length: int, tmp_path_factory: Any
+) -> None:
     shard = corpora.shard(documents)
     folder = tmp_path_factory.mktemp("corpus")
-    s = Source(corpora.prepared(folder, [shard]), "train", corpora.config(pairs="none", sequence_length=length), 0)
+    s = Source(
+        corpora.prepared(folder, [shard]),
+        "train",
+        corpora.config(pairs="none", sequence_length=length),
+        0,
+    )
     batch = s.evaluation_batch(0, s.count(0))
     rows = [[t for t in row.tolist() if t != S.pad] for row in batch["tokens"]]
     assert [t for row in rows for t in row if t >= corpora.FIRST] == shard.tokens.tolist()
     inside = sum(row.count(S.sep) - 1 for row in rows)
     ends = {int(shard.sentence_ends[end - 1]) for end in shard.document_ends[:-1]}
     starts = {row[1] - corpora.FIRST for row in rows}
-    assert inside == len(ends - starts)  # a separator between two documents, unless a row ends there
+    assert inside == len(
+        ends - starts
+    )  # a separator between two documents, unless a row ends there
 
 
 # --- the stream -----------------------------------------------------------------------------------------------------
@@ -179,7 +201,9 @@ def test_static_copies_come_again_in_another_order(tmp_path: Path, mode: str) ->
 
     def rows(epoch: int) -> dict[int, tuple]:
         batches = [s.batch(int(step)) for step in range(starts[epoch], starts[epoch + 1])]
-        return {int(b["example_ids"][0, 0]): tuple(b[k].tobytes() for k in HOST_KEYS) for b in batches}
+        return {
+            int(b["example_ids"][0, 0]): tuple(b[k].tobytes() for k in HOST_KEYS) for b in batches
+        }
 
     first, second, third = rows(0), rows(1), rows(2)
     assert first == third
@@ -201,8 +225,12 @@ def test_rows_of_a_batch_are_a_slice_of_it(tmp_path_factory: Any, rows: slice) -
 
 
 @pytest.mark.fault(12)
-@pytest.mark.parametrize("axes", [(1, 8, 1, 1), (1, 2, 4, 1), (1, 4, 1, 2)], ids=["data", "fsdp", "tensor"])
-def test_no_example_is_lost_or_repeated_when_the_number_of_hosts_changes(axes, tmp_path, monkeypatch) -> None:
+@pytest.mark.parametrize(
+    "axes", [(1, 8, 1, 1), (1, 2, 4, 1), (1, 4, 1, 2)], ids=["data", "fsdp", "tensor"]
+)
+def test_no_example_is_lost_or_repeated_when_the_number_of_hosts_changes(
+    axes, tmp_path, monkeypatch
+) -> None:
     """One, two, one, four, two hosts with eight devices in all; each makes the rows of its own devices alone."""
     s = source(tmp_path, batch_size=16)
     mesh = jax.make_mesh(axes, sharding.AXES, axis_types=(jax.sharding.AxisType.Auto,) * 4)
@@ -210,7 +238,11 @@ def test_no_example_is_lost_or_repeated_when_the_number_of_hosts_changes(axes, t
     here: list[jax.Device] = []
 
     def of_this_host(self: jax.NamedSharding, shape: tuple[int, ...]) -> dict:
-        return {device: index for device, index in self.devices_indices_map(shape).items() if device in here}
+        return {
+            device: index
+            for device, index in self.devices_indices_map(shape).items()
+            if device in here
+        }
 
     monkeypatch.setattr(jax.NamedSharding, "addressable_devices_indices_map", of_this_host)
     count = s.count(0)
@@ -221,8 +253,12 @@ def test_no_example_is_lost_or_repeated_when_the_number_of_hosts_changes(axes, t
         for host in range(hosts):
             here[:] = devices[host * 8 // hosts : (host + 1) * 8 // hosts]
             rows = sharding.local_rows(16, mesh)
-            parts[rows.start, rows.stop] = s.batch(step, rows)  # hosts that share rows make the same ones
-        whole = {key: np.concatenate([parts[place][key] for place in sorted(parts)]) for key in HOST_KEYS}
+            parts[rows.start, rows.stop] = s.batch(
+                step, rows
+            )  # hosts that share rows make the same ones
+        whole = {
+            key: np.concatenate([parts[place][key] for place in sorted(parts)]) for key in HOST_KEYS
+        }
         assert same(whole, s.batch(step))
         seen += whole["example_ids"][:, 0].tolist()
     assert sorted(seen[:count]) == list(range(count))
@@ -273,7 +309,8 @@ def test_evaluation_follows_its_seed_and_not_the_data_seed(tmp_path: Path) -> No
 
 def test_splits_are_apart(tmp_path: Path) -> None:
     assert not same(
-        source(tmp_path, seed=0).evaluation_batch(0, 8), source(tmp_path, 0, "validation").evaluation_batch(0, 8)
+        source(tmp_path, seed=0).evaluation_batch(0, 8),
+        source(tmp_path, 0, "validation").evaluation_batch(0, 8),
     )
 
 
@@ -308,8 +345,14 @@ def test_the_fingerprint_changes_with_the_stream(tmp_path: Path, change: dict[st
 
 def test_the_fingerprint_stays_where_the_stream_does(tmp_path: Path) -> None:
     base = source(tmp_path).fingerprint
-    assert base == source(tmp_path, masking__rate=0.4, seed=None, steps=7, loader__workers=3).fingerprint
-    one, two = source(tmp_path, pairs="none"), source(tmp_path, pairs="none", examples__truncate="front")
+    assert (
+        base
+        == source(tmp_path, masking__rate=0.4, seed=None, steps=7, loader__workers=3).fingerprint
+    )
+    one, two = (
+        source(tmp_path, pairs="none"),
+        source(tmp_path, pairs="none", examples__truncate="front"),
+    )
     assert one.fingerprint == two.fingerprint
 
 
@@ -339,7 +382,10 @@ def child(code: str, *arguments: object) -> subprocess.Popen:
         "from bert_jax.batch import HOST_KEYS\nfrom tests import corpora\n"
     )
     return subprocess.Popen(
-        [sys.executable, "-c", header + code, *map(str, arguments)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", header + code, *map(str, arguments)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
     )
 
 
@@ -361,7 +407,9 @@ def test_a_fresh_process_makes_the_same_batches_and_races_do_no_harm(tmp_path: P
     assert answers[0] == answers[1] == answers[2]
     s = source(tmp_path / "here", masking__unit="span")
     batches = [s.batch(step) for step in (70, 0, 31)]
-    digests = [hashlib.sha256(b"".join(b[k].tobytes() for k in HOST_KEYS)).hexdigest() for b in batches]
+    digests = [
+        hashlib.sha256(b"".join(b[k].tobytes() for k in HOST_KEYS)).hexdigest() for b in batches
+    ]
     assert answers[0] == digests
 
 
@@ -375,8 +423,12 @@ TIMED = (
 
 
 @pytest.mark.parametrize("dupe_factor", [0, pytest.param(3, marks=pytest.mark.slow)])
-def test_a_late_step_costs_a_fresh_process_no_more_than_the_first(tmp_path: Path, dupe_factor: int) -> None:
-    late = 10**6 if dupe_factor else 10**5  # the slow test below goes to 10**6 with plans that never repeat
+def test_a_late_step_costs_a_fresh_process_no_more_than_the_first(
+    tmp_path: Path, dupe_factor: int
+) -> None:
+    late = (
+        10**6 if dupe_factor else 10**5
+    )  # the slow test below goes to 10**6 with plans that never repeat
     for step in (late, 0):
         answer(child(TIMED, tmp_path, step, dupe_factor))
     times: dict[int, list[float]] = {0: [], late: []}
@@ -391,7 +443,11 @@ def test_a_pickled_source_names_files_and_carries_no_tokens(tmp_path: Path) -> N
     big = corpora.shard([[10] * 5000] * 4)
     prepared = corpora.prepared(tmp_path, [big], on_disk=True)
     prepared.tokenizer.continuation = np.zeros(50, bool)
-    s = Source(prepared, "train", corpora.config(pairs="none", masking__unit="token", sequence_length=32, batch_size=4))
+    s = Source(
+        prepared,
+        "train",
+        corpora.config(pairs="none", masking__unit="token", sequence_length=32, batch_size=4),
+    )
     batch = s.batch(3)
     content = pickle.dumps(s)
     assert len(content) < 10_000
@@ -421,7 +477,9 @@ def wait_until(holds: Any, seconds: float = 10) -> bool:
 def test_prefetching_keeps_the_order(tmp_path: Path, prefetch: int, threads: int) -> None:
     s = source(tmp_path)
     rows = slice(2, 6)
-    found = list(pipeline.prefetch(s, 5, 25, knobs.Loader(prefetch=prefetch, threads=threads), rows))
+    found = list(
+        pipeline.prefetch(s, 5, 25, knobs.Loader(prefetch=prefetch, threads=threads), rows)
+    )
     assert len(found) == 20
     assert all(same(batch, s.batch(step, rows)) for step, batch in enumerate(found, 5))
     assert wait_until(lambda: not grain_threads())
@@ -439,7 +497,9 @@ def test_closing_early_leaves_no_thread(tmp_path: Path) -> None:
     assert wait_until(lambda: not grain_threads())
 
 
-def test_an_error_in_a_thread_arrives_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_in_a_thread_arrives_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     s = source(tmp_path)
 
     def fail(step: int, rows: slice) -> Batch:

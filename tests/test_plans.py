@@ -21,7 +21,9 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     copies: list[int] = []
     plan = pairs.plan
 
-    def counted(shard: Any, mode: str, settings: Any, length: int, seed: int, copy: int, index: int = 0) -> np.ndarray:
+    def counted(
+        shard: Any, mode: str, settings: Any, length: int, seed: int, copy: int, index: int = 0
+    ) -> np.ndarray:
         copies.append(copy)
         return plan(shard, mode, settings, length, seed, copy, index)
 
@@ -45,7 +47,9 @@ def test_a_damaged_plan_is_built_again(tmp_path: Path, built: list[int], damage:
     content = bytearray(file.read_bytes())
     if damage == "flip":
         content[len(content) // 2] ^= 4
-    changed = {"truncate": content[:-5], "empty": b"", "longer": content + b"0"}.get(damage, content)
+    changed = {"truncate": content[:-5], "empty": b"", "longer": content + b"0"}.get(
+        damage, content
+    )
     file.write_bytes(changed)
     if damage == "delete":
         file.unlink()
@@ -83,7 +87,9 @@ def test_old_dynamic_plans_go_and_their_counts_stay(tmp_path: Path, built: list[
     assert fresh.count(2) == s.count(2)
     assert same(fresh.batch(step), later)
     assert built == []
-    assert same(fresh.batch(0), source(tmp_path / "again", batch_size=64).batch(0))  # gone, and made again
+    assert same(
+        fresh.batch(0), source(tmp_path / "again", batch_size=64).batch(0)
+    )  # gone, and made again
     assert len(list((tmp_path / "plans").glob("*.plan"))) == 3
 
 
@@ -104,7 +110,9 @@ def test_one_plan_without_pairs(tmp_path: Path, built: list[int]) -> None:
     assert (batch["copies"] >= 10**6 * 8 // s.count(0)).all()  # but masks are new in each epoch
 
 
-def test_a_plan_that_comes_out_different_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_that_comes_out_different_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source(tmp_path).batch(0)
     next((tmp_path / "plans").glob("*.plan")).unlink()
     plan = pairs.plan
@@ -113,7 +121,9 @@ def test_a_plan_that_comes_out_different_is_an_error(tmp_path: Path, monkeypatch
         source(tmp_path).batch(0)
 
 
-def test_a_folder_that_cannot_be_written_costs_only_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_written_costs_only_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     expected = [source(tmp_path / "a").batch(step) for step in (0, 60)]
     s = source(tmp_path / "b")
 
@@ -130,7 +140,9 @@ def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "replace", full)
-    with pytest.raises(disk.DiskFull, match=r"disk full: .*\.plan needs more than .* are free") as caught:
+    with pytest.raises(
+        disk.DiskFull, match=r"disk full: .*\.plan needs more than .* are free"
+    ) as caught:
         source(tmp_path).batch(0)
     assert caught.value.code == 4
     assert not list((tmp_path / "plans").glob("*.tmp"))

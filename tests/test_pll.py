@@ -29,7 +29,16 @@ from bert_jax.suites import TABLE, detailed, rows
 from bert_jax.suites.base import SuiteOptions
 from tests import toy
 
-PIECES = [*"abcdefghij", *(f"##{c}" for c in "abcdefghij"), "the", "cat", "cats", "sees", "see", "."]
+PIECES = [
+    *"abcdefghij",
+    *(f"##{c}" for c in "abcdefghij"),
+    "the",
+    "cat",
+    "cats",
+    "sees",
+    "see",
+    ".",
+]
 LONGEST = 16
 TEXTS = ["the cat sees", "cat", "abc de . the fghij", "the cats see .", "the cat sees"]
 
@@ -37,7 +46,9 @@ TEXTS = ["the cat sees", "cat", "abc de . the fghij", "the cats see .", "the cat
 @pytest.fixture(scope="module")
 def vocabulary(tmp_path_factory) -> Path:
     file = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
-    file.write_text("".join(f"{piece}\n" for piece in ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *PIECES]))
+    file.write_text(
+        "".join(f"{piece}\n" for piece in ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *PIECES])
+    )
     return file
 
 
@@ -45,7 +56,12 @@ def vocabulary(tmp_path_factory) -> Path:
 def run(vocabulary) -> runs.Run:
     """A model of random weights, as somebody else's."""
     tokenizer = tokenizers.load(vocabulary)
-    config = toy.config(model__init_stddev=0.3, model__layers=1, model__max_positions=LONGEST, sequence_length=LONGEST)
+    config = toy.config(
+        model__init_stddev=0.3,
+        model__layers=1,
+        model__max_positions=LONGEST,
+        sequence_length=LONGEST,
+    )
     params = toy.init(config, vocab=tokenizer.size)
     bias = np.random.default_rng(1).normal(size=params["mlm"]["bias"].shape).astype(np.float32)
     params = params | {"mlm": params["mlm"] | {"bias": bias}}
@@ -62,7 +78,11 @@ def plainly(run: runs.Run, ids: list[int], within_word: bool = False) -> list[fl
         place = at - start + 1
         row[place] = special.mask
         after = place + 1
-        while within_word and after < len(row) - 1 and run.tokenizer.vocab[row[after]].startswith("##"):
+        while (
+            within_word
+            and after < len(row) - 1
+            and run.tokenizer.vocab[row[after]].startswith("##")
+        ):
             row[after] = special.mask
             after += 1
         copies.append((row, place))
@@ -74,7 +94,9 @@ def plainly(run: runs.Run, ids: list[int], within_word: bool = False) -> list[fl
         batch["positions"][number, : len(row)] = range(len(row))
         batch["segment_ids"][number, : len(row)] = 1
         batch["predict_positions"][number] = place
-    logits = np.asarray(_logits(network.build(run.config, run.tokenizer.size), run.params, batch), np.float64)[:, 0]
+    logits = np.asarray(
+        _logits(network.build(run.config, run.tokenizer.size), run.params, batch), np.float64
+    )[:, 0]
     chosen = logits[np.arange(len(ids)), ids]
     return (chosen - np.log(np.exp(logits[: len(ids)]).sum(-1))).tolist()
 
@@ -86,7 +108,9 @@ def _logits(net: network.Network, params: dict, batch: dict) -> jax.Array:
 
 @pytest.mark.parametrize("within_word", [False, True])
 def test_each_token_has_the_probability_that_a_plain_loop_finds(run, within_word, one_device):
-    encoded = run.tokenizer.encode_batch([*TEXTS, "abcde fgh the cats see . cat abc de the sees"])  # longer than a row
+    encoded = run.tokenizer.encode_batch(
+        [*TEXTS, "abcde fgh the cats see . cat abc de the sees"]
+    )  # longer than a row
     assert max(map(len, encoded)) > LONGEST - 2
     found = rows.Scorer(run, SuiteOptions(within_word=within_word), "pll")(encoded)
     for ids, values in zip(encoded, found, strict=True):
@@ -95,10 +119,19 @@ def test_each_token_has_the_probability_that_a_plain_loop_finds(run, within_word
 
 def test_the_correction_changes_words_of_several_pieces_alone(run, one_device):
     whole, several = run.tokenizer.encode_batch(["the cat sees .", "the abc ."])
-    plain, corrected = (rows.Scorer(run, SuiteOptions(within_word=on), "pll")([whole, several]) for on in (False, True))
+    plain, corrected = (
+        rows.Scorer(run, SuiteOptions(within_word=on), "pll")([whole, several])
+        for on in (False, True)
+    )
     np.testing.assert_array_equal(plain[0], corrected[0])
     changed = plain[1] != corrected[1]
-    assert changed.tolist() == [False, True, True, False, False]  # the last piece of abc hides nothing more
+    assert changed.tolist() == [
+        False,
+        True,
+        True,
+        False,
+        False,
+    ]  # the last piece of abc hides nothing more
 
 
 def test_scores_are_the_same_at_any_batch_size_and_device_count(run, monkeypatch):
@@ -164,7 +197,11 @@ def test_every_row_is_computed_once_and_padding_never_returned(run):
 def ask(run: runs.Run, suite: str, **asked: object) -> dict:
     """What a suite finds, held against what comparisons of a study may ask of it."""
     found = suites.evaluate(run, suite, **asked)
-    assert [name for name in worker.flat(found) if not any(fnmatch.fnmatchcase(name, m) for m in FOUND[suite])] == []
+    assert [
+        name
+        for name in worker.flat(found)
+        if not any(fnmatch.fnmatchcase(name, m) for m in FOUND[suite])
+    ] == []
     return found
 
 
@@ -185,13 +222,19 @@ def test_pll_of_a_file(run, tmp_path, one_device):
 
 
 def write_pairs(folder: Path, name: str, pairs: list[tuple[str, str]], **more: str) -> None:
-    lines = [json.dumps({"sentence_good": good, "sentence_bad": bad, **more}) + "\n" for good, bad in pairs]
+    lines = [
+        json.dumps({"sentence_good": good, "sentence_bad": bad, **more}) + "\n"
+        for good, bad in pairs
+    ]
     (folder / f"{name}.jsonl").write_text("".join(lines))
 
 
 def test_minimal_pairs(run, tmp_path, capsys, one_device):
     texts = ["the cat sees", "cat", "the cats see .", "abc", "see the cat ."]
-    score = {text: sum(plainly(run, ids)) for text, ids in zip(texts, run.tokenizer.encode_batch(texts), strict=True)}
+    score = {
+        text: sum(plainly(run, ids))
+        for text, ids in zip(texts, run.tokenizer.encode_batch(texts), strict=True)
+    }
     pairs = [(a, b) for a in texts for b in texts]
     write_pairs(tmp_path, "one", pairs[:13], UID="one", field="syntax", linguistics_term="order")
     write_pairs(tmp_path, "two", pairs[13:])
@@ -210,7 +253,9 @@ def test_minimal_pairs(run, tmp_path, capsys, one_device):
     assert found["paradigm"] == pytest.approx(share)
     assert found["field"] == {"syntax": pytest.approx(share["one"])}
     assert found["term"] == {"order": pytest.approx(share["one"])}
-    few, arrays = detailed("blimp", run, SuiteOptions(source=f"files:{tmp_path}", limit=3, batch_size=5))
+    few, arrays = detailed(
+        "blimp", run, SuiteOptions(source=f"files:{tmp_path}", limit=3, batch_size=5)
+    )
     assert arrays["accuracy.sum"].tolist() == [*right[:3], *right[13:16]]
     assert arrays["examples"].tobytes() != which
     assert few["paradigm"]["one"] == pytest.approx(np.mean(right[:3]))
@@ -225,8 +270,22 @@ def test_twenty_pairs_of_blimp(shared, run, tmp_path, one_device):
     file = shared / "blimp" / "principle_A_case_1.jsonl.gz"
     with gzip.open(file, "rt") as stream:
         pairs = [json.loads(line) for line in stream][:20]
-    words = {w for pair in pairs for w in f"{pair['sentence_good']} {pair['sentence_bad']}".lower()[:-1].split()}
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *sorted({w.strip(".,'") for w in words}), ".", "'", "t"]
+    words = {
+        w
+        for pair in pairs
+        for w in f"{pair['sentence_good']} {pair['sentence_bad']}".lower()[:-1].split()
+    }
+    pieces = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        *sorted({w.strip(".,'") for w in words}),
+        ".",
+        "'",
+        "t",
+    ]
     (tmp_path / "vocab.txt").write_text("".join(f"{piece}\n" for piece in dict.fromkeys(pieces)))
     tokenizer = tokenizers.load(tmp_path / "vocab.txt")
     params = toy.init(run.config, vocab=tokenizer.size)
@@ -234,7 +293,9 @@ def test_twenty_pairs_of_blimp(shared, run, tmp_path, one_device):
     found = ask(small, "blimp", source=f"files:{file}", limit=20)
     texts = [pair[f"sentence_{side}"] for side in ("good", "bad") for pair in pairs]
     totals = [sum(plainly(small, ids)) for ids in tokenizer.encode_batch(texts)]
-    assert found["accuracy"] == np.mean([a > b for a, b in zip(totals[:20], totals[20:], strict=True)])
+    assert found["accuracy"] == np.mean(
+        [a > b for a, b in zip(totals[:20], totals[20:], strict=True)]
+    )
     assert found["pairs"] == 20
     assert found["field"] == {"syntax_semantics": found["accuracy"]}
     assert found["term"] == {"binding": found["accuracy"]}
@@ -250,7 +311,10 @@ class Dataset:
     @staticmethod
     def examples_of(name, data_dir, split):
         paradigm = name.partition("/")[2]
-        pairs = {"order": [("the cat sees", "sees cat the")], "agreement": [("cat see", "cat see")]}[paradigm]
+        pairs = {
+            "order": [("the cat sees", "sees cat the")],
+            "agreement": [("cat see", "cat see")],
+        }[paradigm]
         bits = {"UID": paradigm.encode(), "field": b"syntax", "linguistics_term": b"any"}
         return [{"sentence_good": a.encode(), "sentence_bad": b.encode(), **bits} for a, b in pairs]
 
@@ -259,7 +323,11 @@ def test_pairs_of_tensorflow_datasets(run, monkeypatch, one_device):
     monkeypatch.setattr("bert_jax.data.text.tfds_text.builder", lambda *named: Dataset)
     monkeypatch.setattr("bert_jax.data.text.tfds_text.examples_of", Dataset.examples_of)
     found = ask(run, "blimp", source="tfds:blimp")
-    assert (found["pairs"], found["ties"], list(found["paradigm"])) == (2, 1, ["agreement", "order"])
+    assert (found["pairs"], found["ties"], list(found["paradigm"])) == (
+        2,
+        1,
+        ["agreement", "order"],
+    )
     assert list(ask(run, "blimp", source="tfds:blimp/order")["paradigm"]) == ["order"]
 
 
@@ -269,7 +337,9 @@ def test_pairs_of_tensorflow_datasets(run, monkeypatch, one_device):
 def test_a_model_without_the_head(run):
     bare = dataclasses.replace(run, config=dataclasses.replace(run.config, objectives={}))
     for suite in ("pll", "blimp", "cross_rate"):
-        with pytest.raises(ConfigError, match=f"suite {suite} needs the mlm head; model has no head at all"):
+        with pytest.raises(
+            ConfigError, match=f"suite {suite} needs the mlm head; model has no head at all"
+        ):
             TABLE[suite].run(bare, SuiteOptions(source="files:x"))
 
 
@@ -289,7 +359,11 @@ def test_sources_that_cannot_be_read(run, tmp_path):
     with pytest.raises(DataError, match=r"bad\.txt:2: invalid UTF-8"):
         ask(run, "pll", source=f"files:{tmp_path / 'bad.txt'}")
     good = '{"sentence_good": "a", "sentence_bad": "b"}\n'
-    for line, said in (('{"sentence_good": "a"}', "no text 'sentence_bad'"), ("[1]", "no text"), ("{", "not JSON")):
+    for line, said in (
+        ('{"sentence_good": "a"}', "no text 'sentence_bad'"),
+        ("[1]", "no text"),
+        ("{", "not JSON"),
+    ):
         (tmp_path / "bad.jsonl").write_text(f"{good}{line}\n")
         with pytest.raises(DataError, match=rf"bad\.jsonl:2: {said}"):
             ask(run, "blimp", source=f"files:{tmp_path / 'bad.jsonl'}")

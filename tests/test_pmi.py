@@ -25,7 +25,16 @@ from bert_jax.evaluation.corpus import Evaluator
 from bert_jax.training.ledger import Ledger
 from tests import corpora, texts, toy
 
-WORDS = [(5,), (6,), (7, 8), (7, 9), (10, 9, 8), (11,), (12,), (1,)]  # pieces; 8 and 9 go on with a word, 1 is [UNK]
+WORDS = [
+    (5,),
+    (6,),
+    (7, 8),
+    (7, 9),
+    (10, 9, 8),
+    (11,),
+    (12,),
+    (1,),
+]  # pieces; 8 and 9 go on with a word, 1 is [UNK]
 CONTINUATION = np.isin(np.arange(20), (8, 9))
 Gram = tuple[tuple[int, ...], ...]
 
@@ -35,7 +44,9 @@ def corpus(folder: Path, documents: list[list[Gram]]) -> Prepared:
     shards = []
     for several in documents:
         lengths = [sum(map(len, document)) for document in several]
-        tokens = np.array([piece for document in several for word in document for piece in word], np.uint32)
+        tokens = np.array(
+            [piece for document in several for word in document for piece in word], np.uint32
+        )
         ends = np.cumsum(lengths).astype(np.uint32)
         shards.append(Shard(tokens, ends, np.arange(1, len(ends) + 1, dtype=np.uint32)))
     prepared = corpora.prepared(folder, shards)
@@ -49,7 +60,9 @@ def random_corpus(folder: Path, seed: int) -> tuple[Prepared, list[Gram]]:
     weights = random.dirichlet(np.ones(len(WORDS)))
 
     def document() -> Gram:
-        words = [WORDS[i] for i in random.choice(len(WORDS), int(random.integers(1, 40)), p=weights)]
+        words = [
+            WORDS[i] for i in random.choice(len(WORDS), int(random.integers(1, 40)), p=weights)
+        ]
         at = int(random.integers(len(words)))
         return tuple(words[:at] + [(5,), (7, 8), (12,)] * int(random.integers(3)) + words[at:])
 
@@ -78,7 +91,9 @@ def score(gram: Gram, counts: dict[int, collections.Counter]) -> float:
     for cuts in itertools.product([False, True], repeat=len(gram) - 1):
         bounds = [0, *(i + 1 for i, cut in enumerate(cuts) if cut), len(gram)]
         if len(bounds) > 2:
-            values.append(log_p(gram) - sum(log_p(gram[a:b]) for a, b in itertools.pairwise(bounds)))
+            values.append(
+                log_p(gram) - sum(log_p(gram[a:b]) for a, b in itertools.pairwise(bounds))
+            )
     return min(values)
 
 
@@ -113,7 +128,11 @@ def test_the_list_is_as_long_as_the_share_of_the_text_asks_for(tmp_path, coverag
     counts, often, most = counted(documents, 4), 1, 4
     ranked = {}
     for n in (2, 3, 4):
-        there = [gram for gram, count in counts[n].items() if count > often and score(gram, counts) > 1e-9]
+        there = [
+            gram
+            for gram, count in counts[n].items()
+            if count > often and score(gram, counts) > 1e-9
+        ]
         ranked[n] = sorted(there, key=lambda gram: -score(gram, counts))
     found = listed(prepared, knobs.Masking(pmi_words=most, pmi_count=often, pmi_coverage=coverage))
     total = sum(map(len, documents))
@@ -130,10 +149,10 @@ def test_the_list_is_as_long_as_the_share_of_the_text_asks_for(tmp_path, coverag
 
     assert covered(set(found)) >= coverage * total
     assert (len(found) == 0) == (coverage == 0)
-    if (
-        found
-    ):  # half pairs, a quarter threes, a quarter fours, each the best of its kind; without the last it is too few
-        parts = {n: [text for text, (words, _, _) in found.items() if words == n] for n in (2, 3, 4)}
+    if found:  # half pairs, a quarter threes, a quarter fours, each the best of its kind; without the last it is too few
+        parts = {
+            n: [text for text, (words, _, _) in found.items() if words == n] for n in (2, 3, 4)
+        }
         for n, texts_of_n in parts.items():
             least = min((found[text][2] for text in texts_of_n), default=math.inf)
             left = [score(gram, counts) for gram in ranked[n] if spelled(gram) not in found]
@@ -168,7 +187,10 @@ def test_a_share_of_the_documents_is_counted_where_there_are_too_many(tmp_path):
     total = sum(len(word) for document in documents for word in document)
     masking = knobs.Masking(pmi_tokens=total // 4, pmi_coverage=1.0)
     counted_ = {count for _, count, _ in listed(prepared, masking).values()}
-    everything = {count for _, count, _ in listed(prepared, dataclasses.replace(masking, pmi_tokens=10**9)).values()}
+    everything = {
+        count
+        for _, count, _ in listed(prepared, dataclasses.replace(masking, pmi_tokens=10**9)).values()
+    }
     assert max(everything) == 400 * 3
     assert 0.2 < max(counted_) / max(everything) < 0.3
 
@@ -209,7 +231,9 @@ def rows(seed: int, count: int, length: int) -> tuple[np.ndarray, np.ndarray]:
     return tokens, eligible
 
 
-def plainly(tokens: np.ndarray, eligible: np.ndarray, known: set[tuple[int, ...]], most: int, longest: int) -> list:
+def plainly(
+    tokens: np.ndarray, eligible: np.ndarray, known: set[tuple[int, ...]], most: int, longest: int
+) -> list:
     """Unit ids of a row: from left to right the longest collocation, cut after `longest` tokens."""
     segments: list[list[list[int]]] = []
     for column, token in enumerate(tokens):
@@ -234,17 +258,23 @@ def plainly(tokens: np.ndarray, eligible: np.ndarray, known: set[tuple[int, ...]
     return ids
 
 
-def run_unit(prepared: Prepared, masking: knobs.Masking, tokens: np.ndarray, eligible: np.ndarray) -> np.ndarray:
+def run_unit(
+    prepared: Prepared, masking: knobs.Masking, tokens: np.ndarray, eligible: np.ndarray
+) -> np.ndarray:
     numbers = np.arange(len(tokens))[:, None]
     found, _ = pmi.Search(prepared, masking).run()
-    return units.TABLE["pmi"](tokens, eligible, CONTINUATION, masking, numbers, numbers * 0, 0, found)
+    return units.TABLE["pmi"](
+        tokens, eligible, CONTINUATION, masking, numbers, numbers * 0, 0, found
+    )
 
 
 @settings(max_examples=15)
 @given(seed=st.integers(0, 10_000), longest=st.integers(1, 8), length=st.integers(3, 40))
 def test_rows_are_cut_from_left_to_right_into_the_longest(tmp_path_factory, seed, longest, length):
     prepared, documents = random_corpus(tmp_path_factory.mktemp("corpus"), seed)
-    masking = knobs.Masking(unit="pmi", pmi_words=4, pmi_count=1, pmi_coverage=0.5, max_unit=longest)
+    masking = knobs.Masking(
+        unit="pmi", pmi_words=4, pmi_count=1, pmi_coverage=0.5, max_unit=longest
+    )
     known_texts = set(listed(prepared, masking))
     known = {g for n in (2, 3, 4) for g in counted(documents, 4)[n] if spelled(g) in known_texts}
     tokens, eligible = rows(seed, 6, length)
@@ -266,7 +296,11 @@ def test_without_collocations_units_are_words(tmp_path):
 @pytest.mark.parametrize("rate", [0.15, 0.6])
 def test_masks_take_all_of_a_collocation_or_nothing(tmp_path, rate):
     masking = knobs.Masking(unit="pmi", rate=rate, pmi_coverage=0.4, replace=(1.0, 0.0, 0.0))
-    source = Source(planted(tmp_path), "train", corpora.config(sequence_length=48, batch_size=64, masking__unit="pmi"))
+    source = Source(
+        planted(tmp_path),
+        "train",
+        corpora.config(sequence_length=48, batch_size=64, masking__unit="pmi"),
+    )
     batch = source.batch(0)
     assert max(np.unique(batch["unit_ids"][batch["unit_ids"] >= 0], return_counts=True)[1]) > 3
     selected = toy.chosen(toy.mask(batch, masking, slots=48)[0])
@@ -283,7 +317,13 @@ def test_masks_take_all_of_a_collocation_or_nothing(tmp_path, rate):
 
 
 def source(prepared: Prepared, **changes: object) -> Source:
-    changes = {"masking__unit": "pmi", "masking__pmi_count": 3, "sequence_length": 32, "batch_size": 8, **changes}
+    changes = {
+        "masking__unit": "pmi",
+        "masking__pmi_count": 3,
+        "sequence_length": 32,
+        "batch_size": 8,
+        **changes,
+    }
     return Source(prepared, "train", corpora.config(**changes))
 
 
@@ -320,9 +360,13 @@ def test_batches_follow_from_the_list_alone(tmp_path):
     assert corpora.same(sent.batch(2), made.batch(2))
     few = made.batch(2, slice(3, 5))
     assert all(np.array_equal(few[key], made.batch(2)[key][3:5]) for key in few)
-    evaluated = Source(prepared, "train", corpora.config(masking__unit="pmi", masking__pmi_count=3), seed=7)
+    evaluated = Source(
+        prepared, "train", corpora.config(masking__unit="pmi", masking__pmi_count=3), seed=7
+    )
     assert evaluated.evaluation_batch(0, 4)["unit_ids"].shape == (4, 128)
-    names = {unit: source(prepared, masking__unit=unit).fingerprint for unit in ("word", "token", "pmi")}
+    names = {
+        unit: source(prepared, masking__unit=unit).fingerprint for unit in ("word", "token", "pmi")
+    }
     assert len(set(names.values())) == 3
     assert source(prepared, masking__unit="word", masking__pmi_words=2).fingerprint == names["word"]
 
@@ -331,7 +375,9 @@ def test_an_evaluation_has_the_collocations_of_its_run(tmp_path):
     """Its rate, replacements and unit are its own; how the unit is made is the run's."""
     found = planted(tmp_path)
     found.tokenizer.size, found.tokenizer.hash = len(found.unigrams), "planted"
-    prepared = dataclasses.replace(found, splits={"train": found.splits["train"], "validation": found.splits["train"]})
+    prepared = dataclasses.replace(
+        found, splits={"train": found.splits["train"], "validation": found.splits["train"]}
+    )
     changes = {"masking__pmi_words": 2, "masking__pmi_count": 3, "masking__max_unit": 5}
     own = knobs.Eval(unit="pmi", rate=0.3, batch_size=8)
     shape = {"pairs": "none", "batch_size": 8, "sequence_length": 32, "model__size": "tiny"}
@@ -339,7 +385,9 @@ def test_an_evaluation_has_the_collocations_of_its_run(tmp_path):
     evaluator = Evaluator(config, prepared, own, sharding.make_mesh(config.parallel))
     masking = evaluator.config.masking
     assert (masking.unit, masking.rate, masking.pmi_words, masking.max_unit) == ("pmi", 0.3, 2, 5)
-    wanted = Source(prepared, "validation", corpora.config(**shape, **changes, masking__unit="pmi"), seed=0)
+    wanted = Source(
+        prepared, "validation", corpora.config(**shape, **changes, masking__unit="pmi"), seed=0
+    )
     assert corpora.same(evaluator.source.evaluation_batch(0, 8), wanted.evaluation_batch(0, 8))
     usual = Source(prepared, "validation", corpora.config(**shape, masking__unit="pmi"), seed=0)
     assert not corpora.same(evaluator.source.evaluation_batch(0, 8), usual.evaluation_batch(0, 8))
@@ -366,11 +414,15 @@ def test_the_ledger_passes(tmp_path):
 def test_a_run_on_collocations_that_prepare_has_found(tmp_path, monkeypatch):
     base = texts.config_file(tmp_path)
     changes = {"masking__unit": "pmi", "masking__pmi_count": 5, "pairs": "none"}
-    config = texts.configure(base, **changes, steps=12, masking__pmi_coverage=0.8, masking__rate=0.3)
+    config = texts.configure(
+        base, **changes, steps=12, masking__pmi_coverage=0.8, masking__rate=0.3
+    )
     prepare.run(config)
     with monkeypatch.context() as patch:
         patch.setattr(pmi, "Search", None)
         train.run(dataclasses.replace(config, evals={}), tmp_path / "run", command=[])
     assert '"train/masked_fraction": 0.' in (tmp_path / "run" / "metrics.jsonl").read_text()
-    (list_,) = (preparation.prepare(config).folder / "collocations").glob(f"{pmi.name(config.masking)}.tsv")
+    (list_,) = (preparation.prepare(config).folder / "collocations").glob(
+        f"{pmi.name(config.masking)}.tsv"
+    )
     assert "on the long road" in list_.read_text()

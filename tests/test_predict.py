@@ -78,7 +78,9 @@ def test_lines_are_those_between_newlines_however_they_come(lines, count, chunk,
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(predictions, "CHUNK", chunk)
         found = piped([data], count, patch)
-    assert [line for window in found for line in window] == [line.removesuffix(b"\n") for line in expected]
+    assert [line for window in found for line in window] == [
+        line.removesuffix(b"\n") for line in expected
+    ]
     assert all(1 <= len(window) <= count for window in found)
 
 
@@ -109,19 +111,26 @@ def test_rows_are_batched_by_length_and_each_is_computed_once():
             assert length == rounded(int(lengths[chosen].max()))
             assert len(chosen) <= size <= 16
             seen.append(lengths[chosen])
-            return np.pad(chosen, (0, size - len(chosen)), constant_values=-1), {"twice": np.resize(2 * chosen, size)}
+            return np.pad(chosen, (0, size - len(chosen)), constant_values=-1), {
+                "twice": np.resize(2 * chosen, size)
+            }
 
         found = predictions.compute(Work(lengths, compute, iter), 16)
         assert [int(one) for one, _ in found] == list(range(count))
         assert [int(one["twice"]) for _, one in found] == [2 * i for i in range(count)]
         assert [len(one) for one in seen] == [16] * (count // 16) + [count % 16] * (count % 16 > 0)
-        assert all(a.min() >= b.max() for a, b in itertools.pairwise(seen))  # no batch could be shorter
+        assert all(
+            a.min() >= b.max() for a, b in itertools.pairwise(seen)
+        )  # no batch could be shorter
 
 
 def random_lines(count: int, most: int, seed: int, tabs: int = 0) -> list[str]:
     draw = random.Random(seed)
     sizes = [[draw.randint(0, most) for _ in range(tabs + 1)] for _ in range(count)]
-    return ["\t".join(" ".join(draw.choices(WORDS[:-1] if tabs else WORDS, k=n)) for n in row) for row in sizes]
+    return [
+        "\t".join(" ".join(draw.choices(WORDS[:-1] if tabs else WORDS, k=n)) for n in row)
+        for row in sizes
+    ]
 
 
 def numbers(value) -> list[float]:
@@ -133,15 +142,24 @@ def numbers(value) -> list[float]:
 
 
 @pytest.mark.parametrize(
-    "task", ["fill-mask", pytest.param("nsp", marks=pytest.mark.slow), pytest.param("embed", marks=pytest.mark.slow)]
+    "task",
+    [
+        "fill-mask",
+        pytest.param("nsp", marks=pytest.mark.slow),
+        pytest.param("embed", marks=pytest.mark.slow),
+    ],
 )
-def test_results_are_in_order_and_the_same_whatever_the_batches_and_the_look_ahead(golden, task, monkeypatch):
+def test_results_are_in_order_and_the_same_whatever_the_batches_and_the_look_ahead(
+    golden, task, monkeypatch
+):
     lines = random_lines(60, 4, seed=1, tabs=task == "nsp")
     alone = asking(golden, task, batch_size=1)
     expected = [result for line in lines for result in alone.answers([line])]
     for size, ahead in ((3, 1), (16, 2), (32, 8)):
         monkeypatch.setattr(predictions, "AHEAD", ahead)
-        found = list(predictions.predict(predictions.Model(golden, Options(batch_size=size)), task, lines))
+        found = list(
+            predictions.predict(predictions.Model(golden, Options(batch_size=size)), task, lines)
+        )
         assert [one["text"] for one in found] == [line.split("\t")[0] for line in lines]
         for ours, theirs in zip(found, expected, strict=True):
             assert numbers(ours) == pytest.approx(numbers(theirs), abs=1e-5)
@@ -248,7 +266,9 @@ def test_each_line_of_a_pipe_is_answered_before_the_next_is_written():
     with contextlib.ExitStack() as stack:
         process = stack.enter_context(texts.start("predict", "embed", f"--model={GOLDEN}"))
         stack.callback(process.kill)
-        watch = threading.Timer(120, process.kill)  # a process that waits for more lines ends, and the test fails
+        watch = threading.Timer(
+            120, process.kill
+        )  # a process that waits for more lines ends, and the test fails
         watch.start()
         stack.callback(watch.cancel)
         for line in ("the cat", "", "a dog sat"):
@@ -287,7 +307,10 @@ def test_an_enormous_line_is_refused_by_number_and_limit_in_bounded_memory(tmp_p
     text = "word " * (10 << 20)
     enormous, says = {
         "a line of 50 MB": (text, "more than 16,777,216 bytes"),
-        "a text of 15 MB": (json.dumps({"text": text[: 15 << 20]}), "15,728,640 characters, more than 1,000,000"),
+        "a text of 15 MB": (
+            json.dumps({"text": text[: 15 << 20]}),
+            "15,728,640 characters, more than 1,000,000",
+        ),
         "words of 15 MB": (text[: 15 << 20], "15,728,640 characters, more than 1,000,000"),
     }[kind]
     file = tmp_path / "in.txt"
@@ -301,7 +324,10 @@ def test_an_enormous_line_is_refused_by_number_and_limit_in_bounded_memory(tmp_p
     assert err.splitlines()[0] == f"error: line 2: {says}"
     assert grown < 400 << 20
     assert cli.execute([*words, "--on-bad-row=skip"]) == 0
-    assert [json.loads(line)["text"] for line in capsys.readouterr().out.splitlines()] == ["the cat", "a dog"]
+    assert [json.loads(line)["text"] for line in capsys.readouterr().out.splitlines()] == [
+        "the cat",
+        "a dog",
+    ]
 
 
 @pytest.mark.fault(45)
@@ -309,7 +335,9 @@ def test_no_more_of_an_enormous_line_is_kept_than_shows_that_it_is(monkeypatch):
     monkeypatch.setattr(predictions, "CHUNK", 8)
     monkeypatch.setattr(predictions, "LINE", 20)
     found = [
-        line for window in piped([b"a" * 500, b"b" * 500 + b"\nfine\n", b"c" * 90], 100, monkeypatch) for line in window
+        line
+        for window in piped([b"a" * 500, b"b" * 500 + b"\nfine\n", b"c" * 90], 100, monkeypatch)
+        for line in window
     ]
     assert [len(line) > 20 for line in found] == [True, False, True]
     assert found[1] == b"fine"

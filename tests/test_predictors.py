@@ -69,7 +69,10 @@ def given_keys(rows: list[dict], *names: str) -> list[dict]:
 def test_classify_gives_the_probabilities_of_the_pipeline(models):
     rows = given_keys(ANSWERS["classify"], "text", "text_pair")
     for row, found, golden in zip(
-        rows, ask(models("sequence_classification"), "classify", rows), ANSWERS["classify"], strict=True
+        rows,
+        ask(models("sequence_classification"), "classify", rows),
+        ANSWERS["classify"],
+        strict=True,
     ):
         assert list(found) == [*row, "label", "probabilities"]
         assert list(found["probabilities"]) == ["negative", "neutral", "positive"]
@@ -88,15 +91,21 @@ def test_a_pair_is_not_asked_of_a_model_of_one_segment_type(models):
 
 def test_a_regress_head_gives_the_number_of_the_pipeline(models):
     rows = given_keys(ANSWERS["regress"], "text", "text_pair")
-    for row, found, golden in zip(rows, ask(models("regression"), "classify", rows), ANSWERS["regress"], strict=True):
+    for row, found, golden in zip(
+        rows, ask(models("regression"), "classify", rows), ANSWERS["regress"], strict=True
+    ):
         assert found == {**row, "value": pytest.approx(golden["scores"]["LABEL_0"], abs=1e-5)}
 
 
 def test_a_choice_head_gives_the_softmax_over_the_options(models):
     rows = given_keys(ANSWERS["choice"], "text", "options")
-    for found, golden in zip(ask(models("multiple_choice"), "classify", rows), ANSWERS["choice"], strict=True):
+    for found, golden in zip(
+        ask(models("multiple_choice"), "classify", rows), ANSWERS["choice"], strict=True
+    ):
         assert list(found["probabilities"]) == golden["options"]
-        assert list(found["probabilities"].values()) == pytest.approx(golden["probabilities"], abs=1e-5)
+        assert list(found["probabilities"].values()) == pytest.approx(
+            golden["probabilities"], abs=1e-5
+        )
         assert found["label"] == golden["options"][int(np.argmax(golden["probabilities"]))]
 
 
@@ -105,26 +114,41 @@ def test_tag_finds_the_entities_of_the_pipeline(models):
     rows = given_keys(ANSWERS["tag"], "text")
     assert any(golden["entities"] for golden in ANSWERS["tag"])
     for row, found, golden in zip(
-        rows, ask(models("token_classification"), "tag", rows, entities=True), ANSWERS["tag"], strict=True
+        rows,
+        ask(models("token_classification"), "tag", rows, entities=True),
+        ANSWERS["tag"],
+        strict=True,
     ):
         assert found["words"] == row["text"].split()
         assert given_keys(found["entities"], "label", "start", "end") == golden["entities"]
-        assert all(one["text"] == row["text"][one["start"] : one["end"]] for one in found["entities"])
+        assert all(
+            one["text"] == row["text"][one["start"] : one["end"]] for one in found["entities"]
+        )
 
 
 def test_answer_finds_the_best_span_of_all(models):
     rows = given_keys(ANSWERS["answer"], "question", "context")
     for row, found, golden in zip(
-        rows, ask(models("question_answering"), "answer", rows, top_k=3), ANSWERS["answer"], strict=True
+        rows,
+        ask(models("question_answering"), "answer", rows, top_k=3),
+        ANSWERS["answer"],
+        strict=True,
     ):
         best = golden["best"]
-        assert (found["answer"], found["start"], found["end"]) == tuple(best[0][k] for k in ("answer", "start", "end"))
+        assert (found["answer"], found["start"], found["end"]) == tuple(
+            best[0][k] for k in ("answer", "start", "end")
+        )
         assert found["answer"] == row["context"][found["start"] : found["end"]]
         texts = list(dict.fromkeys(one["answer"] for one in best))
         assert [one["answer"] for one in found["n_best"]][: len(texts)] == texts[:3]
         first, second = found["n_best"][:2]
-        scores = [next(one["score"] for one in best if one["answer"] == x["answer"]) for x in (first, second)]
-        assert np.log(first["score"] / second["score"]) == pytest.approx(scores[0] - scores[1], abs=1e-4)
+        scores = [
+            next(one["score"] for one in best if one["answer"] == x["answer"])
+            for x in (first, second)
+        ]
+        assert np.log(first["score"] / second["score"]) == pytest.approx(
+            scores[0] - scores[1], abs=1e-4
+        )
 
 
 @pytest.mark.parametrize("share", [0, 7, 20])
@@ -160,7 +184,8 @@ def test_predictions_are_those_an_evaluation_scores(models, name):
     long = [" ".join(draw.choices(WORDS, k=30)) for _ in range(9)]
     rows = {
         "multiple_choice": [
-            {"text": text[:40], "options": [f"{text} b", "c", "d"][: 2 + i % 2]} for i, text in enumerate(long)
+            {"text": text[:40], "options": [f"{text} b", "c", "d"][: 2 + i % 2]}
+            for i, text in enumerate(long)
         ],
         "question_answering": [{"question": "the cat", "context": text} for text in long],
     }.get(name, [{"text": text} for text in long])
@@ -194,7 +219,9 @@ def test_a_long_text_is_tagged_as_the_windows_that_show_most_around_each_word(mo
     for i, label in enumerate(whole["labels"]):
         best = max(
             (s for s in range(len(spans)) if spans[s][0] <= i < spans[s][1]),
-            key=lambda s: min(i - spans[s][0], spans[s][1] - 1 - i) + 0.01 * (spans[s][1] - spans[s][0]),
+            key=lambda s: (
+                min(i - spans[s][0], spans[s][1] - 1 - i) + 0.01 * (spans[s][1] - spans[s][0])
+            ),
         )
         assert label == parts[best]["labels"][i - spans[best][0]], i
     (cut,) = ask(run, "tag", [{"words": words}], long="cut")
@@ -205,9 +232,15 @@ def test_a_long_text_is_tagged_as_the_windows_that_show_most_around_each_word(mo
 
 
 @settings(max_examples=25)
-@given(words=st.lists(st.text(st.sampled_from("aé日🙂 #\x00\u200b."), min_size=0, max_size=5), max_size=40))
+@given(
+    words=st.lists(
+        st.text(st.sampled_from("aé日🙂 #\x00\u200b."), min_size=0, max_size=5), max_size=40
+    )
+)
 def test_no_word_is_lost(models, words):
-    (found,) = ask(models("token_classification"), "tag", [{"words": words}], entities=True, batch_size=1)
+    (found,) = ask(
+        models("token_classification"), "tag", [{"words": words}], entities=True, batch_size=1
+    )
     assert found["words"] == words
     assert len(found["labels"]) == len(words)
     assert None not in found["labels"]
@@ -217,7 +250,8 @@ def test_no_word_is_lost(models, words):
 
 @settings(max_examples=25)
 @given(
-    context=st.text(st.sampled_from("aéÉ日🙂 tTheca\u0301İ\n."), max_size=90), question=st.text("a the", max_size=90)
+    context=st.text(st.sampled_from("aéÉ日🙂 tTheca\u0301İ\n."), max_size=90),
+    question=st.text("a the", max_size=90),
 )
 def test_an_answer_is_a_piece_of_its_context_whatever_it_holds(models, context, question):
     row = {"question": question, "context": context}
@@ -240,7 +274,9 @@ def test_entities_are_what_labels_mark():
 
 def test_labels_that_mark_no_entities_are_not_merged(models):
     run = models("token_classification")
-    nouns = dataclasses.replace(run.config.objectives["tag"], labels=("NOUN", "VERB", "X", "PUNCT", "ADJ"))
+    nouns = dataclasses.replace(
+        run.config.objectives["tag"], labels=("NOUN", "VERB", "X", "PUNCT", "ADJ")
+    )
     config = dataclasses.replace(run.config, objectives={"tag": nouns})
     run = dataclasses.replace(run, config=config)
     with pytest.raises(ConfigError, match="NOUN, VERB, X, PUNCT, ADJ mark no entities"):
@@ -251,22 +287,35 @@ def test_labels_that_mark_no_entities_are_not_merged(models):
 
 def test_a_model_of_pairs_takes_them_with_a_tab_between_and_misses_the_second(models):
     run = models("sequence_classification")
-    config = dataclasses.replace(run.config, task=dataclasses.replace(run.config.task, text_pair="hypothesis"))
+    config = dataclasses.replace(
+        run.config, task=dataclasses.replace(run.config.task, text_pair="hypothesis")
+    )
     of_pairs, of_texts = (
-        TABLE["classify"](predictions.Model(one, Options())) for one in (dataclasses.replace(run, config=config), run)
+        TABLE["classify"](predictions.Model(one, Options()))
+        for one in (dataclasses.replace(run, config=config), run)
     )
     row = {"text": "the cat", "text_pair": "a dog"}
-    for predictor, line in ((of_pairs, "the cat\ta dog"), (of_pairs, json.dumps(row)), (of_texts, json.dumps(row))):
+    for predictor, line in (
+        (of_pairs, "the cat\ta dog"),
+        (of_pairs, json.dumps(row)),
+        (of_texts, json.dumps(row)),
+    ):
         assert predictor.read(1, line).fields == row
     for line in ("the cat", '{"text": "the cat"}'):
         with pytest.raises(DataError, match="line 1: no text_pair"):
             of_pairs.read(1, line)
-    assert of_texts.read(1, "the cat\ta dog").fields == {"text": "the cat\ta dog"}  # a blank like others
+    assert of_texts.read(1, "the cat\ta dog").fields == {
+        "text": "the cat\ta dog"
+    }  # a blank like others
 
 
 @pytest.mark.parametrize("task", sorted(set(TABLE) - {"embed"}))
 def test_a_model_without_the_head_names_those_it_has(models, task):
-    has = {"model": "it has no head, only an encoder", "causal_lm": "it has: causal_lm", "next_sentence": "it has: nsp"}
+    has = {
+        "model": "it has no head, only an encoder",
+        "causal_lm": "it has: causal_lm",
+        "next_sentence": "it has: nsp",
+    }
     has.pop({"nsp": "next_sentence", "generate": "causal_lm"}.get(task), None)
     for name, hint in has.items():
         with pytest.raises(ConfigError, match=r"has no .* head") as caught:
@@ -278,7 +327,11 @@ def test_a_model_without_the_head_names_those_it_has(models, task):
     ("name", "task"),
     [
         *[("pretraining", "fill-mask"), ("pretraining", "nsp"), ("causal_lm", "generate")],
-        *[("sequence_classification", "classify"), ("token_classification", "tag"), ("question_answering", "answer")],
+        *[
+            ("sequence_classification", "classify"),
+            ("token_classification", "tag"),
+            ("question_answering", "answer"),
+        ],
     ],
 )
 def test_a_blank_line_yields_a_row(models, name, task):

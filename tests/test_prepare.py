@@ -35,7 +35,10 @@ WORDS = [a + b for a in "bcdfgklmnprst" for b in ("a", "en", "ir", "ost", "u")]
 def documents(count: int, seed: int = 0) -> list[list[str]]:
     draw = random.Random(seed)
     return [
-        [" ".join(draw.choices(WORDS, k=draw.randint(3, 9))) + "." for _ in range(draw.randint(2, 6))]
+        [
+            " ".join(draw.choices(WORDS, k=draw.randint(3, 9))) + "."
+            for _ in range(draw.randint(2, 6))
+        ]
         for _ in range(count)
     ]
 
@@ -46,10 +49,14 @@ def write(folder: Path, found: list[list[str]], name: str = "a.txt") -> Path:
     return folder
 
 
-def config(path, cache, vocab_size: int = 150, tokenizer: str = "", lowercase: bool = True, **options) -> knobs.Config:
+def config(
+    path, cache, vocab_size: int = 150, tokenizer: str = "", lowercase: bool = True, **options
+) -> knobs.Config:
     options = {"sentences": "lines", "workers": 1, "validation_fraction": 0.1, **options}
     return knobs.Config(
-        corpus=knobs.Corpus(**{"source": "files", "path": str(path), "cache": str(cache), **options}),
+        corpus=knobs.Corpus(
+            **{"source": "files", "path": str(path), "cache": str(cache), **options}
+        ),
         tokenizer=knobs.Tokenizer(path=tokenizer, vocab_size=vocab_size, lowercase=lowercase),
     )
 
@@ -87,7 +94,9 @@ def test_every_sentence_of_every_document_is_there_once_and_in_order(tmp_path):
     write(tmp_path / "in", [*given, ["Only.", "[MASK] it."]])
     found = prepare.prepare(config(tmp_path / "in", tmp_path / "cache"), silent)
     train, validation = (texts(found, side) for side in shards.SPLITS)
-    expected = [[s.lower().replace("[mask]", "[ mask ]") for s in d] for i, d in enumerate(given) if i != 7]
+    expected = [
+        [s.lower().replace("[mask]", "[ mask ]") for s in d] for i, d in enumerate(given) if i != 7
+    ]
     expected.append(["only.", "[ mask ] it."])
     assert sorted(train + validation) == sorted(expected)
     order = {tuple(d): i for i, d in enumerate(expected)}
@@ -118,7 +127,9 @@ def test_manifest_unigrams_and_audit_agree_with_the_arrays(tmp_path):
     assert facts["train"]["unknown_share"] == pytest.approx(unknown / facts["train"]["tokens"])
     assert found.manifest["corpus"]["validation_fraction"] == 0.1
     assert found.folder.name == found.fingerprint[:16]
-    assert json.loads((found.folder / "manifest.json").read_text())["fingerprint"] == found.fingerprint
+    assert (
+        json.loads((found.folder / "manifest.json").read_text())["fingerprint"] == found.fingerprint
+    )
     assert not list((tmp_path / "cache").glob("*.work"))
     shown = audit.table(facts)
     assert "exact duplicates" in shown
@@ -127,7 +138,9 @@ def test_manifest_unigrams_and_audit_agree_with_the_arrays(tmp_path):
 
 def test_length_bins_are_powers_of_two():
     lengths = [1, 2, 3, 4, 7, 8, 1023, 1024]
-    shard = shards.Shard(np.zeros(sum(lengths)), np.cumsum(lengths).astype(np.uint32), np.array([3, 8], np.uint32))
+    shard = shards.Shard(
+        np.zeros(sum(lengths)), np.cumsum(lengths).astype(np.uint32), np.array([3, 8], np.uint32)
+    )
     found = audit.lengths([shard])
     expected = [0] * audit.BINS
     for length in lengths:
@@ -154,7 +167,10 @@ def test_tokens_of_repeated_sentences_are_counted(sentences):
     ("given", "says"),
     [
         ([["One.", "Two."]], "one training document"),
-        ([["One."], ["Two."], ["Three."], ["Four."]], "100% of training documents have one sentence"),
+        (
+            [["One."], ["Two."], ["Three."], ["Four."]],
+            "100% of training documents have one sentence",
+        ),
         (
             [[f"It is {n}.", "So it goes.", "So it goes.", "So it goes."] for n in range(9)],
             "sentences that came before",
@@ -176,7 +192,9 @@ def test_text_without_words_is_not_cut_into_sentences_of_prose(tmp_path):
     (tmp_path / "vocab" / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces))
     reactions = ["CC(=O)O.OCC>>CC(=O)OCC.O", "C.CO>>CCO", "Nc1ccccc1.CO>>CNc1ccccc1.O"]
     write(tmp_path / "in", [reactions, reactions[::-1]])
-    given = config(tmp_path / "in", tmp_path / "cache", tokenizer=str(tmp_path / "vocab"), sentences="auto")
+    given = config(
+        tmp_path / "in", tmp_path / "cache", tokenizer=str(tmp_path / "vocab"), sentences="auto"
+    )
     found = prepare.prepare(given, silent)
     facts = json.loads((found.folder / "audit.json").read_text())
     assert facts["one_sentence_lines"]
@@ -196,11 +214,14 @@ def test_the_command_prints_the_folder_alone_on_standard_output(tmp_path, capsys
 
 
 def test_long_documents_are_cut_at_sentences_and_long_sentences_hard(tmp_path):
-    long = [f"{WORDS[i % len(WORDS)]} {WORDS[i // len(WORDS)]} {WORDS[i % 7]}." for i in range(1500)]
+    long = [
+        f"{WORDS[i % len(WORDS)]} {WORDS[i // len(WORDS)]} {WORDS[i % 7]}." for i in range(1500)
+    ]
     endless = " ".join(random.Random(1).choices(WORDS, k=2000))
     write(tmp_path / "in", [*documents(40), long, [endless, "The end."]])
     found = prepare.prepare(
-        config(tmp_path / "in", tmp_path / "c", max_document_tokens=512, validation_fraction=0.0), silent
+        config(tmp_path / "in", tmp_path / "c", max_document_tokens=512, validation_fraction=0.0),
+        silent,
     )
     (shard,) = found.splits["train"]
     ends = shard.sentence_ends[shard.document_ends - 1].astype(int)
@@ -220,7 +241,9 @@ def test_shards_are_even_and_within_the_limit(tmp_path, limit):
     whole = prepare.prepare(config(tmp_path / "in", tmp_path / "cache"), silent)
     assert max(sizes) <= limit
     assert len(sizes) <= -(-sum(sizes) // limit) + 1 + len(sizes) // 10
-    assert max(sizes[:-1], default=0) - min(sizes[:-1], default=0) <= 100  # one document has at most 60 tokens
+    assert (
+        max(sizes[:-1], default=0) - min(sizes[:-1], default=0) <= 100
+    )  # one document has at most 60 tokens
     assert texts(found, "train") == texts(whole, "train")
 
 
@@ -229,22 +252,31 @@ def test_ids_take_the_smallest_type_that_holds_them(tmp_path, size):
     vocab = [*tokenizers.SPECIALS, "a", "b", *(f"z{i}" for i in range(size))]
     (tmp_path / "vocab.txt").write_text("\n".join(vocab))
     write(tmp_path / "in", [["a b", f"z{size - 1}"], ["b a"]])
-    found = prepare.prepare(config(tmp_path / "in", tmp_path / "c", tokenizer=str(tmp_path / "vocab.txt")), silent)
+    found = prepare.prepare(
+        config(tmp_path / "in", tmp_path / "c", tokenizer=str(tmp_path / "vocab.txt")), silent
+    )
     kinds = {s.tokens.dtype for side in shards.SPLITS for s in found.splits[side]}
     assert kinds == {np.dtype(np.uint16 if size == 100 else np.uint32)}
     assert found.tokenizer.vocab == vocab
-    assert sorted(texts(found, "train") + texts(found, "validation")) == [["a b", f"z{size - 1}"], ["b a"]]
+    assert sorted(texts(found, "train") + texts(found, "validation")) == [
+        ["a b", f"z{size - 1}"],
+        ["b a"],
+    ]
 
 
 def test_the_vocabulary_is_trained_on_a_bounded_sample_of_train(tmp_path, monkeypatch):
     monkeypatch.setattr(prepare, "STRIPE", 1000)
     seen = []
     monkeypatch.setattr(
-        tokenizers, "train", lambda texts, s, folder, real=tokenizers.train: real(seen.extend(texts) or seen, s, folder)
+        tokenizers,
+        "train",
+        lambda texts, s, folder, real=tokenizers.train: real(seen.extend(texts) or seen, s, folder),
     )
     write(tmp_path / "in", documents(500))
     chosen = config(tmp_path / "in", tmp_path / "cache")
-    bounded = dataclasses.replace(chosen, tokenizer=dataclasses.replace(chosen.tokenizer, train_characters=5000))
+    bounded = dataclasses.replace(
+        chosen, tokenizer=dataclasses.replace(chosen.tokenizer, train_characters=5000)
+    )
     found = prepare.prepare(bounded, silent)
     validation = {s for d in texts(found, "validation") for s in d}
     assert 3000 < sum(map(len, seen)) <= 5000
@@ -255,7 +287,9 @@ def test_the_vocabulary_is_trained_on_a_bounded_sample_of_train(tmp_path, monkey
     assert not {s.lower() for s in seen} & validation
 
 
-SPACED = st.lists(st.text(st.characters(exclude_categories=["Cs"])) | st.sampled_from(WORDS), max_size=8)
+SPACED = st.lists(
+    st.text(st.characters(exclude_categories=["Cs"])) | st.sampled_from(WORDS), max_size=8
+)
 
 
 STYLES = (tokenizers.Style(), tokenizers.Style(lowercase=False), tokenizers.Style(kind="smiles"))
@@ -271,7 +305,9 @@ def each(words: encode.Words, sentences: list[str]) -> list[list[int]]:
 @settings(max_examples=300)
 def test_word_by_word_gives_the_ids_of_whole_sentences(found, style):
     sentences = [" ".join(" ".join(words).split()) for words in found]
-    tokenizer = tokenizers.Tokenizer([*tokenizers.SPECIALS, *WORDS, *(f"##{w}" for w in WORDS), *"aeé字.[]"], style)
+    tokenizer = tokenizers.Tokenizer(
+        [*tokenizers.SPECIALS, *WORDS, *(f"##{w}" for w in WORDS), *"aeé字.[]"], style
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(encode, "WORDS", 5)
         words = encode.Words(tokenizer)
@@ -283,9 +319,15 @@ def test_word_by_word_gives_the_ids_of_whole_sentences(found, style):
 @pytest.mark.parametrize("name", ["uncased", "cased", "chinese", "multilingual_cased"])
 def test_word_by_word_gives_the_ids_of_google(shared, name):
     words = encode.Words(tokenizers.load(shared / "vocab" / f"bert_base_{name}_vocab.txt"))
-    lines = (shared / "golden_tokenization" / "bert_tokenization.jsonl").read_text(encoding="utf-8").split("\n")
+    lines = (
+        (shared / "golden_tokenization" / "bert_tokenization.jsonl")
+        .read_text(encoding="utf-8")
+        .split("\n")
+    )
     for row in (json.loads(line) for line in lines if line):
-        if not set("\x1c\x1d\x1e\x1f\x85\x0b\x0c") & set(row["text"]):  # spaces here, nothing to google
+        if not set("\x1c\x1d\x1e\x1f\x85\x0b\x0c") & set(
+            row["text"]
+        ):  # spaces here, nothing to google
             assert each(words, [" ".join(row["text"].split())]) == [row[name]]
 
 
@@ -304,7 +346,11 @@ def many(tmp_path, monkeypatch):
 
 def test_workers_do_not_change_a_byte(many):
     results = [
-        contents(prepare.prepare(config(many / "in", many / f"c{n}", workers=n, shard_tokens=2000), silent).folder)
+        contents(
+            prepare.prepare(
+                config(many / "in", many / f"c{n}", workers=n, shard_tokens=2000), silent
+            ).folder
+        )
         for n in (1, 3)
     ]
     assert results[0] == results[1]
@@ -336,19 +382,31 @@ assert "jax" not in sys.modules
 
 
 def start(chosen: knobs.Config, fault: str = "") -> subprocess.Popen:
-    arguments = json.dumps([dataclasses.asdict(chosen.corpus), dataclasses.asdict(chosen.tokenizer)])
+    arguments = json.dumps(
+        [dataclasses.asdict(chosen.corpus), dataclasses.asdict(chosen.tokenizer)]
+    )
     env = {**os.environ, "BERT_JAX_FAULT": fault}
     return subprocess.Popen(
-        [sys.executable, "-c", RUN, arguments], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", RUN, arguments],
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
 
 
 @pytest.mark.parametrize(
     ("step", "done"),
-    [("prepare_read:3", "spool/*.json"), ("prepare_encode:3", "parts/*/part.json"), ("prepare_pack:2", "result/*/*")],
+    [
+        ("prepare_read:3", "spool/*.json"),
+        ("prepare_encode:3", "parts/*/part.json"),
+        ("prepare_pack:2", "result/*/*"),
+    ],
 )
 def test_kill_and_go_on_keeps_what_was_finished(many, step, done):
-    whole = contents(prepare.prepare(config(many / "in", many / "whole", shard_tokens=2000), silent).folder)
+    whole = contents(
+        prepare.prepare(config(many / "in", many / "whole", shard_tokens=2000), silent).folder
+    )
     chosen = config(many / "in", many / "cache", shard_tokens=2000, workers=2)
     killed = start(chosen, f"{step}:kill")
     killed.communicate(timeout=60)
@@ -356,21 +414,33 @@ def test_kill_and_go_on_keeps_what_was_finished(many, step, done):
     (work,) = (many / "cache").glob("*.work")
     time.sleep(0.5)  # workers notice that their parent is gone
     (work / "result" / ".train-00099.1").mkdir()  # what is half written must not be taken along
-    finished = {f.relative_to(work): (f.stat().st_mtime_ns, f.stat().st_ino) for f in work.glob(done) if f.is_file()}
+    finished = {
+        f.relative_to(work): (f.stat().st_mtime_ns, f.stat().st_ino)
+        for f in work.glob(done)
+        if f.is_file()
+    }
     assert len(finished) >= 2
     kept = {}
     with pytest.MonkeyPatch.context() as patch:
         # Just before the work folder goes, look at what was there when it was killed.
-        patch.setattr(prepare.shutil, "rmtree", lambda path, **_: kept.update(_stats(path, finished)))
+        patch.setattr(
+            prepare.shutil, "rmtree", lambda path, **_: kept.update(_stats(path, finished))
+        )
         found = prepare.prepare(chosen, silent)
-    shards_now = {f: ((found.folder.parent / found.folder.name / f).stat()) for f in _moved(finished)}
+    shards_now = {
+        f: ((found.folder.parent / found.folder.name / f).stat()) for f in _moved(finished)
+    }
     kept |= {Path("result") / f: (s.st_mtime_ns, s.st_ino) for f, s in shards_now.items()}
     assert kept == finished
     assert contents(found.folder) == whole
 
 
 def _stats(work, names):
-    return {n: ((work / n).stat().st_mtime_ns, (work / n).stat().st_ino) for n in names if (work / n).is_file()}
+    return {
+        n: ((work / n).stat().st_mtime_ns, (work / n).stat().st_ino)
+        for n in names
+        if (work / n).is_file()
+    }
 
 
 def _moved(names):
@@ -402,14 +472,19 @@ def test_a_process_that_waits_says_so(many):
 
 
 def test_a_dead_worker_is_a_resumable_stop():
-    with pool.Pool(2) as workers, pytest.raises(Stopped, match="a worker ended with code -9") as caught:
+    with (
+        pool.Pool(2) as workers,
+        pytest.raises(Stopped, match="a worker ended with code -9") as caught,
+    ):
         list(workers.map("signal:raise_signal", [(9,), (9,)]))
     assert caught.value.code == 75
 
 
 def test_worker_errors_keep_their_kind_and_place():
     with pool.Pool(2) as workers:
-        assert sorted(workers.map("operator:add", [(i, 1) for i in range(7)])) == [(i, i + 1) for i in range(7)]
+        assert sorted(workers.map("operator:add", [(i, 1) for i in range(7)])) == [
+            (i, i + 1) for i in range(7)
+        ]
         with pytest.raises(RuntimeError, match="ZeroDivisionError"):
             list(workers.map("operator:truediv", [(1, 0), (1, 0)]))
         missing = Path("/nonexistent")
@@ -445,20 +520,40 @@ def test_what_shapes_the_corpus_shapes_its_name_and_nothing_else_does(tmp_path):
         "max_document_tokens": 1024,
         "shard_tokens": 2000,
     }
-    assert set(same) | set(other) | {"source", "path"} == {f.name for f in dataclasses.fields(knobs.Corpus)}
+    assert set(same) | set(other) | {"source", "path"} == {
+        f.name for f in dataclasses.fields(knobs.Corpus)
+    }
     for options, equal in ((same, True), (other, False)):
         for key, value in options.items():
-            changed = dataclasses.replace(base, corpus=dataclasses.replace(base.corpus, **{key: value}))
+            changed = dataclasses.replace(
+                base, corpus=dataclasses.replace(base.corpus, **{key: value})
+            )
             assert (prepare.fingerprint(changed, cache) == name) == equal, key
-    for key, value in {"vocab_size": 20, "lowercase": False, "max_word_length": 9, "train_characters": 2000}.items():
-        changed = dataclasses.replace(base, tokenizer=dataclasses.replace(base.tokenizer, **{key: value}))
+    for key, value in {
+        "vocab_size": 20,
+        "lowercase": False,
+        "max_word_length": 9,
+        "train_characters": 2000,
+    }.items():
+        changed = dataclasses.replace(
+            base, tokenizer=dataclasses.replace(base.tokenizer, **{key: value})
+        )
         assert prepare.fingerprint(changed, cache) != name, key
-    for key, value in {"max_word_length": 200, "kind": "wordpiece"}.items():  # what a trained one has and is
-        changed = dataclasses.replace(base, tokenizer=dataclasses.replace(base.tokenizer, **{key: value}))
+    for key, value in {
+        "max_word_length": 200,
+        "kind": "wordpiece",
+    }.items():  # what a trained one has and is
+        changed = dataclasses.replace(
+            base, tokenizer=dataclasses.replace(base.tokenizer, **{key: value})
+        )
         assert prepare.fingerprint(changed, cache) == name, key
-    assert prepare.fingerprint(dataclasses.replace(base, seed=5, steps=3, batch_size=1), cache) == name
+    assert (
+        prepare.fingerprint(dataclasses.replace(base, seed=5, steps=3, batch_size=1), cache) == name
+    )
     (tmp_path / "in").rename(tmp_path / "moved")
-    moved = dataclasses.replace(base, corpus=dataclasses.replace(base.corpus, path=str(tmp_path / "moved")))
+    moved = dataclasses.replace(
+        base, corpus=dataclasses.replace(base.corpus, path=str(tmp_path / "moved"))
+    )
     assert prepare.fingerprint(moved, cache) == name
     write(tmp_path / "moved", documents(4))
     assert prepare.fingerprint(moved, cache) != name
@@ -468,7 +563,9 @@ def test_a_given_tokenizer_is_named_by_its_hash(tmp_path):
     write(tmp_path / "in", documents(5))
     tokenizers.Tokenizer([*tokenizers.SPECIALS, "a", "b"], tokenizers.Style()).save(tmp_path / "t")
     chosen = config(tmp_path / "in", tmp_path / "cache", tokenizer=str(tmp_path / "t"))
-    resized = dataclasses.replace(chosen, tokenizer=dataclasses.replace(chosen.tokenizer, vocab_size=99))
+    resized = dataclasses.replace(
+        chosen, tokenizer=dataclasses.replace(chosen.tokenizer, vocab_size=99)
+    )
     first = prepare.fingerprint(chosen, tmp_path)
     assert prepare.fingerprint(resized, tmp_path) == first
     tokenizers.Tokenizer([*tokenizers.SPECIALS, "b", "a"], tokenizers.Style()).save(tmp_path / "t")
@@ -510,11 +607,17 @@ LATIN = "Für Élise hört täglich Bäche.\n".encode("latin-1")
 @pytest.mark.parametrize("policy", ["replace", "skip"])
 @pytest.mark.parametrize(
     ("bad", "what"),
-    [(LATIN * 40, "invalid UTF-8"), (random.Random(0).randbytes(20_000), "byte "), (b"a\0\n" * 40, "NUL")],
+    [
+        (LATIN * 40, "invalid UTF-8"),
+        (random.Random(0).randbytes(20_000), "byte "),
+        (b"a\0\n" * 40, "NUL"),
+    ],
 )
 def test_a_corpus_that_is_mostly_no_text_is_refused(tmp_path, policy, bad, what):
     (tmp_path / "a.txt").write_bytes(b"One sentence here.\n\n" + bad)
-    with pytest.raises(DataError, match=rf"\d+ of \d+ lines are not UTF-8, first .*a\.txt, .*{what}") as caught:
+    with pytest.raises(
+        DataError, match=rf"\d+ of \d+ lines are not UTF-8, first .*a\.txt, .*{what}"
+    ) as caught:
         prepare.prepare(config(tmp_path / "a.txt", tmp_path / "cache", on_bad_text=policy), silent)
     assert caught.value.code == 3
     assert "iconv" in caught.value.hint
@@ -522,7 +625,9 @@ def test_a_corpus_that_is_mostly_no_text_is_refused(tmp_path, policy, bad, what)
 
 def test_some_bad_lines_are_counted(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"One sentence here.\n\n" * 60 + LATIN * 40)
-    found = prepare.prepare(config(tmp_path / "a.txt", tmp_path / "cache", deduplicate=False), silent)
+    found = prepare.prepare(
+        config(tmp_path / "a.txt", tmp_path / "cache", deduplicate=False), silent
+    )
     facts = json.loads((found.folder / "audit.json").read_text())
     assert facts["bad_lines"] == 40
     assert "lines with bad text" in audit.table(facts)
@@ -530,7 +635,9 @@ def test_some_bad_lines_are_counted(tmp_path):
 
 @pytest.mark.fault(23)
 @pytest.mark.parametrize("content", [None, "", "\n \n\t\n", '{"text": " "}\n'])
-def test_training_without_documents_ends_before_anything_is_compiled(tmp_path, monkeypatch, capsys, content):
+def test_training_without_documents_ends_before_anything_is_compiled(
+    tmp_path, monkeypatch, capsys, content
+):
     def compiled(*_, **__):
         raise AssertionError("compiled before the data was read")
 
@@ -538,8 +645,17 @@ def test_training_without_documents_ends_before_anything_is_compiled(tmp_path, m
     (tmp_path / "in").mkdir()
     if content is not None:
         (tmp_path / "in" / ("a.jsonl" if content.startswith("{") else "a.txt")).write_text(content)
-    words = ["train", f"--config={Path(__file__).parents[1] / 'configs' / 'tiny.py'}", f"--workdir={tmp_path / 'run'}"]
-    assert cli.execute([*words, "--config.corpus.source=files", f"--config.corpus.path={tmp_path / 'in'}"]) == 3
+    words = [
+        "train",
+        f"--config={Path(__file__).parents[1] / 'configs' / 'tiny.py'}",
+        f"--workdir={tmp_path / 'run'}",
+    ]
+    assert (
+        cli.execute(
+            [*words, "--config.corpus.source=files", f"--config.corpus.path={tmp_path / 'in'}"]
+        )
+        == 3
+    )
     *_, error, hint = capsys.readouterr().err.splitlines()
     assert str(tmp_path / "in") in error
     assert re.match("error: (no documents in files|config.corpus.path = .* holds no files)", error)
@@ -555,7 +671,9 @@ def test_empty_and_blank_documents_are_left_out_and_counted(tmp_path):
     assert (facts["documents"], facts["empty"]) == (24, 4)
     assert sum(facts[side]["documents"] for side in shards.SPLITS) == 20
     assert re.search(r"empty +4\n", audit.table(facts))
-    assert all(text for side in shards.SPLITS for document in texts(found, side) for text in document)
+    assert all(
+        text for side in shards.SPLITS for document in texts(found, side) for text in document
+    )
 
 
 @pytest.mark.fault(27)
@@ -590,7 +708,9 @@ def test_a_full_disk_stops_it_and_it_goes_on(tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(encode, "pack", full)
-        with pytest.raises(CheckpointError, match=r"preparing [\d,]+ bytes of text needs") as caught:
+        with pytest.raises(
+            CheckpointError, match=r"preparing [\d,]+ bytes of text needs"
+        ) as caught:
             prepare.prepare(chosen, silent)
         assert f"are free in {tmp_path / 'cache'}" in str(caught.value)
         assert "free some space" in caught.value.hint
@@ -606,7 +726,13 @@ def test_published_datasets_construct_and_are_read(tmp_path, name):
     import tensorflow_datasets as tfds  # seconds: only where it is used
 
     with tfds.testing.mock_data(num_examples=12):
-        chosen = config(name, tmp_path / "cache", source="tfds", tfds_dir=str(tmp_path / "tfds"), sentences="auto")
+        chosen = config(
+            name,
+            tmp_path / "cache",
+            source="tfds",
+            tfds_dir=str(tmp_path / "tfds"),
+            sentences="auto",
+        )
         found = prepare.prepare(chosen, silent)
     assert found.manifest["corpus"]["path"] == name
     assert sum(len(s.document_ends) for side in shards.SPLITS for s in found.splits[side]) == 12
@@ -624,7 +750,9 @@ def built(tmp_path_factory):
         VERSION = tfds.core.Version("1.0.0")
 
         def _info(self):
-            return self.dataset_info_from_configs(features=tfds.features.FeaturesDict({"text": tfds.features.Text()}))
+            return self.dataset_info_from_configs(
+                features=tfds.features.FeaturesDict({"text": tfds.features.Text()})
+            )
 
         def _split_generators(self, dl_manager):
             return {"train": self._generate_examples()}
@@ -647,7 +775,9 @@ def test_a_dataset_built_from_local_text_is_read_in_ranges(built, monkeypatch):
     found = prepare.prepare(config("local_text", folder / "cache", **options), silent)
     both = texts(found, "train") + texts(found, "validation")
     assert sorted(both) == sorted([s.lower() for s in d] for d in given)
-    assert len(corpus.SOURCES["tfds"].items(config("local_text", folder, **options).corpus)[0]) == 60
+    assert (
+        len(corpus.SOURCES["tfds"].items(config("local_text", folder, **options).corpus)[0]) == 60
+    )
     again = prepare.prepare(config("local_text", folder / "other", workers=2, **options), silent)
     assert contents(again.folder) == contents(found.folder)
 
@@ -671,7 +801,9 @@ def test_dataset_fields_and_splits_are_checked(built):
     folder, _ = built
     options = {"source": "tfds", "tfds_dir": str(folder / "tfds")}
     with pytest.raises(DataError, match="no 'body'") as caught:
-        prepare.prepare(config("local_text", folder / "cache", text_field="body", **options), silent)
+        prepare.prepare(
+            config("local_text", folder / "cache", text_field="body", **options), silent
+        )
     assert "text" in caught.value.hint
     with pytest.raises(DataError, match="split 'none' cannot be read"):
         prepare.prepare(config("local_text", folder / "cache", split="none", **options), silent)
@@ -696,7 +828,9 @@ print(json.dumps([str(done.folder), peaks]))
 
 def limited(chosen: knobs.Config, limit: int) -> tuple[shards.Prepared, list[int]]:
     """Prepares in a process, and workers, whose address space is limited; also their peaks of memory in MiB."""
-    arguments = json.dumps([dataclasses.asdict(chosen.corpus), dataclasses.asdict(chosen.tokenizer)])
+    arguments = json.dumps(
+        [dataclasses.asdict(chosen.corpus), dataclasses.asdict(chosen.tokenizer)]
+    )
     command = [sys.executable, "-c", LIMITED, arguments, str(limit)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -720,7 +854,9 @@ def fill(file: Path, size: int, seed: int = 0) -> int:
 
 
 def given_vocabulary(folder: Path) -> str:
-    tokenizers.Tokenizer([*tokenizers.SPECIALS, *WORDS, ".", "document"], tokenizers.Style()).save(folder)
+    tokenizers.Tokenizer([*tokenizers.SPECIALS, *WORDS, ".", "document"], tokenizers.Style()).save(
+        folder
+    )
     return str(folder)
 
 
@@ -730,30 +866,49 @@ def test_a_huge_line_is_read_in_bounded_memory(tmp_path):
     with (tmp_path / "a.txt").open("w") as stream:
         stream.writelines(f"{sentence}. " for _ in range((50 << 20) // (len(sentence) + 2)))
         stream.write("\n\nAnother document. It is short.\n")
-    chosen = config(tmp_path / "a.txt", tmp_path / "c", tokenizer=given_vocabulary(tmp_path / "t"), sentences="auto")
+    chosen = config(
+        tmp_path / "a.txt",
+        tmp_path / "c",
+        tokenizer=given_vocabulary(tmp_path / "t"),
+        sentences="auto",
+    )
     found, peaks = limited(chosen, 700 << 20)
     facts = json.loads((found.folder / "audit.json").read_text())
     assert max(peaks) < 300
     assert facts["documents"] == 2
-    assert facts["train"]["sentences"] + facts["validation"]["sentences"] == (50 << 20) // (len(sentence) + 2) + 2
-    assert facts["cut_documents"] == facts["train"]["documents"] + facts["validation"]["documents"] - 2
-    assert max(i for i, n in enumerate(facts["train"]["document_tokens"]) if n) <= 19  # at most 1,000,000 tokens
+    assert (
+        facts["train"]["sentences"] + facts["validation"]["sentences"]
+        == (50 << 20) // (len(sentence) + 2) + 2
+    )
+    assert (
+        facts["cut_documents"] == facts["train"]["documents"] + facts["validation"]["documents"] - 2
+    )
+    assert (
+        max(i for i, n in enumerate(facts["train"]["document_tokens"]) if n) <= 19
+    )  # at most 1,000,000 tokens
 
 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
-    ("size", "limit"), [(24 << 20, 700 << 20), pytest.param(2 << 30, 1536 << 20, marks=pytest.mark.slow)]
+    ("size", "limit"),
+    [(24 << 20, 700 << 20), pytest.param(2 << 30, 1536 << 20, marks=pytest.mark.slow)],
 )
 def test_a_corpus_larger_than_memory_is_prepared(tmp_path, size, limit):
     count = fill(tmp_path / "a.txt", size)
-    chosen = config(tmp_path / "a.txt", tmp_path / "c", vocab_size=400, workers=2, shard_tokens=4_000_000)
-    chosen = dataclasses.replace(chosen, tokenizer=dataclasses.replace(chosen.tokenizer, train_characters=50_000_000))
+    chosen = config(
+        tmp_path / "a.txt", tmp_path / "c", vocab_size=400, workers=2, shard_tokens=4_000_000
+    )
+    chosen = dataclasses.replace(
+        chosen, tokenizer=dataclasses.replace(chosen.tokenizer, train_characters=50_000_000)
+    )
     began = time.monotonic()
     found, peaks = limited(chosen, limit)
     facts = json.loads((found.folder / "audit.json").read_text())
     kept = sum(facts[side]["documents"] for side in shards.SPLITS)
     tokens = sum(facts[side]["tokens"] for side in shards.SPLITS)
-    print(f"\n{size >> 20} MiB, {tokens:,} tokens, {time.monotonic() - began:.0f} s, peaks {peaks} MiB")
+    print(
+        f"\n{size >> 20} MiB, {tokens:,} tokens, {time.monotonic() - began:.0f} s, peaks {peaks} MiB"
+    )
     assert kept == facts["documents"] - facts["empty"] - facts["duplicates"] == count
     assert sum(facts[side]["sentences"] for side in shards.SPLITS) == 41 * count
     assert abs(facts["validation"]["documents"] / kept - 0.1) < 4 * (0.09 / kept) ** 0.5

@@ -56,9 +56,12 @@ ROWS = {
             "test_knobs.py::test_the_feed_forward_and_the_head_are_their_formulas",
         ),
     ),
-    "LayerNorm eps": Row(("model.norm_epsilon",), ("test_knobs.py::test_epsilon_is_added_to_the_variance",)),
+    "LayerNorm eps": Row(
+        ("model.norm_epsilon",), ("test_knobs.py::test_epsilon_is_added_to_the_variance",)
+    ),
     "init": Row(
-        ("model.init", "model.init_stddev"), ("test_model.py::test_initial_weights_have_the_published_deviation",)
+        ("model.init", "model.init_stddev"),
+        ("test_model.py::test_initial_weights_have_the_published_deviation",),
     ),
     "embeddings": Row(
         ("model.position", "model.type_vocab", "model.dropout"),
@@ -78,7 +81,10 @@ ROWS = {
     ),
     "pooler": Row(
         ("model.classifier_dropout",),
-        ("test_model.py::test_logits_equal_a_plain_statement_of_bert", COVERED["model.classifier_dropout"]),
+        (
+            "test_model.py::test_logits_equal_a_plain_statement_of_bert",
+            COVERED["model.classifier_dropout"],
+        ),
         (("bert_jax.models.bert:Bert", "that of its [CLS] through a dense layer and tanh"),),
     ),
     "MLM head": Row(
@@ -101,7 +107,14 @@ ROWS = {
         (("bert_jax.objectives.nsp:Nsp", "label 0 is IsNext"),),
     ),
     "Adam": Row(
-        ("optim.name", "optim.b1", "optim.b2", "optim.epsilon", "optim.weight_decay", "optim.no_decay"),
+        (
+            "optim.name",
+            "optim.b1",
+            "optim.b2",
+            "optim.epsilon",
+            "optim.weight_decay",
+            "optim.no_decay",
+        ),
         (
             "test_optim.py::test_steps_equal_the_written_out_algorithm",
             "test_optim.py::test_every_number_enters_as_the_algorithm_says",
@@ -109,7 +122,13 @@ ROWS = {
         ),
     ),
     "schedule": Row(
-        ("optim.schedule", "optim.warmup_steps", "optim.learning_rate", "optim.final_fraction", "steps"),
+        (
+            "optim.schedule",
+            "optim.warmup_steps",
+            "optim.learning_rate",
+            "optim.final_fraction",
+            "steps",
+        ),
         (
             "test_optim.py::test_linear2018_is_the_originals",
             "test_presets.py::test_the_learning_rate_of_a_run_is_the_published_one",
@@ -121,7 +140,12 @@ ROWS = {
             "test_optim.py::test_clip_bounds_the_global_norm_and_keeps_the_direction",
             "test_step.py::test_loss_and_gradients_do_not_depend_on_how_the_batch_is_split",
         ),
-        (("bert_jax.config.presets:ABOUT.google_2018", "gradients are clipped once, after the global reduction"),),
+        (
+            (
+                "bert_jax.config.presets:ABOUT.google_2018",
+                "gradients are clipped once, after the global reduction",
+            ),
+        ),
     ),
     "predictions": Row(
         ("masking.rate", "masking.count"),
@@ -145,10 +169,20 @@ ROWS = {
             "test_masking.py::test_the_split_is_drawn_for_each_piece_of_a_word",
             "test_units.py::test_word",
         ),
-        (("bert_jax.config.presets:ABOUT.google_2018", "a word cut by truncation stays a unit of its own"),),
+        (
+            (
+                "bert_jax.config.presets:ABOUT.google_2018",
+                "a word cut by truncation stays a unit of its own",
+            ),
+        ),
     ),
     "pairs": Row(
-        ("pairs", "examples.short_probability", "examples.random_next_probability", "examples.truncate"),
+        (
+            "pairs",
+            "examples.short_probability",
+            "examples.random_next_probability",
+            "examples.truncate",
+        ),
         (
             "test_pairs.py::test_agrees_with_the_original",
             "test_pairs.py::test_share_of_short_targets",
@@ -156,7 +190,10 @@ ROWS = {
             "test_pairs.py::test_each_lost_token_comes_from_either_end_by_a_fair_coin",
         ),
     ),
-    "dupe_factor": Row(("masking.dupe_factor",), ("test_pipeline.py::test_static_copies_come_again_in_another_order",)),
+    "dupe_factor": Row(
+        ("masking.dupe_factor",),
+        ("test_pipeline.py::test_static_copies_come_again_in_another_order",),
+    ),
     "SQuAD doc_stride": Row(
         (),
         (
@@ -168,11 +205,17 @@ ROWS = {
     ),
     "word length": Row(
         ("tokenizer.max_word_length",),
-        ("test_tokenizer.py::test_long_words_are_unknown_beyond_the_limit", COVERED["tokenizer.max_word_length"]),
+        (
+            "test_tokenizer.py::test_long_words_are_unknown_beyond_the_limit",
+            COVERED["tokenizer.max_word_length"],
+        ),
     ),
     "characters": Row(
         ("tokenizer.characters",),
-        ("test_characters.py::test_every_code_point_alone_and_inside_a_word", COVERED["tokenizer.characters"]),
+        (
+            "test_characters.py::test_every_code_point_alone_and_inside_a_word",
+            COVERED["tokenizer.characters"],
+        ),
         (("bert_jax.config.presets:ABOUT.huggingface", "by the tables of the tokenizers library"),),
     ),
 }
@@ -188,7 +231,9 @@ def test_every_number_is_a_knob_or_explained_and_has_a_test(name):
     for test in row.tests:
         file, _, function = test.partition("::")
         tree = ast.parse((TESTS / file).read_text())
-        assert function in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}, test
+        assert function in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}, (
+            test
+        )
     for place, words in row.said:
         module, _, name = place.partition(":")
         name, _, key = name.partition(".")
@@ -348,11 +393,29 @@ def test_a_preset_has_the_published_numbers(name):
 def test_a_preset_states_all_it_is_about(name):
     """Every number of the model and of an update that a source decides, also where it is today's default."""
     numerics = {
-        knob for row in ("GELU", "LayerNorm eps", "init", "embeddings", "attention bias") for knob in ROWS[row].knobs
+        knob
+        for row in ("GELU", "LayerNorm eps", "init", "embeddings", "attention bias")
+        for knob in ROWS[row].knobs
     }
-    numerics |= {knob for row in ("Adam", "clipping", "predictions", "dupe_factor") for knob in ROWS[row].knobs}
-    numerics |= {"optim.schedule", "optim.warmup_steps", "optim.learning_rate", "optim.final_fraction", "pairs"}
-    numerics |= {"masking.replace", "masking.unit", "masking.random_from", "masking.schedule", "model.norm"}
+    numerics |= {
+        knob
+        for row in ("Adam", "clipping", "predictions", "dupe_factor")
+        for knob in ROWS[row].knobs
+    }
+    numerics |= {
+        "optim.schedule",
+        "optim.warmup_steps",
+        "optim.learning_rate",
+        "optim.final_fraction",
+        "pairs",
+    }
+    numerics |= {
+        "masking.replace",
+        "masking.unit",
+        "masking.random_from",
+        "masking.schedule",
+        "model.norm",
+    }
     assert numerics <= PRESETS[name].keys()
 
 
@@ -385,9 +448,14 @@ def test_no_next_sentences_is_a_change_of_one_knob():
     assert list(config.resolve(tree).objectives) == ["mlm"]
 
 
-@pytest.mark.parametrize(("word", "meant"), [("google2018", "google_2018"), ("Roberta", "roberta"), ("xyz", "")])
+@pytest.mark.parametrize(
+    ("word", "meant"), [("google2018", "google_2018"), ("Roberta", "roberta"), ("xyz", "")]
+)
 def test_an_unknown_preset_is_refused_with_the_nearest(word, meant):
-    for ask in (lambda: config.default(word), lambda: config.load_file(f"{TESTS.parent}/configs/preset.py:{word}")):
+    for ask in (
+        lambda: config.default(word),
+        lambda: config.load_file(f"{TESTS.parent}/configs/preset.py:{word}"),
+    ):
         with pytest.raises(ConfigError, match=f"no preset '{word}'") as caught:
             ask()
         assert ("did you mean" in caught.value.hint) == bool(meant)
@@ -402,7 +470,9 @@ def test_the_config_takes_text_and_size_from_pretraining_and_the_rest_from_the_p
     assert found.corpus == text.corpus
     assert (found.model.layers, found.model.hidden) == (8, 512)
     assert all(
-        value(found, path) == published for path, published in PRESETS["mosaic"].items() if published is not None
+        value(found, path) == published
+        for path, published in PRESETS["mosaic"].items()
+        if published is not None
     )
     assert config.resolve(config.load_file(str(file))).optim.name == "adam2018"
 
@@ -420,7 +490,9 @@ def small(name: str, **changes: object) -> knobs.Config:
     return config.settle(tree)[0]
 
 
-@pytest.mark.parametrize("name", [NAMES[0], *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[1:])])
+@pytest.mark.parametrize(
+    "name", [NAMES[0], *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[1:])]
+)
 def test_every_preset_trains(name):
     settings = small(name, **{"masking.unit": "word"} if name == "google_head" else {})
     state = jax.jit(lambda seed: steps.init_state(settings, toy.VOCAB, seed))(np.uint32(0))
@@ -433,7 +505,12 @@ def test_every_preset_trains(name):
         state, metrics = update(state, b, steps.inputs_at(settings, index))
         assert math.isfinite(metrics["loss"][0])
         assert ("nsp_loss" in metrics) == (settings.pairs == "nsp")
-        ledger.add({k: (float(a), float(n)) for k, (a, n) in metrics.items()}, settings.masking.rate, 8, index)
+        ledger.add(
+            {k: (float(a), float(n)) for k, (a, n) in metrics.items()},
+            settings.masking.rate,
+            8,
+            index,
+        )
     after = flat(state["params"])
     moved = [key for key in before if (np.asarray(before[key]) != np.asarray(after[key])).any()]
     assert all(np.isfinite(leaf).all() for leaf in after.values())
@@ -441,7 +518,14 @@ def test_every_preset_trains(name):
 
 
 RATES = {  # step -> rate, by hand from the published peak, warm-up and length
-    "google_2018": {0: 0, 5_000: 5e-5, 9_999: 9.999e-5, 10_000: 9.9e-5, 500_000: 5e-5, 999_999: 1e-10},
+    "google_2018": {
+        0: 0,
+        5_000: 5e-5,
+        9_999: 9.999e-5,
+        10_000: 9.9e-5,
+        500_000: 5e-5,
+        999_999: 1e-10,
+    },
     "google_head": {10_000: 9.9e-5},
     "roberta": {0: 0, 24_000: 6e-4, 262_000: 3e-4, 500_000: 0},
     "wettig": {690: 1e-3, 1_380: 2e-3, 12_190: 1e-3, 23_000: 0},
@@ -462,7 +546,10 @@ def test_the_decay_of_mosaic_is_not_multiplied_by_the_peak_rate(step):
     """DecoupledAdamW multiplies each weight by 1 - decay * rate / peak, biases and scales too, whatever the peak is."""
     settings = config.resolve(config.default("mosaic"))
     rate = float(steps.inputs_at(settings, step).learning_rate)
-    params = {"norm": {"scale": jnp.ones(3), "bias": jnp.full(3, 2.0)}, "kernel": jnp.full(3, 1000.0)}
+    params = {
+        "norm": {"scale": jnp.ones(3), "bias": jnp.full(3, 2.0)},
+        "kernel": jnp.full(3, 1000.0),
+    }
     tx = optim.transformation(settings.optim, params, settings.optim.weight_decay)
     direction, _ = tx.update(jax.tree.map(jnp.zeros_like, params), tx.init(params), params)
     for key, p in flat(params).items():

@@ -32,14 +32,19 @@ DEMO = (  # the masked language model's losses by a compiler without any optimiz
 def folder(tmp_path_factory) -> Path:
     """Everything that the process left."""
     found = tmp_path_factory.mktemp("production")
-    environment = {name: value for name, value in os.environ.items() if name not in FLAGS} | {
-        "PYTHONPATH": str(texts.ROOT),
-        "JAX_ENABLE_COMPILATION_CACHE": "true",  # of this process: the same program is not compiled again
-        "JAX_COMPILATION_CACHE_DIR": str(found / "compiled"),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-    }
+    environment = (
+        {name: value for name, value in os.environ.items() if name not in FLAGS}
+        | {
+            "PYTHONPATH": str(texts.ROOT),
+            "JAX_ENABLE_COMPILATION_CACHE": "true",  # of this process: the same program is not compiled again
+            "JAX_COMPILATION_CACHE_DIR": str(found / "compiled"),
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        }
+    )
     command = [sys.executable, "-m", "tests.production", str(found)]
-    done = subprocess.run(command, env=environment, cwd=texts.ROOT, capture_output=True, text=True, timeout=280)
+    done = subprocess.run(
+        command, env=environment, cwd=texts.ROOT, capture_output=True, text=True, timeout=280
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return found
 
@@ -64,7 +69,9 @@ def test_the_process_has_the_flags_of_a_user(found):
 
 def test_the_first_updates_of_the_demo(folder):
     losses = series(folder / "demo", "train/mlm_loss")
-    np.testing.assert_allclose(losses, DEMO, atol=1e-3)  # what other roundings make of it in thirty updates
+    np.testing.assert_allclose(
+        losses, DEMO, atol=1e-3
+    )  # what other roundings make of it in thirty updates
 
 
 def test_masks_are_filled_as_the_paper_states_bert(demo, found):
@@ -72,19 +79,29 @@ def test_masks_are_filled_as_the_paper_states_bert(demo, found):
     for line, row in zip(production.LINES, found["masks"], strict=True):
         ids = [demo.tokenizer.special.cls, *demo.tokenizer.encode_batch([line], escape=False)[0]]
         ids = np.array([*ids, demo.tokenizer.special.sep])
-        hidden, _ = reference.encoder(params["encoder"], ids, np.zeros_like(ids), demo.config.model.heads)
+        hidden, _ = reference.encoder(
+            params["encoder"], ids, np.zeros_like(ids), demo.config.model.heads
+        )
         columns = np.flatnonzero(ids == demo.tokenizer.special.mask)
         wanted = reference.softmax(reference.mlm_logits(params, hidden, columns, len(vocab)))
         assert len(row["masks"]) == len(columns) >= 1
         for given, expected in zip(row["masks"], wanted, strict=True):
             probabilities = {one["token"]: one["probability"] for one in given}
-            np.testing.assert_allclose([probabilities[piece] for piece in vocab], expected, rtol=1e-4)
+            np.testing.assert_allclose(
+                [probabilities[piece] for piece in vocab], expected, rtol=1e-4
+            )
 
 
 def test_an_export_comes_back_bit_for_bit_and_answers_alike(folder, demo, found):
-    ours, theirs = (trees.flat(run.params) for run in (demo, runs.open_run(str(folder / "exported"))))
+    ours, theirs = (
+        trees.flat(run.params) for run in (demo, runs.open_run(str(folder / "exported")))
+    )
     assert ours.keys() == theirs.keys()
-    assert [name for name in ours if np.asarray(ours[name]).tobytes() != np.asarray(theirs[name]).tobytes()] == []
+    assert [
+        name
+        for name in ours
+        if np.asarray(ours[name]).tobytes() != np.asarray(theirs[name]).tobytes()
+    ] == []
     assert found["imported"] == found["masks"]
 
 
@@ -117,7 +134,12 @@ def test_a_stopped_run_goes_on_bit_for_bit(folder):
 
 
 def test_fused_runs_are_what_they_are_alone(folder):
-    for name in ("train/mlm_loss", "train/nsp_loss", "train/masked_fraction", "eval/validation/mlm_loss"):
+    for name in (
+        "train/mlm_loss",
+        "train/nsp_loss",
+        "train/masked_fraction",
+        "eval/validation/mlm_loss",
+    ):
         fused, alone = (series(folder / run, name) for run in (str(production.RATES[0]), "packed"))
         np.testing.assert_allclose(fused, alone, atol=1e-3, err_msg=name)
     assert abs(series(folder / "0.4", "train/masked_fraction") - 0.4).max() < 0.05
@@ -136,5 +158,7 @@ def test_a_text_goes_on_with_the_likeliest_tokens(folder, demo, found):
             scores = reference.mlm_logits(params, hidden, [-1], demo.tokenizer.size)[0]
             scores[[special.pad, special.unk, special.cls, special.mask]] = -np.inf
             ids.append(int(scores.argmax()))
-        said = [demo.tokenizer.written(i) for i in (before, [i for i in ids[1:] if i != special.sep])]
+        said = [
+            demo.tokenizer.written(i) for i in (before, [i for i in ids[1:] if i != special.sep])
+        ]
         assert said[0] + row["continuation"] == said[1]

@@ -25,7 +25,11 @@ SHAPES = [  # M, K, N: either gradient of the weights turns the smaller factor; 
     ((3, 2), 13, 6, 4),
     ((1,), 1, 1, 1),
 ]
-ERROR = {"float32": 2e-6, "bfloat16_products": 2e-2, "bfloat16": 3e-2}  # of the largest: bfloat16 has eight bits
+ERROR = {
+    "float32": 2e-6,
+    "bfloat16_products": 2e-2,
+    "bfloat16": 3e-2,
+}  # of the largest: bfloat16 has eight bits
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -50,9 +54,14 @@ def test_values_and_gradients_are_those_of_the_plain_product(batch, m, k, n, dty
 
 
 def test_factors_are_rounded_and_sums_are_not():
-    a, b = jnp.full((4, 300), 1.0), jnp.full((300, 8), 1 + 2.0**-9)  # half a unit of the last place: rounds to even, 1
+    a, b = (
+        jnp.full((4, 300), 1.0),
+        jnp.full((300, 8), 1 + 2.0**-9),
+    )  # half a unit of the last place: rounds to even, 1
     found = product(a, b, KINDS["bfloat16_products"])
-    np.testing.assert_array_equal(found, 300.0)  # 300 has nine bits: a sum kept in bfloat16 would not be it
+    np.testing.assert_array_equal(
+        found, 300.0
+    )  # 300 has nine bits: a sum kept in bfloat16 would not be it
     assert found.dtype == jnp.float32
     np.testing.assert_allclose(product(a, b, KINDS["float32"]), 300 * (1 + 2.0**-9), rtol=1e-6)
 
@@ -122,6 +131,9 @@ print("trained")
 @pytest.mark.slow
 def test_a_cpu_runs_what_its_compiler_makes_of_odd_shapes():
     """With all optimisations, which other tests do without: it may ask for products that the CPU does not have."""
-    own, say = os.environ | {"XLA_FLAGS": ""}, {"capture_output": True, "text": True}  # and as it is without tests
+    own, say = (
+        os.environ | {"XLA_FLAGS": ""},
+        {"capture_output": True, "text": True},
+    )  # and as it is without tests
     done = subprocess.run([sys.executable, "-c", ODD], env=own, check=False, timeout=300, **say)
     assert done.stdout.split()[-1:] == ["trained"], done.stderr[-2000:]

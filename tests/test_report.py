@@ -35,7 +35,9 @@ class Checker(html.parser.HTMLParser):
     def handle_starttag(self, tag, attrs):
         if tag not in VOID:
             self.open.append(tag)
-        self.outside += [f"{tag} {k}={v}" for k, v in attrs if k in ("src", "href", "srcset", "data", "action")]
+        self.outside += [
+            f"{tag} {k}={v}" for k, v in attrs if k in ("src", "href", "srcset", "data", "action")
+        ]
         assert not any(k.startswith("on") for k, _ in attrs)
 
     def handle_startendtag(self, tag, attrs):
@@ -51,7 +53,9 @@ class Checker(html.parser.HTMLParser):
 
 def pretraining(folder: Path, lines: int = 50, steps: int = 500) -> None:
     rng = random.Random(0)
-    tree = config.to_dict(config.resolve({"steps": steps, "optim": {"warmup_steps": 9}, "masking": {"rate": 0.25}}))
+    tree = config.to_dict(
+        config.resolve({"steps": steps, "optim": {"warmup_steps": 9}, "masking": {"rate": 0.25}})
+    )
     (folder / "config.json").write_text(json.dumps(tree))
     (folder / "environment.json").write_text(
         json.dumps(
@@ -66,25 +70,59 @@ def pretraining(folder: Path, lines: int = 50, steps: int = 500) -> None:
     with (folder / "metrics.jsonl").open("w") as file:
         for i in range(1, lines + 1):
             step = i * steps // lines
-            row = {"step": step, "time": 1.5 * i, "train/loss": 9 / i + rng.random(), "train/mlm_loss": 8 / i + 1}
-            row |= {"train/mlm_accuracy": i / (2 * lines), "train/masked_fraction": 0.25, "train/kept_fraction": 0.1}
-            row |= {"train/mask_token_fraction": 0.8, "train/random_fraction": 0.1, "train/learning_rate": 1e-4 * i}
+            row = {
+                "step": step,
+                "time": 1.5 * i,
+                "train/loss": 9 / i + rng.random(),
+                "train/mlm_loss": 8 / i + 1,
+            }
+            row |= {
+                "train/mlm_accuracy": i / (2 * lines),
+                "train/masked_fraction": 0.25,
+                "train/kept_fraction": 0.1,
+            }
+            row |= {
+                "train/mask_token_fraction": 0.8,
+                "train/random_fraction": 0.1,
+                "train/learning_rate": 1e-4 * i,
+            }
             row |= {
                 "train/grad_norm": 2.0 + rng.random(),
                 "train/tokens_per_second": 12_345.0,
                 "train/data_wait": 0.004,
             }
-            row |= {"train/step_seconds": 0.05, "train/compile_seconds": 12.5, "train/skipped_in_row": 0.0}
-            row |= {"train/data_seconds": 0.01 * i, "train/evaluation_seconds": 0.15 * i, "train/saving_seconds": 0.3}
+            row |= {
+                "train/step_seconds": 0.05,
+                "train/compile_seconds": 12.5,
+                "train/skipped_in_row": 0.0,
+            }
+            row |= {
+                "train/data_seconds": 0.01 * i,
+                "train/evaluation_seconds": 0.15 * i,
+                "train/saving_seconds": 0.3,
+            }
             row |= {"train/model_flops_per_second": 2.5e12, "train/mfu": 0.457}
             row |= {"train/host_memory_bytes": 3.21e9, "train/device_memory_bytes": 7e10}
             file.write(json.dumps(row) + "\n")
             if i % 10 == 0:
-                scores = {"mlm_loss": 5.25, "unigram_loss": 6.3, "mlm_accuracy": 0.3, "unigram_accuracy": 0.1}
+                scores = {
+                    "mlm_loss": 5.25,
+                    "unigram_loss": 6.3,
+                    "mlm_accuracy": 0.3,
+                    "unigram_accuracy": 0.1,
+                }
                 scores |= {"nsp_accuracy": 0.6, "nsp_accuracy_low": 0.55, "nsp_accuracy_high": 0.65}
-                scores |= {"majority_accuracy": 0.5, "examples": 400, "mlm_predictions": 31_337, "nsp_loss": 0.65}
+                scores |= {
+                    "majority_accuracy": 0.5,
+                    "examples": 400,
+                    "mlm_predictions": 31_337,
+                    "nsp_loss": 0.65,
+                }
                 file.write(
-                    json.dumps({"step": step, "time": 1.5 * i} | {f"eval/validation/{k}": v for k, v in scores.items()})
+                    json.dumps(
+                        {"step": step, "time": 1.5 * i}
+                        | {f"eval/validation/{k}": v for k, v in scores.items()}
+                    )
                     + "\n"
                 )
         file.write('{"step": 99999, "tra')  # the run goes on
@@ -145,11 +183,15 @@ def test_a_pretraining_run(tmp_path):
 def test_only_changed_knobs_are_listed_first(tmp_path):
     pretraining(tmp_path)
     source, _ = text_of(tmp_path)
-    changed = re.findall(r"<td>([\w.]+)</td>", source[source.index("this run") : source.index("All knobs")])
+    changed = re.findall(
+        r"<td>([\w.]+)</td>", source[source.index("this run") : source.index("All knobs")]
+    )
     assert sorted(changed) == ["masking.rate", "optim.warmup_steps", "steps"]
 
 
-@pytest.mark.parametrize("missing", ["config.json", "environment.json", "metrics.jsonl", "all", "torn"])
+@pytest.mark.parametrize(
+    "missing", ["config.json", "environment.json", "metrics.jsonl", "all", "torn"]
+)
 def test_missing_files_leave_the_rest(missing, tmp_path):
     if missing != "all":
         pretraining(tmp_path)
@@ -190,7 +232,9 @@ def test_fine_tuning_metrics_need_no_knowledge(tmp_path):
 
 
 def test_squads_measures_are_per_cent_already(tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps({"objectives": {"span": {}}, "task": {"source": "files:x.json"}}))
+    (tmp_path / "config.json").write_text(
+        json.dumps({"objectives": {"span": {}}, "task": {"source": "files:x.json"}})
+    )
     row = {"step": 1, "time": 1, "eval/validation/f1": 55.6, "eval/validation/exact": 48.3}
     row |= {"train/loss": 2.5, "train/span_loss": 2.5, "train/span_accuracy": 0.5}
     (tmp_path / "metrics.jsonl").write_text(json.dumps(row))
@@ -207,11 +251,21 @@ HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&amp
 
 def test_all_text_is_escaped(tmp_path):
     pretraining(tmp_path)
-    (tmp_path / "environment.json").write_text(json.dumps({HOSTILE: {HOSTILE: HOSTILE}, "x": HOSTILE}))
-    (tmp_path / "config.json").write_text(json.dumps({"model": {"size": HOSTILE}, "corpus": {"source": HOSTILE}}))
+    (tmp_path / "environment.json").write_text(
+        json.dumps({HOSTILE: {HOSTILE: HOSTILE}, "x": HOSTILE})
+    )
+    (tmp_path / "config.json").write_text(
+        json.dumps({"model": {"size": HOSTILE}, "corpus": {"source": HOSTILE}})
+    )
     with (tmp_path / "metrics.jsonl").open("w") as file:
-        file.write(json.dumps({"step": 1, f"train/{HOSTILE}": 1.0, f"eval/{HOSTILE}/accuracy": 0.5}))
-    sample = {"step": 1, "text": f"a [MASK] {HOSTILE}", "predictions": [[{"token": HOSTILE, "probability": 0.5}]]}
+        file.write(
+            json.dumps({"step": 1, f"train/{HOSTILE}": 1.0, f"eval/{HOSTILE}/accuracy": 0.5})
+        )
+    sample = {
+        "step": 1,
+        "text": f"a [MASK] {HOSTILE}",
+        "predictions": [[{"token": HOSTILE, "probability": 0.5}]],
+    }
     (tmp_path / "samples.jsonl").write_text(json.dumps(sample))
     source, text = text_of(tmp_path)
     assert source.count("<script") == 1
@@ -242,7 +296,12 @@ def test_samples_show_what_stood_there(tmp_path):
     """Among the predictions, or below them; of a beginning, what comes next."""
     likely = [{"token": token, "probability": 0.2} for token in ("cat", "dog")]
     rows = [
-        {"step": 1, "text": "The [MASK] and a [MASK].", "answers": ["dog", "cow"], "predictions": [likely, likely]},
+        {
+            "step": 1,
+            "text": "The [MASK] and a [MASK].",
+            "answers": ["dog", "cow"],
+            "predictions": [likely, likely],
+        },
         {"step": 1, "text": "The cat …", "answers": ["cat"], "predictions": [likely]},
     ]
     (tmp_path / "samples.jsonl").write_text("\n".join(map(json.dumps, rows)))
@@ -268,7 +327,10 @@ FINITE = st.floats(-1e6, 1e6, allow_subnormal=False).filter(lambda v: v == 0 or 
 
 def polylines(figure: str) -> list[list[tuple[float, float]]]:
     root = ElementTree.fromstring(figure)
-    return [[tuple(map(float, p.split(","))) for p in line.get("points").split()] for line in root.iter("polyline")]
+    return [
+        [tuple(map(float, p.split(","))) for p in line.get("points").split()]
+        for line in root.iter("polyline")
+    ]
 
 
 def read_back(figure: str) -> list[list[tuple[float, float]]]:
@@ -291,14 +353,18 @@ def read_back(figure: str) -> list[list[tuple[float, float]]]:
 @given(st.lists(FINITE, min_size=1, max_size=60), st.booleans())
 def test_lines_are_drawn_to_scale_and_inside(values, percent):
     points = [(10 * i, v) for i, v in enumerate(values, 1)]
-    figure = charts.draw(charts.Chart("t", [charts.Series("s", points)], [("b", values[0])], percent=percent))
+    figure = charts.draw(
+        charts.Chart("t", [charts.Series("s", points)], [("b", values[0])], percent=percent)
+    )
     for x, y in polylines(figure)[0]:
         assert charts.LEFT - 0.1 <= x <= charts.WIDTH - charts.RIGHT + 0.1
         assert charts.TOP - 0.1 <= y <= charts.HEIGHT - charts.BOTTOM + 0.1
     spread = max(values) - min(values)
     log = not percent and min(values) > 0 and max(values) > 100 * min(values)
     for (_, want), (_, got) in zip(points, read_back(figure)[0], strict=True):
-        assert got == pytest.approx(want, rel=0.02 if log else 1e-6, abs=1e-3 * (spread or abs(want) or 1))
+        assert got == pytest.approx(
+            want, rel=0.02 if log else 1e-6, abs=1e-3 * (spread or abs(want) or 1)
+        )
 
 
 @given(st.lists(st.tuples(st.integers(0, 1000), FINITE), max_size=200), st.integers(3, 50))
@@ -309,9 +375,13 @@ def test_thinning_keeps_the_ends_the_order_and_the_mean(points, most):
     assert thinned[:1] == points[:1]
     assert thinned[-1:] == points[-1:]
     assert [x for x, _ in thinned] == sorted(x for x, _ in thinned)
-    if len(points) > most and (len(points) - 2) % (most - 2) == 0:  # equal runs: the mean of means is the mean
+    if (
+        len(points) > most and (len(points) - 2) % (most - 2) == 0
+    ):  # equal runs: the mean of means is the mean
         means, inner = [y for _, y in thinned[1:-1]], [y for _, y in points[1:-1]]
-        assert math.fsum(means) / len(means) == pytest.approx(math.fsum(inner) / len(inner), rel=1e-6, abs=1e-3)
+        assert math.fsum(means) / len(means) == pytest.approx(
+            math.fsum(inner) / len(inner), rel=1e-6, abs=1e-3
+        )
 
 
 @given(FINITE, FINITE, st.integers(2, 8))
@@ -321,7 +391,10 @@ def test_ticks_are_round_and_inside(a, b, count):
     assert 1 <= len(ticks) <= count + 1
     span = axis.high - axis.low
     assert all(axis.low - 1e-6 * span <= t <= axis.high + 1e-6 * span for t in ticks)
-    for step in {round((y - x) / 10 ** math.floor(math.log10(y - x) + 1e-9), 6) for x, y in itertools.pairwise(ticks)}:
+    for step in {
+        round((y - x) / 10 ** math.floor(math.log10(y - x) + 1e-9), 6)
+        for x, y in itertools.pairwise(ticks)
+    }:
         assert step in (1, 2, 2.5, 5)
 
 

@@ -48,7 +48,9 @@ KNOBS = {
     "logging.samples": 12,
 }
 MODES = {"dynamic": 0, "static": 2}
-FAST = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "true"}  # halves the compile time; runs are compared only with their like
+FAST = {
+    "JAX_DISABLE_MOST_OPTIMIZATIONS": "true"
+}  # halves the compile time; runs are compared only with their like
 
 
 class Case:
@@ -68,12 +70,20 @@ class Case:
         corpus = texts.write(folder / "corpus", documents=50)
         (folder / "config.py").write_text(texts.CONFIG.format(path=str(corpus)))
         self.variables = variables
-        self.words = ["train", f"--config={folder / 'config.py'}", *(f"--config.{k}={v}" for k, v in knobs.items())]
+        self.words = [
+            "train",
+            f"--config={folder / 'config.py'}",
+            *(f"--config.{k}={v}" for k, v in knobs.items()),
+        ]
         tree = load_file(str(folder / "config.py"))
         for key, value in knobs.items():
             override(tree, key, str(value))
         config = resolve(tree)
-        assert (config.model.dropout, config.model.attention_dropout, config.pairs) == (0.1, 0.1, "nsp")
+        assert (config.model.dropout, config.model.attention_dropout, config.pairs) == (
+            0.1,
+            0.1,
+            "nsp",
+        )
         source = pipeline.Source(prepare.prepare(config, log=lambda _: None), "train", config)
         assert source.count(0) < config.steps * config.batch_size, "an epoch ends inside the run"
         self.reference = folder / "reference"
@@ -85,16 +95,22 @@ class Case:
                 "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
             }
 
-    def go(self, workdir: Path, fault: str = "", variables: dict[str, str] | None = None) -> tuple[int, str]:
+    def go(
+        self, workdir: Path, fault: str = "", variables: dict[str, str] | None = None
+    ) -> tuple[int, str]:
         """Exit code and standard error of the command, with a fault."""
         variables = self.variables if variables is None else variables
-        code, _, err = texts.run(*self.words, f"--workdir={workdir}", BERT_JAX_FAULT=fault, **variables)
+        code, _, err = texts.run(
+            *self.words, f"--workdir={workdir}", BERT_JAX_FAULT=fault, **variables
+        )
         return code, err
 
     @contextlib.contextmanager
     def started(self, workdir: Path, fault: str = "") -> Iterator[subprocess.Popen]:
         """The command as a process that is not waited for; it does not outlive the block."""
-        process = texts.start(*self.words, f"--workdir={workdir}", BERT_JAX_FAULT=fault, **self.variables)
+        process = texts.start(
+            *self.words, f"--workdir={workdir}", BERT_JAX_FAULT=fault, **self.variables
+        )
         try:
             yield process
         finally:
@@ -267,7 +283,9 @@ def test_batches_from_a_process_change_nothing(tmp_path, pool):
         time.sleep(0.1)
 
     with case.started(workdir, "step:8:sleep=5") as process:
-        while not (workers := [pid for pid in children(process) if b"spawn_main" in command_line(pid)]):
+        while not (
+            workers := [pid for pid in children(process) if b"spawn_main" in command_line(pid)]
+        ):
             assert process.poll() is None
             time.sleep(0.02)
         os.kill(workers[0], signal.SIGKILL)
@@ -293,7 +311,9 @@ def test_batches_from_a_process_change_nothing(tmp_path, pool):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "names", [("SIGUSR1",), ("SIGUSR2",), ("SIGINT",), ("SIGUSR1", "SIGTERM"), ("SIGTERM", "SIGTERM")], ids="-".join
+    "names",
+    [("SIGUSR1",), ("SIGUSR2",), ("SIGINT",), ("SIGUSR1", "SIGTERM"), ("SIGTERM", "SIGTERM")],
+    ids="-".join,
 )
 @pytest.mark.fault(3)
 def test_signals_save_and_a_second_one_does_not_wait(names, tmp_path, pool):
@@ -338,7 +358,9 @@ def test_any_flipped_bit_is_found(seed, tmp_path, pool):
 
 
 @pytest.mark.parametrize("devices", [1, 8])
-def test_a_save_that_has_not_begun_to_write_keeps_the_state_it_was_given(devices, tmp_path, monkeypatch):
+def test_a_save_that_has_not_begun_to_write_keeps_the_state_it_was_given(
+    devices, tmp_path, monkeypatch
+):
     """The update overwrites the state in place at once; on CPU what the save holds is a view of those very bytes."""
     release, held = threading.Event(), threading.Event()
     write = jax_array_handlers._async_serialize_replica_slices
@@ -350,12 +372,17 @@ def test_a_save_that_has_not_begun_to_write_keeps_the_state_it_was_given(devices
         return await write(*args, **kwargs)
 
     monkeypatch.setattr(jax_array_handlers, "_async_serialize_replica_slices", late)
-    mesh = jax.make_mesh((devices,), ("x",), (jax.sharding.AxisType.Auto,), devices=jax.devices()[:devices])
+    mesh = jax.make_mesh(
+        (devices,), ("x",), (jax.sharding.AxisType.Auto,), devices=jax.devices()[:devices]
+    )
     split = jax.NamedSharding(mesh, jax.P("x"))
     update = jax.jit(lambda state: jax.tree.map(lambda x: x + 1, state), donate_argnums=0)
 
     def fresh() -> dict:
-        made = {"params": {"w": jnp.arange(1_600_000, dtype=jnp.float32)}, "moment": jnp.arange(8_000.0)}
+        made = {
+            "params": {"w": jnp.arange(1_600_000, dtype=jnp.float32)},
+            "moment": jnp.arange(8_000.0),
+        }
         return jax.block_until_ready({**jax.device_put(made, split), "n": jnp.int32(3)})
 
     def place(x: jax.Array) -> int:

@@ -41,7 +41,9 @@ def fields(found: list[rows.Row]) -> list[dict]:
 
 # --- formats --------------------------------------------------------------------------------------------------------
 
-TEXTS = st.text(st.characters(exclude_characters="\t\n\r\0", exclude_categories=["Cs"]), min_size=1, max_size=12)
+TEXTS = st.text(
+    st.characters(exclude_characters="\t\n\r\0", exclude_categories=["Cs"]), min_size=1, max_size=12
+)
 TABLE = st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=5)
 
 
@@ -50,7 +52,9 @@ def test_every_format_returns_the_same_rows(tmp_path_factory, table):
     folder = tmp_path_factory.mktemp("same")
     records = [{"text": text, "label": label} for text, label in table]
     quoted = io.StringIO()
-    csv.writer(quoted, quoting=csv.QUOTE_ALL, lineterminator="\n").writerows([("text", "label"), *table])
+    csv.writer(quoted, quoting=csv.QUOTE_ALL, lineterminator="\n").writerows(
+        [("text", "label"), *table]
+    )
     files = {
         "a.tsv": "".join(f"{text}\t{label}\n" for text, label in [("text", "label"), *table]),
         "a.csv": quoted.getvalue(),
@@ -59,7 +63,12 @@ def test_every_format_returns_the_same_rows(tmp_path_factory, table):
     }
     for name, content in files.items():
         assert fields(read(write(folder / name, content))) == records, name
-    assert fields(read(write(folder / "q.tsv", quoted.getvalue().replace('","', '"\t"')), quoting=True)) == records
+    assert (
+        fields(
+            read(write(folder / "q.tsv", quoted.getvalue().replace('","', '"\t"')), quoting=True)
+        )
+        == records
+    )
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
@@ -100,7 +109,9 @@ def test_quotes_mean_nothing_in_tsv_and_hold_fields_in_csv(tmp_path):
 
 @pytest.mark.fault(20)
 def test_only_a_newline_ends_a_line_and_marks_of_windows_are_no_text(tmp_path):
-    path = write(tmp_path / "a.tsv", "\ufefftext\tlabel\r\none\u2028two\x85three\x0b\t1\r\n\r\nfour\t0")
+    path = write(
+        tmp_path / "a.tsv", "\ufefftext\tlabel\r\none\u2028two\x85three\x0b\t1\r\n\r\nfour\t0"
+    )
     assert [(r.where, r.number, r.fields["text"]) for r in read(path)] == [
         (f"{path}:2", 0, "one\u2028two\x85three\x0b"),
         (f"{path}:4", 1, "four"),
@@ -109,7 +120,9 @@ def test_only_a_newline_ends_a_line_and_marks_of_windows_are_no_text(tmp_path):
 
 @pytest.mark.parametrize("mark", [";", "\t", "|", ","])
 def test_columns_of_csv_are_divided_by_what_the_first_line_says(tmp_path, mark):
-    path = write(tmp_path / "a.csv", f'"text"{mark}label\n"one{mark} two"{mark}1,5\n'.replace("1,5", "1"))
+    path = write(
+        tmp_path / "a.csv", f'"text"{mark}label\n"one{mark} two"{mark}1,5\n'.replace("1,5", "1")
+    )
     assert fields(read(path)) == [{"text": f"one{mark} two", "label": "1"}]
     path = write(tmp_path / "b.csv", f"a{mark}b\n")
     with pytest.raises(DataError, match="no column 'text'") as caught:
@@ -173,22 +186,39 @@ def test_a_column_is_the_first_that_is_there():
 
 def test_a_json_file_is_lines_an_array_or_squad(tmp_path):
     lines = write(tmp_path / "lines.json", '{"text": "a"}\n\n{"text": "b"}\n')
-    assert [(r.where, r.fields["text"]) for r in read(lines)] == [(f"{lines}:1", "a"), (f"{lines}:3", "b")]
-    array = write(tmp_path / "array.json", '[\n {"text": "a"},\n\n {"text":\n "b"}, {"text": "]"}\n]\n')
+    assert [(r.where, r.fields["text"]) for r in read(lines)] == [
+        (f"{lines}:1", "a"),
+        (f"{lines}:3", "b"),
+    ]
+    array = write(
+        tmp_path / "array.json", '[\n {"text": "a"},\n\n {"text":\n "b"}, {"text": "]"}\n]\n'
+    )
     places = [(f"{array}:2", "a"), (f"{array}:4", "b"), (f"{array}:5", "]")]
     assert [(r.where, r.fields["text"]) for r in read(array)] == places
 
 
 QA = {
     "data": [
-        {"paragraphs": [{"context": "Anna ate.", "qas": [{"id": "q1", "question": "Who ate?", "answers": [1]}]}]},
+        {
+            "paragraphs": [
+                {
+                    "context": "Anna ate.",
+                    "qas": [{"id": "q1", "question": "Who ate?", "answers": [1]}],
+                }
+            ]
+        },
         {
             "title": "t",
             "paragraphs": [
                 {
                     "context": "Ben slept.",
                     "qas": [
-                        {"id": "q2", "question": "Who slept?", "answers": [], "is_impossible": True},
+                        {
+                            "id": "q2",
+                            "question": "Who slept?",
+                            "answers": [],
+                            "is_impossible": True,
+                        },
                         {"id": "q3", "question": "Who?"},
                     ],
                 }
@@ -214,7 +244,9 @@ def test_questions_of_nested_data_have_their_context_and_line(tmp_path, indent):
         assert f'"{row.fields["id"]}"' in text[int(row.where.rpartition(":")[2]) - 1]
 
 
-CONLL = "-DOCSTART- -X- O O\n\nEU NNP B-NP B-ORG\n# NN I-NP O\n\n#tag NN B-NP O\n-DOCSTART- -X- O O\n"
+CONLL = (
+    "-DOCSTART- -X- O O\n\nEU NNP B-NP B-ORG\n# NN I-NP O\n\n#tag NN B-NP O\n-DOCSTART- -X- O O\n"
+)
 
 
 def test_words_in_columns(tmp_path):
@@ -248,7 +280,9 @@ def test_comments_stand_before_a_sentence_and_tokens_may_begin_like_them(tmp_pat
     tokens = "#tag\tO\n# \tO\n#\tO\n"
     path = write(tmp_path / "a.conll", heads + "# x = y\n# a comment\n" + tokens)
     assert [r.fields["text"] for r in read(path)] == [["IL-2", "gene"], ["#tag", "# ", "#"]]
-    blanks = write(tmp_path / "b.conll", "# x = y\n# one more\n1 CD B-NP O\n\n# NN I-NP O\n#tag NN I-NP O\n")
+    blanks = write(
+        tmp_path / "b.conll", "# x = y\n# one more\n1 CD B-NP O\n\n# NN I-NP O\n#tag NN I-NP O\n"
+    )
     assert [r.fields["text"] for r in read(blanks)] == [["1"], ["#", "#tag"]]
     path = write(tmp_path / "c.conll", "EU B-ORG\n\n#tag\n")
     with pytest.raises(DataError, match=rf"^{path}:3: 1 columns, not 2"):
@@ -271,8 +305,17 @@ def test_universal_dependencies(tmp_path):
     def line(number, form, upos):
         return "\t".join([number, form, "_", upos, "_", "_", "_", "_", "_", "_"]) + "\n"
 
-    words = [("1-2", "don't", "_"), ("1", "do", "AUX"), ("2", "n't", "PART"), ("2.1", "go", "VERB"), ("3", "#", "SYM")]
-    path = write(tmp_path / "a.conllu", "# sent_id = 1\n# text = don't #\n" + "".join(line(*w) for w in words) + "\n")
+    words = [
+        ("1-2", "don't", "_"),
+        ("1", "do", "AUX"),
+        ("2", "n't", "PART"),
+        ("2.1", "go", "VERB"),
+        ("3", "#", "SYM"),
+    ]
+    path = write(
+        tmp_path / "a.conllu",
+        "# sent_id = 1\n# text = don't #\n" + "".join(line(*w) for w in words) + "\n",
+    )
     (row,) = read(path)
     assert row.fields["form"] == ["do", "n't", "#"] == row.fields["text"]
     assert row.fields["upos"] == ["AUX", "PART", "SYM"] == row.fields["label"]
@@ -324,7 +367,9 @@ def test_few_malformed_rows_may_be_skipped(tmp_path):
     lines[6] = "broken"
     path = write(tmp_path / "a.tsv", "\n".join(["text\tlabel", *lines]))
     found = read(path, on_bad_row="skip", log=said.append)
-    assert [r.number for r in found] == [n for n in range(200) if n != 6], "numbers are those of the file"
+    assert [r.number for r in found] == [n for n in range(200) if n != 6], (
+        "numbers are those of the file"
+    )
     assert said == [f"warning: 1 of 200 rows are left out, first {path}:8: 1 columns, not 2"]
     lines[7] = lines[8] = "broken"
     write(path, "\n".join(["text\tlabel", *lines]))
@@ -333,7 +378,9 @@ def test_few_malformed_rows_may_be_skipped(tmp_path):
 
 
 def test_an_open_quote_is_not_one_bad_row(tmp_path):
-    path = write(tmp_path / "a.csv", "text,label\n" + "one,1\n" * 200 + '"two,1\n' + "one,1\n" * 100)
+    path = write(
+        tmp_path / "a.csv", "text,label\n" + "one,1\n" * 200 + '"two,1\n' + "one,1\n" * 100
+    )
     with pytest.raises(DataError, match=rf"^{path}:202: .*101 bad rows of 301"):
         read(path, on_bad_row="skip")
 
@@ -376,17 +423,39 @@ NUMBERED = (  # as Universal NER has them: what is behind the label is there for
     [
         ("eng.testa", CONLL, {}, {"text": ["EU", "#"], "label": ["B-ORG", "O"]}),
         ("a.conll.txt", "EU B-ORG\n", {}, {"text": ["EU"], "label": ["B-ORG"]}),
-        ("SICK.txt", SICK, {"text": "sentence_A"}, {"sentence_A": "A dog runs.", "relatedness": "4.5"}),
-        ("a.txt", SICK.split("\n", 1)[1], {"columns": ("id", "text", "score")}, {"text": "A dog runs."}),
+        (
+            "SICK.txt",
+            SICK,
+            {"text": "sentence_A"},
+            {"sentence_A": "A dog runs.", "relatedness": "4.5"},
+        ),
+        (
+            "a.txt",
+            SICK.split("\n", 1)[1],
+            {"columns": ("id", "text", "score")},
+            {"text": "A dog runs."},
+        ),
         ("a.data", "text;label\none, two;1\n", {}, {"text": "one, two", "label": "1"}),
         ("b.data", '{"text": "one"}\n', {}, {"text": "one"}),
         ("c.data", '[\n{"text": "one"}]\n', {}, {"text": "one"}),
         ("d.data", '[{"text": "one"}]\n', {}, {"text": "one"}),
-        ("e.data", "\t".join(["1", "EU", "_", "PROPN", *"_" * 6]) + "\n", {}, {"text": ["EU"], "label": ["PROPN"]}),
-        ("f.txt", NUMBERED, {}, {"text": ["Ada", "met", "#", "1"], "label": ["B-PER", "O", "O", "O"]}),
+        (
+            "e.data",
+            "\t".join(["1", "EU", "_", "PROPN", *"_" * 6]) + "\n",
+            {},
+            {"text": ["EU"], "label": ["PROPN"]},
+        ),
+        (
+            "f.txt",
+            NUMBERED,
+            {},
+            {"text": ["Ada", "met", "#", "1"], "label": ["B-PER", "O", "O", "O"]},
+        ),
     ],
 )
-def test_a_format_that_a_name_does_not_tell_is_found_in_the_file(tmp_path, name, content, task, first):
+def test_a_format_that_a_name_does_not_tell_is_found_in_the_file(
+    tmp_path, name, content, task, first
+):
     (row, *_) = read(write(tmp_path / name, content), **task)
     assert row.fields.items() >= first.items()
 
@@ -396,7 +465,9 @@ def test_a_format_that_a_name_does_not_tell_is_found_in_the_file(tmp_path, name,
 )
 def test_a_format_that_nothing_tells_is_asked_for(tmp_path, content):
     path = write(tmp_path / "notes.txt", content)
-    with pytest.raises(DataError, match=f"^{path}: neither its name nor its first lines say") as caught:
+    with pytest.raises(
+        DataError, match=f"^{path}: neither its name nor its first lines say"
+    ) as caught:
         read(path)
     assert "task.format" in caught.value.hint
     path = write(tmp_path / "eng.testa", CONLL)
@@ -414,7 +485,11 @@ def test_a_pattern_a_list_and_a_folder_name_the_files_of_splits(tmp_path):
     pattern = f"files:{tmp_path}/{{split}}.tsv"
     listed = f"files:train={tmp_path}/train.tsv,dev={tmp_path}/dev.tsv,test={tmp_path}/test.tsv"
     for source in (pattern, listed, f"files:{tmp_path}"):
-        assert [read(source, s)[0].fields["text"] for s in ("train", "validation", "test")] == ["train", "dev", "test"]
+        assert [read(source, s)[0].fields["text"] for s in ("train", "validation", "test")] == [
+            "train",
+            "dev",
+            "test",
+        ]
     assert read(pattern, "validation_matched")[0].fields["text"] == "dev_matched"
 
 
@@ -465,9 +540,13 @@ def test_one_file_is_divided_by_its_text(tmp_path):
     more = {r.where for r in read(source, "validation", validation_fraction=0.5)}
     assert {r.where for r in held_out} < more, "a larger share holds the smaller"
     write(path, "\n".join(["text\tlabel", *(line.replace("label", "other") for line in lines)]))
-    assert [r.where for r in read(source, "validation")] == [r.where for r in held_out], "labels play no part"
+    assert [r.where for r in read(source, "validation")] == [r.where for r in held_out], (
+        "labels play no part"
+    )
     write(path, "\n".join(["text\tlabel", *lines[::-1]]))
-    assert {r.fields["text"] for r in read(source, "validation")} == {r.fields["text"] for r in held_out}
+    assert {r.fields["text"] for r in read(source, "validation")} == {
+        r.fields["text"] for r in held_out
+    }
     with pytest.raises(DataError, match="no split 'test'"):
         read(source, "test")
     with pytest.raises(DataError, match="holds no rows out"):
@@ -485,7 +564,9 @@ def test_copies_of_a_text_stay_on_one_side(tmp_path):
 
 
 def test_a_text_that_all_rows_have_cannot_be_held_out(tmp_path):
-    path = write(tmp_path / "a.tsv", "text\tlabel\n" + "".join(f"the same\t{n}\n" for n in range(8)))
+    path = write(
+        tmp_path / "a.tsv", "text\tlabel\n" + "".join(f"the same\t{n}\n" for n in range(8))
+    )
     for split in ("train", "validation"):
         with pytest.raises(DataError, match="all 8 rows have the same text") as caught:
             read(f"files:{path}", split)
@@ -499,7 +580,8 @@ def test_both_parts_have_rows_and_no_text_is_in_both(tmp_path_factory, numbers, 
     lines = "".join(f"{ticket(n)}\t1\n" for n in [*numbers, 6])
     path = write(tmp_path_factory.getbasetemp() / "copies.tsv", "text\tlabel\n" + lines)
     train, held_out = (
-        [r.fields["text"] for r in read(f"files:{path}", s, validation_fraction=share)] for s in ("train", "validation")
+        [r.fields["text"] for r in read(f"files:{path}", s, validation_fraction=share)]
+        for s in ("train", "validation")
     )
     assert train
     assert held_out
@@ -516,10 +598,17 @@ def test_questions_about_one_context_stay_on_one_side(tmp_path):
     data = {"data": [{"paragraphs": [paragraph(n) for n in range(10)]}]}
     source = f"files:{write(tmp_path / 'a.json', json.dumps(data))}"
     task = {"text": "question", "text_pair": "context", "label": "answers"}
-    train, held_out = ({r.fields["context"] for r in read(source, s, **task)} for s in ("train", "validation"))
+    train, held_out = (
+        {r.fields["context"] for r in read(source, s, **task)} for s in ("train", "validation")
+    )
     assert (len(train), len(held_out)) == (8, 2)
     assert not train & held_out
-    rows = [{"q": f"Why {n}?", "passage": f"Context {n // 5}.", "found": [{"text": "C"}] * (n % 2)} for n in range(50)]
-    source = f"files:{write(tmp_path / 'b.jsonl', ''.join(json.dumps(row) + chr(10) for row in rows))}"
+    rows = [
+        {"q": f"Why {n}?", "passage": f"Context {n // 5}.", "found": [{"text": "C"}] * (n % 2)}
+        for n in range(50)
+    ]
+    source = (
+        f"files:{write(tmp_path / 'b.jsonl', ''.join(json.dumps(row) + chr(10) for row in rows))}"
+    )
     task = {"text": "q", "text_pair": "passage", "label": "found"}
     assert {r.fields["passage"] for r in read(source, "validation", **task)} == held_out

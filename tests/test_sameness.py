@@ -24,7 +24,9 @@ def made(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("text")
     base = texts.config_file(folder)
     prepare.prepare(texts.configure(base), log=lambda _: None).tokenizer.save(folder / "vocabulary")
-    config = texts.configure(base, batch_size=8, model__hidden=16, tokenizer__path=folder / "vocabulary/vocab.txt")
+    config = texts.configure(
+        base, batch_size=8, model__hidden=16, tokenizer__path=folder / "vocabulary/vocab.txt"
+    )
     with texts.one_device():
         saved.run(folder / "run", config, {10: 1.0})
     return folder
@@ -56,7 +58,10 @@ def test_evaluate_refuses_text_that_was_replaced(suite, folder, tmp_path, capsys
     out, err = capsys.readouterr()
     assert out == ""
     error, hint = err.splitlines()[-2:]
-    assert f"error: {folder / 'run'} was trained on other text than {folder / 'corpus'} holds now" in error
+    assert (
+        f"error: {folder / 'run'} was trained on other text than {folder / 'corpus'} holds now"
+        in error
+    )
     assert f"--config.corpus.path={folder / 'corpus'}" in hint
     if suite == "pretrain":  # what changes the masks alone names no other text
         assert evaluate(folder, "--config.evals.validation.rate=0.3") == 2
@@ -85,20 +90,31 @@ def test_evaluate_refuses_a_vocabulary_that_was_changed(folder, capsys):
 
 
 @pytest.mark.fault(13, 49)
-@pytest.mark.parametrize("words", ["predict embed --model={}", "export --checkpoint={} --output=out", "init"])
-def test_whatever_opens_a_run_refuses_another_vocabulary_in_its_folder(words, folder, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize(
+    "words", ["predict embed --model={}", "export --checkpoint={} --output=out", "init"]
+)
+def test_whatever_opens_a_run_refuses_another_vocabulary_in_its_folder(
+    words, folder, tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
     for name in ("vocab.txt", "tokenizer.json"):
         file = folder / "run/tokenizer" / name
-        file.write_text(file.read_text().replace('"garden"', '"nedrag"').replace("garden\n", "nedrag\n"))
+        file.write_text(
+            file.read_text().replace('"garden"', '"nedrag"').replace("garden\n", "nedrag\n")
+        )
     if words == "init":
         words = f"train --config={folder / 'config.py'} --workdir=w --config.init_from={{}} --config.model.hidden=16"
     assert cli.execute(words.format(folder / "run").split()) == 2
-    assert f"{folder / 'run/tokenizer'} is not the tokenizer step 10 was trained with" in capsys.readouterr().err
+    assert (
+        f"{folder / 'run/tokenizer'} is not the tokenizer step 10 was trained with"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.fault(49)
-def test_evaluate_goes_on_with_the_text_while_only_the_libraries_that_cut_it_changed(folder, monkeypatch, capsys):
+def test_evaluate_goes_on_with_the_text_while_only_the_libraries_that_cut_it_changed(
+    folder, monkeypatch, capsys
+):
     assert evaluate(folder) == 0
     before = json.loads(capsys.readouterr().out)
     version = prepare.importlib.metadata.version
@@ -125,7 +141,10 @@ def documented(tmp_path, monkeypatch) -> Path:
     monkeypatch.setattr(
         prepare.corpus,
         "SOURCES",
-        {**prepare.corpus.SOURCES, "docstrings": prepare.corpus.SOURCES["docstrings"]._replace(items=few)},
+        {
+            **prepare.corpus.SOURCES,
+            "docstrings": prepare.corpus.SOURCES["docstrings"]._replace(items=few),
+        },
     )
     base = texts.config_file(tmp_path)
     config = texts.configure(
@@ -155,7 +174,9 @@ def test_evaluate_finds_the_docstrings_of_a_run_after_an_upgrade(documented, mon
     assert "preparing" not in err
 
 
-def test_evaluate_says_what_to_do_where_the_docstrings_of_a_run_are_gone(documented, monkeypatch, capsys):
+def test_evaluate_says_what_to_do_where_the_docstrings_of_a_run_are_gone(
+    documented, monkeypatch, capsys
+):
     upgrade(monkeypatch)
     shutil.rmtree(documented / "cache")
     assert evaluate(documented) == 2
@@ -200,7 +221,9 @@ def place(folder, tmp_path):
     """A study whose cells are copies of the run on the text."""
     asked = {"evaluations": {"validation": Suite("pretrain")}}
     asked |= {"comparisons": (Comparison("masking.rate", "15 %", ("validation/mlm_loss",)),)}
-    made = study_workdir.build(tmp_path / "w", study_workdir.masking_rate((0.15, 0.4), seeds=(0,), **asked))
+    made = study_workdir.build(
+        tmp_path / "w", study_workdir.masking_rate((0.15, 0.4), seeds=(0,), **asked)
+    )
     for cell in made.cells():
         for name in ("environment.json", "config.json"):
             shutil.copy(folder / "run" / name, made.cell(cell.id) / name)
@@ -211,7 +234,9 @@ def place(folder, tmp_path):
 def test_study_report_refuses_text_that_was_replaced(place, folder, capsys):
     actions.report(place.workdir)
     replaced(folder)
-    with pytest.raises(ConfigError, match=rf"was trained on something else than {folder / 'corpus'} holds now"):
+    with pytest.raises(
+        ConfigError, match=rf"was trained on something else than {folder / 'corpus'} holds now"
+    ):
         actions.report(place.workdir)
 
 
@@ -222,6 +247,8 @@ def test_study_report_refuses_cells_of_different_texts(place, folder):
     one = place.cell(place.cells()[1].id)
     said = json.loads((one / "environment.json").read_text())
     (one / "environment.json").write_text(json.dumps(said | {"corpus": "0" * 64}))
-    with pytest.raises(ConfigError, match=rf"{one} were trained on different data, and both name files") as error:
+    with pytest.raises(
+        ConfigError, match=rf"{one} were trained on different data, and both name files"
+    ) as error:
         actions.report(place.workdir)
     assert error.value.code == 2

@@ -27,8 +27,18 @@ from bert_jax.system import fault_points
 from tests import outcomes, texts, toy
 from tests.texts import configure
 
-CAUSAL = {"objectives__causal_lm__weight": 1, "model__causal": True, "pairs": "none", "checkpoints__best": ""}
-SMALL = {"steps": 12, "checkpoints__every": 5, "evals__validation__every": 4, "logging__samples": 12}
+CAUSAL = {
+    "objectives__causal_lm__weight": 1,
+    "model__causal": True,
+    "pairs": "none",
+    "checkpoints__best": "",
+}
+SMALL = {
+    "steps": 12,
+    "checkpoints__every": 5,
+    "evals__validation__every": 4,
+    "logging__samples": 12,
+}
 
 
 @pytest.fixture(scope="module")
@@ -49,9 +59,13 @@ def held_out(base: Path) -> list[list[int]]:
     return found
 
 
-def chosen(base: Path, count: int = 12, room: int = 30, seed: int = 0, causal: bool = False) -> list[samples.Sample]:
+def chosen(
+    base: Path, count: int = 12, room: int = 30, seed: int = 0, causal: bool = False
+) -> list[samples.Sample]:
     prepared = corpus(base)
-    return samples.choose(prepared.splits["validation"], prepared.tokenizer, count, room, seed=seed, causal=causal)
+    return samples.choose(
+        prepared.splits["validation"], prepared.tokenizer, count, room, seed=seed, causal=causal
+    )
 
 
 # --- which ----------------------------------------------------------------------------------------------------------
@@ -69,7 +83,10 @@ def test_as_many_sentences_are_chosen_as_asked_for_or_there_are(base):
     mesh = sharding.make_mesh(knobs.Parallel())
     assert samples.of(configure(base, logging__samples=0), corpus(base), mesh) is None
     held = corpus(base).splits["validation"]
-    words = [dataclasses.replace(shard, sentence_ends=np.arange(1, len(shard.tokens) + 1)) for shard in held]
+    words = [
+        dataclasses.replace(shard, sentence_ends=np.arange(1, len(shard.tokens) + 1))
+        for shard in held
+    ]
     short = dataclasses.replace(corpus(base), splits={"validation": words})
     assert (
         samples.of(configure(base, logging__samples=12), short, mesh) is None
@@ -87,10 +104,16 @@ def test_words_of_one_token_are_masked_in_held_out_sentences(base, room):
             assert restored[place - 1] == tokenizer.special.mask
             restored[place - 1] = tokenizer.vocab.index(answer)
             assert answer.isalpha()
-            assert not tokenizer.continuation[[*restored, 0][place]]  # the next one is no rest of it
+            assert not tokenizer.continuation[
+                [*restored, 0][place]
+            ]  # the next one is no rest of it
         assert tokenizer.special.mask not in restored
         assert tuple(restored) in sentences
-        assert one.text.count("[MASK]") == len(one.places) == (2 if len(restored) >= samples.TWO else 1)
+        assert (
+            one.text.count("[MASK]")
+            == len(one.places)
+            == (2 if len(restored) >= samples.TWO else 1)
+        )
         counts.add(len(one.places))
     assert counts == ({1, 2} if room == 30 else {1})
 
@@ -114,7 +137,9 @@ def plainly(
     head = next(iter(config.objectives))
     batch = encoding.rows(prepared.tokenizer.special, [[one.ids]], config.sequence_length)
     batch["predict_positions"] = np.array([(one.places * 2)[:2]], np.int32)
-    logits = np.asarray(forward(config.model, prepared.tokenizer.size, head)(params, batch), np.float64)[0]
+    logits = np.asarray(
+        forward(config.model, prepared.tokenizer.size, head)(params, batch), np.float64
+    )[0]
     found = []
     for slot, place in enumerate(one.places):
         scores = logits[place] if head == "causal_lm" else logits[slot]
@@ -130,24 +155,40 @@ def forward(cfg: knobs.Model, vocab_size: int, head: str) -> Any:
     return jax.jit(lambda params, batch: network.outputs(net, params, batch)[head])
 
 
-def check(config: knobs.Config, prepared: Prepared, params: Any, rows: list[dict[str, Any]]) -> None:
+def check(
+    config: knobs.Config, prepared: Prepared, params: Any, rows: list[dict[str, Any]]
+) -> None:
     """Rows are what the model says of the sentences, one by one."""
     wanted = samples.choose(
-        *(prepared.splits["validation"], prepared.tokenizer, config.logging.samples, config.sequence_length - 2),
+        *(
+            prepared.splits["validation"],
+            prepared.tokenizer,
+            config.logging.samples,
+            config.sequence_length - 2,
+        ),
         seed=config.evals["validation"].seed,
         causal="causal_lm" in config.objectives,
     )
-    assert [(row["text"], row["answers"]) for row in rows] == [(one.text, one.answers) for one in wanted]
+    assert [(row["text"], row["answers"]) for row in rows] == [
+        (one.text, one.answers) for one in wanted
+    ]
     for row, one in zip(rows, wanted, strict=True):
-        for found, expected in zip(row["predictions"], plainly(config, prepared, params, one), strict=True):
+        for found, expected in zip(
+            row["predictions"], plainly(config, prepared, params, one), strict=True
+        ):
             assert [each["token"] for each in found] == [token for token, _ in expected]
-            np.testing.assert_allclose([each["probability"] for each in found], [p for _, p in expected], atol=2e-6)
+            np.testing.assert_allclose(
+                [each["probability"] for each in found], [p for _, p in expected], atol=2e-6
+            )
 
 
 @pytest.mark.parametrize("changes", [{}, CAUSAL], ids=["masked", "causal"])
 def test_predictions_are_those_of_each_sentence_alone(base, changes):
     """The masked ones on eight devices, with rows that fill up."""
-    config, prepared = configure(base, **changes, logging__samples=12, model__init_stddev=0.3), corpus(base)
+    config, prepared = (
+        configure(base, **changes, logging__samples=12, model__init_stddev=0.3),
+        corpus(base),
+    )
     params = toy.init(config, vocab=prepared.tokenizer.size)
     with texts.one_device() if changes else contextlib.nullcontext():
         found = samples.of(config, prepared, sharding.make_mesh(config.parallel))
@@ -168,7 +209,9 @@ def whole(base, tmp_path_factory) -> tuple[Path, str]:
     workdir = tmp_path_factory.mktemp("whole")
     with pytest.MonkeyPatch.context() as patch, texts.one_device():
         said: list[str] = []
-        patch.setattr("bert_jax.training.writer.Writer.note", lambda writer, text: said.append(text))
+        patch.setattr(
+            "bert_jax.training.writer.Writer.note", lambda writer, text: said.append(text)
+        )
         train.run(configure(base, **SMALL), workdir, command=[])
     return workdir, "\n".join(said)
 
@@ -183,7 +226,9 @@ def test_each_evaluation_writes_the_same_sentences_and_says_one(base, whole):
     check(run.config, corpus(base), run.params, rows[-12:])
     first = rows[-12]
     best = first["predictions"][0][0]
-    shown = next(line for line in said.splitlines() if line.startswith("step 12: ") and "(was" in line)
+    shown = next(
+        line for line in said.splitlines() if line.startswith("step 12: ") and "(was" in line
+    )
     assert f"[{best['token']} {best['probability']:.0%}]" in shown
     assert shown.endswith(f"(was {', '.join(first['answers'])})")
     assert "[MASK]" not in shown

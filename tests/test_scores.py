@@ -27,7 +27,9 @@ NER = ("O", "B-x", "I-x", "B-y", "I-y")
 
 
 def examples(labels, **fields) -> list[Example]:
-    return [Example(where=f"f:{i}", id=str(i), label=label, **fields) for i, label in enumerate(labels)]
+    return [
+        Example(where=f"f:{i}", id=str(i), label=label, **fields) for i, label in enumerate(labels)
+    ]
 
 
 def sure(chosen: list[int], classes: int) -> list[np.ndarray]:
@@ -59,8 +61,13 @@ def test_glue_equals_the_golden_file(shared, name):
 
 def test_entities_equal_the_golden_file(shared):
     golden = json.loads((shared / "golden_metrics" / "ner_seqeval_wnut17.json").read_text())
-    labels = sorted({label for side in ("labels", "predictions") for one in golden[side] for label in one})
-    truth, made = ([tuple(map(labels.index, one)) for one in golden[side]] for side in ("labels", "predictions"))
+    labels = sorted(
+        {label for side in ("labels", "predictions") for one in golden[side] for label in one}
+    )
+    truth, made = (
+        [tuple(map(labels.index, one)) for one in golden[side]]
+        for side in ("labels", "predictions")
+    )
     found = scores.score("tag", examples(truth), made, labels, TASK)
     for metric in ("precision", "recall", "f1"):
         assert abs(found[metric] - golden["expected"][metric]) < 1e-6, metric
@@ -87,8 +94,12 @@ def test_squad_equals_the_golden_file(shared, name):
     texts = json.loads((folder / "predictions.json").read_text())
     doubts = folder / "na_prob.json"
     doubts = json.loads(doubts.read_text()) if doubts.exists() else dict.fromkeys(texts, 0.0)
-    questions = [one for article in data for paragraph in article["paragraphs"] for one in paragraph["qas"]]
-    answers = [tuple(Answer(a["text"], a["answer_start"]) for a in one["answers"]) for one in questions]
+    questions = [
+        one for article in data for paragraph in article["paragraphs"] for one in paragraph["qas"]
+    ]
+    answers = [
+        tuple(Answer(a["text"], a["answer_start"]) for a in one["answers"]) for one in questions
+    ]
     made = [span(texts[one["id"]], doubts[one["id"]]) for one in questions]
     v2 = "best_f1" in golden["official"]
     found = scores.score("span", examples(answers), made, (), V2 if v2 else TASK)
@@ -141,13 +152,18 @@ def official(answers: list[list[str]], made: list[str], doubts: list[float]) -> 
 
 
 TEXT = st.lists(
-    st.sampled_from(["the", "An", "a", "cat", "Cat,", "dog", "(dog)", "9th", "é", "\u2013", "..."]), max_size=4
+    st.sampled_from(["the", "An", "a", "cat", "Cat,", "dog", "(dog)", "9th", "é", "\u2013", "..."]),
+    max_size=4,
 )
 TEXT = TEXT.map(" ".join)
 
 
 @given(
-    st.lists(st.tuples(st.lists(TEXT.filter(bool), max_size=3), TEXT, st.integers(-50, 50)), min_size=1, max_size=12)
+    st.lists(
+        st.tuples(st.lists(TEXT.filter(bool), max_size=3), TEXT, st.integers(-50, 50)),
+        min_size=1,
+        max_size=12,
+    )
 )
 def test_squad_is_the_official_rule(rows):
     answers, made = [row[0] for row in rows], [row[1] for row in rows]
@@ -165,7 +181,11 @@ def test_squad_is_the_official_rule(rows):
 
 
 @given(
-    st.lists(st.tuples(st.lists(TEXT.filter(bool), max_size=2), TEXT, st.integers(-50, 50)), min_size=1, max_size=12)
+    st.lists(
+        st.tuples(st.lists(TEXT.filter(bool), max_size=2), TEXT, st.integers(-50, 50)),
+        min_size=1,
+        max_size=12,
+    )
 )
 def test_a_tuned_threshold_gives_what_it_promises(rows):
     answers, kept = [row[0] for row in rows], [row[1] for row in rows]
@@ -185,7 +205,11 @@ def test_best_scores_are_of_what_would_be_answered_not_of_what_was():
     candidates = (Candidate("", 0, 0, 2.0, 0.6), Candidate("cat", 4, 7, 1.0, 0.4))
     made = [Span("", 0, 0, 1.0, 2.0, candidates), Span("", 0, 0, 1.0, 9.0, candidates)]
     found = scores.score("span", examples([(Answer("cat", 4),), ()]), made, (), V2)
-    assert (found["exact"], found["best_exact"], found["best_exact_threshold"]) == (50.0, 100.0, 1.0)
+    assert (found["exact"], found["best_exact"], found["best_exact_threshold"]) == (
+        50.0,
+        100.0,
+        1.0,
+    )
     assert (found["has_answer_f1"], found["no_answer_f1"], found["best_f1"]) == (0.0, 100.0, 100.0)
 
 
@@ -202,18 +226,30 @@ def test_a_part_without_questions_has_no_score():
 def test_two_classes(pairs):
     count = collections.Counter(pairs)
     tp, tn, fp, fn = count[1, 1], count[0, 0], count[0, 1], count[1, 0]
-    found = scores.score("classify", examples([t for t, _ in pairs]), sure([p for _, p in pairs], 2), ("n", "y"), TASK)
+    found = scores.score(
+        "classify",
+        examples([t for t, _ in pairs]),
+        sure([p for _, p in pairs], 2),
+        ("n", "y"),
+        TASK,
+    )
     below = (tp + fp) * (tp + fn) * (tn + fp) * (tn + fn)
     assert set(found) == {"accuracy", "f1", "mcc"}
     assert found["accuracy"] == pytest.approx((tp + tn) / len(pairs))
     assert found["f1"] == pytest.approx(2 * tp / (2 * tp + fp + fn) if tp else 0.0)
-    assert found["mcc"] == pytest.approx((tp * tn - fp * fn) / math.sqrt(below) if below else 0.0)  # 0: one class
+    assert found["mcc"] == pytest.approx(
+        (tp * tn - fp * fn) / math.sqrt(below) if below else 0.0
+    )  # 0: one class
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=30))
 def test_three_classes(pairs):
     found = scores.score(
-        "classify", examples([t for t, _ in pairs]), sure([p for _, p in pairs], 3), tuple("abc"), TASK
+        "classify",
+        examples([t for t, _ in pairs]),
+        sure([p for _, p in pairs], 3),
+        tuple("abc"),
+        TASK,
     )
     each = []
     for k in {k for pair in pairs for k in pair}:  # classes that occur on either side
@@ -267,14 +303,21 @@ TAGGED = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, m
 
 @given(st.lists(TAGGED, min_size=1, max_size=5))
 def test_entities_are_those_of_conlleval_whatever_the_order_of_tags(sentences):
-    truth, made = [[t for t, _ in one] for one in sentences], [[p for _, p in one] for one in sentences]
-    found = scores.score("tag", examples([tuple(one) for one in truth]), [tuple(one) for one in made], NER, TASK)
+    truth, made = (
+        [[t for t, _ in one] for one in sentences],
+        [[p for _, p in one] for one in sentences],
+    )
+    found = scores.score(
+        "tag", examples([tuple(one) for one in truth]), [tuple(one) for one in made], NER, TASK
+    )
     right = there = claimed = 0
     for t, p in zip(truth, made, strict=True):
         a, b = entities([NER[i] for i in t]), entities([NER[i] for i in p])
         right, there, claimed = right + len(a & b), there + len(a), claimed + len(b)
     words = sum(map(len, sentences))
-    assert found["accuracy"] == pytest.approx(sum(t == p for one in sentences for t, p in one) / words)
+    assert found["accuracy"] == pytest.approx(
+        sum(t == p for one in sentences for t, p in one) / words
+    )
     assert found["precision"] == pytest.approx(right / claimed if claimed else 0.0)
     assert found["recall"] == pytest.approx(right / there if there else 0.0)
     assert found["f1"] == pytest.approx(2 * right / (there + claimed) if right else 0.0)
@@ -289,7 +332,9 @@ def test_an_entity_without_a_beginning_counts_as_one():
 
 def test_words_cut_off_are_outside_or_wrong():
     assert scores.score("tag", examples([(1, 0)]), [(1, -1)], NER, TASK)["recall"] == 1.0
-    assert scores.score("tag", examples([(1, 0)]), [(1, -1)], ("NOUN", "VERB"), TASK) == {"accuracy": 0.5}
+    assert scores.score("tag", examples([(1, 0)]), [(1, -1)], ("NOUN", "VERB"), TASK) == {
+        "accuracy": 0.5
+    }
 
 
 @pytest.mark.parametrize(
@@ -311,7 +356,9 @@ def test_labels_of_entities(labels, says):
 
 def test_options():
     made = [np.array([0.2, 0.8]), np.array([0.5, 0.1, 0.4]), np.array([0.9, 0.1])]
-    assert scores.score("choice", examples([1, 2, 0]), made, (), TASK) == {"accuracy": pytest.approx(2 / 3)}
+    assert scores.score("choice", examples([1, 2, 0]), made, (), TASK) == {
+        "accuracy": pytest.approx(2 / 3)
+    }
 
 
 # --- what is reported -----------------------------------------------------------------------------------------------
@@ -326,12 +373,20 @@ def test_examples_without_labels_are_left_out_and_need_some_with():
 
 def test_the_metrics_named_are_those_reported():
     task = knobs.Task(metrics=("mcc",))
-    assert set(scores.score("classify", examples([1, 0]), sure([1, 0], 2), ("a", "b"), task)) == {"mcc"}
+    assert set(scores.score("classify", examples([1, 0]), sure([1, 0], 2), ("a", "b"), task)) == {
+        "mcc"
+    }
     tree = configs.default()
-    tree.task.source, tree.task.metrics, tree.checkpoints.best = "files:x.tsv", ("mcc", "pearson"), ""
+    tree.task.source, tree.task.metrics, tree.checkpoints.best = (
+        "files:x.tsv",
+        ("mcc", "pearson"),
+        "",
+    )
     with tree.unlocked():
         tree.objectives = {"classify": {"labels": ("a", "b")}}
-    with pytest.raises(ConfigError, match=r"task.metrics has pearson, no metric of classify") as caught:
+    with pytest.raises(
+        ConfigError, match=r"task.metrics has pearson, no metric of classify"
+    ) as caught:
         configs.resolve(tree)
     assert "accuracy" in caught.value.hint
 

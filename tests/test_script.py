@@ -23,7 +23,9 @@ def write(folder: Path, text: str, name: str = "mine.py") -> str:
     return str(folder / name)
 
 
-@pytest.mark.parametrize("exits", ["sys.exit()", "sys.exit(3)", "raise SystemExit('enough')", "exit()"])
+@pytest.mark.parametrize(
+    "exits", ["sys.exit()", "sys.exit(3)", "raise SystemExit('enough')", "exit()"]
+)
 @pytest.mark.parametrize("top", [True, False])
 def test_a_file_that_exits_ends_in_a_usage_error(exits, top, tmp_path, capsys):
     file = write(tmp_path, f"import sys\n{exits}\n" if top else GOOD.format(f"import sys; {exits}"))
@@ -43,14 +45,18 @@ def test_what_a_file_prints_goes_to_standard_error(tmp_path):
     lines = "import os, sys; print('mine'); sys.stdin.read(); os.system('echo its child; cat')"
     file = write(tmp_path, GOOD.format(lines) + "print('top')\n")
     call = f"from bert_jax.config import script; script.call({file!r}); print('result')"
-    done = subprocess.run([sys.executable, "-c", call], input="typed", capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", call], input="typed", capture_output=True, text=True, check=True
+    )
     assert done.stdout == "result\n"
     assert sorted(done.stderr.split("\n")) == ["", "its child", "mine", "top"]
 
 
 def test_a_resolved_config_is_printed_alone(tmp_path):
     file = write(tmp_path, GOOD.format("print('mine')"))
-    done = subprocess.run([sys.executable, "-m", "bert_jax.config", file], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "bert_jax.config", file], capture_output=True, text=True, check=True
+    )
     assert json.loads(done.stdout)["seed"] == 0
 
 
@@ -59,7 +65,9 @@ def test_a_file_that_asks_is_told_that_nobody_answers(tmp_path):
         script.call(write(tmp_path, GOOD.format("input('name? ')")))
 
 
-def test_a_file_that_takes_long_is_named_and_one_that_never_ends_is_ended(tmp_path, capfd, monkeypatch):
+def test_a_file_that_takes_long_is_named_and_one_that_never_ends_is_ended(
+    tmp_path, capfd, monkeypatch
+):
     monkeypatch.setattr(script, "PATIENCE", 0.2)
     file = write(tmp_path, GOOD.format("import time; time.sleep(0.6)"))
     script.call(file)
@@ -72,12 +80,24 @@ def test_a_file_that_takes_long_is_named_and_one_that_never_ends_is_ended(tmp_pa
 @pytest.mark.parametrize(
     ("text", "said", "hint"),
     [
-        ("def get_config(:\n", r"mine\.py:1: SyntaxError: .*: def get_config\(:", "repair that line"),
+        (
+            "def get_config(:\n",
+            r"mine\.py:1: SyntaxError: .*: def get_config\(:",
+            "repair that line",
+        ),
         ("x = 1\n", r"mine\.py defines no get_config", "def get_config"),
         ("get_config = 3\n", r"mine\.py defines no get_config", "def get_config"),
-        ("def get_config(size):\n    return 1\n", "missing a required argument: 'size'", "mine.py:ARGUMENT"),
+        (
+            "def get_config(size):\n    return 1\n",
+            "missing a required argument: 'size'",
+            "mine.py:ARGUMENT",
+        ),
         ("def get_config():\n    return 3\n", "get_config returned int, not a config", "default()"),
-        ("def get_config():\n    return 1 / 0\n", r"mine\.py:2: ZeroDivisionError", "the file's own code"),
+        (
+            "def get_config():\n    return 1 / 0\n",
+            r"mine\.py:2: ZeroDivisionError",
+            "the file's own code",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_file_is_said_of_it(text, said, hint, tmp_path):
@@ -96,7 +116,10 @@ def test_an_argument_too_many_a_folder_and_another_kind_of_file(tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=r"no config file 'configs/tiny\.py'") as caught:
         config.load_file("configs/tiny.py")
-    assert caught.value.hint == f"from here it is {Path(__file__).resolve().parents[1] / 'configs/tiny.py'}"
+    assert (
+        caught.value.hint
+        == f"from here it is {Path(__file__).resolve().parents[1] / 'configs/tiny.py'}"
+    )
 
 
 def test_a_plain_dict_is_a_config_too(tmp_path):
@@ -118,7 +141,9 @@ def shell(command: str) -> subprocess.CompletedProcess:
 def test_standard_output_without_room(command):
     done = shell(f"{command} > /dev/full")
     assert done.returncode == 2
-    assert done.stderr.startswith("error: standard output cannot be written: No space left on device\nhint: ")
+    assert done.stderr.startswith(
+        "error: standard output cannot be written: No space left on device\nhint: "
+    )
     assert done.stderr.count("\n") == 2
 
 

@@ -72,7 +72,9 @@ def test_open_returns_what_was_written(tmp_path, dtype):
 def test_written_shard_leaves_nothing_else(tmp_path):
     folder = build(tmp_path / "x")
     names = sorted(p.name for p in folder.iterdir())
-    assert names == sorted([*tokenizer.FILES, "manifest.json", "train-00000", "train-00001", "unigrams.npy"])
+    assert names == sorted(
+        [*tokenizer.FILES, "manifest.json", "train-00000", "train-00001", "unigrams.npy"]
+    )
 
 
 ARRAY_FILES = [f"train-00000/{a}.npy" for a in shards.ARRAYS]
@@ -82,7 +84,11 @@ ARRAY_FILES = [f"train-00000/{a}.npy" for a in shards.ARRAYS]
 def test_a_flipped_bit_a_cut_and_a_missing_file_are_named(tmp_path, name):
     file = build(tmp_path / "x") / name
     data = file.read_bytes()
-    for damage, says in ((data[:-1] + bytes([data[-1] ^ 1]), "corrupt"), (data[:-2], "bytes, not"), (None, "missing")):
+    for damage, says in (
+        (data[:-1] + bytes([data[-1] ^ 1]), "corrupt"),
+        (data[:-2], "bytes, not"),
+        (None, "missing"),
+    ):
         if damage is None:
             file.unlink()
         else:
@@ -95,7 +101,11 @@ def test_a_flipped_bit_a_cut_and_a_missing_file_are_named(tmp_path, name):
 
 def test_shards_are_mapped_only_when_asked_for(tmp_path, monkeypatch):
     mapped = []
-    monkeypatch.setattr(shards.np, "load", lambda file, real=np.load, **k: mapped.append(file.name) or real(file, **k))
+    monkeypatch.setattr(
+        shards.np,
+        "load",
+        lambda file, real=np.load, **k: mapped.append(file.name) or real(file, **k),
+    )
     shards.open(build(tmp_path / "x"))  # the first time each is looked through, one after the other
     mapped.clear()
     found = shards.open(tmp_path / "x")
@@ -166,7 +176,9 @@ def test_arrays_that_point_elsewhere_are_refused(tmp_path, name, values, said):
 @pytest.mark.parametrize("pairs", ["none", "nsp"])
 def test_no_position_or_type_is_beyond_its_table(tmp_path, pairs):
     """Rows are at most as long as the table of positions, and full ones reach its last."""
-    with pytest.raises(ConfigError, match=r"sequence_length = 513 exceeds model\.max_positions = 512"):
+    with pytest.raises(
+        ConfigError, match=r"sequence_length = 513 exceeds model\.max_positions = 512"
+    ):
         corpora.config(sequence_length=513)
     source = corpora.source(tmp_path, pairs=pairs, sequence_length=32, model__max_positions=32)
     batches = [source.batch(step) for step in range(4)]
@@ -180,13 +192,18 @@ def test_a_changed_tokenizer_is_refused(tmp_path):
     manifest = json.loads((folder / "manifest.json").read_text())
     tokenizer.Tokenizer([*VOCAB[:-2], VOCAB[-1], VOCAB[-2]], tokenizer.Style()).save(folder)
     for name in ("vocab.txt", "tokenizer.json"):
-        manifest["files"][name] = {"bytes": (folder / name).stat().st_size, "sha256": shards.sha256(folder / name)}
+        manifest["files"][name] = {
+            "bytes": (folder / name).stat().st_size,
+            "sha256": shards.sha256(folder / name),
+        }
     shards.write_json(folder / "manifest.json", manifest)
     with pytest.raises(DataError, match="not the one the shards were made with"):
         shards.open(folder)
 
 
-@pytest.mark.parametrize("name", ["../secret.npy", "/etc/passwd", "a/../../b.npy", ".hidden", "a/b/c.npy"])
+@pytest.mark.parametrize(
+    "name", ["../secret.npy", "/etc/passwd", "a/../../b.npy", ".hidden", "a/b/c.npy"]
+)
 def test_paths_stay_inside(tmp_path, name):
     folder = build(tmp_path / "x")
     manifest = json.loads((folder / "manifest.json").read_text())
@@ -198,7 +215,12 @@ def test_paths_stay_inside(tmp_path, name):
 
 @pytest.mark.parametrize(
     ("text", "says"),
-    [("{", "not JSON"), ("[]", "is a list, not an object"), ("{}", "has no 'format'"), (None, "no manifest.json")],
+    [
+        ("{", "not JSON"),
+        ("[]", "is a list, not an object"),
+        ("{}", "has no 'format'"),
+        (None, "no manifest.json"),
+    ],
 )
 def test_bad_manifests_are_refused(tmp_path, text, says):
     folder = build(tmp_path / "x")
@@ -215,7 +237,10 @@ def test_pickled_arrays_are_never_loaded(tmp_path):
     np.save(folder / "unigrams.npy", np.array([{}] * 8, object), allow_pickle=True)
     manifest = json.loads((folder / "manifest.json").read_text())
     file = folder / "unigrams.npy"
-    manifest["files"]["unigrams.npy"] = {"bytes": file.stat().st_size, "sha256": shards.sha256(file)}
+    manifest["files"]["unigrams.npy"] = {
+        "bytes": file.stat().st_size,
+        "sha256": shards.sha256(file),
+    }
     shards.write_json(folder / "manifest.json", manifest)
     with pytest.raises(DataError, match=r"unigrams.npy is not an array"):
         shards.open(folder)

@@ -58,7 +58,9 @@ def test_read_names_every_spoiled_file_of_the_best_step_and_takes_the_next_best(
     best = run / "checkpoints" / str(BEST)
     assert manager.read(run)[1]["step"] == BEST
     files = [path for path in sorted(best.rglob("*")) if path.is_file()]
-    assert {best / manifest.NAME, best / "meta/metadata", best / "params/manifest.ocdbt"} < set(files)
+    assert {best / manifest.NAME, best / "meta/metadata", best / "params/manifest.ocdbt"} < set(
+        files
+    )
     for path in files:
         before = path.read_bytes()
         if not before:
@@ -104,7 +106,9 @@ def test_choose_takes_no_manifest_of_the_best_step_with_any_byte_changed(run, ca
 
 @pytest.mark.fault(48)
 @pytest.mark.parametrize("command", ["evaluate", "predict", "export", "inspect", "init_from"])
-def test_every_command_that_opens_a_run_says_that_its_best_step_is_corrupt(command, run, base, tmp_path, capsys):
+def test_every_command_that_opens_a_run_says_that_its_best_step_is_corrupt(
+    command, run, base, tmp_path, capsys
+):
     path = run / "checkpoints" / str(BEST) / manifest.NAME
     flip(path)
     (tmp_path / "in.txt").write_text("the cat [MASK] a small dog.\n")
@@ -112,9 +116,20 @@ def test_every_command_that_opens_a_run_says_that_its_best_step_is_corrupt(comma
         "evaluate": ["evaluate", f"--checkpoint={run}"],
         "predict": ["predict", "fill-mask", f"--model={run}", f"--input={tmp_path / 'in.txt'}"],
         "export": ["export", f"--checkpoint={run}", f"--output={tmp_path / 'out'}"],
-        "inspect": ["inspect", "attention", f"--model={run}", "--text=the cat", f"--output={tmp_path / 'a.html'}"],
+        "inspect": [
+            "inspect",
+            "attention",
+            f"--model={run}",
+            "--text=the cat",
+            f"--output={tmp_path / 'a.html'}",
+        ],
         "init_from": [
-            *("train", f"--config={base}", f"--workdir={tmp_path / 'w'}", f"--config.init_from={run}"),
+            *(
+                "train",
+                f"--config={base}",
+                f"--workdir={tmp_path / 'w'}",
+                f"--config.init_from={run}",
+            ),
             *("--config.model.hidden=16", "--config.batch_size=8", "--config.steps=1"),
             "--config.optim.warmup_steps=0",
         ],
@@ -134,4 +149,7 @@ def test_save_says_that_a_step_it_deletes_had_a_corrupt_manifest(run, capsys):
     made.save(40, {"params": {}, "n": jnp.int32(0)}, {}, 5.0)
     made.close()
     assert manifest.finished(run / "checkpoints") == [NEXT, 40]
-    assert f"warning: checkpoint corrupt: {run}/checkpoints/{BEST}/{manifest.NAME}" in capsys.readouterr().err
+    assert (
+        f"warning: checkpoint corrupt: {run}/checkpoints/{BEST}/{manifest.NAME}"
+        in capsys.readouterr().err
+    )

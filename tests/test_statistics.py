@@ -10,7 +10,9 @@ from scipy import stats
 
 from bert_jax.studies.report.intervals import summary, welch
 
-PRECISION = pytest.mark.filterwarnings("ignore:Precision loss")  # scipy's, of values that are all alike
+PRECISION = pytest.mark.filterwarnings(
+    "ignore:Precision loss"
+)  # scipy's, of values that are all alike
 SAMPLES = st.lists(st.floats(-1e3, 1e3).map(lambda x: round(x, 3)), min_size=2, max_size=9)
 
 

@@ -31,8 +31,12 @@ PROGRAMS = {}
 
 def program(config, devices):
     """What configs share that differ in traced numbers alone."""
-    objectives = {name: dataclasses.replace(one, weight=1.0) for name, one in config.objectives.items()}
-    optim = dataclasses.replace(config.optim, learning_rate=1e-3, weight_decay=0.01, schedule="linear")
+    objectives = {
+        name: dataclasses.replace(one, weight=1.0) for name, one in config.objectives.items()
+    }
+    optim = dataclasses.replace(
+        config.optim, learning_rate=1e-3, weight_decay=0.01, schedule="linear"
+    )
     plain = dataclasses.replace(config, objectives=objectives, optim=optim, steps=100, seed=0)
     key = repr((plain, devices)), steps.make_step  # which a test may replace
     if key not in PROGRAMS:
@@ -46,7 +50,9 @@ def program(config, devices):
 
 def mesh_of(devices):
     kinds = (jax.sharding.AxisType.Auto,) * 4
-    return jax.make_mesh((1, devices, 1, 1), sharding.AXES, axis_types=kinds, devices=jax.devices()[:devices])
+    return jax.make_mesh(
+        (1, devices, 1, 1), sharding.AXES, axis_types=kinds, devices=jax.devices()[:devices]
+    )
 
 
 def advance(config, batches, devices=8):
@@ -62,7 +68,10 @@ def advance(config, batches, devices=8):
 
 
 def batches(config, count=2, **settings):
-    return [toy.batch(config.batch_size, config.sequence_length, seed, **settings) for seed in range(count)]
+    return [
+        toy.batch(config.batch_size, config.sequence_length, seed, **settings)
+        for seed in range(count)
+    ]
 
 
 LAYOUTS = {
@@ -115,7 +124,13 @@ def test_loss_and_gradients_do_not_depend_on_how_the_batch_is_split(name):
     for a, b in zip(one, other, strict=True):
         for key in ("loss", "mlm_loss", "nsp_loss", "grad_norm"):
             assert b[key] == pytest.approx(a[key], rel=1e-5), key
-        for key in ("masked_fraction", "mask_token_fraction", "random_fraction", "kept_fraction", "mlm_accuracy"):
+        for key in (
+            "masked_fraction",
+            "mask_token_fraction",
+            "random_fraction",
+            "kept_fraction",
+            "mlm_accuracy",
+        ):
             assert b[key] == a[key], key
     first, second = (flat(s["optimizer"].mu) for s in (state1, state2))
     for key in first:  # first moments: sums of gradients
@@ -167,7 +182,10 @@ def test_losses_are_sums_over_counts_not_means_of_means():
     config = toy.config(parallel__step="pmap", optim__accumulation=2, masking__rate=0.5)
     data = toy.batch(16, 24, seed=3)
     data["unit_ids"][:14, 3:] = -1
-    assert toy.mask(data, config.masking)[0]["predict_weights"].sum(1).tolist() == [1] * 14 + [10, 1]
+    assert toy.mask(data, config.masking)[0]["predict_weights"].sum(1).tolist() == [1] * 14 + [
+        10,
+        1,
+    ]
     (ours,), _ = advance(config, [data])
     (alone,), _ = advance(toy.config(masking__rate=0.5), [data], devices=1)
     for key in ("loss", "mlm_loss", "grad_norm"):
@@ -183,18 +201,24 @@ def test_accuracy_counts_what_argmax_counts():
     assert found["x_accuracy"] == (((logits.argmax(-1) == targets) * weights).sum(), weights.sum())
     expected = np.log(np.exp(logits).sum(-1)) - logits[np.arange(200), targets]
     assert float(found["x_loss"][0]) == pytest.approx((expected * weights).sum(), rel=1e-5)
-    collapsed = measure(np.zeros((4, 2), np.float32), np.array([0, 1, 0, 1], np.int32), np.ones(4, np.float32), "x")
+    collapsed = measure(
+        np.zeros((4, 2), np.float32), np.array([0, 1, 0, 1], np.int32), np.ones(4, np.float32), "x"
+    )
     assert float(collapsed["x_accuracy"][0]) == 2
 
 
 def test_weights_of_objectives_scale_their_losses():
     data = batches(toy.config(), 1)
     (base,), _ = advance(toy.config(), data, devices=1)
-    (half,), _ = advance(toy.config(objectives__nsp__weight=0.5, objectives__mlm__weight=2), data, devices=1)
+    (half,), _ = advance(
+        toy.config(objectives__nsp__weight=0.5, objectives__mlm__weight=2), data, devices=1
+    )
     assert half["loss"] == pytest.approx(2 * base["mlm_loss"] + 0.5 * base["nsp_loss"], rel=1e-5)
     (without,), state = advance(toy.config(objectives__nsp__weight=0), data, devices=1)
     assert without["loss"] == pytest.approx(base["mlm_loss"], rel=1e-5)
-    assert without["nsp_loss"] == pytest.approx(base["nsp_loss"], rel=1e-5), "weight 0 keeps the head and its metrics"
+    assert without["nsp_loss"] == pytest.approx(base["nsp_loss"], rel=1e-5), (
+        "weight 0 keeps the head and its metrics"
+    )
     assert not np.asarray(state["optimizer"].mu["nsp"]["logits"]["kernel"]).any()
     (alone,), state = advance(toy.config(pairs="none"), data, devices=1)
     assert "nsp_loss" not in alone
@@ -208,7 +232,9 @@ def test_a_non_finite_gradient_is_skipped_and_counted():
     mesh, state, update = prepare(config, devices=1)
     data = sharding.place(batches(config, 1)[0], config.batch_size, mesh)
     before = jax.tree.map(np.asarray, state["params"])
-    poison = steps.inputs_at(config, 0)._replace(weights={"mlm": np.float32("nan"), "nsp": np.float32(1)})
+    poison = steps.inputs_at(config, 0)._replace(
+        weights={"mlm": np.float32("nan"), "nsp": np.float32(1)}
+    )
     for expected in (1, 2):
         state, metrics = update(state, data, poison)
         assert float(metrics["skipped_in_row"][0]) == expected
@@ -225,9 +251,15 @@ def test_a_spike_is_skipped_and_counted_like_a_gradient_that_is_not_finite(how):
     several = how != "alone"
     arms = {} if how == "alone" else {"parallel__arms": how}
     config = toy.config(
-        **arms, optim__spike_window=4, optim__spike_sigmas=4, optim__learning_rate=5e-3, optim__schedule="constant"
+        **arms,
+        optim__spike_window=4,
+        optim__spike_sigmas=4,
+        optim__learning_rate=5e-3,
+        optim__schedule="constant",
     )
-    configs = [config, toy.replace(config, optim=toy.replace(config.optim, spike_sigmas=1e6))][: 1 + several]
+    configs = [config, toy.replace(config, optim=toy.replace(config.optim, spike_sigmas=1e6))][
+        : 1 + several
+    ]
     mesh = mesh_of(1)
     shapes = jax.eval_shape(lambda seed: steps.init_state(config, toy.VOCAB, seed), np.uint32(0))
     layout = sharding.state_layout(shapes, mesh, config.parallel)
@@ -241,7 +273,9 @@ def test_a_spike_is_skipped_and_counted_like_a_gradient_that_is_not_finite(how):
         numbers = [steps.inputs_at(one, step) for one in configs]
         traced = jax.tree.map(lambda *each: np.stack(each), *numbers) if several else numbers[0]
         state, metrics = update(state, data, traced)
-        return state, {name: np.atleast_1d(np.asarray(total)) for name, (total, _) in metrics.items()}
+        return state, {
+            name: np.atleast_1d(np.asarray(total)) for name, (total, _) in metrics.items()
+        }
 
     for step in range(25):
         state, metrics = advance(state, 1, step)
@@ -255,7 +289,9 @@ def test_a_spike_is_skipped_and_counted_like_a_gradient_that_is_not_finite(how):
     assert np.atleast_1d(after["skipped"]).tolist() == [1, 0][: len(configs)]
     for part in ("params", "optimizer", "watched"):
         for a, b in zip(jax.tree.leaves(before[part]), jax.tree.leaves(after[part]), strict=True):
-            np.testing.assert_array_equal(a[tuple(first)] if several else a, b[tuple(first)] if several else b)
+            np.testing.assert_array_equal(
+                a[tuple(first)] if several else a, b[tuple(first)] if several else b
+            )
             if several and part == "params":
                 assert np.abs(a[1] - b[1]).max() > 0
     state, metrics = advance(state, 1, 26)
@@ -273,7 +309,11 @@ def test_the_state_without_a_window_is_what_it_was():
 
 def test_the_traced_numbers_follow_their_schedules():
     config = toy.config(
-        masking__rate=0.4, masking__schedule="linear", masking__final_rate=0.2, optim__warmup_steps=10, steps=101
+        masking__rate=0.4,
+        masking__schedule="linear",
+        masking__final_rate=0.2,
+        optim__warmup_steps=10,
+        steps=101,
     )
     first, last = steps.inputs_at(config, 0), steps.inputs_at(config, 100)
     assert (first.quotas[20], last.quotas[20]) == (8, 4)
@@ -300,11 +340,15 @@ def test_learning_rate_and_decay_are_what_the_update_uses():
     _, plain = advance(toy.config(optim__weight_decay=0), data, devices=1)
     _, decayed = advance(toy.config(optim__weight_decay=0.5), data, devices=1)
     kernel = "layers/mlp/up/kernel"
-    difference = flat(plain["params"]["encoder"])[kernel] - flat(decayed["params"]["encoder"])[kernel]
+    difference = (
+        flat(plain["params"]["encoder"])[kernel] - flat(decayed["params"]["encoder"])[kernel]
+    )
     expected = 1e-3 * 0.5 * flat(fresh["params"]["encoder"])[kernel]
     np.testing.assert_allclose(difference, expected, atol=1e-7)
     bias = "layers/mlp/up/bias"
-    np.testing.assert_array_equal(flat(plain["params"]["encoder"])[bias], flat(decayed["params"]["encoder"])[bias])
+    np.testing.assert_array_equal(
+        flat(plain["params"]["encoder"])[bias], flat(decayed["params"]["encoder"])[bias]
+    )
 
 
 def test_the_state_is_float32_whatever_the_compute_type():
@@ -324,5 +368,7 @@ def test_every_config_builds_its_update(file):
     shapes = jax.eval_shape(lambda: toy.batch(config.batch_size, config.sequence_length))
     update = steps.make_step(config, toy.SPECIAL, vocab)
     after, metrics = jax.eval_shape(update, state, shapes, steps.inputs_at(config, 0))
-    assert jax.tree.map(lambda x: (x.shape, x.dtype), after) == jax.tree.map(lambda x: (x.shape, x.dtype), state)
+    assert jax.tree.map(lambda x: (x.shape, x.dtype), after) == jax.tree.map(
+        lambda x: (x.shape, x.dtype), state
+    )
     assert {f"{name}_loss" for name in config.objectives} <= metrics.keys()

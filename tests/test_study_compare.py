@@ -79,7 +79,9 @@ def test_all_cells_are_seen_on_the_same_resample():
     rng = np.random.default_rng(4)
     counts = rng.integers(1, 9, 200).astype(float)
     base = counts * rng.normal(0, 10, 200)
-    known = compare.replicates({"a": (base + 0.25 * counts, counts, b"x"), "b": (base, counts, b"x")}, 500)
+    known = compare.replicates(
+        {"a": (base + 0.25 * counts, counts, b"x"), "b": (base, counts, b"x")}, 500
+    )
     assert np.allclose(known["a"].values - known["b"].values, 0.25)
     assert known["b"].values.std() > 0.1
 
@@ -87,7 +89,12 @@ def test_all_cells_are_seen_on_the_same_resample():
 def test_replicates_of_other_examples_are_another_group():
     """Examples of equal counts are no equal examples."""
     ones = np.ones(50)
-    cells = {"a": (ones, ones, b"x"), "b": (ones, ones, b"x"), "c": (ones, 2 * ones, b"x"), "d": (ones, ones, b"y")}
+    cells = {
+        "a": (ones, ones, b"x"),
+        "b": (ones, ones, b"x"),
+        "c": (ones, 2 * ones, b"x"),
+        "d": (ones, ones, b"y"),
+    }
     known = compare.replicates(cells, 10)
     assert known["a"].group == known["b"].group
     assert len({one.group for one in known.values()}) == 3
@@ -119,7 +126,9 @@ def test_interval_over_seeds_and_examples_covers_what_it_says(seeds, ratio):
     rng = np.random.default_rng([seeds, int(10 * ratio)])
     trials, size, truth = 6_000, 100, 0.3
     own = rng.normal(0, 1, (trials, seeds))
-    examples = rng.normal(0, ratio * math.sqrt(size / seeds), (trials, size))  # the errors of the means: ratio to 1
+    examples = rng.normal(
+        0, ratio * math.sqrt(size / seeds), (trials, size)
+    )  # the errors of the means: ratio to 1
     means = truth + own.mean(axis=1) + examples.mean(axis=1)
     students = own.std(axis=1, ddof=1) / math.sqrt(seeds) * stats.t.ppf(0.975, seeds - 1)
     halves = intervals.with_examples(students, examples.std(axis=1) / math.sqrt(size))
@@ -135,7 +144,9 @@ def test_p_value_is_the_level_at_which_the_interval_reaches_zero():
     edge = seeds._replace(mean=float(intervals.with_examples(seeds.high - seeds.mean, 0.5)))
     assert intervals.p_value(edge, 0.5) == pytest.approx(0.05)
     assert intervals.p_value(seeds, 0.5) > intervals.p_value(seeds)
-    assert math.isnan(intervals.p_value(intervals.paired([1.0], [0.0]), 0.5))  # one pair says nothing of seeds
+    assert math.isnan(
+        intervals.p_value(intervals.paired([1.0], [0.0]), 0.5)
+    )  # one pair says nothing of seeds
     alike = intervals.paired([1.0, 1.0], [1.0, 1.0])
     assert (intervals.p_value(alike), intervals.p_value(alike._replace(mean=1.0))) == (1.0, 0.0)
 
@@ -160,7 +171,9 @@ def test_holm_keeps_the_share_of_families_with_a_false_verdict():
 # --- from a workdir -------------------------------------------------------------------------------------------------
 
 
-def compared(place, metric: str = "validation/mlm_loss", baseline: str = "15 %") -> dict[tuple, compare.Difference]:
+def compared(
+    place, metric: str = "validation/mlm_loss", baseline: str = "15 %"
+) -> dict[tuple, compare.Difference]:
     found = collect.results(place)
     families = collect.families(place.read_study(), found, "masking.rate")
     listed = compare.differences(place, families, baseline, [metric], draws=500)
@@ -171,9 +184,14 @@ def test_pairs_share_their_seed_and_the_other_axes(tmp_path):
     """Seeds move the loss by 0.05 and cells by 0.008 (as the workdir is built): pairs see only the latter."""
     study = study_workdir.masking_rate(rates=(0.15, 0.2, 0.4), seeds=range(6))
     place = study_workdir.build(tmp_path, study, examples=50, lines=4)
-    cells = {(c.entry.labels["size"], c.entry.labels["masking.rate"], c.entry.seed): c for c in collect.results(place)}
+    cells = {
+        (c.entry.labels["size"], c.entry.labels["masking.rate"], c.entry.seed): c
+        for c in collect.results(place)
+    }
     found = compared(place)
-    assert found.keys() == {(size, rate) for size in ("2 x 64", "2 x 128") for rate in ("20 %", "40 %")}
+    assert found.keys() == {
+        (size, rate) for size in ("2 x 64", "2 x 128") for rate in ("20 %", "40 %")
+    }
     for (size, rate), one in found.items():
         arm, base = (
             np.array([cells[size, label, seed].metrics["validation/mlm_loss"] for seed in range(6)])
@@ -193,13 +211,17 @@ def test_pairs_share_their_seed_and_the_other_axes(tmp_path):
 
 def test_what_the_same_examples_are_worth_is_the_error_they_share(tmp_path):
     """By the delta method, of the mean over seeds: what examples do to both arms leaves the difference."""
-    place = study_workdir.build(tmp_path, study_workdir.masking_rate(**SMALL), examples=200, lines=4)
+    place = study_workdir.build(
+        tmp_path, study_workdir.masking_rate(**SMALL), examples=200, lines=4
+    )
     found = compared(place)["2 x 64", "40 %"]
     rows = {"15 %": [], "40 %": []}
     for entry in place.cells():
         each = place.read_each(entry, "validation")
         sums, counts = each["mlm_loss.sum"], each["mlm_loss.count"]
-        rows[entry.labels["masking.rate"]].append((sums - counts * sums.sum() / counts.sum()) / counts.sum())
+        rows[entry.labels["masking.rate"]].append(
+            (sums - counts * sums.sum() / counts.sum()) / counts.sum()
+        )
     base, arm = (np.mean(rows[label], axis=0) for label in ("15 %", "40 %"))
     apart = math.sqrt((arm**2).sum() + (base**2).sum())
     assert found.examples_error == pytest.approx(math.sqrt(((arm - base) ** 2).sum()), rel=0.15)
@@ -216,13 +238,16 @@ def test_a_hole_takes_its_pair_along(state, tmp_path):
     def hole(cell):
         return state if (cell.labels["masking.rate"], cell.seed) == ("40 %", 2) else "done"
 
-    whole = compared(study_workdir.build(tmp_path / "whole", study, examples=20, lines=4))["2 x 64", "40 %"]
+    whole = compared(study_workdir.build(tmp_path / "whole", study, examples=20, lines=4))[
+        "2 x 64", "40 %"
+    ]
     place = study_workdir.build(tmp_path / "holed", study, hole, examples=20, lines=4)
     one = compared(place)["2 x 64", "40 %"]
     assert (whole.pairs, whole.holes, one.pairs, one.holes) == (4, 0, 3, 1)
     cells = {(c.entry.labels["masking.rate"], c.entry.seed): c for c in collect.results(place)}
     kept = [
-        cells["40 %", seed].metrics["validation/mlm_loss"] - cells["15 %", seed].metrics["validation/mlm_loss"]
+        cells["40 %", seed].metrics["validation/mlm_loss"]
+        - cells["15 %", seed].metrics["validation/mlm_loss"]
         for seed in (0, 1, 3)
     ]
     assert one.mean == pytest.approx(np.mean(kept))
@@ -242,7 +267,9 @@ def test_verdicts_are_corrected_for_all_differences_in_a_metric(tmp_path):
     study = study_workdir.masking_rate(rates=(0.15, 0.2, 0.8), seeds=range(4))
     found = compared(study_workdir.build(tmp_path, study, examples=400, lines=4))
     assert {one.tests for one in found.values()} == {4}  # two rates at two sizes
-    assert [one.corrected for one in found.values()] == pytest.approx(intervals.holm([o.p for o in found.values()]))
+    assert [one.corrected for one in found.values()] == pytest.approx(
+        intervals.holm([o.p for o in found.values()])
+    )
     for one in found.values():
         seeds = intervals.Pairing(one.pairs, one.mean, one.low, one.high, one.error, one.unpaired)
         assert one.p == pytest.approx(intervals.p_value(seeds, one.examples_error))
@@ -257,7 +284,10 @@ def test_examples_that_do_not_say_which_they_are_are_not_paired(tmp_path):
     each = place.read_each(odd, "blimp")
     for names in ({"examples": metrics.which([b"others"])}, {}):
         with place.each(odd.id, "blimp").open("wb") as file:
-            np.savez(file, **{name: values for name, values in each.items() if name != "examples"} | names)
+            np.savez(
+                file,
+                **{name: values for name, values in each.items() if name != "examples"} | names,
+            )
         assert compared(place, "blimp/accuracy")["2 x 64", "40 %"].examples == 0
 
 
@@ -273,6 +303,8 @@ def test_cells_with_other_examples_are_not_resampled_together(tmp_path):
 
 
 def test_a_study_without_its_baseline_has_no_differences(tmp_path):
-    place = study_workdir.build(tmp_path, study_workdir.masking_rate(**SMALL), lambda cell: "untouched", lines=4)
+    place = study_workdir.build(
+        tmp_path, study_workdir.masking_rate(**SMALL), lambda cell: "untouched", lines=4
+    )
     assert [one.pairs for one in compared(place).values()] == [0]
     assert compared(place, baseline="99 %") == {}

@@ -78,30 +78,50 @@ def ids(made: Study) -> list[str]:
 
 
 def test_a_point_is_called_by_its_value():
-    assert [p.label for p in axis("masking.rate", (0.05, 0.15, 0.07, 0.225)).points] == ["5 %", "15 %", "7 %", "22.5 %"]
-    assert [p.label for p in axis("optim.learning_rate", (1e-4, 0.001)).points] == ["0.0001", "0.001"]
+    assert [p.label for p in axis("masking.rate", (0.05, 0.15, 0.07, 0.225)).points] == [
+        "5 %",
+        "15 %",
+        "7 %",
+        "22.5 %",
+    ]
+    assert [p.label for p in axis("optim.learning_rate", (1e-4, 0.001)).points] == [
+        "0.0001",
+        "0.001",
+    ]
     assert [p.label for p in axis("masking.dupe_factor", (0, 4)).points] == ["0", "4"]
     assert [p.label for p in axis("masking.unit", ("token", "word")).points] == ["token", "word"]
-    assert [p.label for p in axis("masking.rate", (0.15, 0.3), ("usual", "twice")).points] == ["usual", "twice"]
+    assert [p.label for p in axis("masking.rate", (0.15, 0.3), ("usual", "twice")).points] == [
+        "usual",
+        "twice",
+    ]
 
 
 def test_a_point_is_drawn_at_its_number_where_it_has_one():
     assert [p.value for p in axis("masking.rate", RATES).points] == [*RATES]
     assert [p.value for p in axis("masking.unit", ("token", "word")).points] == ["token", "word"]
     assert [p.value for p in axis("model.gated", (True, False)).points] == ["True", "False"]
-    assert [p.value for p in zipped("rates", ["masking.rate", "seed"], [(0.15, 3), (0.4, 4)]).points] == [0.15, 0.4]
+    assert [
+        p.value for p in zipped("rates", ["masking.rate", "seed"], [(0.15, 3), (0.4, 4)]).points
+    ] == [0.15, 0.4]
 
 
 def test_knobs_vary_together_or_crossed():
-    together = zipped("rates", ["masking.rate", "masking.prediction_rate"], [(0.15, 0.15), (0.4, 0.15)])
+    together = zipped(
+        "rates", ["masking.rate", "masking.prediction_rate"], [(0.15, 0.15), (0.4, 0.15)]
+    )
     assert [point.label for point in together.points] == ["15 %, 15 %", "40 %, 15 %"]
-    assert [(c.config.masking.rate, c.config.masking.prediction_rate) for c in expand(study(axes=(together,)))] == [
+    assert [
+        (c.config.masking.rate, c.config.masking.prediction_rate)
+        for c in expand(study(axes=(together,)))
+    ] == [
         *[(0.15, 0.15)] * 2,
         *[(0.4, 0.15)] * 2,
     ]
     crossed = study(axes=(axis("masking.rate", RATES), axis("optim.learning_rate", (1e-3, 1e-4))))
     found = [(c.config.masking.rate, c.config.optim.learning_rate, c.seed) for c in expand(crossed)]
-    assert found == [(rate, learning, seed) for rate in RATES for learning in (1e-3, 1e-4) for seed in (0, 1)]
+    assert found == [
+        (rate, learning, seed) for rate in RATES for learning in (1e-3, 1e-4) for seed in (0, 1)
+    ]
 
 
 def test_variants_set_what_they_name():
@@ -131,7 +151,11 @@ def test_a_range_has_the_numbers_that_one_would_write():
 
 def test_a_cell_knows_where_it_stands():
     cell = expand(study())[3]
-    assert (cell.labels, cell.values, cell.seed) == ({"masking.rate": "30 %"}, {"masking.rate": 0.3}, 1)
+    assert (cell.labels, cell.values, cell.seed) == (
+        {"masking.rate": "30 %"},
+        {"masking.rate": 0.3},
+        1,
+    )
     assert (cell.config.seed, cell.config.data_seed, cell.config.model.hidden) == (1, 0, 128)
     paired = expand(study(pair_seeds=True))[3]
     assert (paired.config.seed, paired.config.data_seed) == (1, 1)
@@ -139,24 +163,43 @@ def test_a_cell_knows_where_it_stands():
 
 def test_points_that_are_not_kept_are_left_out_before_they_are_checked():
     rates = (axis("masking.rate", (0.1, 0.4)), axis("masking.prediction_rate", (0.1, 0.4)))
-    kept = study(axes=rates, keep=lambda at: at["masking.prediction_rate"].value <= at["masking.rate"].value)
+    kept = study(
+        axes=rates, keep=lambda at: at["masking.prediction_rate"].value <= at["masking.rate"].value
+    )
     found = [(c.config.masking.rate, c.config.masking.prediction_rate) for c in expand(kept)]
     assert found == [pair for pair in ((0.1, 0.1), (0.4, 0.1), (0.4, 0.4)) for _ in kept.seeds]
-    with pytest.raises(ConfigError, match=r"masking.rate 10 %, masking.prediction_rate 40 %: .* exceeds the rate"):
+    with pytest.raises(
+        ConfigError, match=r"masking.rate 10 %, masking.prediction_rate 40 %: .* exceeds the rate"
+    ):
         expand(study(axes=rates))
 
 
 def test_expanding_changes_nothing_of_the_base():
-    made = study(axes=(variants("evals", {"a": {"evals.other.rate": 0.4}, "b": {"masking.replace": (1.0, 0.0, 0.0)}}),))
+    made = study(
+        axes=(
+            variants(
+                "evals", {"a": {"evals.other.rate": 0.4}, "b": {"masking.replace": (1.0, 0.0, 0.0)}}
+            ),
+        )
+    )
     before = copy.deepcopy(made.base.to_dict())
     cells = expand(made)
     assert made.base.to_dict() == before
-    assert [sorted(cell.config.evals) for cell in cells[1:3]] == [["other", "validation"], ["validation"]]
+    assert [sorted(cell.config.evals) for cell in cells[1:3]] == [
+        ["other", "validation"],
+        ["validation"],
+    ]
 
 
 def test_every_cell_is_what_the_same_config_file_would_resolve_to():
-    for cell in expand(study(axes=(axis("masking.rate", RATES), axis("model.size", ("tiny", "mini"))))):
-        tree = base(masking__rate=cell.values["masking.rate"], model__size=cell.values["model.size"], seed=cell.seed)
+    for cell in expand(
+        study(axes=(axis("masking.rate", RATES), axis("model.size", ("tiny", "mini"))))
+    ):
+        tree = base(
+            masking__rate=cell.values["masking.rate"],
+            model__size=cell.values["model.size"],
+            seed=cell.seed,
+        )
         assert cell.config == configs.resolve(tree)
 
 
@@ -168,41 +211,79 @@ def with_leaf(node, names, value):
     first, *rest = names
     inner = node[first] if isinstance(node, dict) else getattr(node, first)
     changed = with_leaf(inner, rest, value) if rest else value
-    return node | {first: changed} if isinstance(node, dict) else dataclasses.replace(node, **{first: changed})
+    return (
+        node | {first: changed}
+        if isinstance(node, dict)
+        else dataclasses.replace(node, **{first: changed})
+    )
 
 
 def test_a_cell_is_named_by_what_is_trained_and_by_nothing_else():
     config = expand(study())[0].config
     leaves = configs.flat(configs.to_dict(config))
-    free = {path for path in leaves if identity(with_leaf(config, path.split("."), "other")) == identity(config)}
+    free = {
+        path
+        for path in leaves
+        if identity(with_leaf(config, path.split("."), "other")) == identity(config)
+    }
     sections = ("parallel", "loader", "evals", "logging", "corpus", "checkpoints", "model")
     assert {path.split(".")[0] for path in free} == set(sections)
     assert {path for path in leaves if path.startswith(("loader.", "evals.", "logging."))} <= free
     assert {p for p in free if p.startswith("corpus.")} == {"corpus.cache", "corpus.workers"}
-    assert {p for p in free if p.startswith("model.")} == {"model.attention"}  # all backends compute the same
-    assert not free & {"seed", "data_seed", "steps", "masking.rate", "parallel.prng", "checkpoints.best", "init_from"}
+    assert {p for p in free if p.startswith("model.")} == {
+        "model.attention"
+    }  # all backends compute the same
+    assert not free & {
+        "seed",
+        "data_seed",
+        "steps",
+        "masking.rate",
+        "parallel.prng",
+        "checkpoints.best",
+        "init_from",
+    }
 
-    usual = configs.flat(configs.to_dict(knobs.Config()))  # that a knob added later would have: it renames no cell
-    told = {path: value for path, value in leaves.items() if path not in free and value != usual.get(path, "")}
-    assert {"steps", "pairs", "model.hidden", "objectives.mlm.weight"} <= set(told) < set(leaves) - free
-    assert identity(config) == hashlib.sha256(json.dumps(dict(sorted(told.items()))).encode()).hexdigest()[:12]
+    usual = configs.flat(
+        configs.to_dict(knobs.Config())
+    )  # that a knob added later would have: it renames no cell
+    told = {
+        path: value
+        for path, value in leaves.items()
+        if path not in free and value != usual.get(path, "")
+    }
+    assert (
+        {"steps", "pairs", "model.hidden", "objectives.mlm.weight"}
+        <= set(told)
+        < set(leaves) - free
+    )
+    assert (
+        identity(config)
+        == hashlib.sha256(json.dumps(dict(sorted(told.items()))).encode()).hexdigest()[:12]
+    )
     for path in told.keys() & usual.keys():
         assert identity(with_leaf(config, path.split("."), usual[path])) != identity(config)
 
 
 def test_whole_numbers_and_lists_name_the_same_cell_as_what_they_stand_for():
-    for path, one, other in (("optim.clip_norm", 1, 1.0), ("masking.replace", [0.8, 0.1, 0.1], (0.8, 0.1, 0.1))):
+    for path, one, other in (
+        ("optim.clip_norm", 1, 1.0),
+        ("masking.replace", [0.8, 0.1, 0.1], (0.8, 0.1, 0.1)),
+    ):
         assert ids(study(axes=(axis(path, (one,)),))) == ids(study(axes=(axis(path, (other,)),)))
 
 
 def test_predicting_all_that_is_corrupted_is_the_same_run_however_it_is_said():
     rates = axis("masking.rate", (0.6, 0.4))
-    silent, said = (ids(study(axes=(rates, axis("masking.prediction_rate", (rate,))))) for rate in (None, 0.4))
+    silent, said = (
+        ids(study(axes=(rates, axis("masking.prediction_rate", (rate,))))) for rate in (None, 0.4)
+    )
     assert len(silent) == len(said) > 0
     half = len(silent) // 2
     assert (silent[:half] == said[:half], silent[half:] == said[half:]) == (False, True)
     rising = {"masking.rate": 0.15, "masking.schedule": "linear", "masking.final_rate": 0.4}
-    cells = study(axes=(variants("x", {"a": rising, "b": rising | {"masking.prediction_rate": 0.15}}),))
+    cells = study(
+        axes=(variants("x", {"a": rising, "b": rising | {"masking.prediction_rate": 0.15}}),)
+    )
     assert len(set(ids(cells))) == len(ids(cells))
 
 
@@ -212,25 +293,34 @@ POINTS = {
     "masking.replace": ((0.8, 0.1, 0.1), (1.0, 0.0, 0.0)),
 }
 AXES = st.permutations([*POINTS]).flatmap(
-    lambda names: st.tuples(*(st.permutations(POINTS[name]).map(lambda v, n=name: axis(n, v)) for name in names))
+    lambda names: st.tuples(
+        *(st.permutations(POINTS[name]).map(lambda v, n=name: axis(n, v)) for name in names)
+    )
 )
 
 
 @settings(max_examples=10)
 @given(AXES, st.permutations((0, 5)))
 def test_the_order_of_axes_points_and_seeds_changes_no_name(axes, seeds):
-    straight = study(axes=tuple(axis(name, values) for name, values in POINTS.items()), seeds=(0, 5))
+    straight = study(
+        axes=tuple(axis(name, values) for name, values in POINTS.items()), seeds=(0, 5)
+    )
     assert sorted(ids(study(axes=axes, seeds=tuple(seeds)))) == sorted(ids(straight))
 
 
 @settings(max_examples=10)
-@given(st.sets(st.sampled_from((0.1, 0.2, 0.3, 0.4)), min_size=1), st.sets(st.integers(0, 4), min_size=1))
+@given(
+    st.sets(st.sampled_from((0.1, 0.2, 0.3, 0.4)), min_size=1),
+    st.sets(st.integers(0, 4), min_size=1),
+)
 def test_an_edited_study_has_the_cells_it_had_and_others(rates, seeds):
     every = study(axes=(axis("masking.rate", (0.1, 0.2, 0.3, 0.4)),), seeds=tuple(range(5)))
     part = study(axes=(axis("masking.rate", sorted(rates)),), seeds=tuple(sorted(seeds)))
     wanted = [c.id for c in expand(every) if c.values["masking.rate"] in rates and c.seed in seeds]
     assert ids(part) == wanted
-    further = study(axes=(*part.axes, axis("masking.dupe_factor", (0, 10))), seeds=part.seeds)  # 0 is the base's
+    further = study(
+        axes=(*part.axes, axis("masking.dupe_factor", (0, 10))), seeds=part.seeds
+    )  # 0 is the base's
     assert set(ids(part)) < set(ids(further))
 
 
@@ -241,7 +331,11 @@ def predictions(config) -> float:
     """Of a whole run, step by step."""
     m, total = config.masking, 0.0
     for step in range(config.steps):
-        rate = quotas.rate_at(m, step, config.steps) if m.prediction_rate is None else m.prediction_rate
+        rate = (
+            quotas.rate_at(m, step, config.steps)
+            if m.prediction_rate is None
+            else m.prediction_rate
+        )
         total += config.batch_size * config.sequence_length * rate
     return total
 
@@ -259,7 +353,9 @@ ARMS = {
 @settings(max_examples=10)
 @given(amount=st.floats(3e5, 3e6))
 def test_equal_predictions_are_equal_within_a_step(amount):
-    for cell in expand(study(axes=(variants("arm", ARMS),), seeds=(0,), budget=Budget("predictions", amount))):
+    for cell in expand(
+        study(axes=(variants("arm", ARMS),), seeds=(0,), budget=Budget("predictions", amount))
+    ):
         made, one = predictions(cell.config), predictions(dataclasses.replace(cell.config, steps=1))
         assert abs(made - amount) <= max(one, made / cell.config.steps), cell.labels
 
@@ -267,14 +363,18 @@ def test_equal_predictions_are_equal_within_a_step(amount):
 @settings(max_examples=10)
 @given(amount=st.integers(10**6, 10**8))
 def test_equal_tokens_are_equal_within_half_a_step(amount):
-    for cell in expand(study(axes=(variants("arm", ARMS),), seeds=(0,), budget=Budget("tokens", amount))):
+    for cell in expand(
+        study(axes=(variants("arm", ARMS),), seeds=(0,), budget=Budget("tokens", amount))
+    ):
         one = cell.config.batch_size * cell.config.sequence_length
         assert abs(cell.config.steps * one - amount) <= one / 2
 
 
 def test_equal_flops_are_equal_within_half_a_step_and_cost_the_larger_model_steps():
     sizes = axis("model.size", ("tiny", "mini", "base"))
-    made = study(axes=(sizes, axis("masking.rate", (0.15, 0.8))), seeds=(0,), budget=Budget("flops", 1e16))
+    made = study(
+        axes=(sizes, axis("masking.rate", (0.15, 0.8))), seeds=(0,), budget=Budget("flops", 1e16)
+    )
     cells = expand(made, lambda config: 20_000)
     for cell in cells:
         assert cell.vocab_size == 20_000
@@ -289,7 +389,12 @@ def test_a_budget_of_flops_counts_the_vocabulary_that_is_given(tmp_path):
     vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"word{i}" for i in range(1_995))]
     (tmp_path / "vocab.txt").write_text("".join(f"{piece}\n" for piece in vocab))
     tree = base(model__size="mini", tokenizer__path=str(tmp_path / "vocab.txt"))
-    made = study(base=tree, axes=(axis("masking.rate", (0.15, 0.4, 0.8)),), seeds=(0,), budget=Budget("flops", 1e15))
+    made = study(
+        base=tree,
+        axes=(axis("masking.rate", (0.15, 0.4, 0.8)),),
+        seeds=(0,),
+        budget=Budget("flops", 1e15),
+    )
     cells = expand(made)
     assert [cell.config.steps for cell in cells] == [1456, 1398, 1315]
     assert {cell.vocab_size for cell in cells} == {2_000}
@@ -297,10 +402,18 @@ def test_a_budget_of_flops_counts_the_vocabulary_that_is_given(tmp_path):
 
 def test_a_budget_of_flops_waits_for_a_vocabulary_that_is_trained(tmp_path):
     """What is asked for may be more than the text has: no number of steps is taken from it."""
-    text = {"source": "files", "path": str(texts.write(tmp_path / "text")), "cache": str(tmp_path / "cache")}
-    tree = base(corpus={**configs.plain(base().corpus), **text, "workers": 1, "validation_fraction": 0.2})
+    text = {
+        "source": "files",
+        "path": str(texts.write(tmp_path / "text")),
+        "cache": str(tmp_path / "cache"),
+    }
+    tree = base(
+        corpus={**configs.plain(base().corpus), **text, "workers": 1, "validation_fraction": 0.2}
+    )
     made = study(base=tree, axes=(), seeds=(0,), budget=Budget("flops", 1e12))
-    with pytest.raises(ConfigError, match=r"may have fewer than tokenizer\.vocab_size = 30522") as caught:
+    with pytest.raises(
+        ConfigError, match=r"may have fewer than tokenizer\.vocab_size = 30522"
+    ) as caught:
         expand(made)
     assert "prepare" in caught.value.hint
     assert not list((tmp_path / "cache").rglob("manifest.json"))
@@ -314,7 +427,9 @@ def test_a_budget_of_flops_waits_for_a_vocabulary_that_is_trained(tmp_path):
 
 
 def test_what_follows_from_the_steps_follows_from_the_budget():
-    tree = base(steps=5, optim__warmup_steps=10_000, optim__warmup_fraction=0.1)  # its own steps count for nothing
+    tree = base(
+        steps=5, optim__warmup_steps=10_000, optim__warmup_fraction=0.1
+    )  # its own steps count for nothing
     (cell,) = expand(study(base=tree, axes=(), seeds=(0,), budget=Budget("steps", 400)))
     assert (cell.config.steps, cell.config.optim.warmup_steps) == (400, 40)
     tree = base(steps=5, optim__warmup_steps=10)
@@ -335,14 +450,27 @@ def test_identity_counts_evaluations_that_may_end_training():
             tree.evals.validation[knob] = value
         return ids(study(base=tree))
 
-    for change in ({"every": 100}, {"rate": 0.4}, {"seed": 1}, {"unit": "word"}, {"replace": (1.0, 0.0, 0.0)}):
+    for change in (
+        {"every": 100},
+        {"rate": 0.4},
+        {"seed": 1},
+        {"unit": "word"},
+        {"replace": (1.0, 0.0, 0.0)},
+    ):
         assert names(0, **change) == names(0)
         assert not set(names(2, **change)) & set(names(2)), change
     assert names(2, batch_size=16) == names(2)
     assert not set(names(2)) & set(names(0))
 
 
-IDS = ["f239d52cf263", "e647cb0cff3b", "edcf0673328a", "d1232ab7a3de", "c58f93f29ac0", "cb7a9dc5fdf8"]
+IDS = [
+    "f239d52cf263",
+    "e647cb0cff3b",
+    "edcf0673328a",
+    "d1232ab7a3de",
+    "c58f93f29ac0",
+    "cb7a9dc5fdf8",
+]
 
 
 @pytest.mark.fault(41)
@@ -387,7 +515,10 @@ def test_a_study_is_loaded_by_its_folder_or_its_file(folder):
 def test_knobs_of_the_base_are_set_from_the_command_line(folder):
     _, made = load(str(folder), [("optim.learning_rate", "3e-4"), ("masking.unit", "span")])
     assert {c.config.optim.learning_rate for c in expand(made)} == {3e-4}
-    assert [c.config.masking.unit for c in expand(made)] == ["word", "span"] * 2  # where no point says otherwise
+    assert [c.config.masking.unit for c in expand(made)] == [
+        "word",
+        "span",
+    ] * 2  # where no point says otherwise
 
 
 @pytest.mark.parametrize(
@@ -437,17 +568,49 @@ def tunes(task: str, **changes) -> dict:
 
 
 REFUSED = {
-    "a misspelt path": ({"axes": (axis("masking.rte", (0.1,)),)}, "has no knob 'rte'", "did you mean 'rate'"),
-    "a misspelt section": ({"axes": (axis("maskin.rate", (0.1,)),)}, "has no knob 'maskin'", "did you mean 'masking'"),
+    "a misspelt path": (
+        {"axes": (axis("masking.rte", (0.1,)),)},
+        "has no knob 'rte'",
+        "did you mean 'rate'",
+    ),
+    "a misspelt section": (
+        {"axes": (axis("maskin.rate", (0.1,)),)},
+        "has no knob 'maskin'",
+        "did you mean 'masking'",
+    ),
     "a path below a value": ({"axes": (axis("masking.rate.x", (1,)),)}, "has no knob 'x'", ""),
-    "a section": ({"axes": (axis("masking", ({"rate": 0.1},), ["a"]),)}, "is a section", "masking.KNOB"),
-    "a value of another type": ({"axes": (axis("masking.rate", ("much",)),)}, "masking.rate much: .* got 'much'", ""),
-    "a value out of range": ({"axes": (axis("masking.rate", (1.5,)),)}, "out of range", "from 0.0 to 1.0"),
-    "a value that is no choice": ({"axes": (axis("masking.unit", ("wrd",)),)}, "not a choice", "did you mean 'word'"),
-    "what does not hold together": ({"axes": (axis("model.heads", (7,)),)}, "model.heads 7: .*divisible", ""),
+    "a section": (
+        {"axes": (axis("masking", ({"rate": 0.1},), ["a"]),)},
+        "is a section",
+        "masking.KNOB",
+    ),
+    "a value of another type": (
+        {"axes": (axis("masking.rate", ("much",)),)},
+        "masking.rate much: .* got 'much'",
+        "",
+    ),
+    "a value out of range": (
+        {"axes": (axis("masking.rate", (1.5,)),)},
+        "out of range",
+        "from 0.0 to 1.0",
+    ),
+    "a value that is no choice": (
+        {"axes": (axis("masking.unit", ("wrd",)),)},
+        "not a choice",
+        "did you mean 'word'",
+    ),
+    "what does not hold together": (
+        {"axes": (axis("model.heads", (7,)),)},
+        "model.heads 7: .*divisible",
+        "",
+    ),
     "a wrong base": ({"base": base(masking__rate=2.0), "axes": ()}, "the base: .*out of range", ""),
     "an empty axis": ({"axes": (axis("masking.rate", ()),)}, "has no points", ""),
-    "a point twice": ({"axes": (axis("masking.rate", (0.1, 0.1)),)}, "a point twice: 10 %, 10 %", ""),
+    "a point twice": (
+        {"axes": (axis("masking.rate", (0.1, 0.1)),)},
+        "a point twice: 10 %, 10 %",
+        "",
+    ),
     "two axes of a name": ({"axes": (axis("steps", (1,)),) * 2}, "two axes have one name", ""),
     "two axes for a knob": (
         {"axes": (axis("masking.rate", RATES), variants("arm", {"a": {"masking.rate": 0.1}}))},
@@ -455,7 +618,12 @@ REFUSED = {
         "",
     ),
     "two axes, one for a section": (
-        {"axes": (axis("evals.validation.rate", RATES), Axis("e", (Point("none", 0, (("evals", {}),)),)))},
+        {
+            "axes": (
+                axis("evals.validation.rate", RATES),
+                Axis("e", (Point("none", 0, (("evals", {}),)),)),
+            )
+        },
         "both set config.evals",
         "",
     ),
@@ -470,42 +638,106 @@ REFUSED = {
         "sets config.steps",
         "budget of 1e\\+06 tokens",
     ),
-    "points that are one run": ({"axes": (axis("logging.every", (1, 2)),)}, "logging.every 2 is the same run as", ""),
+    "points that are one run": (
+        {"axes": (axis("logging.every", (1, 2)),)},
+        "logging.every 2 is the same run as",
+        "",
+    ),
     "no seeds": ({"seeds": ()}, "no seeds", ""),
     "a seed twice": ({"seeds": (1, 1)}, "a seed twice", ""),
     "a seed that is none": ({"seeds": (-1,)}, "config.seed = -1 is out of range", ""),
     "nothing kept": ({"keep": lambda points: False}, "no cell", "keep"),
-    "a keep that fails": ({"keep": lambda points: points["rate"].value > 0}, "keep: KeyError", "masking.rate"),
-    "a budget of what": ({"budget": Budget("token", 1e6)}, "no budget 'token'", "did you mean 'tokens'"),
+    "a keep that fails": (
+        {"keep": lambda points: points["rate"].value > 0},
+        "keep: KeyError",
+        "masking.rate",
+    ),
+    "a budget of what": (
+        {"budget": Budget("token", 1e6)},
+        "no budget 'token'",
+        "did you mean 'tokens'",
+    ),
     "a budget of nothing": ({"budget": Budget("tokens", 0)}, "a budget of 0", ""),
     "an endless budget": ({"budget": Budget("tokens", float("inf"))}, "a budget of inf", ""),
-    "an unknown axis compared": (compared(axis_name="masking.rates"), "no axis", "did you mean 'masking.rate'"),
+    "an unknown axis compared": (
+        compared(axis_name="masking.rates"),
+        "no axis",
+        "did you mean 'masking.rate'",
+    ),
     "an unknown baseline": (compared(baseline="15%"), "no point '15%'", "did you mean '15 %'"),
     "a metric that is not found": (
         compared(metrics=("validation/loss",)),
         "'validation' finds no metric 'loss'",
         "mlm_loss",
     ),
-    "a metric of no evaluation": (compared(metrics=("blimp/accuracy",)), "no evaluation", "evaluations are validation"),
-    "a metric without its evaluation": (compared(metrics=("validation",)), "no evaluation", "EVALUATION/METRIC"),
+    "a metric of no evaluation": (
+        compared(metrics=("blimp/accuracy",)),
+        "no evaluation",
+        "evaluations are validation",
+    ),
+    "a metric without its evaluation": (
+        compared(metrics=("validation",)),
+        "no evaluation",
+        "EVALUATION/METRIC",
+    ),
     "no metric": (compared(metrics=()), "has no metrics", ""),
-    "an unknown published row": ({"published": ("wettig_rate",)}, "no published row", "did you mean 'wettig_rates'"),
+    "an unknown published row": (
+        {"published": ("wettig_rate",)},
+        "no published row",
+        "did you mean 'wettig_rates'",
+    ),
     "an unknown suite": (asks("blmp"), "no suite 'blmp'", "did you mean 'blimp'"),
     "a suite over labels": (asks("sst2"), "no suite 'sst2' for a study", ""),
-    "a question no suite is asked": (asks("blimp", limt=3), "not asked 'limt'", "did you mean 'limit'"),
+    "a question no suite is asked": (
+        asks("blimp", limt=3),
+        "not asked 'limt'",
+        "did you mean 'limit'",
+    ),
     "a question of another suite": (asks("pretrain", limit=3), "pretrain is not asked 'limit'", ""),
     "an answer of another type": (asks("blimp", limit="3"), "limit = '3'", "of type int"),
     "yes for a number": (asks("blimp", limit=True), "limit = True", "of type int"),
-    "a probe of no task": (asks("probe", task="conl2003"), "no task 'conl2003'", "did you mean 'conll2003'"),
-    "a misspelt change": (asks("pretrain", changes=(("evals.validation.rte", "0.4"),)), "no knob 'rte'", "'rate'"),
-    "a change in vain": (asks("pretrain", changes=(("masking.rate", "0.4"),)), "does nothing", "evals."),
-    "a change that is no text": (asks("pretrain", changes=(("evals.validation.rate", 0.4),)), "rate = 0.4", "text"),
-    "a change of another type": (asks("pretrain", changes=(("evals.validation.rate", "x"),)), "must be float", ""),
+    "a probe of no task": (
+        asks("probe", task="conl2003"),
+        "no task 'conl2003'",
+        "did you mean 'conll2003'",
+    ),
+    "a misspelt change": (
+        asks("pretrain", changes=(("evals.validation.rte", "0.4"),)),
+        "no knob 'rte'",
+        "'rate'",
+    ),
+    "a change in vain": (
+        asks("pretrain", changes=(("masking.rate", "0.4"),)),
+        "does nothing",
+        "evals.",
+    ),
+    "a change that is no text": (
+        asks("pretrain", changes=(("evals.validation.rate", 0.4),)),
+        "rate = 0.4",
+        "text",
+    ),
+    "a change of another type": (
+        asks("pretrain", changes=(("evals.validation.rate", "x"),)),
+        "must be float",
+        "",
+    ),
     "an unknown task": (tunes("sst3"), "no task 'sst3'", "did you mean 'sst2'"),
-    "a misspelt knob of a task": (tunes("sst2", optim__lerning_rate=1e-3), "no knob 'lerning_rate'", "'learning_rate'"),
+    "a misspelt knob of a task": (
+        tunes("sst2", optim__lerning_rate=1e-3),
+        "no knob 'lerning_rate'",
+        "'learning_rate'",
+    ),
     "a wrong knob of a task": (tunes("sst2", epochs="two"), "config.epochs must be float", ""),
-    "a knob of a task out of range": (tunes("sst2", epochs=-1.0), "config.epochs = -1.0 is out of range", ""),
-    "an evaluation that names no file": ({"evaluations": {"a/b": Suite("pretrain")}}, "'a/b' names an evaluation", ""),
+    "a knob of a task out of range": (
+        tunes("sst2", epochs=-1.0),
+        "config.epochs = -1.0 is out of range",
+        "",
+    ),
+    "an evaluation that names no file": (
+        {"evaluations": {"a/b": Suite("pretrain")}},
+        "'a/b' names an evaluation",
+        "",
+    ),
 }
 
 
@@ -527,11 +759,15 @@ def test_labels_and_rows_are_as_many_as_they_must_be():
 
 
 def test_what_suites_are_asked_is_what_they_read():
-    assert {name: {*row.reads} - {"config"} for name, row in TABLE.items() if name in definition.SUITES} == {
-        name: {*fields} for name, fields in definition.SUITES.items()
-    }
+    assert {
+        name: {*row.reads} - {"config"} for name, row in TABLE.items() if name in definition.SUITES
+    } == {name: {*fields} for name, fields in definition.SUITES.items()}
     others = set(TABLE) - set(definition.SUITES)
-    assert others == {*TASKS, "task", "glue"}  # of heads over labels, which a cell gets by fine-tuning
+    assert others == {
+        *TASKS,
+        "task",
+        "glue",
+    }  # of heads over labels, which a cell gets by fine-tuning
     kinds = {field.name: str(field.type) for field in dataclasses.fields(SuiteOptions)}
     for name, kind in definition.ASKED.items():
         assert kinds[name].partition("[")[0] == kind.__name__
@@ -557,14 +793,18 @@ def test_200_cells_expand_and_are_planned_in_two_seconds_by_a_fresh_process(fold
     took, said = [], set()
     while len(took) < 3 and min(took, default=9.0) >= 2.0:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        done = subprocess.run([sys.executable, "-c", MANY, str(folder)], capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [sys.executable, "-c", MANY, str(folder)], capture_output=True, text=True, check=True
+        )
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         took.append(after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
         said.add(done.stdout)
     assert min(took) < 2.0
     (names,) = said
     _, made = load(str(folder))
-    here = dataclasses.replace(made, axes=(axis("masking.rate", between(0.02, 0.8, 40)),), seeds=tuple(range(5)))
+    here = dataclasses.replace(
+        made, axes=(axis("masking.rate", between(0.02, 0.8, 40)),), seeds=tuple(range(5))
+    )
     assert names.split() == ids(here)  # in every process the same
 
 
@@ -578,9 +818,17 @@ def test_200_cells_expand_and_are_planned_in_two_seconds_by_a_fresh_process(fold
         ({"seeds": 3}, "study's seeds: int '3'", "seeds=(0, 1, 2)"),
         ({"seeds": ("0",)}, "study's seeds: str '0'", "seeds=(0, 1, 2)"),
         ({"axes": ("masking.rate",)}, "study's axes: str", "axes=(axis(…),)"),
-        ({"comparisons": Comparison("masking.rate", "15 %", ("a/b",))}, "study's comparisons: Comparison", "comma"),
+        (
+            {"comparisons": Comparison("masking.rate", "15 %", ("a/b",))},
+            "study's comparisons: Comparison",
+            "comma",
+        ),
         ({"evaluations": (Suite("pretrain"),)}, "study's evaluations: tuple", "Suite"),
-        ({"evaluations": {"validation": "pretrain"}}, r"evaluations\['validation'\]: str", "a Suite or a Finetune"),
+        (
+            {"evaluations": {"validation": "pretrain"}},
+            r"evaluations\['validation'\]: str",
+            "a Suite or a Finetune",
+        ),
         ({"budget": 1e9}, "study's budget: float", "Budget("),
         ({"keep": True}, "study's keep: bool", "lambda"),
         ({"base": None}, "study's base: NoneType", "default()"),
@@ -611,16 +859,50 @@ def test_the_metrics_of_a_comparison_are_several():
 @pytest.mark.parametrize(
     ("base_changes", "evaluations", "error", "said"),
     [
-        ({"corpus__source": "files", "corpus__path": "/nowhere"}, {}, DataError, "corpus.path = '/nowhere' does not"),
-        ({"tokenizer__path": "/nowhere.txt"}, {}, ConfigError, "tokenizer.path = '/nowhere.txt' does not exist"),
-        ({}, {"blimp": Suite("blimp", (("source", "files:/nowhere"),))}, DataError, "'blimp': source 'files:/nowhere'"),
-        ({}, {"mine": Finetune("sst2", (("task.source", "files:/nowhere"),))}, MissingError, "'mine': files:/nowhere"),
-        ({}, {"mine": Finetune("wnut17")}, ConfigError, "'mine': objectives.tag needs labelled data"),
-        ({}, {"mine": Finetune("sst2", (("masking.rate", 0.4),))}, ConfigError, "'mine': masking.rate = 0.4 does not"),
+        (
+            {"corpus__source": "files", "corpus__path": "/nowhere"},
+            {},
+            DataError,
+            "corpus.path = '/nowhere' does not",
+        ),
+        (
+            {"tokenizer__path": "/nowhere.txt"},
+            {},
+            ConfigError,
+            "tokenizer.path = '/nowhere.txt' does not exist",
+        ),
+        (
+            {},
+            {"blimp": Suite("blimp", (("source", "files:/nowhere"),))},
+            DataError,
+            "'blimp': source 'files:/nowhere'",
+        ),
+        (
+            {},
+            {"mine": Finetune("sst2", (("task.source", "files:/nowhere"),))},
+            MissingError,
+            "'mine': files:/nowhere",
+        ),
+        (
+            {},
+            {"mine": Finetune("wnut17")},
+            ConfigError,
+            "'mine': objectives.tag needs labelled data",
+        ),
+        (
+            {},
+            {"mine": Finetune("sst2", (("masking.rate", 0.4),))},
+            ConfigError,
+            "'mine': masking.rate = 0.4 does not",
+        ),
     ],
 )
-def test_a_dry_run_finds_that_data_is_missing_or_a_recipe_wrong(base_changes, evaluations, error, said):
-    made = study(base=base(**base_changes), evaluations={"validation": Suite("pretrain"), **evaluations})
+def test_a_dry_run_finds_that_data_is_missing_or_a_recipe_wrong(
+    base_changes, evaluations, error, said
+):
+    made = study(
+        base=base(**base_changes), evaluations={"validation": Suite("pretrain"), **evaluations}
+    )
     with pytest.raises(error, match=said):
         sources.check(made, [cell.config for cell in expand(made)])
 

@@ -136,18 +136,27 @@ def test_a_process_has_its_share_of_the_cores(task, tmp_path, monkeypatch):
     finish(alone, 1)
     both.submit([task("one", 0.3), task("other", 0.3)])
     finish(both, 2)
-    seen = {name: (tmp_path / "logs" / f"{name}.log").read_text().strip() for name in ("alone", "one", "other")}
+    seen = {
+        name: (tmp_path / "logs" / f"{name}.log").read_text().strip()
+        for name in ("alone", "one", "other")
+    }
     assert seen["alone"] == f"cores {mine}"
-    assert {seen["one"], seen["other"]} == {f"cores {local.share(mine, 2, place)}" for place in (0, 1)}
+    assert {seen["one"], seen["other"]} == {
+        f"cores {local.share(mine, 2, place)}" for place in (0, 1)
+    }
 
 
-@pytest.mark.parametrize(("items", "jobs"), [(1, 1), (2, 2), (5, 2), (7, 3), (64, 5), (2, 3), (1, 4)])
+@pytest.mark.parametrize(
+    ("items", "jobs"), [(1, 1), (2, 2), (5, 2), (7, 3), (64, 5), (2, 3), (1, 4)]
+)
 def test_shares_are_even_and_leave_nothing_out(items, jobs):
     shares = [local.share(range(items), jobs, place) for place in range(jobs)]
     assert sorted({item for share in shares for item in share}) == list(range(items))
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
     if jobs <= items:
-        assert [item for share in shares for item in share] == list(range(items))  # neighbours, each once
+        assert [item for share in shares for item in share] == list(
+            range(items)
+        )  # neighbours, each once
 
 
 def test_jobs_follow_from_the_machine(monkeypatch, tmp_path):
@@ -165,7 +174,9 @@ def test_jobs_follow_from_the_machine(monkeypatch, tmp_path):
 
 def test_devices_are_those_that_jax_would_use(monkeypatch):
     monkeypatch.setattr(
-        local.importlib.util, "find_spec", lambda name: "there" if name == "jax_cuda13_plugin" else None
+        local.importlib.util,
+        "find_spec",
+        lambda name: "there" if name == "jax_cuda13_plugin" else None,
     )
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,5")
     assert local.accelerators() == []  # tests say JAX_PLATFORMS=cpu
@@ -212,7 +223,9 @@ ATTEND = """
 """
 
 
-@pytest.mark.parametrize(("sent", "told"), [("SIGINT", "SIGTERM"), ("SIGTERM", "SIGTERM"), ("SIGUSR1", "SIGUSR2")])
+@pytest.mark.parametrize(
+    ("sent", "told"), [("SIGINT", "SIGTERM"), ("SIGTERM", "SIGTERM"), ("SIGUSR1", "SIGUSR2")]
+)
 def test_a_job_passes_on_what_it_is_told(sent, told, task):
     child = task("a", 60)
     command = [sys.executable, "-c", textwrap.dedent(ATTEND), str(child.log), *child.command]
@@ -235,7 +248,12 @@ def test_an_array_a_round_with_the_parameters_given(monkeypatch, tmp_path, task)
     engine.submit([task("a", 0.0), task("b", 0.0)])
     finish(engine, 2)
     assert [len(array) for array in executor.arrays] == [2]
-    wanted = {"mem_gb": 4, "slurm_partition": "long", "slurm_array_parallelism": 7, "timeout_min": 60}
+    wanted = {
+        "mem_gb": 4,
+        "slurm_partition": "long",
+        "slurm_array_parallelism": 7,
+        "timeout_min": 60,
+    }
     assert wanted.items() <= executor.parameters.items()
     assert executor.parameters["name"] in engine.describe()
     long = engines.Task("c", task("c", 0.0).command, tmp_path / "c.log", seconds=7200.0)
@@ -251,7 +269,9 @@ def test_a_job_that_was_killed_is_told_from_one_that_failed(monkeypatch, tmp_pat
     engine.submit([child])
     running(child)
     clusters.AutoExecutor.made[-1].arrays[0][0]._call.process.kill()
-    assert finish(engine, 1) == {"a": 75}  # taken away, as submitit's INTERRUPTED says: tried again without counting
+    assert finish(engine, 1) == {
+        "a": 75
+    }  # taken away, as submitit's INTERRUPTED says: tried again without counting
     monkeypatch.setattr(clusters.Job, "state", "OUT_OF_MEMORY")
     engine.submit([task("b", 60)])
     running(child)
@@ -297,12 +317,19 @@ NOBODY = "echo 'Slurm accounting storage is disabled' >&2; exit 1"
         ("exit 1", NOBODY, engines.LOST),
     ],
 )
-def test_slurm_says_how_a_job_without_a_result_ended(scontrol, sacct, code, monkeypatch, tmp_path, task, capfd):
+def test_slurm_says_how_a_job_without_a_result_ended(
+    scontrol, sacct, code, monkeypatch, tmp_path, task, capfd
+):
     """From the controller, without accounting too, and with no warning of sacct's on the screen."""
     stand_in("submitit", monkeypatch, tmp_path)
     monkeypatch.setattr(sys.modules["submitit"], "AutoExecutor", OnSlurm)
     commands_of_slurm(
-        *(monkeypatch, tmp_path / "bin"), scontrol=scontrol, sacct=sacct, squeue="exit 0", scancel="exit 0", sinfo=""
+        *(monkeypatch, tmp_path / "bin"),
+        scontrol=scontrol,
+        sacct=sacct,
+        squeue="exit 0",
+        scancel="exit 0",
+        sinfo="",
     )
     monkeypatch.setattr(slurm, "ASK_EVERY", 0.0)
     engine = engines.make("slurm", tmp_path, 2)
@@ -316,7 +343,15 @@ def test_slurm_says_how_a_job_without_a_result_ended(scontrol, sacct, code, monk
 def test_slurm_takes_a_result_without_asking_accounts(monkeypatch, tmp_path, task):
     stand_in("submitit", monkeypatch, tmp_path)
     monkeypatch.setattr(sys.modules["submitit"], "AutoExecutor", OnSlurm)
-    commands_of_slurm(monkeypatch, tmp_path / "bin", sacct=NOBODY, squeue="echo 0", scancel="", scontrol="", sinfo="")
+    commands_of_slurm(
+        monkeypatch,
+        tmp_path / "bin",
+        sacct=NOBODY,
+        squeue="echo 0",
+        scancel="",
+        scontrol="",
+        sinfo="",
+    )
     engine = engines.make("slurm", tmp_path, 2)
     engine.submit([task("a", 0.0, 3)])
     OnSlurm.made[-1].arrays[0][0].results = lambda: [3]
@@ -328,10 +363,16 @@ def test_gpus_are_refused_where_no_node_has_one(monkeypatch, tmp_path):
     """Before anything is submitted, and in a dry run: such a job would wait for ever."""
     commands_of_slurm(monkeypatch, tmp_path / "bin", sinfo="echo '(null)'")
     for option in ("gpus_per_task=1", "gpus_per_node=2", "slurm_gres=gpu:1"):
-        with pytest.raises(ConfigError, match=f"no node of this cluster has a GPU, .*{option}") as error:
+        with pytest.raises(
+            ConfigError, match=f"no node of this cluster has a GPU, .*{option}"
+        ) as error:
             engines.check("slurm", dict([option.split("=")]))
         assert "slurm_partition" in error.value.hint
-    for options in ({"gpus_per_node": "0"}, {"mem_gb": "4"}, {"gpus_per_node": "1", "cluster": "local"}):
+    for options in (
+        {"gpus_per_node": "0"},
+        {"mem_gb": "4"},
+        {"gpus_per_node": "1", "cluster": "local"},
+    ):
         engines.check("slurm", options)
     with pytest.raises(ConfigError, match="no node of partition long"):
         engines.check("slurm", {"gpus_per_node": "1", "slurm_partition": "long"})
@@ -354,7 +395,9 @@ def test_gpus_are_refused_where_no_node_has_one(monkeypatch, tmp_path):
         ("ray", {"address": "nowhere:6379"}, "nowhere", "ray start"),
     ],
 )
-def test_what_cannot_be_used_is_said_with_a_hint(name, options, message, hint, monkeypatch, tmp_path):
+def test_what_cannot_be_used_is_said_with_a_hint(
+    name, options, message, hint, monkeypatch, tmp_path
+):
     for package in ("submitit", "ray"):
         stand_in(package, monkeypatch, tmp_path)
     with pytest.raises(ConfigError) as error:
@@ -366,7 +409,9 @@ def test_what_cannot_be_used_is_said_with_a_hint(name, options, message, hint, m
 
 @pytest.mark.parametrize(("name", "package"), [("slurm", "submitit"), ("ray", "ray")])
 def test_a_package_that_is_absent_is_named_with_its_extra(name, package, monkeypatch, tmp_path):
-    monkeypatch.setitem(sys.modules, package, None)  # what import makes of a package that is not there
+    monkeypatch.setitem(
+        sys.modules, package, None
+    )  # what import makes of a package that is not there
     with pytest.raises(ConfigError, match=f"needs the package {package}") as error:
         engines.make(name, tmp_path)
     assert f"bert-jax[{name}]" in error.value.hint

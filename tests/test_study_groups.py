@@ -23,7 +23,13 @@ from bert_jax.training import program as steps
 from tests import toy
 from tests.test_study_definition import with_leaf
 
-SHAPE = {"pairs": "none", "batch_size": 32, "sequence_length": 64, "steps": 400, "tokenizer__vocab_size": 4_000}
+SHAPE = {
+    "pairs": "none",
+    "batch_size": 32,
+    "sequence_length": 64,
+    "steps": 400,
+    "tokenizer__vocab_size": 4_000,
+}
 
 
 def cell(name: object = "", **overrides: object) -> Cell:
@@ -79,17 +85,23 @@ HOW = st.fixed_dictionaries(
 @given(CELLS, HOW, st.randoms(use_true_random=False))
 def test_every_cell_is_in_one_group_with_cells_like_it_and_room_for_all(cells, how, random):
     found = plan(cells, **how)
-    assert sorted(one.id for group in found for one in group.cells) == sorted(one.id for one in cells)
+    assert sorted(one.id for group in found for one in group.cells) == sorted(
+        one.id for one in cells
+    )
     most = {"auto": math.inf, "never": 1}.get(how["fuse"]) or int(how["fuse"])
     for group in found:
         assert len({signature(one) for one in group.cells}) == 1
         assert group.slots == max(costs.own_slots(one.config) for one in group.cells)
         assert len(group.cells) <= most
-        assert len(group.cells) == 1 or not any(one.config.checkpoints.patience for one in group.cells)
+        assert len(group.cells) == 1 or not any(
+            one.config.checkpoints.patience for one in group.cells
+        )
         assert group.seconds == pytest.approx(spent([*group.cells], how["pace"]))
         used = sum(costs.own_slots(one.config) for one in group.cells)
         assert group.empty == pytest.approx(1 - used / (group.slots * len(group.cells)))
-    assert [group.seconds for group in found] == sorted((group.seconds for group in found), reverse=True)
+    assert [group.seconds for group in found] == sorted(
+        (group.seconds for group in found), reverse=True
+    )
     assert len({group.id for group in found}) == len(found)
     random.shuffle(cells)
     assert plan(cells, **how) == found
@@ -120,17 +132,24 @@ def divisions(items: list) -> list[list[list]]:
     found = []
     for smaller in divisions(rest):
         found.append([[first], *smaller])
-        found += [[*smaller[:i], [first, *smaller[i]], *smaller[i + 1 :]] for i in range(len(smaller))]
+        found += [
+            [*smaller[:i], [first, *smaller[i]], *smaller[i + 1 :]] for i in range(len(smaller))
+        ]
     return found
 
 
 @settings(max_examples=25)
-@given(st.lists(st.sampled_from((0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.8)), min_size=1, max_size=6), st.floats(8, 12))
+@given(
+    st.lists(st.sampled_from((0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.8)), min_size=1, max_size=6),
+    st.floats(8, 12),
+)
 def test_bands_take_the_least_time_there_is(rates, digits):
     cells = [at(rate, seed) for seed, rate in enumerate(rates)]
     pace = 10**digits
     taken = sum(spent(band, pace) for band in bands(cells, pace))
-    assert taken == pytest.approx(min(sum(spent(part, pace) for part in way) for way in divisions(cells)))
+    assert taken == pytest.approx(
+        min(sum(spent(part, pace) for part in way) for way in divisions(cells))
+    )
 
 
 def test_bands_part_rates_where_training_is_long_and_join_them_where_it_is_short():
@@ -164,9 +183,16 @@ MAY_DIFFER = {  # with another value than that of ONE
 
 def test_cells_that_differ_in_anything_else_train_apart():
     leaves = configs.flat(configs.to_dict(ONE.config))
-    others = {path: with_leaf(ONE.config, path.split("."), MAY_DIFFER.get(path, "other")) for path in leaves}
+    others = {
+        path: with_leaf(ONE.config, path.split("."), MAY_DIFFER.get(path, "other"))
+        for path in leaves
+    }
     mine = signature(ONE)
-    joined = {p for p, config in others.items() if signature(dataclasses.replace(ONE, id="x", config=config)) == mine}
+    joined = {
+        p
+        for p, config in others.items()
+        if signature(dataclasses.replace(ONE, id="x", config=config)) == mine
+    }
     assert joined == set(MAY_DIFFER)
 
 
@@ -175,7 +201,9 @@ def program(config: knobs.Config) -> str:
     state = jax.eval_shape(lambda seed: steps.init_state(config, toy.VOCAB, seed), np.uint32(0))
     step = steps.make_step(config, toy.SPECIAL, toy.VOCAB, slots=config.sequence_length)
     batch = toy.batch(config.batch_size, config.sequence_length)
-    return re.sub(r"0x[0-9a-f]+", "", str(jax.make_jaxpr(step)(state, batch, steps.inputs_at(config, 0))))
+    return re.sub(
+        r"0x[0-9a-f]+", "", str(jax.make_jaxpr(step)(state, batch, steps.inputs_at(config, 0)))
+    )
 
 
 def test_what_may_differ_changes_nothing_in_the_program():
@@ -238,7 +266,9 @@ def test_arms_are_as_many_as_the_memory_holds():
     assert {group.why for group in one_by_one} == {"memory for 4 arms"}
     all_at_once = plan(cells, memory=4 * (state + activations), accelerator=True)
     assert [len(group.cells) for group in all_at_once] == [4, 4, 4]
-    assert len(plan(cells, memory=4 * (state + activations))) < 3  # the same memory holds more, one after the other
+    assert (
+        len(plan(cells, memory=4 * (state + activations))) < 3
+    )  # the same memory holds more, one after the other
     assert len(plan(cells, memory=1)) == 12
     as_told = [with_arms(one, "map") for one in cells]
     assert len(plan(as_told, memory=4 * state + activations, accelerator=True)) == 3
@@ -255,9 +285,17 @@ def test_groups_are_divided_for_those_who_wait_while_that_helps():
     cells = [at(0.15, seed) for seed in range(8)]
     assert [len(group.cells) for group in plan(cells, parallel=2, pace=1e9)] == [4, 4]
     assert [len(group.cells) for group in plan(cells, parallel=4, pace=1e9)] == [2, 2, 2, 2]
-    assert [len(group.cells) for group in plan(cells, parallel=3, pace=1e9)] in ([3, 3, 2], [2, 2, 2, 1, 1])
-    assert [len(group.cells) for group in plan(cells, parallel=2, pace=1e15)] == [8]  # a compilation more, for nothing
-    long, short = [at(0.8, seed, steps=9_000) for seed in range(4)], [at(0.15, seed) for seed in range(2)]
+    assert [len(group.cells) for group in plan(cells, parallel=3, pace=1e9)] in (
+        [3, 3, 2],
+        [2, 2, 2, 1, 1],
+    )
+    assert [len(group.cells) for group in plan(cells, parallel=2, pace=1e15)] == [
+        8
+    ]  # a compilation more, for nothing
+    long, short = (
+        [at(0.8, seed, steps=9_000) for seed in range(4)],
+        [at(0.15, seed) for seed in range(2)],
+    )
     for parallel in range(1, 6):
         found = plan([*long, *short], parallel=parallel, pace=1e9)
         whole = [group.seconds for group in plan([*long, *short], pace=1e9)]
@@ -271,7 +309,10 @@ def test_when_all_have_ended(seconds, parallel):
     ends = makespan(seconds, parallel)
     best = math.inf
     for hands in itertools.product(range(parallel), repeat=len(seconds)):
-        of = [sum(took for took, hand in zip(seconds, hands, strict=True) if hand == one) for one in range(parallel)]
+        of = [
+            sum(took for took, hand in zip(seconds, hands, strict=True) if hand == one)
+            for one in range(parallel)
+        ]
         best = min(best, max(of))
     assert best - 1e-9 <= ends <= (4 / 3) * best + 1e-9
 
@@ -286,7 +327,9 @@ def test_a_cell_tried_alone_has_the_slots_of_its_group():
 
 
 def test_a_group_is_named_by_its_cells_and_slots():
-    one, other = (plan([at(0.15, seed) for seed in seeds], pace=1e13)[0] for seeds in ((0, 1), (1, 0)))
+    one, other = (
+        plan([at(0.15, seed) for seed in seeds], pace=1e13)[0] for seeds in ((0, 1), (1, 0))
+    )
     assert one.id == other.id
     assert re.fullmatch("[0-9a-f]{12}", one.id)
     assert plan([at(0.15, 2)])[0].id != plan([at(0.15, 3)])[0].id
@@ -299,7 +342,11 @@ WIDE = dict.fromkeys(("sequence_length", "model__hidden", "model__max_positions"
 WIDE |= {"batch_size": 4, "model__heads": 2, "tokenizer__vocab_size": 2_000}
 MODELS = {
     "one layer": {"pairs": "none", "model__layers": 1, "masking__rate": 0.3},
-    "gated, at a high rate, with pairs": {"pairs": "nsp", "model__gated": True, "masking__rate": 0.8},
+    "gated, at a high rate, with pairs": {
+        "pairs": "nsp",
+        "model__gated": True,
+        "masking__rate": 0.8,
+    },
     "left to right": {"pairs": "none", **LEFT_TO_RIGHT},
 }
 
@@ -311,7 +358,9 @@ def test_costs_are_those_of_the_program(name):
     state = jax.eval_shape(lambda seed: steps.init_state(config, 2_000, seed), np.uint32(0))
     step = jax.jit(steps.make_step(config, toy.SPECIAL, 2_000))
     lowered = step.lower(state, toy.batch(4, 128, vocab=2_000), steps.inputs_at(config, 0))
-    assert costs.flops_per_step(config, 2_000) == pytest.approx(lowered.cost_analysis()["flops"], rel=0.06)
+    assert costs.flops_per_step(config, 2_000) == pytest.approx(
+        lowered.cost_analysis()["flops"], rel=0.06
+    )
     held = sum(leaf.size * 4 for leaf in jax.tree.leaves(state["params"])) * costs.STATES
     assert costs.state_bytes(config, 2_000) == pytest.approx(held, rel=0.03)
 

@@ -47,7 +47,11 @@ def begin(folder: Path, workdir: Path) -> subprocess.Popen:
 def workers_of(workdir: Path) -> list[int]:
     """Of the present launcher, and of those before it that are still saving."""
     pids = [int(one.name) for one in Path("/proc").glob("[0-9]*")]
-    return [pid for pid in pids if {"bert_jax.study", "work", f"--workdir={workdir}"} <= set(_words(pid))]
+    return [
+        pid
+        for pid in pids
+        if {"bert_jax.study", "work", f"--workdir={workdir}"} <= set(_words(pid))
+    ]
 
 
 def results(workdir: Path) -> dict[str, dict]:
@@ -85,11 +89,15 @@ def test_ten_kills_change_nothing(tmp_path):
             killed["launcher"] += 1
             process = begin(folder, broken)
     _, err = process.communicate(timeout=1200)
-    if process.returncode:  # the last launcher may have given up on a cell that was killed too often
+    if (
+        process.returncode
+    ):  # the last launcher may have given up on a cell that was killed too often
         process = begin(folder, broken)
         _, err = process.communicate(timeout=1200)
     assert process.returncode == 0, err
-    assert sum(killed.values()) == KILLS, f"the study ended after {killed}: too soon to show anything"
+    assert sum(killed.values()) == KILLS, (
+        f"the study ended after {killed}: too soon to show anything"
+    )
     assert min(killed.values()) >= 2, killed
     assert results(broken) == results(whole)
     for cell in results(whole):

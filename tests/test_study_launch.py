@@ -152,9 +152,7 @@ class Bench:
 
     def start(self, **flags) -> subprocess.Popen:
         """The same in a process of its own, whose end is as the command's."""
-        call = (
-            f"actions.run({str(self.file.parent)!r}, Path({str(self.workdir)!r}), worker={self.worker!r}, **{flags!r})"
-        )
+        call = f"actions.run({str(self.file.parent)!r}, Path({str(self.workdir)!r}), worker={self.worker!r}, **{flags!r})"
         lines = [
             "import sys",
             "from pathlib import Path",
@@ -162,13 +160,23 @@ class Bench:
             "from bert_jax.errors import *",
         ]
         lines += ["actions._refresh = lambda place: None", "try:", f"    {call}"]
-        lines += ["except UserError as error:", "    print(error, file=sys.stderr)", "    sys.exit(error.code)"]
-        return subprocess.Popen([sys.executable, "-c", "\n".join(lines)], stderr=subprocess.PIPE, text=True)
+        lines += [
+            "except UserError as error:",
+            "    print(error, file=sys.stderr)",
+            "    sys.exit(error.code)",
+        ]
+        return subprocess.Popen(
+            [sys.executable, "-c", "\n".join(lines)], stderr=subprocess.PIPE, text=True
+        )
 
     @property
     def ran(self) -> Counter:
         """How often each step and evaluation of each cell was made."""
-        return Counter((self.folder / "ran").read_text().splitlines()) if (self.folder / "ran").exists() else Counter()
+        return (
+            Counter((self.folder / "ran").read_text().splitlines())
+            if (self.folder / "ran").exists()
+            else Counter()
+        )
 
     def states(self) -> Counter:
         return Counter(state.name for state in self.place.states().values())
@@ -195,7 +203,9 @@ def bench(tmp_path, monkeypatch):
     monkeypatch.setattr(launch, "LOOK", 0.05)
     monkeypatch.setattr(launch, "REST", 0.0)
     bench = Bench(tmp_path)
-    monkeypatch.setattr(actions, "_refresh", lambda place: bench.reports.append(bench.states()["done"]))
+    monkeypatch.setattr(
+        actions, "_refresh", lambda place: bench.reports.append(bench.states()["done"])
+    )
     return bench
 
 
@@ -214,7 +224,10 @@ def test_every_cell_is_made_once_and_a_second_run_makes_none(bench, capfd):
     told = bench.place.read_study()
     assert (told["name"], told["question"], told["seeds"]) == ("toy", "How much?", [0, 1])
     assert told["axes"] == [
-        {"name": "masking.rate", "points": [{"label": "15 %", "value": 0.15}, {"label": "40 %", "value": 0.4}]}
+        {
+            "name": "masking.rate",
+            "points": [{"label": "15 %", "value": 0.15}, {"label": "40 %", "value": 0.4}],
+        }
     ]
     assert told["evaluations"] == {"validation": {"kind": "suite", "name": "pretrain", "ask": {}}}
     assert len(told["cells"]) == len({entry.id for entry in bench.place.cells()}) == 4
@@ -242,7 +255,9 @@ def test_a_worker_without_room_stops_the_study_which_goes_on_once_there_is(bench
     """The other tries would find no room either; it is no fault of the cell's, however often it happens."""
     bench.behave(_15={"full": 2})
     for _ in range(4):
-        with pytest.raises(CheckpointError, match=r"^disk full: the study needs more than .* are free in") as error:
+        with pytest.raises(
+            CheckpointError, match=r"^disk full: the study needs more than .* are free in"
+        ) as error:
             bench.run(fuse="never", jobs=1, retries=0)
         assert error.value.code == 4
         assert "a worker found no room on the disk" in capfd.readouterr().err
@@ -290,7 +305,9 @@ def test_what_fails_once_is_tried_again(bench, capfd):
 def test_a_cell_that_always_fails_stops_no_other(bench, capfd):
     """Its group is tried twice, then its cells alone; the same command tries it again, and nothing else."""
     bench.behave(_40={"fail": 99})
-    with pytest.raises(IncompleteError, match=r"2 of 4 cells failed, \w{12} \(masking.rate 40 %, seed 0\)") as error:
+    with pytest.raises(
+        IncompleteError, match=r"2 of 4 cells failed, \w{12} \(masking.rate 40 %, seed 0\)"
+    ) as error:
         bench.run(fuse="4", retries=1)
     assert error.value.code == 1
     assert "out of luck" in str(error.value)
@@ -301,7 +318,10 @@ def test_a_cell_that_always_fails_stops_no_other(bench, capfd):
     log = Path(re.search(r"log: (\S+);", error.value.hint)[1])
     assert "out of luck" in log.read_text()
     failed = [entry.id for entry in bench.place.cells() if entry.labels["masking.rate"] == "40 %"]
-    assert [len(bench.place.attempts(cell)) for cell in failed] == [8, 8]  # two with others, two alone; both ends
+    assert [len(bench.place.attempts(cell)) for cell in failed] == [
+        8,
+        8,
+    ]  # two with others, two alone; both ends
     actions.status(bench.workdir)
     said = capfd.readouterr().out
     assert "2 done, 2 failed of 4 cells" in said.splitlines()[0]
@@ -344,7 +364,9 @@ def test_a_worker_that_stops_without_getting_further_is_given_up(bench, monkeypa
     bench.rates(0.15)
     with pytest.raises(IncompleteError, match="2 of 2 cells failed"):
         bench.run(fuse="never")
-    (bench.folder / "worker.py").write_text("raise SystemExit(0)")  # nor one that says it was done, and was not
+    (bench.folder / "worker.py").write_text(
+        "raise SystemExit(0)"
+    )  # nor one that says it was done, and was not
     with pytest.raises(IncompleteError, match="2 of 2 cells failed"):
         bench.run(fuse="never", retries=0)
 
@@ -352,7 +374,9 @@ def test_a_worker_that_stops_without_getting_further_is_given_up(bench, monkeypa
 def test_reports_leave_the_cores_to_the_workers(bench, monkeypatch):
     written = []
     engine = engines.make("local", bench.workdir, 1)
-    launcher = launch.Launcher(bench.place, [], engine, after=lambda: (written.append(1), time.sleep(0.05)))
+    launcher = launch.Launcher(
+        bench.place, [], engine, after=lambda: (written.append(1), time.sleep(0.05))
+    )
     monkeypatch.setattr(launch, "REST", 100.0)
     for _ in range(3):
         launcher._report()
@@ -367,7 +391,9 @@ def test_reports_leave_the_cores_to_the_workers(bench, monkeypatch):
 
 
 @pytest.mark.fault(40)
-@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
+)
 def test_a_stop_saves_and_the_same_command_goes_on(number, bench, capfd):
     bench.behave(_15={"sleep": 0.2}, _40={"sleep": 0.2})
     launched = bench.start(jobs=1)
@@ -488,7 +514,9 @@ def test_cells_that_have_begun_stay_in_their_group(bench, monkeypatch):
     evaluations = bench.place.read_study()["evaluations"]
     planned = plan.plan(bench.place, cells, evaluations, "auto", engines.Room(1))
     assert {cell.id: group.id for group in planned for cell in group.cells} == begun
-    assert {group.slots for group in planned} == {groups.own_slots(cells[-1].config)}  # of the highest rate of all
+    assert {group.slots for group in planned} == {
+        groups.own_slots(cells[-1].config)
+    }  # of the highest rate of all
     fresh = plan.plan(Place(bench.folder / "new"), cells, evaluations, "auto", engines.Room(1))
     assert len(fresh) < 4
     split = plan.plan(bench.place, cells, evaluations, "never", engines.Room(1))
@@ -498,10 +526,15 @@ def test_cells_that_have_begun_stay_in_their_group(bench, monkeypatch):
 # --- cells of another study -----------------------------------------------------------------------------------------
 
 
-def test_cells_that_another_study_has_trained_are_copied_and_only_their_new_evaluations_made(bench, capfd):
+def test_cells_that_another_study_has_trained_are_copied_and_only_their_new_evaluations_made(
+    bench, capfd
+):
     bench.behave(_40={"outcome": "diverged"})
     bench.run()
-    first, (bench.workdir, bench.place) = bench.workdir, (bench.folder / "v", Place(bench.folder / "v"))
+    first, (bench.workdir, bench.place) = (
+        bench.workdir,
+        (bench.folder / "v", Place(bench.folder / "v")),
+    )
     bench.behave()
     bench.evaluations = ("validation",)
     bench.rates(0.15, 0.4, 0.6)
@@ -535,7 +568,9 @@ def test_cells_that_another_study_has_trained_are_copied_and_only_their_new_eval
 def test_a_job_that_nobody_saw_end_is_not_called_killed(bench, monkeypatch, capfd):
     """A cluster that keeps no accounts forgets jobs: of one that is gone no signal is known."""
     ended = local.Local.poll
-    monkeypatch.setattr(local.Local, "poll", lambda self: [(task, code and LOST) for task, code in ended(self)])
+    monkeypatch.setattr(
+        local.Local, "poll", lambda self: [(task, code and LOST) for task, code in ended(self)]
+    )
     bench.behave(_15={"kill": 1})
     bench.run(fuse="never")
     said = capfd.readouterr().err
@@ -613,7 +648,9 @@ def test_status_says_how_far_it_is(bench, capfd):
     # A step of two cells takes 4 seconds of its clock: 5 - step of them are left, and as much again / 9 to evaluate.
     for cell in told["cells"]:
         assert cell["seconds_left"] == pytest.approx(sum_left(cell["step"]), rel=0.3)
-    assert told["seconds_left"] == pytest.approx(max(2 * cell["seconds_left"] for cell in told["cells"]), rel=0.01)
+    assert told["seconds_left"] == pytest.approx(
+        max(2 * cell["seconds_left"] for cell in told["cells"]), rel=0.01
+    )
     assert text.splitlines()[0].startswith("4 running of 4 cells; about 00:")
     assert len(text.splitlines()) == 5
     assert "running " in text
@@ -630,13 +667,21 @@ def test_time_left_follows_from_what_was_done():
     def cell(name: str, step: int, seconds: float, state: str = "running"):
         entry = type("Entry", (), {"id": name, "evaluations": {}, "labels": {}, "seed": 0})
         told = type("State", (), {"name": state, "step": step, "steps": 100, "missing": ()})
-        return type("Result", (), {"entry": entry, "state": told, "seconds": seconds, "evaluation_seconds": 0.0})
+        return type(
+            "Result",
+            (),
+            {"entry": entry, "state": told, "seconds": seconds, "evaluation_seconds": 0.0},
+        )
 
     expected, of = {"a": 100.0, "b": 100.0}, {"a": "one", "b": "other"}
     both = [cell("a", 50, 100.0), cell("b", 0, 0.0, "waiting")]
     assert progress.Progress(both, expected, of, 1).seconds_left == pytest.approx(100 + 200)
-    assert progress.Progress(both, expected, of, 2).seconds_left == pytest.approx(200)  # the other, whole
-    assert progress.Progress(both, expected, {"a": "one", "b": "one"}, 2).seconds_left == pytest.approx(300)
+    assert progress.Progress(both, expected, of, 2).seconds_left == pytest.approx(
+        200
+    )  # the other, whole
+    assert progress.Progress(
+        both, expected, {"a": "one", "b": "one"}, 2
+    ).seconds_left == pytest.approx(300)
     failed = [both[0], cell("b", 0, 0.0, "failed")]
     assert progress.Progress(failed, expected, of, 1).seconds_left == pytest.approx(100)
     fresh = [cell("a", 0, 0.0, "waiting"), both[1]]
@@ -706,7 +751,9 @@ def test_a_scale_of_its_own_wants_a_folder_of_its_own(bench):
     bench.run()
     toy = str(bench.file.parent)
     actions.run(f"{toy}:cpu", bench.workdir, worker=bench.worker)  # the same cells by another name
-    bench.file.write_text(bench.file.read_text().replace("base.steps = 5", "base.steps = 5 + (scale == 'full')"))
+    bench.file.write_text(
+        bench.file.read_text().replace("base.steps = 5", "base.steps = 5 + (scale == 'full')")
+    )
     with pytest.raises(ConfigError, match="holds another study"):
         actions.run(f"{toy}:full", bench.workdir, worker=bench.worker)
     assert len(list((bench.workdir / "cells").iterdir())) == 4
@@ -715,10 +762,26 @@ def test_a_scale_of_its_own_wants_a_folder_of_its_own(bench):
 def test_the_command_passes_its_flags_on(monkeypatch, tmp_path):
     seen = {}
     for name in ("run", "status", "report"):
-        monkeypatch.setattr(actions, name, lambda *args, name=name, **kwargs: seen.update({name: (args, kwargs)}))
-    flags = ["--engine=ray", "--engine-option=num_cpus=2", "--jobs=3", "--fuse=never", "--retries=0", "--dry-run"]
+        monkeypatch.setattr(
+            actions, name, lambda *args, name=name, **kwargs: seen.update({name: (args, kwargs)})
+        )
+    flags = [
+        "--engine=ray",
+        "--engine-option=num_cpus=2",
+        "--jobs=3",
+        "--fuse=never",
+        "--retries=0",
+        "--dry-run",
+    ]
     flags += ["--reuse=runs/a", "--reuse", "b"]
-    argv = ["study", "run", "experiments/x:full", f"--workdir={tmp_path}", "--config.steps=7", *flags]
+    argv = [
+        "study",
+        "run",
+        "experiments/x:full",
+        f"--workdir={tmp_path}",
+        "--config.steps=7",
+        *flags,
+    ]
     assert cli.execute(argv) == 0
     assert seen["run"][0] == ("experiments/x:full", tmp_path)
     assert seen["run"][1] == {
@@ -732,7 +795,9 @@ def test_the_command_passes_its_flags_on(monkeypatch, tmp_path):
         "reuse": [Path("runs/a"), Path("b")],
         "dry_run": True,
     }
-    assert cli.execute(["study", "status", "x", f"--workdir={tmp_path}", "--json", "--verbose"]) == 0
+    assert (
+        cli.execute(["study", "status", "x", f"--workdir={tmp_path}", "--json", "--verbose"]) == 0
+    )
     assert seen["status"] == ((tmp_path,), {"verbose": True, "as_json": True})
     assert cli.execute(["study", "report", f"--workdir={tmp_path}"]) == 0
     assert seen["report"] == ((tmp_path,), {})

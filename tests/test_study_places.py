@@ -21,7 +21,10 @@ from bert_jax.system import folder_locks
 from tests.test_study_definition import study
 
 SUITE = {"kind": "suite", "name": "pretrain", "ask": []}
-ASKED = {"validation": SUITE, "sst2": {"kind": "finetune", "task": "sst2", "changes": [["epochs", 2.0]]}}
+ASKED = {
+    "validation": SUITE,
+    "sst2": {"kind": "finetune", "task": "sst2", "changes": [["epochs", 2.0]]},
+}
 CELL, GROUP = expand(study())[1], "feedbeef0123"
 
 
@@ -54,7 +57,9 @@ def test_everything_lies_where_the_layout_says(tmp_path):
         "figures": place.figures,
         "compiled": place.compiled,
     }
-    assert {name: Path(path) for name, path in there.items()} == {name: tmp_path / name for name in there}
+    assert {name: Path(path) for name, path in there.items()} == {
+        name: tmp_path / name for name in there
+    }
     assert not any(tmp_path.iterdir())  # asking makes nothing
 
 
@@ -121,7 +126,9 @@ def test_a_result_is_read_as_it_was_written(place):
 def evaluated(cell: Cell, **changes: object) -> Cell:
     """The cell with another validation while it trains; its name stays."""
     validation = dataclasses.replace(cell.config.evals["validation"], **changes)
-    return dataclasses.replace(cell, config=dataclasses.replace(cell.config, evals={"validation": validation}))
+    return dataclasses.replace(
+        cell, config=dataclasses.replace(cell.config, evals={"validation": validation})
+    )
 
 
 @pytest.mark.parametrize(
@@ -147,7 +154,9 @@ def test_a_result_stands_for_the_very_evaluation_it_is_of(place, cell, asked, st
 def test_results_of_two_cells_are_not_exchanged(place):
     other = dataclasses.replace(CELL, id="0" * 12)
     place.write_cell(other, "g", ASKED)
-    assert spec_hash(place.read_cell(other.id), "validation") != spec_hash(entry(place), "validation")
+    assert spec_hash(place.read_cell(other.id), "validation") != spec_hash(
+        entry(place), "validation"
+    )
 
 
 def test_arrays_do_not_outlive_the_evaluation_they_are_of(place):
@@ -178,7 +187,10 @@ FAILED, USAGE, STOPPED, KILLED, DONE = ("failed", 1), ("failed", 2), ("stopped",
         ([FAILED] * 2, "waiting"),
         ([FAILED] * 3, "failed"),
         ([FAILED, STOPPED, FAILED, KILLED, FAILED], "failed"),
-        ([FAILED, FAILED, DONE, FAILED, FAILED], "waiting"),  # trained at last; then an evaluation fails
+        (
+            [FAILED, FAILED, DONE, FAILED, FAILED],
+            "waiting",
+        ),  # trained at last; then an evaluation fails
         ([FAILED, FAILED, DONE, FAILED, FAILED, FAILED], "failed"),
         ([USAGE], "failed"),  # no other try can help,
         ([USAGE, STOPPED, FAILED], "waiting"),  # but it did
@@ -215,7 +227,9 @@ def test_tries_are_counted_as_told(place):
 
 
 def test_a_cell_is_done_when_it_is_trained_and_evaluated(place):
-    (place.cell(CELL.id) / "metrics.jsonl").write_text('{"step": 900, "time": 4.5}\n{"step": 1000, "time": 5}\n{"st')
+    (place.cell(CELL.id) / "metrics.jsonl").write_text(
+        '{"step": 900, "time": 4.5}\n{"step": 1000, "time": 5}\n{"st'
+    )
     place.write_trained(CELL.id, 1_000, 2.5, "done")
     state = place.state(entry(place))
     assert (state.name, state.step, state.steps, state.seconds) == ("waiting", 1_000, 1_000, 5.0)
@@ -224,7 +238,10 @@ def test_a_cell_is_done_when_it_is_trained_and_evaluated(place):
         place.write_result(entry(place), name, {}, 1.0, {})
     assert place.state(entry(place)).name == "done"
     place.write_cell(CELL, "g", ASKED | {"more": SUITE})  # an edited study asks more
-    assert (place.state(entry(place)).name, place.state(entry(place)).missing) == ("waiting", ("more",))
+    assert (place.state(entry(place)).name, place.state(entry(place)).missing) == (
+        "waiting",
+        ("more",),
+    )
 
 
 def test_a_cell_that_diverged_stays_so(place):
@@ -250,7 +267,9 @@ def test_attempts_say_when_where_and_why(place):
 
 # --- files ----------------------------------------------------------------------------------------------------------
 
-LINES = st.lists(st.fixed_dictionaries({"step": st.integers(0, 10**6), "time": st.floats(0, 1e6)}), max_size=5)
+LINES = st.lists(
+    st.fixed_dictionaries({"step": st.integers(0, 10**6), "time": st.floats(0, 1e6)}), max_size=5
+)
 
 
 @given(LINES, LINES.filter(len), st.integers(1, 20))
@@ -262,7 +281,9 @@ def test_a_torn_line_costs_no_other(tmp_path_factory, before, after, left):
     torn = json.dumps({"step": 7, "time": 1.0})[:left]
     with path.open("a") as file:
         file.write(torn)
-    assert files.last_step(path) == ((before[-1]["step"], before[-1]["time"]) if before else (0, 0.0))
+    assert files.last_step(path) == (
+        (before[-1]["step"], before[-1]["time"]) if before else (0, 0.0)
+    )
     for one in after:
         files.append(path, one)
     assert files.lines(path) == [*before, *after]
@@ -273,7 +294,9 @@ def test_the_last_step_is_read_from_the_end_of_a_long_file(tmp_path):
     path = tmp_path / "metrics.jsonl"
     assert files.last_step(path) == (0, 0.0)
     row = {f"eval/{number}": 0.5 for number in range(300)}
-    path.write_text("".join(json.dumps({"step": step, "time": 2 * step, **row}) + "\n" for step in range(1, 40)))
+    path.write_text(
+        "".join(json.dumps({"step": step, "time": 2 * step, **row}) + "\n" for step in range(1, 40))
+    )
     assert path.stat().st_size > 5 * files.TAIL
     assert files.last_step(path) == (39, 78.0)
 

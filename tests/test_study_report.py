@@ -22,7 +22,16 @@ from bert_jax.reporting import charts, page, plots
 from bert_jax.studies import definition, plan
 from bert_jax.studies.definition import Comparison, Study, axis, variants
 from bert_jax.studies.folder import Place
-from bert_jax.studies.report import aggregate, budgets, collect, compare, figures, matrices, published, tables
+from bert_jax.studies.report import (
+    aggregate,
+    budgets,
+    collect,
+    compare,
+    figures,
+    matrices,
+    published,
+    tables,
+)
 from bert_jax.studies.report import build as report
 from bert_jax.studies.report.aggregate import View
 from bert_jax.system import folder_locks
@@ -109,7 +118,9 @@ def test_every_cell_has_a_row(place):
         if row["state"] == "done":
             steps_tokens = 2_000 * 32 * 64
             assert float(row["tokens"]) == steps_tokens
-            assert float(row["predictions"]) == pytest.approx(steps_tokens * float(row["masking.rate.value"]))
+            assert float(row["predictions"]) == pytest.approx(
+                steps_tokens * float(row["masking.rate.value"])
+            )
             assert float(row["validation/mlm_loss"]) == metric(place, one, "validation", "mlm_loss")
             assert float(row["blimp/field/syntax"]) == metric(place, one, "blimp", "field/syntax")
         else:
@@ -127,7 +138,13 @@ def test_every_cell_has_a_row(place):
 
 def test_columns_stay_where_they_are_while_the_study_runs(tmp_path):
     study = masking_rate(rates=(0.15, 0.4), sizes=ONE_SIZE)
-    place = build(tmp_path, study, lambda cell: "done" if cell.seed == 0 else "untouched", examples=10, lines=4)
+    place = build(
+        tmp_path,
+        study,
+        lambda cell: "done" if cell.seed == 0 else "untouched",
+        examples=10,
+        lines=4,
+    )
     collect.write_csv(place)
     before = place.csv.read_text().splitlines()
     assert [row.split(",")[1] for row in before[1:]].count("waiting") == 4
@@ -137,7 +154,9 @@ def test_columns_stay_where_they_are_while_the_study_runs(tmp_path):
 
 
 def test_a_result_of_another_evaluation_is_none(tmp_path):
-    place = build(tmp_path, masking_rate(rates=(0.15,), sizes=ONE_SIZE, seeds=(0,)), examples=10, lines=4)
+    place = build(
+        tmp_path, masking_rate(rates=(0.15,), sizes=ONE_SIZE, seeds=(0,)), examples=10, lines=4
+    )
     entry = place.cells()[0]
     path = place.result(entry.id, "validation")
     path.write_text(json.dumps(json.loads(path.read_text()) | {"spec": "of an earlier one"}))
@@ -147,7 +166,9 @@ def test_a_result_of_another_evaluation_is_none(tmp_path):
 
 
 def test_an_evaluation_that_came_to_nothing_is_told(tmp_path):
-    place = build(tmp_path, masking_rate(rates=(0.15,), sizes=ONE_SIZE, seeds=(0,)), examples=10, lines=4)
+    place = build(
+        tmp_path, masking_rate(rates=(0.15,), sizes=ONE_SIZE, seeds=(0,)), examples=10, lines=4
+    )
     place.write_result(place.cells()[0], "pos", {}, 1.0, {}, error="the loss is <nan>")
     assert "pos: the loss is <nan>" in collect.rows(place)[0]["error"]
     text = read(compose(place))
@@ -164,7 +185,12 @@ def test_no_study_is_an_error_with_a_hint(tmp_path):
 @pytest.mark.parametrize("step", [0, 1, 7, 50, 100])
 def test_predictions_under_a_schedule_are_added_up_step_by_step(step):
     tree = study_workdir.base()
-    tree.steps, tree.masking.rate, tree.masking.schedule, tree.masking.final_rate = 100, 0.3, "linear", 0.1
+    tree.steps, tree.masking.rate, tree.masking.schedule, tree.masking.final_rate = (
+        100,
+        0.3,
+        "linear",
+        0.1,
+    )
     tree.optim.warmup_steps = 0
     resolved = config.resolve(tree)
     by_hand = math.fsum(32 * 64 * quotas.rate_at(resolved.masking, one, 100) for one in range(step))
@@ -186,7 +212,9 @@ def test_flops_are_those_of_the_vocabulary_there_is(tmp_path):
         wanted = costs.flops_per_step(cell.config, size)
         assert one.spent("flops", 7) == pytest.approx(7 * wanted)
         assert one.clock("flops")(7) == one.spent("flops", 7)
-    unknown = dataclasses.replace(cells[0], vocabulary=None)  # of the same text and tokenizer as those that are there
+    unknown = dataclasses.replace(
+        cells[0], vocabulary=None
+    )  # of the same text and tokenizer as those that are there
     assert plan._sized(place, [unknown])[0].vocabulary in (1_000, 2_000)
 
 
@@ -200,13 +228,27 @@ def test_the_page_says_what_the_files_say(place, view, body):
         assert said in text, said
     assert "bert-jax study run experiments/masking_rate --workdir=runs/masking_rate" in text
     assert list(sections(body)) == [
-        *("State", "Answer", "Differences in pairs", "Equal budgets", "Trained at one rate, evaluated at others"),
-        *("What was masked", "Downstream", "Cost", "Published, beside ours: Masking rates of Wettig et al."),
+        *(
+            "State",
+            "Answer",
+            "Differences in pairs",
+            "Equal budgets",
+            "Trained at one rate, evaluated at others",
+        ),
+        *(
+            "What was masked",
+            "Downstream",
+            "Cost",
+            "Published, beside ours: Masking rates of Wettig et al.",
+        ),
         *("Notes", "Config"),
     ]
     assert "Whatever an arm is trained with" in sections(body)["Notes"]
     assert "Seeds share the order of the data" in sections(body)["Notes"]
-    values = [metric(place, cells(place)["2 x 64", "15 %", seed], "validation", "mlm_loss") for seed in range(3)]
+    values = [
+        metric(place, cells(place)["2 x 64", "15 %", seed], "validation", "mlm_loss")
+        for seed in range(3)
+    ]
     half = 4.302653 * np.std(values, ddof=1) / math.sqrt(3)
     assert f"{np.mean(values):.3f} ± {half:.3f}" in sections(body)["Answer"]
     assert "nan" not in body.lower()
@@ -221,16 +263,21 @@ def test_holes_are_seen_everywhere(body):
     assert "5 updates in a row were not finite" in state
     answer = read(parts["Answer"]).replace(charts.SPACE, " ")
     assert "Fewer: 2 x 64: 80 % (2 of 3); 2 x 128: 40 % (2 of 3)." in answer
-    assert answer.count("(2 of 3)") >= 2 * 3 + 2 * 3  # of three metrics, below the figures and in the table
+    assert (
+        answer.count("(2 of 3)") >= 2 * 3 + 2 * 3
+    )  # of three metrics, below the figures and in the table
     assert re.search(
-        r"2 x 128, 40 %</td>.*?<td class=\"n\">2</td><td class=\"n\">1</td>", parts["Differences in pairs"]
+        r"2 x 128, 40 %</td>.*?<td class=\"n\">2</td><td class=\"n\">1</td>",
+        parts["Differences in pairs"],
     )
     assert read(parts["Downstream"]).count("2 of 3") == 4
     assert read(parts["Cost"]).count("2 of 3") == 2
 
 
 def test_differences_are_shown_with_both_errors(view, body):
-    found = compare.differences(view.place, view.families("masking.rate"), "15 %", ["validation/mlm_loss"], 200)
+    found = compare.differences(
+        view.place, view.families("masking.rate"), "15 %", ["validation/mlm_loss"], 200
+    )
     shown = read(sections(body)["Differences in pairs"])
     for one in found:
         assert aggregate.plain(one.mean, signed=True) in shown
@@ -238,17 +285,27 @@ def test_differences_are_shown_with_both_errors(view, body):
         assert f"{one.ratio:.2f}" in shown
     assert "Less 15 %, in 2 to 3 pairs" in shown.replace(charts.SPACE, " ")
     assert re.search(r"Standard error over seeds 0\.\d+ paired and 0\.\d+ unpaired", shown)
-    assert re.search(r"Standard error over examples 0\.\d+ with the same ones for both arms and 0\.\d+ with", shown)
+    assert re.search(
+        r"Standard error over examples 0\.\d+ with the same ones for both arms and 0\.\d+ with",
+        shown,
+    )
 
 
 def test_without_script_nothing_is_lost(body):
     whole = page.page("t", body, report.STYLE)
     assert whole.count("<script") == 1
     tabs = sections(body)["Equal budgets"]
-    assert re.findall(r"<label[^>]*>equal (\w+)", tabs) == ["steps", "tokens", "predictions", "FLOPs"]
+    assert re.findall(r"<label[^>]*>equal (\w+)", tabs) == [
+        "steps",
+        "tokens",
+        "predictions",
+        "FLOPs",
+    ]
     assert tabs.count('type="radio"') == 4
     assert len(re.findall(" checked", tabs)) == 1
-    assert tabs.count("<figure") == 4 * (1 + 2)  # a reading and the curves of two sizes, for each budget
+    assert tabs.count("<figure") == 4 * (
+        1 + 2
+    )  # a reading and the curves of two sizes, for each budget
     for picture in re.findall(r"<svg.*?</svg>", body, re.DOTALL):
         ElementTree.fromstring(picture)
 
@@ -257,13 +314,19 @@ def test_everything_is_escaped(tmp_path):
     study = Study(
         question=HOSTILE,
         base=study_workdir.base(),
-        axes=(variants(f"objective{HOSTILE}", {HOSTILE: {"masking.rate": 0.15}, "b": {"masking.rate": 0.2}}),),
+        axes=(
+            variants(
+                f"objective{HOSTILE}", {HOSTILE: {"masking.rate": 0.15}, "b": {"masking.rate": 0.2}}
+            ),
+        ),
         seeds=(0, 1),
         evaluations={"validation": study_workdir.EVALUATIONS["validation"]},
         comparisons=(Comparison(f"objective{HOSTILE}", HOSTILE, ("validation/mlm_loss",)),),
         notes=HOSTILE,
     )
-    place = build(tmp_path, study, lambda cell: "done" if cell.seed == 0 else "failed", name=HOSTILE, lines=8)
+    place = build(
+        tmp_path, study, lambda cell: "done" if cell.seed == 0 else "failed", name=HOSTILE, lines=8
+    )
     place.note_end(place.read_study()["cells"][1], "feedbeef0123", "training", "failed", 2, HOSTILE)
     html = compose(place)
     assert "alert(1)" in read(html)
@@ -277,7 +340,11 @@ def test_everything_is_escaped(tmp_path):
         (lambda cell: "untouched", (0, 1), (0.15, 0.4)),
         (lambda cell: "halfway", (0, 1), (0.15, 0.4)),
         (lambda cell: "trained", (0, 1), (0.15, 0.4)),
-        (lambda cell: "done" if cell.labels["masking.rate"] == "40 %" else "failed", (0, 1), (0.15, 0.4)),
+        (
+            lambda cell: "done" if cell.labels["masking.rate"] == "40 %" else "failed",
+            (0, 1),
+            (0.15, 0.4),
+        ),
         (lambda cell: "done", (0,), (0.15, 0.4)),
         (lambda cell: "done", (0,), (0.15,)),
         (lambda cell: "diverged", (0,), (0.15,)),
@@ -285,14 +352,22 @@ def test_everything_is_escaped(tmp_path):
     ids=["nothing", "halfway", "not evaluated", "no baseline", "one seed", "one cell", "one hole"],
 )
 def test_any_state_has_a_page(state, seeds, rates, tmp_path):
-    place = build(tmp_path, masking_rate(rates=rates, sizes=ONE_SIZE, seeds=seeds), state, examples=10, lines=8)
+    place = build(
+        tmp_path,
+        masking_rate(rates=rates, sizes=ONE_SIZE, seeds=seeds),
+        state,
+        examples=10,
+        lines=8,
+    )
     html = compose(place)
     text = read(html)
     done = sum(row["state"] == "done" for row in collect.rows(place))
     assert f"{done} of {len(seeds) * len(rates)}" in text
     assert "nan" not in html.lower()
     assert ("Answer" in sections(html)) == (done > 0)
-    assert ("Equal budgets" in sections(html)) == any(one.history.evaluations for one in collect.results(place))
+    assert ("Equal budgets" in sections(html)) == any(
+        one.history.evaluations for one in collect.results(place)
+    )
     if done and len(seeds) == 1:
         assert "One seed: no interval" in text
         assert "±" not in text
@@ -310,7 +385,9 @@ def test_a_cell_at_work_is_shown_as_running(tmp_path):
 def test_a_study_that_compares_nothing_is_shown_by_its_last_axis(tmp_path):
     study = masking_rate(rates=(0.15, 0.4), comparisons=())
     place = build(tmp_path, study, examples=10, lines=8)
-    place.write_study(place.read_study() | {"published": ["no such table"]})  # as of another version
+    place.write_study(
+        place.read_study() | {"published": ["no such table"]}
+    )  # as of another version
     parts = sections(compose(place))
     assert "Validation MLM loss" in parts["Answer"]
     assert "Differences in pairs" not in parts
@@ -328,7 +405,9 @@ def test_lines_are_means_at_their_rates(place, view):
     line = chart.series[0]
     assert line.name == "2 x 64"
     assert [x for x, _ in line.points] == [0.05, 0.15, 0.4, 0.8]
-    for (x, y), (_, low, high), rate in zip(line.points, line.whiskers, ("5 %", "15 %", "40 %", "80 %"), strict=True):
+    for (x, y), (_, low, high), rate in zip(
+        line.points, line.whiskers, ("5 %", "15 %", "40 %", "80 %"), strict=True
+    ):
         ids = [cells(place)["2 x 64", rate, seed] for seed in range(3) if (x, seed) != (0.8, 2)]
         values = [metric(place, one, "validation", "mlm_loss") for one in ids]
         assert y == pytest.approx(np.mean(values))
@@ -339,8 +418,13 @@ def test_lines_are_means_at_their_rates(place, view):
 
 def test_points_without_a_value_yet_have_their_place():
     ticks = [(rate, f"{100 * rate:g} %") for rate in (0.05, 0.15, 0.4, 0.8)]
-    html = charts.draw(charts.Chart("t", [charts.Series("", [(0.15, 1.0), (0.4, 2.0)])], x="rate", ticks=ticks))
-    places = [float(x) for x in re.findall(r'<text x="([\d.-]+)" y="\d+" text-anchor="middle">[^<]* %<', html)]
+    html = charts.draw(
+        charts.Chart("t", [charts.Series("", [(0.15, 1.0), (0.4, 2.0)])], x="rate", ticks=ticks)
+    )
+    places = [
+        float(x)
+        for x in re.findall(r'<text x="([\d.-]+)" y="\d+" text-anchor="middle">[^<]* %<', html)
+    ]
     assert len(places) == 4
     assert all(charts.LEFT <= x <= charts.WIDTH - charts.RIGHT for x in places)
 
@@ -357,7 +441,9 @@ def test_far_apart_numbers_are_placed_by_their_logarithm_and_words_in_rows():
 def sideways(*points: tuple[float, float], rows: int = 3) -> charts.Chart:
     whiskers = [(row, value - 1, value + 1) for row, value in points]
     names = [f"the name of row {i}, which is long" for i in range(rows)]
-    return charts.Chart("t", [charts.Series("s", points, whiskers=whiskers)], rows=names, last=False)
+    return charts.Chart(
+        "t", [charts.Series("s", points, whiskers=whiskers)], rows=names, last=False
+    )
 
 
 def test_rows_are_drawn_to_scale():
@@ -376,13 +462,20 @@ def test_rows_are_drawn_to_scale():
 def test_an_interval_much_longer_than_most_does_not_squash_the_rest():
     short = [(float(i), 1.0 + i / 10 - 0.1, 1.0 + i / 10 + 0.1) for i in range(5)]
     points = [(x, (low + high) / 2) for x, low, high in short]
-    chart = charts.Chart("t", [charts.Series("s", points, whiskers=[*short[:-1], (4.0, -98.6, 101.4)])])
+    chart = charts.Chart(
+        "t", [charts.Series("s", points, whiskers=[*short[:-1], (4.0, -98.6, 101.4)])]
+    )
     values = charts.y_range(chart)
     assert max(values) < 2
     assert min(values) <= 0.9
     for line in ElementTree.fromstring(charts.draw(chart)).iter("line"):
         if "whisker" in line.get("class"):
-            assert charts.TOP <= float(line.get("y2")) <= float(line.get("y1")) <= charts.HEIGHT - charts.BOTTOM
+            assert (
+                charts.TOP
+                <= float(line.get("y2"))
+                <= float(line.get("y1"))
+                <= charts.HEIGHT - charts.BOTTOM
+            )
 
 
 def test_budgets_are_read_where_all_arms_have_spent_as_much():
@@ -406,7 +499,9 @@ def test_the_common_budget_is_the_least_that_was_given(view):
             # 15 % has spent as many after a third of its steps, 40 % at its first evaluation, 80 % before that.
             line = dict(panel.reading.series[number].points)
             assert line.keys() == {0.05, 0.15, 0.4}
-            arm = [dict(one.history.evaluations["validation/mlm_loss"]) for one in family.arms["15 %"]]
+            arm = [
+                dict(one.history.evaluations["validation/mlm_loss"]) for one in family.arms["15 %"]
+            ]
             at = 2_000 / 3
             expected = np.mean([one[500] + (at - 500) / 250 * (one[750] - one[500]) for one in arm])
             assert line[0.15] == pytest.approx(expected)
@@ -420,7 +515,9 @@ def test_curves_leave_out_cells_that_fell_behind(view):
     steps = budgets.panels(view, "masking.rate")[0]
     line = steps.curves[0].series[-1]
     assert line.name == "80 %"
-    kept = [one for one in view.families("masking.rate")[0].arms["80 %"] if one.state.name == "done"]
+    kept = [
+        one for one in view.families("masking.rate")[0].arms["80 %"] if one.state.name == "done"
+    ]
     finals = [dict(one.history.evaluations["validation/mlm_loss"])[2_000] for one in kept]
     assert line.points[-1] == (2_000, pytest.approx(np.mean(finals)))
     assert len(finals) == 2
@@ -438,7 +535,12 @@ def test_the_cross_rate_matrix_marks_the_best_of_each_column(place, view):
             [
                 np.mean(
                     [
-                        metric(place, cells(place)["2 x 64", trained, seed], "cross_rate", f"{rate:g}/mlm_loss")
+                        metric(
+                            place,
+                            cells(place)["2 x 64", trained, seed],
+                            "cross_rate",
+                            f"{rate:g}/mlm_loss",
+                        )
                         for seed in range(3)
                         if (trained, seed) != ("80 %", 2)
                     ]
@@ -470,7 +572,9 @@ def test_crossed_axes_of_masking_are_a_heat_map_with_holes(tmp_path):
     split = {"80/10/10": (0.8, 0.1, 0.1), "100/0/0": (1.0, 0.0, 0.0)}
     axes = (axis("masking.rate", (0.15, 0.4)), axis("masking.replace", split.values(), split))
     study = masking_rate(
-        seeds=(0, 1), axes=axes, comparisons=(Comparison("masking.replace", "80/10/10", ("pos/accuracy",)),)
+        seeds=(0, 1),
+        axes=axes,
+        comparisons=(Comparison("masking.replace", "80/10/10", ("pos/accuracy",)),),
     )
 
     def state(cell):
@@ -495,7 +599,9 @@ def test_the_ledger_is_beside_the_config(view):
 
 def test_a_schedule_is_shown_from_end_to_end(tmp_path):
     falling = {"masking.rate": 0.3, "masking.schedule": "linear", "masking.final_rate": 0.15}
-    study = masking_rate(axes=(variants("rate", {"30 to 15 %": falling}),), seeds=(0,), comparisons=())
+    study = masking_rate(
+        axes=(variants("rate", {"30 to 15 %": falling}),), seeds=(0,), comparisons=()
+    )
     place = build(tmp_path, study, examples=10, lines=8)
     text = read(compose(place)).replace(charts.SPACE, " ")
     assert "30.0 % to 15.0 %" in text

@@ -33,19 +33,32 @@ def states(cell) -> str:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory) -> Place:
-    return build(tmp_path_factory.mktemp("study"), masking_rate(rates=(0.15, 0.4)), states, examples=20, lines=4)
+    return build(
+        tmp_path_factory.mktemp("study"),
+        masking_rate(rates=(0.15, 0.4)),
+        states,
+        examples=20,
+        lines=4,
+    )
 
 
 def text(place: Place, **changes) -> str:
     view = View(place, place.read_study() | changes, collect.results(place))
-    return summary.text(view, report.differences(view)).replace(SPACE, " ").replace("\N{MINUS SIGN}", "-")
+    return (
+        summary.text(view, report.differences(view))
+        .replace(SPACE, " ")
+        .replace("\N{MINUS SIGN}", "-")
+    )
 
 
 def tables(found: str) -> list[dict[str, list[str]]]:
     """Rows by their first column, of every table."""
     out: list[dict[str, list[str]]] = []
     for block in re.findall(r"(?:^\|.*\|\n?)+", found, re.MULTILINE):
-        rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in block.strip().splitlines()]
+        rows = [
+            [cell.strip() for cell in line.strip("|").split(" | ")]
+            for line in block.strip().splitlines()
+        ]
         assert len({len(row) for row in rows}) == 1
         out.append({row[0].strip("| "): [cell.strip("| ") for cell in row[1:]] for row in rows})
     return out
@@ -76,8 +89,17 @@ def test_means_and_differences_in_pairs(place):
 
 
 def test_it_says_where_it_comes_from_but_not_on_which_machine(place):
-    typed = ["/home/me/.venv/bin/bert-jax", "study", "run", "experiments/masking_rate:cpu,2 x 64", "--jobs=2"]
-    places = (["--workdir", "/home/me/w", "--reuse", "/home/me/pairs"], ["--workdir=/home/me/w", "--reuse=../pairs/"])
+    typed = [
+        "/home/me/.venv/bin/bert-jax",
+        "study",
+        "run",
+        "experiments/masking_rate:cpu,2 x 64",
+        "--jobs=2",
+    ]
+    places = (
+        ["--workdir", "/home/me/w", "--reuse", "/home/me/pairs"],
+        ["--workdir=/home/me/w", "--reuse=../pairs/"],
+    )
     for words in places:
         found = text(place, command=[*typed, *words], git_commit="0123456789")
         wanted = "- `bert-jax study run 'experiments/masking_rate:cpu,2 x 64' --jobs=2 --reuse=runs/pairs "
@@ -114,24 +136,36 @@ def test_differences_have_a_p_value_of_their_family_and_the_widest_interval(plac
         assert f"({one.both_low:+.3f} to {one.both_high:+.3f}; p = {one.corrected:.2g})" in cell
         assert cell.startswith("**") == one.resolved
     said = "over seeds and examples for Validation MLM loss, BLiMP accuracy, over seeds alone for others; "
-    assert f"{said}p is that of the difference, corrected by Holm's method for the 2 of its column." in text(place)
+    assert (
+        f"{said}p is that of the difference, corrected by Holm's method for the 2 of its column."
+        in text(place)
+    )
 
 
 def test_names_of_users_stand_as_they_are(place):
     """Neither Markdown nor HTML: the page of a host would run the one and lay out the other."""
     odd = "<script>alert(1)</script> *a* [b](c) | `d` _e_ masking.prediction_rate"
     found = text(place, name=odd, question=f"# {odd}\n\n## Not a heading")
-    assert "<script>" not in re.sub("``.*``", "", found)  # the command is code, which nothing is read in
+    assert "<script>" not in re.sub(
+        "``.*``", "", found
+    )  # the command is code, which nothing is read in
     shown = r"&lt;script&gt;alert(1)&lt;/script&gt; \*a\* \[b\](c) \| \`d\` \_e\_ masking.prediction_rate"
     assert found.splitlines()[0] == f"# {shown}"
     assert found.splitlines()[2] == f"&#35; {shown} ## Not a heading"
-    assert [summary.literal(one) for one in ("2. x", "- x", "22.5 %", "-1")] == ["&#50;. x", "&#45; x", "22.5 %", "-1"]
+    assert [summary.literal(one) for one in ("2. x", "- x", "22.5 %", "-1")] == [
+        "&#50;. x",
+        "&#45; x",
+        "22.5 %",
+        "-1",
+    ]
 
 
 def test_labels_of_users_stand_as_they_are(tmp_path):
     odd = "<img src=x onerror=alert(1)> | b"
     sizes = {odd: SIZES["2 x 64"], "2 x 128": SIZES["2 x 128"]}
-    found = text(build(tmp_path, masking_rate(rates=(0.15, 0.4), sizes=sizes), examples=10, lines=4))
+    found = text(
+        build(tmp_path, masking_rate(rates=(0.15, 0.4), sizes=sizes), examples=10, lines=4)
+    )
     assert "<img" not in found
     for table in tables(found):
         assert r"&lt;img src=x onerror=alert(1)&gt; \| b, 40 %" in table
@@ -155,7 +189,9 @@ def test_a_summary_is_made_from_the_table_alone(place, tmp_path, capsys):
     assert head[0].split("## ")[0] == head[1].split("## ")[0]
     assert "over seeds alone;" in head[0]
     for name, row in ours[1].items():
-        assert [cell.split(" ")[0].strip("*") for cell in row] == [c.split(" ")[0].strip("*") for c in theirs[1][name]]
+        assert [cell.split(" ")[0].strip("*") for cell in row] == [
+            c.split(" ")[0].strip("*") for c in theirs[1][name]
+        ]
     assert not (tmp_path / "report.html").exists()
 
 

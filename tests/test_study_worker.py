@@ -20,7 +20,12 @@ from bert_jax.train import train
 from bert_jax.training import program as steps
 from tests import outcomes, texts
 
-SMALL = {"steps": "12", "checkpoints.every": "5", "evals.validation.every": "6", "checkpoints.best": ""}
+SMALL = {
+    "steps": "12",
+    "checkpoints.every": "5",
+    "evals.validation.every": "6",
+    "checkpoints.best": "",
+}
 RATES = (0.15, 0.6)
 
 
@@ -32,15 +37,29 @@ def one_device():
 
 def written(evaluation: Suite | Finetune) -> dict:
     if isinstance(evaluation, Suite):
-        return {"kind": "suite", "name": evaluation.name, "ask": [list(pair) for pair in evaluation.ask]}
-    return {"kind": "finetune", "task": evaluation.task, "changes": [list(pair) for pair in evaluation.changes]}
+        return {
+            "kind": "suite",
+            "name": evaluation.name,
+            "ask": [list(pair) for pair in evaluation.ask],
+        }
+    return {
+        "kind": "finetune",
+        "task": evaluation.task,
+        "changes": [list(pair) for pair in evaluation.changes],
+    }
 
 
 def define(folder: Path, **evaluations: Suite | Finetune) -> Study:
     base = load_file(str(texts.config_file(folder)))
     for path, value in {**SMALL, "pairs": "none"}.items():
         override(base, path, value)
-    return Study(question="?", base=base, axes=(axis("masking.rate", RATES),), seeds=(0,), evaluations=evaluations)
+    return Study(
+        question="?",
+        base=base,
+        axes=(axis("masking.rate", RATES),),
+        seeds=(0,),
+        evaluations=evaluations,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +73,12 @@ def whole_study(tmp_path_factory) -> Study:
     folder = tmp_path_factory.mktemp("whole")
     rows = [f"{i}\tthe {'good' if i % 2 else 'bad'} film was {i}\t{i % 2}" for i in range(24)]
     (folder / "films.tsv").write_text("idx\tsentence\tlabel\n" + "\n".join(rows) + "\n")
-    changes = {"task.source": f"files:{folder / 'films.tsv'}", "epochs": 1.0, "batch_size": 8, "sequence_length": 16}
+    changes = {
+        "task.source": f"files:{folder / 'films.tsv'}",
+        "epochs": 1.0,
+        "batch_size": 8,
+        "sequence_length": 16,
+    }
     films = Finetune("sst2", tuple((changes | {"checkpoints.best": ""}).items()))
     return define(folder, validation=Suite("pretrain"), cross_rate=Suite("cross_rate"), films=films)
 
@@ -93,8 +117,13 @@ def test_every_cell_is_trained_and_evaluated(done):
     place, cells = done
     assert [place.state(cell).name for cell in cells] == ["done"] * 2
     for cell, found in zip(cells, results(place, cells), strict=True):
-        last = [json.loads(line) for line in (place.cell(cell.id) / "metrics.jsonl").read_text().splitlines()][-1]
-        assert found["validation"]["mlm_loss"] == pytest.approx(last["eval/validation/mlm_loss"], rel=1e-6)
+        last = [
+            json.loads(line)
+            for line in (place.cell(cell.id) / "metrics.jsonl").read_text().splitlines()
+        ][-1]
+        assert found["validation"]["mlm_loss"] == pytest.approx(
+            last["eval/validation/mlm_loss"], rel=1e-6
+        )
         each = place.read_each(cell, "validation")
         total = each["mlm_loss.sum"].sum() / each["mlm_loss.count"].sum()
         assert total == pytest.approx(found["validation"]["mlm_loss"], rel=1e-6)
@@ -104,7 +133,11 @@ def test_every_cell_is_trained_and_evaluated(done):
 
 def written_at(place: Place) -> dict[Path, int]:
     """When each file was last written, but for the locks."""
-    files = [path for path in sorted(place.workdir.rglob("*")) if path.is_file() and path.suffix != ".lock"]
+    files = [
+        path
+        for path in sorted(place.workdir.rglob("*"))
+        if path.is_file() and path.suffix != ".lock"
+    ]
     return {path: path.stat().st_mtime_ns for path in files}
 
 
@@ -157,14 +190,21 @@ def test_what_is_done_is_not_done_again(done, monkeypatch):
 
 def test_another_evaluation_under_the_same_name_is_another_one(done, tmp_path):
     place, cells = done
-    changed = Entry(**{**cells[0].__dict__, "evaluations": {"validation": {"kind": "suite", "name": "nsp", "ask": []}}})
+    changed = Entry(
+        **{
+            **cells[0].__dict__,
+            "evaluations": {"validation": {"kind": "suite", "name": "nsp", "ask": []}},
+        }
+    )
     assert place.read_result(cells[0], "validation")
     assert place.read_result(changed, "validation") is None
 
 
 @pytest.mark.slow  # test_arms.py and the state of cells below have the parts of it
 @pytest.mark.parametrize("where", [("step", 8), ("save-start", 12), ("evaluation", 1)])
-def test_interrupted_anywhere_it_ends_the_same(whole_study, wholly_done, where, tmp_path, monkeypatch):
+def test_interrupted_anywhere_it_ends_the_same(
+    whole_study, wholly_done, where, tmp_path, monkeypatch
+):
     """While training, when some arms have saved the last step, in an evaluation after training."""
     place, cells = prepare(tmp_path, whole_study)
     seen = []
@@ -267,8 +307,12 @@ def test_a_fine_tuning_that_was_edited_or_moved_begins_anew(study, tmp_path):
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(to_dict(config)))
     worker._make_way(config, folder)
-    longer = dataclasses.replace(config, steps=99, logging=dataclasses.replace(config.logging, every=3))
-    worker._make_way(longer, folder)  # steps follow from the data, and lines of a log from nothing that is trained
+    longer = dataclasses.replace(
+        config, steps=99, logging=dataclasses.replace(config.logging, every=3)
+    )
+    worker._make_way(
+        longer, folder
+    )  # steps follow from the data, and lines of a log from nothing that is trained
     assert folder.exists()
     worker._make_way(dataclasses.replace(config, init_from="elsewhere"), folder)
     assert not folder.exists()

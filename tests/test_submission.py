@@ -35,12 +35,16 @@ def examples(*ids: object) -> list[Example]:
 
 @pytest.mark.parametrize(("name", "split"), SERVER)
 @pytest.mark.parametrize("turned", [False, True])
-def test_each_class_is_spelled_as_the_server_has_it_whatever_the_order_of_the_model(name, split, turned, tmp_path):
+def test_each_class_is_spelled_as_the_server_has_it_whatever_the_order_of_the_model(
+    name, split, turned, tmp_path
+):
     file, spelling = SERVER[name, split]
     labels = sorted(spelling, reverse=turned)
     chosen = np.random.default_rng(len(name)).integers(0, len(labels), 30)
     predictions = [np.eye(len(labels))[i] for i in chosen]
-    (path,) = submission.write(name, split, examples(*range(30)), predictions, labels, tmp_path / "new" / "folder")
+    (path,) = submission.write(
+        name, split, examples(*range(30)), predictions, labels, tmp_path / "new" / "folder"
+    )
     assert path == tmp_path / "new" / "folder" / file
     header, *rows = path.read_text().split("\n")
     assert header == "index\tprediction"
@@ -49,7 +53,9 @@ def test_each_class_is_spelled_as_the_server_has_it_whatever_the_order_of_the_mo
 
 
 def test_numbers_are_within_the_scale(tmp_path):
-    (path,) = submission.write("stsb", "test", examples(0, 1, 2, 3), [-0.3, 5.01, 2.34567, 0.0], (), tmp_path)
+    (path,) = submission.write(
+        "stsb", "test", examples(0, 1, 2, 3), [-0.3, 5.01, 2.34567, 0.0], (), tmp_path
+    )
     assert path.name == "STS-B.tsv"
     assert path.read_text() == "index\tprediction\n0\t0.000\n1\t5.000\n2\t2.346\n3\t0.000\n"
 
@@ -81,7 +87,9 @@ def test_answers_by_id_and_how_likely_there_is_none(tmp_path):
 def test_the_answers_are_those_the_official_script_reads(shared):
     """Its example of both files: an object of texts by id, and one of numbers from 0 to 1 under the same ids."""
     folder = shared / "golden_metrics" / "squad20_electronics_dev"
-    texts, doubts = (json.loads((folder / f"{name}.json").read_text()) for name in ("predictions", "na_prob"))
+    texts, doubts = (
+        json.loads((folder / f"{name}.json").read_text()) for name in ("predictions", "na_prob")
+    )
     assert texts.keys() == doubts.keys()
     assert all(isinstance(text, str) for text in texts.values())
     assert all(0 <= doubt <= 1 for doubt in doubts.values())
@@ -98,12 +106,20 @@ def test_every_task_with_a_server_is_known_here():
         ("wnut17", "test", (), "0", "no server takes predictions of task 'wnut17'"),
         ("mine", "test", (), "0", "no server takes predictions of task 'mine'"),
         ("mnli", "test", tuple(NLI), "0", "mnli: no server takes predictions of split 'test'"),
-        ("rte", "test", ("LABEL_0", "LABEL_1"), "0", "labels are LABEL_0, LABEL_1, and rte has entailment"),
+        (
+            "rte",
+            "test",
+            ("LABEL_0", "LABEL_1"),
+            "0",
+            "labels are LABEL_0, LABEL_1, and rte has entailment",
+        ),
         ("stsb", "test", ("a", "b"), "0", "labels are a, b, and stsb has none"),
         ("rte", "test", tuple(ENTAILMENT), "x1", "test.tsv:2: 'x1' is no number of a row"),
     ],
 )
-def test_what_no_server_takes_is_refused_and_nothing_written(name, split, labels, ids, message, tmp_path):
+def test_what_no_server_takes_is_refused_and_nothing_written(
+    name, split, labels, ids, message, tmp_path
+):
     with pytest.raises(ConfigError, match=message) as caught:
         submission.write(name, split, examples(ids), [np.ones(2)], labels, tmp_path / "out")
     assert caught.value.hint

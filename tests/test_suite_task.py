@@ -15,12 +15,19 @@ from bert_jax.interop import runs
 from bert_jax.suites import task as suite
 from tests import tasks, texts
 
-WORDS = {"negative": ["the fan is loud", "the update fails"], "positive": ["I am glad", "the screen is right"]}
+WORDS = {
+    "negative": ["the fan is loud", "the update fails"],
+    "positive": ["I am glad", "the screen is right"],
+}
 
 
 def sentences(count: int, seed: int) -> list[tuple[str, int]]:
     random = np.random.default_rng(seed)
-    return [(f"{random.choice(WORDS[name])} {i}", k) for i in range(count) for k, name in enumerate(WORDS)]
+    return [
+        (f"{random.choice(WORDS[name])} {i}", k)
+        for i in range(count)
+        for k, name in enumerate(WORDS)
+    ]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -78,7 +85,9 @@ def test_glue_is_every_task_whose_classes_the_head_knows(root, trained, capsys):
 
 
 def test_a_head_of_other_classes_is_refused(trained):
-    with pytest.raises(ConfigError, match="knows the classes negative, positive, and cola has unacceptable"):
+    with pytest.raises(
+        ConfigError, match="knows the classes negative, positive, and cola has unacceptable"
+    ):
         suites.evaluate(runs.open_run(str(trained)), "cola")
     with pytest.raises(ConfigError, match="head"):
         suites.evaluate(runs.open_run(str(trained)), "squad")
@@ -89,7 +98,9 @@ def test_the_order_and_the_names_of_a_heads_classes_change_no_score(root, traine
     """Others' heads may have the classes the other way round, or no names for them."""
     run = runs.open_run(str(trained))
     head = {k: np.asarray(v) for k, v in run.params["classify"]["logits"].items()}
-    head["bias"] = head["bias"] + np.array([0, 9], np.float32)  # says positive too often: F1 differs by the class
+    head["bias"] = head["bias"] + np.array(
+        [0, 9], np.float32
+    )  # says positive too often: F1 differs by the class
     object.__setattr__(run, "params", {**run.params, "classify": {"logits": head}})
     f1 = [("task.metrics", "('accuracy','f1','mcc')")]
     expected = suites.evaluate(run, "sst2", split="train", changes=f1)
@@ -109,12 +120,17 @@ def _with(config: knobs.Config, objective: knobs.Objective) -> knobs.Config:
     )
 
 
-def test_predictions_of_the_test_set_are_written_as_the_server_takes_them(root, trained, tmp_path, capsys):
+def test_predictions_of_the_test_set_are_written_as_the_server_takes_them(
+    root, trained, tmp_path, capsys
+):
     evaluate.run(str(trained), "sst2", None, None, submission=str(tmp_path / "glue"))
     lines = (tmp_path / "glue" / "SST-2.tsv").read_text().splitlines()
     assert lines[0] == "index\tprediction"
     assert [line.split("\t")[0] for line in lines[1:]] == [str(i) for i in range(10)]
-    right = [int(line.split("\t")[1]) == label for line, (_, label) in zip(lines[1:], sentences(5, 9), strict=True)]
+    right = [
+        int(line.split("\t")[1]) == label
+        for line, (_, label) in zip(lines[1:], sentences(5, 9), strict=True)
+    ]
     assert np.mean(right) > 0.7
     assert json.loads(capsys.readouterr().out)["sst2"] == {"test/examples": 10}
 

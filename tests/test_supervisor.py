@@ -57,9 +57,13 @@ def test_supervisor_passes_output_and_exit_code_through_in_order(tmp_path):
     driver = "import sys; from pathlib import Path; from bert_jax.system import supervisor\n"
     driver += "sys.exit(supervisor.run(sys.argv[2:], Path(sys.argv[1]), False))"
     command = [sys.executable, "-c", driver, str(tmp_path), *child(body)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT)
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT
+    )
     assert done.returncode == 3
-    assert done.stdout.split("\n") == [f"{stream} {n}" for n in range(3) for stream in ("out", "err")] + [""]
+    assert done.stdout.split("\n") == [
+        f"{stream} {n}" for n in range(3) for stream in ("out", "err")
+    ] + [""]
     assert supervisor.run([sys.executable, "-S", "-c", "raise SystemExit(5)"], tmp_path, False) == 5
     assert list(tmp_path.iterdir()) == []
 
@@ -107,7 +111,9 @@ def test_a_child_that_failed_does_not_wait_long_for_its_peers(tmp_path, monkeypa
     begun = time.monotonic()
     assert play("supervisor.announce(4); time.sleep(60)", tmp_path) == 4
     assert time.monotonic() - begun < 20
-    assert play("supervisor.announce(0); time.sleep(1)", tmp_path) == 0  # one that is done waits for those who are not
+    assert (
+        play("supervisor.announce(0); time.sleep(1)", tmp_path) == 0
+    )  # one that is done waits for those who are not
 
 
 @pytest.mark.fault(46)
@@ -148,7 +154,12 @@ def send(process: int, ready: Path, *signals: tuple[float, int]) -> threading.Th
 
 def test_signals_are_passed_on_and_equal_ones_within_a_second_once(tmp_path, capfd):
     ready = tmp_path / "ready"
-    twice = [(0.1, signal.SIGUSR1), (0.1, signal.SIGUSR1), (0.1, signal.SIGUSR2), (0.1, signal.SIGTERM)]
+    twice = [
+        (0.1, signal.SIGUSR1),
+        (0.1, signal.SIGUSR1),
+        (0.1, signal.SIGUSR2),
+        (0.1, signal.SIGTERM),
+    ]
     before = [signal.getsignal(number) for number in supervisor.FORWARDED]
     sender = send(os.getpid(), ready, *twice)
     assert play(COUNT.format(ready=str(ready)), tmp_path) == 7
@@ -190,11 +201,19 @@ def test_a_signal_that_is_ignored_stays_ignored(tmp_path):
 
 
 @pytest.mark.fault(46)
-@pytest.mark.skipif(sys.platform != "linux", reason="the kernel of Linux ends a child with its parent")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="the kernel of Linux ends a child with its parent"
+)
 def test_the_child_of_a_killed_supervisor_ends(tmp_path):
     driver = "import sys; from pathlib import Path; from bert_jax.system import supervisor\n"
     driver += "supervisor.run(sys.argv[2:], Path(sys.argv[1]), False)"
-    command = [sys.executable, "-c", driver, str(tmp_path), *child("print(os.getpid(), flush=True); time.sleep(60)")]
+    command = [
+        sys.executable,
+        "-c",
+        driver,
+        str(tmp_path),
+        *child("print(os.getpid(), flush=True); time.sleep(60)"),
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as parent:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
@@ -216,10 +235,17 @@ def test_a_child_that_comes_late_finds_its_supervisor_gone():
 # --- the command line and jax ---------------------------------------------------------------------------------------
 
 
-def test_distributed_training_starts_itself_again_and_ends_as_its_child_does(tmp_path, monkeypatch, capsys):
+def test_distributed_training_starts_itself_again_and_ends_as_its_child_does(
+    tmp_path, monkeypatch, capsys
+):
     asked = []
     monkeypatch.setattr(supervisor, "run", lambda *given: asked.append(given) or 5)
-    words = ["train", "--config=configs/tiny.py", f"--workdir={tmp_path}", "--config.parallel.distributed=true"]
+    words = [
+        "train",
+        "--config=configs/tiny.py",
+        f"--workdir={tmp_path}",
+        "--config.parallel.distributed=true",
+    ]
     assert cli.execute(["--debug", *words]) == 5
     assert asked == [([sys.executable, "-m", "bert_jax.cli", *words, "--debug"], tmp_path, True)]
 

@@ -23,7 +23,9 @@ def silent(text: str) -> None:
 
 def load(name: str, split: str, source: str, **task) -> list[examples.Example]:
     row = TASKS[name]
-    return examples.load(Task(**{**row.task, "source": source, **task}), row.kind, row.labels, split, silent)
+    return examples.load(
+        Task(**{**row.task, "source": source, **task}), row.kind, row.labels, split, silent
+    )
 
 
 # --- the table ------------------------------------------------------------------------------------------------------
@@ -44,14 +46,26 @@ def test_every_task_of_the_paper_is_a_row():
         "wnli": ("accuracy", ("accuracy",)),
         "ax": ("", ("mcc", "accuracy")),
     }
-    assert TASKS["mnli"].evals == (("validation", "validation_matched"), ("mismatched", "validation_mismatched"))
+    assert TASKS["mnli"].evals == (
+        ("validation", "validation_matched"),
+        ("mismatched", "validation_mismatched"),
+    )
 
 
 def test_the_server_takes_these_files():
     made = {name: row.submission for name, row in TASKS.items() if row.submission}
     names = {file for name in GLUE for file in made[name].files.values()}
     assert names == {
-        *("CoLA.tsv", "SST-2.tsv", "MRPC.tsv", "STS-B.tsv", "QQP.tsv", "MNLI-m.tsv", "MNLI-mm.tsv", "QNLI.tsv"),
+        *(
+            "CoLA.tsv",
+            "SST-2.tsv",
+            "MRPC.tsv",
+            "STS-B.tsv",
+            "QQP.tsv",
+            "MNLI-m.tsv",
+            "MNLI-mm.tsv",
+            "QNLI.tsv",
+        ),
         *("RTE.tsv", "WNLI.tsv", "AX.tsv"),
     }
     assert {made[name].columns for name in GLUE} == {("index", "prediction")}
@@ -84,7 +98,13 @@ def test_settings_make_a_config(name):
 def test_recipes_are_of_the_paper():
     tree = default()
     take(tree, settings("squad2"))
-    recipe = (tree.batch_size, tree.epochs, tree.optim.learning_rate, tree.sequence_length, tree.task.no_answer)
+    recipe = (
+        tree.batch_size,
+        tree.epochs,
+        tree.optim.learning_rate,
+        tree.sequence_length,
+        tree.task.no_answer,
+    )
     assert recipe == (48, 2.0, 5e-5, 384, True)
     assert settings("swag")["batch_size"] == 16
     for name, row in TASKS.items():
@@ -130,12 +150,16 @@ def test_glue_is_read_from_tfds_without_tensorflow(tmp_path, name):
     with tfds.testing.mock_data(num_examples=40):
         (split, *_) = [split for _, split in row.evals]
         found = load(name, split, row.source_tfds, tfds_dir=str(tmp_path))
-        source = tfds.data_source(row.source_tfds.removeprefix("tfds:"), split=split, data_dir=str(tmp_path))
+        source = tfds.data_source(
+            row.source_tfds.removeprefix("tfds:"), split=split, data_dir=str(tmp_path)
+        )
         for number, example in enumerate(found):
             raw = source[number]
             assert example.where == f"{row.source_tfds}/{split}, example {number}"
             assert example.id == str(raw["idx"])
-            assert example.text == raw[next(key for key in row.task["text"].split("|") if key in raw)]
+            assert (
+                example.text == raw[next(key for key in row.task["text"].split("|") if key in raw)]
+            )
             assert (example.pair is None) == (name in ("cola", "sst2"))
             assert example.label == raw["label"]
     assert len(found) == 40
@@ -152,7 +176,9 @@ def test_a_dataset_of_ones_own_is_read_by_its_names(tmp_path):
         def _info(self):
             tags = tfds.features.Sequence(tfds.features.ClassLabel(names=["O", "B-LOC"]))
             words = tfds.features.Sequence(tfds.features.Text())
-            return self.dataset_info_from_configs(features=tfds.features.FeaturesDict({"words": words, "tags": tags}))
+            return self.dataset_info_from_configs(
+                features=tfds.features.FeaturesDict({"words": words, "tags": tags})
+            )
 
         def _split_generators(self, dl_manager):
             return {"train": self._generate_examples(), "dev": self._generate_examples()}
@@ -184,9 +210,21 @@ COUNTS = {  # of the READMEs beside the data: (task, folder) -> rows of each spl
     ("copa", "mc_copa"): {"validation": 500},
     ("wnut17", "ner_wnut17"): {"train": 3394, "validation": 1009, "test": 1287},
     ("ud_ewt", "pos_ud_ewt"): {"train": 12_544, "validation": 2001, "test": 2077},
-    ("squad2", "squad2_subjqa/restaurants_{split}.json.gz"): {"train": 1400, "validation": 267, "test": 266},
-    ("squad2", "squad2_subjqa/tripadvisor_{split}.json.gz"): {"train": 1165, "validation": 230, "test": 512},
-    ("squad2", "squad2_subjqa/electronics_{split}.json.gz"): {"train": 1295, "validation": 255, "test": 358},
+    ("squad2", "squad2_subjqa/restaurants_{split}.json.gz"): {
+        "train": 1400,
+        "validation": 267,
+        "test": 266,
+    },
+    ("squad2", "squad2_subjqa/tripadvisor_{split}.json.gz"): {
+        "train": 1165,
+        "validation": 230,
+        "test": 512,
+    },
+    ("squad2", "squad2_subjqa/electronics_{split}.json.gz"): {
+        "train": 1295,
+        "validation": 255,
+        "test": 358,
+    },
     ("squad", "squad_xquad_en"): {"train": 475, "validation": 89},
 }
 UNLABELLED = ("cola", "sst2", "stsb", "rte")  # the test splits that are
@@ -214,7 +252,11 @@ def test_words_of_wnut_are_counted_hashes_and_all(shared):
 
 def test_first_rows_are_what_the_files_show(shared):
     first = load("cola", "validation", f"files:{shared}/glue")[0]
-    assert (first.text, first.label, first.id) == ("The sailors rode the breeze clear of the rocks.", 1, "0")
+    assert (first.text, first.label, first.id) == (
+        "The sailors rode the breeze clear of the rocks.",
+        1,
+        "0",
+    )
     first = load("mrpc", "validation", f"files:{shared}/glue")[0]
     assert first.text.startswith("He said the foodservice")
     assert (first.pair or "").startswith('" The foodservice pie')
@@ -223,10 +265,16 @@ def test_first_rows_are_what_the_files_show(shared):
     assert load("rte", "validation", f"files:{shared}/glue")[0].label == 1  # not_entailment
     (first, *_) = load("copa", "validation", f"files:{shared}/mc_copa")
     assert first.text == "My body cast a shadow over the grass."
-    assert (first.options, first.label) == (("cause The sun was rising.", "cause The grass was cut."), 0)
+    assert (first.options, first.label) == (
+        ("cause The sun was rising.", "cause The grass was cut."),
+        0,
+    )
     found = load("swag", "train", f"files:train={shared}/mc_swag_sample/sample.json")
     assert len(found) == 10
-    assert found[0].options[0] == "A drum line passes by walking down the street playing their instruments."
+    assert (
+        found[0].options[0]
+        == "A drum line passes by walking down the street playing their instruments."
+    )
 
 
 def test_one_file_of_copa_is_divided(shared):
@@ -237,7 +285,9 @@ def test_one_file_of_copa_is_divided(shared):
 def test_labels_found_in_published_data_are_those_of_the_table(shared):
     for name, folder in (("trec", "cls_trec"), ("wnut17", "ner_wnut17"), ("ud_ewt", "pos_ud_ewt")):
         row = TASKS[name]
-        split = {"files": {"train": row.task["files"]["validation"]}} if name == "ud_ewt" else {}  # the quicker one
+        split = (
+            {"files": {"train": row.task["files"]["validation"]}} if name == "ud_ewt" else {}
+        )  # the quicker one
         task = Task(**{**row.task, **split, "source": f"files:{shared}/{folder}"})
         assert examples.found_labels(task, row.kind, silent) == tuple(sorted(row.labels))
 
@@ -246,10 +296,12 @@ def test_reading_starts_without_tensorflow_datasets():
     """Its import takes seconds, which only its source may cost."""
     import subprocess
 
-    code = (
-        "import sys, bert_jax.data.labelled.examples, bert_jax.data.tasks; print('tensorflow_datasets' in sys.modules)"
-    )
+    code = "import sys, bert_jax.data.labelled.examples, bert_jax.data.tasks; print('tensorflow_datasets' in sys.modules)"
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[1]
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[1],
     )
     assert done.stdout.strip() == "False"

@@ -21,10 +21,13 @@ from bert_jax.errors import CheckpointError
 from bert_jax.interop import safetensors
 from tests import variants
 
-NAMES = st.text(st.characters(exclude_categories=["C", "Z"], exclude_characters="\\"), min_size=1, max_size=20).filter(
-    lambda name: ".." not in name and not name.startswith("/") and name != "__metadata__"
-)
-SMALL = {"b.bias": np.arange(3, dtype=np.float32), "a.weight": np.arange(6, dtype=np.int16).reshape(2, 3)}
+NAMES = st.text(
+    st.characters(exclude_categories=["C", "Z"], exclude_characters="\\"), min_size=1, max_size=20
+).filter(lambda name: ".." not in name and not name.startswith("/") and name != "__metadata__")
+SMALL = {
+    "b.bias": np.arange(3, dtype=np.float32),
+    "a.weight": np.arange(6, dtype=np.int16).reshape(2, 3),
+}
 
 
 @st.composite
@@ -32,7 +35,8 @@ def arrays(draw) -> np.ndarray:
     dtype = draw(st.sampled_from(list(safetensors.DTYPES.values())))
     shape = tuple(draw(st.lists(st.integers(0, 4), max_size=4)))
     data = np.frombuffer(
-        np.random.default_rng(draw(st.integers(0, 99))).bytes(int(np.prod(shape)) * dtype.itemsize), np.uint8
+        np.random.default_rng(draw(st.integers(0, 99))).bytes(int(np.prod(shape)) * dtype.itemsize),
+        np.uint8,
     )
     return (data & 1 if dtype.kind == "b" else data).view(dtype).reshape(shape)
 
@@ -79,7 +83,10 @@ def read_or_refused(path: Path) -> dict[str, np.ndarray] | None:
 # --- what is right --------------------------------------------------------------------------------------------------
 
 
-@given(st.dictionaries(NAMES, arrays(), max_size=5), st.dictionaries(NAMES, st.text(max_size=5), max_size=3))
+@given(
+    st.dictionaries(NAMES, arrays(), max_size=5),
+    st.dictionaries(NAMES, st.text(max_size=5), max_size=3),
+)
 def test_every_name_shape_and_dtype_travels_both_ways(tmp_path_factory, given_tensors, metadata):
     path = tmp_path_factory.mktemp("tensors") / "model.safetensors"
     safetensors.write(path, given_tensors, metadata)
@@ -88,7 +95,9 @@ def test_every_name_shape_and_dtype_travels_both_ways(tmp_path_factory, given_te
     if given_tensors:  # of none and no metadata the library writes broken JSON
         save_file(given_tensors, path, metadata=metadata)
         assert same(safetensors.read(path), given_tensors)
-    assert safetensors.header(path) == {name: (array.dtype.name, array.shape) for name, array in given_tensors.items()}
+    assert safetensors.header(path) == {
+        name: (array.dtype.name, array.shape) for name, array in given_tensors.items()
+    }
 
 
 def test_the_same_tensors_give_the_same_bytes_as_the_library(tmp_path):
@@ -100,7 +109,9 @@ def test_the_same_tensors_give_the_same_bytes_as_the_library(tmp_path):
     assert one.read_bytes() == save(SMALL, metadata={"format": "pt"})
 
 
-@pytest.mark.parametrize("array", [np.arange(6.0).reshape(2, 3).T, np.arange(8, dtype=">f4")[::2], np.asarray(3.0)])
+@pytest.mark.parametrize(
+    "array", [np.arange(6.0).reshape(2, 3).T, np.arange(8, dtype=">f4")[::2], np.asarray(3.0)]
+)
 def test_strides_byte_order_and_scalars_are_written_as_they_look(tmp_path, array):
     safetensors.write(tmp_path / "x.safetensors", {"x": array}, {})
     read = safetensors.read(tmp_path / "x.safetensors")["x"]
@@ -108,7 +119,9 @@ def test_strides_byte_order_and_scalars_are_written_as_they_look(tmp_path, array
     np.testing.assert_array_equal(read, array)
 
 
-@pytest.mark.parametrize("name", sorted(folder.name for folder in (variants.GOLDEN / "huggingface").iterdir()))
+@pytest.mark.parametrize(
+    "name", sorted(folder.name for folder in (variants.GOLDEN / "huggingface").iterdir())
+)
 def test_golden_folders_are_read_as_the_library_reads_them(name):
     folder = variants.GOLDEN / "huggingface" / name
     assert same(safetensors.read(folder), variants.golden(name))
@@ -194,7 +207,9 @@ def test_links_that_lead_nowhere_are_refused(tmp_path):
 # --- what is wrong --------------------------------------------------------------------------------------------------
 
 
-def entry(dtype: object = "F32", shape: object = (2,), offsets: object = (0, 8), **more: object) -> dict:
+def entry(
+    dtype: object = "F32", shape: object = (2,), offsets: object = (0, 8), **more: object
+) -> dict:
     return {"dtype": dtype, "shape": shape, "data_offsets": offsets, **more}
 
 
@@ -212,8 +227,14 @@ HOSTILE = {
     "two objects": (packed(b"{}{}"), "Extra data"),
     "deep JSON": (packed(b'{"a":' * DEEP + b"1" + b"}" * DEEP), "deeply"),
     "deep lists": (packed(b'{"a":' + b"[" * DEEP + b"]" * DEEP + b"}"), "deeply"),
-    "duplicate tensor": (packed(b'{"a":' + F32 + b',"a":' + F32 + b"}", bytes(8)), "'a' stands twice"),
-    "duplicate field": (packed(b'{"a":' + F32[:-1] + b',"shape":[2]}}', bytes(8)), "'shape' stands twice"),
+    "duplicate tensor": (
+        packed(b'{"a":' + F32 + b',"a":' + F32 + b"}", bytes(8)),
+        "'a' stands twice",
+    ),
+    "duplicate field": (
+        packed(b'{"a":' + F32[:-1] + b',"shape":[2]}}', bytes(8)),
+        "'shape' stands twice",
+    ),
     "duplicate metadata": (packed(b'{"__metadata__":{"a":"b","a":"b"}}'), "'a' stands twice"),
     "metadata of numbers": (packed({"__metadata__": {"a": 1}}), "__metadata__"),
     "metadata is a list": (packed({"__metadata__": []}), "__metadata__"),
@@ -228,27 +249,56 @@ HOSTILE = {
     "negative shape": (packed({"a": entry(shape=(-1, -2))}, bytes(8)), "shape"),
     "shape of fractions": (packed({"a": entry(shape=(2.0,))}, bytes(8)), "shape"),
     "shape of booleans": (packed({"a": entry(shape=(2, True))}, bytes(8)), "shape"),
-    "shape of NaN": (packed(b'{"a":{"dtype":"F32","shape":[NaN],"data_offsets":[0,8]}}', bytes(8)), "NaN"),
-    "shape of 10**5000": (packed({"a": entry(shape=("N",))}).replace(b'"N"', b"1" + b"0" * 5000), "JSON|header"),
+    "shape of NaN": (
+        packed(b'{"a":{"dtype":"F32","shape":[NaN],"data_offsets":[0,8]}}', bytes(8)),
+        "NaN",
+    ),
+    "shape of 10**5000": (
+        packed({"a": entry(shape=("N",))}).replace(b'"N"', b"1" + b"0" * 5000),
+        "JSON|header",
+    ),
     "shape of 10**4000": (
-        packed(b'{"a":{"dtype":"F32","shape":[1' + b"0" * 4000 + b'],"data_offsets":[0,8]}}', bytes(8)),
+        packed(
+            b'{"a":{"dtype":"F32","shape":[1' + b"0" * 4000 + b'],"data_offsets":[0,8]}}', bytes(8)
+        ),
         "a number of 4,001 digits",
     ),
-    "shape too large for any memory": (packed({"a": entry(shape=(2**40, 2**40))}, bytes(8)), "takes"),
-    "empty but absurd shape": (packed({"a": entry(shape=(2**40, 2**40, 0), offsets=(0, 0))}), "shape"),
+    "shape too large for any memory": (
+        packed({"a": entry(shape=(2**40, 2**40))}, bytes(8)),
+        "takes",
+    ),
+    "empty but absurd shape": (
+        packed({"a": entry(shape=(2**40, 2**40, 0), offsets=(0, 0))}),
+        "shape",
+    ),
     "100 dimensions": (packed({"a": entry(shape=(1,) * 99 + (2,))}, bytes(8)), "shape"),
     "shape is a text": (packed({"a": entry(shape="2")}, bytes(8)), "shape"),
     "three offsets": (packed({"a": entry(offsets=(0, 8, 8))}, bytes(8)), "data_offsets"),
     "offsets reversed": (packed({"a": entry(offsets=(8, 0))}, bytes(8)), "hold -8"),
     "negative offsets": (packed({"a": entry(offsets=(-8, 0))}, bytes(8)), "data_offsets"),
     "absurd offsets": (packed({"a": entry(offsets=(2**70, 2**70 + 8))}, bytes(8)), "data_offsets"),
-    "offsets past the end": (packed({"a": entry(offsets=(0, 8))}, bytes(7)), "take 8 bytes, it holds 7"),
+    "offsets past the end": (
+        packed({"a": entry(offsets=(0, 8))}, bytes(7)),
+        "take 8 bytes, it holds 7",
+    ),
     "data left over": (packed({"a": entry()}, bytes(9)), "take 8 bytes, it holds 9"),
     "data of no tensor": (packed({}, bytes(8)), "take 0 bytes, it holds 8"),
-    "overlap": (packed({"a": entry(), "b": entry(offsets=(4, 12))}, bytes(12)), "'b' begins at byte 4, 'a' ends at 8"),
-    "same place": (packed({"a": entry(), "b": entry()}, bytes(8)), "begins at byte 0, 'a' ends at 8"),
-    "hole": (packed({"a": entry(), "b": entry(offsets=(12, 20))}, bytes(20)), "begins at byte 12, 'a' ends at 8"),
-    "hole at the start": (packed({"a": entry(offsets=(4, 12))}, bytes(12)), "begins at byte 4, the header"),
+    "overlap": (
+        packed({"a": entry(), "b": entry(offsets=(4, 12))}, bytes(12)),
+        "'b' begins at byte 4, 'a' ends at 8",
+    ),
+    "same place": (
+        packed({"a": entry(), "b": entry()}, bytes(8)),
+        "begins at byte 0, 'a' ends at 8",
+    ),
+    "hole": (
+        packed({"a": entry(), "b": entry(offsets=(12, 20))}, bytes(20)),
+        "begins at byte 12, 'a' ends at 8",
+    ),
+    "hole at the start": (
+        packed({"a": entry(offsets=(4, 12))}, bytes(12)),
+        "begins at byte 4, the header",
+    ),
     **{
         f"tensor {name!r}": (packed({name: entry()}, bytes(8)), "no library gives")
         for name in ("", "../a", "a/../b", "/a", "a\\b", "a\0b", "a\nb", "a\x1bb", "a\u2028b", "..")
@@ -298,7 +348,9 @@ def test_flipped_bytes_are_read_or_refused(tmp_path_factory, place, change, seco
     path = tmp_path_factory.mktemp("flipped") / "model.safetensors"
     path.write_bytes(whole)
     read = read_or_refused(path)
-    assert read is None or sum(a.nbytes for a in read.values()) == sum(a.nbytes for a in SMALL.values())
+    assert read is None or sum(a.nbytes for a in read.values()) == sum(
+        a.nbytes for a in SMALL.values()
+    )
 
 
 JSON = st.recursive(
@@ -308,7 +360,9 @@ JSON = st.recursive(
     | st.floats()
     | st.text(max_size=9)
     | st.sampled_from([*safetensors.DTYPES]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3)
+    ),
     max_leaves=6,
 )
 
@@ -316,7 +370,13 @@ JSON = st.recursive(
 @given(JSON, JSON, JSON, JSON)
 def test_a_header_of_any_json_is_read_or_refused(tmp_path_factory, dtype, shape, offsets, whole):
     path = tmp_path_factory.mktemp("any") / "model.safetensors"
-    for header in (whole, {"a": whole}, {"a": entry(dtype)}, {"a": entry(shape=shape)}, {"a": entry(offsets=offsets)}):
+    for header in (
+        whole,
+        {"a": whole},
+        {"a": entry(dtype)},
+        {"a": entry(shape=shape)},
+        {"a": entry(offsets=offsets)},
+    ):
         path.write_bytes(packed(header, bytes(8)))
         read_or_refused(path)
 
@@ -357,12 +417,26 @@ FIRST, SECOND = "model-00001-of-00002.safetensors", "model-00002-of-00002.safete
 
 
 @pytest.mark.parametrize(
-    "name", ["../model.safetensors", "/etc/passwd", "..", ".", "", "a/b.safetensors", "a\\b", "a\0b", "a\nb"]
+    "name",
+    [
+        "../model.safetensors",
+        "/etc/passwd",
+        "..",
+        ".",
+        "",
+        "a/b.safetensors",
+        "a\\b",
+        "a\0b",
+        "a\nb",
+    ],
 )
 def test_a_shard_is_a_plain_file_name(tmp_path, name):
     folder = tmp_path / "model"
     safetensors.write(tmp_path / "model.safetensors", {"b.bias": SMALL["b.bias"]}, {})
-    refused(sharded(folder, lambda index: index["weight_map"].update({"b.bias": name})), "plain file name")
+    refused(
+        sharded(folder, lambda index: index["weight_map"].update({"b.bias": name})),
+        "plain file name",
+    )
 
 
 @pytest.mark.fault(30)
@@ -377,10 +451,18 @@ def test_a_shard_that_is_a_link_out_of_its_folder_is_refused(tmp_path):
     ("change", "match"),
     [
         (lambda index: index["weight_map"].update({"c": FIRST}), "lacks tensor 'c'"),
-        (lambda index: index["weight_map"].pop("a.weight") and index["weight_map"].update({"c": FIRST}), "also holds"),
+        (
+            lambda index: (
+                index["weight_map"].pop("a.weight") and index["weight_map"].update({"c": FIRST})
+            ),
+            "also holds",
+        ),
         (lambda index: index["weight_map"].update({"a.weight": SECOND}), "'a.weight'"),
         (lambda index: index["weight_map"].update({"c": "absent.safetensors"}), "does not exist"),
-        (lambda index: index["weight_map"].update({"c": "pytorch_model-00001-of-00002.bin"}), "does not exist"),
+        (
+            lambda index: index["weight_map"].update({"c": "pytorch_model-00001-of-00002.bin"}),
+            "does not exist",
+        ),
         (lambda index: index["weight_map"].update({"c": 1}), "weight_map"),
         (lambda index: {"weight_map": {}}, "weight_map"),
         (lambda index: {"weight_map": [FIRST]}, "weight_map"),
@@ -429,7 +511,14 @@ def pickles(folder: Path) -> dict[str, Path]:
         found[f"protocol {protocol}"].write_bytes(pickle.dumps(Payload(marker), protocol))
     (folder / "old.bin").write_bytes(pickle.dumps(Payload(marker), 0))
     found["old.bin"] = folder / "old.bin"
-    for name in ("pytorch_model.bin", "model.pt", "model.pth", "model.ckpt", "weights.pkl", "MODEL.PT"):
+    for name in (
+        "pytorch_model.bin",
+        "model.pt",
+        "model.pth",
+        "model.ckpt",
+        "weights.pkl",
+        "MODEL.PT",
+    ):
         found[name] = folder / name
         found[name].write_bytes(pickle.dumps(Payload(marker)))
     for name in ("zip.safetensors", "zip.bin"):
@@ -452,22 +541,35 @@ def test_pickles_are_never_opened(tmp_path):
     found = pickles(tmp_path / "pickles")
     for kind, path in found.items():
         by_name = path.suffix != ".safetensors"
-        error = refused(path, "pickle by its name" if by_name else "pickle or a zip by its first bytes|header")
-        assert "save_file" in error.hint or kind in ("protocol 0", "protocol 1")  # whose first bytes are plain letters
+        error = refused(
+            path, "pickle by its name" if by_name else "pickle or a zip by its first bytes|header"
+        )
+        assert "save_file" in error.hint or kind in (
+            "protocol 0",
+            "protocol 1",
+        )  # whose first bytes are plain letters
     assert not (tmp_path / "pickles" / "marker").exists()
     pickle.loads(found["protocol 2"].read_bytes())  # the payload does what it says
     assert (tmp_path / "pickles" / "marker").exists()
 
 
 @pytest.mark.fault(29)
-@pytest.mark.parametrize("name", ["pytorch_model.bin", "pytorch_model-00001-of-00002.bin", "model.pt"])
+@pytest.mark.parametrize(
+    "name", ["pytorch_model.bin", "pytorch_model-00001-of-00002.bin", "model.pt"]
+)
 def test_a_folder_of_pickles_says_how_to_convert_it(tmp_path, name):
     marker = tmp_path / "marker"
     folder = tmp_path / "model"
     folder.mkdir()
     (folder / name).write_bytes(pickle.dumps(Payload(marker)))
     hint = refused(folder, f"pickle.*{re.escape(name)}").hint
-    for word in ("from_pretrained", "save_pretrained", "safe_serialization=True", "weights_only=True", "save_file"):
+    for word in (
+        "from_pretrained",
+        "save_pretrained",
+        "safe_serialization=True",
+        "weights_only=True",
+        "save_file",
+    ):
         assert word in hint
     variants.save(folder, SMALL)  # beside safetensors it is not looked at
     assert same(safetensors.read(folder), SMALL)
@@ -477,7 +579,10 @@ def test_a_folder_of_pickles_says_how_to_convert_it(tmp_path, name):
 @pytest.mark.fault(29)
 def test_shards_may_not_be_pickles(tmp_path):
     marker = tmp_path / "marker"
-    folder = sharded(tmp_path / "model", lambda index: index["weight_map"].update({"b.bias": "pytorch_model.bin"}))
+    folder = sharded(
+        tmp_path / "model",
+        lambda index: index["weight_map"].update({"b.bias": "pytorch_model.bin"}),
+    )
     (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Payload(marker)))
     with pytest.raises(CheckpointError, match="pickle"):
         safetensors.read(folder)
@@ -519,6 +624,8 @@ def test_weights_that_are_no_numbers_are_refused(dtype):
     sound = {"a": np.ones((2, 3), dtype), "n": np.arange(3), "e": np.zeros((0, 2), dtype)}
     safetensors.check_finite(sound, "model")
     bad = {**sound, "b": np.array([1, np.nan, np.inf], dtype), "c": np.array([-np.inf], dtype)}
-    with pytest.raises(CheckpointError, match=r"^model: 2 of 5 tensors .*first 'b', 2 of its 3$") as caught:
+    with pytest.raises(
+        CheckpointError, match=r"^model: 2 of 5 tensors .*first 'b', 2 of its 3$"
+    ) as caught:
         safetensors.check_finite(bad, "model")
     assert caught.value.hint

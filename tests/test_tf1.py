@@ -25,7 +25,15 @@ NUMBERS = {  # of DataType in types.proto
     np.dtype(kind): number
     for number, kind in (
         *enumerate(("f4", "f8", "i4", "u1", "i2", "i1"), 1),
-        *((9, "i8"), (10, "?"), (14, ml_dtypes.bfloat16), (17, "u2"), (19, "f2"), (22, "u4"), (23, "u8")),
+        *(
+            (9, "i8"),
+            (10, "?"),
+            (14, ml_dtypes.bfloat16),
+            (17, "u2"),
+            (19, "f2"),
+            (22, "u4"),
+            (23, "u8"),
+        ),
     )
 }
 
@@ -52,9 +60,13 @@ def stored(data: bytes) -> bytes:
     return ((((crc >> 15) | (crc << 17)) + 0xA282EAD8) % 2**32).to_bytes(4, "little")
 
 
-def bundle_entry(dtype: int, shape: tuple[int, ...], shard: int, offset: int, size: int, crc: bytes) -> bytes:
+def bundle_entry(
+    dtype: int, shape: tuple[int, ...], shard: int, offset: int, size: int, crc: bytes
+) -> bytes:
     dims = b"".join(field(2, field(1, size) if size else b"") for size in shape)
-    numbers = b"".join(field(key, value) for key, value in ((3, shard), (4, offset), (5, size)) if value)
+    numbers = b"".join(
+        field(key, value) for key, value in ((3, shard), (4, offset), (5, size)) if value
+    )
     return field(1, dtype) + field(2, dims) + numbers + varint(6 << 3 | 5) + crc
 
 
@@ -62,13 +74,22 @@ def block(pairs: list[tuple[bytes, bytes]], restarts: int = 16) -> bytes:
     """Entries that share the start of the last key, but for every sixteenth."""
     found, starts, last = b"", [], b""
     for place, (key, value) in enumerate(pairs):
-        shared = next((i for i, (a, b) in enumerate(zip(last, key, strict=False)) if a != b), min(len(last), len(key)))
+        shared = next(
+            (i for i, (a, b) in enumerate(zip(last, key, strict=False)) if a != b),
+            min(len(last), len(key)),
+        )
         shared = shared if place % restarts else 0
         if not shared:
             starts.append(len(found))
-        found += varint(shared) + varint(len(key) - shared) + varint(len(value)) + key[shared:] + value
+        found += (
+            varint(shared) + varint(len(key) - shared) + varint(len(value)) + key[shared:] + value
+        )
         last = key
-    return found + b"".join(start.to_bytes(4, "little") for start in starts) + len(starts).to_bytes(4, "little")
+    return (
+        found
+        + b"".join(start.to_bytes(4, "little") for start in starts)
+        + len(starts).to_bytes(4, "little")
+    )
 
 
 def sealed(content: bytes, kind: int = 0) -> bytes:
@@ -77,7 +98,9 @@ def sealed(content: bytes, kind: int = 0) -> bytes:
 
 def table(pairs: list[tuple[bytes, bytes]], each: int = 5, kind: int = 0) -> bytes:
     """Pairs in blocks of `each`."""
-    return assembled([block(pairs[start : start + each]) for start in range(0, len(pairs), each)], kind)
+    return assembled(
+        [block(pairs[start : start + each]) for start in range(0, len(pairs), each)], kind
+    )
 
 
 def assembled(blocks: list[bytes], kind: int = 0) -> bytes:
@@ -100,10 +123,17 @@ def header(shards: int = 1, *more: bytes) -> tuple[bytes, bytes]:
 def write(folder: Path, arrays: dict[str, np.ndarray], shards: int = 1, each: int = 5) -> Path:
     data = [b""] * shards
     pairs = [header(shards)]
-    for place, (name, array) in enumerate(sorted(arrays.items(), key=lambda item: item[0].encode())):
+    for place, (name, array) in enumerate(
+        sorted(arrays.items(), key=lambda item: item[0].encode())
+    ):
         shard, raw = place % shards, array.tobytes()
         number = NUMBERS[array.dtype]
-        pairs.append((name.encode(), bundle_entry(number, array.shape, shard, len(data[shard]), len(raw), stored(raw))))
+        pairs.append(
+            (
+                name.encode(),
+                bundle_entry(number, array.shape, shard, len(data[shard]), len(raw), stored(raw)),
+            )
+        )
         data[shard] += raw
     (folder / "m.ckpt.index").write_bytes(table(pairs, each))
     for shard, raw in enumerate(data):
@@ -111,7 +141,9 @@ def write(folder: Path, arrays: dict[str, np.ndarray], shards: int = 1, each: in
     return folder / "m.ckpt"
 
 
-def hostile(folder: Path, pairs: list[tuple[bytes, bytes]], data: bytes = bytes(8), **options: int) -> Path:
+def hostile(
+    folder: Path, pairs: list[tuple[bytes, bytes]], data: bytes = bytes(8), **options: int
+) -> Path:
     (folder / "m.ckpt.index").write_bytes(table(pairs, **options))
     (folder / "m.ckpt.data-00000-of-00001").write_bytes(data)
     return folder / "m.ckpt"
@@ -146,7 +178,9 @@ def is_weight(name: str) -> bool:
     return "/adam_" not in name
 
 
-@pytest.mark.parametrize("path", [PREFIX, PREFIX.with_name(f"{PREFIX.name}.index"), FOLDER, str(PREFIX)])
+@pytest.mark.parametrize(
+    "path", [PREFIX, PREFIX.with_name(f"{PREFIX.name}.index"), FOLDER, str(PREFIX)]
+)
 def test_values_are_those_tensorflow_reads(path):
     with np.load(FOLDER / "values.npz") as values:
         read = tf1.read(path, is_weight)
@@ -161,11 +195,18 @@ def test_optimizer_slots_are_there_for_whoever_wants_them():
     read = tf1.read(PREFIX)
     weights = [name for name in read if is_weight(name) and name != "global_step"]
     assert len(read) == 3 * len(weights) + 1
-    assert all(read[f"{name}/{slot}"].shape == read[name].shape for name in weights for slot in ("adam_m", "adam_v"))
+    assert all(
+        read[f"{name}/{slot}"].shape == read[name].shape
+        for name in weights
+        for slot in ("adam_m", "adam_v")
+    )
 
 
 def test_the_weights_are_those_of_the_golden_classifier():
-    read, golden = tf1.read(PREFIX), load_file(GOLDEN / "huggingface" / "classifier_one_layer" / "model.safetensors")
+    read, golden = (
+        tf1.read(PREFIX),
+        load_file(GOLDEN / "huggingface" / "classifier_one_layer" / "model.safetensors"),
+    )
     np.testing.assert_array_equal(read["output_weights"], golden["classifier.weight"])
     np.testing.assert_array_equal(
         read["bert/encoder/layer_0/intermediate/dense/kernel"],
@@ -177,10 +218,15 @@ def test_a_real_checkpoint(shared):
     """It has two layers of a model that is also there as safetensors."""
     read = tf1.read(shared / "ckpt_tf1_rxnfp_2layer" / "bert_model.ckpt", is_weight)
     whole = load_file(shared / "ckpt_rxnfp_bert_pretrained" / "model.safetensors")
-    theirs = {re.sub(r"gamma$", "weight", re.sub(r"beta$", "bias", name)): array for name, array in whole.items()}
+    theirs = {
+        re.sub(r"gamma$", "weight", re.sub(r"beta$", "bias", name)): array
+        for name, array in whole.items()
+    }
     for layer in (0, 1):
         ours = read[f"bert/encoder/layer_{layer}/output/dense/kernel"]
-        np.testing.assert_array_equal(ours.T, theirs[f"bert.encoder.layer.{layer}.output.dense.weight"])
+        np.testing.assert_array_equal(
+            ours.T, theirs[f"bert.encoder.layer.{layer}.output.dense.weight"]
+        )
     np.testing.assert_array_equal(
         read["bert/embeddings/word_embeddings"], theirs["bert.embeddings.word_embeddings.weight"]
     )
@@ -191,13 +237,16 @@ def arrays(draw) -> np.ndarray:
     dtype = draw(st.sampled_from(list(NUMBERS)))
     shape = tuple(draw(st.lists(st.integers(0, 3), max_size=3)))
     data = np.frombuffer(
-        np.random.default_rng(draw(st.integers(0, 99))).bytes(int(np.prod(shape)) * dtype.itemsize), np.uint8
+        np.random.default_rng(draw(st.integers(0, 99))).bytes(int(np.prod(shape)) * dtype.itemsize),
+        np.uint8,
     )
     return (data & 1 if dtype.kind == "b" else data).view(dtype).reshape(shape)
 
 
 @given(
-    st.dictionaries(st.from_regex(r"[a-z]{1,3}(/[a-zé]{1,3}){0,3}", fullmatch=True), arrays(), max_size=12),
+    st.dictionaries(
+        st.from_regex(r"[a-z]{1,3}(/[a-zé]{1,3}){0,3}", fullmatch=True), arrays(), max_size=12
+    ),
     st.integers(1, 3),
     st.integers(1, 20),
 )
@@ -242,12 +291,18 @@ HOSTILE = {
     "wrong shape": ([header(), (b"a", damaged(shape=(3,)))], r"\(3,\) has 8 bytes"),
     "negative shape": ([header(), (b"a", damaged(shape=(2**64 - 2,)))], "18446744073709551614"),
     "absurd shape": ([header(), (b"a", damaged(shape=(2**40, 2**40)))], "has 8 bytes"),
-    "empty but absurd shape": ([header(), (b"a", damaged(shape=(2**40, 2**40, 0), size=0))], "has 0 bytes"),
+    "empty but absurd shape": (
+        [header(), (b"a", damaged(shape=(2**40, 2**40, 0), size=0))],
+        "has 0 bytes",
+    ),
     "100 dimensions": ([header(), (b"a", damaged(shape=(1,) * 100 + (2,)))], "has 8 bytes"),
     "shard out of range": ([header(), (b"a", damaged(shard=1))], "data file 1 of 1"),
     "offset outside": ([header(), (b"a", damaged(offset=1))], "bytes 1 to 9, but the file has 8"),
     "absurd offset": ([header(), (b"a", damaged(offset=2**62))], "4611686018427387904"),
-    "size outside": ([header(), (b"a", damaged(shape=(3,), size=12))], "bytes 0 to 12, but the file has 8"),
+    "size outside": (
+        [header(), (b"a", damaged(shape=(3,), size=12))],
+        "bytes 0 to 12, but the file has 8",
+    ),
     "overlap": (
         [header(), (b"a", SOUND), (b"b", damaged(shape=(1,), offset=4, size=4))],
         "'b' takes bytes 4 to 8, but 'a' ends at 8",
@@ -264,7 +319,10 @@ HOSTILE = {
     "number of 70 bits": ([header(), (b"a", b"\xff" * 9 + b"\x7f")], "64 bits"),
     "group": ([header(), (b"a", b"\x0b")], "wire type 3"),
     "text for a number": ([header(), (b"a", field(1, b"x"))], "field 1 of a message is b'x'"),
-    "number for a message": ([header(), (b"a", field(1, 1) + field(2, 5))], "field 2 of a message is a number"),
+    "number for a message": (
+        [header(), (b"a", field(1, 1) + field(2, 5))],
+        "field 2 of a message is a number",
+    ),
 }
 
 
@@ -373,7 +431,9 @@ def test_a_block_of_anything_is_read_or_refused(tmp_path_factory, entry, place, 
     for data in (bytes(changed), content, block([header(), (b"a", entry)])):
         handle = block([(b"z", varint(0) + varint(len(data)))])
         for pointing in (handle, content):
-            footer = (varint(0) * 2 + varint(len(data) + 5) + varint(len(pointing))).ljust(40, b"\0")
+            footer = (varint(0) * 2 + varint(len(data) + 5) + varint(len(pointing))).ljust(
+                40, b"\0"
+            )
             magic = (0xDB4775248B80FB57).to_bytes(8, "little")
             (folder / "m.ckpt.index").write_bytes(sealed(data) + sealed(pointing) + footer + magic)
             (folder / "m.ckpt.data-00000-of-00001").write_bytes(bytes(8))
@@ -386,7 +446,9 @@ def test_a_block_is_not_read_twice(tmp_path):
     handle = varint(0) + varint(len(data) - 5)
     handles = sealed(block([(b"%04d" % i, handle) for i in range(1000)]))
     footer = (varint(0) * 2 + varint(len(data)) + varint(len(handles) - 5)).ljust(40, b"\0")
-    (tmp_path / "m.ckpt.index").write_bytes(data + handles + footer + (0xDB4775248B80FB57).to_bytes(8, "little"))
+    (tmp_path / "m.ckpt.index").write_bytes(
+        data + handles + footer + (0xDB4775248B80FB57).to_bytes(8, "little")
+    )
     refused(tmp_path / "m.ckpt", "keys ascend")
 
 

@@ -27,9 +27,42 @@ from bert_jax.data.tokenizer import SPECIALS, Style
 from bert_jax.errors import ConfigError, DataError
 from tests.wordpiece import pieces
 
-PIECES = ["un", "##want", "##ed", "runn", "##ing", "the", "fill", "[", "]", "mask", ",", ".", "a", "##a", "é", "字"]
+PIECES = [
+    "un",
+    "##want",
+    "##ed",
+    "runn",
+    "##ing",
+    "the",
+    "fill",
+    "[",
+    "]",
+    "mask",
+    ",",
+    ".",
+    "a",
+    "##a",
+    "é",
+    "字",
+]
 VOCAB = [*SPECIALS, *PIECES]
-ATOMS = [*SPECIALS, "[unused1]", "c", "C", "Cl", "Br", "(", ")", "=", "1", ">>", ".", "%10", "[O-]", "[C@@H]"]
+ATOMS = [
+    *SPECIALS,
+    "[unused1]",
+    "c",
+    "C",
+    "Cl",
+    "Br",
+    "(",
+    ")",
+    "=",
+    "1",
+    ">>",
+    ".",
+    "%10",
+    "[O-]",
+    "[C@@H]",
+]
 REACTION = Style(kind="smiles")
 CASED = Style(lowercase=False)
 THEIRS = Style(characters="huggingface")
@@ -42,9 +75,15 @@ def words(ids, vocab=VOCAB):
 def text_of(seed: int, sentences: int = 400) -> list[str]:
     """Made-up sentences with a Zipf-like choice of words."""
     draw = random.Random(seed)
-    stems = ["".join(draw.choice("abcdefghijklmnop") for _ in range(draw.randint(2, 7))) for _ in range(150)]
+    stems = [
+        "".join(draw.choice("abcdefghijklmnop") for _ in range(draw.randint(2, 7)))
+        for _ in range(150)
+    ]
     return [
-        " ".join(draw.choice(stems[: draw.randint(1, 150)]) + draw.choice(["", "ed", "ing", "s"]) for _ in range(9))
+        " ".join(
+            draw.choice(stems[: draw.randint(1, 150)]) + draw.choice(["", "ed", "ing", "s"])
+            for _ in range(9)
+        )
         for _ in range(sentences)
     ]
 
@@ -55,7 +94,11 @@ GOLDEN = [("uncased", 1), ("cased", 0), ("chinese", 1), ("multilingual_cased", 0
 @pytest.mark.parametrize(("name", "lowercase"), GOLDEN)
 def test_ids_are_those_of_google_and_of_hugging_face(shared, name, lowercase):
     file = shared / "vocab" / f"bert_base_{name}_vocab.txt"
-    lines = (shared / "golden_tokenization" / "bert_tokenization.jsonl").read_text(encoding="utf-8").split("\n")
+    lines = (
+        (shared / "golden_tokenization" / "bert_tokenization.jsonl")
+        .read_text(encoding="utf-8")
+        .split("\n")
+    )
     rows = [json.loads(line) for line in lines if line]
     texts = [row["text"] for row in rows]
     assert len(rows) == 247
@@ -70,20 +113,46 @@ def test_ids_are_those_of_google_and_of_hugging_face(shared, name, lowercase):
 
 
 WORDS = st.sampled_from(
-    [*PIECES, "Un", "É", "e\u0301", "[MASK]", "[SEP]", "字字", "a" * 100, "a" * 101, "\x00", "\u200b"]
+    [
+        *PIECES,
+        "Un",
+        "É",
+        "e\u0301",
+        "[MASK]",
+        "[SEP]",
+        "字字",
+        "a" * 100,
+        "a" * 101,
+        "\x00",
+        "\u200b",
+    ]
 )
 FLAGS = st.fixed_dictionaries(
-    {"lowercase": st.booleans(), "strip_accents": st.none() | st.booleans(), "chinese": st.booleans()}
+    {
+        "lowercase": st.booleans(),
+        "strip_accents": st.none() | st.booleans(),
+        "chinese": st.booleans(),
+    }
 )
 
 
-@given(st.lists(WORDS | st.text("aéÉ字\t\u0301\x07 ", max_size=5), max_size=9), st.sampled_from(["", " "]), FLAGS)
+@given(
+    st.lists(WORDS | st.text("aéÉ字\t\u0301\x07 ", max_size=5), max_size=9),
+    st.sampled_from(["", " "]),
+    FLAGS,
+)
 def test_ids_are_those_of_the_tokenizers_library(found, between, flags):
     text = between.join(found)
-    renamed = {("handle_chinese_chars" if name == "chinese" else name): flag for name, flag in flags.items()}
+    renamed = {
+        ("handle_chinese_chars" if name == "chinese" else name): flag
+        for name, flag in flags.items()
+    }
     library = BertWordPieceTokenizer({piece: i for i, piece in enumerate(VOCAB)}, **renamed)
     ours = tokenizer.Tokenizer(VOCAB, Style(max_word_length=100, characters="huggingface", **flags))
-    assert ours.encode_batch([text], escape=False)[0] == library.encode(text, add_special_tokens=False).ids
+    assert (
+        ours.encode_batch([text], escape=False)[0]
+        == library.encode(text, add_special_tokens=False).ids
+    )
 
 
 @given(st.lists(st.text("abcun字 ,", max_size=12)))
@@ -98,7 +167,9 @@ def test_case_and_accents():
     uncased, cased = (tokenizer.Tokenizer(VOCAB, style) for style in (Style(), CASED))
     assert words(uncased.encode_batch(["UNwanted Á"])[0]) == ["un", "##want", "##ed", "a"]
     assert words(cased.encode_batch(["unwanted é É"])[0]) == ["un", "##want", "##ed", "é", "[UNK]"]
-    assert unicodedata.normalize("NFD", "é") != "é"  # and yet it was found composed: cased text keeps its form
+    assert (
+        unicodedata.normalize("NFD", "é") != "é"
+    )  # and yet it was found composed: cased text keeps its form
 
 
 @pytest.mark.fault(21)
@@ -113,14 +184,22 @@ def test_literal_special_tokens_are_text_unless_asked_for():
 
 def test_long_words_are_unknown_beyond_the_limit():
     long = "a" * 7
-    assert words(tokenizer.Tokenizer(VOCAB, Style(max_word_length=7)).encode_batch([long])[0]) == ["a"] + ["##a"] * 6
-    assert words(tokenizer.Tokenizer(VOCAB, Style(max_word_length=6)).encode_batch([long])[0]) == ["[UNK]"]
+    assert (
+        words(tokenizer.Tokenizer(VOCAB, Style(max_word_length=7)).encode_batch([long])[0])
+        == ["a"] + ["##a"] * 6
+    )
+    assert words(tokenizer.Tokenizer(VOCAB, Style(max_word_length=6)).encode_batch([long])[0]) == [
+        "[UNK]"
+    ]
 
 
 def test_lone_surrogates_and_controls_do_not_stop_it():
     found = tokenizer.Tokenizer(VOCAB, Style())
     texts = ["a\ud800 \0the", "fill"]
-    assert [words(ids) for ids in found.encode_batch(texts)] == [["[UNK]", "the"], ["fill"]]  # as google's code has it
+    assert [words(ids) for ids in found.encode_batch(texts)] == [
+        ["[UNK]", "the"],
+        ["fill"],
+    ]  # as google's code has it
     theirs = tokenizer.Tokenizer(VOCAB, THEIRS)
     assert [words(ids) for ids in theirs.encode_batch(texts)] == [["a", "the"], ["fill"]]
 
@@ -129,16 +208,23 @@ def test_properties_of_the_vocabulary():
     found = tokenizer.Tokenizer(VOCAB, Style())
     assert found.size == len(VOCAB)
     assert found.special == (0, 1, 2, 3, 4)
-    assert [VOCAB[i] for i in found.continuation.nonzero()[0]] == [p for p in VOCAB if p.startswith("##")]
+    assert [VOCAB[i] for i in found.continuation.nonzero()[0]] == [
+        p for p in VOCAB if p.startswith("##")
+    ]
     others = [
         tokenizer.Tokenizer(VOCAB, CASED),
         tokenizer.Tokenizer(VOCAB, Style(max_word_length=100)),
         tokenizer.Tokenizer([*VOCAB[:-2], VOCAB[-1], VOCAB[-2]], Style()),
     ]
-    others += [tokenizer.Tokenizer(VOCAB, Style(**{k: False})) for k in ("strip_accents", "chinese", "clean_text")]
+    others += [
+        tokenizer.Tokenizer(VOCAB, Style(**{k: False}))
+        for k in ("strip_accents", "chinese", "clean_text")
+    ]
     others += [tokenizer.Tokenizer(VOCAB, REACTION), tokenizer.Tokenizer(VOCAB, THEIRS)]
     assert len({found.hash, *(other.hash for other in others)}) == 9
-    assert tokenizer.Tokenizer(VOCAB, Style(strip_accents=True)).hash == found.hash  # what follows from the case
+    assert (
+        tokenizer.Tokenizer(VOCAB, Style(strip_accents=True)).hash == found.hash
+    )  # what follows from the case
     lines = json.dumps([VOCAB, True, 200])  # by which runs and shards have named it so far
     assert others[-1].hash == hashlib.sha256(lines.encode()).hexdigest()
 
@@ -170,7 +256,8 @@ def test_save_and_load_give_the_same_tokenizer(tmp_path, style):
 
 
 @pytest.mark.parametrize(
-    ("vocab", "style", "first", "second"), [(VOCAB, Style(), "fill", "the a"), (ATOMS, REACTION, "C", "c1")]
+    ("vocab", "style", "first", "second"),
+    [(VOCAB, Style(), "fill", "the a"), (ATOMS, REACTION, "C", "c1")],
 )
 def test_saved_files_add_special_tokens_for_others(tmp_path, vocab, style, first, second):
     ours = tokenizer.Tokenizer(vocab, style)
@@ -185,15 +272,22 @@ def test_saved_files_add_special_tokens_for_others(tmp_path, vocab, style, first
     assert stated["model_max_length"] == 64
     assert "token_type_ids" in stated["model_input_names"]
     assert stated.items() >= json.loads((tmp_path / "special_tokens_map.json").read_text()).items()
-    assert {stated[f"{name}_token"] for name in ("pad", "unk", "cls", "sep", "mask")} == set(SPECIALS)
+    assert {stated[f"{name}_token"] for name in ("pad", "unk", "cls", "sep", "mask")} == set(
+        SPECIALS
+    )
 
 
 @pytest.mark.parametrize(
     ("vocab", "style", "name"),
-    [(VOCAB, style, "BertTokenizer" if style == EVERY[0] else "PreTrainedTokenizerFast") for style in EVERY]
+    [
+        (VOCAB, style, "BertTokenizer" if style == EVERY[0] else "PreTrainedTokenizerFast")
+        for style in EVERY
+    ]
     + [(ATOMS, REACTION, "PreTrainedTokenizerFast")],
 )
-def test_only_what_transformers_rebuilds_alike_is_called_a_bert_tokenizer(tmp_path, vocab, style, name):
+def test_only_what_transformers_rebuilds_alike_is_called_a_bert_tokenizer(
+    tmp_path, vocab, style, name
+):
     """BertTokenizer of transformers 5 keeps vocabulary and flags, and has its own word length and cleaning."""
     tokenizer.Tokenizer(vocab, style).save(tmp_path)
     assert json.loads((tmp_path / "tokenizer_config.json").read_text())["tokenizer_class"] == name
@@ -247,7 +341,12 @@ def test_the_word_length_is_what_the_files_state(tmp_path):
 
 @pytest.mark.parametrize(
     "config",
-    ['{"do_lower_case": true}', '{"strip_accents": true}', '{"cls_token": "the"}', '{"sep_token": {"content": "a"}}'],
+    [
+        '{"do_lower_case": true}',
+        '{"strip_accents": true}',
+        '{"cls_token": "the"}',
+        '{"sep_token": {"content": "a"}}',
+    ],
 )
 def test_a_folder_that_contradicts_itself_is_refused(tmp_path, config):
     tokenizer.Tokenizer(VOCAB, CASED).save(tmp_path)
@@ -259,7 +358,9 @@ def test_a_folder_that_contradicts_itself_is_refused(tmp_path, config):
 def test_what_a_config_says_of_a_vocabulary_and_a_question_of_both(tmp_path):
     tokenizer.Tokenizer(VOCAB, CASED).save(tmp_path)
     assert tokenizer.load(tmp_path, lowercase=True).style == Style()
-    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": true, "tokenize_chinese_chars": false}')
+    (tmp_path / "tokenizer_config.json").write_text(
+        '{"do_lower_case": true, "tokenize_chinese_chars": false}'
+    )
     stated = Style(chinese=False, max_word_length=100, characters="huggingface")
     assert tokenizer.load(tmp_path / "vocab.txt").style == stated
 
@@ -287,7 +388,10 @@ def test_files_of_older_libraries_name_no_model_type(tmp_path):
     assert found.style == Style(lowercase=False, chinese=False, clean_text=False)
     library = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     text = "fill É, 字 the字"
-    assert found.encode_batch([text], escape=False)[0] == library.encode(text, add_special_tokens=False).ids
+    assert (
+        found.encode_batch([text], escape=False)[0]
+        == library.encode(text, add_special_tokens=False).ids
+    )
 
 
 NEST = "[" * 100_000
@@ -349,7 +453,9 @@ def test_cut_and_hostile_json_is_refused_in_one_line(tmp_path, text, says):
         (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
         if name == "tokenizer_config.json" and text == "{}":
             continue
-        with pytest.raises(DataError, match=says if "vocabulary" in says else f"{name}: {says}") as caught:
+        with pytest.raises(
+            DataError, match=says if "vocabulary" in says else f"{name}: {says}"
+        ) as caught:
             tokenizer.load(tmp_path)
         assert "\n" not in str(caught.value)
         (tmp_path / name).unlink()
@@ -381,11 +487,19 @@ def sound(tmp_path_factory) -> dict[str, bytes]:
     return {name: (folder / name).read_bytes() for name in tokenizer.FILES}
 
 
-@given(st.sampled_from(tokenizer.FILES[:3]), st.floats(0, 1), st.binary(max_size=3), st.booleans(), st.booleans())
+@given(
+    st.sampled_from(tokenizer.FILES[:3]),
+    st.floats(0, 1),
+    st.binary(max_size=3),
+    st.booleans(),
+    st.booleans(),
+)
 def test_damaged_files_are_read_or_refused(tmp_path_factory, sound, name, place, damage, cut, bare):
     folder = tmp_path_factory.mktemp("damaged")
     at = int(place * len(sound[name]))
-    files = sound | {name: sound[name][:at] + damage + (b"" if cut else sound[name][at + len(damage) :])}
+    files = sound | {
+        name: sound[name][:at] + damage + (b"" if cut else sound[name][at + len(damage) :])
+    }
     for file, content in files.items():
         if not (bare and file == "tokenizer.json"):
             (folder / file).write_bytes(content)
@@ -427,7 +541,10 @@ def test_special_tokens_in_smiles_are_text_unless_asked_for():
     escaped, marked = (words(ours.encode_batch([text], escape=e)[0], ATOMS) for e in (True, False))
     assert escaped == ["C", "[UNK]", "1", "[UNK]", "[UNK]"]  # the fourth is the space
     assert marked == ["C", "[MASK]", "1", "[CLS]"]
-    assert ours.decode(ours.encode_batch(["C[MASK](Cl)>>[C@@H]"], escape=False)[0]) == "C[MASK](Cl)>>[C@@H]"
+    assert (
+        ours.decode(ours.encode_batch(["C[MASK](Cl)>>[C@@H]"], escape=False)[0])
+        == "C[MASK](Cl)>>[C@@H]"
+    )
     assert ours.encode_batch(["C\ud800"]) == ours.encode_batch(["C\ufffd"])
 
 
@@ -435,9 +552,11 @@ def test_the_kind_of_a_vocabulary_is_recognised():
     assert vocabulary.recognise(ATOMS) == "smiles"
     for others in ([*ATOMS, "##c"], [*ATOMS, "CC"], [*ATOMS, "x"], [*SPECIALS, "[unused1]"], VOCAB):
         assert vocabulary.recognise(others) == "wordpiece"
-    assert [field.metadata["choices"] for field in dataclasses.fields(knobs.Tokenizer) if field.name == "kind"] == [
-        ("auto", *tokenizer.KINDS)
-    ]
+    assert [
+        field.metadata["choices"]
+        for field in dataclasses.fields(knobs.Tokenizer)
+        if field.name == "kind"
+    ] == [("auto", *tokenizer.KINDS)]
 
 
 def test_smiles_come_back_from_their_files(tmp_path):
@@ -451,7 +570,10 @@ def test_smiles_come_back_from_their_files(tmp_path):
     state = json.loads((tmp_path / "tokenizer.json").read_text())
     for change, says in (
         ({"normalizer": None}, "normalizer is None, not Strip"),
-        ({"pre_tokenizer": state["pre_tokenizer"] | {"behavior": "Removed"}}, "model is 'WordLevel', not WordPiece"),
+        (
+            {"pre_tokenizer": state["pre_tokenizer"] | {"behavior": "Removed"}},
+            "model is 'WordLevel', not WordPiece",
+        ),
     ):
         (tmp_path / "tokenizer.json").write_text(json.dumps(state | change))
         with pytest.raises(DataError, match=says):
@@ -485,10 +607,14 @@ def test_reactions_are_those_the_checkpoint_was_run_on(shared):
     assert found.style == REACTION
     golden = np.load(shared / "golden_model" / "rxnfp_bert_pretrained.npz")
     texts = json.loads((shared / "golden_model" / "rxnfp_bert_pretrained_smiles.json").read_text())
-    batch = encoding.rows(found.special, [[ids] for ids in found.encode_batch(texts)], golden["labels"].shape[1])
+    batch = encoding.rows(
+        found.special, [[ids] for ids in found.encode_batch(texts)], golden["labels"].shape[1]
+    )
     masked = golden["labels"] != -100
     assert (golden["input_ids"][masked] == found.special.mask).all()
-    np.testing.assert_array_equal(batch["tokens"], np.where(masked, golden["labels"], golden["input_ids"]))
+    np.testing.assert_array_equal(
+        batch["tokens"], np.where(masked, golden["labels"], golden["input_ids"])
+    )
     np.testing.assert_array_equal(batch["segment_ids"], golden["attention_mask"])
 
 
@@ -516,7 +642,12 @@ def test_training_is_the_same_in_any_order_process_and_thread_count():
     for threads in ("1", "3"):
         env = {**os.environ, "RAYON_NUM_THREADS": threads, "PYTHONHASHSEED": threads}
         out = subprocess.run(
-            [sys.executable, "-c", code], input=json.dumps(texts), env=env, capture_output=True, text=True, check=True
+            [sys.executable, "-c", code],
+            input=json.dumps(texts),
+            env=env,
+            capture_output=True,
+            text=True,
+            check=True,
         )
         assert out.stdout.strip() == expected
 
@@ -528,7 +659,9 @@ def test_rare_characters_leave_room_for_words():
     assert found.size == 200
     assert len(single) <= 195
     assert {"a", "##a"} <= set(found.vocab)
-    assert not any(p.startswith("##一") for p in found.vocab)  # such a character is always a word of its own
+    assert not any(
+        p.startswith("##一") for p in found.vocab
+    )  # such a character is always a word of its own
 
 
 def test_text_too_small_for_the_size_gives_a_smaller_vocabulary():

@@ -21,7 +21,11 @@ TOUR = Path(__file__).resolve().parents[1] / "experiments" / "tour"
 PAGE = (TOUR / "README.md").read_text()
 STOPS = sorted(path.stem for path in TOUR.glob("[0-9][0-9]_*.py"))
 NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
-TRAINED = ("01_language_models", "10_classification", "11_question_answering")  # what the walk promises to train
+TRAINED = (
+    "01_language_models",
+    "10_classification",
+    "11_question_answering",
+)  # what the walk promises to train
 
 LONGER = ("08_next_sentence", "13_features", "14_bert_and_gpt")  # than ten seconds
 
@@ -100,9 +104,16 @@ def test_words_that_stand_alike_have_vectors_alike(stop):
 
 def test_without_positions_order_does_not_matter(stop):
     found, _ = stop("03_positions")
-    assert found["changes"]["none"] < 1e-4 < 0.1 < min(found["changes"]["sinusoidal"], found["changes"]["learned"])
+    assert (
+        found["changes"]["none"]
+        < 1e-4
+        < 0.1
+        < min(found["changes"]["sinusoidal"], found["changes"]["learned"])
+    )
     for apart in (1, 4, 16):  # the same, wherever one begins
-        np.testing.assert_allclose(np.diag(found["alike"], apart), found["alike"][0, apart], atol=1e-5)
+        np.testing.assert_allclose(
+            np.diag(found["alike"], apart), found["alike"][0, apart], atol=1e-5
+        )
     assert found["moved"][:10].min() > 5 * found["moved"][found["used"] :].max()
 
 
@@ -122,7 +133,8 @@ def test_gradients_are_zero_where_masked_and_nowhere_else(stop):
     sees = {
         "none": np.ones((size, size), bool),
         "causal": np.tri(size, dtype=bool),
-        "padding": np.eye(size, dtype=bool) | real[None],  # padding sees what is real, and is seen by none
+        "padding": np.eye(size, dtype=bool)
+        | real[None],  # padding sees what is real, and is seen by none
     }
     for name, expected in sees.items():
         np.testing.assert_array_equal(found[name] > 0, expected, err_msg=name)
@@ -163,7 +175,9 @@ def test_next_lines_are_told_from_those_of_other_poems(stop):
 
 
 def test_cls_gathers_what_the_head_reads(stop):
-    (same, other), (apart_same, apart_other) = (stop("09_cls")[0]["cosines"][when] for when in ("before", "after"))
+    (same, other), (apart_same, apart_other) = (
+        stop("09_cls")[0]["cosines"][when] for when in ("before", "after")
+    )
     assert same - other < 0.1 < 0.5 < apart_same - apart_other
 
 
@@ -181,7 +195,12 @@ def test_what_was_pre_trained_is_worth_something_either_way(stop):
     found, _ = stop("13_features")
     head, whole = (found[name][0] for name in ("feature-based", "fine-tuned"))
     assert head < 0.01 * whole
-    assert found["from nothing"][1] < 0.6 < 0.8 < min(found[name][1] for name in ("feature-based", "fine-tuned"))
+    assert (
+        found["from nothing"][1]
+        < 0.6
+        < 0.8
+        < min(found[name][1] for name in ("feature-based", "fine-tuned"))
+    )
 
 
 @pytest.mark.slow
@@ -198,15 +217,25 @@ def test_one_sees_both_sides_and_the_other_goes_on(stop):
 
 def test_sizes_are_those_of_the_published_models(stop):
     found, _ = stop("15_sizes")
-    without = {size: found["totals"][size] - parts["heads"] for size, parts in found["parts"].items()}
-    assert without == {"base": 109_482_240, "large": 335_141_888}  # as transformers counts its BertModel
-    assert found["totals"] == {"base": 110_106_428, "large": 336_226_108}  # and its BertForPreTraining
+    without = {
+        size: found["totals"][size] - parts["heads"] for size, parts in found["parts"].items()
+    }
+    assert without == {
+        "base": 109_482_240,
+        "large": 335_141_888,
+    }  # as transformers counts its BertModel
+    assert found["totals"] == {
+        "base": 110_106_428,
+        "large": 336_226_108,
+    }  # and its BertForPreTraining
 
 
 # --- the page -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [pytest.param(s, marks=pytest.mark.slow) if s in LONGER else s for s in STOPS])
+@pytest.mark.parametrize(
+    "name", [pytest.param(s, marks=pytest.mark.slow) if s in LONGER else s for s in STOPS]
+)
 def test_the_page_quotes_what_a_program_prints_and_shows_its_figure(stop, name):
     _, printed = stop(name)
     there, here = (NUMBER.sub("#", text).split() for text in (quoted(name), printed))
@@ -214,7 +243,9 @@ def test_the_page_quotes_what_a_program_prints_and_shows_its_figure(stop, name):
     assert difflib.SequenceMatcher(None, there, here, autojunk=False).ratio() > 0.9
     for written in (stop.folder, TOUR):
         assert (written / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-    assert re.search(rf"!\[.{{20,}}]\({name}\.png\)", PAGE)  # with words for those who cannot see it
+    assert re.search(
+        rf"!\[.{{20,}}]\({name}\.png\)", PAGE
+    )  # with words for those who cannot see it
 
 
 def test_nothing_is_missing_and_nothing_left_over():

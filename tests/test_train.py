@@ -27,8 +27,17 @@ from bert_jax.training import environment, program, run
 from tests import texts, toy
 from tests.texts import configure
 
-STEPS, OFTEN = 200, 40  # of the run that most tests look at: updates, and between saves and evaluations
-SPEED = ("tokens_per_second", "data_wait", "model_flops_per_second", "evaluation_seconds", "saving_seconds")
+STEPS, OFTEN = (
+    200,
+    40,
+)  # of the run that most tests look at: updates, and between saves and evaluations
+SPEED = (
+    "tokens_per_second",
+    "data_wait",
+    "model_flops_per_second",
+    "evaluation_seconds",
+    "saving_seconds",
+)
 SPEED += ("host_memory_bytes",)
 
 
@@ -86,11 +95,21 @@ def test_a_run_learns_and_writes_what_the_contract_names(trained):
     assert last["train/mlm_loss"] < first["train/mlm_loss"] - 1
     evaluation = rows(trained, "eval/")[-1]
     assert evaluation["eval/validation/mlm_loss"] < evaluation["eval/validation/unigram_loss"] - 0.5
-    assert evaluation["eval/validation/mlm_accuracy"] > evaluation["eval/validation/unigram_accuracy"]
-    for file in ("config.json", "environment.json", "report.html", "tokenizer/vocab.txt", "tokenizer/tokenizer.json"):
+    assert (
+        evaluation["eval/validation/mlm_accuracy"] > evaluation["eval/validation/unigram_accuracy"]
+    )
+    for file in (
+        "config.json",
+        "environment.json",
+        "report.html",
+        "tokenizer/vocab.txt",
+        "tokenizer/tokenizer.json",
+    ):
         assert (trained / file).stat().st_size > 0, file
     assert resolve(json.loads((trained / "config.json").read_text())).steps == STEPS
-    assert json.loads((trained / "environment.json").read_text())["versions"]["jax"] == jax.__version__
+    assert (
+        json.loads((trained / "environment.json").read_text())["versions"]["jax"] == jax.__version__
+    )
     page = (trained / "report.html").read_text()
     assert "Waiting" in page or "waiting" in page
 
@@ -153,7 +172,9 @@ def test_baselines_equal_a_plain_count(base, trained):
         labels += b["labels"][b["labels"] >= 0].tolist()
     assert found["mlm_predictions"] == len(targets)
     assert found["unigram_loss"] == pytest.approx(-logp[targets].mean(), rel=1e-5)
-    assert found["unigram_accuracy"] == pytest.approx(np.mean(np.asarray(targets) == logp.argmax()), rel=1e-6)
+    assert found["unigram_accuracy"] == pytest.approx(
+        np.mean(np.asarray(targets) == logp.argmax()), rel=1e-6
+    )
     share = np.mean(np.asarray(labels) == 0)
     assert found["majority_accuracy"] == pytest.approx(max(share, 1 - share), rel=1e-6)
     assert found["nsp_accuracy_low"] < found["nsp_accuracy"] < found["nsp_accuracy_high"]
@@ -178,7 +199,12 @@ def ask(model: Path, task: str, lines: list[str], **settings: int) -> list[dict]
 
 
 def test_fill_mask_gives_the_best_tokens_of_every_mask(trained):
-    lines = ["the cat [MASK] the cat in the garden.", "no gap here", "", '{"text": "[MASK] [MASK] sees every child."}']
+    lines = [
+        "the cat [MASK] the cat in the garden.",
+        "no gap here",
+        "",
+        '{"text": "[MASK] [MASK] sees every child."}',
+    ]
     found = ask(trained, "fill-mask", lines, top_k=4, batch_size=3)
     assert [len(row["masks"]) for row in found] == [1, 0, 0, 2]
     assert [row["text"] for row in found] == [*lines[:3], "[MASK] [MASK] sees every child."]
@@ -198,7 +224,10 @@ def test_fill_mask_gives_the_best_tokens_of_every_mask(trained):
 
 
 def test_nsp_gives_a_probability_for_each_pair(trained):
-    lines = ["the cat sees a small dog.\tthe cat likes every child.", '{"text": "a", "text_pair": "b"}']
+    lines = [
+        "the cat sees a small dog.\tthe cat likes every child.",
+        '{"text": "a", "text_pair": "b"}',
+    ]
     found = ask(trained, "nsp", lines)
     assert all(0 < row["is_next"] < 1 for row in found)
     assert found[1]["text_pair"] == "b"
@@ -251,12 +280,16 @@ def test_a_run_can_start_from_another(base, trained, tmp_path, one_device):
     ours, theirs = (runs.open_run(str(w)).params for w in (tmp_path / "w", trained))
     jax.tree.map(np.testing.assert_array_equal, ours, theirs)
     with pytest.raises(ConfigError, match="another shape for encoder/") as error:
-        train.run(configure(base, model__hidden=128, init_from=str(trained)), tmp_path / "v", command=[])
+        train.run(
+            configure(base, model__hidden=128, init_from=str(trained)), tmp_path / "v", command=[]
+        )
     assert f"hidden={configure(base).model.hidden}" in error.value.hint
 
 
 def test_a_run_of_before_a_knob_resumes_with_its_default(base, tmp_path):
-    now = dict.fromkeys(("corpus", "tokenizer", "batches"), "x") | {"config": to_dict(configure(base))}
+    now = dict.fromkeys(("corpus", "tokenizer", "batches"), "x") | {
+        "config": to_dict(configure(base))
+    }
     old = json.loads(json.dumps(now))
     del old["config"]["model"]["classifier_dropout"], old["config"]["masking"]["overflow"]
     run.check_same(old, now, (), tmp_path)
@@ -267,9 +300,13 @@ def test_a_run_of_before_a_knob_resumes_with_its_default(base, tmp_path):
 
 def test_what_a_start_lacks_is_fresh_only_when_named(base, unpaired, tmp_path, capfd, one_device):
     config = configure(base, steps=10, optim__learning_rate=0, init_from=str(unpaired), seed=5)
-    with pytest.raises(ConfigError, match=r"lacks encoder/pooler/bias, encoder/pooler/kernel, nsp/logits/bias"):
+    with pytest.raises(
+        ConfigError, match=r"lacks encoder/pooler/bias, encoder/pooler/kernel, nsp/logits/bias"
+    ):
         train.run(config, tmp_path / "w", command=[])
-    train.run(dataclasses.replace(config, init_fresh="^(encoder/pooler|nsp)/"), tmp_path / "w", command=[])
+    train.run(
+        dataclasses.replace(config, init_fresh="^(encoder/pooler|nsp)/"), tmp_path / "w", command=[]
+    )
     assert "starts fresh" in capfd.readouterr().err
     ours, theirs = (trees.flat(runs.open_run(str(w)).params) for w in (tmp_path / "w", unpaired))
     fresh = trees.flat(toy.init(config, 5, runs.open_run(str(tmp_path / "w")).tokenizer.size))
@@ -278,16 +315,28 @@ def test_what_a_start_lacks_is_fresh_only_when_named(base, unpaired, tmp_path, c
             np.testing.assert_array_equal(value, theirs[name], err_msg=name)
         else:  # drawn inside another program, which may round its last bit otherwise
             np.testing.assert_allclose(value, fresh[name], rtol=1e-5, atol=1e-7, err_msg=name)
-    back = configure(base, steps=10, pairs="none", optim__learning_rate=0, init_from=str(tmp_path / "w"))
+    back = configure(
+        base, steps=10, pairs="none", optim__learning_rate=0, init_from=str(tmp_path / "w")
+    )
     train.run(back, tmp_path / "again", command=[])  # a head without use is no obstacle
     assert "is not used" in capfd.readouterr().err
 
 
-def test_a_start_with_another_vocabulary_keeps_the_rows_of_shared_pieces(base, trained, tmp_path, capfd, one_device):
+def test_a_start_with_another_vocabulary_keeps_the_rows_of_shared_pieces(
+    base, trained, tmp_path, capfd, one_device
+):
     old = runs.open_run(str(trained))
-    vocab = [*old.tokenizer.vocab[:5], "zebra", *old.tokenizer.vocab[:4:-1]]  # one more, the rest backwards
+    vocab = [
+        *old.tokenizer.vocab[:5],
+        "zebra",
+        *old.tokenizer.vocab[:4:-1],
+    ]  # one more, the rest backwards
     (tmp_path / "vocab.txt").write_text("".join(f"{piece}\n" for piece in vocab))
-    other = {"tokenizer__path": str(tmp_path / "vocab.txt"), "init_from": str(trained), "optim__learning_rate": 0}
+    other = {
+        "tokenizer__path": str(tmp_path / "vocab.txt"),
+        "init_from": str(trained),
+        "optim__learning_rate": 0,
+    }
     with pytest.raises(ConfigError, match="another tokenizer"):
         train.run(configure(base, steps=10, **other), tmp_path / "w", command=[])
     train.run(configure(base, steps=10, init_vocab="remap", **other), tmp_path / "w", command=[])
@@ -297,7 +346,9 @@ def test_a_start_with_another_vocabulary_keeps_the_rows_of_shared_pieces(base, t
     for name in ("encoder/embeddings/token", "mlm/bias"):
         for i, piece in enumerate(new.tokenizer.vocab):
             if piece != "zebra":
-                np.testing.assert_array_equal(here[name][i], there[name][old.tokenizer.vocab.index(piece)])
+                np.testing.assert_array_equal(
+                    here[name][i], there[name][old.tokenizer.vocab.index(piece)]
+                )
     assert here["encoder/embeddings/token"][5].any()
     np.testing.assert_array_equal(here["mlm/dense/kernel"], there["mlm/dense/kernel"])
 
@@ -313,14 +364,19 @@ def test_a_run_is_evaluated_with_other_masks_by_flags_alone(trained, capsys, one
 
 @pytest.mark.parametrize(
     "overrides",
-    [{"parallel__step": "pmap"}, pytest.param({"parallel__fsdp": 4, "optim__accumulation": 2}, marks=pytest.mark.slow)],
+    [
+        {"parallel__step": "pmap"},
+        pytest.param({"parallel__fsdp": 4, "optim__accumulation": 2}, marks=pytest.mark.slow),
+    ],
 )
 @pytest.mark.fault(11)
 def test_layouts_train_the_same_run(base, wide, tmp_path, overrides):
     train.run(configure(base, steps=10, **STILL, **overrides), tmp_path, command=[])
     for one, other in zip(rows(wide, "eval/"), rows(tmp_path, "eval/"), strict=True):
         # After ten updates: Adam turns rounding in small gradients into steps. test_step.py compares gradients to 1e-5.
-        assert other["eval/validation/mlm_loss"] == pytest.approx(one["eval/validation/mlm_loss"], rel=1e-3)
+        assert other["eval/validation/mlm_loss"] == pytest.approx(
+            one["eval/validation/mlm_loss"], rel=1e-3
+        )
 
 
 @pytest.mark.fault(10)
@@ -344,13 +400,18 @@ def test_steps_may_be_added_when_asked_for_but_not_on_other_text(tmp_path):
     train.run(split, workdir, allow_change=("steps", "masking.replace"), command=[])
     assert rows(workdir, "train/")[-1]["train/mask_token_fraction"] == 1
     texts.write(tmp_path / "corpus", documents=100, seed=1)
-    for config, allowed in ((split, ()), (configure(file, steps=40, **STILL), ("steps", "masking.replace"))):
+    for config, allowed in (
+        (split, ()),
+        (configure(file, steps=40, **STILL), ("steps", "masking.replace")),
+    ):
         with pytest.raises(ConfigError, match="another corpus"):
             train.run(config, workdir, allow_change=allowed, command=[])
 
 
 @pytest.mark.fault(14)
-def test_a_run_that_diverges_ends_with_code_5_and_names_the_step(base, tmp_path, monkeypatch, one_device):
+def test_a_run_that_diverges_ends_with_code_5_and_names_the_step(
+    base, tmp_path, monkeypatch, one_device
+):
     real = program.inputs_at
 
     def poisoned(config, step):
@@ -374,18 +435,26 @@ def test_masks_that_are_not_as_configured_stop_the_run(base, tmp_path, monkeypat
 
 @pytest.mark.fault(36)
 @pytest.mark.parametrize("room", ["enough for 4 rows", "none"])
-def test_out_of_memory_names_the_accumulation_that_fits(base, tmp_path, monkeypatch, capsys, room, one_device):
+def test_out_of_memory_names_the_accumulation_that_fits(
+    base, tmp_path, monkeypatch, capsys, room, one_device
+):
     """The estimate is that of a dry run, which with that accumulation is within what there is."""
     config = configure(base)
 
     def taken(parts: int) -> int:
-        changed = dataclasses.replace(config, optim=dataclasses.replace(config.optim, accumulation=parts))
+        changed = dataclasses.replace(
+            config, optim=dataclasses.replace(config.optim, accumulation=parts)
+        )
         return sum(
-            environment.estimate(changed, prepare.prepare(config).tokenizer.size, sharding.make_mesh(config.parallel))
+            environment.estimate(
+                changed, prepare.prepare(config).tokenizer.size, sharding.make_mesh(config.parallel)
+            )
         )
 
     def exhausted(*args, **settings):
-        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 999 bytes.\nmore")
+        raise jax.errors.JaxRuntimeError(
+            "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 999 bytes.\nmore"
+        )
 
     assert taken(1) > taken(2) > taken(4)
     monkeypatch.setattr(environment, "device_bytes", lambda: taken(4) if room != "none" else 1)
@@ -416,11 +485,25 @@ def test_out_of_memory_anywhere_is_no_internal_error(monkeypatch, capsys):
 def test_a_dry_run_counts_and_writes_nothing(base, tmp_path, capsys):
     train.run(configure(base, optim__warmup_steps=60), tmp_path / "none", dry_run=True, command=[])
     text, said = capsys.readouterr()
-    assert "warning: optim.warmup_steps = 60 exceeds steps = 30: the learning rate ends at 0.48 of its peak" in said
+    assert (
+        "warning: optim.warmup_steps = 60 exceeds steps = 30: the learning rate ends at 0.48 of its peak"
+        in said
+    )
     assert not (tmp_path / "none").exists()
-    assert resolve(json.loads(text[: text.rindex("}", 0, text.index("parameters  ")) + 1])).steps == 30
+    assert (
+        resolve(json.loads(text[: text.rindex("}", 0, text.index("parameters  ")) + 1])).steps == 30
+    )
     d, v = 64, 128  # the table is padded to 128 rows
     layer = 4 * (d * d + d) + 2 * (d * 4 * d) + 4 * d + d + 4 * d
-    expected = v * d + 512 * d + 2 * d + 2 * d + layer + (d * d + d) + (d * d + d + 2 * d + v) + (2 * d + 2)
+    expected = (
+        v * d
+        + 512 * d
+        + 2 * d
+        + 2 * d
+        + layer
+        + (d * d + d)
+        + (d * d + d + 2 * d + v)
+        + (2 * d + 2)
+    )
     assert f"parameters      {expected:,}" in text
     assert math.isfinite(expected)

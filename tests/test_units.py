@@ -28,11 +28,19 @@ def rows(seed: int, batch: int, length: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def run(
-    unit: str, tokens: np.ndarray, eligible: np.ndarray, seed: int = 0, ids=None, copies=None, **settings
+    unit: str,
+    tokens: np.ndarray,
+    eligible: np.ndarray,
+    seed: int = 0,
+    ids=None,
+    copies=None,
+    **settings,
 ) -> np.ndarray:
     ids = np.arange(len(tokens))[:, None] if ids is None else ids
     copies = np.zeros_like(ids) if copies is None else copies
-    found = units.TABLE[unit](tokens, eligible, CONTINUATION, knobs.Masking(unit=unit, **settings), ids, copies, seed)
+    found = units.TABLE[unit](
+        tokens, eligible, CONTINUATION, knobs.Masking(unit=unit, **settings), ids, copies, seed
+    )
     assert found.dtype == np.int32
     return found
 
@@ -74,11 +82,32 @@ def test_word(seed: int, length: int, longest: int) -> None:
         assert found[row].tolist() == numbered(groups, length, longest)
 
 
-@given(seed=st.integers(0, 10_000), length=st.integers(3, 40), longest=st.integers(1, 12), most=st.integers(1, 7))
+@given(
+    seed=st.integers(0, 10_000),
+    length=st.integers(3, 40),
+    longest=st.integers(1, 12),
+    most=st.integers(1, 7),
+)
 def test_span(seed: int, length: int, longest: int, most: int) -> None:
     tokens, eligible = rows(seed, 5, length)
-    found = run("span", tokens, eligible, seed, max_unit=length, span_max=most, span_mean=min(1.5, (most + 1) / 2))
-    cut = run("span", tokens, eligible, seed, max_unit=longest, span_max=most, span_mean=min(1.5, (most + 1) / 2))
+    found = run(
+        "span",
+        tokens,
+        eligible,
+        seed,
+        max_unit=length,
+        span_max=most,
+        span_mean=min(1.5, (most + 1) / 2),
+    )
+    cut = run(
+        "span",
+        tokens,
+        eligible,
+        seed,
+        max_unit=longest,
+        span_max=most,
+        span_mean=min(1.5, (most + 1) / 2),
+    )
     for row in range(5):
         spans = []
         for segment in words(tokens[row], eligible[row]):
@@ -96,12 +125,17 @@ def test_span(seed: int, length: int, longest: int, most: int) -> None:
 
 
 def test_spans_belong_to_the_example_and_not_to_the_batch() -> None:
-    tokens, eligible = np.zeros((8, 60), int), np.arange(60) % np.full((8, 1), 59) > 0  # sixty words each
+    tokens, eligible = (
+        np.zeros((8, 60), int),
+        np.arange(60) % np.full((8, 1), 59) > 0,
+    )  # sixty words each
     ids = np.array([[3], [1], [4], [15], [9], [2], [6], [5]])
     copies = np.array([[0], [0], [1], [1], [2], [2], [0], [7]])
     together = run("span", tokens, eligible, 5, ids, copies)
     order = np.array([7, 3, 5])
-    assert np.array_equal(run("span", tokens[order], eligible[order], 5, ids[order], copies[order]), together[order])
+    assert np.array_equal(
+        run("span", tokens[order], eligible[order], 5, ids[order], copies[order]), together[order]
+    )
     for changed in (
         run("span", tokens, eligible, 6, ids, copies),
         run("span", tokens, eligible, 5, ids + 100, copies),
@@ -120,7 +154,9 @@ def test_span_lengths_follow_the_clipped_geometric(mean: float, most: int) -> No
     tokens = np.zeros((400, 512), int)  # every token is a word
     eligible = np.ones((400, 512), bool)
     found = run("span", tokens, eligible, span_mean=mean, span_max=most)
-    lengths = np.concatenate([np.diff(np.unique(row)) for row in found])  # but the last of each row, which is cut off
+    lengths = np.concatenate(
+        [np.diff(np.unique(row)) for row in found]
+    )  # but the last of each row, which is cut off
     # Leaving the last one out favours short ones by at most one span in each row's hundreds.
     expected = shares * len(lengths)
     seen = np.bincount(lengths, minlength=most + 1)[1:]

@@ -48,7 +48,9 @@ def test_a_step_is_the_original_stride(length, room, stride):
 def test_an_overlap_is_the_stride_of_tokenizers(length, room, stride):
     stride = min(stride, room - 1)
     words = [f"w{i}" for i in range(length)]
-    library = tokenizers.Tokenizer(tokenizers.models.WordLevel({word: i for i, word in enumerate(words)}, "w0"))
+    library = tokenizers.Tokenizer(
+        tokenizers.models.WordLevel({word: i for i, word in enumerate(words)}, "w0")
+    )
     library.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
     library.enable_truncation(max_length=room, stride=stride)
     first = library.encode(" ".join(words))
@@ -80,7 +82,14 @@ def test_the_same_stride_means_two_things():
 
 @pytest.mark.parametrize(
     ("room", "stride", "meaning"),
-    [(0, 1, "step"), (9, 0, "step"), (9, -1, "step"), (9, 9, "overlap"), (9, -1, "overlap"), (9, 3, "stride")],
+    [
+        (0, 1, "step"),
+        (9, 0, "step"),
+        (9, -1, "step"),
+        (9, 9, "overlap"),
+        (9, -1, "overlap"),
+        (9, 3, "stride"),
+    ],
 )
 def test_windows_that_do_not_move_are_refused(room, stride, meaning):
     with pytest.raises(ConfigError) as caught:

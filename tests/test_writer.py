@@ -21,7 +21,10 @@ def lines(folder: Path) -> list[dict]:
     def refuse(word):
         raise AssertionError(f"{word} is no JSON")
 
-    return [json.loads(line, parse_constant=refuse) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [
+        json.loads(line, parse_constant=refuse)
+        for line in (folder / "metrics.jsonl").read_text().splitlines()
+    ]
 
 
 def run(folder: Path, start: int, stop: int, total: int = 100, **settings) -> None:
@@ -33,10 +36,18 @@ def run(folder: Path, start: int, stop: int, total: int = 100, **settings) -> No
 
 def test_numbers_are_finite_or_null(tmp_path):
     made = writer.Writer(tmp_path, 10, 0, tensorboard=True)
-    values = {"a": math.nan, "b": math.inf, "c": np.float32(0.5), "d": jnp.float32(2), "e": 7, "f": np.int64(3)}
+    values = {
+        "a": math.nan,
+        "b": math.inf,
+        "c": np.float32(0.5),
+        "d": jnp.float32(2),
+        "e": 7,
+        "f": np.int64(3),
+    }
     made.write(1, values)
     assert lines(tmp_path) == [
-        {"step": 1, "time": lines(tmp_path)[0]["time"]} | {"a": None, "b": None, "c": 0.5, "d": 2, "e": 7, "f": 3}
+        {"step": 1, "time": lines(tmp_path)[0]["time"]}
+        | {"a": None, "b": None, "c": 0.5, "d": 2, "e": 7, "f": 3}
     ]
     made.close()
     made.close()
@@ -59,13 +70,17 @@ def test_a_new_run_starts_empty(tmp_path):
 
 
 @given(st.lists(st.integers(0, 30)), st.integers(1, 30), st.integers(0, 60), st.binary(max_size=20))
-def test_truncation_keeps_exactly_the_lines_up_to_the_step(tmp_path_factory, steps, step, cut, noise):
+def test_truncation_keeps_exactly_the_lines_up_to_the_step(
+    tmp_path_factory, steps, step, cut, noise
+):
     """Against a plain statement: of the whole lines, those with a step at most this one, in their order."""
     path = tmp_path_factory.mktemp("truncate") / "metrics.jsonl"
     whole = [json.dumps({"step": s, "time": i, "x": "é"}) for i, s in enumerate(steps)]
     torn = json.dumps({"step": 0, "time": 99})[:cut][:-1]
     path.write_bytes(
-        "".join(line + "\n" for line in whole).encode() + torn.encode() + noise.replace(b"\n", b"").replace(b"\r", b"")
+        "".join(line + "\n" for line in whole).encode()
+        + torn.encode()
+        + noise.replace(b"\n", b"").replace(b"\r", b"")
     )
     writer.truncate(path, step)
     expected = [line for line, s in zip(whole, steps, strict=True) if s <= step]
@@ -98,7 +113,9 @@ def test_a_full_disk_is_the_users_error(tmp_path):
     assert not (tmp_path / "metrics.jsonl").is_symlink()  # replaced, never written through
     made._file.close()
     made._file = Path("/dev/full").open("a")  # noqa: SIM115  (close is what is tested)
-    with pytest.raises(CheckpointError, match=r"disk full: /dev/full needs more than .* free in /dev") as error:
+    with pytest.raises(
+        CheckpointError, match=r"disk full: /dev/full needs more than .* free in /dev"
+    ) as error:
         made.write(1, {})
     assert error.value.code == 4
     made.close()  # the bytes that did not fit were said to
@@ -110,9 +127,17 @@ def test_plain_lines_are_few_and_say_where_it_stands(tmp_path, monkeypatch, caps
     made = writer.Writer(tmp_path, 1000, 0, tensorboard=False)
     for step in range(1, 101):
         clock[0] += 1
-        made.write(step, {"train/loss": 2.5, "train/mlm_accuracy": 0.25, "train/tokens_per_second": 12_345.6})
+        made.write(
+            step,
+            {"train/loss": 2.5, "train/mlm_accuracy": 0.25, "train/tokens_per_second": 12_345.6},
+        )
     made.write(
-        100, {"eval/validation/examples": 9, "eval/validation/mlm_loss": 3.25, "eval/validation/mlm_accuracy": 0.25}
+        100,
+        {
+            "eval/validation/examples": 9,
+            "eval/validation/mlm_loss": 3.25,
+            "eval/validation/mlm_accuracy": 0.25,
+        },
     )
     made.close()
     out, err = capsys.readouterr()
@@ -120,7 +145,10 @@ def test_plain_lines_are_few_and_say_where_it_stands(tmp_path, monkeypatch, caps
     assert out == ""
     assert 9 <= len(said) <= 13
     # 900 steps are left, at one a second
-    assert any(line.startswith("step 91/1000  loss 2.500  mlm 25.0%  12,346 tokens/s  15:09 left") for line in said)
+    assert any(
+        line.startswith("step 91/1000  loss 2.500  mlm 25.0%  12,346 tokens/s  15:09 left")
+        for line in said
+    )
     assert said[-1] == "step 100/1000  validation: mlm_loss 3.250  mlm_accuracy 25.0%"
 
 

@@ -18,7 +18,14 @@ from bert_jax.config import knobs, load_file, override, settle
 from tests import FEWER_PARTS
 
 ROOT = Path(__file__).resolve().parents[1]
-SUBJECTS = ["the cat", "a small dog", "my old friend", "the quiet river", "every child", "that green bird"]
+SUBJECTS = [
+    "the cat",
+    "a small dog",
+    "my old friend",
+    "the quiet river",
+    "every child",
+    "that green bird",
+]
 VERBS = ["sees", "follows", "likes", "finds", "remembers", "hears"]
 PLACES = ["in the garden", "near the sea", "under a tree", "on the long road", "behind the house"]
 
@@ -94,7 +101,9 @@ def one_device() -> Iterator[None]:
         yield
 
 
-def start(*words: object, devices: int = 1, within: Sequence[str] = (), **variables: str) -> subprocess.Popen:
+def start(
+    *words: object, devices: int = 1, within: Sequence[str] = (), **variables: str
+) -> subprocess.Popen:
     """`bert-jax WORDS` as a process of its own; `within` is a command that starts it."""
     environment = {
         **os.environ,
@@ -104,11 +113,18 @@ def start(*words: object, devices: int = 1, within: Sequence[str] = (), **variab
     }
     command = [*within, sys.executable, "-m", "bert_jax.cli", *map(str, words)]
     return subprocess.Popen(
-        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
 
 
-def run(*words: object, stdin: str = "", timeout: float = 300, **settings: object) -> tuple[int, str, str]:
+def run(
+    *words: object, stdin: str = "", timeout: float = 300, **settings: object
+) -> tuple[int, str, str]:
     """Exit code, standard output and standard error of `bert-jax WORDS`."""
     process = start(*words, **settings)  # type: ignore[arg-type]  # devices or environment variables
     out, err = process.communicate(stdin, timeout=timeout)

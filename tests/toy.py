@@ -47,10 +47,20 @@ def init(config: knobs.Config, seed: int = 0, vocab: int = VOCAB) -> Any:
     return jax.device_get(jax.jit(lambda seed: network.init(config, vocab, seed))(np.uint32(seed)))
 
 
-def batch(rows: int, length: int, seed: int = 0, examples: int = 1, longest_unit: int = 1, vocab: int = VOCAB) -> Batch:
+def batch(
+    rows: int,
+    length: int,
+    seed: int = 0,
+    examples: int = 1,
+    longest_unit: int = 1,
+    vocab: int = VOCAB,
+) -> Batch:
     """Random rows: `examples` a row, each [CLS] text [SEP], then padding; units of 1 to `longest_unit` tokens."""
     rng = np.random.default_rng(seed)
-    b = {k: np.zeros((rows, length), np.int32) for k in ("tokens", "type_ids", "positions", "segment_ids")}
+    b = {
+        k: np.zeros((rows, length), np.int32)
+        for k in ("tokens", "type_ids", "positions", "segment_ids")
+    }
     b["unit_ids"] = np.full((rows, length), -1, np.int32)
     for key in ("example_ids", "copies", "cls_positions"):
         b[key] = np.zeros((rows, examples), np.int32)
@@ -75,7 +85,9 @@ def batch(rows: int, length: int, seed: int = 0, examples: int = 1, longest_unit
     return b
 
 
-def traced(settings: knobs.Masking, length: int, seed: int = 0, names: tuple[str, ...] = ("mlm", "nsp")) -> StepInputs:
+def traced(
+    settings: knobs.Masking, length: int, seed: int = 0, names: tuple[str, ...] = ("mlm", "nsp")
+) -> StepInputs:
     """The traced numbers of a masking."""
     wanted = settings.rate if settings.prediction_rate is None else settings.prediction_rate
     return StepInputs(
@@ -92,7 +104,9 @@ def traced(settings: knobs.Masking, length: int, seed: int = 0, names: tuple[str
 @functools.partial(jax.jit, static_argnums=(2, 3))
 def _apply(b, numbers, settings, slots):
     replacements = masking.random_ids(settings, SPECIAL, VOCAB)
-    return masking.apply(b, numbers, settings=settings, special=SPECIAL, replacements=replacements, slots=slots)
+    return masking.apply(
+        b, numbers, settings=settings, special=SPECIAL, replacements=replacements, slots=slots
+    )
 
 
 def mask(b: Batch, settings: knobs.Masking, seed: int = 0, slots: int = 0) -> tuple[Batch, dict]:
@@ -107,7 +121,9 @@ def mask(b: Batch, settings: knobs.Masking, seed: int = 0, slots: int = 0) -> tu
 def chosen(out: Batch) -> np.ndarray:
     """Which tokens are predicted, as [B, L]."""
     hit = np.zeros(out["tokens"].shape, bool)
-    for row, (columns, weights) in enumerate(zip(out["predict_positions"], out["predict_weights"], strict=True)):
+    for row, (columns, weights) in enumerate(
+        zip(out["predict_positions"], out["predict_weights"], strict=True)
+    ):
         hit[row, columns[weights > 0]] = True
     return hit
 

@@ -59,9 +59,13 @@ def save_sharded(folder: Path, tensors: Tensors, parts: int) -> Path:
     for part in range(parts):
         shard = f"model-{part + 1:05d}-of-{parts:05d}.safetensors"
         names = sorted(tensors)[part::parts]
-        save_file({name: tensors[name] for name in names}, folder / shard, metadata={"format": "pt"})
+        save_file(
+            {name: tensors[name] for name in names}, folder / shard, metadata={"format": "pt"}
+        )
         places |= dict.fromkeys(names, shard)
     size = sum(array.nbytes for array in tensors.values())
     index = {"metadata": {"total_size": size}, "weight_map": places}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2, sort_keys=True) + "\n")
+    (folder / "model.safetensors.index.json").write_text(
+        json.dumps(index, indent=2, sort_keys=True) + "\n"
+    )
     return folder

@@ -33,9 +33,13 @@ def preparing(config: dict[str, Any]) -> Ready:
     """All that `prepare` does for a corpus of which only the vocabulary is there."""
     resolved, prepared = ours.corpus_of(config)
     folder = Path(tempfile.mkdtemp(prefix="bert_jax_benchmark_"))
-    known = dataclasses.replace(resolved.tokenizer, path=str(prepared.folder), kind="auto", max_word_length=None)
+    known = dataclasses.replace(
+        resolved.tokenizer, path=str(prepared.folder), kind="auto", max_word_length=None
+    )
     anew = dataclasses.replace(
-        resolved, tokenizer=known, corpus=dataclasses.replace(resolved.corpus, cache=str(folder / "cache"))
+        resolved,
+        tokenizer=known,
+        corpus=dataclasses.replace(resolved.corpus, cache=str(folder / "cache")),
     )
 
     def call() -> None:
@@ -55,13 +59,21 @@ def encoding(config: dict[str, Any], alone: bool) -> Ready:
     if alone:
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
     resolved, prepared = ours.corpus_of(config)
-    saved = json.loads((prepared.folder / "tokenizer.json").read_text())  # a literal [MASK] is text here
-    engine = tokenizers.Tokenizer.from_str(json.dumps(saved | {"added_tokens": [], "post_processor": None}))
+    saved = json.loads(
+        (prepared.folder / "tokenizer.json").read_text()
+    )  # a literal [MASK] is text here
+    engine = tokenizers.Tokenizer.from_str(
+        json.dumps(saved | {"added_tokens": [], "post_processor": None})
+    )
     texts = list(_sentences(resolved.corpus))
     for side, name in encode.SIDES.items():
         found = [engine.encode(text).ids for mark, text in texts if mark & 3 == side]
-        wanted = np.concatenate([np.zeros(0, int), *(shard.tokens for shard in prepared.splits[name])])
-        assert np.array_equal(np.fromiter(itertools.chain.from_iterable(found), int), wanted), f"other ids of {name}"
+        wanted = np.concatenate(
+            [np.zeros(0, int), *(shard.tokens for shard in prepared.splits[name])]
+        )
+        assert np.array_equal(np.fromiter(itertools.chain.from_iterable(found), int), wanted), (
+            f"other ids of {name}"
+        )
     sentences = [text for _, text in texts]
 
     def call() -> None:
@@ -73,7 +85,9 @@ def encoding(config: dict[str, Any], alone: bool) -> Ready:
 
 
 def _tokens(prepared: shards.Prepared) -> int:
-    return sum(entry["tokens"] for side in shards.SPLITS for entry in prepared.manifest["splits"][side])
+    return sum(
+        entry["tokens"] for side in shards.SPLITS for entry in prepared.manifest["splits"][side]
+    )
 
 
 def _sentences(settings: knobs.Corpus) -> Iterator[tuple[int, str]]:
@@ -83,7 +97,10 @@ def _sentences(settings: knobs.Corpus) -> Iterator[tuple[int, str]]:
     lines, _ = corpus.one_sentence_lines(items, settings)
     with tempfile.TemporaryDirectory() as folder:
         spool = Path(folder)
-        done = [corpus.extract(i, task, settings, lines, spool) for i, task in enumerate(corpus.tasks(items))]
+        done = [
+            corpus.extract(i, task, settings, lines, spool)
+            for i, task in enumerate(corpus.tasks(items))
+        ]
         names = [volume["name"] for one in done for volume in one["volumes"]]
         marks, _ = dedup.marks(spool, names, settings, source.near is not None)
         for name, mark in zip(names, marks, strict=True):

@@ -67,7 +67,9 @@ def compare(contestants: Sequence[Contestant], rounds: int) -> list[Result]:
     """Starts all, then gives each a turn in every round; the one who begins a round begins it in turn."""
     for one in contestants:  # before the first of them has compiled for a minute
         if shutil.which(one.python) is None:
-            raise ConfigError(f"cannot run {one.python}: it is no program", "name a Python with --python")
+            raise ConfigError(
+                f"cannot run {one.python}: it is no program", "name a Python with --python"
+            )
     with contextlib.ExitStack() as stack:
         workers = [stack.enter_context(_worker(one)) for one in contestants]
         turns: list[list[float]] = [[] for _ in workers]
@@ -79,13 +81,19 @@ def compare(contestants: Sequence[Contestant], rounds: int) -> list[Result]:
             for place in range(len(workers)):
                 at = (round_ + place) % len(workers)
                 time.sleep(REST)
-                workers[at].ask(1)  # one that nobody counts: while others worked, caches and memory went cold
+                workers[at].ask(
+                    1
+                )  # one that nobody counts: while others worked, caches and memory went cold
                 found = workers[at].ask(calls[at])
                 turns[at].append(statistics.median(found["seconds"]))
                 faults[at].append(statistics.median(found["faults"]))
                 fastest[at] = min(fastest[at], *found["seconds"])
             left = (time.monotonic() - began) * (rounds / (round_ + 1) - 1)
-            print(f"round {round_ + 1} of {rounds}, about {left:.0f} s left", file=sys.stderr, flush=True)
+            print(
+                f"round {round_ + 1} of {rounds}, about {left:.0f} s left",
+                file=sys.stderr,
+                flush=True,
+            )
         return [
             Result(
                 contestant.name,
@@ -97,7 +105,9 @@ def compare(contestants: Sequence[Contestant], rounds: int) -> list[Result]:
                 least,
                 statistics.median(more),
             )
-            for contestant, worker, mine, least, more in zip(contestants, workers, turns, fastest, faults, strict=True)
+            for contestant, worker, mine, least, more in zip(
+                contestants, workers, turns, fastest, faults, strict=True
+            )
         ]
 
 
@@ -111,7 +121,9 @@ def _whole(worker: _Worker) -> float:
 def ratio(one: Result, other: Result) -> tuple[float, float, float]:
     """Seconds of a call of `one` over those of `other`: of their medians; and the quartiles round by round."""
     found = [a / b for a, b in zip(one.turns, other.turns, strict=True)]
-    low, _, high = statistics.quantiles(found, n=4, method="inclusive") if len(found) > 1 else found * 3
+    low, _, high = (
+        statistics.quantiles(found, n=4, method="inclusive") if len(found) > 1 else found * 3
+    )
     return one.seconds / other.seconds, low, high
 
 
@@ -139,20 +151,31 @@ class _Worker:
             return json.loads(line)
         code = self._process.wait()
         self._errors.seek(0)
-        last = next((text for text in reversed(self._errors.read().splitlines()) if text.strip()), "no word of why")
+        last = next(
+            (text for text in reversed(self._errors.read().splitlines()) if text.strip()),
+            "no word of why",
+        )
         lacks = "install torch and transformers, or name a Python that has them with --python"
-        raise ConfigError(f"{self._name} ended with code {code}: {last.strip()}", lacks if "No module" in last else "")
+        raise ConfigError(
+            f"{self._name} ended with code {code}: {last.strip()}",
+            lacks if "No module" in last else "",
+        )
 
 
 @contextlib.contextmanager
 def _worker(one: Contestant) -> Iterator[_Worker]:
     spec = json.dumps({"make": one.make, "arguments": dict(one.arguments), "retain": one.retain})
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
+    }
     command = [one.python, "-m", "bert_jax.benchmarks.worker", spec]
     with tempfile.TemporaryFile("w+") as errors:
         print(f"starting {one.name}", file=sys.stderr, flush=True)
         piped = subprocess.PIPE
-        process = subprocess.Popen(command, stdin=piped, stdout=piped, stderr=errors, text=True, env=environment)
+        process = subprocess.Popen(
+            command, stdin=piped, stdout=piped, stderr=errors, text=True, env=environment
+        )
         try:
             yield _Worker(process, errors, one.name)
         finally:

@@ -34,12 +34,18 @@ SPECIAL = Special(pad=0, unk=1, cls=2, sep=3, mask=4)
 
 def rows(config: knobs.Config, sizes: list[int] | None = None, seed: int = 0) -> Batch:
     """Random text: an example a row, as long as it can be, or as long as `sizes` says."""
-    rng, length, vocab_size = np.random.default_rng(seed), config.sequence_length, config.tokenizer.vocab_size
+    rng, length, vocab_size = (
+        np.random.default_rng(seed),
+        config.sequence_length,
+        config.tokenizer.vocab_size,
+    )
     lengths = np.array(sizes or [length] * config.batch_size)[:, None]
     columns = np.arange(length)[None, :]
     real, first = columns < lengths, lengths // 2
     tokens = rng.integers(len(SPECIAL), vocab_size, real.shape)
-    separators = (columns == lengths - 1) | ((columns == first) if config.pairs != "none" else False)
+    separators = (columns == lengths - 1) | (
+        (columns == first) if config.pairs != "none" else False
+    )
     tokens = np.where(columns == 0, SPECIAL.cls, np.where(separators, SPECIAL.sep, tokens))
     text = real & (columns > 0) & ~separators
     one = np.arange(len(lengths))[:, None]
@@ -61,10 +67,14 @@ def packed(config: knobs.Config, sizes: list[int]) -> Batch:
     """The same examples, several a row."""
     alone = rows(config, sizes)
     table = packing.assign(
-        packing.shapes(np.bincount(sizes), config.sequence_length, config.packing), np.array(sizes), config.packing
+        packing.shapes(np.bincount(sizes), config.sequence_length, config.packing),
+        np.array(sizes),
+        config.packing,
     )
     empty = rows(dataclasses.replace(config, batch_size=len(table)))
-    batch = {key: np.full_like(value, -1 if key == "unit_ids" else 0) for key, value in empty.items()}
+    batch = {
+        key: np.full_like(value, -1 if key == "unit_ids" else 0) for key, value in empty.items()
+    }
     for key, value in (("example_ids", 0), ("copies", 0), ("cls_positions", 0), ("labels", -1)):
         batch[key] = np.full((len(table), config.packing), value, np.int32)
     row, slot = np.nonzero(table >= 0)
@@ -81,16 +91,24 @@ class Trainer:
     def __init__(self, config: knobs.Config, special: Special, vocab_size: int, arms: int = 1):
         several = arms > 1
         self.rows, self.mesh = config.batch_size, sharding.make_mesh(config.parallel, arms)
-        shapes = jax.eval_shape(lambda seed: step.init_state(config, vocab_size, seed), np.uint32(0))
+        shapes = jax.eval_shape(
+            lambda seed: step.init_state(config, vocab_size, seed), np.uint32(0)
+        )
         layout = sharding.state_layout(shapes, self.mesh, config.parallel)
         init = jax.jit(lambda seed: step.init_state(config, vocab_size, seed), out_shardings=layout)
         states = [init(np.uint32(seed)) for seed in range(arms)]
         whole = sharding.stacked(layout, self.mesh) if several else layout
-        self.state = sharding.stack([jax.device_get(one) for one in states], whole) if several else states[0]
+        self.state = (
+            sharding.stack([jax.device_get(one) for one in states], whole) if several else states[0]
+        )
         self.parameters = sum(leaf.size for leaf in jax.tree.leaves(shapes["params"]))
-        self._update = step.compile_step(config, special, vocab_size, self.mesh, whole, several=several)
+        self._update = step.compile_step(
+            config, special, vocab_size, self.mesh, whole, several=several
+        )
         traced = step.inputs_at(config, config.steps // 2)
-        self._numbers = jax.tree.map(lambda one: np.stack([one] * arms), traced) if several else traced
+        self._numbers = (
+            jax.tree.map(lambda one: np.stack([one] * arms), traced) if several else traced
+        )
         self._metrics: Any = ()
 
     def place(self, batch: Batch) -> Batch:
@@ -106,7 +124,9 @@ class Trainer:
         jax.block_until_ready(self._metrics)
 
 
-def train_step(config: dict[str, Any], arms: int = 1, sizes: list[int] | None = None, repeats: int = 1) -> Ready:
+def train_step(
+    config: dict[str, Any], arms: int = 1, sizes: list[int] | None = None, repeats: int = 1
+) -> Ready:
     """Updates on one batch, which lies on the device already.
 
     Args:
@@ -138,7 +158,9 @@ def finetuning(config: dict[str, Any], sizes: list[int]) -> Ready:
     resolved = dataclasses.replace(
         resolved,
         objectives={"classify": knobs.Objective(labels=("a", "b"))},
-        task=dataclasses.replace(resolved.task, source="files:none"),  # of labelled data: nothing is masked
+        task=dataclasses.replace(
+            resolved.task, source="files:none"
+        ),  # of labelled data: nothing is masked
     )
     rng, count, vocab_size = np.random.default_rng(0), len(sizes), resolved.tokenizer.vocab_size
     zeros, one = np.zeros(sum(sizes), np.int32), np.zeros((count, 1), np.int32)
@@ -182,10 +204,16 @@ def products(config: dict[str, Any]) -> Ready:
     calls, flops = [], 0.0
     for one, times in products_of(resolved).items():
         left, right = (
-            jax.random.normal(jax.random.key(i), shape[1:] if one.batch == 1 else shape).astype(kind)
+            jax.random.normal(jax.random.key(i), shape[1:] if one.batch == 1 else shape).astype(
+                kind
+            )
             for i, (shape, kind) in enumerate(zip(one.shapes, one.types, strict=True))
         )
-        multiply = jax.jit(functools.partial(jnp.matmul, precision=one.precision, preferred_element_type=one.result))
+        multiply = jax.jit(
+            functools.partial(
+                jnp.matmul, precision=one.precision, preferred_element_type=one.result
+            )
+        )
         jax.block_until_ready(multiply(left, right))
         calls.append((multiply, left, right, times))
         flops += one.flops * times
@@ -290,9 +318,14 @@ def batches(config: dict[str, Any]) -> Ready:
 
     @jax.jit
     def mask(batch: Batch, traced: StepInputs) -> Batch:
-        return masking.apply(batch, traced, settings=settings, special=special, replacements=replacements, slots=slots)[
-            0
-        ]
+        return masking.apply(
+            batch,
+            traced,
+            settings=settings,
+            special=special,
+            replacements=replacements,
+            slots=slots,
+        )[0]
 
     at = 0
 
@@ -355,7 +388,9 @@ def compiling(config: dict[str, Any]) -> Ready:
 
     def call() -> None:
         jax.clear_caches()
-        update: Any = step.compile_step(resolved, SPECIAL, vocab_size, mesh, layout)  # of jit, which can be lowered
+        update: Any = step.compile_step(
+            resolved, SPECIAL, vocab_size, mesh, layout
+        )  # of jit, which can be lowered
         update.lower(shapes, batch, traced).compile()
 
     return Ready(call, 1, "programs", {})

@@ -31,9 +31,13 @@ def attention(config: dict[str, Any], backend: str, drop: bool = False) -> Ready
     assert m.heads is not None
     batch = jax.device_put(rows(resolved))
     shape = (*batch["tokens"].shape, m.heads, m.hidden // m.heads)
-    given = [jax.random.normal(jax.random.key(i), shape).astype(KINDS[m.dtype].result) for i in range(4)]
+    given = [
+        jax.random.normal(jax.random.key(i), shape).astype(KINDS[m.dtype].result) for i in range(4)
+    ]
     attend: Any = (
-        functools.partial(backends.cudnn, implementation="xla") if backend == "xla" else backends.TABLE[backend]
+        functools.partial(backends.cudnn, implementation="xla")
+        if backend == "xla"
+        else backends.TABLE[backend]
     )
 
     def gradients(query: Any, key: Any, value: Any, cotangent: Any, seed: Any) -> Any:

@@ -29,11 +29,16 @@ from bert_jax.errors import ConfigError
 from bert_jax.reporting.text_table import table
 from bert_jax.system import machine
 
-SIZE, HEAD = "4x256", 64  # a model that two cores can measure in minutes; the width of an attention head
+SIZE, HEAD = (
+    "4x256",
+    64,
+)  # a model that two cores can measure in minutes; the width of an attention head
 USUAL = {"batch_size": 32, "sequence_length": 128, "tokenizer.vocab_size": 30_522}
 ARMS, HALF = 8, 0.5
 BATCHES = 16  # of an epoch of fine-tuning
-OURS, AROUND, PARTS, THEIRS = (f"bert_jax.benchmarks.{name}" for name in ("ours", "around", "parts", "theirs"))
+OURS, AROUND, PARTS, THEIRS = (
+    f"bert_jax.benchmarks.{name}" for name in ("ours", "around", "parts", "theirs")
+)
 RIVALS = ("transformers",)
 MACHINE = ("system", "processor", "cores", "memory_bytes")
 PACKAGES = ("bert-jax", "jax", "jaxlib", "flax", "optax", "numpy", "tokenizers")
@@ -57,9 +62,13 @@ class Asked:
         """A contestant of this project."""
         return Contestant(name, f"{module}:{function}", {"config": self.tree, **arguments})
 
-    def theirs(self, name: str, function: str, retain: bool = False, **arguments: Any) -> list[Contestant]:
+    def theirs(
+        self, name: str, function: str, retain: bool = False, **arguments: Any
+    ) -> list[Contestant]:
         """One of the others, where they are asked for; the C allocator is as they find it, unless they are tuned."""
-        one = Contestant(name, f"{THEIRS}:{function}", {"config": self.tree, **arguments}, self.python, retain)
+        one = Contestant(
+            name, f"{THEIRS}:{function}", {"config": self.tree, **arguments}, self.python, retain
+        )
         return [one] if self.against else []
 
     def changed(self, **changes: Any) -> Asked:
@@ -79,7 +88,10 @@ class Asked:
 def _in_both_types(asked: Asked, function: str) -> list[Contestant]:
     """`ours` as the config says, and beside it all in float32, where that is something else."""
     exact = asked.exact()
-    return [asked.ours("ours", function), *([exact.ours("ours-fp32", function)] if exact != asked else [])]
+    return [
+        asked.ours("ours", function),
+        *([exact.ours("ours-fp32", function)] if exact != asked else []),
+    ]
 
 
 def _train_step(asked: Asked) -> list[Contestant]:
@@ -91,7 +103,9 @@ def _train_step(asked: Asked) -> list[Contestant]:
         *asked.theirs("transformers-eager", "train_step", way="eager", predictions=slots),
         *asked.theirs("transformers-compiled", "train_step", way="compiled", predictions=slots),
         *asked.theirs("torch-tuned-bf16", "train_step", True, way="tuned", predictions=slots),
-        *asked.theirs("torch-tuned-fp32", "train_step", True, way="tuned", half=False, predictions=slots),
+        *asked.theirs(
+            "torch-tuned-fp32", "train_step", True, way="tuned", half=False, predictions=slots
+        ),
     ]
 
 
@@ -156,7 +170,10 @@ def _attention(asked: Asked) -> list[Contestant]:
     fused = ["xla"] if alone else ["xla", own]
     return [
         asked.ours("ours", "attention", PARTS, backend="einsum"),
-        *([asked.ours("with-dropout", "attention", PARTS, backend="einsum", drop=True)] * (m.attention_dropout > 0)),
+        *(
+            [asked.ours("with-dropout", "attention", PARTS, backend="einsum", drop=True)]
+            * (m.attention_dropout > 0)
+        ),
         *(asked.ours(name, "attention", PARTS, backend=name) for name in fused),
     ]
 
@@ -199,7 +216,11 @@ TABLE: Mapping[str, Row] = {
     "train-step": Row(
         _train_step,
         "an update on one batch",
-        (("matmul-bound-fp32", "ours-fp32"), ("matmul-bound-fp32", "ours"), ("matmul-bound-bf16", "ours")),
+        (
+            ("matmul-bound-fp32", "ours-fp32"),
+            ("matmul-bound-fp32", "ours"),
+            ("matmul-bound-bf16", "ours"),
+        ),
     ),
     "forward": Row(_forward, "vectors of a batch"),
     "pipeline": Row(
@@ -211,14 +232,22 @@ TABLE: Mapping[str, Row] = {
             ("step-with-loader", "step-constant-batch"),
         ),
     ),
-    "packing": Row(_packing, "an update on packed rows, and on the same examples in rows that are half padding"),
+    "packing": Row(
+        _packing, "an update on packed rows, and on the same examples in rows that are half padding"
+    ),
     "padding": Row(_padding, f"{BATCHES} updates of fine-tuning on texts that are mostly short"),
-    "arms": Row(_arms, f"an update of each of {ARMS} runs: together one way or the other, or alone"),
+    "arms": Row(
+        _arms, f"an update of each of {ARMS} runs: together one way or the other, or alone"
+    ),
     "attention": Row(_attention, "the weighted sum of one layer, and its gradients"),
     "compile": Row(_compile, "compiling an update"),
-    "prepare": Row(_prepare, "raw text to shards, and its sentences through `encode_batch` of tokenizers"),
+    "prepare": Row(
+        _prepare, "raw text to shards, and its sentences through `encode_batch` of tokenizers"
+    ),
     "saving": Row(
-        _saving, "what holds up training: a save and the start of the next update", (("ours", "whole-save"),)
+        _saving,
+        "what holds up training: a save and the start of the next update",
+        (("ours", "whole-save"),),
     ),
 }
 
@@ -252,7 +281,11 @@ def tree_of(spec: str | None, size: str | None) -> Any:
     for path, value in usual.items():
         configs.put(tree, path.split("."), value)
     flags = machine.cpuinfo("flags").split()
-    if tree.model.dtype == "auto" and {"avx512_bf16", "amx_bf16"} & set(flags) and _machine()[0] == "cpu":
+    if (
+        tree.model.dtype == "auto"
+        and {"avx512_bf16", "amx_bf16"} & set(flags)
+        and _machine()[0] == "cpu"
+    ):
         tree.model.dtype = "bfloat16_products"
     return tree
 
@@ -272,14 +305,28 @@ def _machine() -> tuple[str, str, bool]:
 def sized(text: str) -> dict[str, Any]:
     """The knobs of a size: a name of the models' sizes, or LAYERSxHIDDEN with heads of the usual width."""
     if text in knobs.SIZES:
-        return {"model.size": text, **dict.fromkeys(("model.layers", "model.hidden", "model.heads", "model.mlp"))}
+        return {
+            "model.size": text,
+            **dict.fromkeys(("model.layers", "model.hidden", "model.heads", "model.mlp")),
+        }
     found = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", text)
     if not found:
-        raise ConfigError(f"--size={text} is no size", f"LAYERSxHIDDEN such as {SIZE}, or {', '.join(knobs.SIZES)}")
+        raise ConfigError(
+            f"--size={text} is no size",
+            f"LAYERSxHIDDEN such as {SIZE}, or {', '.join(knobs.SIZES)}",
+        )
     layers, hidden = map(int, found.groups())
     if hidden % HEAD:
-        raise ConfigError(f"--size={text}: {hidden} is no multiple of {HEAD}, the width of a head", f"such as {SIZE}")
-    return {"model.layers": layers, "model.hidden": hidden, "model.heads": hidden // HEAD, "model.mlp": None}
+        raise ConfigError(
+            f"--size={text}: {hidden} is no multiple of {HEAD}, the width of a head",
+            f"such as {SIZE}",
+        )
+    return {
+        "model.layers": layers,
+        "model.hidden": hidden,
+        "model.heads": hidden // HEAD,
+        "model.mlp": None,
+    }
 
 
 def size_of(model: knobs.Model, asked: str = "") -> str:
@@ -303,8 +350,15 @@ def as_text(name: str, asked: Asked, found: Sequence[Result], rounds: int) -> st
     lines = []
     for one in found:
         over, low, high = harness.ratio(one, found[0])
-        times = (f"{1000 * one.seconds:.1f}", f"{1000 * one.fastest:.1f}", f"{over:.2f}", f"{low:.2f} to {high:.2f}")
-        lines.append((one.name, *times, f"{one.rate:,.0f}", f"{one.faults:,.0f}", f"{one.first_seconds:.1f}"))
+        times = (
+            f"{1000 * one.seconds:.1f}",
+            f"{1000 * one.fastest:.1f}",
+            f"{over:.2f}",
+            f"{low:.2f} to {high:.2f}",
+        )
+        lines.append(
+            (one.name, *times, f"{one.rate:,.0f}", f"{one.faults:,.0f}", f"{one.first_seconds:.1f}")
+        )
     config = asked.config
     size = size_of(config.model, asked.size)
     shape = f"{size}, {config.batch_size} x {config.sequence_length}, {config.model.dtype}"
@@ -315,7 +369,9 @@ def as_text(name: str, asked: Asked, found: Sequence[Result], rounds: int) -> st
         for part, whole in TABLE[name].shares
         if part in by_name and whole in by_name
     ]
-    return "\n".join([f"{name}: {TABLE[name].what}; {shape}", "", table([head, *lines]), "", note, *shares])
+    return "\n".join(
+        [f"{name}: {TABLE[name].what}; {shape}", "", table([head, *lines]), "", note, *shares]
+    )
 
 
 def as_rows(name: str, asked: Asked, found: Sequence[Result], rounds: int) -> list[dict[str, Any]]:

@@ -17,7 +17,11 @@ import transformers
 from bert_jax.benchmarks.worker import Ready
 
 IGNORED = -100
-WAYS = ("eager", "compiled", "tuned")  # as shipped; by torch.compile; that, with a gathered head and bfloat16
+WAYS = (
+    "eager",
+    "compiled",
+    "tuned",
+)  # as shipped; by torch.compile; that, with a gathered head and bfloat16
 
 
 def train_step(config: dict[str, Any], way: str, predictions: int, half: bool = True) -> Ready:
@@ -31,13 +35,24 @@ def train_step(config: dict[str, Any], way: str, predictions: int, half: bool = 
     """
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = transformers.BertForPreTraining(_settings(config)).to(device).train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01, eps=1e-6, fused=True)
-    batch = {name: torch.from_numpy(value).to(device) for name, value in _rows(config, predictions).items()}
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=1e-4, weight_decay=0.01, eps=1e-6, fused=True
+    )
+    batch = {
+        name: torch.from_numpy(value).to(device)
+        for name, value in _rows(config, predictions).items()
+    }
     tuned = way == "tuned"
 
     def loss_of(ids: Any, types: Any, mask: Any, labels: Any, places: Any, order: Any) -> Any:
         if not tuned:
-            return model(ids, token_type_ids=types, attention_mask=mask, labels=labels, next_sentence_label=order).loss
+            return model(
+                ids,
+                token_type_ids=types,
+                attention_mask=mask,
+                labels=labels,
+                next_sentence_label=order,
+            ).loss
         found = model.bert(ids, token_type_ids=types, attention_mask=mask)
         picked = torch.gather(found[0], 1, places[..., None].expand(-1, -1, found[0].shape[-1]))
         words, pair = model.cls(picked, found[1])
@@ -57,7 +72,11 @@ def train_step(config: dict[str, Any], way: str, predictions: int, half: bool = 
         optimizer.step()
         loss.item()  # waits for the device
 
-    about = {"torch": torch.__version__, "transformers": transformers.__version__, "threads": torch.get_num_threads()}
+    about = {
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "threads": torch.get_num_threads(),
+    }
     return Ready(call, config["batch_size"] * config["sequence_length"], "tokens", about)
 
 
@@ -67,27 +86,50 @@ def forward(config: dict[str, Any], way: str, half: bool = True) -> Ready:
     model = transformers.BertModel(_settings(config), add_pooling_layer=False).to(device).eval()
     batch = {name: torch.from_numpy(value).to(device) for name, value in _rows(config, 1).items()}
     run = model if way == "eager" else torch.compile(model)
-    cast = torch.autocast(device, torch.bfloat16) if way == "tuned" and half else contextlib.nullcontext()
+    cast = (
+        torch.autocast(device, torch.bfloat16)
+        if way == "tuned" and half
+        else contextlib.nullcontext()
+    )
 
     def call() -> None:
         with torch.inference_mode(), cast:
-            found = run(batch["ids"], token_type_ids=batch["types"], attention_mask=batch["mask"])[0]
+            found = run(batch["ids"], token_type_ids=batch["types"], attention_mask=batch["mask"])[
+                0
+            ]
             found[0, 0, 0].item()
 
-    return Ready(call, config["batch_size"] * config["sequence_length"], "tokens", {"torch": torch.__version__})
+    return Ready(
+        call,
+        config["batch_size"] * config["sequence_length"],
+        "tokens",
+        {"torch": torch.__version__},
+    )
 
 
 def collator(config: dict[str, Any]) -> Ready:
     """Masking by DataCollatorForLanguageModeling, of rows that are tokenised already."""
     vocab_size = config["tokenizer"]["vocab_size"]
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(vocab_size - 5))]
+    words = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        *(f"w{i}" for i in range(vocab_size - 5)),
+    ]
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "vocab.txt"
         file.write_text("\n".join(words) + "\n")
         tokenizer = transformers.BertTokenizerFast(vocab_file=str(file))
-    collate = transformers.DataCollatorForLanguageModeling(tokenizer, mlm_probability=config["masking"]["rate"])
+    collate = transformers.DataCollatorForLanguageModeling(
+        tokenizer, mlm_probability=config["masking"]["rate"]
+    )
     found = _rows(config, 1)
-    rows = [{"input_ids": ids, "attention_mask": mask} for ids, mask in zip(found["ids"], found["mask"], strict=True)]
+    rows = [
+        {"input_ids": ids, "attention_mask": mask}
+        for ids, mask in zip(found["ids"], found["mask"], strict=True)
+    ]
 
     def call() -> None:
         collate(rows)
@@ -118,4 +160,11 @@ def _rows(config: dict[str, Any], predictions: int) -> dict[str, np.ndarray]:
     np.put_along_axis(labels, places, np.take_along_axis(ids, places, 1), 1)
     types = np.tile(np.arange(shape[1]) > shape[1] // 2, (shape[0], 1)).astype(np.int64)
     mask, order = np.ones(shape, np.int64), np.arange(shape[0]) % 2
-    return {"ids": ids, "types": types, "mask": mask, "labels": labels, "places": places, "order": order}
+    return {
+        "ids": ids,
+        "types": types,
+        "mask": mask,
+        "labels": labels,
+        "places": places,
+        "order": order,
+    }

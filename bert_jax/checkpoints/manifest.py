@@ -33,13 +33,17 @@ SCHEMA = {  # of a manifest
 }
 
 
-def choose(folder: Path, wanted: int | None, corrupt: set[int], best_first: bool = False) -> int | None:
+def choose(
+    folder: Path, wanted: int | None, corrupt: set[int], best_first: bool = False
+) -> int | None:
     """The newest step whose every file is what was written; older ones are tried in turn, loudly."""
     there = finished(folder)
     if wanted is not None:
         if wanted not in there:
             known = ", ".join(map(str, there)) or "none"
-            raise CheckpointError(f"no finished checkpoint of step {wanted} in {folder}", f"steps there: {known}")
+            raise CheckpointError(
+                f"no finished checkpoint of step {wanted} in {folder}", f"steps there: {known}"
+            )
         candidates = [wanted]
     else:
         for name in [
@@ -113,7 +117,10 @@ def write(folder: Path, entry: dict[str, Any]) -> None:
         if path.name != NAME:
             _sync(path)
         if path.is_file() and path.name != NAME:
-            files[path.relative_to(folder).as_posix()] = {"bytes": path.stat().st_size, "sha256": _sha256(path)}
+            files[path.relative_to(folder).as_posix()] = {
+                "bytes": path.stat().st_size,
+                "sha256": _sha256(path),
+            }
     manifest = {**entry, "files": files}
     fault_points.point("manifest-ready", entry["step"])
     disk.write(folder / NAME, json.dumps({**manifest, "digest": _digest(manifest)}, indent=1))
@@ -142,7 +149,9 @@ def step_folders(folder: Path) -> list[int]:
     """Folders named by a step, finished or not, oldest first."""
     if not folder.is_dir():
         return []
-    return sorted(int(p.name) for p in folder.iterdir() if re.fullmatch(r"0|[1-9]\d*", p.name) and p.is_dir())
+    return sorted(
+        int(p.name) for p in folder.iterdir() if re.fullmatch(r"0|[1-9]\d*", p.name) and p.is_dir()
+    )
 
 
 def finished(folder: Path) -> list[int]:
@@ -167,7 +176,9 @@ def ranked(folder: Path, steps: list[int]) -> list[int]:
 
 def best(folder: Path, steps: list[int]) -> int | None:
     """Return the best step whose manifest can be read."""
-    return next((step for step in ranked(folder, steps) if readable(folder / str(step)) is not None), None)
+    return next(
+        (step for step in ranked(folder, steps) if readable(folder / str(step)) is not None), None
+    )
 
 
 def readable(folder: Path) -> dict[str, Any] | None:

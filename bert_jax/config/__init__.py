@@ -23,7 +23,13 @@ from bert_jax.errors import ConfigError
 
 FREE_ON_RESUME = (
     *(f"parallel.{name}" for name in ("step", "data", "fsdp", "tensor", "arms", "distributed")),
-    *("loader", "checkpoints.every", "checkpoints.epochs", "checkpoints.keep", "checkpoints.patience"),
+    *(
+        "loader",
+        "checkpoints.every",
+        "checkpoints.epochs",
+        "checkpoints.keep",
+        "checkpoints.patience",
+    ),
     *("evals", "logging", "model.attention", "corpus.cache", "corpus.workers"),
 )
 
@@ -106,7 +112,9 @@ def recorded(tree: dict[str, Any]) -> Config:
     values: Any = copy.deepcopy(tree)
     for path, value in BEFORE.items():
         *sections, name = path.split(".")
-        section = functools.reduce(lambda at, key: at.get(key) if isinstance(at, dict) else None, sections, values)
+        section = functools.reduce(
+            lambda at, key: at.get(key) if isinstance(at, dict) else None, sections, values
+        )
         if isinstance(section, dict) and section:  # what is no section `settle` refuses
             section.setdefault(name, value)
     return settle(values)[0]
@@ -155,7 +163,10 @@ def _read(path: str, text: str) -> Any:
         fields = ", ".join(f.name for f in dataclasses.fields(kind))
         raise ConfigError(f"config.{path} is a section, not a value", f"set one of: {fields}")
     if typing.get_origin(kind) is dict:
-        raise ConfigError(f"config.{path} is a section, not a value", f"set {path}.NAME.KNOB, or {path} in the file")
+        raise ConfigError(
+            f"config.{path} is a section, not a value",
+            f"set {path}.NAME.KNOB, or {path} in the file",
+        )
     return parse(text, kind, f"config.{path}")
 
 
@@ -196,7 +207,9 @@ def changed(config: Config, changes: Iterable[tuple[str, str]]) -> Config:
     return settle(tree)[0]
 
 
-def differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> dict[str, tuple[Any, Any]]:
+def differences(
+    old: dict[str, Any], new: dict[str, Any], prefix: str = ""
+) -> dict[str, tuple[Any, Any]]:
     """Dotted path -> (old, new) wherever two config dicts disagree."""
     found: dict[str, tuple[Any, Any]] = {}
     for key in sorted(old.keys() | new.keys()):
@@ -256,7 +269,11 @@ def _objectives(c: Config) -> dict[str, Objective]:
     for name, objective in c.objectives.items():
         if name not in OBJECTIVES:
             raise ConfigError(f"config.objectives has no {name!r}", suggest(name, OBJECTIVES))
-        fits = name == c.pairs if name in ("nsp", "sop") else name != "mlm" or "causal_lm" not in c.objectives
+        fits = (
+            name == c.pairs
+            if name in ("nsp", "sop")
+            else name != "mlm" or "causal_lm" not in c.objectives
+        )
         if objective.weight is None and fits:
             active[name] = dataclasses.replace(objective, weight=1.0)
         elif objective.weight is not None and fits:

@@ -10,7 +10,9 @@ import numpy as np
 
 from bert_jax.config import knobs, quotas
 
-STATES = 4  # copies of the parameters that an arm holds: themselves, two moments, what is being computed
+STATES = (
+    4  # copies of the parameters that an arm holds: themselves, two moments, what is being computed
+)
 
 
 def per_step(kind: str, config: knobs.Config, vocab_size: int) -> float:
@@ -33,19 +35,27 @@ def predicted(config: knobs.Config) -> float:
 
 def own_slots(config: knobs.Config) -> int:
     """Prediction slots a row of a run by itself."""
-    return quotas.slots(config.masking, config.sequence_length, config.packing) if "mlm" in config.objectives else 1
+    return (
+        quotas.slots(config.masking, config.sequence_length, config.packing)
+        if "mlm" in config.objectives
+        else 1
+    )
 
 
 def flops_per_step(config: knobs.Config, vocab_size: int, slots: int = 0) -> float:
     """Of an update as it is computed, with padding, spare slots, and what attention forbids after computing it."""
     length, rows = config.sequence_length, config.batch_size
     tokens = rows * length
-    return _flops(config, vocab_size, tokens, float(tokens * length), rows * _predicted(config, slots), rows)
+    return _flops(
+        config, vocab_size, tokens, float(tokens * length), rows * _predicted(config, slots), rows
+    )
 
 
 def flops(config: knobs.Config, vocab_size: int, tokens: int, pairs: float, examples: int) -> float:
     """Of an update, as far as they are needed: for real tokens, pairs of them that may see each other, and examples."""
-    heads = sum(predicted(config) if name == "mlm" else name == "causal_lm" for name in config.objectives)
+    heads = sum(
+        predicted(config) if name == "mlm" else name == "causal_lm" for name in config.objectives
+    )
     return _flops(config, vocab_size, tokens, pairs, tokens * heads, examples)
 
 
@@ -61,7 +71,12 @@ def pairs(model: knobs.Model, sizes: np.ndarray) -> float:
 
 
 def _flops(
-    config: knobs.Config, vocab_size: int, tokens: int, pairs: float, predictions: float, examples: int
+    config: knobs.Config,
+    vocab_size: int,
+    tokens: int,
+    pairs: float,
+    predictions: float,
+    examples: int,
 ) -> float:
     """The matrix products of the forward pass, and twice as many backwards.
 
@@ -98,7 +113,9 @@ def activation_bytes(config: knobs.Config, vocab_size: int, rows: int, slots: in
     layers, width, mlp = _shape(config)
     m, length = config.model, config.sequence_length
     assert m.heads is not None
-    one = rows * length * (10 * width + (3 if m.gated else 2) * mlp) + 3 * rows * m.heads * length**2
+    one = (
+        rows * length * (10 * width + (3 if m.gated else 2) * mlp) + 3 * rows * m.heads * length**2
+    )
     kept = one + (layers - 1) * rows * length * width if m.remat else layers * one
     logits = 2 * 4 * rows * _predicted(config, slots) * vocab_size
     return (2 if m.dtype == "bfloat16" else 4) * kept + logits

@@ -51,7 +51,9 @@ def settled(model: knobs.Model, *, train: bool) -> knobs.Model:
     """The model with what it leaves to the machine filled in; attention is settled pass by pass (`backends.py`)."""
     row = here()
     dtype = (row.dtype if train else READING) if model.dtype == "auto" else model.dtype
-    return dataclasses.replace(model, dtype=dtype, scan=row.scan if model.scan is None else model.scan)
+    return dataclasses.replace(
+        model, dtype=dtype, scan=row.scan if model.scan is None else model.scan
+    )
 
 
 def prng(settings: knobs.Parallel) -> str:

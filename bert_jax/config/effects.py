@@ -21,7 +21,9 @@ class Where(NamedTuple):
     """A condition under which a knob has an effect."""
 
     text: str  # what the knob is for
-    holds: Callable[[Config, str], bool]  # given the resolved config, and the name of an entry where there is one
+    holds: Callable[
+        [Config, str], bool
+    ]  # given the resolved config, and the name of an entry where there is one
     hint: str = ""  # how to make it hold
 
 
@@ -70,25 +72,48 @@ def _unit(*units: str) -> Where:
 
 def _from(scheme: str) -> Where:
     """Of a task's source; one that is still to be named may become either."""
-    return Where(f"task.source = {scheme}…", lambda c, _: not c.task.source or c.task.source.startswith(scheme))
+    return Where(
+        f"task.source = {scheme}…",
+        lambda c, _: not c.task.source or c.task.source.startswith(scheme),
+    )
 
 
 ALWAYS = Where("every run", lambda c, _: True)
-LABELS = Where("labelled data", _labelled, "--config.task.source=files:PATTERN or tfds:NAME says where the data is")
-CLASSES = Where("heads over labels", lambda c, _: bool(kind_of(c)), f"train one of: {', '.join(LABELLED)}")
-TEXT = Where("training on a corpus, and this is a task of labelled data", lambda c, _: not _labelled(c))
+LABELS = Where(
+    "labelled data",
+    _labelled,
+    "--config.task.source=files:PATTERN or tfds:NAME says where the data is",
+)
+CLASSES = Where(
+    "heads over labels", lambda c, _: bool(kind_of(c)), f"train one of: {', '.join(LABELLED)}"
+)
+TEXT = Where(
+    "training on a corpus, and this is a task of labelled data", lambda c, _: not _labelled(c)
+)
 MASKS = Where(
     "text that is masked, not a task's or that of causal_lm",
     lambda c, _: not _labelled(c) and "causal_lm" not in c.objectives,
 )
-WORDS = Where("the heads of mlm and causal_lm", lambda c, _: bool({"mlm", "causal_lm"} & set(c.objectives)))
-INIT = Where("init_from", lambda c, _: bool(c.init_from), "name the model that training starts from")
-FILES = Where(
-    "corpus.source = files or tfds", lambda c, _: c.corpus.source != "docstrings", "--config.corpus.source=files"
+WORDS = Where(
+    "the heads of mlm and causal_lm", lambda c, _: bool({"mlm", "causal_lm"} & set(c.objectives))
 )
-TFDS = Where("corpus.source = tfds", lambda c, _: c.corpus.source == "tfds", "--config.corpus.source=tfds")
-NO_EPOCHS = Where("a length in steps, and epochs is set", lambda c, _: c.epochs is None, "--config.epochs=None")
-CUT = Where("a corpus or tokenizer.path", lambda c, _: not _labelled(c) or bool(c.tokenizer.path))  # text is, by it
+INIT = Where(
+    "init_from", lambda c, _: bool(c.init_from), "name the model that training starts from"
+)
+FILES = Where(
+    "corpus.source = files or tfds",
+    lambda c, _: c.corpus.source != "docstrings",
+    "--config.corpus.source=files",
+)
+TFDS = Where(
+    "corpus.source = tfds", lambda c, _: c.corpus.source == "tfds", "--config.corpus.source=tfds"
+)
+NO_EPOCHS = Where(
+    "a length in steps, and epochs is set", lambda c, _: c.epochs is None, "--config.epochs=None"
+)
+CUT = Where(
+    "a corpus or tokenizer.path", lambda c, _: not _labelled(c) or bool(c.tokenizer.path)
+)  # text is, by it
 TRAINED = Where(
     "a vocabulary that is trained, on a corpus and without tokenizer.path",
     lambda c, _: not _labelled(c) and not c.tokenizer.path,
@@ -105,11 +130,15 @@ WINDOWS = Where(
 WINDOW = Where("model.window above 0", lambda c, _: c.model.window > 0, "--config.model.window=N")
 DROPS = Where(
     "dropout, and there is none",
-    lambda c, _: bool(c.model.dropout or c.model.attention_dropout or (kind_of(c) and c.model.classifier_dropout)),
+    lambda c, _: bool(
+        c.model.dropout or c.model.attention_dropout or (kind_of(c) and c.model.classifier_dropout)
+    ),
     "--config.model.dropout=0.1",
 )
 
-EFFECTS: dict[str, Where] = {  # of a knob, or of a section: a knob is subject to its own and those of its sections
+EFFECTS: dict[
+    str, Where
+] = {  # of a knob, or of a section: a knob is subject to its own and those of its sections
     "seed": ALWAYS,
     "data_seed": ALWAYS,
     "steps": NO_EPOCHS,
@@ -127,7 +156,9 @@ EFFECTS: dict[str, Where] = {  # of a knob, or of a section: a knob is subject t
     "corpus.tfds_dir": TFDS,
     "corpus.split": TFDS,
     "corpus.text_field": FILES,
-    "corpus.language": Where("corpus.sentences = auto or split", lambda c, _: c.corpus.sentences != "lines"),
+    "corpus.language": Where(
+        "corpus.sentences = auto or split", lambda c, _: c.corpus.sentences != "lines"
+    ),
     "corpus.on_bad_text": FILES,
     "corpus.on_bad_row": FILES,
     "task": LABELS,
@@ -135,7 +166,9 @@ EFFECTS: dict[str, Where] = {  # of a knob, or of a section: a knob is subject t
     "task.tfds_dir": _from("tfds:"),
     "task.format": _from("files:"),
     "task.quoting": Where(
-        "tsv files", lambda c, _: TABLE.holds(c, "") and c.task.format != "csv", "--config.task.format=tsv"
+        "tsv files",
+        lambda c, _: TABLE.holds(c, "") and c.task.format != "csv",
+        "--config.task.format=tsv",
     ),
     "task.columns": TABLE,
     "task.extra_columns": TABLE,
@@ -152,23 +185,35 @@ EFFECTS: dict[str, Where] = {  # of a knob, or of a section: a knob is subject t
     "task.no_answer_threshold": Where(
         "questions without an answer", lambda c, _: c.task.no_answer, "--config.task.no_answer=true"
     ),
-    "task.group": Where("task.pad = batch", lambda c, _: c.task.pad == "batch", "--config.task.pad=batch"),
+    "task.group": Where(
+        "task.pad = batch", lambda c, _: c.task.pad == "batch", "--config.task.pad=batch"
+    ),
     "tokenizer.path": ALWAYS,
-    "tokenizer.kind": Where("tokenizer.path", lambda c, _: bool(c.tokenizer.path), "--config.tokenizer.path=FOLDER"),
+    "tokenizer.kind": Where(
+        "tokenizer.path", lambda c, _: bool(c.tokenizer.path), "--config.tokenizer.path=FOLDER"
+    ),
     "tokenizer.vocab_size": TRAINED,
     "tokenizer.lowercase": TRAINED,
     "tokenizer.max_word_length": CUT,
     "tokenizer.characters": CUT,
     "tokenizer.train_characters": TRAINED,
     "examples": TEXT,
-    "examples.short_probability": Where("pairs = nsp or sop", lambda c, _: c.pairs != "none", "--config.pairs=nsp"),
-    "examples.random_next_probability": Where("pairs = nsp", lambda c, _: c.pairs == "nsp", "--config.pairs=nsp"),
-    "examples.truncate": Where("pairs = nsp or sop", lambda c, _: c.pairs != "none", "--config.pairs=nsp"),
+    "examples.short_probability": Where(
+        "pairs = nsp or sop", lambda c, _: c.pairs != "none", "--config.pairs=nsp"
+    ),
+    "examples.random_next_probability": Where(
+        "pairs = nsp", lambda c, _: c.pairs == "nsp", "--config.pairs=nsp"
+    ),
+    "examples.truncate": Where(
+        "pairs = nsp or sop", lambda c, _: c.pairs != "none", "--config.pairs=nsp"
+    ),
     "masking": MASKS,
     "masking.prediction_rate": Where("the objective mlm", lambda c, _: "mlm" in c.objectives),
     "masking.max_unit": _unit("word", "span", "pmi"),
     "masking.overflow": Where(
-        "masking.unit = word, span or pmi", lambda c, _: c.masking.unit != "token", "--config.masking.unit=word"
+        "masking.unit = word, span or pmi",
+        lambda c, _: c.masking.unit != "token",
+        "--config.masking.unit=word",
     ),
     "masking.span_mean": _unit("span"),
     "masking.span_max": _unit("span"),
@@ -177,18 +222,26 @@ EFFECTS: dict[str, Where] = {  # of a knob, or of a section: a knob is subject t
     "masking.pmi_coverage": _unit("pmi"),
     "masking.pmi_tokens": _unit("pmi"),
     "masking.final_rate": Where(
-        "masking.schedule = linear", lambda c, _: c.masking.schedule == "linear", "--config.masking.schedule=linear"
+        "masking.schedule = linear",
+        lambda c, _: c.masking.schedule == "linear",
+        "--config.masking.schedule=linear",
     ),
-    "masking.random_from": Where("a share of random tokens in masking.replace", lambda c, _: c.masking.replace[1] > 0),
+    "masking.random_from": Where(
+        "a share of random tokens in masking.replace", lambda c, _: c.masking.replace[1] > 0
+    ),
     "model": ALWAYS,
-    "model.max_positions": Where("model.position = learned", lambda c, _: c.model.position == "learned"),
+    "model.max_positions": Where(
+        "model.position = learned", lambda c, _: c.model.position == "learned"
+    ),
     "model.head_activation": WORDS,
     "model.features": CLASSES,
     "model.global_every": WINDOW,
     "model.classifier_dropout": CLASSES,
     "objectives.*.weight": ALWAYS,
     "objectives.*.labels": Where("classify and tag", lambda c, name: name in ("classify", "tag")),
-    "objectives.*.end": Where("causal_lm, which alone predicts where a text ends", lambda c, name: name == "causal_lm"),
+    "objectives.*.end": Where(
+        "causal_lm, which alone predicts where a text ends", lambda c, name: name == "causal_lm"
+    ),
     "optim": ALWAYS,
     "optim.warmup_steps": Where(
         "a warm-up in steps, and warmup_fraction is set",
@@ -196,7 +249,9 @@ EFFECTS: dict[str, Where] = {  # of a knob, or of a section: a knob is subject t
         "--config.optim.warmup_fraction=None",
     ),
     "optim.spike_sigmas": Where(
-        "optim.spike_window above 0", lambda c, _: c.optim.spike_window > 0, "--config.optim.spike_window=100"
+        "optim.spike_window above 0",
+        lambda c, _: c.optim.spike_window > 0,
+        "--config.optim.spike_window=100",
     ),
     "optim.final_fraction": Where(
         "optim.schedule = linear or cosine",
@@ -204,7 +259,9 @@ EFFECTS: dict[str, Where] = {  # of a knob, or of a section: a knob is subject t
         "--config.optim.schedule=linear",
     ),
     "optim.no_decay": Where(
-        "optim.weight_decay above 0", lambda c, _: c.optim.weight_decay > 0, "--config.optim.weight_decay=0.01"
+        "optim.weight_decay above 0",
+        lambda c, _: c.optim.weight_decay > 0,
+        "--config.optim.weight_decay=0.01",
     ),
     "parallel": ALWAYS,
     "parallel.prng": DROPS,
@@ -220,7 +277,9 @@ EFFECTS: dict[str, Where] = {  # of a knob, or of a section: a knob is subject t
     ),
     "checkpoints.epochs": LABELS._replace(hint="set checkpoints.every"),
     "checkpoints.patience": Where(
-        "checkpoints.best, and that is empty", lambda c, _: bool(c.checkpoints.best), "name the metric"
+        "checkpoints.best, and that is empty",
+        lambda c, _: bool(c.checkpoints.best),
+        "name the metric",
     ),
     "evals.*.every": Where(
         "evaluations counted in steps, and its epochs is set",
@@ -242,7 +301,9 @@ EFFECTS: dict[str, Where] = {  # of a knob, or of a section: a knob is subject t
 }
 
 
-SAME: dict[str, Callable[[Config], tuple[Any, ...]]] = {  # values that say the same as leaving a knob out, there
+SAME: dict[
+    str, Callable[[Config], tuple[Any, ...]]
+] = {  # values that say the same as leaving a knob out, there
     "pairs": lambda c: ("none",),
     "tokenizer.kind": lambda c: ("wordpiece",),
     "model.head_activation": lambda c: (c.model.activation,),
@@ -251,7 +312,9 @@ SAME: dict[str, Callable[[Config], tuple[Any, ...]]] = {  # values that say the 
     "logging.samples": lambda c: (0,),
 }
 
-INSTEAD: dict[str, tuple[str, ...]] = {  # knob -> those beside it that it takes the place of where it is set
+INSTEAD: dict[
+    str, tuple[str, ...]
+] = {  # knob -> those beside it that it takes the place of where it is set
     "steps": ("epochs",),
     "epochs": ("steps",),
     "optim.warmup_steps": ("optim.warmup_fraction",),
@@ -265,7 +328,17 @@ INSTEAD: dict[str, tuple[str, ...]] = {  # knob -> those beside it that it takes
 }
 
 EVALUATED = (
-    *("corpus", "task", "objectives", "evals", "pairs", "packing", "sequence_length", "examples", "parallel"),
+    *(
+        "corpus",
+        "task",
+        "objectives",
+        "evals",
+        "pairs",
+        "packing",
+        "sequence_length",
+        "examples",
+        "parallel",
+    ),
     *("model", "tokenizer"),  # which are the checkpoint's own, and said to be
 )
 
@@ -309,7 +382,9 @@ def idle(asked: Config, resolved: Config, taken: Mapping[str, Any]) -> list[Idle
         if value == default or (path in taken and value == taken[path]):
             continue
         entry = path.split(".")[1] if path.split(".")[0] in NAMED else ""
-        failed = next((where for where in conditions(path) if not where.holds(resolved, entry)), None)
+        failed = next(
+            (where for where in conditions(path) if not where.holds(resolved, entry)), None
+        )
         if failed and value not in SAME.get(path, lambda c: ())(resolved):
             found.append(Idle(path, value, default, failed))
     return found

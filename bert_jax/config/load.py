@@ -46,7 +46,9 @@ def build(kind: Any, value: Any, path: str, field: dataclasses.Field | None = No
     if typing.get_origin(kind) is dict:
         if not isinstance(value, dict):
             raise ConfigError(f"{path} must be a section, got {value!r}")
-        return {name: build(typing.get_args(kind)[1], v, f"{path}.{name}") for name, v in value.items()}
+        return {
+            name: build(typing.get_args(kind)[1], v, f"{path}.{name}") for name, v in value.items()
+        }
     checked = _check_type(kind, value, path)
     _check_range(checked, path, field)
     return checked
@@ -69,7 +71,10 @@ def _check_type(kind: Any, value: Any, path: str) -> Any:
     elif isinstance(value, wanted) and not (wanted is int and isinstance(value, bool)):
         return value
     name = str(wanted) if typing.get_origin(wanted) else wanted.__name__
-    raise ConfigError(f"{path} must be {name}, got {value!r}", f"write {WRITTEN[typing.get_origin(wanted) or wanted]}")
+    raise ConfigError(
+        f"{path} must be {name}, got {value!r}",
+        f"write {WRITTEN[typing.get_origin(wanted) or wanted]}",
+    )
 
 
 def _check_range(value: Any, path: str, field: dataclasses.Field | None) -> None:
@@ -79,9 +84,15 @@ def _check_range(value: Any, path: str, field: dataclasses.Field | None) -> None
     for item in value if isinstance(value, tuple) else (value,):
         if (low is not None and item < low) or (high is not None and item > high):
             bounds = (
-                f"at least {low}" if high is None else f"at most {high}" if low is None else f"from {low} to {high}"
+                f"at least {low}"
+                if high is None
+                else f"at most {high}"
+                if low is None
+                else f"from {low} to {high}"
             )
-            raise ConfigError(f"{path} = {value!r} is out of range", f"{bounds}: {field.metadata['doc']}")
+            raise ConfigError(
+                f"{path} = {value!r} is out of range", f"{bounds}: {field.metadata['doc']}"
+            )
         if choices and item not in choices:
             raise ConfigError(f"{path} = {value!r} is not a choice", suggest(str(item), choices))
 
@@ -124,7 +135,9 @@ def parse(text: str, kind: Any, path: str) -> Any:
         return None
     if str in options:
         return text
-    if typing.get_args(kind)[:1] == (str,) and "'" not in text and '"' not in text:  # names: a,b,c or (a,b,c)
+    if (
+        typing.get_args(kind)[:1] == (str,) and "'" not in text and '"' not in text
+    ):  # names: a,b,c or (a,b,c)
         return tuple(name.strip() for name in text.strip("()").split(",") if name.strip())
     try:
         value = ast.literal_eval({"true": "True", "false": "False"}.get(text.lower(), text))

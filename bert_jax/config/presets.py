@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from typing import Any
 
-LEAST = -3.4028234663852886e38  # the most negative float32: beside a real score its weight is exactly 0, like -inf's
+LEAST = (
+    -3.4028234663852886e38
+)  # the most negative float32: beside a real score its weight is exactly 0, like -inf's
 
 _MASKING: dict[str, Any] = {  # what all sources share
     "masking.prediction_rate": None,

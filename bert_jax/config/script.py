@@ -20,7 +20,9 @@ from bert_jax.system import opening
 
 PATIENCE = 5.0  # seconds until it is said that a file still runs
 LIMIT = 900.0  # seconds until it is ended: it may fetch a model, and not wait for ever
-EXPIRED = signal.SIGVTALRM  # interrupts a file: SIGINT is ignored where a shell starts a process in the background
+EXPIRED = (
+    signal.SIGVTALRM
+)  # interrupts a file: SIGINT is ignored where a shell starts a process in the background
 CHECKOUT = Path(__file__).resolve().parents[1]
 
 
@@ -43,7 +45,10 @@ def call(spec: str, beside: str = "", function: str = "get_config") -> Any:
             module_spec.loader.exec_module(module)
             run = getattr(module, function, None)
             if not callable(run):
-                raise ConfigError(f"{path} defines no {function}", f"def {function}(arg=…): … return what it makes")
+                raise ConfigError(
+                    f"{path} defines no {function}",
+                    f"def {function}(arg=…): … return what it makes",
+                )
             _check_argument(run, path, arg, function)
             return run(arg) if arg else run()
     except UserError:  # a checkpoint's, too, where the config opens one
@@ -53,22 +58,36 @@ def call(spec: str, beside: str = "", function: str = "get_config") -> Any:
             f"{path}{_line_in(error, file)}: the file exits ({error.code!r}) in place of returning",
             f"take the exit out; to refuse something, raise an error in {function}",
         ) from error
-    except Exception as error:  # whatever a user's file raises is reported as the user's, with its place
+    except (
+        Exception
+    ) as error:  # whatever a user's file raises is reported as the user's, with its place
         raise _theirs(error, path, file) from error
 
 
 def _theirs(error: Exception, path: str, file: Path) -> ConfigError:
     place = f"{path}{_line_in(error, file)}"
-    if key := re.search(r'Key "(\w+)" does not exist', str(error)):  # ml_collections, which lists the whole config
+    if key := re.search(
+        r'Key "(\w+)" does not exist', str(error)
+    ):  # ml_collections, which lists the whole config
         close = re.search(r'Did you mean "(\w+)"', str(error))
-        hint = f"did you mean {close[1]!r}?" if close else "bert_jax/config/knobs.py lists all of them"
+        hint = (
+            f"did you mean {close[1]!r}?" if close else "bert_jax/config/knobs.py lists all of them"
+        )
         return ConfigError(f"{place}: no knob {key[1]!r}", hint)
     if isinstance(error, SyntaxError):
         text = f": {error.text.strip()}" if error.text else ""
-        return ConfigError(f"{path}:{error.lineno}: {type(error).__name__}: {error.msg}{text}", "repair that line")
+        return ConfigError(
+            f"{path}:{error.lineno}: {type(error).__name__}: {error.msg}{text}", "repair that line"
+        )
     if isinstance(error, EOFError):
-        return ConfigError(f"{place}: the file reads standard input, which is closed to it", "FILE.py:ARGUMENT asks it")
-    return ConfigError(f"{place}: {type(error).__name__}: {error}", "this is the file's own code; --debug shows where")
+        return ConfigError(
+            f"{place}: the file reads standard input, which is closed to it",
+            "FILE.py:ARGUMENT asks it",
+        )
+    return ConfigError(
+        f"{place}: {type(error).__name__}: {error}",
+        "this is the file's own code; --debug shows where",
+    )
 
 
 def _hint_for(path: str) -> str:
@@ -81,7 +100,9 @@ def _check_argument(run: Callable[..., Any], path: str, arg: str, function: str)
     try:
         inspect.signature(run).bind(*[arg] * bool(arg))
     except TypeError as error:
-        hint = f"{path} alone" if arg else f"{path}:ARGUMENT; its docstring or {function} says which"
+        hint = (
+            f"{path} alone" if arg else f"{path}:ARGUMENT; its docstring or {function} says which"
+        )
         raise ConfigError(f"{path}: {function}: {error}", hint) from error
 
 
@@ -145,7 +166,8 @@ def _watched(path: str, file: Path) -> Iterator[None]:
     except _Expired as error:
         where = f"{path}{_line_in(error, file)}"
         raise ConfigError(
-            f"{where}: the file still runs after {LIMIT:g} s", "it only says what to run: do its work before"
+            f"{where}: the file still runs after {LIMIT:g} s",
+            "it only says what to run: do its work before",
         ) from error
     finally:
         ended.set()

@@ -13,13 +13,27 @@ from bert_jax.system import opening
 
 def check(c: Config) -> None:
     """Raises the first rule a derived config breaks."""
-    for rules in (_paths, _initial, _task, _tokenizer, _model, _masking, _optim, _devices, _evaluation):
+    for rules in (
+        _paths,
+        _initial,
+        _task,
+        _tokenizer,
+        _model,
+        _masking,
+        _optim,
+        _devices,
+        _evaluation,
+    ):
         rules(c)
 
 
 def trainable(c: Config) -> None:
     """What must hold to train; a model that only answers may have no objective, or one over labels without a task."""
-    need(bool(c.objectives), "config.objectives is empty", "keep mlm, or a pair objective with its pairs")
+    need(
+        bool(c.objectives),
+        "config.objectives is empty",
+        "keep mlm, or a pair objective with its pairs",
+    )
     for name in c.objectives:
         need(
             name in PRETRAINING or bool(c.task.source),
@@ -49,7 +63,10 @@ def warn(*several: Config) -> None:
     for steps, warmup in dict.fromkeys((c.steps, c.optim.warmup_steps) for c in several):
         if warmup > steps:
             peak = f"the learning rate ends at {(steps - 1) / warmup:.2g} of its peak"
-            print(f"warning: optim.warmup_steps = {warmup} exceeds steps = {steps}: {peak}", file=sys.stderr)
+            print(
+                f"warning: optim.warmup_steps = {warmup} exceeds steps = {steps}: {peak}",
+                file=sys.stderr,
+            )
 
 
 def _task(c: Config) -> None:
@@ -68,14 +85,22 @@ def _task(c: Config) -> None:
         f"task.source = {t.source!r} says no kind of source",
         f"--config.task.source=files:{t.source} for a file, a folder or a pattern with {{split}}; or tfds:NAME",
     )
-    need(kind != "choice" or bool(t.options), "task.options is empty", "name the columns, or the one that lists them")
+    need(
+        kind != "choice" or bool(t.options),
+        "task.options is empty",
+        "name the columns, or the one that lists them",
+    )
     need(
         not t.values or kind == "choice" or len(t.values) == len(c.objectives[kind].labels),
         f"task.values has {len(t.values)} and objectives.{kind}.labels {len(c.objectives[kind].labels)} entries",
         "one value for each label, in the same order",
     )
     need(c.packing == 1, f"packing = {c.packing}: a task's rows are not packed", "leave it at 1")
-    need(kind in ("tag", "span") or t.long != "windows", f"{kind} does not look at texts in windows", "task.long=cut")
+    need(
+        kind in ("tag", "span") or t.long != "windows",
+        f"{kind} does not look at texts in windows",
+        "task.long=cut",
+    )
     paired = kind in ("span", "choice") or (kind != "tag" and bool(t.text_pair))
     need(
         c.model.type_vocab >= 2 or not paired,
@@ -94,7 +119,9 @@ def _expression(knob: str, text: str, example: str) -> None:
     try:
         re.compile(text)
     except re.error as error:
-        raise ConfigError(f"{knob} = {text!r} is no regular expression: {error}", f"{example!r} is one") from error
+        raise ConfigError(
+            f"{knob} = {text!r} is no regular expression: {error}", f"{example!r} is one"
+        ) from error
 
 
 def _model(c: Config) -> None:
@@ -113,26 +140,42 @@ def _model(c: Config) -> None:
         "--config.model.causal=true",
     )
     need(
-        m.hidden % m.heads == 0, f"model.hidden = {m.hidden} is not divisible by model.heads = {m.heads}", "change one"
+        m.hidden % m.heads == 0,
+        f"model.hidden = {m.hidden} is not divisible by model.heads = {m.heads}",
+        "change one",
     )
     assert m.layers is not None
-    need(m.features <= m.layers, f"model.features = {m.features} exceeds model.layers = {m.layers}", "lower it")
+    need(
+        m.features <= m.layers,
+        f"model.features = {m.features} exceeds model.layers = {m.layers}",
+        "lower it",
+    )
     obstacle = abilities.of_model(m.attention, m)
-    need(m.attention == "auto" or not obstacle, f"model.attention = {m.attention!r}: {obstacle}", abilities.HINT)
+    need(
+        m.attention == "auto" or not obstacle,
+        f"model.attention = {m.attention!r}: {obstacle}",
+        abilities.HINT,
+    )
     need(
         m.global_every != 1,
         f"model.global_every = 1 leaves model.window = {m.window} nothing to do",
         "2 or more, or 0",
     )
     rotary = m.position == "rotary"
-    need(not rotary or (m.hidden // m.heads) % 2 == 0, "rotary positions need an even head width", "change model.heads")
+    need(
+        not rotary or (m.hidden // m.heads) % 2 == 0,
+        "rotary positions need an even head width",
+        "change model.heads",
+    )
     need(
         m.position != "learned" or c.sequence_length <= m.max_positions,
         f"sequence_length = {c.sequence_length} exceeds model.max_positions = {m.max_positions}",
         "raise --config.model.max_positions",
     )
     need(
-        c.pairs == "none" or m.type_vocab >= 2, "pairs need model.type_vocab of 2 or more", "or set --config.pairs=none"
+        c.pairs == "none" or m.type_vocab >= 2,
+        "pairs need model.type_vocab of 2 or more",
+        "or set --config.pairs=none",
     )
 
 
@@ -147,7 +190,11 @@ def _tokenizer(c: Config) -> None:
 
 def _paths(c: Config) -> None:
     """Refuse what no file system of this machine has, before anything is read or written."""
-    named = {"corpus.cache": c.corpus.cache, "tokenizer.path": c.tokenizer.path, "init_from": c.init_from}
+    named = {
+        "corpus.cache": c.corpus.cache,
+        "tokenizer.path": c.tokenizer.path,
+        "init_from": c.init_from,
+    }
     if c.corpus.source == "files":
         named["corpus.path"] = c.corpus.path
     for knob, path in named.items():
@@ -166,23 +213,38 @@ def _initial(c: Config) -> None:
 
 def _masking(c: Config) -> None:
     k = c.masking
-    for name, replace in [("masking", k.replace), *((f"evals.{n}", e.replace) for n, e in c.evals.items())]:
+    for name, replace in [
+        ("masking", k.replace),
+        *((f"evals.{n}", e.replace) for n, e in c.evals.items()),
+    ]:
         need(
             abs(sum(replace) - 1) < 1e-6,
             f"{name}.replace = {replace} sums to {sum(replace):g}",
             "mask + random + keep = 1",
         )
     linear = k.schedule == "linear"
-    need(not linear or k.final_rate is not None, "masking.schedule = 'linear' needs masking.final_rate", "set it")
+    need(
+        not linear or k.final_rate is not None,
+        "masking.schedule = 'linear' needs masking.final_rate",
+        "set it",
+    )
     lowest = min(k.rate, k.rate if k.final_rate is None else k.final_rate)
     need(
         k.prediction_rate is None or k.prediction_rate <= lowest,
         f"masking.prediction_rate = {k.prediction_rate} exceeds the rate",
         "only selected tokens can be predicted: lower it to the smallest rate, or leave it out",
     )
-    rates = {"masking.rate": k.rate, "masking.prediction_rate": k.prediction_rate, "masking.final_rate": k.final_rate}
+    rates = {
+        "masking.rate": k.rate,
+        "masking.prediction_rate": k.prediction_rate,
+        "masking.final_rate": k.final_rate,
+    }
     for name, rate in (rates | {f"evals.{n}.rate": e.rate for n, e in c.evals.items()}).items():
-        need(rate != 0, f"{name} = 0 selects nothing", "any rate above 0: an example has at least one selected token")
+        need(
+            rate != 0,
+            f"{name} = 0 selects nothing",
+            "any rate above 0: an example has at least one selected token",
+        )
     widest = (k.span_max + 1) / 2  # all lengths alike
     need(
         k.unit != "span" or k.span_mean <= widest,
@@ -193,7 +255,11 @@ def _masking(c: Config) -> None:
 
 def _optim(c: Config) -> None:
     o = c.optim
-    need(o.spike_window != 1, "optim.spike_window = 1: one loss has no deviation", "0 for none, or 2 and more")
+    need(
+        o.spike_window != 1,
+        "optim.spike_window = 1: one loss has no deviation",
+        "0 for none, or 2 and more",
+    )
     _expression("optim.no_decay", o.no_decay, "norm/|bias$")
     _expression("optim.freeze", o.freeze, "^encoder/")
     need(
@@ -207,8 +273,16 @@ def _devices(c: Config) -> None:
     p, m = c.parallel, c.model
     assert m.heads is not None
     assert m.mlp is not None
-    need(p.step != "pmap" or p.fsdp == p.tensor == 1, "parallel.step = 'pmap' splits only data", "use jit")
-    need(p.data != 0, "parallel.data = 0 leaves no device to train on", "-1 takes what fsdp and tensor leave")
+    need(
+        p.step != "pmap" or p.fsdp == p.tensor == 1,
+        "parallel.step = 'pmap' splits only data",
+        "use jit",
+    )
+    need(
+        p.data != 0,
+        "parallel.data = 0 leaves no device to train on",
+        "-1 takes what fsdp and tensor leave",
+    )
     need(
         m.heads % p.tensor == 0 and m.mlp % p.tensor == 0,
         f"parallel.tensor = {p.tensor} does not divide model.heads = {m.heads} and model.mlp = {m.mlp}",
@@ -219,13 +293,25 @@ def _devices(c: Config) -> None:
 def _evaluation(c: Config) -> None:
     best = c.checkpoints.best
     for name in c.evals:
-        need(re.fullmatch(r"\w+", name) is not None, f"config.evals has {name!r}", "letters, digits and _ only")
-    need("validation" in c.evals or not best, "checkpoints.best needs evals.validation", "set it empty")
+        need(
+            re.fullmatch(r"\w+", name) is not None,
+            f"config.evals has {name!r}",
+            "letters, digits and _ only",
+        )
+    need(
+        "validation" in c.evals or not best,
+        "checkpoints.best needs evals.validation",
+        "set it empty",
+    )
     kind = next((name for name in c.objectives if name in LABELLED), "")
     if kind:
         metrics = ["loss", *(c.task.metrics or METRICS[kind])]
         unknown = ", ".join(sorted({*c.task.metrics} - {*METRICS[kind]}))
-        need(not unknown, f"task.metrics has {unknown}, no metric of {kind}", f"one of: {', '.join(METRICS[kind])}")
+        need(
+            not unknown,
+            f"task.metrics has {unknown}, no metric of {kind}",
+            f"one of: {', '.join(METRICS[kind])}",
+        )
     else:
         metrics = [f"{name}_{kind}" for name in c.objectives for kind in ("loss", "accuracy")]
     need(

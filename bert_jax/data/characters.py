@@ -32,7 +32,9 @@ IDEOGRAPHS = (  # each a word by itself
     (0x2B820, 0x2CEAF),
     (0x2F800, 0x2FA1F),
 )
-_VOID = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffd]")  # dropped, and yet what a sigma would take for an end
+_VOID = re.compile(
+    "[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffd]"
+)  # dropped, and yet what a sigma would take for an end
 Letters = list[tuple[str, int]]  # characters, and where in the text each comes from
 
 
@@ -44,11 +46,16 @@ class Rules:
         self.strip_accents = strip_accents
         self.chinese = chinese
         self.normalizer = normalizers.BertNormalizer(
-            clean_text=True, handle_chinese_chars=chinese, strip_accents=strip_accents, lowercase=lowercase
+            clean_text=True,
+            handle_chinese_chars=chinese,
+            strip_accents=strip_accents,
+            lowercase=lowercase,
         )
         self._taken = np.full(0x110000, UNSEEN, np.uint8)  # how the library takes each code point
         self._taken[:0x80] = ALIKE
-        self._taken[0xD800:0xE000] = APART  # half a character: google's code keeps it, the library takes no such text
+        self._taken[0xD800:0xE000] = (
+            APART  # half a character: google's code keeps it, the library takes no such text
+        )
 
     def settled(self, text: str) -> str:
         """The text with each capital sigma small, in its final form at the end of a word; one for one."""
@@ -109,7 +116,9 @@ class Rules:
         """Notes how the library takes these characters: each in its own "aXb", with a bar between them."""
         letters = [chr(code) for code in codes]
         text = "|".join(f"a{letter}b" for letter in letters)
-        split = pre_tokenizers.BertPreTokenizer().pre_tokenize_str(self.normalizer.normalize_str(text))
+        split = pre_tokenizers.BertPreTokenizer().pre_tokenize_str(
+            self.normalizer.normalize_str(text)
+        )
         ours = _between_bars(["".join(letter for letter, _ in word) for word in self.words(text)])
         theirs = _between_bars([word for word, _ in split])
         self._taken[codes] = [
@@ -126,7 +135,9 @@ def google(lowercase: bool, strip_accents: bool, chinese: bool) -> Rules:
 
 def _small_sigmas(text: str) -> str:
     small = text.replace("İ", "I").lower()  # the one letter that becomes two
-    return "".join(low if letter == "Σ" else letter for letter, low in zip(text, small, strict=True))
+    return "".join(
+        low if letter == "Σ" else letter for letter, low in zip(text, small, strict=True)
+    )
 
 
 def _dropped(letter: str) -> bool:
@@ -135,7 +146,9 @@ def _dropped(letter: str) -> bool:
 
 def _decomposed(word: Letters) -> Letters:
     """The canonical decomposition (NFD): combining marks apart from their letters, and in order."""
-    parts = [(part, place) for letter, place in word for part in unicodedata.normalize("NFD", letter)]
+    parts = [
+        (part, place) for letter, place in word for part in unicodedata.normalize("NFD", letter)
+    ]
     groups = itertools.groupby(parts, lambda one: unicodedata.combining(one[0]) > 0)
     sort = functools.partial(sorted, key=lambda one: unicodedata.combining(one[0]))
     return [one for marks, group in groups for one in (sort(group) if marks else group)]
@@ -151,7 +164,9 @@ def _split_at_punctuation(word: Letters) -> Iterator[Letters]:
     """The parts of a word, each punctuation character by itself."""
     start = 0
     for i, (letter, _) in enumerate(word):
-        if ("!" <= letter <= "~" and not letter.isalnum()) or unicodedata.category(letter).startswith("P"):
+        if ("!" <= letter <= "~" and not letter.isalnum()) or unicodedata.category(
+            letter
+        ).startswith("P"):
             yield from (part for part in (word[start:i], [word[i]]) if part)
             start = i + 1
     if start < len(word):

@@ -26,16 +26,22 @@ from bert_jax.errors import DataError
 from bert_jax.system import jsons
 
 TASK = 8 << 20  # bytes of small items one call reads
-VOLUME = 4 << 20  # characters of a spool volume: what one call tokenises, so few that all cores have some
+VOLUME = (
+    4 << 20
+)  # characters of a spool volume: what one call tokenises, so few that all cores have some
 SAMPLE = 40  # chunks of each sampled item that decide whether lines are sentences
 SAMPLED = 16  # items sampled
-ONE_SENTENCE = 0.2  # lines are sentences if the splitter finds several in at most this share of them
+ONE_SENTENCE = (
+    0.2  # lines are sentences if the splitter finds several in at most this share of them
+)
 
 
 class Source(NamedTuple):
     """One row of the table."""
 
-    identity: Callable[[knobs.Corpus, Path], Any]  # (settings, cache) -> JSON; text that differs has another
+    identity: Callable[
+        [knobs.Corpus, Path], Any
+    ]  # (settings, cache) -> JSON; text that differs has another
     items: Callable[[knobs.Corpus], tuple[list[Item], list[str]]]  # -> items, warnings
     read: Callable[[Item, knobs.Corpus, Tally], Iterator[Chunk]]
     near: Callable[[str], np.ndarray] | None = None  # digests that near-identical records share
@@ -54,7 +60,11 @@ RECORD = np.dtype(
         ("characters", np.uint64),
         ("joins", bool),  # continues the document of the record before
         ("bad", bool),
-        ("bands", np.uint64, docstrings.BANDS),  # zeros where the source has no near-identical records
+        (
+            "bands",
+            np.uint64,
+            docstrings.BANDS,
+        ),  # zeros where the source has no near-identical records
     ]
 )
 
@@ -101,7 +111,9 @@ DONE = {  # of a task
 # --- the spool: one volume is <name>.zst, a sentence a line, and <name>.npy, a RECORD each -------------------------
 
 
-def extract(index: int, items: list[Item], settings: knobs.Corpus, lines: bool, folder: Path) -> dict[str, Any]:
+def extract(
+    index: int, items: list[Item], settings: knobs.Corpus, lines: bool, folder: Path
+) -> dict[str, Any]:
     """Reads the items of one task into volumes; its JSON, written last, says that it is done."""
     source = SOURCES[settings.source]
     tally = Tally()
@@ -176,7 +188,11 @@ class _Volume:
             np.save(stream, records)
         table.replace(self.folder / f"{self.name}.npy")
         self.part.replace(self.folder / f"{self.name}.zst")
-        return {"name": self.name, "records": len(records), "characters": int(records["characters"].sum())}
+        return {
+            "name": self.name,
+            "records": len(records),
+            "characters": int(records["characters"].sum()),
+        }
 
 
 def records(folder: Path, name: str) -> np.ndarray:

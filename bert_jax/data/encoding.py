@@ -60,7 +60,9 @@ def rows(
     counts = np.array([len(ids) for ids in flat], np.int32)
     longest = int(np.max(counts, initial=0))
     if longest > length:
-        raise DataError(f"row {int(np.argmax(counts))} has {longest} tokens, and {length} fit", "truncate it")
+        raise DataError(
+            f"row {int(np.argmax(counts))} has {longest} tokens, and {length} fit", "truncate it"
+        )
     if rounding is not None:
         length = min(-(-longest // rounding) * rounding, length)
     shape = (len(flat) if size is None else size, length)
@@ -97,7 +99,10 @@ def flat(special: Special, rows: Sequence[Sequence[Part]]) -> dict[str, np.ndarr
     cls_positions = np.zeros((len(rows), int(np.max(counts, initial=1))), np.int32)  # [N, S]
     cls_positions[row, part] = starts[:-1] - offsets[row]
     cls, sep = (special.cls,), (special.sep,)
-    pieces = ((cls, first, sep) if second is None else (cls, first, sep, second, sep) for first, second in parts)
+    pieces = (
+        (cls, first, sep) if second is None else (cls, first, sep, second, sep)
+        for first, second in parts
+    )
     tokens = itertools.chain.from_iterable(itertools.chain.from_iterable(pieces))
     types = np.tile(np.array([0, 1], np.int32), len(parts))  # [2 P]
     return {

@@ -18,7 +18,10 @@ class Submission(NamedTuple):
     """What a benchmark's server takes."""
 
     files: dict[str, str]  # split -> name of its file
-    columns: tuple[str, ...] = ("index", "prediction")  # of a tsv file; none: JSON, an answer for each id
+    columns: tuple[str, ...] = (
+        "index",
+        "prediction",
+    )  # of a tsv file; none: JSON, an answer for each id
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +32,9 @@ class Row:
     task: dict[str, Any]  # fields of knobs.Task
     labels: tuple[str, ...] = ()
     evals: tuple[tuple[str, str], ...] = (("validation", "validation"),)  # name, split
-    best: str = ""  # the metric that picks the best step; none where the only other split is the test
+    best: str = (
+        ""  # the metric that picks the best step; none where the only other split is the test
+    )
     recipe: dict[str, Any] = dataclasses.field(default_factory=dict)
     source_tfds: str = ""  # where it comes from unless files are given
     submission: Submission | None = None
@@ -41,22 +46,32 @@ def settings(name: str) -> dict[str, Any]:
     if row is None:
         raise ConfigError(f"no task {name!r}", f"one of: {', '.join([*TASKS, *LABELLED])}")
     objective = dataclasses.asdict(Objective(labels=row.labels))
-    found: dict[str, Any] = {"task.name": name, "task.source": row.source_tfds} if name in TASKS else {}
+    found: dict[str, Any] = (
+        {"task.name": name, "task.source": row.source_tfds} if name in TASKS else {}
+    )
     found |= {f"task.{field}": value for field, value in row.task.items()}
-    found["objectives"] = {row.kind: objective}  # the section as a whole: a task trains nothing else
+    found["objectives"] = {
+        row.kind: objective
+    }  # the section as a whole: a task trains nothing else
     found |= {f"evals.{evaluation}.split": split for evaluation, split in row.evals}
     return found | {"checkpoints.best": row.best} | row.recipe
 
 
 def _files(folder: str, **names: str) -> dict[str, str]:
     """The file of each split, in the usual folder or without it."""
-    return {split: "|".join(f"{folder}/{name}" for name in files.split("|")) for split, files in names.items()}
+    return {
+        split: "|".join(f"{folder}/{name}" for name in files.split("|"))
+        for split, files in names.items()
+    }
 
 
 _TSV = {"train": "train.tsv", "validation": "dev.tsv", "test": "test.tsv"}
 _GLUE = {"batch_size": 32, "epochs": 3.0, "optim.learning_rate": 2e-5, "sequence_length": 128}
 _WORDS = {"batch_size": 32, "epochs": 3.0, "optim.learning_rate": 5e-5, "sequence_length": 128}
-_NUMBERED = {"id": "idx|index|", "format": "auto"}  # datasets shuffle: the number a server wants is in the row
+_NUMBERED = {
+    "id": "idx|index|",
+    "format": "auto",
+}  # datasets shuffle: the number a server wants is in the row
 
 
 def _glue(name: str, folder: str, labels: tuple[str, ...], best: str, **task: Any) -> Row:
@@ -76,7 +91,11 @@ _SENTENCES = {"text": "sentence1", "text_pair": "sentence2"}
 _BITS = ("0", "1")
 _ENTAILMENT = ("entailment", "not_entailment")
 _NLI = ("entailment", "neutral", "contradiction")
-_MNLI = {"text": "premise|sentence1", "text_pair": "hypothesis|sentence2", "label": "label|gold_label"}
+_MNLI = {
+    "text": "premise|sentence1",
+    "text_pair": "hypothesis|sentence2",
+    "label": "label|gold_label",
+}
 _MNLI_FILES = _files(
     "MNLI",
     train="train.tsv",
@@ -105,7 +124,13 @@ TASKS: dict[str, Row] = {
         metrics=("mcc", "accuracy"),
     ),
     "sst2": _glue(
-        "sst2", "SST-2", ("negative", "positive"), "accuracy", text="sentence", values=_BITS, metrics=("accuracy",)
+        "sst2",
+        "SST-2",
+        ("negative", "positive"),
+        "accuracy",
+        text="sentence",
+        values=_BITS,
+        metrics=("accuracy",),
     ),
     "mrpc": _glue(
         "mrpc",
@@ -119,7 +144,15 @@ TASKS: dict[str, Row] = {
         files=_files("MRPC", **{**_TSV, "test": "test.tsv|test_with_labels.tsv"}),
         metrics=("f1", "accuracy"),
     ),
-    "stsb": _glue("stsb", "STS-B", (), "spearman", label="label|score", metrics=("pearson", "spearman"), **_SENTENCES),
+    "stsb": _glue(
+        "stsb",
+        "STS-B",
+        (),
+        "spearman",
+        label="label|score",
+        metrics=("pearson", "spearman"),
+        **_SENTENCES,
+    ),
     "qqp": _glue(
         "qqp",
         "QQP",
@@ -150,7 +183,13 @@ TASKS: dict[str, Row] = {
         recipe=_GLUE,
     ),
     "qnli": _glue(
-        "qnli", "QNLI", _ENTAILMENT, "accuracy", text="question", text_pair="sentence", metrics=("accuracy",)
+        "qnli",
+        "QNLI",
+        _ENTAILMENT,
+        "accuracy",
+        text="question",
+        text_pair="sentence",
+        metrics=("accuracy",),
     ),
     "rte": _glue("rte", "RTE", _ENTAILMENT, "accuracy", metrics=("accuracy",), **_SENTENCES),
     "wnli": _glue(
@@ -177,17 +216,31 @@ TASKS: dict[str, Row] = {
     "squad": Row(
         kind="span",
         task=_SQUAD
-        | {"files": {"train": "train-v1.1.json", "validation": "dev-v1.1.json"}, "metrics": ("exact", "f1")},
+        | {
+            "files": {"train": "train-v1.1.json", "validation": "dev-v1.1.json"},
+            "metrics": ("exact", "f1"),
+        },
         best="f1",
-        recipe={"batch_size": 32, "epochs": 3.0, "optim.learning_rate": 5e-5, "sequence_length": 384},
+        recipe={
+            "batch_size": 32,
+            "epochs": 3.0,
+            "optim.learning_rate": 5e-5,
+            "sequence_length": 384,
+        },
         source_tfds="tfds:squad",
         submission=Submission({"validation": "predictions.json", "test": "predictions.json"}, ()),
     ),
     "squad2": Row(
         kind="span",
-        task=_SQUAD | {"files": {"train": "train-v2.0.json", "validation": "dev-v2.0.json"}, "no_answer": True},
+        task=_SQUAD
+        | {"files": {"train": "train-v2.0.json", "validation": "dev-v2.0.json"}, "no_answer": True},
         best="best_f1",
-        recipe={"batch_size": 48, "epochs": 2.0, "optim.learning_rate": 5e-5, "sequence_length": 384},
+        recipe={
+            "batch_size": 48,
+            "epochs": 2.0,
+            "optim.learning_rate": 5e-5,
+            "sequence_length": 384,
+        },
         source_tfds="tfds:squad/v2.0",
         submission=Submission({"validation": "predictions.json", "test": "predictions.json"}, ()),
     ),
@@ -250,7 +303,12 @@ TASKS: dict[str, Row] = {
             "files": {"train": "train.csv", "validation": "val.csv", "test": "test.csv"},
         },
         best="accuracy",
-        recipe={"batch_size": 16, "epochs": 3.0, "optim.learning_rate": 2e-5, "sequence_length": 512},
+        recipe={
+            "batch_size": 16,
+            "epochs": 3.0,
+            "optim.learning_rate": 2e-5,
+            "sequence_length": 512,
+        },
     ),
     "copa": Row(
         kind="choice",
@@ -259,10 +317,19 @@ TASKS: dict[str, Row] = {
             "text": "premise",
             "text_pair": "asks_for|question",  # cause or effect
             "options": ("choice1", "choice2"),
-            "files": {"train": "train.jsonl", "validation": "val.jsonl|copa_dev.jsonl", "test": "test.jsonl"},
+            "files": {
+                "train": "train.jsonl",
+                "validation": "val.jsonl|copa_dev.jsonl",
+                "test": "test.jsonl",
+            },
         },
         best="accuracy",
-        recipe={"batch_size": 16, "epochs": 4.0, "optim.learning_rate": 2e-5, "sequence_length": 128},
+        recipe={
+            "batch_size": 16,
+            "epochs": 4.0,
+            "optim.learning_rate": 2e-5,
+            "sequence_length": 128,
+        },
     ),
     "trec": Row(
         kind="classify",

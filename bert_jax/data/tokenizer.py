@@ -31,11 +31,25 @@ from bert_jax.batch import Special
 from bert_jax.config import knobs
 from bert_jax.data import vocabulary
 from bert_jax.data.characters import Rules, google
-from bert_jax.data.vocabulary import GOOGLE, HF_WORD_LENGTH, HUGGINGFACE, KINDS, PREFIX, SPECIALS, WORD_LENGTH, Style
+from bert_jax.data.vocabulary import (
+    GOOGLE,
+    HF_WORD_LENGTH,
+    HUGGINGFACE,
+    KINDS,
+    PREFIX,
+    SPECIALS,
+    WORD_LENGTH,
+    Style,
+)
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.system import disk
 
-FILES = ("vocab.txt", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")  # of a saved tokenizer
+FILES = (
+    "vocab.txt",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+)  # of a saved tokenizer
 COVERAGE = 0.99999  # of the characters of the training text lies in the alphabet
 LINE = 10_000  # characters the trainer gets at once
 _SPACING = tuple(
@@ -80,28 +94,45 @@ class Tokenizer:
         try:
             found = engine.encode_batch_fast(usual, add_special_tokens=False)
         except TypeError:  # what tokenizers says of a lone surrogate, which is no character
-            found = engine.encode_batch_fast([_characters(text) for text in usual], add_special_tokens=False)
+            found = engine.encode_batch_fast(
+                [_characters(text) for text in usual], add_special_tokens=False
+            )
         ids = [one.ids for one in found]
         for i, text in others.items():
             words = [word for word, _ in self._cut(text, escape)]
             ids[i] = self._words.encode(words, is_pretokenized=True, add_special_tokens=False).ids
         return ids
 
-    def encode_with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
+    def encode_with_offsets(
+        self, texts: Sequence[str]
+    ) -> list[tuple[list[int], list[tuple[int, int]]]]:
         """Ids of each text, and where in the text each of them lies, in characters: start and end.
 
         What is dropped on the way to the vocabulary lies in no token; only marks on a letter, such as accents, stay
         with it.
         """
         usual, others = self._sorted_out(texts)
-        usual = [_SURROGATE.sub("\ufffd", text) for text in usual]  # one for one, so that places stay
-        found = [(one.ids, one.offsets) for one in self._text.encode_batch(usual, add_special_tokens=False)]
+        usual = [
+            _SURROGATE.sub("\ufffd", text) for text in usual
+        ]  # one for one, so that places stay
+        found = [
+            (one.ids, one.offsets)
+            for one in self._text.encode_batch(usual, add_special_tokens=False)
+        ]
         for i, text in others.items():
             cut = list(self._cut(text))
-            one = self._words.encode([word for word, _ in cut], is_pretokenized=True, add_special_tokens=False)
-            letters = [cut[word or 0][1][slice(*part)] for word, part in zip(one.word_ids, one.offsets, strict=True)]
+            one = self._words.encode(
+                [word for word, _ in cut], is_pretokenized=True, add_special_tokens=False
+            )
+            letters = [
+                cut[word or 0][1][slice(*part)]
+                for word, part in zip(one.word_ids, one.offsets, strict=True)
+            ]
             found[i] = (one.ids, [(min(places), max(places) + 1) for places in letters])
-        return [(ids, _with_marks(text, offsets)) for text, (ids, offsets) in zip(texts, found, strict=True)]
+        return [
+            (ids, _with_marks(text, offsets))
+            for text, (ids, offsets) in zip(texts, found, strict=True)
+        ]
 
     def _sorted_out(self, texts: Sequence[str]) -> tuple[list[str], dict[int, str]]:
         """The texts for the library, nothing in place of those that it would cut otherwise; and those."""
@@ -126,7 +157,10 @@ class Tokenizer:
                 continue
             for letters in self._rules.words(part):
                 word = "".join(letter for letter, _ in letters)
-                yield _SURROGATE.sub("\0", word), [place for _, place in letters]  # of either there is no piece
+                yield (
+                    _SURROGATE.sub("\0", word),
+                    [place for _, place in letters],
+                )  # of either there is no piece
 
     @functools.cached_property
     def _words(self) -> tokenizers.Tokenizer:
@@ -204,7 +238,9 @@ def load(
 
 def _hash(vocab: list[str], style: Style) -> str:
     """Names vocabulary and style; the library's own WordPiece goes by case and word length alone, as it always did."""
-    plain = Style(lowercase=style.lowercase, max_word_length=style.max_word_length, characters=HUGGINGFACE)
+    plain = Style(
+        lowercase=style.lowercase, max_word_length=style.max_word_length, characters=HUGGINGFACE
+    )
     odd = {k: v for k, v in dataclasses.asdict(style).items() if v != getattr(plain, k)}
     settings = [vocab, style.lowercase, style.max_word_length, *([odd] if odd else [])]
     return hashlib.sha256(json.dumps(settings, ensure_ascii=True).encode()).hexdigest()
@@ -212,7 +248,11 @@ def _hash(vocab: list[str], style: Style) -> str:
 
 def _characters(text: str) -> str:
     """The text with each lone surrogate replaced."""
-    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return (
+        text
+        if text.isascii()
+        else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    )
 
 
 def _with_marks(text: str, offsets: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -232,7 +272,9 @@ def _config(style: Style, model_max_length: int | None) -> dict[str, Any]:
     """tokenizer_config.json, without the names of the special tokens."""
     # transformers 5 rebuilds a BertTokenizer from its vocabulary, with these two as its own; the other class reads
     # tokenizer.json as it stands.
-    theirs = style.kind == "wordpiece" and style.max_word_length == HF_WORD_LENGTH and style.clean_text
+    theirs = (
+        style.kind == "wordpiece" and style.max_word_length == HF_WORD_LENGTH and style.clean_text
+    )
     config: dict[str, Any] = {
         "tokenizer_class": "BertTokenizer" if theirs else "PreTrainedTokenizerFast",
         "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
@@ -260,14 +302,20 @@ def _engine(ids: dict[str, int], style: Style, markup: bool = False) -> tokenize
         engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         engine.decoder = decoders.WordPiece(prefix=PREFIX)
     else:  # an expression may take "[MASK]" for a token, so as text it must not be in the vocabulary
-        known = {piece: i for piece, i in ids.items() if markup or piece == "[UNK]" or piece not in SPECIALS}
+        known = {
+            piece: i
+            for piece, i in ids.items()
+            if markup or piece == "[UNK]" or piece not in SPECIALS
+        }
         engine = tokenizers.Tokenizer(models.WordLevel(known, unk_token="[UNK]"))
         engine.normalizer = normalizers.Strip()
         engine.pre_tokenizer = pre_tokenizers.Split(tokenizers.Regex(expression), "isolated")
         engine.decoder = decoders.Fuse()
     if markup:
         engine.add_special_tokens(list(SPECIALS))
-        engine.post_processor = processors.BertProcessing(("[SEP]", ids["[SEP]"]), ("[CLS]", ids["[CLS]"]))
+        engine.post_processor = processors.BertProcessing(
+            ("[SEP]", ids["[SEP]"]), ("[CLS]", ids["[CLS]"])
+        )
     return engine
 
 
@@ -317,7 +365,8 @@ def train(texts: Iterable[str], settings: knobs.Tokenizer, folder: Path | None =
         alphabet = _alphabet(counts, (settings.vocab_size - len(SPECIALS)) // 2)
         if not alphabet:
             raise DataError(
-                "no text to train a vocabulary on", "check config.corpus.path, or set config.tokenizer.path"
+                "no text to train a vocabulary on",
+                "check config.corpus.path, or set config.tokenizer.path",
             )
         split = pre_tokenizers.BertPreTokenizer()
         joins = [c for c in alphabet if len(split.pre_tokenize_str(normalized(f"a{c}"))) == 1]

@@ -69,13 +69,17 @@ def span(
     seed: int,
 ) -> np.ndarray:
     """Runs of whole words, with lengths from a clipped geometric distribution, anew in every copy."""
-    starts = _word_starts(tokens, eligible, continuation).T  # [L, B]: the loop below goes from column to column
+    starts = _word_starts(
+        tokens, eligible, continuation
+    ).T  # [L, B]: the loop below goes from column to column
     segment_starts = _segment_starts(eligible).T
     keys = order.mix(np.asarray(example_ids).astype(np.uint64) ^ _copy_keys(copies, seed))  # [B, 1]
     columns = np.arange(1, tokens.shape[1] + 1, dtype=np.uint64) * 0x9E3779B97F4A7C15
     uniform = (order.mix(keys + columns) >> 11) * 2.0**-53  # [B, L]
     shares = np.cumsum(span_lengths(settings))[:-1]
-    words = (np.searchsorted(shares, uniform.T, side="right") + 1).astype(np.int32)  # [L, B], if a span begins here
+    words = (np.searchsorted(shares, uniform.T, side="right") + 1).astype(
+        np.int32
+    )  # [L, B], if a span begins here
     return _number(_groups(starts, segment_starts, words), eligible, settings.max_unit)
 
 
@@ -100,7 +104,12 @@ def pmi(
     return _number(_groups(starts.T, segment_starts.T, words.T), eligible, settings.max_unit)
 
 
-TABLE: dict[str, Callable[..., np.ndarray]] = {"token": token, "word": word, "span": span, "pmi": pmi}
+TABLE: dict[str, Callable[..., np.ndarray]] = {
+    "token": token,
+    "word": word,
+    "span": span,
+    "pmi": pmi,
+}
 
 
 def span_lengths(settings: knobs.Masking) -> np.ndarray:

@@ -84,7 +84,12 @@ class Style:
 
 def split_of(expression: str) -> dict[str, Any]:
     """The pre-tokenizer of a kind with an expression, as tokenizer.json states it."""
-    return {"type": "Split", "pattern": {"Regex": expression}, "behavior": "Isolated", "invert": False}
+    return {
+        "type": "Split",
+        "pattern": {"Regex": expression},
+        "behavior": "Isolated",
+        "invert": False,
+    }
 
 
 def recognise(vocab: list[str]) -> str:
@@ -92,7 +97,9 @@ def recognise(vocab: list[str]) -> str:
     pieces = [p for p in vocab if p not in SPECIALS and not p.startswith("[unused")]
     if pieces and not any(p.startswith(PREFIX) for p in pieces):
         for kind, expression in KINDS.items():
-            if expression and all((m := re.match(expression, p)) and m.end() == len(p) for p in pieces):
+            if expression and all(
+                (m := re.match(expression, p)) and m.end() == len(p) for p in pieces
+            ):
                 return kind
     return "wordpiece"
 
@@ -114,12 +121,20 @@ def read(path: Path) -> tuple[list[str], dict[str, Any]]:
     and contradict each other, transformers follows now one and now the other: such a folder is refused.
     """
     if not os.path.lexists(path):
-        raise DataError(f"no tokenizer at {path}", "give a vocab.txt, a tokenizer.json or a folder with one of them")
+        raise DataError(
+            f"no tokenizer at {path}",
+            "give a vocab.txt, a tokenizer.json or a folder with one of them",
+        )
     file = path
     if path.is_dir():
-        found = [path / name for name in ("tokenizer.json", "vocab.txt") if os.path.lexists(path / name)]
+        found = [
+            path / name for name in ("tokenizer.json", "vocab.txt") if os.path.lexists(path / name)
+        ]
         if not found:
-            raise DataError(f"no vocab.txt or tokenizer.json in {path}", "point at a Hugging Face or prepared folder")
+            raise DataError(
+                f"no vocab.txt or tokenizer.json in {path}",
+                "point at a Hugging Face or prepared folder",
+            )
         file = opening.inside(path, found[0], DataError)
     beside = file.parent / "tokenizer_config.json"
     config = opening.inside(file.parent, beside, DataError) if os.path.lexists(beside) else None
@@ -128,9 +143,13 @@ def read(path: Path) -> tuple[list[str], dict[str, Any]]:
     if file.suffix == ".json":
         vocab, stated = _from_json(file)
         if config:
-            stated = _characters(config, _json(config)) | stated  # which another program's save leaves out
+            stated = (
+                _characters(config, _json(config)) | stated
+            )  # which another program's save leaves out
             _check_agrees(config, stated)
-        return vocab, ({"characters": HUGGINGFACE} if KINDS[stated["kind"]] is None else {}) | stated
+        return vocab, (
+            {"characters": HUGGINGFACE} if KINDS[stated["kind"]] is None else {}
+        ) | stated
     vocab = _from_lines(file)
     return vocab, {"kind": recognise(vocab)} | (_from_config(config) if config else {})
 
@@ -143,7 +162,10 @@ def _check_specials(file: Path) -> None:
         value = state.get(key)
         content = value.get("content") if isinstance(value, dict) else value
         if content not in (None, name):
-            raise DataError(f"{file}: {key} = {show(content)}, not {name}", "only BERT's own special tokens are read")
+            raise DataError(
+                f"{file}: {key} = {show(content)}, not {name}",
+                "only BERT's own special tokens are read",
+            )
 
 
 def _check_agrees(file: Path, stated: dict[str, Any]) -> None:
@@ -151,8 +173,12 @@ def _check_agrees(file: Path, stated: dict[str, Any]) -> None:
     state = _json(file)
     found = _flags(file, state, CONFIG) | _characters(file, state)
     if Style(**stated) != Style(**(stated | found)):
-        said = ", ".join(f"{field} = {value}" for field, value in found.items() if stated.get(field) != value)
-        raise DataError(f"{file} contradicts the tokenizer.json beside it: {said}", "delete whichever is wrong")
+        said = ", ".join(
+            f"{field} = {value}" for field, value in found.items() if stated.get(field) != value
+        )
+        raise DataError(
+            f"{file} contradicts the tokenizer.json beside it: {said}", "delete whichever is wrong"
+        )
 
 
 def _from_lines(file: Path) -> list[str]:
@@ -160,7 +186,9 @@ def _from_lines(file: Path) -> list[str]:
     try:
         lines = opening.read(file, DataError, LARGEST, CUT).decode("utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
-        raise DataError(f"{file} is not UTF-8 at byte {error.start}", "a vocab.txt holds one piece a line") from error
+        raise DataError(
+            f"{file} is not UTF-8 at byte {error.start}", "a vocab.txt holds one piece a line"
+        ) from error
     vocab = [line.rstrip("\r") for line in lines]
     while vocab and not vocab[-1]:
         vocab.pop()
@@ -173,7 +201,10 @@ def _from_config(file: Path) -> dict[str, Any]:
     for name, only in CONFIG_FIXED.items():
         value = stated.get(name)
         if value is not None and value != only:
-            raise DataError(f"{file}: {name} = {show(value)}, and only {only!r} can be done", "use another tokenizer")
+            raise DataError(
+                f"{file}: {name} = {show(value)}, and only {only!r} can be done",
+                "use another tokenizer",
+            )
     added = stated.get("added_tokens_decoder") or {}
     _check_added(file, list(added.values()) if isinstance(added, dict) else added)
     hf = {"max_word_length": _word_length(file, stated, HF_WORD_LENGTH), "characters": HUGGINGFACE}
@@ -185,17 +216,26 @@ def _from_json(file: Path) -> tuple[list[str], dict[str, Any]]:
     state = _json(file)
     model = state.get("model")
     if not isinstance(model, dict) or not isinstance(model.get("vocab"), dict):
-        raise DataError(f"{file} holds no vocabulary", "BERT needs a WordPiece vocabulary; the file may be cut short")
+        raise DataError(
+            f"{file} holds no vocabulary",
+            "BERT needs a WordPiece vocabulary; the file may be cut short",
+        )
     pre_tokenizer = state.get("pre_tokenizer")
     splits = {kind: split_of(expression) for kind, expression in KINDS.items() if expression}
     kind = next((kind for kind, split in splits.items() if split == pre_tokenizer), "wordpiece")
     words = kind == "wordpiece"
-    holds = model.get("type", "WordPiece" if "max_input_chars_per_word" in model else None)  # old files name no type
+    holds = model.get(
+        "type", "WordPiece" if "max_input_chars_per_word" in model else None
+    )  # old files name no type
     for what, found, only in (
         ("model", holds, "WordPiece" if words else "WordLevel"),
         ("pre_tokenizer", _type(pre_tokenizer), "BertPreTokenizer" if words else "Split"),
         ("unk_token", model.get("unk_token"), "[UNK]"),
-        ("continuing_subword_prefix", model.get("continuing_subword_prefix"), PREFIX if words else None),
+        (
+            "continuing_subword_prefix",
+            model.get("continuing_subword_prefix"),
+            PREFIX if words else None,
+        ),
     ):
         if found != only:
             raise DataError(
@@ -209,20 +249,29 @@ def _from_json(file: Path) -> tuple[list[str], dict[str, Any]]:
     for piece, i in _check_added(file, state.get("added_tokens") or []):
         ids.setdefault(piece, i)
     # Each below their number, and different: then they are all of them.
-    if not all(type(i) is int and 0 <= i < len(ids) for i in ids.values()) or len(set(ids.values())) < len(ids):
-        raise DataError(f"{file}: ids are not 0 to {len(ids) - 1}, each once", "repair the vocabulary")
+    if not all(type(i) is int and 0 <= i < len(ids) for i in ids.values()) or len(
+        set(ids.values())
+    ) < len(ids):
+        raise DataError(
+            f"{file}: ids are not 0 to {len(ids) - 1}, each once", "repair the vocabulary"
+        )
     return _checked(sorted(ids, key=ids.__getitem__), file), stated
 
 
 def _normalizer(file: Path, section: Any, words: bool) -> dict[str, Any]:
     if not words:
         if section != STRIP:
-            raise DataError(f"{file}: normalizer is {_type(section)}, not Strip of both ends", "rewrite the file")
+            raise DataError(
+                f"{file}: normalizer is {_type(section)}, not Strip of both ends",
+                "rewrite the file",
+            )
         return {}
     if section is None:
         return {"lowercase": False, "chinese": False, "clean_text": False}
     if _type(section) != "BertNormalizer":
-        raise DataError(f"{file}: normalizer is {show(_type(section))}, not BertNormalizer", "use its vocab.txt")
+        raise DataError(
+            f"{file}: normalizer is {show(_type(section))}, not BertNormalizer", "use its vocab.txt"
+        )
     lacking = NORMALIZER.keys() - section.keys()
     if lacking:
         raise DataError(f"{file}: normalizer has no {', '.join(sorted(lacking))}", CUT)
@@ -268,7 +317,10 @@ def _word_length(file: Path, section: dict[str, Any], default: int) -> int:
     if value is None:
         return default
     if type(value) is not int or not 1 <= value <= LONGEST_WORD:
-        raise DataError(f"{file}: max_input_chars_per_word = {show(value)}", f"a number from 1 to {LONGEST_WORD}")
+        raise DataError(
+            f"{file}: max_input_chars_per_word = {show(value)}",
+            f"a number from 1 to {LONGEST_WORD}",
+        )
     return value
 
 

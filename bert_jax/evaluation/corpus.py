@@ -39,7 +39,9 @@ class Evaluator:
 
     def __init__(self, config: knobs.Config, prepared: Prepared, settings: knobs.Eval, mesh: Mesh):
         masks = knobs.Masking(rate=settings.rate, replace=settings.replace, unit=settings.unit)
-        masks = dataclasses.replace(masks, **{name: getattr(config.masking, name) for name in knobs.OF_UNITS})
+        masks = dataclasses.replace(
+            masks, **{name: getattr(config.masking, name) for name in knobs.OF_UNITS}
+        )
         self.config = dataclasses.replace(config, masking=masks)
         self.source = pipeline.Source(prepared, "validation", self.config, seed=settings.seed)
         self.mesh = mesh
@@ -47,12 +49,18 @@ class Evaluator:
         self.rows = -(-settings.batch_size // ways) * ways
         self.batches = self.source.evaluation_batches(self.rows)
         if not self.batches:
-            raise DataError("the validation split is empty", "raise --config.corpus.validation_fraction")
+            raise DataError(
+                "the validation split is empty", "raise --config.corpus.validation_fraction"
+            )
         self.settings, self.vocabulary = settings, prepared.tokenizer.hash
         self.traced = self.at(settings.rate)
-        find = _make_step(self.config, prepared, unigram_log_probabilities(self._frequencies(prepared)))
+        find = _make_step(
+            self.config, prepared, unigram_log_probabilities(self._frequencies(prepared))
+        )
         self.step = jax.jit(lambda *given: find(*given)[0])
-        self.each = jax.jit(find, out_shardings=sharding.replicated(mesh))  # compiled where it is asked for alone
+        self.each = jax.jit(
+            find, out_shardings=sharding.replicated(mesh)
+        )  # compiled where it is asked for alone
 
     def _frequencies(self, prepared: Prepared) -> np.ndarray:
         """How often training has each token as a target [V].
@@ -65,8 +73,12 @@ class Evaluator:
             return counts
         batch = self.source.evaluation_batch(0, 1024)
         sep = prepared.tokenizer.special.sep
-        ends = np.sum((batch["tokens"] == sep) & (batch["segment_ids"] > 0)) / np.sum(batch["unit_ids"] >= 0)
-        return counts + np.round(ends * counts.sum()).astype(np.int64) * (np.arange(len(counts)) == sep)
+        ends = np.sum((batch["tokens"] == sep) & (batch["segment_ids"] > 0)) / np.sum(
+            batch["unit_ids"] >= 0
+        )
+        return counts + np.round(ends * counts.sum()).astype(np.int64) * (
+            np.arange(len(counts)) == sep
+        )
 
     def at(self, rate: float) -> StepInputs:
         """The masks of a rate, which must not be above that of the settings: there are slots for no more."""
@@ -81,12 +93,17 @@ class Evaluator:
             seed=np.uint32(self.settings.seed),
         )
 
-    def __call__(self, params: Any, progress: Progress = lambda done, total: None) -> dict[str, float]:
+    def __call__(
+        self, params: Any, progress: Progress = lambda done, total: None
+    ) -> dict[str, float]:
         """Metrics of the whole split."""
         return self.sweep(params, [self.traced], progress)[0]
 
     def sweep(
-        self, params: Any, masks: Sequence[StepInputs], progress: Progress = lambda done, total: None
+        self,
+        params: Any,
+        masks: Sequence[StepInputs],
+        progress: Progress = lambda done, total: None,
     ) -> list[dict[str, float]]:
         """Metrics of the whole split under several masks, which one program computes."""
         totals = [Totals() for _ in masks]
@@ -109,7 +126,10 @@ class Evaluator:
                 for part, values in zip(("sum", "count"), pair, strict=True):
                     rows.setdefault(f"{name}.{part}", []).append(values)
         count = self.source.count(0)
-        arrays = {name: np.concatenate(several)[:count].astype(np.float64) for name, several in rows.items()}
+        arrays = {
+            name: np.concatenate(several)[:count].astype(np.float64)
+            for name, several in rows.items()
+        }
         return self._finish(totals), arrays | {EXAMPLES: which(self._examples())}
 
     def _examples(self) -> Iterator[bytes]:
@@ -120,18 +140,27 @@ class Evaluator:
         for index in range(self.batches):
             batch = self.source.evaluation_batch(index, self.rows)
             left = self.source.count(0) - index * self.rows
-            read = [batch[key][:left] for key in ("tokens", "segment_ids", "unit_ids", "example_ids", "labels")]
-            yield np.concatenate([rows.reshape(len(rows), -1).astype(np.int64) for rows in read], axis=1).tobytes()
+            read = [
+                batch[key][:left]
+                for key in ("tokens", "segment_ids", "unit_ids", "example_ids", "labels")
+            ]
+            yield np.concatenate(
+                [rows.reshape(len(rows), -1).astype(np.int64) for rows in read], axis=1
+            ).tobytes()
 
     def _batches(
         self, step: Callable, params: Any, masks: Sequence[StepInputs], progress: Progress
     ) -> Iterator[tuple[int, Any]]:
         """What a program finds in each batch under each of the masks, which are told by their number."""
         mine = sharding.local_rows(self.rows, self.mesh)
-        late: tuple[int, Any] | None = None  # fetched one step late, so that the device never waits for the host
+        late: tuple[int, Any] | None = (
+            None  # fetched one step late, so that the device never waits for the host
+        )
         for index in range(self.batches):
             batch = self.source.evaluation_batch(index, self.rows)
-            placed = sharding.place({key: value[mine] for key, value in batch.items()}, self.rows, self.mesh)
+            placed = sharding.place(
+                {key: value[mine] for key, value in batch.items()}, self.rows, self.mesh
+            )
             for number, traced in enumerate(masks):
                 found = step(params, placed, traced)
                 if late is not None:
@@ -170,22 +199,37 @@ def _make_step(
 
     def step(params: Any, batch: Batch, traced: StepInputs) -> tuple[Metrics, Metrics]:
         if causal:
-            masked, (targets, weights) = batch, causal_lm.targets(batch, config.objectives["causal_lm"].end)
+            masked, (targets, weights) = (
+                batch,
+                causal_lm.targets(batch, config.objectives["causal_lm"].end),
+            )
         else:
             masked, _ = masking.apply(
-                batch, traced, settings=config.masking, special=special, replacements=replacements, slots=slots
+                batch,
+                traced,
+                settings=config.masking,
+                special=special,
+                replacements=replacements,
+                slots=slots,
             )
             targets, weights = masked["predict_targets"], masked["predict_weights"]
         outputs = network.outputs(model, params, masked)
-        metrics: Metrics = {"examples": (jnp.sum(jnp.any(batch["segment_ids"] > 0, -1)), jnp.ones(()))}
+        metrics: Metrics = {
+            "examples": (jnp.sum(jnp.any(batch["segment_ids"] > 0, -1)), jnp.ones(()))
+        }
         each: Metrics = {}
         for name, objective in table.items():
             loss = objective.loss
             metrics |= loss(outputs[name], masked)
-            each |= jax.vmap(loss)(*jax.tree.map(lambda x: x[:, None], (outputs[name], masked)))  # rows of one
+            each |= jax.vmap(loss)(
+                *jax.tree.map(lambda x: x[:, None], (outputs[name], masked))
+            )  # rows of one
         total = jnp.sum(weights)
         metrics["unigram_loss"] = (-jnp.sum(jnp.asarray(unigram)[targets] * weights), total)
-        metrics["unigram_accuracy"] = (jnp.sum((targets == int(np.argmax(unigram))) * weights), total)
+        metrics["unigram_accuracy"] = (
+            jnp.sum((targets == int(np.argmax(unigram))) * weights),
+            total,
+        )
         labels = batch["labels"]
         metrics["first_label"] = (jnp.sum(labels == 0), jnp.sum(labels >= 0))
         return metrics, each

@@ -32,7 +32,9 @@ class Totals:
     """Adds (sum, count) pairs in float64."""
 
     def __init__(self, sums: Mapping[str, Sequence[float]] | None = None) -> None:
-        self.sums = {name: (float(total), float(count)) for name, (total, count) in (sums or {}).items()}
+        self.sums = {
+            name: (float(total), float(count)) for name, (total, count) in (sums or {}).items()
+        }
 
     def add(self, metrics: Mapping[str, tuple[float, float]] | Metrics) -> None:
         """Adds one batch's."""
@@ -42,7 +44,9 @@ class Totals:
 
     def values(self) -> dict[str, float]:
         """Divide sums by counts; NaN where nothing was counted, which is never the best and is written as null."""
-        return {name: total / count if count else math.nan for name, (total, count) in self.sums.items()}
+        return {
+            name: total / count if count else math.nan for name, (total, count) in self.sums.items()
+        }
 
 
 def unigram_log_probabilities(counts: np.ndarray) -> np.ndarray:

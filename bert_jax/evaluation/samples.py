@@ -43,12 +43,21 @@ class Sample(NamedTuple):
 class Samples:
     """Compiles once; call it with parameters as often as needed."""
 
-    def __init__(self, model: knobs.Model, tokenizer: Tokenizer, chosen: Sequence[Sample], head: str, mesh: Mesh):
+    def __init__(
+        self,
+        model: knobs.Model,
+        tokenizer: Tokenizer,
+        chosen: Sequence[Sample],
+        head: str,
+        mesh: Mesh,
+    ):
         self.vocab, self.chosen = tokenizer.vocab, chosen
         ways = mesh.shape["data"] * mesh.shape["fsdp"]
         rows = -(-len(self.chosen) // ways) * ways
         longest = max(len(one.ids) for one in self.chosen) + 2
-        batch = encoding.rows(tokenizer.special, [[one.ids] for one in self.chosen], longest, size=rows)
+        batch = encoding.rows(
+            tokenizer.special, [[one.ids] for one in self.chosen], longest, size=rows
+        )
         batch["predict_positions"] = np.zeros((rows, 2), np.int32)
         for row, one in enumerate(self.chosen):
             batch["predict_positions"][row, : len(one.places)] = one.places
@@ -57,10 +66,14 @@ class Samples:
         of_one = network.Network(model, tokenizer.size, ((head, 0),))
 
         def likeliest(params: Any, batch: Batch) -> tuple[jax.Array, jax.Array]:
-            logits = network.outputs(of_one, params, batch)[head]  # [B, slots, V], or of every column
+            logits = network.outputs(of_one, params, batch)[
+                head
+            ]  # [B, slots, V], or of every column
             if head == "causal_lm":
                 logits = jnp.take_along_axis(logits, batch["predict_positions"][..., None], axis=1)
-            return jax.lax.top_k(jax.nn.softmax(logits, axis=-1), min(TOP, tokenizer.size))  # [B, slots, TOP]
+            return jax.lax.top_k(
+                jax.nn.softmax(logits, axis=-1), min(TOP, tokenizer.size)
+            )  # [B, slots, TOP]
 
         self.likeliest = jax.jit(likeliest, out_shardings=sharding.replicated(mesh))
 
@@ -72,8 +85,13 @@ class Samples:
                 "text": one.text,
                 "answers": one.answers,
                 "predictions": [
-                    [{"token": self.vocab[i], "probability": round(float(p), 6)} for p, i in zip(*slot, strict=True)]
-                    for slot, _ in zip(zip(of_values, of_ids, strict=True), one.places, strict=False)
+                    [
+                        {"token": self.vocab[i], "probability": round(float(p), 6)}
+                        for p, i in zip(*slot, strict=True)
+                    ]
+                    for slot, _ in zip(
+                        zip(of_values, of_ids, strict=True), one.places, strict=False
+                    )
                 ],
             }
             for one, of_values, of_ids in zip(self.chosen, values, ids, strict=False)
@@ -109,7 +127,9 @@ def choose(
     found: dict[str, Sample] = {}
     seen: set[tuple[int, ...]] = set()
     several = list(_drawn(shards, TRIES * count, seed))
-    for number, ids in sorted(several, key=lambda one: max(SHORT - len(one[1]), len(one[1]) - LONG, 0)):
+    for number, ids in sorted(
+        several, key=lambda one: max(SHORT - len(one[1]), len(one[1]) - LONG, 0)
+    ):
         if len(found) < count and len(ids) > 1 and tuple(ids) not in seen:
             seen.add(tuple(ids))
             one = make(ids[:room], tokenizer, order.key(seed, _CHOICE, number))
@@ -121,7 +141,9 @@ def _drawn(shards: Sequence[Shard], most: int, seed: int) -> Iterator[tuple[int,
     """Sentences in a random order, with their numbers."""
     ends = np.cumsum([0, *(len(shard.sentence_ends) for shard in shards)])
     total = int(ends[-1])
-    for number in order.permute(np.arange(min(most, total)), total, order.key(seed, _CHOICE)).tolist():
+    for number in order.permute(
+        np.arange(min(most, total)), total, order.key(seed, _CHOICE)
+    ).tolist():
         at = int(np.searchsorted(ends, number, side="right")) - 1
         shard, index = shards[at], number - int(ends[at])
         start = int(shard.sentence_ends[index - 1]) if index else 0
@@ -131,12 +153,18 @@ def _drawn(shards: Sequence[Shard], most: int, seed: int) -> Iterator[tuple[int,
 def _masked(ids: list[int], tokenizer: Tokenizer, key: int) -> Sample:
     """One or two of the words that are one token masked; of a sentence without such words, any tokens."""
     wanted = 2 if len(ids) >= TWO else 1
-    words = [at for at in range(len(ids)) if _whole(ids, at, tokenizer) and tokenizer.vocab[ids[at]].isalpha()]
+    words = [
+        at
+        for at in range(len(ids))
+        if _whole(ids, at, tokenizer) and tokenizer.vocab[ids[at]].isalpha()
+    ]
     places = words if len(words) >= wanted else list(range(len(ids)))
     picked = sorted(places[n] for n in order.permute(np.arange(wanted), len(places), key))
     hidden = [tokenizer.special.mask if at in picked else token for at, token in enumerate(ids)]
     answers = [tokenizer.vocab[ids[at]] for at in picked]
-    return Sample(hidden, [at + 1 for at in picked], tokenizer.written(hidden), answers)  # after [CLS]
+    return Sample(
+        hidden, [at + 1 for at in picked], tokenizer.written(hidden), answers
+    )  # after [CLS]
 
 
 def _beginning(ids: list[int], tokenizer: Tokenizer, key: int) -> Sample:

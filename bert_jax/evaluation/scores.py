@@ -38,26 +38,48 @@ def reported(kind: str, labels: Sequence[str], task: knobs.Task) -> tuple[str, .
         absent = ("precision", "recall", "f1")
     elif kind == "span" and not task.no_answer:
         absent = tuple(name for name in knobs.METRICS[kind] if name not in ("exact", "f1"))
-    return tuple(n for n in knobs.METRICS[kind] if n not in absent and (not task.metrics or n in task.metrics))
+    return tuple(
+        n
+        for n in knobs.METRICS[kind]
+        if n not in absent and (not task.metrics or n in task.metrics)
+    )
 
 
 def score(
-    kind: str, examples: Sequence[Example], predictions: Sequence[Any], labels: Sequence[str], task: knobs.Task
+    kind: str,
+    examples: Sequence[Example],
+    predictions: Sequence[Any],
+    labels: Sequence[str],
+    task: knobs.Task,
 ) -> dict[str, float]:
     """Those of `knobs.METRICS[kind]` that apply and `task.metrics` names, if it does; unlabelled examples are left out.
 
     Predictions are those of `answers.decode`.
     """
-    pairs = [(one, made) for one, made in zip(examples, predictions, strict=True) if one.label is not None]
+    pairs = [
+        (one, made)
+        for one, made in zip(examples, predictions, strict=True)
+        if one.label is not None
+    ]
     if not pairs:
-        raise DataError(f"none of {len(examples)} examples has a label", "score a split that has labels")
+        raise DataError(
+            f"none of {len(examples)} examples has a label", "score a split that has labels"
+        )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of what is undefined; the values say it
-        found = _TABLE[kind]([one for one, _ in pairs], [made for _, made in pairs], tuple(labels), task)
-    return {name: float(value) for name, value in found.items() if not task.metrics or name in task.metrics}
+        found = _TABLE[kind](
+            [one for one, _ in pairs], [made for _, made in pairs], tuple(labels), task
+        )
+    return {
+        name: float(value)
+        for name, value in found.items()
+        if not task.metrics or name in task.metrics
+    }
 
 
-def _classify(examples: list[Example], predictions: list, labels: tuple[str, ...], task: knobs.Task) -> dict[str, Any]:
+def _classify(
+    examples: list[Example], predictions: list, labels: tuple[str, ...], task: knobs.Task
+) -> dict[str, Any]:
     from sklearn import metrics
 
     truth = np.array([one.label for one in examples])  # [N]
@@ -71,10 +93,15 @@ def _classify(examples: list[Example], predictions: list, labels: tuple[str, ...
     }
 
 
-def _regress(examples: list[Example], predictions: list, labels: tuple[str, ...], task: knobs.Task) -> dict[str, Any]:
+def _regress(
+    examples: list[Example], predictions: list, labels: tuple[str, ...], task: knobs.Task
+) -> dict[str, Any]:
     from scipy import stats
 
-    truth, made = np.array([one.label for one in examples], np.float64), np.array(predictions, np.float64)  # [N] each
+    truth, made = (
+        np.array([one.label for one in examples], np.float64),
+        np.array(predictions, np.float64),
+    )  # [N] each
     defined = len(truth) > 1 and bool(np.isfinite(made).all())
     return {
         "pearson": stats.pearsonr(truth, made).statistic if defined else np.nan,
@@ -83,9 +110,13 @@ def _regress(examples: list[Example], predictions: list, labels: tuple[str, ...]
     }
 
 
-def _tag(examples: list[Example], predictions: list, labels: tuple[str, ...], task: knobs.Task) -> dict[str, Any]:
+def _tag(
+    examples: list[Example], predictions: list, labels: tuple[str, ...], task: knobs.Task
+) -> dict[str, Any]:
     pairs = [
-        (t, p) for one, made in zip(examples, predictions, strict=True) for t, p in zip(one.label, made, strict=True)
+        (t, p)
+        for one, made in zip(examples, predictions, strict=True)
+        for t, p in zip(one.label, made, strict=True)
     ]
     found = {"accuracy": np.mean([t == p for t, p in pairs])}
     if is_entities(labels):
@@ -93,7 +124,9 @@ def _tag(examples: list[Example], predictions: list, labels: tuple[str, ...], ta
 
         truth = [[labels[i] for i in one.label] for one in examples]
         chosen = [[labels[i] if i >= 0 else "O" for i in made] for made in predictions]
-        precision, recall, f1, _ = precision_recall_fscore_support(truth, chosen, average="micro", zero_division=0)
+        precision, recall, f1, _ = precision_recall_fscore_support(
+            truth, chosen, average="micro", zero_division=0
+        )
         found |= {"precision": precision, "recall": recall, "f1": f1}
     return found
 
@@ -115,8 +148,14 @@ def _span(
     return squad.evaluate(answers, texts, doubts, [made.best_text for made in predictions])
 
 
-def _choice(examples: list[Example], predictions: list, labels: tuple[str, ...], task: knobs.Task) -> dict[str, Any]:
-    return {"accuracy": np.mean([made.argmax() == one.label for one, made in zip(examples, predictions, strict=True)])}
+def _choice(
+    examples: list[Example], predictions: list, labels: tuple[str, ...], task: knobs.Task
+) -> dict[str, Any]:
+    return {
+        "accuracy": np.mean(
+            [made.argmax() == one.label for one, made in zip(examples, predictions, strict=True)]
+        )
+    }
 
 
 _TABLE: dict[str, Callable[..., dict[str, Any]]] = {

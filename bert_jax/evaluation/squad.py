@@ -52,16 +52,24 @@ def evaluate(
     """
     golds = [[text for text in texts if normalize(text)] or [""] for texts in answers]
     has = np.array([bool(texts) for texts in answers], bool)  # [N]
-    scores = {"exact": _scores(exact, golds, predictions), "f1": _scores(f1, golds, predictions)}  # [N] each
+    scores = {
+        "exact": _scores(exact, golds, predictions),
+        "f1": _scores(f1, golds, predictions),
+    }  # [N] each
     found = {name: 100 * float(values.mean()) for name, values in scores.items()}
     if doubts is None:
         return found
     for part, which in (("has_answer", has), ("no_answer", ~has)):
         if which.any():
-            found |= {f"{part}_{name}": 100 * float(values[which].mean()) for name, values in scores.items()}
+            found |= {
+                f"{part}_{name}": 100 * float(values[which].mean())
+                for name, values in scores.items()
+            }
     texts = predictions if kept is None else kept
     for name, measure in (("exact", exact), ("f1", f1)):
-        found |= _best(name, _scores(measure, golds, texts), texts, has, np.asarray(doubts, np.float64))
+        found |= _best(
+            name, _scores(measure, golds, texts), texts, has, np.asarray(doubts, np.float64)
+        )
     return found
 
 
@@ -71,7 +79,9 @@ def _scores(measure, golds: Sequence[Sequence[str]], predictions: Sequence[str])
     return np.array([max(measure(gold, text) for gold in texts) for texts, text in pairs])
 
 
-def _best(name: str, scores: np.ndarray, texts: Sequence[str], has: np.ndarray, doubts: np.ndarray) -> dict[str, float]:
+def _best(
+    name: str, scores: np.ndarray, texts: Sequence[str], has: np.ndarray, doubts: np.ndarray
+) -> dict[str, float]:
     """From no answers at all, one question after the other is answered, the least doubtful first."""
     order = np.argsort(doubts, kind="stable")
     gains = np.where(has, scores, -np.array([bool(text) for text in texts], float))[order]
@@ -79,4 +89,7 @@ def _best(name: str, scores: np.ndarray, texts: Sequence[str], has: np.ndarray, 
     most = int(np.argmax(totals))
     # The original says 0 where it is best to answer nothing, which is right for its probabilities alone.
     threshold = doubts[order[most - 1]] if most else min(0.0, np.nextafter(doubts.min(), -np.inf))
-    return {f"best_{name}": 100 * float(totals[most]) / len(scores), f"best_{name}_threshold": float(threshold)}
+    return {
+        f"best_{name}": 100 * float(totals[most]) / len(scores),
+        f"best_{name}_threshold": float(threshold),
+    }

@@ -62,7 +62,8 @@ def check(name: str, split: str, labels: Sequence[str]) -> tuple[str, Any]:
         raise ConfigError(f"no server takes predictions of task {name!r}", f"one of: {have}")
     if split not in row.submission.files:
         raise ConfigError(
-            f"{name}: no server takes predictions of split {split!r}", f"one of: {', '.join(row.submission.files)}"
+            f"{name}: no server takes predictions of split {split!r}",
+            f"one of: {', '.join(row.submission.files)}",
         )
     if sorted(labels) != sorted(row.labels):
         raise ConfigError(
@@ -76,7 +77,8 @@ def _index(example: Example) -> int:
     """The number a server knows a row by."""
     if not example.id.isdecimal():
         raise ConfigError(
-            f"{example.where}: {example.id!r} is no number of a row", "task.id names the column that holds it"
+            f"{example.where}: {example.id!r} is no number of a row",
+            "task.id names the column that holds it",
         )
     return int(example.id)
 
@@ -90,12 +92,17 @@ def _written(row: tasks.Row, labels: Sequence[str], made: Any) -> str:
     return values[row.labels.index(label)]
 
 
-def _answers(examples: Sequence[Example], predictions: Sequence[Any], file: str, no_answer: bool) -> dict[str, str]:
+def _answers(
+    examples: Sequence[Example], predictions: Sequence[Any], file: str, no_answer: bool
+) -> dict[str, str]:
     spans: dict[str, Span] = {one.id: made for one, made in zip(examples, predictions, strict=True)}
     files: dict[str, dict[str, Any]] = {file: {name: made.text for name, made in spans.items()}}
     if no_answer:
         files["na_prob.json"] = {name: _no_answer(made) for name, made in spans.items()}
-    return {name: json.dumps(found, ensure_ascii=False, indent=1) + "\n" for name, found in files.items()}
+    return {
+        name: json.dumps(found, ensure_ascii=False, indent=1) + "\n"
+        for name, found in files.items()
+    }
 
 
 def _no_answer(made: Span) -> float:

@@ -30,10 +30,18 @@ class TaskEvaluator:
     """Encodes once and compiles once a length; call it with parameters as often as needed."""
 
     def __init__(
-        self, config: knobs.Config, tokenizer: Tokenizer, examples: Sequence[Example], batch_size: int, mesh: Mesh
+        self,
+        config: knobs.Config,
+        tokenizer: Tokenizer,
+        examples: Sequence[Example],
+        batch_size: int,
+        mesh: Mesh,
     ):
         if not examples:
-            raise DataError(f"{config.task.source} holds no examples to score", "check task.source and its splits")
+            raise DataError(
+                f"{config.task.source} holds no examples to score",
+                "check task.source and its splits",
+            )
         self.kind = next(iter(config.objectives))
         self.config, self.examples, self.mesh = config, list(examples), mesh
         self.labels = config.objectives[self.kind].labels
@@ -59,7 +67,9 @@ class TaskEvaluator:
     ) -> tuple[list[np.ndarray], dict[str, float]]:
         """What the head says of each row, without its padding, and the mean loss."""
         lengths = np.diff(self.features.offsets)
-        by_length = np.argsort(-lengths, kind="stable")  # the longest first: what does not fit in memory shows at once
+        by_length = np.argsort(
+            -lengths, kind="stable"
+        )  # the longest first: what does not fit in memory shows at once
         found: list[Any] = [None] * len(lengths)
         totals, mine = Totals(), sharding.local_rows(self.size, self.mesh)
         late: tuple[np.ndarray, Any] | None = None
@@ -101,10 +111,14 @@ class TaskEvaluator:
         if self.kind in ("classify", "choice") and "accuracy" in metrics:
             known = [one.label for one in self.examples if one.label is not None]
             low, high = wilson(metrics["accuracy"] * len(known), len(known))
-            most = max(Counter(known).values()) / len(known)  # what is right who always says the largest class
+            most = max(Counter(known).values()) / len(
+                known
+            )  # what is right who always says the largest class
             metrics |= {"accuracy_low": low, "accuracy_high": high, "majority_accuracy": most}
         return metrics, predictions
 
-    def __call__(self, params: Any, progress: Progress = lambda done, total: None) -> dict[str, float]:
+    def __call__(
+        self, params: Any, progress: Progress = lambda done, total: None
+    ) -> dict[str, float]:
         """Metrics of all examples."""
         return self.both(params, progress)[0]

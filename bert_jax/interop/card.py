@@ -56,14 +56,25 @@ def text(run: runs.Run, parameters: int, pipeline: str) -> str:
     changed = configs.differences(default, configs.to_dict(run.config))
     if "foreign" not in run.meta and changed:
         rows = {f"`{path}`": f"`{json.dumps(new)}`" for path, (_, new) in changed.items()}
-        lines += ["## Config", "", "Knobs that differ from the defaults.", "", *_table({"knob": "value"} | rows), ""]
+        lines += [
+            "## Config",
+            "",
+            "Knobs that differ from the defaults.",
+            "",
+            *_table({"knob": "value"} | rows),
+            "",
+        ]
     return "\n".join(lines)
 
 
 def _title(run: runs.Run) -> str:
     """A name, without the folders of this machine before it."""
     source = run.meta.get("foreign", "")
-    return source if source and not Path(source).exists() else Path(source or run.folder).resolve().name
+    return (
+        source
+        if source and not Path(source).exists()
+        else Path(source or run.folder).resolve().name
+    )
 
 
 def _origin(run: runs.Run) -> str:
@@ -85,7 +96,9 @@ def _run_rows(run: runs.Run, environment: dict[str, Any]) -> dict[str, str]:
         "tokenizer": f"`{environment['tokenizer']}`",
         "seed, data_seed": f"{run.config.seed}, {run.config.data_seed}",
         "code": f"bert-jax {versions['bert-jax']}, commit {environment['git_commit'] or 'unknown'}",
-        "versions": ", ".join(f"{name} {version}" for name, version in versions.items() if name != "bert-jax"),
+        "versions": ", ".join(
+            f"{name} {version}" for name, version in versions.items() if name != "bert-jax"
+        ),
         "devices": ", ".join(machine["devices"]),
     }
 
@@ -96,11 +109,22 @@ def _metrics(run: runs.Run) -> dict[str, str]:
     if "foreign" in run.meta or not file.exists():
         return {}
     rows = [row for row in records.rows(file) if row["step"] == run.step]
-    found = {k: v for row in rows for k, v in row.items() if k.startswith("eval/") and isinstance(v, (int, float))}
-    said = {key: f"{value:,}" if isinstance(value, int) else f"{value:.4g}" for key, value in found.items()}
+    found = {
+        k: v
+        for row in rows
+        for k, v in row.items()
+        if k.startswith("eval/") and isinstance(v, (int, float))
+    }
+    said = {
+        key: f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+        for key, value in found.items()
+    }
     return {key.removeprefix("eval/"): value for key, value in said.items()}
 
 
 def _table(rows: dict[str, str]) -> list[str]:
-    first, *rest = [f"| {key} | {value} |" for key, value in ((k, v.replace("|", "\\|")) for k, v in rows.items())]
+    first, *rest = [
+        f"| {key} | {value} |"
+        for key, value in ((k, v.replace("|", "\\|")) for k, v in rows.items())
+    ]
     return [first, "|---|---|", *rest]

@@ -34,7 +34,13 @@ CLASSES = {  # our heads -> Hugging Face's class and the pipeline of its hub; th
     ("nsp",): ("BertForNextSentencePrediction", "feature-extraction"),
     (): ("BertModel", "feature-extraction"),
 }
-EXPRESSED = {"position": "learned", "norm": "post", "gated": False, "features": 1, "window": 0}  # of config.model
+EXPRESSED = {
+    "position": "learned",
+    "norm": "post",
+    "gated": False,
+    "features": 1,
+    "window": 0,
+}  # of config.model
 
 
 def write(run: runs.Run, folder: Path) -> None:
@@ -49,7 +55,9 @@ def write(run: runs.Run, folder: Path) -> None:
     run.tokenizer.save(folder, model_max_length=length)
     sentence.write(folder, run.sentence, length, run.config.model.hidden)
     _, pipeline = kind(run.config)
-    disk.write(folder / "README.md", card.text(run, sum(value.size for value in values.values()), pipeline))
+    disk.write(
+        folder / "README.md", card.text(run, sum(value.size for value in values.values()), pipeline)
+    )
 
 
 @contextlib.contextmanager
@@ -58,14 +66,18 @@ def fresh_folder(output: Path) -> Iterator[Path]:
     if output.is_symlink():
         raise ConfigError(f"{output} is a link", "give the folder it should lead to")
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise ConfigError(f"{output} exists and is not empty", "choose another --output, or delete it")
+        raise ConfigError(
+            f"{output} exists and is not empty", "choose another --output, or delete it"
+        )
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=f".{output.name}.", dir=output.parent))
     except OSError as error:
         if disk.is_full(error):
             raise disk.full(output) from error
-        raise ConfigError(f"cannot write {output}: {error.strerror}", "choose another --output") from error
+        raise ConfigError(
+            f"cannot write {output}: {error.strerror}", "choose another --output"
+        ) from error
     try:
         yield draft
         draft.chmod(0o755)
@@ -75,7 +87,9 @@ def fresh_folder(output: Path) -> Iterator[Path]:
     except OSError as error:
         if disk.is_full(error):
             raise disk.full(output) from error
-        raise CheckpointError(f"cannot write {output}: {error.strerror}", "may you write there?") from error
+        raise CheckpointError(
+            f"cannot write {output}: {error.strerror}", "may you write there?"
+        ) from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
@@ -83,7 +97,11 @@ def fresh_folder(output: Path) -> Iterator[Path]:
 def check(config: knobs.Config) -> None:
     """Refuses what would load there and compute something else."""
     model = config.model
-    wrong = {f"model.{key}": getattr(model, key) for key, only in EXPRESSED.items() if getattr(model, key) != only}
+    wrong = {
+        f"model.{key}": getattr(model, key)
+        for key, only in EXPRESSED.items()
+        if getattr(model, key) != only
+    }
     if {"mlm", "causal_lm"} & set(config.objectives) and model.head_activation != model.activation:
         wrong["model.head_activation"] = model.head_activation
     if model.causal and any(TABLE[name].pooled for name in config.objectives):
@@ -95,7 +113,10 @@ def check(config: knobs.Config) -> None:
         wrong["objectives"] = f"{' and '.join(shared)}, which share one name there"
     if wrong:
         listing = ", ".join(f"{key} = {value}" for key, value in wrong.items())
-        raise ConfigError(f"Hugging Face's BERT cannot express {listing}", "keep our own checkpoint, which says it all")
+        raise ConfigError(
+            f"Hugging Face's BERT cannot express {listing}",
+            "keep our own checkpoint, which says it all",
+        )
 
 
 def kind(config: knobs.Config) -> tuple[str, str]:
@@ -107,7 +128,9 @@ def kind(config: knobs.Config) -> tuple[str, str]:
 def config_json(config: knobs.Config, vocab_size: int, pad: int) -> dict[str, Any]:
     """What config.json says; `huggingface` reads the same model out of it."""
     model = config.model
-    activation = next(theirs for theirs, ours in huggingface.ACTIVATIONS.items() if ours == model.activation)
+    activation = next(
+        theirs for theirs, ours in huggingface.ACTIVATIONS.items() if ours == model.activation
+    )
     stated: dict[str, Any] = {
         "architectures": [kind(config)[0]],
         "model_type": "bert",
@@ -136,5 +159,9 @@ def config_json(config: knobs.Config, vocab_size: int, pad: int) -> dict[str, An
             stated["id2label"] = {str(i): label for i, label in enumerate(labels)}
             stated["label2id"] = {label: i for i, label in enumerate(labels)}
     if "regress" in config.objectives:
-        stated |= {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}, "problem_type": "regression"}
+        stated |= {
+            "id2label": {"0": "LABEL_0"},
+            "label2id": {"LABEL_0": 0},
+            "problem_type": "regression",
+        }
     return stated

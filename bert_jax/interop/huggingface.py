@@ -56,7 +56,9 @@ FIXED: dict[str, tuple] = {  # what a config.json may say without being another 
     "is_decoder": (None, False, True),
 }
 OWN = "bert_jax"  # what we add to a config.json, which transformers carries along unread
-SIZES: dict[str, tuple[int | None, str, int]] = {  # of a config.json -> its default, the tensor that has it, and where
+SIZES: dict[
+    str, tuple[int | None, str, int]
+] = {  # of a config.json -> its default, the tensor that has it, and where
     "vocab_size": (None, "bert.embeddings.word_embeddings.weight", 0),
     "hidden_size": (None, "bert.embeddings.word_embeddings.weight", 1),
     "max_position_embeddings": (512, "bert.embeddings.position_embeddings.weight", 0),
@@ -82,13 +84,17 @@ class Foreign:
     vocab_size: int
     tokenizer: Path | None  # the folder that has one
     tokenizer_hash: str | None  # of the one it was exported with, if we wrote it
-    sentence: dict[str, Any]  # pooling, normalize, length, where it is a sentence-transformers folder
+    sentence: dict[
+        str, Any
+    ]  # pooling, normalize, length, where it is a sentence-transformers folder
 
 
 def fetch(name: str) -> Path | None:
     """The folder of a model on the hub, downloaded if there is a network; None if this is no name of one."""
     found = HUB_NAME.fullmatch(name)
-    if found is None or (found[2] and (Path(name).parent.exists() or name.startswith("runs/"))):  # a mistyped path
+    if found is None or (
+        found[2] and (Path(name).parent.exists() or name.startswith("runs/"))
+    ):  # a mistyped path
         return None
     import huggingface_hub
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
@@ -96,7 +102,12 @@ def fetch(name: str) -> Path | None:
     repository = found[1] or found[2]
     try:
         return Path(huggingface_hub.snapshot_download(repository, allow_patterns=list(HUB_FILES)))
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:  # ValueError: no such name allowed
+    except (
+        HfHubHTTPError,
+        LocalEntryNotFoundError,
+        OSError,
+        ValueError,
+    ) as error:  # ValueError: no such name allowed
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise CheckpointError(
             f"no file or folder {name} here, and the hub's {repository} cannot be fetched: {first}",
@@ -114,18 +125,27 @@ def read(path: Path, allow_missing: bool = False, allow_unused: bool = False) ->
     """
     folder = path if path.is_dir() else path.parent
     values = _values(path)
-    file = next((folder / n for n in ("config.json", "bert_config.json") if os.path.lexists(folder / n)), None)
+    file = next(
+        (folder / n for n in ("config.json", "bert_config.json") if os.path.lexists(folder / n)),
+        None,
+    )
     if file is None:
-        raise CheckpointError(f"no config.json in {folder}", "weights alone do not say what model they are of")
+        raise CheckpointError(
+            f"no config.json in {folder}", "weights alone do not say what model they are of"
+        )
     stated = jsons.read(opening.inside(folder, file, CheckpointError), CheckpointError, strict=True)
     if "classifier.weight" in values:  # its rows count where nothing else does
         stated.setdefault("num_labels", len(np.atleast_1d(values["classifier.weight"])))
-        if file.name == "bert_config.json":  # of google's scripts, run_classifier.py alone names it so
+        if (
+            file.name == "bert_config.json"
+        ):  # of google's scripts, run_classifier.py alone names it so
             stated.setdefault("architectures", ["BertForSequenceClassification"])
     try:
         layers = _confirmed(stated, values)
         heads = _heads(stated, set(values), allow_missing)
-        config = _config(stated, heads, layers, _labels(stated, heads, values), sentence.length(folder))
+        config = _config(
+            stated, heads, layers, _labels(stated, heads, values), sentence.length(folder)
+        )
         vocab_size = _whole(stated, "vocab_size")
     except ConfigError as error:
         raise CheckpointError(f"{file}: {error}", error.hint) from error
@@ -135,7 +155,8 @@ def read(path: Path, allow_missing: bool = False, allow_unused: bool = False) ->
         and parameter_names.TIED not in values
     ):
         raise CheckpointError(
-            f"{file}: tie_word_embeddings is false, and {path} has no {parameter_names.TIED}", "BERT ties them"
+            f"{file}: tie_word_embeddings is false, and {path} has no {parameter_names.TIED}",
+            "BERT ties them",
         )
     shapes = _shapes(config, values, vocab_size)
     expected = {
@@ -147,31 +168,50 @@ def read(path: Path, allow_missing: bool = False, allow_unused: bool = False) ->
             f"{path} holds {parameter_names.listing(unused)}, which the model of its config.json has not",
             "bert-jax import --allow-unused leaves them aside",
         )
-    values = {name: _float32(name, value, path) for name, value in values.items() if name in expected}
+    values = {
+        name: _float32(name, value, path) for name, value in values.items() if name in expected
+    }
     safetensors.check_finite(values, path)
     params = trees.nested(parameter_names.to_ours(values, shapes, vocab_size, str(path)))
     has_tokenizer = any(os.path.lexists(folder / name) for name in ("tokenizer.json", "vocab.txt"))
     own = stated.get(OWN)
     written = own.get("tokenizer") if isinstance(own, dict) else None
-    return Foreign(config, params, vocab_size, folder if has_tokenizer else None, written, sentence.read(folder))
+    return Foreign(
+        config,
+        params,
+        vocab_size,
+        folder if has_tokenizer else None,
+        written,
+        sentence.read(folder),
+    )
 
 
 def _float32(name: str, value: np.ndarray, path: Path) -> np.ndarray:
     if value.dtype.name not in STORED:
-        raise CheckpointError(f"{path}: {name} is stored as {value.dtype.name}", f"weights are {', '.join(STORED)}")
-    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused as such
+        raise CheckpointError(
+            f"{path}: {name} is stored as {value.dtype.name}", f"weights are {', '.join(STORED)}"
+        )
+    with np.errstate(
+        over="ignore"
+    ):  # what float32 cannot hold becomes infinite, and is refused as such
         return value.astype(np.float32, copy=False)
 
 
 def _values(path: Path) -> dict[str, np.ndarray]:
     """Tensors by the names Hugging Face gives them today."""
     if path.is_file() and path.suffix not in (".safetensors", ".index", *safetensors.PICKLES):
-        raise CheckpointError(f"{path} is no .safetensors file", "give the folder it is in, or its weights")
+        raise CheckpointError(
+            f"{path} is no .safetensors file", "give the folder it is in, or its weights"
+        )
     is_index = path.suffix == ".index" or Path(f"{path}.index").is_file()
-    if is_index or (path.is_dir() and any(path.glob("*.index")) and not any(path.glob("*.safetensors*"))):
+    if is_index or (
+        path.is_dir() and any(path.glob("*.index")) and not any(path.glob("*.safetensors*"))
+    ):
         raw = tf1.read(path, lambda name: parameter_names.from_tf1(name) is not None)
         names = {name: str(parameter_names.from_tf1(name)) for name in raw}
-        values = {plain: parameter_names.tf1_layout(name, raw[name]) for name, plain in names.items()}
+        values = {
+            plain: parameter_names.tf1_layout(name, raw[name]) for name, plain in names.items()
+        }
     else:
         raw = safetensors.read(path)
         names = parameter_names.plain_names(raw)
@@ -179,7 +219,8 @@ def _values(path: Path) -> dict[str, np.ndarray]:
     if len(values) < len(names):
         twice = sorted(plain for plain in values if list(names.values()).count(plain) > 1)
         raise CheckpointError(
-            f"{path} holds {parameter_names.listing(twice)} twice, under two names", "keep one of them"
+            f"{path} holds {parameter_names.listing(twice)} twice, under two names",
+            "keep one of them",
         )
     return values
 
@@ -196,12 +237,18 @@ def _confirmed(stated: dict[str, Any], values: dict[str, np.ndarray]) -> int:
         shape = values[tensor].shape
         if len(shape) != 2 or shape[axis] != size:
             raise ConfigError(f"{key} = {size} and {tensor} is {list(shape)}", BELONG)
-    found = {int(m[1]) for name in values if (m := re.match(r"bert\.encoder\.layer\.(\d{1,6})\.", name))}
+    found = {
+        int(m[1]) for name in values if (m := re.match(r"bert\.encoder\.layer\.(\d{1,6})\.", name))
+    }
     layers = _whole(stated, "num_hidden_layers")
     if layers != len(found):
-        raise ConfigError(f"num_hidden_layers = {layers} and the file has {len(found)}", "which is it?")
+        raise ConfigError(
+            f"num_hidden_layers = {layers} and the file has {len(found)}", "which is it?"
+        )
     if max(found) >= layers:
-        raise ConfigError(f"the file has {layers} layers, one of them number {max(found)}", "they count from 0")
+        raise ConfigError(
+            f"the file has {layers} layers, one of them number {max(found)}", "they count from 0"
+        )
     return layers
 
 
@@ -226,18 +273,31 @@ def _heads(stated: dict[str, Any], names: set[str], allow_missing: bool) -> tupl
         said = show(", ".join(map(str, classes)) if isinstance(classes, list) else classes)
         raise ConfigError(f"architectures = {said}", f"one of: {', '.join(ARCHITECTURES)}")
     left_to_right = bool(stated.get("is_decoder")) and "BertLMHeadModel" in classes
-    there = parameter_names.heads_in(names) - {"mlm" if left_to_right else "causal_lm"}  # which stand under one name
-    over_labels = there & {"classify", "regress", "tag", "choice"}  # one tensor's name stands for all of them
+    there = parameter_names.heads_in(names) - {
+        "mlm" if left_to_right else "causal_lm"
+    }  # which stand under one name
+    over_labels = there & {
+        "classify",
+        "regress",
+        "tag",
+        "choice",
+    }  # one tensor's name stands for all of them
     promised = {head for c in classes for head in ARCHITECTURES[c]}
     if not left_to_right and "causal_lm" in promised:
         promised = promised - {"causal_lm"} | {"mlm"}
     if "classify" in promised and _is_regression(stated):
         promised = promised - {"classify"} | {"regress"}
     if over_labels and not over_labels & promised:
-        raise ConfigError("architectures does not say what `classifier` is for", "add the class it was trained as")
+        raise ConfigError(
+            "architectures does not say what `classifier` is for", "add the class it was trained as"
+        )
     lacking = promised - there
     if lacking and not allow_missing:
-        absent = [row.theirs for ours, row in parameter_names.ROWS.items() if ours.partition("/")[0] in lacking]
+        absent = [
+            row.theirs
+            for ours, row in parameter_names.ROWS.items()
+            if ours.partition("/")[0] in lacking
+        ]
         raise ConfigError(
             f"architectures = {classes} and the file lacks {parameter_names.listing(absent)}",
             "bert-jax import --allow-missing takes the model without",
@@ -249,10 +309,14 @@ def _heads(stated: dict[str, Any], names: set[str], allow_missing: bool) -> tupl
 def _is_regression(stated: dict[str, Any]) -> bool:
     kind = stated.get("problem_type")
     if kind not in (None, "regression", "single_label_classification"):
-        raise ConfigError(f"problem_type = {show(kind)}", "classify has one label a text, regress one number")
+        raise ConfigError(
+            f"problem_type = {show(kind)}", "classify has one label a text, regress one number"
+        )
     outputs = _outputs(stated)
     if kind == "regression" and outputs != 1:
-        raise ConfigError(f"problem_type = 'regression' with {outputs} outputs", "regress has one number a text")
+        raise ConfigError(
+            f"problem_type = 'regression' with {outputs} outputs", "regress has one number a text"
+        )
     return outputs == 1
 
 
@@ -262,11 +326,15 @@ def _outputs(stated: dict[str, Any]) -> int:
     if named is None:
         return _whole(stated, "num_labels", 2)
     if not isinstance(named, dict) or named.keys() != {str(i) for i in range(len(named))}:
-        raise ConfigError(f"id2label is {show(named)} that does not map 0, 1, … to names", "it names every class")
+        raise ConfigError(
+            f"id2label is {show(named)} that does not map 0, 1, … to names", "it names every class"
+        )
     return len(named)
 
 
-def _labels(stated: dict[str, Any], heads: tuple[str, ...], values: dict[str, np.ndarray]) -> tuple[str, ...]:
+def _labels(
+    stated: dict[str, Any], heads: tuple[str, ...], values: dict[str, np.ndarray]
+) -> tuple[str, ...]:
     """Return the names of the classes, in order, once the tensors have as many; () where no head has any."""
     if not {"classify", "tag"} & set(heads):
         return ()
@@ -280,16 +348,24 @@ def _labels(stated: dict[str, Any], heads: tuple[str, ...], values: dict[str, np
     labels = tuple(str(named[str(i)]) for i in range(count))
     if len(set(labels)) < count:
         twice = next(label for label, times in Counter(labels).items() if times > 1)
-        raise ConfigError(f"id2label names a class twice: {show(twice)}", "every class needs a name of its own")
+        raise ConfigError(
+            f"id2label names a class twice: {show(twice)}", "every class needs a name of its own"
+        )
     return labels
 
 
 def _config(
-    stated: dict[str, Any], heads: tuple[str, ...], layers: int, labels: tuple[str, ...], length: int | None
+    stated: dict[str, Any],
+    heads: tuple[str, ...],
+    layers: int,
+    labels: tuple[str, ...],
+    length: int | None,
 ) -> knobs.Config:
     """The config of a run that has this model; refuses what would make it another one."""
     for key, allowed in FIXED.items():
-        if key in stated and json.dumps(stated[key]) not in map(json.dumps, allowed):  # to Python, 1 were true
+        if key in stated and json.dumps(stated[key]) not in map(
+            json.dumps, allowed
+        ):  # to Python, 1 were true
             raise ConfigError(f"{key} = {show(stated[key])}", "only BERT's own encoder is read")
     activation = stated.get("hidden_act", "gelu")
     if not isinstance(activation, str) or activation not in ACTIVATIONS:
@@ -312,8 +388,13 @@ def _config(
         init_stddev=_number(stated, "initializer_range", 0.02),
     )
     if model.causal and any(TABLE[name].pooled for name in heads):
-        raise ConfigError("is_decoder = true", "of a causal model no head here reads [CLS], which sees itself alone")
-    objectives = {h: knobs.Objective(1.0, labels if h in ("classify", "tag") else ()) for h in heads}
+        raise ConfigError(
+            "is_decoder = true",
+            "of a causal model no head here reads [CLS], which sees itself alone",
+        )
+    objectives = {
+        h: knobs.Objective(1.0, labels if h in ("classify", "tag") else ()) for h in heads
+    }
     config = knobs.Config(
         sequence_length=min(length or model.max_positions, model.max_positions),
         pairs="nsp" if "nsp" in heads else "none",
@@ -325,9 +406,13 @@ def _config(
     return recorded(to_dict(config))
 
 
-def _shapes(config: knobs.Config, names: dict[str, np.ndarray], vocab_size: int) -> dict[str, tuple[int, ...]]:
+def _shapes(
+    config: knobs.Config, names: dict[str, np.ndarray], vocab_size: int
+) -> dict[str, tuple[int, ...]]:
     """Our parameters' shapes; a pooler nobody asks for is kept where the file has one."""
-    looped = dataclasses.replace(config, model=dataclasses.replace(config.model, scan=True))  # the same shapes, sooner
+    looped = dataclasses.replace(
+        config, model=dataclasses.replace(config.model, scan=True)
+    )  # the same shapes, sooner
     tree = jax.eval_shape(lambda: network.init(looped, vocab_size, jnp.uint32(0)))
     shapes = {name: leaf.shape for name, leaf in trees.flat(tree).items()}
     if any(name.startswith("bert.pooler.") for name in names):

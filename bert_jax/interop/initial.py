@@ -58,16 +58,24 @@ def start_from(config: knobs.Config, params: Any, tokenizer: Tokenizer) -> Any:
         )
     differ = [key for key in SAME if getattr(run.config.model, key) != getattr(config.model, key)]
     if differ:
-        print(f"warning: {config.init_from} was trained with {_settings(run.config.model, differ)}", file=sys.stderr)
+        print(
+            f"warning: {config.init_from} was trained with {_settings(run.config.model, differ)}",
+            file=sys.stderr,
+        )
     theirs |= _fresh_top(config, ours, theirs)
     unused = sorted(theirs.keys() - ours.keys())
     if config.init_fresh_layers:
-        left_too = f"the top {config.init_fresh_layers} of {config.model.layers} layers and the pooler"
+        left_too = (
+            f"the top {config.init_fresh_layers} of {config.model.layers} layers and the pooler"
+        )
         print(f"init_from {config.init_from}: {left_too} start fresh", file=sys.stderr)
     for what, names in (("starts fresh", left), ("is not used", unused)):
         if names:
             print(f"init_from {config.init_from}: {listing(names)} {what}", file=sys.stderr)
-    taken = {n: leaf if n in left else jax.device_put(theirs[n], leaf.sharding) for n, leaf in ours.items()}
+    taken = {
+        n: leaf if n in left else jax.device_put(theirs[n], leaf.sharding)
+        for n, leaf in ours.items()
+    }
     return trees.nested(taken)
 
 
@@ -81,7 +89,9 @@ def _other_classes(ours: knobs.Config, theirs: knobs.Config) -> list[str]:
     return found
 
 
-def _fresh_top(config: knobs.Config, ours: dict[str, Any], theirs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _fresh_top(
+    config: knobs.Config, ours: dict[str, Any], theirs: dict[str, np.ndarray]
+) -> dict[str, np.ndarray]:
     """The tensors that change when the top layers, and the pooler above them, keep their fresh values."""
     count, found = config.init_fresh_layers, {}
     for name in (ours.keys() & theirs.keys()) if count else ():
@@ -93,7 +103,11 @@ def _fresh_top(config: knobs.Config, ours: dict[str, Any], theirs: dict[str, np.
 
 
 def _remapped(
-    config: knobs.Config, run: runs.Run, tokenizer: Tokenizer, params: Any, theirs: dict[str, np.ndarray]
+    config: knobs.Config,
+    run: runs.Run,
+    tokenizer: Tokenizer,
+    params: Any,
+    theirs: dict[str, np.ndarray],
 ) -> dict[str, np.ndarray]:
     """Their tensors with the vocabulary's rows in our order, fresh where they have no such piece."""
     if config.init_vocab != "remap":
@@ -110,13 +124,18 @@ def _remapped(
         if name in PADDED and name in theirs and leaf.shape[1:] == theirs[name].shape[1:]:
             moved[name] = np.array(leaf)
             moved[name][here] = theirs[name][there]
-    print(f"init_from {config.init_from}: {len(pairs):,} of {tokenizer.size:,} pieces keep their rows", file=sys.stderr)
+    print(
+        f"init_from {config.init_from}: {len(pairs):,} of {tokenizer.size:,} pieces keep their rows",
+        file=sys.stderr,
+    )
     return moved
 
 
 def _pieces(tokenizer: Tokenizer) -> str:
     style = dataclasses.asdict(tokenizer.style)
-    return f"{tokenizer.size:,} pieces ({', '.join(f'{key} {value}' for key, value in style.items())})"
+    return (
+        f"{tokenizer.size:,} pieces ({', '.join(f'{key} {value}' for key, value in style.items())})"
+    )
 
 
 def _part(name: str) -> str:

@@ -46,7 +46,10 @@ TENSORS = {  # ours -> theirs, of what is no module
     "mlm/bias": "cls.predictions.bias",
     "causal_lm/bias": "cls.predictions.bias",
 }
-LEAVES = {"norm": {"scale": "weight", "bias": "bias"}, "dense": {"kernel": "weight", "bias": "bias"}}
+LEAVES = {
+    "norm": {"scale": "weight", "bias": "bias"},
+    "dense": {"kernel": "weight", "bias": "bias"},
+}
 BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")  # constants some versions store
 TIED = "cls.predictions.decoder.weight"
 BIASES = ("cls.predictions.decoder.bias", "cls.predictions.bias")  # one tensor under two names
@@ -89,7 +92,9 @@ def to_ours(
     wanted = {name: names(name, shape) for name, shape in shapes.items()}
     missing = sorted(one for several in wanted.values() for one in several if one not in tensors)
     if missing:
-        raise CheckpointError(f"{where} lacks {listing(missing)}", "the file and its config.json must belong together")
+        raise CheckpointError(
+            f"{where} lacks {listing(missing)}", "the file and its config.json must belong together"
+        )
     found = {}
     for name, shape in shapes.items():
         there = _shape_there(name, shape, vocab_size)
@@ -98,11 +103,15 @@ def to_ours(
             value = tensors[one]
             if value.shape != there:
                 said = f"{one} is {list(value.shape)} and config.json says {list(there)}"
-                raise CheckpointError(f"{where}: {said}", "the file and its config.json must belong together")
+                raise CheckpointError(
+                    f"{where}: {said}", "the file and its config.json must belong together"
+                )
             parts.append(value.T if ROWS[name].transposed else value)
         whole = np.stack(parts) if "/layers/" in name else parts[0]
         if name in PADDED:
-            whole = np.concatenate([whole, np.zeros((shape[0] - vocab_size, *shape[1:]), np.float32)])
+            whole = np.concatenate(
+                [whole, np.zeros((shape[0] - vocab_size, *shape[1:]), np.float32)]
+            )
         found[name] = np.ascontiguousarray(whole).reshape(shape)
     return found
 
@@ -114,9 +123,17 @@ def to_theirs(params: dict[str, np.ndarray], vocab_size: int) -> dict[str, np.nd
         value = np.asarray(value)
         value = value[:vocab_size] if name in PADDED else value
         row = ROWS[name]
-        for one, part in zip(names(name, value.shape), value if "/layers/" in name else [value], strict=True):
-            matrix = part.reshape(_shape_there(name, value.shape, vocab_size)[::-1]).T if row.transposed else part
-            found[one] = np.ascontiguousarray(matrix.reshape(_shape_there(name, value.shape, vocab_size)))
+        for one, part in zip(
+            names(name, value.shape), value if "/layers/" in name else [value], strict=True
+        ):
+            matrix = (
+                part.reshape(_shape_there(name, value.shape, vocab_size)[::-1]).T
+                if row.transposed
+                else part
+            )
+            found[one] = np.ascontiguousarray(
+                matrix.reshape(_shape_there(name, value.shape, vocab_size))
+            )
     return found
 
 
@@ -143,7 +160,9 @@ def plain_names(tensors: Iterable[str]) -> dict[str, str]:
 
 def from_tf1(name: str) -> str | None:
     """Hugging Face's name of a variable of google's code; None for the optimizer's and counters."""
-    if re.search(r"(^|/)(adam_[mv]|Adam(_1)?)$", name) or not re.match(r"(bert|cls)/|output_(weights|bias)$", name):
+    if re.search(r"(^|/)(adam_[mv]|Adam(_1)?)$", name) or not re.match(
+        r"(bert|cls)/|output_(weights|bias)$", name
+    ):
         return None
     name = re.sub(r"^cls/squad/output_", "qa_outputs/output_", name)
     name = re.sub(r"^output_", "classifier/output_", name)
@@ -162,12 +181,16 @@ def tf1_layout(name: str, value: np.ndarray) -> np.ndarray:
 def heads_in(tensors: Iterable[str]) -> set[str]:
     """Which of our heads a file's tensors may be: `classifier` is one of several, as is `cls.predictions`."""
     there = set(tensors)
-    return {ours.partition("/")[0] for ours, row in ROWS.items() if row.theirs in there} - {"encoder"}
+    return {ours.partition("/")[0] for ours, row in ROWS.items() if row.theirs in there} - {
+        "encoder"
+    }
 
 
 def listing(found: list[str], most: int = 6) -> str:
     """Return a few names, long ones cut, and how many more there are."""
-    shown = ", ".join(name if len(name) <= LONGEST else f"{name[: LONGEST - 3]}..." for name in found[:most])
+    shown = ", ".join(
+        name if len(name) <= LONGEST else f"{name[: LONGEST - 3]}..." for name in found[:most]
+    )
     return f"{shown} and {len(found) - most} more" if len(found) > most else shown
 
 
@@ -177,11 +200,14 @@ def _check_tied(tensors: dict[str, np.ndarray], where: str) -> None:
     decoder = tensors.pop(TIED, None)
     if decoder is not None and (table is None or not np.array_equal(decoder, table)):
         raise CheckpointError(
-            f"{where}: {TIED} is not the word embeddings", "BERT's output is tied to its table; nothing here unties it"
+            f"{where}: {TIED} is not the word embeddings",
+            "BERT's output is tied to its table; nothing here unties it",
         )
     biases = [tensors.pop(name) for name in BIASES if name in tensors]
     if len(biases) == 2 and not np.array_equal(biases[0], biases[1]):
-        raise CheckpointError(f"{where}: {' and '.join(BIASES)} differ", "they are one tensor in BERT")
+        raise CheckpointError(
+            f"{where}: {' and '.join(BIASES)} differ", "they are one tensor in BERT"
+        )
     if biases:
         tensors[BIASES[1]] = biases[0]
 

@@ -21,7 +21,11 @@ from bert_jax.models.bert import padded_vocab
 from bert_jax.system import disk, jsons
 
 BACKUP = "restore it from the run's backup"
-META = {"step": range(2**63), "config": dict, "tokenizer": str}  # what every checkpoint of a run says
+META = {
+    "step": range(2**63),
+    "config": dict,
+    "tokenizer": str,
+}  # what every checkpoint of a run says
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +38,9 @@ class Run:
     tokenizer_path: Path
     params: Any
     step: int
-    meta: dict[str, Any]  # what the checkpoint says of itself; `foreign` where it was not trained here
+    meta: dict[
+        str, Any
+    ]  # what the checkpoint says of itself; `foreign` where it was not trained here
 
     @property
     def sentence(self) -> dict[str, Any]:
@@ -45,7 +51,10 @@ class Run:
     def longest(self) -> int:
         """Tokens a row may have: learned positions past the training length were never trained."""
         learned = self.config.model.position == "learned"
-        return min(self.config.sequence_length if learned else sys.maxsize, self.sentence.get("length") or sys.maxsize)
+        return min(
+            self.config.sequence_length if learned else sys.maxsize,
+            self.sentence.get("length") or sys.maxsize,
+        )
 
 
 def step_folder(folder: Path) -> bool:
@@ -65,19 +74,30 @@ def open_run(path: str, *, tokenizer: str = "", **allowed: bool) -> Run:
     step = None
     if step_folder(folder):
         if not folder.exists():
-            raise CheckpointError(f"no checkpoint at {path}", "its folder lists the steps there are")
+            raise CheckpointError(
+                f"no checkpoint at {path}", "its folder lists the steps there are"
+            )
         folder, step = folder.parent.parent, int(folder.name)
-    if folder.name == "checkpoints" and folder.is_dir() and any(step_folder(one) for one in folder.iterdir()):
+    if (
+        folder.name == "checkpoints"
+        and folder.is_dir()
+        and any(step_folder(one) for one in folder.iterdir())
+    ):
         raise CheckpointError(
-            f"{path} is where a run keeps its steps", f"{folder.parent} is the run, {folder}/N a step"
+            f"{path} is where a run keeps its steps",
+            f"{folder.parent} is the run, {folder}/N a step",
         )
     if not (folder / "checkpoints").is_dir():
         return foreign(path, tokenizer, **allowed)
     if tokenizer or any(allowed.values()):
-        raise ConfigError(f"{path} is a run of ours, complete in itself", "leave --tokenizer and --allow-… out")
+        raise ConfigError(
+            f"{path} is a run of ours, complete in itself", "leave --tokenizer and --allow-… out"
+        )
     params, meta = manager.read(folder / "checkpoints", step)
     if problem := jsons.wrong(meta, META):
-        raise CheckpointError(f"{folder / 'checkpoints'}: of a checkpoint's meta, {problem}", BACKUP)
+        raise CheckpointError(
+            f"{folder / 'checkpoints'}: of a checkpoint's meta, {problem}", BACKUP
+        )
     found = meta["step"]
     vocabulary = tokenizers.load(folder / "tokenizer")
     if vocabulary.hash != meta["tokenizer"]:
@@ -85,7 +105,9 @@ def open_run(path: str, *, tokenizer: str = "", **allowed: bool) -> Run:
             f"{folder / 'tokenizer'} is not the tokenizer step {found} was trained with",
             "restore the folder from the run's backup: another vocabulary makes every prediction wrong",
         )
-    return Run(folder, recorded(meta["config"]), vocabulary, folder / "tokenizer", params, found, meta)
+    return Run(
+        folder, recorded(meta["config"]), vocabulary, folder / "tokenizer", params, found, meta
+    )
 
 
 def described(path: str) -> tuple[knobs.Config, Path]:
@@ -104,14 +126,22 @@ def _meant(path: str) -> str:
     if re.fullmatch(r"bert-[\w-]+", path):
         return f"if the hub's is meant: google-bert/{path}"
     there = Path(path).parent
-    near = [str(there / one) for one in sorted(os.listdir(there))] if there.is_dir() and "/" in path else []
+    near = (
+        [str(there / one) for one in sorted(os.listdir(there))]
+        if there.is_dir() and "/" in path
+        else []
+    )
     if near:
         return suggest(path, near[:20])
     return "give a run folder, such as runs/demo, a model folder, or OWNER/NAME of the hub"
 
 
 def foreign(
-    path: str, tokenizer: str = "", allow_missing: bool = False, allow_unused: bool = False, resize_vocab: bool = False
+    path: str,
+    tokenizer: str = "",
+    allow_missing: bool = False,
+    allow_unused: bool = False,
+    resize_vocab: bool = False,
 ) -> Run:
     """A model of somebody else as a run at step 0."""
     there = Path(path)
@@ -123,7 +153,9 @@ def foreign(
     found = huggingface.read(there, allow_missing, allow_unused)
     place = Path(tokenizer) if tokenizer else found.tokenizer
     if place is None:
-        raise CheckpointError(f"no vocab.txt or tokenizer.json beside {path}", "name one with --tokenizer=PATH")
+        raise CheckpointError(
+            f"no vocab.txt or tokenizer.json beside {path}", "name one with --tokenizer=PATH"
+        )
     try:
         vocabulary = tokenizers.load(place)
     except DataError as error:
@@ -146,7 +178,9 @@ def foreign(
                 "bert-jax import --resize-vocab cuts rows that no piece has; rows that are missing cannot be made up",
             )
         params = _cut(params, padded_vocab(found.config.model, vocabulary.size), vocabulary.size)
-    settings = dataclasses.replace(found.config.tokenizer, path=str(place), vocab_size=vocabulary.size)
+    settings = dataclasses.replace(
+        found.config.tokenizer, path=str(place), vocab_size=vocabulary.size
+    )
     config = dataclasses.replace(found.config, tokenizer=settings)
     meta = {"foreign": os.fspath(path), "sentence": found.sentence, "tokenizer": vocabulary.hash}
     return Run(there, config, vocabulary, place, params, 0, meta)
@@ -163,7 +197,9 @@ def _cut(params: Any, rows: int, vocab_size: int) -> Any:
     embeddings = encoder["embeddings"] | {"token": cut(encoder["embeddings"]["token"])}
     params = params | {"encoder": encoder | {"embeddings": embeddings}}
     heads = {
-        name: params[name] | {"bias": cut(params[name]["bias"])} for name in ("mlm", "causal_lm") if name in params
+        name: params[name] | {"bias": cut(params[name]["bias"])}
+        for name in ("mlm", "causal_lm")
+        if name in params
     }
     return params | heads
 

@@ -24,7 +24,9 @@ from bert_jax.system import disk, jsons, opening
 from bert_jax.system.jsons import show
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
-HEADER_LIMIT = 16 << 20  # bytes; that of BERT-large has 50 kB, and parsing takes 25 times the memory
+HEADER_LIMIT = (
+    16 << 20
+)  # bytes; that of BERT-large has 50 kB, and parsing takes 25 times the memory
 BYTES_LIMIT = 1 << 48  # of one tensor, and of each number in a header: what numpy can count with
 DTYPES: dict[str, np.dtype] = {
     **{f"F{bits}": np.dtype(f"float{bits}") for bits in (64, 32, 16)},
@@ -76,7 +78,11 @@ def read(path: Path | str) -> dict[str, np.ndarray]:
 def header(path: Path | str) -> dict[str, tuple[str, tuple[int, ...]]]:
     """Name -> (numpy's name of the dtype, shape), without reading data."""
     files = _headers(Path(path)).values()
-    return {name: (entry.dtype.name, entry.shape) for entries in files for name, entry in entries.items()}
+    return {
+        name: (entry.dtype.name, entry.shape)
+        for entries in files
+        for name, entry in entries.items()
+    }
 
 
 def write(path: Path | str, tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> None:
@@ -96,7 +102,11 @@ def write(path: Path | str, tensors: Mapping[str, np.ndarray], metadata: Mapping
             problem = f"{path}: tensor {show(name)} of dtype {dtype} cannot be stored"
             raise CheckpointError(problem, f"plain names, and {', '.join(map(str, codes))}")
         begin, end = end, end + array.nbytes
-        entries[name] = {"dtype": codes[dtype], "shape": list(array.shape), "data_offsets": [begin, end]}
+        entries[name] = {
+            "dtype": codes[dtype],
+            "shape": list(array.shape),
+            "data_offsets": [begin, end],
+        }
     text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -112,7 +122,9 @@ def write(path: Path | str, tensors: Mapping[str, np.ndarray], metadata: Mapping
         temporary.unlink(missing_ok=True)
         if disk.is_full(error):
             raise disk.full(path, len(text) + 8 + end) from error
-        raise CheckpointError(f"cannot write {path}: {_line(error)}", "is there space, and may you write?") from error
+        raise CheckpointError(
+            f"cannot write {path}: {_line(error)}", "is there space, and may you write?"
+        ) from error
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink()
@@ -120,10 +132,16 @@ def write(path: Path | str, tensors: Mapping[str, np.ndarray], metadata: Mapping
 
 def check_finite(arrays: Mapping[str, np.ndarray], source: Path | str) -> None:
     """Weights with a NaN or an infinity are of no use to anybody."""
-    bad = {name: n for name, array in arrays.items() if (n := array.size - int(np.isfinite(array).sum()))}
+    bad = {
+        name: n
+        for name, array in arrays.items()
+        if (n := array.size - int(np.isfinite(array).sum()))
+    }
     if bad:
         first, n = next(iter(bad.items()))
-        problem = f"{len(bad)} of {len(arrays)} tensors hold NaN or infinite values, first {show(first)}"
+        problem = (
+            f"{len(bad)} of {len(arrays)} tensors hold NaN or infinite values, first {show(first)}"
+        )
         hint = "the training that wrote it had diverged, or the file is damaged: take an earlier checkpoint"
         raise CheckpointError(f"{source}: {problem}, {n} of its {arrays[first].size}", hint)
 
@@ -131,7 +149,9 @@ def check_finite(arrays: Mapping[str, np.ndarray], source: Path | str) -> None:
 def inside(folder: Path, name: str) -> Path:
     """Return the file a foreign folder means by a name: a plain one, and in that folder."""
     if not _is_plain(name) or name != Path(name).name:
-        raise CheckpointError(f"{folder} names the file {show(name)}, which is not a plain file name", DAMAGED)
+        raise CheckpointError(
+            f"{folder} names the file {show(name)}, which is not a plain file name", DAMAGED
+        )
     return opening.inside(folder, folder / name, CheckpointError)
 
 
@@ -152,7 +172,9 @@ def _headers(path: Path) -> dict[Path, dict[str, Entry]]:
         return _shards(path)
     pickles = sorted(name for name in names if Path(name).suffix.lower() in PICKLES)
     if pickles:
-        raise CheckpointError(f"{path} holds its weights as a pickle, {show(pickles[0])}: not opened", CONVERT)
+        raise CheckpointError(
+            f"{path} holds its weights as a pickle, {show(pickles[0])}: not opened", CONVERT
+        )
     others = sorted(name for name in names if name.endswith(".safetensors"))
     raise CheckpointError(
         f"{path} holds neither {SINGLE} nor {INDEX}",
@@ -163,9 +185,17 @@ def _headers(path: Path) -> dict[Path, dict[str, Entry]]:
 def _shards(folder: Path) -> dict[Path, dict[str, Entry]]:
     """The shards of an index: together they hold each tensor it names, each where it says, and no other."""
     index = inside(folder, INDEX)
-    places = jsons.read(index, CheckpointError, hint=DAMAGED, limit=HEADER_LIMIT, strict=True).get("weight_map")
-    if not isinstance(places, dict) or not places or not all(isinstance(shard, str) for shard in places.values()):
-        raise CheckpointError(f"{index}: its weight_map is not a table of tensors and their files", DAMAGED)
+    places = jsons.read(index, CheckpointError, hint=DAMAGED, limit=HEADER_LIMIT, strict=True).get(
+        "weight_map"
+    )
+    if (
+        not isinstance(places, dict)
+        or not places
+        or not all(isinstance(shard, str) for shard in places.values())
+    ):
+        raise CheckpointError(
+            f"{index}: its weight_map is not a table of tensors and their files", DAMAGED
+        )
     found = {}
     for shard in sorted(set(places.values())):
         entries = _header(inside(folder, shard))
@@ -187,10 +217,14 @@ def _header(file: Path) -> dict[str, Entry]:
     if file.suffix.lower() in PICKLES:
         raise CheckpointError(f"{file} is a pickle by its name: not opened", CONVERT)
     try:
-        with opening.regular(file, CheckpointError, "give a .safetensors file or the folder of a model") as opened:
+        with opening.regular(
+            file, CheckpointError, "give a .safetensors file or the folder of a model"
+        ) as opened:
             size, start = os.fstat(opened.fileno()).st_size, opened.read(8)
             if start.startswith(MAGIC):
-                raise CheckpointError(f"{file} is a pickle or a zip by its first bytes: not opened", CONVERT)
+                raise CheckpointError(
+                    f"{file} is a pickle or a zip by its first bytes: not opened", CONVERT
+                )
             length = int.from_bytes(start, "little")
             if len(start) < 8 or length > min(HEADER_LIMIT, size - 8):
                 limit = f"{size} bytes, a header of {length} announced, at most {HEADER_LIMIT} read"
@@ -205,7 +239,9 @@ def _header(file: Path) -> dict[str, Entry]:
     except jsons.Malformed as error:
         raise CheckpointError(f"{file}: {error}", DAMAGED) from error
     metadata = found.pop("__metadata__", {})
-    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
+    if not isinstance(metadata, dict) or not all(
+        isinstance(value, str) for value in metadata.values()
+    ):
         raise CheckpointError(f"{file}: its __metadata__ is not a table of strings", DAMAGED)
     entries = {name: _entry(file, name, fields) for name, fields in found.items()}
     place, last = 0, "the header"
@@ -215,7 +251,9 @@ def _header(file: Path) -> dict[str, Entry]:
             raise CheckpointError(f"{file}: {problem}", DAMAGED)
         place, last = entry.end, show(name)
     if place != size - 8 - length:
-        raise CheckpointError(f"{file}: its tensors take {place} bytes, it holds {size - 8 - length} of data", DAMAGED)
+        raise CheckpointError(
+            f"{file}: its tensors take {place} bytes, it holds {size - 8 - length} of data", DAMAGED
+        )
     return entries
 
 
@@ -236,13 +274,17 @@ def _entry(file: Path, name: str, fields: Any) -> Entry:
     needed = math.prod(shape) * DTYPES[code].itemsize
     if end - begin != needed or math.prod(max(n, 1) for n in shape) > BYTES_LIMIT:
         problem = f"of dtype {code} and shape {show(shape)} takes {needed} bytes"
-        raise CheckpointError(f"{where} {problem}, its data_offsets {offsets} hold {end - begin}", DAMAGED)
+        raise CheckpointError(
+            f"{where} {problem}, its data_offsets {offsets} hold {end - begin}", DAMAGED
+        )
     return Entry(DTYPES[code], tuple(shape), begin, end)
 
 
 def _are_counts(values: Any) -> bool:
     """A bool is an int to isinstance, not to type."""
-    return isinstance(values, list) and all(type(n) is int and 0 <= n <= BYTES_LIMIT for n in values)
+    return isinstance(values, list) and all(
+        type(n) is int and 0 <= n <= BYTES_LIMIT for n in values
+    )
 
 
 def _is_plain(name: str) -> bool:
@@ -250,7 +292,9 @@ def _is_plain(name: str) -> bool:
 
 
 def _unreadable(path: Path, error: OSError) -> CheckpointError:
-    return CheckpointError(f"{path} cannot be read: {_line(error)}", "is it there in full, and may you read it?")
+    return CheckpointError(
+        f"{path} cannot be read: {_line(error)}", "is it there in full, and may you read it?"
+    )
 
 
 def _line(error: Exception) -> str:

@@ -27,7 +27,9 @@ def read(folder: Path) -> dict[str, Any]:
     kinds = [module["type"].rpartition(".")[2] for module in modules]
     place = modules[1]["path"] if len(kinds) > 1 else ""
     if kinds[:2] != ["Transformer", "Pooling"] or kinds[2:] not in ([], ["Normalize"]):
-        raise CheckpointError(f"{file} chains {kinds}", "Transformer, Pooling and Normalize are known")
+        raise CheckpointError(
+            f"{file} chains {kinds}", "Transformer, Pooling and Normalize are known"
+        )
     pooling = _json(folder, f"{place}/config.json")
     modes = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
     chosen = [key for key, on in pooling.items() if key.startswith("pooling_mode_") and on is True]
@@ -40,17 +42,29 @@ def read(folder: Path) -> dict[str, Any]:
     other = "last_hidden_state" not in json.dumps(own.get("modality_config", "last_hidden_state"))
     for is_so, what in (
         (prompt and not empty, f"prepends the prompt {prompt!r}"),
-        (more.get("truncate_dim") is not None, f"cuts vectors to {more.get('truncate_dim')} numbers"),
+        (
+            more.get("truncate_dim") is not None,
+            f"cuts vectors to {more.get('truncate_dim')} numbers",
+        ),
         (other, "pools another output than the last hidden state"),
     ):
         if is_so:
-            raise CheckpointError(f"{folder} {what}", "only plain texts and whole vectors are embedded")
+            raise CheckpointError(
+                f"{folder} {what}", "only plain texts and whole vectors are embedded"
+            )
     longest = length(folder, "sentence_bert_config.json", "max_seq_length") or length(folder)
     lowercase = own.get("do_lower_case") is True
-    return {"pooling": mode, "normalize": "Normalize" in kinds, "length": longest, "lowercase": lowercase}
+    return {
+        "pooling": mode,
+        "normalize": "Normalize" in kinds,
+        "length": longest,
+        "lowercase": lowercase,
+    }
 
 
-def length(folder: Path, name: str = "tokenizer_config.json", key: str = "model_max_length") -> int | None:
+def length(
+    folder: Path, name: str = "tokenizer_config.json", key: str = "model_max_length"
+) -> int | None:
     """The longest text a folder says it is for; None if it says none, or one beyond all models."""
     stated = _json(folder, name).get(key) if os.path.lexists(folder / name) else None
     return stated if type(stated) is int and 8 <= stated < 2**16 else None
@@ -58,7 +72,9 @@ def length(folder: Path, name: str = "tokenizer_config.json", key: str = "model_
 
 def _json(folder: Path, name: str, schema: Any = dict) -> Any:
     """Read a JSON file of a folder of somebody else, which must lie in that folder."""
-    return jsons.read(opening.inside(folder, folder / name, CheckpointError), CheckpointError, schema, strict=True)
+    return jsons.read(
+        opening.inside(folder, folder / name, CheckpointError), CheckpointError, schema, strict=True
+    )
 
 
 def write(folder: Path, told: dict[str, Any], length: int, width: int | None) -> None:
@@ -71,7 +87,10 @@ def write(folder: Path, told: dict[str, Any], length: int, width: int | None) ->
         for i, (part, path) in enumerate(zip(parts, paths, strict=False))
     ]
     modes = {f"pooling_mode_{mode}": False for mode in ("max_tokens", "mean_sqrt_len_tokens")}
-    modes |= {f"pooling_mode_{mode}_token{end}": pooling == mode for mode, end in (("cls", ""), ("mean", "s"))}
+    modes |= {
+        f"pooling_mode_{mode}_token{end}": pooling == mode
+        for mode, end in (("cls", ""), ("mean", "s"))
+    }
     for part, path in zip(parts[1:], paths[1:], strict=False):
         (folder / path).mkdir()
         if part == "Pooling":

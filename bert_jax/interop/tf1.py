@@ -43,9 +43,7 @@ DTYPES: dict[int, np.dtype] = {  # tensorflow/core/framework/types.proto
     23: np.dtype("<u8"),
 }
 DAMAGED = "it is damaged, or its files are of different checkpoints: fetch all of them again"
-FOREIGN = (
-    "read it in TensorFlow, and save the weights again by tf.compat.v1.train.Saver as plain unpartitioned variables"
-)
+FOREIGN = "read it in TensorFlow, and save the weights again by tf.compat.v1.train.Saver as plain unpartitioned variables"
 
 
 class Entry(NamedTuple):
@@ -67,7 +65,9 @@ class _Malformed(ValueError):
         self.hint = hint
 
 
-def read(path: Path | str, wanted: Callable[[str], bool] = lambda name: True) -> dict[str, np.ndarray]:
+def read(
+    path: Path | str, wanted: Callable[[str], bool] = lambda name: True
+) -> dict[str, np.ndarray]:
     """The wanted tensors by name, of PREFIX, PREFIX.index, or a folder with one index."""
     index = _index(Path(path))
     try:
@@ -76,19 +76,27 @@ def read(path: Path | str, wanted: Callable[[str], bool] = lambda name: True) ->
         raise CheckpointError(f"{index}: {error}", error.hint) from error
     found: dict[str, np.ndarray] = {}
     for shard in sorted({entry.shard for entry in entries.values()}):
-        file = index.with_name(f"{index.name.removesuffix('.index')}.data-{shard:05d}-of-{shards:05d}")
-        found |= _read(file, {name: entry for name, entry in entries.items() if entry.shard == shard})
+        file = index.with_name(
+            f"{index.name.removesuffix('.index')}.data-{shard:05d}-of-{shards:05d}"
+        )
+        found |= _read(
+            file, {name: entry for name, entry in entries.items() if entry.shard == shard}
+        )
     return {name: found[name] for name in entries}
 
 
 def _index(path: Path) -> Path:
     """The index that a path means."""
-    hint = "give PREFIX of PREFIX.index and PREFIX.data-00000-of-00001, such as FOLDER/bert_model.ckpt"
+    hint = (
+        "give PREFIX of PREFIX.index and PREFIX.data-00000-of-00001, such as FOLDER/bert_model.ckpt"
+    )
     if os.path.isdir(path):
         try:
             names = sorted(file.name for file in path.iterdir() if file.name.endswith(".index"))
         except OSError as error:
-            raise CheckpointError(f"{path} cannot be read: {error.strerror}", "may you read this folder?") from error
+            raise CheckpointError(
+                f"{path} cannot be read: {error.strerror}", "may you read this folder?"
+            ) from error
         if len(names) != 1:
             listed = f" ({', '.join(map(show, names[:5]))})" if names else ""
             raise CheckpointError(f"{path} holds {len(names)} *.index files{listed}, not one", hint)
@@ -103,23 +111,35 @@ def _read(file: Path, entries: dict[str, Entry]) -> dict[str, np.ndarray]:
     """The tensors of one data file, in its order."""
     found = {}
     try:
-        with opening.regular(file, CheckpointError, "all data files of a checkpoint lie beside its index") as opened:
+        with opening.regular(
+            file, CheckpointError, "all data files of a checkpoint lie beside its index"
+        ) as opened:
             length = os.fstat(opened.fileno()).st_size
             place, last = 0, ""
-            for name, entry in sorted(entries.items(), key=lambda item: (item[1].offset, item[1].size)):
+            for name, entry in sorted(
+                entries.items(), key=lambda item: (item[1].offset, item[1].size)
+            ):
                 end = entry.offset + entry.size
                 if entry.offset < place or end > length:
                     what = f"{file}: tensor {show(name)} takes bytes {entry.offset} to {end}"
-                    limit = f"the file has {length}" if end > length else f"{show(last)} ends at {place}"
+                    limit = (
+                        f"the file has {length}"
+                        if end > length
+                        else f"{show(last)} ends at {place}"
+                    )
                     raise CheckpointError(f"{what}, but {limit}", DAMAGED)
                 place, last = end, name
                 opened.seek(entry.offset)
                 data = np.fromfile(opened, np.uint8, entry.size)
                 if masked(crc32c(data)) != entry.crc:
-                    raise CheckpointError(f"{file}: the checksum of tensor {show(name)} differs", DAMAGED)
+                    raise CheckpointError(
+                        f"{file}: the checksum of tensor {show(name)} differs", DAMAGED
+                    )
                 found[name] = data.view(entry.dtype).reshape(entry.shape)
     except OSError as error:
-        raise CheckpointError(f"{file} cannot be read: {error.strerror}", "may you read this file?") from error
+        raise CheckpointError(
+            f"{file} cannot be read: {error.strerror}", "may you read this file?"
+        ) from error
     return found
 
 
@@ -131,7 +151,9 @@ def _entries(table: bytes, wanted: Callable[[str], bool]) -> tuple[dict[str, Ent
     pairs = _pairs(table)
     key, value = next(pairs, (b"", b""))
     if key:
-        raise _Malformed(f"it begins with {show(key.decode(errors='replace'))}, not with the header")
+        raise _Malformed(
+            f"it begins with {show(key.decode(errors='replace'))}, not with the header"
+        )
     fields = _message(value)
     shards, order = _number(fields, 1), _number(fields, 2)
     if not 0 < shards <= 99999:
@@ -155,10 +177,14 @@ def _entry(name: str, value: bytes, shards: int) -> Entry:
     where, fields = f"tensor {show(name)}", _message(value)
     code = _number(fields, 1)
     if code not in DTYPES:
-        raise _Malformed(f"{where} has dtype {code} of TensorFlow's types.proto, which is not read", FOREIGN)
+        raise _Malformed(
+            f"{where} has dtype {code} of TensorFlow's types.proto, which is not read", FOREIGN
+        )
     if 7 in fields:
         raise _Malformed(f"{where} is a partitioned variable, which is not read", FOREIGN)
-    shape = tuple(_number(_message(dim), 1) for part in _parts(fields, 2) for dim in _parts(_message(part), 2))
+    shape = tuple(
+        _number(_message(dim), 1) for part in _parts(fields, 2) for dim in _parts(_message(part), 2)
+    )
     shard, offset, size, crc = (_number(fields, field) for field in (3, 4, 5, 6))
     if shard >= shards:
         raise _Malformed(f"{where} is in data file {shard} of {shards}")
@@ -171,14 +197,18 @@ def _entry(name: str, value: bytes, shards: int) -> Entry:
 def _pairs(table: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Keys and values of all data blocks, keys strictly ascending: so no block is read twice and no key is double."""
     if len(table) < FOOTER or int.from_bytes(table[-8:], "little") != MAGIC:
-        raise _Malformed(f"it has {len(table)} bytes and does not end as the index of a TensorFlow checkpoint does")
+        raise _Malformed(
+            f"it has {len(table)} bytes and does not end as the index of a TensorFlow checkpoint does"
+        )
     footer, place = table[-FOOTER:-8], 0
     handles = []
     for _ in range(4):
         number, place = _varint(footer, place)
         handles.append(number)
     last = None
-    for _, handle in _block(table, *handles[2:]):  # the first two are of the meta index, which has nothing in it
+    for _, handle in _block(
+        table, *handles[2:]
+    ):  # the first two are of the meta index, which has nothing in it
         offset, place = _varint(handle, 0)
         size, _ = _varint(handle, place)
         for key, value in _block(table, offset, size):
@@ -198,18 +228,24 @@ def _block(table: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]
         raise _Malformed(f"the checksum of the block at byte {offset} differs")
     if kind != 0:
         packed = "by snappy" if kind == 1 else f"in way {kind}"
-        raise _Malformed(f"the block at byte {offset} is compressed {packed}, which is not read", FOREIGN)
+        raise _Malformed(
+            f"the block at byte {offset} is compressed {packed}, which is not read", FOREIGN
+        )
     block = table[offset:end]
     starts = 4 * int.from_bytes(block[-4:], "little") + 4
     if starts > size:
-        raise _Malformed(f"the block at byte {offset} has {size} bytes, {starts} of them for its restarts")
+        raise _Malformed(
+            f"the block at byte {offset} has {size} bytes, {starts} of them for its restarts"
+        )
     place, stop, key = 0, size - starts, b""
     while place < stop:
         shared, place = _varint(block, place)
         rest, place = _varint(block, place)
         length, place = _varint(block, place)
         if shared > len(key) or shared + rest > KEY_LIMIT or place + rest + length > stop:
-            raise _Malformed(f"a key of {shared} + {rest} bytes or its value of {length} leaves its block")
+            raise _Malformed(
+                f"a key of {shared} + {rest} bytes or its value of {length} leaves its block"
+            )
         key = key[:shared] + block[place : place + rest]
         place += rest + length
         yield key, block[place - length : place]

@@ -26,7 +26,9 @@ def vocabulary_size(config: knobs.Config, make: bool = False) -> int:
 def _trained_size(source: knobs.Corpus, settings: knobs.Tokenizer, make: bool) -> int:
     config = knobs.Config(corpus=source, tokenizer=settings)
     if make:
-        return prepare.prepare(config, log=lambda text: print(text, file=sys.stderr, flush=True)).tokenizer.size
+        return prepare.prepare(
+            config, log=lambda text: print(text, file=sys.stderr, flush=True)
+        ).tokenizer.size
     cache = prepare.cache_folder(source)
     folder = cache / prepare.fingerprint(config, cache)[:16]
     if not (folder / "manifest.json").is_file():

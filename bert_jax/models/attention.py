@@ -32,13 +32,29 @@ class Attention(nn.Module):
         cfg = self.cfg
         assert cfg.heads is not None
         width = x.shape[-1] // cfg.heads
-        query, key, value = (Dense(cfg, (cfg.heads, width), name=n)(x) for n in ("query", "key", "value"))
+        query, key, value = (
+            Dense(cfg, (cfg.heads, width), name=n)(x) for n in ("query", "key", "value")
+        )
         if cfg.position == "rotary":
-            query, key = rotate(query, sight.positions), rotate(key, sight.positions)  # [B, L, heads, d]
-        self.sow("intermediates", "kept", (key, value), init_fn=lambda: None, reduce_fn=lambda _, new: new)
+            query, key = (
+                rotate(query, sight.positions),
+                rotate(key, sight.positions),
+            )  # [B, L, heads, d]
+        self.sow(
+            "intermediates",
+            "kept",
+            (key, value),
+            init_fn=lambda: None,
+            reduce_fn=lambda _, new: new,
+        )
         if self.has_variable("past", "kept"):
             past: tuple[jax.Array, jax.Array] = self.get_variable("past", "kept")
-            key, value = jnp.concatenate([past[0], key], axis=1), jnp.concatenate([past[1], value], axis=1)
+            key, value = (
+                jnp.concatenate([past[0], key], axis=1),
+                jnp.concatenate([past[1], value], axis=1),
+            )
         drop = Dropout(cfg.attention_dropout, self.train)
-        context, probabilities = backends.TABLE[self.backend](query, key, value, sight, cfg, far, drop)
+        context, probabilities = backends.TABLE[self.backend](
+            query, key, value, sight, cfg, far, drop
+        )
         return Dense(cfg, (x.shape[-1],), contract=2, name="out")(context), probabilities

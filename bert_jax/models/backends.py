@@ -28,11 +28,21 @@ class AttentionMask(NamedTuple):
     bias: jax.Array  # float32 [B, 1, L, L], added to the scores
     near: jax.Array | None = None  # the same within the window, where there is one
     lengths: jax.Array | None = None  # int32 [B], of rows that are one example and then padding
-    keys: jax.Array | None = None  # int32 [B, K], positions of what is seen, where it is more than the batch
+    keys: jax.Array | None = (
+        None  # int32 [B, K], positions of what is seen, where it is more than the batch
+    )
 
 
 Attend = Callable[
-    [jax.Array, jax.Array, jax.Array, AttentionMask, knobs.Model, jax.Array | None, Callable[[jax.Array], jax.Array]],
+    [
+        jax.Array,
+        jax.Array,
+        jax.Array,
+        AttentionMask,
+        knobs.Model,
+        jax.Array | None,
+        Callable[[jax.Array], jax.Array],
+    ],
     tuple[jax.Array, jax.Array | None],
 ]
 
@@ -45,7 +55,11 @@ def sight(batch: Batch, cfg: knobs.Model) -> AttentionMask:
     single = "cls_positions" in batch and batch["cls_positions"].shape[1] == 1
     lengths = jnp.sum((ids > 0).astype(jnp.int32), -1) if single else None
     return AttentionMask(
-        ids, batch["positions"], bias(ids, cfg), bias(ids, cfg, cfg.window) if cfg.window else None, lengths
+        ids,
+        batch["positions"],
+        bias(ids, cfg),
+        bias(ids, cfg, cfg.window) if cfg.window else None,
+        lengths,
     )
 
 
@@ -54,8 +68,13 @@ def _back(batch: Batch, cfg: knobs.Model) -> AttentionMask:
     keys = jnp.concatenate([batch["past_positions"], batch["positions"]], axis=1)  # [B, K + 1]
     there = (keys >= 0)[:, None, None]
     near = (batch["positions"] - keys <= cfg.window)[:, None, None]
-    bias, close = (jnp.where(seen, 0.0, cfg.attention_bias).astype(jnp.float32) for seen in (there, there & near))
-    return AttentionMask(batch["segment_ids"], batch["positions"], bias, close if cfg.window else None, keys=keys)
+    bias, close = (
+        jnp.where(seen, 0.0, cfg.attention_bias).astype(jnp.float32)
+        for seen in (there, there & near)
+    )
+    return AttentionMask(
+        batch["segment_ids"], batch["positions"], bias, close if cfg.window else None, keys=keys
+    )
 
 
 def far(cfg: knobs.Model) -> jax.Array | None:
@@ -88,7 +107,9 @@ def bias(segment_ids: jax.Array, cfg: knobs.Model, window: int = 0) -> jax.Array
 
     Padding may find all it sees forbidden, by a window or in an empty row; it stays finite because the number is.
     """
-    return jnp.where(allowed(segment_ids, cfg.causal, window), 0.0, cfg.attention_bias).astype(jnp.float32)
+    return jnp.where(allowed(segment_ids, cfg.causal, window), 0.0, cfg.attention_bias).astype(
+        jnp.float32
+    )
 
 
 # --- the backends ---------------------------------------------------------------------------------------------------
@@ -112,7 +133,9 @@ def einsum(
     query, key, value = (x.swapaxes(1, 2) for x in (query, key, value))  # [B, heads, L, d]
     kind = KINDS[cfg.dtype]
     scores = product(query, key, kind._replace(result="float32"), True)
-    probabilities = jax.nn.softmax(scores * query.shape[-1] ** -0.5 + bias, axis=-1)  # [B, heads, L, L]
+    probabilities = jax.nn.softmax(
+        scores * query.shape[-1] ** -0.5 + bias, axis=-1
+    )  # [B, heads, L, L]
     context = product(drop(probabilities.astype(query.dtype)), value, kind)
     return context.swapaxes(1, 2), probabilities
 
@@ -132,13 +155,21 @@ def cudnn(
     What it does not know, packed rows and windows on both sides, a mask [B, 1, L, L] says, and then all the rest but
     causality too: beside a bias, which is what becomes of a mask, it takes no window.
     """
-    slanted = alibi(sight.positions, query.shape[2]).astype(query.dtype) if cfg.position == "alibi" else None
+    slanted = (
+        alibi(sight.positions, query.shape[2]).astype(query.dtype)
+        if cfg.position == "alibi"
+        else None
+    )
 
     def attend(window: int) -> jax.Array:
         if sight.lengths is None or (window and (slanted is not None or not cfg.causal)):
             mask, lengths, sides = allowed(sight.segment_ids, cfg.causal, window), None, None
         else:  # an empty row is given a token, so that no sum of weights is 0
-            mask, lengths, sides = None, jnp.maximum(sight.lengths, 1), (window, 0) if window else None
+            mask, lengths, sides = (
+                None,
+                jnp.maximum(sight.lengths, 1),
+                (window, 0) if window else None,
+            )
         fused: Any = jax.nn.dot_product_attention  # with too many unions for a type checker
         found: jax.Array = fused(
             query,
@@ -168,16 +199,24 @@ def splash(
     interpret: bool = False,
 ) -> tuple[jax.Array, None]:
     """The TPU's kernel: reads segment ids, and skips the blocks that causality or a window leaves empty."""
-    from jax.experimental.pallas.ops.tpu import splash_attention as kernels  # takes a second to import
+    from jax.experimental.pallas.ops.tpu import (
+        splash_attention as kernels,
+    )  # takes a second to import
 
     length, heads = query.shape[1:3]
-    scaled = (query.astype(jnp.float32) * query.shape[-1] ** -0.5).astype(query.dtype)  # the kernel does not
+    scaled = (query.astype(jnp.float32) * query.shape[-1] ** -0.5).astype(
+        query.dtype
+    )  # the kernel does not
     operands = [x.swapaxes(1, 2) for x in (scaled, key, value)]  # [B, heads, L, d]
 
     def attend(window: int) -> jax.Array:
         sides, shape = (window or None, 0 if cfg.causal else window or None), (length, length)
-        mask = kernels.LocalMask(shape, sides, 0) if window or cfg.causal else kernels.FullMask(shape)
-        kernel = kernels.make_splash_mha_single_device(kernels.MultiHeadMask([mask] * heads), interpret=interpret)
+        mask = (
+            kernels.LocalMask(shape, sides, 0) if window or cfg.causal else kernels.FullMask(shape)
+        )
+        kernel = kernels.make_splash_mha_single_device(
+            kernels.MultiHeadMask([mask] * heads), interpret=interpret
+        )
 
         def one(ids: jax.Array, *operands: jax.Array) -> jax.Array:
             found: jax.Array = kernel(*operands, segment_ids=kernels.SegmentIds(ids, ids))
@@ -188,7 +227,9 @@ def splash(
     return _of_layer(attend, cfg, far), None
 
 
-def _of_layer(attend: Callable[[int], jax.Array], cfg: knobs.Model, far: jax.Array | None) -> jax.Array:
+def _of_layer(
+    attend: Callable[[int], jax.Array], cfg: knobs.Model, far: jax.Array | None
+) -> jax.Array:
     """With the window, or without where this layer sees past it; only one of the two is computed."""
     if far is None:
         return attend(cfg.window)
@@ -223,7 +264,9 @@ def _of_pass(name: str, cfg: knobs.Model, length: int, train: bool, capture: boo
     if train and cfg.attention_dropout:
         return abilities.DROPOUT
     if capture:
-        return "it has no probabilities to show, and model.features above 1 asks for all a layer has"
+        return (
+            "it has no probabilities to show, and model.features above 1 asks for all a layer has"
+        )
     if devices.here().attention != name:
         return f"it does not run on this machine's {devices.device()}"
     return abilities.of_length(name, length) or ("" if name == "cudnn" else _of_mesh())
@@ -233,11 +276,19 @@ def _of_mesh() -> str:
     """XLA cannot split a kernel of Pallas over devices by itself; under pmap nothing is left to split."""
     mesh = jax.sharding.get_abstract_mesh()
     alone = jax.device_count() == 1 or (not mesh.empty and mesh.are_all_axes_manual)
-    return "" if alone else "it cannot be split over devices by jit; --config.parallel.step=pmap gives each its own"
+    return (
+        ""
+        if alone
+        else "it cannot be split over devices by jit; --config.parallel.step=pmap gives each its own"
+    )
 
 
 def batched(cfg: knobs.Model) -> knobs.Model:
     """Of arms that a vmap goes over: jax 0.10 gives cudnn the rows of all arms and, unsaid, the mask of one's."""
     if cfg.attention == "cudnn":
-        raise ConfigError("model.attention = 'cudnn' cannot train arms all at once", "--config.parallel.arms=map")
-    return dataclasses.replace(cfg, attention="einsum") if devices.here().attention == "cudnn" else cfg
+        raise ConfigError(
+            "model.attention = 'cudnn' cannot train arms all at once", "--config.parallel.arms=map"
+        )
+    return (
+        dataclasses.replace(cfg, attention="einsum") if devices.here().attention == "cudnn" else cfg
+    )

@@ -28,7 +28,10 @@ def pooled_positions(cfg: knobs.Model, batch: Batch) -> jax.Array:
     if not cfg.causal:
         return first
     columns = jnp.arange(batch["segment_ids"].shape[1], dtype=jnp.int32)
-    mine = batch["segment_ids"][:, None, :] == jnp.arange(1, first.shape[1] + 1, dtype=jnp.int32)[None, :, None]
+    mine = (
+        batch["segment_ids"][:, None, :]
+        == jnp.arange(1, first.shape[1] + 1, dtype=jnp.int32)[None, :, None]
+    )
     return jnp.max(jnp.where(mine, columns[None, None], 0), axis=-1)
 
 
@@ -46,16 +49,24 @@ class Embeddings(nn.Module):
         return jnp.where(real[:, None], weights(self.cfg)(key, shape, dtype), 0)
 
     @nn.compact
-    def __call__(self, tokens: jax.Array, type_ids: jax.Array, positions: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def __call__(
+        self, tokens: jax.Array, type_ids: jax.Array, positions: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
         cfg = self.cfg
         assert cfg.hidden is not None
-        table = self.param("token", self.rows, (padded_vocab(cfg, self.vocab_size), cfg.hidden), jnp.float32)
+        table = self.param(
+            "token", self.rows, (padded_vocab(cfg, self.vocab_size), cfg.hidden), jnp.float32
+        )
         types = self.param("type", weights(cfg), (cfg.type_vocab, cfg.hidden), jnp.float32)
         x = jnp.take(table, tokens, axis=0)  # [B, L, D]
-        x += jax.nn.one_hot(type_ids, cfg.type_vocab, dtype=jnp.float32) @ types  # few rows: a product, not a scatter
+        x += (
+            jax.nn.one_hot(type_ids, cfg.type_vocab, dtype=jnp.float32) @ types
+        )  # few rows: a product, not a scatter
         if cfg.position == "learned":
             x += jnp.take(
-                self.param("position", weights(cfg), (cfg.max_positions, cfg.hidden), jnp.float32), positions, axis=0
+                self.param("position", weights(cfg), (cfg.max_positions, cfg.hidden), jnp.float32),
+                positions,
+                axis=0,
             )
         elif cfg.position == "sinusoidal":
             x += jnp.take(jnp.asarray(sinusoids(self.length, cfg.hidden)), positions, axis=0)
@@ -91,7 +102,10 @@ class Layer(nn.Module):
         self, x: jax.Array, sight: backends.AttentionMask, far: jax.Array | None = None
     ) -> tuple[jax.Array, tuple | None]:
         cfg, pre = self.cfg, self.cfg.norm == "pre"
-        attention_norm, mlp_norm = LayerNorm(cfg, name="attention_norm"), LayerNorm(cfg, name="mlp_norm")
+        attention_norm, mlp_norm = (
+            LayerNorm(cfg, name="attention_norm"),
+            LayerNorm(cfg, name="mlp_norm"),
+        )
 
         attended, probabilities = Attention(cfg, self.train, self.backend, name="attention")(
             attention_norm(x) if pre else x, sight, far
@@ -121,7 +135,9 @@ class Bert(nn.Module):
     def __call__(self, batch: Batch) -> Encoded:
         cfg = devices.settled(self.cfg, train=self.train)
         tokens = batch["inputs"] if "inputs" in batch else batch["tokens"]  # [B, L]
-        length = tokens.shape[1] + (batch["past_positions"].shape[1] if "past_positions" in batch else 0)
+        length = tokens.shape[1] + (
+            batch["past_positions"].shape[1] if "past_positions" in batch else 0
+        )
         x, table = Embeddings(cfg, self.vocab_size, self.train, length, name="embeddings")(
             tokens, batch["type_ids"], batch["positions"]
         )
@@ -144,9 +160,15 @@ class Bert(nn.Module):
 
         pooled = None
         if self.pool:
-            one = jnp.take_along_axis(x, pooled_positions(cfg, batch)[..., None], axis=1)  # [B, S, D]
+            one = jnp.take_along_axis(
+                x, pooled_positions(cfg, batch)[..., None], axis=1
+            )  # [B, S, D]
             pooled = jnp.tanh(Dense(cfg, (x.shape[-1],), name="pooler")(one))
         if captured is None:
             return Encoded(x, pooled, table)
-        last = jnp.concatenate([normed(one) for one in captured[0][-cfg.features :]], axis=-1)  # [B, L, features x D]
-        return Encoded(x, pooled, table, jnp.concatenate([embedded[None], captured[0]]), captured[1], last)
+        last = jnp.concatenate(
+            [normed(one) for one in captured[0][-cfg.features :]], axis=-1
+        )  # [B, L, features x D]
+        return Encoded(
+            x, pooled, table, jnp.concatenate([embedded[None], captured[0]]), captured[1], last
+        )

@@ -45,7 +45,9 @@ class MlmHead(nn.Module):
         kind = KINDS[cfg.dtype]._replace(result="float32")
         logits = product(x.reshape(-1, x.shape[-1]), table, kind, True).reshape(*x.shape[:-1], -1)
         real = jnp.arange(table.shape[0], dtype=jnp.int32) < self.vocab_size
-        return logits + jnp.where(real, bias, -1e9)[None, None]  # the table's padding, all zeros, is never predicted
+        return (
+            logits + jnp.where(real, bias, -1e9)[None, None]
+        )  # the table's padding, all zeros, is never predicted
 
 
 class LabelHead(nn.Module):
@@ -59,10 +61,16 @@ class LabelHead(nn.Module):
 
     @nn.compact
     def __call__(self, encoded: Encoded, batch: Batch) -> jax.Array:
-        if self.cfg.features > 1:  # the feature-based approach of the paper: the encoder's last layers side by side
+        if (
+            self.cfg.features > 1
+        ):  # the feature-based approach of the paper: the encoder's last layers side by side
             assert encoded.features is not None
             last = encoded.features
-            x = jnp.take_along_axis(last, pooled_positions(self.cfg, batch)[..., None], axis=1) if self.pooled else last
+            x = (
+                jnp.take_along_axis(last, pooled_positions(self.cfg, batch)[..., None], axis=1)
+                if self.pooled
+                else last
+            )
         elif self.pooled:
             assert encoded.pooled is not None
             x = encoded.pooled
@@ -85,19 +93,33 @@ def _over_labels(pooled: bool, dropout: bool, fixed: int = 0) -> Head:
 
     def make(cfg: knobs.Model, vocab_size: int, labels: int, train: bool, name: str) -> nn.Module:
         assert cfg.classifier_dropout is not None
-        return LabelHead(cfg, fixed or labels, pooled, cfg.classifier_dropout if dropout else 0.0, train, name=name)
+        return LabelHead(
+            cfg,
+            fixed or labels,
+            pooled,
+            cfg.classifier_dropout if dropout else 0.0,
+            train,
+            name=name,
+        )
 
     return Head(pooled, make)
 
 
 TABLE: dict[str, Head] = {
-    "mlm": Head(False, lambda cfg, vocab_size, labels, train, name: MlmHead(cfg, vocab_size, name=name)),
-    "causal_lm": Head(False, lambda cfg, vocab_size, labels, train, name: MlmHead(cfg, vocab_size, True, name=name)),
+    "mlm": Head(
+        False, lambda cfg, vocab_size, labels, train, name: MlmHead(cfg, vocab_size, name=name)
+    ),
+    "causal_lm": Head(
+        False,
+        lambda cfg, vocab_size, labels, train, name: MlmHead(cfg, vocab_size, True, name=name),
+    ),
     "nsp": _over_labels(pooled=True, dropout=False, fixed=2),
     "sop": _over_labels(pooled=True, dropout=False, fixed=2),
     "classify": _over_labels(pooled=True, dropout=True),
     "regress": _over_labels(pooled=True, dropout=True, fixed=1),
     "tag": _over_labels(pooled=False, dropout=True),
     "span": _over_labels(pooled=False, dropout=False, fixed=2),  # where the answer starts and ends
-    "choice": _over_labels(pooled=True, dropout=True, fixed=1),  # a score for each row; rows of a question compete
+    "choice": _over_labels(
+        pooled=True, dropout=True, fixed=1
+    ),  # a score for each row; rows of a question compete
 }

@@ -54,7 +54,9 @@ class Dense(nn.Module):
         kernel = self.param("kernel", weights(self.cfg), (*inputs, *self.features), jnp.float32)
         bias = self.param("bias", jax.nn.initializers.zeros, self.features, jnp.float32)
         width = math.prod(inputs)
-        y = product(x.reshape(-1, width), kernel.reshape(width, -1), kind).reshape(*outer, *self.features)
+        y = product(x.reshape(-1, width), kernel.reshape(width, -1), kind).reshape(
+            *outer, *self.features
+        )
         return y + jnp.broadcast_to(bias.astype(y.dtype), y.shape)
 
 
@@ -72,7 +74,9 @@ class LayerNorm(nn.Module):
         centred = wide - mean
         variance = jnp.mean(jnp.square(centred), -1, keepdims=True)
         y = centred * jax.lax.rsqrt(variance + self.cfg.norm_epsilon)
-        return (y * jnp.broadcast_to(scale, y.shape) + jnp.broadcast_to(bias, y.shape)).astype(x.dtype)
+        return (y * jnp.broadcast_to(scale, y.shape) + jnp.broadcast_to(bias, y.shape)).astype(
+            x.dtype
+        )
 
 
 class Dropout(nn.Module):

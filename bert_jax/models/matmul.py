@@ -22,7 +22,9 @@ class Kind(NamedTuple):
 
 
 KINDS = {  # by compute type
-    "auto": Kind("float32", "float32"),  # of a module by itself; a network settles it by the machine (`defaults.py`)
+    "auto": Kind(
+        "float32", "float32"
+    ),  # of a module by itself; a network settles it by the machine (`defaults.py`)
     "float32": Kind("float32", "float32"),
     "bfloat16_products": Kind("bfloat16", "float32"),
     "bfloat16": Kind("bfloat16", "bfloat16"),
@@ -44,7 +46,9 @@ def _forward(a: jax.Array, b: jax.Array, kind: Kind, turned: bool) -> tuple[jax.
     return _dot(left, right, turned, kind.result), (left, right, *types)
 
 
-def _backward(kind: Kind, turned: bool, kept: tuple, gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _backward(
+    kind: Kind, turned: bool, kept: tuple, gradient: jax.Array
+) -> tuple[jax.Array, jax.Array]:
     left, right, of_a, of_b = kept
     gradient = gradient.astype(kind.factors)
     da = _dot(gradient, right, not turned, kind.result)
@@ -61,14 +65,20 @@ def _dot(a: jax.Array, b: jax.Array, turned: bool, result: str) -> jax.Array:
     kept = result
     if min(*a.shape[-2:], *b.shape[-2:]) < SMALL:
         a, b, kept = _widened(a), _widened(b), "float32"
-    found = jax.lax.dot_general(a, b, (contracted, (batch, batch)), preferred_element_type=jnp.dtype(kept))
+    found = jax.lax.dot_general(
+        a, b, (contracted, (batch, batch)), preferred_element_type=jnp.dtype(kept)
+    )
     return found.astype(result)
 
 
 def _widened(x: jax.Array) -> jax.Array:
     """In float32 and rounded all the same: a rounding that is undone at once the compiler leaves out."""
     wide = x.astype(jnp.float32)
-    return wide if x.dtype == jnp.float32 else jax.lax.reduce_precision(wide, exponent_bits=8, mantissa_bits=7)
+    return (
+        wide
+        if x.dtype == jnp.float32
+        else jax.lax.reduce_precision(wide, exponent_bits=8, mantissa_bits=7)
+    )
 
 
 def _outer(a: jax.Array, b: jax.Array) -> jax.Array:

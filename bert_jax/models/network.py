@@ -29,7 +29,10 @@ class Network(nn.Module):
         several = cfg.features > 1
         pool = any(TABLE[name].pooled for name, _ in self.heads) and not several
         encoded = Bert(cfg, self.vocab_size, self.train, pool, several, name="encoder")(batch)
-        made = {n: TABLE[n].make(cfg, self.vocab_size, labels, self.train, n) for n, labels in self.heads}
+        made = {
+            n: TABLE[n].make(cfg, self.vocab_size, labels, self.train, n)
+            for n, labels in self.heads
+        }
         return {name: head(encoded, batch) for name, head in made.items()}
 
 
@@ -58,10 +61,14 @@ def rounded(cfg: knobs.Model, encoder: Any) -> Any:
 def dummy_batch(config: knobs.Config, slots: int) -> Batch:
     """A batch of one row of the right shapes, to initialise parameters with."""
     rows = dict.fromkeys(
-        ("tokens", "inputs", "type_ids", "positions", "segment_ids", "unit_ids"), config.sequence_length
+        ("tokens", "inputs", "type_ids", "positions", "segment_ids", "unit_ids"),
+        config.sequence_length,
     )
     single = {key: 1 for key in HOST_KEYS if key not in rows}
-    return {key: jnp.zeros((1, n), jnp.int32) for key, n in (rows | single | {"predict_positions": slots}).items()}
+    return {
+        key: jnp.zeros((1, n), jnp.int32)
+        for key, n in (rows | single | {"predict_positions": slots}).items()
+    }
 
 
 def init(config: knobs.Config, vocab_size: int, seed: jax.Array) -> dict:

@@ -10,17 +10,23 @@ import numpy as np
 def sinusoids(length: int, width: int) -> np.ndarray:
     """Sine in the even columns, cosine in the odd ones, wavelengths from 2 pi to 10000 * 2 pi: [length, width]."""
     angle = np.arange(length)[:, None] / 10_000.0 ** (2 * (np.arange(width) // 2) / width)[None, :]
-    return np.where(np.arange(width)[None, :] % 2 == 0, np.sin(angle), np.cos(angle)).astype(np.float32)
+    return np.where(np.arange(width)[None, :] % 2 == 0, np.sin(angle), np.cos(angle)).astype(
+        np.float32
+    )
 
 
 def rotate(x: jax.Array, positions: jax.Array) -> jax.Array:
     """Rotary positions: turns each pair (i, i + d/2) of a head by an angle proportional to the position."""
     half = x.shape[-1] // 2
     frequency = jnp.asarray(10_000.0 ** (-np.arange(half) / half), jnp.float32)
-    angle = positions[:, :, None, None].astype(jnp.float32) * frequency[None, None, None, :]  # [B, L, 1, d/2]
+    angle = (
+        positions[:, :, None, None].astype(jnp.float32) * frequency[None, None, None, :]
+    )  # [B, L, 1, d/2]
     cos, sin = jnp.cos(angle), jnp.sin(angle)
     first, second = x[..., :half].astype(jnp.float32), x[..., half:].astype(jnp.float32)
-    return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], -1).astype(x.dtype)
+    return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], -1).astype(
+        x.dtype
+    )
 
 
 def slopes(heads: int) -> np.ndarray:

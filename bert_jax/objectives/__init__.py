@@ -36,4 +36,7 @@ TABLE: dict[str, Objective] = {
 
 def of(settings: Mapping[str, knobs.Objective]) -> dict[str, Objective]:
     """Those of a config, as it wants them."""
-    return {name: CausalLm(one.end) if name == "causal_lm" else TABLE[name] for name, one in settings.items()}
+    return {
+        name: CausalLm(one.end) if name == "causal_lm" else TABLE[name]
+        for name, one in settings.items()
+    }

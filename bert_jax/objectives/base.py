@@ -31,7 +31,12 @@ def cross_entropy(logits: jax.Array, targets: jax.Array, weights: jax.Array, nam
     chosen = jnp.sum(jnp.where(at_target, logits, 0.0), axis=-1)
     losses = jax.nn.logsumexp(logits, axis=-1) - chosen
     at_best = logits >= jnp.max(logits, axis=-1, keepdims=True)
-    best = jnp.min(jnp.where(at_best, index, logits.shape[-1]), axis=-1)  # the first of equals, as argmax says
+    best = jnp.min(
+        jnp.where(at_best, index, logits.shape[-1]), axis=-1
+    )  # the first of equals, as argmax says
     hits = (best == targets).astype(jnp.float32)
     total = jnp.sum(weights)
-    return {f"{name}_loss": (jnp.sum(losses * weights), total), f"{name}_accuracy": (jnp.sum(hits * weights), total)}
+    return {
+        f"{name}_loss": (jnp.sum(losses * weights), total),
+        f"{name}_accuracy": (jnp.sum(hits * weights), total),
+    }

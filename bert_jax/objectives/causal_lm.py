@@ -24,7 +24,9 @@ def targets(batch: Batch, end: bool) -> tuple[jax.Array, jax.Array]:
     chosen = (segments == jnp.roll(segments, -1, axis=1)) & (segments > 0)
     if not end:
         chosen = (jnp.roll(batch["unit_ids"], -1, axis=1) >= 0) & chosen
-    return following, chosen.at[:, -1].set(False).astype(jnp.float32)  # nothing follows the last column
+    return following, chosen.at[:, -1].set(False).astype(
+        jnp.float32
+    )  # nothing follows the last column
 
 
 @dataclasses.dataclass(frozen=True)

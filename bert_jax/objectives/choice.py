@@ -22,6 +22,10 @@ class Choice:
     def loss(self, outputs: jax.Array, batch: Batch) -> Metrics:
         """choice_loss and choice_accuracy."""
         scores, labels = outputs[..., 0], batch["labels"][:, 0]  # [B, S], [B]
-        there = jnp.arange(1, scores.shape[1] + 1)[None] <= jnp.max(batch["segment_ids"], axis=1, keepdims=True)
+        there = jnp.arange(1, scores.shape[1] + 1)[None] <= jnp.max(
+            batch["segment_ids"], axis=1, keepdims=True
+        )
         scores = jnp.where(there, scores, -1e9)
-        return cross_entropy(scores, jnp.maximum(labels, 0), (labels >= 0).astype(jnp.float32), "choice")
+        return cross_entropy(
+            scores, jnp.maximum(labels, 0), (labels >= 0).astype(jnp.float32), "choice"
+        )

@@ -21,11 +21,19 @@ from bert_jax.config import knobs
 def random_ids(settings: knobs.Masking, special: Special, vocab_size: int) -> np.ndarray:
     """The tokens a random replacement is drawn from; padding of the table is never among them."""
     ids = np.arange(vocab_size, dtype=np.int32)
-    return ids if settings.random_from == "all" else np.setdiff1d(ids, np.asarray(special, np.int32))
+    return (
+        ids if settings.random_from == "all" else np.setdiff1d(ids, np.asarray(special, np.int32))
+    )
 
 
 def apply(
-    batch: Batch, traced: StepInputs, *, settings: knobs.Masking, special: Special, replacements: np.ndarray, slots: int
+    batch: Batch,
+    traced: StepInputs,
+    *,
+    settings: knobs.Masking,
+    special: Special,
+    replacements: np.ndarray,
+    slots: int,
 ) -> tuple[Batch, Metrics]:
     """Corrupts a batch.
 
@@ -48,14 +56,20 @@ def apply(
     eligible = unit_ids >= 0  # [B, L]
     counted = eligible if settings.count == "eligible" else batch["segment_ids"] > 0
     totals = _per_example(counted, batch)  # [B, S]
-    available = _per_example(eligible, batch)  # [B, S], less than asked for only where too few are eligible
+    available = _per_example(
+        eligible, batch
+    )  # [B, S], less than asked for only where too few are eligible
 
     rule = OVERFLOW[settings.overflow]
     chosen = rule(units, jnp.minimum(traced.quotas[totals], available), units.size > 0)
     restored = rule(units, jnp.minimum(traced.predict_quotas[totals], available), chosen.taken)
-    selected, predicted = (_tokens_of(units, choice.taken, unit_ids) for choice in (chosen, restored))
+    selected, predicted = (
+        _tokens_of(units, choice.taken, unit_ids) for choice in (chosen, restored)
+    )
 
-    share = (replace_draw >> 8).astype(jnp.float32) * 2.0**-24  # [B, L], uniform, the same at every rate
+    share = (replace_draw >> 8).astype(
+        jnp.float32
+    ) * 2.0**-24  # [B, L], uniform, the same at every rate
     as_mask = selected & (share < traced.replace[0])
     as_random = selected & ~as_mask & (share < traced.replace[0] + traced.replace[1])
     drawn = jnp.asarray(replacements)[(token_draw % len(replacements)).astype(jnp.int32)]
@@ -72,21 +86,35 @@ def apply(
         "predict_targets": jnp.take_along_axis(tokens, order, -1),
         "predict_weights": used.astype(jnp.float32),
     }
-    n_selected, n_mask, n_random = (jnp.sum(x, dtype=jnp.float32) for x in (selected, as_mask, as_random))
+    n_selected, n_mask, n_random = (
+        jnp.sum(x, dtype=jnp.float32) for x in (selected, as_mask, as_random)
+    )
     ledger = {
         "masked_fraction": (n_selected, jnp.sum(eligible, dtype=jnp.float32)),
         "mask_token_fraction": (n_mask, n_selected),
         "random_fraction": (n_random, n_selected),
         "kept_fraction": (n_selected - n_mask - n_random, n_selected),
-        "quota_fraction": (jnp.sum(chosen.quota, dtype=jnp.float32), jnp.sum(available, dtype=jnp.float32)),
-        "asked_fraction": (jnp.sum(traced.quotas[totals], dtype=jnp.float32), jnp.sum(totals, dtype=jnp.float32)),
+        "quota_fraction": (
+            jnp.sum(chosen.quota, dtype=jnp.float32),
+            jnp.sum(available, dtype=jnp.float32),
+        ),
+        "asked_fraction": (
+            jnp.sum(traced.quotas[totals], dtype=jnp.float32),
+            jnp.sum(totals, dtype=jnp.float32),
+        ),
         "predicted_fraction": (jnp.sum(used, dtype=jnp.float32), n_selected),
         "predict_quota_fraction": (jnp.sum(restored.quota, dtype=jnp.float32), n_selected),
     }
     if settings.overflow == "skip":  # what the quotas may lack
         ledger |= {
-            "shortfall_fraction": (jnp.sum(chosen.shortfall, dtype=jnp.float32), jnp.sum(available, dtype=jnp.float32)),
-            "predict_shortfall_fraction": (jnp.sum(restored.shortfall, dtype=jnp.float32), n_selected),
+            "shortfall_fraction": (
+                jnp.sum(chosen.shortfall, dtype=jnp.float32),
+                jnp.sum(available, dtype=jnp.float32),
+            ),
+            "predict_shortfall_fraction": (
+                jnp.sum(restored.shortfall, dtype=jnp.float32),
+                n_selected,
+            ),
         }
     if totals.shape[1] > 1:
         rows = jnp.sum(jnp.any(totals > 0, axis=1), dtype=jnp.float32)
@@ -102,11 +130,15 @@ def _draws(batch: Batch, seed: jax.Array) -> tuple[jax.Array, ...]:
         return jax.random.key_data(jax.random.fold_in(jax.random.fold_in(root, copy), example))
 
     def of_token(key: jax.Array, position: jax.Array) -> jax.Array:
-        return jax.random.bits(jax.random.fold_in(jax.random.wrap_key_data(key, impl="threefry2x32"), position), (4,))
+        return jax.random.bits(
+            jax.random.fold_in(jax.random.wrap_key_data(key, impl="threefry2x32"), position), (4,)
+        )
 
     keys = jax.vmap(jax.vmap(of_example))(batch["copies"], batch["example_ids"])  # [B, S, 2]
     slot = jnp.maximum(batch["segment_ids"] - 1, 0)[..., None]  # [B, L, 1]
-    words = jax.vmap(jax.vmap(of_token))(jnp.take_along_axis(keys, slot, 1), batch["positions"])  # [B, L, 4]
+    words = jax.vmap(jax.vmap(of_token))(
+        jnp.take_along_axis(keys, slot, 1), batch["positions"]
+    )  # [B, L, 4]
     return words[..., 0], words[..., 1], words[..., 2], words[..., 3]
 
 
@@ -134,9 +166,15 @@ class Choice(NamedTuple):
 def _in_score_order(batch: Batch, scores: jax.Array, boundary: jax.Array) -> Units:
     unit_ids, segments = batch["unit_ids"], batch["segment_ids"]  # [B, L]
     rows = jnp.arange(unit_ids.shape[0], dtype=jnp.int32)[:, None]
-    size = jnp.zeros_like(unit_ids).at[rows, jnp.maximum(unit_ids, 0)].add((unit_ids >= 0).astype(jnp.int32))
+    size = (
+        jnp.zeros_like(unit_ids)
+        .at[rows, jnp.maximum(unit_ids, 0)]
+        .add((unit_ids >= 0).astype(jnp.int32))
+    )
     last = jnp.iinfo(jnp.int32).max
-    columns = jnp.broadcast_to(jnp.arange(unit_ids.shape[1], dtype=jnp.int32)[None, :], unit_ids.shape)
+    columns = jnp.broadcast_to(
+        jnp.arange(unit_ids.shape[1], dtype=jnp.int32)[None, :], unit_ids.shape
+    )
     example, _, column = jax.lax.sort(
         (jnp.where(size > 0, segments, last), scores, columns), num_keys=2, is_stable=True
     )
@@ -158,7 +196,9 @@ def _fair(units: Units, quota: jax.Array, among: jax.Array) -> Choice:
     Both sides are below 2**32 in rows of up to 65,535 tokens: unsigned, they are exact.
     """
     room = _by_unit(quota, units) - _tokens_before(units.size, units)
-    drawn, size, left = (x.astype(jnp.uint32) for x in (units.boundary, units.size, jnp.maximum(room, 0)))
+    drawn, size, left = (
+        x.astype(jnp.uint32) for x in (units.boundary, units.size, jnp.maximum(room, 0))
+    )
     taken = among & (drawn * size < left << 16)
     return Choice(taken, quota, jnp.zeros_like(quota))
 
@@ -177,7 +217,9 @@ def _skip(units: Units, quota: jax.Array, among: jax.Array) -> Choice:
         taken, _ = state
         room = _by_unit(quota, units) - _tokens_before(jnp.where(taken, units.size, 0), units)
         over = taken & (units.size > room)
-        left = jnp.max(jnp.where(units.mine & over[:, None, :], room[:, None, :], 0), -1)  # [B, S], where it begins
+        left = jnp.max(
+            jnp.where(units.mine & over[:, None, :], room[:, None, :], 0), -1
+        )  # [B, S], where it begins
         over &= units.size > _by_unit(left, units)
         return taken & ~over, jnp.any(over)
 

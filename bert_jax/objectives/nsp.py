@@ -24,4 +24,6 @@ class Nsp:
     def loss(self, outputs: jax.Array, batch: Batch) -> Metrics:
         """<name>_loss and <name>_accuracy."""
         labels = batch["labels"]  # [B, S]
-        return cross_entropy(outputs, jnp.maximum(labels, 0), (labels >= 0).astype(jnp.float32), self.name)
+        return cross_entropy(
+            outputs, jnp.maximum(labels, 0), (labels >= 0).astype(jnp.float32), self.name
+        )

@@ -29,7 +29,9 @@ class Answer(Labelled):
         top_k, threshold = model.options.top_k, model.options.no_answer_threshold
         self.task = dataclasses.replace(self.task, n_best=max(self.task.n_best, top_k or 0))
         if threshold is not None:
-            self.task = dataclasses.replace(self.task, no_answer=True, no_answer_threshold=threshold)
+            self.task = dataclasses.replace(
+                self.task, no_answer=True, no_answer_threshold=threshold
+            )
 
     def example_of(self, row: Row) -> Example:
         """The question, and the context as its pair."""
@@ -41,7 +43,9 @@ class Answer(Labelled):
         chosen = next(one for one in prediction.n_best if (one.text, one.start, one.end) == span)
         found = {"question": row.fields["question"], **_written(chosen)}
         if self.model.options.top_k is not None:
-            found["n_best"] = [_written(one) for one in prediction.n_best[: self.model.options.top_k]]
+            found["n_best"] = [
+                _written(one) for one in prediction.n_best[: self.model.options.top_k]
+            ]
         return found
 
 

@@ -28,7 +28,9 @@ from bert_jax.predictors.base import Model, Predictor, Row, Work
 AHEAD = 8  # batches of lines that are read before the first is answered, to be sorted by length
 PAUSE = 0.02  # seconds without a new line after which those that are there are answered
 CHUNK = 1 << 16  # bytes read at once
-HELD = 1 << 21  # bytes of lines held at most, once there is a whole one: tokenised, they take 200 times as many
+HELD = (
+    1 << 21
+)  # bytes of lines held at most, once there is a whole one: tokenised, they take 200 times as many
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
@@ -148,7 +150,9 @@ class Asking:
 def compute(work: Work, size: int) -> list[Any]:
     """What is computed of each row, in batches of rows of about the same length."""
     outputs: list[Any] = [None] * len(work.lengths)
-    order = np.argsort(-work.lengths, kind="stable")  # the longest first: if memory is short, it is said at once
+    order = np.argsort(
+        -work.lengths, kind="stable"
+    )  # the longest first: if memory is short, it is said at once
     started = []
     for first in range(0, len(order), size):
         chosen = order[first : first + size]

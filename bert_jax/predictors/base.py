@@ -25,16 +25,24 @@ LISTS = ("words", "options")  # and a list of them
 class Options:
     """What is asked for besides the task."""
 
-    top_k: int | None = None  # fill-mask: tokens, else 5; answer: answers listed, else none; generate: drawn from
+    top_k: int | None = (
+        None  # fill-mask: tokens, else 5; answer: answers listed, else none; generate: drawn from
+    )
     pooling: str = ""  # embed: mean or cls; empty is what the model says, else mean
     normalize: bool = False  # embed: to length 1, which a model may also ask for itself
     entities: bool = False  # tag: merge what B- and I- labels mark
-    no_answer_threshold: float | None = None  # answer: no answer if that scores higher by more than this
-    max_tokens: int | None = None  # generate: to go on for at most, else what there is room for up to 64
+    no_answer_threshold: float | None = (
+        None  # answer: no answer if that scores higher by more than this
+    )
+    max_tokens: int | None = (
+        None  # generate: to go on for at most, else what there is room for up to 64
+    )
     temperature: float = 0.0  # generate: 0 takes the likeliest token
     top_p: float | None = None  # generate: drawn from the likeliest that have this share
     seed: int | None = None  # generate: of the draws
-    long: str = ""  # a text too long for the model: refuse it, cut its end, or look at it in windows
+    long: str = (
+        ""  # a text too long for the model: refuse it, cut its end, or look at it in windows
+    )
     stride: int | None = None  # of windows, in tokens
     stride_as: str = ""  # what neighbours share, or how far the next one begins: `data/windows.py`
     batch_size: int = 32
@@ -53,8 +61,12 @@ class Work:
     """What some lines ask of the model."""
 
     lengths: np.ndarray  # int64 [N], tokens of each row of the model
-    compute: Callable[[np.ndarray, int, int], Any]  # numbers of rows, padded length, padded count -> arrays [count, …]
-    results: Callable[[list[Any]], Iterator[dict[str, Any]]]  # what was computed of each row -> a result a line
+    compute: Callable[
+        [np.ndarray, int, int], Any
+    ]  # numbers of rows, padded length, padded count -> arrays [count, …]
+    results: Callable[
+        [list[Any]], Iterator[dict[str, Any]]
+    ]  # what was computed of each row -> a result a line
     cut: int = 0  # lines that lost text
 
 
@@ -83,7 +95,9 @@ class Model:
         labels = len(self.run.config.objectives[self.choose(name)].labels)
         of_one = network.Network(self.run.config.model, self.run.tokenizer.size, ((name, labels),))
         params = self.parameters(name)
-        apply = jax.jit(lambda params, batch: function(network.outputs(of_one, params, batch)[name]))
+        apply = jax.jit(
+            lambda params, batch: function(network.outputs(of_one, params, batch)[name])
+        )
         return lambda batch: apply(params, batch)
 
 
@@ -99,7 +113,9 @@ class Predictor:
         self.model = model
         self.limit = model.limit  # tokens of a row
         if model.options.long == "windows" and not self.windows:
-            raise ConfigError(f"{self.name} does not look at texts in windows", "--long=cut, or split the texts")
+            raise ConfigError(
+                f"{self.name} does not look at texts in windows", "--long=cut, or split the texts"
+            )
 
     @property
     def name(self) -> str:
@@ -118,10 +134,15 @@ class Predictor:
         """Return the fields of a line: a JSON object, or plain texts; a blank line holds empty ones."""
         row = self._fields(number, line)
         size = sum(
-            len(text) for value in row.fields.values() for text in ([value] if isinstance(value, str) else value)
+            len(text)
+            for value in row.fields.values()
+            for text in ([value] if isinstance(value, str) else value)
         )
         if size > TEXT:
-            raise DataError(f"line {number}: {size:,} characters, more than {TEXT:,}", "divide it, or leave it out")
+            raise DataError(
+                f"line {number}: {size:,} characters, more than {TEXT:,}",
+                "divide it, or leave it out",
+            )
         return row
 
     def _fields(self, number: int, line: str) -> Row:
@@ -133,10 +154,13 @@ class Predictor:
                 raise DataError(f"line {number}: not JSON", f"for example {self.example}")
             if len(parts) != len(self.plain):
                 missing = self.plain[len(parts) :]
-                what = f"no {missing[0]}" if missing else f"{len(parts) - 1} tabs, and a pair has one"
+                what = (
+                    f"no {missing[0]}" if missing else f"{len(parts) - 1} tabs, and a pair has one"
+                )
                 keys = ", ".join(f'"{key}": …' for key in self.plain)
                 raise DataError(
-                    f"line {number}: {what}", f"write two texts a line with a tab between, or as JSON {{{keys}}}"
+                    f"line {number}: {what}",
+                    f"write two texts a line with a tab between, or as JSON {{{keys}}}",
                 )
             return Row(number, dict(zip(self.plain, parts, strict=True)))
         try:
@@ -147,12 +171,18 @@ class Predictor:
         found = {key: stated[key] for key in (*STRINGS, *LISTS) if stated.get(key) is not None}
         for key, value in found.items():
             items = value if key in LISTS and isinstance(value, list) else [value]
-            if (key in LISTS) != isinstance(value, list) or not all(isinstance(item, str) for item in items):
+            if (key in LISTS) != isinstance(value, list) or not all(
+                isinstance(item, str) for item in items
+            ):
                 what = "a list of strings" if key in LISTS else "a string"
-                raise DataError(f"line {number}: {key!r} is not {what}", f"for example {self.example}")
+                raise DataError(
+                    f"line {number}: {key!r} is not {what}", f"for example {self.example}"
+                )
         form = next((form for form in self.forms if found.keys() >= set(form)), None)
         if form is None:
-            needs = " or ".join(" and ".join(key for key in form if key not in found) for form in self.forms)
+            needs = " or ".join(
+                " and ".join(key for key in form if key not in found) for form in self.forms
+            )
             raise DataError(f"line {number}: no {needs}", f"for example {self.example}")
         if "text_pair" in found and "text_pair" not in form:
             hint = "join the two, or leave it out"
@@ -165,7 +195,9 @@ class OfText(Predictor):
 
     def ids(self, rows: Sequence[Row], key: str = "text", escape: bool = True) -> list[list[int]]:
         """Ids without special tokens, except a [MASK] that is meant as one."""
-        return self.model.run.tokenizer.encode_batch([row.fields[key] for row in rows], escape=escape)
+        return self.model.run.tokenizer.encode_batch(
+            [row.fields[key] for row in rows], escape=escape
+        )
 
     def fit(self, row: Row, parts: list[list[int]]) -> list[list[int]]:
         """The texts of a row within the model's length; none is cut in silence."""

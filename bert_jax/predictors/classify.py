@@ -32,8 +32,12 @@ class Classify(Labelled):
         fields = row.fields
         options = tuple(fields.get("options", ()))
         if self.kind == "choice" and (len(options) < 2 or len(set(options)) < len(options)):
-            raise DataError(f"line {row.number}: options = {list(options)!r}", "two or more that differ")
-        return Example(f"line {row.number}", "", fields["text"], fields.get("text_pair"), options=options)
+            raise DataError(
+                f"line {row.number}: options = {list(options)!r}", "two or more that differ"
+            )
+        return Example(
+            f"line {row.number}", "", fields["text"], fields.get("text_pair"), options=options
+        )
 
     def result(self, row: Row, prediction: Any) -> dict[str, Any]:
         """The number, or the likeliest and all of them."""
@@ -41,4 +45,8 @@ class Classify(Labelled):
             return {**row.fields, "value": prediction}
         names = row.fields.get("options", self.labels)
         probabilities = dict(zip(names, prediction.tolist(), strict=True))
-        return {**row.fields, "label": names[int(prediction.argmax())], "probabilities": probabilities}
+        return {
+            **row.fields,
+            "label": names[int(prediction.argmax())],
+            "probabilities": probabilities,
+        }

@@ -16,7 +16,9 @@ import numpy as np
 from bert_jax.data.windows import best_windows, windows
 from bert_jax.predictors.base import Model, OfText, Row, Work, lengths
 
-LIKE_MASK = re.compile(r"\[mask\]|<mask>|\{mask\}|_{2,}", re.IGNORECASE)  # what else a gap is written as
+LIKE_MASK = re.compile(
+    r"\[mask\]|<mask>|\{mask\}|_{2,}", re.IGNORECASE
+)  # what else a gap is written as
 SLOTS = 4  # masks of a row are padded to a multiple of this, so that few shapes are compiled
 
 
@@ -28,18 +30,26 @@ class FillMask(OfText):
 
     def __init__(self, model: Model):
         super().__init__(model)
-        self.whole: dict[int, str] = {}  # number of a line without [MASK] -> what it has in place of one
+        self.whole: dict[
+            int, str
+        ] = {}  # number of a line without [MASK] -> what it has in place of one
         top_k = min(model.options.top_k or 5, model.run.tokenizer.size)
-        self.apply = model.head("mlm", lambda logits: jax.lax.top_k(jax.nn.softmax(logits, -1), top_k))  # [B, K, top]
+        self.apply = model.head(
+            "mlm", lambda logits: jax.lax.top_k(jax.nn.softmax(logits, -1), top_k)
+        )  # [B, K, top]
 
     def remarks(self) -> list[str]:
         """How many texts have nothing to fill, and what the first of them has instead."""
         if not self.whole:
             return []
-        number, like = next(((n, like) for n, like in self.whole.items() if like), (min(self.whole), ""))
+        number, like = next(
+            ((n, like) for n, like in self.whole.items() if like), (min(self.whole), "")
+        )
         instead = f" has {like!r}, and" if like else ""
         gaps = "text has" if len(self.whole) == 1 else "texts have"
-        return [f"{len(self.whole)} {gaps} no [MASK]: line {number}{instead} is answered with no tokens"]
+        return [
+            f"{len(self.whole)} {gaps} no [MASK]: line {number}{instead} is answered with no tokens"
+        ]
 
     def encode(self, rows: Sequence[Row]) -> Work:
         """One row of the model for each window of a text."""
@@ -49,11 +59,14 @@ class FillMask(OfText):
                 like = LIKE_MASK.search(row.fields["text"])
                 self.whole[row.number] = like[0] if like else ""
         views = [
-            (r, *view) for r, (row, ids) in enumerate(zip(rows, encoded, strict=True)) for view in self.views(row, ids)
+            (r, *view)
+            for r, (row, ids) in enumerate(zip(rows, encoded, strict=True))
+            for view in self.views(row, ids)
         ]
         texts = [[encoded[r][start:end]] for r, start, end, _ in views]
         places = [  # in the text, of the masks that each window answers for
-            [at for at in range(start, end) if seen[at] and encoded[r][at] == mask] for r, start, end, seen in views
+            [at for at in range(start, end) if seen[at] and encoded[r][at] == mask]
+            for r, start, end, seen in views
         ]
 
         def compute(chosen: np.ndarray, length: int, size: int) -> Any:
@@ -61,11 +74,15 @@ class FillMask(OfText):
             slots = -(-max(1, *(len(places[i]) for i in chosen), 1) // SLOTS) * SLOTS
             batch["predict_positions"] = np.zeros((size, slots), np.int32)
             for k, i in enumerate(chosen):
-                batch["predict_positions"][k, : len(places[i])] = [at - views[i][1] + 1 for at in places[i]]  # [CLS]
+                batch["predict_positions"][k, : len(places[i])] = [
+                    at - views[i][1] + 1 for at in places[i]
+                ]  # [CLS]
             return self.apply(batch)
 
         def results(outputs: list[Any]) -> Iterator[dict[str, Any]]:
-            masks: list[dict[int, list[dict[str, Any]]]] = [{} for _ in rows]  # by where they stand in the text
+            masks: list[dict[int, list[dict[str, Any]]]] = [
+                {} for _ in rows
+            ]  # by where they stand in the text
             for (r, *_), at_places, (values, indices) in zip(views, places, outputs, strict=True):
                 for at, probabilities, ids in zip(at_places, values, indices, strict=False):
                     masks[r][at] = self.likeliest(probabilities, ids)
@@ -93,4 +110,7 @@ class FillMask(OfText):
     def likeliest(self, probabilities: np.ndarray, ids: np.ndarray) -> list[dict[str, Any]]:
         """What is written of one [MASK]."""
         vocab = self.model.run.tokenizer.vocab
-        return [{"token": vocab[i], "probability": float(p)} for p, i in zip(probabilities, ids, strict=True)]
+        return [
+            {"token": vocab[i], "probability": float(p)}
+            for p, i in zip(probabilities, ids, strict=True)
+        ]

@@ -37,10 +37,16 @@ class Generate(OfText):
         _check_model(run)
         draw = _draw(options.temperature, options.top_k, options.top_p, options.seed)
         if options.long == "cut":
-            raise ConfigError("--long=cut would lose the end of a prompt, where it goes on", "shorten the prompts")
+            raise ConfigError(
+                "--long=cut would lose the end of a prompt, where it goes on", "shorten the prompts"
+            )
         self.most = options.max_tokens or TOKENS
         params = model.parameters("causal_lm")
-        go_on = jax.jit(continuations(run.config.model, run.tokenizer.size, run.tokenizer.special, draw, self.most))
+        go_on = jax.jit(
+            continuations(
+                run.config.model, run.tokenizer.size, run.tokenizer.special, draw, self.most
+            )
+        )
         self.apply: Callable[..., jax.Array] = lambda *given: go_on(params, *given)
 
     def encode(self, rows: Sequence[Row]) -> Work:
@@ -51,7 +57,11 @@ class Generate(OfText):
 
         def compute(chosen: np.ndarray, length: int, size: int) -> Any:
             tokens = np.full((size, length), special.pad, np.int32)
-            starts, room, numbers = np.full(size, length, np.int32), np.zeros(size, np.int32), np.zeros(size, np.int32)
+            starts, room, numbers = (
+                np.full(size, length, np.int32),
+                np.zeros(size, np.int32),
+                np.zeros(size, np.int32),
+            )
             for k, i in enumerate(chosen):
                 starts[k], room[k], numbers[k] = length - len(prompts[i]), rooms[i], rows[i].number
                 tokens[k, starts[k] :] = prompts[i]
@@ -91,7 +101,10 @@ def _check_model(run: runs.Run) -> None:
         what = "has no causal_lm head, and each token sees what follows it"
         raise ConfigError(f"{run.folder} {what}: what comes next was never to be guessed", ours)
     if "causal_lm" not in run.config.objectives:
-        raise ConfigError(f"{run.folder} has no causal_lm head, so it was not trained to say what comes next", ours)
+        raise ConfigError(
+            f"{run.folder} has no causal_lm head, so it was not trained to say what comes next",
+            ours,
+        )
 
 
 # --- which token ----------------------------------------------------------------------------------------------------
@@ -108,7 +121,9 @@ class Draw:
 
 
 def _draw(temperature: float, top_k: int | None, top_p: float | None, seed: int | None) -> Draw:
-    if temperature and not COLDEST <= temperature <= HOTTEST:  # beyond, scores are no numbers any more
+    if (
+        temperature and not COLDEST <= temperature <= HOTTEST
+    ):  # beyond, scores are no numbers any more
         hint = f"0 takes the likeliest token; 1 draws as the model says; else {COLDEST:g} to {HOTTEST:g}"
         raise ConfigError(f"--temperature={temperature:g}", hint)
     if top_p is not None and not 0 < top_p <= 1:
@@ -116,8 +131,12 @@ def _draw(temperature: float, top_k: int | None, top_p: float | None, seed: int 
     if seed is not None and seed >= 2**31:
         raise ConfigError(f"--seed={seed}", f"at most {2**31 - 1}")
     given = {"top-k": top_k, "top-p": top_p, "seed": seed}
-    if not temperature and (idle := [f"--{name}" for name, value in given.items() if value is not None]):
-        raise ConfigError(f"{', '.join(idle)} without a temperature: nothing is drawn", "--temperature=1")
+    if not temperature and (
+        idle := [f"--{name}" for name, value in given.items() if value is not None]
+    ):
+        raise ConfigError(
+            f"{', '.join(idle)} without a temperature: nothing is drawn", "--temperature=1"
+        )
     return Draw(temperature, top_k or 0, 1.0 if top_p is None else top_p, seed or 0)
 
 
@@ -128,13 +147,17 @@ def choose(logits: jax.Array, keys: jax.Array, draw: Draw) -> jax.Array:
     logits = logits / draw.temperature
     size = logits.shape[-1]
     if draw.top_k or draw.top_p < 1:
-        best, _ = jax.lax.top_k(logits, min(draw.top_k or size, size))  # [B, k], the likeliest first
+        best, _ = jax.lax.top_k(
+            logits, min(draw.top_k or size, size)
+        )  # [B, k], the likeliest first
         probabilities = jax.nn.softmax(best, axis=-1)
         before = jnp.cumsum(probabilities, axis=-1) - probabilities
         kept = (before < draw.top_p) | (draw.top_p == 1)
         least = jnp.min(jnp.where(kept, best, jnp.inf), axis=-1, keepdims=True)
         logits = jnp.where(logits >= least, logits, -jnp.inf)
-    noise = jax.vmap(lambda key: jax.random.gumbel(key, (size,), jnp.float32))(keys)  # its maximum is a draw
+    noise = jax.vmap(lambda key: jax.random.gumbel(key, (size,), jnp.float32))(
+        keys
+    )  # its maximum is a draw
     return jnp.argmax(logits + noise, axis=-1).astype(jnp.int32)
 
 
@@ -144,7 +167,9 @@ Kept = tuple[jax.Array, jax.Array]  # keys and values [layers, B, L, heads, d]
 Continue = Callable[[Any, jax.Array, jax.Array, jax.Array, jax.Array], jax.Array]
 
 
-def continuations(cfg: knobs.Model, vocab_size: int, special: Special, draw: Draw, most: int) -> Continue:
+def continuations(
+    cfg: knobs.Model, vocab_size: int, special: Special, draw: Draw, most: int
+) -> Continue:
     """A function of prompts that gives the tokens [B, most] they go on with; to compile.
 
     It takes the parameters; tokens [B, P], each row with its padding first; starts [B], the column where a row begins;
@@ -167,13 +192,19 @@ def continuations(cfg: knobs.Model, vocab_size: int, special: Special, draw: Dra
         kept = made["intermediates"]["layers"]["attention"]["kept"]
         return logits[:, 0, :vocab_size].at[:, never].set(-jnp.inf), kept
 
-    def go_on(params: Any, tokens: jax.Array, starts: jax.Array, rooms: jax.Array, numbers: jax.Array) -> jax.Array:
+    def go_on(
+        params: Any, tokens: jax.Array, starts: jax.Array, rooms: jax.Array, numbers: jax.Array
+    ) -> jax.Array:
         length = tokens.shape[1]
-        places = jnp.arange(length + most, dtype=jnp.int32)[None] - starts[:, None]  # [B, P + most], from 0 at [CLS]
+        places = (
+            jnp.arange(length + most, dtype=jnp.int32)[None] - starts[:, None]
+        )  # [B, P + most], from 0 at [CLS]
         seed = jax.random.key(draw.seed, impl="threefry2x32")
         keys = jax.vmap(lambda number: jax.random.fold_in(seed, number))(numbers)
 
-        def say(count: jax.Array, logits: jax.Array, found: jax.Array, ended: jax.Array) -> tuple[jax.Array, jax.Array]:
+        def say(
+            count: jax.Array, logits: jax.Array, found: jax.Array, ended: jax.Array
+        ) -> tuple[jax.Array, jax.Array]:
             """Takes token number `count` in."""
             each = jax.vmap(lambda key: jax.random.fold_in(key, count))(keys)
             token = jnp.where(ended, special.sep, choose(logits, each, draw))

@@ -24,8 +24,14 @@ class Labelled(Predictor):
         config, options = model.run.config, model.options
         self.kind = model.choose(*self.heads)
         self.labels = config.objectives[self.kind].labels
-        given: dict[str, Any] = {"long": options.long, "stride": options.stride, "stride_as": options.stride_as}
-        self.task = dataclasses.replace(config.task, **{k: v for k, v in given.items() if v not in ("", None)})
+        given: dict[str, Any] = {
+            "long": options.long,
+            "stride": options.stride,
+            "stride_as": options.stride_as,
+        }
+        self.task = dataclasses.replace(
+            config.task, **{k: v for k, v in given.items() if v not in ("", None)}
+        )
         self.limit = min(model.limit, config.sequence_length)
         self.apply = model.head(self.kind, lambda logits: logits)
 
@@ -41,11 +47,15 @@ class Labelled(Predictor):
         """The rows of an evaluation; a long text may have several."""
         tokenizer, examples = self.model.run.tokenizer, [self.example_of(row) for row in rows]
         try:
-            made = features.encode(examples, self.kind, tokenizer, self.task, self.limit, train=False)
+            made = features.encode(
+                examples, self.kind, tokenizer, self.task, self.limit, train=False
+            )
         except DataError as error:
             if self.task.long != "refuse":
                 raise
-            raise DataError(str(error), "--long=cut loses its end; tag and answer have --long=windows too") from error
+            raise DataError(
+                str(error), "--long=cut loses its end; tag and answer have --long=windows too"
+            ) from error
         if made.type_ids.max(initial=0) >= self.model.run.config.model.type_vocab:
             what = f"{self.model.run.folder} has one segment type, and the second text of a pair another"
             raise ConfigError(what, "ask a model with model.type_vocab = 2")
@@ -55,7 +65,9 @@ class Labelled(Predictor):
 
         def results(outputs: list[Any]) -> Iterator[dict[str, Any]]:
             lengths = made.lengths.tolist()
-            trimmed = [answers.trim(self.kind, one, n) for one, n in zip(outputs, lengths, strict=True)]
+            trimmed = [
+                answers.trim(self.kind, one, n) for one, n in zip(outputs, lengths, strict=True)
+            ]
             predictions = answers.decode(self.kind, made, examples, trimmed, self.task)
             return map(self.result, rows, predictions)
 

@@ -19,11 +19,15 @@ class Nsp(OfText):
 
     def __init__(self, model: Model):
         super().__init__(model)
-        self.apply = model.head("nsp", lambda logits: jax.nn.softmax(logits, -1)[:, 0, 0])  # of [B, 1, 2]
+        self.apply = model.head(
+            "nsp", lambda logits: jax.nn.softmax(logits, -1)[:, 0, 0]
+        )  # of [B, 1, 2]
 
     def encode(self, rows: Sequence[Row]) -> Work:
         """One pair a line."""
-        pairs = [list(pair) for pair in zip(self.ids(rows), self.ids(rows, "text_pair"), strict=True)]
+        pairs = [
+            list(pair) for pair in zip(self.ids(rows), self.ids(rows, "text_pair"), strict=True)
+        ]
         return self.one_each(rows, pairs, self.apply, self.result)
 
     def result(self, row: Row, is_next: Any) -> dict[str, Any]:

@@ -27,7 +27,8 @@ class Tag(Labelled):
         super().__init__(model)
         if model.options.entities and not scores.is_entities(self.labels):
             raise ConfigError(
-                f"the labels {', '.join(self.labels)} mark no entities", "--entities merges words labelled B-… and I-…"
+                f"the labels {', '.join(self.labels)} mark no entities",
+                "--entities merges words labelled B-… and I-…",
             )
 
     def example_of(self, row: Row) -> Example:

@@ -59,14 +59,19 @@ def draw(chart: Chart) -> str:
     if not lines:
         return ""
     values = y_range(chart)
-    steps = [x for s in lines for x, _ in s.points] + ([chart.mark] if chart.mark is not None else [])
+    steps = [x for s in lines for x, _ in s.points] + (
+        [chart.mark] if chart.mark is not None else []
+    )
     steps += [x for x, _ in chart.ticks]  # also of what has no value yet
     log = not chart.percent and min(values) > 0 and max(values) / min(values) > 100
     x_axis = Axis(steps, LEFT, WIDTH - RIGHT, pad=0.035 if chart.ticks else 0.0)
     y_axis = Axis(values, HEIGHT - BOTTOM, TOP, pad=0.06, log=log)
     dashes, labels = _baselines(chart, y_axis)
     middle = (len(lines) - 1) / 2  # lines with whiskers stand beside each other
-    drawn = [(s, _line(s, x_axis, y_axis, 5 * (i - middle) * bool(s.whiskers))) for i, s in enumerate(lines)]
+    drawn = [
+        (s, _line(s, x_axis, y_axis, 5 * (i - middle) * bool(s.whiskers)))
+        for i, s in enumerate(lines)
+    ]
     return (
         f'<figure class="chart" data-x="{x_axis.data()}" data-y="{y_axis.data()}" data-percent="{int(chart.percent)}"'
         f"{_read_off(chart, x_axis)}><figcaption>{escape(chart.title)}</figcaption>{legend(chart, lines)}"
@@ -79,7 +84,9 @@ def draw(chart: Chart) -> str:
 
 def y_range(chart: Chart) -> list[float]:
     """What the axis of values has to hold: of intervals that are much longer than most, only a part."""
-    points = [y for s in chart.series for _, y in (*s.points, *s.dots)] + [v for _, v in chart.baselines]
+    points = [y for s in chart.series for _, y in (*s.points, *s.dots)] + [
+        v for _, v in chart.baselines
+    ]
     points += [0.0] if chart.zero else []
     intervals = [(low, high) for s in chart.series for _, low, high in (*s.band, *s.whiskers)]
     intervals = [(low, high) for low, high in intervals if math.isfinite(low + high)]
@@ -122,7 +129,9 @@ def thin(points: Points, most: int = MOST) -> list[tuple[float, float]]:
 class Axis:
     """Values to picture coordinates, linear or logarithmic."""
 
-    def __init__(self, values: Sequence[float], start: float, stop: float, pad: float, log: bool = False):
+    def __init__(
+        self, values: Sequence[float], start: float, stop: float, pad: float, log: bool = False
+    ):
         self.log, self.start, self.stop = log, start, stop
         low, high = self._scale(min(values)), self._scale(max(values))
         if high - low <= 1e-9 * max(abs(low), abs(high)):  # a constant gets room around it
@@ -136,7 +145,9 @@ class Axis:
 
     def at(self, value: float) -> float:
         """Where `value` lies."""
-        return self.start + (self._scale(value) - self.low) / (self.high - self.low) * (self.stop - self.start)
+        return self.start + (self._scale(value) - self.low) / (self.high - self.low) * (
+            self.stop - self.start
+        )
 
     def ticks(self, count: int) -> list[float]:
         """About `count` round values inside the axis."""
@@ -176,7 +187,9 @@ def _grid(chart: Chart, x_axis: Axis, y_axis: Axis) -> str:
     for tick in ticks:
         y = y_axis.at(tick)
         label = f"{tick:.4g}" if y_axis.log else short(tick, chart.percent, ticks)
-        parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        parts.append(
+            f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
+        )
         parts.append(f'<text x="{LEFT - 7}" y="{y + 4:.1f}" text-anchor="end">{label}</text>')
     whole = [t for t in x_axis.ticks(5) if float(t).is_integer()]
     free = -math.inf
@@ -186,12 +199,17 @@ def _grid(chart: Chart, x_axis: Axis, y_axis: Axis) -> str:
             continue
         free = x + half + 4
         anchor = "end" if x + half > WIDTH else "middle"
-        parts.append(f'<text x="{x:.1f}" y="{HEIGHT - 8}" text-anchor="{anchor}">{escape(label)}</text>')
+        parts.append(
+            f'<text x="{x:.1f}" y="{HEIGHT - 8}" text-anchor="{anchor}">{escape(label)}</text>'
+        )
     if chart.mark is not None:
         at = f'x1="{x_axis.at(chart.mark):.1f}" x2="{x_axis.at(chart.mark):.1f}"'
         parts.append(f'<line class="baseline" {at} y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>')
     base = HEIGHT - BOTTOM
-    return "".join(parts) + f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{base}" y2="{base}"/>'
+    return (
+        "".join(parts)
+        + f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{base}" y2="{base}"/>'
+    )
 
 
 def _read_off(chart: Chart, x_axis: Axis) -> str:
@@ -208,7 +226,9 @@ def _baselines(chart: Chart, y_axis: Axis) -> tuple[list[str], list[str]]:
     taken: list[float] = []
     for name, value in chart.baselines:
         y = y_axis.at(value)
-        dashes.append(f'<line class="baseline" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        dashes.append(
+            f'<line class="baseline" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
+        )
         above = y > TOP + 16 and all(abs(y - 5 - other) > 13 for other in taken)
         taken.append(y - 5 if above else y + 14)
         text = f"{escape(name)} {number(value, chart.percent)}" if name else ""
@@ -222,7 +242,9 @@ def _line(series: Series, x_axis: Axis, y_axis: Axis, aside: float = 0.0) -> str
         return f"{x_axis.at(x) + aside:.1f},{inside(y):.1f}"
 
     def inside(y: float) -> float:
-        return min(max(y_axis.at(y), TOP), HEIGHT - BOTTOM)  # intervals are cut where they leave the axis
+        return min(
+            max(y_axis.at(y), TOP), HEIGHT - BOTTOM
+        )  # intervals are cut where they leave the axis
 
     points, kind = thin(series.points), series.kind
     text = " ".join(at(x, y) for x, y in points)
@@ -236,7 +258,10 @@ def _line(series: Series, x_axis: Axis, y_axis: Axis, aside: float = 0.0) -> str
     for x, a, b in series.whiskers:
         place = f"{x_axis.at(x) + aside:.1f}"
         drawn += f'<line class="whisker {kind}" x1="{place}" x2="{place}" y1="{inside(a):.1f}" y2="{inside(b):.1f}"/>'
-    return "".join(_dot(f"{kind} one", x_axis.at(x) + aside, y_axis.at(y), 2) for x, y in series.dots) + drawn
+    return (
+        "".join(_dot(f"{kind} one", x_axis.at(x) + aside, y_axis.at(y), 2) for x, y in series.dots)
+        + drawn
+    )
 
 
 def _dot(kind: str, x: float, y: float, radius: float) -> str:

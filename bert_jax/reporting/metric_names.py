@@ -21,9 +21,36 @@ PLAIN = {
     "data_wait": "Waiting for data",
     "mfu": "Model FLOPs utilisation",
 }
-SHOUTED = ("mlm", "lm", "nsp", "sop", "mfu", "f1", "mcc", "pll", "pos", "ner", "mnli", "qnli", "mrpc", "rte")
-WRITTEN = {"blimp": "BLiMP", "sst2": "SST-2", "squad": "SQuAD", "squad2": "SQuAD 2.0", "conll2003": "CoNLL-2003"}
-COUNTS = ("_low", "_high", "examples", "predictions", "seconds")  # what an evaluation says beside its results
+SHOUTED = (
+    "mlm",
+    "lm",
+    "nsp",
+    "sop",
+    "mfu",
+    "f1",
+    "mcc",
+    "pll",
+    "pos",
+    "ner",
+    "mnli",
+    "qnli",
+    "mrpc",
+    "rte",
+)
+WRITTEN = {
+    "blimp": "BLiMP",
+    "sst2": "SST-2",
+    "squad": "SQuAD",
+    "squad2": "SQuAD 2.0",
+    "conll2003": "CoNLL-2003",
+}
+COUNTS = (
+    "_low",
+    "_high",
+    "examples",
+    "predictions",
+    "seconds",
+)  # what an evaluation says beside its results
 SHARES = ("accuracy", "fraction", "data_wait", "mfu", "f1", "exact", "precision", "recall")
 LOWER = ("loss", "mse", "perplexity")  # is better
 
@@ -35,7 +62,9 @@ def is_share(name: str) -> bool:
 
 def is_result(name: str) -> bool:
     """Whether a metric of an evaluation is a result: no baseline, interval or count."""
-    return name not in {reference for reference, _ in BASELINES.values()} and not name.endswith(COUNTS)
+    return name not in {reference for reference, _ in BASELINES.values()} and not name.endswith(
+        COUNTS
+    )
 
 
 def lower_is_better(name: str) -> bool:
@@ -46,5 +75,8 @@ def lower_is_better(name: str) -> bool:
 def pretty(name: str) -> str:
     """A metric's name as a title."""
     words = name.replace("/", " ").replace("_", " ").split(" ")
-    text = PLAIN.get(name, " ".join(word.upper() if word in SHOUTED else WRITTEN.get(word, word) for word in words))
+    text = PLAIN.get(
+        name,
+        " ".join(word.upper() if word in SHOUTED else WRITTEN.get(word, word) for word in words),
+    )
     return text[:1].upper() + text[1:]

@@ -163,7 +163,10 @@ def table(rows: list[list[str]], head: list[str] | None = None, numbers: bool = 
         cells = "".join(f'<td class="{kind}">{escape(cell)}</td>' for cell in row[1:])
         return f"<tr><td>{escape(row[0])}</td>{cells}</tr>"
 
-    names = [f"<th{' class=n' if numbers and i else ''}>{escape(name)}</th>" for i, name in enumerate(head or [])]
+    names = [
+        f"<th{' class=n' if numbers and i else ''}>{escape(name)}</th>"
+        for i, name in enumerate(head or [])
+    ]
     top = f"<tr>{''.join(names)}</tr>" if names else ""
     return f'<div class="scroll"><table>{top}{"".join(map(line, rows))}</table></div>'
 
@@ -171,7 +174,9 @@ def table(rows: list[list[str]], head: list[str] | None = None, numbers: bool = 
 def tile(name: str, value: str, below: str = "", verdict: str = "") -> str:
     """One figure of a page's head: its name, the value, what is said below it, and whether that is good."""
     text = f"<p>{escape(below)}{f'<b>{escape(verdict)}</b>' if verdict else ''}</p>"
-    return f'<div class="tile"><div>{escape(name)}</div><strong>{escape(value)}</strong>{text}</div>'
+    return (
+        f'<div class="tile"><div>{escape(name)}</div><strong>{escape(value)}</strong>{text}</div>'
+    )
 
 
 def duration(seconds: float) -> str:
@@ -191,7 +196,9 @@ def samples(path: Path) -> str:
     for row in records.rows(path, records.SAMPLE):
         by_text[row["text"]].append(row)
     until = {text: max(row["step"] for row in rows) for text, rows in by_text.items()}
-    last = max(until.values(), default=0)  # a run that goes on with other sentences asks the earlier ones no longer
+    last = max(
+        until.values(), default=0
+    )  # a run that goes on with other sentences asks the earlier ones no longer
     latest = [(text, rows) for text, rows in by_text.items() if until[text] == last]
     return "".join(_sample(text, rows) for text, rows in latest[:SAMPLES])
 
@@ -202,7 +209,9 @@ def _sample(text: str, rows: list[dict[str, Any]]) -> str:
     predictions = rows[-1]["predictions"]
     gaps = itertools.zip_longest(predictions, (rows[-1].get("answers") or [])[: len(predictions)])
     bars = "".join(_bars(mask[:5], answer) for mask, answer in gaps)
-    before = [(r["step"], " / ".join(m[0]["token"] for m in r["predictions"] if m)) for r in rows[:-1]]
+    before = [
+        (r["step"], " / ".join(m[0]["token"] for m in r["predictions"] if m)) for r in rows[:-1]
+    ]
     picked = before[:: max(1, math.ceil(len(before) / 5))]
     then = " · ".join(f"<span>step {step:,}: {escape(tokens)}</span>" for step, tokens in picked)
     return f'<div class="box"><p>{shown}</p>{bars}{f"<div class=then>{then}</div>" if then else ""}</div>'
@@ -237,13 +246,20 @@ def config_box(recorded: dict[str, Any]) -> str:
         {"pairs": recorded.get("pairs"), "model.size": size},
     )
     lines = [[path, _value(new), _value(old)] for path, (old, new) in sorted(changed.items())]
-    shown = table(lines, ["knob", "this run", "default"]) if lines else "<p>All knobs are at their defaults.</p>"
+    shown = (
+        table(lines, ["knob", "this run", "default"])
+        if lines
+        else "<p>All knobs are at their defaults.</p>"
+    )
     return f'<div class="box">{shown}<details><summary>All knobs</summary>{table(_rows(recorded))}</details></div>'
 
 
 def _derived_like(recorded: dict[str, Any]) -> dict[str, Any]:
     """The defaults with what follows from the model's size and the pairs, so that only choices show as changed."""
-    chosen = {"model": {"size": subtree(recorded, "model").get("size")}, "pairs": recorded.get("pairs")}
+    chosen = {
+        "model": {"size": subtree(recorded, "model").get("size")},
+        "pairs": recorded.get("pairs"),
+    }
     try:
         return configs.to_dict(configs.recorded(chosen))
     except UserError:  # a config of another version is compared with the plain defaults
@@ -261,7 +277,9 @@ def environment_box(environment: dict[str, Any]) -> str:
         return f'<div class="box">{table(rows)}</div>'
     plain = [[k, v] for k, v in rows if "." not in k]
     nested = [[k, v] for k, v in rows if "." in k]
-    more = f"<details><summary>{len(nested)} more</summary>{table(nested)}</details>" if nested else ""
+    more = (
+        f"<details><summary>{len(nested)} more</summary>{table(nested)}</details>" if nested else ""
+    )
     return f'<div class="box">{table(plain)}{more}</div>'
 
 

@@ -84,10 +84,16 @@ def _sideways(chart: Chart) -> str:
             f'<text x="{left - 10:.1f}" y="{first + 15 * i:.1f}" text-anchor="end">{escape(line)}</text>'
             for i, line in enumerate(name)
         ]
-        parts.append(f'<line class="grid" x1="{left:.1f}" x2="{WIDTH}" y1="{top + tall}" y2="{top + tall}"/>')
+        parts.append(
+            f'<line class="grid" x1="{left:.1f}" x2="{WIDTH}" y1="{top + tall}" y2="{top + tall}"/>'
+        )
     for number_, series in enumerate(lines):
         aside = EACH * (number_ - (len(lines) - 1) / 2)
-        parts.append(_dots(chart, series, axis, [t + h / 2 + aside for t, h in zip(tops, heights, strict=True)]))
+        parts.append(
+            _dots(
+                chart, series, axis, [t + h / 2 + aside for t, h in zip(tops, heights, strict=True)]
+            )
+        )
     return (
         f'<figure class="chart"><figcaption>{escape(chart.title)}</figcaption>{charts.legend(chart, lines)}'
         f'<svg viewBox="0 0 {WIDTH} {base + FOOT}" role="img" aria-label="{escape(chart.title)}">{"".join(parts)}</svg>'
@@ -104,7 +110,9 @@ def _scale(chart: Chart, axis: Axis, base: float) -> list[str]:
         half = GLYPH / 2 * len(label)
         if x - half >= free:
             free = x + half + 6
-            parts.append(f'<text x="{min(x, WIDTH - half):.1f}" y="{base + 18}" text-anchor="middle">{label}</text>')
+            parts.append(
+                f'<text x="{min(x, WIDTH - half):.1f}" y="{base + 18}" text-anchor="middle">{label}</text>'
+            )
     for _, value in chart.baselines:
         x = axis.at(value)
         parts.append(f'<line class="baseline" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{base}"/>')
@@ -115,8 +123,13 @@ def _dots(chart: Chart, series: Series, axis: Axis, heights: Sequence[float]) ->
     left, right, kind = axis.start, axis.stop, series.kind
     parts = []
     for row, low, high in series.whiskers:
-        y, ends = heights[int(row)], [min(max(axis.at(value), left), right) for value in (low, high)]
-        parts.append(f'<line class="whisker {kind}" x1="{ends[0]:.1f}" x2="{ends[1]:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        y, ends = (
+            heights[int(row)],
+            [min(max(axis.at(value), left), right) for value in (low, high)],
+        )
+        parts.append(
+            f'<line class="whisker {kind}" x1="{ends[0]:.1f}" x2="{ends[1]:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>'
+        )
     for row, value in series.dots:
         x, y = axis.at(value), heights[int(row)]
         parts.append(f'<circle class="{kind} one" cx="{x:.1f}" cy="{y:.1f}" r="2"/>')

@@ -16,7 +16,17 @@ from bert_jax.errors import DataError
 from bert_jax.reporting import records
 from bert_jax.reporting.charts import SPACE, Chart, Series, draw, number
 from bert_jax.reporting.metric_names import BASELINES, CHANCE, SHOUTED, is_result, is_share, pretty
-from bert_jax.reporting.page import config_box, duration, environment_box, page, samples, section, subtree, table, tile
+from bert_jax.reporting.page import (
+    config_box,
+    duration,
+    environment_box,
+    page,
+    samples,
+    section,
+    subtree,
+    table,
+    tile,
+)
 from bert_jax.system import disk, jsons
 
 Curves = dict[str, list[tuple[int, float]]]  # metric -> (step, value), by step
@@ -51,10 +61,14 @@ def write(workdir: Path) -> Path:
     curves: Curves = defaultdict(list)
     objectives = list(subtree(recorded, "objectives"))
     hundreds = ("exact", "f1") if "span" in objectives else ()  # SQuAD's are published in per cent
-    own = f"train/{objectives[0]}_" if subtree(recorded, "task").get("source") and objectives else "?"
+    own = (
+        f"train/{objectives[0]}_" if subtree(recorded, "task").get("source") and objectives else "?"
+    )
     for row in rows:
         for key, value in row.items():
-            name = f"train/{key.removeprefix(own)}" if key.startswith(own) else key  # beside the evaluation's
+            name = (
+                f"train/{key.removeprefix(own)}" if key.startswith(own) else key
+            )  # beside the evaluation's
             if name != key and name in row:
                 continue
             if "/" in name and isinstance(value, (int, float)) and math.isfinite(value):
@@ -86,13 +100,21 @@ def _title(recorded: dict[str, Any], workdir: Path) -> str:
     return f"BERT {model.get('size', '')} on {source}"
 
 
-def _subtitle(recorded: dict[str, Any], environment: dict[str, Any], workdir: Path, rows: list[dict[str, Any]]) -> str:
+def _subtitle(
+    recorded: dict[str, Any], environment: dict[str, Any], workdir: Path, rows: list[dict[str, Any]]
+) -> str:
     parts = [f"<b>{escape(workdir.resolve().name)}</b>"]
     if objectives := subtree(recorded, "objectives"):
-        parts.append(escape(" + ".join(name.upper() if name in SHOUTED else name for name in objectives)))
+        parts.append(
+            escape(" + ".join(name.upper() if name in SHOUTED else name for name in objectives))
+        )
     masking = subtree(recorded, "masking")
     if "rate" in masking and "mlm" in objectives:
-        parts.append(escape(f"masking rate {number(masking['rate'], True)} of {masking.get('unit', 'token')}s"))
+        parts.append(
+            escape(
+                f"masking rate {number(masking['rate'], True)} of {masking.get('unit', 'token')}s"
+            )
+        )
     for key, text in (("batch_size", "batch of {:,}"), ("sequence_length", "length {:,}")):
         if isinstance(recorded.get(key), int):
             parts.append(text.format(recorded[key]))
@@ -103,14 +125,22 @@ def _subtitle(recorded: dict[str, Any], environment: dict[str, Any], workdir: Pa
     return f'<p class="sub">{" · ".join(parts)}</p>'
 
 
-def _tiles(recorded: dict[str, Any], curves: Curves, rows: list[dict[str, Any]], seconds: float) -> str:
+def _tiles(
+    recorded: dict[str, Any], curves: Curves, rows: list[dict[str, Any]], seconds: float
+) -> str:
     step, steps = (rows[-1]["step"] if rows else 0), recorded.get("steps")
     known = isinstance(steps, int) and steps > 0
-    below = f"of {steps:,}{', finished' if step >= steps else ', in progress'}" if known and steps else ""
+    below = (
+        f"of {steps:,}{', finished' if step >= steps else ', in progress'}"
+        if known and steps
+        else ""
+    )
     tiles = [tile("Steps", f"{step:,}", below), tile("Time", duration(seconds), _compiled(curves))]
     if skipped := curves.get("train/skipped"):
         spikes = curves["train/spikes"][-1][1]
-        tiles.append(tile("Skipped updates", number(skipped[-1][1]), f"{spikes:,.0f} of them loss spikes"))
+        tiles.append(
+            tile("Skipped updates", number(skipped[-1][1]), f"{spikes:,.0f} of them loss spikes")
+        )
     for suite in _suites(curves):
         for name in _measured(curves, suite):
             tiles.append(_result_tile(curves, suite, name))
@@ -171,13 +201,23 @@ def _sections(recorded: dict[str, Any], curves: Curves, seconds: float) -> str:
         key=lambda n: (not n.endswith("loss"), n.partition("_")[0] not in ("loss", "mlm"), n),
     )
     rest -= {f"train/{n}" for n in learned}
-    speed = ("tokens_per_second" if "train/tokens_per_second" in curves else "step_seconds", "data_wait", "mfu")
+    speed = (
+        "tokens_per_second" if "train/tokens_per_second" in curves else "step_seconds",
+        "data_wait",
+        "mfu",
+    )
     others = [_alone(curves, n) for n in sorted(rest)]
     return (
         section("Learning", "".join(draw(_learning(curves, n)) for n in learned), "charts")
         + section("Masking ledger", _ledger(recorded, curves), "charts")
-        + section("Optimiser", "".join(_alone(curves, f"train/{n}") for n in OPTIMISER[:-1]), "charts")
-        + section("Speed", "".join(_alone(curves, f"train/{n}") for n in speed) + _spent(curves, seconds), "charts")
+        + section(
+            "Optimiser", "".join(_alone(curves, f"train/{n}") for n in OPTIMISER[:-1]), "charts"
+        )
+        + section(
+            "Speed",
+            "".join(_alone(curves, f"train/{n}") for n in speed) + _spent(curves, seconds),
+            "charts",
+        )
         + section("Other measurements", "".join(others), "charts")
     )
 
@@ -206,7 +246,9 @@ def _learning(curves: Curves, name: str) -> Chart:
 
 def _alone(curves: Curves, name: str) -> str:
     short = name.partition("/")[2]
-    return draw(Chart(pretty(short), [Series("training", curves.get(name, []))], percent=is_share(short)))
+    return draw(
+        Chart(pretty(short), [Series("training", curves.get(name, []))], percent=is_share(short))
+    )
 
 
 def _ledger(recorded: dict[str, Any], curves: Curves) -> str:
@@ -221,31 +263,47 @@ def _ledger(recorded: dict[str, Any], curves: Curves) -> str:
         if points := curves.get(f"train/{name}"):
             values = [v for _, v in points]
             wanted = number(expected, True) if expected is not None else "scheduled"
-            lines.append([text, wanted, *(number(f(values), True) for f in (statistics.fmean, min, max))])
+            lines.append(
+                [text, wanted, *(number(f(values), True) for f in (statistics.fmean, min, max))]
+            )
             drawn.append((Series(text, points, colour), expected))
     if not drawn:
         return ""
 
     def chart(title: str, wanted: list[tuple[Series, float | None]]) -> str:
-        baselines = [("config", value) for value in dict.fromkeys(v for _, v in wanted) if value is not None]
+        baselines = [
+            ("config", value) for value in dict.fromkeys(v for _, v in wanted) if value is not None
+        ]
         return draw(Chart(title, [s for s, _ in wanted], baselines, percent=True, zero=True))
 
     first = [d for d in drawn if d[0].name.endswith("eligible")]
     box = f'<div class="box">{table(lines, ["share", "config", "mean", "lowest", "highest"], True)}</div>'
-    return chart("Tokens selected", first) + chart("Replaced, of selected", [d for d in drawn if d not in first]) + box
+    return (
+        chart("Tokens selected", first)
+        + chart("Replaced, of selected", [d for d in drawn if d not in first])
+        + box
+    )
 
 
 def _spent(curves: Curves, seconds: float) -> str:
     """A table of what the time went into, the rest of it stepping, and of the memory that was held."""
-    known = {text: curves[f"train/{name}"][-1][1] for name, text in SPENT.items() if f"train/{name}" in curves}
+    known = {
+        text: curves[f"train/{name}"][-1][1]
+        for name, text in SPENT.items()
+        if f"train/{name}" in curves
+    }
     if len(known) < len(SPENT) or not seconds:
         return ""
     known["steps"] = max(0.0, seconds - sum(known.values()))
-    lines = [[text, duration(value), number(value / seconds, True)] for text, value in known.items()]
+    lines = [
+        [text, duration(value), number(value / seconds, True)] for text, value in known.items()
+    ]
     for name, text in HELD.items():
         if points := curves.get(f"train/{name}"):
             lines.append([text, f"{points[-1][1] / 1e9:.2f}{SPACE}GB", ""])
-    return f'<div class="box">{table(lines, ["time and memory went into", "", "share"], True)}</div>'
+    return (
+        f'<div class="box">{table(lines, ["time and memory went into", "", "share"], True)}</div>'
+    )
 
 
 # --- small things ---------------------------------------------------------------------------------------------------
@@ -261,7 +319,11 @@ def _json(path: Path) -> dict[str, Any]:
 
 def _suites(curves: Curves) -> list[str]:
     return list(
-        dict.fromkeys(name.split("/")[1] for name in curves if name.count("/") == 2 and name.startswith("eval/"))
+        dict.fromkeys(
+            name.split("/")[1]
+            for name in curves
+            if name.count("/") == 2 and name.startswith("eval/")
+        )
     )
 
 

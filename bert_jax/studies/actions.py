@@ -53,19 +53,31 @@ def run(
         raise ConfigError("no study given", "name its folder, such as experiments/masking_rate")
     folder_locks.check_place(workdir)
     name, study = definition.load(spec, overrides)
-    cells = definition.expand(study, None if dry_run else functools.partial(vocabulary_size, make=True))
+    cells = definition.expand(
+        study, None if dry_run else functools.partial(vocabulary_size, make=True)
+    )
     validation.warn(*(cell.config for cell in cells))
     sources.check(study, [cell.config for cell in cells])
     place = Place(Path(workdir))
     _check_same(place, name, spec, cells)
     known = reuses.finished(place, cells, reuse)
-    taken = f"{len(known)} trained cells are taken from {', '.join(map(str, reuse))}" if reuse else ""
+    taken = (
+        f"{len(known)} trained cells are taken from {', '.join(map(str, reuse))}" if reuse else ""
+    )
     if dry_run:
         engines.check(engine, options)
-        room = engines.make(engine, place.workdir, jobs, options).room if engine == "local" else engines.Room(jobs or 1)
+        room = (
+            engines.make(engine, place.workdir, jobs, options).room
+            if engine == "local"
+            else engines.Room(jobs or 1)
+        )
         left = [cell for cell in cells if cell.id not in known]
         planned = plan.plan(place, left, asked(study), fuse, room)
-        print(plan.described(name, cells, planned, room, taken, plan.evaluations(place, planned, room)))
+        print(
+            plan.described(
+                name, cells, planned, room, taken, plan.evaluations(place, planned, room)
+            )
+        )
         return
     with folder_locks.hold(place.workdir, LOCK):
         hands = engines.make(engine, place.workdir, jobs, options)
@@ -75,11 +87,15 @@ def run(
         hidden = set(place.read_study().get("cells", [])) - {cell.id for cell in cells}
         _write(place, name, spec, study, cells, groups, command, retries)
         launcher = Launcher(place, groups, hands, retries, lambda: _refresh(place), worker)
-        launcher.say(f"study {name}: {progress.look(place, hands.room.parallel).line()}; {hands.describe()}")
+        launcher.say(
+            f"study {name}: {progress.look(place, hands.room.parallel).line()}; {hands.describe()}"
+        )
         if taken:
             launcher.say(taken)
         if hidden:
-            launcher.say(f"{len(hidden)} cells of an earlier version of the study stay there, and are not shown")
+            launcher.say(
+                f"{len(hidden)} cells of an earlier version of the study stay there, and are not shown"
+            )
         launcher.run()
         if launcher.full:
             raise disk.full(place.workdir, what="the study")
@@ -139,7 +155,10 @@ def _write(
         "spec": spec,
         "question": study.question,
         "axes": [
-            {"name": axis.name, "points": [{"label": point.label, "value": point.value} for point in axis.points]}
+            {
+                "name": axis.name,
+                "points": [{"label": point.label, "value": point.value} for point in axis.points],
+            }
             for axis in study.axes
         ],
         "seeds": list(study.seeds),
@@ -163,7 +182,9 @@ def _write(
             "devices": len(local.accelerators()),
         },
     }
-    groups = plan.recorded(place, cells) | {cell.id: group.id for group in planned for cell in group.cells}
+    groups = plan.recorded(place, cells) | {
+        cell.id: group.id for group in planned for cell in group.cells
+    }
     for group in planned:
         place.write_group(group.id, [cell.id for cell in group.cells], group.slots, group.seconds)
     for cell in cells:
@@ -190,7 +211,9 @@ def _existing(workdir: Path) -> Place:
     folder_locks.check_place(workdir)
     place = Place(Path(workdir))
     if not place.read_study():
-        raise ConfigError(f"no study in {workdir}", "`bert-jax study run STUDY --workdir=…` makes one")
+        raise ConfigError(
+            f"no study in {workdir}", "`bert-jax study run STUDY --workdir=…` makes one"
+        )
     return place
 
 
@@ -199,11 +222,18 @@ def _check_same(place: Place, name: str, spec: str, cells: Sequence[Cell]) -> No
     before = place.read_study()
     if not before:
         if (place.workdir / "checkpoints").exists():
-            raise ConfigError(f"{place.workdir} is the folder of a run", "give a study a --workdir of its own")
+            raise ConfigError(
+                f"{place.workdir} is the folder of a run", "give a study a --workdir of its own"
+            )
         return
     same_scale = before["spec"].partition(":")[2] == spec.partition(":")[2]
-    if before["name"] != name or not (same_scale or {cell.id for cell in cells} & set(before["cells"])):
-        raise ConfigError(f"{place.workdir} holds another study, {before['spec']}", "give each a --workdir of its own")
+    if before["name"] != name or not (
+        same_scale or {cell.id for cell in cells} & set(before["cells"])
+    ):
+        raise ConfigError(
+            f"{place.workdir} holds another study, {before['spec']}",
+            "give each a --workdir of its own",
+        )
 
 
 def _conclude(place: Place, stopped: bool) -> None:
@@ -214,7 +244,9 @@ def _conclude(place: Place, stopped: bool) -> None:
         raise Stopped(f"stopped: {now.line()}", "the same command continues")
     if left:
         first = left[0]
-        which = f"{first.entry.id} ({progress.described(first)})" + (f" and {len(left) - 1} more" if left[1:] else "")
+        which = f"{first.entry.id} ({progress.described(first)})" + (
+            f" and {len(left) - 1} more" if left[1:] else ""
+        )
         why = f": {first.state.error}" if first.state.error else ""
         hint = f"log: {place.log(first.entry.group)}; `bert-jax study status` lists all; the same command tries again"
         raise IncompleteError(f"{len(left)} of {len(now.cells)} cells failed, {which}{why}", hint)

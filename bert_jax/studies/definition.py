@@ -63,9 +63,14 @@ ASKED = {  # and the type of each
     "within_word": bool,
 }
 BUDGETS = ("steps", "tokens", "predictions", "flops")
-COUNT = ("checkpoints.patience", "parallel.step")  # may change on resume, and change what is trained
+COUNT = (
+    "checkpoints.patience",
+    "parallel.step",
+)  # may change on resume, and change what is trained
 ENDING = tuple(  # where evaluations may end training: what decides when they are and what they find
-    f"evals.validation.{one.name}" for one in dataclasses.fields(knobs.Eval) if one.name != "batch_size"
+    f"evals.validation.{one.name}"
+    for one in dataclasses.fields(knobs.Eval)
+    if one.name != "batch_size"
 )
 LONG = 2**31  # steps, until a budget says how many
 
@@ -77,14 +82,22 @@ def load(spec: str, overrides: Iterable[tuple[str, str]] = ()) -> tuple[str, Stu
     file = path / "study.py" if path.suffix != ".py" else path
     if not file.is_file():
         there = sorted(str(one.parent) for one in Path("experiments").glob("*/study.py"))
-        raise ConfigError(f"no study at {place!r}", _near(place, there) if there else "a folder with study.py")
+        raise ConfigError(
+            f"no study at {place!r}", _near(place, there) if there else "a folder with study.py"
+        )
     study = configs.load_file(f"{file}:{argument}" if argument else str(file), function="get_study")
     if not isinstance(study, Study):
-        raise ConfigError(f"{file}: get_study returned {type(study).__name__}", "it returns a Study")
+        raise ConfigError(
+            f"{file}: get_study returned {type(study).__name__}", "it returns a Study"
+        )
     settled = _settled(study)
     changes = list(overrides)
     for knob, _ in changes:
-        _need(knob not in settled, f"config.{knob} is not the base's to say: {settled.get(knob)}", "edit the study")
+        _need(
+            knob not in settled,
+            f"config.{knob} is not the base's to say: {settled.get(knob)}",
+            "edit the study",
+        )
     configs.overrides(study.base, changes)
     return file.resolve().parent.name, study
 
@@ -118,9 +131,15 @@ def expand(study: Study, vocabulary: Callable[[knobs.Config], int] | None = None
             "train such a run with `bert-jax train`, one job of several processes each",
         )
         for seed in study.seeds:
-            config = dataclasses.replace(first, seed=seed, data_seed=seed if study.pair_seeds else first.data_seed)
+            config = dataclasses.replace(
+                first, seed=seed, data_seed=seed if study.pair_seeds else first.data_seed
+            )
             name = identity(config)
-            _need(name not in seen, f"{_where(labels)} is the same run as {seen.get(name)}", "leave one of them out")
+            _need(
+                name not in seen,
+                f"{_where(labels)} is the same run as {seen.get(name)}",
+                "leave one of them out",
+            )
             seen[name] = _where(labels)
             cells.append(Cell(name, config, labels, values, seed, known))
         idle = {path: one for path, one in of_base.items() if idle is None or path in idle}
@@ -144,15 +163,23 @@ def told(config: knobs.Config) -> dict[str, Any]:
     """The knobs that name a run."""
     masking = config.masking
     if masking.schedule == "constant" and masking.prediction_rate == masking.rate:
-        config = dataclasses.replace(config, masking=dataclasses.replace(masking, prediction_rate=None))
+        config = dataclasses.replace(
+            config, masking=dataclasses.replace(masking, prediction_rate=None)
+        )
     usual, found = _usual(), configs.flat(configs.to_dict(config))
     counts = COUNT + (ENDING if config.checkpoints.patience else ())
-    return {k: v for k, v in found.items() if usual.get(k, ...) != v and (k in counts or not configs.free_on_resume(k))}
+    return {
+        k: v
+        for k, v in found.items()
+        if usual.get(k, ...) != v and (k in counts or not configs.free_on_resume(k))
+    }
 
 
 @functools.cache
 def _usual() -> dict[str, Any]:
-    ends = {f"objectives.{name}.end": True for name in knobs.OBJECTIVES}  # of objectives that are not there by default
+    ends = {
+        f"objectives.{name}.end": True for name in knobs.OBJECTIVES
+    }  # of objectives that are not there by default
     return ends | configs.BEFORE | configs.flat(configs.to_dict(knobs.Config()))
 
 
@@ -174,7 +201,9 @@ def _resolved(
         configs.assign(tree, {"steps": LONG})
         endless = configs.settle(tree)[0]
         known = size(endless) if study.budget.kind == "flops" else None
-        configs.assign(tree, {"steps": steps_of(study.budget, endless, known or endless.tokenizer.vocab_size)})
+        configs.assign(
+            tree, {"steps": steps_of(study.budget, endless, known or endless.tokenizer.vocab_size)}
+        )
     config, idle = configs.settle(tree, said=changes)
     for one in idle:
         if any(_overlap(one.path, path) for path in changes):
@@ -188,7 +217,8 @@ def _kept(study: Study, chosen: dict[str, Point]) -> bool:
             return study.keep is None or bool(study.keep(chosen))
     except Exception as error:  # whatever a user's function raises is reported as the user's
         raise ConfigError(
-            f"keep: {type(error).__name__}: {error}", f"it is given the points by axis: {', '.join(chosen)}"
+            f"keep: {type(error).__name__}: {error}",
+            f"it is given the points by axis: {', '.join(chosen)}",
         ) from error
 
 
@@ -202,18 +232,26 @@ def _where(labels: Mapping[str, str]) -> str:
 def check(study: Study) -> None:
     """Refuses what cannot be meant, before any cell is made."""
     names = [one.name for one in study.axes]
-    _need(len(set(names)) == len(names), f"two axes have one name: {', '.join(names)}", "rename one")
+    _need(
+        len(set(names)) == len(names), f"two axes have one name: {', '.join(names)}", "rename one"
+    )
     given = _given(study)
     owners: dict[str, str] = {}
     for one in study.axes:
         _check_axis(one)
         for path in _paths(one):
             other = next((owner for known, owner in owners.items() if _overlap(path, known)), "")
-            _need(not other, f"axes {other!r} and {one.name!r} both set config.{path}", "one would undo the other")
+            _need(
+                not other,
+                f"axes {other!r} and {one.name!r} both set config.{path}",
+                "one would undo the other",
+            )
             _need(path not in given, f"axis {one.name!r} sets config.{path}", given.get(path, ""))
         owners |= dict.fromkeys(_paths(one), one.name)
     _need(bool(study.seeds), "the study has no seeds", "seeds=(0, 1, 2)")
-    _need(len(set(study.seeds)) == len(study.seeds), f"a seed twice: {study.seeds}", "leave one out")
+    _need(
+        len(set(study.seeds)) == len(study.seeds), f"a seed twice: {study.seeds}", "leave one out"
+    )
     for seed in study.seeds:
         configs.checked("seed", seed)
     if study.budget is not None:
@@ -221,11 +259,19 @@ def check(study: Study) -> None:
         _need(kind in BUDGETS, f"no budget {kind!r}", _near(kind, BUDGETS))
         _need(math.isfinite(amount) and amount > 0, f"a budget of {amount}", "a number above 0")
     for name, evaluation in study.evaluations.items():
-        _need(re.fullmatch(r"\w+", name) is not None, f"{name!r} names an evaluation", "letters, digits and _ only")
+        _need(
+            re.fullmatch(r"\w+", name) is not None,
+            f"{name!r} names an evaluation",
+            "letters, digits and _ only",
+        )
         if isinstance(evaluation, Suite):
             _check_suite(evaluation)
         else:
-            _need(evaluation.task in tasks.TASKS, f"no task {evaluation.task!r}", _near(evaluation.task, tasks.TASKS))
+            _need(
+                evaluation.task in tasks.TASKS,
+                f"no task {evaluation.task!r}",
+                _near(evaluation.task, tasks.TASKS),
+            )
             for path, value in evaluation.changes:
                 configs.checked(path, value)
     for comparison in study.comparisons:
@@ -240,7 +286,9 @@ def _given(study: Study) -> dict[str, str]:
     if study.pair_seeds:
         found["data_seed"] = "pair_seeds=True takes it from the seed"
     if study.budget is not None:
-        found["steps"] = f"they follow from the budget of {study.budget.amount:g} {study.budget.kind}"
+        found["steps"] = (
+            f"they follow from the budget of {study.budget.amount:g} {study.budget.kind}"
+        )
     return found
 
 
@@ -265,10 +313,18 @@ def _overlap(path: str, other: str) -> bool:
 def _check_axis(one: Axis) -> None:
     labels = [point.label for point in one.points]
     _need(bool(labels), f"axis {one.name!r} has no points", "give it values")
-    _need(len(set(labels)) == len(labels), f"axis {one.name!r} has a point twice: {', '.join(labels)}", "labels=…")
+    _need(
+        len(set(labels)) == len(labels),
+        f"axis {one.name!r} has a point twice: {', '.join(labels)}",
+        "labels=…",
+    )
     for path in _paths(one):
         section = dataclasses.is_dataclass(configs.check_path(path))
-        _need(not section, f"config.{path} is a section, not a value", f"a point sets knobs of it: {path}.KNOB")
+        _need(
+            not section,
+            f"config.{path} is a section, not a value",
+            f"a point sets knobs of it: {path}.KNOB",
+        )
 
 
 def _check_suite(suite: Suite) -> None:
@@ -278,14 +334,24 @@ def _check_suite(suite: Suite) -> None:
     for field, value in suite.ask:
         fields = (*known, "batch_size")
         _need(field in fields, f"suite {suite.name} is not asked {field!r}", _near(field, fields))
-        right = isinstance(value, ASKED[field]) and (ASKED[field] is bool or not isinstance(value, bool))
-        _need(right, f"suite {suite.name}: {field} = {value!r}", f"a value of type {ASKED[field].__name__}")
+        right = isinstance(value, ASKED[field]) and (
+            ASKED[field] is bool or not isinstance(value, bool)
+        )
+        _need(
+            right,
+            f"suite {suite.name}: {field} = {value!r}",
+            f"a value of type {ASKED[field].__name__}",
+        )
         if field == "task":
             _need(value in tasks.TASKS, f"no task {value!r}", _near(value, tasks.TASKS))
         if field == "changes":
             scratch = configs.default()
             for path, text in value:
-                _need(isinstance(text, str), f"suite {suite.name}: {path} = {text!r}", "text, as on a command line")
+                _need(
+                    isinstance(text, str),
+                    f"suite {suite.name}: {path} = {text!r}",
+                    "text, as on a command line",
+                )
                 configs.override(scratch, path, text)
                 in_evaluation(path)
 
@@ -297,7 +363,9 @@ def finetunings(study: Study, cells: Iterable[knobs.Config]) -> list[tuple[str, 
     for (name, one), start in itertools.product(study.evaluations.items(), starts):
         if isinstance(one, Finetune):
             try:
-                config = configs.resolve(recipes.finetuning(one.task, "a cell", dict(one.changes), start))
+                config = configs.resolve(
+                    recipes.finetuning(one.task, "a cell", dict(one.changes), start)
+                )
                 validation.trainable(config)
             except ConfigError as error:
                 raise ConfigError(f"evaluation {name!r}: {error}", error.hint) from error
@@ -309,8 +377,16 @@ def _check_comparison(study: Study, comparison: Comparison) -> None:
     axes = {one.name: [point.label for point in one.points] for one in study.axes}
     name, baseline = comparison.axis, comparison.baseline
     _need(name in axes, f"no axis {name!r} to compare", _near(name, axes))
-    _need(baseline in axes[name], f"axis {name!r} has no point {baseline!r}", _near(baseline, axes[name]))
-    _need(bool(comparison.metrics), f"a comparison over {name!r} has no metrics", "EVALUATION/METRIC, or several")
+    _need(
+        baseline in axes[name],
+        f"axis {name!r} has no point {baseline!r}",
+        _near(baseline, axes[name]),
+    )
+    _need(
+        bool(comparison.metrics),
+        f"a comparison over {name!r} has no metrics",
+        "EVALUATION/METRIC, or several",
+    )
     for metric in comparison.metrics:
         first, slash, rest = metric.partition("/")
         _need(

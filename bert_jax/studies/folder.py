@@ -38,7 +38,11 @@ if TYPE_CHECKING:
 
 WORK = "work.lock"  # of a worker, all the time; a run's own lock is held while it trains
 RETRIES = 2  # after a failure
-WHEN = ("every", "epochs", "batch_size")  # settings of an evaluation that change nothing of its result
+WHEN = (
+    "every",
+    "epochs",
+    "batch_size",
+)  # settings of an evaluation that change nothing of its result
 KILLS = 5  # tries that ended without a word, before a cell counts as failed: a kill is the machine's fault
 
 
@@ -68,7 +72,11 @@ CELL = {
 GROUP = {"cells": [str], "slots": COUNT, "estimate_seconds": float}
 TRAINED = {"step": COUNT, "seconds": float, "outcome": str, "error": Maybe(str)}
 RESULT = {"spec": str, "metrics": dict, "seconds": float, "error": Maybe(str)}
-ATTEMPT = {"event": {"start", "end"}, "code": Maybe(int), **dict.fromkeys(("group", "outcome", "error"), Maybe(str))}
+ATTEMPT = {
+    "event": {"start", "end"},
+    "code": Maybe(int),
+    **dict.fromkeys(("group", "outcome", "error"), Maybe(str)),
+}
 
 
 @dataclass(frozen=True)
@@ -169,8 +177,18 @@ class Place:
 
     def write_cell(self, cell: Cell, group: str, evaluations: Mapping[str, dict[str, Any]]) -> None:
         """Says what a cell is, before anything of it runs."""
-        entry = {"id": cell.id, "labels": cell.labels, "values": cell.values, "seed": cell.seed, "group": group}
-        entry |= {"config": to_dict(cell.config), "evaluations": dict(evaluations), "vocabulary": cell.vocabulary}
+        entry = {
+            "id": cell.id,
+            "labels": cell.labels,
+            "values": cell.values,
+            "seed": cell.seed,
+            "group": group,
+        }
+        entry |= {
+            "config": to_dict(cell.config),
+            "evaluations": dict(evaluations),
+            "vocabulary": cell.vocabulary,
+        }
         files.write(self.cell(cell.id) / "cell.json", entry)
 
     def read_cell(self, cell: str) -> Entry:
@@ -186,7 +204,9 @@ class Place:
 
     def write_group(self, group: str, cells: Iterable[str], slots: int, seconds: float) -> None:
         """Says which cells train together."""
-        files.write(self.group(group), {"cells": list(cells), "slots": slots, "estimate_seconds": seconds})
+        files.write(
+            self.group(group), {"cells": list(cells), "slots": slots, "estimate_seconds": seconds}
+        )
 
     def read_group(self, group: str) -> dict[str, Any]:
         """Which cells train together."""
@@ -198,7 +218,9 @@ class Place:
         """How training ended: step, seconds, outcome (done, diverged), error; {} while it has not."""
         return files.read(self.cell(cell) / "trained.json", TRAINED) or {}
 
-    def write_trained(self, cell: str, step: int, seconds: float, outcome: str, error: str = "") -> None:
+    def write_trained(
+        self, cell: str, step: int, seconds: float, outcome: str, error: str = ""
+    ) -> None:
         """Notes how training ended."""
         found = {"step": step, "seconds": seconds, "outcome": outcome, "error": error}
         files.write(self.cell(cell) / "trained.json", found)
@@ -226,7 +248,12 @@ class Place:
             packed = io.BytesIO()
             np.savez_compressed(packed, **dict(each))  # type: ignore[arg-type]  # its stub takes names for flags
             disk.write(self.each(entry.id, name), packed.getvalue())
-        found = {"spec": spec_hash(entry, name), "metrics": dict(metrics), "seconds": seconds, "error": error}
+        found = {
+            "spec": spec_hash(entry, name),
+            "metrics": dict(metrics),
+            "seconds": seconds,
+            "error": error,
+        }
         files.write(path, found)
 
     def read_each(self, entry: Entry, name: str) -> dict[str, np.ndarray]:
@@ -235,11 +262,16 @@ class Place:
             return {}
         file = self.each(entry.id, name)
         try:
-            with opening.regular(file, DataError) as stream, np.load(stream, allow_pickle=False) as found:
+            with (
+                opening.regular(file, DataError) as stream,
+                np.load(stream, allow_pickle=False) as found,
+            ):
                 return {key: found[key] for key in found.files}
         except (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile) as error:
             # ValueError: a pickle, or an array of objects; TypeError: one array, not an archive of them
-            raise DataError(f"{file} holds no arrays of numbers: {error}", "delete it and its .json") from error
+            raise DataError(
+                f"{file} holds no arrays of numbers: {error}", "delete it and its .json"
+            ) from error
 
     def missing(self, entry: Entry) -> list[str]:
         """Evaluations that have no result yet."""
@@ -255,9 +287,18 @@ class Place:
         """Something begins."""
         self._note(cell, {"event": "start", "group": group, "what": what})
 
-    def note_end(self, cell: str, group: str, what: str, outcome: str, code: int, error: str) -> None:
+    def note_end(
+        self, cell: str, group: str, what: str, outcome: str, code: int, error: str
+    ) -> None:
         """It ended: done, failed or stopped."""
-        entry = {"event": "end", "group": group, "what": what, "outcome": outcome, "code": code, "error": error}
+        entry = {
+            "event": "end",
+            "group": group,
+            "what": what,
+            "outcome": outcome,
+            "code": code,
+            "error": error,
+        }
         self._note(cell, entry)
 
     def _note(self, cell: str, entry: dict[str, Any]) -> None:
@@ -284,9 +325,14 @@ class Place:
         step = max(step, trained["step"] if trained else 0)  # its metrics may be lost
         notes = self.attempts(entry.id)
         starts = sum(note["event"] == "start" for note in notes)
-        here = [note for note in notes if note.get("group", entry.group) == entry.group]  # what failed in company is
+        here = [
+            note for note in notes if note.get("group", entry.group) == entry.group
+        ]  # what failed in company is
         # tried alone, and what failed before a new plan is tried in it
-        lately = here[1 + max((i for i, note in enumerate(here) if note.get("outcome") == "done"), default=-1) :]
+        lately = here[
+            1
+            + max((i for i, note in enumerate(here) if note.get("outcome") == "done"), default=-1) :
+        ]
         failures = [note for note in lately if note.get("outcome") == "failed"]
         killed = sum({"start": 1, "end": -1}[note["event"]] for note in lately)
         missing = tuple(self.missing(entry))
@@ -298,7 +344,9 @@ class Place:
         elif self.busy(entry.id):
             name = "running"
         else:
-            usage = bool(failures) and failures[-1].get("code") == ConfigError.code  # no other try can help
+            usage = (
+                bool(failures) and failures[-1].get("code") == ConfigError.code
+            )  # no other try can help
             name = "failed" if usage or len(failures) > retries or killed >= KILLS else "waiting"
             error = failures[-1].get("error") or "" if failures else error
         return State(name, starts, error, step, entry.config.steps, seconds, missing)

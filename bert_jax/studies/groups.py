@@ -45,7 +45,9 @@ class Group:
     @property
     def empty(self) -> float:
         """The share of its slots that no arm uses."""
-        return 1 - sum(own_slots(cell.config) for cell in self.cells) / (self.slots * len(self.cells))
+        return 1 - sum(own_slots(cell.config) for cell in self.cells) / (
+            self.slots * len(self.cells)
+        )
 
 
 Part = tuple[list[Cell], str]  # cells, and why there are no more of them
@@ -73,13 +75,19 @@ def plan(
         raise ConfigError(f"--fuse={fuse}", "auto, never, or the most arms that train together")
     most = 1 if fuse == "never" else math.inf if fuse == "auto" else int(fuse)
     together: dict[str, list[Cell]] = {}
-    for cell in sorted(cells, key=lambda cell: cell.id):  # so that the order of points and seeds changes no group
+    for cell in sorted(
+        cells, key=lambda cell: cell.id
+    ):  # so that the order of points and seeds changes no group
         together.setdefault(signature(cell), []).append(cell)
     found: list[Part] = []
     for several in together.values():
         divided = bands(several, pace)
         for number, band in enumerate(divided):
-            why = f"band {number + 1} of {len(divided)} of rates" if len(divided) > 1 else unshared(band[0].config)
+            why = (
+                f"band {number + 1} of {len(divided)} of rates"
+                if len(divided) > 1
+                else unshared(band[0].config)
+            )
             room = _room(band, memory, accelerator)
             if len(band) > min(most, room):
                 why = f"--fuse={fuse}" if most <= room else f"memory for {room:.0f} arms"
@@ -108,7 +116,11 @@ def signature(cell: Cell) -> str:
     """What cells must have in common to train together; of one that cannot share, its own name."""
     if unshared(cell.config):
         return cell.id
-    tree = {path: value for path, value in flat(to_dict(cell.config)).items() if not FUSABLE.fullmatch(path)}
+    tree = {
+        path: value
+        for path, value in flat(to_dict(cell.config)).items()
+        if not FUSABLE.fullmatch(path)
+    }
     return json.dumps(tree, sort_keys=True)
 
 
@@ -124,11 +136,19 @@ def unshared(config: knobs.Config) -> str:
 def bands(cells: Sequence[Cell], pace: float) -> list[list[Cell]]:
     """Cells of one signature, divided by their slots so that their programs take the least time, compiled and run."""
     ordered = sorted(cells, key=lambda cell: own_slots(cell.config))
-    edges = [0, *(i for i in range(1, len(ordered)) if _differ(ordered[i - 1], ordered[i])), len(ordered)]
-    best: dict[int, tuple[float, int]] = {0: (0.0, 0)}  # by how many cells are divided: seconds, where the last begins
+    edges = [
+        0,
+        *(i for i in range(1, len(ordered)) if _differ(ordered[i - 1], ordered[i])),
+        len(ordered),
+    ]
+    best: dict[int, tuple[float, int]] = {
+        0: (0.0, 0)
+    }  # by how many cells are divided: seconds, where the last begins
     for end in edges[1:]:
         starts = [edge for edge in edges if edge < end]
-        best[end] = min((best[start][0] + _seconds(ordered[start:end], pace), start) for start in starts)
+        best[end] = min(
+            (best[start][0] + _seconds(ordered[start:end], pace), start) for start in starts
+        )
     found, end = [], len(ordered)
     while end:
         start = best[end][1]
@@ -155,7 +175,11 @@ def _spread(found: list[Part], parallel: int, pace: float) -> list[Part]:
     """Divides the longest over and over, and takes the first division that is hard to better."""
     best, soonest = found, makespan((_seconds(part, pace) for part, _ in found), parallel)
     for _ in range(TRIALS * parallel if parallel > 1 else 0):
-        longest = max((part for part in found if len(part[0]) > 1), key=lambda p: _seconds(p[0], pace), default=None)
+        longest = max(
+            (part for part in found if len(part[0]) > 1),
+            key=lambda p: _seconds(p[0], pace),
+            default=None,
+        )
         if longest is None:
             break
         halves = _parts(longest[0], math.ceil(len(longest[0]) / 2))
@@ -173,7 +197,9 @@ def _group(cells: Sequence[Cell], pace: float, why: str) -> Group:
 
 
 def _name(cells: Sequence[Cell], slots: int) -> str:
-    return hashlib.sha256(json.dumps([sorted(cell.id for cell in cells), slots]).encode()).hexdigest()[:12]
+    return hashlib.sha256(
+        json.dumps([sorted(cell.id for cell in cells), slots]).encode()
+    ).hexdigest()[:12]
 
 
 # --- what it takes --------------------------------------------------------------------------------------------------
@@ -190,7 +216,10 @@ def _room(cells: Sequence[Cell], memory: float, accelerator: bool) -> float:
     if not math.isfinite(memory):
         return math.inf
     config, size = cells[0].config, cells[0].vocab_size
-    rows, slots = config.batch_size // config.optim.accumulation, max(own_slots(cell.config) for cell in cells)
+    rows, slots = (
+        config.batch_size // config.optim.accumulation,
+        max(own_slots(cell.config) for cell in cells),
+    )
     state, activations = state_bytes(config, size), activation_bytes(config, size, rows, slots)
     if config.parallel.arms == "vmap" or (config.parallel.arms == "auto" and accelerator):
         return max(1.0, memory // (state + activations))

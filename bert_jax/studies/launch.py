@@ -27,7 +27,9 @@ from bert_jax.system.disk import DiskFull
 
 WORKER = (sys.executable, "-m", "bert_jax.study", "work")
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
-UNHEARD = tuple(-number for number in SIGNALS)  # a worker that was told to stop before it could listen
+UNHEARD = tuple(
+    -number for number in SIGNALS
+)  # a worker that was told to stop before it could listen
 LOOK, SPEAK = 1.0, 60.0  # seconds: between looks at locks, and between plain lines
 REST = 20.0  # between two reports, as a multiple of what one takes: it has the same cores as the workers
 
@@ -63,9 +65,17 @@ class Launcher:
         after: Callable[[], None] = lambda: None,
         worker: Sequence[str] = WORKER,
     ) -> None:
-        self.place, self.engine, self.retries, self.after, self.worker = place, engine, retries, after, tuple(worker)
+        self.place, self.engine, self.retries, self.after, self.worker = (
+            place,
+            engine,
+            retries,
+            after,
+            tuple(worker),
+        )
         self.stopped = self.full = False
-        self._waiting = [Job(group) for group in sorted(groups, key=lambda group: -group.seconds)]  # the longest first
+        self._waiting = [
+            Job(group) for group in sorted(groups, key=lambda group: -group.seconds)
+        ]  # the longest first
         self._running: dict[str, Job] = {}
         self._looked, self._spoke = float("-inf"), time.monotonic()
         self._reported, self._report_took = float("-inf"), 0.0
@@ -175,13 +185,18 @@ class Launcher:
         if began - self._reported >= REST * self._report_took:
             try:
                 self.after()
-            except DiskFull as error:  # what runs may need less, and the last report is asked for again
+            except (
+                DiskFull
+            ) as error:  # what runs may need less, and the last report is asked for again
                 self.say(f"warning: {error}")
             self._reported = time.monotonic()
             self._report_took = self._reported - began
 
     def _states(self, job: Job) -> dict[str, State]:
-        return {c.id: self.place.state(self.place.read_cell(c.id), self.retries) for c in job.group.cells}
+        return {
+            c.id: self.place.state(self.place.read_cell(c.id), self.retries)
+            for c in job.group.cells
+        }
 
     def _held(self, job: Job) -> bool:
         return any(self.place.busy(cell.id) for cell in job.group.cells)
@@ -212,13 +227,18 @@ class Launcher:
         if self._bar is None:
             self.say(now.line())
             return
-        self._bar.total, self._bar.n = len(now.cells), sum(now.counts[name] for name in progress.FINAL)
+        self._bar.total, self._bar.n = (
+            len(now.cells),
+            sum(now.counts[name] for name in progress.FINAL),
+        )
         self._bar.set_postfix_str(now.line())
 
 
 def _mark(states: dict[str, State]) -> tuple[int, int]:
     """Something that grows when work was done: evaluations that have a result, and steps."""
-    return -sum(len(state.missing) for state in states.values()), sum(state.step for state in states.values())
+    return -sum(len(state.missing) for state in states.values()), sum(
+        state.step for state in states.values()
+    )
 
 
 @contextlib.contextmanager

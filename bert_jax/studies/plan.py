@@ -24,16 +24,25 @@ DEVICE_PACE = 2e13  # FLOP/s of an accelerator, until a study has told better
 MEASURED = 30.0  # seconds of training from which their pace is taken for that of the rest
 
 
-def plan(place: Place, cells: Sequence[Cell], asked: Mapping[str, Any], fuse: str, room: Room) -> list[Group]:
+def plan(
+    place: Place, cells: Sequence[Cell], asked: Mapping[str, Any], fuse: str, room: Room
+) -> list[Group]:
     """The groups that are still to do, the longest first."""
     groups.plan([], fuse)  # refuses what `fuse` cannot be
     cells = _sized(place, cells)
     left = [cell for cell in cells if _state(place, cell, asked) not in FINAL]
-    begun = _begun(place, cells, left, math.inf if fuse == "auto" else 1 if fuse == "never" else int(fuse))
+    begun = _begun(
+        place, cells, left, math.inf if fuse == "auto" else 1 if fuse == "never" else int(fuse)
+    )
     known = {cell.id for group in begun for cell in group.cells}
     rest = [cell for cell in left if cell.id not in known]
     fresh = groups.plan(
-        rest, fuse, max(1, room.parallel - len(begun)), room.memory, pace(place, room), room.devices > 0
+        rest,
+        fuse,
+        max(1, room.parallel - len(begun)),
+        room.memory,
+        pace(place, room),
+        room.devices > 0,
     )
     return sorted([*begun, *fresh], key=lambda group: (-group.seconds, group.id))
 
@@ -41,7 +50,11 @@ def plan(place: Place, cells: Sequence[Cell], asked: Mapping[str, Any], fuse: st
 def _sized(place: Place, cells: Sequence[Cell]) -> list[Cell]:
     """The cells with the size of their vocabulary, where another cell of this workdir has it already."""
     found = results(place, history=False) if place.read_study() else []
-    known = {(one.entry.config.corpus, one.entry.config.tokenizer): one.vocabulary for one in found if one.vocabulary}
+    known = {
+        (one.entry.config.corpus, one.entry.config.tokenizer): one.vocabulary
+        for one in found
+        if one.vocabulary
+    }
     size = {cell.id: known.get((cell.config.corpus, cell.config.tokenizer)) for cell in cells}
     return [replace(cell, vocabulary=cell.vocabulary or size[cell.id]) for cell in cells]
 
@@ -55,14 +68,20 @@ def recorded(place: Place, cells: Sequence[Cell]) -> dict[str, str]:
 
 def pace(place: Place, room: Room) -> float:
     """FLOP/s of a worker: what the trained cells of this workdir had, else an assumption."""
-    trained = [one for one in results(place, history=False) if one.state.step] if place.read_study() else []
+    trained = (
+        [one for one in results(place, history=False) if one.state.step]
+        if place.read_study()
+        else []
+    )
     seconds = sum(one.seconds for one in trained)
     if seconds >= MEASURED:
         return sum(one.spent("flops") for one in trained) / seconds
     return DEVICE_PACE * room.devices if room.devices else groups.PACE * room.cores
 
 
-def described(name: str, cells: Sequence[Cell], planned: Sequence[Group], room: Room, *notes: str) -> str:
+def described(
+    name: str, cells: Sequence[Cell], planned: Sequence[Group], room: Room, *notes: str
+) -> str:
     """What `--dry-run` prints: the cells, the groups that are left, notes, and what it will take."""
     of = {cell.id: group.id for group in planned for cell in group.cells}
     axes = list(cells[0].labels)
@@ -70,7 +89,9 @@ def described(name: str, cells: Sequence[Cell], planned: Sequence[Group], room: 
     for cell in cells:
         tokens = cell.config.steps * cell.config.batch_size * cell.config.sequence_length
         steps = f"{cell.config.steps:,}", f"{tokens:,}"
-        listing.append((cell.id, *cell.labels.values(), str(cell.seed), *steps, of.get(cell.id, "finished")))
+        listing.append(
+            (cell.id, *cell.labels.values(), str(cell.seed), *steps, of.get(cell.id, "finished"))
+        )
     parts = [("group", "arms", "slots", "empty", "about", "no more, for")]
     for group in planned:
         arms = str(len(group.cells)), str(group.slots), f"{group.empty:.0%}"
@@ -78,12 +99,18 @@ def described(name: str, cells: Sequence[Cell], planned: Sequence[Group], room: 
     beside = "" if room.parallel == 1 else f", {room.parallel} at a time"
     total = f"study {name}: {len(cells)} cells, {len(planned)} groups to do{beside}; training takes about "
     seconds = groups.makespan((group.seconds for group in planned), room.parallel)
-    return "\n\n".join(filter(None, [table(listing), table(parts), *notes, total + duration(seconds)]))
+    return "\n\n".join(
+        filter(None, [table(listing), table(parts), *notes, total + duration(seconds)])
+    )
 
 
 def evaluations(place: Place, planned: Sequence[Group], room: Room) -> str:
     """What evaluating the cells of groups will take, by those of this workdir that are."""
-    known = [one.evaluation_seconds for one in results(place, history=False)] if place.read_study() else []
+    known = (
+        [one.evaluation_seconds for one in results(place, history=False)]
+        if place.read_study()
+        else []
+    )
     known = [seconds for seconds in known if seconds]
     left = sum(len(group.cells) for group in planned)
     if not known or not left:
@@ -95,7 +122,9 @@ def evaluations(place: Place, planned: Sequence[Group], room: Room) -> str:
 def _state(place: Place, cell: Cell, asked: Mapping[str, Any]) -> str:
     if not place.cell(cell.id).exists():
         return "waiting"
-    return place.state(Entry(cell.id, cell.config, cell.labels, cell.values, cell.seed, dict(asked))).name
+    return place.state(
+        Entry(cell.id, cell.config, cell.labels, cell.values, cell.seed, dict(asked))
+    ).name
 
 
 def _begun(place: Place, cells: Sequence[Cell], left: Sequence[Cell], most: float) -> list[Group]:
@@ -106,8 +135,13 @@ def _begun(place: Place, cells: Sequence[Cell], left: Sequence[Cell], most: floa
     for name in dict.fromkeys(of[cell.id] for cell in left if cell.id in of):
         group = place.read_group(name)
         members = [here[cell] for cell in group["cells"] if cell in here]
-        whole = len(members) == len(group["cells"]) <= most and len({groups.signature(cell) for cell in members}) == 1
+        whole = (
+            len(members) == len(group["cells"]) <= most
+            and len({groups.signature(cell) for cell in members}) == 1
+        )
         if whole and any(place.attempts(cell.id) for cell in members):
             share = sum(cell.id in unfinished for cell in members) / len(members)
-            found.append(Group(name, tuple(members), group["slots"], group["estimate_seconds"] * share))
+            found.append(
+                Group(name, tuple(members), group["slots"], group["estimate_seconds"] * share)
+            )
     return found

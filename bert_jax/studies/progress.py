@@ -44,7 +44,11 @@ class Progress:
 
     def left(self, cell: Result) -> float:
         """Seconds of work that a cell is still expected to take, of its own."""
-        return 0.0 if cell.state.name == "failed" else self.ratio * self.expected[cell.entry.id] * (1 - share(cell))
+        return (
+            0.0
+            if cell.state.name == "failed"
+            else self.ratio * self.expected[cell.entry.id] * (1 - share(cell))
+        )
 
     @property
     def seconds_left(self) -> float:
@@ -59,7 +63,9 @@ class Progress:
         counts = {name: count for name, count in self.counts.items() if count}
         left = self.seconds_left
         said = ", ".join(f"{count} {name}" for name, count in counts.items())
-        return f"{said} of {len(self.cells)} cells" + (f"; about {duration(left)} left" if left else "")
+        return f"{said} of {len(self.cells)} cells" + (
+            f"; about {duration(left)} left" if left else ""
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON types."""
@@ -86,7 +92,11 @@ class Progress:
 
     def as_text(self, place: Place, verbose: bool = False) -> str:
         """Counts, then the cells that run and those that did not come to a good end; with `verbose` all of them."""
-        shown = [cell for cell in self.cells if verbose or cell.state.name in ("running", "failed", "diverged")]
+        shown = [
+            cell
+            for cell in self.cells
+            if verbose or cell.state.name in ("running", "failed", "diverged")
+        ]
         lines = [self.line()]
         for cell in shown:
             state = cell.state
@@ -101,7 +111,9 @@ class Progress:
             if state.error:
                 lines.append(f"          {' '.join(state.error.split())}")
             if state.name == "failed":
-                lines.append(f"          {state.attempts} tries; log: {place.log(self.groups[cell.entry.id])}")
+                lines.append(
+                    f"          {state.attempts} tries; log: {place.log(self.groups[cell.entry.id])}"
+                )
         return "\n".join(lines)
 
 

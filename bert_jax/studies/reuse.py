@@ -14,7 +14,9 @@ from bert_jax.errors import ConfigError
 from bert_jax.studies.definition import Cell
 from bert_jax.studies.folder import Place
 
-LEFT_OUT = shutil.ignore_patterns("*.lock", "attempts.jsonl", "cell.json")  # what is of the other study
+LEFT_OUT = shutil.ignore_patterns(
+    "*.lock", "attempts.jsonl", "cell.json"
+)  # what is of the other study
 
 
 def finished(place: Place, cells: Iterable[Cell], others: Sequence[Path]) -> dict[str, Path]:
@@ -22,7 +24,9 @@ def finished(place: Place, cells: Iterable[Cell], others: Sequence[Path]) -> dic
     places = [Place(other) for other in others]
     for other in places:
         if not other.read_study():
-            raise ConfigError(f"no study in {other.workdir}", "--reuse takes the workdir of another study")
+            raise ConfigError(
+                f"no study in {other.workdir}", "--reuse takes the workdir of another study"
+            )
     found = {}
     for cell in cells:
         if place.trained(cell.id) or place.busy(cell.id):

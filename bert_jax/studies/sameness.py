@@ -38,7 +38,10 @@ def check(place: Place) -> None:
     for run in _runs(place):
         first = known.setdefault(_named(run.config), run)
         if (first.data, first.vocabulary) != (run.data, run.vocabulary):
-            source = run.config.task.source or f"{run.config.corpus.source} {run.config.corpus.path}".strip()
+            source = (
+                run.config.task.source
+                or f"{run.config.corpus.source} {run.config.corpus.path}".strip()
+            )
             raise ConfigError(
                 f"{first.folder} and {run.folder} were trained on different data, and both name {source}",
                 "remove the folder of what was trained on the wrong one: the same command makes it again",
@@ -56,7 +59,9 @@ def _runs(place: Place) -> Iterator[Trained]:
     for cell in place.cells():
         folder = place.cell(cell.id)
         for one in [folder, *sorted((folder / "finetune").glob("*"))]:
-            with contextlib.suppress(DataError):  # not begun, or its record is damaged, which the report says
+            with contextlib.suppress(
+                DataError
+            ):  # not begun, or its record is damaged, which the report says
                 said = jsons.read(one / "environment.json", DataError, RECORD)
                 config = recorded(jsons.read(one / "config.json", DataError))
                 yield Trained(one, config, said["corpus"], said["tokenizer"])
@@ -70,7 +75,9 @@ def _named(config: Config) -> str:
         labels = config.objectives[kind].labels
         return json.dumps([dataclasses.asdict(config.task), kind, labels, split], sort_keys=True)
     corpus = dataclasses.replace(config.corpus, cache="", workers=0)
-    return json.dumps([dataclasses.asdict(corpus), dataclasses.asdict(config.tokenizer)], sort_keys=True)
+    return json.dumps(
+        [dataclasses.asdict(corpus), dataclasses.asdict(config.tokenizer)], sort_keys=True
+    )
 
 
 def _changed(run: Trained) -> str:
@@ -82,7 +89,11 @@ def _changed(run: Trained) -> str:
     with contextlib.suppress(DataError):
         if task.source.startswith("files:"):
             return task.source if examples.trained_on(run.config) != run.data else ""
-        if not task.source and settings.source == "files" and (kept := prepare.kept(settings, run.data)):
+        if (
+            not task.source
+            and settings.source == "files"
+            and (kept := prepare.kept(settings, run.data))
+        ):
             now = prepare.text_digest(settings, prepare.cache_folder(settings))
             return settings.path if kept.manifest.get("text", now) != now else ""
     return ""

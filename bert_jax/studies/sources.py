@@ -28,7 +28,10 @@ def check(study: Study, configs: Iterable[knobs.Config]) -> None:
         scheme, _, place = source.partition(":")
         plain = not set("{*?[=") & set(place)  # a pattern, or files of splits
         if scheme == "files" and plain and not Path(place).expanduser().exists():
-            raise DataError(f"evaluation {name!r}: source {source!r} does not exist", "files:FILE, FOLDER or PATTERN")
+            raise DataError(
+                f"evaluation {name!r}: source {source!r} does not exist",
+                "files:FILE, FOLDER or PATTERN",
+            )
 
 
 def _check_config(config: knobs.Config) -> None:
@@ -39,4 +42,7 @@ def _check_config(config: knobs.Config) -> None:
         files.find(config.corpus)
     path = config.tokenizer.path
     if path and not Path(path).expanduser().exists():
-        raise ConfigError(f"config.tokenizer.path = {path!r} does not exist", "a vocab.txt, tokenizer.json or folder")
+        raise ConfigError(
+            f"config.tokenizer.path = {path!r} does not exist",
+            "a vocab.txt, tokenizer.json or folder",
+        )

@@ -91,10 +91,22 @@ class Study:
         _several("comparisons", self.comparisons, Comparison, "comparisons=(Comparison(…),)")
         _several("published", self.published, str, "published=(ROW,)")
         named = isinstance(self.evaluations, Mapping)
-        _need(named, "evaluations", self.evaluations, 'evaluations={"validation": Suite("pretrain")}')
+        _need(
+            named, "evaluations", self.evaluations, 'evaluations={"validation": Suite("pretrain")}'
+        )
         for name, one in self.evaluations.items():
-            _need(isinstance(one, (Suite, Finetune)), f"evaluations[{name!r}]", one, "a Suite or a Finetune")
-        _need(isinstance(self.budget, (Budget, type(None))), "budget", self.budget, 'budget=Budget("tokens", 1e9)')
+            _need(
+                isinstance(one, (Suite, Finetune)),
+                f"evaluations[{name!r}]",
+                one,
+                "a Suite or a Finetune",
+            )
+        _need(
+            isinstance(self.budget, (Budget, type(None))),
+            "budget",
+            self.budget,
+            'budget=Budget("tokens", 1e9)',
+        )
         _need(self.keep is None or callable(self.keep), "keep", self.keep, "keep=lambda points: …")
         named = isinstance(self.base, Mapping) or hasattr(self.base, "to_dict")
         _need(named, "base", self.base, "a ConfigDict, such as that of bert_jax.config.default()")
@@ -109,7 +121,9 @@ def _several(what: str, values: Any, kind: type, hint: str) -> None:
 
 def _need(holds: bool, what: str, value: Any, hint: str) -> None:
     if not holds:
-        raise ConfigError(f"a study's {what.removeprefix('a ')}: {type(value).__name__} {str(value)[:80]!r}", hint)
+        raise ConfigError(
+            f"a study's {what.removeprefix('a ')}: {type(value).__name__} {str(value)[:80]!r}", hint
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,23 +152,34 @@ def axis(path: str, values: Iterable[Any], labels: Iterable[str] = ()) -> Axis:
     return zipped(path, [path], [[value] for value in values], list(labels))
 
 
-def zipped(name: str, paths: Sequence[str], rows: Sequence[Sequence[Any]], labels: Sequence[str] = ()) -> Axis:
+def zipped(
+    name: str, paths: Sequence[str], rows: Sequence[Sequence[Any]], labels: Sequence[str] = ()
+) -> Axis:
     """Several knobs that vary together, row by row."""
     if labels and len(labels) != len(rows):
-        raise ConfigError(f"axis {name!r} has {len(rows)} points and {len(labels)} labels", "one label a point")
+        raise ConfigError(
+            f"axis {name!r} has {len(rows)} points and {len(labels)} labels", "one label a point"
+        )
     if odd := [row for row in rows if len(row) != len(paths)]:
-        raise ConfigError(f"axis {name!r}: {odd[0]!r} is not a value for each of {', '.join(paths)}", "one a path")
+        raise ConfigError(
+            f"axis {name!r}: {odd[0]!r} is not a value for each of {', '.join(paths)}", "one a path"
+        )
     points = []
     for number, row in enumerate(rows):
         label = labels[number] if labels else ", ".join(map(_label, paths, row))
-        drawn = row[0] if isinstance(row[0], (int, float)) and not isinstance(row[0], bool) else label
+        drawn = (
+            row[0] if isinstance(row[0], (int, float)) and not isinstance(row[0], bool) else label
+        )
         points.append(Point(label, drawn, tuple(zip(paths, row, strict=True))))
     return Axis(name, tuple(points))
 
 
 def variants(name: str, points: Mapping[str, Mapping[str, Any]]) -> Axis:
     """Named sets of knobs."""
-    return Axis(name, tuple(Point(label, label, tuple(changes.items())) for label, changes in points.items()))
+    return Axis(
+        name,
+        tuple(Point(label, label, tuple(changes.items())) for label, changes in points.items()),
+    )
 
 
 def between(low: float, high: float, count: int) -> tuple[float, ...]:
@@ -165,6 +190,11 @@ def between(low: float, high: float, count: int) -> tuple[float, ...]:
 
 
 def _label(path: str, value: Any) -> str:
-    if isinstance(value, float) and path.endswith("rate") and not path.startswith("optim.") and 0 <= value <= 1:
+    if (
+        isinstance(value, float)
+        and path.endswith("rate")
+        and not path.startswith("optim.")
+        and 0 <= value <= 1
+    ):
         return f"{100 * value:g} %"
     return f"{value:.12g}" if isinstance(value, float) else str(value)

@@ -40,7 +40,9 @@ def work(place: Place, group: str, train: Train) -> None:
             try:
                 closing.enter_context(folder_locks.hold(place.cell(cell.id), WORK))
             except ConfigError as error:  # of an earlier launch: no fault of this one's
-                raise Stopped(str(error), "the same command goes on when that one has ended") from error
+                raise Stopped(
+                    str(error), "the same command goes on when that one has ended"
+                ) from error
         _work(place, group, cells, plan["slots"], train)
 
 
@@ -49,7 +51,11 @@ def _work(place: Place, group: str, cells: Sequence[Entry], slots: int, train: T
     trained = [cell for cell in cells if place.trained(cell.id).get("outcome") == "done"]
     names = dict.fromkeys(name for cell in trained for name in cell.evaluations)
     for name in names:
-        missing = [cell for cell in trained if name in cell.evaluations and place.read_result(cell, name) is None]
+        missing = [
+            cell
+            for cell in trained
+            if name in cell.evaluations and place.read_result(cell, name) is None
+        ]
         kinds = {cell.evaluations[name]["kind"] for cell in missing}
         if "finetune" in kinds:
             _finetune(place, group, missing, name, train)
@@ -70,16 +76,22 @@ def _train(place: Place, group: str, cells: Sequence[Entry], slots: int, train: 
     for several in in_step(left, saved):
         folders = {place.cell(cell.id): cell for cell in several}
 
-        def on_diverged(workdir: Path, error: DivergedError, folders: dict[Path, Entry] = folders) -> None:
+        def on_diverged(
+            workdir: Path, error: DivergedError, folders: dict[Path, Entry] = folders
+        ) -> None:
             cell = folders[workdir]
             step, seconds = place.progress(cell.id)
             place.write_trained(cell.id, step, seconds / len(folders), "diverged", str(error))
 
         with _attempt(place, group, several, "training"):
-            stop = _together([(cell.config, place.cell(cell.id)) for cell in several], slots, train, on_diverged)
+            stop = _together(
+                [(cell.config, place.cell(cell.id)) for cell in several], slots, train, on_diverged
+            )
             for cell in several:
                 step, seconds = place.progress(cell.id)
-                step = max([step, *manifest.finished(place.cell(cell.id) / "checkpoints")])  # metrics may be lost
+                step = max(
+                    [step, *manifest.finished(place.cell(cell.id) / "checkpoints")]
+                )  # metrics may be lost
                 if not place.trained(cell.id):  # the clock of each ran while all were trained
                     place.write_trained(cell.id, step, seconds / len(several), "done")
         _heed(stop)
@@ -122,7 +134,9 @@ def _suite(place: Place, group: str, cell: Entry, name: str) -> None:
     with _attempt(place, group, [cell], f"evaluation {name}"):
         began = time.monotonic()
         run = runs.open_run(str(place.checkpoint(cell.id)))
-        config = dataclasses.replace(run.config, evals=cell.config.evals)  # as the study has them now
+        config = dataclasses.replace(
+            run.config, evals=cell.config.evals
+        )  # as the study has them now
         run = dataclasses.replace(run, config=config)
         found, each = suites.detailed(asked["name"], run, suites.SuiteOptions(**dict(asked["ask"])))
         place.write_result(cell, name, flat(found), time.monotonic() - began, each)
@@ -147,13 +161,18 @@ def _finetune(place: Place, group: str, cells: Sequence[Entry], name: str, train
     errors: dict[Path, str] = {}
     began = time.monotonic()
     with _attempt(place, group, cells, f"evaluation {name}"):
-        stop = _together(runs, 0, train, lambda workdir, error: errors.update({workdir: str(error)}))
+        stop = _together(
+            runs, 0, train, lambda workdir, error: errors.update({workdir: str(error)})
+        )
         seconds = (time.monotonic() - began) / len(cells)
         for cell, (_, folder) in zip(cells, runs, strict=True):
             scores = {} if folder in errors else last_evaluation(folder)
             if not scores and folder not in errors and not stop:
                 shutil.rmtree(folder)
-                raise DataError(f"{folder}: its last evaluation is gone from its metrics", "it is fine-tuned anew")
+                raise DataError(
+                    f"{folder}: its last evaluation is gone from its metrics",
+                    "it is fine-tuned anew",
+                )
             place.write_result(cell, name, scores, seconds, {}, error=errors.get(folder, ""))
     _heed(stop)
 
@@ -179,16 +198,24 @@ def last_evaluation(folder: Path) -> dict[str, float]:
     from bert_jax.reporting import records
 
     prefix = "eval/validation/"
-    found = [row for row in records.rows(folder / records.METRICS) if any(key.startswith(prefix) for key in row)]
+    found = [
+        row
+        for row in records.rows(folder / records.METRICS)
+        if any(key.startswith(prefix) for key in row)
+    ]
     last = found[-1] if found else {}
-    return {key.removeprefix(prefix): value for key, value in last.items() if key.startswith(prefix)}
+    return {
+        key.removeprefix(prefix): value for key, value in last.items() if key.startswith(prefix)
+    }
 
 
 def flat(found: dict[str, Any], prefix: str = "") -> dict[str, float]:
     """Numbers of a nested result by their path."""
     out: dict[str, float] = {}
     for key, value in found.items():
-        out |= flat(value, f"{prefix}{key}/") if isinstance(value, dict) else {f"{prefix}{key}": value}
+        out |= (
+            flat(value, f"{prefix}{key}/") if isinstance(value, dict) else {f"{prefix}{key}": value}
+        )
     return out
 
 
@@ -226,7 +253,9 @@ def _keep_programs(place: Place) -> None:
     """Programs that one worker compiled are there for the next, on machines of the same kind."""
     import jax
 
-    kind = hashlib.sha256(f"{platform.machine()} {machine.cpuinfo('flags')}".encode()).hexdigest()[:8]
+    kind = hashlib.sha256(f"{platform.machine()} {machine.cpuinfo('flags')}".encode()).hexdigest()[
+        :8
+    ]
     jax.config.update("jax_compilation_cache_dir", str(place.compiled / kind))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
@@ -254,7 +283,9 @@ def main(workdir: Path, group: str, train: Train) -> int:
         work(place, group, train)
     except UserError as error:
         with suppress(OSError):  # the log may be on a full disk
-            print(f"error: {error}" + (f"\nhint: {error.hint}" if error.hint else ""), file=sys.stderr)
+            print(
+                f"error: {error}" + (f"\nhint: {error.hint}" if error.hint else ""), file=sys.stderr
+            )
         return FULL if isinstance(error, DiskFull) else error.code
     except OSError as error:
         if disk.is_full(error):

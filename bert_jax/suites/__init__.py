@@ -30,7 +30,10 @@ TABLE: dict[str, Suite] = {
     "probe": Suite(probe.probe, reads=("config", "changes", "task", "source", "split", "limit")),
     "task": Suite(task.own, reads=("config", *FINE_TUNED)),
     "glue": Suite(task.glue, reads=FINE_TUNED),
-    **{name: Suite(task.named(name), reads=FINE_TUNED, head=row.kind) for name, row in TASKS.items()},
+    **{
+        name: Suite(task.named(name), reads=FINE_TUNED, head=row.kind)
+        for name, row in TASKS.items()
+    },
 }
 
 
@@ -40,7 +43,9 @@ def detailed(name: str, run: runs.Run, ask: SuiteOptions) -> Detailed:
     return suite.each(run, ask) if suite.each else (suite.run(run, ask), {})
 
 
-def evaluate(run: runs.Run, suite: str, config: knobs.Config | None = None, **asked: Any) -> dict[str, Any]:
+def evaluate(
+    run: runs.Run, suite: str, config: knobs.Config | None = None, **asked: Any
+) -> dict[str, Any]:
     """Scores a run on a suite; `config` names another corpus, masks or sizes than the run's own."""
     table = named([suite])
     return table[suite].run(run, ask(table, config=config, **asked))
@@ -59,6 +64,8 @@ def ask(table: dict[str, Any], **asked: Any) -> SuiteOptions:
     read = {"batch_size"}.union(*(suite.reads for suite in table.values()))
     for name, value in asked.items():
         if value and name not in read:
-            flag = {"changes": "--config.KNOB", "within_word": "--within-word"}.get(name, f"--{name.replace('_', '-')}")
+            flag = {"changes": "--config.KNOB", "within_word": "--within-word"}.get(
+                name, f"--{name.replace('_', '-')}"
+            )
             raise ConfigError(f"{flag} means nothing to {', '.join(table)}", "leave it out")
     return SuiteOptions(**asked)

@@ -18,7 +18,9 @@ from bert_jax.errors import HeadError
 from bert_jax.interop import runs
 
 Result = dict[str, Any]  # numbers by metric, or by part of the suite and then by metric
-Detailed = tuple[Result, dict[str, np.ndarray]]  # and of each example, in an order that is the data's: see Suite
+Detailed = tuple[
+    Result, dict[str, np.ndarray]
+]  # and of each example, in an order that is the data's: see Suite
 PAUSE = 30.0  # seconds between two lines about progress, where nobody watches a terminal
 
 
@@ -27,7 +29,9 @@ class SuiteOptions:
     """What `bert-jax evaluate` was asked besides the checkpoint; a suite reads the part its row of TABLE names."""
 
     config: knobs.Config | None = None  # of --config
-    changes: tuple[tuple[str, str], ...] = ()  # knobs that differ from it, or from the checkpoint's own
+    changes: tuple[
+        tuple[str, str], ...
+    ] = ()  # knobs that differ from it, or from the checkpoint's own
     task: str = ""  # row of data/tasks.py
     source: str = ""  # where texts come from, where they are not the checkpoint's own
     split: str = ""
@@ -69,7 +73,11 @@ class Progress:
         if done < total and not sys.stderr.isatty() and now < self.said + PAUSE:
             return
         self.said = now
-        rest = "" if done == total else f", about {_duration((now - self.began) * (total - done) / done)} left"
+        rest = (
+            ""
+            if done == total
+            else f", about {_duration((now - self.began) * (total - done) / done)} left"
+        )
         start, end = ("\r", "\x1b[K") if sys.stderr.isatty() else ("", "\n")
         text = f"{start}{self.what} {done}/{total}{rest}"
         print(text, end="\n" if done == total else end, file=sys.stderr, flush=True)
@@ -86,7 +94,10 @@ def need_head(run: runs.Run, name: str, suite: str) -> None:
     """Refuses a model without the head a suite asks."""
     if name not in run.config.objectives:
         have = ", ".join(run.config.objectives) or "no head at all"
-        raise HeadError(f"suite {suite} needs the {name} head; {run.folder} has {have}", "evaluate another checkpoint")
+        raise HeadError(
+            f"suite {suite} needs the {name} head; {run.folder} has {have}",
+            "evaluate another checkpoint",
+        )
 
 
 def on_devices(params: Any) -> tuple[Any, Mesh]:

@@ -21,7 +21,11 @@ from bert_jax.suites.left_to_right import scorer
 
 EXAMPLE = "files:blimp, a folder of PARADIGM.jsonl files, or tfds:blimp"
 SENTENCES = ("sentence_good", "sentence_bad")
-GROUPS = {"field": "field", "term": "linguistics_term", "paradigm": "UID"}  # key of the result -> of a row
+GROUPS = {
+    "field": "field",
+    "term": "linguistics_term",
+    "paradigm": "UID",
+}  # key of the result -> of a row
 
 
 class Pair(NamedTuple):
@@ -48,13 +52,18 @@ def blimp_each(run: runs.Run, ask: SuiteOptions) -> Detailed:
     encoded = run.tokenizer.encode_batch(texts)
     for pair, text, ids in zip(pairs * 2, texts, encoded, strict=True):
         if not ids:  # it would score 0, more than any sentence
-            raise DataError(f"{pair.where}: no token in {text[:80]!r}", "repair or leave out the pair")
+            raise DataError(
+                f"{pair.where}: no token in {text[:80]!r}", "repair or leave out the pair"
+            )
     scores = score(encoded, Progress("blimp: tokens"))
     totals = [float(one.sum()) for one in scores]
     good, bad = totals[: len(pairs)], totals[len(pairs) :]
     right = [a > b for a, b in zip(good, bad, strict=True)]
     if ties := sum(a == b for a, b in zip(good, bad, strict=True)):
-        print(f"blimp: {ties:,} of {len(pairs):,} pairs have equal scores and count as wrong", file=sys.stderr)
+        print(
+            f"blimp: {ties:,} of {len(pairs):,} pairs have equal scores and count as wrong",
+            file=sys.stderr,
+        )
     low, high = wilson(sum(right), len(right))
     name = "accuracy_word_l2r" if ask.within_word else "accuracy"
     found: Result = {"pairs": len(pairs), "ties": ties, name: sum(right) / len(right)}
@@ -72,7 +81,9 @@ def _pairs(ask: SuiteOptions) -> Iterator[Pair]:
     for paradigm, found in _paradigms(ask.source):
         first = next(found, None)
         if first is None:
-            raise DataError(f"{paradigm} of {ask.source} holds no pairs", f"for example --source={EXAMPLE}")
+            raise DataError(
+                f"{paradigm} of {ask.source} holds no pairs", f"for example --source={EXAMPLE}"
+            )
         for where, row in itertools.islice(itertools.chain([first], found), ask.limit or None):
             groups = {key: row.get(field) or "" for key, field in GROUPS.items()}
             good, bad = (row[name] for name in SENTENCES)
@@ -89,8 +100,14 @@ def _paradigms(source: str) -> Iterator[tuple[str, Iterator[tuple[str, dict[str,
     names = (
         [name]
         if "/" in name
-        else [f"{name}/{one}" for one in sorted(tfds_text.builder(name, "", "--source").builder_configs)]
+        else [
+            f"{name}/{one}"
+            for one in sorted(tfds_text.builder(name, "", "--source").builder_configs)
+        ]
     )
     for one in names:
         found = rows.read(knobs.Task(source=f"tfds:{one}"), "train", lambda line: None)
-        yield one.partition("/")[2], ((row.where, lines.checked(row.where, row.fields, SENTENCES)) for row in found)
+        yield (
+            one.partition("/")[2],
+            ((row.where, lines.checked(row.where, row.fields, SENTENCES)) for row in found),
+        )

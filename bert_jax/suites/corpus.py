@@ -55,7 +55,8 @@ def cross_rate(run: runs.Run, ask: SuiteOptions) -> Result:
     evaluator = Evaluator(config, prepared(run, ask, config), settings, mesh)
     found = evaluator.sweep(params, [evaluator.at(rate) for rate in RATES], Progress("cross_rate"))
     return {
-        f"{rate:g}": {k: v for k, v in one.items() if k != "examples"} for rate, one in zip(RATES, found, strict=True)
+        f"{rate:g}": {k: v for k, v in one.items() if k != "examples"}
+        for rate, one in zip(RATES, found, strict=True)
     }
 
 
@@ -84,7 +85,10 @@ def prepared(run: runs.Run, ask: SuiteOptions, config: knobs.Config) -> Prepared
         return _own(run)
     found = prepare.prepare(config, log=log)
     if found.tokenizer.hash != run.tokenizer.hash:
-        raise ConfigError("the corpus is prepared with another vocabulary than the checkpoint's", "prepare it anew")
+        raise ConfigError(
+            "the corpus is prepared with another vocabulary than the checkpoint's",
+            "prepare it anew",
+        )
     return found
 
 
@@ -106,12 +110,15 @@ def _own(run: runs.Run) -> Prepared:
     tokenizer = run.config.tokenizer
     if tokenizer.path and prepare.given_tokenizer(tokenizer).hash != run.tokenizer.hash:
         raise ConfigError(
-            f"{run.folder} was trained with another vocabulary than {tokenizer.path} has now", "put the file back"
+            f"{run.folder} was trained with another vocabulary than {tokenizer.path} has now",
+            "put the file back",
         )
     found = prepare.kept(settings, saved)
     text = prepare.text_digest(settings, prepare.cache_folder(settings))
     if found is not None and (settings.source != "files" or found.manifest.get("text") == text):
-        log(f"{run.folder}: the text as it was prepared in {found.folder}; what is installed changed since")
+        log(
+            f"{run.folder}: the text as it was prepared in {found.folder}; what is installed changed since"
+        )
         return found
     here = prepare.cache_folder(settings)
     if settings.source == "files":
@@ -128,18 +135,27 @@ def chosen(run: runs.Run, ask: SuiteOptions) -> knobs.Config:
     """What is evaluated: the model is always the checkpoint's; the text and the masks are the config's."""
     config, foreign = ask.config, "foreign" in run.meta
     named = not foreign or any(path.startswith("corpus.") for path, _ in ask.changes)
-    if ask.changes and named:  # changes that do not name a text, to a model without one, are refused below like none
+    if (
+        ask.changes and named
+    ):  # changes that do not name a text, to a model without one, are refused below like none
         for path, _ in ask.changes:
             effects.in_evaluation(path)
         config = changed(_without_other_pairs(run.config, dict(ask.changes)), ask.changes)
         if config.model != run.config.model or config.tokenizer != run.config.tokenizer:
-            raise ConfigError("model and tokenizer are the checkpoint's own", "change corpus, masking or evals")
+            raise ConfigError(
+                "model and tokenizer are the checkpoint's own", "change corpus, masking or evals"
+            )
     if config is None and foreign:
-        raise ConfigError(f"{run.meta['foreign']} names no corpus to evaluate it on", "name one with --config=FILE.py")
+        raise ConfigError(
+            f"{run.meta['foreign']} names no corpus to evaluate it on",
+            "name one with --config=FILE.py",
+        )
     if config is None:
         return run.config
     keep = ["model", "objectives", "tokenizer"]
-    if not foreign:  # a model of ours says what a row holds, unless told; of others only the heads are known
+    if (
+        not foreign
+    ):  # a model of ours says what a row holds, unless told; of others only the heads are known
         keep += {"pairs", "sequence_length"} - dict(ask.changes).keys()
     config = dataclasses.replace(config, **{key: getattr(run.config, key) for key in keep})
     positions = config.model.max_positions

@@ -22,7 +22,9 @@ def log(text: str) -> None:
     print(text, file=sys.stderr)
 
 
-def task_of(run: runs.Run, ask: SuiteOptions, suite: str, usual: str | Mapping[str, Any] = "") -> knobs.Config:
+def task_of(
+    run: runs.Run, ask: SuiteOptions, suite: str, usual: str | Mapping[str, Any] = ""
+) -> knobs.Config:
     """A config whose task, objective and length are those of the data.
 
     It is that of --config, else the row of `data/tasks.py` that was named, else what is usual for the suite, a row or
@@ -32,12 +34,20 @@ def task_of(run: runs.Run, ask: SuiteOptions, suite: str, usual: str | Mapping[s
     name = "--suite=sst2" if suite == "task" else "--task=sst2"
     settings = tasks.settings(row) if row and isinstance(row, str) else row
     if config is not None and ask.task:
-        raise ConfigError(f"--task={ask.task} beside a --config, which has a task of its own", "leave one of them out")
+        raise ConfigError(
+            f"--task={ask.task} beside a --config, which has a task of its own",
+            "leave one of them out",
+        )
     if config is not None and not config.task.source:
-        raise ConfigError(f"suite {suite} needs labelled data, and config.task.source is empty", f"name a task: {name}")
+        raise ConfigError(
+            f"suite {suite} needs labelled data, and config.task.source is empty",
+            f"name a task: {name}",
+        )
     foreign = [path for path, _ in ask.changes if not path.startswith(("task.", "objectives."))]
     if foreign:
-        raise ConfigError(f"config.{foreign[0]} means nothing to suite {suite}", "it reads config.task alone")
+        raise ConfigError(
+            f"config.{foreign[0]} means nothing to suite {suite}", "it reads config.task alone"
+        )
     if config is None and settings:
         tree = default()
         put(tree, ["pairs"], "none")
@@ -47,10 +57,14 @@ def task_of(run: runs.Run, ask: SuiteOptions, suite: str, usual: str | Mapping[s
     elif config is None:
         if not run.config.task.source:
             example = f"{name} --source=files:FOLDER, or --config=FILE.py"
-            raise ConfigError(f"suite {suite} needs a task, and {run.folder} was not trained on one", example)
+            raise ConfigError(
+                f"suite {suite} needs a task, and {run.folder} was not trained on one", example
+            )
         config = changed(run.config, ask.changes)
     if ask.source:
-        config = dataclasses.replace(config, task=dataclasses.replace(config.task, source=ask.source))
+        config = dataclasses.replace(
+            config, task=dataclasses.replace(config.task, source=ask.source)
+        )
     return dataclasses.replace(config, sequence_length=min(config.sequence_length, run.longest))
 
 

@@ -28,26 +28,43 @@ class LeftToRight:
     def __init__(self, run: runs.Run, ask: SuiteOptions, suite: str):
         need_head(run, "causal_lm", suite)
         if ask.within_word:
-            raise ConfigError("--within-word corrects what is masked, and a causal model masks nothing", "leave it out")
-        self.special, self.batch_size, self.room = run.tokenizer.special, ask.batch_size, run.longest - 1
+            raise ConfigError(
+                "--within-word corrects what is masked, and a causal model masks nothing",
+                "leave it out",
+            )
+        self.special, self.batch_size, self.room = (
+            run.tokenizer.special,
+            ask.batch_size,
+            run.longest - 1,
+        )
         of_one = network.Network(run.config.model, run.tokenizer.size, (("causal_lm", 0),))
-        self.params, self.mesh = on_devices({part: run.params[part] for part in ("encoder", "causal_lm")})
+        self.params, self.mesh = on_devices(
+            {part: run.params[part] for part in ("encoder", "causal_lm")}
+        )
 
         def step(params: Any, batch: Batch) -> jax.Array:
-            logits = network.outputs(of_one, params, batch)["causal_lm"][:, :-1]  # [B, L - 1, V padded]
+            logits = network.outputs(of_one, params, batch)["causal_lm"][
+                :, :-1
+            ]  # [B, L - 1, V padded]
             chosen = jnp.take_along_axis(logits, batch["tokens"][:, 1:, None], axis=-1)[..., 0]
-            return jnp.pad(chosen - jax.nn.logsumexp(logits, axis=-1), ((0, 0), (1, 0)))  # [B, L], under its token
+            return jnp.pad(
+                chosen - jax.nn.logsumexp(logits, axis=-1), ((0, 0), (1, 0))
+            )  # [B, L], under its token
 
         self.step = step
 
     def __call__(
-        self, texts: Sequence[Sequence[int]], progress: Callable[[int, int], None] = lambda done, total: None
+        self,
+        texts: Sequence[Sequence[int]],
+        progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> list[np.ndarray]:
         """One float64 array a text, of its tokens' log-probabilities; like texts are scored once, so exactly alike."""
         numbers: dict[tuple[int, ...], int] = {}
         which = [numbers.setdefault(tuple(ids), len(numbers)) for ids in texts]
         found = [np.zeros(len(ids)) for ids in numbers]
-        views: list[tuple[int, int, int, Sequence[int]]] = []  # text, where the window begins, its first new token, ids
+        views: list[
+            tuple[int, int, int, Sequence[int]]
+        ] = []  # text, where the window begins, its first new token, ids
         for number, ids in enumerate(numbers):
             known = 0
             for start, end in windows(len(ids), self.room, max(1, self.room // 2), "step").tolist():
@@ -55,7 +72,10 @@ class LeftToRight:
                 known = end
 
         def make(rows: np.ndarray, length: int, size: int) -> Batch:
-            batch = {key: np.zeros((size, length), np.int32) for key in ("type_ids", "positions", "segment_ids")}
+            batch = {
+                key: np.zeros((size, length), np.int32)
+                for key in ("type_ids", "positions", "segment_ids")
+            }
             batch |= {"tokens": np.full((size, length), self.special.pad, np.int32)}
             for row, view in enumerate(rows.tolist()):
                 ids = views[view][3]
@@ -66,7 +86,9 @@ class LeftToRight:
 
         lengths = np.array([len(ids) + 1 for *_, ids in views], np.int64)
         for rows, values in run_rows(
-            *(self.step, self.params, lengths, make, self.mesh), batch_size=self.batch_size, progress=progress
+            *(self.step, self.params, lengths, make, self.mesh),
+            batch_size=self.batch_size,
+            progress=progress,
         ):
             for view, row in zip(rows.tolist(), values, strict=True):
                 number, start, known, ids = views[view]

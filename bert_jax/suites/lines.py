@@ -16,7 +16,9 @@ def find(source: str, suite: str, example: str) -> list[Path]:
     """The files of files:PATTERN, in order of their names; a folder stands for its JSON lines."""
     kind, _, pattern = source.partition(":")
     if kind != "files" or not pattern:
-        raise ConfigError(f"suite {suite} cannot read --source={source!r}", f"for example --source={example}")
+        raise ConfigError(
+            f"suite {suite} cannot read --source={source!r}", f"for example --source={example}"
+        )
     place = Path(pattern)
     if place.is_dir():
         found = sorted(file for ending in ("*.jsonl", "*.jsonl.gz") for file in place.glob(ending))
@@ -31,7 +33,9 @@ def read(path: Path) -> Iterator[tuple[str, str]]:
     """FILE:LINE and text of each line that is not blank."""
     for number, text, problem in formats.lines(path):
         if problem:
-            raise DataError(f"{path}:{number}: {problem}", "convert the file, for example with iconv")
+            raise DataError(
+                f"{path}:{number}: {problem}", "convert the file, for example with iconv"
+            )
         if text.strip():
             yield f"{path}:{number}", text
 

@@ -36,10 +36,14 @@ def nsp(run: runs.Run, ask: SuiteOptions) -> Result:
 def _of_corpus(run: runs.Run, ask: SuiteOptions) -> Result:
     config = corpus.chosen(run, ask)
     if "nsp" not in config.objectives:
-        raise ConfigError(f"a corpus with pairs = {config.pairs!r} has no next sentences", "--config.pairs=nsp")
+        raise ConfigError(
+            f"a corpus with pairs = {config.pairs!r} has no next sentences", "--config.pairs=nsp"
+        )
     config = dataclasses.replace(config, objectives={"nsp": config.objectives["nsp"]})
     params, mesh = on_devices(run.params)
-    evaluator = Evaluator(config, corpus.prepared(run, ask, config), corpus.settings_of(config, ask), mesh)
+    evaluator = Evaluator(
+        config, corpus.prepared(run, ask, config), corpus.settings_of(config, ask), mesh
+    )
     return evaluator(params, Progress("nsp"))
 
 
@@ -47,15 +51,26 @@ def _of_file(run: runs.Run, ask: SuiteOptions) -> Result:
     """Columns text, text_pair and label, which is is_next or not_next."""
     config = labelled.task_of(run, ask, "nsp", PAIRS)
     split = labelled.main_split(config, ask)
-    pairs = labelled.load(dataclasses.replace(config, task=labelled.whole(config.task, split)), split)
+    pairs = labelled.load(
+        dataclasses.replace(config, task=labelled.whole(config.task, split)), split
+    )
     pairs = [one for one in pairs if one.label is not None][: ask.limit or None]
-    if not pairs or labelled.kind_of(config) != "classify" or len(config.objectives["classify"].labels) != 2:
+    if (
+        not pairs
+        or labelled.kind_of(config) != "classify"
+        or len(config.objectives["classify"].labels) != 2
+    ):
         raise DataError(
-            f"{config.task.source} holds no pairs labelled {' or '.join(LABELS)}", "see --config.task.values"
+            f"{config.task.source} holds no pairs labelled {' or '.join(LABELS)}",
+            "see --config.task.values",
         )
-    made = features.encode(pairs, "classify", run.tokenizer, config.task, config.sequence_length, train=False)
+    made = features.encode(
+        pairs, "classify", run.tokenizer, config.task, config.sequence_length, train=False
+    )
     if made.cut:
-        labelled.log(f"{made.cut:,} of {len(pairs):,} pairs are cut to {config.sequence_length} tokens")
+        labelled.log(
+            f"{made.cut:,} of {len(pairs):,} pairs are cut to {config.sequence_length} tokens"
+        )
     of_one = network.Network(run.config.model, run.tokenizer.size, (("nsp", 0),))
     params, mesh = on_devices({part: run.params[part] for part in ("encoder", "nsp")})
 
@@ -67,7 +82,9 @@ def _of_file(run: runs.Run, ask: SuiteOptions) -> Result:
 
     found = np.zeros((len(pairs), 2))
     for rows, values in run_rows(
-        *(step, params, made.lengths, make, mesh), batch_size=ask.batch_size, progress=Progress("nsp: tokens")
+        *(step, params, made.lengths, make, mesh),
+        batch_size=ask.batch_size,
+        progress=Progress("nsp: tokens"),
     ):
         found[rows] = values
     truth = np.array([one.label for one in pairs])

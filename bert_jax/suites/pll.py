@@ -32,8 +32,15 @@ def pll(run: runs.Run, ask: SuiteOptions) -> Result:
     total, count = math.fsum(float(one.sum()) for one in scores), sum(map(len, scores))
     name = "_word_l2r" if ask.within_word else ""
     causal = "causal_lm" in run.config.objectives
-    sums, means = ("log_likelihood", "perplexity") if causal else (f"pll{name}", f"pseudo_perplexity{name}")
-    return {"texts": len(texts), "tokens": count, sums: total / len(texts), means: math.exp(-total / count)}
+    sums, means = (
+        ("log_likelihood", "perplexity") if causal else (f"pll{name}", f"pseudo_perplexity{name}")
+    )
+    return {
+        "texts": len(texts),
+        "tokens": count,
+        sums: total / len(texts),
+        means: math.exp(-total / count),
+    }
 
 
 def _of_files(run: runs.Run, ask: SuiteOptions) -> list[list[int]]:
@@ -45,21 +52,31 @@ def _of_files(run: runs.Run, ask: SuiteOptions) -> list[list[int]]:
             texts += [text for _, text in lines.read(path)]
     encoded = [ids for ids in run.tokenizer.encode_batch(texts[: ask.limit or None]) if ids]
     if not encoded:
-        raise DataError(f"{ask.source} holds no text", f"a text a line, for example --source={EXAMPLE}")
+        raise DataError(
+            f"{ask.source} holds no text", f"a text a line, for example --source={EXAMPLE}"
+        )
     return encoded
 
 
 def _of_corpus(run: runs.Run, ask: SuiteOptions) -> list[list[int]]:
     """Sentences of the validation split, drawn by a hash of their number."""
     if ask.config is None and "foreign" in run.meta and not ask.changes:
-        raise ConfigError(f"suite pll needs a --source: {run.meta['foreign']} names no text", f"--source={EXAMPLE}")
-    shards: Sequence[Shard] = corpus.prepared(run, ask, corpus.chosen(run, ask)).splits["validation"]
+        raise ConfigError(
+            f"suite pll needs a --source: {run.meta['foreign']} names no text",
+            f"--source={EXAMPLE}",
+        )
+    shards: Sequence[Shard] = corpus.prepared(run, ask, corpus.chosen(run, ask)).splits[
+        "validation"
+    ]
     ends = np.cumsum([len(shard.sentence_ends) for shard in shards])
     total = int(ends[-1]) if len(ends) else 0
     if not total:
         raise DataError("the validation split is empty", f"name texts: --source={EXAMPLE}")
     wanted = min(ask.limit or SENTENCES, total)
-    print(f"pll: {wanted:,} of {total:,} sentences of the validation split, the same ones each time", file=sys.stderr)
+    print(
+        f"pll: {wanted:,} of {total:,} sentences of the validation split, the same ones each time",
+        file=sys.stderr,
+    )
     found = []
     for number in order.permute(np.arange(wanted), total, order.key(_ORDER)).tolist():
         at = int(np.searchsorted(ends, number, side="right"))

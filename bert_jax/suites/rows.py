@@ -54,8 +54,12 @@ def run_rows(
     ways = mesh.shape["data"] * mesh.shape["fsdp"]
     shapes = np.array([padded(n) for n in range(int(lengths.max(initial=0)) + 1)])[lengths]
     done, total = 0, int(shapes.sum())
-    late: tuple[np.ndarray, Any] | None = None  # fetched one step late, so that the device never waits for the host
-    for length in sorted(set(shapes.tolist()), reverse=True):  # what does not fit in memory shows at once
+    late: tuple[np.ndarray, Any] | None = (
+        None  # fetched one step late, so that the device never waits for the host
+    )
+    for length in sorted(
+        set(shapes.tolist()), reverse=True
+    ):  # what does not fit in memory shows at once
         group = np.flatnonzero(shapes == length)
         size = batch_size or min(max(1, TOKENS // length), 1 << (len(group) - 1).bit_length())
         size = -(-size // ways) * ways
@@ -87,7 +91,9 @@ class Scorer:
     def __init__(self, run: runs.Run, ask: SuiteOptions, suite: str):
         need_head(run, "mlm", suite)
         if ask.within_word and not run.tokenizer.has_words:
-            raise ConfigError(f"the vocabulary of {run.folder} has no words", "leave --within-word out")
+            raise ConfigError(
+                f"the vocabulary of {run.folder} has no words", "leave --within-word out"
+            )
         self.special, self.continuation = run.tokenizer.special, run.tokenizer.continuation
         self.room, self.ask = run.longest - 2, ask
         of_one = network.Network(run.config.model, run.tokenizer.size, (("mlm", 0),))
@@ -101,7 +107,9 @@ class Scorer:
         self.step = step
 
     def __call__(
-        self, texts: Sequence[Sequence[int]], progress: Callable[[int, int], None] = lambda done, total: None
+        self,
+        texts: Sequence[Sequence[int]],
+        progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> list[np.ndarray]:
         """One float64 array a text, of its tokens' log-probabilities; like texts are scored once, so exactly alike."""
         numbers: dict[tuple[int, ...], int] = {}
@@ -109,13 +117,19 @@ class Scorer:
         ends = np.cumsum([len(ids) for ids in numbers])
         if not len(ends) or not ends[-1]:
             return [np.zeros(0) for _ in texts]
-        self.tokens = np.fromiter((i for ids in numbers for i in ids), np.int32, int(ends[-1]))  # [T]
+        self.tokens = np.fromiter(
+            (i for ids in numbers for i in ids), np.int32, int(ends[-1])
+        )  # [T]
         self.starts, self.stops = self._views(ends)
         at = np.arange(len(self.tokens))
         self.hidden = at[:, None] + 1  # [T, 1], where what is masked with each token ends
         if self.ask.within_word:
-            begins = np.concatenate([np.flatnonzero(~self.continuation[self.tokens]), ends])  # of words and texts
-            self.hidden = np.sort(begins)[np.searchsorted(np.sort(begins), at, side="right")][:, None]
+            begins = np.concatenate(
+                [np.flatnonzero(~self.continuation[self.tokens]), ends]
+            )  # of words and texts
+            self.hidden = np.sort(begins)[np.searchsorted(np.sort(begins), at, side="right")][
+                :, None
+            ]
         found = np.zeros(len(self.tokens))
         for rows, values in run_rows(
             *(self.step, self.params, self.stops - self.starts + 2, self._batch, self.mesh),
@@ -131,7 +145,11 @@ class Scorer:
         starts, stops = (np.zeros(ends[-1], np.int64) for _ in range(2))
         for first, end in zip(np.concatenate([[0], ends]).tolist(), ends.tolist(), strict=False):
             spans = windows(end - first, self.room, max(1, self.room // 2), "step")
-            best = best_windows(spans, end - first) if len(spans) > 1 else np.zeros(end - first, np.int64)
+            best = (
+                best_windows(spans, end - first)
+                if len(spans) > 1
+                else np.zeros(end - first, np.int64)
+            )
             starts[first:end], stops[first:end] = first + spans[best].T
         return starts, stops
 
@@ -142,7 +160,9 @@ class Scorer:
         columns = np.arange(length)[None, :]
         at = columns + start - 1  # [B, L], of the token in a column
         end = stop - start + 1  # [B, 1], the column of [SEP]
-        tokens = np.where(columns < end, self.tokens[np.clip(at, 0, len(self.tokens) - 1)], self.special.pad)
+        tokens = np.where(
+            columns < end, self.tokens[np.clip(at, 0, len(self.tokens) - 1)], self.special.pad
+        )
         tokens[:, 0] = self.special.cls
         tokens = np.where(columns == end, self.special.sep, tokens)
         segments = (columns <= end).astype(np.int32)

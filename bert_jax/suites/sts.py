@@ -24,20 +24,30 @@ def sts(run: runs.Run, ask: SuiteOptions) -> Result:
     """Spearman's and Pearson's correlation by pooling: `mean`, `cls`, and `own` where the model states one."""
     config = labelled.task_of(run, ask, "sts", "stsb")
     if labelled.kind_of(config) != "regress":
-        raise ConfigError("suite sts needs a number for each pair", "--config=configs/finetune.py:stsb")
+        raise ConfigError(
+            "suite sts needs a number for each pair", "--config=configs/finetune.py:stsb"
+        )
     split = labelled.main_split(config, ask)
     config = dataclasses.replace(config, task=labelled.whole(config.task, split))
     pairs = labelled.load(config, split)[: ask.limit or None]
     if any(one.pair is None for one in pairs):
-        raise ConfigError("suite sts compares two texts", "name the second: --config.task.text_pair=COLUMN")
+        raise ConfigError(
+            "suite sts compares two texts", "name the second: --config.task.text_pair=COLUMN"
+        )
     vectors = embed(run, ask, [text for one in pairs for text in (one.text, one.pair or "")])
     found: Result = {"pairs": len(pairs)}
     own = {"own": run.sentence["pooling"]} if "pooling" in run.sentence else {}
     for name, pooling in {**{how: how for how in POOLINGS}, **own}.items():
         a, b = np.moveaxis(vectors[pooling].reshape(len(pairs), 2, -1), 1, 0)  # [N, D] each
-        cosines = (a * b).sum(-1) / np.maximum(np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1), 1e-12)
-        cosines = cosines.round(6)  # like texts are a tie, which rounding in the model must not break
-        scored = scores.score("regress", pairs, cosines.tolist(), (), dataclasses.replace(config.task, metrics=()))
+        cosines = (a * b).sum(-1) / np.maximum(
+            np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1), 1e-12
+        )
+        cosines = cosines.round(
+            6
+        )  # like texts are a tie, which rounding in the model must not break
+        scored = scores.score(
+            "regress", pairs, cosines.tolist(), (), dataclasses.replace(config.task, metrics=())
+        )
         found[name] = {metric: scored[metric] for metric in ("spearman", "pearson")}
     return found
 
@@ -62,7 +72,13 @@ def embed(run: runs.Run, ask: SuiteOptions, texts: list[str]) -> dict[str, np.nd
     lengths = np.array([len(one) + 2 for one in ids], np.int64)
     found = {how: np.zeros((len(ids), run.config.model.hidden or 0)) for how in POOLINGS}
     for rows, vectors in run_rows(
-        step, params, lengths, make, mesh, batch_size=ask.batch_size, progress=Progress("sts: tokens")
+        step,
+        params,
+        lengths,
+        make,
+        mesh,
+        batch_size=ask.batch_size,
+        progress=Progress("sts: tokens"),
     ):
         for how, values in vectors.items():
             found[how][rows] = values

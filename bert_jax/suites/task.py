@@ -44,7 +44,10 @@ def glue(run: runs.Run, ask: SuiteOptions) -> Result:
         except (HeadError, MissingError) as error:
             left.append(f"{name}: {error}")
     if not found:
-        raise ConfigError(f"no task of GLUE fits {run.folder}; {left[0]}", "fine-tune with configs/finetune.py:TASK")
+        raise ConfigError(
+            f"no task of GLUE fits {run.folder}; {left[0]}",
+            "fine-tune with configs/finetune.py:TASK",
+        )
     for line in left:
         labelled.log(f"left out {line}")
     return found
@@ -62,8 +65,12 @@ def _score(run: runs.Run, ask: SuiteOptions, config: knobs.Config) -> Result:
     need_head(run, kind, config.task.name or "task")
     if ask.submission:
         if ask.limit:
-            raise ConfigError("--limit leaves out rows that a server asks for", "leave it out, or --submission")
-        config = dataclasses.replace(config, task=dataclasses.replace(config.task, on_bad_row="fail"))  # nor skips any
+            raise ConfigError(
+                "--limit leaves out rows that a server asks for", "leave it out, or --submission"
+            )
+        config = dataclasses.replace(
+            config, task=dataclasses.replace(config.task, on_bad_row="fail")
+        )  # nor skips any
     if config.task == run.config.task and not ask.source:
         _check_data(run)
     config, head = _with_head(config, run)
@@ -78,7 +85,9 @@ def _score(run: runs.Run, ask: SuiteOptions, config: knobs.Config) -> Result:
         scores, predictions = scorer.both(params, Progress(f"{split}: batches"))
         if ask.submission:
             labels = config.objectives[kind].labels
-            written = submission.write(config.task.name, split, held_out, predictions, labels, Path(ask.submission))
+            written = submission.write(
+                config.task.name, split, held_out, predictions, labels, Path(ask.submission)
+            )
             labelled.log("wrote " + ", ".join(str(path) for path in written))
         if len(scores) == 1:
             labelled.log(f"{split}: no labels, so there is nothing to score")
@@ -118,7 +127,9 @@ def _splits(config: knobs.Config, ask: SuiteOptions) -> dict[str, str]:
     if ask.submission:
         row = tasks.TASKS.get(config.task.name)
         if row is None or row.submission is None:
-            raise ConfigError(f"no server takes {config.task.name or 'this task'}", "leave --submission out")
+            raise ConfigError(
+                f"no server takes {config.task.name or 'this task'}", "leave --submission out"
+            )
         public = "validation" if row.kind == "span" else "test"  # SQuAD's test set is not
         return {split: split for split in row.submission.files if split.startswith(public)}
     return {name: one.split for name, one in config.evals.items()}
@@ -135,9 +146,15 @@ def _with_head(config: knobs.Config, run: runs.Run) -> tuple[knobs.Config, Any]:
     theirs = config.objectives[kind].labels or ours
     if set(ours) == set(theirs):
         order = np.array([ours.index(label) for label in theirs], int)
-        head = jax.tree.map(lambda values: np.asarray(values)[..., order], head) if ours != theirs else head
+        head = (
+            jax.tree.map(lambda values: np.asarray(values)[..., order], head)
+            if ours != theirs
+            else head
+        )
     elif len(ours) == len(theirs) and all(UNNAMED.fullmatch(label) for label in ours):
-        labelled.log(f"{run.folder} does not name its classes: taken as {', '.join(theirs)}, in this order")
+        labelled.log(
+            f"{run.folder} does not name its classes: taken as {', '.join(theirs)}, in this order"
+        )
     else:
         raise HeadError(
             f"{run.folder} knows the classes {', '.join(ours)}, and {task.name or 'the task'} has {', '.join(theirs)}",

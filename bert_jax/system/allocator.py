@@ -16,7 +16,9 @@ def retain() -> str:
     thousands of pages a step. For processes that live long and repeat themselves; call it before jax starts threads,
     which is when arenas are made.
     """
-    if own := next((name for name in os.environ if name.startswith("MALLOC_") or name == "GLIBC_TUNABLES"), ""):
+    if own := next(
+        (name for name in os.environ if name.startswith("MALLOC_") or name == "GLIBC_TUNABLES"), ""
+    ):
         return f"${own} is set, and is left to rule"
     if platform.libc_ver()[0] != "glibc":
         return f"the C library is {platform.libc_ver()[0] or platform.system()}, not glibc"

@@ -16,7 +16,9 @@ SAID = (
     "quota exceeded",
     "requested and",
 )  # by libraries whose errors have no number; the last by numpy
-HINT = "free some space, then run the same command again: it goes on, and what is finished is intact"
+HINT = (
+    "free some space, then run the same command again: it goes on, and what is finished is intact"
+)
 
 
 class DiskFull(CheckpointError):
@@ -48,9 +50,15 @@ def full(place: Path | str, needed: int | None = None, what: str = "") -> DiskFu
     free = room.f_bavail * room.f_frsize
     subject = what or str(place)
     if room.f_files and not room.f_favail:
-        said = f"{subject} needs one more file and 0 of {room.f_files:,} (inodes) are free in {folder}"
-        return DiskFull(f"disk full: {said}, besides {free:,} bytes", f"delete files there, or {HINT}")
-    amount = f"{needed:,} bytes" if needed is not None and needed > free else f"more than {free:,} bytes"
+        said = (
+            f"{subject} needs one more file and 0 of {room.f_files:,} (inodes) are free in {folder}"
+        )
+        return DiskFull(
+            f"disk full: {said}, besides {free:,} bytes", f"delete files there, or {HINT}"
+        )
+    amount = (
+        f"{needed:,} bytes" if needed is not None and needed > free else f"more than {free:,} bytes"
+    )
     return DiskFull(f"disk full: {subject} needs {amount} and {free:,} are free in {folder}", HINT)
 
 

@@ -19,7 +19,9 @@ from bert_jax.system import disk, jsons, opening
 NAME = "run.lock"
 TRIES, PAUSE = 5, 0.05  # somebody who asks whether a lock is held has it for a moment
 
-_held: set[int] = set()  # descriptors of locks; a forked worker drops them, or it would hold the lock of a dead parent
+_held: set[int] = (
+    set()
+)  # descriptors of locks; a forked worker drops them, or it would hold the lock of a dead parent
 
 
 def check_place(folder: Path) -> None:
@@ -27,7 +29,10 @@ def check_place(folder: Path) -> None:
     opening.local(folder, "workdir")
     there = next((path for path in (folder, *folder.parents) if os.path.lexists(path)), folder)
     if os.path.lexists(there) and not there.is_dir():
-        raise ConfigError(f"cannot write in workdir {folder}: {there} is no folder", "give a folder you may write in")
+        raise ConfigError(
+            f"cannot write in workdir {folder}: {there} is no folder",
+            "give a folder you may write in",
+        )
 
 
 def check_writable(folder: Path) -> None:
@@ -57,7 +62,8 @@ def hold(folder: Path, name: str = NAME) -> Iterator[None]:
     try:
         if not _lock(descriptor, TRIES):
             raise ConfigError(
-                f"another run uses {folder}: {holder(path)}", "wait for it, stop it, or give another --workdir"
+                f"another run uses {folder}: {holder(path)}",
+                "wait for it, stop it, or give another --workdir",
             )
         _held.add(descriptor)
         started = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
@@ -78,7 +84,9 @@ def held(folder: Path, name: str = NAME) -> bool:
         return False
     with opening.regular(path, ConfigError, "delete it: no run made it") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two who ask do not see each other
+            fcntl.flock(
+                file, fcntl.LOCK_SH | fcntl.LOCK_NB
+            )  # shared: two who ask do not see each other
         except BlockingIOError:
             return True
     return False

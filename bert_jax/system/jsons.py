@@ -130,11 +130,17 @@ def wrong(value: Any, schema: Any, at: str = "") -> str:
         return "" if value is None else wrong(value, schema.schema, at)
     if isinstance(schema, range):
         fits = type(value) is int and value in schema
-        return "" if fits else f"{here} is {show(value)}, not a whole number from {schema[0]:,} to {schema[-1]:,}"
+        return (
+            ""
+            if fits
+            else f"{here} is {show(value)}, not a whole number from {schema[0]:,} to {schema[-1]:,}"
+        )
     if isinstance(schema, set):
         fits = isinstance(value, str) and value in schema
         return "" if fits else f"{here} is {show(value)}, not {' or '.join(sorted(schema))}"
-    if isinstance(schema, (dict, list, tuple)) and type(value) is not (dict if isinstance(schema, dict) else list):
+    if isinstance(schema, (dict, list, tuple)) and type(value) is not (
+        dict if isinstance(schema, dict) else list
+    ):
         return f"{here} is {show(value)}, not {NAMES[dict] if isinstance(schema, dict) else NAMES[list]}"
     if isinstance(schema, dict):
         return next(filter(None, _of_object(value, schema, at)), "")
@@ -142,10 +148,15 @@ def wrong(value: Any, schema: Any, at: str = "") -> str:
         return f"{here} has {len(value)} values, not {len(schema)}"
     if isinstance(schema, (list, tuple)):
         pairs = zip(value, schema * len(value) if isinstance(schema, list) else schema, strict=True)
-        return next(filter(None, (wrong(one, inner, f"{at}[{i}]") for i, (one, inner) in enumerate(pairs))), "")
+        return next(
+            filter(None, (wrong(one, inner, f"{at}[{i}]") for i, (one, inner) in enumerate(pairs))),
+            "",
+        )
     kinds = schema.__args__ if isinstance(schema, types.UnionType) else (schema,)
     fits = any(_is(value, kind) for kind in kinds)
-    return "" if fits else f"{here} is {show(value)}, not {' or '.join(NAMES[kind] for kind in kinds)}"
+    return (
+        "" if fits else f"{here} is {show(value)}, not {' or '.join(NAMES[kind] for kind in kinds)}"
+    )
 
 
 @functools.cache
@@ -165,7 +176,9 @@ def show(value: Any) -> str:
 def _of_object(value: dict[str, Any], schema: dict[Any, Any], at: str) -> Iterator[str]:
     for key, inner in schema.items():
         if key is str:
-            yield from (wrong(one, inner, f"{at}.{show(name)[1:-1]}") for name, one in value.items())
+            yield from (
+                wrong(one, inner, f"{at}.{show(name)[1:-1]}") for name, one in value.items()
+            )
         elif key in value or isinstance(inner, Maybe):
             yield wrong(value.get(key), inner, f"{at}.{key}")
         else:
@@ -183,7 +196,11 @@ def _is(value: Any, kind: type) -> bool:
 def _is_deep(value: Any) -> bool:
     level = [value]
     for _ in range(DEPTH + 1):
-        inside = (one.values() if isinstance(one, dict) else one for one in level if isinstance(one, (dict, list)))
+        inside = (
+            one.values() if isinstance(one, dict) else one
+            for one in level
+            if isinstance(one, (dict, list))
+        )
         level = [inner for several in inside for inner in several]
     return bool(level)
 

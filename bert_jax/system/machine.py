@@ -36,7 +36,9 @@ def machine() -> dict[str, Any]:
     return {
         "system": platform.platform(),
         "processor": cpuinfo("model name"),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count(),
         "memory_bytes": memory(),
         "allocator": allocator.retain() or "keeps its memory while training",
         "cache": str(cache),
@@ -52,13 +54,19 @@ def cpuinfo(key: str) -> str:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         lines = []
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith(key)), platform.processor())
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith(key)),
+        platform.processor(),
+    )
 
 
 def memory() -> int:
     """Bytes of memory, or the container's limit where that is smaller."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for limit in (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes")):
+    for limit in (
+        Path("/sys/fs/cgroup/memory.max"),
+        Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+    ):
         if limit.is_file() and (text := limit.read_text().strip()).isdecimal():
             return min(physical, int(text))
     return physical
@@ -68,8 +76,19 @@ def git_commit() -> str:
     """The commit of the code that runs, with a plus if it is changed; empty outside a checkout."""
     here = Path(__file__).parent
     try:
-        ask = ["git", "-C", str(here), "describe", "--always", "--abbrev=12", "--dirty=+", "--exclude=*"]
-        return subprocess.run(ask, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+        ask = [
+            "git",
+            "-C",
+            str(here),
+            "describe",
+            "--always",
+            "--abbrev=12",
+            "--dirty=+",
+            "--exclude=*",
+        ]
+        return subprocess.run(
+            ask, capture_output=True, text=True, timeout=10, check=True
+        ).stdout.strip()
     except (OSError, subprocess.SubprocessError):  # no git, or an installed copy
         return ""
 
@@ -80,10 +99,23 @@ def devices() -> dict[str, Any]:
         import jax
 
         found = jax.devices()
-    except (ImportError, RuntimeError) as error:  # RuntimeError: a backend that was asked for does not start
-        return {"error": f"{type(error).__name__}: {error}", "backend": None, "count": 0, "kinds": []}
+    except (
+        ImportError,
+        RuntimeError,
+    ) as error:  # RuntimeError: a backend that was asked for does not start
+        return {
+            "error": f"{type(error).__name__}: {error}",
+            "backend": None,
+            "count": 0,
+            "kinds": [],
+        }
     kinds = sorted({d.device_kind for d in found})
-    return {"backend": jax.default_backend(), "count": len(found), "kinds": kinds, "matmul": matmul()}
+    return {
+        "backend": jax.default_backend(),
+        "count": len(found),
+        "kinds": kinds,
+        "matmul": matmul(),
+    }
 
 
 def matmul(size: int = 512) -> dict[str, Any]:

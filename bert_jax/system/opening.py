@@ -24,7 +24,9 @@ OTHERS = (
     (stat.S_ISBLK, "a device"),
 )
 PIECE = 1 << 16  # bytes
-QUICK = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC  # never waits for the other end of a pipe
+QUICK = (
+    os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+)  # never waits for the other end of a pipe
 
 
 def check(path: Path | str, kind: type[UserError], hint: str = "") -> None:
@@ -43,7 +45,9 @@ def regular(path: Path | str, kind: type[UserError], hint: str = "") -> Buffered
     try:
         descriptor = os.open(path, QUICK)
     except OSError as error:
-        raise kind(f"{path} {_said(Path(path), error)}", hint or "may you read this file?") from error
+        raise kind(
+            f"{path} {_said(Path(path), error)}", hint or "may you read this file?"
+        ) from error
     if not stat.S_ISREG(mode := os.fstat(descriptor).st_mode):  # changed since it was looked at
         os.close(descriptor)
         raise kind(f"{path} is {_kind(mode)}, not a file", hint or HINT)
@@ -55,14 +59,21 @@ def read(path: Path | str, kind: type[UserError], limit: int, hint: str = "") ->
     with regular(path, kind, hint) as file:
         size = os.fstat(file.fileno()).st_size
         try:
-            data = b"" if size > limit else file.read(size)  # no more: a read makes room for all it asks for
-            while size <= limit and len(data) <= limit and (more := file.read(PIECE)):  # grown, or of no stated size
+            data = (
+                b"" if size > limit else file.read(size)
+            )  # no more: a read makes room for all it asks for
+            while (
+                size <= limit and len(data) <= limit and (more := file.read(PIECE))
+            ):  # grown, or of no stated size
                 data += more
         except OSError as error:
-            raise kind(f"{path} {_said(Path(path), error)}", hint or "is its disk sound?") from error
+            raise kind(
+                f"{path} {_said(Path(path), error)}", hint or "is its disk sound?"
+            ) from error
     if max(size, len(data)) > limit:
         raise kind(
-            f"{path} has {max(size, len(data)):,} bytes, and at most {limit:,} are read", hint or "is it damaged?"
+            f"{path} has {max(size, len(data)):,} bytes, and at most {limit:,} are read",
+            hint or "is it damaged?",
         )
     return data
 
@@ -77,10 +88,14 @@ def inside(root: Path, file: Path, kind: type[UserError]) -> Path:
         home = Path(os.path.realpath(root, strict=True))
         target = Path(os.path.realpath(file, strict=True))
     except OSError as error:
-        raise kind(f"{file} {_said(file, error)}", "is it there in full, and may you read it?") from error
+        raise kind(
+            f"{file} {_said(file, error)}", "is it there in full, and may you read it?"
+        ) from error
     blobs = [parent.parent / "blobs" for parent in home.parents if parent.name == "snapshots"]
     if not any(target.is_relative_to(allowed) for allowed in (home, *blobs)):
-        raise kind(f"{file} is a link to {target}, outside its folder", "give the path of the file itself")
+        raise kind(
+            f"{file} is a link to {target}, outside its folder", "give the path of the file itself"
+        )
     return file
 
 
@@ -98,7 +113,9 @@ def local(path: Path | str, what: str) -> None:
         os.path.abspath(text).encode()
     except UnicodeEncodeError as error:
         shown = os.fsencode(os.path.abspath(text)).decode(errors="backslashreplace")
-        raise ConfigError(f"{what} = {shown} is not UTF-8", "rename it: checkpoints and reports name it") from error
+        raise ConfigError(
+            f"{what} = {shown} is not UTF-8", "rename it: checkpoints and reports name it"
+        ) from error
 
 
 def _kind(mode: int) -> str:
@@ -109,7 +126,11 @@ def _said(path: Path, error: Exception) -> str:
     """Say in a few words what the system has against a path."""
     code = error.errno if isinstance(error, OSError) else None
     if code == errno.ENOENT:
-        return f"is a link to {os.readlink(path)}, which does not exist" if path.is_symlink() else "does not exist"
+        return (
+            f"is a link to {os.readlink(path)}, which does not exist"
+            if path.is_symlink()
+            else "does not exist"
+        )
     if code == errno.ELOOP:
         return "is a link that leads back to itself"
     return f"cannot be read: {error.strerror if isinstance(error, OSError) else error}"

@@ -33,7 +33,9 @@ TAIL = 1 << 20  # bytes kept of what C++ wrote
 PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 LOST = re.compile("distributed service|coordination service|heartbeat", re.IGNORECASE)
 HINT = "the same command continues"
-START = "start as many as JAX_NUM_PROCESSES says, and process 0 where JAX_COORDINATOR_ADDRESS points"
+START = (
+    "start as many as JAX_NUM_PROCESSES says, and process 0 where JAX_COORDINATOR_ADDRESS points"
+)
 
 _pipe: int | None = None  # where a supervised process announces its exit code
 
@@ -103,7 +105,9 @@ class Relay:
         self.requests = signals.Requests()
         self.second: int | None = None  # the signal that ended the child at once
         handlers = {number: signal.getsignal(number) for number in FORWARDED}
-        self._previous = {number: handler for number, handler in handlers.items() if handler != signal.SIG_IGN}  # nohup
+        self._previous = {
+            number: handler for number, handler in handlers.items() if handler != signal.SIG_IGN
+        }  # nohup
 
     def __enter__(self) -> Relay:
         for number in self._previous:

@@ -64,7 +64,12 @@ class Clock:
           nominal: what all devices could do, in FLOP/s.
           saved: `state` of an earlier attempt, from its checkpoint.
         """
-        self._config, self._vocab_size, self._runs, self._nominal = config, vocab_size, runs, nominal
+        self._config, self._vocab_size, self._runs, self._nominal = (
+            config,
+            vocab_size,
+            runs,
+            nominal,
+        )
         self._spent = dict.fromkeys(BUCKETS, 0.0)
         earlier = saved or {"seconds": {}, "most": {}}
         self._before = dict.fromkeys(BUCKETS, 0.0) | dict(earlier["seconds"])
@@ -90,7 +95,10 @@ class Clock:
         self._count += 1
         tokens, flops = work(self._config, self._vocab_size, batch)
         processes = jax.process_count()
-        self._tokens, self._flops = self._tokens + processes * tokens, self._flops + processes * flops
+        self._tokens, self._flops = (
+            self._tokens + processes * tokens,
+            self._flops + processes * flops,
+        )
         if self._count == 1:  # the first call returns when it is compiled
             self._spent["compile"] += time.perf_counter() - self._began - self._waited
         if self._count == WARM:
@@ -99,7 +107,9 @@ class Clock:
 
     def values(self) -> dict[str, float]:
         """Rates since the warm-up; seconds by bucket, over all attempts of the run; the most memory of any of them."""
-        out = {f"{name}_seconds": self._before[name] + seconds for name, seconds in self._spent.items()}
+        out = {
+            f"{name}_seconds": self._before[name] + seconds for name, seconds in self._spent.items()
+        }
         wall = time.perf_counter() - self._began - self._left_out
         if self._count > WARM and wall > 0:
             rate = self._runs * self._flops / wall
@@ -119,7 +129,10 @@ class Clock:
 
     def _peaks(self) -> dict[str, float]:
         now = memory()
-        return {name: max(each[name] for each in (self._most, now) if name in each) for name in self._most | now}
+        return {
+            name: max(each[name] for each in (self._most, now) if name in each)
+            for name in self._most | now
+        }
 
 
 def memory() -> dict[str, float]:
@@ -137,4 +150,6 @@ def work(config: knobs.Config, vocab_size: int, batch: Batch) -> tuple[int, floa
     slots = range(1, batch["cls_positions"].shape[1] + 1)
     sizes = np.stack([np.count_nonzero(ids == slot, axis=1) for slot in slots])  # [S, B]
     tokens, examples = int(sizes.sum()), int(np.count_nonzero(sizes))
-    return tokens, costs.flops(config, vocab_size, tokens, costs.pairs(config.model, sizes), examples)
+    return tokens, costs.flops(
+        config, vocab_size, tokens, costs.pairs(config.model, sizes), examples
+    )

@@ -79,7 +79,9 @@ def _of_text(config: knobs.Config) -> TrainingData:
     source = pipeline.Source(prepared, "train", config)
     if source.packer:
         each, real, before = source.packer.efficiency()
-        _log(f"packing: {each:.2f} examples a row; {real:.1%} of the tokens are real, {before:.1%} with one a row")
+        _log(
+            f"packing: {each:.2f} examples a row; {real:.1%} of the tokens are real, {before:.1%} with one a row"
+        )
     return TrainingData(
         config,
         Facts(),
@@ -99,11 +101,17 @@ def _of_task(config: knobs.Config) -> TrainingData:
     _check_best(config, kind)
     odd = [label for label in labels if not scores.ENTITY.fullmatch(label) and label != "O"]
     if kind == "tag" and 0 < len(odd) < len(labels) // 2:
-        _log(f"warning: {', '.join(odd)} is not written as B-NAME or I-NAME: entities are not scored")
+        _log(
+            f"warning: {', '.join(odd)} is not written as B-NAME or I-NAME: entities are not scored"
+        )
     found = examples.load(config.task, kind, labels, "train", _log)
-    encoded = features.encode(found, kind, tokenizer, config.task, config.sequence_length, train=True)
+    encoded = features.encode(
+        found, kind, tokenizer, config.task, config.sequence_length, train=True
+    )
     if encoded.cut:
-        _log(f"{encoded.cut:,} of {len(found):,} training texts are cut to {config.sequence_length} tokens")
+        _log(
+            f"{encoded.cut:,} of {len(found):,} training texts are cut to {config.sequence_length} tokens"
+        )
     facts = Facts(labels if kind in ("classify", "tag") else None, len(encoded.example))
     config = finalize(config, facts)
     source = batches.Source(encoded, tokenizer.special, config)
@@ -154,16 +162,22 @@ def labels_of(config: knobs.Config) -> knobs.Config:
     if kind not in ("classify", "tag") or config.objectives[kind].labels:
         return config
     labels = examples.found_labels(config.task, kind, _log)
-    return dataclasses.replace(config, objectives={kind: dataclasses.replace(config.objectives[kind], labels=labels)})
+    return dataclasses.replace(
+        config, objectives={kind: dataclasses.replace(config.objectives[kind], labels=labels)}
+    )
 
 
 def _in_epochs(config: knobs.Config, rows: int) -> knobs.Config:
     """The config with steps in place of epochs of `rows` rows."""
 
     def steps(epochs: float | None, given: int) -> int:
-        return given if epochs is None else max(1, math.ceil(rows * epochs / config.batch_size - 1e-9))
+        return (
+            given if epochs is None else max(1, math.ceil(rows * epochs / config.batch_size - 1e-9))
+        )
 
-    evals = {n: dataclasses.replace(e, every=steps(e.epochs, e.every)) for n, e in config.evals.items()}
+    evals = {
+        n: dataclasses.replace(e, every=steps(e.epochs, e.every)) for n, e in config.evals.items()
+    }
     saves = config.checkpoints
     changed = dataclasses.replace(
         config,

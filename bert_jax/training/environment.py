@@ -26,12 +26,24 @@ from bert_jax.training import data
 from bert_jax.training.program import Program, mesh_for
 
 SPECIAL = Special(0, 1, 2, 3, 4)  # of no vocabulary: shapes do not depend on it
-PACKAGES = ("bert-jax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain", "tokenizers", "numpy")
+PACKAGES = (
+    "bert-jax",
+    "jax",
+    "jaxlib",
+    "flax",
+    "optax",
+    "orbax-checkpoint",
+    "grain",
+    "tokenizers",
+    "numpy",
+)
 
 
 def versions() -> dict[str, str]:
     """Of Python and the packages results depend on."""
-    return {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in PACKAGES}
+    return {"python": platform.python_version()} | {
+        name: importlib.metadata.version(name) for name in PACKAGES
+    }
 
 
 def machine() -> dict[str, Any]:
@@ -130,9 +142,15 @@ def _fitting(config: knobs.Config, vocab_size: int, mesh: Mesh) -> str:
     rows, now = config.batch_size, config.optim.accumulation
     ways = mesh.shape["data"] * mesh.shape["fsdp"]
     room = device_bytes()
-    more = [parts for parts in range(now + 1, rows // ways + 1) if rows % parts == 0 and rows // parts % ways == 0]
+    more = [
+        parts
+        for parts in range(now + 1, rows // ways + 1)
+        if rows % parts == 0 and rows // parts % ways == 0
+    ]
     for parts in more:
-        changed = dataclasses.replace(config, optim=dataclasses.replace(config.optim, accumulation=parts))
+        changed = dataclasses.replace(
+            config, optim=dataclasses.replace(config.optim, accumulation=parts)
+        )
         taken = sum(estimate(changed, vocab_size, mesh))
         if taken <= room:
             knob = "optim.accumulation"

@@ -20,12 +20,16 @@ class Events:
     """One file of scalars; TensorBoard hides what earlier files have after the step it starts from."""
 
     def __init__(self, folder: Path, start: int):
-        from tensorboardX.proto.event_pb2 import SessionLog  # protobuf and all: where it is asked for
+        from tensorboardX.proto.event_pb2 import (
+            SessionLog,
+        )  # protobuf and all: where it is asked for
 
         folder.mkdir(parents=True, exist_ok=True)
         # Names carry whole seconds: without the suffix a quick restart writes over the earlier file.
         name = f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.from-{start}"
-        self._file = (folder / name).open("wb", buffering=0)  # a file that cannot be flushed cannot be closed
+        self._file = (folder / name).open(
+            "wb", buffering=0
+        )  # a file that cannot be flushed cannot be closed
         self._write(file_version="brain.Event:2")
         self._write(step=start + 1 if start else 0, session_log=SessionLog(status=SessionLog.START))
 

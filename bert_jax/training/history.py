@@ -40,7 +40,10 @@ def steps(runs: Runs) -> Iterator[int]:
 
 def missing(before: Mapping[str, Runs], now: Mapping[str, Runs]) -> dict[str, list[int]]:
     """Return by kind the steps that a checkpoint knew lines of, and of which there are none now."""
-    found = {kind: sorted(set(steps(runs)) - set(steps(now.get(kind, [])))) for kind, runs in before.items()}
+    found = {
+        kind: sorted(set(steps(runs)) - set(steps(now.get(kind, []))))
+        for kind, runs in before.items()
+    }
     return {kind: gone for kind, gone in found.items() if gone}
 
 

@@ -11,14 +11,31 @@ from bert_jax.errors import DivergedError
 class Ledger:
     """Adds up the counts of every update and stops the run when they cannot be sampling any more."""
 
-    def __init__(self, settings: knobs.Masking, distinct: float = math.inf, totals: dict[str, float] | None = None):
+    def __init__(
+        self,
+        settings: knobs.Masking,
+        distinct: float = math.inf,
+        totals: dict[str, float] | None = None,
+    ):
         """`distinct` examples have draws of their own; static masks repeat theirs from there on."""
         self.settings, self.distinct = settings, distinct
-        names = ("eligible", "selected", "quota", "shortfall", "predicted", "predict_quota", "predict_shortfall")
+        names = (
+            "eligible",
+            "selected",
+            "quota",
+            "shortfall",
+            "predicted",
+            "predict_quota",
+            "predict_shortfall",
+        )
         shares = ("mask", "random", "kept")
-        self.totals = dict.fromkeys((*names, *shares, "asked", "nominal", "examples"), 0.0) | (totals or {})
+        self.totals = dict.fromkeys((*names, *shares, "asked", "nominal", "examples"), 0.0) | (
+            totals or {}
+        )
 
-    def add(self, metrics: dict[str, tuple[float, float]], rate: float, examples: int, step: int) -> None:
+    def add(
+        self, metrics: dict[str, tuple[float, float]], rate: float, examples: int, step: int
+    ) -> None:
         """Adds one update's and checks the totals so far."""
         selected, eligible = (float(x) for x in metrics["masked_fraction"])
         asked, counted = (float(x) for x in metrics["asked_fraction"])
@@ -38,7 +55,10 @@ class Ledger:
             "predict_shortfall": 0.0,
         }
         if self.settings.overflow == "skip":
-            row |= {name: float(metrics[f"{name}_fraction"][0]) for name in ("shortfall", "predict_shortfall")}
+            row |= {
+                name: float(metrics[f"{name}_fraction"][0])
+                for name in ("shortfall", "predict_shortfall")
+            }
         self.totals = {name: self.totals[name] + value for name, value in row.items()}
         fault = self.fault()
         if fault:
@@ -57,7 +77,9 @@ class Ledger:
         repeats = max(1.0, t["examples"] / self.distinct)
         # A unit across the quota's edge is all in or all out, with mean error 0 and deviation at most half its size.
         exact = self.settings.unit == "token" or self.settings.overflow == "skip"
-        slack = 0.5 if exact else 6 * 0.5 * self.settings.max_unit * math.sqrt(t["examples"] * repeats)
+        slack = (
+            0.5 if exact else 6 * 0.5 * self.settings.max_unit * math.sqrt(t["examples"] * repeats)
+        )
         for verb, prefix in (("selected", ""), ("predicted", "predict_")):
             # Skipping never exceeds a quota, and lacks less of it than the smallest unit left out: both are certain.
             error, short = t[verb] - t[f"{prefix}quota"], t[f"{prefix}shortfall"]
@@ -67,7 +89,5 @@ class Ledger:
         for name, share in zip(("mask", "random", "kept"), self.settings.replace, strict=True):
             deviation = math.sqrt(t["selected"] * repeats * share * (1 - share))
             if abs(t[name] - t["selected"] * share) > 6 * deviation + 1e-6 * t["selected"]:
-                return (
-                    f"the share '{name}' is {t[name] / max(t['selected'], 1):.4f} of {t['selected']:.0f}, not {share}"
-                )
+                return f"the share '{name}' is {t[name] / max(t['selected'], 1):.4f} of {t['selected']:.0f}, not {share}"
         return ""

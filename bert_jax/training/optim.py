@@ -20,7 +20,9 @@ from bert_jax.config import knobs
 from bert_jax.errors import ConfigError
 from bert_jax.trees import names
 
-STACKED = re.compile(r"(^|/)layers/(?!\d)")  # names whose leading axis counts layers: each slice is a tensor of its own
+STACKED = re.compile(
+    r"(^|/)layers/(?!\d)"
+)  # names whose leading axis counts layers: each slice is a tensor of its own
 
 
 # --- learning rate --------------------------------------------------------------------------------------------------
@@ -35,7 +37,12 @@ def schedule(settings: knobs.Optim, steps: int) -> Callable[[int], float]:
     `linear2018` is the line from the peak at step 0 to 0 at `steps`, overridden while warming up, so that it drops
     below the peak before it is followed.
     """
-    peak, warmup, kind, last = settings.learning_rate, settings.warmup_steps, settings.schedule, settings.final_fraction
+    peak, warmup, kind, last = (
+        settings.learning_rate,
+        settings.warmup_steps,
+        settings.schedule,
+        settings.final_fraction,
+    )
 
     def rate(step: int) -> float:
         if step < warmup:
@@ -61,7 +68,9 @@ def decayed(params: Any, no_decay: str) -> Any:
     mask = jax.tree.map(lambda name: pattern is None or pattern.search(name) is None, named)
     if pattern is not None and all(jax.tree.leaves(mask)):
         examples = ", ".join(jax.tree.leaves(named)[:6])
-        raise ConfigError(f"optim.no_decay = {no_decay!r} matches no parameter", f"names look like: {examples}")
+        raise ConfigError(
+            f"optim.no_decay = {no_decay!r} matches no parameter", f"names look like: {examples}"
+        )
     return mask
 
 
@@ -74,9 +83,13 @@ def frozen(params: Any, pattern: str) -> Any:
     mask = jax.tree.map(lambda name: bool(pattern) and re.search(pattern, name) is not None, named)
     found = jax.tree.leaves(mask)
     if pattern and (not any(found) or all(found)):
-        examples = ", ".join(sorted({name.rsplit("/", 1)[0] for name in jax.tree.leaves(named)})[:6])
+        examples = ", ".join(
+            sorted({name.rsplit("/", 1)[0] for name in jax.tree.leaves(named)})[:6]
+        )
         what = "every parameter" if any(found) else "no parameter"
-        raise ConfigError(f"optim.freeze = {pattern!r} matches {what}", f"names look like: {examples}")
+        raise ConfigError(
+            f"optim.freeze = {pattern!r} matches {what}", f"names look like: {examples}"
+        )
     return mask
 
 
@@ -119,7 +132,10 @@ def clip(grads: Any, norm: float | jax.Array) -> tuple[Any, jax.Array]:
 
 def usual(settings: knobs.Optim) -> dict[str, jax.Array]:
     """Make the state in which losses are watched for spikes: the last ones that were learned from, and how many."""
-    return {"losses": jnp.zeros(settings.spike_window, jnp.float32), "count": jnp.zeros((), jnp.int32)}
+    return {
+        "losses": jnp.zeros(settings.spike_window, jnp.float32),
+        "count": jnp.zeros((), jnp.int32),
+    }
 
 
 def spike(watched: dict[str, jax.Array], loss: jax.Array, sigmas: jax.Array) -> jax.Array:
@@ -129,18 +145,25 @@ def spike(watched: dict[str, jax.Array], loss: jax.Array, sigmas: jax.Array) -> 
     return known & (loss > jnp.mean(losses) + sigmas * jnp.std(losses))
 
 
-def watch(watched: dict[str, jax.Array], loss: jax.Array, learned: jax.Array) -> dict[str, jax.Array]:
+def watch(
+    watched: dict[str, jax.Array], loss: jax.Array, learned: jax.Array
+) -> dict[str, jax.Array]:
     """Take a loss into the window in place of the oldest, if it was learned from: a spike changes nothing of it."""
     losses, count = watched["losses"], watched["count"]
     learned = learned & jnp.isfinite(loss)
     place = jnp.arange(losses.size, dtype=jnp.int32) == count % losses.size
-    return {"losses": jnp.where(place & learned, loss, losses), "count": count + learned.astype(jnp.int32)}
+    return {
+        "losses": jnp.where(place & learned, loss, losses),
+        "count": count + learned.astype(jnp.int32),
+    }
 
 
 # --- optimizers -----------------------------------------------------------------------------------------------------
 
 
-def transformation(settings: knobs.Optim, params: Any, weight_decay: float | jax.Array) -> optax.GradientTransformation:
+def transformation(
+    settings: knobs.Optim, params: Any, weight_decay: float | jax.Array
+) -> optax.GradientTransformation:
     """The optimizer as its unscaled direction d, for params <- params - learning_rate * d.
 
     With m and v the exponential averages of g and g**2, and p the parameter:
@@ -161,7 +184,9 @@ def transformation(settings: knobs.Optim, params: Any, weight_decay: float | jax
 
     def init(params: Any) -> optax.ScaleByAdamState:
         zeros = jax.tree.map(lambda p: jnp.zeros(p.shape, jnp.float32), params)
-        return optax.ScaleByAdamState(jnp.zeros([], jnp.int32), zeros, jax.tree.map(jnp.copy, zeros))
+        return optax.ScaleByAdamState(
+            jnp.zeros([], jnp.int32), zeros, jax.tree.map(jnp.copy, zeros)
+        )
 
     def update(grads: Any, state: Any, params: Any = None) -> tuple[Any, optax.ScaleByAdamState]:
         count = optax.safe_increment(state.count)
@@ -171,7 +196,9 @@ def transformation(settings: knobs.Optim, params: Any, weight_decay: float | jax
         corrected = settings.name != "adam2018"
         scale1, scale2 = (_correction(b, count) if corrected else 1.0 for b in (b1, b2))
 
-        def direction(m: jax.Array, v: jax.Array, p: jax.Array, decays: bool, name: str) -> jax.Array:
+        def direction(
+            m: jax.Array, v: jax.Array, p: jax.Array, decays: bool, name: str
+        ) -> jax.Array:
             d = (m / scale1) / (jnp.sqrt(v / scale2) + epsilon)
             d = d + weight_decay * p if decays else d
             return d * _trust_ratio(p, d, name) if settings.name == "lamb" else d

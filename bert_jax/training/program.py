@@ -23,7 +23,9 @@ from bert_jax.models.backends import batched
 from bert_jax.objectives import masking
 from bert_jax.training import optim
 
-State = dict[str, Any]  # params, optimizer, step, skipped, skipped_in_row; watched, where spikes are skipped
+State = dict[
+    str, Any
+]  # params, optimizer, step, skipped, skipped_in_row; watched, where spikes are skipped
 Step = Callable[[State, Batch, StepInputs], tuple[State, Metrics]]
 
 
@@ -32,7 +34,13 @@ def init_state(config: knobs.Config, vocab_size: int, seed: jax.Array) -> State:
     params = network.init(config, vocab_size, seed)
     zero = jnp.zeros((), jnp.int32)
     optimizer = optim.transformation(config.optim, params, 0.0).init(params)
-    state = {"params": params, "optimizer": optimizer, "step": zero, "skipped": zero, "skipped_in_row": zero}
+    state = {
+        "params": params,
+        "optimizer": optimizer,
+        "step": zero,
+        "skipped": zero,
+        "skipped_in_row": zero,
+    }
     return state | ({"watched": optim.usual(config.optim)} if config.optim.spike_window else {})
 
 
@@ -52,7 +60,9 @@ def inputs_at(config: knobs.Config, step: int) -> StepInputs:
     )
 
 
-def make_step(config: knobs.Config, special: Special, vocab_size: int, axis: str | None = None, slots: int = 0) -> Step:
+def make_step(
+    config: knobs.Config, special: Special, vocab_size: int, axis: str | None = None, slots: int = 0
+) -> Step:
     """The update of a config; `axis` names the mapped axis that sums run over under pmap.
 
     With `slots` prediction slots a row there is room for arms of higher rates than the config's.
@@ -67,7 +77,12 @@ def make_step(config: knobs.Config, special: Special, vocab_size: int, axis: str
         if not config.masked:
             return batch, {}
         return masking.apply(
-            batch, traced, settings=config.masking, special=special, replacements=replacements, slots=slots
+            batch,
+            traced,
+            settings=config.masking,
+            special=special,
+            replacements=replacements,
+            slots=slots,
         )
 
     def everywhere(tree: Any) -> Any:
@@ -84,13 +99,17 @@ def make_step(config: knobs.Config, special: Special, vocab_size: int, axis: str
         still = optim.frozen(state["params"], config.optim.freeze)
 
         def loss_of(params: Any, micro: Batch, key: jax.Array) -> tuple[jax.Array, Metrics]:
-            params = jax.tree.map(lambda p, fixed: jax.lax.stop_gradient(p) if fixed else p, params, still)
+            params = jax.tree.map(
+                lambda p, fixed: jax.lax.stop_gradient(p) if fixed else p, params, still
+            )
             outputs = network.outputs(model, params, micro, dropout=key)
             metrics: Metrics = {}
             loss = jnp.zeros(())
             for name, objective in table.items():
                 found = objective.loss(outputs[name], micro)
-                loss += traced.weights[name] * found[f"{name}_loss"][0] / jnp.maximum(counts[name], 1.0)
+                loss += (
+                    traced.weights[name] * found[f"{name}_loss"][0] / jnp.maximum(counts[name], 1.0)
+                )
                 metrics |= found
             return loss, {**metrics, "loss": (loss, jnp.zeros(()))}
 
@@ -115,25 +134,37 @@ def make_step(config: knobs.Config, special: Special, vocab_size: int, axis: str
     return step
 
 
-def _accumulate(loss_of: Callable, params: Any, batch: Batch, key: jax.Array, parts: int) -> tuple[Any, Metrics]:
+def _accumulate(
+    loss_of: Callable, params: Any, batch: Batch, key: jax.Array, parts: int
+) -> tuple[Any, Metrics]:
     """Gradients and metrics summed over `parts` microbatches, one after the other in memory."""
     gradient = jax.grad(loss_of, has_aux=True)
     if parts == 1:
         return gradient(params, batch, jax.random.fold_in(key, 0))
     # Microbatch i takes rows i, i + parts, ...: each device's rows are spread over all of them, and none moves.
-    micro = jax.tree.map(lambda x: x.reshape(x.shape[0] // parts, parts, *x.shape[1:]).swapaxes(0, 1), batch)
+    micro = jax.tree.map(
+        lambda x: x.reshape(x.shape[0] // parts, parts, *x.shape[1:]).swapaxes(0, 1), batch
+    )
     example = jax.tree.map(lambda x: x[0], micro)
-    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(gradient, params, example, key))
+    zeros = jax.tree.map(
+        lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(gradient, params, example, key)
+    )
 
     def add(total: Any, item: tuple[jax.Array, Batch]) -> tuple[Any, None]:
         index, part = item
-        return jax.tree.map(jnp.add, total, gradient(params, part, jax.random.fold_in(key, index))), None
+        return jax.tree.map(
+            jnp.add, total, gradient(params, part, jax.random.fold_in(key, index))
+        ), None
 
     return jax.lax.scan(add, zeros, (jnp.arange(parts), micro))[0]
 
 
 def _update(
-    settings: knobs.Optim, state: State, grads: Any, traced: StepInputs, spiked: jax.Array | None = None
+    settings: knobs.Optim,
+    state: State,
+    grads: Any,
+    traced: StepInputs,
+    spiked: jax.Array | None = None,
 ) -> tuple[State, jax.Array]:
     """Clip and step; a non-finite gradient or a spike leaves parameters and moments as they were, and is counted."""
     params, moments = state["params"], state["optimizer"]
@@ -187,7 +218,9 @@ class Program:
         self.layout = sharding.state_layout(self.shapes, mesh, config.parallel)
         self._layout = sharding.stacked(self.layout, mesh) if runs > 1 else self.layout
         self._init = jax.jit(init, out_shardings=self.layout)
-        self._update = compile_step(config, special, vocab_size, mesh, self._layout, several=runs > 1, slots=slots)
+        self._update = compile_step(
+            config, special, vocab_size, mesh, self._layout, several=runs > 1, slots=slots
+        )
 
     def like(self) -> Any:
         """Return shapes, types and places of one run's state, for a checkpoint to restore."""
@@ -209,12 +242,16 @@ class Program:
         """Place the states of all runs as the update takes them."""
         return sharding.stack(states, self._layout) if self.runs > 1 else states[0]
 
-    def update(self, state: State, batch: Batch, inputs: Sequence[StepInputs]) -> tuple[State, Metrics]:
+    def update(
+        self, state: State, batch: Batch, inputs: Sequence[StepInputs]
+    ) -> tuple[State, Metrics]:
         """Dispatch one update of all runs on one batch; return before the device has made it."""
         on_device = batch
         if self.config.parallel.step == "jit":
             on_device = sharding.place(batch, self.config.batch_size, self.mesh)
-        numbers = jax.tree.map(lambda *each: np.stack(each), *inputs) if self.runs > 1 else inputs[0]
+        numbers = (
+            jax.tree.map(lambda *each: np.stack(each), *inputs) if self.runs > 1 else inputs[0]
+        )
         return self._update(state, on_device, numbers)
 
     def metrics(self, on_device: Metrics) -> list[dict[str, tuple[float, float]]]:
@@ -240,7 +277,9 @@ class Program:
 def mesh_for(config: knobs.Config, runs: int = 1) -> Mesh:
     """Build the mesh a program trains on; refuse rows or runs that do not fit it."""
     if runs > 1 and (config.parallel.step == "pmap" or jax.process_count() > 1):
-        raise ConfigError("runs train together under jit and in one process", "train them one by one")
+        raise ConfigError(
+            "runs train together under jit and in one process", "train them one by one"
+        )
     mesh = sharding.make_mesh(config.parallel, runs)
     rows = config.batch_size // config.optim.accumulation
     sharding.check_rows(rows, mesh, "batch_size / accumulation")
@@ -268,7 +307,11 @@ def compile_step(
         update = make_step(config, special, vocab_size, slots=slots)
         return jax.jit(
             _of_arms(update, mesh, how) if several else update,
-            in_shardings=(layout, jax.NamedSharding(mesh, sharding.BATCH), sharding.of_arms(mesh, several)),
+            in_shardings=(
+                layout,
+                jax.NamedSharding(mesh, sharding.BATCH),
+                sharding.of_arms(mesh, several),
+            ),
             out_shardings=(layout, sharding.replicated(mesh)),
             donate_argnums=0,
         )

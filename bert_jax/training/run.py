@@ -34,7 +34,16 @@ from bert_jax.training.data import TrainingData
 from bert_jax.training.ledger import Ledger
 from bert_jax.training.writer import Writer
 
-BATCH_KNOBS = ("corpus.", "task.", "examples.", "masking.", "pairs", "data_seed", "batch_size", "sequence_length")
+BATCH_KNOBS = (
+    "corpus.",
+    "task.",
+    "examples.",
+    "masking.",
+    "pairs",
+    "data_seed",
+    "batch_size",
+    "sequence_length",
+)
 FOLLOW = {  # knobs that follow from another one
     "epochs": ("steps", "optim.warmup_steps"),
     "steps": ("optim.warmup_steps",),
@@ -67,7 +76,9 @@ class Run:
         }
         saves = config.checkpoints
         self.checkpoints = closing.enter_context(
-            contextlib.closing(Checkpoints(self.workdir / "checkpoints", saves.keep, bool(saves.best)))
+            contextlib.closing(
+                Checkpoints(self.workdir / "checkpoints", saves.keep, bool(saves.best))
+            )
         )
         self.failed: DivergedError | None = None
         self.among_others = among_others
@@ -84,7 +95,9 @@ class Run:
         self.saved = check_same(latest[0], self.meta, allowed, self.workdir)
         return True
 
-    def state_at(self, compiled: program.Program, data: TrainingData, step: int | None) -> tuple[program.State, int]:
+    def state_at(
+        self, compiled: program.Program, data: TrainingData, step: int | None
+    ) -> tuple[program.State, int]:
         """Restore the state at a step, or at the last sound one for None; initialise it for 0."""
         restored = None if step == 0 else self.checkpoints.restore(compiled.like(), step)
         if restored is not None:
@@ -97,11 +110,16 @@ class Run:
             state["params"] = initial.start_from(self.config, state["params"], data.tokenizer)
         return state, 0
 
-    def begin(self, start: int, distinct: float, quiet: bool, closing: contextlib.ExitStack) -> None:
+    def begin(
+        self, start: int, distinct: float, quiet: bool, closing: contextlib.ExitStack
+    ) -> None:
         """Take the account up at `start`; `distinct` examples have masks of their own."""
         saved = self.saved = self.saved if start else {}
         self.ledger = Ledger(self.config.masking, distinct, saved.get("ledger"))
-        self.best, self.misses = saved.get("best"), saved.get("misses", 0)  # of evaluations in a row
+        self.best, self.misses = (
+            saved.get("best"),
+            saved.get("misses", 0),
+        )  # of evaluations in a row
         self.window = Totals(saved.get("window"))
         self.skipped = dict.fromkeys(("updates", "spikes"), 0) | saved.get("skipped", {})
         writer = Writer(
@@ -127,12 +145,16 @@ class Run:
         inputs = program.inputs_at(self.config, step - 1)
         return inputs._replace(learning_rate=np.float32(0)) if self.failed else inputs
 
-    def record(self, metrics: Mapping[str, tuple[float, float]], ids: np.ndarray, done: int) -> None:
+    def record(
+        self, metrics: Mapping[str, tuple[float, float]], ids: np.ndarray, done: int
+    ) -> None:
         """Adds the metrics of an update, if they are what they may be."""
         spiked = int(metrics.get("spike_fraction", (0,))[0])
         self.skipped["updates"] += int(metrics["skipped_in_row"][0] > 0)
         self.skipped["spikes"] += spiked
-        check_learned(metrics, ids, done, self.config, str(self.workdir) if self.among_others else "")
+        check_learned(
+            metrics, ids, done, self.config, str(self.workdir) if self.among_others else ""
+        )
         if self.config.masked:
             rate = quotas.rate_at(self.config.masking, done - 1, self.config.steps)
             examples = metrics.get("examples_per_row", (self.config.batch_size,))[0]
@@ -141,10 +163,17 @@ class Run:
 
     def log(self, done: int, speed: Mapping[str, float]) -> None:
         """Writes what the updates since the last line sum up to."""
-        values = {f"train/{name}": value for name, value in {**self.window.values(), **speed}.items()}
+        values = {
+            f"train/{name}": value for name, value in {**self.window.values(), **speed}.items()
+        }
         if self.config.optim.spike_window:
-            values |= {"train/skipped": self.skipped["updates"], "train/spikes": self.skipped["spikes"]}
-        values["train/learning_rate"] = float(program.inputs_at(self.config, done - 1).learning_rate)
+            values |= {
+                "train/skipped": self.skipped["updates"],
+                "train/spikes": self.skipped["spikes"],
+            }
+        values["train/learning_rate"] = float(
+            program.inputs_at(self.config, done - 1).learning_rate
+        )
         self.writer.write(done, values)
         self.window.sums.clear()
 
@@ -180,18 +209,28 @@ class Run:
 
 
 def check_learned(
-    metrics: Mapping[str, tuple[float, float]], ids: np.ndarray, done: int, config: knobs.Config, whose: str = ""
+    metrics: Mapping[str, tuple[float, float]],
+    ids: np.ndarray,
+    done: int,
+    config: knobs.Config,
+    whose: str = "",
 ) -> None:
     """Says that an update was skipped, and gives up after too many in a row."""
     in_row = int(metrics["skipped_in_row"][0])
     spiked = bool(metrics.get("spike_fraction", (0,))[0])
     if in_row:
         of = f" of {whose}" if whose else ""
-        why = f"its loss of {metrics['loss'][0]:.4g} is a spike" if spiked else "its gradient is not finite"
+        why = (
+            f"its loss of {metrics['loss'][0]:.4g} is a spike"
+            if spiked
+            else "its gradient is not finite"
+        )
         print(f"warning: step {done}{of} skipped: {why} ({in_row} in a row)", file=sys.stderr)
     if in_row >= config.optim.nonfinite_limit:
         what = (
-            "a non-finite gradient or a loss that is a spike" if config.optim.spike_window else "a non-finite gradient"
+            "a non-finite gradient or a loss that is a spike"
+            if config.optim.spike_window
+            else "a non-finite gradient"
         )
         raise DivergedError(
             f"{in_row} updates in a row had {what}; the last, step {done}, "
@@ -200,13 +239,19 @@ def check_learned(
         )
 
 
-def check_same(found: dict[str, Any], now: dict[str, Any], allowed: tuple[str, ...], workdir: Path) -> dict[str, Any]:
+def check_same(
+    found: dict[str, Any], now: dict[str, Any], allowed: tuple[str, ...], workdir: Path
+) -> dict[str, Any]:
     """What an earlier attempt saved; refuses to continue a run as another one."""
     saved = dict(found)
     before = recorded(saved["config"])  # with the knobs that it did not know
     changed = differences(to_dict(before), now["config"])
     followers = [to for knob in allowed for to in FOLLOW.get(knob, ())]
-    refused = {k: v for k, v in changed.items() if not free_on_resume(k) and k not in (*allowed, *followers)}
+    refused = {
+        k: v
+        for k, v in changed.items()
+        if not free_on_resume(k) and k not in (*allowed, *followers)
+    }
     if "checkpoints.best" in changed and saved.get("best") is not None:
         old, new = changed["checkpoints.best"]
         raise ConfigError(
@@ -216,13 +261,27 @@ def check_same(found: dict[str, Any], now: dict[str, Any], allowed: tuple[str, .
     if refused:
         listing = "; ".join(f"{key}: {old!r} -> {new!r}" for key, (old, new) in refused.items())
         keys = " ".join(f"--allow-change={key}" for key in refused)
-        as_before = " ".join(f"--config.{key}={str(old).lower()}" for key, (old, _) in refused.items() if key in BEFORE)
-        hint = f"{as_before} is what it was trained with" if as_before else f"another --workdir, or {keys}"
+        as_before = " ".join(
+            f"--config.{key}={str(old).lower()}"
+            for key, (old, _) in refused.items()
+            if key in BEFORE
+        )
+        hint = (
+            f"{as_before} is what it was trained with"
+            if as_before
+            else f"another --workdir, or {keys}"
+        )
         raise ConfigError(f"{workdir} was trained with another config: {listing}", hint)
     data = ("corpus.", "task.", "evals.validation.split")
-    waived = {"corpus": data, "tokenizer": (), "batches": BATCH_KNOBS}  # by a change that was asked for
+    waived = {
+        "corpus": data,
+        "tokenizer": (),
+        "batches": BATCH_KNOBS,
+    }  # by a change that was asked for
     for key, knobs_behind in waived.items():
-        if saved[key] != now[key] and not any(k in allowed and k.startswith(knobs_behind) for k in changed):
+        if saved[key] != now[key] and not any(
+            k in allowed and k.startswith(knobs_behind) for k in changed
+        ):
             raise ConfigError(
                 f"{workdir} was trained on another {key}: {saved[key][:12]} -> {now[key][:12]}",
                 "the files behind corpus.path, task.source or tokenizer.path changed: put them back, "

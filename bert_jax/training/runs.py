@@ -43,7 +43,8 @@ class Runs:
         self.data = training_data.gather(jobs[0][0])
         alone = len(jobs) == 1
         self._runs = [
-            Run(finalize(config, self.data.facts), self.data, workdir, closing, not alone) for config, workdir in jobs
+            Run(finalize(config, self.data.facts), self.data, workdir, closing, not alone)
+            for config, workdir in jobs
         ]
         self.config = self._runs[0].config
         self.ended = False  # too many evaluations in a row without a better one
@@ -66,7 +67,9 @@ class Runs:
 
     # --- state -------------------------------------------------------------------------------------
 
-    def restore_or_init(self, program: Program, allow_change: tuple[str, ...] = ()) -> tuple[State, int]:
+    def restore_or_init(
+        self, program: Program, allow_change: tuple[str, ...] = ()
+    ) -> tuple[State, int]:
         """Return the state of all runs at the last step that all of them have saved."""
         resumed = [run.check_resume(allow_change) for run in self._runs]
         at: int | None = 0
@@ -149,7 +152,9 @@ class Runs:
         """End training before its last step, with everything saved."""
         for run in self._runs:
             run.checkpoints.wait()
-        raise Stopped(f"stopped at step {step} of {self.config.steps}, saved", "the same command continues")
+        raise Stopped(
+            f"stopped at step {step} of {self.config.steps}, saved", "the same command continues"
+        )
 
     def conclude(self) -> None:
         """Wait until all is on the disk, and write the reports."""
@@ -187,7 +192,11 @@ class Evaluations:
 
     def due(self, step: int) -> list[str]:
         """List the evaluations that follow an update."""
-        return [name for name, every in self._every.items() if step == self._steps or (every and step % every == 0)]
+        return [
+            name
+            for name, every in self._every.items()
+            if step == self._steps or (every and step % every == 0)
+        ]
 
     def run(self, names: Sequence[str], state: State, step: int) -> None:
         """Evaluate each run that has not diverged; tell the runs whether training has ended."""

@@ -34,7 +34,9 @@ def run_lock(workdir: Path) -> Iterator[None]:
                 closing.enter_context(hold(Path(workdir)))
             except ConfigError as error:
                 refused = error
-        if jax.process_count() > 1 and not multihost_utils.broadcast_one_to_all(np.int32(refused is None)):
+        if jax.process_count() > 1 and not multihost_utils.broadcast_one_to_all(
+            np.int32(refused is None)
+        ):
             # All are told, or the others would wait for process 0 and end in an error of the network's.
             raise refused or ConfigError(f"process 0 may not use {workdir}", "its message says why")
         if refused is not None:
@@ -98,7 +100,9 @@ class StopFlag:
         if again:
             _say(f"second {name}: stopping without saving")
             for stream in (sys.stdout, sys.stderr):
-                with contextlib.suppress(RuntimeError):  # the handler interrupted a write to this very stream
+                with contextlib.suppress(
+                    RuntimeError
+                ):  # the handler interrupted a write to this very stream
                     stream.flush()
             os._exit(STOPPED)
         if not self._asked and not self._several:

@@ -27,7 +27,10 @@ from bert_jax.system import disk
 from bert_jax.training import history
 from bert_jax.training.events import Events
 
-RESULTS = {"loss", *(metric for metrics in knobs.METRICS.values() for metric in metrics)}  # of a task
+RESULTS = {
+    "loss",
+    *(metric for metrics in knobs.METRICS.values() for metric in metrics),
+}  # of a task
 EVERY = 10.0  # seconds between plain progress lines
 
 
@@ -61,7 +64,9 @@ class Writer:
         self.total, self.start = total_steps, start_step
         self._began = self._spoke = time.monotonic()
         self._offset = seconds or 0.0
-        self._first: tuple[int, float] | None = None  # step and time of the first line: the first step compiles
+        self._first: tuple[int, float] | None = (
+            None  # step and time of the first line: the first step compiles
+        )
         self._latest: dict[str, float] = {}
         self._events: Events | None = None
         self.history: dict[str, history.Runs] = {}  # by kind of line, the steps there are lines of
@@ -87,7 +92,12 @@ class Writer:
                 self._events = Events(Path(workdir) / "tensorboard", start_step)
         if sys.stderr.isatty() and not quiet:
             self._bar = tqdm(
-                total=total_steps, initial=start_step, unit="step", dynamic_ncols=True, file=sys.stderr, smoothing=0.1
+                total=total_steps,
+                initial=start_step,
+                unit="step",
+                dynamic_ncols=True,
+                file=sys.stderr,
+                smoothing=0.1,
             )
 
     @property
@@ -107,7 +117,9 @@ class Writer:
         self._note(history.kind(line), step)
         if self._events is not None:
             with self._disk(Path(self._file.name).with_name("tensorboard")):
-                self._events.add(step, {name: value for name, value in clean.items() if value is not None})
+                self._events.add(
+                    step, {name: value for name, value in clean.items() if value is not None}
+                )
         self._show(step, {name: value for name, value in clean.items() if value is not None})
 
     def show(self, step: int, samples: Sequence[Mapping[str, Any]]) -> None:
@@ -163,7 +175,9 @@ class Writer:
             if disk.is_full(error):
                 raise disk.full(file or self._file.name) from error
             hint = "free some space, then run the same command again: it goes on from the last checkpoint"
-            raise CheckpointError(f"cannot write {file or self._file.name}: {error.strerror}", hint) from error
+            raise CheckpointError(
+                f"cannot write {file or self._file.name}: {error.strerror}", hint
+            ) from error
 
     def _show(self, step: int, values: dict[str, float]) -> None:
         if self.quiet:
@@ -196,7 +210,11 @@ def truncate(path: Path, step: int) -> list[dict[str, Any]]:
 
     A run that starts anew (step 0) drops everything.
     """
-    kept = [line for line in records.rows(path) if line["step"] <= step] if step > 0 and path.exists() else []
+    kept = (
+        [line for line in records.rows(path) if line["step"] <= step]
+        if step > 0 and path.exists()
+        else []
+    )
     disk.write(path, "".join(json.dumps(line) + "\n" for line in kept))
     return kept
 
@@ -219,7 +237,10 @@ def _sample(row: Mapping[str, Any]) -> str:
 def _summary(values: Mapping[str, float]) -> str:
     """Loss, accuracies and speed of the latest training lines, as far as they are known."""
     parts = []
-    for name, text in [("train/loss", "loss {:.3f}"), ("train/tokens_per_second", "{:,.0f} tokens/s")]:
+    for name, text in [
+        ("train/loss", "loss {:.3f}"),
+        ("train/tokens_per_second", "{:,.0f} tokens/s"),
+    ]:
         if name in values:
             parts.append(text.format(values[name]))
     accuracies = [

@@ -47,13 +47,18 @@ def page(texts: Texts, rows: Sequence[Row], *, digits: int = 6) -> str:
         raise DataError(f"{len(rows)} texts", f"a page shows 1 to {SEVERAL} side by side")
     parts, cut = texts.parts(rows)
     special = run.tokenizer.special
-    batch = encoding.rows(special, parts, max(1 + sum(len(part) + 1 for part in one) for one in parts))
+    batch = encoding.rows(
+        special, parts, max(1 + sum(len(part) + 1 for part in one) for one in parts)
+    )
     cfg = run.config.model
     assert cfg.layers is not None
     assert cfg.heads is not None
     if (amount := batch["tokens"].size * batch["tokens"].shape[1] * cfg.layers * cfg.heads) > MOST:
         hint = "give shorter texts, or one at a time"
-        raise DataError(f"{amount:,} weights in {cfg.layers} layers of {cfg.heads} heads; a page takes {MOST:,}", hint)
+        raise DataError(
+            f"{amount:,} weights in {cfg.layers} layers of {cfg.heads} heads; a page takes {MOST:,}",
+            hint,
+        )
     weights = attention(run, batch)
     stored = sum(one.size for one in weights) * (cfg.heads + 1) // cfg.heads
     count = sum(one.shape[0] * (one.shape[1] + 1) * one.shape[2] for one in weights)
@@ -78,7 +83,10 @@ def page(texts: Texts, rows: Sequence[Row], *, digits: int = 6) -> str:
         "heads": cfg.heads,
         "digits": digits,
         "causal": cfg.causal,
-        "windows": [cfg.window if not cfg.global_every or i % cfg.global_every else 0 for i in range(cfg.layers)],
+        "windows": [
+            cfg.window if not cfg.global_every or i % cfg.global_every else 0
+            for i in range(cfg.layers)
+        ],
         "texts": contents,
     }
     return document(run, data, measured)
@@ -96,7 +104,9 @@ def attention(run: runs.Run, batch: dict[str, np.ndarray]) -> list[np.ndarray]:
         encoded: Any = model.apply({"params": params}, batch)
         return encoded.attention
 
-    with jax.default_matmul_precision("highest"):  # an accelerator would round the factors of float32 products
+    with jax.default_matmul_precision(
+        "highest"
+    ):  # an accelerator would round the factors of float32 products
         found = np.asarray(captured(run.params["encoder"], batch))
     counts = batch["segment_ids"].sum(-1)
     return [found[:, i, :, :n, :n] for i, n in enumerate(counts)]
@@ -217,15 +227,22 @@ def document(run: runs.Run, data: dict[str, Any], measured: Sequence[Measures]) 
         f'<div id="failed" class="box" role="alert" hidden></div>{_controls(data)}'
     )
     for name, (title, note) in VIEWS.items():
-        boxes = "".join(f'<div class="box" data-view="{name}" data-text="{i}"></div>' for i in range(len(texts)))
+        boxes = "".join(
+            f'<div class="box" data-view="{name}" data-text="{i}"></div>' for i in range(len(texts))
+        )
         body += f'<section class="live"><h2>{title}</h2>{_note(note)}<div class="beside">{boxes}</div></section>'
     for name, (title, note) in MEASURES.items():
         titles = [_title(text, "h3") if len(texts) > 1 else "" for text in texts]
-        tables = [_heads(name, getattr(one, name), title) for one, title in zip(measured, titles, strict=True)]
+        tables = [
+            _heads(name, getattr(one, name), title)
+            for one, title in zip(measured, titles, strict=True)
+        ]
         body += f'<section><h2>{title}</h2>{_note(note)}<div class="beside">{"".join(tables)}</div></section>'
     body += stated(data)
     body += f"<script>{(HERE / 'attention.js').read_text(encoding='utf-8')}</script>"
-    return pages.page(f"Attention of {called(run)}", body, (HERE / "attention.css").read_text(encoding="utf-8"))
+    return pages.page(
+        f"Attention of {called(run)}", body, (HERE / "attention.css").read_text(encoding="utf-8")
+    )
 
 
 def _about(run: runs.Run, data: dict[str, Any]) -> str:

@@ -35,7 +35,9 @@ CALLED = {"tokens": "mean of its tokens", "mean": "mean with [CLS] and [SEP]", "
 METHOD = {"pca": "PCA", "tsne": "t-SNE", "umap": "UMAP"}
 BELOW = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")  # a word's text, as many say the same words
 # Marks that turn the direction of what follows, and controls: no text says anything with them that a label would miss.
-UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]+")
+UNSEEN = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]+"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +74,10 @@ def page(
     views = _views(asking, found, method, start, neighbours)
     names = [_clean(name) for name in found.names]
     if points == "words":
-        names = [f"{name}{str(row + 1).translate(BELOW)}" for name, row in zip(names, found.rows, strict=True)]
+        names = [
+            f"{name}{str(row + 1).translate(BELOW)}"
+            for name, row in zip(names, found.rows, strict=True)
+        ]
     texts = [_clean(row.fields["text"]) for row in rows]
     vocab = run.tokenizer.vocab
     shown = views[start]
@@ -114,9 +119,14 @@ def _views(
     run = asking.model.run
     wanted = [(layer, pool) for layer in range(layers) for pool in range(poolings)]
     if method != "pca" and len(wanted) * points > SLOW:
-        print(f"{METHOD[method]} of {points:,} points is slow: this layer alone is on the page", file=sys.stderr)
+        print(
+            f"{METHOD[method]} of {points:,} points is slow: this layer alone is on the page",
+            file=sys.stderr,
+        )
         wanted = [start]
-    table = vectors.unit(np.asarray(run.params["encoder"]["embeddings"]["token"])[: run.tokenizer.size])
+    table = vectors.unit(
+        np.asarray(run.params["encoder"]["embeddings"]["token"])[: run.tokenizer.size]
+    )
     barred = [sorted({*run.tokenizer.special, *ids}) for ids in found.pieces]
     views: dict[tuple[int, int], View] = {}
     for layer, pool in wanted:
@@ -144,7 +154,11 @@ def _data(
 ) -> dict[str, Any]:
     """All numbers: arrays are base64 of little-endian bytes."""
     spoken = [view.words[0] for view in views.values() if view.words]
-    ids = np.unique(np.concatenate([some.reshape(-1) for some in spoken])) if spoken else np.zeros(0, np.int64)
+    ids = (
+        np.unique(np.concatenate([some.reshape(-1) for some in spoken]))
+        if spoken
+        else np.zeros(0, np.int64)
+    )
 
     def numbers(view: View) -> dict[str, Any]:
         made: dict[str, Any] = {"xy": _packed(view.places, "<f4"), "near": _listed(*view.near)}
@@ -203,7 +217,11 @@ def _controls(start: tuple[int, int], layers: int, poolings: Sequence[str]) -> s
     def option(value: int, name: str, chosen: bool) -> str:
         return f'<option value="{value}"{" selected" if chosen else ""}>{escape(name)}</option>'
 
-    called = ["token table (input)", "layer 0 (embeddings)", *(f"layer {i}" for i in range(1, layers - 1))]
+    called = [
+        "token table (input)",
+        "layer 0 (embeddings)",
+        *(f"layer {i}" for i in range(1, layers - 1)),
+    ]
     called[-1] += ", last" if layers > 2 else ""
     of_layer = "".join(option(i, name, i == start[0]) for i, name in enumerate(called))
     words = len(poolings) == 1
@@ -241,7 +259,9 @@ def _neighbours(found: Points, names: list[str], view: View, vocab: list[str]) -
             f'<tr><td class="n">{i + 1}</td><th scope="row"><bdi dir="auto" class="text">'
             f'{escape(shorten(name, SHOWN))}</bdi></th><td class="n">{len(found.pieces[i])}</td>{"".join(cells)}</tr>'
         )
-    titles = "".join(f"<th{' class=n' if name in ('', 'tokens') else ''}>{name}</th>" for name in head)
+    titles = "".join(
+        f"<th{' class=n' if name in ('', 'tokens') else ''}>{name}</th>" for name in head
+    )
     note = (
         "Cosines. In the vocabulary: rows of the token table, without special tokens and the text's own pieces; it is "
         "the space of the input, so read such neighbours of higher layers with care."

@@ -11,9 +11,23 @@ from html import escape
 
 import numpy as np
 
-from bert_jax.reporting.charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Axis, note, number, short
+from bert_jax.reporting.charts import (
+    BOTTOM,
+    HEIGHT,
+    LEFT,
+    RIGHT,
+    TOP,
+    WIDTH,
+    Axis,
+    note,
+    number,
+    short,
+)
 
-COLD, HOT = (47, 124, 214), (222, 105, 40)  # of negative and positive numbers, on light and on dark ground
+COLD, HOT = (
+    (47, 124, 214),
+    (222, 105, 40),
+)  # of negative and positive numbers, on light and on dark ground
 BINS = 40  # of a histogram
 LEVELS = 127  # on either side of 0, which is clear
 
@@ -25,11 +39,16 @@ def png(values: np.ndarray) -> bytes:
     strength = np.abs(np.arange(-LEVELS, LEVELS + 1))
     colours = [COLD if i < LEVELS else HOT for i in range(2 * LEVELS + 1)]
     alphas = np.rint(255 * strength / LEVELS).astype(np.uint8)
-    lines = np.concatenate([np.zeros((height, 1), np.uint8), levels.astype(np.uint8)], 1)  # each begins with its filter
+    lines = np.concatenate(
+        [np.zeros((height, 1), np.uint8), levels.astype(np.uint8)], 1
+    )  # each begins with its filter
     return b"\x89PNG\r\n\x1a\n" + b"".join(
         struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
         for kind, body in (
-            (b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)),  # 8 bits into a palette
+            (
+                b"IHDR",
+                struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0),
+            ),  # 8 bits into a palette
             (b"PLTE", bytes(c for colour in colours for c in colour)),
             (b"tRNS", alphas.tobytes()),
             (b"IDAT", zlib.compress(lines.tobytes(), 9)),
@@ -93,12 +112,18 @@ def histogram(title: str, values: np.ndarray, x: str, y: str, below: str = "") -
     ticks = up.ticks(5)
     for tick in ticks:
         at = up.at(tick)
-        drawn.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>')
-        drawn.append(f'<text x="{LEFT - 7}" y="{at + 4:.1f}" text-anchor="end">{short(tick, False, ticks)}</text>')
+        drawn.append(
+            f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>'
+        )
+        drawn.append(
+            f'<text x="{LEFT - 7}" y="{at + 4:.1f}" text-anchor="end">{short(tick, False, ticks)}</text>'
+        )
     for tick in across.ticks(6):
         place = f'x="{across.at(tick):.1f}" y="{HEIGHT - 8}"'
         drawn.append(f'<text {place} text-anchor="middle">{number(tick)}</text>')
-    for count, low, high in zip(counts.tolist(), edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+    for count, low, high in zip(
+        counts.tolist(), edges[:-1].tolist(), edges[1:].tolist(), strict=True
+    ):
         a, b, top = across.at(low), across.at(high), up.at(count)
         said = f"{x} {number(low)} to {number(high)}: {count:,} {y}"
         drawn.append(

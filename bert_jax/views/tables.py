@@ -31,7 +31,9 @@ def tables(run: Run) -> str:
     return (
         page.section("Token table", _token(token, run.tokenizer.vocab), "charts tables")
         + page.section("Position table", _position(run), "charts tables")
-        + page.section("Segment table", _segment(np.asarray(parts["type"], np.float32)), "charts tables")
+        + page.section(
+            "Segment table", _segment(np.asarray(parts["type"], np.float32)), "charts tables"
+        )
     )
 
 
@@ -42,7 +44,11 @@ def spread(count: int, most: int) -> np.ndarray:
 
 def _token(table: np.ndarray, vocab: list[str]) -> str:
     rows = spread(len(table), ROWS)
-    which = f"{len(rows):,} of {len(table):,} pieces, evenly apart" if len(rows) < len(table) else "every piece"
+    which = (
+        f"{len(rows):,} of {len(table):,} pieces, evenly apart"
+        if len(rows) < len(table)
+        else "every piece"
+    )
     drawn = picture(
         f"Token vectors: {which}",
         table[rows],
@@ -87,10 +93,16 @@ def _position(run: Run) -> str:
     """The learned table, or the sinusoids; how alike positions are; or that there is none."""
     model = run.config.model
     if model.position == "learned":
-        table, of = np.asarray(run.params["encoder"]["embeddings"]["position"], np.float32), "learned"
+        table, of = (
+            np.asarray(run.params["encoder"]["embeddings"]["position"], np.float32),
+            "learned",
+        )
     elif model.position == "sinusoidal":
         assert model.hidden is not None
-        table, of = sinusoids(run.config.sequence_length, model.hidden), "sinusoids, computed and not learned"
+        table, of = (
+            sinusoids(run.config.sequence_length, model.hidden),
+            "sinusoids, computed and not learned",
+        )
     else:
         return f'<p class="box">{escape(NONE[model.position])}</p>'
     rows = spread(len(table), POSITIONS)
@@ -109,7 +121,13 @@ def _position(run: Run) -> str:
     )
     one = unit(table[rows])
     cosines = picture(
-        "How alike positions are", one @ one.T, ("position", "position"), "cosine", end=1.0, names=names, square=True
+        "How alike positions are",
+        one @ one.T,
+        ("position", "position"),
+        "cosine",
+        end=1.0,
+        names=names,
+        square=True,
     )
     return entries + cosines
 
@@ -119,4 +137,6 @@ def _segment(table: np.ndarray) -> str:
     one = unit(table)
     beside = f" Their cosine is {float(one[0] @ one[1]):.4f}." if len(table) == 2 else ""
     note = f"Length of {', '.join(f'segment {i}: {norm}' for i, norm in enumerate(rows))}.{beside}"
-    return picture("Segment vectors", table, ("segment", "dimension"), "vector entry, no unit", below=note)
+    return picture(
+        "Segment vectors", table, ("segment", "dimension"), "vector entry, no unit", below=note
+    )

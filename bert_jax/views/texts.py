@@ -45,7 +45,10 @@ def called(run: runs.Run) -> str:
 
 def introduced(run: runs.Run) -> list[str]:
     """The model and its step, as HTML: the first words under a page's title."""
-    return [f"<b><bdi>{escape(called(run))}</bdi></b>", *([] if "foreign" in run.meta else [f"step {run.step:,}"])]
+    return [
+        f"<b><bdi>{escape(called(run))}</bdi></b>",
+        *([] if "foreign" in run.meta else [f"step {run.step:,}"]),
+    ]
 
 
 def stated(data: Any) -> str:

@@ -21,7 +21,11 @@ from bert_jax.predictors.base import OfText, Row, Work, lengths
 MOST = 2000  # points of a page
 ROWS = 16  # texts a step
 BLOCK = 256  # points whose cosines with a whole vocabulary are held at once
-POOLINGS = ("tokens", "mean", "cls")  # of a text: its own tokens; all, with [CLS] and [SEP]; [CLS] alone
+POOLINGS = (
+    "tokens",
+    "mean",
+    "cls",
+)  # of a text: its own tokens; all, with [CLS] and [SEP]; [CLS] alone
 METHODS = {"pca": "", "tsne": "sklearn", "umap": "umap"}  # -> the library it needs
 PACKAGES = {"sklearn": "scikit-learn", "umap": "umap-learn"}
 ALIKE = 1e-10  # of the mean square: a variance below it is rounding
@@ -35,7 +39,9 @@ class Points:
     rows: np.ndarray  # int64 [N], the text each is, or lies in
     pieces: list[list[int]]  # ids of each
     poolings: tuple[str, ...]
-    vectors: np.ndarray  # float32 [layers + 2, poolings, N, D]: rows of the token table, then layers from 0
+    vectors: (
+        np.ndarray
+    )  # float32 [layers + 2, poolings, N, D]: rows of the token table, then layers from 0
     cut: int  # texts that lost their end
 
 
@@ -54,15 +60,25 @@ def points(asking: OfText, rows: Sequence[Row], words: bool = False) -> Points:
     own = [_words(tokenizer, one) if words else [(1, 1 + len(one))] for one in ids]
     row_of = np.repeat(np.arange(len(rows)), [len(one) for one in own])
     if len(row_of) > MOST:
-        raise DataError(f"{len(row_of):,} points, and a page holds {MOST:,}", "take some of the texts")
+        raise DataError(
+            f"{len(row_of):,} points, and a page holds {MOST:,}", "take some of the texts"
+        )
     if len(row_of) < 3:
-        raise DataError(f"{len(row_of)} points, and a plane takes 3", "give more texts with --text or --input")
+        raise DataError(
+            f"{len(row_of)} points, and a plane takes 3", "give more texts with --text or --input"
+        )
     names, pieces = texts, ids
     if words:
         offsets = [places for _, places in found]
-        names = [texts[r][offsets[r][a - 1][0] : offsets[r][b - 2][1]] for r, one in enumerate(own) for a, b in one]
+        names = [
+            texts[r][offsets[r][a - 1][0] : offsets[r][b - 2][1]]
+            for r, one in enumerate(own)
+            for a, b in one
+        ]
         pieces = [ids[r][a - 1 : b - 1] for r, one in enumerate(own) for a, b in one]
-    pools = own if words else [[(1, 1 + len(one)), (0, 2 + len(one)), (0, 1)] for one in ids]  # as in POOLINGS
+    pools = (
+        own if words else [[(1, 1 + len(one)), (0, 2 + len(one)), (0, 1)] for one in ids]
+    )  # as in POOLINGS
     made = _vectors(asking, parts, pools)  # a row: [layers + 2, its spans, D]
     vectors = np.concatenate(made, 1)[:, None] if words else np.stack(made, 2)
     cut = sum(len(part) < len(whole) for part, (whole, _) in zip(ids, found, strict=True))
@@ -75,7 +91,9 @@ def _words(tokenizer: Tokenizer, ids: list[int]) -> Spans:
     return [(1 + a, 1 + b) for a, b in zip(starts, [*starts[1:], len(ids)], strict=True)]
 
 
-def _vectors(asking: OfText, parts: Sequence[list[list[int]]], pools: Sequence[Spans]) -> list[np.ndarray]:
+def _vectors(
+    asking: OfText, parts: Sequence[list[list[int]]], pools: Sequence[Spans]
+) -> list[np.ndarray]:
     """The mean over each span at every layer: float32 [layers + 2, spans, D] a text."""
     run = asking.model.run
     encoder = Bert(run.config.model, run.tokenizer.size, pool=False, capture=True)
@@ -91,7 +109,9 @@ def _vectors(asking: OfText, parts: Sequence[list[list[int]]], pools: Sequence[S
 
     def compute(chosen: np.ndarray, length: int, size: int) -> jax.Array:
         most = max(len(pools[row]) for row in chosen)
-        weights = np.zeros((size, most if most <= len(POOLINGS) else length, length), np.float32)  # [B, S, L]
+        weights = np.zeros(
+            (size, most if most <= len(POOLINGS) else length, length), np.float32
+        )  # [B, S, L]
         for k, row in enumerate(chosen):
             for s, (start, end) in enumerate(pools[row]):
                 weights[k, s, start:end] = 1 / (end - start)
@@ -108,7 +128,10 @@ def check(method: str) -> None:
     """Says that a method's library is missing before anything is computed."""
     library = METHODS[method]
     if library and importlib.util.find_spec(library) is None:
-        raise ConfigError(f"--method={method} needs {library}", f"pip install {PACKAGES[library]}, or --method=pca")
+        raise ConfigError(
+            f"--method={method} needs {library}",
+            f"pip install {PACKAGES[library]}, or --method=pca",
+        )
 
 
 def alike(vectors: np.ndarray) -> bool:
@@ -148,7 +171,9 @@ def project(vectors: np.ndarray, method: str) -> tuple[np.ndarray, np.ndarray | 
 
         few = len(vectors) < 10  # of which its spectral start cannot be computed
         near = min(15, len(vectors) - 1)
-        made = UMAP(n_neighbors=near, init="random" if few else "spectral", random_state=0, n_jobs=1)
+        made = UMAP(
+            n_neighbors=near, init="random" if few else "spectral", random_state=0, n_jobs=1
+        )
     return made.fit_transform(unit(vectors)), None
 
 
@@ -171,7 +196,10 @@ def nearest(
       barred: rows that are no answer for each vector.
     """
     count = min(count, len(table) - max(map(len, barred)))
-    ids, cosines = np.zeros((len(vectors), count), np.int64), np.zeros((len(vectors), count), np.float32)
+    ids, cosines = (
+        np.zeros((len(vectors), count), np.int64),
+        np.zeros((len(vectors), count), np.float32),
+    )
     for first in range(0, len(vectors), BLOCK):
         some = slice(first, first + BLOCK)
         found = vectors[some] @ table.T  # [block, rows]
@@ -180,5 +208,8 @@ def nearest(
         best = np.argpartition(-found, count - 1, axis=1)[:, :count]
         values = np.take_along_axis(found, best, 1)
         order = np.lexsort((best, -values), axis=1)
-        ids[some], cosines[some] = np.take_along_axis(best, order, 1), np.take_along_axis(values, order, 1)
+        ids[some], cosines[some] = (
+            np.take_along_axis(best, order, 1),
+            np.take_along_axis(values, order, 1),
+        )
     return ids, cosines.clip(-1, 1)

@@ -22,7 +22,9 @@ ROWS = {  # the paper's order is mask, same, random; the knob's is mask, random,
 def get_study(scale="cpu"):
     name, *rates = scale.split(",")
     shared = load_file(f"../scales.py:{name}", beside=__file__, function="get_scale")
-    more = {"only_masks": Suite("pretrain", (("changes", (("evals.validation.replace", "(1,0,0)"),)),))}
+    more = {
+        "only_masks": Suite("pretrain", (("changes", (("evals.validation.replace", "(1,0,0)"),)),))
+    }
     more |= shared.frozen
     if name == "full":
         more["ner"] = Finetune("conll2003")

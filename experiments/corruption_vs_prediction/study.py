@@ -24,8 +24,12 @@ def get_study(scale="cpu"):
         budget=shared.budget,
         evaluations=shared.evaluations,
         comparisons=(
-            Comparison("masking.rate", "80 %", shared.compared({})),  # there at every prediction rate
-            Comparison("masking.prediction_rate", labels[0], shared.compared({})),  # there at every rate
+            Comparison(
+                "masking.rate", "80 %", shared.compared({})
+            ),  # there at every prediction rate
+            Comparison(
+                "masking.prediction_rate", labels[0], shared.compared({})
+            ),  # there at every rate
         ),
         keep=lambda points: points["masking.prediction_rate"].value <= points["masking.rate"].value,
         notes="More predictions than corrupted tokens need an example to be shown several times, with other masks each "

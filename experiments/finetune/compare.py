@@ -53,7 +53,10 @@ def command(args: argparse.Namespace, task: str, seed: int, **changes: Any) -> l
     }
     knobs |= changes
     name = f"{NAMES.get(task, task)},init_from={args.workdir / 'heads' / f'{task}-{seed}'}"
-    return [f"--config={CONFIG}:{name}", *(f"--config.{path}={value}" for path, value in knobs.items())]
+    return [
+        f"--config={CONFIG}:{name}",
+        *(f"--config.{path}={value}" for path, value in knobs.items()),
+    ]
 
 
 def config_of(flags: list[str]) -> Any:
@@ -96,7 +99,11 @@ def append(path: Path, line: dict[str, Any]) -> None:
     """Adds one, and says it without its lists."""
     with path.open("a") as file:
         file.write(json.dumps(line) + "\n")
-    print(time.strftime("%H:%M:%S"), {k: v for k, v in line.items() if not isinstance(v, list)}, flush=True)
+    print(
+        time.strftime("%H:%M:%S"),
+        {k: v for k, v in line.items() if not isinstance(v, list)},
+        flush=True,
+    )
 
 
 # --- (a) the same losses --------------------------------------------------------------------------------------------
@@ -111,14 +118,37 @@ def losses(args: argparse.Namespace) -> None:
         flags = command(args, task, 0, steps=LOSSES, batch_size=SMALL, **NO_DROPOUT)
         source = config_of(flags).source
         order = args.workdir / f"order-{task}.npy"
-        np.save(order, np.stack([source.batch(step)["example_ids"][:, 0] for step in range(LOSSES)]))  # [50, 8]
-        ours = [line["train/loss"] for line in train(flags, args.workdir / "losses" / task) if "train/loss" in line]
+        np.save(
+            order, np.stack([source.batch(step)["example_ids"][:, 0] for step in range(LOSSES)])
+        )  # [50, 8]
+        ours = [
+            line["train/loss"]
+            for line in train(flags, args.workdir / "losses" / task)
+            if "train/loss" in line
+        ]
         same = ["--data", args.data, "--workdir", args.workdir, "--results", "losses-theirs.jsonl"]
-        asked = ["train", *same, "--tasks", task, "--seeds", "0", "--dropout", "0", "--order", order]
+        asked = [
+            "train",
+            *same,
+            "--tasks",
+            task,
+            "--seeds",
+            "0",
+            "--dropout",
+            "0",
+            "--order",
+            order,
+        ]
         subprocess.run([args.torch, HERE / "theirs.py", *asked], check=True, stdout=sys.stderr)
-        theirs = next(line["losses"] for line in read(args.workdir / "losses-theirs.jsonl") if line["task"] == task)
+        theirs = next(
+            line["losses"]
+            for line in read(args.workdir / "losses-theirs.jsonl")
+            if line["task"] == task
+        )
         worst = float(np.abs(np.subtract(ours, theirs)).max())
-        append(out, {"task": task, "worst": worst, "last": theirs[-1], "ours": ours, "theirs": theirs})
+        append(
+            out, {"task": task, "worst": worst, "last": theirs[-1], "ours": ours, "theirs": theirs}
+        )
 
 
 def _missing(tasks: list[str], path: Path) -> list[str]:
@@ -138,10 +168,28 @@ def ours(args: argparse.Namespace) -> None:
         steps = updates(RECIPES[task], rows_of(args, task)) if todo else 0
         for seed in todo:
             began = time.perf_counter()
-            lines = train(command(args, task, seed, steps=steps), args.workdir / "ours" / f"{task}-{seed}")
-            made = {k.removeprefix("eval/validation/"): v for k, v in lines[-1].items() if k.startswith("eval/")}
-            line = {"task": task, "seed": seed, "updates": steps, "seconds": round(time.perf_counter() - began, 1)}
-            append(out, {**line, **made, "losses": [at["train/loss"] for at in lines if "train/loss" in at]})
+            lines = train(
+                command(args, task, seed, steps=steps), args.workdir / "ours" / f"{task}-{seed}"
+            )
+            made = {
+                k.removeprefix("eval/validation/"): v
+                for k, v in lines[-1].items()
+                if k.startswith("eval/")
+            }
+            line = {
+                "task": task,
+                "seed": seed,
+                "updates": steps,
+                "seconds": round(time.perf_counter() - began, 1),
+            }
+            append(
+                out,
+                {
+                    **line,
+                    **made,
+                    "losses": [at["train/loss"] for at in lines if "train/loss" in at],
+                },
+            )
 
 
 # --- (c) the time ---------------------------------------------------------------------------------------------------
@@ -155,7 +203,10 @@ def times(args: argparse.Namespace) -> None:
 
     torch.set_num_threads(args.threads)
     for task in _missing(args.tasks, args.workdir / "times.jsonl"):
-        append(args.workdir / "times.jsonl", {"task": task, "threads": args.threads, **_time(args, task)})
+        append(
+            args.workdir / "times.jsonl",
+            {"task": task, "threads": args.threads, **_time(args, task)},
+        )
 
 
 def _time(args: argparse.Namespace, task: str) -> dict[str, Any]:
@@ -182,7 +233,9 @@ def _time(args: argparse.Namespace, task: str) -> dict[str, Any]:
 
     model = theirs.CLASSES[recipe.kind].from_pretrained(folder, dtype=torch.float32).train()
     tokenizer = theirs.transformers.AutoTokenizer.from_pretrained(folder)
-    features = theirs.FEATURES[recipe.kind](theirs.read(args.data, task, "train"), tokenizer, recipe)
+    features = theirs.FEATURES[recipe.kind](
+        theirs.read(args.data, task, "train"), tokenizer, recipe
+    )
     optimizer = theirs.optimizer_of(model, recipe, 1_000)
 
     def ours_once(number: int) -> None:
@@ -209,20 +262,31 @@ def _time(args: argparse.Namespace, task: str) -> dict[str, Any]:
             seconds[f"{side}_wall"].append(round(time.perf_counter() - wall, 4))
             seconds[f"{side}_cpu"].append(round(time.process_time() - cpu, 4))
     medians = {f"{name}_median": float(np.median(values)) for name, values in seconds.items()}
-    ratios = {f"{c}_ratio": medians[f"theirs_{c}_median"] / medians[f"ours_{c}_median"] for c in ("wall", "cpu")}
+    ratios = {
+        f"{c}_ratio": medians[f"theirs_{c}_median"] / medians[f"ours_{c}_median"]
+        for c in ("wall", "cpu")
+    }
     return {"tokens": BATCH * sum(widths) / TIMED, **ratios, **medians, **seconds}
 
 
 def main() -> None:
     """Reads the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("command", choices=("losses", "ours", "times"))
     parser.add_argument("--data", type=Path, default=HERE.parents[2] / "shared" / "data")
     parser.add_argument("--workdir", type=Path, required=True)
-    parser.add_argument("--torch", default=sys.executable, help="a Python that has torch and transformers")
-    parser.add_argument("--threads", type=int, default=2, help="times: of torch; we take all cores there are")
+    parser.add_argument(
+        "--torch", default=sys.executable, help="a Python that has torch and transformers"
+    )
+    parser.add_argument(
+        "--threads", type=int, default=2, help="times: of torch; we take all cores there are"
+    )
     parser.add_argument("--tasks", type=lambda text: text.split(","), default=list(RECIPES))
-    parser.add_argument("--seeds", type=lambda text: [int(s) for s in text.split(",")], default=list(SEEDS))
+    parser.add_argument(
+        "--seeds", type=lambda text: [int(s) for s in text.split(",")], default=list(SEEDS)
+    )
     args = parser.parse_args()
     {"losses": losses, "ours": ours, "times": times}[args.command](args)
 

@@ -23,7 +23,11 @@ from typing import Any
 from bert_jax.evaluation.scores import higher_is_better
 from bert_jax.studies.report.intervals import summary
 
-AXES = {"batch_size": (16, 32), "optim.learning_rate": (5e-5, 3e-5, 2e-5), "epochs": (2.0, 3.0, 4.0)}
+AXES = {
+    "batch_size": (16, 32),
+    "optim.learning_rate": (5e-5, 3e-5, 2e-5),
+    "epochs": (2.0, 3.0, 4.0),
+}
 SHORT = {"batch_size": "batch", "optim.learning_rate": "rate", "epochs": "epochs"}
 
 
@@ -34,7 +38,11 @@ def cells(axes: dict[str, list]) -> list[dict[str, Any]]:
 
 def folder(workdir: Path, cell: dict[str, Any], seed: int) -> Path:
     """Of one run."""
-    return workdir / "cells" / "-".join([*(f"{SHORT[k]}_{v:g}" for k, v in cell.items()), f"seed_{seed}"])
+    return (
+        workdir
+        / "cells"
+        / "-".join([*(f"{SHORT[k]}_{v:g}" for k, v in cell.items()), f"seed_{seed}"])
+    )
 
 
 def last_evaluation(run: Path) -> dict[str, float] | None:
@@ -43,14 +51,20 @@ def last_evaluation(run: Path) -> dict[str, float] | None:
         return None
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     found = [line for line in lines if any(key.startswith("eval/validation/") for key in line)]
-    return {k.removeprefix("eval/validation/"): v for k, v in found[-1].items() if k.startswith("eval/validation/")}
+    return {
+        k.removeprefix("eval/validation/"): v
+        for k, v in found[-1].items()
+        if k.startswith("eval/validation/")
+    }
 
 
 def check_same(workdir: Path, flags: list[str]) -> None:
     """Cells of two configs in one folder would be compared as if they were of one."""
     file = workdir / "flags.json"
     if file.exists() and json.loads(file.read_text()) != flags:
-        raise SystemExit(f"error: {workdir} holds a grid with other flags: {file.read_text()}; use another --workdir")
+        raise SystemExit(
+            f"error: {workdir} holds a grid with other flags: {file.read_text()}; use another --workdir"
+        )
     workdir.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(flags))
 
@@ -68,7 +82,11 @@ def run(flags: list[str], workdir: Path, cell: dict[str, Any], seed: int) -> int
 
 def collect(workdir: Path, grid: list[dict[str, Any]], seeds: list[int]) -> list[dict[str, Any]]:
     """A row for each finished run, also written to results.csv."""
-    made = [(cell, seed, last_evaluation(folder(workdir, cell, seed))) for cell in grid for seed in seeds]
+    made = [
+        (cell, seed, last_evaluation(folder(workdir, cell, seed)))
+        for cell in grid
+        for seed in seeds
+    ]
     rows = [{**cell, "seed": seed, **metrics} for cell, seed, metrics in made if metrics]
     if rows:
         with (workdir / "results.csv").open("w", newline="") as file:
@@ -81,7 +99,9 @@ def collect(workdir: Path, grid: list[dict[str, Any]], seeds: list[int]) -> list
 def report(rows: list[dict[str, Any]], grid: list[dict[str, Any]], metric: str) -> str:
     """A line for each cell, then the best run by itself."""
     higher = higher_is_better(metric)
-    lines = [f"| {' | '.join([*SHORT.values(), 'n', f'mean {metric}', 'standard deviation', '95 % interval'])} |"]
+    lines = [
+        f"| {' | '.join([*SHORT.values(), 'n', f'mean {metric}', 'standard deviation', '95 % interval'])} |"
+    ]
     lines.append("|" + "---|" * 7)
     means = {}
     for number, cell in enumerate(grid):
@@ -90,8 +110,14 @@ def report(rows: list[dict[str, Any]], grid: list[dict[str, Any]], metric: str) 
             continue
         found = summary(values, higher_is_better=higher)
         means[number] = found.mean
-        spread = f"{found.deviation:.4f} | {found.low:.4f} to {found.high:.4f}" if found.n > 1 else "unknown | unknown"
-        lines.append(f"| {' | '.join(f'{v:g}' for v in cell.values())} | {found.n} | {found.mean:.4f} | {spread} |")
+        spread = (
+            f"{found.deviation:.4f} | {found.low:.4f} to {found.high:.4f}"
+            if found.n > 1
+            else "unknown | unknown"
+        )
+        lines.append(
+            f"| {' | '.join(f'{v:g}' for v in cell.values())} | {found.n} | {found.mean:.4f} | {spread} |"
+        )
     if means:
         pick = max if higher else min
         cell = grid[pick(means, key=lambda number: means[number])]
@@ -106,31 +132,48 @@ def report(rows: list[dict[str, Any]], grid: list[dict[str, Any]], metric: str) 
 
 def main() -> int:
     """Reads the command line, runs what is missing, reports."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--config", required=True, help="as of `bert-jax train`; its --config.A=B may follow")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--config", required=True, help="as of `bert-jax train`; its --config.A=B may follow"
+    )
     parser.add_argument("--workdir", type=Path, required=True)
     parser.add_argument("--seeds", default="0,1,2,3,4")
-    parser.add_argument("--metric", help="the one compared; the config's checkpoints.best unless given")
+    parser.add_argument(
+        "--metric", help="the one compared; the config's checkpoints.best unless given"
+    )
     for axis, values in AXES.items():
         parser.add_argument(f"--{SHORT[axis]}", default=",".join(map(str, values)))
     parser.add_argument("--report-only", action="store_true", help="run nothing")
     args, extra = parser.parse_known_args()
     flags = [f"--config={args.config}", *extra]
-    axes = {axis: [type(AXES[axis][0])(v) for v in getattr(args, SHORT[axis]).split(",")] for axis in AXES}
+    axes = {
+        axis: [type(AXES[axis][0])(v) for v in getattr(args, SHORT[axis]).split(",")]
+        for axis in AXES
+    }
     grid, seeds = cells(axes), [int(seed) for seed in args.seeds.split(",")]
     check_same(args.workdir, flags)
     failed = 0
-    for seed, cell in itertools.product(seeds, [] if args.report_only else grid):  # seed by seed: early rows are fair
+    for seed, cell in itertools.product(
+        seeds, [] if args.report_only else grid
+    ):  # seed by seed: early rows are fair
         if last_evaluation(folder(args.workdir, cell, seed)) is None:
             code = run(flags, args.workdir, cell, seed)
-            print(f"{folder(args.workdir, cell, seed).name}: exit code {code}", file=sys.stderr, flush=True)
+            print(
+                f"{folder(args.workdir, cell, seed).name}: exit code {code}",
+                file=sys.stderr,
+                flush=True,
+            )
             if code in (2, 75):  # a mistake that all cells share, or a signal
                 return code
             failed += code != 0
     rows = collect(args.workdir, grid, seeds)
     if not rows:
         raise SystemExit("error: no cell has finished; cells/*/grid.log say why")
-    metric = args.metric or json.loads((folder(args.workdir, grid[0], seeds[0]) / "config.json").read_text())
+    metric = args.metric or json.loads(
+        (folder(args.workdir, grid[0], seeds[0]) / "config.json").read_text()
+    )
     metric = metric if isinstance(metric, str) else metric["checkpoints"]["best"]
     print(report(rows, grid, metric))
     return 1 if failed else 0

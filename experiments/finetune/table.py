@@ -48,25 +48,41 @@ def table(args: argparse.Namespace) -> None:
     timed = {line["task"]: line for line in read(args.workdir / "times.jsonl")}
     found = []
     for task, recipe in RECIPES.items():
-        made = {side: {line["seed"]: line for line in lines if line["task"] == task} for side, lines in sides.items()}
+        made = {
+            side: {line["seed"]: line for line in lines if line["task"] == task}
+            for side, lines in sides.items()
+        }
         seeds = sorted(made["ours"].keys() & made["theirs"].keys())
         if not seeds:
             continue
-        values = {side: [lines[seed][recipe.metric] for seed in seeds] for side, lines in made.items()}
+        values = {
+            side: [lines[seed][recipe.metric] for seed in seeds] for side, lines in made.items()
+        }
         difference = welch(values["ours"], values["theirs"])
-        row: dict[str, Any] = {"task": task, "metric": recipe.metric, "updates": made["ours"][seeds[0]]["updates"]}
+        row: dict[str, Any] = {
+            "task": task,
+            "metric": recipe.metric,
+            "updates": made["ours"][seeds[0]]["updates"],
+        }
         row["seeds"] = len(seeds)
         for side, numbers in values.items():
-            row |= {f"{side}_mean": summary(numbers).mean, f"{side}_deviation": summary(numbers).deviation}
+            row |= {
+                f"{side}_mean": summary(numbers).mean,
+                f"{side}_deviation": summary(numbers).deviation,
+            }
         row |= {"difference": difference.mean, "low": difference.low, "high": difference.high}
         row["zero_inside"] = difference.low <= 0 <= difference.high
-        late = {side: [np.mean(_late(lines[seed])) for seed in seeds] for side, lines in made.items()}
+        late = {
+            side: [np.mean(_late(lines[seed])) for seed in seeds] for side, lines in made.items()
+        }
         loss = welch(late["ours"], late["theirs"])
         row |= {"loss_difference": loss.mean, "loss_low": loss.low, "loss_high": loss.high}
         row["largest_loss_difference"] = agreed.get(task, "")
         for key in ("ours_cpu_median", "theirs_cpu_median", "cpu_ratio", "wall_ratio"):
             row[key] = timed.get(task, {}).get(key, "")
-        found.append(row | {f"{side}_values": " ".join(f"{v:.6g}" for v in values[side]) for side in values})
+        found.append(
+            row | {f"{side}_values": " ".join(f"{v:.6g}" for v in values[side]) for side in values}
+        )
     with (HERE / "results.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, list(found[0]))
         writer.writeheader()
@@ -81,22 +97,38 @@ def _late(line: dict[str, Any]) -> list[float]:
 
 
 def _markdown(found: list[dict[str, Any]]) -> str:
-    heads = ["task", "metric", "updates", "n", "ours", "transformers", "difference, 95 % interval", "zero inside"]
+    heads = [
+        "task",
+        "metric",
+        "updates",
+        "n",
+        "ours",
+        "transformers",
+        "difference, 95 % interval",
+        "zero inside",
+    ]
     heads += ["difference of the loss, 95 % interval", "largest difference of 50 losses"]
     lines = [[*heads, "CPU s an update: ours", "transformers", "ratio", "ratio of wall time"]]
     lines.append(["---"] * len(lines[0]))
     for row in found:
         digits = 1 if row["task"] in NAMES else 3  # SQuAD's are in per cent
         sides = [
-            f"{row[f'{side}_mean']:.{digits}f} ± {row[f'{side}_deviation']:.{digits}f}" for side in ("ours", "theirs")
+            f"{row[f'{side}_mean']:.{digits}f} ± {row[f'{side}_deviation']:.{digits}f}"
+            for side in ("ours", "theirs")
         ]
         interval = f"{row['difference']:+.{digits}f} ({row['low']:+.{digits}f} to {row['high']:+.{digits}f})"
-        measured = [row[key] for key in ("ours_cpu_median", "theirs_cpu_median", "cpu_ratio", "wall_ratio")]
+        measured = [
+            row[key] for key in ("ours_cpu_median", "theirs_cpu_median", "cpu_ratio", "wall_ratio")
+        ]
         lines.append(
             [row["task"], row["metric"], str(row["updates"]), str(row["seeds"]), *sides, interval]
             + ["yes" if row["zero_inside"] else "no"]
             + [f"{row['loss_difference']:+.3f} ({row['loss_low']:+.3f} to {row['loss_high']:+.3f})"]
-            + [f"{row['largest_loss_difference']:.1e}" if row["largest_loss_difference"] != "" else ""]
+            + [
+                f"{row['largest_loss_difference']:.1e}"
+                if row["largest_loss_difference"] != ""
+                else ""
+            ]
             + [f"{value:.2f}" if value != "" else "" for value in measured]
         )
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
@@ -113,15 +145,28 @@ def _figure(found: list[dict[str, Any]]) -> None:
     for place, row in enumerate(found):
         unit = 1 if row["task"] in NAMES else 100  # in per cent, all of them
         values = {
-            side: unit * np.array([float(v) for v in row[f"{side}_values"].split()]) for side in ("ours", "theirs")
+            side: unit * np.array([float(v) for v in row[f"{side}_values"].split()])
+            for side in ("ours", "theirs")
         }
         middle = np.mean([*values.values()])
         for side, lift, colour in (("ours", -0.12, "tab:blue"), ("theirs", 0.12, "tab:orange")):
             label = {"ours": "bert_jax", "theirs": "transformers"}[side] if not place else None
-            left.plot(values[side] - middle, np.full(len(values[side]), place + lift), "o", color=colour, label=label)
-        half = [[unit * (row["difference"] - row["low"])], [unit * (row["high"] - row["difference"])]]
+            left.plot(
+                values[side] - middle,
+                np.full(len(values[side]), place + lift),
+                "o",
+                color=colour,
+                label=label,
+            )
+        half = [
+            [unit * (row["difference"] - row["low"])],
+            [unit * (row["high"] - row["difference"])],
+        ]
         right.errorbar(unit * row["difference"], place, xerr=half, fmt="ko", capsize=4)
-    titles = ("points of each seed, less the mean of all", "ours less theirs: means and 95 % interval")
+    titles = (
+        "points of each seed, less the mean of all",
+        "ours less theirs: means and 95 % interval",
+    )
     for axes, title in zip((left, right), titles, strict=True):
         axes.axvline(0, color="grey", linewidth=0.8)
         axes.set_xlabel(title)
@@ -134,7 +179,9 @@ def _figure(found: list[dict[str, Any]]) -> None:
 
 def main() -> None:
     """Reads the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, default=HERE.parents[2] / "shared" / "data")
     parser.add_argument("--workdir", type=Path, required=True)
     table(parser.parse_args())

@@ -33,7 +33,9 @@ ANSWER_TOKENS, N_BEST = 30, 20
 # --- batches ------------------------------------------------------------
 
 
-def collate(rows: list[dict[str, Any]], recipe: Recipe) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+def collate(
+    rows: list[dict[str, Any]], recipe: Recipe
+) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
     """Inputs of a batch and its targets."""
     width = padded_to(max(len(row["ids"]) for row in rows))
 
@@ -48,7 +50,9 @@ def collate(rows: list[dict[str, Any]], recipe: Recipe) -> tuple[dict[str, torch
     targets = [row["target"] for row in rows]
     if recipe.kind == "tag":
         return inputs, padded(targets, IGNORED)
-    return inputs, torch.tensor(targets, dtype=torch.float32 if recipe.kind == "regress" else torch.int64)
+    return inputs, torch.tensor(
+        targets, dtype=torch.float32 if recipe.kind == "regress" else torch.int64
+    )
 
 
 # --- training -------------------------------------------------------------------------------------------------------
@@ -60,7 +64,9 @@ def span_logits(output: Any, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Te
     return tuple(x.masked_fill(mask == 0, hidden) for x in (output.start_logits, output.end_logits))
 
 
-def loss_of(model: Any, inputs: dict[str, torch.Tensor], targets: torch.Tensor, kind: str) -> torch.Tensor:
+def loss_of(
+    model: Any, inputs: dict[str, torch.Tensor], targets: torch.Tensor, kind: str
+) -> torch.Tensor:
     """The mean over rows; tag: over first pieces; span: of starts and ends."""
     output, entropy = model(**inputs), torch.nn.functional.cross_entropy
     if kind == "regress":
@@ -80,17 +86,23 @@ def optimizer_of(model: torch.nn.Module, recipe: Recipe, steps: int) -> tuple[An
     decayed = [p for name, p in named if not (name.endswith("bias") or "LayerNorm" in name)]
     groups = [{"params": decayed, "weight_decay": 0.01}, {"params": plain, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=recipe.rate, betas=(0.9, 0.999), eps=1e-6, fused=True)
-    return optimizer, transformers.get_linear_schedule_with_warmup(optimizer, int(steps * WARMUP), steps)
+    return optimizer, transformers.get_linear_schedule_with_warmup(
+        optimizer, int(steps * WARMUP), steps
+    )
 
 
 def order_of(rows: int, seed: int, steps: int) -> np.ndarray:
     """int64 [steps, BATCH]: an order of its own for each epoch, one after the other."""
     rng = np.random.default_rng(seed)
     epochs = -(-steps * BATCH // rows)
-    return np.concatenate([rng.permutation(rows) for _ in range(epochs)])[: steps * BATCH].reshape(steps, BATCH)
+    return np.concatenate([rng.permutation(rows) for _ in range(epochs)])[: steps * BATCH].reshape(
+        steps, BATCH
+    )
 
 
-def update(model: Any, optimizer: Any, schedule: Any, rows: list[dict[str, Any]], recipe: Recipe) -> tuple[float, int]:
+def update(
+    model: Any, optimizer: Any, schedule: Any, rows: list[dict[str, Any]], recipe: Recipe
+) -> tuple[float, int]:
     """One update on a batch of rows: its loss, and the tokens that were computed, padding included."""
     inputs, targets = collate(rows, recipe)
     loss = loss_of(model, inputs, targets, recipe.kind)
@@ -110,7 +122,11 @@ def train(model: Any, features: list, order: np.ndarray, recipe: Recipe) -> dict
     for rows in order.tolist():
         before = time.perf_counter()
         loss, tokens = update(model, optimizer, schedule, [features[row] for row in rows], recipe)
-        for name, value in (("losses", loss), ("seconds", time.perf_counter() - before), ("tokens", tokens)):
+        for name, value in (
+            ("losses", loss),
+            ("seconds", time.perf_counter() - before),
+            ("tokens", tokens),
+        ):
             record[name].append(value)
     return record
 
@@ -134,35 +150,56 @@ def outputs_of(model: Any, features: list[dict[str, Any]], recipe: Recipe) -> li
                 else output.logits
             )
             for row, value in zip(rows, values.numpy(), strict=True):
-                outputs[row] = value[: len(features[row]["ids"])] if recipe.kind in ("tag", "span") else value
+                outputs[row] = (
+                    value[: len(features[row]["ids"])] if recipe.kind in ("tag", "span") else value
+                )
     return outputs
 
 
-def predictions_of(rows: list, features: list, outputs: list[np.ndarray], recipe: Recipe) -> list[Any]:
+def predictions_of(
+    rows: list, features: list, outputs: list[np.ndarray], recipe: Recipe
+) -> list[Any]:
     """A class, a number, the classes of the words, or [answer, how much more `no answer` scores]."""
     if recipe.kind == "classify":
         return [int(output.argmax()) for output in outputs]
     if recipe.kind == "regress":
         return [float(output[0]) for output in outputs]
     if recipe.kind == "tag":
-        counted = [[t for t, tag in enumerate(feature["target"]) if tag != IGNORED] for feature in features]
-        return [output[where].argmax(-1).tolist() for output, where in zip(outputs, counted, strict=True)]
+        counted = [
+            [t for t, tag in enumerate(feature["target"]) if tag != IGNORED] for feature in features
+        ]
+        return [
+            output[where].argmax(-1).tolist()
+            for output, where in zip(outputs, counted, strict=True)
+        ]
     return [
-        answer_of(row["context"], [(f, o) for f, o in zip(features, outputs, strict=True) if f["example"] == i], recipe)
+        answer_of(
+            row["context"],
+            [(f, o) for f, o in zip(features, outputs, strict=True) if f["example"] == i],
+            recipe,
+        )
         for i, row in enumerate(rows)
     ]
 
 
-def answer_of(context: str, windows: list[tuple[dict[str, Any], np.ndarray]], recipe: Recipe) -> tuple[str, float]:
+def answer_of(
+    context: str, windows: list[tuple[dict[str, Any], np.ndarray]], recipe: Recipe
+) -> tuple[str, float]:
     """run_squad.py's choice over the windows of one question; the best single token where it would choose none."""
     best, best_score, none_score = "", -np.inf, np.inf
     for feature, output in windows:
         none_score = min(none_score, float(output[0].sum()))
         begin, shown = feature["begin"], len(feature["offsets"])
-        starts, ends = (np.argsort(-output[:, side], kind="stable")[:N_BEST] - begin for side in (0, 1))
+        starts, ends = (
+            np.argsort(-output[:, side], kind="stable")[:N_BEST] - begin for side in (0, 1)
+        )
         for first in starts.tolist():
             for last in ends.tolist():
-                if not (0 <= first <= last < shown and last - first < ANSWER_TOKENS and feature["best"][first]):
+                if not (
+                    0 <= first <= last < shown
+                    and last - first < ANSWER_TOKENS
+                    and feature["best"][first]
+                ):
                     continue
                 score = float(output[begin + first, 0] + output[begin + last, 1])
                 if score > best_score:
@@ -193,7 +230,10 @@ def heads(args: argparse.Namespace) -> None:
             if (folder / "config.json").is_file():
                 continue
             torch.manual_seed(seed)
-            named = {"id2label": dict(enumerate(labels)), "label2id": {n: i for i, n in enumerate(labels)}}
+            named = {
+                "id2label": dict(enumerate(labels)),
+                "label2id": {n: i for i, n in enumerate(labels)},
+            }
             model = CLASSES[recipe.kind].from_pretrained(args.model, dtype=torch.float32, **named)
             if recipe.kind == "regress":
                 model.config.problem_type = "regression"
@@ -211,7 +251,9 @@ def runs(args: argparse.Namespace) -> None:
         todo = [seed for seed in args.seeds if (name, seed) not in done]
         if not todo:
             continue
-        tokenizer = transformers.AutoTokenizer.from_pretrained(args.workdir / "heads" / f"{name}-{todo[0]}")
+        tokenizer = transformers.AutoTokenizer.from_pretrained(
+            args.workdir / "heads" / f"{name}-{todo[0]}"
+        )
         rows = {split: read(args.data, name, split) for split in ("train", "dev")}
         features = {split: FEATURES[recipe.kind](rows[split], tokenizer, recipe) for split in rows}
         total = updates(recipe, len(features["train"]))
@@ -220,15 +262,28 @@ def runs(args: argparse.Namespace) -> None:
             rates = (
                 {}
                 if args.dropout is None
-                else dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), args.dropout)
+                else dict.fromkeys(
+                    ("hidden_dropout_prob", "attention_probs_dropout_prob"), args.dropout
+                )
             )
             folder = args.workdir / "heads" / f"{name}-{seed}"
             model = CLASSES[recipe.kind].from_pretrained(folder, dtype=torch.float32, **rates)
-            order = np.load(args.order) if args.order else order_of(len(features["train"]), seed, total)
+            order = (
+                np.load(args.order) if args.order else order_of(len(features["train"]), seed, total)
+            )
             record = train(model, features["train"], order, recipe)
-            line = {"task": name, "seed": seed, "updates": len(record["losses"]), "tokens": sum(record["tokens"])}
+            line = {
+                "task": name,
+                "seed": seed,
+                "updates": len(record["losses"]),
+                "tokens": sum(record["tokens"]),
+            }
             line["seconds"] = round(sum(record["seconds"]), 2)
-            line |= {"losses": record["losses"], "step_seconds": record["seconds"], "step_tokens": record["tokens"]}
+            line |= {
+                "losses": record["losses"],
+                "step_seconds": record["seconds"],
+                "step_tokens": record["tokens"],
+            }
             if not args.order:
                 outputs = outputs_of(model, features["dev"], recipe)
                 line["predictions"] = predictions_of(rows["dev"], features["dev"], outputs, recipe)
@@ -245,17 +300,24 @@ def runs(args: argparse.Namespace) -> None:
 
 def main() -> None:
     """Reads the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("command", choices=("heads", "train"))
     parser.add_argument("--model", help="heads: the checkpoint's folder")
     parser.add_argument("--data", type=Path)
     parser.add_argument("--workdir", type=Path, required=True)
     parser.add_argument("--tasks", type=lambda text: text.split(","), default=list(RECIPES))
-    parser.add_argument("--seeds", type=lambda text: [int(s) for s in text.split(",")], default=list(SEEDS))
-    parser.add_argument("--results", default="theirs.jsonl", help="file below the workdir")
-    parser.add_argument("--dropout", type=float, help="all rates; as the checkpoint says if not given")
     parser.add_argument(
-        "--order", help="a .npy file, int [updates, batch] of rows, to train on in this order; nothing is predicted"
+        "--seeds", type=lambda text: [int(s) for s in text.split(",")], default=list(SEEDS)
+    )
+    parser.add_argument("--results", default="theirs.jsonl", help="file below the workdir")
+    parser.add_argument(
+        "--dropout", type=float, help="all rates; as the checkpoint says if not given"
+    )
+    parser.add_argument(
+        "--order",
+        help="a .npy file, int [updates, batch] of rows, to train on in this order; nothing is predicted",
     )
     args = parser.parse_args()
     args.workdir.mkdir(parents=True, exist_ok=True)

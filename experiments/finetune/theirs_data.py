@@ -22,9 +22,14 @@ IGNORED = -100  # torch's target that does not count
 def read_table(path: Path, recipe: Recipe) -> list[dict[str, Any]]:
     """Rows of a GLUE file: tabs, a header, quotes that mean nothing."""
     header, *lines = path.read_text(encoding="utf-8-sig").rstrip("\n").split("\n")
-    rows = [dict(zip(header.split("\t"), line.rstrip("\r").split("\t"), strict=False)) for line in lines]
+    rows = [
+        dict(zip(header.split("\t"), line.rstrip("\r").split("\t"), strict=False)) for line in lines
+    ]
     number = recipe.labels.index if recipe.kind == "classify" else float
-    return [{"texts": [row[c] for c in recipe.columns], "label": number(row[recipe.label])} for row in rows]
+    return [
+        {"texts": [row[c] for c in recipe.columns], "label": number(row[recipe.label])}
+        for row in rows
+    ]
 
 
 def read_words(path: Path, recipe: Recipe) -> list[dict[str, Any]]:
@@ -47,7 +52,12 @@ def read_squad(path: Path, recipe: Recipe) -> list[dict[str, Any]]:
     content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     articles = json.loads(content)["data"]
     return [
-        {"id": qa["id"], "question": qa["question"], "context": paragraph["context"], "answers": qa["answers"]}
+        {
+            "id": qa["id"],
+            "question": qa["question"],
+            "context": paragraph["context"],
+            "answers": qa["answers"],
+        }
         for article in articles
         for paragraph in article["paragraphs"]
         for qa in paragraph["qas"]
@@ -72,7 +82,12 @@ def of_texts(rows: list[dict[str, Any]], tokenizer: Any, recipe: Recipe) -> list
     columns = [list(column) for column in zip(*(row["texts"] for row in rows), strict=True)]
     encoded = tokenizer(*columns, truncation="longest_first", max_length=recipe.length)
     return [
-        {"ids": encoded["input_ids"][i], "types": encoded["token_type_ids"][i], "target": row["label"], "example": i}
+        {
+            "ids": encoded["input_ids"][i],
+            "types": encoded["token_type_ids"][i],
+            "target": row["label"],
+            "example": i,
+        }
         for i, row in enumerate(rows)
     ]
 
@@ -81,15 +96,23 @@ def of_words(rows: list[dict[str, Any]], tokenizer: Any, recipe: Recipe) -> list
     """Labels on first pieces; a word the tokenizer drops becomes [UNK], so that none is lost."""
     features = []
     for i, row in enumerate(rows):
-        pieces = [ids or [tokenizer.unk_token_id] for ids in _alone(tokenizer, row["words"])["input_ids"]]
-        ids = [tokenizer.cls_token_id, *(p for word in pieces for p in word), tokenizer.sep_token_id]
+        pieces = [
+            ids or [tokenizer.unk_token_id] for ids in _alone(tokenizer, row["words"])["input_ids"]
+        ]
+        ids = [
+            tokenizer.cls_token_id,
+            *(p for word in pieces for p in word),
+            tokenizer.sep_token_id,
+        ]
         target = [
             IGNORED,
             *(t for tag, w in zip(row["label"], pieces, strict=True) for t in _first(tag, len(w))),
             IGNORED,
         ]
         if len(ids) > recipe.length:
-            raise SystemExit(f"a sentence of {len(ids)} tokens: windows are not needed for this data, nor written here")
+            raise SystemExit(
+                f"a sentence of {len(ids)} tokens: windows are not needed for this data, nor written here"
+            )
         features.append({"ids": ids, "types": [0] * len(ids), "target": target, "example": i})
     return features
 
@@ -125,7 +148,8 @@ def of_squad(rows: list[dict[str, Any]], tokenizer: Any, recipe: Recipe) -> list
             inside = [t for t, (a, b) in enumerate(offsets) if a < end and b > begin]
             first, last = inside[0], inside[-1]
         best = [  # the window that shows a token with most around it, by run_squad.py's rule
-            max(range(len(windows)), key=lambda w, t=t: (_seen(windows[w], t), -w)) for t in range(len(tokens))
+            max(range(len(windows)), key=lambda w, t=t: (_seen(windows[w], t), -w))
+            for t in range(len(tokens))
         ]
         for w, (a, b) in enumerate(windows):
             here = first >= a and last < b and first >= 0

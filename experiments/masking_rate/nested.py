@@ -20,7 +20,9 @@ BASE, OTHERS = "0.15", ("0.2", "0.3", "0.4", "0.8")
 
 def main() -> None:
     """Prints a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("checkpoint")
     parser.add_argument("--draws", type=int, default=8)
     args = parser.parse_args()
@@ -35,8 +37,13 @@ def main() -> None:
     print("| --- | ---: | ---: | ---: | ---: |")
     for rate in OTHERS:
         pairs = intervals.paired(losses[rate], losses[BASE])
-        nested, own = pairs.error * math.sqrt(pairs.n), pairs.unpaired * math.sqrt(pairs.n)  # of one draw
-        print(f"| {rate} less {BASE} | {pairs.mean:+.4f} | {nested:.4f} | {own:.4f} | {nested / own:.2f} |")
+        nested, own = (
+            pairs.error * math.sqrt(pairs.n),
+            pairs.unpaired * math.sqrt(pairs.n),
+        )  # of one draw
+        print(
+            f"| {rate} less {BASE} | {pairs.mean:+.4f} | {nested:.4f} | {own:.4f} | {nested / own:.2f} |"
+        )
 
 
 if __name__ == "__main__":

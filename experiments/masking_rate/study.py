@@ -21,7 +21,9 @@ def get_study(scale="cpu"):
         whole = get_study("cpu,2 x 128")
         budget = dataclasses.replace(whole.budget, amount=whole.budget.amount // 4)
         few = {"validation": whole.evaluations["validation"]}
-        return dataclasses.replace(whole, axes=(_rates(TIMED),), budget=budget, evaluations=few, comparisons=())
+        return dataclasses.replace(
+            whole, axes=(_rates(TIMED),), budget=budget, evaluations=few, comparisons=()
+        )
     name, _, size = scale.partition(",")
     shared = load_file(f"../scales.py:{name}", beside=__file__, function="get_scale")
     if name == "full":

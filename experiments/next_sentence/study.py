@@ -24,7 +24,9 @@ def get_study(scale="cpu"):
             "model.causal": True,
         },
     }
-    more = {"validation": Suite("pretrain", (("changes", (("pairs", "none"),)),))}  # the same rows for every arm
+    more = {
+        "validation": Suite("pretrain", (("changes", (("pairs", "none"),)),))
+    }  # the same rows for every arm
     if scale == "full":
         more |= {"mrpc": Finetune("mrpc"), "squad": Finetune("squad")}
     return Study(

@@ -21,7 +21,9 @@ from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the tests hold the same numbers to their bounds
+sys.path.insert(
+    0, str(Path(__file__).resolve().parents[2])
+)  # the tests hold the same numbers to their bounds
 
 import jax
 import numpy as np
@@ -50,7 +52,9 @@ def row(check: str, reference: str, ours, theirs) -> None:
     """One line of the table: the largest difference, and the largest reference value beside it."""
     ours, theirs = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
     assert ours.shape == theirs.shape, (check, ours.shape, theirs.shape)
-    ROWS.append((check, reference, f"{np.abs(ours - theirs).max():.1e}", f"{np.abs(theirs).max():.3g}"))
+    ROWS.append(
+        (check, reference, f"{np.abs(ours - theirs).max():.1e}", f"{np.abs(theirs).max():.3g}")
+    )
 
 
 def small() -> None:
@@ -61,17 +65,34 @@ def small() -> None:
             huggingface.read(GOLDEN / "huggingface" / name),
             np.load(GOLDEN / "huggingface" / name / "outputs.npz"),
         )
-        heads = outputs(found, batch_of(z["input_ids"], z["token_type_ids"], z["attention_mask"])) if wanted else {}
+        heads = (
+            outputs(found, batch_of(z["input_ids"], z["token_type_ids"], z["attention_mask"]))
+            if wanted
+            else {}
+        )
         for ours, theirs in wanted.items():
             value = heads[ours][..., 0] if ours == "span" else heads[ours]
             worst = max(worst, np.abs(np.asarray(value).reshape(z[theirs].shape) - z[theirs]).max())
-    ROWS.append((f"{len(HEADS)} small models, every head: logits", "transformers", f"{worst:.1e}", ""))
+    ROWS.append(
+        (f"{len(HEADS)} small models, every head: logits", "transformers", f"{worst:.1e}", "")
+    )
     value, ours, theirs = gradients()
     worst = abs(value / float(theirs.pop("loss")) - 1)
     ROWS.append(("small model: loss of MLM + NSP, relative", "torch", f"{worst:.1e}", ""))
-    visible = [name for name in theirs if not name.endswith("self.key.bias")]  # which has no gradient but rounding
-    worst = max(np.abs(ours[name] - theirs[name]).max() / np.abs(theirs[name]).max() for name in visible)
-    ROWS.append(("small model: its gradient, relative to each tensor's largest", "torch", f"{worst:.1e}", ""))
+    visible = [
+        name for name in theirs if not name.endswith("self.key.bias")
+    ]  # which has no gradient but rounding
+    worst = max(
+        np.abs(ours[name] - theirs[name]).max() / np.abs(theirs[name]).max() for name in visible
+    )
+    ROWS.append(
+        (
+            "small model: its gradient, relative to each tensor's largest",
+            "torch",
+            f"{worst:.1e}",
+            "",
+        )
+    )
     settings = knobs.Optim(name="adam2018", b1=0.9, b2=0.999, epsilon=1e-6, weight_decay=0.01)
     for steps in (1, 10):
         params = test_optim._tree(0, 0.1)
@@ -79,16 +100,27 @@ def small() -> None:
         rates = [1e-2 / (1 + i) for i in range(steps)]
         ours = test_optim._flat(test_optim._ours(settings, params, history, rates, 0.01)[0])
         flat = [test_optim._flat(g) for g in history]
-        theirs = dict(test_optim.google_2018(test_optim._flat(params), flat, rates, 0.9, 0.999, 1e-6, 0.01))
+        theirs = dict(
+            test_optim.google_2018(test_optim._flat(params), flat, rates, 0.9, 0.999, 1e-6, 0.01)
+        )
         worst = max(np.abs(ours[name] - theirs[name]).max() for name in theirs)
         ROWS.append(
-            (f"parameters after {steps} of the 2018 optimizer's steps", "its statement in numpy", f"{worst:.1e}", "")
+            (
+                f"parameters after {steps} of the 2018 optimizer's steps",
+                "its statement in numpy",
+                f"{worst:.1e}",
+                "",
+            )
         )
 
 
 def texts(data: Path) -> None:
     """Ids of every golden text under the four vocabularies, as google's code gives them."""
-    lines = (data / "golden_tokenization" / "bert_tokenization.jsonl").read_text(encoding="utf-8").split("\n")
+    lines = (
+        (data / "golden_tokenization" / "bert_tokenization.jsonl")
+        .read_text(encoding="utf-8")
+        .split("\n")
+    )
     rows = [json.loads(line) for line in lines if line]
     different = 0
     for name in ("uncased", "cased", "chinese", "multilingual_cased"):
@@ -98,7 +130,9 @@ def texts(data: Path) -> None:
     said = f"ids of {len(rows)} texts under four vocabularies"
     ROWS.append((said, "google's tokenization.py", f"{different} differ", ""))
     back = restored(data)
-    ROWS.append((f"{len(back)} masked tokens of a reaction", "themselves", f"{sum(back)} restored", ""))
+    ROWS.append(
+        (f"{len(back)} masked tokens of a reaction", "themselves", f"{sum(back)} restored", "")
+    )
 
 
 def golden(data: Path) -> None:
@@ -120,11 +154,18 @@ def minilm(data: Path, folder: str) -> None:
     run = runs.open_run(folder)
     z = np.load(data / "golden_model" / "all_minilm_l6_v2.npz")
     for prefix, what in (("", "texts"), ("pair_", "pairs")):
-        ids, types, mask = (z[f"{prefix}{n}"] for n in ("input_ids", "token_type_ids", "attention_mask"))
+        ids, types, mask = (
+            z[f"{prefix}{n}"] for n in ("input_ids", "token_type_ids", "attention_mask")
+        )
         found = encode(run, batch_of(ids, types, mask))
         real = np.asarray(mask) > 0
         theirs = z[f"{prefix}last_hidden_state"]
-        row(f"MiniLM: hidden states of {what}", "golden", np.asarray(found.hidden)[real], theirs[real])
+        row(
+            f"MiniLM: hidden states of {what}",
+            "golden",
+            np.asarray(found.hidden)[real],
+            theirs[real],
+        )
         if not prefix:
             row("MiniLM: pooled", "golden", np.asarray(found.pooled)[:, 0], z["pooler_output"])
     lines = (data / "glue" / "STS-B" / "dev.tsv").read_text().splitlines()[1:]
@@ -136,10 +177,19 @@ def minilm(data: Path, folder: str) -> None:
     vectors = {"ours": [], "theirs": []}
     for texts in sides:
         plain = [json.dumps({"text": text}) for text in texts]
-        vectors["ours"].append(np.array([r["embedding"] for r in asking.predict(model, "embed", plain)]))
+        vectors["ours"].append(
+            np.array([r["embedding"] for r in asking.predict(model, "embed", plain)])
+        )
         vectors["theirs"].append(np.asarray(reference.encode(texts, batch_size=64)))
-    row("MiniLM: embeddings of 3,000 STS-B texts", "sentence-transformers", vectors["ours"], vectors["theirs"])
-    scores = {k: scipy.stats.spearmanr((a * b).sum(-1), gold).statistic for k, (a, b) in vectors.items()}
+    row(
+        "MiniLM: embeddings of 3,000 STS-B texts",
+        "sentence-transformers",
+        vectors["ours"],
+        vectors["theirs"],
+    )
+    scores = {
+        k: scipy.stats.spearmanr((a * b).sum(-1), gold).statistic for k, (a, b) in vectors.items()
+    }
     difference, theirs = abs(scores["ours"] - scores["theirs"]), scores["theirs"]
     said = f"MiniLM: Spearman correlation on STS-B dev (ours {scores['ours']:.6f})"
     ROWS.append((said, "sentence-transformers", f"{difference:.1e}", f"{theirs:.6f}"))
@@ -169,14 +219,24 @@ def exported(path: str, name: str, texts: list[str]) -> None:
         found = outputs(run, b) if run.config.objectives else {}
         if "mlm" in found:
             logits = out.prediction_logits if "nsp" in found else out.logits
-            row(f"{name}, exported: MLM logits", "transformers", found["mlm"][real], logits.numpy()[real])
+            row(
+                f"{name}, exported: MLM logits",
+                "transformers",
+                found["mlm"][real],
+                logits.numpy()[real],
+            )
         if "nsp" in found:
             row(
-                f"{name}, exported: NSP logits", "transformers", found["nsp"][:, 0], out.seq_relationship_logits.numpy()
+                f"{name}, exported: NSP logits",
+                "transformers",
+                found["nsp"][:, 0],
+                out.seq_relationship_logits.numpy(),
             )
         sentences = sentence_transformers.SentenceTransformer(str(folder), device="cpu")
         plain = [json.dumps({"text": text}) for text in texts if "[MASK]" not in text]
-        ours = [r["embedding"] for r in asking.predict(asking.Model(run, Options()), "embed", plain)]
+        ours = [
+            r["embedding"] for r in asking.predict(asking.Model(run, Options()), "embed", plain)
+        ]
         row(
             f"{name}, exported: embeddings",
             "sentence-transformers",
@@ -184,7 +244,9 @@ def exported(path: str, name: str, texts: list[str]) -> None:
             sentences.encode([json.loads(p)["text"] for p in plain]),
         )
         back = huggingface.read(folder)
-        same = jax.tree.map(lambda a, b: np.array_equal(np.asarray(a), np.asarray(b)), back.params, run.params)
+        same = jax.tree.map(
+            lambda a, b: np.array_equal(np.asarray(a), np.asarray(b)), back.params, run.params
+        )
         ROWS.append(
             (
                 f"{name}, exported and imported: parameters",
@@ -197,7 +259,9 @@ def exported(path: str, name: str, texts: list[str]) -> None:
 
 def main() -> None:
     """Runs every check."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--run", required=True)
     args = parser.parse_args()
@@ -210,11 +274,14 @@ def main() -> None:
     golden(args.data)
     minilm(args.data, folder)
     exported(folder, "MiniLM", TEXTS)
-    smiles = json.loads((args.data / "golden_model" / "rxnfp_bert_pretrained_smiles.json").read_text())
+    smiles = json.loads(
+        (args.data / "golden_model" / "rxnfp_bert_pretrained_smiles.json").read_text()
+    )
     exported(str(args.data / "ckpt_rxnfp_bert_pretrained"), "rxnfp", smiles)
     exported(args.run, "a run of ours", TEXTS)
     versions = ", ".join(
-        f"{p} {importlib.metadata.version(p)}" for p in ("jax", "torch", "transformers", "sentence-transformers")
+        f"{p} {importlib.metadata.version(p)}"
+        for p in ("jax", "torch", "transformers", "sentence-transformers")
     )
     print(
         f"{datetime.date.today()}, {platform.machine()} CPU, float32; Python {platform.python_version()}, {versions}.\n"

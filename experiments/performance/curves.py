@@ -24,18 +24,31 @@ HERE = Path(__file__).parent
 TABLE = HERE / "curves.csv"
 TOKENS = 32 * 128
 CURVES: dict[str, tuple[str, list[tuple[float, dict[str, Any]]]]] = {
-    "batch": ("rows a batch, 128 tokens each", [(n, {"batch_size": n}) for n in (1, 2, 4, 8, 16, 32, 64)]),
+    "batch": (
+        "rows a batch, 128 tokens each",
+        [(n, {"batch_size": n}) for n in (1, 2, 4, 8, 16, 32, 64)],
+    ),
     "length": (
         f"tokens a row, {TOKENS:,} a batch",
         [
-            (n, {"sequence_length": n, "batch_size": TOKENS // n, "model.max_positions": max(n, 512)})
+            (
+                n,
+                {
+                    "sequence_length": n,
+                    "batch_size": TOKENS // n,
+                    "model.max_positions": max(n, 512),
+                },
+            )
             for n in (32, 64, 128, 256, 512)
         ],
     ),
     "layers": ("layers", [(n, {"model.layers": n}) for n in (1, 2, 4, 8)]),
     "width": (
         "width",
-        [(n, {"model.hidden": n, "model.heads": n // 64, "model.mlp": 4 * n}) for n in (128, 256, 512, 768)],
+        [
+            (n, {"model.hidden": n, "model.heads": n // 64, "model.mlp": 4 * n})
+            for n in (128, 256, 512, 768)
+        ],
     ),
     "rate": ("masking rate", [(n, {"masking.rate": n}) for n in (0.15, 0.3, 0.45, 0.6, 0.8)]),
     "arms": ("runs in one program", [(n, {}) for n in (1, 2, 4, 8)]),
@@ -82,14 +95,21 @@ def asked(changes: dict[str, Any]) -> table.Asked:
 def draw(rows: list[dict[str, str]]) -> None:
     """curves.png: a panel for each curve that was measured, of least times: what disturbs a machine only adds."""
     names = [name for name in CURVES if any(row["curve"] == name for row in rows)]
-    figure, panels = plt.subplots(2, -(-len(names) // 2), figsize=(13, 6), layout="constrained", squeeze=False)
+    figure, panels = plt.subplots(
+        2, -(-len(names) // 2), figsize=(13, 6), layout="constrained", squeeze=False
+    )
     for panel in panels.flat[len(names) :]:
         panel.axis("off")
     for name, panel in zip(names, panels.flat, strict=False):
         mine = [row for row in rows if row["curve"] == name]
         x, y = [float(row["x"]) for row in mine], [float(row["min_ms"]) for row in mine]
         panel.plot(x, y, marker="o")
-        panel.set(title=f"against {name}", xlabel=CURVES[name][0], ylabel="ms an update, the least", ylim=(0, None))
+        panel.set(
+            title=f"against {name}",
+            xlabel=CURVES[name][0],
+            ylabel="ms an update, the least",
+            ylim=(0, None),
+        )
         panel.set_xticks(x, [f"{one:g}" for one in x])
         panel.spines[["top", "right"]].set_visible(False)
     figure.savefig(HERE / "curves.png", dpi=130)
@@ -97,13 +117,21 @@ def draw(rows: list[dict[str, str]]) -> None:
 
 def main() -> None:
     """Measures, writes, draws."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(CURVES)}; all if none is given")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"of {', '.join(CURVES)}; all if none is given"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
     unknown = [name for name in args.names if name not in CURVES]
     if unknown or args.rounds < 1:
-        parser.error(f"no curve {', '.join(unknown)}; there are {', '.join(CURVES)}" if unknown else "--rounds >= 1")
+        parser.error(
+            f"no curve {', '.join(unknown)}; there are {', '.join(CURVES)}"
+            if unknown
+            else "--rounds >= 1"
+        )
     kept: list[dict[str, Any]] = []
     if TABLE.exists():
         kept = list(csv.DictReader(TABLE.open()))
@@ -112,7 +140,9 @@ def main() -> None:
         with TABLE.open("w", newline="") as file:
             writing = csv.DictWriter(file, list(kept[0]), lineterminator="\n")
             writing.writeheader()
-            writing.writerows(sorted(kept, key=lambda row: (list(CURVES).index(row["curve"]), float(row["x"]))))
+            writing.writerows(
+                sorted(kept, key=lambda row: (list(CURVES).index(row["curve"]), float(row["x"])))
+            )
     draw(list(csv.DictReader(TABLE.open())))
 
 

@@ -36,7 +36,12 @@ LENGTHS = (32, 64, 128, 256, 384, 512)
 def config_of(size: str) -> Config:
     """A causal language model with room for the longest text."""
     tree = table.tree_of(None, size)
-    knobs = {"objectives.causal_lm.weight": 1.0, "model.causal": True, "pairs": "none", "checkpoints.best": ""}
+    knobs = {
+        "objectives.causal_lm.weight": 1.0,
+        "model.causal": True,
+        "pairs": "none",
+        "checkpoints.best": "",
+    }
     for path, value in (knobs | {"model.max_positions": max(LENGTHS) + MORE + 1}).items():
         configs.put(tree, path.split("."), value)
     return configs.resolve(tree)
@@ -57,7 +62,10 @@ def contestants(config: Config, rows: int) -> dict[tuple[str, int], Callable[[],
 
     found: dict[tuple[str, int], Callable[[], Any]] = {}
     for length in LENGTHS:
-        found["one", length], found["many", length] = generating(length, 1), generating(length, 1 + MORE)
+        found["one", length], found["many", length] = (
+            generating(length, 1),
+            generating(length, 1 + MORE),
+        )
         found["attention", length] = attending(config, rows, length)
     return found
 

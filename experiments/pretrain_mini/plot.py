@@ -14,11 +14,20 @@ for panel, metric, baseline, label in (
     (panels[0], "mlm_loss", "unigram_loss", "unigram"),
     (panels[1], "nsp_accuracy", "majority_accuracy", "larger class"),
 ):
-    for source, group, style in (("train", train, {"alpha": 0.35}), ("eval/validation", held_out, {"marker": "o"})):
+    for source, group, style in (
+        ("train", train, {"alpha": 0.35}),
+        ("eval/validation", held_out, {"marker": "o"}),
+    ):
         values = [row[f"{source}/{metric}"] for row in group]
-        panel.plot([row["step"] for row in group], values, label=source.removeprefix("eval/"), **style)
-    panel.axhline(held_out[-1][f"eval/validation/{baseline}"], linestyle="--", color="grey", label=label)
-    panel.set(xlabel="updates", title=metric.replace("_", " ").replace("mlm", "MLM").replace("nsp", "NSP"))
+        panel.plot(
+            [row["step"] for row in group], values, label=source.removeprefix("eval/"), **style
+        )
+    panel.axhline(
+        held_out[-1][f"eval/validation/{baseline}"], linestyle="--", color="grey", label=label
+    )
+    panel.set(
+        xlabel="updates", title=metric.replace("_", " ").replace("mlm", "MLM").replace("nsp", "NSP")
+    )
     panel.legend(frameon=False)
     panel.spines[["top", "right"]].set_visible(False)
 figure.savefig(Path(__file__).with_name("curve.png"), dpi=130)

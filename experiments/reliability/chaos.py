@@ -284,13 +284,19 @@ def _remove(_: random.Random, file: Path) -> str:
     return "whole file:"
 
 
-def _damaged(hurt: Callable[[random.Random, Path], str]) -> Callable[[Draw], tuple[str, str, Outcome]]:
+def _damaged(
+    hurt: Callable[[random.Random, Path], str],
+) -> Callable[[Draw], tuple[str, str, Outcome]]:
     def run(draw: Draw) -> tuple[str, str, Outcome]:
         files = draw.world.files(READS[draw.stage.name])
-        groups = collections.defaultdict(list)  # by kind of file, or shards of a checkpoint would be all
+        groups = collections.defaultdict(
+            list
+        )  # by kind of file, or shards of a checkpoint would be all
         for one in files:
             if one.stat().st_size:
-                groups[one.parent.name if one.parent.name.isdigit() else one.suffix or "array"].append(one)
+                groups[
+                    one.parent.name if one.parent.name.isdigit() else one.suffix or "array"
+                ].append(one)
         file = draw.chance.choice(groups[draw.chance.choice(sorted(groups))])
         with draw.world.restored() as keep:
             what = f"{hurt(draw.chance, file)} {file.relative_to(draw.world.path)}"
@@ -394,7 +400,9 @@ def _kinds(world: World, stage: Stage) -> list[Kind]:
     ]
 
 
-def episode(seed: int, scratch: Path, compiled: Path, normal: Reference, tell: Callable[[Verdict], bool]) -> None:
+def episode(
+    seed: int, scratch: Path, compiled: Path, normal: Reference, tell: Callable[[Verdict], bool]
+) -> None:
     """Run one pipeline with faults, until `tell` of a verdict says that it is enough."""
     chance, drawn = random.Random(seed), 0
     with World(scratch, f"world{seed}", compiled) as world:
@@ -487,7 +495,9 @@ def run(seed: int, faults: int, minutes: float, jobs: int) -> list[Verdict]:
 
 def main() -> int:
     """Parse the flags, draw the faults, print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the first episode (0)")
     parser.add_argument("--faults", type=int, default=200, help="how many are drawn (200)")
     parser.add_argument("--minutes", type=float, default=600, help="a further limit (600)")

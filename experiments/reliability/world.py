@@ -159,7 +159,12 @@ STAGES = (
         resumable=True,
     ),
     Stage("evaluate", "evaluate --checkpoint=runs/base", answer=printed),
-    Stage("fine-tune", "train --config=finetune.py --workdir=runs/task", ("runs/task",), resumable=True),
+    Stage(
+        "fine-tune",
+        "train --config=finetune.py --workdir=runs/task",
+        ("runs/task",),
+        resumable=True,
+    ),
     Stage("score", "evaluate --checkpoint=runs/task", answer=printed),
     Stage(
         "study",
@@ -169,7 +174,13 @@ STAGES = (
         resumable=True,
         codes=(1,),
     ),
-    Stage("export", "export --checkpoint=runs/base --output=exported", ("exported",), weights, codes=(2,)),
+    Stage(
+        "export",
+        "export --checkpoint=runs/base --output=exported",
+        ("exported",),
+        weights,
+        codes=(2,),
+    ),
     Stage("import", "import --model=exported --output=imported", ("imported",), codes=(2,)),
     Stage("compare", "evaluate --checkpoint=imported --config=pretrain.py", answer=printed),
 )

@@ -18,7 +18,11 @@ def get_study(scale="cpu"):
     return Study(
         question="Do masks that are drawn anew in every epoch train a better model than a few copies masked once?",
         base=shared.base,
-        axes=(variants("copies", {label: {"masking.dupe_factor": count} for label, count in COPIES.items()}),),
+        axes=(
+            variants(
+                "copies", {label: {"masking.dupe_factor": count} for label, count in COPIES.items()}
+            ),
+        ),
         seeds=shared.seeds,
         budget=shared.budget,
         evaluations=shared.evaluations | more,

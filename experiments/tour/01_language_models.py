@@ -32,13 +32,20 @@ def main(folder: Path = walk.HERE) -> dict:
     for line in poem.splitlines():
         part, rest = rest[: len(line)], rest[len(line) :].lstrip()
         print(f"  {part}")
-    print(f"word for word the poem: {told.split() == poem.split()}; stopped by: {answer['stopped']}")
+    print(
+        f"word for word the poem: {told.split() == poem.split()}; stopped by: {answer['stopped']}"
+    )
 
     figure, (left, right) = walk.plt.subplots(1, 2, figsize=(9, 3.4), width_ratios=(2, 3))
     walk.heat(left, mask.astype(float), words, words, vmax=1.6)
     left.set_title("causal mask: row sees column")
     right.plot(*zip(*curve, strict=True), color=walk.BLUE)
-    right.set(xlabel="updates", ylabel="loss, nats a token", ylim=(0, None), title="four lines, learnt by heart")
+    right.set(
+        xlabel="updates",
+        ylabel="loss, nats a token",
+        ylim=(0, None),
+        title="four lines, learnt by heart",
+    )
     walk.save(figure, folder, __file__)
     return {"mask": mask, "told": told, "stopped": answer["stopped"], "poem": poem}
 

@@ -17,7 +17,9 @@ BESIDE = ["sweet", "ripe", "files", "network"]
 def counts(words: list[str], others: list[str]) -> np.ndarray:
     """How often each word stands in one sentence with each of the others."""
     sentences = [line.split() for line in (walk.DATA / "sentences.txt").read_text().splitlines()]
-    return np.array([[sum(w in s and o in s for s in sentences) for o in others] for w in words], float)
+    return np.array(
+        [[sum(w in s and o in s for s in sentences) for o in others] for w in words], float
+    )
 
 
 def main(folder: Path = walk.HERE) -> dict:
@@ -38,18 +40,24 @@ def main(folder: Path = walk.HERE) -> dict:
 
     groups = [line.split() for line in walk.load(walk.DATA / "make.py").GRAMMAR]
     every = [word for group in groups for word in group]
-    spots = pca(run.params["encoder"]["embeddings"]["token"][[vocab.index(word) for word in every]])[0]
+    spots = pca(
+        run.params["encoder"]["embeddings"]["token"][[vocab.index(word) for word in every]]
+    )[0]
     figure, (left, right) = walk.plt.subplots(1, 2, figsize=(10, 3.8), width_ratios=(2, 3))
     walk.heat(left, learnt, WORDS, WORDS, numbers=".2f", vmin=-1, vmax=1, cmap="RdBu")
     left.set_title("cosine of the learnt vectors")
-    for group, colour in zip(groups, ("#b23a48", walk.BLUE, walk.GREEN, walk.ORANGE, "#6b4fa0"), strict=True):
+    for group, colour in zip(
+        groups, ("#b23a48", walk.BLUE, walk.GREEN, walk.ORANGE, "#6b4fa0"), strict=True
+    ):
         here = spots[[every.index(word) for word in group]]
         right.scatter(*here.T, color=colour, s=22, label=" ".join(group))
     for word in WORDS:
         left_of = word in ("cherry", "information")
         aside = {"xytext": (-7 if left_of else 7, 4), "ha": "right" if left_of else "left"}
         right.annotate(word, spots[every.index(word)], textcoords="offset points", **aside)
-    right.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.02), labelcolor="linecolor")
+    right.legend(
+        fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.02), labelcolor="linecolor"
+    )
     right.set(xticks=[], yticks=[], title="all words of the grammar, flattened to two directions")
     walk.save(figure, folder, __file__)
     return {"words": WORDS, "counted": counted, "learnt": learnt}

@@ -41,7 +41,9 @@ def changes_when_shuffled() -> dict[str, float]:
 def main(folder: Path = walk.HERE) -> dict:
     """Sinusoids, learnt vectors, and what either is for."""
     changes = changes_when_shuffled()
-    print('largest change of any word\'s vector from "the dog follows the cat" to "the cat follows the dog":')
+    print(
+        'largest change of any word\'s vector from "the dog follows the cat" to "the cat follows the dog":'
+    )
     for kind, change in changes.items():
         print(f"  positions {kind:12} {change:.6f}")
 
@@ -49,7 +51,10 @@ def main(folder: Path = walk.HERE) -> dict:
     alike = walk.cosines(waves)
     print("\ncosine of two sinusoidal positions, so many places apart: 1, 4, 16")
     for start in (0, 10, 40):
-        print(f"  from place {start:2}", *(f"{alike[start, start + apart]:6.3f}" for apart in (1, 4, 16)))
+        print(
+            f"  from place {start:2}",
+            *(f"{alike[start, start + apart]:6.3f}" for apart in (1, 4, 16)),
+        )
 
     run = walk.trained("masked", folder)
     position = run.params["encoder"]["embeddings"]["position"]
@@ -57,7 +62,9 @@ def main(folder: Path = walk.HERE) -> dict:
     moved = np.linalg.norm(position - fresh["encoder"]["embeddings"]["position"], axis=1)
     learnt, used = walk.cosines(position[:20]), run.config.sequence_length
     print("\nlearnt positions: how far training moved them, in the mean")
-    print(f"  places 0 to 9, which texts reach: {moved[:10].mean():.2f}; 12 and more: {moved[used:].mean():.2f}")
+    print(
+        f"  places 0 to 9, which texts reach: {moved[:10].mean():.2f}; 12 and more: {moved[used:].mean():.2f}"
+    )
 
     figure, panels = walk.plt.subplots(1, 3, figsize=(10, 3.4))
     panels[0].imshow(waves, cmap="RdBu", vmin=-1, vmax=1)

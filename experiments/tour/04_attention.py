@@ -20,7 +20,9 @@ def softmax(scores: np.ndarray) -> np.ndarray:
 
 def normalised(x: np.ndarray, norm: dict) -> np.ndarray:
     """LayerNorm: mean 0 and deviation 1 over the components, then a scale and a shift of their own."""
-    return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-12) * norm["scale"] + norm["bias"]
+    return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-12) * norm[
+        "scale"
+    ] + norm["bias"]
 
 
 def layer_by_hand(x: np.ndarray, layer: dict) -> tuple[np.ndarray, np.ndarray]:
@@ -28,10 +30,15 @@ def layer_by_hand(x: np.ndarray, layer: dict) -> tuple[np.ndarray, np.ndarray]:
     attention, mlp = layer["attention"], layer["mlp"]
 
     def project(name: str) -> np.ndarray:  # [heads, L, d]
-        return np.einsum("ld,dhk->hlk", x, attention[name]["kernel"]) + attention[name]["bias"][:, None]
+        return (
+            np.einsum("ld,dhk->hlk", x, attention[name]["kernel"])
+            + attention[name]["bias"][:, None]
+        )
 
     query, key, value = project("query"), project("key"), project("value")
-    scores = query @ key.swapaxes(1, 2) / np.sqrt(query.shape[-1])  # how well each query fits each key
+    scores = (
+        query @ key.swapaxes(1, 2) / np.sqrt(query.shape[-1])
+    )  # how well each query fits each key
     weights = softmax(scores)
     gathered = weights @ value  # each row a weighted mean of the values
     out = np.einsum("hlk,hkd->ld", gathered, attention["out"]["kernel"]) + attention["out"]["bias"]
@@ -44,7 +51,10 @@ def layer_by_hand(x: np.ndarray, layer: dict) -> tuple[np.ndarray, np.ndarray]:
 
 def first_layer(tree: dict) -> dict:
     """Parameters of all layers are stacked in one array: those of the first, in float64."""
-    return {k: first_layer(v) if isinstance(v, dict) else np.asarray(v[0], np.float64) for k, v in tree.items()}
+    return {
+        k: first_layer(v) if isinstance(v, dict) else np.asarray(v[0], np.float64)
+        for k, v in tree.items()
+    }
 
 
 def main(folder: Path = walk.HERE) -> dict:
@@ -64,10 +74,16 @@ def main(folder: Path = walk.HERE) -> dict:
     print(f"{len(tokens)} tokens: {' '.join(tokens)}")
     print(f"rows of softmax sum to {weights.sum(-1).min():.6f} ... {weights.sum(-1).max():.6f}")
     for name, gap in gaps.items():
-        print(f"by hand and by the model, largest difference of {name}: {'below 1e-5' if gap < 1e-5 else gap}")
+        print(
+            f"by hand and by the model, largest difference of {name}: {'below 1e-5' if gap < 1e-5 else gap}"
+        )
     for word in ("sweet", "cherry"):
         row = weights[:, tokens.index(word)]
-        print(f'"{word}" looks at', ", ".join(f"{tokens[h.argmax()]} ({h.max():.2f})" for h in row), "most, by head")
+        print(
+            f'"{word}" looks at',
+            ", ".join(f"{tokens[h.argmax()]} ({h.max():.2f})" for h in row),
+            "most, by head",
+        )
     figure, panels = walk.plt.subplots(1, 2, figsize=(9.5, 4.9), sharey=True)
     for head, panel in enumerate(panels):
         walk.heat(panel, weights[head], tokens, tokens, numbers=".2f", vmax=1)

@@ -30,24 +30,39 @@ def slopes(causal: bool) -> Callable[[np.ndarray], np.ndarray]:
 
     def outputs(inputs: jax.Array, segments: jax.Array) -> jax.Array:
         changed = params | {"embeddings": params["embeddings"] | {"position": inputs}}
-        batch = {"tokens": places, "positions": places, "type_ids": 0 * places, "segment_ids": segments[None]}
+        batch = {
+            "tokens": places,
+            "positions": places,
+            "type_ids": 0 * places,
+            "segment_ids": segments[None],
+        }
         found: Any = encoder.apply({"params": changed}, batch)
         return found.hidden[0]
 
     gradient = jax.jit(jax.jacrev(outputs))
     inputs = params["embeddings"]["position"]  # [places, D], of which the first L are read
-    return lambda segments: np.sqrt(np.sum(np.asarray(gradient(inputs, segments)) ** 2, axis=(1, 3)))[:, :WORDS]
+    return lambda segments: np.sqrt(
+        np.sum(np.asarray(gradient(inputs, segments)) ** 2, axis=(1, 3))
+    )[:, :WORDS]
 
 
 def main(folder: Path = walk.HERE) -> dict:
     """Three masks side by side."""
     both_ways, to_the_left = slopes(causal=False), slopes(causal=True)
-    full, padded = np.ones(WORDS, np.int32), (np.arange(WORDS) < WORDS - 3).astype(np.int32)  # 0 is padding
+    full, padded = (
+        np.ones(WORDS, np.int32),
+        (np.arange(WORDS) < WORDS - 3).astype(np.int32),
+    )  # 0 is padding
     found = {"none": both_ways(full), "causal": to_the_left(full), "padding": both_ways(padded)}
     for name, matrix in found.items():
         zero = matrix == 0
-        print(f"{name:8} {zero.sum():2} of {matrix.size} gradients are exactly zero; the smallest other", end=" ")
-        print("is above a thousandth" if matrix[~zero].min() > 1e-3 else f"{matrix[~zero].min():.1e}")
+        print(
+            f"{name:8} {zero.sum():2} of {matrix.size} gradients are exactly zero; the smallest other",
+            end=" ",
+        )
+        print(
+            "is above a thousandth" if matrix[~zero].min() > 1e-3 else f"{matrix[~zero].min():.1e}"
+        )
     names = [str(place + 1) for place in range(WORDS)]
     figure, panels = walk.plt.subplots(1, 3, figsize=(10, 3.7))
     titles = {"none": "no mask", "causal": "causal", "padding": "places 6 to 8 are padding"}

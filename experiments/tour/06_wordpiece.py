@@ -33,7 +33,9 @@ def main(folder: Path = walk.HERE) -> dict:
     found: dict[int, list[list[str]]] = {}
     for size in SIZES:
         wordpiece = tokenizer.train(texts, knobs.Tokenizer(vocab_size=size))
-        found[size] = [[wordpiece.vocab[i] for i in ids] for ids in wordpiece.encode_batch(SENTENCES)]
+        found[size] = [
+            [wordpiece.vocab[i] for i in ids] for ids in wordpiece.encode_batch(SENTENCES)
+        ]
         print(f"{size:4} pieces:", " | ".join(" ".join(pieces) for pieces in found[size]))
     print("by hand, the longest piece first:", " ".join(greedy("playing", set(wordpiece.vocab))))
 
@@ -54,7 +56,13 @@ def main(folder: Path = walk.HERE) -> dict:
         panel.text(-0.7, -row, name, ha="right", va="center")
         for column, cell in enumerate(line):
             token = tokens[column]
-            kind = "special" if token in ("[CLS]", "[SEP]") else "piece" if token.startswith("##") else "word"
+            kind = (
+                "special"
+                if token in ("[CLS]", "[SEP]")
+                else "piece"
+                if token.startswith("##")
+                else "word"
+            )
             box = {"boxstyle": "round,pad=0.3", "facecolor": COLOURS[kind], "edgecolor": "none"}
             panel.text(column, -row, cell, ha="center", va="center", fontsize=9, bbox=box)
     panel.set(xlim=(-2.2, length), ylim=(-3.6, 0.6))

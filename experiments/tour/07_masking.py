@@ -28,7 +28,9 @@ def masked(wordpiece: tokenizer.Tokenizer, rate: float) -> tuple[Batch, Metrics,
     tree = default()
     tree.masking.rate, tree.sequence_length = rate, 32
     config = resolve(tree)
-    batch = rows(wordpiece.special, [wordpiece.encode_batch([SENTENCE])] * COPIES, config.sequence_length)
+    batch = rows(
+        wordpiece.special, [wordpiece.encode_batch([SENTENCE])] * COPIES, config.sequence_length
+    )
     words = batch["tokens"] > wordpiece.special.mask  # neither special nor padding
     batch["unit_ids"] = np.where(words, np.arange(config.sequence_length, dtype=np.int32)[None], -1)
     batch["example_ids"] = np.zeros((COPIES, 1), np.int32)
@@ -52,19 +54,29 @@ def chosen(batch: Batch) -> np.ndarray:
 
 def main(folder: Path = walk.HERE) -> dict:
     """A few copies, and the account of all."""
-    wordpiece = tokenizer.train([SENTENCE, SENTENCE], knobs.Tokenizer(vocab_size=200))  # whole words
+    wordpiece = tokenizer.train(
+        [SENTENCE, SENTENCE], knobs.Tokenizer(vocab_size=200)
+    )  # whole words
     batch, metrics, config = masked(wordpiece, 0.15)
     ledger = Ledger(config.masking)
-    ledger.add(metrics, config.masking.rate, COPIES, step=1)  # raises where the masks are not what the config says
+    ledger.add(
+        metrics, config.masking.rate, COPIES, step=1
+    )  # raises where the masks are not what the config says
     totals = ledger.totals
     text = int(batch["segment_ids"][0].sum()) - 2  # tokens without [CLS] and [SEP]
-    print(f"{text} tokens and two special ones, never masked; 15 % of {text} is {0.15 * text:.1f}, so two each time")
+    print(
+        f"{text} tokens and two special ones, never masked; 15 % of {text} is {0.15 * text:.1f}, so two each time"
+    )
     for row in batch["inputs"][:3]:
         print(f"  {wordpiece.decode(row[1 : text + 1])}")
     print(f"\nthe ledger of {COPIES:,} copies")
-    print(f"  selected {totals['selected']:6.0f} of {totals['eligible']:.0f}; the quotas sum to {totals['quota']:.0f}")
+    print(
+        f"  selected {totals['selected']:6.0f} of {totals['eligible']:.0f}; the quotas sum to {totals['quota']:.0f}"
+    )
     for name, share in zip(NAMES, config.masking.replace, strict=True):
-        print(f"  {name:8} {totals[name]:6.0f}, {totals[name] / totals['selected']:6.2%}, asked for {share:.0%}")
+        print(
+            f"  {name:8} {totals[name]:6.0f}, {totals[name] / totals['selected']:6.2%}, asked for {share:.0%}"
+        )
     nested = bool(np.all(chosen(masked(wordpiece, 0.40)[0])[chosen(batch)]))
     print(f"every token selected at 15 % is selected at 40 % too: {nested}")
     draw(batch, wordpiece.vocab, wordpiece.special.mask, totals, folder)
@@ -74,15 +86,28 @@ def main(folder: Path = walk.HERE) -> dict:
 def draw(batch: Batch, vocab: list[str], mask: int, totals: dict[str, float], folder: Path) -> None:
     """The first copies, and the shares of all."""
     text = slice(1, int(batch["segment_ids"][0].sum()) - 1)
-    now, was, hit = batch["inputs"][:SHOWN, text], batch["tokens"][:SHOWN, text], chosen(batch)[:SHOWN, text]
+    now, was, hit = (
+        batch["inputs"][:SHOWN, text],
+        batch["tokens"][:SHOWN, text],
+        chosen(batch)[:SHOWN, text],
+    )
     kind = np.where(hit, np.where(now == mask, 1, np.where(now != was, 2, 3)), 0)
     figure, (left, right) = walk.plt.subplots(1, 2, figsize=(12, 3.6), width_ratios=(6, 1))
     left.pcolormesh(
-        kind, cmap=walk.matplotlib.colors.ListedColormap(COLOURS), vmin=0, vmax=3, edgecolor="white", linewidth=2
+        kind,
+        cmap=walk.matplotlib.colors.ListedColormap(COLOURS),
+        vmin=0,
+        vmax=3,
+        edgecolor="white",
+        linewidth=2,
     )
     for row, column in np.ndindex(now.shape):
-        left.text(column + 0.5, row + 0.5, vocab[now[row, column]], ha="center", va="center", fontsize=6.5)
-    left.set(ylim=(SHOWN, 0), title=f"{SHOWN} copies: blue [MASK], orange a random token, green kept")
+        left.text(
+            column + 0.5, row + 0.5, vocab[now[row, column]], ha="center", va="center", fontsize=6.5
+        )
+    left.set(
+        ylim=(SHOWN, 0), title=f"{SHOWN} copies: blue [MASK], orange a random token, green kept"
+    )
     left.axis("off")
     right.bar(NAMES, [totals[name] / totals["selected"] for name in NAMES], color=COLOURS[1:])
     right.set(ylim=(0, 1), title="the ledger")

@@ -10,7 +10,9 @@ import walk
 
 def main(folder: Path = walk.HERE) -> dict:
     """Every line of four poems before every other."""
-    poems = [poem.splitlines() for poem in (walk.DATA / "verses.txt").read_text().strip().split("\n\n")]
+    poems = [
+        poem.splitlines() for poem in (walk.DATA / "verses.txt").read_text().strip().split("\n\n")
+    ]
     lines = [line for poem in poems for line in poem]
     run = walk.trained("nsp", folder)
     asked = [{"text": first, "text_pair": second} for first in lines for second in lines]
@@ -35,7 +37,11 @@ def main(folder: Path = walk.HERE) -> dict:
         print(f"  {name:28} {int(np.sum(chance[mask] > 0.5)):3} of {int(mask.sum()):3}")
 
     figure, panel = walk.plt.subplots(figsize=(6.6, 5))
-    names = [f"{poem + 1}.{line + 1}" for poem, several in enumerate(poems) for line in range(len(several))]
+    names = [
+        f"{poem + 1}.{line + 1}"
+        for poem, several in enumerate(poems)
+        for line in range(len(several))
+    ]
     walk.heat(panel, chance, names, names, vmax=1)
     for edge in (3.5, 7.5, 11.5):
         panel.axhline(edge, color=walk.INK, linewidth=0.6)

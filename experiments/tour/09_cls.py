@@ -13,14 +13,20 @@ from bert_jax.models import network
 from bert_jax.views.vectors import pca
 
 COMPLAINTS = walk.HERE.parent / "complaints" / "complaints.tsv"
-SHOWN = ["There is a crack in the screen", "The app shows an error message", "I was charged twice this month"]
+SHOWN = [
+    "There is a crack in the screen",
+    "The app shows an error message",
+    "I was charged twice this month",
+]
 COLOURS = {"hardware": walk.BLUE, "software": walk.GREEN, "billing": walk.ORANGE}
 
 
 def main(folder: Path = walk.HERE) -> dict:
     """[CLS] of thirty complaints before and after training, and what it looks at."""
     run = walk.trained("complaints", folder)
-    fresh = jax.device_get(jax.jit(lambda seed: network.init(run.config, run.tokenizer.size, seed))(np.uint32(0)))
+    fresh = jax.device_get(
+        jax.jit(lambda seed: network.init(run.config, run.tokenizer.size, seed))(np.uint32(0))
+    )
     with COMPLAINTS.open() as file:
         data = list(csv.DictReader(file, delimiter="\t"))
     labels = np.array([row["label"] for row in data])
@@ -30,7 +36,9 @@ def main(folder: Path = walk.HERE) -> dict:
     figure, panels = walk.plt.subplots(1, 3, figsize=(11, 3.6), width_ratios=(1, 1, 1.25))
     found = {}
     print("mean cosine of the [CLS] vectors of two complaints   of one kind   of two kinds")
-    for panel, (when, params) in zip(panels, {"before": fresh, "after": run.params}.items(), strict=False):
+    for panel, (when, params) in zip(
+        panels, {"before": fresh, "after": run.params}.items(), strict=False
+    ):
         last = walk.look_inside(run, batch, params).hidden[:, 0]  # [30, D]: [CLS] comes first
         alike = walk.cosines(last)
         found[when] = (float(alike[same].mean()), float(alike[labels[:, None] != labels].mean()))

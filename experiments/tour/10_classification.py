@@ -41,22 +41,33 @@ def main(folder: Path = walk.HERE) -> dict:
     for answer in answers:
         print(answer["text"])
         print(
-            "  ", ", ".join(f"{label} {answer['probabilities'][label]:.2f}" for label in labels), "->", answer["label"]
+            "  ",
+            ", ".join(f"{label} {answer['probabilities'][label]:.2f}" for label in labels),
+            "->",
+            answer["label"],
         )
     more = {text: label for label, several in MORE.items() for text in several}
     right = sum(
-        a["label"] == label for a, label in zip(walk.ask(run, "classify", list(more)), more.values(), strict=True)
+        a["label"] == label
+        for a, label in zip(walk.ask(run, "classify", list(more)), more.values(), strict=True)
     )
     print(f"of {len(more)} more: {right} right")
     figure, panels = walk.plt.subplots(3, 1, figsize=(7, 3.6), sharex=True)
     for panel, answer in zip(panels, answers, strict=True):
         chances = [answer["probabilities"][label] for label in labels]
-        panel.barh(labels, chances, color=[walk.BLUE if label == answer["label"] else walk.GREY for label in labels])
+        panel.barh(
+            labels,
+            chances,
+            color=[walk.BLUE if label == answer["label"] else walk.GREY for label in labels],
+        )
         panel.set_title(answer["text"], loc="left")
         panel.tick_params(axis="y", length=0)
     panels[-1].set(xlim=(0, 1), xlabel="probability")
     walk.save(figure, folder, __file__)
-    return {"expected": list(COMPLAINTS.values()), "labels": [answer["label"] for answer in answers]}
+    return {
+        "expected": list(COMPLAINTS.values()),
+        "labels": [answer["label"] for answer in answers],
+    }
 
 
 if __name__ == "__main__":

@@ -27,7 +27,8 @@ def main(folder: Path = walk.HERE) -> dict:
     print(f"{context[:start]}>>{context[start:end]}<<{context[end:]}")
     print(f"answer: {answer['answer']}, characters {start} to {end}, score {answer['score']:.2f}")
     right = [
-        one["answer"] == row["answers"][0]["text"] for one, row in zip(walk.ask(run, "answer", data), data, strict=True)
+        one["answer"] == row["answers"][0]["text"]
+        for one, row in zip(walk.ask(run, "answer", data), data, strict=True)
     ]
     print(f"{sum(right)} of the {len(data)} questions it was trained on")
     changed = {
@@ -36,7 +37,9 @@ def main(folder: Path = walk.HERE) -> dict:
         ),
         "another sentence comes first": f"From Tianjin ships leave for the sea. {context.partition(',')[0]}.",
     }
-    others = walk.ask(run, "answer", [{"question": QUESTION, "context": text} for text in changed.values()])
+    others = walk.ask(
+        run, "answer", [{"question": QUESTION, "context": text} for text in changed.values()]
+    )
     for what, other in zip(changed, others, strict=True):
         print(f"the same question where {what}: {other['answer']}")
     draw(run, context, answer, folder)
@@ -51,20 +54,28 @@ def draw(run: walk.runs.Run, context: str, answer: dict, folder: Path) -> None:
     )
     batch = rows(run.tokenizer.special, [[question, ids]], len(question) + len(ids) + 3)
     model = network.build(run.config, run.tokenizer.size)
-    logits = np.asarray(jax.jit(lambda batch: network.outputs(model, run.params, batch)["span"])(batch))[0]  # [L, 2]
+    logits = np.asarray(
+        jax.jit(lambda batch: network.outputs(model, run.params, batch)["span"])(batch)
+    )[0]  # [L, 2]
     chances = np.exp(logits) / np.exp(logits).sum(0)
     names = [context[a:b] for a, b in offsets]
     figure, (top, bottom) = walk.plt.subplots(2, 1, figsize=(9, 3.8), height_ratios=(1, 3))
     for line, text in enumerate(textwrap.wrap(context, 90)):
         at = context.index(text)
         inside = at <= answer["start"] < at + len(text)
-        for start, end in [(at, at + len(text)), *([(answer["start"], answer["end"])] if inside else [])]:
+        for start, end in [
+            (at, at + len(text)),
+            *([(answer["start"], answer["end"])] if inside else []),
+        ]:
             marked = {"boxstyle": "square,pad=0.15", "facecolor": "#fbd9b5", "edgecolor": "none"}
             top.annotate(
                 context[start:end],
                 xy=(0, 0.85),
                 xycoords="axes fraction",
-                xytext=(6.02 * (start - at), -18 * line),  # points: how wide a letter is, and how high a line
+                xytext=(
+                    6.02 * (start - at),
+                    -18 * line,
+                ),  # points: how wide a letter is, and how high a line
                 textcoords="offset points",
                 fontsize=10,
                 fontfamily="DejaVu Sans Mono",
@@ -74,7 +85,13 @@ def draw(run: walk.runs.Run, context: str, answer: dict, folder: Path) -> None:
     top.axis("off")
     places = np.arange(len(names))
     for k, (label, colour) in enumerate((("begins here", walk.BLUE), ("ends here", walk.ORANGE))):
-        bottom.bar(places + 0.4 * k - 0.2, chances[len(question) + 2 : -1, k], 0.4, label=label, color=colour)
+        bottom.bar(
+            places + 0.4 * k - 0.2,
+            chances[len(question) + 2 : -1, k],
+            0.4,
+            label=label,
+            color=colour,
+        )
     bottom.set_xticks(places, names, rotation=90, fontsize=8)
     bottom.set(ylim=(0, 1.05), ylabel="probability")
     bottom.legend()

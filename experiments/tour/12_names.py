@@ -25,13 +25,28 @@ def main(folder: Path = walk.HERE) -> dict:
     figure, panel = walk.plt.subplots(figsize=(8, 1.9))
     for row, answer in enumerate(answers):
         for column, (word, label) in enumerate(zip(answer["words"], answer["labels"], strict=True)):
-            box = {"boxstyle": "round,pad=0.35", "facecolor": COLOURS.get(label[2:], "none"), "edgecolor": "none"}
+            box = {
+                "boxstyle": "round,pad=0.35",
+                "facecolor": COLOURS.get(label[2:], "none"),
+                "edgecolor": "none",
+            }
             panel.text(column, -row, word, ha="center", va="center", bbox=box)
-            panel.text(column, -row - 0.42, label if label != "O" else "", ha="center", va="center", fontsize=7)
+            panel.text(
+                column,
+                -row - 0.42,
+                label if label != "O" else "",
+                ha="center",
+                va="center",
+                fontsize=7,
+            )
     panel.set(xlim=(-0.6, 8.6), ylim=(-2.6, 0.5))
     panel.axis("off")
     walk.save(figure, folder, __file__)
-    return {"entities": [[(one["text"], one["label"]) for one in answer["entities"]] for answer in answers]}
+    return {
+        "entities": [
+            [(one["text"], one["label"]) for one in answer["entities"]] for answer in answers
+        ]
+    }
 
 
 if __name__ == "__main__":

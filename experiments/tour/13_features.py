@@ -45,7 +45,12 @@ def hits(run: walk.runs.Run) -> np.ndarray:
     answers = walk.ask(run, "tag", [{"words": [word for word, _ in row]} for row in rows])
     pairs = zip(rows, answers, strict=True)
     return np.array(
-        [found == label for row, a in pairs for (_, label), found in zip(row, a["labels"], strict=True) if label != "O"]
+        [
+            found == label
+            for row, a in pairs
+            for (_, label), found in zip(row, a["labels"], strict=True)
+            if label != "O"
+        ]
     )
 
 

@@ -12,7 +12,11 @@ from bert_jax.models import network
 
 SENTENCE = "the cat purrs at night"
 TIMES = walk.load(walk.DATA / "make.py").TIMES
-GAPS = ["the [MASK] purrs at night", "the cat purrs [MASK] [MASK]", "the cat purrs [MASK] [MASK] [MASK]"]
+GAPS = [
+    "the [MASK] purrs at night",
+    "the cat purrs [MASK] [MASK]",
+    "the cat purrs [MASK] [MASK] [MASK]",
+]
 
 
 def both_sides(run: walk.runs.Run, sentence: str) -> list[float]:
@@ -68,7 +72,12 @@ def main(folder: Path = walk.HERE) -> dict:
     panel.set(ylim=(0, 1.05), ylabel="probability of the word")
     panel.legend(ncols=2, loc="lower left", bbox_to_anchor=(0, 1))
     walk.save(figure, folder, __file__)
-    return {"chances": chances, "fills": fills, "told": [one["text"] for one in told], "times": TIMES}
+    return {
+        "chances": chances,
+        "fills": fills,
+        "told": [one["text"] for one in told],
+        "times": TIMES,
+    }
 
 
 if __name__ == "__main__":

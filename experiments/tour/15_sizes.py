@@ -13,7 +13,14 @@ from bert_jax.config import load_file, resolve
 from bert_jax.models import network
 
 VOCABULARY = 30_522  # pieces of the published uncased vocabulary
-PARTS = ("token vectors", "position and segment vectors", "attention", "feed-forward", "pooler", "heads")
+PARTS = (
+    "token vectors",
+    "position and segment vectors",
+    "attention",
+    "feed-forward",
+    "pooler",
+    "heads",
+)
 COLOURS = ("#1f4e8c", "#86aeda", "#d9822b", "#f3c48b", "#3f9266", "#8a93a0")
 
 
@@ -28,7 +35,9 @@ def part(name: str) -> str:
 
 def count(size: str) -> dict[str, int]:
     """Parameters of a published size, by part."""
-    tree = load_file(f"preset.py:google_2018,{size}", beside=str(walk.HERE.parents[1] / "configs" / "x"))
+    tree = load_file(
+        f"preset.py:google_2018,{size}", beside=str(walk.HERE.parents[1] / "configs" / "x")
+    )
     tree.model.vocab_multiple = 1  # no padding of the table, as published
     config = resolve(tree)
     shapes = jax.eval_shape(lambda seed: network.init(config, VOCABULARY, seed), np.uint32(0))
@@ -51,7 +60,9 @@ def main(folder: Path = walk.HERE) -> dict:
     for row, counts in enumerate(list(found.values())[::-1]):
         left = 0.0
         for name, colour in zip(PARTS, COLOURS, strict=True):
-            panel.barh(row, counts[name] / 1e6, left=left, color=colour, label=name if row == 0 else None)
+            panel.barh(
+                row, counts[name] / 1e6, left=left, color=colour, label=name if row == 0 else None
+            )
             left += counts[name] / 1e6
         panel.text(left + 3, row, f"{left:.0f} M", va="center")
     panel.set_yticks((0, 1), list(found)[::-1])

@@ -21,7 +21,9 @@ def get_config(name="poem"):
     config.model.size = "tiny"
     config.model.hidden = 64
     config.model.max_positions = 64
-    config.model.init_stddev = 0.125  # 1 / sqrt(64): so small a model wants larger weights than 0.02
+    config.model.init_stddev = (
+        0.125  # 1 / sqrt(64): so small a model wants larger weights than 0.02
+    )
     config.model.dropout = config.model.attention_dropout = 0.0
     config.tokenizer.path = str(DATA / "vocab.txt")
     config.pairs = "none"
@@ -73,7 +75,9 @@ def sentences(config):
     """What the two objectives share."""
     text(config, "sentences.txt")
     config.sequence_length = 12
-    config.model.init_stddev = 0.05  # vectors of words are read here: little of where they began is to remain
+    config.model.init_stddev = (
+        0.05  # vectors of words are read here: little of where they began is to remain
+    )
     config.batch_size = 64
     config.steps = 400
 
@@ -81,7 +85,9 @@ def sentences(config):
 def nsp(config):
     """Pairs of lines of four short poems."""
     text(config, "verses.txt")
-    config.objectives = {"nsp": {"weight": 1.0}}  # beside `mlm` in real runs; alone, it is learnt in seconds
+    config.objectives = {
+        "nsp": {"weight": 1.0}
+    }  # beside `mlm` in real runs; alone, it is learnt in seconds
     config.pairs = "nsp"
     config.examples.short_probability = 0.0
     config.sequence_length = 19  # two lines: longer ones lose a word or two
@@ -111,7 +117,9 @@ def names(config):
 
 def kinds(config):
     """Six words with labels; what is asked about are twelve others."""
-    task(config, "tag", f"files:train={DATA / 'known.conll'},validation={DATA / 'unseen.conll'}", 100)
+    task(
+        config, "tag", f"files:train={DATA / 'known.conll'},validation={DATA / 'unseen.conll'}", 100
+    )
     config.sequence_length = 12
 
 

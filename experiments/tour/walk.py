@@ -59,7 +59,9 @@ plt.rcParams |= {
 @functools.cache  # stops that read the same model share it where they run in one process
 def trained(name: str, folder: Path, *changes: tuple[str, str]) -> runs.Run:
     """The model of that name in config.py, trained anew in folder/runs/NAME; `changes` are as on a command line."""
-    workdir = folder / "runs" / "-".join([name, *(value for _, value in changes if "/" not in value)])
+    workdir = (
+        folder / "runs" / "-".join([name, *(value for _, value in changes if "/" not in value)])
+    )
     shutil.rmtree(workdir, ignore_errors=True)
     tree = config.load_file(f"{HERE / 'config.py'}:{name}")
     for path, text in changes:
@@ -71,10 +73,14 @@ def trained(name: str, folder: Path, *changes: tuple[str, str]) -> runs.Run:
 def losses(run: runs.Run, name: str) -> list[tuple[int, float]]:
     """(update, loss) of a run's metrics."""
     lines = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
-    return [(line["step"], line[f"train/{name}_loss"]) for line in lines if f"train/{name}_loss" in line]
+    return [
+        (line["step"], line[f"train/{name}_loss"]) for line in lines if f"train/{name}_loss" in line
+    ]
 
 
-def ask(run: runs.Run, task: str, lines: Sequence[str | dict], **options: Any) -> list[dict[str, Any]]:
+def ask(
+    run: runs.Run, task: str, lines: Sequence[str | dict], **options: Any
+) -> list[dict[str, Any]]:
     """`bert-jax predict TASK`, of texts or of objects."""
     texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
     return list(predict(Model(run, Options(**options)), task, texts))
@@ -106,7 +112,15 @@ def cosines(vectors: np.ndarray) -> np.ndarray:
 # --- figures --------------------------------------------------------------------------------------------------------
 
 
-def heat(panel: Any, values: np.ndarray, rows: Sequence, columns: Sequence, *, numbers: str = "", **scale: Any) -> None:
+def heat(
+    panel: Any,
+    values: np.ndarray,
+    rows: Sequence,
+    columns: Sequence,
+    *,
+    numbers: str = "",
+    **scale: Any,
+) -> None:
     """A heat map with a name at each row and column, and with the numbers in it where a format is given."""
     drawn = panel.imshow(values, **({"cmap": "Blues", "vmin": 0} | scale))
     panel.set_xticks(range(len(columns)), columns, rotation=90 if max(map(len, columns)) > 2 else 0)

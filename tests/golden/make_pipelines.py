@@ -24,7 +24,9 @@ LONGEST = 30  # tokens of an answer
 
 def main() -> None:
     draw = random.Random(0)
-    tokenizer = transformers.BertTokenizer(vocab=str(MODELS / "pretraining" / "vocab.txt"), do_lower_case=True)
+    tokenizer = transformers.BertTokenizer(
+        vocab=str(MODELS / "pretraining" / "vocab.txt"), do_lower_case=True
+    )
 
     def text(low: int, high: int) -> str:
         words = [draw.choice(WORDS.split()) for _ in range(draw.randint(low, high))]
@@ -36,9 +38,14 @@ def main() -> None:
         "classify": ask_pipeline("sequence_classification", tokenizer, texts + pairs),
         "regress": ask_pipeline("regression", tokenizer, texts + pairs, function_to_apply="none"),
         "tag": [{**row, "entities": entities(row["text"], tokenizer)} for row in texts],
-        "answer": [span({"question": text(1, 3), "context": text(3, 7)}, tokenizer) for _ in range(20)],
+        "answer": [
+            span({"question": text(1, 3), "context": text(3, 7)}, tokenizer) for _ in range(20)
+        ],
         "choice": [
-            choice({"text": text(1, 4), "options": [f"{text(1, 3)} {mark}" for mark in "bcd"]}, tokenizer)
+            choice(
+                {"text": text(1, 4), "options": [f"{text(1, 3)} {mark}" for mark in "bcd"]},
+                tokenizer,
+            )
             for _ in range(8)
         ],
         "generate": [generate({"text": text(1, 5)}, tokenizer) for _ in range(12)],
@@ -48,8 +55,12 @@ def main() -> None:
 
 def ask_pipeline(folder: str, tokenizer, rows: list[dict], **settings) -> list[dict]:
     model = transformers.AutoModelForSequenceClassification.from_pretrained(MODELS / folder).eval()
-    pipe = transformers.pipeline("text-classification", model=model, tokenizer=tokenizer, device="cpu")
-    answers = [pipe(row if "text_pair" in row else row["text"], top_k=None, **settings) for row in rows]
+    pipe = transformers.pipeline(
+        "text-classification", model=model, tokenizer=tokenizer, device="cpu"
+    )
+    answers = [
+        pipe(row if "text_pair" in row else row["text"], top_k=None, **settings) for row in rows
+    ]
     return [
         {**row, "scores": {one["label"]: one["score"] for one in answer}}
         for row, answer in zip(rows, answers, strict=True)
@@ -57,17 +68,30 @@ def ask_pipeline(folder: str, tokenizer, rows: list[dict], **settings) -> list[d
 
 
 def entities(text: str, tokenizer) -> list[dict]:
-    model = transformers.AutoModelForTokenClassification.from_pretrained(MODELS / "token_classification").eval()
+    model = transformers.AutoModelForTokenClassification.from_pretrained(
+        MODELS / "token_classification"
+    ).eval()
     pipe = transformers.pipeline(
-        "token-classification", model=model, tokenizer=tokenizer, aggregation_strategy="first", device="cpu"
+        "token-classification",
+        model=model,
+        tokenizer=tokenizer,
+        aggregation_strategy="first",
+        device="cpu",
     )
-    return [{"label": one["entity_group"], "start": one["start"], "end": one["end"]} for one in pipe(text)]
+    return [
+        {"label": one["entity_group"], "start": one["start"], "end": one["end"]}
+        for one in pipe(text)
+    ]
 
 
 @torch.no_grad()
 def span(row: dict, tokenizer) -> dict:
-    model = transformers.AutoModelForQuestionAnswering.from_pretrained(MODELS / "question_answering").eval()
-    encoded = tokenizer(row["question"], row["context"], return_offsets_mapping=True, return_tensors="pt")
+    model = transformers.AutoModelForQuestionAnswering.from_pretrained(
+        MODELS / "question_answering"
+    ).eval()
+    encoded = tokenizer(
+        row["question"], row["context"], return_offsets_mapping=True, return_tensors="pt"
+    )
     offsets = encoded.pop("offset_mapping")[0].tolist()
     output = model(**encoded)
     start, end = output.start_logits[0].double().tolist(), output.end_logits[0].double().tolist()
@@ -88,8 +112,12 @@ def span(row: dict, tokenizer) -> dict:
 
 @torch.no_grad()
 def choice(row: dict, tokenizer) -> dict:
-    model = transformers.AutoModelForMultipleChoice.from_pretrained(MODELS / "multiple_choice").eval()
-    encoded = tokenizer([row["text"]] * len(row["options"]), row["options"], padding=True, return_tensors="pt")
+    model = transformers.AutoModelForMultipleChoice.from_pretrained(
+        MODELS / "multiple_choice"
+    ).eval()
+    encoded = tokenizer(
+        [row["text"]] * len(row["options"]), row["options"], padding=True, return_tensors="pt"
+    )
     logits = model(**{key: value[None] for key, value in encoded.items()}).logits[0]
     return {**row, "probabilities": torch.softmax(logits.double(), -1).tolist()}
 
@@ -98,7 +126,10 @@ def choice(row: dict, tokenizer) -> dict:
 def generate(row: dict, tokenizer) -> dict:
     model = transformers.BertLMHeadModel.from_pretrained(MODELS / "causal_lm").eval()
     prompt = tokenizer(row["text"], return_tensors="pt")["input_ids"][:, :-1]  # without its [SEP]
-    ids = {name: getattr(tokenizer, f"{name}_token_id") for name in ("pad", "unk", "cls", "sep", "mask")}
+    ids = {
+        name: getattr(tokenizer, f"{name}_token_id")
+        for name in ("pad", "unk", "cls", "sep", "mask")
+    }
     found = model.generate(
         prompt,
         do_sample=False,

@@ -9,7 +9,11 @@ import numpy as np
 EXAMPLES = 0x4F524445  # keeps the hashes of an epoch's order apart from all others
 _WORD = 2**64 - 1
 _GOLDEN = 0x9E3779B97F4A7C15
-_SMALL, _ROUNDS, _SMALL_ROUNDS = 64, 8, 24  # so many rounds until neighbours are independent, by measurement
+_SMALL, _ROUNDS, _SMALL_ROUNDS = (
+    64,
+    8,
+    24,
+)  # so many rounds until neighbours are independent, by measurement
 
 
 def mix(words: np.ndarray) -> np.ndarray:

@@ -26,7 +26,13 @@ from bert_jax.system import jsons
 Shape = tuple[int, tuple[int, ...]]  # so many rows, with examples of these lengths
 
 _ROWS = 0x524F5753  # keeps the hashes of the order of rows apart
-SLACK = (0.0, 0.002, 0.005, 0.01, 0.02)  # rows tried, over the least there can be: so few may not have room for all
+SLACK = (
+    0.0,
+    0.002,
+    0.005,
+    0.01,
+    0.02,
+)  # rows tried, over the least there can be: so few may not have room for all
 _KEPT = 2  # epochs whose rows are remembered: a batch may hold the end of one and the beginning of the next
 
 
@@ -34,7 +40,9 @@ def lengths(records: np.ndarray) -> np.ndarray:
     """Tokens of each example of a plan, special ones included."""
     if "breaks" in (records.dtype.names or ()):
         return records["a_length"].astype(np.int64) + records["breaks"] + 2
-    return records["a_length"].astype(np.int64) + records["b_length"] + 2 + (records["b_length"] > 0)
+    return (
+        records["a_length"].astype(np.int64) + records["b_length"] + 2 + (records["b_length"] > 0)
+    )
 
 
 def shapes(counts: Sequence[int] | np.ndarray, length: int, most: int) -> list[Shape]:
@@ -130,7 +138,10 @@ class Packer:
             self._counts = _read(self._path) | self._counts
         if copy not in self._counts:
             found = self._shapes_of(copy)
-            self._counts[copy] = [sum(rows for rows, _ in found), sum(rows * sum(held) for rows, held in found)]
+            self._counts[copy] = [
+                sum(rows for rows, _ in found),
+                sum(rows * sum(held) for rows, held in found),
+            ]
             _write(self._path, self._counts)
         return self._counts[copy]
 
@@ -143,11 +154,16 @@ class Packer:
         return table[order.permute(index, len(table), order.key(self._seed, _ROWS, epoch))]
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_epochs": {}, "_shapes": {}}  # quick to make again in another process
+        return self.__dict__ | {
+            "_epochs": {},
+            "_shapes": {},
+        }  # quick to make again in another process
 
     def _of_epoch(self, epoch: int, copy: int) -> np.ndarray:
         sizes = lengths(self._plans.records(copy))
-        examples = order.permute(np.arange(len(sizes)), len(sizes), order.key(self._seed, order.EXAMPLES, epoch))
+        examples = order.permute(
+            np.arange(len(sizes)), len(sizes), order.key(self._seed, order.EXAMPLES, epoch)
+        )
         table = assign(self._shapes_of(self._plans.distinct(copy)), sizes[examples], self._most)
         return np.where(table >= 0, examples[table], -1).astype(np.int32)
 
@@ -177,7 +193,9 @@ def place(examples: Batch, batch: Batch, rows: np.ndarray, slots: np.ndarray) ->
     real = examples["segment_ids"] > 0  # [n, L]
     sizes = real.sum(axis=1)
     begins = np.cumsum(sizes) - sizes
-    first = begins[np.maximum.accumulate(np.where(slots == 0, np.arange(len(slots)), 0))]  # where the row begins
+    first = begins[
+        np.maximum.accumulate(np.where(slots == 0, np.arange(len(slots)), 0))
+    ]  # where the row begins
     start = begins - first  # [n], the column of each example
     which, column = np.nonzero(real)
     target = rows[which], column + start[which]
@@ -193,7 +211,10 @@ def place(examples: Batch, batch: Batch, rows: np.ndarray, slots: np.ndarray) ->
 
 def _read(path: Path) -> dict[int, list[int]]:
     try:
-        return {int(copy): counted for copy, counted in jsons.read(path, DataError, {str: [int]}).items()}
+        return {
+            int(copy): counted
+            for copy, counted in jsons.read(path, DataError, {str: [int]}).items()
+        }
     except (DataError, ValueError):  # not there yet, or damaged: counted again
         return {}
 

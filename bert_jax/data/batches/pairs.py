@@ -31,9 +31,25 @@ if TYPE_CHECKING:
 TRUE, OTHER, UNPAIRED = 0, 1, -1  # labels: true order; random or swapped; no pair
 
 # An example of nsp and sop: [CLS] A [SEP] B [SEP], or [CLS] A [SEP] where b_length is 0. Offsets are token offsets.
-PAIR = np.dtype([("a_start", "<u4"), ("a_length", "<u2"), ("b_start", "<u4"), ("b_length", "<u2"), ("label", "i1")])
+PAIR = np.dtype(
+    [
+        ("a_start", "<u4"),
+        ("a_length", "<u2"),
+        ("b_start", "<u4"),
+        ("b_length", "<u2"),
+        ("label", "i1"),
+    ]
+)
 # An example of none: [CLS] text [SEP], text beginning in `document`, with a [SEP] where each of `breaks` others begins.
-ROW = np.dtype([("a_start", "<u4"), ("a_length", "<u2"), ("document", "<u4"), ("breaks", "<u2"), ("label", "i1")])
+ROW = np.dtype(
+    [
+        ("a_start", "<u4"),
+        ("a_length", "<u2"),
+        ("document", "<u4"),
+        ("breaks", "<u2"),
+        ("label", "i1"),
+    ]
+)
 
 
 def record(mode: str) -> np.dtype:
@@ -42,7 +58,13 @@ def record(mode: str) -> np.dtype:
 
 
 def plan(
-    shard: Shard, mode: str, settings: knobs.Examples, sequence_length: int, seed: int, copy: int, index: int = 0
+    shard: Shard,
+    mode: str,
+    settings: knobs.Examples,
+    sequence_length: int,
+    seed: int,
+    copy: int,
+    index: int = 0,
 ) -> np.ndarray:
     """The examples of one copy of a shard, in document order.
 
@@ -71,8 +93,14 @@ def plan(
 
 
 def _check(ends: np.ndarray, document_ends: np.ndarray, tokens: int, index: int) -> None:
-    covers = (ends[-1] if len(ends) else 0) == tokens and (document_ends[-1] if len(document_ends) else 0) == len(ends)
-    if not covers or (np.diff(ends, prepend=0) <= 0).any() or (np.diff(document_ends, prepend=0) <= 0).any():
+    covers = (ends[-1] if len(ends) else 0) == tokens and (
+        document_ends[-1] if len(document_ends) else 0
+    ) == len(ends)
+    if (
+        not covers
+        or (np.diff(ends, prepend=0) <= 0).any()
+        or (np.diff(document_ends, prepend=0) <= 0).any()
+    ):
         raise DataError(
             f"shard {index}: its sentences and documents do not divide its {tokens} tokens into non-empty parts",
             "the prepared corpus is damaged: delete its folder and prepare again",
@@ -92,7 +120,9 @@ def _draw(
     Every document is a chain of examples, each beginning where the one before stopped. All chains advance together,
     one example a round, so that a round is a few vector operations whatever the number of documents.
     """
-    starts = np.concatenate([[0], ends])  # [N + 1], of sentences; the last one is where the shard ends
+    starts = np.concatenate(
+        [[0], ends]
+    )  # [N + 1], of sentences; the last one is where the shard ends
     first = np.concatenate([[0], document_ends[:-1]])  # [D], first sentence of each document
     documents = len(document_ends)
     target = np.full(documents, limit)
@@ -114,7 +144,9 @@ def _draw(
         chunk_end = np.minimum(np.maximum(reach(at, goal), at + least), last)
         sentences = chunk_end - at
         split, second, place, start = random.random((4, len(document)))
-        a_end = at + 1 + (split * np.maximum(sentences - 1, 1)).astype(np.int64)  # at + 1 .. chunk_end - 1
+        a_end = (
+            at + 1 + (split * np.maximum(sentences - 1, 1)).astype(np.int64)
+        )  # at + 1 .. chunk_end - 1
         a_length = starts[a_end] - starts[at]
         alone = sentences == 1
         b_first, b_end, b_next = a_end, chunk_end, chunk_end
@@ -125,12 +157,23 @@ def _draw(
             b_from = first[other] + (start * (document_ends[other] - first[other])).astype(np.int64)
             b_to = np.minimum(reach(b_from, np.maximum(goal - a_length, 1)), document_ends[other])
             b_first, b_end = np.where(drawn, b_from, b_first), np.where(drawn, b_to, b_end)
-            b_next = np.where(drawn, a_end, chunk_end)  # the sentences that B did not use are put back
+            b_next = np.where(
+                drawn, a_end, chunk_end
+            )  # the sentences that B did not use are put back
             label = np.where(drawn, OTHER, TRUE)
         else:
             swapped = (second < 0.5) & ~alone if mode == "sop" else np.zeros_like(alone)
             label = np.where(alone, UNPAIRED, np.where(swapped, OTHER, TRUE))
-        rounds.append((document, starts[at], a_length, starts[b_first], starts[b_end] - starts[b_first], label))
+        rounds.append(
+            (
+                document,
+                starts[at],
+                a_length,
+                starts[b_first],
+                starts[b_end] - starts[b_first],
+                label,
+            )
+        )
         at, going = b_next, b_next < last
         document, at = document[going], at[going]
 
@@ -144,7 +187,9 @@ def _draw(
     return a_start, a_length, b_start, b_length, label
 
 
-def _finish(drawn: tuple[np.ndarray, ...], limit: int, truncate: str, random: np.random.Generator) -> np.ndarray:
+def _finish(
+    drawn: tuple[np.ndarray, ...], limit: int, truncate: str, random: np.random.Generator
+) -> np.ndarray:
     """Truncates as the original does, token by token from the longer segment (B when they are equal), in closed form.
 
     The lengths follow from the lengths alone; at each token a coin decides the end, so the number lost in front is
@@ -155,7 +200,10 @@ def _finish(drawn: tuple[np.ndarray, ...], limit: int, truncate: str, random: np
     keep_b = np.minimum(b_length, np.maximum(limit // 2, limit - a_length))
     examples = np.zeros(len(label), PAIR)
     examples["label"] = label
-    for name, start, length, keep in (("a", a_start, a_length, keep_a), ("b", b_start, b_length, keep_b)):
+    for name, start, length, keep in (
+        ("a", a_start, a_length, keep_a),
+        ("b", b_start, b_length, keep_b),
+    ):
         lost = length - keep
         front = random.binomial(lost, 0.5) if truncate == "either" else lost * (truncate == "front")
         examples[f"{name}_start"] = np.where(keep > 0, start + front, 0)
@@ -166,7 +214,9 @@ def _finish(drawn: tuple[np.ndarray, ...], limit: int, truncate: str, random: np
 def _rows(ends: np.ndarray, document_ends: np.ndarray, room: int) -> np.ndarray:
     """Rows of contiguous sentences, as many as fit into `room` tokens with the separators between documents."""
     starts = np.concatenate([[0], ends[:-1]])
-    document = np.repeat(np.arange(len(document_ends)), np.diff(document_ends, prepend=0))  # [N], of each sentence
+    document = np.repeat(
+        np.arange(len(document_ends)), np.diff(document_ends, prepend=0)
+    )  # [N], of each sentence
     pieces = -(-(ends - starts) // room)  # [N], rows a sentence needs by itself
     sentence = np.repeat(np.arange(len(ends)), pieces)
     number = np.arange(len(sentence)) - np.repeat(np.cumsum(pieces) - pieces, pieces)

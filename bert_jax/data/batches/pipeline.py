@@ -33,21 +33,41 @@ from bert_jax.errors import DataError, Stopped
 class Source:
     """The stream of batches of one split; costs nothing to make, and can be sent to another process."""
 
-    def __init__(self, prepared: Prepared, split: str, config: knobs.Config, seed: int | None = None):
+    def __init__(
+        self, prepared: Prepared, split: str, config: knobs.Config, seed: int | None = None
+    ):
         """With `seed`, the source is for evaluation: pairs and units come from that seed and never change."""
         self._shards = _Shards(prepared.splits.get(split, ()))
         if not sum(len(shard.tokens) for shard in self._shards):
-            hint = "raise corpus.validation_fraction" if split == "validation" else "check corpus.source and path"
+            hint = (
+                "raise corpus.validation_fraction"
+                if split == "validation"
+                else "check corpus.source and path"
+            )
             raise DataError(f"{prepared.folder} holds no documents for {split}", hint)
         self.batch_size, self.length = config.batch_size, config.sequence_length
         self._mode, self._masking = config.pairs, config.masking
-        self._special, self._continuation = prepared.tokenizer.special, prepared.tokenizer.continuation
+        self._special, self._continuation = (
+            prepared.tokenizer.special,
+            prepared.tokenizer.continuation,
+        )
         self._seed = config.data_seed if seed is None else seed
-        self._more = (pmi.collocations(prepared, config.masking),) if config.masking.unit == "pmi" else ()
+        self._more = (
+            (pmi.collocations(prepared, config.masking),) if config.masking.unit == "pmi" else ()
+        )
         self._copies = config.masking.dupe_factor if seed is None else 1  # 0: a new one each epoch
-        self._period = 1 if self._mode == "none" else self._copies  # epochs after which their lengths repeat; 0: never
+        self._period = (
+            1 if self._mode == "none" else self._copies
+        )  # epochs after which their lengths repeat; 0: never
         self._ends = np.zeros(0, np.int64)  # where each copy known so far ends in the stream
-        plan = (self._shards, self._mode, config.examples, self.length, self._seed, self._copies > 0)
+        plan = (
+            self._shards,
+            self._mode,
+            config.examples,
+            self.length,
+            self._seed,
+            self._copies > 0,
+        )
         self._plans = Plans(prepared.folder, prepared.fingerprint, split, *plan)
         self._most = config.packing if seed is None else 1  # examples a row
         rows = (prepared.folder, self.length, self._most, self._seed)
@@ -57,7 +77,14 @@ class Source:
     def fingerprint(self) -> str:
         """Names everything the batches follow from: two sources with the same one give the same stream."""
         masking = dataclasses.asdict(self._masking)
-        shape = [self._plans.family, self._seed, self._copies, self.batch_size, self.length, self._mode]
+        shape = [
+            self._plans.family,
+            self._seed,
+            self._copies,
+            self.batch_size,
+            self.length,
+            self._mode,
+        ]
         shape += [masking[name] for name in ("unit", "max_unit", "span_mean", "span_max")]
         shape += [hashlib.sha256(more.sorted.tobytes()).hexdigest() for more in self._more]
         shape += [self._most] if self._most > 1 else []
@@ -76,9 +103,13 @@ class Source:
         for epoch in np.unique(epochs).tolist():
             mine = np.flatnonzero(epochs == epoch)
             if self.packer:
-                self._fill_packed(batch, mine, epoch, self.packer.rows(epoch, self._copy(epoch), offsets[mine]))
+                self._fill_packed(
+                    batch, mine, epoch, self.packer.rows(epoch, self._copy(epoch), offsets[mine])
+                )
                 continue
-            examples = order.permute(offsets[mine], self.count(epoch), order.key(self._seed, order.EXAMPLES, epoch))
+            examples = order.permute(
+                offsets[mine], self.count(epoch), order.key(self._seed, order.EXAMPLES, epoch)
+            )
             self._fill(batch, mine, self._copy(epoch), examples)
         return batch
 
@@ -131,11 +162,15 @@ class Source:
             "labels": np.full_like(one, -1),
         }
 
-    def _fill_packed(self, batch: Batch, rows: np.ndarray, epoch: int, examples: np.ndarray) -> None:
+    def _fill_packed(
+        self, batch: Batch, rows: np.ndarray, epoch: int, examples: np.ndarray
+    ) -> None:
         """Writes the examples [rows, S] of an epoch into rows of a batch."""
         row, slot = np.nonzero(examples >= 0)
         alone = self._padding(len(row))
-        self._fill(alone, np.arange(len(row)), self._copy(epoch), examples[row, slot].astype(np.int64))
+        self._fill(
+            alone, np.arange(len(row)), self._copy(epoch), examples[row, slot].astype(np.int64)
+        )
         packing.place(alone, batch, rows[row], slot)
 
     def _fill(self, batch: Batch, rows: np.ndarray, copy: int, examples: np.ndarray) -> None:
@@ -143,7 +178,9 @@ class Source:
         records = self._plans.records(copy)[examples]
         bounds = np.cumsum(self._plans.counts(copy))
         shards = np.searchsorted(bounds, examples, side="right")
-        groups = [(self._shards[s], np.flatnonzero(shards == s)) for s in np.unique(shards).tolist()]
+        groups = [
+            (self._shards[s], np.flatnonzero(shards == s)) for s in np.unique(shards).tolist()
+        ]
         columns = np.arange(self.length, dtype=np.int64)
         if self._mode == "none":
             text, index, length = _lay_out_rows(records, columns, groups)
@@ -159,7 +196,9 @@ class Source:
         tokens[~real] = self._special.pad
         ids = examples.astype(np.int32)[:, None]  # [B, 1]
         copies = np.full_like(ids, copy)
-        unit = functools.partial(units.TABLE[self._masking.unit], tokens, text, self._continuation, self._masking)
+        unit = functools.partial(
+            units.TABLE[self._masking.unit], tokens, text, self._continuation, self._masking
+        )
         batch["tokens"][rows] = tokens
         batch["type_ids"][rows] = type_ids
         batch["positions"][rows] = np.where(real, columns, 0)
@@ -174,7 +213,9 @@ class _Shards(list):
     """Shards that go to another process by the names of their files."""
 
     def __reduce__(self) -> tuple:
-        return _reopen, ([[_locator(getattr(s, f.name)) for f in dataclasses.fields(s)] for s in self],)
+        return _reopen, (
+            [[_locator(getattr(s, f.name)) for f in dataclasses.fields(s)] for s in self],
+        )
 
 
 def _locator(array: np.ndarray) -> Any:
@@ -199,7 +240,8 @@ _Groups = list[tuple[Shard, np.ndarray]]  # each shard with the rows that come f
 def _lay_out_pairs(records: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray, ...]:
     """[CLS] A [SEP] B [SEP]: what is text [B, L], its token offsets [B, L], lengths [B, 1], type_ids [B, L]."""
     a_start, a_length, b_start, b_length = (
-        records[name].astype(np.int64)[:, None] for name in ("a_start", "a_length", "b_start", "b_length")
+        records[name].astype(np.int64)[:, None]
+        for name in ("a_start", "a_length", "b_start", "b_length")
     )
     b_column = a_length + 2  # [B, 1], where B begins
     length = b_column + b_length + (b_length > 0)
@@ -211,17 +253,22 @@ def _lay_out_pairs(records: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray
     return text, index, length, after & (columns < length)
 
 
-def _lay_out_rows(records: np.ndarray, columns: np.ndarray, groups: _Groups) -> tuple[np.ndarray, ...]:
+def _lay_out_rows(
+    records: np.ndarray, columns: np.ndarray, groups: _Groups
+) -> tuple[np.ndarray, ...]:
     """[CLS] text [SEP], with a [SEP] between documents: what is text, its token offsets, lengths."""
     start, tokens, document, breaks = (
-        records[name].astype(np.int64)[:, None] for name in ("a_start", "a_length", "document", "breaks")
+        records[name].astype(np.int64)[:, None]
+        for name in ("a_start", "a_length", "document", "breaks")
     )
     length = tokens + breaks + 2  # [B, 1]
     separator = np.zeros((len(records), len(columns)), bool)
     for shard, group in groups:
         count = breaks[group, 0]
         row = np.repeat(group, count)
-        number = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)  # of the break in its row
+        number = np.arange(len(row)) - np.repeat(
+            np.cumsum(count) - count, count
+        )  # of the break in its row
         last = np.asarray(shard.document_ends)[document[row, 0] + number].astype(np.int64) - 1
         end = np.asarray(shard.sentence_ends)[last].astype(np.int64)
         separator[row, 1 + end - start[row, 0] + number] = True
@@ -249,14 +296,22 @@ def prefetch(
     import grain  # takes a second, which nothing else on the data side should pay
     from absl import flags
 
-    if not flags.FLAGS.is_parsed():  # in a notebook or a test; the processes of Grain read its flags
+    if (
+        not flags.FLAGS.is_parsed()
+    ):  # in a notebook or a test; the processes of Grain read its flags
         flags.FLAGS.mark_as_parsed()
     ahead, threads, workers = settings.prefetch, settings.threads, settings.workers
     options = grain.ReadOptions(num_threads=min(threads, ahead), prefetch_buffer_size=ahead)
-    dataset = grain.MapDataset.range(start, stop).map(functools.partial(_batch, source, rows)).to_iter_dataset(options)
+    dataset = (
+        grain.MapDataset.range(start, stop)
+        .map(functools.partial(_batch, source, rows))
+        .to_iter_dataset(options)
+    )
     if workers:
         source.batch(start, slice(1))  # plans come from here, not from all workers at once
-        each = grain.MultiprocessingOptions(num_workers=workers, per_worker_buffer_size=max(1, ahead // workers))
+        each = grain.MultiprocessingOptions(
+            num_workers=workers, per_worker_buffer_size=max(1, ahead // workers)
+        )
         dataset = dataset.mp_prefetch(each, worker_init_fn=_begin_worker)
     iterator = iter(dataset)
     try:

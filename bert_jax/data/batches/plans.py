@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 
 try:
     import fcntl
-except ImportError:  # no such lock on Windows: processes may then build the same plan twice, to the same end
+except (
+    ImportError
+):  # no such lock on Windows: processes may then build the same plan twice, to the same end
     fcntl = None  # type: ignore[assignment]  # a module, or nothing
 
 _VERSION = 1  # of the construction and of the files: raise it when either changes
@@ -72,7 +74,9 @@ class Plans:
         if random:
             shape |= {"examples": dataclasses.asdict(settings), "seed": seed}
         self.family = hashlib.sha256(json.dumps(shape, sort_keys=True).encode()).hexdigest()[:24]
-        self._table = np.zeros((0, len(shards) + 1), np.int64)  # [copies, examples of each shard, then the checksum]
+        self._table = np.zeros(
+            (0, len(shards) + 1), np.int64
+        )  # [copies, examples of each shard, then the checksum]
         self._open: dict[int, np.ndarray] = {}
         self._lock = threading.RLock()
 
@@ -137,7 +141,11 @@ class Plans:
         except OSError:
             return
         width = self._table.shape[1]
-        if len(words) > 1 and words[0] == zlib.crc32(words[1:].tobytes()) and (len(words) - 1) % width == 0:
+        if (
+            len(words) > 1
+            and words[0] == zlib.crc32(words[1:].tobytes())
+            and (len(words) - 1) % width == 0
+        ):
             table = words[1:].reshape(-1, width)
             self._table = table if len(table) > len(self._table) else self._table
 
@@ -165,14 +173,21 @@ class Plans:
                 row.append(len(part))
                 checksum = zlib.crc32(part.tobytes(), checksum)
             if sum(row) >= 2**31:
-                raise DataError(f"{sum(row)} examples in one epoch do not fit 31 bits", "prepare the corpus in parts")
+                raise DataError(
+                    f"{sum(row)} examples in one epoch do not fit 31 bits",
+                    "prepare the corpus in parts",
+                )
             new = np.array([*row, checksum], np.int64)
             if copy < len(self._table) and not np.array_equal(new, self._table[copy]):
                 raise DataError(
                     f"{self._path(copy)}: copy {copy} comes out different from when it was first built",
                     f"runs that used it cannot be continued here; for new ones, delete {self._folder}",
                 )
-            records = np.frombuffer(file.getvalue(), self._dtype) if isinstance(file, io.BytesIO) else None
+            records = (
+                np.frombuffer(file.getvalue(), self._dtype)
+                if isinstance(file, io.BytesIO)
+                else None
+            )
         if copy == len(self._table):
             self._table = np.concatenate([self._table, new[None]])
             body = self._table.astype("<i8").tobytes()
@@ -182,7 +197,9 @@ class Plans:
             self._evict()
             records = self._load(copy)
             if records is None:
-                raise DataError(f"{self._path(copy)} is not what was just written to it", "check the disk")
+                raise DataError(
+                    f"{self._path(copy)} is not what was just written to it", "check the disk"
+                )
         return records
 
     @contextlib.contextmanager
@@ -196,7 +213,9 @@ class Plans:
             if error.errno not in _READ_ONLY:
                 if disk.is_full(error):
                     raise disk.full(temporary) from error
-                raise DataError(f"cannot write {temporary}: {error.strerror}", "plans are kept there") from error
+                raise DataError(
+                    f"cannot write {temporary}: {error.strerror}", "plans are kept there"
+                ) from error
             # A corpus prepared by somebody else: each process then plans for itself.
             yield io.BytesIO()
             return
@@ -207,13 +226,19 @@ class Plans:
         except OSError as error:
             if disk.is_full(error):
                 raise disk.full(path) from error
-            raise DataError(f"cannot write {path}: {error.strerror}", "plans are kept there") from error
+            raise DataError(
+                f"cannot write {path}: {error.strerror}", "plans are kept there"
+            ) from error
         finally:
             temporary.unlink(missing_ok=True)
 
     def _evict(self) -> None:
         """Removes all but the last few copies of dynamic masks, and what killed processes left half written."""
-        plans = [] if self._static else [(_modified(p), p) for p in self._folder.glob(f"{self.family}-*.plan")]
+        plans = (
+            []
+            if self._static
+            else [(_modified(p), p) for p in self._folder.glob(f"{self.family}-*.plan")]
+        )
         old = [path for _, path in sorted(plans)[:-_KEPT]]
         hour = time.time() - 3600
         left = [path for path in self._folder.glob(f"{self.family}*.tmp") if _modified(path) < hour]

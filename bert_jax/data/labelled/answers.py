@@ -78,7 +78,10 @@ def decode(
     if kind == "classify":
         return [_softmax(output) for output in outputs]
     if kind == "choice":
-        return [_softmax(output[: len(one.options)]) for one, output in zip(examples, outputs, strict=True)]
+        return [
+            _softmax(output[: len(one.options)])
+            for one, output in zip(examples, outputs, strict=True)
+        ]
     if kind == "regress":
         return [float(output[0]) for output in outputs]
     if kind == "tag":
@@ -86,7 +89,10 @@ def decode(
     rows: list[list[int]] = [[] for _ in examples]
     for row, number in enumerate(features.example.tolist()):
         rows[number].append(row)
-    return [_answer(features, mine, outputs, one.pair or "", task) for mine, one in zip(rows, examples, strict=True)]
+    return [
+        _answer(features, mine, outputs, one.pair or "", task)
+        for mine, one in zip(rows, examples, strict=True)
+    ]
 
 
 def _softmax(logits: np.ndarray) -> np.ndarray:
@@ -95,24 +101,38 @@ def _softmax(logits: np.ndarray) -> np.ndarray:
     return shifted / shifted.sum()
 
 
-def _tags(features: Features, examples: Sequence[Example], outputs: Sequence[np.ndarray]) -> list[tuple[int, ...]]:
+def _tags(
+    features: Features, examples: Sequence[Example], outputs: Sequence[np.ndarray]
+) -> list[tuple[int, ...]]:
     """Each word's class, from the row that answers for it."""
     assert features.words is not None, "encode with train=False"
     found = [[-1] * len(one.words) for one in examples]
     for row, (number, output) in enumerate(zip(features.example.tolist(), outputs, strict=True)):
         words = features.words[features.offsets[row] : features.offsets[row + 1]]
         there = np.flatnonzero(words >= 0)
-        for word, tag in zip(words[there].tolist(), output[there].argmax(axis=-1).tolist(), strict=True):
+        for word, tag in zip(
+            words[there].tolist(), output[there].argmax(axis=-1).tolist(), strict=True
+        ):
             found[number][word] = tag
     return [tuple(one) for one in found]
 
 
-def _answer(features: Features, rows: list[int], outputs: Sequence[np.ndarray], context: str, task: knobs.Task) -> Span:
+def _answer(
+    features: Features,
+    rows: list[int],
+    outputs: Sequence[np.ndarray],
+    context: str,
+    task: knobs.Task,
+) -> Span:
     """The answer to one question, over its windows."""
     no_answer = min(float(outputs[row][0].astype(np.float64).sum()) for row in rows)
-    found = np.concatenate([_pairs(features, row, outputs[row].astype(np.float64), task) for row in rows])  # [A, 3]
+    found = np.concatenate(
+        [_pairs(features, row, outputs[row].astype(np.float64), task) for row in rows]
+    )  # [A, 3]
     if not len(found):
-        found = np.concatenate([_tokens(features, row, outputs[row].astype(np.float64)) for row in rows])
+        found = np.concatenate(
+            [_tokens(features, row, outputs[row].astype(np.float64)) for row in rows]
+        )
     best: list[tuple[str, int, int, float]] = []
     seen = set()
     for score, start, end in found[np.argsort(-found[:, 0], kind="stable")].tolist():

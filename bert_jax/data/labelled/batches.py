@@ -36,16 +36,30 @@ class Source:
 
     def __init__(self, found: Features, special: Special, config: knobs.Config):
         if not len(found.example):
-            raise DataError(f"{config.task.source} holds no rows to train on", "check task.source and its splits")
+            raise DataError(
+                f"{config.task.source} holds no rows to train on",
+                "check task.source and its splits",
+            )
         self._features, self._special = found, special
         self._lengths = np.diff(found.offsets)
-        self._full = config.sequence_length * found.cls_positions.shape[1] if config.task.pad == "full" else 0
-        self.batch_size, self._seed, self._group = config.batch_size, config.data_seed, config.task.group
+        self._full = (
+            config.sequence_length * found.cls_positions.shape[1]
+            if config.task.pad == "full"
+            else 0
+        )
+        self.batch_size, self._seed, self._group = (
+            config.batch_size,
+            config.data_seed,
+            config.task.group,
+        )
 
     @property
     def fingerprint(self) -> str:
         """Names everything the batches follow from: two sources with the same one give the same stream."""
-        arrays = {field.name: getattr(self._features, field.name) for field in dataclasses.fields(Features)}
+        arrays = {
+            field.name: getattr(self._features, field.name)
+            for field in dataclasses.fields(Features)
+        }
         arrays |= {f"target/{name}": value for name, value in arrays.pop("targets").items()}
         stream = [self._seed, self.batch_size, self._full, list(self._special)]
         stream += [self._group] if self._group != "none" else []
@@ -67,19 +81,27 @@ class Source:
             mine = epochs == epoch
             chosen[mine] = self._rows(epoch, places[mine])
         length = self._full or rounded(int(self._lengths[chosen].max()))
-        return features.batch(self._features, chosen[rows], length, len(chosen[rows]), self._special)
+        return features.batch(
+            self._features, chosen[rows], length, len(chosen[rows]), self._special
+        )
 
     def _rows(self, epoch: int, places: np.ndarray) -> np.ndarray:
         """The rows at the places of an epoch's order that lie in one batch."""
-        begin = -epoch * self.count(0) % self.batch_size  # those before complete a batch begun in the last epoch
+        begin = (
+            -epoch * self.count(0) % self.batch_size
+        )  # those before complete a batch begun in the last epoch
         batch, batches = ((n - begin) // self.batch_size for n in (int(places[0]), self.count(0)))
-        if self._group == "length" and 0 <= batch < batches:  # else of two epochs, and of any length
+        if (
+            self._group == "length" and 0 <= batch < batches
+        ):  # else of two epochs, and of any length
             return self._alike(epoch, begin, batch, batches)
         return order.permute(places, self.count(0), order.key(self._seed, _ORDER, epoch))
 
     def _alike(self, epoch: int, begin: int, batch: int, batches: int) -> np.ndarray:
         """The rows of one of the whole batches of an epoch, which begin at a place of its order: of like length."""
-        drawn = int(order.permute(np.array([batch]), batches, order.key(self._seed, _BATCHES, epoch))[0])
+        drawn = int(
+            order.permute(np.array([batch]), batches, order.key(self._seed, _BATCHES, epoch))[0]
+        )
         windows = -(-batches // WINDOW)
         window = ((drawn + 1) * windows - 1) // batches  # windows differ by a batch at most
         first, end = (n * batches // windows for n in (window, window + 1))

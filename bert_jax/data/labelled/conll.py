@@ -16,7 +16,9 @@ CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "dep
 COMMENT = re.compile(r"#(\s|##)")  # a token may well begin with '#'
 NAMED = re.compile(r"#\s*[\w.]+\s*=")  # NAME = VALUE
 ENTITY = re.compile(r"O|[BIES]-.+")  # the label of a word that is, or is not, part of one
-SPECIAL = re.compile(r"\d+[-.]\d")  # the number of several words in one (1-2), and of a node without one (1.1)
+SPECIAL = re.compile(
+    r"\d+[-.]\d"
+)  # the number of several words in one (1-2), and of a node without one (1.1)
 
 Line = tuple[int, str, str]  # number, text, what is wrong with it
 
@@ -37,7 +39,9 @@ def cells(text: str) -> list[str]:
 
 def layout(texts: list[str]) -> Layout:
     """Return the layout of a file that begins with these lines."""
-    sample = next((text for text in texts if text.strip() and not text.startswith(("#", "-DOCSTART-"))), "")
+    sample = next(
+        (text for text in texts if text.strip() and not text.startswith(("#", "-DOCSTART-"))), ""
+    )
     blocks: list[list[list[str]]] = [[]]
     for text in texts:
         if not text.strip():
@@ -47,7 +51,11 @@ def layout(texts: list[str]) -> Layout:
     found = [block for block in blocks if block]
     words = [row for block in found for row in block if not SPECIAL.match(row[0])]
     columns = range(2, max(map(len, words), default=0))
-    entities = [n for n in columns if most([len(row) > n and bool(ENTITY.fullmatch(row[n])) for row in words])]
+    entities = [
+        n
+        for n in columns
+        if most([len(row) > n and bool(ENTITY.fullmatch(row[n])) for row in words])
+    ]
     if entities and most([_counted(block) for block in found]):
         return Layout(sample, found, entities[0], True)
     return Layout(sample, found, len(cells(sample)) - 1, False)
@@ -70,7 +78,11 @@ def _comment(text: str, sample: str, begun: bool) -> bool:
         return True
     if begun or not COMMENT.match(text):
         return False
-    return bool(NAMED.match(text)) or ("\t" in text) != ("\t" in sample) or len(cells(text)) != len(cells(sample))
+    return (
+        bool(NAMED.match(text))
+        or ("\t" in text) != ("\t" in sample)
+        or len(cells(text)) != len(cells(sample))
+    )
 
 
 def conll(path: Path, task: Task, count: Count) -> Iterator[Row]:
@@ -90,7 +102,9 @@ def conll(path: Path, task: Task, count: Count) -> Iterator[Row]:
         if form.label:
             aliases["label"] = names[-1]
             aliases |= {str(n - len(names)): str(n) for n in range(1, len(names))}
-        yield from _sentence(path, block, [cells(text) for _, text, _ in block], names, aliases, count)
+        yield from _sentence(
+            path, block, [cells(text) for _, text, _ in block], names, aliases, count
+        )
 
 
 def _numbered(path: Path, block: list[Line], label: int, count: Count) -> Iterator[Row]:
@@ -107,7 +121,9 @@ def conllu(path: Path, task: Task, count: Count) -> Iterator[Row]:
     aliases = {"text": "form", "label": "upos"}
     for block in _blocks(path, lambda text, begun: text.startswith("#")):
         kept = [part for part in block if not SPECIAL.match(part[1])]
-        yield from _sentence(path, kept, [text.split("\t") for _, text, _ in kept], list(CONLLU), aliases, count)
+        yield from _sentence(
+            path, kept, [text.split("\t") for _, text, _ in kept], list(CONLLU), aliases, count
+        )
 
 
 def _blocks(path: Path, skipped: Callable[[str, bool], bool]) -> Iterator[list[Line]]:
@@ -119,16 +135,25 @@ def _blocks(path: Path, skipped: Callable[[str, bool], bool]) -> Iterator[list[L
             if block:
                 yield block
             block, size = [], 0
-        elif size <= LINE and (problem or not skipped(text, bool(block))):  # no more of it is kept than that
+        elif size <= LINE and (
+            problem or not skipped(text, bool(block))
+        ):  # no more of it is kept than that
             size += len(text)
-            problem = problem or (f"a sentence of more than {LINE:,} characters" if size > LINE else "")
+            problem = problem or (
+                f"a sentence of more than {LINE:,} characters" if size > LINE else ""
+            )
             block.append((number, text, problem))
     if block:
         yield block
 
 
 def _sentence(
-    path: Path, block: list[Line], rows: list[list[str]], names: list[str], aliases: dict[str, str], count: Count
+    path: Path,
+    block: list[Line],
+    rows: list[list[str]],
+    names: list[str],
+    aliases: dict[str, str],
+    count: Count,
 ) -> Iterator[Row]:
     count.rows += 1
     for (line, _, problem), row in zip(block, rows, strict=True):
@@ -138,6 +163,10 @@ def _sentence(
             count.refuse(f"{path}:{line}", problem)
             return
     if block:
-        fields = {name: list(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
+        fields = {
+            name: list(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)
+        }
         fields |= {alias: fields[name] for alias, name in aliases.items()}
-        yield Row(f"{path}:{block[0][0]}", count.rows - 1, fields, tuple(line for line, *_ in block))
+        yield Row(
+            f"{path}:{block[0][0]}", count.rows - 1, fields, tuple(line for line, *_ in block)
+        )

@@ -23,7 +23,9 @@ def kind(path: Path, task: Task) -> str:
     if all(pick(knob, first.split(mark)) is not None for knob in needed(task)):
         return "tsv" if mark == "\t" else "csv"
     words = [text for text in full if not text.startswith("#")]
-    if conll.most([len(text.split("\t")) == len(conll.CONLLU) and text[0].isdigit() for text in words]):
+    if conll.most(
+        [len(text.split("\t")) == len(conll.CONLLU) and text[0].isdigit() for text in words]
+    ):
         return "conllu"
     if _sentences(texts):
         return "conll"

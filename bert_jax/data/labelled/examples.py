@@ -61,7 +61,9 @@ def load(task: Task, kind: str, labels: tuple[str, ...], split: str, log: Log) -
             count.refuse(bad.where or row.where, bad.problem, bad.hint)
     count.check(log)
     if not found:
-        raise DataError(f"{task.source}, split {split!r}, has no rows", "check task.source and task.format")
+        raise DataError(
+            f"{task.source}, split {split!r}, has no rows", "check task.source and task.format"
+        )
     if kind == "span":
         _distinct(found)
         found = _placed(found, split, log)
@@ -87,8 +89,13 @@ def trained_on(config: Config) -> str:
     """Return the fingerprint of what a run with this config, its labels settled, would be trained on now."""
     kind = next(iter(config.objectives))
     labels = config.objectives[kind].labels
-    wanted = {"train": "train"} | {name: one.split for name, one in config.evals.items() if name == "validation"}
-    data = {name: load(config.task, kind, labels, split, lambda _: None) for name, split in wanted.items()}
+    wanted = {"train": "train"} | {
+        name: one.split for name, one in config.evals.items() if name == "validation"
+    }
+    data = {
+        name: load(config.task, kind, labels, split, lambda _: None)
+        for name, split in wanted.items()
+    }
     return fingerprint({"train": data["train"], "validation": data.get("validation", [])})
 
 
@@ -99,12 +106,18 @@ def found_labels(task: Task, kind: str, log: Log) -> tuple[str, ...]:
     names: set[str] = set()
     for row in rows.read(task, "train", log, count):
         try:
-            names |= set(label_texts(row, task) if kind == "tag" else [label_text(raw_label(row, task), task)])
+            names |= set(
+                label_texts(row, task)
+                if kind == "tag"
+                else [label_text(raw_label(row, task), task)]
+            )
         except BadRow as bad:
             count.refuse(bad.where or row.where, bad.problem, bad.hint)
     count.check(log)
     if not names:
-        raise DataError(f"{task.source}, split 'train', has no rows", "check task.source and task.format")
+        raise DataError(
+            f"{task.source}, split 'train', has no rows", "check task.source and task.format"
+        )
     log(f"labels found in the training data: {', '.join(sorted(names))}")
     return tuple(sorted(names))
 
@@ -135,7 +148,10 @@ def _distinct(found: list[Example]) -> None:
     seen: dict[str, str] = {}
     for example in found:
         if example.id in seen:
-            raise DataError(f"{example.where}: id {example.id!r} is also at {seen[example.id]}", "ids are unique")
+            raise DataError(
+                f"{example.where}: id {example.id!r} is also at {seen[example.id]}",
+                "ids are unique",
+            )
         seen[example.id] = example.where
 
 
@@ -144,7 +160,9 @@ def _placed(found: list[Example], split: str, log: Log) -> list[Example]:
 
     In other splits they are scored, which takes an answer's text alone.
     """
-    lost = {one.id: one for one in found if one.label and all(answer.problem for answer in one.label)}
+    lost = {
+        one.id: one for one in found if one.label and all(answer.problem for answer in one.label)
+    }
     if not lost:
         return found
     first = next(iter(lost.values()))
@@ -163,12 +181,18 @@ def _varied(found: list[Example], kind: str) -> None:
         return
     labels = {label for e in found for label in (e.label if kind == "tag" else (e.label,))}
     if len(labels) < 2:
-        message = f"{found[0].where}: from here on all {len(found):,} training rows have the same label"
-        raise DataError(message, "set task.label; task.rows takes the first rows of a file, which may be sorted")
+        message = (
+            f"{found[0].where}: from here on all {len(found):,} training rows have the same label"
+        )
+        raise DataError(
+            message, "set task.label; task.rows takes the first rows of a file, which may be sorted"
+        )
 
 
 def _shares(found: list[Example], kind: str, labels: tuple[str, ...]) -> str:
     if kind != "classify" or found[0].label is None:
         return ""
     counts = collections.Counter(example.label for example in found)
-    return " (" + ", ".join(f"{name} {counts[number]:,}" for number, name in enumerate(labels)) + ")"
+    return (
+        " (" + ", ".join(f"{name} {counts[number]:,}" for number, name in enumerate(labels)) + ")"
+    )

@@ -36,11 +36,17 @@ class Features:
     positions: np.ndarray  # int32 [T], inside an option
     segment_ids: np.ndarray  # int32 [T], 1; choice: the option, counted from 1
     cls_positions: np.ndarray  # int32 [N, S], of each option; 0 where a question has fewer
-    targets: dict[str, np.ndarray]  # labels int32 [N, 1], values float32 [N, 1], spans int32 [N, 2], tags int32 [T]
+    targets: dict[
+        str, np.ndarray
+    ]  # labels int32 [N, 1], values float32 [N, 1], spans int32 [N, 2], tags int32 [T]
     example: np.ndarray  # int32 [N], index of the example
-    words: np.ndarray | None  # tag: int32 [T], word whose first piece this is and for which this row answers, or -1
+    words: (
+        np.ndarray | None
+    )  # tag: int32 [T], word whose first piece this is and for which this row answers, or -1
     characters: np.ndarray | None  # span: int32 [T, 2], where the token lies in the context, or -1
-    best: np.ndarray | None  # span: bool [T], this row shows more of what is around the token than any other
+    best: (
+        np.ndarray | None
+    )  # span: bool [T], this row shows more of what is around the token than any other
     cut: int  # examples that lost text
 
     @property
@@ -55,7 +61,13 @@ class Features:
 
 
 def encode(
-    examples: Sequence[Example], kind: str, tokenizer: Tokenizer, task: knobs.Task, length: int, *, train: bool
+    examples: Sequence[Example],
+    kind: str,
+    tokenizer: Tokenizer,
+    task: knobs.Task,
+    length: int,
+    *,
+    train: bool,
 ) -> Features:
     """All rows of the examples, in their order.
 
@@ -70,7 +82,8 @@ def encode(
     long = ("windows" if kind in IN_WINDOWS else "cut") if task.long == "auto" else task.long
     if long == "windows" and kind not in IN_WINDOWS:
         raise ConfigError(
-            f"task.long = 'windows' has no meaning for {kind}", "cut or refuse; windows are for tag, span"
+            f"task.long = 'windows' has no meaning for {kind}",
+            "cut or refuse; windows are for tag, span",
         )
     rows = _Rows(length, long)
     finish = _ENCODERS[kind](rows, examples, tokenizer, task)
@@ -85,7 +98,9 @@ def batch(features: Features, rows: np.ndarray, length: int, size: int, special:
         raise ValueError(f"a row of {np.max(counts)} tokens in a batch of length {length}")
     columns = np.arange(length)
     there = columns[None] < counts[:, None]  # [B, L]
-    source = (features.offsets[rows][:, None] + columns[None])[there[: len(rows)]]  # [tokens of the batch]
+    source = (features.offsets[rows][:, None] + columns[None])[
+        there[: len(rows)]
+    ]  # [tokens of the batch]
 
     def spread(values: np.ndarray, padding: int) -> np.ndarray:
         out = np.full((size, length), padding, np.int32)  # [B, L]
@@ -97,11 +112,18 @@ def batch(features: Features, rows: np.ndarray, length: int, size: int, special:
         out[: len(rows)] = values[rows]
         return out
 
-    made = {name: spread(getattr(features, name), special.pad if name == "tokens" else 0) for name in FLAT}
+    made = {
+        name: spread(getattr(features, name), special.pad if name == "tokens" else 0)
+        for name in FLAT
+    }
     made["cls_positions"] = fill(features.cls_positions, 0)
     made["example_ids"] = fill(np.arange(len(features.example), dtype=np.int32)[:, None], -1)
     for name, values in features.targets.items():
-        made[name] = spread(values, -1) if name == "tags" else fill(values, np.nan if name == "values" else -1)
+        made[name] = (
+            spread(values, -1)
+            if name == "tags"
+            else fill(values, np.nan if name == "values" else -1)
+        )
     return made
 
 
@@ -151,7 +173,10 @@ def _texts(rows: _Rows, examples: Sequence[Example], tokenizer: Tokenizer) -> No
     first = tokenizer.encode_batch([one.text for one in examples])
     second = iter(tokenizer.encode_batch([one.pair for one in examples if one.pair is not None]))
     for number, (example, a) in enumerate(zip(examples, first, strict=True)):
-        rows.add(number, _fitted(rows, number, example, a, None if example.pair is None else next(second)))
+        rows.add(
+            number,
+            _fitted(rows, number, example, a, None if example.pair is None else next(second)),
+        )
 
 
 def _fitted(
@@ -167,32 +192,47 @@ def _fitted(
     return a, None if second is None else b
 
 
-def _classify(rows: _Rows, examples: Sequence[Example], tokenizer: Tokenizer, task: knobs.Task) -> Finish:
+def _classify(
+    rows: _Rows, examples: Sequence[Example], tokenizer: Tokenizer, task: knobs.Task
+) -> Finish:
     _texts(rows, examples, tokenizer)
     return _labelled(examples)
 
 
-def _choice(rows: _Rows, examples: Sequence[Example], tokenizer: Tokenizer, task: knobs.Task) -> Finish:
+def _choice(
+    rows: _Rows, examples: Sequence[Example], tokenizer: Tokenizer, task: knobs.Task
+) -> Finish:
     premises = tokenizer.encode_batch([one.text for one in examples])
     options = iter(tokenizer.encode_batch([option for one in examples for option in one.options]))
     for number, (example, premise) in enumerate(zip(examples, premises, strict=True)):
-        rows.add(number, *(_fitted(rows, number, example, premise, next(options)) for _ in example.options))
+        rows.add(
+            number,
+            *(_fitted(rows, number, example, premise, next(options)) for _ in example.options),
+        )
     return _labelled(examples)
 
 
 def _labelled(examples: Sequence[Example]) -> Finish:
     """The class or option of each example."""
-    labels = np.array([-1 if one.label is None else one.label for one in examples], np.int32)[:, None]  # [N, 1]
+    labels = np.array([-1 if one.label is None else one.label for one in examples], np.int32)[
+        :, None
+    ]  # [N, 1]
     return lambda made, train: dataclasses.replace(made, targets={"labels": labels})
 
 
-def _regress(rows: _Rows, examples: Sequence[Example], tokenizer: Tokenizer, task: knobs.Task) -> Finish:
+def _regress(
+    rows: _Rows, examples: Sequence[Example], tokenizer: Tokenizer, task: knobs.Task
+) -> Finish:
     _texts(rows, examples, tokenizer)
-    values = np.array([np.nan if one.label is None else one.label for one in examples], np.float32)[:, None]  # [N, 1]
+    values = np.array([np.nan if one.label is None else one.label for one in examples], np.float32)[
+        :, None
+    ]  # [N, 1]
     return lambda made, train: dataclasses.replace(made, targets={"values": values})
 
 
-def _tag(rows: _Rows, examples: Sequence[Example], tokenizer: Tokenizer, task: knobs.Task) -> Finish:
+def _tag(
+    rows: _Rows, examples: Sequence[Example], tokenizer: Tokenizer, task: knobs.Task
+) -> Finish:
     pieces = iter(tokenizer.encode_batch([word for one in examples for word in one.words]))
     answered: list[np.ndarray] = []  # of each row, without its special tokens
     for number, example in enumerate(examples):
@@ -234,12 +274,18 @@ def _looks(
     return [(start, end, best[start:end] == i) for i, (start, end) in enumerate(spans.tolist())]
 
 
-def _span(rows: _Rows, examples: Sequence[Example], tokenizer: Tokenizer, task: knobs.Task) -> Finish:
+def _span(
+    rows: _Rows, examples: Sequence[Example], tokenizer: Tokenizer, task: knobs.Task
+) -> Finish:
     questions = tokenizer.encode_batch([one.text for one in examples])
     contexts = list(dict.fromkeys(one.pair or "" for one in examples))  # each is read once
     encoded = dict(zip(contexts, tokenizer.encode_with_offsets(contexts), strict=True))
-    places = {text: np.array(found, np.int32).reshape(-1, 2) for text, (_, found) in encoded.items()}
-    shown: list[tuple[int, np.ndarray, np.ndarray]] = []  # of each row: column of the context, characters, best
+    places = {
+        text: np.array(found, np.int32).reshape(-1, 2) for text, (_, found) in encoded.items()
+    }
+    shown: list[
+        tuple[int, np.ndarray, np.ndarray]
+    ] = []  # of each row: column of the context, characters, best
     spans: list[tuple[int, int]] = []
     for number, (example, question) in enumerate(zip(examples, questions, strict=True)):
         ids, characters = encoded[example.pair or ""][0], places[example.pair or ""]
@@ -298,4 +344,10 @@ def _answer_tokens(characters: np.ndarray, answers: Sequence[Answer] | None) -> 
     return (first, last) if first <= last else (-1, -1)
 
 
-_ENCODERS = {"classify": _classify, "regress": _regress, "tag": _tag, "span": _span, "choice": _choice}
+_ENCODERS = {
+    "classify": _classify,
+    "regress": _regress,
+    "tag": _tag,
+    "span": _span,
+    "choice": _choice,
+}

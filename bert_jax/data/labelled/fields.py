@@ -63,7 +63,10 @@ def _checked(value: Any, what: str) -> str:
 def _bounded(characters: int, what: str) -> None:
     """Refuse what would take memory without end to tokenise."""
     if characters > TEXT:
-        raise BadRow(f"{what!r} has {characters:,} characters, more than {TEXT:,}", "divide it, or leave it out")
+        raise BadRow(
+            f"{what!r} has {characters:,} characters, more than {TEXT:,}",
+            "divide it, or leave it out",
+        )
 
 
 def _shown(value: Any) -> str:
@@ -76,7 +79,9 @@ def identifier(row: Row, task: Task) -> str:
     """A row's name: its column, else its number."""
     column = pick(task.id, row.fields)
     if column is None:
-        raise BadRow(f"no column {task.id!r}", "set --config.task.id, or leave it empty to count rows")
+        raise BadRow(
+            f"no column {task.id!r}", "set --config.task.id, or leave it empty to count rows"
+        )
     return str(row.fields[column]) if column else str(row.number)
 
 
@@ -149,7 +154,8 @@ def meanings_of(labels: tuple[str, ...], task: Task, kind: str) -> dict[str, int
     for number, value in enumerate(task.values):
         if meanings.setdefault(value, number) != number:
             raise ConfigError(
-                f"task.values[{number}] = {value!r} already means label {meanings[value]}", "rename labels"
+                f"task.values[{number}] = {value!r} already means label {meanings[value]}",
+                "rename labels",
             )
     return meanings
 
@@ -161,19 +167,23 @@ def label_text(value: Any, task: Task) -> str:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if value is None or (isinstance(value, str) and not value.strip()):
-        hint = (
-            "write one; --config.task.on_bad_row=skip leaves a few such rows out; --config.task.label says the column"
-        )
+        hint = "write one; --config.task.on_bad_row=skip leaves a few such rows out; --config.task.label says the column"
         raise BadRow(f"label {_shown(value)}: column {task.label!r} is empty", hint)
     if not isinstance(value, str | int):
-        raise BadRow(f"label {_shown(value)} of column {task.label!r} is no label", "set --config.task.label")
+        raise BadRow(
+            f"label {_shown(value)} of column {task.label!r} is no label", "set --config.task.label"
+        )
     return str(value).strip()
 
 
 def _number(value: Any, task: Task, meanings: dict[str, int]) -> int:
     label = label_text(value, task)
     if label not in meanings:
-        allowed = ", ".join(meanings) if len(meanings) < MOST_OPTIONS else "the numbers of options, from 0"
+        allowed = (
+            ", ".join(meanings)
+            if len(meanings) < MOST_OPTIONS
+            else "the numbers of options, from 0"
+        )
         hint = "objectives.classify.labels (or tag) names the classes, task.values how the file writes them"
         if len(meanings) >= MOST_OPTIONS:
             hint = "options count from 0; --config.task.values=A,B,C says how the file writes them"
@@ -198,7 +208,9 @@ def _quantity(row: Row, task: Task, meanings: dict[str, int], parts: dict[str, A
         raise BadRow(f"label {_shown(value)} of column {task.label!r} is not a finite number")
     if abs(number) > LARGEST:
         hint = f"from -{LARGEST:g} to {LARGEST:g}: write it in another unit"
-        raise BadRow(f"label {_shown(value)} of column {task.label!r} is too large to learn in float32", hint)
+        raise BadRow(
+            f"label {_shown(value)} of column {task.label!r} is too large to learn in float32", hint
+        )
     return number
 
 
@@ -226,7 +238,9 @@ def _tags(row: Row, task: Task, meanings: dict[str, int], parts: dict[str, Any])
     return tuple(found)
 
 
-def _answers(row: Row, task: Task, meanings: dict[str, int], parts: dict[str, Any]) -> tuple[Answer, ...]:
+def _answers(
+    row: Row, task: Task, meanings: dict[str, int], parts: dict[str, Any]
+) -> tuple[Answer, ...]:
     """As SQuAD has them, a list of {text, answer_start}, or as datasets do, {text: [...], answer_start: [...]}."""
     if row.fields.get("is_impossible") is True:
         given: Any = []
@@ -238,9 +252,13 @@ def _answers(row: Row, task: Task, meanings: dict[str, int], parts: dict[str, An
         else:
             pairs = [(answer["text"], answer["answer_start"]) for answer in given]
     except (KeyError, TypeError, ValueError) as error:
-        raise BadRow(f"{task.label!r} is not a list of answers with text and answer_start: {error!r}") from None
+        raise BadRow(
+            f"{task.label!r} is not a list of answers with text and answer_start: {error!r}"
+        ) from None
     if not pairs and not task.no_answer:
-        raise BadRow("a question without an answer", "set --config.task.no_answer=true if there may be none")
+        raise BadRow(
+            "a question without an answer", "set --config.task.no_answer=true if there may be none"
+        )
     return tuple(_answer(text, start, parts["pair"]) for text, start in pairs)
 
 
@@ -251,12 +269,18 @@ def _answer(text: Any, start: Any, context: str) -> Answer:
     if context.startswith(text, start):
         return Answer(text, start)
     begin, end = _around(context, start, start + len(text))
-    blank = re.compile(r"\s+".join(map(re.escape, text.split())))  # any blanks are alike, those at the ends too
-    found = min(blank.finditer(context, begin, end), key=lambda one: abs(one.start() - start), default=None)
+    blank = re.compile(
+        r"\s+".join(map(re.escape, text.split()))
+    )  # any blanks are alike, those at the ends too
+    found = min(
+        blank.finditer(context, begin, end), key=lambda one: abs(one.start() - start), default=None
+    )
     if found:
         return Answer(found.group(), found.start())
     there = context[start : start + min(len(text), 80)]
-    return Answer(text, -1, f"answer {text[:80]!r} at character {start}, where the context has {there!r}")
+    return Answer(
+        text, -1, f"answer {text[:80]!r} at character {start}, where the context has {there!r}"
+    )
 
 
 def _around(context: str, start: int, end: int) -> tuple[int, int]:
@@ -274,7 +298,10 @@ def _around(context: str, start: int, end: int) -> tuple[int, int]:
 def _chosen(row: Row, task: Task, meanings: dict[str, int], parts: dict[str, Any]) -> int:
     number = _number(raw_label(row, task), task, meanings)
     if number >= len(parts["options"]):
-        raise BadRow(f"label {number} of {len(parts['options'])} options", "the first is 0; or set task.values")
+        raise BadRow(
+            f"label {number} of {len(parts['options'])} options",
+            "the first is 0; or set task.values",
+        )
     return number
 
 

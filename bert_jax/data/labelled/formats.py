@@ -24,7 +24,12 @@ from bert_jax.system import jsons
 
 WHOLE = 1 << 30  # bytes of a .json file that is one value
 BAD_ROWS = 0.01  # share of rows that on_bad_row=skip accepts; one is always accepted
-DELIMITERS = (",", ";", "\t", "|")  # of a .csv file; programs of countries with a decimal comma write semicolons
+DELIMITERS = (
+    ",",
+    ";",
+    "\t",
+    "|",
+)  # of a .csv file; programs of countries with a decimal comma write semicolons
 BETWEEN = re.compile(r"[\s,]*")  # values of an array
 LONGER = "--config.task.extra_columns=true leaves further columns out; --config.task.on_bad_row=skip such rows"
 Log = Callable[[str], None]
@@ -52,7 +57,9 @@ class Count:
     def refuse(self, where: str, problem: str, hint: str = "", rows: int = 1) -> None:
         """Raises, or leaves bad rows out."""
         if self.policy == "fail":
-            raise DataError(f"{where}: {problem}", hint or "repair it, or set --config.task.on_bad_row=skip")
+            raise DataError(
+                f"{where}: {problem}", hint or "repair it, or set --config.task.on_bad_row=skip"
+            )
         self.bad += rows
         self.first = self.first or f"{where}: {problem}"
 
@@ -64,7 +71,9 @@ class Count:
         if self.bad:
             log(f"warning: {self.bad} of {self.rows:,} rows are left out, first {self.first}")
         if self.longer:
-            log(f"{self.longer:,} of {self.rows:,} rows have more columns than are named: these are left out")
+            log(
+                f"{self.longer:,} of {self.rows:,} rows have more columns than are named: these are left out"
+            )
 
 
 def pick(knob: str, names: Iterable[str]) -> str | None:
@@ -101,11 +110,17 @@ def lines(path: Path, limit: int = LINE) -> Iterator[tuple[int, str, str]]:
                 try:
                     text = data.decode()
                 except UnicodeDecodeError as error:
-                    yield number, data.decode(errors="replace"), f"invalid UTF-8 at byte {error.start} of the line"
+                    yield (
+                        number,
+                        data.decode(errors="replace"),
+                        f"invalid UTF-8 at byte {error.start} of the line",
+                    )
                 else:
                     yield number, text, "a NUL character: is it UTF-8?" if "\0" in text else ""
     except BROKEN as error:
-        raise DataError(f"{path} is damaged: {error}", "it may be cut short; fetch it again") from error
+        raise DataError(
+            f"{path} is damaged: {error}", "it may be cut short; fetch it again"
+        ) from error
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}", "check task.source") from error
 
@@ -113,7 +128,11 @@ def lines(path: Path, limit: int = LINE) -> Iterator[tuple[int, str, str]]:
 def _utf8(stream: BinaryIO) -> BinaryIO:
     """Return the stream, or where it begins with the mark of UTF-16, as spreadsheets export it, the same in UTF-8."""
     begin = stream.peek(2)[:2]  # type: ignore[attr-defined]  # all that `opened` returns are buffered
-    return io.BufferedReader(_Recoded(stream)) if begin in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else stream
+    return (
+        io.BufferedReader(_Recoded(stream))
+        if begin in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+        else stream
+    )
 
 
 class _Recoded(io.RawIOBase):
@@ -131,7 +150,9 @@ class _Recoded(io.RawIOBase):
         while not self.data:
             packed = self.stream.read(PIECE)
             if not packed:
-                self.data = b"\xff" if self.decoder.getstate()[0] else b""  # half a character is left
+                self.data = (
+                    b"\xff" if self.decoder.getstate()[0] else b""
+                )  # half a character is left
                 self.decoder.reset()
                 break
             self.data = self.decoder.decode(packed).encode("utf-8", "surrogatepass")
@@ -198,7 +219,9 @@ def _quoted(path: Path, delimiter: str) -> Iterator[tuple[int, int, list[str], s
                 problems[number] = problem
             yield text + "\n"
 
-    csv.field_size_limit(LINE)  # of the process: a document is no mistake, and a quote that never ends is
+    csv.field_size_limit(
+        LINE
+    )  # of the process: a document is no mistake, and a quote that never ends is
     reader = csv.reader(texts(), delimiter=delimiter, strict=True)
     while True:
         start = reader.line_num + 1
@@ -213,12 +236,16 @@ def _quoted(path: Path, delimiter: str) -> Iterator[tuple[int, int, list[str], s
             if delimiter == "\t":
                 problem += "; --config.task.format=tsv takes quotes as text"
         span = reader.line_num + 1 - start  # an open quote swallows all lines up to the end
-        problem = problem or next((problems[n] for n in range(start, start + span) if n in problems), "")
+        problem = problem or next(
+            (problems[n] for n in range(start, start + span) if n in problems), ""
+        )
         if fields or problem:
             yield start, span, fields, problem
 
 
-def _table(path: Path, task: Task, count: Count, records: Iterable[tuple[int, int, list[str], str]]) -> Iterator[Row]:
+def _table(
+    path: Path, task: Task, count: Count, records: Iterable[tuple[int, int, list[str], str]]
+) -> Iterator[Row]:
     """Rows by column name; the first line names the columns if it holds those that are needed."""
     names: list[str] = []
     for line, span, fields, problem in records:
@@ -232,7 +259,9 @@ def _table(path: Path, task: Task, count: Count, records: Iterable[tuple[int, in
                 hint = f"set --config.task.text (text_pair, options) to one of: {', '.join(fields)[:300]}; or columns"
                 raise DataError(f"{where}: no column {missing[0]!r}", hint)
             twice = [
-                name for knob in (*needed(task), task.label) if (name := pick(knob, names)) and names.count(name) > 1
+                name
+                for knob in (*needed(task), task.label)
+                if (name := pick(knob, names)) and names.count(name) > 1
             ]
             if twice:
                 raise DataError(f"{where}: two columns {twice[0]!r}", "name each column once")
@@ -318,7 +347,10 @@ def squad(path: Path, task: Task, count: Count) -> Iterator[Row]:
     def inside(holder: Any, key: str, kind: type, where: str) -> Any:
         value = holder.get(key) if isinstance(holder, dict) else None
         if not isinstance(value, kind):
-            raise DataError(f"{path}:{line}: {where} has no {key!r}", "a file in the form of SQuAD, or set task.format")
+            raise DataError(
+                f"{path}:{line}: {where} has no {key!r}",
+                "a file in the form of SQuAD, or set task.format",
+            )
         return value
 
     for a, article in enumerate(inside(_parsed(path, text), "data", list, "the file")):
@@ -326,7 +358,14 @@ def squad(path: Path, task: Task, count: Count) -> Iterator[Row]:
             where = f"data[{a}].paragraphs[{p}]"
             context = inside(paragraph, "context", str, where)
             for qa in inside(paragraph, "qas", list, where):
-                mark = text.find(json.dumps(inside(qa, "id", object, f"a question of {where}"), ensure_ascii=False), at)
-                if mark >= 0:  # an id may be written with escapes: then the line is that of the question before
+                mark = text.find(
+                    json.dumps(
+                        inside(qa, "id", object, f"a question of {where}"), ensure_ascii=False
+                    ),
+                    at,
+                )
+                if (
+                    mark >= 0
+                ):  # an id may be written with escapes: then the line is that of the question before
                     line, at = line + text.count("\n", at, mark), mark
                 yield from _object(f"{path}:{line}", {**qa, "context": context}, "", count)

@@ -85,7 +85,9 @@ def _files(task: Task, place: str, split: str, count: Count) -> Iterator[Row]:
     if split == "validation" and not task.validation_fraction:
         raise DataError(f"{path}: task.validation_fraction = 0 holds no rows out", "raise it")
     held_out = _held_out(rows, task)
-    yield from (row for row, out in zip(rows, held_out, strict=True) if out == (split == "validation"))
+    yield from (
+        row for row, out in zip(rows, held_out, strict=True) if out == (split == "validation")
+    )
 
 
 def _read(path: Path, task: Task, count: Count) -> Iterator[Row]:
@@ -107,13 +109,22 @@ def _find(task: Task, place: str, split: str) -> Path:
     if found:
         return found
     known = dict.fromkeys((*SPLITS, *task.files))
-    have = [name for name in known if any(path.is_file() for path in _candidates(task, place, name))]
-    raise _missing(task, split, _described(dict.fromkeys(path for path in tried if path.suffix not in PACKED)), have)
+    have = [
+        name for name in known if any(path.is_file() for path in _candidates(task, place, name))
+    ]
+    raise _missing(
+        task,
+        split,
+        _described(dict.fromkeys(path for path in tried if path.suffix not in PACKED)),
+        have,
+    )
 
 
 def _missing(task: Task, split: str, looked: str, have: list[str]) -> MissingError:
     there = f"it has: {', '.join(have)}" if have else "it has no split at all: is the path right?"
-    return MissingError(f"{task.source} has no split {split!r}; looked for {looked or 'none'}", there)
+    return MissingError(
+        f"{task.source} has no split {split!r}; looked for {looked or 'none'}", there
+    )
 
 
 def _described(paths: Iterable[Path]) -> str:
@@ -122,7 +133,9 @@ def _described(paths: Iterable[Path]) -> str:
     for path in paths:
         suffixes.setdefault(path.with_suffix(""), []).append(path.suffix)
     written = [
-        str(stem.with_suffix(found[0])) if len(found) == 1 else f"{stem}.({'|'.join(s[1:] for s in found)})"
+        str(stem.with_suffix(found[0]))
+        if len(found) == 1
+        else f"{stem}.({'|'.join(s[1:] for s in found)})"
         for stem, found in suffixes.items()
     ]
     return ", ".join(written)
@@ -140,8 +153,13 @@ def _candidates(task: Task, place: str, split: str) -> list[Path]:
         listed = [Path(name) for name in task.files.get(split, "").split("|") if name]
         outside = next((name for name in listed if name.is_absolute() or ".." in name.parts), None)
         if outside:
-            raise DataError(f"task.files.{split} = {str(outside)!r} is outside the folder", "name files below it")
-        kinds = [suffix for suffix, kind in SUFFIXES.items() if task.format in ("auto", kind) or not kind]
+            raise DataError(
+                f"task.files.{split} = {str(outside)!r} is outside the folder",
+                "name files below it",
+            )
+        kinds = [
+            suffix for suffix, kind in SUFFIXES.items() if task.format in ("auto", kind) or not kind
+        ]
         usual = [Path(name + suffix) for name in names_of(split) for suffix in kinds]
         paths = [folder / path for name in listed for path in (name, Path(name.name))]
         paths += [folder / name for name in usual]
@@ -153,7 +171,9 @@ def _held_out(rows: list[Row], task: Task) -> list[bool]:
 
     A text that more than half of the rows have stays in training, and so does the last one.
     """
-    marks = [hashlib.blake2b(_content(row, task).encode("utf-8", "replace")).digest() for row in rows]
+    marks = [
+        hashlib.blake2b(_content(row, task).encode("utf-8", "replace")).digest() for row in rows
+    ]
     size = min(max(1, round(task.validation_fraction * len(rows))), len(rows) - 1)
     if not task.validation_fraction or size < 1:
         return [False] * len(rows)
@@ -174,8 +194,12 @@ def _held_out(rows: list[Row], task: Task) -> list[bool]:
 
 def _content(row: Row, task: Task) -> str:
     """What must not be in both parts; of questions about one context, that."""
-    context, answers = (pick(knob, row.fields) for knob in (task.text_pair or "context", task.label))
-    if context and answers and isinstance(row.fields[answers], list | dict):  # no class or number is one of these
+    context, answers = (
+        pick(knob, row.fields) for knob in (task.text_pair or "context", task.label)
+    )
+    if (
+        context and answers and isinstance(row.fields[answers], list | dict)
+    ):  # no class or number is one of these
         return str(row.fields[context])
     names = [pick(knob, row.fields) for knob in (task.text, task.text_pair, *task.options) if knob]
     return json.dumps([row.fields[name] for name in names if name], default=str)

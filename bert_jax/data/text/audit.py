@@ -24,7 +24,9 @@ def lengths(shards: Iterable[Shard]) -> dict[str, Any]:
     for shard in shards:
         repeated += _repeated(shard)
         sentences = np.diff(shard.sentence_ends, prepend=shard.sentence_ends.dtype.type(0))
-        documents = np.diff(shard.sentence_ends[shard.document_ends - 1].astype(np.int64), prepend=0)
+        documents = np.diff(
+            shard.sentence_ends[shard.document_ends - 1].astype(np.int64), prepend=0
+        )
         single += int((np.diff(shard.document_ends.astype(np.int64), prepend=0) == 1).sum())
         for name, values in (("document_tokens", documents), ("sentence_tokens", sentences)):
             bins = np.frexp(values.astype(np.float64))[1] - 1  # exact floor of the logarithm
@@ -46,7 +48,10 @@ def _repeated(shard: Shard) -> int:
         some = slice(first, first + (1 << 17))
         begin, end = int(starts[some][0]), int(ends[some][-1])
         place = np.arange(begin, end) - np.repeat(starts[some], ends[some] - starts[some])
-        words = order.mix(np.asarray(shard.tokens[begin:end], np.uint64) + (place.astype(np.uint64) << np.uint64(32)))
+        words = order.mix(
+            np.asarray(shard.tokens[begin:end], np.uint64)
+            + (place.astype(np.uint64) << np.uint64(32))
+        )
         hashes[some] = np.add.reduceat(words, starts[some] - begin)
     _, first_seen = np.unique(hashes, return_index=True)
     again = np.ones(len(ends), bool)
@@ -68,7 +73,9 @@ def warnings(audit: dict[str, Any]) -> list[str]:
     found = []
     train = audit["train"]
     if train["documents"] == 1:
-        found.append("one training document: NSP has no other document for a random next; set --config.pairs=none")
+        found.append(
+            "one training document: NSP has no other document for a random next; set --config.pairs=none"
+        )
     single = train["one_sentence_documents"] / max(1, train["documents"])
     if train["documents"] > 1 and single > MANY:
         found.append(
@@ -86,7 +93,9 @@ def warnings(audit: dict[str, Any]) -> list[str]:
     for side in ("train", "validation"):
         share = audit[side]["unknown_share"]
         if share > UNKNOWN:
-            found.append(f"{share:.1%} of {side} tokens are [UNK]: does the tokenizer fit this text?")
+            found.append(
+                f"{share:.1%} of {side} tokens are [UNK]: does the tokenizer fit this text?"
+            )
     for kind, what in (("bad_text", "bad bytes"), ("bad_rows", "malformed rows")):
         if audit.get(kind):
             found.append(f"{audit[kind]} times {what}, first {audit['first'].get(kind, '')}")
@@ -109,9 +118,16 @@ ROWS = (
 
 def table(audit: dict[str, Any]) -> str:
     """The audit for people."""
-    lines = [f"{'corpus':<26}{audit['source']:>14}", f"{'fingerprint':<26}{audit['fingerprint'][:16]:>18}"]
-    what = "docstrings" if audit["source"] == "docstrings" else "documents"  # several docstrings are one document
-    lines += [f"{label.replace('documents', what):<26}{audit.get(key, 0):>14,}" for label, key in ROWS]
+    lines = [
+        f"{'corpus':<26}{audit['source']:>14}",
+        f"{'fingerprint':<26}{audit['fingerprint'][:16]:>18}",
+    ]
+    what = (
+        "docstrings" if audit["source"] == "docstrings" else "documents"
+    )  # several docstrings are one document
+    lines += [
+        f"{label.replace('documents', what):<26}{audit.get(key, 0):>14,}" for label, key in ROWS
+    ]
     decided = "one a line" if audit["one_sentence_lines"] else "found by sentencex"
     measured = audit["lines_with_several"]
     share = "" if measured is None else f", {measured:.0%} of sampled lines hold several"
@@ -121,9 +137,12 @@ def table(audit: dict[str, Any]) -> str:
         train, validation = (audit[side][key] for side in ("train", "validation"))
         lines.append(f"{key.replace('_', ' '):<26}{train:>14,}{validation:>14,}")
     lines.append(
-        f"{'[UNK] share':<26}" + "".join(f"{audit[s]['unknown_share']:>14.3%}" for s in ("train", "validation"))
+        f"{'[UNK] share':<26}"
+        + "".join(f"{audit[s]['unknown_share']:>14.3%}" for s in ("train", "validation"))
     )
-    lines.append(f"vocabulary {audit['vocab_size']:,}; unigram entropy {audit['unigram_entropy']:.3f} nats")
+    lines.append(
+        f"vocabulary {audit['vocab_size']:,}; unigram entropy {audit['unigram_entropy']:.3f} nats"
+    )
     for key in ("document_tokens", "sentence_tokens"):
         counts = audit["train"][key]
         total = max(1, sum(counts))

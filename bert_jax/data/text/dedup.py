@@ -10,11 +10,18 @@ import numpy as np
 from bert_jax.config import knobs
 from bert_jax.data import corpus
 
-DROP, TRAIN, VALIDATION, STARTS = 0, 1, 2, 4  # a mark is a side, plus STARTS where a document begins
+DROP, TRAIN, VALIDATION, STARTS = (
+    0,
+    1,
+    2,
+    4,
+)  # a mark is a side, plus STARTS where a document begins
 PARTITION = 4_000_000  # digests sorted at once
 
 
-def repeats(column: Callable[[str], np.ndarray], names: list[str], usable: np.ndarray) -> np.ndarray:
+def repeats(
+    column: Callable[[str], np.ndarray], names: list[str], usable: np.ndarray
+) -> np.ndarray:
     """True where an earlier usable record has the same value; [records of all volumes].
 
     Values are sorted one residue class at a time, so memory does not grow with the corpus but for one bit a record.
@@ -35,13 +42,18 @@ def repeats(column: Callable[[str], np.ndarray], names: list[str], usable: np.nd
     return found
 
 
-def marks(spool: Path, names: list[str], settings: knobs.Corpus, near: bool) -> tuple[list[np.ndarray], dict[str, int]]:
+def marks(
+    spool: Path, names: list[str], settings: knobs.Corpus, near: bool
+) -> tuple[list[np.ndarray], dict[str, int]]:
     """One uint8 a record for each volume, and what was counted."""
     usable = np.concatenate([_usable(corpus.records(spool, name)) for name in names])
     counts = {"records": len(usable)}
     dropped = {
         "empty": [(r["sentences"] == 0).sum() for r in (corpus.records(spool, n) for n in names)],
-        "bad_documents": [(r["bad"] & (r["sentences"] > 0)).sum() for r in (corpus.records(spool, n) for n in names)],
+        "bad_documents": [
+            (r["bad"] & (r["sentences"] > 0)).sum()
+            for r in (corpus.records(spool, n) for n in names)
+        ],
     }
     counts |= {kind: int(sum(values)) for kind, values in dropped.items()}
     counts["duplicates"] = counts["near_duplicates"] = 0
@@ -52,7 +64,9 @@ def marks(spool: Path, names: list[str], settings: knobs.Corpus, near: bool) -> 
         if near:
             alike = np.zeros(len(usable), bool)
             for band in range(corpus.RECORD["bands"].shape[0]):
-                alike |= repeats(lambda name, b=band: corpus.records(spool, name)["bands"][:, b], names, usable)  # type: ignore[misc]  # b is bound
+                alike |= repeats(
+                    lambda name, b=band: corpus.records(spool, name)["bands"][:, b], names, usable
+                )  # type: ignore[misc]  # b is bound
             usable &= ~alike
             counts["near_duplicates"] = int(alike.sum())
     limit = _limit(spool, names, usable, settings.validation_fraction)

@@ -28,9 +28,25 @@ from bert_jax.data.text import prose
 from bert_jax.data.text.sentences import Chunk, Item, Tally
 
 PROJECT = "bert-jax"
-LATER = {"scikit-learn", "joblib", "narwhals", "threadpoolctl", "seqeval"}  # not read: what a run learns stays the same
+LATER = {
+    "scikit-learn",
+    "joblib",
+    "narwhals",
+    "threadpoolctl",
+    "seqeval",
+}  # not read: what a run learns stays the same
 RULES = 3  # raised whenever other text is kept
-LEFT_OUT = {"test", "tests", "testdata", "site-packages", "__pycache__", "idlelib", "lib2to3", "_vendor", "_vendored"}
+LEFT_OUT = {
+    "test",
+    "tests",
+    "testdata",
+    "site-packages",
+    "__pycache__",
+    "idlelib",
+    "lib2to3",
+    "_vendor",
+    "_vendored",
+}
 GROUP = 2 << 20  # bytes of source read as one item
 
 
@@ -52,7 +68,9 @@ def packages() -> dict[str, importlib.metadata.Distribution]:
             continue
         for line in found[name].requires or []:
             further = Requirement(line)
-            if further.marker is None or any(further.marker.evaluate({"extra": extra}) for extra in extras):
+            if further.marker is None or any(
+                further.marker.evaluate({"extra": extra}) for extra in extras
+            ):
                 waiting.append(further)
     # Neither editing this project nor a dependency it came to need may change its corpus.
     return {name: one for name, one in found.items() if name != PROJECT and name not in LATER}
@@ -64,14 +82,21 @@ def _own_requirements() -> list[Requirement]:
         importlib.metadata.distribution(PROJECT)
     except importlib.metadata.PackageNotFoundError:
         file = Path(__file__).parents[2] / "pyproject.toml"
-        project = tomllib.loads(file.read_text(encoding="utf-8"))["project"] if file.is_file() else {}
-        return [Requirement(r) for r in [*project.get("dependencies", []), *project["optional-dependencies"]["dev"]]]
+        project = (
+            tomllib.loads(file.read_text(encoding="utf-8"))["project"] if file.is_file() else {}
+        )
+        return [
+            Requirement(r)
+            for r in [*project.get("dependencies", []), *project["optional-dependencies"]["dev"]]
+        ]
     return [Requirement(f"{PROJECT}[dev]")]
 
 
 def identity(settings: knobs.Corpus, cache: Path) -> Any:
     """Python and package versions, and that of the rules here."""
-    return {"rules": RULES, "python": platform.python_version()} | {name: d.version for name, d in packages().items()}
+    return {"rules": RULES, "python": platform.python_version()} | {
+        name: d.version for name, d in packages().items()
+    }
 
 
 def items(settings: knobs.Corpus) -> tuple[list[Item], list[str]]:
@@ -79,7 +104,9 @@ def items(settings: knobs.Corpus) -> tuple[list[Item], list[str]]:
     standard = Path(sysconfig.get_path("stdlib"))
     files = [("python", path) for path in _walk(standard)]
     for name, found in sorted(packages().items()):
-        listed = sorted(str(f) for f in found.files or [] if f.suffix == ".py" and not LEFT_OUT & set(f.parts))
+        listed = sorted(
+            str(f) for f in found.files or [] if f.suffix == ".py" and not LEFT_OUT & set(f.parts)
+        )
         files += [(name, Path(str(found.locate_file(f)))) for f in listed]
     groups: list[Item] = []
     paths: list[str] = []
@@ -142,7 +169,11 @@ def _document(tree: ast.Module, tally: Tally) -> Iterator[Chunk]:
 
 
 def _adds_docstring(node: ast.expr) -> bool:
-    return isinstance(node, ast.Call) and getattr(node.func, "id", "") == "add_newdoc" and bool(node.args)
+    return (
+        isinstance(node, ast.Call)
+        and getattr(node.func, "id", "") == "add_newdoc"
+        and bool(node.args)
+    )
 
 
 def _docstring(node: ast.AST) -> str | None:
@@ -150,7 +181,9 @@ def _docstring(node: ast.AST) -> str | None:
     if isinstance(node, ast.Call):
         last = node.args[-1]
         text = last.elts[-1] if isinstance(last, ast.Tuple) and last.elts else last
-        return text.value if isinstance(text, ast.Constant) and isinstance(text.value, str) else None
+        return (
+            text.value if isinstance(text, ast.Constant) and isinstance(text.value, str) else None
+        )
     return ast.get_docstring(node, clean=False)  # type: ignore[arg-type]  # every other object may have one
 
 

@@ -21,11 +21,17 @@ WORDS = 1 << 18  # distinct words remembered, about 60 MB
 BATCH = 1 << 17  # characters tokenised at once
 MARKS = ',.;:?!"()'  # set apart before words are looked up, or each would be one more word with every word before it
 END = "\n"  # of a sentence: a word of no tokens
-KEPT: dict[str, type[np.integer]] = {"tokens": np.uint32, "sentence_ends": np.int64, "document_ends": np.int64}
+KEPT: dict[str, type[np.integer]] = {
+    "tokens": np.uint32,
+    "sentence_ends": np.int64,
+    "document_ends": np.int64,
+}
 Slice = tuple[str, int, int]  # a part's folder, first document, end
 
 
-def sentences(spool: Path, name: str, marks: np.ndarray, side: int | None = None) -> Iterator[tuple[int, str]]:
+def sentences(
+    spool: Path, name: str, marks: np.ndarray, side: int | None = None
+) -> Iterator[tuple[int, str]]:
     """(mark, sentence) of every kept record of a volume; a mark has STARTS on a document's first sentence only."""
     counts = corpus.records(spool, name)["sentences"]
     lines = corpus.read_sentences(spool, name)
@@ -39,7 +45,9 @@ def sentences(spool: Path, name: str, marks: np.ndarray, side: int | None = None
             mark = kept
 
 
-def encode(spool: Path, name: str, marks: np.ndarray, folder: Path, limit: int, parts: Path) -> dict[str, Any]:
+def encode(
+    spool: Path, name: str, marks: np.ndarray, folder: Path, limit: int, parts: Path
+) -> dict[str, Any]:
     """Tokenises one volume into a part; `limit` is the most tokens of a document. Streams, whatever the size."""
     words = known_words(folder)
     working = parts / f".{name}.{os.getpid()}"
@@ -67,7 +75,11 @@ def _add(held: list[tuple[int, str]], words: Words, sides: dict[int, _Part]) -> 
     marks = np.array([mark for mark, _ in held])
     for side, part in sides.items():
         mine = (marks & 3) == side
-        part.add(ids[np.repeat(mine, lengths)], lengths[mine].tolist(), ((marks[mine] & dedup.STARTS) > 0).tolist())
+        part.add(
+            ids[np.repeat(mine, lengths)],
+            lengths[mine].tolist(),
+            ((marks[mine] & dedup.STARTS) > 0).tolist(),
+        )
 
 
 class Words:
@@ -103,14 +115,19 @@ class Words:
             self._learn()
         lengths = self.lengths[places]
         after = np.cumsum(lengths)
-        ids = self.ids[np.arange(after[-1]) + np.repeat(self.starts[places] - after + lengths, lengths)]
+        ids = self.ids[
+            np.arange(after[-1]) + np.repeat(self.starts[places] - after + lengths, lengths)
+        ]
         return ids, np.diff(after[places == self.places[END]], prepend=0)
 
     def _learn(self) -> None:
         ids, lengths = _flat(self.tokenizer.encode_batch(self.places.fresh))
         self.places.fresh.clear()
         self.starts = np.concatenate([self.starts, len(self.ids) + np.cumsum(lengths) - lengths])
-        self.ids, self.lengths = np.concatenate([self.ids, ids]), np.concatenate([self.lengths, lengths])
+        self.ids, self.lengths = (
+            np.concatenate([self.ids, ids]),
+            np.concatenate([self.lengths, lengths]),
+        )
 
 
 class _Places(dict[str, int]):
@@ -210,7 +227,9 @@ def plan(parts: list[str], tokens: int, limit: int) -> list[list[Slice]]:
     size = float("inf")  # of the shard at hand
     for part in parts:
         sentence_ends, document_ends = _load(part, "sentence_ends"), _load(part, "document_ends")
-        ends = sentence_ends[document_ends - 1] if len(document_ends) else document_ends  # [D] token offsets
+        ends = (
+            sentence_ends[document_ends - 1] if len(document_ends) else document_ends
+        )  # [D] token offsets
         first = base = 0
         while first < len(ends):
             fits = int(np.searchsorted(ends, base + limit - size, "right")) if size < limit else 0
@@ -238,4 +257,6 @@ def pack(folder: Path, name: str, slices: list[Slice], small: bool) -> dict[str,
         sentence_ends.append((ends[low:high] - start + token).astype(np.uint32))
         document_ends.append((documents[first:stop] - low + sentence).astype(np.uint32))
         token, sentence = token + end - start, sentence + high - low
-    return shards.write(folder, name, *(np.concatenate(arrays) for arrays in (tokens, sentence_ends, document_ends)))
+    return shards.write(
+        folder, name, *(np.concatenate(arrays) for arrays in (tokens, sentence_ends, document_ends))
+    )

@@ -25,30 +25,54 @@ def find(settings: knobs.Corpus) -> tuple[list[tuple[str, Path]], list[str]]:
     """Files of `corpus.path` as (name below the root, path) in name order, and what was left out."""
     given = settings.path
     if not given:
-        raise DataError("config.corpus.path is empty", "set --config.corpus.path=FILE, FOLDER or GLOB")
+        raise DataError(
+            "config.corpus.path is empty", "set --config.corpus.path=FILE, FOLDER or GLOB"
+        )
     path = Path(given).expanduser()
     if os.path.lexists(path) and not path.is_dir():
         opening.check(path, DataError)
         if _kind(path) is None:
-            raise DataError(f"{path} is not a kind of file this reads", f"{', '.join(KINDS)}, each also .gz or .zst")
+            raise DataError(
+                f"{path} is not a kind of file this reads",
+                f"{', '.join(KINDS)}, each also .gz or .zst",
+            )
         return [(path.name, path)], []
     if path.is_dir():
         root, found = path, [Path(top) / name for top, _, names in os.walk(path) for name in names]
-        found = [file for file in found if not any(p.startswith(".") for p in file.relative_to(root).parts)]
+        found = [
+            file
+            for file in found
+            if not any(p.startswith(".") for p in file.relative_to(root).parts)
+        ]
     else:
         root = _fixed_part(path)
-        found = [Path(name) for name in glob.glob(str(path), recursive=True) if not Path(name).is_dir()]
+        found = [
+            Path(name) for name in glob.glob(str(path), recursive=True) if not Path(name).is_dir()
+        ]
     if not found:
         kind = "holds no files" if path.is_dir() else "does not exist"
-        raise DataError(f"config.corpus.path = {given!r} {kind}", "give a file, a folder or a quoted glob")
+        raise DataError(
+            f"config.corpus.path = {given!r} {kind}", "give a file, a folder or a quoted glob"
+        )
     inside = os.path.realpath(root)
     foreign = [file for file in found if _kind(file) is None]
     escaping = [file for file in found if not Path(os.path.realpath(file)).is_relative_to(inside)]
-    notes = [f"{len(escaping)} links that leave {root} were skipped, such as {escaping[0]}"] if escaping else []
-    notes += [f"{len(foreign)} files of other kinds were skipped, such as {foreign[0]}"] if foreign else []
+    notes = (
+        [f"{len(escaping)} links that leave {root} were skipped, such as {escaping[0]}"]
+        if escaping
+        else []
+    )
+    notes += (
+        [f"{len(foreign)} files of other kinds were skipped, such as {foreign[0]}"]
+        if foreign
+        else []
+    )
     kept = {str(f.relative_to(root)): f for f in found if f not in set(escaping) | set(foreign)}
     if not kept:
-        raise DataError(f"config.corpus.path = {given!r} holds no {', '.join(KINDS)}", "; ".join(notes) or "check it")
+        raise DataError(
+            f"config.corpus.path = {given!r} holds no {', '.join(KINDS)}",
+            "; ".join(notes) or "check it",
+        )
     for file in kept.values():
         opening.check(file, DataError, "remove it from the corpus, or give the path of a file")
     return sorted(kept.items()), notes
@@ -80,12 +104,18 @@ def items(settings: knobs.Corpus) -> tuple[list[Item], list[str]]:
     for name, path in files:
         size, kind = path.stat().st_size, _kind(path)
         if kind == "parquet":
-            found += [Item(name, weight, (str(path), kind, *rows)) for *rows, weight in row_groups(str(path), RANGE)]
+            found += [
+                Item(name, weight, (str(path), kind, *rows))
+                for *rows, weight in row_groups(str(path), RANGE)
+            ]
         elif path.suffix in PACKED:
             found.append(Item(name, 3 * size, (str(path), kind, 0, None)))
         else:
             starts = range(0, size, RANGE)
-            found += [Item(name, min(RANGE, size - s), (str(path), kind, s, min(s + RANGE, size))) for s in starts]
+            found += [
+                Item(name, min(RANGE, size - s), (str(path), kind, s, min(s + RANGE, size)))
+                for s in starts
+            ]
     return found, notes
 
 

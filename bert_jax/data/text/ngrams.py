@@ -8,7 +8,11 @@ import numpy as np
 
 from bert_jax.data.batches import order
 
-_TOKEN, _PLACE, _STEP = 0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93  # odd: products lose nothing
+_TOKEN, _PLACE, _STEP = (
+    0x9E3779B97F4A7C15,
+    0xC2B2AE3D27D4EB4F,
+    0xD6E8FEB86659FD93,
+)  # odd: products lose nothing
 
 
 class Hashes:
@@ -44,7 +48,9 @@ def word_hashes(tokens: np.ndarray, begins: np.ndarray) -> np.ndarray:
     return order.mix(np.add.reduceat(pieces, begins))
 
 
-def grams(words: np.ndarray, text: np.ndarray, most: int) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+def grams(
+    words: np.ndarray, text: np.ndarray, most: int
+) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
     """n from 1, the hash of the n-gram that begins at each word, and whether it lies in one text."""
     found = words
     for n in range(1, most + 1):
@@ -52,7 +58,9 @@ def grams(words: np.ndarray, text: np.ndarray, most: int) -> Iterator[tuple[int,
         yield n, found, text[: len(found)] == text[n - 1 :]
 
 
-def longest(collocations: Hashes, most: int, tokens: np.ndarray, starts: np.ndarray, first: np.ndarray) -> np.ndarray:
+def longest(
+    collocations: Hashes, most: int, tokens: np.ndarray, starts: np.ndarray, first: np.ndarray
+) -> np.ndarray:
     """How many words the longest collocation has that begins at each word: 1 where none does, int32 [W].
 
     Args:

@@ -50,7 +50,11 @@ class Search:
 
     def __init__(self, prepared: Prepared, settings: knobs.Masking):
         self.shards: Sequence[Shard] = prepared.splits["train"]
-        self.tokenizer, self.most, self.often = prepared.tokenizer, settings.pmi_words, settings.pmi_count
+        self.tokenizer, self.most, self.often = (
+            prepared.tokenizer,
+            settings.pmi_words,
+            settings.pmi_count,
+        )
         self.coverage = settings.pmi_coverage
         tokens = sum(len(shard.tokens) for shard in self.shards)
         self.share = min(1.0, settings.pmi_tokens / max(tokens, 1))
@@ -67,7 +71,9 @@ class Search:
         scores, places = [], []
         for n in range(2, self.most + 1):
             cut, where = self._cut(n, whole)
-            scores.append(np.round(self.log_p[n - 1] - cut, 9))  # a logarithm's last bit differs between machines
+            scores.append(
+                np.round(self.log_p[n - 1] - cut, 9)
+            )  # a logarithm's last bit differs between machines
             whole.append(np.maximum(self.log_p[n - 1], cut))
             places.append(where)
         keys = [self._keys(n, score) for n, score in enumerate(scores, 2)]
@@ -79,9 +85,13 @@ class Search:
     def blocks(self) -> Iterator[Block]:
         """The text that is counted: all documents, or a share of them, drawn by their numbers."""
         for number, shard in enumerate(self.shards):
-            ends = np.asarray(shard.sentence_ends)[np.asarray(shard.document_ends) - 1].astype(np.int64)
+            ends = np.asarray(shard.sentence_ends)[np.asarray(shard.document_ends) - 1].astype(
+                np.int64
+            )
             starts = np.concatenate([[0], ends[:-1]])
-            draw = order.mix(np.arange(len(ends), dtype=np.uint64) ^ np.uint64(order.key(_DRAW, number)))
+            draw = order.mix(
+                np.arange(len(ends), dtype=np.uint64) ^ np.uint64(order.key(_DRAW, number))
+            )
             chosen = np.flatnonzero((draw >> 11) * 2.0**-53 < self.share)
             sizes = (ends - starts)[chosen]
             groups = (np.cumsum(sizes) - sizes) // BLOCK
@@ -94,7 +104,9 @@ class Search:
         first = np.zeros(len(tokens), bool)
         first[documents] = True
         begins = np.flatnonzero(~self.tokenizer.continuation[tokens] | first)
-        unknown = np.add.reduceat(tokens == self.tokenizer.special.unk, begins, dtype=np.int64) > 0  # in no n-gram
+        unknown = (
+            np.add.reduceat(tokens == self.tokenizer.special.unk, begins, dtype=np.int64) > 0
+        )  # in no n-gram
         edge = first[begins] | unknown
         edge[1:] |= unknown[:-1]
         return Block(tokens, begins, word_hashes(tokens, begins), np.cumsum(edge))
@@ -112,7 +124,9 @@ class Search:
                     parts = self.found[n - 2].find(shorter[-1][1]) >= 0
                     wanted &= parts[:-1] & parts[1:]
                 held.append(hashes[wanted])
-            found, times = np.unique(np.concatenate([np.zeros(0, np.uint64), *held]), return_counts=True)
+            found, times = np.unique(
+                np.concatenate([np.zeros(0, np.uint64), *held]), return_counts=True
+            )
             kept.append(found[times > self.often])
             counts.append(times[times > self.often])
         hashes = np.concatenate([np.zeros(0, np.uint64), *kept])
@@ -145,7 +159,9 @@ class Search:
         """How long the list is when each is taken: of those of n words a share of it has room, the best first."""
         share = 2.0 ** -(n - 1 if n < self.most else n - 2) if self.most > 2 else 1.0
         keys = np.empty(len(scores))
-        keys[np.lexsort((self.found[n - 1].sorted, -scores))] = np.arange(1, len(scores) + 1) / share
+        keys[np.lexsort((self.found[n - 1].sorted, -scores))] = (
+            np.arange(1, len(scores) + 1) / share
+        )
         return np.where(scores > 0, keys, np.inf)  # the rest occurs as often as chance has it
 
     def _limit(self, keys: list[np.ndarray]) -> float:
@@ -170,10 +186,16 @@ class Search:
         if not wanted:
             return 0.0
         limit = float(np.partition(words, wanted - 1)[wanted - 1])
-        return limit if np.isfinite(limit) else sys.float_info.max  # the text has no more: all of them
+        return (
+            limit if np.isfinite(limit) else sys.float_info.max
+        )  # the text has no more: all of them
 
     def _lines(
-        self, taken: list[np.ndarray], keys: list[np.ndarray], scores: list[np.ndarray], places: list[np.ndarray]
+        self,
+        taken: list[np.ndarray],
+        keys: list[np.ndarray],
+        scores: list[np.ndarray],
+        places: list[np.ndarray],
     ) -> list[str]:
         entries = sorted(
             (int(places[n][row, 0]), int(places[n][row, 1]), n, row)
@@ -186,7 +208,10 @@ class Search:
             bounds = np.append(block.begins, len(block.tokens))
             while at < len(entries) and entries[at][0] == number:
                 _, word, n, row = entries[at]
-                pieces = [self.tokenizer.vocab[i] for i in block.tokens[bounds[word] : bounds[word + n + 2]].tolist()]
+                pieces = [
+                    self.tokenizer.vocab[i]
+                    for i in block.tokens[bounds[word] : bounds[word + n + 2]].tolist()
+                ]
                 text = " ".join(pieces).replace(" ##", "")
                 line = f"{text}\t{n + 2}\t{self.counts[n + 1][row]}\t{scores[n][row]:.3f}\n"
                 lines.append((float(keys[n][row]), line))
@@ -196,7 +221,12 @@ class Search:
 
 def name(settings: knobs.Masking) -> str:
     """Of the list of these settings."""
-    knobs_of_it = (settings.pmi_words, settings.pmi_count, settings.pmi_coverage, settings.pmi_tokens)
+    knobs_of_it = (
+        settings.pmi_words,
+        settings.pmi_count,
+        settings.pmi_coverage,
+        settings.pmi_tokens,
+    )
     return "-".join(["pmi", str(VERSION), *(f"{value:g}" for value in knobs_of_it)])
 
 
@@ -204,14 +234,18 @@ def _log(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def collocations(prepared: Prepared, settings: knobs.Masking, log: Callable[[str], None] = _log) -> Hashes:
+def collocations(
+    prepared: Prepared, settings: knobs.Masking, log: Callable[[str], None] = _log
+) -> Hashes:
     """The collocations of a prepared corpus: found beside its shards, or made and put there with a list to read."""
     folder = prepared.folder / "collocations"
     file = folder / f"{name(settings)}.npz"
     if (found := _read(file)) is not None:
         return found
     with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError):  # a corpus prepared by somebody else: each process makes its own list
+        with contextlib.suppress(
+            OSError
+        ):  # a corpus prepared by somebody else: each process makes its own list
             folder.mkdir(exist_ok=True)
             stack.enter_context(pool.lock(file.with_suffix(".lock"), log))
             if (found := _read(file)) is not None:
@@ -220,7 +254,10 @@ def collocations(prepared: Prepared, settings: knobs.Masking, log: Callable[[str
         made, lines = Search(prepared, settings).run()
         log(f"{len(made.sorted):,} collocations of up to {settings.pmi_words} words")
         try:
-            _write(file.with_suffix(".tsv"), lambda path: path.write_text("".join(lines), encoding="utf-8"))
+            _write(
+                file.with_suffix(".tsv"),
+                lambda path: path.write_text("".join(lines), encoding="utf-8"),
+            )
             _write(file, lambda path: np.savez(path, hashes=made.sorted))
         except OSError as error:
             log(f"warning: the list is not kept, and will be made again: {error}")
@@ -238,5 +275,11 @@ def _read(file: Path) -> Hashes | None:
     try:
         with np.load(file, allow_pickle=False) as arrays:  # its checksum is looked at
             return Hashes(arrays["hashes"])
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):  # none yet, or a damaged one: made anew
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        EOFError,
+        zipfile.BadZipFile,
+    ):  # none yet, or a damaged one: made anew
         return None

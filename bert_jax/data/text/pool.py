@@ -26,7 +26,9 @@ import tqdm
 
 from bert_jax.errors import Stopped, UserError
 
-START = "import sys; sys.path[:] = eval(sys.argv[1]); from bert_jax.data.text import pool; pool.serve()"
+START = (
+    "import sys; sys.path[:] = eval(sys.argv[1]); from bert_jax.data.text import pool; pool.serve()"
+)
 SMALL = {  # one core and little address space each
     "TOKENIZERS_PARALLELISM": "false",
     "RAYON_NUM_THREADS": "1",
@@ -68,7 +70,9 @@ class Pool:
         try:
             pickle.dump((function, call), worker.stdin)
             worker.stdin.flush()
-            kind, value = pickle.load(worker.stdout)  # written by our own child, never read from a file
+            kind, value = pickle.load(
+                worker.stdout
+            )  # written by our own child, never read from a file
         except (OSError, EOFError, pickle.UnpicklingError) as error:
             worker.kill()
             raise Stopped(
@@ -101,7 +105,9 @@ class Pool:
         for worker in self._all:
             worker.wait()
             for pipe in (worker.stdin, worker.stdout):
-                with contextlib.suppress(OSError):  # what was still buffered for a worker that is gone
+                with contextlib.suppress(
+                    OSError
+                ):  # what was still buffered for a worker that is gone
                     pipe and pipe.close()
 
     def __enter__(self) -> Pool:
@@ -173,7 +179,9 @@ def progress(
     ready = total - sum(weights[i] for i in todo)
     if todo and len(todo) < len(weights):
         log(f"{name}: {len(weights) - len(todo)} of {len(weights)} were done before")
-    bar = tqdm.tqdm(total=total, initial=ready, desc=name, unit=unit, unit_scale=True, disable=None, leave=False)
+    bar = tqdm.tqdm(
+        total=total, initial=ready, desc=name, unit=unit, unit_scale=True, disable=None, leave=False
+    )
     start = said = time.monotonic()
     fresh = 0
 

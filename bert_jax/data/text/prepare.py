@@ -34,7 +34,12 @@ from bert_jax.data.text import audit, dedup, encode, pool, shards
 from bert_jax.errors import DataError, UserError
 from bert_jax.system import disk, fault_points, jsons, opening
 
-FREE = ("path", "tfds_dir", "cache", "workers")  # corpus knobs that do not shape the result by themselves
+FREE = (
+    "path",
+    "tfds_dir",
+    "cache",
+    "workers",
+)  # corpus knobs that do not shape the result by themselves
 STRIPE = 1 << 20  # characters; the vocabulary's sample takes the same share of every stripe
 BAD_LINES = 0.5  # share of lines with bytes that are no text from which a corpus is in another encoding, or no text
 ROOM = 4  # bytes on disk for one of text, while it is prepared: the spool, the vocabulary's sample, ids of 4 bytes
@@ -88,7 +93,9 @@ def fingerprint(config: knobs.Config, cache: Path) -> str:
         learned = ("vocab_size", "lowercase", "train_characters")
         vocabulary = {name: getattr(config.tokenizer, name) for name in learned}
         vocabulary["max_word_length"] = config.tokenizer.max_word_length or tokenizers.WORD_LENGTH
-        characters = "google" if config.tokenizer.characters == "auto" else config.tokenizer.characters
+        characters = (
+            "google" if config.tokenizer.characters == "auto" else config.tokenizer.characters
+        )
     if characters == "google":
         libraries["unicode"] = unicodedata.unidata_version
     shape = {
@@ -121,7 +128,10 @@ def given_tokenizer(settings: knobs.Tokenizer) -> tokenizers.Tokenizer:
     """The vocabulary that `tokenizer.path` names."""
     path = Path(settings.path).expanduser()
     return tokenizers.load(
-        path, kind=settings.kind, max_word_length=settings.max_word_length, characters=settings.characters
+        path,
+        kind=settings.kind,
+        max_word_length=settings.max_word_length,
+        characters=settings.characters,
     )
 
 
@@ -139,10 +149,18 @@ def _make(config: knobs.Config, mark: str, final: Path, log: Log) -> None:
         log(f"warning: {note}")
     begun = time.monotonic()
     with pool.Pool(settings.workers or pool.cores()) as workers:
-        if config.tokenizer.path and settings.sentences == "auto" and not given_tokenizer(config.tokenizer).has_words:
-            settings = dataclasses.replace(settings, sentences="lines")  # a splitter of prose would cut at any dot
+        if (
+            config.tokenizer.path
+            and settings.sentences == "auto"
+            and not given_tokenizer(config.tokenizer).has_words
+        ):
+            settings = dataclasses.replace(
+                settings, sentences="lines"
+            )  # a splitter of prose would cut at any dot
         lines, several = corpus.one_sentence_lines(items, settings)
-        log(f"preparing {settings.source} {settings.path} in {final}: {len(items)} items, {workers.workers} workers")
+        log(
+            f"preparing {settings.source} {settings.path} in {final}: {len(items)} items, {workers.workers} workers"
+        )
         read = _read(workers, corpus.tasks(items), settings, lines, spool, log)
         volumes = [volume for task in read for volume in task["volumes"]]
         names = [volume["name"] for volume in volumes]
@@ -151,10 +169,14 @@ def _make(config: knobs.Config, mark: str, final: Path, log: Log) -> None:
             counts.update(task["counts"])
         first = {kind: where for task in read[::-1] for kind, where in task["first"].items()}
         _check_rows(counts, first)
-        marks, found = dedup.marks(spool, names, settings, source.near is not None) if names else ([], {})
+        marks, found = (
+            dedup.marks(spool, names, settings, source.near is not None) if names else ([], {})
+        )
         counts.update(found)
         if not any((mark & 3).any() for mark in marks):
-            raise DataError(f"no documents in {settings.source} {settings.path}".rstrip(), _why_none(counts))
+            raise DataError(
+                f"no documents in {settings.source} {settings.path}".rstrip(), _why_none(counts)
+            )
         _check_text(counts, first)
         tokenizer = _vocabulary(config.tokenizer, spool, names, marks, work / "tokenizer", log)
         encoded = _encode(workers, volumes, marks, settings, spool, work / "tokenizer", parts, log)
@@ -163,15 +185,32 @@ def _make(config: knobs.Config, mark: str, final: Path, log: Log) -> None:
             "fingerprint": mark,
             "text": text_digest(config.corpus, final.parent),
             "splits": _pack(workers, encoded, settings, parts, result, tokenizer.size, log),
-            "tokenizer": {"hash": tokenizer.hash, "size": tokenizer.size, "lowercase": tokenizer.lowercase},
-            "corpus": {k: v for k, v in dataclasses.asdict(settings).items() if k not in ("cache", "workers")},
+            "tokenizer": {
+                "hash": tokenizer.hash,
+                "size": tokenizer.size,
+                "lowercase": tokenizer.lowercase,
+            },
+            "corpus": {
+                k: v
+                for k, v in dataclasses.asdict(settings).items()
+                if k not in ("cache", "workers")
+            },
             "tokenizer_settings": dataclasses.asdict(config.tokenizer),
         }
     for part in encoded:
         for side in shards.SPLITS:
-            counts.update({k: part[side][k] for k in ("cut_documents", "cut_sentences", "empty_sentences", "empty")})
+            counts.update(
+                {
+                    k: part[side][k]
+                    for k in ("cut_documents", "cut_sentences", "empty_sentences", "empty")
+                }
+            )
     counts["documents"] = counts.pop("records")
-    facts: dict[str, Any] = dict(counts) | {"first": first, "one_sentence_lines": lines, "notes": notes}
+    facts: dict[str, Any] = dict(counts) | {
+        "first": first,
+        "one_sentence_lines": lines,
+        "notes": notes,
+    }
     facts["lines_with_several"] = None if several != several else several
     _finish(manifest, facts, tokenizer, result)
     _drop_unfinished(result)
@@ -190,7 +229,12 @@ def _drop_unfinished(folder: Path) -> None:
 
 
 def _read(
-    workers: pool.Pool, tasks: list[list[corpus.Item]], settings: knobs.Corpus, lines: bool, spool: Path, log: Log
+    workers: pool.Pool,
+    tasks: list[list[corpus.Item]],
+    settings: knobs.Corpus,
+    lines: bool,
+    spool: Path,
+    log: Log,
 ) -> list[dict[str, Any]]:
     done = [corpus.finished(spool, i) for i in range(len(tasks))]
     todo = [i for i, result in enumerate(done) if result is None]
@@ -215,7 +259,9 @@ def _check_text(counts: Counter, first: dict[str, str]) -> None:
     """Refuse a corpus that is mostly not UTF-8, of which a model would learn replacement characters."""
     bad, lines = counts["bad_lines"], counts["lines"]
     if bad > BAD_LINES * lines:
-        where = f", first {first['bad_text']}" if "bad_text" in first else ": replacement characters"
+        where = (
+            f", first {first['bad_text']}" if "bad_text" in first else ": replacement characters"
+        )
         hint = "convert the files, for example: iconv -f LATIN1 -t UTF-8 FILE; files that are no text must go"
         raise DataError(f"{bad:,} of {lines:,} lines are not UTF-8{where}", hint)
 
@@ -227,7 +273,12 @@ def _why_none(counts: Counter) -> str:
 
 
 def _vocabulary(
-    settings: knobs.Tokenizer, spool: Path, names: list[str], marks: list[np.ndarray], folder: Path, log: Log
+    settings: knobs.Tokenizer,
+    spool: Path,
+    names: list[str],
+    marks: list[np.ndarray],
+    folder: Path,
+    log: Log,
 ) -> tokenizers.Tokenizer:
     """Given, found from an earlier start, or trained on the training documents."""
     if folder.is_dir():
@@ -236,7 +287,9 @@ def _vocabulary(
         tokenizer = given_tokenizer(settings)
     else:
         log(f"vocabulary: training {settings.vocab_size:,} pieces")
-        tokenizer = tokenizers.train(_sample(settings.train_characters, spool, names, marks), settings, folder.parent)
+        tokenizer = tokenizers.train(
+            _sample(settings.train_characters, spool, names, marks), settings, folder.parent
+        )
         if tokenizer.size < settings.vocab_size:
             log(f"warning: the text yields {tokenizer.size:,} pieces, not {settings.vocab_size:,}")
     part = folder.with_name(".tokenizer")
@@ -274,7 +327,9 @@ def _encode(
     limit = min(settings.max_document_tokens, settings.shard_tokens)  # a document must fit a shard
     names = [volume["name"] for volume in volumes]
     todo = [i for i, name in enumerate(names) if not (parts / name / "part.json").is_file()]
-    with pool.progress("encode", [volume["characters"] for volume in volumes], todo, "char", log) as advance:
+    with pool.progress(
+        "encode", [volume["characters"] for volume in volumes], todo, "char", log
+    ) as advance:
         calls = [(spool, names[i], marks[i], tokenizer, limit, parts) for i in todo]
         for at, _ in workers.map("bert_jax.data.text.encode:encode", calls):
             advance(todo[at])
@@ -284,7 +339,13 @@ def _encode(
 
 
 def _pack(
-    workers: pool.Pool, encoded: list[dict], settings: knobs.Corpus, parts: Path, result: Path, size: int, log: Log
+    workers: pool.Pool,
+    encoded: list[dict],
+    settings: knobs.Corpus,
+    parts: Path,
+    result: Path,
+    size: int,
+    log: Log,
 ) -> dict[str, list[dict]]:
     planned: list[tuple[str, str, list[encode.Slice]]] = []  # side, shard, slices
     for side in shards.SPLITS:
@@ -300,11 +361,15 @@ def _pack(
             fault_points.point("prepare_pack", todo[at])
     splits: dict[str, list[dict]] = {side: [] for side in shards.SPLITS}
     for side, name, _ in planned:
-        splits[side].append(jsons.read(result / name / "shard.json", DataError, shards.ENTRY, hint=shards.HINT))
+        splits[side].append(
+            jsons.read(result / name / "shard.json", DataError, shards.ENTRY, hint=shards.HINT)
+        )
     return splits
 
 
-def _finish(manifest: dict[str, Any], facts: dict[str, Any], tokenizer: tokenizers.Tokenizer, result: Path) -> None:
+def _finish(
+    manifest: dict[str, Any], facts: dict[str, Any], tokenizer: tokenizers.Tokenizer, result: Path
+) -> None:
     """Counts what was written; the manifest comes last."""
     tokenizer.save(result)
     counts = {}
@@ -312,9 +377,14 @@ def _finish(manifest: dict[str, Any], facts: dict[str, Any], tokenizer: tokenize
         entries = manifest["splits"][side]
         opened = shards.Mapped(result, entries)
         counts[side] = audit.unigrams(opened, tokenizer.size)
-        totals = {key: sum(entry[key] for entry in entries) for key in ("documents", "sentences", "tokens")}
+        totals = {
+            key: sum(entry[key] for entry in entries)
+            for key in ("documents", "sentences", "tokens")
+        }
         unknown = int(counts[side][tokenizer.special.unk]) / max(1, totals["tokens"])
-        facts[side] = totals | audit.lengths(opened) | {"shards": len(entries), "unknown_share": unknown}
+        facts[side] = (
+            totals | audit.lengths(opened) | {"shards": len(entries), "unknown_share": unknown}
+        )
     np.save(result / "unigrams.npy", counts["train"])
     facts |= {
         "source": manifest["corpus"]["source"],
@@ -327,6 +397,7 @@ def _finish(manifest: dict[str, Any], facts: dict[str, Any], tokenizer: tokenize
     shards.write_json(result / "audit.json", facts)
     names = ("audit.json", *tokenizers.FILES, "unigrams.npy")
     manifest["files"] = {
-        name: {"bytes": (result / name).stat().st_size, "sha256": shards.sha256(result / name)} for name in names
+        name: {"bytes": (result / name).stat().st_size, "sha256": shards.sha256(result / name)}
+        for name in names
     }
     shards.write_json(result / "manifest.json", manifest)

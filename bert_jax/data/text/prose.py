@@ -7,14 +7,26 @@ import itertools
 import re
 from collections.abc import Iterator
 
-KEPT_DIRECTIVES = {"note", "warning", "tip", "important", "caution", "attention", "hint", "deprecated", "admonition"}
+KEPT_DIRECTIVES = {
+    "note",
+    "warning",
+    "tip",
+    "important",
+    "caution",
+    "attention",
+    "hint",
+    "deprecated",
+    "admonition",
+}
 SECTION = re.compile(
     r"(args|arguments|parameters?|other parameters|keyword arguments|keyword args|kwargs|returns?|raises?|yields?|"
     r"attributes?|examples?|example usage|usage|notes?|references?|see also|methods|warnings?|warns|todo|"
     r"input|inputs|output|outputs|receives|members|fields|params|sources?|citations?)\s*:*$",
     re.IGNORECASE,
 )
-DROPPED_SECTION = re.compile(r"(examples?|example usage|usage|references?|see also|methods|todo|sources?)\s*:*$", re.I)
+DROPPED_SECTION = re.compile(
+    r"(examples?|example usage|usage|references?|see also|methods|todo|sources?)\s*:*$", re.I
+)
 UNDERLINE = re.compile(r"([=\-~^*+#_.:\"'`])\1{2,}\s*$")
 TABLE = re.compile(r"\s*(\||\+[-=+]{2}|[-=]{2,}\s+[-=]{2,}|.*\s\|\s.*\s\|)")
 DIRECTIVE = re.compile(r"\s*\.\.\s+(?:([\w:-]+)::|\[|_|\||$|\w)")
@@ -44,7 +56,9 @@ COMMON = frozenset(  # an English sentence has some of these
 )
 ODD = re.compile(r"[=<>{}\[\]\\|@#$^~_%&*+`]|->|\(\)|::")
 WORD = re.compile(r"[A-Za-z][a-z]*(?:[-'][a-z]+)*[,.;:!?)\"']*$")
-CODE = re.compile(r"[\w.*, ]{1,60} : |(?:from [\w.]+ )?import \w")  # numpy's "name : type", an import
+CODE = re.compile(
+    r"[\w.*, ]{1,60} : |(?:from [\w.]+ )?import \w"
+)  # numpy's "name : type", an import
 ENDS = re.compile(r"[.!?](?:[\"')\]]|'')?$")
 
 
@@ -83,15 +97,27 @@ def _blocks(lines: list[str]) -> Iterator[str]:
             skip_deeper = -1
         heading = bool(bare) and (SECTION.match(bare) is not None or underlined)
         if bare and skip_section >= 0:
-            if depth < skip_section or (heading and depth == skip_section) or depth == skip_section == -2:
+            if (
+                depth < skip_section
+                or (heading and depth == skip_section)
+                or depth == skip_section == -2
+            ):
                 skip_section = -1
             elif depth > skip_section or _sections_are_underlined(lines):
                 continue
             else:
                 skip_section = -1
-        starts = not held or depth < indent or (depth > indent and not hanging) or BULLET.match(line) is not None
+        starts = (
+            not held
+            or depth < indent
+            or (depth > indent and not hanging)
+            or BULLET.match(line) is not None
+        )
         stops = (
-            not bare or heading or bare.startswith((">>>", "In [", "$ ", "..", "% ")) or TABLE.match(line) is not None
+            not bare
+            or heading
+            or bare.startswith((">>>", "In [", "$ ", "..", "% "))
+            or TABLE.match(line) is not None
         )
         if held and (starts or stops or FIELD.match(line) or (depth == indent and hanging)):
             text = " ".join(held)
@@ -120,7 +146,13 @@ def _blocks(lines: list[str]) -> Iterator[str]:
             label = FIELD.match(line) or ENTRY.match(line)
             bullet = BULLET.match(line)
             hanging = label is not None or bullet is not None
-            held = [line[bullet.end() :].strip() if bullet else line[label.end() :].strip() if label else bare]
+            held = [
+                line[bullet.end() :].strip()
+                if bullet
+                else line[label.end() :].strip()
+                if label
+                else bare
+            ]
         else:
             held.append(bare)
     if held:
@@ -128,7 +160,10 @@ def _blocks(lines: list[str]) -> Iterator[str]:
 
 
 def _sections_are_underlined(lines: list[str]) -> bool:
-    return any(SECTION.match(a.strip()) and UNDERLINE.match(b.strip()) for a, b in itertools.pairwise(lines))
+    return any(
+        SECTION.match(a.strip()) and UNDERLINE.match(b.strip())
+        for a, b in itertools.pairwise(lines)
+    )
 
 
 def _plain(text: str) -> str:
@@ -147,7 +182,12 @@ def _plain(text: str) -> str:
 def _is_english(text: str) -> bool:
     """Whether a paragraph reads as prose: whole sentences of ordinary words, few symbols."""
     words = text.split()
-    if len(words) < 3 or not text[0].isalnum() or text.endswith((":", ",", "-", ";")) or CODE.match(text):
+    if (
+        len(words) < 3
+        or not text[0].isalnum()
+        or text.endswith((":", ",", "-", ";"))
+        or CODE.match(text)
+    ):
         return False  # a paragraph that ends in a colon announced what was removed
     strict = not ENDS.search(text)  # a label, unless it has the length and the words of a sentence
     plain = sum(WORD.match(word.lstrip("\"'(")) is not None for word in words)

@@ -18,7 +18,17 @@ from typing import Any, BinaryIO
 import zstandard
 
 from bert_jax.config import knobs
-from bert_jax.data.text.sentences import CHUNK, PIECE, Chunk, Item, Tally, check, chunks, cut, decode
+from bert_jax.data.text.sentences import (
+    CHUNK,
+    PIECE,
+    Chunk,
+    Item,
+    Tally,
+    check,
+    chunks,
+    cut,
+    decode,
+)
 from bert_jax.errors import DataError
 from bert_jax.system import jsons, opening
 
@@ -38,7 +48,9 @@ def read(item: Item, settings: knobs.Corpus, tally: Tally) -> Iterator[Chunk]:
             reader = _text if kind == "txt" else _json
             yield from reader(stream, path, start, stop, settings, tally)
     except BROKEN as error:
-        raise DataError(f"{path} is damaged: {error}", "it may be cut short; fetch it again") from error
+        raise DataError(
+            f"{path} is damaged: {error}", "it may be cut short; fetch it again"
+        ) from error
 
 
 def opened(path: str) -> BinaryIO:
@@ -64,7 +76,9 @@ class _Zstandard(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         while not self.data:
-            packed = self.file.read(PACKED) if self.frame is None or not self.frame.unused_data else b""
+            packed = (
+                self.file.read(PACKED) if self.frame is None or not self.frame.unused_data else b""
+            )
             if self.frame is not None and self.frame.eof:
                 packed = self.frame.unused_data + packed
                 self.frame = None
@@ -212,7 +226,10 @@ def _field(row: str, field: str) -> tuple[str, str]:
 def bad_row(where: str, problem: str, settings: knobs.Corpus, tally: Tally) -> None:
     """Applies `on_bad_row`."""
     if settings.on_bad_row == "fail":
-        raise DataError(f"{where}: {problem}", "set --config.corpus.on_bad_row=skip, or config.corpus.text_field")
+        raise DataError(
+            f"{where}: {problem}",
+            "set --config.corpus.on_bad_row=skip, or config.corpus.text_field",
+        )
     tally.add("bad_rows", f"{where}: {problem}")
 
 
@@ -226,7 +243,9 @@ def _line_number(path: str, offset: int) -> int:
     return lines
 
 
-def _parquet(path: str, start: int, stop: int, settings: knobs.Corpus, tally: Tally) -> Iterator[Chunk]:
+def _parquet(
+    path: str, start: int, stop: int, settings: knobs.Corpus, tally: Tally
+) -> Iterator[Chunk]:
     with _parquet_file(path) as file:
         names = file.schema_arrow.names
         if settings.text_field not in names:
@@ -234,7 +253,9 @@ def _parquet(path: str, start: int, stop: int, settings: knobs.Corpus, tally: Ta
             raise DataError(f"{path} has no column {settings.text_field!r}", hint)
         row = sum(file.metadata.row_group(i).num_rows for i in range(start))
         groups = list(range(start, stop))
-        for batch in file.iter_batches(batch_size=256, row_groups=groups, columns=[settings.text_field]):
+        for batch in file.iter_batches(
+            batch_size=256, row_groups=groups, columns=[settings.text_field]
+        ):
             for value in batch.column(0):
                 row += 1
                 tally.counts["rows"] += 1
@@ -243,9 +264,16 @@ def _parquet(path: str, start: int, stop: int, settings: knobs.Corpus, tally: Ta
                 if isinstance(text, bytes):
                     yield from chunks(*decode(text, settings.on_bad_text, where, 0, tally))
                 elif isinstance(text, str):
-                    yield from chunks(*check(text, settings.on_bad_text, functools.partial(str, where), tally))
+                    yield from chunks(
+                        *check(text, settings.on_bad_text, functools.partial(str, where), tally)
+                    )
                 else:
-                    bad_row(where, f"{settings.text_field} is {type(text).__name__}, not text", settings, tally)
+                    bad_row(
+                        where,
+                        f"{settings.text_field} is {type(text).__name__}, not text",
+                        settings,
+                        tally,
+                    )
 
 
 @contextlib.contextmanager
@@ -260,13 +288,17 @@ def _parquet_file(path: str) -> Iterator[Any]:
     except (pyarrow.ArrowException, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # of the system; of a damaged page Arrow says OSError without a number
-        raise DataError(f"{path} is a damaged parquet file: {error}", "it may be cut short; fetch it again") from error
+        raise DataError(
+            f"{path} is a damaged parquet file: {error}", "it may be cut short; fetch it again"
+        ) from error
 
 
 def row_groups(path: str, size: int) -> Iterator[tuple[int, int, int]]:
     """Runs of row groups of about `size` bytes: first, end, bytes."""
     with _parquet_file(path) as file:
-        sizes = [file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups)]
+        sizes = [
+            file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups)
+        ]
     first = total = 0
     for i, bytes_ in enumerate(sizes):
         total += bytes_

@@ -86,7 +86,11 @@ class Prepared:
 
 
 def write(
-    folder: Path, name: str, tokens: np.ndarray, sentence_ends: np.ndarray, document_ends: np.ndarray
+    folder: Path,
+    name: str,
+    tokens: np.ndarray,
+    sentence_ends: np.ndarray,
+    document_ends: np.ndarray,
 ) -> dict[str, Any]:
     """Writes one shard so that its folder is there whole or not at all; returns its manifest entry."""
     part = folder / f".{name}.{os.getpid()}"
@@ -100,7 +104,11 @@ def write(
             stream.flush()
             os.fsync(stream.fileno())  # a rename may reach the disk before the data does
         files[array] = {"bytes": file.stat().st_size, "sha256": sha256(file)}
-    counts = {"documents": len(document_ends), "sentences": len(sentence_ends), "tokens": len(tokens)}
+    counts = {
+        "documents": len(document_ends),
+        "sentences": len(sentence_ends),
+        "tokens": len(tokens),
+    }
     entry = {"name": name, **counts, "files": files}
     write_json(part / "shard.json", entry)
     part.replace(folder / name)
@@ -114,7 +122,9 @@ def open(folder: Path) -> Prepared:
     with _verified(folder, _files(folder, manifest)) as fresh:
         found = tokenizers.load(folder)
         if found.hash != manifest["tokenizer"]["hash"]:
-            raise DataError(f"{folder}: tokenizer.json is not the one the shards were made with", HINT)
+            raise DataError(
+                f"{folder}: tokenizer.json is not the one the shards were made with", HINT
+            )
         for name in fresh:
             if name.endswith("/tokens.npy"):
                 _check_tokens(folder / name, found.size)
@@ -123,7 +133,9 @@ def open(folder: Path) -> Prepared:
     splits = {name: Mapped(folder, manifest["splits"].get(name, [])) for name in SPLITS}
     unigrams = _array(folder / "unigrams.npy")
     if unigrams.shape != (found.size,):
-        raise DataError(f"{folder / 'unigrams.npy'} has shape {unigrams.shape}, not ({found.size},)", HINT)
+        raise DataError(
+            f"{folder / 'unigrams.npy'} has shape {unigrams.shape}, not ({found.size},)", HINT
+        )
     return Prepared(folder, manifest, found, splits, unigrams, manifest["fingerprint"])
 
 
@@ -157,7 +169,9 @@ def _files(folder: Path, manifest: dict[str, Any]) -> dict[str, dict[str, Any]]:
             listed |= {f"{entry['name']}/{array}.npy": entry["files"][array] for array in ARRAYS}
     for name in listed:
         if not re.fullmatch(r"([\w-]+/)?[\w-]+\.\w+", name):
-            raise DataError(f"{folder / 'manifest.json'} names a file outside its folder: {name!r}", HINT)
+            raise DataError(
+                f"{folder / 'manifest.json'} names a file outside its folder: {name!r}", HINT
+            )
     return listed
 
 
@@ -185,7 +199,9 @@ def _verified(folder: Path, listed: dict[str, dict[str, Any]]) -> Iterator[list[
             raise DataError(f"{file} is corrupt: its sha256 is not the manifest's", HINT)
     yield [name for name in listed if passed.get(name) != seen[name]]
     if seen != passed:
-        with contextlib.suppress(OSError, disk.DiskFull):  # a read-only corpus is verified each time
+        with contextlib.suppress(
+            OSError, disk.DiskFull
+        ):  # a read-only corpus is verified each time
             write_json(stamp, seen)
 
 
@@ -212,7 +228,9 @@ def _check_ends(file: Path) -> None:
 def _shard(folder: Path, entry: dict[str, Any]) -> Shard:
     shard = Shard(*(_array(folder / entry["name"] / f"{array}.npy") for array in ARRAYS))
     ends = (len(shard.tokens), len(shard.sentence_ends))
-    for array, values, end in zip(ARRAYS[1:], (shard.sentence_ends, shard.document_ends), ends, strict=True):
+    for array, values, end in zip(
+        ARRAYS[1:], (shard.sentence_ends, shard.document_ends), ends, strict=True
+    ):
         if not len(values) or values[-1] != end:
             raise DataError(f"{folder / entry['name'] / array}.npy does not end at {end}", HINT)
     return shard

@@ -14,7 +14,9 @@ from bert_jax.data.text.sentences import Chunk, Item, Tally, check, chunks, deco
 from bert_jax.errors import DataError, MissingError
 
 RANGE = 16 << 20  # bytes of examples read as one item
-WIKI40B = re.compile(r"\s*_(?:START_ARTICLE|START_SECTION|START_PARAGRAPH|NEWLINE)_\s*")  # its marks of structure
+WIKI40B = re.compile(
+    r"\s*_(?:START_ARTICLE|START_SECTION|START_PARAGRAPH|NEWLINE)_\s*"
+)  # its marks of structure
 
 
 @functools.lru_cache(maxsize=2)
@@ -27,7 +29,13 @@ def builder(name: str, data_dir: str, knob: str = "config.corpus.path") -> Any:
         raise DataError(f"{knob} is empty", "tfds: a dataset name such as wikipedia/20230601.en")
     try:
         return tensorflow_datasets.builder(name, data_dir=data_dir or None)
-    except (ValueError, AttributeError, OSError, ImportError, tensorflow_datasets.core.DatasetNotFoundError) as error:
+    except (
+        ValueError,
+        AttributeError,
+        OSError,
+        ImportError,
+        tensorflow_datasets.core.DatasetNotFoundError,
+    ) as error:
         first = str(error).strip().split("\n")[0][:200]
         hint = f"a TFDS name, and {knob.rpartition('.')[0]}.tfds_dir"
         raise DataError(f"{knob} = {name!r}: {first}", hint) from error
@@ -46,11 +54,17 @@ def examples_of(name: str, data_dir: str, split: str) -> Any:
         hint = f'python -c "import tensorflow_datasets as tfds, tensorflow_datasets.text; {code}"'
         if not os.path.isdir(made.data_dir):
             said = f"{name} is not prepared: there is no folder {made.data_dir}"
-            raise MissingError(said, f"where there is a network: {hint}; then copy the folder here") from error
+            raise MissingError(
+                said, f"where there is a network: {hint}; then copy the folder here"
+            ) from error
         if "TFRECORD" in first:
             first = "it is prepared as TFRecord, which TensorFlow alone reads: prepare it as array records"
-        kind = MissingError if isinstance(error, AssertionError | FileNotFoundError) else DataError  # not prepared
-        raise kind(f"{name}, split {split!r} cannot be read from {made.data_dir}: {first}", hint) from error
+        kind = (
+            MissingError if isinstance(error, AssertionError | FileNotFoundError) else DataError
+        )  # not prepared
+        raise kind(
+            f"{name}, split {split!r} cannot be read from {made.data_dir}: {first}", hint
+        ) from error
 
 
 def identity(settings: knobs.Corpus, cache: Any) -> Any:
@@ -65,12 +79,18 @@ def items(settings: knobs.Corpus) -> tuple[list[Item], list[str]]:
     info = builder(settings.path, settings.tfds_dir).info
     if settings.text_field not in (info.features or {}):
         names = ", ".join(info.features or {})
-        raise DataError(f"{settings.path} has no {settings.text_field!r}", f"config.corpus.text_field: one of {names}")
+        raise DataError(
+            f"{settings.path} has no {settings.text_field!r}",
+            f"config.corpus.text_field: one of {names}",
+        )
     known = info.splits.get(settings.split)
     size = max(1, (known.num_bytes if known else 0) // max(1, len(source))) or 1000
     step = max(1, RANGE // size)
     starts = range(0, len(source), step)
-    return [Item(settings.path, step * size, (start, min(start + step, len(source)))) for start in starts], []
+    return [
+        Item(settings.path, step * size, (start, min(start + step, len(source))))
+        for start in starts
+    ], []
 
 
 def read(item: Item, settings: knobs.Corpus, tally: Tally) -> Iterator[Chunk]:
@@ -87,6 +107,8 @@ def read(item: Item, settings: knobs.Corpus, tally: Tally) -> Iterator[Chunk]:
         elif isinstance(text, str):
             text, bad = check(text, settings.on_bad_text, functools.partial(str, where), tally)
         else:
-            bad_row(where, f"{settings.text_field} is {type(text).__name__}, not text", settings, tally)
+            bad_row(
+                where, f"{settings.text_field} is {type(text).__name__}, not text", settings, tally
+            )
             continue
         yield from chunks(WIKI40B.sub("\n", text) if wiki40b else text, bad)

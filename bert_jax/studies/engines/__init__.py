@@ -17,7 +17,11 @@ from typing import Protocol
 
 from bert_jax.errors import ConfigError
 
-STOPPED, FAILED, KILLED = 75, 1, -9  # exit codes as of processes; a negative one is the signal it died of
+STOPPED, FAILED, KILLED = (
+    75,
+    1,
+    -9,
+)  # exit codes as of processes; a negative one is the signal it died of
 LOST = -(2**31)  # of a job that ended without a result, and nobody knows how
 FULL = 28  # of a worker whose disk has no room (ENOSPC)
 
@@ -78,10 +82,14 @@ def check(name: str, options: Mapping[str, str] | None = None) -> None:
         slurm.check(options or {})
 
 
-def make(name: str, folder: Path, jobs: int = 0, options: Mapping[str, str] | None = None) -> Engine:
+def make(
+    name: str, folder: Path, jobs: int = 0, options: Mapping[str, str] | None = None
+) -> Engine:
     """An engine by name; `folder` is for what it notes, jobs 0 is as many as suit it."""
     check(name)
-    return getattr(importlib.import_module(f"{__name__}.{name}"), TABLE[name])(folder, jobs, dict(options or {}))
+    return getattr(importlib.import_module(f"{__name__}.{name}"), TABLE[name])(
+        folder, jobs, dict(options or {})
+    )
 
 
 def need(package: str, extra: str) -> ModuleType:
@@ -90,7 +98,8 @@ def need(package: str, extra: str) -> ModuleType:
         return importlib.import_module(package)
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"engine {extra} needs the package {package}", f"install it: pip install 'bert-jax[{extra}]', or {package}"
+            f"engine {extra} needs the package {package}",
+            f"install it: pip install 'bert-jax[{extra}]', or {package}",
         ) from error
 
 

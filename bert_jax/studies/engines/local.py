@@ -23,8 +23,15 @@ from bert_jax.system import disk
 
 PAUSE = 0.1
 PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
-NOTICE = signal.SIGUSR2  # asks a worker to stop, as when its parent dies; does not urge one that was asked before
-ASKING = {signal.SIGTERM: signal.SIGTERM, signal.SIGINT: signal.SIGTERM, signal.SIGUSR1: NOTICE, signal.SIGUSR2: NOTICE}
+NOTICE = (
+    signal.SIGUSR2
+)  # asks a worker to stop, as when its parent dies; does not urge one that was asked before
+ASKING = {
+    signal.SIGTERM: signal.SIGTERM,
+    signal.SIGINT: signal.SIGTERM,
+    signal.SIGUSR1: NOTICE,
+    signal.SIGUSR2: NOTICE,
+}
 GPU_PLUGINS = ("jax_cuda12_plugin", "jax_cuda13_plugin")
 DEVICE_FILES = ("nvidia[0-9]*", "accel[0-9]*", "vfio/[0-9]*")
 PLANNED = 0.75  # share of the memory that may be planned for: of a GPU, what XLA takes
@@ -36,7 +43,9 @@ class Local:
 
     pause = PAUSE
 
-    def __init__(self, folder: Path, jobs: int = 0, options: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, folder: Path, jobs: int = 0, options: Mapping[str, str] | None = None
+    ) -> None:
         from bert_jax.system import machine  # here, for `become` is waited for by every task
 
         refuse(options or {}, "local")
@@ -83,8 +92,14 @@ class Local:
 
     def describe(self) -> str:
         """How the machine is shared."""
-        what, count = ("device", len(self._devices)) if self._devices else ("core", len(self._cores))
-        jobs = "one process" if self.room.parallel == 1 else f"{self.room.parallel} processes at a time"
+        what, count = (
+            ("device", len(self._devices)) if self._devices else ("core", len(self._cores))
+        )
+        jobs = (
+            "one process"
+            if self.room.parallel == 1
+            else f"{self.room.parallel} processes at a time"
+        )
         return f"{jobs} on {count} {what}{'s' if count > 1 else ''}"
 
     def _environment(self, place: int) -> dict[str, str]:
@@ -100,7 +115,11 @@ class Local:
 
 def cores() -> list[int]:
     """Those this process may use."""
-    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+    return (
+        sorted(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else list(range(os.cpu_count() or 1))
+    )
 
 
 def accelerators() -> list[str]:
@@ -114,18 +133,24 @@ def accelerators() -> list[str]:
 
 def gpus() -> list[str]:
     """Indices of the GPUs of this machine that jax can use."""
-    if os.environ.get("JAX_PLATFORMS", "").startswith("cpu") or not any(map(importlib.util.find_spec, GPU_PLUGINS)):
+    if os.environ.get("JAX_PLATFORMS", "").startswith("cpu") or not any(
+        map(importlib.util.find_spec, GPU_PLUGINS)
+    ):
         return []
     if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
         return [name for name in visible.split(",") if name.strip()]
-    return sorted((p.name.removeprefix("nvidia") for p in Path("/dev").glob(DEVICE_FILES[0])), key=int)
+    return sorted(
+        (p.name.removeprefix("nvidia") for p in Path("/dev").glob(DEVICE_FILES[0])), key=int
+    )
 
 
 def gpu_memory() -> float:
     """Bytes of the smallest GPU; infinite where nothing says how many."""
     try:
         ask = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
-        answer = subprocess.run(ask, capture_output=True, text=True, timeout=10, check=True).stdout.split()
+        answer = subprocess.run(
+            ask, capture_output=True, text=True, timeout=10, check=True
+        ).stdout.split()
         return min(float(mebibytes) for mebibytes in answer) * 2**20
     except (OSError, ValueError, subprocess.SubprocessError):
         return math.inf
@@ -144,7 +169,9 @@ def share(items: Sequence[Any], jobs: int, place: int) -> list[Any]:
 # --- one process ----------------------------------------------------------------------------------------------------
 
 
-def start(task: Task, cores: Sequence[int] = (), environment: Mapping[str, str] | None = None) -> subprocess.Popen:
+def start(
+    task: Task, cores: Sequence[int] = (), environment: Mapping[str, str] | None = None
+) -> subprocess.Popen:
     """Starts a task in a session of its own: Ctrl-C reaches who started it, who says what comes of it."""
     task.log.parent.mkdir(parents=True, exist_ok=True)
     # The process sets itself up before it becomes the task: code that runs between fork and exec may deadlock.
@@ -178,7 +205,8 @@ def attend(task: Task, environment: Mapping[str, str] | None = None) -> int:
     """Runs a task to its end inside a job of a cluster, and passes on to it what the job is told; its exit code."""
     told: list[signal.Signals] = []
     before = {
-        number: signal.signal(number, lambda sent, _: told.append(ASKING[signal.Signals(sent)])) for number in ASKING
+        number: signal.signal(number, lambda sent, _: told.append(ASKING[signal.Signals(sent)]))
+        for number in ASKING
     }
     try:
         process = start(task, environment=environment)

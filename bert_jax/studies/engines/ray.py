@@ -23,18 +23,24 @@ class Ray:
 
     pause = 0.5
 
-    def __init__(self, folder: Path, jobs: int = 0, options: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, folder: Path, jobs: int = 0, options: Mapping[str, str] | None = None
+    ) -> None:
         self._ray = need("ray", "ray")
         given = dict(options or {})
         address = given.pop("address", None)
         try:
             amounts = {name: float(text) for name, text in given.items()}
         except ValueError as error:
-            raise ConfigError(f"engine ray: {error}", "an option but address is an amount") from error
+            raise ConfigError(
+                f"engine ray: {error}", "an option but address is an amount"
+            ) from error
         try:
             if not self._ray.is_initialized():
                 self._ray.init(
-                    address=address, log_to_driver=False, include_dashboard=False if address is None else None
+                    address=address,
+                    log_to_driver=False,
+                    include_dashboard=False if address is None else None,
                 )
         except (ConnectionError, ValueError, RuntimeError) as error:
             raise ConfigError(
@@ -47,13 +53,20 @@ class Ray:
         for name, amount in wanted.items():
             if amount > self._has.get(name, 0.0):
                 has = f"and the cluster has {self._has.get(name, 0.0):g}"
-                raise ConfigError(f"a worker takes {amount:g} {name}, {has}", "ask for less, as with num_gpus=0")
+                raise ConfigError(
+                    f"a worker takes {amount:g} {name}, {has}", "ask for less, as with num_gpus=0"
+                )
         room = min(int(self._has[name] // amount) for name, amount in wanted.items() if amount)
         jobs = min(jobs or room, room)
         # By default Ray calls 70 % of a machine's memory its own.
         memory = math.inf if gpus else self._has.get("memory", math.inf) / jobs
         self.room = Room(jobs, max(cpus, 1.0), gpus, memory)
-        settings = {"num_cpus": cpus, "num_gpus": gpus, "resources": amounts or None, "max_retries": 0}
+        settings = {
+            "num_cpus": cpus,
+            "num_gpus": gpus,
+            "resources": amounts or None,
+            "max_retries": 0,
+        }
         self._remote = self._ray.remote(**settings)(run)
         self._threads = max(1, int(cpus)) if not gpus else 0
         self._waiting: deque[Task] = deque()
@@ -68,8 +81,14 @@ class Ray:
         """Starts as many as have ended."""
         ended, self._dropped = self._dropped, []
         if self._running:
-            ready, _ = self._ray.wait(list(self._running), num_returns=len(self._running), timeout=0)
-            ended += [(task, self._code(task, call)) for call in ready for task in [self._running.pop(call)]]
+            ready, _ = self._ray.wait(
+                list(self._running), num_returns=len(self._running), timeout=0
+            )
+            ended += [
+                (task, self._code(task, call))
+                for call in ready
+                for task in [self._running.pop(call)]
+            ]
         while self._waiting and len(self._running) < self.room.parallel:
             task = self._waiting.popleft()
             self._running[self._remote.remote(task, os.getcwd(), self._threads)] = task
@@ -86,9 +105,7 @@ class Ray:
         """What the cluster has."""
         nodes = len([node for node in self._ray.nodes() if node["Alive"]])
         has = ", ".join(f"{self._has.get(name, 0.0):g} {name}" for name in ("CPU", "GPU"))
-        return (
-            f"a Ray cluster of {nodes} node{'s' if nodes > 1 else ''} ({has}), {self.room.parallel} workers at a time"
-        )
+        return f"a Ray cluster of {nodes} node{'s' if nodes > 1 else ''} ({has}), {self.room.parallel} workers at a time"
 
     def _code(self, task: Task, call: Any) -> int:
         errors = self._ray.exceptions
@@ -96,7 +113,12 @@ class Ray:
             return self._ray.get(call)
         except errors.TaskCancelledError:
             return STOPPED
-        except (errors.WorkerCrashedError, errors.OutOfMemoryError, errors.NodeDiedError, errors.LocalRayletDiedError):
+        except (
+            errors.WorkerCrashedError,
+            errors.OutOfMemoryError,
+            errors.NodeDiedError,
+            errors.LocalRayletDiedError,
+        ):
             return KILLED
         except errors.RayError as error:
             with task.log.open("a") as log:

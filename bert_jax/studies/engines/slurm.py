@@ -29,9 +29,20 @@ HOUR = 60  # minutes; what a job is given at least, where no timeout_min is
 SPARE = 3.0  # times the time that a group is expected to take
 ASK_EVERY = 20.0  # seconds; for squeue
 PLANNED = 0.75  # share of its memory that is planned for
-WHOLE = 256  # jobs of an array that run at a time unless --jobs says otherwise: submitit's own number
+WHOLE = (
+    256  # jobs of an array that run at a time unless --jobs says otherwise: submitit's own number
+)
 ASKS = ("gpus", "gres")  # words of options that ask for GPUs
-TAKEN_AWAY = ("CANCELLED", "PREEMPTED", "TIMEOUT", "NODE_FAIL", "BOOT_FAIL", "REVOKED", "DEADLINE", "INTERRUPTED")
+TAKEN_AWAY = (
+    "CANCELLED",
+    "PREEMPTED",
+    "TIMEOUT",
+    "NODE_FAIL",
+    "BOOT_FAIL",
+    "REVOKED",
+    "DEADLINE",
+    "INTERRUPTED",
+)
 
 
 class Slurm:
@@ -39,7 +50,9 @@ class Slurm:
 
     pause = 2.0
 
-    def __init__(self, folder: Path, jobs: int = 0, options: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, folder: Path, jobs: int = 0, options: Mapping[str, str] | None = None
+    ) -> None:
         submitit = need("submitit", "slurm")
         given = {name: _value(text) for name, text in (options or {}).items()}
         cluster = given.pop("cluster", "slurm")
@@ -61,11 +74,23 @@ class Slurm:
         try:
             self._executor = submitit.AutoExecutor(self._folder, cluster=cluster)
             self._executor.update_parameters(**parameters)
-        except (RuntimeError, ValueError, NameError, AssertionError, TypeError) as error:  # all that submitit raises
-            hint = "on a machine without SLURM: --engine=local" if isinstance(error, RuntimeError) else _DOCUMENTED
+        except (
+            RuntimeError,
+            ValueError,
+            NameError,
+            AssertionError,
+            TypeError,
+        ) as error:  # all that submitit raises
+            hint = (
+                "on a machine without SLURM: --engine=local"
+                if isinstance(error, RuntimeError)
+                else _DOCUMENTED
+            )
             raise ConfigError(f"submitit: {' '.join(str(error).split())}", hint) from error
         self._slurm = cluster == "slurm"
-        if self._slurm:  # those of a launcher that was killed wait for nobody; its running ones hold their cells
+        if (
+            self._slurm
+        ):  # those of a launcher that was killed wait for nobody; its running ones hold their cells
             _ask("scancel", "--state=PENDING", *self._mine)
 
     def submit(self, tasks: Sequence[Task]) -> None:
@@ -75,7 +100,9 @@ class Slurm:
         if not self._limit:
             longest = max(task.seconds for task in tasks)
             self._executor.update_parameters(timeout_min=max(HOUR, math.ceil(longest * SPARE / 60)))
-        self._jobs += zip(tasks, self._executor.map_array(run, tasks, [os.getcwd()] * len(tasks)), strict=True)
+        self._jobs += zip(
+            tasks, self._executor.map_array(run, tasks, [os.getcwd()] * len(tasks)), strict=True
+        )
 
     def poll(self) -> list[tuple[Task, int]]:
         """Results are seen at once; that a job is gone without one, as after a kill, when squeue says so twice."""
@@ -103,7 +130,9 @@ class Slurm:
         if not self._slurm:
             return job.done()
         paths = [job.task(rank).paths.result_pickle for rank in range(job.num_tasks)]
-        with contextlib.suppress(OSError):  # looking at a folder makes a network file system ask for what is new in it
+        with contextlib.suppress(
+            OSError
+        ):  # looking at a folder makes a network file system ask for what is new in it
             os.listdir(paths[0].parent)
         return all(path.exists() for path in paths)
 
@@ -142,7 +171,9 @@ class Slurm:
         if self._stopping or state in TAKEN_AWAY:
             _note(task, f"job {job.job_id} was taken away (state {state})")
             return STOPPED
-        _note(task, f"job {job.job_id} ended without a word (state {state}): see {job.paths.stderr}")
+        _note(
+            task, f"job {job.job_id} ended without a word (state {state}): see {job.paths.stderr}"
+        )
         return {"FAILED": FAILED, "OUT_OF_MEMORY": KILLED}.get(state, LOST)
 
 
@@ -154,7 +185,9 @@ def check(options: Mapping[str, str]) -> None:
         return
     partition = options.get("slurm_partition")
     where = f"partition {partition}" if partition else "this cluster"
-    listed = _ask("sinfo", "--noheader", "--format=%G", *([f"--partition={partition}"] if partition else []))
+    listed = _ask(
+        "sinfo", "--noheader", "--format=%G", *([f"--partition={partition}"] if partition else [])
+    )
     if listed.returncode == 0 and "gpu" not in listed.stdout:
         raise ConfigError(
             f"no node of {where} has a GPU, and --engine-option {asked[0]} asks for one",

@@ -44,8 +44,16 @@ class View:
             return list(self.study["comparisons"])
         axis = self.axes[-1].name if self.axes else ""
         mains = ("mlm_loss", "accuracy", "f1")
-        found = dict.fromkeys(key for one in self.results for key in one.metrics if key.count("/") == 1)
-        return [{"axis": axis, "baseline": "", "metrics": [m for m in found if m.partition("/")[2] in mains]}]
+        found = dict.fromkeys(
+            key for one in self.results for key in one.metrics if key.count("/") == 1
+        )
+        return [
+            {
+                "axis": axis,
+                "baseline": "",
+                "metrics": [m for m in found if m.partition("/")[2] in mains],
+            }
+        ]
 
     @property
     def names(self) -> str:
@@ -154,7 +162,10 @@ def over(axis: Axis, head: str, series: Sequence[Series], **options: Any) -> Cha
     """A figure of series over an axis, which is lines or rows."""
     at = places(axis)
     if axis.numeric:
-        shape: dict[str, Any] = {"ticks": [(at[label], label) for label in axis.labels], "x": axis.name}
+        shape: dict[str, Any] = {
+            "ticks": [(at[label], label) for label in axis.labels],
+            "x": axis.name,
+        }
     else:
         shape = {"rows": axis.labels, "x": axis.name}
     return Chart(head, series, last=False, **shape, **options)
@@ -208,7 +219,11 @@ def seeds_said(families: Sequence[Family], value: Value) -> str:
         f"({have} of {of_seeds})"
         for (family, have, of_seeds), labels in fewer.items()
     ]
-    said = f"Means of {asked} seeds with 95{SPACE}% t intervals." if most > 1 else "One seed: no interval."
+    said = (
+        f"Means of {asked} seeds with 95{SPACE}% t intervals."
+        if most > 1
+        else "One seed: no interval."
+    )
     return f"{said} Fewer: {'; '.join(lacks)}." if lacks else said
 
 

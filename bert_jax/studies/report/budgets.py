@@ -47,7 +47,9 @@ def metric(results: Sequence[Result]) -> str:
 
 def common(family: Family, kind: str) -> float:
     """The least that any arm was given."""
-    return min(one.spent(kind, one.entry.config.steps) for arm in family.arms.values() for one in arm)
+    return min(
+        one.spent(kind, one.entry.config.steps) for arm in family.arms.values() for one in arm
+    )
 
 
 def curve(one: Result, name: str, kind: str) -> list[tuple[float, float]]:
@@ -94,8 +96,13 @@ def _panel(axis: Axis, families: Sequence[Family], name: str, kind: str) -> Pane
         said += f" Not read, because spent before the first evaluation: {'; '.join(unread)}."
     series = aggregate.means(axis, families, value)
     note = aggregate.seeds_said(families, value)
-    reading = aggregate.over(axis, f"{pretty(name.partition('/')[2])} after equal {KINDS[kind]}", series, note=note)
-    curves = [_curves(axis, family, name, kind, budgets[family.name] if cut else None) for family in families]
+    reading = aggregate.over(
+        axis, f"{pretty(name.partition('/')[2])} after equal {KINDS[kind]}", series, note=note
+    )
+    curves = [
+        _curves(axis, family, name, kind, budgets[family.name] if cut else None)
+        for family in families
+    ]
     return Panel(kind, curves, reading, said)
 
 
@@ -105,13 +112,17 @@ def _listed(labels: Sequence[str], axis: Axis) -> str:
     return ", ".join(labels)
 
 
-def _unread(families: Sequence[Family], name: str, kind: str, budgets: dict[str, float]) -> list[str]:
+def _unread(
+    families: Sequence[Family], name: str, kind: str, budgets: dict[str, float]
+) -> list[str]:
     """Arms that had spent more than the common budget when they were first evaluated, family by family."""
     found = []
     for family in families:
         late = []
         for label, arm in family.arms.items():
-            firsts = [curve(one, name, kind)[0][0] for one in arm if one.history.evaluations.get(name)]
+            firsts = [
+                curve(one, name, kind)[0][0] for one in arm if one.history.evaluations.get(name)
+            ]
             late += [label] if firsts and min(firsts) > budgets[family.name] * (1 + 1e-9) else []
         found += [f"{f'{family.name}: ' if family.name else ''}{', '.join(late)}"] if late else []
     return found
@@ -124,7 +135,9 @@ def _curves(axis: Axis, family: Family, name: str, kind: str, mark: float | None
         arm = family.arms.get(label, [])
         found = [dict(points) for one in arm if (points := one.history.evaluations.get(name))]
         furthest = max((max(one) for one in found), default=0)
-        found = [one for one in found if max(one) == furthest]  # a seed less from some step on would be a kink
+        found = [
+            one for one in found if max(one) == furthest
+        ]  # a seed less from some step on would be a kink
         if not found:
             continue
         shared = sorted(set.intersection(*(set(one) for one in found)))
@@ -133,14 +146,16 @@ def _curves(axis: Axis, family: Family, name: str, kind: str, mark: float | None
         spent = arm[0].clock(kind)
         at = {step: spent(step) for step in shared}
         sums = {step: intervals.summary([one[step] for one in found]) for step in shared}
-        band = [(at[step], each.low, each.high) for step, each in sums.items() if math.isfinite(each.high)]
+        band = [
+            (at[step], each.low, each.high)
+            for step, each in sums.items()
+            if math.isfinite(each.high)
+        ]
         drawn: list[tuple[float, float]] = [(at[step], each.mean) for step, each in sums.items()]
         lines.append(Series(label, drawn, aggregate.tone(number, len(axis.labels)), band=band))
     head = ", ".join(filter(None, [pretty(name.partition("/")[2]), family.name]))
     most = max(len(arm) for arm in family.arms.values())
-    note = (
-        f"On held-out text, while training. {f'Means of {most} seeds, 95{SPACE}% bands.' if most > 1 else 'One seed.'}"
-    )
+    note = f"On held-out text, while training. {f'Means of {most} seeds, 95{SPACE}% bands.' if most > 1 else 'One seed.'}"
     note += f" Fewer: {', '.join(fewer)}." if fewer else ""
     note += "" if mark is None else " Dashed: the budget all have."
     return Chart(head, lines, x=KINDS[kind] if kind != "steps" else "step", mark=mark, note=note)

@@ -74,7 +74,11 @@ def write(place: Place) -> Path:
     body, shown = compose(view, gaps)
     name, (_, ended) = str(study.get("name") or place.workdir.resolve().name), aggregate.span(view)
     done = sum(one.state.name == "done" for one in found)
-    figures.write(place.figures, shown, f"{name}: {done} of {len(found)} cells done, {ended[:10] or 'not begun'}.")
+    figures.write(
+        place.figures,
+        shown,
+        f"{name}: {done} of {len(found)} cells done, {ended[:10] or 'not begun'}.",
+    )
     files.write_text(place.summary, summary.text(view, gaps))
     files.write_text(place.report, page(f"Study {name}", body, STYLE))
     return place.report
@@ -90,7 +94,9 @@ def write_summary(place: Place) -> Path:
 def differences(view: View) -> dict[int, list[compare.Difference]]:
     """Of every comparison, by its number."""
     return {
-        number_: compare.differences(view.place, view.families(one["axis"]), one["baseline"], one["metrics"])
+        number_: compare.differences(
+            view.place, view.families(one["axis"]), one["baseline"], one["metrics"]
+        )
         for number_, one in enumerate(view.comparisons)
     }
 
@@ -113,13 +119,17 @@ def compose(view: View, gaps: summary.Gaps) -> tuple[str, Figures]:
             answer += f"{title}{drawn}{box(best)}"
             answer += box(sections.mean_table(view, axis, families, one["metrics"]))
         drawn = charts(sections.gaps(view, one, gaps[number_]))
-        listed = "".join(_gaps(view, one["axis"], metric, gaps[number_]) for metric in one["metrics"])
+        listed = "".join(
+            _gaps(view, one["axis"], metric, gaps[number_]) for metric in one["metrics"]
+        )
         paired += f"{title}{drawn}{listed}" if listed else ""
         if tabs := _tabs(view, one["axis"], number_, shown):
             equal += f"{title}{tabs}"
     heat = charts(matrices.crossed(view), "charts broad")
     cross = charts(matrices.cross_rate(view), "charts broad")
-    tasks = "".join(f"<h3>{escape(title)}</h3>{box(text)}" for title, text in tables.downstream(view))
+    tasks = "".join(
+        f"<h3>{escape(title)}</h3>{box(text)}" for title, text in tables.downstream(view)
+    )
     body = (
         _head(view)
         + section("State", _state(view))
@@ -172,17 +182,34 @@ def _head(view: View) -> str:
         parts.append(f"{aggregate.short_amount(budget['amount'])} {kind} a cell")
     states = Counter(one.state.name for one in view.results)
     below = ", ".join(f"{states[name]} {name}" for name in STATES[1:] if states[name])
-    seconds = [sum(one.seconds for one in view.results), sum(one.evaluation_seconds for one in view.results)]
+    seconds = [
+        sum(one.seconds for one in view.results),
+        sum(one.evaluation_seconds for one in view.results),
+    ]
     begun, ended = aggregate.span(view)
     machines = list(dict.fromkeys(one.hardware for one in view.results if one.hardware))
-    hardware = machines[0] if len(machines) == 1 else f"{len(machines)} kinds" if machines else "none yet"
+    hardware = (
+        machines[0] if len(machines) == 1 else f"{len(machines)} kinds" if machines else "none yet"
+    )
     platform = str((study.get("machine") or {}).get("platform", ""))
     tiles = [
         tile("Cells done", f"{states['done']} of {len(view.results)}", below),
-        tile("Work", duration(sum(seconds)), f"{duration(seconds[0])} training, {duration(seconds[1])} evaluation"),
-        tile("FLOPs", aggregate.short_amount(sum(one.spent("flops") for one in view.results)), "of matrix products"),
+        tile(
+            "Work",
+            duration(sum(seconds)),
+            f"{duration(seconds[0])} training, {duration(seconds[1])} evaluation",
+        ),
+        tile(
+            "FLOPs",
+            aggregate.short_amount(sum(one.spent("flops") for one in view.results)),
+            "of matrix products",
+        ),
         tile("Hardware", hardware, platform),
-        tile("Date", ended[:10] or "not begun", f"begun {begun[:16].replace('T', ' ')}" if begun else ""),
+        tile(
+            "Date",
+            ended[:10] or "not begun",
+            f"begun {begun[:16].replace('T', ' ')}" if begun else "",
+        ),
     ]
     return (
         f"<h1>{escape(study.get('question') or str(study.get('name', 'Study')))}</h1>"
@@ -201,9 +228,13 @@ def _state(view: View) -> str:
         "from, to": f"{begun.replace('T', ' ')}, {ended.replace('T', ' ')}" if begun else "",
         "hardware": "; ".join(dict.fromkeys(one.hardware for one in view.results if one.hardware)),
         "launched on": ", ".join(
-            f"{key.removesuffix('_bytes')} {_bytes(key, value)}" for key, value in machine.items() if value
+            f"{key.removesuffix('_bytes')} {_bytes(key, value)}"
+            for key, value in machine.items()
+            if value
         ),
-        "versions": ", ".join(f"{key} {value}" for key, value in (study.get("versions") or {}).items()),
+        "versions": ", ".join(
+            f"{key} {value}" for key, value in (study.get("versions") or {}).items()
+        ),
         "study": " ".join(filter(None, [study.get("spec"), study.get("hash")])),
     }
     holes = tables.holes(view)
@@ -213,7 +244,11 @@ def _state(view: View) -> str:
 
 
 def _bytes(key: str, value: Any) -> str:
-    return f"{value / 2**30:.1f} GiB" if key.endswith("bytes") and isinstance(value, int) else str(value)
+    return (
+        f"{value / 2**30:.1f} GiB"
+        if key.endswith("bytes") and isinstance(value, int)
+        else str(value)
+    )
 
 
 # --- further sections -----------------------------------------------------------------------------------------------
@@ -243,7 +278,11 @@ def _tabs(view: View, axis: str, number_: int, shown: Figures) -> str:
         heads += f'<input type="radio" name="budget-{number_}" id="{name}"{checked}>'
         heads += f'<label for="{name}">equal {budgets.KINDS[panel.kind]}</label>'
         bodies += f'<div>{say(panel.said)}<div class="charts">{drawn}</div></div>'
-    return f'<div class="tabs">{heads}{bodies}</div>' if any(panel.reading.series for panel in found) else ""
+    return (
+        f'<div class="tabs">{heads}{bodies}</div>'
+        if any(panel.reading.series for panel in found)
+        else ""
+    )
 
 
 def _published(view: View, name: str) -> str:
@@ -252,17 +291,27 @@ def _published(view: View, name: str) -> str:
     one = published.TABLE[name]
     ours = sections.headline(view, view.comparisons[0])
     chosen = next((key for key in reversed(ours) if draw(ours[key])), None)
-    first = [dataclasses.replace(ours[chosen], title=f"Ours: {ours[chosen].title}")] if chosen else []
+    first = (
+        [dataclasses.replace(ours[chosen], title=f"Ours: {ours[chosen].title}")] if chosen else []
+    )
     both = "".join(map(draw, [*first, *tables.figures_of(name)]))
     text = f"Another scale: {one.what}."
-    text += " Ours are in the first figure, theirs in the others; only shapes compare." if first else ""
+    text += (
+        " Ours are in the first figure, theirs in the others; only shapes compare." if first else ""
+    )
     figures_ = f'<div class="charts published">{both}</div>'
     source = say(f"{one.source}.")
-    return section(f"Published, beside ours: {one.title}", say(text) + figures_ + box(tables.table_of(name)) + source)
+    return section(
+        f"Published, beside ours: {one.title}",
+        say(text) + figures_ + box(tables.table_of(name)) + source,
+    )
 
 
 def _notes(view: View) -> str:
-    shared = len({one.entry.config.data_seed for one in view.results}) == 1 and len(view.study.get("seeds", [])) > 1
+    shared = (
+        len({one.entry.config.data_seed for one in view.results}) == 1
+        and len(view.study.get("seeds", [])) > 1
+    )
     data = (
         "Seeds share the order of the data, so the intervals leave out what another order would change."
         if shared

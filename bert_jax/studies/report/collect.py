@@ -19,13 +19,30 @@ from bert_jax.studies import files
 from bert_jax.studies.folder import Entry, Place, State
 from bert_jax.system.jsons import Maybe
 
-LEDGER = ("masked_fraction", "quota_fraction", "mask_token_fraction", "random_fraction", "kept_fraction")
+LEDGER = (
+    "masked_fraction",
+    "quota_fraction",
+    "mask_token_fraction",
+    "random_fraction",
+    "kept_fraction",
+)
 
 ENVIRONMENT = {
     "parameters": Maybe(int),
     "machine": Maybe({"backend": Maybe(str), "cores": Maybe(int), "devices": Maybe([str])}),
 }
-FIRST = ("cell", "state", "seed", "step", "steps", "tokens", "predictions", "flops", "seconds", "evaluation_seconds")
+FIRST = (
+    "cell",
+    "state",
+    "seed",
+    "step",
+    "steps",
+    "tokens",
+    "predictions",
+    "flops",
+    "seconds",
+    "evaluation_seconds",
+)
 LAST = ("parameters", "attempts", "error", "hardware", "ended")
 
 
@@ -60,7 +77,9 @@ class Result:
 
     def clock(self, kind: str) -> Callable[[int], float]:
         """What so many of its steps spend of a budget."""
-        return clock(kind, self.entry.config, self.vocabulary or self.entry.config.tokenizer.vocab_size)
+        return clock(
+            kind, self.entry.config, self.vocabulary or self.entry.config.tokenizer.vocab_size
+        )
 
 
 @dataclass(frozen=True)
@@ -74,12 +93,16 @@ class Axis:
     @property
     def numeric(self) -> bool:
         """Whether its points have places on a line."""
-        numbers = [v for v in self.values if isinstance(v, (int, float)) and not isinstance(v, bool)]
+        numbers = [
+            v for v in self.values if isinstance(v, (int, float)) and not isinstance(v, bool)
+        ]
         return len(numbers) == len(self.values) > 1 and len(set(numbers)) == len(numbers)
 
     def said(self, label: str) -> str:
         """A point's label where other axes' labels are about: a number says of what it is."""
-        return f"{self.name.rpartition('.')[2].replace('_', ' ')} {label}" if self.numeric else label
+        return (
+            f"{self.name.rpartition('.')[2].replace('_', ' ')} {label}" if self.numeric else label
+        )
 
 
 @dataclass(frozen=True)
@@ -93,7 +116,9 @@ class Family:
 def results(place: Place, history: bool = True) -> list[Result]:
     """Every cell that study.json lists; without their histories it is quicker."""
     if not place.read_study():
-        raise DataError(f"no study in {place.workdir}", "`bert-jax study run STUDY --workdir=…` makes one")
+        raise DataError(
+            f"no study in {place.workdir}", "`bert-jax study run STUDY --workdir=…` makes one"
+        )
     return [_result(place, entry, history) for entry in place.cells()]
 
 
@@ -109,7 +134,9 @@ def _result(place: Place, entry: Entry, history: bool) -> Result:
         metrics |= {key: float(value) for key, value in values.items() if _finite(value)}
         if found.get("error"):
             errors[name] = str(found["error"])
-    environment = files.read(place.cell(entry.id) / "environment.json", ENVIRONMENT) or {}  # {}: not begun
+    environment = (
+        files.read(place.cell(entry.id) / "environment.json", ENVIRONMENT) or {}
+    )  # {}: not begun
     share = float(trained.get("seconds") or 0) or state.seconds / _group_size(place, entry)
     read = _history(place, entry.id) if history else History()
     parameters, machine = environment.get("parameters"), environment.get("machine") or {}
@@ -117,7 +144,20 @@ def _result(place: Place, entry: Entry, history: bool) -> Result:
     times = sorted(str(note["time"]) for note in place.attempts(entry.id) if "time" in note)
     begun, ended = (times[0], times[-1]) if times else ("", "")
     hardware = _hardware(machine)
-    return Result(entry, state, metrics, errors, share, seconds, parameters, hardware, begun, ended, read, vocabulary)
+    return Result(
+        entry,
+        state,
+        metrics,
+        errors,
+        share,
+        seconds,
+        parameters,
+        hardware,
+        begun,
+        ended,
+        read,
+        vocabulary,
+    )
 
 
 def _hardware(machine: Mapping[str, Any]) -> str:
@@ -157,10 +197,16 @@ def _finite(value: Any) -> bool:
 def clock(kind: str, config: Config, vocab_size: int) -> Callable[[int], float]:
     """What so many steps spend of a budget; under a schedule the first have another prediction rate than the last."""
     each, masking = costs.per_step(kind, config, vocab_size), config.masking
-    if kind != "predictions" or masking.schedule == "constant" or masking.prediction_rate is not None:
+    if (
+        kind != "predictions"
+        or masking.schedule == "constant"
+        or masking.prediction_rate is not None
+    ):
         return lambda step: step * each
     tokens = each / costs.predicted(config)
-    return lambda step: step * tokens * (masking.rate + quotas.rate_at(masking, step - 1, config.steps)) / 2
+    return lambda step: (
+        step * tokens * (masking.rate + quotas.rate_at(masking, step - 1, config.steps)) / 2
+    )
 
 
 # --- arms -----------------------------------------------------------------------------------------------------------
@@ -169,7 +215,10 @@ def clock(kind: str, config: Config, vocab_size: int) -> Callable[[int], float]:
 def axes(study: Mapping[str, Any]) -> list[Axis]:
     """The axes of a study.json."""
     return [
-        Axis(one["name"], *(tuple(point[key] for point in one["points"]) for key in ("label", "value")))
+        Axis(
+            one["name"],
+            *(tuple(point[key] for point in one["points"]) for key in ("label", "value")),
+        )
         for one in study.get("axes", [])
     ]
 
@@ -183,7 +232,10 @@ def families(study: Mapping[str, Any], found: Sequence[Result], axis: str) -> li
         name = ", ".join(other.said(cell.entry.labels[other.name]) for other in others)
         grouped.setdefault(name, {}).setdefault(cell.entry.labels.get(axis, ""), []).append(cell)
     order = labels or ("",)
-    return [Family(name, {label: arms[label] for label in order if label in arms}) for name, arms in grouped.items()]
+    return [
+        Family(name, {label: arms[label] for label in order if label in arms})
+        for name, arms in grouped.items()
+    ]
 
 
 # --- results.csv ----------------------------------------------------------------------------------------------------
@@ -202,8 +254,13 @@ def row(one: Result) -> dict[str, Any]:
         out |= dict(zip(_columns(axis), (label, entry.values[axis]), strict=True))
     out |= {"seed": entry.seed, "step": state.step, "steps": state.steps}
     out |= {kind: one.spent(kind) for kind in ("tokens", "predictions", "flops")}
-    out |= {"seconds": round(one.seconds, 3), "evaluation_seconds": round(one.evaluation_seconds, 3)}
-    error = "; ".join([*filter(None, [state.error]), *(f"{name}: {text}" for name, text in one.errors.items())])
+    out |= {
+        "seconds": round(one.seconds, 3),
+        "evaluation_seconds": round(one.evaluation_seconds, 3),
+    }
+    error = "; ".join(
+        [*filter(None, [state.error]), *(f"{name}: {text}" for name, text in one.errors.items())]
+    )
     out |= {"parameters": one.parameters, "attempts": state.attempts, "error": error}
     out |= {"hardware": one.hardware, "ended": one.ended}
     return out | dict(sorted(one.metrics.items()))
@@ -235,7 +292,9 @@ def read_csv(place: Place) -> list[Result]:
         table = list(csv.DictReader(io.StringIO(place.csv.read_text(encoding="utf-8"))))
         return [_of_row(line, names) for line in table]
     except (KeyError, ValueError) as error:
-        raise DataError(f"{place.csv}: {type(error).__name__}: {error}", "restore it: it is a study's own") from error
+        raise DataError(
+            f"{place.csv}: {type(error).__name__}: {error}", "restore it: it is a study's own"
+        ) from error
 
 
 def _of_row(line: Mapping[str, str], names: Sequence[str]) -> Result:

@@ -82,7 +82,11 @@ class Difference:
 
 
 def differences(
-    place: Place, families: Sequence[Family], baseline: str, metrics: Sequence[str], draws: int | None = None
+    place: Place,
+    families: Sequence[Family],
+    baseline: str,
+    metrics: Sequence[str],
+    draws: int | None = None,
 ) -> list[Difference]:
     """Return every point but the baseline, of every family and metric, with p values corrected in each metric."""
     found = []
@@ -98,7 +102,9 @@ def differences(
                     mine.append(_difference(one, arm, base, known))
         tests = sum(not math.isnan(one.p) for one in mine)
         corrected = intervals.holm([one.p for one in mine])
-        found += [replace(one, corrected=p, tests=tests) for one, p in zip(mine, corrected, strict=True)]
+        found += [
+            replace(one, corrected=p, tests=tests) for one, p in zip(mine, corrected, strict=True)
+        ]
     return found
 
 
@@ -111,14 +117,25 @@ def _difference(
     one = replace(one, pairs=len(pairs), holes=len(expected) - len(pairs))
     if not pairs:
         return one
-    found = intervals.paired([a.metrics[one.metric] for a, _ in pairs], [b.metrics[one.metric] for _, b in pairs])
-    one = replace(one, mean=found.mean, low=found.low, high=found.high, error=found.error, unpaired=found.unpaired)
+    found = intervals.paired(
+        [a.metrics[one.metric] for a, _ in pairs], [b.metrics[one.metric] for _, b in pairs]
+    )
+    one = replace(
+        one,
+        mean=found.mean,
+        low=found.low,
+        high=found.high,
+        error=found.error,
+        unpaired=found.unpaired,
+    )
     one = replace(one, p=intervals.p_value(found))
     drawn = [(known.get(a.entry.id), known.get(b.entry.id)) for a, b in pairs]
     both = [(a, b) for a, b in drawn if a and b and a.group == b.group]
     if len(both) < len(pairs) or len({a.group for a, _ in both}) > 1:
         return one
-    sides = [np.stack(one) for one in zip(*((a.values, b.values) for a, b in both), strict=True)]  # [seeds, draws]
+    sides = [
+        np.stack(one) for one in zip(*((a.values, b.values) for a, b in both), strict=True)
+    ]  # [seeds, draws]
     error = float(np.nanstd((sides[0] - sides[1]).mean(axis=0)))
     half = float(intervals.with_examples(found.high - found.mean, error))
     return replace(
@@ -135,7 +152,9 @@ def _difference(
 # --- resampling -----------------------------------------------------------------------------------------------------
 
 
-def replicates(arrays: Mapping[str, Arrays], draws: int = DRAWS, seed: int = 0) -> dict[str, Replicates]:
+def replicates(
+    arrays: Mapping[str, Arrays], draws: int = DRAWS, seed: int = 0
+) -> dict[str, Replicates]:
     """Compute each cell's metric on resamples of its examples, the same ones for all cells that share examples."""
     alike: dict[tuple[bytes, bytes], list[str]] = defaultdict(list)
     for cell, (_, counts, examples) in arrays.items():
@@ -148,10 +167,14 @@ def replicates(arrays: Mapping[str, Arrays], draws: int = DRAWS, seed: int = 0) 
             edges = np.linspace(0, size, POOLED, endpoint=False).astype(int)
             sums, counts = np.add.reduceat(sums, edges, axis=1), np.add.reduceat(counts, edges)
         columns = np.concatenate([sums, counts[None]]).T  # [N, cells + 1]
-        drawn = np.concatenate([weights @ columns for weights in _weights(len(counts), draws, seed)])
+        drawn = np.concatenate(
+            [weights @ columns for weights in _weights(len(counts), draws, seed)]
+        )
         with np.errstate(invalid="ignore"):  # a resample of examples without a single count
             values = (drawn[:, :-1] / drawn[:, -1:]).T
-        found |= {cell: Replicates(group, size, row) for cell, row in zip(cells, values, strict=True)}
+        found |= {
+            cell: Replicates(group, size, row) for cell, row in zip(cells, values, strict=True)
+        }
     return found
 
 
@@ -162,7 +185,11 @@ def _weights(examples: int, draws: int, seed: int) -> Iterator[np.ndarray]:
     for begin in range(0, draws, rows):
         some = min(rows, draws - begin)
         drawn = rng.integers(examples, size=(some, examples)) + examples * np.arange(some)[:, None]
-        yield np.bincount(drawn.ravel(), minlength=some * examples).reshape(some, examples).astype(np.float64)
+        yield (
+            np.bincount(drawn.ravel(), minlength=some * examples)
+            .reshape(some, examples)
+            .astype(np.float64)
+        )
 
 
 def _arrays(place: Place, cells: Sequence[Result], metric: str) -> dict[str, Arrays]:
@@ -173,5 +200,9 @@ def _arrays(place: Place, cells: Sequence[Result], metric: str) -> dict[str, Arr
         if metric in cell.metrics:
             each = place.read_each(cell.entry, evaluation)
             if {f"{name}.sum", f"{name}.count", EXAMPLES} <= each.keys():
-                found[cell.entry.id] = each[f"{name}.sum"], each[f"{name}.count"], each[EXAMPLES].tobytes()
+                found[cell.entry.id] = (
+                    each[f"{name}.sum"],
+                    each[f"{name}.count"],
+                    each[EXAMPLES].tobytes(),
+                )
     return found

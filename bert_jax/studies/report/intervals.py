@@ -40,7 +40,9 @@ class Pairing(NamedTuple):
     unpaired: float  # the same of two independent means, by Welch
 
 
-def summary(values: Sequence[float], *, confidence: float = 0.95, higher_is_better: bool = True) -> Summary:
+def summary(
+    values: Sequence[float], *, confidence: float = 0.95, higher_is_better: bool = True
+) -> Summary:
     """Mean, spread and best; of a single value the spread is unknown, NaN, and the interval infinite."""
     sample = _sample(values)
     mean, error = float(sample.mean()), _squared_error(sample) ** 0.5
@@ -56,7 +58,9 @@ def welch(a: Sequence[float], b: Sequence[float], *, confidence: float = 0.95) -
     mean = float(first.mean() - second.mean())
     if not math.isfinite(sum(parts)):
         return Difference(mean, -math.inf, math.inf, 0.0)
-    below = sum(part**2 / (len(sample) - 1) for part, sample in zip(parts, (first, second), strict=True))
+    below = sum(
+        part**2 / (len(sample) - 1) for part, sample in zip(parts, (first, second), strict=True)
+    )
     freedom = sum(parts) ** 2 / below if below else math.inf
     half = half_width(sum(parts) ** 0.5, freedom, confidence)
     return Difference(mean, mean - half, mean + half, freedom)
@@ -121,7 +125,10 @@ def p_value(seeds: Pairing, examples_error: float = 0.0) -> float:
     for _ in range(60):  # halvings: more than a float's digits need
         middle = (low + high) / 2
         tail = math.exp(middle) / 2
-        parts = seeds.error * special.stdtrit(seeds.n - 1, tail), examples_error * special.ndtri(tail)
+        parts = (
+            seeds.error * special.stdtrit(seeds.n - 1, tail),
+            examples_error * special.ndtri(tail),
+        )
         low, high = (low, middle) if math.hypot(*parts) < abs(seeds.mean) else (middle, high)
     return math.exp(high)
 

@@ -18,7 +18,11 @@ def cross_rate(view: View) -> Figures:
     out: Figures = {}
     comparison = view.comparisons[0]
     axis = view.axis(comparison["axis"])
-    names = [name for name, one in view.study.get("evaluations", {}).items() if one.get("name") == "cross_rate"]
+    names = [
+        name
+        for name, one in view.study.get("evaluations", {}).items()
+        if one.get("name") == "cross_rate"
+    ]
     for name in names:
         for family in view.families(axis.name):
             rates = {
@@ -60,18 +64,25 @@ def crossed(view: View) -> Figures:
         return {}
     first, second = axes[:2]
     others = [one.name for one in view.axes if one not in (first, second)]
-    rest = dict.fromkeys(", ".join(one.entry.labels[other] for other in others) for one in view.results)
+    rest = dict.fromkeys(
+        ", ".join(one.entry.labels[other] for other in others) for one in view.results
+    )
     out: Figures = {}
     for metric in dict.fromkeys(metric for one in view.comparisons for metric in one["metrics"]):
         for name in rest:
-            mine = [one for one in view.results if ", ".join(one.entry.labels[other] for other in others) == name]
+            mine = [
+                one
+                for one in view.results
+                if ", ".join(one.entry.labels[other] for other in others) == name
+            ]
             grid = [
                 [
                     _whole_mean(
                         [
                             one
                             for one in mine
-                            if (one.entry.labels[first.name], one.entry.labels[second.name]) == (a, b)
+                            if (one.entry.labels[first.name], one.entry.labels[second.name])
+                            == (a, b)
                         ],
                         metric,
                     )
@@ -117,7 +128,10 @@ def _by_column(
     The least is that of the rows that are whole.
     """
     rows = [row for row, complete in zip(grid, whole, strict=True) if complete] or grid
-    tops = [min((v for v in column if math.isfinite(v)), default=math.nan) for column in zip(*rows, strict=True)]
+    tops = [
+        min((v for v in column if math.isfinite(v)), default=math.nan)
+        for column in zip(*rows, strict=True)
+    ]
     away = [[max(value - top, 0.0) for value, top in zip(row, tops, strict=True)] for row in grid]
     most = max((v for row in away for v in row if math.isfinite(v)), default=0.0) or 1.0
     shades = [[1 - math.sqrt(v / most) if math.isfinite(v) else 0.0 for v in row] for row in away]
@@ -125,7 +139,9 @@ def _by_column(
     return shades, {(i, j) for i in best for j, v in enumerate(away[i]) if v == 0}
 
 
-def _by_all(grid: Sequence[Sequence[float]], lower: bool) -> tuple[list[list[float]], set[tuple[int, int]]]:
+def _by_all(
+    grid: Sequence[Sequence[float]], lower: bool
+) -> tuple[list[list[float]], set[tuple[int, int]]]:
     known = [v for row in grid for v in row if math.isfinite(v)]
     if not known:
         return [[0.0] * len(row) for row in grid], set()

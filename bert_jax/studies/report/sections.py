@@ -43,7 +43,9 @@ def _references(view: View, metric: str) -> list[tuple[str, float]]:
     evaluation, _, name = metric.partition("/")
     reference, label = BASELINES.get(name, ("", ""))
     found = aggregate.values(view.results, of(f"{evaluation}/{reference}"))
-    return [(label.removeprefix("the "), found[0])] if found and max(found) - min(found) < 1e-6 else []
+    return (
+        [(label.removeprefix("the "), found[0])] if found and max(found) - min(found) < 1e-6 else []
+    )
 
 
 def best(view: View, comparison: Mapping[str, Any], found: Sequence[Difference]) -> str:
@@ -59,15 +61,27 @@ def best(view: View, comparison: Mapping[str, Any], found: Sequence[Difference])
             choose = min if lower_is_better(metric) else max
             top = choose(known, key=lambda label: known[label].mean)
             one = next(
-                (d for d in found if (d.metric, d.family, d.point) == (metric, family.name, top) and d.pairs), None
+                (
+                    d
+                    for d in found
+                    if (d.metric, d.family, d.point) == (metric, family.name, top) and d.pairs
+                ),
+                None,
             )
             gap = "is the baseline" if top == comparison["baseline"] else HOLE
             if one is not None:
-                within = aggregate.interval(one.low, one.high, share) if one.pairs > 1 else "one pair"
+                within = (
+                    aggregate.interval(one.low, one.high, share) if one.pairs > 1 else "one pair"
+                )
                 gap = f"{plain(one.mean, share, True)} ({within}{f'; {told}' if (told := verdict(one)) else ''})"
             name = ", ".join(filter(None, [aggregate.title(metric), family.name]))
             lines.append([name, top, plus_minus(known[top], len(family.arms[top]), share), gap])
-    head = ["metric", "best point", "mean", f"less {comparison['baseline'] or 'baseline'}, in pairs"]
+    head = [
+        "metric",
+        "best point",
+        "mean",
+        f"less {comparison['baseline'] or 'baseline'}, in pairs",
+    ]
     return table(lines, head, True) if lines else ""
 
 
@@ -81,7 +95,9 @@ def mean_table(view: View, axis: Axis, families: Sequence[Family], metrics: Sequ
         for metric, family in columns:
             arm = family.arms.get(label)
             share = aggregate.percent(metric, view.results)
-            row.append(plus_minus(aggregate.summary(arm, of(metric)), len(arm), share) if arm else "")
+            row.append(
+                plus_minus(aggregate.summary(arm, of(metric)), len(arm), share) if arm else ""
+            )
         lines.append(row)
     return table(lines, head, True)
 
@@ -155,7 +171,9 @@ def probability(value: float) -> str:
     """Write a p value with two digits; a small one as a bound."""
     if math.isnan(value):
         return HOLE
-    return f"<{SPACE}0.0001" if value < 1e-4 else f"{value:.1g}" if value < 0.001 else f"{value:.2g}"
+    return (
+        f"<{SPACE}0.0001" if value < 1e-4 else f"{value:.1g}" if value < 0.001 else f"{value:.2g}"
+    )
 
 
 def verdict(one: Difference) -> str:
@@ -168,7 +186,13 @@ def verdict(one: Difference) -> str:
 
 
 def _small(value: float, share: bool) -> str:
-    return number(100 * value) if share and math.isfinite(value) else number(value) if math.isfinite(value) else HOLE
+    return (
+        number(100 * value)
+        if share and math.isfinite(value)
+        else number(value)
+        if math.isfinite(value)
+        else HOLE
+    )
 
 
 def pairing(found: Sequence[Difference], share: bool) -> str:
@@ -196,7 +220,9 @@ def _root_mean_squares(pairs: Sequence[tuple[float, float]]) -> tuple[float, flo
     known = [pair for pair in pairs if all(math.isfinite(one) and one > 0 for one in pair)]
     if not known:
         return None
-    first, second = (math.sqrt(_average([one**2 for one in column])) for column in zip(*known, strict=True))
+    first, second = (
+        math.sqrt(_average([one**2 for one in column])) for column in zip(*known, strict=True)
+    )
     return first, second, len(known)
 
 

@@ -22,7 +22,11 @@ Gaps = Mapping[int, Sequence[Difference]]  # by the number of the comparison
 def text(view: View, gaps: Gaps) -> str:
     """Markdown: where it comes from, means, and differences in pairs."""
     study = view.study
-    parts = [f"# {literal(str(study.get('name', '')))}", literal(str(study.get("question") or "")), _origin(view)]
+    parts = [
+        f"# {literal(str(study.get('name', '')))}",
+        literal(str(study.get("question") or "")),
+        _origin(view),
+    ]
     for number, one in enumerate(view.comparisons):
         head = f"## By {literal(one['axis'])}" if one["axis"] else "## Means"
         parts += [head, *_comparison(view, one, gaps[number])]
@@ -33,7 +37,11 @@ def literal(text: str) -> str:
     """Write what a user named so that Markdown and HTML show it as it is, in one line."""
     text = " ".join(escape(text, quote=False).split())
     text = re.sub(r"[\\`*\[\]|~]|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>", text)
-    return re.sub(r"^(#+|[-+]|\d+(?=[.)]))(?=[.)]?(\s|$))", lambda mark: f"{mark[0][:-1]}&#{ord(mark[0][-1])};", text)
+    return re.sub(
+        r"^(#+|[-+]|\d+(?=[.)]))(?=[.)]?(\s|$))",
+        lambda mark: f"{mark[0][:-1]}&#{ord(mark[0][-1])};",
+        text,
+    )
 
 
 def command(given: Sequence[str] | str, name: str) -> str:
@@ -57,7 +65,9 @@ def _origin(view: View) -> str:
     done = sum(one.state.name == "done" for one in found)
     seconds = [sum(one.seconds for one in found), sum(one.evaluation_seconds for one in found)]
     lines = [
-        code(typed) if (typed := command(study.get("command") or "", str(study.get("name", "")))) else "",
+        code(typed)
+        if (typed := command(study.get("command") or "", str(study.get("name", ""))))
+        else "",
         f"commit {literal(_commit(str(study['git_commit'])))}" if study.get("git_commit") else "",
         literal("; ".join(dict.fromkeys(one.hardware for one in found if one.hardware))),
         aggregate.span(view)[1][:10],
@@ -85,19 +95,35 @@ def _comparison(view: View, one: Mapping[str, Any], found: Sequence[Difference])
     metrics, several = one["metrics"], len(families) > 1
     share = {metric: aggregate.percent(metric, view.results) for metric in metrics}
     titles = [literal(aggregate.title(metric)) for metric in metrics]
-    points = [(family, label) for family in families for label in axis.labels if label in family.arms]
-    head = [literal(", ".join([*([] if not several else [_others(view, one)]), axis.name or "cells"]))]
+    points = [
+        (family, label) for family in families for label in axis.labels if label in family.arms
+    ]
+    head = [
+        literal(", ".join([*([] if not several else [_others(view, one)]), axis.name or "cells"]))
+    ]
     means, pairs = [], []
     for family, label in points:
         name = literal(", ".join(filter(None, [family.name if several else "", label or "all"])))
         arm = family.arms[label]
-        means.append([name, *(plus_minus(aggregate.summary(arm, of(m)), len(arm), share[m]) for m in metrics)])
-        mine = {d.metric: d for d in found if (d.family, d.point) == (family.name, label) and d.pairs}
+        means.append(
+            [
+                name,
+                *(plus_minus(aggregate.summary(arm, of(m)), len(arm), share[m]) for m in metrics),
+            ]
+        )
+        mine = {
+            d.metric: d for d in found if (d.family, d.point) == (family.name, label) and d.pairs
+        }
         if mine:
             pairs.append([name, *(_gap(mine.get(metric), share[metric]) for metric in metrics)])
-    said = [f"Means over seeds ± half their 95{SPACE}% t intervals.", table(means, [*head, *titles])]
+    said = [
+        f"Means over seeds ± half their 95{SPACE}% t intervals.",
+        table(means, [*head, *titles]),
+    ]
     if pairs:
-        said.append(f"Less {literal(one['baseline'])}, in pairs of one seed. {_intervals(metrics, found)}")
+        said.append(
+            f"Less {literal(one['baseline'])}, in pairs of one seed. {_intervals(metrics, found)}"
+        )
         said.append(table(pairs, [*head, *titles]))
         worth = [
             f"- {literal(aggregate.title(metric))}: {told[0].lower()}{told[1:]}"
@@ -110,14 +136,28 @@ def _comparison(view: View, one: Mapping[str, Any], found: Sequence[Difference])
 
 def _intervals(metrics: Sequence[str], found: Sequence[Difference]) -> str:
     """Say what the intervals and p values of a table of differences are."""
-    tested = {metric: max((d.tests for d in found if d.metric == metric), default=0) for metric in metrics}
+    tested = {
+        metric: max((d.tests for d in found if d.metric == metric), default=0) for metric in metrics
+    }
     if not any(tested.values()):
         return "One pair has no interval."
-    both = [aggregate.title(metric) for metric in metrics if any(d.examples for d in found if d.metric == metric)]
-    over = f"seeds and examples for {literal(', '.join(both))}, over seeds alone for others" if both else "seeds alone"
+    both = [
+        aggregate.title(metric)
+        for metric in metrics
+        if any(d.examples for d in found if d.metric == metric)
+    ]
+    over = (
+        f"seeds and examples for {literal(', '.join(both))}, over seeds alone for others"
+        if both
+        else "seeds alone"
+    )
     if len(both) == len(metrics):
         over = "seeds and examples"
-    counts = "" if max(tested.values()) == 1 else f", corrected by Holm's method for the {_count(tested)} of its column"
+    counts = (
+        ""
+        if max(tested.values()) == 1
+        else f", corrected by Holm's method for the {_count(tested)} of its column"
+    )
     return (
         f"In brackets 95{SPACE}% intervals, each by itself, over {over}; p is that of the difference{counts}. "
         f"Bold: p of at most {LEVEL}."

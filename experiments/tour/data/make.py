@@ -52,7 +52,14 @@ GRAMMAR = {  # the words of a group stand in the same places, each in all but on
         "the new {} does not include the discount",
     ],
 }
-SOUNDS = {"dog": "barks", "cat": "purrs", "bird": "sings", "cow": "moos", "duck": "quacks", "bee": "hums"}
+SOUNDS = {
+    "dog": "barks",
+    "cat": "purrs",
+    "bird": "sings",
+    "cow": "moos",
+    "duck": "quacks",
+    "bee": "hums",
+}
 TIMES = ("in the morning", "at noon", "in the evening", "at night")
 MORE = [  # what teaches the vocabulary its endings
     *(
@@ -95,7 +102,11 @@ def vocabulary() -> list[str]:
     """All words there are, and their letters: given twice, a word is no chance and becomes a piece."""
     texts = [
         *sentences(),
-        *(json.loads(line)[k] for line in QUESTIONS.read_text().splitlines() for k in ("question", "context")),
+        *(
+            json.loads(line)[k]
+            for line in QUESTIONS.read_text().splitlines()
+            for k in ("question", "context")
+        ),
     ]
     texts += [path.read_text() for path in (HERE / "verses.txt", HERE / "names.conll", COMPLAINTS)]
     settings = knobs.Tokenizer(vocab_size=2_000, lowercase=False)
