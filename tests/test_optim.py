@@ -452,3 +452,15 @@ def test_a_freeze_that_means_nothing_is_refused(pattern, said):
     with pytest.raises(ConfigError, match=f"matches {said}") as caught:
         _steps(0, freeze=pattern)
     assert "encoder/layers/attention" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"name": "lamb"}, {"layer_decay": 0.9, "freeze": "encoder/embeddings/"}]
+)
+def test_transformation_state_is_that_of_its_moments_alone(changes):
+    """Checkpoints hold count, mu and nu, whatever else is chained."""
+    tree = _tree(0)
+    state = optim.transformation(knobs.Optim(**changes), tree, 0.01).init(tree)
+    assert type(state).__name__ == "ScaleByAdamState"
+    assert jax.tree.structure(state.mu) == jax.tree.structure(tree) == jax.tree.structure(state.nu)
+    assert len(jax.tree.leaves(state)) == 1 + 2 * len(jax.tree.leaves(tree))

@@ -1,7 +1,7 @@
 """Learning-rate schedules, gradient clipping and the optimizers, as the directions they step in.
 
-An optimizer here returns d, and the caller does `params -= rate * d`: the rate, like the weight decay, may be a traced
-number, so arms that differ only in those share one program.
+An optimizer here returns d, and the caller does `params -= rate * d`: the learning rate and the
+weight decay may be traced numbers, so runs that differ only in those share one program.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from bert_jax.config import knobs
 from bert_jax.errors import ConfigError
 from bert_jax.trees import names
 
-STACKED = re.compile(
-    r"(^|/)layers/(?!\d)"
-)  # names whose leading axis counts layers: each slice is a tensor of its own
+# Names of arrays whose leading axis counts layers: each slice is a tensor of its own.
+STACKED = re.compile(r"(^|/)layers/(?!\d)")
 
 
-# --- learning rate --------------------------------------------------------------------------------------------------
+# --- learning rate --------------------------------------------------------------------------------
 
 
 def schedule(settings: knobs.Optim, steps: int) -> Callable[[int], float]:
-    """The learning rate of the update with 0-based index `step`, in float64 on the host.
+    """Return a function of an update's 0-based index: its learning rate, in float64 on the host.
 
-    All warm-ups are peak * step / warmup_steps, as in the original and in transformers: 0 at step 0, the peak reached
-    at index warmup_steps. `linear` and `cosine` then run from the peak to final_fraction * peak at index `steps`, which
-    no update has: as in all published implementations the last one, at index steps - 1, is a step short of it;
-    `linear2018` is the line from the peak at step 0 to 0 at `steps`, overridden while warming up, so that it drops
-    below the peak before it is followed.
+    All warm-ups are peak * step / warmup_steps, as in the original and in transformers: 0 at step
+    0, the peak at index warmup_steps. `linear` and `cosine` then run from the peak to
+    final_fraction * peak at index `steps`, which no update has: as in all published
+    implementations the last update, at index steps - 1, is a step short of it. `linear2018` is the
+    line from the peak at step 0 to 0 at `steps`; the warm-up overrides its beginning, so that the
+    rate drops below the peak where the line takes over.
     """
     peak, warmup, kind, last = (
         settings.learning_rate,
@@ -58,11 +58,14 @@ def schedule(settings: knobs.Optim, steps: int) -> Callable[[int], float]:
     return rate
 
 
-# --- weight decay ---------------------------------------------------------------------------------------------------
+# --- weight decay ---------------------------------------------------------------------------------
 
 
 def decayed(params: Any, no_decay: str) -> Any:
-    """A tree of bools: whether a parameter decays. `no_decay` must match something; empty, everything decays."""
+    """Return a tree of bools: whether a parameter decays.
+
+    A pattern `no_decay` must match something; without one, everything decays.
+    """
     pattern = re.compile(no_decay) if no_decay else None
     named = names(params)
     mask = jax.tree.map(lambda name: pattern is None or pattern.search(name) is None, named)
@@ -74,11 +77,14 @@ def decayed(params: Any, no_decay: str) -> Any:
     return mask
 
 
-# --- layers that learn less, or not at all -------------------------------------------------------------------------
+# --- layers that learn less, or not at all --------------------------------------------------------
 
 
 def frozen(params: Any, pattern: str) -> Any:
-    """A tree of bools: whether a parameter stays as it is. A pattern must match some, and leave some."""
+    """Return a tree of bools: whether a parameter stays as it is.
+
+    A pattern must match some parameters and leave some.
+    """
     named = names(params)
     mask = jax.tree.map(lambda name: bool(pattern) and re.search(pattern, name) is not None, named)
     found = jax.tree.leaves(mask)
@@ -94,9 +100,10 @@ def frozen(params: Any, pattern: str) -> Any:
 
 
 def shares(params: Any, decay: float) -> Any:
-    """A tree of the share of the learning rate that each parameter takes.
+    """Return a tree of the share of the learning rate that each parameter takes.
 
-    With n layers: heads, pooler and a final norm 1, layer i (from 0) decay ** (n - i), embeddings decay ** (n + 1).
+    With n layers: heads, pooler and a final norm 1, layer i (from 0) decay ** (n - i), embeddings
+    decay ** (n + 1).
     """
 
     def share(name: str, leaf: Any) -> float | jax.Array:
@@ -112,14 +119,14 @@ def shares(params: Any, decay: float) -> Any:
     return jax.tree.map(share, named, params)
 
 
-# --- clipping -------------------------------------------------------------------------------------------------------
+# --- clipping -------------------------------------------------------------------------------------
 
 
 def clip(grads: Any, norm: float | jax.Array) -> tuple[Any, jax.Array]:
-    """Scales gradients to a global norm of at most `norm` (0: never); returns them and the norm they had.
+    """Scale gradients to a global norm of at most `norm` (0: never); return them and their norm.
 
-    A non-finite norm is returned as it is with the gradients untouched: scaling would turn infinities into NaN and
-    everything else into 0, and hide what the caller has to see.
+    Gradients whose norm is not finite are returned untouched: scaling would turn infinities into
+    NaN and everything else into 0, and hide what the caller has to see.
     """
     before = optax.tree.norm(jax.tree.map(lambda g: g.astype(jnp.float32), grads))
     active = jnp.isfinite(before) & (before > norm) & (norm > 0)
@@ -127,11 +134,11 @@ def clip(grads: Any, norm: float | jax.Array) -> tuple[Any, jax.Array]:
     return jax.tree.map(lambda g: (g * factor).astype(g.dtype), grads), before
 
 
-# --- spikes ---------------------------------------------------------------------------------------------------------
+# --- spikes ---------------------------------------------------------------------------------------
 
 
 def usual(settings: knobs.Optim) -> dict[str, jax.Array]:
-    """Make the state in which losses are watched for spikes: the last ones that were learned from, and how many."""
+    """Make the state that watches for spikes: the last losses learned from, and how many."""
     return {
         "losses": jnp.zeros(settings.spike_window, jnp.float32),
         "count": jnp.zeros((), jnp.int32),
@@ -139,7 +146,7 @@ def usual(settings: knobs.Optim) -> dict[str, jax.Array]:
 
 
 def spike(watched: dict[str, jax.Array], loss: jax.Array, sigmas: jax.Array) -> jax.Array:
-    """Return whether a loss is so many standard deviations above the mean of a full window."""
+    """Tell whether a loss is so many standard deviations above the mean of a full window."""
     losses = watched["losses"]
     known = watched["count"] >= losses.size
     return known & (loss > jnp.mean(losses) + sigmas * jnp.std(losses))
@@ -148,7 +155,7 @@ def spike(watched: dict[str, jax.Array], loss: jax.Array, sigmas: jax.Array) -> 
 def watch(
     watched: dict[str, jax.Array], loss: jax.Array, learned: jax.Array
 ) -> dict[str, jax.Array]:
-    """Take a loss into the window in place of the oldest, if it was learned from: a spike changes nothing of it."""
+    """Take a loss into the window in place of the oldest, if it was learned from."""
     losses, count = watched["losses"], watched["count"]
     learned = learned & jnp.isfinite(loss)
     place = jnp.arange(losses.size, dtype=jnp.int32) == count % losses.size
@@ -158,66 +165,98 @@ def watch(
     }
 
 
-# --- optimizers -----------------------------------------------------------------------------------------------------
+# --- optimizers -----------------------------------------------------------------------------------
 
 
 def transformation(
     settings: knobs.Optim, params: Any, weight_decay: float | jax.Array
 ) -> optax.GradientTransformation:
-    """The optimizer as its unscaled direction d, for params <- params - learning_rate * d.
+    """Build the optimizer as its unscaled direction d, for params <- params - learning_rate * d.
 
     With m and v the exponential averages of g and g**2, and p the parameter:
 
-        adam2018   d = m / (sqrt(v) + epsilon) + weight_decay * p           no bias correction, as in the original
-        adamw      d = m^ / (sqrt(v^) + epsilon) + weight_decay * p         m^, v^ bias-corrected
-        lamb       d = (|p| / |u|) * u,  u the direction of adamw           1 where either norm is 0
+        adam2018   d = m / (sqrt(v) + epsilon) + weight_decay * p       no bias correction
+        adamw      d = m^ / (sqrt(v^) + epsilon) + weight_decay * p     m^, v^ bias-corrected
+        lamb       d = (|p| / |u|) * u,  u the direction of adamw       1 where either norm is 0
 
-    `params` gives names only (shapes will do). Where the decay mask says no, weight_decay is 0; LAMB's ratio applies to
-    those tensors too, as in the paper's algorithm, and is taken layer by layer when layers are stacked in one array.
-    The state does not depend on weight_decay. `freeze` and `layer_decay` then scale d, for some to 0.
+    Where the decay mask says no, weight_decay is 0; LAMB's ratio applies to those tensors too, as
+    in the paper's algorithm. `layer_decay` and `freeze` then scale d, for some tensors to 0.
+
+    Args:
+      settings: name and constants.
+      params: for their names; shapes will do.
+      weight_decay: may be traced.
+
+    Returns:
+      A transformation whose state is that of its moments alone, whatever else is chained.
     """
-    b1, b2, epsilon = settings.b1, settings.b2, settings.epsilon
-    mask = decayed(params, settings.no_decay)
-    named = names(params)
-    fixed = frozen(params, settings.freeze)
-    taken = shares(params, settings.layer_decay) if settings.layer_decay != 1 else None
+    moments = scale_by_moments(
+        settings.b1, settings.b2, settings.epsilon, correct=settings.name != "adam2018"
+    )
+    rest = [optax.add_decayed_weights(weight_decay, decayed(params, settings.no_decay))]
+    if settings.name == "lamb":
+        rest.append(scale_by_layer_trust_ratio())
+    if settings.layer_decay != 1:
+        taken = shares(params, settings.layer_decay)
+        rest.append(optax.stateless(lambda d, _: jax.tree.map(jnp.multiply, d, taken)))
+    if settings.freeze:
+        rest.append(optax.masked(optax.set_to_zero(), frozen(params, settings.freeze)))
+    chain = optax.chain(moments, *rest)
+
+    def update(grads: Any, state: Any, params: Any = None) -> tuple[Any, optax.ScaleByAdamState]:
+        states = (state, *(one.init(params) for one in rest))  # those of `rest` hold no array
+        direction, (state, *_) = chain.update(grads, states, params)
+        return direction, state
+
+    return optax.GradientTransformation(moments.init, update)
+
+
+def scale_by_moments(
+    b1: float, b2: float, epsilon: float, correct: bool
+) -> optax.GradientTransformation:
+    """Scale by Adam's moments in float32, with or without bias correction.
+
+    `optax.scale_by_adam` always corrects, and by 1 - decay ** count, whose cancellation costs
+    float32 four digits at decay 0.999.
+    """
 
     def init(params: Any) -> optax.ScaleByAdamState:
         zeros = jax.tree.map(lambda p: jnp.zeros(p.shape, jnp.float32), params)
-        return optax.ScaleByAdamState(
-            jnp.zeros([], jnp.int32), zeros, jax.tree.map(jnp.copy, zeros)
-        )
+        copies = jax.tree.map(jnp.copy, zeros)
+        return optax.ScaleByAdamState(jnp.zeros([], jnp.int32), zeros, copies)
+
+    def correction(decay: float, count: jax.Array) -> jax.Array | float:
+        return -jnp.expm1(count * math.log(decay)) if correct and decay else 1.0
 
     def update(grads: Any, state: Any, params: Any = None) -> tuple[Any, optax.ScaleByAdamState]:
+        del params
         count = optax.safe_increment(state.count)
         grads = jax.tree.map(lambda g: g.astype(jnp.float32), grads)
         mu = jax.tree.map(lambda m, g: b1 * m + (1 - b1) * g, state.mu, grads)
         nu = jax.tree.map(lambda v, g: b2 * v + (1 - b2) * g * g, state.nu, grads)
-        corrected = settings.name != "adam2018"
-        scale1, scale2 = (_correction(b, count) if corrected else 1.0 for b in (b1, b2))
-
-        def direction(
-            m: jax.Array, v: jax.Array, p: jax.Array, decays: bool, name: str
-        ) -> jax.Array:
-            d = (m / scale1) / (jnp.sqrt(v / scale2) + epsilon)
-            d = d + weight_decay * p if decays else d
-            return d * _trust_ratio(p, d, name) if settings.name == "lamb" else d
-
-        found = jax.tree.map(direction, mu, nu, params, mask, named)
-        if taken is not None:
-            found = jax.tree.map(jnp.multiply, found, taken)
-        found = jax.tree.map(lambda d, fixed: jnp.zeros_like(d) if fixed else d, found, fixed)
-        return found, optax.ScaleByAdamState(count, mu, nu)
+        scale1, scale2 = correction(b1, count), correction(b2, count)
+        direction = jax.tree.map(
+            lambda m, v: (m / scale1) / (jnp.sqrt(v / scale2) + epsilon), mu, nu
+        )
+        return direction, optax.ScaleByAdamState(count, mu, nu)
 
     return optax.GradientTransformation(init, update)
 
 
-def _correction(decay: float, count: jax.Array) -> jax.Array | float:
-    """1 - decay ** count without the cancellation that costs float32 four digits at decay 0.999."""
-    return -jnp.expm1(count * math.log(decay)) if decay else 1.0
+def scale_by_layer_trust_ratio() -> optax.GradientTransformation:
+    """Scale each tensor by LAMB's trust ratio, layer by layer where one array stacks layers.
 
+    `optax.scale_by_trust_ratio` takes one ratio for a whole array.
+    """
 
-def _trust_ratio(param: jax.Array, direction: jax.Array, name: str) -> jax.Array:
-    axes = tuple(range(1, param.ndim)) if STACKED.search(name) else None
-    p, d = (jnp.sqrt(jnp.sum(jnp.square(x), axis=axes, keepdims=True)) for x in (param, direction))
-    return jnp.where((p > 0) & (d > 0), p / jnp.where(d > 0, d, 1.0), 1.0)
+    def scaled(direction: jax.Array, param: jax.Array, name: str) -> jax.Array:
+        axes = tuple(range(1, param.ndim)) if STACKED.search(name) else None
+        p, d = (
+            jnp.sqrt(jnp.sum(jnp.square(x), axis=axes, keepdims=True)) for x in (param, direction)
+        )
+        ratio = jnp.where((p > 0) & (d > 0), p / jnp.where(d > 0, d, 1.0), 1.0)
+        return direction * ratio
+
+    return optax.stateless(
+        lambda directions, params: jax.tree.map(scaled, directions, params, names(params))
+    )
