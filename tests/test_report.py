@@ -156,8 +156,8 @@ def test_a_pretraining_run(tmp_path):
         "45.7 % of the devices' nominal FLOP/s",
         "evaluations 0 min 08 s 10.0 %",
         "steps 0 min 54 s 72.3 %",
-        "memory of the process, at most 3.21 GB",
-        "memory of a device, at most 70.00 GB",
+        "peak memory of the process 3.21 GB",
+        "peak memory of a device 70.00 GB",
         "masking.rate 0.25 0.15",
         "jax 1.2.3",
         "bert-jax 'a b'",
@@ -202,7 +202,7 @@ def test_missing_files_leave_the_rest(missing, tmp_path):
     source, text = text_of(tmp_path)
     assert ("BERT base" in text) == (missing not in ("config.json", "all", "torn"))
     assert ("<svg" in source) == (missing not in ("metrics.jsonl", "all"))
-    assert ("nothing is measured yet" in text) == (missing in ("metrics.jsonl", "all"))
+    assert ("no measurements yet" in text) == (missing in ("metrics.jsonl", "all"))
 
 
 def test_one_line_of_metrics_is_enough(tmp_path):
@@ -288,7 +288,7 @@ def test_samples_show_the_latest_and_what_came_before(tmp_path):
     assert "<mark>[MASK]</mark>" in source
     assert "cat 25.0 %" in text
     assert "step 10: the · step 20: dog" in text
-    assert "stood there" not in text  # what did is not known
+    assert "original token" not in text  # what did is not known
     assert "longer" not in text
 
 
@@ -306,9 +306,9 @@ def test_samples_show_what_stood_there(tmp_path):
     ]
     (tmp_path / "samples.jsonl").write_text("\n".join(map(json.dumps, rows)))
     source, _ = text_of(tmp_path)
-    assert re.findall(r'class="right">(\w+)</span><span>(stood there)?', source) == [
+    assert re.findall(r'class="right">(\w+)</span><span>(original token)?', source) == [
         ("dog", ""),
-        ("cow", "stood there"),
+        ("cow", "original token"),
         ("cat", ""),
     ]
     assert source.count("<mark>[MASK]</mark>") == 2

@@ -1,10 +1,10 @@
-"""How metrics are called where people read them: names, shares, what they are held against, which way is better."""
+"""Names of metrics for readers: titles, which are shares, their baselines, which way is better."""
 
 from __future__ import annotations
 
 import math
 
-# The evaluation's own reference for a metric: what can be had without reading the context.
+# The evaluation's own reference for a metric: the value that reading no context reaches.
 BASELINES = {
     "mlm_loss": ("unigram_loss", "the unigram"),
     "mlm_accuracy": ("unigram_accuracy", "the most frequent token"),
@@ -21,22 +21,10 @@ PLAIN = {
     "data_wait": "Waiting for data",
     "mfu": "Model FLOPs utilisation",
 }
-SHOUTED = (
-    "mlm",
-    "lm",
-    "nsp",
-    "sop",
-    "mfu",
-    "f1",
-    "mcc",
-    "pll",
-    "pos",
-    "ner",
-    "mnli",
-    "qnli",
-    "mrpc",
-    "rte",
-)
+SHOUTED = {
+    *("mlm", "lm", "nsp", "sop", "mfu", "f1", "mcc", "pll", "pos", "ner"),
+    *("mnli", "qnli", "mrpc", "rte"),
+}
 WRITTEN = {
     "blimp": "BLiMP",
     "sst2": "SST-2",
@@ -44,36 +32,29 @@ WRITTEN = {
     "squad2": "SQuAD 2.0",
     "conll2003": "CoNLL-2003",
 }
-COUNTS = (
-    "_low",
-    "_high",
-    "examples",
-    "predictions",
-    "seconds",
-)  # what an evaluation says beside its results
+COUNTS = ("_low", "_high", "examples", "predictions", "seconds")  # beside an evaluation's results
 SHARES = ("accuracy", "fraction", "data_wait", "mfu", "f1", "exact", "precision", "recall")
 LOWER = ("loss", "mse", "perplexity")  # is better
 
 
 def is_share(name: str) -> bool:
-    """Whether a metric lies between 0 and 1 and is written in per cent."""
+    """Return whether a metric lies between 0 and 1 and is written in per cent."""
     return name.endswith(SHARES)
 
 
 def is_result(name: str) -> bool:
-    """Whether a metric of an evaluation is a result: no baseline, interval or count."""
-    return name not in {reference for reference, _ in BASELINES.values()} and not name.endswith(
-        COUNTS
-    )
+    """Return whether a metric of an evaluation is a result: no baseline, interval or count."""
+    references = {reference for reference, _ in BASELINES.values()}
+    return name not in references and not name.endswith(COUNTS)
 
 
 def lower_is_better(name: str) -> bool:
-    """Whether less of a metric is more."""
+    """Return whether lower values of a metric are better."""
     return name.endswith(LOWER)
 
 
 def pretty(name: str) -> str:
-    """A metric's name as a title."""
+    """Write a metric's name as a title."""
     words = name.replace("/", " ").replace("_", " ").split(" ")
     text = PLAIN.get(
         name,

@@ -1,4 +1,7 @@
-"""Figures that are no lines: dot plots, one row a point, and heat maps; inline, in the page's colours, no script."""
+"""Dot plots, one row a point, and heat maps as inline HTML in the page's colours, without script.
+
+`draw` draws any figure, line charts included.
+"""
 
 from __future__ import annotations
 
@@ -11,23 +14,23 @@ from html import escape
 from bert_jax.reporting import charts
 from bert_jax.reporting.charts import TOP, WIDTH, Axis, Chart, Series, number
 
-ROW, EACH, FOOT = 16, 15, 28  # heights: of a row without its dots, of each of them, of the axis
-LONGEST = 22  # characters of a line of a row's name
+ROW, EACH, FOOT = 16, 15, 28  # heights of a row without dots, of each dot in it, and of the axis
+LONGEST = 22  # characters in a line of a row's name
 GLYPH = 6.6  # width of a character
 HOLE = "\N{EN DASH}"
 
 
 @dataclass(frozen=True)
 class Heat:
-    """A table of numbers, shaded from 0 to 1; NaN is a hole."""
+    """Description of a heat map: a table of numbers with shades from 0 to 1; NaN is a hole."""
 
     title: str
-    corner: str  # what the rows are, and the columns
+    corner: str  # what the rows and the columns are
     rows: Sequence[str]
     columns: Sequence[str]
     values: Sequence[Sequence[float]]
     shades: Sequence[Sequence[float]]
-    marks: Collection[tuple[int, int]] = ()
+    marks: Collection[tuple[int, int]] = ()  # the best cells
     percent: bool = False
     note: str = ""
 
@@ -36,7 +39,7 @@ Figure = Chart | Heat
 
 
 def draw(figure: Figure) -> str:
-    """Any figure; nothing where there is nothing to show."""
+    """Draw a figure of any kind; return an empty string if it has no values."""
     if isinstance(figure, Heat):
         return _heat(figure)
     return _sideways(figure) if figure.rows else charts.draw(figure)
@@ -51,8 +54,9 @@ def _heat(heat: Heat) -> str:
         cells = "".join(_shaded(heat, i, j) for j in range(len(heat.columns)))
         body += f'<tr><th scope="row">{escape(name)}</th>{cells}</tr>'
     return (
-        f'<figure class="chart heat"><figcaption>{escape(heat.title)}</figcaption><div class="scroll">'
-        f"<table><tr><th>{escape(heat.corner)}</th>{head}</tr>{body}</table></div>{charts.note(heat.note)}</figure>"
+        f'<figure class="chart heat"><figcaption>{escape(heat.title)}</figcaption>'
+        f'<div class="scroll"><table><tr><th>{escape(heat.corner)}</th>{head}</tr>{body}</table>'
+        f"</div>{charts.note(heat.note)}</figure>"
     )
 
 
@@ -65,43 +69,42 @@ def _shaded(heat: Heat, i: int, j: int) -> str:
     return f'<td class="{kind}" style="--v:{shade:.3f}">{text}</td>'
 
 
+# --- dot plots ---------------------------------------------------------------------------------
+
+
 def _sideways(chart: Chart) -> str:
-    """Values to the right, one row for each point; series of a row stand below each other."""
-    lines = [s for s in chart.series if s.points]
+    """Draw values to the right, one row for each point; the series of a row are stacked."""
+    lines = [series for series in chart.series if series.points]
     if not lines:
         return ""
     names = [textwrap.wrap(name, LONGEST) or [""] for name in chart.rows]
     left = max(len(line) for name in names for line in name) * GLYPH + 14
-    height = ROW + EACH * len(lines)
-    heights = [max(height, 15 * len(name) + 8) for name in names]
+    heights = [max(ROW + EACH * len(lines), 15 * len(name) + 8) for name in names]
     tops = [TOP + sum(heights[:i]) for i in range(len(heights))]
     base = TOP + sum(heights)
     axis = Axis(charts.y_range(chart), left, WIDTH - 14, pad=0.05)
     parts = _scale(chart, axis, base)
-    for top, tall, name in zip(tops, heights, names, strict=True):
-        first = top + tall / 2 + 4 - 7.5 * (len(name) - 1)
-        parts += [
-            f'<text x="{left - 10:.1f}" y="{first + 15 * i:.1f}" text-anchor="end">{escape(line)}</text>'
-            for i, line in enumerate(name)
-        ]
-        parts.append(
-            f'<line class="grid" x1="{left:.1f}" x2="{WIDTH}" y1="{top + tall}" y2="{top + tall}"/>'
-        )
-    for number_, series in enumerate(lines):
-        aside = EACH * (number_ - (len(lines) - 1) / 2)
-        parts.append(
-            _dots(
-                chart, series, axis, [t + h / 2 + aside for t, h in zip(tops, heights, strict=True)]
-            )
-        )
+    for top, height, name in zip(tops, heights, names, strict=True):
+        first = top + height / 2 + 4 - 7.5 * (len(name) - 1)
+        for i, line in enumerate(name):
+            place = f'x="{left - 10:.1f}" y="{first + 15 * i:.1f}" text-anchor="end"'
+            parts.append(f"<text {place}>{escape(line)}</text>")
+        ends = f'x1="{left:.1f}" x2="{WIDTH}" y1="{top + height}" y2="{top + height}"'
+        parts.append(f'<line class="grid" {ends}/>')
+    for i, series in enumerate(lines):
+        shift = EACH * (i - (len(lines) - 1) / 2)
+        middles = [top + height / 2 + shift for top, height in zip(tops, heights, strict=True)]
+        parts += _dots(chart, series, axis, middles)
+    title = escape(chart.title)
     return (
-        f'<figure class="chart"><figcaption>{escape(chart.title)}</figcaption>{charts.legend(chart, lines)}'
-        f'<svg viewBox="0 0 {WIDTH} {base + FOOT}" role="img" aria-label="{escape(chart.title)}">{"".join(parts)}</svg>'
-        f"{charts.note(chart.note)}</figure>"
+        f'<figure class="chart"><figcaption>{title}</figcaption>{charts.legend(chart, lines)}'
+        f'<svg viewBox="0 0 {WIDTH} {base + FOOT}" role="img" aria-label="{title}">'
+        f"{''.join(parts)}</svg>{charts.note(chart.note)}</figure>"
     )
 
 
 def _scale(chart: Chart, axis: Axis, base: float) -> list[str]:
+    """Draw the grid, the labels of the axis and the baselines."""
     parts, free = [], -math.inf
     ticks = axis.ticks(5)
     for tick in ticks:
@@ -110,34 +113,30 @@ def _scale(chart: Chart, axis: Axis, base: float) -> list[str]:
         half = GLYPH / 2 * len(label)
         if x - half >= free:
             free = x + half + 6
-            parts.append(
-                f'<text x="{min(x, WIDTH - half):.1f}" y="{base + 18}" text-anchor="middle">{label}</text>'
-            )
+            place = f'x="{min(x, WIDTH - half):.1f}" y="{base + 18}" text-anchor="middle"'
+            parts.append(f"<text {place}>{label}</text>")
     for _, value in chart.baselines:
         x = axis.at(value)
         parts.append(f'<line class="baseline" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{base}"/>')
     return parts
 
 
-def _dots(chart: Chart, series: Series, axis: Axis, heights: Sequence[float]) -> str:
-    left, right, kind = axis.start, axis.stop, series.kind
-    parts = []
-    for row, low, high in series.whiskers:
-        y, ends = (
-            heights[int(row)],
-            [min(max(axis.at(value), left), right) for value in (low, high)],
-        )
-        parts.append(
-            f'<line class="whisker {kind}" x1="{ends[0]:.1f}" x2="{ends[1]:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>'
-        )
+def _dots(chart: Chart, series: Series, axis: Axis, middles: Sequence[float]) -> list[str]:
+    """Draw the intervals, single values and means of a series; `middles` are the rows' heights."""
+    kind, parts = series.kind, []
+    intervals = {row: (low, high) for row, low, high in series.whiskers}
+    for row, interval in intervals.items():
+        y = f"{middles[int(row)]:.1f}"
+        x1, x2 = (f"{min(max(axis.at(end), axis.start), axis.stop):.1f}" for end in interval)
+        parts.append(f'<line class="whisker {kind}" x1="{x1}" x2="{x2}" y1="{y}" y2="{y}"/>')
     for row, value in series.dots:
-        x, y = axis.at(value), heights[int(row)]
+        x, y = axis.at(value), middles[int(row)]
         parts.append(f'<circle class="{kind} one" cx="{x:.1f}" cy="{y:.1f}" r="2"/>')
-    ends_of = {row: (low, high) for row, low, high in series.whiskers}
     for row, value in series.points:
-        said = f"{series.name} {number(value, chart.percent)}".strip()
-        if row in ends_of:
-            said += " ({} to {})".format(*(number(end, chart.percent) for end in ends_of[row]))
-        place = f'cx="{axis.at(value):.1f}" cy="{heights[int(row)]:.1f}" r="3.6"'
-        parts.append(f'<circle class="{kind}" {place}><title>{escape(said)}</title></circle>')
-    return "".join(parts)
+        text = f"{series.name} {number(value, chart.percent)}".strip()
+        if row in intervals:
+            low, high = (number(end, chart.percent) for end in intervals[row])
+            text += f" ({low} to {high})"
+        place = f'cx="{axis.at(value):.1f}" cy="{middles[int(row)]:.1f}" r="3.6"'
+        parts.append(f'<circle class="{kind}" {place}><title>{escape(text)}</title></circle>')
+    return parts

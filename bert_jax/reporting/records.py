@@ -1,4 +1,4 @@
-"""What a run has written: metrics.jsonl and samples.jsonl, line by line.
+"""Reader of metrics.jsonl and samples.jsonl, which a run writes line by line.
 
 A line of metrics.jsonl is a JSON object: `step`, `time` (seconds the run has worked, over all its
 resumes), then flat names. A number that is not finite is null. A line of samples.jsonl has `step`,
@@ -17,7 +17,7 @@ from bert_jax.system.jsons import Maybe
 
 METRICS = "metrics.jsonl"
 SAMPLES = "samples.jsonl"
-LINE = {"step": range(2**63), "time": Maybe(float)}  # what is relied on of a line of metrics.jsonl
+LINE = {"step": range(2**63), "time": Maybe(float)}  # of metrics.jsonl
 SAMPLE = LINE | {
     "text": str,
     "answers": Maybe([str]),
@@ -28,6 +28,6 @@ SAMPLE = LINE | {
 def rows(path: Path, schema: Any = LINE) -> Iterator[dict[str, Any]]:
     """Yield the lines of a metrics file.
 
-    The part of a line that a kill left is passed over; a broken line is, with a warning.
+    Skip a partial last line, which a killed run leaves, silently, and broken lines with a warning.
     """
     yield from jsons.lines(path, DataError, schema)
