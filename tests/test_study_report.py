@@ -283,10 +283,10 @@ def test_differences_are_shown_with_both_errors(view, body):
         assert aggregate.plain(one.mean, signed=True) in shown
         assert aggregate.interval(one.low, one.high) in shown
         assert f"{one.ratio:.2f}" in shown
-    assert "Less 15 %, in 2 to 3 pairs" in shown.replace(charts.SPACE, " ")
+    assert "Minus 15 %, in 2 to 3 pairs" in shown.replace(charts.SPACE, " ")
     assert re.search(r"Standard error over seeds 0\.\d+ paired and 0\.\d+ unpaired", shown)
     assert re.search(
-        r"Standard error over examples 0\.\d+ with the same ones for both arms and 0\.\d+ with",
+        r"Standard error over examples 0\.\d+ with the same ones on both sides and 0\.\d+ with",
         shown,
     )
 
@@ -435,7 +435,7 @@ def test_far_apart_numbers_are_placed_by_their_logarithm_and_words_in_rows():
     words = collect.Axis("objective", ("NSP", "none"), ("NSP", "none"))
     assert aggregate.places(words) == {"NSP": 0.0, "none": 1.0}
     assert not words.numeric
-    assert aggregate.over(words, "t", []).rows == ("NSP", "none")
+    assert aggregate.chart_over(words, "t", []).rows == ("NSP", "none")
 
 
 def sideways(*points: tuple[float, float], rows: int = 3) -> charts.Chart:
@@ -478,7 +478,7 @@ def test_an_interval_much_longer_than_most_does_not_squash_the_rest():
             )
 
 
-def test_budgets_are_read_where_all_arms_have_spent_as_much():
+def test_budgets_are_read_where_all_runs_have_spent_as_much():
     points = [(100.0, 8.0), (200.0, 6.0), (400.0, 5.0)]
     assert budgets.read(points, 150) == 7.0
     assert budgets.read(points, 300) == 5.5
@@ -500,15 +500,15 @@ def test_the_common_budget_is_the_least_that_was_given(view):
             line = dict(panel.reading.series[number].points)
             assert line.keys() == {0.05, 0.15, 0.4}
             arm = [
-                dict(one.history.evaluations["validation/mlm_loss"]) for one in family.arms["15 %"]
+                dict(one.history.evaluations["validation/mlm_loss"]) for one in family.runs["15 %"]
             ]
             at = 2_000 / 3
             expected = np.mean([one[500] + (at - 500) / 250 * (one[750] - one[500]) for one in arm])
             assert line[0.15] == pytest.approx(expected)
             assert panel.curves[number].mark == pytest.approx(0.05 * tokens)
         if panel.kind == "predictions":
-            assert "schedule was not over there in all arms but 5 %" in panel.said
-            assert "before the first evaluation: 2 x 64: 80 %; 2 x 128: 80 %." in panel.said
+            assert "schedule of all runs but 5 % had not ended there" in panel.text
+            assert "before the first evaluation: 2 x 64: 80 %; 2 x 128: 80 %." in panel.text
 
 
 def test_curves_leave_out_cells_that_fell_behind(view):
@@ -516,7 +516,7 @@ def test_curves_leave_out_cells_that_fell_behind(view):
     line = steps.curves[0].series[-1]
     assert line.name == "80 %"
     kept = [
-        one for one in view.families("masking.rate")[0].arms["80 %"] if one.state.name == "done"
+        one for one in view.families("masking.rate")[0].runs["80 %"] if one.state.name == "done"
     ]
     finals = [dict(one.history.evaluations["validation/mlm_loss"])[2_000] for one in kept]
     assert line.points[-1] == (2_000, pytest.approx(np.mean(finals)))
@@ -561,7 +561,7 @@ def test_the_cross_rate_matrix_marks_the_best_of_each_column(place, view):
     assert plots.draw(heat).count('class="n best"') == len(rates)
 
 
-def test_an_arm_that_lacks_seeds_is_best_nowhere():
+def test_a_point_that_lacks_seeds_is_best_nowhere():
     grid = [[1.0, 2.0], [3.0, 4.0], [0.5, 9.0]]
     shades, marks = matrices._by_column(grid, [True, True, False])
     assert marks == {(0, 0), (0, 1)}
@@ -667,7 +667,7 @@ def test_pictures_have_the_colours_of_the_light_page():
 
 
 def test_a_report_needs_no_jax():
-    names = ("collect", "compare", "report", "figures", "definition", "places")
+    names = ("report.collect", "report.compare", "report.build", "report.figures", "definition")
     code = f"import sys\nfor n in {names}: __import__('bert_jax.studies.' + n)\n"
     code += "print([m for m in ('jax', 'flax', 'matplotlib') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

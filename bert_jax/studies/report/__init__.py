@@ -1,1 +1,1 @@
-"""The report of a study: results collected, aggregated, compared and drawn."""
+"""Report of a study: its results collected, aggregated, compared and drawn."""

@@ -1,4 +1,4 @@
-"""The results of a study, arranged for the eye: arms by axis, means with intervals, figures over an axis."""
+"""Views of a study's results for tables and figures: points of axes, means, intervals, series."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bert_jax.reporting.charts import SPACE, Chart, Series, number
-from bert_jax.reporting.metric_names import is_share, pretty
+from bert_jax.reporting.metric_names import is_share
 from bert_jax.reporting.plots import HOLE, Figure
 from bert_jax.studies.folder import Place
 from bert_jax.studies.report import collect, intervals
@@ -17,13 +17,14 @@ from bert_jax.studies.report.compare import Difference
 
 Figures = dict[str, Figure]  # by the names of their files
 Value = Callable[[Result], float | None]
-WIDE = 30.0  # numbers this many times apart are placed by their logarithm
-TONES = 10  # of the page's sequence
+WIDE = 30.0  # an axis whose numbers are so many times apart is logarithmic
+TONES = 10  # of the page's sequence of colours
+MAIN = ("mlm_loss", "accuracy", "f1")  # metrics compared by a study that names none
 
 
 @dataclass(frozen=True)
 class View:
-    """A study as it is now."""
+    """Study in its present state: its folder, its study.json and the results of its cells."""
 
     place: Place
     study: Mapping[str, Any]
@@ -34,115 +35,117 @@ class View:
         return collect.axes(self.study)
 
     def axis(self, name: str) -> Axis:
-        """An axis by its name; a study without axes has one point."""
-        return next((one for one in self.axes if one.name == name), Axis(name, ("",), (None,)))
+        """Return an axis by its name; a study without axes has one point."""
+        return next((axis for axis in self.axes if axis.name == name), Axis(name, ("",), (None,)))
 
     @property
     def comparisons(self) -> list[dict[str, Any]]:
-        """What the study compares; without a word of it, its last axis, by all its main metrics."""
+        """Return the study's comparisons; by default its main metrics over its last axis."""
         if self.study.get("comparisons"):
             return list(self.study["comparisons"])
         axis = self.axes[-1].name if self.axes else ""
-        mains = ("mlm_loss", "accuracy", "f1")
-        found = dict.fromkeys(
-            key for one in self.results for key in one.metrics if key.count("/") == 1
-        )
-        return [
-            {
-                "axis": axis,
-                "baseline": "",
-                "metrics": [m for m in found if m.partition("/")[2] in mains],
-            }
-        ]
+        known = dict.fromkeys(key for result in self.results for key in result.metrics)
+        metrics = [m for m in known if m.count("/") == 1 and m.partition("/")[2] in MAIN]
+        return [{"axis": axis, "baseline": "", "metrics": metrics}]
 
     @property
     def names(self) -> str:
-        """Of all axes."""
-        return ", ".join(one.name for one in self.axes)
+        """Return the names of all axes."""
+        return ", ".join(axis.name for axis in self.axes)
 
     def families(self, axis: str) -> list[Family]:
         return collect.families(self.study, self.results, axis)
 
     def points(self) -> list[tuple[str, list[Result]]]:
-        """Cells that differ in nothing but the seed, under the labels of all axes."""
-        found: dict[str, list[Result]] = {}
-        for one in self.results:
-            found.setdefault(", ".join(one.entry.labels.values()) or "all", []).append(one)
-        return list(found.items())
+        """Group cells that differ in the seed alone, under the labels of all axes."""
+        points: dict[str, list[Result]] = {}
+        for result in self.results:
+            points.setdefault(", ".join(result.entry.labels.values()) or "all", []).append(result)
+        return list(points.items())
 
 
-def of(metric: str) -> Value:
-    """Takes a metric from a result."""
-    return lambda one: one.metrics.get(metric)
+def getter(metric: str) -> Value:
+    """Return a function that takes a metric from a result."""
+    return lambda result: result.metrics.get(metric)
 
 
-def values(arm: Sequence[Result], value: Value) -> list[float]:
-    """What the cells of an arm found, of those that did."""
-    return [found for found in map(value, arm) if found is not None and math.isfinite(found)]
+def values(runs: Sequence[Result], value: Value) -> list[float]:
+    """Return the finite values of runs, without those of runs that have none."""
+    known = map(value, runs)
+    return [number_ for number_ in known if number_ is not None and math.isfinite(number_)]
 
 
-def summary(arm: Sequence[Result], value: Value) -> intervals.Summary | None:
-    """Mean and interval over the seeds there are."""
-    found = values(arm, value)
-    return intervals.summary(found) if found else None
+def summary(runs: Sequence[Result], value: Value) -> intervals.Summary | None:
+    """Return the mean and its interval over the seeds that have a value; None without any."""
+    known = values(runs, value)
+    return intervals.summary(known) if known else None
 
 
 def percent(metric: str, results: Sequence[Result]) -> bool:
-    """Whether to write a metric in per cent: a share by name, and by its values; SQuAD's are in per cent already."""
-    return is_share(metric) and all(abs(one.metrics.get(metric, 0.0)) <= 1 for one in results)
+    """Return whether to write a metric in per cent.
+
+    It is a share by its name and by its values; SQuAD's scores are in per cent already.
+    """
+    return is_share(metric) and all(abs(r.metrics.get(metric, 0.0)) <= 1 for r in results)
 
 
-def title(metric: str) -> str:
-    """EVALUATION/METRIC in words."""
-    return pretty(metric)
+def span(view: View) -> tuple[str, str]:
+    """Return when the first attempt began and when the last note was made."""
+    begun = [result.begun for result in view.results if result.begun]
+    ended = [result.ended for result in view.results if result.ended]
+    return min(begun, default=""), max(ended, default="")
 
 
-def plus_minus(found: intervals.Summary | None, of_seeds: int, share: bool) -> str:
-    """Mean, half its interval, and of how many seeds, where that is not all."""
-    if found is None:
-        return f"{HOLE} (0 of {of_seeds})"
-    text = plain(found.mean, share)
-    if math.isfinite(found.high):
-        half = found.high - found.mean
-        text = f"{text.removesuffix(f'{SPACE}%')} ± {plain(half, share)}"
-    return text if found.n == of_seeds else f"{text} ({found.n} of {of_seeds})"
+# --- numbers as text ---------------------------------------------------------------------------
+
+
+def plus_minus(mean: intervals.Summary | None, seeds: int, share: bool) -> str:
+    """Format a mean with half its interval, and the number of its seeds if some are missing."""
+    if mean is None:
+        return f"{HOLE} (0 of {seeds})"
+    text = plain(mean.mean, share)
+    if math.isfinite(mean.high):
+        half = plain(mean.high - mean.mean, share)
+        text = f"{text.removesuffix(f'{SPACE}%')} ± {half}"
+    return text if mean.n == seeds else f"{text} ({mean.n} of {seeds})"
 
 
 def plain(value: float, share: bool = False, signed: bool = False) -> str:
-    """A number of a table: of a share with two places, else with three; a hole where there is none."""
+    """Format a number of a table: two decimals for shares, else three; a dash if not finite."""
     if not math.isfinite(value):
         return HOLE
-    places, value = 2 if share or abs(value) >= 10 else 3, 100 * value if share else value
-    sign = "+" if signed and round(value, places) else "z"  # z: no minus before nothing
-    text = f"{value:{sign}.{places}f}{f'{SPACE}%' if share else ''}"
+    decimals, value = 2 if share or abs(value) >= 10 else 3, 100 * value if share else value
+    sign = "+" if signed and round(value, decimals) else "z"  # z: no minus before zero
+    text = f"{value:{sign}.{decimals}f}{f'{SPACE}%' if share else ''}"
     return text.replace("-", "\N{MINUS SIGN}")
 
 
 def interval(low: float, high: float, share: bool = False) -> str:
-    """An interval of a table."""
+    """Format an interval of a table."""
     if not math.isfinite(low + high):
         return HOLE
     return f"{plain(low, share, True).removesuffix(f'{SPACE}%')} to {plain(high, share, True)}"
 
 
+def short_amount(value: float) -> str:
+    """Format a large number for people."""
+    for size, mark in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")):
+        if value >= size:
+            return f"{value / size:.3g}{SPACE}{mark}"
+    return number(value)
+
+
 def slug(*names: str) -> str:
-    """A file's name from what it shows."""
+    """Make the name of a figure's file from the names of what it shows."""
     text = "_".join(filter(None, names)).replace(" ", "").replace("/", "_").replace("%", "")
     return "".join(c if c.isalnum() or c in "._-" else "_" for c in text)
 
 
-def span(view: View) -> tuple[str, str]:
-    """When the first attempt began, and when the last thing was noted."""
-    begun = [one.begun for one in view.results if one.begun]
-    ended = [one.ended for one in view.results if one.ended]
-    return min(begun, default=""), max(ended, default="")
-
-
-# --- figures over an axis -------------------------------------------------------------------------------------------
+# --- figures over an axis ----------------------------------------------------------------------
 
 
 def places(axis: Axis) -> dict[str, float]:
-    """Where each point is drawn: at its number, at the logarithm of far-apart ones, or in its row."""
+    """Place each point at its number, at the logarithm of far-apart numbers, or in its row."""
     if not axis.numeric:
         return {label: float(row) for row, label in enumerate(axis.labels)}
     low, high = min(axis.values), max(axis.values)
@@ -153,83 +156,70 @@ def places(axis: Axis) -> dict[str, float]:
     }
 
 
-def tone(number_: int, count: int) -> str:
-    """A colour of the page's sequence, for the points of an axis in their order."""
-    return f"q{round(number_ * (TONES - 1) / max(count - 1, 1))}"
+def tone(index: int, count: int) -> str:
+    """Return the colour of a point in the page's sequence for `count` ordered points."""
+    return f"q{round(index * (TONES - 1) / max(count - 1, 1))}"
 
 
-def over(axis: Axis, head: str, series: Sequence[Series], **options: Any) -> Chart:
-    """A figure of series over an axis, which is lines or rows."""
+def chart_over(axis: Axis, title: str, series: Sequence[Series], **options: Any) -> Chart:
+    """Describe a figure of series over an axis: a line chart of numbers, else a dot plot."""
     at = places(axis)
     if axis.numeric:
-        shape: dict[str, Any] = {
-            "ticks": [(at[label], label) for label in axis.labels],
-            "x": axis.name,
-        }
+        options["ticks"] = [(at[label], label) for label in axis.labels]
     else:
-        shape = {"rows": axis.labels, "x": axis.name}
-    return Chart(head, series, last=False, **shape, **options)
+        options["rows"] = axis.labels
+    return Chart(title, series, last=False, x=axis.name, **options)
 
 
 def means(axis: Axis, families: Sequence[Family], value: Value) -> list[Series]:
-    """A line for every family: means over seeds, 95 % intervals, and every seed."""
-    at, found = places(axis), []
-    for number_, family in enumerate(families):
-        arms = [(at[label], arm, summary(arm, value)) for label, arm in family.arms.items()]
-        arms = [one for one in arms if one[2] is not None]
-        found.append(
-            Series(
-                family.name,
-                [(x, s.mean) for x, _, s in arms if s],
-                1 + number_ % 5,
-                whiskers=[(x, s.low, s.high) for x, _, s in arms if s and math.isfinite(s.high)],
-                dots=[(x, v) for x, arm, s in arms if s and s.n > 1 for v in values(arm, value)],
-            )
-        )
-    return found
-
-
-def gaps(axis: Axis, families: Sequence[Family], found: Sequence[Difference]) -> list[Series]:
-    """A line for every family: paired differences from the baseline, with intervals over seeds."""
+    """Make a line for every family: means over seeds, 95 % intervals, and every seed."""
     at, lines = places(axis), []
-    for number_, family in enumerate(families):
-        mine = [one for one in found if one.family == family.name and one.pairs]
-        baseline = [(at[one.baseline], 0.0) for one in mine[:1]]
-        points = sorted([*baseline, *((at[one.point], one.mean) for one in mine)])
-        bars = [(at[one.point], one.low, one.high) for one in mine if math.isfinite(one.high)]
-        lines.append(Series(family.name, points, 1 + number_ % 5, whiskers=bars))
+    for i, family in enumerate(families):
+        points, whiskers, dots = [], [], []
+        for label, runs in family.runs.items():
+            mean = summary(runs, value)
+            if mean is None:
+                continue
+            points.append((at[label], mean.mean))
+            if math.isfinite(mean.high):
+                whiskers.append((at[label], mean.low, mean.high))
+            if mean.n > 1:
+                dots += [(at[label], single) for single in values(runs, value)]
+        lines.append(Series(family.name, points, 1 + i % 5, whiskers=whiskers, dots=dots))
     return lines
 
 
-def seeds_said(families: Sequence[Family], value: Value) -> str:
-    """How many seeds the means of a figure are of, and where they are fewer."""
+def gaps(axis: Axis, families: Sequence[Family], differences: Sequence[Difference]) -> list[Series]:
+    """Make a line for every family: paired differences from the baseline, with intervals."""
+    at, lines = places(axis), []
+    for i, family in enumerate(families):
+        known = [d for d in differences if d.family == family.name and d.pairs]
+        baseline = [(at[d.baseline], 0.0) for d in known[:1]]
+        points = sorted([*baseline, *((at[d.point], d.mean) for d in known)])
+        whiskers = [(at[d.point], d.low, d.high) for d in known if math.isfinite(d.high)]
+        lines.append(Series(family.name, points, 1 + i % 5, whiskers=whiskers))
+    return lines
+
+
+def seeds_note(families: Sequence[Family], value: Value) -> str:
+    """Write how many seeds the means of a figure are over, and where there are fewer."""
     counts = {
-        (family.name, label): (len(values(arm, value)), len(arm))
+        (family.name, label): (len(values(runs, value)), len(runs))
         for family in families
-        for label, arm in family.arms.items()
+        for label, runs in family.runs.items()
     }
-    most, asked = (max((pair[i] for pair in counts.values()), default=0) for i in (0, 1))
+    most = max((have for have, _ in counts.values()), default=0)
+    planned = max((seeds for _, seeds in counts.values()), default=0)
     fewer: dict[tuple[str, int, int], list[str]] = {}
-    for (family, label), (have, of_seeds) in counts.items():
-        if have < of_seeds:
-            fewer.setdefault((family, have, of_seeds), []).append(label)
-    arms = {family.name: len(family.arms) for family in families}
-    lacks = [
-        f"{f'{family}: ' if family else ''}{'all arms' if len(labels) == arms[family] > 1 else ', '.join(labels)} "
-        f"({have} of {of_seeds})"
-        for (family, have, of_seeds), labels in fewer.items()
-    ]
-    said = (
-        f"Means of {asked} seeds with 95{SPACE}% t intervals."
-        if most > 1
-        else "One seed: no interval."
-    )
-    return f"{said} Fewer: {'; '.join(lacks)}." if lacks else said
-
-
-def short_amount(value: float) -> str:
-    """A large number as a person writes it."""
-    for size, mark in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")):
-        if value >= size:
-            return f"{value / size:.3g}{SPACE}{mark}"
-    return number(value)
+    for (family, label), (have, seeds) in counts.items():
+        if have < seeds:
+            fewer.setdefault((family, have, seeds), []).append(label)
+    points = {family.name: len(family.runs) for family in families}
+    lacks = []
+    for (family, have, seeds), labels in fewer.items():
+        where = "all points" if len(labels) == points[family] > 1 else ", ".join(labels)
+        lacks.append(f"{f'{family}: ' if family else ''}{where} ({have} of {seeds})")
+    text = "One seed: no interval."
+    if most > 1:
+        text = f"Means of {planned} seeds with 95{SPACE}% t intervals."
+    return f"{text} Fewer: {'; '.join(lacks)}." if lacks else text

@@ -1,8 +1,9 @@
-"""report.html of a study: one page to read offline; results.csv, summary.md and PNGs beside it, whatever there is now.
+"""Report of a study: report.html for offline reading, results.csv, summary.md and PNG figures.
 
     write(Place(workdir))
 
-All figures are drawn twice from the same description: on the page, in its colours, and as a PNG.
+It shows the study's present state. Every figure is drawn twice from one description: on the page,
+in the page's colours, and as a PNG.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from typing import Any
 
 from bert_jax.config import to_dict
 from bert_jax.reporting.charts import SPACE
-from bert_jax.reporting.page import config_box, duration, page, section, table, tile
+from bert_jax.reporting.metric_names import pretty
+from bert_jax.reporting.page import asset, config_box, duration, page, section, table, tile
 from bert_jax.reporting.plots import draw
 from bert_jax.studies import files
 from bert_jax.studies.folder import Place
@@ -36,97 +38,66 @@ from bert_jax.studies.report import (
 from bert_jax.studies.report.aggregate import Figures, View
 
 STATES = ("done", "running", "waiting", "failed", "diverged")
-STYLE = """
-.say { margin: 0 0 12px; max-width: 88ch; } .say + .box, .charts + .box, .box + .box, .box + .charts, .tabs + .box
-  { margin-top: 14px; } .box + .say, .charts + .say, .tabs + .say { margin-top: 14px; }
-h3 { font-size: 15px; margin: 18px 0 8px; } .question { font-size: 16px; max-width: 88ch; }
-.pre { font: 13px/1.6 ui-monospace, "SFMono-Regular", Menlo, Consolas, "Liberation Mono", monospace;
-  overflow-wrap: anywhere; }
-.tabs > input { position: absolute; opacity: 0; pointer-events: none; }
-.tabs > label { display: inline-block; padding: 5px 13px; margin: 0 6px 12px 0; border: 1px solid var(--line);
-  border-radius: 16px; cursor: pointer; background: var(--card); font-size: 14px; }
-.tabs > div { display: none; }
-.tabs > input:checked + label { background: var(--c1); border-color: var(--c1); color: var(--card); }
-.tabs > input:focus-visible + label { outline: 2px solid var(--ink); outline-offset: 2px; }
-.tabs > input:nth-of-type(1):checked ~ div:nth-of-type(1), .tabs > input:nth-of-type(2):checked ~ div:nth-of-type(2),
-.tabs > input:nth-of-type(3):checked ~ div:nth-of-type(3), .tabs > input:nth-of-type(4):checked ~ div:nth-of-type(4)
-  { display: block; }
-.heat { overflow: hidden; } .heat table { font-size: 13px; margin-top: 8px; border-collapse: separate;
-  border-spacing: 2px; } .heat th, .heat td { border: 0; padding: 4px 6px; white-space: nowrap; }
-.heat td { background: rgb(36 103 179 / calc(var(--v, 0) * .55)); border-radius: 3px; }
-.heat tr:first-child th { white-space: normal; }
-.heat td.best { font-weight: 700; outline: 2px solid var(--ink); outline-offset: -2px; }
-td.hole, .hole { color: var(--c2); } .published .chart + .chart { border-style: dashed; }
-th { vertical-align: bottom; } .wide table { min-width: 760px; }
-.scroll th:first-child, .scroll td:first-child { position: sticky; left: 0; background: var(--card); min-width: 76px;
-  max-width: 40vw; } .charts.broad { grid-template-columns: repeat(auto-fit, minmax(min(100%, 600px), 1fr)); }
-@media (max-width: 480px) { .tile strong { font-size: 20px; } }
-@media print { .tabs > div { display: block !important; } }
-"""
+STYLE = asset(__file__, ".css")
 
 
 def write(place: Place) -> Path:
-    """Writes results.csv, figures/*.png, summary.md and, last, report.html; returns the page's path."""
-    study, found = place.read_study(), collect.results(place)
-    collect.write_csv(place, found)
-    view = View(place, study, found)
+    """Write results.csv, figures/*.png, summary.md and, last, report.html; return its path."""
+    study, results = place.read_study(), collect.results(place)
+    collect.write_csv(place, results)
+    view = View(place, study, results)
     gaps = differences(view)
     body, shown = compose(view, gaps)
     name, (_, ended) = str(study.get("name") or place.workdir.resolve().name), aggregate.span(view)
-    done = sum(one.state.name == "done" for one in found)
-    figures.write(
-        place.figures,
-        shown,
-        f"{name}: {done} of {len(found)} cells done, {ended[:10] or 'not begun'}.",
-    )
+    done = sum(result.state.name == "done" for result in results)
+    source = f"{name}: {done} of {len(results)} cells done, {ended[:10] or 'not begun'}."
+    figures.write(place.figures, shown, source)
     files.write_text(place.summary, summary.text(view, gaps))
     files.write_text(place.report, page(f"Study {name}", body, STYLE))
     return place.report
 
 
 def write_summary(place: Place) -> Path:
-    """Write summary.md from study.json and results.csv, which is all that is left of the cells; return its path."""
+    """Write summary.md from study.json and results.csv, without the cells; return its path."""
     view = View(place, place.read_study(), collect.read_csv(place))
     files.write_text(place.summary, summary.text(view, differences(view)))
     return place.summary
 
 
 def differences(view: View) -> dict[int, list[compare.Difference]]:
-    """Of every comparison, by its number."""
+    """Compute the differences of every comparison, by its number."""
     return {
-        number_: compare.differences(
-            view.place, view.families(one["axis"]), one["baseline"], one["metrics"]
-        )
-        for number_, one in enumerate(view.comparisons)
+        i: compare.differences(view.place, view.families(c["axis"]), c["baseline"], c["metrics"])
+        for i, c in enumerate(view.comparisons)
     }
 
 
 def compose(view: View, gaps: summary.Gaps) -> tuple[str, Figures]:
-    """The page, section by section, and its figures by name."""
+    """Build the page, section by section, and its figures by name."""
     shown: Figures = {}
 
-    def charts(found: Figures, kind: str = "charts") -> str:
-        shown.update(found)
-        drawn = "".join(map(draw, found.values()))
+    def charts(chosen: Figures, kind: str = "charts") -> str:
+        shown.update(chosen)
+        drawn = "".join(map(draw, chosen.values()))
         return f'<div class="{kind}">{drawn}</div>' if drawn else ""
 
     answer, paired, equal = "", "", ""
-    for number_, one in enumerate(view.comparisons):
-        axis, families = view.axis(one["axis"]), view.families(one["axis"])
-        title = f"<h3>By {escape(one['axis'])}</h3>" if len(view.comparisons) > 1 else ""
-        if drawn := charts(sections.headline(view, one)):
-            best = sections.best(view, one, gaps[number_]) if len(axis.labels) > 1 else ""
-            answer += f"{title}{drawn}{box(best)}"
-            answer += box(sections.mean_table(view, axis, families, one["metrics"]))
-        drawn = charts(sections.gaps(view, one, gaps[number_]))
-        listed = "".join(
-            _gaps(view, one["axis"], metric, gaps[number_]) for metric in one["metrics"]
-        )
+    for i, comparison in enumerate(view.comparisons):
+        name, metrics = comparison["axis"], comparison["metrics"]
+        axis, families = view.axis(name), view.families(name)
+        title = f"<h3>By {escape(name)}</h3>" if len(view.comparisons) > 1 else ""
+        if drawn := charts(sections.headline(view, comparison)):
+            best = sections.best(view, comparison, gaps[i]) if len(axis.labels) > 1 else ""
+            means = sections.mean_table(view, axis, families, metrics)
+            answer += f"{title}{drawn}{box(best)}{box(means)}"
+        drawn = charts(sections.gaps(view, comparison, gaps[i]))
+        listed = "".join(_gaps(view, name, metric, gaps[i]) for metric in metrics)
         paired += f"{title}{drawn}{listed}" if listed else ""
-        if tabs := _tabs(view, one["axis"], number_, shown):
+        if tabs := _tabs(view, name, i, shown):
             equal += f"{title}{tabs}"
-    heat = charts(matrices.crossed(view), "charts broad")
-    cross = charts(matrices.cross_rate(view), "charts broad")
+    crossed = charts(matrices.crossed(view), "charts broad")
+    cross_rate = charts(matrices.cross_rate(view), "charts broad")
+    ledger = tables.ledger(view)
     tasks = "".join(
         f"<h3>{escape(title)}</h3>{box(text)}" for title, text in tables.downstream(view)
     )
@@ -135,10 +106,10 @@ def compose(view: View, gaps: summary.Gaps) -> tuple[str, Figures]:
         + section("State", _state(view))
         + section("Answer", answer and say(ANSWER) + answer)
         + section("Differences in pairs", paired and say(PAIRS) + paired)
-        + section("Two axes at once", heat)
+        + section("Two axes at once", crossed)
         + section("Equal budgets", equal and say(EQUAL) + equal)
-        + section("Trained at one rate, evaluated at others", cross)
-        + section("What was masked", (text := tables.ledger(view)) and say(LEDGER) + box(text))
+        + section("Trained at one rate, evaluated at others", cross_rate)
+        + section("What was masked", ledger and say(LEDGER) + box(ledger))
         + section("Downstream", tasks)
         + section("Cost", box(tables.cost(view)))
         + "".join(_published(view, name) for name in view.study.get("published", []))
@@ -149,67 +120,64 @@ def compose(view: View, gaps: summary.Gaps) -> tuple[str, Figures]:
 
 
 ANSWER = (
-    f"Means over seeds and their 95{SPACE}% t intervals; small circles are single seeds. The best point is chosen "
-    "after the fact: of several arms that are alike one is best by chance, so read its difference from the baseline. "
-    "Where a seed is missing, the mean is of the others, and differs by what that seed is worth: compare in pairs. An "
-    "interval that reaches the edge of its figure goes on beyond it."
+    f"Means over seeds with 95{SPACE}% t intervals; small circles are single seeds. The best point "
+    "is chosen after the results are known: of several points that are equally good one is best by "
+    "chance, so read its difference from the baseline. Where a seed is missing, the mean is over "
+    "the others and is shifted by what that seed would have added: compare in pairs. An interval "
+    "that reaches the edge of its figure continues beyond it."
 )
 PAIRS = (
-    "A pair shares everything but the axis: the other axes, the seed, and the examples it is evaluated on. The first "
-    "interval (t) says what other seeds would give on these examples. The second says what other examples would give "
-    "besides: it is wider by the error over examples, of a bootstrap of the same ones for both arms. A single pair has "
-    "neither. Each interval is a difference's own: of twenty that are nothing, one leaves zero out by chance. p, the "
-    "level at which the wider of the two reaches zero, is therefore corrected by Holm's method in each table, which is "
-    "a family of its own: all differences in one metric, at every point and for all other axes. What has at most 0.05 "
-    "differs; what has more is open, which does not say that it is the same. A pair without one of its sides is "
-    "missing, and left out of the other columns. Differences of shares are in percentage points. SE is the standard "
-    "error of the mean difference over seeds, in pairs or (Welch) without."
+    "Both runs of a pair share everything but the axis: the other axes, the seed, and the examples "
+    "they are evaluated on. The first interval (t) estimates what other seeds would give on these "
+    "examples. The second also estimates what other examples would give: it is wider by the error "
+    "over examples, from a bootstrap that draws the same examples for both runs. A single pair has "
+    "neither. Each interval stands for one difference alone: of twenty intervals around true "
+    "differences of zero, about one excludes zero by chance. p, the level at which the wider of the two "
+    "intervals reaches zero, is therefore corrected by Holm's method within each table: it holds "
+    "all differences in one metric, at every point and for all other axes. A difference with p of "
+    "at most 0.05 differs; one with a larger p is open, which does not mean that there is none. A "
+    "pair without one of its sides counts as missing and is left out of the other columns. "
+    "Differences of shares are in percentage points. SE is the standard error of the mean "
+    "difference over seeds, in pairs or (Welch) without."
 )
-EQUAL = "Held-out loss while training, over four kinds of budget, and read where every arm has spent the same."
-LEDGER = "Means over updates and seeds. In whole tokens: the rate after each example's quota is rounded, at least one."
+EQUAL = (
+    "Held-out loss during training over four kinds of budget, read where every run has spent the "
+    "same amount."
+)
+LEDGER = (
+    "Means over updates and seeds. In whole tokens: the rate after the quota of each example is "
+    "rounded to a whole number of tokens, at least one."
+)
 
 
-# --- head -----------------------------------------------------------------------------------------------------------
+# --- head --------------------------------------------------------------------------------------
 
 
 def _head(view: View) -> str:
-    study = view.study
-    parts = [f"<b>{escape(str(study.get('name', '')))}</b>"]
-    counts = [f"{escape(one.name)}: {len(one.labels)}" for one in view.axes]
-    parts.append(", ".join([*counts, f"seeds: {len(study.get('seeds', []))}"]))
+    study, results = view.study, view.results
+    counts = [f"{escape(axis.name)}: {len(axis.labels)}" for axis in view.axes]
+    counts.append(f"seeds: {len(study.get('seeds', []))}")
+    parts = [f"<b>{escape(str(study.get('name', '')))}</b>", ", ".join(counts)]
     if budget := study.get("budget"):
         kind = budgets.KINDS.get(budget["kind"], budget["kind"])
-        parts.append(f"{aggregate.short_amount(budget['amount'])} {kind} a cell")
-    states = Counter(one.state.name for one in view.results)
-    below = ", ".join(f"{states[name]} {name}" for name in STATES[1:] if states[name])
-    seconds = [
-        sum(one.seconds for one in view.results),
-        sum(one.evaluation_seconds for one in view.results),
-    ]
-    begun, ended = aggregate.span(view)
-    machines = list(dict.fromkeys(one.hardware for one in view.results if one.hardware))
-    hardware = (
-        machines[0] if len(machines) == 1 else f"{len(machines)} kinds" if machines else "none yet"
-    )
+        parts.append(f"{aggregate.short_amount(budget['amount'])} {kind} per cell")
+    states = Counter(result.state.name for result in results)
+    others = ", ".join(f"{states[name]} {name}" for name in STATES[1:] if states[name])
+    training = sum(result.seconds for result in results)
+    evaluation = sum(result.evaluation_seconds for result in results)
+    work = f"{duration(training)} training, {duration(evaluation)} evaluation"
+    flops = aggregate.short_amount(sum(result.spent("flops") for result in results))
+    kinds = list(dict.fromkeys(result.hardware for result in results if result.hardware))
+    hardware = kinds[0] if len(kinds) == 1 else f"{len(kinds)} kinds" if kinds else "none yet"
     platform = str((study.get("machine") or {}).get("platform", ""))
+    begun, ended = aggregate.span(view)
+    since = f"begun {begun[:16].replace('T', ' ')}" if begun else ""
     tiles = [
-        tile("Cells done", f"{states['done']} of {len(view.results)}", below),
-        tile(
-            "Work",
-            duration(sum(seconds)),
-            f"{duration(seconds[0])} training, {duration(seconds[1])} evaluation",
-        ),
-        tile(
-            "FLOPs",
-            aggregate.short_amount(sum(one.spent("flops") for one in view.results)),
-            "of matrix products",
-        ),
+        tile("Cells done", f"{states['done']} of {len(results)}", others),
+        tile("Work", duration(training + evaluation), work),
+        tile("FLOPs", flops, "of matmuls"),
         tile("Hardware", hardware, platform),
-        tile(
-            "Date",
-            ended[:10] or "not begun",
-            f"begun {begun[:16].replace('T', ' ')}" if begun else "",
-        ),
+        tile("Date", ended[:10] or "not begun", since),
     ]
     return (
         f"<h1>{escape(study.get('question') or str(study.get('name', 'Study')))}</h1>"
@@ -218,23 +186,17 @@ def _head(view: View) -> str:
 
 
 def _state(view: View) -> str:
-    study = view.study
+    study, (begun, ended) = view.study, aggregate.span(view)
     command = study.get("command") or ""
-    begun, ended = aggregate.span(view)
-    machine = study.get("machine") or {}
+    machine = (study.get("machine") or {}).items()
+    versions = (study.get("versions") or {}).items()
     rows = {
         "command": command if isinstance(command, str) else shlex.join(map(str, command)),
         "commit": study.get("git_commit"),
         "from, to": f"{begun.replace('T', ' ')}, {ended.replace('T', ' ')}" if begun else "",
-        "hardware": "; ".join(dict.fromkeys(one.hardware for one in view.results if one.hardware)),
-        "launched on": ", ".join(
-            f"{key.removesuffix('_bytes')} {_bytes(key, value)}"
-            for key, value in machine.items()
-            if value
-        ),
-        "versions": ", ".join(
-            f"{key} {value}" for key, value in (study.get("versions") or {}).items()
-        ),
+        "hardware": "; ".join(dict.fromkeys(r.hardware for r in view.results if r.hardware)),
+        "launched on": ", ".join(_fact(key, value) for key, value in machine if value),
+        "versions": ", ".join(f"{key} {value}" for key, value in versions),
         "study": " ".join(filter(None, [study.get("spec"), study.get("hash")])),
     }
     holes = tables.holes(view)
@@ -243,96 +205,83 @@ def _state(view: View) -> str:
     )
 
 
-def _bytes(key: str, value: Any) -> str:
-    return (
-        f"{value / 2**30:.1f} GiB"
-        if key.endswith("bytes") and isinstance(value, int)
-        else str(value)
-    )
+def _fact(key: str, value: Any) -> str:
+    """Format a fact about a machine; sizes in GiB."""
+    size = key.endswith("bytes") and isinstance(value, int)
+    return f"{key.removesuffix('_bytes')} {f'{value / 2**30:.1f} GiB' if size else value}"
 
 
-# --- further sections -----------------------------------------------------------------------------------------------
+# --- further sections --------------------------------------------------------------------------
 
 
-def _gaps(view: View, axis: str, metric: str, found: Sequence[compare.Difference]) -> str:
-    """The table of differences in a metric, with what pairing was worth."""
-    mine = [one for one in found if one.metric == metric]
-    if not mine or not any(one.pairs for one in found):
+def _gaps(view: View, axis: str, metric: str, gaps: Sequence[compare.Difference]) -> str:
+    """Build the table of differences in a metric, with what pairing was worth."""
+    chosen = [gap for gap in gaps if gap.metric == metric]
+    if not chosen or not any(gap.pairs for gap in gaps):
         return ""
-    worth = say(sections.pairing(mine, aggregate.percent(metric, view.results)))
-    return f"<h3>{escape(aggregate.title(metric))}</h3>{worth}{box(sections.gap_table(view, axis, mine))}"
+    worth = say(sections.pairing(chosen, aggregate.percent(metric, view.results)))
+    listed = box(sections.gap_table(view, axis, chosen))
+    return f"<h3>{escape(pretty(metric))}</h3>{worth}{listed}"
 
 
-def _tabs(view: View, axis: str, number_: int, shown: Figures) -> str:
-    """A panel for every kind of budget, one of them to be seen; a page without style shows all."""
-    found = budgets.panels(view, axis)
+def _tabs(view: View, axis: str, number: int, shown: Figures) -> str:
+    """Build a tab for every kind of budget; a page without style shows all of them."""
+    panels = budgets.panels(view, axis)
     heads, bodies = "", ""
-    for index, panel in enumerate(found):
+    for i, panel in enumerate(panels):
         shown[aggregate.slug(axis, "equal", panel.kind)] = panel.reading
-        if index == 0:  # over other budgets the curves are the same, drawn wider or narrower
+        if i == 0:  # over other budgets the curves are the same, stretched or squeezed
             for family, chart in zip(view.families(axis), panel.curves, strict=True):
                 shown[aggregate.slug(axis, "curves", family.name)] = chart
         drawn = "".join(map(draw, [panel.reading, *panel.curves]))
-        name = f"budget-{number_}-{index}"
-        checked = " checked" if index == 0 else ""
-        heads += f'<input type="radio" name="budget-{number_}" id="{name}"{checked}>'
+        name, checked = f"budget-{number}-{i}", " checked" if i == 0 else ""
+        heads += f'<input type="radio" name="budget-{number}" id="{name}"{checked}>'
         heads += f'<label for="{name}">equal {budgets.KINDS[panel.kind]}</label>'
-        bodies += f'<div>{say(panel.said)}<div class="charts">{drawn}</div></div>'
-    return (
-        f'<div class="tabs">{heads}{bodies}</div>'
-        if any(panel.reading.series for panel in found)
-        else ""
-    )
+        bodies += f'<div>{say(panel.text)}<div class="charts">{drawn}</div></div>'
+    if not any(panel.reading.series for panel in panels):
+        return ""
+    return f'<div class="tabs">{heads}{bodies}</div>'
 
 
 def _published(view: View, name: str) -> str:
+    """Draw a published table, with our first figure beside it."""
     if name not in published.TABLE:
         return section("Published", say(f"There is no published table called {name}."))
-    one = published.TABLE[name]
+    source = published.TABLE[name]
     ours = sections.headline(view, view.comparisons[0])
     chosen = next((key for key in reversed(ours) if draw(ours[key])), None)
-    first = (
-        [dataclasses.replace(ours[chosen], title=f"Ours: {ours[chosen].title}")] if chosen else []
-    )
-    both = "".join(map(draw, [*first, *tables.figures_of(name)]))
-    text = f"Another scale: {one.what}."
-    text += (
-        " Ours are in the first figure, theirs in the others; only shapes compare." if first else ""
-    )
-    figures_ = f'<div class="charts published">{both}</div>'
-    source = say(f"{one.source}.")
+    drawn, text = "", f"Another scale: {source.what}."
+    if chosen is not None:
+        drawn = draw(dataclasses.replace(ours[chosen], title=f"Ours: {ours[chosen].title}"))
+        text += " Ours are in the first figure, theirs in the others; compare only the shapes."
+    drawn += "".join(map(draw, tables.figures_of(name)))
     return section(
-        f"Published, beside ours: {one.title}",
-        say(text) + figures_ + box(tables.table_of(name)) + source,
+        f"Published, beside ours: {source.title}",
+        f'{say(text)}<div class="charts published">{drawn}</div>'
+        f"{box(tables.table_of(name))}{say(f'{source.source}.')}",
     )
 
 
 def _notes(view: View) -> str:
-    shared = (
-        len({one.entry.config.data_seed for one in view.results}) == 1
-        and len(view.study.get("seeds", [])) > 1
-    )
-    data = (
-        "Seeds share the order of the data, so the intervals leave out what another order would change."
-        if shared
-        else ""
-    )
+    orders = {result.entry.config.data_seed for result in view.results}
+    data = ""
+    if len(orders) == 1 and len(view.study.get("seeds", [])) > 1:
+        data = "Seeds share the order of the data, so the intervals exclude the variance of orders."
     return say(str(view.study.get("notes") or "")) + say(data)
 
 
 def _config(view: View) -> str:
     if not view.results:
         return ""
-    return say("Of the first cell; the axes and the seed change the others.") + config_box(
-        to_dict(view.results[0].entry.config)
-    )
+    text = say("Of the first cell; the other cells differ in the axes and the seed.")
+    return text + config_box(to_dict(view.results[0].entry.config))
 
 
 def box(body: str, kind: str = "") -> str:
-    """A table or text on a card."""
+    """Put a table or text on a card."""
     return f'<div class="{f"box {kind}".strip()}">{body}</div>' if body else ""
 
 
 def say(text: str) -> str:
-    """A paragraph of explanation."""
+    """Format a paragraph of explanation."""
     return f'<p class="say">{escape(text)}</p>' if text else ""

@@ -1,4 +1,4 @@
-"""What several seeds say: means and differences with intervals, and verdicts on many of them; the best of n apart."""
+"""Statistics over seeds: means and differences with intervals, p values and their correction."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ import numpy as np
 
 
 class Summary(NamedTuple):
-    """Of n runs. `best` is what a search over them reports: it grows with n, and says nothing of the next run."""
+    """Mean, spread and best of n runs.
+
+    `best` is what a search over the runs reports: it improves with n and does not predict the next
+    run.
+    """
 
     n: int
     mean: float
@@ -21,29 +25,29 @@ class Summary(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """The mean of a less the mean of b, with Welch's interval, which does not ask for equal variances."""
+    """Mean of a minus mean of b, with Welch's interval, which assumes no equal variances."""
 
     mean: float
     low: float
     high: float
-    freedom: float  # degrees of it, by Welch and Satterthwaite
+    freedom: float  # degrees of freedom, by Welch and Satterthwaite
 
 
 class Pairing(NamedTuple):
-    """The mean of a less b over pairs, and what pairing them was worth."""
+    """Mean of a minus b over pairs, with the standard errors with and without pairing."""
 
     n: int
     mean: float
     low: float  # the t interval over pairs
     high: float
-    error: float  # standard error of the mean difference; NaN of one pair
-    unpaired: float  # the same of two independent means, by Welch
+    error: float  # standard error of the mean difference; NaN for one pair
+    unpaired: float  # the same for two independent means, by Welch
 
 
 def summary(
     values: Sequence[float], *, confidence: float = 0.95, higher_is_better: bool = True
 ) -> Summary:
-    """Mean, spread and best; of a single value the spread is unknown, NaN, and the interval infinite."""
+    """Compute mean, spread and best; a single value has spread NaN and an infinite interval."""
     sample = _sample(values)
     mean, error = float(sample.mean()), _squared_error(sample) ** 0.5
     half = half_width(error, len(sample) - 1, confidence)
@@ -52,7 +56,7 @@ def summary(
 
 
 def welch(a: Sequence[float], b: Sequence[float], *, confidence: float = 0.95) -> Difference:
-    """mean(a) - mean(b) and its interval; infinite where a side has one value."""
+    """Compute mean(a) - mean(b) and its interval, which is infinite if a side has one value."""
     first, second = _sample(a), _sample(b)
     parts = [_squared_error(first), _squared_error(second)]
     mean = float(first.mean() - second.mean())
@@ -67,14 +71,14 @@ def welch(a: Sequence[float], b: Sequence[float], *, confidence: float = 0.95) -
 
 
 def paired(a: Sequence[float], b: Sequence[float], *, confidence: float = 0.95) -> Pairing:
-    """The mean of a[i] - b[i] and its interval; infinite of one pair."""
+    """Compute the mean of a[i] - b[i] and its interval, which is infinite for one pair."""
     first, second = _sample(a), _sample(b)
     if len(first) != len(second):
         raise ValueError(f"{len(first)} and {len(second)} values are no pairs")
-    found = summary(first - second, confidence=confidence)
-    error = found.deviation / math.sqrt(found.n)
+    gap = summary(first - second, confidence=confidence)
+    error = gap.deviation / math.sqrt(gap.n)
     unpaired = math.sqrt(_squared_error(first) + _squared_error(second))
-    return Pairing(found.n, found.mean, found.low, found.high, error, unpaired)
+    return Pairing(gap.n, gap.mean, gap.low, gap.high, error, unpaired)
 
 
 def _sample(values: Sequence[float]) -> np.ndarray:
@@ -85,36 +89,40 @@ def _sample(values: Sequence[float]) -> np.ndarray:
 
 
 def _squared_error(sample: np.ndarray) -> float:
-    """Of the mean; NaN for a single value."""
+    """Return the squared standard error of the mean; NaN for a single value."""
     return float(sample.var(ddof=1) / len(sample)) if len(sample) > 1 else math.nan
 
 
 def half_width(error: float, freedom: float, confidence: float = 0.95) -> float:
-    """Half of a t interval around an estimate with this standard error; infinite where that is unknown, NaN."""
-    from scipy import special  # scipy.stats has it too, and takes a second to load
+    """Return half of a t interval for a standard error; infinite if the error is NaN."""
+    from scipy import special  # scipy.stats has it too, but takes a second to load
 
     if math.isnan(error):
         return math.inf
     return float(error * special.stdtrit(freedom, 0.5 + confidence / 2))
 
 
-# --- seeds and examples ---------------------------------------------------------------------------------------------
+# --- seeds and examples ------------------------------------------------------------------------
 
-SMALLEST = 1e-300  # a p value below it is given as it
+SMALLEST = 1e-300  # lower bound of p values
 
 
 def with_examples(seeds_half: Any, examples_error: Any) -> Any:
-    """Return half of a 95 % interval over seeds and examples, of numbers or of arrays.
+    """Return half of a 95 % interval over seeds and examples, for numbers or arrays.
 
-    Each of the two parts of the error keeps a quantile of its own, Student's for the seeds and the normal one for the
-    examples. One quantile for both, by the degrees of freedom of their sum (Satterthwaite), covers too little of two
-    or three seeds: where these happen to lie close together, the sum is taken for the error of examples alone.
+    Each part of the error keeps its own quantile, Student's for the seeds and the normal one for
+    the examples. One quantile for both, by the degrees of freedom of their sum (Satterthwaite),
+    covers too little for two or three seeds: if these happen to lie close together, the sum is
+    treated as the error of examples alone.
     """
     return np.hypot(seeds_half, half_width(1.0, math.inf) * examples_error)
 
 
 def p_value(seeds: Pairing, examples_error: float = 0.0) -> float:
-    """Return the level at which the interval over seeds and examples just reaches zero; NaN of a single pair."""
+    """Return the level at which the interval over seeds and examples just reaches zero.
+
+    A single pair gives NaN.
+    """
     from scipy import special
 
     if math.isnan(seeds.error):
@@ -122,7 +130,7 @@ def p_value(seeds: Pairing, examples_error: float = 0.0) -> float:
     if not seeds.error and not examples_error:
         return 1.0 if seeds.mean == 0 else 0.0
     low, high = math.log(SMALLEST), 0.0
-    for _ in range(60):  # halvings: more than a float's digits need
+    for _ in range(60):  # more halvings than the digits of a float need
         middle = (low + high) / 2
         tail = math.exp(middle) / 2
         parts = (
@@ -134,12 +142,13 @@ def p_value(seeds: Pairing, examples_error: float = 0.0) -> float:
 
 
 def holm(values: Sequence[float]) -> list[float]:
-    """Correct p values for being several (Holm, 1979); NaN stays NaN, and is not counted among them.
+    """Correct p values for multiple tests (Holm, 1979); NaN stays NaN and does not count.
 
-    Calling those that are at most 0.05 different, one or more is called so wrongly in at most 5 % of such families.
+    If corrected values up to 0.05 are called different, at most 5 % of families have one or more
+    wrong calls.
     """
     known = sorted((value, at) for at, value in enumerate(values) if not math.isnan(value))
-    found, least = [math.nan] * len(values), 0.0
+    corrected, least = [math.nan] * len(values), 0.0
     for rank, (value, at) in enumerate(known):
-        found[at] = least = max(least, min(1.0, (len(known) - rank) * value))
-    return found
+        corrected[at] = least = max(least, min(1.0, (len(known) - rank) * value))
+    return corrected

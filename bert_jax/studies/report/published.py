@@ -1,6 +1,7 @@
-"""Published results that reports draw beside a study's own: other models, other text, other budgets.
+"""Published results that reports draw beside a study's own: other models, data and budgets.
 
-What was read in the authors' repository or only in a secondary copy of a paper is said of each, because it is printed.
+Each table names where its numbers were read, in the authors' repository or in a secondary copy of
+the paper, because reports print it.
 """
 
 from __future__ import annotations
@@ -13,18 +14,18 @@ NAN = math.nan
 
 @dataclass(frozen=True)
 class Published:
-    """A table of a paper: scores in per cent by row and column."""
+    """Table of a paper: scores in per cent by row and column."""
 
     title: str
     source: str
-    what: str  # of which model, trained how
-    axis: str  # what the rows are values of
+    what: str  # the model and its training
+    axis: str  # the knob that the rows are values of
     columns: tuple[str, ...]
-    rows: dict[str, tuple[float, ...]]  # NaN where nothing was published
-    values: tuple[float, ...] = ()  # of the rows, where they are numbers
+    rows: dict[str, tuple[float, ...]]  # NaN if nothing was published
+    values: tuple[float, ...] = ()  # of the rows, if they are numbers
 
     def column(self, name: str) -> dict[str, float]:
-        """Scores by row, as far as there are any."""
+        """Return the scores of a column by row, without missing ones."""
         at = self.columns.index(name)
         return {label: row[at] for label, row in self.rows.items() if not math.isnan(row[at])}
 
@@ -38,8 +39,8 @@ TABLE = {
     "wettig_rates": Published(
         title="Masking rates of Wettig et al.",
         source=f"{WETTIG}; numbers from the authors' repository",
-        what="BERT-large, pre-LayerNorm, 23,000 updates of 4,096 rows of 128 tokens, every selected token replaced by "
-        "[MASK]; fine-tuned, accuracy on development data",
+        what="BERT-large, pre-LayerNorm, 23,000 updates of 4,096 rows of 128 tokens, every "
+        "selected token replaced by [MASK]; fine-tuned, accuracy on development data",
         axis="masking.rate",
         columns=("MNLI", "QNLI", "QQP", "SST-2"),
         rows={
@@ -57,7 +58,7 @@ TABLE = {
     "wettig_split": Published(
         title="80/10/10 or [MASK] alone, of Wettig et al.",
         source=f"{WETTIG}; numbers from the authors' repository",
-        what="BERT-large as in their masking rates; fine-tuned, accuracy on development data",
+        what="BERT-large as for their masking rates; fine-tuned, accuracy on development data",
         axis="rate and mask/same/random",
         columns=("MNLI", "QNLI", "QQP", "SST-2"),
         rows={
@@ -82,7 +83,8 @@ TABLE = {
     "bert_table_8": Published(
         title="Masking procedures, table 8 of BERT",
         source=f"{BERT}, table 8; {SECONDARY}",
-        what="BERT-base, development data: MNLI accuracy and NER (CoNLL-2003) F1 after fine-tuning, NER F1 of features",
+        what="BERT-base, development data: MNLI accuracy and NER (CoNLL-2003) F1 after "
+        "fine-tuning, NER F1 of features",
         axis="mask/same/random",
         columns=("MNLI", "NER fine-tuned", "NER features"),
         rows={
@@ -97,8 +99,8 @@ TABLE = {
     "roberta_table_1": Published(
         title="Static and dynamic masks, table 1 of RoBERTa",
         source=f"{ROBERTA}, table 1; {SECONDARY}",
-        what="BERT-base retrained; static masks are 10 copies of the text; SQuAD 2.0 F1, accuracy on MNLI-m and SST-2, "
-        "development data, medians of five seeds of fine-tuning",
+        what="BERT-base retrained; static masks are 10 copies of the text; SQuAD 2.0 F1, accuracy "
+        "on MNLI-m and SST-2, development data, medians of five seeds of fine-tuning",
         axis="masks",
         columns=("SQuAD 2.0", "MNLI-m", "SST-2"),
         rows={"static": (78.3, 84.3, 92.5), "dynamic": (78.7, 84.0, 92.9)},
@@ -106,7 +108,8 @@ TABLE = {
     "roberta_table_2": Published(
         title="Input formats and NSP, table 2 of RoBERTa",
         source=f"{ROBERTA}, table 2; {SECONDARY}",
-        what="BERT-base retrained; SQuAD 1.1 and 2.0 F1, accuracy on MNLI-m and SST-2, development data",
+        what="BERT-base retrained; SQuAD 1.1 and 2.0 F1, accuracy on MNLI-m and SST-2, "
+        "development data",
         axis="rows and loss",
         columns=("SQuAD 1.1", "SQuAD 2.0", "MNLI-m", "SST-2"),
         rows={

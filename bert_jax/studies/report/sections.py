@@ -1,4 +1,4 @@
-"""What a study was made for: means over an axis, and paired differences from the baseline."""
+"""Answer of a study: means over an axis and paired differences from the baseline."""
 
 from __future__ import annotations
 
@@ -7,224 +7,204 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bert_jax.reporting.charts import SPACE, number
-from bert_jax.reporting.metric_names import BASELINES, lower_is_better
+from bert_jax.reporting.metric_names import BASELINES, lower_is_better, pretty
 from bert_jax.reporting.page import table
 from bert_jax.reporting.plots import HOLE
 from bert_jax.studies.report import aggregate
-from bert_jax.studies.report.aggregate import Figures, View, of, plain, plus_minus, slug
+from bert_jax.studies.report.aggregate import Figures, View, getter, plain, plus_minus, slug
 from bert_jax.studies.report.collect import Axis, Family
 from bert_jax.studies.report.compare import Difference
 
-# --- means ----------------------------------------------------------------------------------------------------------
+# --- means -------------------------------------------------------------------------------------
 
 
 def headline(view: View, comparison: Mapping[str, Any]) -> Figures:
-    """Every metric of a comparison over its axis."""
+    """Describe a figure of every metric of a comparison over its axis."""
     axis, families = view.axis(comparison["axis"]), view.families(comparison["axis"])
-    out: Figures = {}
+    figures: Figures = {}
     for metric in comparison["metrics"]:
-        share, value = aggregate.percent(metric, view.results), of(metric)
+        share, value = aggregate.percent(metric, view.results), getter(metric)
         series = aggregate.means(axis, families, value)
         shown = [y for line in series for _, y in line.points]
-        note, lines = aggregate.seeds_said(families, value), []
-        for name, level in _references(view, metric):
+        note, baselines = aggregate.seeds_note(families, value), []
+        if baseline := _baseline(view, metric):
+            name, level = baseline
             if shown and min(shown) <= level <= max(shown):
-                lines.append((name, level))
+                baselines.append(baseline)
             else:
                 note += f" {name[:1].upper()}{name[1:]}: {number(level, share)}."
-        out[slug(axis.name, metric)] = aggregate.over(
-            axis, aggregate.title(metric), series, percent=share, baselines=lines, note=note
+        figures[slug(axis.name, metric)] = aggregate.chart_over(
+            axis, pretty(metric), series, percent=share, baselines=baselines, note=note
         )
-    return out
+    return figures
 
 
-def _references(view: View, metric: str) -> list[tuple[str, float]]:
-    """What an evaluation says can be had without reading the context."""
+def _baseline(view: View, metric: str) -> tuple[str, float] | None:
+    """Return the name and level of a metric's baseline, if all cells agree on it."""
     evaluation, _, name = metric.partition("/")
     reference, label = BASELINES.get(name, ("", ""))
-    found = aggregate.values(view.results, of(f"{evaluation}/{reference}"))
-    return (
-        [(label.removeprefix("the "), found[0])] if found and max(found) - min(found) < 1e-6 else []
-    )
+    levels = aggregate.values(view.results, getter(f"{evaluation}/{reference}"))
+    if levels and max(levels) - min(levels) < 1e-6:
+        return label.removeprefix("the "), levels[0]
+    return None
 
 
-def best(view: View, comparison: Mapping[str, Any], found: Sequence[Difference]) -> str:
-    """The best point of each family and metric, beside the baseline."""
+def best(view: View, comparison: Mapping[str, Any], differences: Sequence[Difference]) -> str:
+    """Tabulate the best point of each family and metric and its difference from the baseline."""
+    known = {(gap.metric, gap.family, gap.point): gap for gap in differences if gap.pairs}
     lines = []
     for metric in comparison["metrics"]:
         share = aggregate.percent(metric, view.results)
+        choose = min if lower_is_better(metric) else max
         for family in view.families(comparison["axis"]):
-            sums = {label: aggregate.summary(arm, of(metric)) for label, arm in family.arms.items()}
-            known = {label: s for label, s in sums.items() if s is not None}
-            if not known:
+            all_means = {
+                label: aggregate.summary(runs, getter(metric))
+                for label, runs in family.runs.items()
+            }
+            means = {label: mean for label, mean in all_means.items() if mean is not None}
+            if not means:
                 continue
-            choose = min if lower_is_better(metric) else max
-            top = choose(known, key=lambda label: known[label].mean)
-            one = next(
-                (
-                    d
-                    for d in found
-                    if (d.metric, d.family, d.point) == (metric, family.name, top) and d.pairs
-                ),
-                None,
-            )
-            gap = "is the baseline" if top == comparison["baseline"] else HOLE
-            if one is not None:
-                within = (
-                    aggregate.interval(one.low, one.high, share) if one.pairs > 1 else "one pair"
-                )
-                gap = f"{plain(one.mean, share, True)} ({within}{f'; {told}' if (told := verdict(one)) else ''})"
-            name = ", ".join(filter(None, [aggregate.title(metric), family.name]))
-            lines.append([name, top, plus_minus(known[top], len(family.arms[top]), share), gap])
-    head = [
-        "metric",
-        "best point",
-        "mean",
-        f"less {comparison['baseline'] or 'baseline'}, in pairs",
-    ]
-    return table(lines, head, True) if lines else ""
+            top = choose(means, key=lambda label: means[label].mean)
+            gap, text = known.get((metric, family.name, top)), HOLE
+            if top == comparison["baseline"]:
+                text = "is the baseline"
+            if gap is not None:
+                one_pair = gap.pairs == 1
+                within = "one pair" if one_pair else aggregate.interval(gap.low, gap.high, share)
+                inside = "; ".join(filter(None, [within, verdict(gap)]))
+                text = f"{plain(gap.mean, share, True)} ({inside})"
+            name = ", ".join(filter(None, [pretty(metric), family.name]))
+            lines.append([name, top, plus_minus(means[top], len(family.runs[top]), share), text])
+    less = f"minus {comparison['baseline'] or 'baseline'}, in pairs"
+    return table(lines, ["metric", "best point", "mean", less], True) if lines else ""
 
 
 def mean_table(view: View, axis: Axis, families: Sequence[Family], metrics: Sequence[str]) -> str:
-    """Means with half their intervals: a row a point, a column for each metric of each family."""
+    """Tabulate means with half their intervals: points by metrics of families."""
     columns = [(metric, family) for metric in metrics for family in families]
-    head = [axis.name, *(", ".join(filter(None, [aggregate.title(m), f.name])) for m, f in columns)]
+    head = [axis.name, *(", ".join(filter(None, [pretty(m), f.name])) for m, f in columns)]
     lines = []
     for label in axis.labels:
-        row = [label]
+        line = [label]
         for metric, family in columns:
-            arm = family.arms.get(label)
-            share = aggregate.percent(metric, view.results)
-            row.append(
-                plus_minus(aggregate.summary(arm, of(metric)), len(arm), share) if arm else ""
-            )
-        lines.append(row)
+            runs, share = family.runs.get(label), aggregate.percent(metric, view.results)
+            mean = aggregate.summary(runs or [], getter(metric))
+            line.append(plus_minus(mean, len(runs), share) if runs else "")
+        lines.append(line)
     return table(lines, head, True)
 
 
-# --- differences ----------------------------------------------------------------------------------------------------
+# --- differences -------------------------------------------------------------------------------
 
 
-def gaps(view: View, comparison: Mapping[str, Any], found: Sequence[Difference]) -> Figures:
-    """Paired differences from the baseline, for every metric of a comparison."""
+def gaps(view: View, comparison: Mapping[str, Any], differences: Sequence[Difference]) -> Figures:
+    """Describe a figure of paired differences from the baseline for every metric."""
     axis, families = view.axis(comparison["axis"]), view.families(comparison["axis"])
-    out: Figures = {}
+    figures: Figures = {}
     for metric in comparison["metrics"]:
-        mine = [one for one in found if one.metric == metric]
-        series = aggregate.gaps(axis, families, mine)
-        if not any(one.pairs for one in mine):
+        chosen = [gap for gap in differences if gap.metric == metric]
+        pairs = sorted({gap.pairs for gap in chosen if gap.pairs})
+        if not pairs:
             continue
-        pairs = sorted({one.pairs for one in mine if one.pairs})
         count = f"{pairs[0]} to {pairs[-1]}" if len(pairs) > 1 else str(pairs[0])
         intervals = f", 95{SPACE}% t intervals" if pairs[-1] > 1 else "; one pair has no interval"
-        intervals += ", each by itself" if pairs[-1] > 1 and len(mine) > 1 else ""
-        way = "Below" if lower_is_better(metric) else "Above"
-        note = f"Less {comparison['baseline']}, in {count} pairs{intervals}. {way} zero is better."
-        out[slug(axis.name, metric, "difference")] = aggregate.over(
+        intervals += ", each by itself" if pairs[-1] > 1 and len(chosen) > 1 else ""
+        better = "Below" if lower_is_better(metric) else "Above"
+        baseline = comparison["baseline"]
+        figures[slug(axis.name, metric, "difference")] = aggregate.chart_over(
             axis,
-            f"{aggregate.title(metric)}, less {comparison['baseline']}",
-            series,
+            f"{pretty(metric)}, minus {baseline}",
+            aggregate.gaps(axis, families, chosen),
             baselines=[("", 0.0)],
             percent=aggregate.percent(metric, view.results),
-            note=note,
+            note=f"Minus {baseline}, in {count} pairs{intervals}. {better} zero is better.",
         )
-    return out
+    return figures
 
 
-def gap_table(view: View, axis: str, found: Sequence[Difference]) -> str:
+def gap_table(view: View, axis: str, differences: Sequence[Difference]) -> str:
     """Tabulate the differences in one metric: both intervals, the verdict, both standard errors."""
-    others = [one.name for one in view.axes if one.name != axis]
-    head = [
-        ", ".join([*others, axis]),
-        "difference",
-        f"95{SPACE}% over seeds",
-        f"95{SPACE}% seeds, examples",
-        "p, Holm",
-        "verdict",
-        "pairs",
-        "missing",
-    ]
-    head += ["examples", "SE paired", "SE unpaired", "ratio"]
+    others = [other.name for other in view.axes if other.name != axis]
+    head = [", ".join([*others, axis]), "difference"]
+    head += [f"95{SPACE}% over seeds", f"95{SPACE}% seeds, examples", "p, Holm", "verdict"]
+    head += ["pairs", "missing", "examples", "SE paired", "SE unpaired", "ratio"]
     lines = []
-    for one in found:
-        share = aggregate.percent(one.metric, view.results)
+    for gap in differences:
+        share = aggregate.percent(gap.metric, view.results)
         lines.append(
             [
-                ", ".join(filter(None, [one.family, one.point])),
-                plain(one.mean, share, True),
-                aggregate.interval(one.low, one.high, share),
-                aggregate.interval(one.both_low, one.both_high, share),
-                probability(one.corrected),
-                HOLE if math.isnan(one.corrected) else "differs" if one.resolved else "open",
-                str(one.pairs),
-                str(one.holes) if one.holes else "",
-                f"{one.examples:,}" if one.examples else HOLE,
-                _small(one.error, share),
-                _small(one.unpaired, share),
-                f"{one.ratio:.2f}" if math.isfinite(one.ratio) else HOLE,
+                ", ".join(filter(None, [gap.family, gap.point])),
+                plain(gap.mean, share, True),
+                aggregate.interval(gap.low, gap.high, share),
+                aggregate.interval(gap.both_low, gap.both_high, share),
+                probability(gap.corrected),
+                HOLE if math.isnan(gap.corrected) else "differs" if gap.resolved else "open",
+                str(gap.pairs),
+                str(gap.holes) if gap.holes else "",
+                f"{gap.examples:,}" if gap.examples else HOLE,
+                _error(gap.error, share),
+                _error(gap.unpaired, share),
+                f"{gap.ratio:.2f}" if math.isfinite(gap.ratio) else HOLE,
             ]
         )
     return table(lines, head, True) if lines else ""
 
 
 def probability(value: float) -> str:
-    """Write a p value with two digits; a small one as a bound."""
+    """Format a p value with two digits; a small one as a bound."""
     if math.isnan(value):
         return HOLE
-    return (
-        f"<{SPACE}0.0001" if value < 1e-4 else f"{value:.1g}" if value < 0.001 else f"{value:.2g}"
-    )
+    if value < 1e-4:
+        return f"<{SPACE}0.0001"
+    return f"{value:.1g}" if value < 0.001 else f"{value:.2g}"
 
 
-def verdict(one: Difference) -> str:
-    """Write the corrected p value, and whether the difference is more than chance by it; empty of one pair."""
-    if math.isnan(one.corrected):
+def verdict(gap: Difference) -> str:
+    """Format the corrected p value and the verdict by it; empty for one pair."""
+    if math.isnan(gap.corrected):
         return ""
-    at = probability(one.corrected)
-    text = f"p {at}" if at.startswith("<") else f"p{SPACE}={SPACE}{at}"
-    return f"{text}, {'differs' if one.resolved else 'open'}"
+    p = probability(gap.corrected)
+    text = f"p {p}" if p.startswith("<") else f"p{SPACE}={SPACE}{p}"
+    return f"{text}, {'differs' if gap.resolved else 'open'}"
 
 
-def _small(value: float, share: bool) -> str:
-    return (
-        number(100 * value)
-        if share and math.isfinite(value)
-        else number(value)
-        if math.isfinite(value)
-        else HOLE
-    )
+def _error(value: float, share: bool) -> str:
+    """Format a standard error; of a share in percentage points."""
+    if not math.isfinite(value):
+        return HOLE
+    return number(100 * value if share else value)
 
 
-def pairing(found: Sequence[Difference], share: bool) -> str:
-    """What pairing was worth in one metric, in sentences: pairs of a seed, and of an example."""
-    seeds = [(one.error, one.unpaired) for one in found]
-    examples = [(one.examples_error, one.examples_unpaired) for one in found]
-    unit, said = " (in points)" if share else "", []
-    if mine := _root_mean_squares(seeds):
-        said.append(
-            f"Standard error over seeds {_small(mine[0], share)} paired and {_small(mine[1], share)} unpaired{unit}, "
-            f"root mean squares of {mine[2]} differences: a ratio of {mine[0] / mine[1]:.2f}. Without pairs, as narrow "
-            f"an interval would take {(mine[1] / mine[0]) ** 2:.2g} times the seeds."
+def pairing(differences: Sequence[Difference], share: bool) -> str:
+    """Write sentences on what pairing by seed and by example was worth in one metric."""
+    unit, sentences = " (in percentage points)" if share else "", []
+    if errors := _root_mean_squares([(gap.error, gap.unpaired) for gap in differences]):
+        paired, unpaired, count = errors
+        sentences.append(
+            f"Standard error over seeds {_error(paired, share)} paired and "
+            f"{_error(unpaired, share)} unpaired{unit}, root mean squares of {count} "
+            f"difference{'s' if count > 1 else ''}: a ratio of {paired / unpaired:.2f}. Without "
+            f"pairs, an interval as narrow would take {(unpaired / paired) ** 2:.2g} times the "
+            "seeds."
         )
-    if mine := _root_mean_squares(examples):
-        said.append(
-            f"Standard error over examples {_small(mine[0], share)} with the same ones for both arms and "
-            f"{_small(mine[1], share)} with others for each{unit}: a ratio of {mine[0] / mine[1]:.2f}, worth "
-            f"{(mine[1] / mine[0]) ** 2:.2g} times the examples."
+    examples = [(gap.examples_error, gap.examples_unpaired) for gap in differences]
+    if errors := _root_mean_squares(examples):
+        paired, unpaired, _ = errors
+        sentences.append(
+            f"Standard error over examples {_error(paired, share)} with the same ones on both "
+            f"sides and {_error(unpaired, share)} with different ones{unit}: a ratio of "
+            f"{paired / unpaired:.2f}, worth {(unpaired / paired) ** 2:.2g} times the examples."
         )
-    return " ".join(said)
+    return " ".join(sentences)
 
 
 def _root_mean_squares(pairs: Sequence[tuple[float, float]]) -> tuple[float, float, int] | None:
-    """Of both columns, where both are known, and of how many rows."""
-    known = [pair for pair in pairs if all(math.isfinite(one) and one > 0 for one in pair)]
+    """Return the root mean square of both columns and the number of rows where both are known."""
+    known = [pair for pair in pairs if all(math.isfinite(error) and error > 0 for error in pair)]
     if not known:
         return None
     first, second = (
-        math.sqrt(_average([one**2 for one in column])) for column in zip(*known, strict=True)
+        math.sqrt(math.fsum(error**2 for error in column) / len(known))
+        for column in zip(*known, strict=True)
     )
     return first, second, len(known)
-
-
-def _average(found: Sequence[float]) -> float:
-    return math.fsum(found) / len(found)

@@ -1,4 +1,4 @@
-"""summary.md of a study: its tables as text, to lay beside its figures where others read them."""
+"""summary.md of a study: its tables as Markdown, to stand beside its figures."""
 
 from __future__ import annotations
 
@@ -10,31 +10,29 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax.reporting.charts import SPACE
+from bert_jax.reporting.metric_names import pretty
 from bert_jax.reporting.page import duration
 from bert_jax.reporting.plots import HOLE
 from bert_jax.studies.report import aggregate, budgets, sections
-from bert_jax.studies.report.aggregate import View, of, plain, plus_minus
+from bert_jax.studies.report.aggregate import View, getter, plain, plus_minus
 from bert_jax.studies.report.compare import LEVEL, Difference
 
 Gaps = Mapping[int, Sequence[Difference]]  # by the number of the comparison
 
 
 def text(view: View, gaps: Gaps) -> str:
-    """Markdown: where it comes from, means, and differences in pairs."""
-    study = view.study
-    parts = [
-        f"# {literal(str(study.get('name', '')))}",
-        literal(str(study.get("question") or "")),
-        _origin(view),
-    ]
-    for number, one in enumerate(view.comparisons):
-        head = f"## By {literal(one['axis'])}" if one["axis"] else "## Means"
-        parts += [head, *_comparison(view, one, gaps[number])]
+    """Write Markdown: the study's origin, means, and paired differences."""
+    name, question = (str(view.study.get(key) or "") for key in ("name", "question"))
+    parts = [f"# {literal(name)}", literal(question), _origin(view)]
+    for i, comparison in enumerate(view.comparisons):
+        axis = comparison["axis"]
+        parts.append(f"## By {literal(axis)}" if axis else "## Means")
+        parts += _comparison(view, comparison, gaps[i])
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def literal(text: str) -> str:
-    """Write what a user named so that Markdown and HTML show it as it is, in one line."""
+    """Escape a user's text so that Markdown and HTML show it as it is, on one line."""
     text = " ".join(escape(text, quote=False).split())
     text = re.sub(r"[\\`*\[\]|~]|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>", text)
     return re.sub(
@@ -44,11 +42,26 @@ def literal(text: str) -> str:
     )
 
 
-def command(given: Sequence[str] | str, name: str) -> str:
-    """What was typed, but for where it lay on the machine it was typed on."""
-    if isinstance(given, str):
-        return given
-    kept, words = [], iter(given[1:])
+def code(text: str) -> str:
+    """Format a span of code, whatever backticks are in it."""
+    fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
+    return f"{fence}{text}{fence}" if len(fence) == 1 else f"{fence} {text} {fence}"
+
+
+def table(rows: Sequence[Sequence[str]], head: Sequence[str]) -> str:
+    """Format a table of Markdown; the first column holds names, the others numbers."""
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+# --- origin ------------------------------------------------------------------------------------
+
+
+def command(recorded: Sequence[str] | str, name: str) -> str:
+    """Return the command of a study with folders under runs/ instead of those of its machine."""
+    if isinstance(recorded, str):
+        return recorded
+    kept, words = [], iter(recorded[1:])
     for word in words:
         flag, equals, value = word.partition("=")
         if flag in ("--workdir", "--reuse"):
@@ -60,134 +73,102 @@ def command(given: Sequence[str] | str, name: str) -> str:
 
 
 def _origin(view: View) -> str:
-    """Command, commit, machine, date, size."""
-    study, found = view.study, view.results
-    done = sum(one.state.name == "done" for one in found)
-    seconds = [sum(one.seconds for one in found), sum(one.evaluation_seconds for one in found)]
-    lines = [
-        code(typed)
-        if (typed := command(study.get("command") or "", str(study.get("name", ""))))
-        else "",
-        f"commit {literal(_commit(str(study['git_commit'])))}" if study.get("git_commit") else "",
-        literal("; ".join(dict.fromkeys(one.hardware for one in found if one.hardware))),
-        aggregate.span(view)[1][:10],
-        f"{done} of {len(found)} cells done, seeds {', '.join(map(str, study.get('seeds', [])))}",
-        f"{aggregate.short_amount(budget['amount'])} {budgets.KINDS.get(budget['kind'], budget['kind'])} a cell"
-        if (budget := study.get("budget"))
-        else "",
-        f"{duration(seconds[0])} of training and {duration(seconds[1])} of evaluation in all",
-    ]
+    """List command, commit, machine, date, size and costs."""
+    study, results = view.study, view.results
+    lines = []
+    if typed := command(study.get("command") or "", str(study.get("name", ""))):
+        lines.append(code(typed))
+    if commit := str(study.get("git_commit") or ""):
+        changed = "+" if commit.endswith("+") else ""  # with uncommitted changes
+        lines.append(f"commit {literal(commit[:7] + changed)}")
+    lines.append(literal("; ".join(dict.fromkeys(r.hardware for r in results if r.hardware))))
+    lines.append(aggregate.span(view)[1][:10])
+    done = sum(result.state.name == "done" for result in results)
+    seeds = ", ".join(map(str, study.get("seeds", [])))
+    lines.append(f"{done} of {len(results)} cells done, seeds {seeds}")
+    if budget := study.get("budget"):
+        kind = budgets.KINDS.get(budget["kind"], budget["kind"])
+        lines.append(f"{aggregate.short_amount(budget['amount'])} {kind} per cell")
+    training = duration(sum(result.seconds for result in results))
+    evaluation = duration(sum(result.evaluation_seconds for result in results))
+    lines.append(f"{training} of training and {evaluation} of evaluation in all")
     return "\n".join(f"- {line}" for line in lines if line)
 
 
-def code(text: str) -> str:
-    """Write a span of code, whatever marks are in it."""
-    fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
-    return f"{fence}{text}{fence}" if len(fence) == 1 else f"{fence} {text} {fence}"
+# --- comparisons -------------------------------------------------------------------------------
 
 
-def _commit(text: str) -> str:
-    return text[:7] + ("+" if text.endswith("+") else "")  # with changes of its own
-
-
-def _comparison(view: View, one: Mapping[str, Any], found: Sequence[Difference]) -> list[str]:
-    axis, families = view.axis(one["axis"]), view.families(one["axis"])
-    metrics, several = one["metrics"], len(families) > 1
+def _comparison(
+    view: View, comparison: Mapping[str, Any], differences: Sequence[Difference]
+) -> list[str]:
+    """Write the tables of means and of paired differences of a comparison."""
+    axis, families = view.axis(comparison["axis"]), view.families(comparison["axis"])
+    metrics, several = comparison["metrics"], len(families) > 1
     share = {metric: aggregate.percent(metric, view.results) for metric in metrics}
-    titles = [literal(aggregate.title(metric)) for metric in metrics]
-    points = [
-        (family, label) for family in families for label in axis.labels if label in family.arms
-    ]
-    head = [
-        literal(", ".join([*([] if not several else [_others(view, one)]), axis.name or "cells"]))
-    ]
+    others = ", ".join(other.name for other in view.axes if other.name != comparison["axis"])
+    corner = ", ".join([*([others] if several else []), axis.name or "cells"])
+    head = [literal(corner), *(literal(pretty(metric)) for metric in metrics)]
     means, pairs = [], []
-    for family, label in points:
-        name = literal(", ".join(filter(None, [family.name if several else "", label or "all"])))
-        arm = family.arms[label]
-        means.append(
-            [
-                name,
-                *(plus_minus(aggregate.summary(arm, of(m)), len(arm), share[m]) for m in metrics),
-            ]
-        )
-        mine = {
-            d.metric: d for d in found if (d.family, d.point) == (family.name, label) and d.pairs
-        }
-        if mine:
-            pairs.append([name, *(_gap(mine.get(metric), share[metric]) for metric in metrics)])
-    said = [
-        f"Means over seeds ± half their 95{SPACE}% t intervals.",
-        table(means, [*head, *titles]),
-    ]
+    for family in families:
+        for label in (label for label in axis.labels if label in family.runs):
+            parts = [family.name if several else "", label or "all"]
+            name, runs = literal(", ".join(filter(None, parts))), family.runs[label]
+            sums = {metric: aggregate.summary(runs, getter(metric)) for metric in metrics}
+            cells = [plus_minus(sums[m], len(runs), share[m]) for m in metrics]
+            means.append([name, *cells])
+            known = {
+                gap.metric: gap
+                for gap in differences
+                if (gap.family, gap.point) == (family.name, label) and gap.pairs
+            }
+            if known:
+                pairs.append([name, *(_gap(known.get(m), share[m]) for m in metrics)])
+    parts = [f"Means over seeds ± half their 95{SPACE}% t intervals.", table(means, head)]
     if pairs:
-        said.append(
-            f"Less {literal(one['baseline'])}, in pairs of one seed. {_intervals(metrics, found)}"
-        )
-        said.append(table(pairs, [*head, *titles]))
-        worth = [
-            f"- {literal(aggregate.title(metric))}: {told[0].lower()}{told[1:]}"
-            for metric in metrics
-            if (told := sections.pairing([d for d in found if d.metric == metric], share[metric]))
-        ]
-        said.append("\n".join(worth))
-    return said
+        baseline, explanation = literal(comparison["baseline"]), _intervals(metrics, differences)
+        parts.append(f"Minus {baseline}, in pairs of one seed. {explanation}")
+        parts.append(table(pairs, head))
+        worth = []
+        for metric in metrics:
+            chosen = [gap for gap in differences if gap.metric == metric]
+            if sentences := sections.pairing(chosen, share[metric]):
+                sentences = f"{sentences[0].lower()}{sentences[1:]}"
+                worth.append(f"- {literal(pretty(metric))}: {sentences}")
+        parts.append("\n".join(worth))
+    return parts
 
 
-def _intervals(metrics: Sequence[str], found: Sequence[Difference]) -> str:
-    """Say what the intervals and p values of a table of differences are."""
-    tested = {
-        metric: max((d.tests for d in found if d.metric == metric), default=0) for metric in metrics
-    }
-    if not any(tested.values()):
+def _intervals(metrics: Sequence[str], differences: Sequence[Difference]) -> str:
+    """Explain the intervals and p values of a table of differences."""
+    by_metric = {m: [gap for gap in differences if gap.metric == m] for m in metrics}
+    tests = [max((gap.tests for gap in gaps), default=0) for gaps in by_metric.values()]
+    if not any(tests):
         return "One pair has no interval."
-    both = [
-        aggregate.title(metric)
-        for metric in metrics
-        if any(d.examples for d in found if d.metric == metric)
-    ]
-    over = (
-        f"seeds and examples for {literal(', '.join(both))}, over seeds alone for others"
-        if both
-        else "seeds alone"
-    )
+    both = [pretty(m) for m, gaps in by_metric.items() if any(gap.examples for gap in gaps)]
+    over = "seeds alone"
     if len(both) == len(metrics):
         over = "seeds and examples"
-    counts = (
-        ""
-        if max(tested.values()) == 1
-        else f", corrected by Holm's method for the {_count(tested)} of its column"
-    )
+    elif both:
+        over = f"seeds and examples for {literal(', '.join(both))}, over seeds alone for others"
+    low, high = min(tests), max(tests)
+    count = f"the {high}" if low == high else f"the {low} to {high}"
+    holm = "" if high == 1 else f", corrected by Holm's method for {count} of its column"
     return (
-        f"In brackets 95{SPACE}% intervals, each by itself, over {over}; p is that of the difference{counts}. "
-        f"Bold: p of at most {LEVEL}."
+        f"In brackets 95{SPACE}% intervals, each by itself, over {over}; p is that of the "
+        f"difference{holm}. Bold: p of at most {LEVEL}."
     )
 
 
-def _count(tested: Mapping[str, int]) -> str:
-    """How many differences a column has; as a range where columns differ."""
-    low, high = min(tested.values()), max(tested.values())
-    return str(high) if low == high else f"{low} to {high}"
-
-
-def _others(view: View, one: Mapping[str, Any]) -> str:
-    return ", ".join(axis.name for axis in view.axes if axis.name != one["axis"])
-
-
-def _gap(one: Difference | None, share: bool) -> str:
-    if one is None:
+def _gap(gap: Difference | None, share: bool) -> str:
+    """Format a cell of the table of differences."""
+    if gap is None:
         return HOLE
-    value = plain(one.mean, share, True)
-    missing = f", {one.pairs} pair{'s' if one.pairs > 1 else ''}" if one.holes else ""
-    if one.pairs == 1:
+    value = plain(gap.mean, share, True)
+    missing = f", {gap.pairs} pair{'s' if gap.pairs > 1 else ''}" if gap.holes else ""
+    if gap.pairs == 1:
         return f"{value}{missing}"
-    value = f"**{value}**" if one.resolved else value
-    at = sections.probability(one.corrected)
-    p = f"p{'' if at.startswith('<') else f'{SPACE}='}{SPACE}{at}".replace("<", "&lt;")
-    return f"{value} ({aggregate.interval(*one.widest, share)}; {p}){missing}"
-
-
-def table(rows: Sequence[Sequence[str]], head: Sequence[str]) -> str:
-    """A table of Markdown; the first column names, the others are numbers."""
-    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    value = f"**{value}**" if gap.resolved else value
+    p = sections.probability(gap.corrected)
+    equals = "" if p.startswith("<") else f"{SPACE}="
+    p = f"p{equals}{SPACE}{p}".replace("<", "&lt;")
+    return f"{value} ({aggregate.interval(*gap.widest, share)}; {p}){missing}"

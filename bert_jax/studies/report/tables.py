@@ -1,4 +1,4 @@
-"""What stands beside a study's answer: what was really masked, tasks, cost, holes, and what others have published."""
+"""Tables beside a study's answer: masking ledger, tasks, costs, missing results, published ones."""
 
 from __future__ import annotations
 
@@ -9,191 +9,169 @@ from bert_jax.reporting.metric_names import is_result, is_share, pretty
 from bert_jax.reporting.page import duration, table
 from bert_jax.reporting.plots import HOLE, Figure
 from bert_jax.studies.report import aggregate, published
-from bert_jax.studies.report.aggregate import View, of, plus_minus
-from bert_jax.studies.report.collect import Axis, Result
-
-LEDGER = (
-    "masked_fraction",
-    "quota_fraction",
-    "mask_token_fraction",
-    "random_fraction",
-    "kept_fraction",
-)
+from bert_jax.studies.report.aggregate import View, getter, plus_minus
+from bert_jax.studies.report.collect import LEDGER, SPENT, Axis, Result
 
 
 def holes(view: View) -> str:
-    """Every cell and evaluation that came to nothing so far, with the reason; cells that only wait are folded."""
+    """Tabulate cells and evaluations without results, with reasons; fold cells that only wait."""
     lines: list[list[str]] = []
     waiting: list[list[str]] = []
-    for one in view.results:
-        state, where = (
-            one.state,
-            [", ".join(one.entry.labels.values()) or "all", str(one.entry.seed), one.entry.id],
-        )
-        tries = f"{state.attempts} {'try' if state.attempts == 1 else 'tries'}"
-        lines += [
-            [*where, f"{name}: no result", "", "", error] for name, error in one.errors.items()
-        ]
+    for result in view.results:
+        state, entry = result.state, result.entry
+        cell = [", ".join(entry.labels.values()) or "all", str(entry.seed), entry.id]
+        for name, error in result.errors.items():
+            lines.append([*cell, f"{name}: no result", "", "", error])
         if state.name == "done":
             continue
+        tries = f"{state.attempts} {'try' if state.attempts == 1 else 'tries'}"
         name = "interrupted" if state.name == "waiting" and state.attempts else state.name
         lacks = f"no result yet of {', '.join(state.missing)}" if state.step >= state.steps else ""
-        line = [*where, name, f"{state.step:,} of {state.steps:,}", tries, state.error or lacks]
+        line = [*cell, name, f"{state.step:,} of {state.steps:,}", tries, state.error or lacks]
         (waiting if state.name == "waiting" and not state.error else lines).append(line)
-    head = ["cell", "seed", "id", "state", "step", "tries", "what is known"]
+    head = ["cell", "seed", "id", "state", "step", "tries", "reason"]
     listed = table(lines, head) if lines else ""
+    if not waiting:
+        return listed
     begun = sum(line[3] == "interrupted" for line in waiting)
-    said = f"Waiting: {len(waiting)}{f', of which {begun} were begun' if begun else ''}"
-    return listed + (
-        f"<details><summary>{said}</summary>{table(waiting, head)}</details>" if waiting else ""
-    )
+    summary = f"Waiting: {len(waiting)}{f', of which {begun} were begun' if begun else ''}"
+    return f"{listed}<details><summary>{summary}</summary>{table(waiting, head)}</details>"
 
 
 def ledger(view: View) -> str:
-    """What masking did, beside what the config says; means over updates and seeds."""
-    head = [view.names, "rate asked", "in whole tokens", "selected"]
-    head += ["[MASK] asked", "[MASK]", "random asked", "random", "kept asked", "kept"]
+    """Tabulate what masking did beside what the config asks for; means over updates and seeds."""
+    head = [view.names, "rate in config", "in whole tokens", "selected"]
+    for name in ("[MASK]", "random", "kept"):
+        head += [f"{name} in config", name]
     lines = []
-    for label, arm in view.points():
-        masking = arm[0].entry.config.masking
+    for label, runs in view.points():
+        masking = runs[0].entry.config.masking
         rate = number(masking.rate, True)
         if masking.schedule != "constant" and masking.final_rate is not None:
             rate = f"{rate} to {number(masking.final_rate, True)}"
-        mean = {name: aggregate.summary(arm, _kept(name)) for name in LEDGER}
-        if mean["masked_fraction"] is None:
+        known = {name: _ledger_mean(runs, name) for name in LEDGER}
+        if known["masked_fraction"] == HOLE:
             lines.append([label, rate, *[HOLE] * 8])
             continue
-        said = {name: number(found.mean, True) if found else HOLE for name, found in mean.items()}
-        asked = [number(share, True) for share in masking.replace]
-        shares = [
-            said[name] for name in ("mask_token_fraction", "random_fraction", "kept_fraction")
-        ]
-        pairs = [text for pair in zip(asked, shares, strict=True) for text in pair]
-        lines.append([label, rate, said["quota_fraction"], said["masked_fraction"], *pairs])
+        line = [label, rate, known["quota_fraction"], known["masked_fraction"]]
+        names = ("mask_token_fraction", "random_fraction", "kept_fraction")
+        for share, name in zip(masking.replace, names, strict=True):
+            line += [number(share, True), known[name]]
+        lines.append(line)
     return table(lines, head, True) if any(HOLE not in line for line in lines) else ""
 
 
-def _kept(name: str) -> aggregate.Value:
-    return lambda one: one.history.ledger.get(name)
+def _ledger_mean(runs: Sequence[Result], name: str) -> str:
+    mean = aggregate.summary(runs, lambda result: result.history.ledger.get(name))
+    return number(mean.mean, True) if mean else HOLE
 
 
 def downstream(view: View) -> list[tuple[str, str]]:
-    """Title and table of minimal pairs by field, and of each fine-tuned task."""
-    found = []
-    for name, one in view.study.get("evaluations", {}).items():
-        keys = dict.fromkeys(
-            key for cell in view.results for key in cell.metrics if key.startswith(f"{name}/")
-        )
-        if one.get("kind") == "finetune":
+    """Return title and table of minimal pairs by field and of each fine-tuned task."""
+    titled = []
+    for name, settings in view.study.get("evaluations", {}).items():
+        metrics = (key for result in view.results for key in result.metrics)
+        keys = list(dict.fromkeys(key for key in metrics if key.startswith(f"{name}/")))
+        if settings.get("kind") == "finetune":
             chosen = [key for key in keys if is_result(key.rpartition("/")[2])]
-            title = f"{pretty(name)}: fine-tuned on {one.get('task', name)}"
-        elif one.get("name") == "blimp":
-            main = [
-                key for key in keys if key.count("/") == 1 and "accuracy" in key and is_result(key)
-            ]
-            chosen = main + [key for key in keys if key.startswith(f"{name}/field/")]
+            title = f"{pretty(name)}: fine-tuned on {settings.get('task', name)}"
+        elif settings.get("name") == "blimp":
+            main = [key for key in keys if key.count("/") == 1 and "accuracy" in key]
+            chosen = [key for key in main if is_result(key)]
+            chosen += [key for key in keys if key.startswith(f"{name}/field/")]
             title = f"{pretty(name)}: minimal pairs, by field"
         else:
             continue
         if chosen:
-            found.append((title, _metrics(view, chosen)))
-    return found
+            titled.append((title, _metrics(view, chosen)))
+    return titled
 
 
 def _metrics(view: View, keys: Sequence[str]) -> str:
     head = [view.names, *(pretty(key.rpartition("/")[2].replace("_", " ")) for key in keys), "n"]
+    shares = [is_share(key.partition("/")[2]) or "/field/" in key for key in keys]
     lines = []
-    for label, arm in view.points():
-        shares = {key: is_share(key.partition("/")[2]) or "/field/" in key for key in keys}
-        sums = {key: aggregate.summary(arm, of(key)) for key in keys}
-        most = max((one.n for one in sums.values() if one), default=0)
+    for label, runs in view.points():
+        means = [aggregate.summary(runs, getter(key)) for key in keys]
+        most = max((mean.n for mean in means if mean), default=0)
         cells = [
-            plus_minus(found, found.n if found else len(arm), shares[key])
-            for key, found in sums.items()
+            plus_minus(mean, mean.n if mean else len(runs), share)
+            for mean, share in zip(means, shares, strict=True)
         ]
-        lines.append([label, *cells, f"{most} of {len(arm)}" if most < len(arm) else str(most)])
+        lines.append([label, *cells, f"{most} of {len(runs)}" if most < len(runs) else str(most)])
     return table(lines, head, True)
+
+
+# --- costs -------------------------------------------------------------------------------------
 
 
 def cost(view: View) -> str:
-    """What a cell of each point took, and the whole."""
-    head = [
-        view.names,
-        "parameters",
-        "updates",
-        "tokens",
-        "predictions",
-        "FLOPs",
-        "training",
-        "evaluation",
-        "cells",
-    ]
+    """Tabulate the mean costs of a cell at each point, and those of all cells."""
+    head = [view.names, "parameters", "updates", "tokens", "predictions", "FLOPs"]
+    head += ["training", "evaluation", "cells"]
     lines = []
-    for label, arm in view.points():
-        begun = [one for one in arm if one.state.step]
+    for label, runs in view.points():
+        begun = [result for result in runs if result.state.step]
         if not begun:
-            lines.append([label, *[HOLE] * 7, f"0 of {len(arm)}"])
+            lines.append([label, *[HOLE] * 7, f"0 of {len(runs)}"])
             continue
-        amounts = [
-            aggregate.short_amount(_mean([one.spent(k) for one in begun]))
-            for k in ("tokens", "predictions", "flops")
-        ]
-        sizes = {one.parameters for one in begun if one.parameters}
-        updates = number(_mean([float(one.state.step) for one in begun]))
+        sizes = {result.parameters for result in begun if result.parameters}
+        amounts = [_mean([result.spent(kind) for result in begun]) for kind in SPENT]
         times = [
-            duration(_mean([value for one in begun if (value := each(one))]))
-            for each in (_training, _evaluation)
+            _mean([result.seconds for result in begun if result.seconds]),
+            _mean([r.evaluation_seconds for r in begun if r.evaluation_seconds]),
         ]
-        done = sum(one.state.name == "done" for one in arm)
-        whole = f"{done} of {len(arm)}" if done < len(arm) else str(done)
+        done = sum(result.state.name == "done" for result in runs)
         lines.append(
-            [label, f"{max(sizes):,}" if sizes else HOLE, updates, *amounts, *times, whole]
+            [
+                label,
+                f"{max(sizes):,}" if sizes else HOLE,
+                number(_mean([float(result.state.step) for result in begun])),
+                *map(aggregate.short_amount, amounts),
+                *map(duration, times),
+                f"{done} of {len(runs)}" if done < len(runs) else str(done),
+            ]
         )
-    total = [
-        aggregate.short_amount(sum(one.spent(k) for one in view.results))
-        for k in ("tokens", "predictions", "flops")
-    ]
-    sums = [duration(sum(map(each, view.results))) for each in (_training, _evaluation)]
-    updates = number(sum(one.state.step for one in view.results))
-    lines.append(["all cells", "", updates, *total, *sums, str(len(view.results))])
+    everything = view.results
+    lines.append(
+        [
+            "all cells",
+            "",
+            number(sum(result.state.step for result in everything)),
+            *(aggregate.short_amount(sum(r.spent(kind) for r in everything)) for kind in SPENT),
+            duration(sum(result.seconds for result in everything)),
+            duration(sum(result.evaluation_seconds for result in everything)),
+            str(len(everything)),
+        ]
+    )
     return table(lines, head, True)
 
 
-def _training(one: Result) -> float:
-    return one.seconds
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0
 
 
-def _evaluation(one: Result) -> float:
-    return one.evaluation_seconds
-
-
-def _mean(found: Sequence[float]) -> float:
-    return sum(found) / len(found) if found else 0.0
-
-
-# --- published ------------------------------------------------------------------------------------------------------
+# --- published ---------------------------------------------------------------------------------
 
 
 def figures_of(name: str) -> list[Figure]:
-    """A figure for every column of a published table."""
-    one = published.TABLE[name]
-    axis = Axis(one.axis, tuple(one.rows), one.values or tuple(one.rows))
+    """Describe a figure for every column of a published table."""
+    source = published.TABLE[name]
+    axis = Axis(source.axis, tuple(source.rows), source.values or tuple(source.rows))
     at = aggregate.places(axis)
-    series = {
-        column: Series("", [(at[label], score) for label, score in one.column(column).items()], 3)
-        for column in one.columns
-    }
-    return [
-        aggregate.over(axis, f"Published: {column}, per cent", [line])
-        for column, line in series.items()
-    ]
+    figures: list[Figure] = []
+    for column in source.columns:
+        points = [(at[label], score) for label, score in source.column(column).items()]
+        title = f"Published: {column}, per cent"
+        figures.append(aggregate.chart_over(axis, title, [Series("", points, 3)]))
+    return figures
 
 
 def table_of(name: str) -> str:
-    """The published numbers."""
-    one = published.TABLE[name]
+    """Tabulate the published numbers."""
+    source = published.TABLE[name]
     lines = [
         [label, *(f"{score:.1f}" if score == score else HOLE for score in row)]
-        for label, row in one.rows.items()
+        for label, row in source.rows.items()
     ]
-    return table(lines, [one.axis, *one.columns], True)
+    return table(lines, [source.axis, *source.columns], True)
