@@ -452,10 +452,10 @@ def test_keys_move_through_heads_weights_and_tokens(causal, tmp_path):
         lines[0]
         == f"layer 2, head 2: entropy {entropy:.3f} nats, mean distance {distance:.3f} tokens"
     )
-    assert lines[1] == "layer 2, head 2: the 2 → cat 3: not seen"  # a causal model
+    assert lines[1] == "layer 2, head 2: the 2 → cat 3: masked"  # a causal model
     assert lines[2] == f"rollout to layer 2: cat 3 → cat 3: {weights[1, 2, 2, 2]:.6f}"
     assert lines[3].startswith("layer 1, head 1: entropy ")
-    seen = [f"{x:.6f}" for x in weights[0, 0, 1, :2]] + ["not seen"] * 10
+    seen = [f"{x:.6f}" for x in weights[0, 0, 1, :2]] + ["masked"] * 10
     assert lines[4] == " ".join(seen)
     assert (
         int(lines[5]) == 2 + 4 + 2

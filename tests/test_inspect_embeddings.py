@@ -466,7 +466,7 @@ def test_the_tables_are_those_of_the_model(run):
             "Lengths of token vectors",
             "Token vectors on a plane (PCA), 47 of 47",
         ),
-        *("Position vectors (learned)", "How alike positions are", "Segment vectors"),
+        *("Position vectors (learned)", "Cosines of position vectors", "Segment vectors"),
     ]
     for name, table in (
         ("Token vectors: every piece", parts["token"][:47]),
@@ -477,7 +477,7 @@ def test_the_tables_are_those_of_the_model(run):
         np.testing.assert_allclose(numbers_of(found[name]), table.clip(-end, end), atol=end / 127)
     one = parts["position"] / np.linalg.norm(parts["position"], axis=1, keepdims=True)
     np.testing.assert_allclose(
-        numbers_of(found["How alike positions are"]), one @ one.T, atol=1 / 127
+        numbers_of(found["Cosines of position vectors"]), one @ one.T, atol=1 / 127
     )
     cosine = parts["type"][0] @ parts["type"][1] / np.prod(np.linalg.norm(parts["type"], axis=1))
     assert f"Their cosine is {cosine:.4f}" in found["Segment vectors"]
@@ -620,6 +620,8 @@ def test_a_wheel_holds_script_and_style(tmp_path):
     with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
         names = set(wheel.namelist())
     assert {f"bert_jax/views/embeddings.{end}" for end in ("py", "js", "css")} <= names
+    assert {f"bert_jax/reporting/page.{end}" for end in ("py", "js", "css")} <= names
+    assert "bert_jax/studies/report/build.css" in names
 
 
 # --- in a browser -----------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Pages that show the inside of a model: one file and one row of PAGES each."""
+"""Pages of `bert-jax inspect`, which show the inside of a model: a file and a row of PAGES each."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from bert_jax.predictors.base import OfText
 from bert_jax.views import attention, embeddings
 from bert_jax.views.texts import Texts
 
-# What reads and encodes a page's texts; and the page, of that, the rows, and flags of its own.
+# Page -> class that reads and encodes its texts, and function from such a reader, rows and flags
+# to HTML.
 PAGES: dict[str, tuple[type[OfText], Callable[..., str]]] = {
     "attention": (Texts, attention.page),
     "embeddings": (OfText, embeddings.page),

@@ -1,6 +1,7 @@
 'use strict';
-// Draws the page of `bert-jax inspect attention`. One state for all figures: a layer, a head (the last is the rollout),
-// which tokens count, and a weight, from one token to another. The address holds it: #layer=3&head=2&from=1&to=4.
+// Draws the page of `bert-jax inspect attention`. All figures share one state: a layer, a head (the
+// last is the rollout), which tokens count, and a weight, from one token to another. The address
+// holds the state: #layer=3&head=2&from=1&to=4.
 (async () => {
   const byId = id => document.getElementById(id);
   const make = (tag, settings = {}) => Object.assign(document.createElement(tag), settings);
@@ -30,7 +31,7 @@
       }
     }
 
-    /** The weights of a head in units of 1 / scale, row by row. */
+    /** Return the weights of a head in units of 1 / scale, row by row. */
     head(layer, head) {
       const key = layer * (heads + 1) + head;
       if (this.held.has(key)) return this.held.get(key);
@@ -51,21 +52,21 @@
 
     weight(layer, head, from, to) { return this.head(layer, head)[from * this.n + to] / scale; }
 
-    /** Whether a token can look at another at all. */
+    /** Return whether the attention mask lets a token attend to another. */
     sees(layer, head, from, to) {
       const window = head < heads ? data.windows[layer] : 0;
       return !(data.causal && to > from) && !(window && Math.abs(to - from) > window);
     }
 
-    /** Whether the filters let a weight be shown. */
+    /** Return whether the filters let a weight be shown. */
     counts(from, to) {
       if (state.plain && (this.special[from] || this.special[to])) return false;
       return state.between === 'all' || state.between === `${this.segments[from]}${this.segments[to]}`;
     }
 
-    /** What is to be said of a weight: a number, or why there is none. */
+    /** Format a weight, or say why there is none. */
     exact(layer, head, from, to) {
-      if (!this.sees(layer, head, from, to)) return 'not seen';
+      if (!this.sees(layer, head, from, to)) return 'masked';
       const w = this.weight(layer, head, from, to);
       if (w || !this.keep || !from) return w.toFixed(data.digits);
       const row = this.head(layer, head).subarray(from * this.n, (from + 1) * this.n);
@@ -123,7 +124,7 @@
     say([named(layer, head), ...(rest.length ? [rest.join('; ')] : [])].join(': '));
   }
 
-  /** Changes the state, draws what shows it, and puts it into the address. */
+  /** Change the state, redraw, and write the state into the address. */
   function change(next, remember = true) {
     Object.assign(state, next);
     for (const name of ['layer', 'head', 'between']) form[name].value = state[name];
@@ -161,7 +162,7 @@
     return pen;
   }
 
-  /** A picture of numbers from 0 to 1, a pixel each; null is what cannot be. */
+  /** Draw numbers from 0 to 1, a pixel each; null is masked. */
   function picture(rows, columns, value) {
     const canvas = make('canvas', { width: columns, height: rows }), pen = canvas.getContext('2d');
     const image = pen.createImageData(columns, rows), { card, c1, line } = colours;
@@ -174,7 +175,7 @@
     return canvas;
   }
 
-  /** A labelled grid of cells with a frame that the pointer and the arrow keys move. */
+  /** Labelled grid of cells with a frame that the pointer and the arrow keys move. */
   class Heat {
     constructor(box, settings) {
       Object.assign(this, { most: 30, square: true, ...settings });
@@ -255,7 +256,7 @@
 
   function matrix(box, text) {
     return new Heat(box, {
-      label: 'weights of the head chosen', most: clamp(Math.floor(960 / text.n), 3, 30), rows: text.tokens, columns: text.tokens,
+      label: 'weights of the chosen head', most: clamp(Math.floor(960 / text.n), 3, 30), rows: text.tokens, columns: text.tokens,
       image: () => picture(text.n, text.n, (i, j) => shown(text, state.layer, state.head, i, j)),
       at: () => [Math.min(state.from, text.n - 1), Math.min(state.to, text.n - 1)],
       pick: (from, to) => change({ from, to }),
@@ -287,7 +288,7 @@
     } };
   }
 
-  const SMALL = 48;  // pixels of a thumbnail at most; of more tokens the largest weight of several
+  const SMALL = 48;  // pixels of a thumbnail at most; with more tokens a pixel is the largest weight of several
 
   function thumbnails(text) {
     const size = Math.min(SMALL, text.n), place = i => Math.floor(i * size / text.n);
@@ -330,7 +331,7 @@
     return heat;
   }
 
-  /** Tokens left and right, lines between. */
+  /** Draw tokens left and right with lines between. */
   function lines(box, text) {
     const two = text.segments.includes(1);
     if (two) box.appendChild(make('p', { className: 'key' })).append(
@@ -347,7 +348,7 @@
         return item;
       });
       const element = make('ul', { className: `tokens ${side}` });
-      element.setAttribute('aria-label', side === 'from' ? 'tokens that look' : 'tokens looked at');
+      element.setAttribute('aria-label', side === 'from' ? 'query tokens' : 'key tokens');
       element.append(...items);
       const only = event => items.indexOf(event.target.closest('li'));
       const isolate = event => only(event) >= 0 && point({ side, index: only(event) });
@@ -412,7 +413,7 @@
     } };
   }
 
-  /** Isolates a token, or none, in the lines of every text. */
+  /** Show the lines of one token alone, or of all, for every text. */
   function point(only) {
     state.only = only;
     views.filter(view => view.name === 'lines').forEach(view => view.draw());

@@ -1,4 +1,5 @@
 'use strict';
+// Draws the map of `bert-jax inspect embeddings` and shows other layers and poolings.
 (() => {
 const data = JSON.parse(document.getElementById('data').textContent);
 const $ = id => document.getElementById(id);
@@ -31,7 +32,7 @@ const cosine = (i, j) => i === j ? 1
 
 let at = [...data.start], view = read(at.join(' ')), chosen = -1;
 
-// --- labels: a text keeps its own direction, whatever stands around it ------------------------------------------------
+// --- labels: a text keeps its own direction, whatever is around it ------------------------------------------------
 
 const cutter = typeof Intl !== 'undefined' && Intl.Segmenter && new Intl.Segmenter();
 const short = (text, most) => {
@@ -95,12 +96,13 @@ function place() {
   const percent = view.shares && view.shares.map(s => (100 * s).toFixed(1) + ' %');
   $('map-name').textContent = data.method + (percent ? `: ${percent[0]} of the variance to the right, ${percent[1]} up` : '');
   $('map-note').textContent = view.xy.every(x => x === 0)
-    ? 'Here all points are one vector: nothing of the texts has reached it yet.'
-    : 'Choose a point with the pointer or the arrow keys; lines lead to those nearest by cosine.'
+    ? 'All points are one vector here: the texts have not reached it yet.'
+    : 'Choose a point with the pointer or the arrow keys; lines lead to its nearest neighbours by cosine.'
       + (data.method === 'PCA' ? '' : ' Distances between far groups say little on such a map.');
 }
 
-// Labels take the first free place beside their point, the chosen one and its neighbours first; the others wait.
+// Labels take the first free place beside their point, first those of the chosen one and its
+// neighbours; labels without a free place are left out.
 function label() {
   labels.replaceChildren(); lines.replaceChildren();
   const near = chosen < 0 ? [] : view.near[chosen].map(n => n[0]);

@@ -1,4 +1,4 @@
-"""Tables of numbers as pictures: PNGs whose colours are seen through to the page, so that one suits light and dark."""
+"""Arrays of numbers as pictures: PNGs with transparent colours, for light and dark pages alike."""
 
 from __future__ import annotations
 
@@ -24,36 +24,32 @@ from bert_jax.reporting.charts import (
     short,
 )
 
-COLD, HOT = (
-    (47, 124, 214),
-    (222, 105, 40),
-)  # of negative and positive numbers, on light and on dark ground
+# Colours of negative and positive numbers, both visible on light and on dark ground.
+COLD, HOT = (47, 124, 214), (222, 105, 40)
 BINS = 40  # of a histogram
-LEVELS = 127  # on either side of 0, which is clear
+LEVELS = 127  # on either side of 0, which is transparent
 
 
 def png(values: np.ndarray) -> bytes:
-    """A picture of numbers from -1 to 1, a pixel each: the further from 0 the less of the page is seen through it."""
+    """Draw numbers from -1 to 1, a pixel each; the further from 0, the more opaque."""
     height, width = values.shape
     levels = np.rint(values * LEVELS).clip(-LEVELS, LEVELS).astype(np.int64) + LEVELS
     strength = np.abs(np.arange(-LEVELS, LEVELS + 1))
     colours = [COLD if i < LEVELS else HOT for i in range(2 * LEVELS + 1)]
     alphas = np.rint(255 * strength / LEVELS).astype(np.uint8)
-    lines = np.concatenate(
-        [np.zeros((height, 1), np.uint8), levels.astype(np.uint8)], 1
-    )  # each begins with its filter
+    filters = np.zeros((height, 1), np.uint8)  # each line begins with its filter: none
+    lines = np.concatenate([filters, levels.astype(np.uint8)], 1)
+    head = struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)  # 8 bits into a palette
+    chunks = (
+        (b"IHDR", head),
+        (b"PLTE", bytes(c for colour in colours for c in colour)),
+        (b"tRNS", alphas.tobytes()),
+        (b"IDAT", zlib.compress(lines.tobytes(), 9)),
+        (b"IEND", b""),
+    )
     return b"\x89PNG\r\n\x1a\n" + b"".join(
         struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-        for kind, body in (
-            (
-                b"IHDR",
-                struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0),
-            ),  # 8 bits into a palette
-            (b"PLTE", bytes(c for colour in colours for c in colour)),
-            (b"tRNS", alphas.tobytes()),
-            (b"IDAT", zlib.compress(lines.tobytes(), 9)),
-            (b"IEND", b""),
-        )
+        for kind, body in chunks
     )
 
 
@@ -68,71 +64,73 @@ def picture(
     below: str = "",
     square: bool = False,
 ) -> str:
-    """A `<figure>` of a table: rows down, columns across, a legend, and numbers to be read off.
+    """Draw a `<figure>` of an array with a legend; a script reads its numbers off.
 
     Args:
       axes: what a row and a column are.
       unit: of the numbers.
-      end: the largest number that has a colour of its own; else 199 of 200 lie below it.
-      names: of the rows, where they are not numbers from 0.
-      below: what is said below it.
-      square: pixels as high as wide; else the picture is as wide as the page lets it.
+      end: the largest number with a colour of its own; by default the 99.5 % quantile.
+      names: of the rows; by default numbers from 0.
+      below: explanation below the picture.
+      square: pixels as high as wide; else the picture is as wide as the page allows.
     """
     values = np.nan_to_num(np.asarray(values, np.float64))
     end = float(np.quantile(np.abs(values), 0.995)) if end is None else end
     end = end or 1.0
     data = base64.b64encode(png(values / end)).decode()
-    shades = legend(end, unit, both=bool((values < 0).any()))
     height, width = values.shape
     rows, columns = f"{axes[0]}, {height:,} down", f"{axes[1]}, {width:,} across"
     named = f' data-names="{escape(json.dumps(list(names)))}"' if names else ""
     return (
-        f'<figure class="chart picture{" square" if square else ""}" data-end="{end:.9g}" data-row="{escape(axes[0])}" '
-        f'data-column="{escape(axes[1])}"{named}><figcaption>{escape(title)}</figcaption>'
+        f'<figure class="chart picture{" square" if square else ""}" data-end="{end:.9g}" '
+        f'data-row="{escape(axes[0])}" data-column="{escape(axes[1])}"{named}>'
+        f"<figcaption>{escape(title)}</figcaption>"
         f'<p class="note">{escape(rows)}; {escape(columns)}</p>'
-        f'<div class="frame"><img src="data:image/png;base64,{data}" width="{width}" height="{height}" '
-        f'style="--rows:{height}" alt="{escape(f"{title}: {rows}, {columns}")}"></div>{shades}'
+        f'<div class="frame"><img src="data:image/png;base64,{data}" width="{width}" '
+        f'height="{height}" style="--rows:{height}" '
+        f'alt="{escape(f"{title}: {rows}, {columns}")}"></div>'
+        f"{_legend(end, unit, both=bool((values < 0).any()))}"
         f'<p class="read note" aria-live="polite"></p>{note(below)}</figure>'
     )
 
 
-def legend(end: float, unit: str, both: bool = True) -> str:
-    """The colours of the numbers from -end, or 0, to end."""
+def _legend(end: float, unit: str, both: bool) -> str:
+    """Draw the scale of colours from -end, or 0, to end."""
     kind, low = ("scale", number(-end)) if both else ("scale up", "0")
-    said = f"{unit}; 0 is clear" if both else unit
-    return f'<div class="{kind}"><span>{low}</span><i></i><span>{number(end)}</span><span>{escape(said)}</span></div>'
+    text = f"{unit}; 0 is transparent" if both else unit
+    ends = f"<span>{low}</span><i></i><span>{number(end)}</span>"
+    return f'<div class="{kind}">{ends}<span>{escape(text)}</span></div>'
 
 
 def histogram(title: str, values: np.ndarray, x: str, y: str, below: str = "") -> str:
-    """A `<figure>` of how many values lie where."""
+    """Draw a `<figure>` of the histogram of values; `x` names them and `y` what is counted."""
     counts, edges = np.histogram(values, BINS)
     across = Axis([float(edges[0]), float(edges[-1])], LEFT, WIDTH - RIGHT, pad=0.02)
-    up = Axis([0.0, float(counts.max())], HEIGHT - BOTTOM, TOP, pad=0.04)
-    drawn = []
-    ticks = up.ticks(5)
+    base = HEIGHT - BOTTOM
+    up = Axis([0.0, float(counts.max())], base, TOP, pad=0.04)
+    parts, ticks = [], up.ticks(5)
     for tick in ticks:
-        at = up.at(tick)
-        drawn.append(
-            f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>'
-        )
-        drawn.append(
-            f'<text x="{LEFT - 7}" y="{at + 4:.1f}" text-anchor="end">{short(tick, False, ticks)}</text>'
-        )
+        line = f"{up.at(tick):.1f}"
+        ends = f'x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{line}" y2="{line}"'
+        place = f'x="{LEFT - 7}" y="{up.at(tick) + 4:.1f}" text-anchor="end"'
+        parts.append(f'<line class="grid" {ends}/>')
+        parts.append(f"<text {place}>{short(tick, False, ticks)}</text>")
     for tick in across.ticks(6):
-        place = f'x="{across.at(tick):.1f}" y="{HEIGHT - 8}"'
-        drawn.append(f'<text {place} text-anchor="middle">{number(tick)}</text>')
-    for count, low, high in zip(
-        counts.tolist(), edges[:-1].tolist(), edges[1:].tolist(), strict=True
-    ):
-        a, b, top = across.at(low), across.at(high), up.at(count)
-        said = f"{x} {number(low)} to {number(high)}: {count:,} {y}"
-        drawn.append(
-            f'<rect class="c1" x="{a:.1f}" y="{top:.1f}" width="{max(b - a - 1, 0.5):.1f}" '
-            f'height="{HEIGHT - BOTTOM - top:.1f}"><title>{escape(said)}</title></rect>'
+        place = f'x="{across.at(tick):.1f}" y="{HEIGHT - 8}" text-anchor="middle"'
+        parts.append(f"<text {place}>{number(tick)}</text>")
+    bins = zip(counts.tolist(), edges[:-1].tolist(), edges[1:].tolist(), strict=True)
+    for count, low, high in bins:
+        left, right, top = across.at(low), across.at(high), up.at(count)
+        text = f"{x} {number(low)} to {number(high)}: {count:,} {y}"
+        parts.append(
+            f'<rect class="c1" x="{left:.1f}" y="{top:.1f}" '
+            f'width="{max(right - left - 1, 0.5):.1f}" height="{base - top:.1f}">'
+            f"<title>{escape(text)}</title></rect>"
         )
-    base = f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{HEIGHT - BOTTOM}" y2="{HEIGHT - BOTTOM}"/>'
+    parts.append(f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{base}" y2="{base}"/>')
     return (
-        f'<figure class="chart"><figcaption>{escape(title)}</figcaption><p class="note">{escape(f"{y} by {x}")}</p>'
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">{"".join(drawn)}{base}</svg>'
-        f"{note(below)}</figure>"
+        f'<figure class="chart"><figcaption>{escape(title)}</figcaption>'
+        f'<p class="note">{escape(f"{y} by {x}")}</p>'
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">'
+        f"{''.join(parts)}</svg>{note(below)}</figure>"
     )

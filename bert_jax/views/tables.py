@@ -1,4 +1,4 @@
-"""The embedding tables of a model, as pictures."""
+"""Pictures of a model's embedding tables."""
 
 from __future__ import annotations
 
@@ -13,54 +13,52 @@ from bert_jax.reporting.charts import number
 from bert_jax.views.pictures import histogram, picture
 from bert_jax.views.vectors import alike, pca, unit
 
-ROWS = 256  # of the token table that are drawn
-POSITIONS = 512  # of the position table
-PLACED = 8192  # rows of the token table in its PCA
-CELLS = (48, 72)  # of the PCA's density
+ROWS = 256  # of the token table, at most
+POSITIONS = 512  # rows of the position table, at most
+PLACED = 8192  # rows of the token table in its PCA, at most
+CELLS = (48, 72)  # rows and columns of the PCA's density
 NONE = {
-    "rotary": "This model has no position table: it turns queries and keys by an angle that grows with the position.",
-    "alibi": "This model has no position table: it lowers attention by the distance of two tokens.",
-    "none": "This model has no positions: it sees its tokens as a set.",
+    "rotary": "This model has no position table: it rotates queries and keys by an angle that "
+    "grows with the position.",
+    "alibi": "This model has no position table: it lowers attention with the distance of tokens.",
+    "none": "This model has no positions: it reads its tokens as a set.",
 }
 
 
 def tables(run: Run) -> str:
-    """Sections of the token, position and segment tables."""
+    """Build the sections of the token, position and segment tables."""
     parts = run.params["encoder"]["embeddings"]
     token = np.asarray(parts["token"], np.float32)[: run.tokenizer.size]
+    segment = np.asarray(parts["type"], np.float32)
     return (
         page.section("Token table", _token(token, run.tokenizer.vocab), "charts tables")
         + page.section("Position table", _position(run), "charts tables")
-        + page.section(
-            "Segment table", _segment(np.asarray(parts["type"], np.float32)), "charts tables"
-        )
+        + page.section("Segment table", _segment(segment), "charts tables")
     )
 
 
 def spread(count: int, most: int) -> np.ndarray:
-    """At most `most` of the numbers below `count`, evenly apart, the first and the last among them."""
+    """Choose at most `most` of the numbers below `count`: evenly spaced, with first and last."""
     return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(np.int64))
 
 
 def _token(table: np.ndarray, vocab: list[str]) -> str:
     rows = spread(len(table), ROWS)
-    which = (
-        f"{len(rows):,} of {len(table):,} pieces, evenly apart"
-        if len(rows) < len(table)
-        else "every piece"
-    )
-    drawn = picture(
+    which = "every piece"
+    if len(rows) < len(table):
+        which = f"{len(rows):,} of {len(table):,} pieces, evenly spaced"
+    vectors = picture(
         f"Token vectors: {which}",
         table[rows],
         ("piece", "dimension"),
         "vector entry, no unit",
         names=[vocab[row] for row in rows],
     )
-    return drawn + _lengths(table, vocab) + _density(table)
+    return vectors + _lengths(table, vocab) + _density(table)
 
 
 def _lengths(table: np.ndarray, vocab: list[str]) -> str:
-    """How long the vectors of the vocabulary are."""
+    """Draw the histogram of the lengths of the vocabulary's vectors."""
     norms = np.linalg.norm(table, axis=1)
     order = np.argsort(norms, kind="stable")
 
@@ -72,7 +70,7 @@ def _lengths(table: np.ndarray, vocab: list[str]) -> str:
 
 
 def _density(table: np.ndarray) -> str:
-    """Where the vocabulary lies on the plane of its two directions of largest variance."""
+    """Draw the density of the vocabulary on the plane of its two largest principal components."""
     rows = spread(len(table), PLACED)
     if len(rows) < 3 or alike(table[rows]):
         return ""
@@ -90,39 +88,35 @@ def _density(table: np.ndarray) -> str:
 
 
 def _position(run: Run) -> str:
-    """The learned table, or the sinusoids; how alike positions are; or that there is none."""
+    """Draw the learned table or the sinusoids, and their cosines; or say that there is none."""
     model = run.config.model
     if model.position == "learned":
-        table, of = (
-            np.asarray(run.params["encoder"]["embeddings"]["position"], np.float32),
-            "learned",
-        )
+        table = np.asarray(run.params["encoder"]["embeddings"]["position"], np.float32)
+        kind = "learned"
     elif model.position == "sinusoidal":
         assert model.hidden is not None
-        table, of = (
-            sinusoids(run.config.sequence_length, model.hidden),
-            "sinusoids, computed and not learned",
-        )
+        table = sinusoids(run.config.sequence_length, model.hidden)
+        kind = "sinusoids, computed and not learned"
     else:
         return f'<p class="box">{escape(NONE[model.position])}</p>'
     rows = spread(len(table), POSITIONS)
     names = [str(row) for row in rows] if len(rows) < len(table) else []
-    which = f"{len(rows):,} of {len(table):,}, evenly apart, " if names else ""
+    which = f"{len(rows):,} of {len(table):,}, evenly spaced, " if names else ""
     trained = min(run.config.sequence_length, len(table))
     fresh = not (run.meta.get("foreign") or run.config.init_from)
     note = f"Rows from {trained:,} on were never trained." if fresh and trained < len(table) else ""
     entries = picture(
-        f"Position vectors ({which}{of})",
+        f"Position vectors ({which}{kind})",
         table[rows],
         ("position", "dimension"),
         "vector entry, no unit",
         names=names,
         below=note,
     )
-    one = unit(table[rows])
+    directions = unit(table[rows])
     cosines = picture(
-        "How alike positions are",
-        one @ one.T,
+        "Cosines of position vectors",
+        directions @ directions.T,
         ("position", "position"),
         "cosine",
         end=1.0,
@@ -133,10 +127,11 @@ def _position(run: Run) -> str:
 
 
 def _segment(table: np.ndarray) -> str:
-    rows = [f"{number(float(np.linalg.norm(row)))}" for row in table]
-    one = unit(table)
-    beside = f" Their cosine is {float(one[0] @ one[1]):.4f}." if len(table) == 2 else ""
-    note = f"Length of {', '.join(f'segment {i}: {norm}' for i, norm in enumerate(rows))}.{beside}"
+    norms = [number(float(np.linalg.norm(row))) for row in table]
+    note = f"Lengths: {', '.join(f'segment {i}: {norm}' for i, norm in enumerate(norms))}."
+    if len(table) == 2:
+        first, second = unit(table)
+        note += f" Their cosine is {float(first @ second):.4f}."
     return picture(
         "Segment vectors", table, ("segment", "dimension"), "vector entry, no unit", below=note
     )
