@@ -9,11 +9,12 @@
   const { layers, heads } = data, scale = 10 ** data.digits;
   const clamp = (x, low, high) => Math.max(low, Math.min(high, x));
 
-  // --- weights ------------------------------------------------------------------------------------------------------
+  // --- weights ----------------------------------------------------------------------------------
 
   const bytes = text => Uint8Array.from(atob(text), c => c.charCodeAt(0));
   const inflated = async text => new Uint8Array(await new Response(
-    new Blob([bytes(text)]).stream().pipeThrough(new DecompressionStream('deflate'))).arrayBuffer());
+    new Blob([bytes(text)]).stream().pipeThrough(new DecompressionStream('deflate')))
+      .arrayBuffer());
 
   class Text {
     constructor(stored) {
@@ -41,7 +42,8 @@
         const length = lengths[first + k];
         if (!length) continue;
         const below = length - 1, byte = at >> 3;
-        const word = (bits[byte] << 24 | bits[byte + 1] << 16 | bits[byte + 2] << 8 | bits[byte + 3]) << (at & 7);
+        const four = bits[byte] << 24 | bits[byte + 1] << 16 | bits[byte + 2] << 8 | bits[byte + 3];
+        const word = four << (at & 7);
         found[k] = 1 << below | (below ? word >>> (32 - below) : 0);
         at += below;
       }
@@ -61,7 +63,8 @@
     /** Return whether the filters let a weight be shown. */
     counts(from, to) {
       if (state.plain && (this.special[from] || this.special[to])) return false;
-      return state.between === 'all' || state.between === `${this.segments[from]}${this.segments[to]}`;
+      return state.between === 'all'
+        || state.between === `${this.segments[from]}${this.segments[to]}`;
     }
 
     /** Format a weight, or say why there is none. */
@@ -70,13 +73,15 @@
       const w = this.weight(layer, head, from, to);
       if (w || !this.keep || !from) return w.toFixed(data.digits);
       const row = this.head(layer, head).subarray(from * this.n, (from + 1) * this.n);
-      return `left out, at most ${(row.reduce((a, b) => b && b < a ? b : a, scale) / scale).toFixed(data.digits)}`;
+      const least = row.reduce((a, b) => b && b < a ? b : a, scale);
+      return `left out, at most ${(least / scale).toFixed(data.digits)}`;
     }
   }
 
-  // --- state --------------------------------------------------------------------------------------------------------
+  // --- state ------------------------------------------------------------------------------------
 
-  const state = { layer: 0, head: 0, between: 'all', plain: false, from: 0, to: 0, only: null, kept: null };
+  const state = { layer: 0, head: 0, between: 'all', plain: false, from: 0, to: 0, only: null,
+    kept: null };
   const form = byId('controls'), said = byId('said');
 
   function fromAddress() {
@@ -90,28 +95,33 @@
     state.head = given.get('head') === 'rollout' ? heads : number('head', heads);
     state.from = number('from', longest, data.causal ? longest - 1 : 0);
     state.to = number('to', longest);
-    const segments = (given.get('between') || '').replace('ab', '01').replace('ba', '10').replace('aa', '00');
+    const segments = (given.get('between') || '').replace('ab', '01').replace('ba', '10')
+      .replace('aa', '00');
     const wanted = segments.replace('bb', '11');
     state.between = [...form.between.options].some(o => o.value === wanted) ? wanted : 'all';
     state.plain = given.get('plain') === '1';
   }
 
   function toAddress() {
-    const parts = [`layer=${state.layer + 1}`, `head=${state.head < heads ? state.head + 1 : 'rollout'}`];
+    const parts = [`layer=${state.layer + 1}`,
+      `head=${state.head < heads ? state.head + 1 : 'rollout'}`];
     parts.push(`from=${state.from + 1}`, `to=${state.to + 1}`);
-    if (state.between !== 'all') parts.push(`between=${[...state.between].map(k => 'ab'[k]).join('')}`);
+    if (state.between !== 'all')
+      parts.push(`between=${[...state.between].map(k => 'ab'[k]).join('')}`);
     if (state.plain) parts.push('plain=1');
     history.replaceState(null, '', `#${parts.join('&')}`);
   }
 
-  const named = (layer, head) => head < heads ? `layer ${layer + 1}, head ${head + 1}` : `rollout to layer ${layer + 1}`;
+  const named = (layer, head) => head < heads ? `layer ${layer + 1}, head ${head + 1}`
+    : `rollout to layer ${layer + 1}`;
   const say = (...parts) => said.replaceChildren(...parts);
   const token = (text, i) => make('bdi', { textContent: text.tokens[i] });
   const of = text => texts.length > 1 ? `text ${texts.indexOf(text) + 1}, ` : '';
 
   function sayWeight(text, layer, head, from, to) {
     const exact = make('b', { textContent: text.exact(layer, head, from, to) });
-    say(`${of(text)}${named(layer, head)}: `, token(text, from), ` ${from + 1} → `, token(text, to), ` ${to + 1}: `, exact);
+    say(`${of(text)}${named(layer, head)}: `, token(text, from), ` ${from + 1} → `,
+      token(text, to), ` ${to + 1}: `, exact);
   }
 
   function sayHead(text, layer, head) {
@@ -129,14 +139,16 @@
     Object.assign(state, next);
     for (const name of ['layer', 'head', 'between']) form[name].value = state[name];
     form.plain.checked = state.plain;
-    Object.assign(document.documentElement.dataset, { layer: state.layer + 1, head: state.head + 1 });
+    const shown = { layer: state.layer + 1, head: state.head + 1 };
+    Object.assign(document.documentElement.dataset, shown);
     for (const cell of document.querySelectorAll('.heads td'))
-      cell.classList.toggle('chosen', +cell.dataset.layer === state.layer && +cell.dataset.head === state.head);
+      cell.classList.toggle('chosen', +cell.dataset.layer === state.layer
+        && +cell.dataset.head === state.head);
     views.forEach(view => view.draw());
     if (remember) toAddress();
   }
 
-  // --- drawing ------------------------------------------------------------------------------------------------------
+  // --- drawing ----------------------------------------------------------------------------------
 
   let colours = {};
   function readColours() {
@@ -168,7 +180,8 @@
     const image = pen.createImageData(columns, rows), { card, c1, line } = colours;
     for (let r = 0, k = 0; r < rows; r++) for (let c = 0; c < columns; c++, k += 4) {
       const w = value(r, c), t = w === null ? 0 : strength(w);
-      for (let i = 0; i < 3; i++) image.data[k + i] = w === null ? line[i] : card[i] + t * (c1[i] - card[i]);
+      for (let i = 0; i < 3; i++)
+        image.data[k + i] = w === null ? line[i] : card[i] + t * (c1[i] - card[i]);
       image.data[k + 3] = 255;
     }
     pen.putImageData(image, 0, 0);
@@ -187,18 +200,23 @@
       this.canvas.addEventListener('click', event => this.choose(this.cell(event)));
       this.canvas.addEventListener('focus', () => this.hover(this.at()));
       this.canvas.addEventListener('keydown', event => {
-        const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
+        const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1],
+          ArrowRight: [0, 1] }[event.key];
         if (!step || event.ctrlKey || event.metaKey || event.altKey) return;
         event.preventDefault();
         const [r, c] = this.at();
-        this.choose([clamp(r + step[0], 0, this.rows.length - 1), clamp(c + step[1], 0, this.columns.length - 1)]);
+        this.choose(this.inside(r + step[0], c + step[1]));
       });
     }
 
     cell(event) {
       const box = this.canvas.getBoundingClientRect();
-      return [clamp(Math.floor((event.clientY - box.top - this.top) / this.high), 0, this.rows.length - 1),
-        clamp(Math.floor((event.clientX - box.left - this.left) / this.wide), 0, this.columns.length - 1)];
+      return this.inside(Math.floor((event.clientY - box.top - this.top) / this.high),
+        Math.floor((event.clientX - box.left - this.left) / this.wide));
+    }
+
+    inside(row, column) {
+      return [clamp(row, 0, this.rows.length - 1), clamp(column, 0, this.columns.length - 1)];
     }
 
     hover(cell) { this.tell(...cell); }
@@ -219,11 +237,16 @@
       this.left = widest(this.rows, FONT);
       this.wide = wide(this.left);
       this.high = this.square ? this.wide : 16;
-      if (this.high < 12) this.left = 2, this.wide = wide(2), this.high = this.square ? this.wide : 16;
+      if (this.high < 12) {  // too low for labels
+        this.left = 2;
+        this.wide = wide(2);
+        this.high = this.square ? this.wide : 16;
+      }
       const labelled = this.wide >= 12, longest = widest(this.columns, FONT);
       const flat = longest <= this.wide + 4;
       this.top = !labelled ? 2 : flat ? 18 : longest;
-      const pen = sized(this.canvas, this.left + columns * this.wide + 2, this.top + rows * this.high + 2);
+      const width = this.left + columns * this.wide + 2, height = this.top + rows * this.high + 2;
+      const pen = sized(this.canvas, width, height);
       pen.font = FONT;
       pen.fillStyle = css('soft');
       pen.textBaseline = 'middle';
@@ -256,7 +279,8 @@
 
   function matrix(box, text) {
     return new Heat(box, {
-      label: 'weights of the chosen head', most: clamp(Math.floor(960 / text.n), 3, 30), rows: text.tokens, columns: text.tokens,
+      label: 'weights of the chosen head', most: clamp(Math.floor(960 / text.n), 3, 30),
+      rows: text.tokens, columns: text.tokens,
       image: () => picture(text.n, text.n, (i, j) => shown(text, state.layer, state.head, i, j)),
       at: () => [Math.min(state.from, text.n - 1), Math.min(state.to, text.n - 1)],
       pick: (from, to) => change({ from, to }),
@@ -277,18 +301,23 @@
       });
       return { label, draw: () => heat.draw() };
     };
-    const across = part([...rowsOf(heads), 'rollout'], k => [state.layer, k], () => state.head, k => ({ head: k }));
-    const along = part(rowsOf(layers), k => [k, state.head], () => state.layer, k => ({ layer: k }));
+    const across = part([...rowsOf(heads), 'rollout'], k => [state.layer, k], () => state.head,
+      k => ({ head: k }));
+    const along = part(rowsOf(layers), k => [k, state.head], () => state.layer,
+      k => ({ layer: k }));
     return { draw() {
-      const start = (what, label) => label.replaceChildren(token(text, from()), ` ${from() + 1} in ${what}`);
+      const start = (what, label) => label.replaceChildren(token(text, from()),
+        ` ${from() + 1} in ${what}`);
       start(`every head of layer ${state.layer + 1}`, across.label);
-      start(`every layer of ${state.head < heads ? `head ${state.head + 1}` : 'the rollout'}`, along.label);
+      start(`every layer of ${state.head < heads ? `head ${state.head + 1}` : 'the rollout'}`,
+        along.label);
       across.draw();
       along.draw();
     } };
   }
 
-  const SMALL = 48;  // pixels of a thumbnail at most; with more tokens a pixel is the largest weight of several
+  // pixels of a thumbnail at most; with more tokens a pixel is the largest weight of several
+  const SMALL = 48;
 
   function thumbnails(text) {
     const size = Math.min(SMALL, text.n), place = i => Math.floor(i * size / text.n);
@@ -316,7 +345,8 @@
           picture(size, size, (r, c) => found[r * size + c] / scale));
         scheme = css('card');
         const cell = Math.max(heat.wide, SMALL), gap = 3;
-        const sheet = make('canvas', { width: (heads + 1) * cell, height: layers * cell }), pen = sheet.getContext('2d');
+        const sheet = make('canvas', { width: (heads + 1) * cell, height: layers * cell }),
+          pen = sheet.getContext('2d');
         pen.fillStyle = css('line');
         pen.fillRect(0, 0, sheet.width, sheet.height);
         pen.imageSmoothingEnabled = false;
@@ -336,7 +366,8 @@
     const two = text.segments.includes(1);
     if (two) box.appendChild(make('p', { className: 'key' })).append(
       make('b', { textContent: 'A' }), make('b', { textContent: 'B', className: 'b' }));
-    const grid = box.appendChild(make('div', { className: 'lines' })), high = text.n > 128 ? 16 : 22;
+    const grid = box.appendChild(make('div', { className: 'lines' }));
+    const high = text.n > 128 ? 16 : 22;
     grid.style.setProperty('--row', `${high}px`);
     const lists = {};
     const list = side => {
@@ -393,12 +424,14 @@
     return { draw() {
       const only = state.only && state.only.index < text.n ? state.only : null;
       const of = (i, j) => text.counts(i, j)
-        ? { w: text.weight(state.layer, state.head, i, j), exact: text.exact(state.layer, state.head, i, j) } : null;
+        ? { w: text.weight(state.layer, state.head, i, j),
+          exact: text.exact(state.layer, state.head, i, j) } : null;
       weigh(lists.from, only?.side === 'to' && (i => of(i, only.index)));
       weigh(lists.to, only?.side === 'from' && (j => of(only.index, j)));
       for (const side of ['from', 'to']) lists[side].forEach((item, i) =>
         item.classList.toggle('chosen', only?.side === side && only.index === i));
-      const width = middle.clientWidth, pen = sized(canvas, width, text.n * high), weights = text.head(state.layer, state.head);
+      const width = middle.clientWidth, pen = sized(canvas, width, text.n * high);
+      const weights = text.head(state.layer, state.head);
       pen.lineWidth = 1.4;
       for (let i = 0, k = 0; i < text.n; i++) for (let j = 0; j < text.n; j++, k++) {
         if (weights[k] < .002 * scale || !text.counts(i, j)) continue;
@@ -419,20 +452,23 @@
     views.filter(view => view.name === 'lines').forEach(view => view.draw());
   }
 
-  // --- putting it together ------------------------------------------------------------------------------------------
+  // --- putting it together ----------------------------------------------------------------------
 
-  const texts = data.texts.map(stored => new Text(stored)), views = [], makers = { lines, matrix, row, model };
+  const texts = data.texts.map(stored => new Text(stored)), views = [];
+  const makers = { lines, matrix, row, model };
   for (const text of texts) await text.open();
   readColours();
   for (const box of document.querySelectorAll('[data-view]')) {
     const text = texts[box.dataset.text];
     const title = texts.length > 1 ? box.appendChild(make('h3')) : make('h3');
-    text.text.forEach((part, i) => title.append(i ? ' | ' : '', make('bdi', { textContent: part })));
+    text.text.forEach((part, i) => title.append(i ? ' | ' : '',
+      make('bdi', { textContent: part })));
     views.push(Object.assign(makers[box.dataset.view](box, text), { name: box.dataset.view }));
   }
   form.addEventListener('submit', event => event.preventDefault());
   form.addEventListener('change', () => {
-    change({ layer: +form.layer.value, head: +form.head.value, between: form.between.value, plain: form.plain.checked });
+    change({ layer: +form.layer.value, head: +form.head.value, between: form.between.value,
+      plain: form.plain.checked });
     sayHead(null, state.layer, state.head);
   });
   document.addEventListener('click', event => {
@@ -445,7 +481,8 @@
   const follow = () => {
     fromAddress();
     change({}, false);
-    if (location.hash.includes('to=')) sayWeight(texts[0], state.layer, state.head, state.from, state.to);
+    if (location.hash.includes('to='))
+      sayWeight(texts[0], state.layer, state.head, state.from, state.to);
     else sayHead(null, state.layer, state.head);
   };
   window.addEventListener('hashchange', follow);

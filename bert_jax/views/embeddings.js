@@ -4,7 +4,8 @@
 const data = JSON.parse(document.getElementById('data').textContent);
 const $ = id => document.getElementById(id);
 const count = data.names.length;
-const make = (name, parent, props = {}) => Object.assign(parent.appendChild(document.createElement(name)), props);
+const make = (name, parent, props = {}) =>
+  Object.assign(parent.appendChild(document.createElement(name)), props);
 const draw = (name, parent, attributes = {}) => {
   const made = parent.appendChild(document.createElementNS('http://www.w3.org/2000/svg', name));
   for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
@@ -13,40 +14,44 @@ const draw = (name, parent, attributes = {}) => {
 const fixed = (x, places) => x.toFixed(places).replace(/^-(?=0\.0*$)/, '');
 const clamp = (x, low, high) => Math.min(Math.max(x, low), high);
 
-// --- numbers ---------------------------------------------------------------------------------------------------------
+// --- numbers ------------------------------------------------------------------------------------
 
 const bytes = text => Uint8Array.from(atob(text), c => c.charCodeAt(0)).buffer;
 const lists = packed => {  // [N] of [[number, cosine], ...]
   if (!packed) return null;
-  const [k, ids, cosines] = [packed[0], new Uint16Array(bytes(packed[1])), new Int16Array(bytes(packed[2]))];
+  const [k, ids, cosines] = [packed[0], new Uint16Array(bytes(packed[1])),
+    new Int16Array(bytes(packed[2]))];
   return Array.from({ length: count }, (_, i) =>
     Array.from({ length: k }, (_, j) => [ids[i * k + j], cosines[i * k + j] / 1e4]));
 };
 const read = key => {
   const v = data.views[key];
-  return v && { xy: new Float32Array(bytes(v.xy)), shares: v.shares, near: lists(v.near), words: lists(v.words),
-    cosines: v.cosines && new Float32Array(bytes(v.cosines)) };
+  return v && { xy: new Float32Array(bytes(v.xy)), shares: v.shares, near: lists(v.near),
+    words: lists(v.words), cosines: v.cosines && new Float32Array(bytes(v.cosines)) };
 };
 const cosine = (i, j) => i === j ? 1
-  : view.cosines[Math.min(i, j) * count - Math.min(i, j) * (Math.min(i, j) + 3) / 2 + Math.max(i, j) - 1];
+  : view.cosines[Math.min(i, j) * count - Math.min(i, j) * (Math.min(i, j) + 3) / 2
+    + Math.max(i, j) - 1];
 
 let at = [...data.start], view = read(at.join(' ')), chosen = -1;
 
-// --- labels: a text keeps its own direction, whatever is around it ------------------------------------------------
+// --- labels: a text keeps its own direction, whatever is around it ------------------------------
 
 const cutter = typeof Intl !== 'undefined' && Intl.Segmenter && new Intl.Segmenter();
 const short = (text, most) => {
   if (text.length <= most) return text;
-  const units = cutter ? Array.from(cutter.segment(text.slice(0, 4 * most)), s => s.segment) : Array.from(text);
+  const units = cutter ? Array.from(cutter.segment(text.slice(0, 4 * most)), s => s.segment)
+    : Array.from(text);
   return units.length <= most ? text : units.slice(0, most - 1).join('').trimEnd() + '…';
 };
 const isolated = text => '\u2068' + text + '\u2069';
 const name = (i, most = 26) => short(data.names[i], most) || 'text ' + (i + 1);
 const bdi = (parent, text) => make('bdi', parent, { textContent: text, dir: 'auto' });
 
-// --- the map ---------------------------------------------------------------------------------------------------------
+// --- the map ------------------------------------------------------------------------------------
 
-const map = $('map'), svg = draw('svg', map, { role: 'listbox', 'aria-label': 'Map of the points; arrow keys move' });
+const map = $('map'), svg = draw('svg', map, { role: 'listbox',
+  'aria-label': 'Map of the points; arrow keys move' });
 const tip = make('div', map, { className: 'tip' });
 const layers = ['lines', 'dots', 'labels'].map(() => draw('g', svg));
 const [lines, dots, labels] = layers;
@@ -55,7 +60,8 @@ const radius = count > 300 ? 4 : 6;
 let places = [], width = 0, height = 0;
 const pen = document.createElement('canvas').getContext('2d');
 const points = data.names.map((_, i) => {
-  const dot = draw('circle', dots, { r: radius, tabindex: i ? -1 : 0, role: 'option', 'aria-selected': 'false' });
+  const dot = draw('circle', dots, { r: radius, tabindex: i ? -1 : 0, role: 'option',
+    'aria-selected': 'false' });
   dot.addEventListener('focus', () => choose(i));
   dot.addEventListener('click', () => dot.focus());
   dot.addEventListener('pointerenter', () => hover(i));
@@ -64,11 +70,14 @@ const points = data.names.map((_, i) => {
 });
 
 function hover(i) {
-  tip.textContent = data.poolings > 1 ? short(data.names[i], 300) : name(i) + '\n' + short(data.texts[data.rows[i]], 200);
+  tip.textContent = data.poolings > 1 ? short(data.names[i], 300)
+    : name(i) + '\n' + short(data.texts[data.rows[i]], 200);
   tip.style.display = 'block';
   const box = svg.getBoundingClientRect(), outer = map.getBoundingClientRect(), [x, y] = places[i];
-  tip.style.left = clamp(box.left - outer.left + x + 12, 4, Math.max(4, outer.width - tip.offsetWidth - 6)) + 'px';
-  tip.style.top = box.top - outer.top + (y > height / 2 ? y - tip.offsetHeight - 10 : y + 12) + 'px';
+  tip.style.left = clamp(box.left - outer.left + x + 12, 4,
+    Math.max(4, outer.width - tip.offsetWidth - 6)) + 'px';
+  tip.style.top = box.top - outer.top + (y > height / 2 ? y - tip.offsetHeight - 10 : y + 12)
+    + 'px';
 }
 
 function place() {
@@ -78,11 +87,15 @@ function place() {
   svg.style.height = height + 'px';
   const ends = axis => {
     let low = Infinity, high = -Infinity;
-    for (let i = axis; i < view.xy.length; i += 2) { low = Math.min(low, view.xy[i]); high = Math.max(high, view.xy[i]); }
+    for (let i = axis; i < view.xy.length; i += 2) {
+      low = Math.min(low, view.xy[i]);
+      high = Math.max(high, view.xy[i]);
+    }
     return [low, high];
   };
   const [left, right] = ends(0), [bottom, top] = ends(1), room = width < 560 ? 26 : 60;
-  const scale = Math.min((width - 2 * room) / (right - left || 1), (height - 56) / (top - bottom || 1));  // one for both
+  const scale = Math.min(  // one for both axes
+    (width - 2 * room) / (right - left || 1), (height - 56) / (top - bottom || 1));
   places = points.map((_, i) => [width / 2 + (view.xy[2 * i] - (left + right) / 2) * scale,
     height / 2 - (view.xy[2 * i + 1] - (top + bottom) / 2) * scale]);
   points.forEach((dot, i) => {
@@ -91,13 +104,15 @@ function place() {
     dot.dataset.x = view.xy[2 * i]; dot.dataset.y = view.xy[2 * i + 1];
     const best = view.near[i][0];
     dot.setAttribute('aria-label',
-      isolated(name(i, 80)) + (best ? ', nearest: ' + isolated(name(best[0], 40)) + ' ' + fixed(best[1], 3) : ''));
+      isolated(name(i, 80))
+        + (best ? `, nearest: ${isolated(name(best[0], 40))} ${fixed(best[1], 3)}` : ''));
   });
   const percent = view.shares && view.shares.map(s => (100 * s).toFixed(1) + ' %');
-  $('map-name').textContent = data.method + (percent ? `: ${percent[0]} of the variance to the right, ${percent[1]} up` : '');
+  $('map-name').textContent = data.method
+    + (percent ? `: ${percent[0]} of the variance to the right, ${percent[1]} up` : '');
   $('map-note').textContent = view.xy.every(x => x === 0)
     ? 'All points are one vector here: the texts have not reached it yet.'
-    : 'Choose a point with the pointer or the arrow keys; lines lead to its nearest neighbours by cosine.'
+    : 'Choose a point with the pointer or the arrow keys; lines lead to its nearest neighbours.'
       + (data.method === 'PCA' ? '' : ' Distances between far groups say little on such a map.');
 }
 
@@ -113,8 +128,10 @@ function label() {
     dot.setAttribute('tabindex', i === Math.max(chosen, 0) ? 0 : -1);
   });
   for (const k of near)
-    draw('line', lines, { class: 'to', x1: places[chosen][0], y1: places[chosen][1], x2: places[k][0], y2: places[k][1] });
-  const order = [...(chosen < 0 ? [] : [chosen]), ...near, ...points.keys()].filter((x, i, all) => all.indexOf(x) === i);
+    draw('line', lines, { class: 'to', x1: places[chosen][0], y1: places[chosen][1],
+      x2: places[k][0], y2: places[k][1] });
+  const order = [...(chosen < 0 ? [] : [chosen]), ...near, ...points.keys()]
+    .filter((x, i, all) => all.indexOf(x) === i);
   const taken = [], high = 17, most = width < 560 ? 14 : 26;
   const overlaps = (a, b) => a[0] < b[2] && b[0] < a[2] && a[1] < b[3] && b[1] < a[3];
   let placed = 0;
@@ -123,8 +140,10 @@ function label() {
     const [x, y] = places[i], text = name(i, i === chosen ? most + 10 : most), gap = radius + 4;
     pen.font = `${i === chosen ? 650 : 400} 13px ${getComputedStyle(map).fontFamily}`;
     const wide = pen.measureText(text).width + 2;
-    const spots = [[x + gap, y], [x - gap - wide, y], [x - wide / 2, y - gap - 8], [x - wide / 2, y + gap + 8],
-      [x + gap - 2, y - 13], [x + gap - 2, y + 13], [x - gap - wide + 2, y - 13], [x - gap - wide + 2, y + 13]];
+    const spots = [[x + gap, y], [x - gap - wide, y], [x - wide / 2, y - gap - 8],
+      [x - wide / 2, y + gap + 8],
+      [x + gap - 2, y - 13], [x + gap - 2, y + 13], [x - gap - wide + 2, y - 13],
+      [x - gap - wide + 2, y + 13]];
     const boxes = spots.map(([a, b]) => [a, b - high / 2, a + wide, b + high / 2]);
     const inside = b => b[0] >= 2 && b[2] <= width - 2 && b[1] >= 2 && b[3] <= height - 2;
     const open = b => inside(b) && !taken.some(t => overlaps(t, b));
@@ -133,21 +152,25 @@ function label() {
     const box = boxes.find(free) || (i === chosen || near.includes(i) ? boxes.find(open) : null);
     if (!box) continue;
     taken.push(box); placed++;
-    const shown = draw('text', labels, { class: 'label halo' + (i === chosen ? ' chosen' : ''), x: box[0], y: box[1] + 13 });
+    const shown = draw('text', labels, { class: 'label halo' + (i === chosen ? ' chosen' : ''),
+      x: box[0], y: box[1] + 13 });
     shown.textContent = isolated(text);
   }
 }
 
 svg.addEventListener('keydown', event => {
-  const way = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
-  let next = { Home: 0, End: count - 1, PageDown: (chosen + 1) % count, PageUp: (chosen + count - 1) % count }[event.key];
+  const way = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowUp: [0, -1],
+    ArrowDown: [0, 1] }[event.key];
+  let next = { Home: 0, End: count - 1, PageDown: (chosen + 1) % count,
+    PageUp: (chosen + count - 1) % count }[event.key];
   if (way) {
     let best = Infinity;
     next = chosen;
     places.forEach(([x, y], i) => {
       const dx = x - places[chosen][0], dy = y - places[chosen][1];
-      const along = dx * way[0] + dy * way[1], beside = Math.abs(dx * way[1]) + Math.abs(dy * way[0]);
-      if (i !== chosen && along > 0.5 && along + 2 * beside < best) { best = along + 2 * beside; next = i; }
+      const along = dx * way[0] + dy * way[1];
+      const cost = along + 2 * (Math.abs(dx * way[1]) + Math.abs(dy * way[0]));
+      if (i !== chosen && along > 0.5 && cost < best) { best = cost; next = i; }
     });
   }
   if (next === undefined) return;
@@ -157,7 +180,7 @@ svg.addEventListener('keydown', event => {
 });
 svg.addEventListener('focusout', () => { tip.style.display = 'none'; });
 
-// --- the chosen point ------------------------------------------------------------------------------------------------
+// --- the chosen point ---------------------------------------------------------------------------
 
 function choose(i) {
   chosen = i;
@@ -166,7 +189,8 @@ function choose(i) {
   if (box.hidden) { box.hidden = false; place(); label(); }
   box.replaceChildren();
   bdi(make('h3', box), short(data.names[i], 400));
-  make('p', box, { className: 'note', textContent: `${i + 1} of ${count} · ${data.tokens[i]} ${data.tokens[i] === 1 ? 'token' : 'tokens'}` });
+  const tokens = `${data.tokens[i]} ${data.tokens[i] === 1 ? 'token' : 'tokens'}`;
+  make('p', box, { className: 'note', textContent: `${i + 1} of ${count} · ${tokens}` });
   if (data.poolings === 1) bdi(make('p', box, { className: 'note' }), short(text, 200));
   const list = (title, items, called) => {
     if (!items || !items.length) return;
@@ -182,7 +206,7 @@ function choose(i) {
   list('nearest in the vocabulary', view.words && view.words[i], k => data.vocabulary[k]);
 }
 
-// --- neighbours of all -----------------------------------------------------------------------------------------------
+// --- neighbours of all --------------------------------------------------------------------------
 
 function neighbours() {
   const cells = (cell, items, called) => {
@@ -201,9 +225,10 @@ function neighbours() {
   $('spoken').textContent = view.words ? 'nearest in the vocabulary' : '';
 }
 
-// --- cosines ---------------------------------------------------------------------------------------------------------
+// --- cosines ------------------------------------------------------------------------------------
 
-const table = $('cosines'), cells = table && [...table.tBodies[0].rows].map(row => [...row.cells].slice(1));
+const table = $('cosines');
+const cells = table && [...table.tBodies[0].rows].map(row => [...row.cells].slice(1));
 
 function cosines() {
   if (!table) return;
@@ -211,14 +236,16 @@ function cosines() {
   let low = Infinity, high = -Infinity;
   for (const c of view.cosines) { low = Math.min(low, c); high = Math.max(high, c); }
   if (!own) [low, high] = [-1, 1];
-  $('low').textContent = low.toFixed(own ? 3 : 0); $('high').textContent = high.toFixed(own ? 3 : 0);
+  $('low').textContent = low.toFixed(own ? 3 : 0);
+  $('high').textContent = high.toFixed(own ? 3 : 0);
   $('heat').classList.toggle('both', !own);
   cells.forEach((row, i) => row.forEach((cell, j) => {
     const c = cosine(i, j), part = own ? (c - low) / (high - low || 1) : Math.abs(c);
     cell.style.setProperty('--c', clamp(part, 0, 1).toFixed(3));
     cell.classList.toggle('below', !own && c < 0);
     if (data.numbers) cell.textContent = fixed(c, 2);
-    cell.setAttribute('aria-label', `${isolated(name(i))} and ${isolated(name(j))}: ${fixed(c, 6)}`);
+    cell.setAttribute('aria-label',
+      `${isolated(name(i))} and ${isolated(name(j))}: ${fixed(c, 6)}`);
   }));
 }
 
@@ -235,12 +262,18 @@ if (table) {
   table.setAttribute('role', 'grid');
   $('ends-of').hidden = false;
   $('ends').addEventListener('change', cosines);
-  cells.flat().forEach((cell, n) => { cell.tabIndex = n ? -1 : 0; cell.setAttribute('role', 'gridcell'); });
-  table.addEventListener('pointerover', event => { if (event.target.closest('td')) tell(event.target.closest('td')); });
+  cells.flat().forEach((cell, n) => {
+    cell.tabIndex = n ? -1 : 0;
+    cell.setAttribute('role', 'gridcell');
+  });
+  table.addEventListener('pointerover', event => {
+    if (event.target.closest('td')) tell(event.target.closest('td'));
+  });
   table.addEventListener('focusin', event => tell(event.target));
   table.addEventListener('keydown', event => {
     const [i, j] = [event.target.parentNode.rowIndex - 1, event.target.cellIndex - 1];
-    const to = { ArrowRight: [i, j + 1], ArrowLeft: [i, j - 1], ArrowDown: [i + 1, j], ArrowUp: [i - 1, j],
+    const to = { ArrowRight: [i, j + 1], ArrowLeft: [i, j - 1], ArrowDown: [i + 1, j],
+      ArrowUp: [i - 1, j],
       Home: [i, 0], End: [i, count - 1] }[event.key];
     const cell = to && cells[to[0]] && cells[to[0]][to[1]];
     if (!to) return;
@@ -250,11 +283,13 @@ if (table) {
   });
 }
 
-// --- numbers of the pictures -----------------------------------------------------------------------------------------
+// --- numbers of the pictures --------------------------------------------------------------------
 
 for (const figure of document.querySelectorAll('.picture')) {
-  const img = figure.querySelector('img'), frame = img.parentNode, out = figure.querySelector('.read');
-  const [wide, high, end] = [+img.getAttribute('width'), +img.getAttribute('height'), +figure.dataset.end];
+  const img = figure.querySelector('img'), frame = img.parentNode,
+    out = figure.querySelector('.read');
+  const [wide, high, end] = [+img.getAttribute('width'), +img.getAttribute('height'),
+    +figure.dataset.end];
   const names = figure.dataset.names ? JSON.parse(figure.dataset.names) : null;
   const same = figure.dataset.row === figure.dataset.column;
   const mark = make('div', frame, { className: 'at', hidden: true });
@@ -266,13 +301,16 @@ for (const figure of document.querySelectorAll('.picture')) {
       pen.drawImage(img, 0, 0);
       pixels = pen.getImageData(0, 0, wide, high).data;
     }
-    const p = 4 * (row * wide + column), size = pixels[p + 3] / 255 * end, value = pixels[p] < pixels[p + 2] ? -size : size;
+    const p = 4 * (row * wide + column), size = pixels[p + 3] / 255 * end,
+      value = pixels[p] < pixels[p + 2] ? -size : size;
     out.replaceChildren(figure.dataset.row + ' ');
     bdi(out, names ? names[row] : String(row));
     out.append(`, ${figure.dataset.column} ${names && same ? names[column] : column}: `);
-    make('b', out, { textContent: (pixels[p + 3] === 255 ? 'at least ' : 'about ') + value.toPrecision(2) });
+    make('b', out, { textContent: (pixels[p + 3] === 255 ? 'at least ' : 'about ')
+      + value.toPrecision(2) });
     mark.hidden = false;
-    mark.style.left = (column + .5) / wide * 100 + '%'; mark.style.top = (row + .5) / high * 100 + '%';
+    mark.style.left = (column + .5) / wide * 100 + '%';
+    mark.style.top = (row + .5) / high * 100 + '%';
   };
   frame.tabIndex = 0;
   frame.setAttribute('role', 'application');
@@ -285,16 +323,18 @@ for (const figure of document.querySelectorAll('.picture')) {
     show();
   });
   frame.addEventListener('keydown', event => {
-    const way = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] }[event.key];
+    const way = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0],
+      ArrowUp: [-1, 0] }[event.key];
     if (!way) return;
     event.preventDefault();
     const far = event.shiftKey ? 10 : 1;
-    row = clamp(row + far * way[0], 0, high - 1); column = clamp(column + far * way[1], 0, wide - 1);
+    row = clamp(row + far * way[0], 0, high - 1);
+    column = clamp(column + far * way[1], 0, wide - 1);
     show();
   });
 }
 
-// --- which view ------------------------------------------------------------------------------------------------------
+// --- which view ---------------------------------------------------------------------------------
 
 function show() {
   view = read(at.join(' '));
