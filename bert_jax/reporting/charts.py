@@ -221,8 +221,8 @@ def _grid(chart: Chart, x_axis: Axis, y_axis: Axis) -> str:
         parts.append(f"<text {place}>{escape(label)}</text>")
     base = HEIGHT - BOTTOM
     if chart.mark is not None:
-        x = f"{x_axis.at(chart.mark):.1f}"
-        parts.append(f'<line class="baseline" x1="{x}" x2="{x}" y1="{TOP}" y2="{base}"/>')
+        ends = f'x1="{x_axis.at(chart.mark):.1f}" x2="{x_axis.at(chart.mark):.1f}"'
+        parts.append(f'<line class="baseline" {ends} y1="{TOP}" y2="{base}"/>')
     parts.append(f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{base}" y2="{base}"/>')
     return "".join(parts)
 

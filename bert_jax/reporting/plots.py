@@ -126,9 +126,10 @@ def _dots(chart: Chart, series: Series, axis: Axis, middles: Sequence[float]) ->
     kind, parts = series.kind, []
     intervals = {row: (low, high) for row, low, high in series.whiskers}
     for row, interval in intervals.items():
-        y = f"{middles[int(row)]:.1f}"
+        middle = f"{middles[int(row)]:.1f}"
         x1, x2 = (f"{min(max(axis.at(end), axis.start), axis.stop):.1f}" for end in interval)
-        parts.append(f'<line class="whisker {kind}" x1="{x1}" x2="{x2}" y1="{y}" y2="{y}"/>')
+        place = f'x1="{x1}" x2="{x2}" y1="{middle}" y2="{middle}"'
+        parts.append(f'<line class="whisker {kind}" {place}/>')
     for row, value in series.dots:
         x, y = axis.at(value), middles[int(row)]
         parts.append(f'<circle class="{kind} one" cx="{x:.1f}" cy="{y:.1f}" r="2"/>')

@@ -147,8 +147,8 @@ def _curves(axis: Axis, family: Family, name: str, kind: str, mark: float | None
         spent = runs[0].clock(kind)
         sums = [(spent(s), intervals.summary([seed[s] for seed in seeds])) for s in shared]
         band = [(x, mean.low, mean.high) for x, mean in sums if math.isfinite(mean.high)]
-        points = [(x, mean.mean) for x, mean in sums]
-        lines.append(Series(label, points, aggregate.tone(i, len(axis.labels)), band=band))
+        drawn = [(x, mean.mean) for x, mean in sums]
+        lines.append(Series(label, drawn, aggregate.tone(i, len(axis.labels)), band=band))
     title = ", ".join(filter(None, [pretty(name.partition("/")[2]), family.name]))
     most = max(len(runs) for runs in family.runs.values())
     seeds_text = f"Means of {most} seeds, 95{SPACE}% bands." if most > 1 else "One seed."

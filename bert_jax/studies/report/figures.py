@@ -26,7 +26,7 @@ GLYPH = 0.085  # inches of a character
 INK, SOFT, LINE = "#1c2430", "#5b6675", "#dfe4ea"
 # The style names each colour twice; the first one, which wins here, is of the light page.
 COLOURS = dict(reversed(re.findall(r"\b([cq]\d)\b[^#;]{1,12}(#[0-9a-f]{6})", STYLE)))
-FONT = {"font.family": "sans-serif", "font.size": 10, "text.color": INK}
+FONT: Any = {"font.family": "sans-serif", "font.size": 10, "text.color": INK}
 DASHED: dict[str, Any] = {"color": SOFT, "linestyle": (0, (4, 3)), "linewidth": 1}
 SINGLE: dict[str, Any] = {  # dots of single seeds
     "markersize": 3,
@@ -160,8 +160,8 @@ def _series(axes: Axes, chart: Chart, series: Series, shift: float) -> None:
     if whiskers:
         axes.vlines(*zip(*whiskers, strict=True), color=colour, linewidth=1.2, alpha=0.8)
     if series.band:
-        x, low, high = zip(*series.band, strict=True)
-        axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
+        places, lows, highs = zip(*series.band, strict=True)
+        axes.fill_between(places, lows, highs, color=colour, alpha=0.15, linewidth=0)
 
 
 def _span(chart: Chart) -> float:
