@@ -22,8 +22,8 @@ def cross_rate(view: View) -> Figures:
     evaluations = view.study.get("evaluations", {})
     return {
         slug(name, family.name): _cross_rate(axis, family, name)
-        for name, settings in evaluations.items()
-        if settings.get("name") == "cross_rate"
+        for name, spec in evaluations.items()
+        if spec.get("name") == "cross_rate"
         for family in view.families(axis.name)
     }
 

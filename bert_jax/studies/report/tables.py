@@ -69,13 +69,13 @@ def _ledger_mean(runs: Sequence[Result], name: str) -> str:
 def downstream(view: View) -> list[tuple[str, str]]:
     """Return title and table of minimal pairs by field and of each fine-tuned task."""
     titled = []
-    for name, settings in view.study.get("evaluations", {}).items():
+    for name, spec in view.study.get("evaluations", {}).items():
         metrics = (key for result in view.results for key in result.metrics)
         keys = list(dict.fromkeys(key for key in metrics if key.startswith(f"{name}/")))
-        if settings.get("kind") == "finetune":
+        if spec.get("kind") == "finetune":
             chosen = [key for key in keys if is_result(key.rpartition("/")[2])]
-            title = f"{pretty(name)}: fine-tuned on {settings.get('task', name)}"
-        elif settings.get("name") == "blimp":
+            title = f"{pretty(name)}: fine-tuned on {spec.get('task', name)}"
+        elif spec.get("name") == "blimp":
             main = [key for key in keys if key.count("/") == 1 and "accuracy" in key]
             chosen = [key for key in main if is_result(key)]
             chosen += [key for key in keys if key.startswith(f"{name}/field/")]
