@@ -1,1 +1,1 @@
-"""From raw text to batches: numpy on the host, never jax."""
+"""Everything from raw text to batches: numpy on the host, never jax."""

@@ -1,7 +1,7 @@
-"""Raw text to documents of sentences: the sources, and the spool their text waits in until it is tokenised.
+"""Raw text to documents of sentences: the table of sources, and the spool of text to be tokenised.
 
-A source lists items of work and reads the records of one item lazily, so work spreads over processes and no text
-stays in memory. Adding a source is one module and one row of SOURCES.
+A source lists items of work and reads the records of one item lazily, so that work spreads over
+processes and no text stays in memory. Adding a source takes one module and one row of SOURCES.
 """
 
 from __future__ import annotations
@@ -20,28 +20,21 @@ import zstandard
 
 from bert_jax.config import knobs
 from bert_jax.data.text import docstrings, files, readers, shards, tfds_text
-from bert_jax.data.text import sentences as text
-from bert_jax.data.text.sentences import Chunk, Item, Tally, sentences
+from bert_jax.data.text.sentences import REPLACED, Chunk, Item, Tally, sentences
 from bert_jax.errors import DataError
-from bert_jax.system import jsons
+from bert_jax.system import disk, jsons
 
-TASK = 8 << 20  # bytes of small items one call reads
-VOLUME = (
-    4 << 20
-)  # characters of a spool volume: what one call tokenises, so few that all cores have some
+TASK = 8 << 20  # bytes of small items that one call reads
+VOLUME = 4 << 20  # characters of a spool volume, which one call tokenises: small, to use all cores
 SAMPLE = 40  # chunks of each sampled item that decide whether lines are sentences
 SAMPLED = 16  # items sampled
-ONE_SENTENCE = (
-    0.2  # lines are sentences if the splitter finds several in at most this share of them
-)
+ONE_SENTENCE = 0.2  # lines are sentences if at most this share of them splits into several
 
 
 class Source(NamedTuple):
-    """One row of the table."""
+    """A row of the table of sources."""
 
-    identity: Callable[
-        [knobs.Corpus, Path], Any
-    ]  # (settings, cache) -> JSON; text that differs has another
+    identity: Callable[[knobs.Corpus, Path], Any]  # (settings, cache) -> JSON that names the text
     items: Callable[[knobs.Corpus], tuple[list[Item], list[str]]]  # -> items, warnings
     read: Callable[[Item, knobs.Corpus, Tally], Iterator[Chunk]]
     near: Callable[[str], np.ndarray] | None = None  # digests that near-identical records share
@@ -58,19 +51,15 @@ RECORD = np.dtype(
         ("digest", np.uint64),  # of the text, spaces normalised
         ("sentences", np.uint32),
         ("characters", np.uint64),
-        ("joins", bool),  # continues the document of the record before
+        ("joins", bool),  # continues the document of the previous record
         ("bad", bool),
-        (
-            "bands",
-            np.uint64,
-            docstrings.BANDS,
-        ),  # zeros where the source has no near-identical records
+        ("bands", np.uint64, docstrings.BANDS),  # zeros where the source has no `near`
     ]
 )
 
 
 def tasks(items: list[Item]) -> list[list[Item]]:
-    """Consecutive items in groups of about TASK bytes."""
+    """Group consecutive items into tasks of about TASK bytes."""
     groups: list[list[Item]] = []
     size = TASK
     for item in items:
@@ -83,9 +72,10 @@ def tasks(items: list[Item]) -> list[list[Item]]:
 
 
 def one_sentence_lines(items: list[Item], settings: knobs.Corpus) -> tuple[bool, float]:
-    """Whether lines are sentences already, and the share of lines in which the splitter finds several.
+    """Tell whether lines are sentences already, and the share of lines that split into several.
 
-    Measured on evenly spaced items; lm1b and Google's sample have few such lines, prose in paragraphs has most.
+    The share is measured on evenly spaced items. It is small for lm1b and Google's sample text, and
+    large for prose in paragraphs.
     """
     if settings.sentences != "auto":
         return settings.sentences == "lines", float("nan")
@@ -95,26 +85,26 @@ def one_sentence_lines(items: list[Item], settings: knobs.Corpus) -> tuple[bool,
         tally = Tally()
         for chunk in islice(SOURCES[settings.source].read(item, settings, tally), SAMPLE):
             for line in chunk.lines[:1000]:
-                found = len(sentences(line, settings.language, tally))
-                lines, several = lines + (found > 0), several + (found > 1)
+                count = len(sentences(line, settings.language, tally))
+                lines, several = lines + (count > 0), several + (count > 1)
     share = several / max(lines, 1)
     return share <= ONE_SENTENCE, share
 
 
-DONE = {  # of a task
+DONE = {  # schema of the JSON of a finished task
     "volumes": [{"name": str, "records": range(2**63), "characters": range(2**63)}],
     "counts": {str: int},
     "first": {str: str},
 }
 
 
-# --- the spool: one volume is <name>.zst, a sentence a line, and <name>.npy, a RECORD each -------------------------
+# --- the spool: a volume is <name>.zst, one sentence a line, and <name>.npy, one RECORD each ------
 
 
 def extract(
     index: int, items: list[Item], settings: knobs.Corpus, lines: bool, folder: Path
 ) -> dict[str, Any]:
-    """Reads the items of one task into volumes; its JSON, written last, says that it is done."""
+    """Read the items of one task into volumes; its JSON, written last, marks the task as done."""
     source = SOURCES[settings.source]
     tally = Tally()
     volumes: list[dict[str, Any]] = []
@@ -125,9 +115,9 @@ def extract(
                 if volume.characters >= VOLUME and not volume.begun and not chunk.joins:
                     volumes.append(volume.close())
                     volume = _Volume(folder, f"{index:05d}-{len(volumes):04d}", source.near)
-                texts = [line for line in chunk.lines if line.strip()]
-                tally.counts["lines"] += len(texts)
-                tally.counts["bad_lines"] += sum(text.REPLACED in line for line in texts)
+                lines_of_text = [line for line in chunk.lines if line.strip()]
+                tally.counts["lines"] += len(lines_of_text)
+                tally.counts["bad_lines"] += sum(REPLACED in line for line in lines_of_text)
                 cut = None if lines else settings.language
                 volume.add([s for line in chunk.lines for s in sentences(line, cut, tally)], chunk)
         volumes.append(volume.close())
@@ -139,7 +129,7 @@ def extract(
 
 
 class _Volume:
-    """Writes one volume."""
+    """Writer of one volume."""
 
     def __init__(self, folder: Path, name: str, near: Callable[[str], np.ndarray] | None):
         self.folder, self.name, self.near = folder, name, near
@@ -156,17 +146,17 @@ class _Volume:
         self.bad = self.begun = False
         self.text: list[str] = []
 
-    def add(self, found: list[str], chunk: Chunk) -> None:
-        """Appends sentences to the record at hand."""
+    def add(self, sentences: list[str], chunk: Chunk) -> None:
+        """Append the sentences of a chunk to the current record; end it with its last chunk."""
         self.begun = True
-        data = "".join(f"{sentence}\n" for sentence in found).encode()
+        data = "".join(f"{sentence}\n" for sentence in sentences).encode()
         self.stream.write(data)
         self.digest.update(data.replace(b"\n", b" "))  # the same text in other lines is a copy too
-        self.count += len(found)
-        self.size += sum(map(len, found))
+        self.count += len(sentences)
+        self.size += sum(map(len, sentences))
         self.bad = self.bad or chunk.bad
         if self.near:
-            self.text += found
+            self.text += sentences
         if chunk.last:
             number = int.from_bytes(self.digest.digest(), "little")
             bands = self.near(" ".join(self.text)) if self.near else 0
@@ -175,18 +165,17 @@ class _Volume:
             self._begin()
 
     def drop(self) -> None:
-        """Close the file of a volume that is not finished; nothing reads it."""
-        with contextlib.suppress(OSError):  # on a full disk, for what it still held back
+        """Close the file of an unfinished volume, which nothing reads."""
+        with contextlib.suppress(OSError):  # a full disk has no room for the buffered rest
             self.file.close()
 
     def close(self) -> dict[str, Any]:
-        """Finishes the volume: its manifest entry."""
+        """Finish the volume and return its manifest entry."""
         self.stream.close()
         records = np.array(self.records, RECORD)
-        table = self.folder / f".{self.name}.npy.{os.getpid()}"
-        with table.open("wb") as stream:
-            np.save(stream, records)
-        table.replace(self.folder / f"{self.name}.npy")
+        table = io.BytesIO()
+        np.save(table, records)
+        disk.write(self.folder / f"{self.name}.npy", table.getvalue())
         self.part.replace(self.folder / f"{self.name}.zst")
         return {
             "name": self.name,
@@ -196,18 +185,18 @@ class _Volume:
 
 
 def records(folder: Path, name: str) -> np.ndarray:
-    """The RECORDs of a volume."""
+    """Return the RECORDs of a volume."""
     return np.load(folder / f"{name}.npy", allow_pickle=False)
 
 
 def read_sentences(folder: Path, name: str) -> Iterator[str]:
-    """The sentences of a volume, each with its newline."""
+    """Yield the sentences of a volume, each with its newline."""
     with (folder / f"{name}.zst").open("rb") as packed:
         raw = zstandard.ZstdDecompressor().stream_reader(packed)
         yield from io.TextIOWrapper(io.BufferedReader(raw, 1 << 20), "utf-8", newline="\n")
 
 
 def finished(folder: Path, index: int) -> dict[str, Any] | None:
-    """What `extract` returned for a task that is done."""
+    """Return what `extract` returned for a task, or None where the task is not done."""
     file = folder / f"{index:05d}.json"
     return jsons.read(file, DataError, DONE, hint=shards.HINT) if file.exists() else None

@@ -1,7 +1,8 @@
-"""Rows of encoded texts: [CLS] A [SEP] or [CLS] A [SEP] B [SEP], cut to a length; padded, or one after the other.
+"""Encode texts as rows, [CLS] A [SEP] or [CLS] A [SEP] B [SEP]: truncated, and padded or packed.
 
-first, second = truncate([5, 6, 7], [8, 9], room=4)       -> [5, 6], [8, 9]
-batch = rows(special, [[first, second]], length=8)        -> tokens [[CLS, 5, 6, SEP, 8, 9, SEP, PAD]], type_ids, …
+first, second = truncate([5, 6, 7], [8, 9], room=4)  -> [5, 6], [8, 9]
+batch = rows(special, [[first, second]], length=8)
+                                -> tokens [[CLS, 5, 6, SEP, 8, 9, SEP, PAD]], type_ids, …
 """
 
 from __future__ import annotations
@@ -15,14 +16,15 @@ from bert_jax.batch import Batch, Special
 from bert_jax.errors import DataError
 
 STYLES = ("longest_first", "google")
-Part = tuple[Sequence[int], Sequence[int] | None]  # a text, and the second of a pair
+Part = tuple[Sequence[int], Sequence[int] | None]  # a text, and the second text of a pair
 
 
 def lengths(first: int, second: int, room: int, style: str = "longest_first") -> tuple[int, int]:
-    """How much of the front of two texts stays so that together they fit.
+    """Return the lengths to which two texts are truncated so that together they fit in `room`.
 
-    The longer one loses. Where both must, they end up alike, and of an odd room the first has one more; tokenizers'
-    `longest_first` gives it to the second instead if that was not the shorter at first.
+    The longer text is cut. If both must be cut, they end up equally long, and of an odd room the
+    first text gets one more; the `longest_first` of tokenizers gives it to the second text instead,
+    unless that was the shorter one.
     """
     if room < 0 or style not in STYLES:
         raise ValueError(f"room = {room}, style = {style!r}: at least 0, and one of {STYLES}")
@@ -39,7 +41,7 @@ def lengths(first: int, second: int, room: int, style: str = "longest_first") ->
 def truncate(
     first: Sequence[int], second: Sequence[int], room: int, style: str = "longest_first"
 ) -> tuple[Sequence[int], Sequence[int]]:
-    """The two texts, cut at their ends to `room` tokens together; a single text has an empty second."""
+    """Cut two texts at their ends to `room` tokens together; `second` of a single text is empty."""
     a, b = lengths(len(first), len(second), room, style)
     return first[:a], second[:b]
 
@@ -51,13 +53,20 @@ def rows(
     rounding: int | None = None,
     size: int | None = None,
 ) -> Batch:
-    """One row a text or pair, which must fit: nothing is cut here.
+    """Build one padded row for each text or pair; raise DataError for a text that does not fit.
 
-    Rows are padded to `length`; with `rounding` to the longest's next multiple of it, yet at most `length`. Rows of
-    padding alone fill up to `size`.
+    Args:
+      special: ids of the special tokens.
+      texts: of each row, the token ids of one text or of two.
+      length: of the rows.
+      rounding: where given, rows are only as long as the longest text, rounded up to a multiple of
+        this number, and at most `length`.
+      size: rows of the batch, the last ones being padding alone; by default one for each text.
     """
-    flat = [[special.cls, *(i for part in parts for i in (*part, special.sep))] for parts in texts]
-    counts = np.array([len(ids) for ids in flat], np.int32)
+    encoded = [
+        [special.cls, *(i for part in parts for i in (*part, special.sep))] for parts in texts
+    ]
+    counts = np.array([len(ids) for ids in encoded], np.int32)
     longest = int(np.max(counts, initial=0))
     if longest > length:
         raise DataError(
@@ -65,10 +74,10 @@ def rows(
         )
     if rounding is not None:
         length = min(-(-longest // rounding) * rounding, length)
-    shape = (len(flat) if size is None else size, length)
+    shape = (len(encoded) if size is None else size, length)
     tokens = np.full(shape, special.pad, np.int32)  # [B, L]
     segments, types = np.zeros(shape, np.int32), np.zeros(shape, np.int32)  # [B, L]
-    for row, (ids, parts) in enumerate(zip(flat, texts, strict=True)):
+    for row, (ids, parts) in enumerate(zip(encoded, texts, strict=True)):
         tokens[row, : len(ids)] = ids
         segments[row, : len(ids)] = 1
         types[row, len(parts[0]) + 2 : len(ids)] = 1
@@ -82,11 +91,13 @@ def rows(
 
 
 def flat(special: Special, rows: Sequence[Sequence[Part]]) -> dict[str, np.ndarray]:
-    """Rows one after the other, without padding; each holds one part, or several that do not see one another.
+    """Concatenate rows without padding; parts of one row do not attend to one another.
 
     Returns:
-      offsets int64 [N + 1], where the rows begin; tokens, type_ids, positions and segment_ids int32 [T]: parts count
-      from 1, and positions from 0 in each; cls_positions int32 [N, S]: of each part in its row, 0 where there is none.
+      offsets, int64 [N + 1]: where each row begins, and where the last one ends;
+      tokens, type_ids, positions and segment_ids, int32 [T]: segments count from 1 in each row, and
+      positions from 0 in each segment;
+      cls_positions, int32 [N, S]: of the [CLS] of each part in its row, 0 where there is no part.
     """
     parts = [part for row in rows for part in row]
     a = np.array([2 + len(first) for first, _ in parts], np.int64)  # [P], with [CLS] and [SEP]
@@ -116,5 +127,5 @@ def flat(special: Special, rows: Sequence[Sequence[Part]]) -> dict[str, np.ndarr
 
 
 def places(counts: np.ndarray) -> np.ndarray:
-    """Where each of several stretches begins, and where the last ends: int64 [N + 1]."""
+    """Return where each of consecutive stretches begins and the last one ends: int64 [N + 1]."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])

@@ -1,8 +1,9 @@
-"""The tasks BERT was judged by, a row each: plain data that `settings` turns into knobs.
+"""The table of tasks that BERT was evaluated on: plain data that `settings` turns into knobs.
 
-`a|b` is whichever column or file is there: one row reads the files of the benchmark and its TFDS copy alike. Labels
-stand in the order, and under the names, of TFDS; `values` is how files write them, and servers want them back.
-Recipes are of the paper, or of its grid (batches of 16 and 32; 5e-5, 3e-5 and 2e-5; 2 to 4 epochs).
+`a|b` names whichever column or file exists, so that one row reads the files of the benchmark and
+its TFDS copy alike. Labels have the order and the names of TFDS; `values` is how files write them
+and how servers expect them. Recipes are the paper's, or taken from its grid (batches of 16 and 32;
+learning rates 5e-5, 3e-5 and 2e-5; 2 to 4 epochs).
 """
 
 from __future__ import annotations
@@ -15,50 +16,44 @@ from bert_jax.errors import ConfigError
 
 
 class Submission(NamedTuple):
-    """What a benchmark's server takes."""
+    """Format of the files that the server of a benchmark accepts."""
 
     files: dict[str, str]  # split -> name of its file
-    columns: tuple[str, ...] = (
-        "index",
-        "prediction",
-    )  # of a tsv file; none: JSON, an answer for each id
+    # Of a tsv file; without columns the file is JSON, with an answer for each id.
+    columns: tuple[str, ...] = ("index", "prediction")
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One task."""
+    """A task of the table."""
 
     kind: str
     task: dict[str, Any]  # fields of knobs.Task
     labels: tuple[str, ...] = ()
     evals: tuple[tuple[str, str], ...] = (("validation", "validation"),)  # name, split
-    best: str = (
-        ""  # the metric that picks the best step; none where the only other split is the test
-    )
+    best: str = ""  # metric that picks the best step; none where the only evaluation split is test
     recipe: dict[str, Any] = dataclasses.field(default_factory=dict)
-    source_tfds: str = ""  # where it comes from unless files are given
+    source_tfds: str = ""  # default of task.source
     submission: Submission | None = None
 
 
 def settings(name: str) -> dict[str, Any]:
-    """The knobs of a task by path; of a bare kind, such as classify, those of a task of one's own."""
+    """Return the knobs of a task, or of a custom task of a kind such as classify, by path."""
     row = TASKS.get(name) or (Row(name, {}, best=METRICS[name][0]) if name in LABELLED else None)
     if row is None:
         raise ConfigError(f"no task {name!r}", f"one of: {', '.join([*TASKS, *LABELLED])}")
     objective = dataclasses.asdict(Objective(labels=row.labels))
-    found: dict[str, Any] = (
+    values: dict[str, Any] = (
         {"task.name": name, "task.source": row.source_tfds} if name in TASKS else {}
     )
-    found |= {f"task.{field}": value for field, value in row.task.items()}
-    found["objectives"] = {
-        row.kind: objective
-    }  # the section as a whole: a task trains nothing else
-    found |= {f"evals.{evaluation}.split": split for evaluation, split in row.evals}
-    return found | {"checkpoints.best": row.best} | row.recipe
+    values |= {f"task.{field}": value for field, value in row.task.items()}
+    values["objectives"] = {row.kind: objective}  # replaces the section: no other objective trains
+    values |= {f"evals.{evaluation}.split": split for evaluation, split in row.evals}
+    return values | {"checkpoints.best": row.best} | row.recipe
 
 
 def _files(folder: str, **names: str) -> dict[str, str]:
-    """The file of each split, in the usual folder or without it."""
+    """Return the file of each split, in the usual folder or without it."""
     return {
         split: "|".join(f"{folder}/{name}" for name in files.split("|"))
         for split, files in names.items()
@@ -68,14 +63,12 @@ def _files(folder: str, **names: str) -> dict[str, str]:
 _TSV = {"train": "train.tsv", "validation": "dev.tsv", "test": "test.tsv"}
 _GLUE = {"batch_size": 32, "epochs": 3.0, "optim.learning_rate": 2e-5, "sequence_length": 128}
 _WORDS = {"batch_size": 32, "epochs": 3.0, "optim.learning_rate": 5e-5, "sequence_length": 128}
-_NUMBERED = {
-    "id": "idx|index|",
-    "format": "auto",
-}  # datasets shuffle: the number a server wants is in the row
+# TFDS shuffles: the index that a server expects is in the row.
+_NUMBERED = {"id": "idx|index|", "format": "auto"}
 
 
 def _glue(name: str, folder: str, labels: tuple[str, ...], best: str, **task: Any) -> Row:
-    """A GLUE task whose file is named after its folder."""
+    """Build the row of a GLUE task whose submission file is named after its folder."""
     return Row(
         kind="classify" if labels else "regress",
         task=_NUMBERED | {"label": "label", "files": _files(folder, **_TSV)} | task,
@@ -201,7 +194,7 @@ TASKS: dict[str, Row] = {
         metrics=("accuracy",),
         **_SENTENCES,
     ),
-    "ax": Row(  # the diagnostic set: to evaluate a model of MNLI on
+    "ax": Row(  # the diagnostic set, for evaluating a model trained on MNLI
         kind="classify",
         task=_NUMBERED
         | {"text": "premise|Premise|sentence1", "text_pair": "hypothesis|Hypothesis|sentence2"}
@@ -298,7 +291,7 @@ TASKS: dict[str, Row] = {
         kind="choice",
         task={
             "text": "sent1",
-            "text_pair": "sent2",  # how each option begins
+            "text_pair": "sent2",  # the beginning of every option
             "options": ("ending0", "ending1", "ending2", "ending3"),
             "files": {"train": "train.csv", "validation": "val.csv", "test": "test.csv"},
         },

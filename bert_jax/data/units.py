@@ -1,8 +1,9 @@
-"""What is selected as one: tokens, whole words, spans of words or collocations.
+"""Masking units, which are masked as a whole: tokens, whole words, spans of words or collocations.
 
-A unit is named by the row index of its first token; -1 marks special tokens and padding. Each function is pure and
-works on whole batches; its result for an example does not depend on the rest of the batch. A unit never crosses from
-one segment into the next: text on either side of a token that is not eligible is apart.
+A unit is named by the index in the row of its first token; -1 marks special tokens and padding.
+Each function is pure and works on whole batches; its result for an example does not depend on the
+rest of the batch. A unit never crosses from one segment into the next: a token that is not eligible
+separates the text on either side of it.
 """
 
 from __future__ import annotations
@@ -25,19 +26,19 @@ def token(
     copies: np.ndarray,
     seed: int,
 ) -> np.ndarray:
-    """Every token by itself.
+    """Make every token a unit.
 
-    Args, of this and the other units:
+    Args (the same for all units):
       tokens: [B, L].
-      eligible: bool [B, L], neither special nor padding.
-      continuation: bool [V], the pieces that go on with a word.
-      settings: max_unit, and span_mean and span_max for spans.
+      eligible: bool [B, L], False for special tokens and padding.
+      continuation: bool [V], True for pieces that continue a word.
+      settings: max_unit; span_mean and span_max for spans.
       example_ids: [B, 1], in the epoch's plan.
-      copies: [B, 1], which draw of the plan.
+      copies: [B, 1], the draw of the plan.
       seed: data seed.
 
     Returns:
-      int32 [B, L].
+      unit ids, int32 [B, L].
     """
     columns = np.arange(tokens.shape[1], dtype=np.int32)
     return np.where(eligible, columns, np.int32(-1))
@@ -52,9 +53,10 @@ def word(
     copies: np.ndarray,
     seed: int,
 ) -> np.ndarray:
-    """A word with all its pieces. Pieces at the front of a truncated segment are a unit although they begin no word.
+    """Make every word, with all its pieces, a unit.
 
-    The original joins such pieces at the start of B to the last word of A, across [SEP].
+    Pieces at the front of a truncated segment are a unit although they begin no word. The original
+    code joins such pieces at the start of B to the last word of A, across [SEP].
     """
     return _number(_word_starts(tokens, eligible, continuation), eligible, settings.max_unit)
 
@@ -68,18 +70,18 @@ def span(
     copies: np.ndarray,
     seed: int,
 ) -> np.ndarray:
-    """Runs of whole words, with lengths from a clipped geometric distribution, anew in every copy."""
-    starts = _word_starts(
-        tokens, eligible, continuation
-    ).T  # [L, B]: the loop below goes from column to column
+    """Make runs of whole words units, with lengths drawn from a clipped geometric distribution.
+
+    Every copy draws its own lengths.
+    """
+    starts = _word_starts(tokens, eligible, continuation).T  # [L, B]: _groups loops over columns
     segment_starts = _segment_starts(eligible).T
     keys = order.mix(np.asarray(example_ids).astype(np.uint64) ^ _copy_keys(copies, seed))  # [B, 1]
     columns = np.arange(1, tokens.shape[1] + 1, dtype=np.uint64) * 0x9E3779B97F4A7C15
     uniform = (order.mix(keys + columns) >> 11) * 2.0**-53  # [B, L]
     shares = np.cumsum(span_lengths(settings))[:-1]
-    words = (np.searchsorted(shares, uniform.T, side="right") + 1).astype(
-        np.int32
-    )  # [L, B], if a span begins here
+    # [L, B]: the words of a span that begins at each token.
+    words = (np.searchsorted(shares, uniform.T, side="right") + 1).astype(np.int32)
     return _number(_groups(starts, segment_starts, words), eligible, settings.max_unit)
 
 
@@ -93,13 +95,14 @@ def pmi(
     seed: int,
     collocations: Hashes,
 ) -> np.ndarray:
-    """The collocations of the training text, from left to right the longest that fits; other words by themselves.
+    """Make every collocation of the training text a unit, and every other word.
 
-    Where two overlap, the paper chooses one at random.
+    Collocations are taken from left to right, the longest that fits; where two overlap, the paper
+    chooses one at random.
     """
     starts, segment_starts = _word_starts(tokens, eligible, continuation), _segment_starts(eligible)
     words = np.ones(tokens.shape, np.int32)
-    text = (each[eligible] for each in (tokens, starts, segment_starts))
+    text = (array[eligible] for array in (tokens, starts, segment_starts))
     words[starts] = longest(collocations, settings.pmi_words, *text)
     return _number(_groups(starts.T, segment_starts.T, words.T), eligible, settings.max_unit)
 
@@ -113,9 +116,10 @@ TABLE: dict[str, Callable[..., np.ndarray]] = {
 
 
 def span_lengths(settings: knobs.Masking) -> np.ndarray:
-    """The chance of 1..span_max words: proportional to (1 - p)**words, with the p whose mean is span_mean.
+    """Return the probabilities of spans of 1..span_max words.
 
-    SpanBERT's p = 0.2, clipped at 10 words, has the mean 3.8.
+    They are proportional to (1 - p)**words, with the p for which the mean is span_mean. SpanBERT's
+    p = 0.2, clipped at 10 words, has the mean 3.8.
     """
     words = np.arange(1, settings.span_max + 1)
 
@@ -134,7 +138,7 @@ def span_lengths(settings: knobs.Masking) -> np.ndarray:
 
 
 def _copy_keys(copies: np.ndarray, seed: int) -> np.ndarray:
-    """A key for each row's copy, uint64 [B, 1]."""
+    """Return a random key for the copy of each row: uint64 [B, 1]."""
     return order.mix(order.mix(np.asarray(copies).astype(np.uint64) ^ order.key(seed, 0x5350414E)))
 
 
@@ -149,9 +153,15 @@ def _word_starts(tokens: np.ndarray, eligible: np.ndarray, continuation: np.ndar
 
 
 def _groups(starts: np.ndarray, segment_starts: np.ndarray, words: np.ndarray) -> np.ndarray:
-    """Where units begin [B, L], if one that begins at a word takes so many: all [L, B]."""
+    """Tell where units begin, bool [B, L].
+
+    Args:
+      starts: bool [L, B], where words begin.
+      segment_starts: bool [L, B], where segments begin, and with them a unit.
+      words: [L, B], the words of a unit that begins at each token.
+    """
     begins = np.zeros_like(starts)
-    left = np.zeros(starts.shape[1], np.int32)  # words the current unit has yet to take
+    left = np.zeros(starts.shape[1], np.int32)  # words that the current unit still lacks
     for column, start in enumerate(starts):
         fresh = start & ((left == 0) | segment_starts[column])
         left = np.where(fresh, words[column], left) - start
@@ -160,7 +170,7 @@ def _groups(starts: np.ndarray, segment_starts: np.ndarray, words: np.ndarray) -
 
 
 def _number(starts: np.ndarray, eligible: np.ndarray, most: int) -> np.ndarray:
-    """From the first tokens of units to unit ids, a unit of more than `most` tokens cut into several."""
+    """Return unit ids from the first tokens of units; cut units of more than `most` tokens."""
     columns = np.arange(starts.shape[1], dtype=np.int32)
     first = np.maximum.accumulate(np.where(starts, columns, np.int32(0)), axis=1)
     offset = columns - first

@@ -1,8 +1,10 @@
-"""Tokenizer files of ours and of Hugging Face: the pieces, and how text is to be cut. What we cannot do is refused.
+"""Read tokenizer files, ours and Hugging Face's: the pieces, and the style in which text is split.
 
-Where nothing states the case, it is the vocabulary's own; the longest word is then google's 200 characters, or Hugging
-Face's 100 for a vocab.txt beside a tokenizer_config.json. Whose rules of characters hold is stated by our files alone:
-others with a tokenizer.json or tokenizer_config.json have Hugging Face's, a bare vocab.txt has google's.
+A style that the tokenizer cannot follow is refused. If no file states the case, the vocabulary's
+capitals decide. If no file states the longest word, it has google's 200 characters, or Hugging
+Face's 100 for a vocab.txt beside a tokenizer_config.json. Only our own files state whose character
+rules hold: other folders with a tokenizer.json or tokenizer_config.json follow Hugging Face's
+rules, a bare vocab.txt follows google's.
 """
 
 from __future__ import annotations
@@ -22,19 +24,21 @@ PREFIX = "##"
 WORD_LENGTH = 200  # google's limit
 HF_WORD_LENGTH = 100  # of tokenizers and transformers
 GOOGLE, HUGGINGFACE = CHARACTERS = ("google", "huggingface")  # whose rules of characters hold
-LONGEST_WORD = 1_000_000  # that a file may state
+LONGEST_WORD = 1_000_000  # largest max_input_chars_per_word of a file
 LARGEST = 1 << 28  # bytes of a file
 CUT = "the file may be cut short"
 
-# What is one token. None: WordPiece over words. An expression: each of its matches, where it is a vocabulary line.
+# The tokens of each kind. None: WordPiece over words. An expression: its matches, each of which is
+# looked up in the vocabulary.
 KINDS: dict[str, str | None] = {
     "wordpiece": None,
     "smiles": (
-        r"(\[[^\]]+]|Br?|Cl?|N|O|S|P|F|I|b|c|n|o|s|p|\(|\)|\.|=|#|-|\+|\\|\/|:|~|@|\?|>>?|\*|\$|\%[0-9]{2}|[0-9])"
+        r"(\[[^\]]+]|Br?|Cl?|N|O|S|P|F|I|b|c|n|o|s|p|\(|\)|\.|=|#|-|\+|\\|\/|:|~|@|\?|>>?|\*|\$|"
+        r"\%[0-9]{2}|[0-9])"
     ),
 }
 
-# tokenizer.json: the normalizer's fields; tokenizer_config.json: the same, by its own names
+# Fields of the normalizer of a tokenizer.json, and the names that tokenizer_config.json gives them.
 NORMALIZER = {
     "lowercase": "lowercase",
     "strip_accents": "strip_accents",
@@ -47,7 +51,7 @@ CONFIG = {
     "tokenize_chinese_chars": "chinese",
     "clean_text": "clean_text",
 }
-CONFIG_FIXED = {  # the only values that we can do
+CONFIG_FIXED = {  # the only supported values
     "do_basic_tokenize": True,
     "never_split": [],
     "word_tokenizer_type": "basic",
@@ -59,31 +63,31 @@ STRIP = {"type": "Strip", "strip_left": True, "strip_right": True}
 
 @dataclasses.dataclass(frozen=True)
 class Style:
-    """Everything about a tokenizer but its vocabulary."""
+    """Settings of a tokenizer besides its vocabulary."""
 
     kind: str = "wordpiece"
     lowercase: bool = True
-    strip_accents: bool | None = None  # None: as lowercase, and so is written what equals it
-    chinese: bool = True  # a CJK character is a word
-    clean_text: bool = True  # control characters go, any whitespace is a space
+    strip_accents: bool | None = None  # None: as `lowercase`; a value equal to that becomes None
+    chinese: bool = True  # each CJK character is a word
+    clean_text: bool = True  # control characters are dropped, any whitespace becomes a space
     max_word_length: int = WORD_LENGTH  # a longer word is [UNK]; 0 where there are no words
-    characters: str = GOOGLE  # by Python's Unicode tables, or those of the tokenizers library
+    characters: str = GOOGLE  # Python's Unicode tables, or those of the tokenizers library
 
     def __post_init__(self):
         fixed: dict[str, Any] = {}
-        if KINDS[self.kind] is not None:  # text is taken as it is
+        if KINDS[self.kind] is not None:  # text is not normalised
             fixed = dict.fromkeys(("lowercase", "chinese", "clean_text"), False)
             fixed |= {"strip_accents": None, "max_word_length": 0}
         elif self.strip_accents == self.lowercase:
             fixed = {"strip_accents": None}
-        if KINDS[self.kind] is not None or not self.clean_text:  # as google's code never takes text
+        if KINDS[self.kind] is not None or not self.clean_text:  # google's code has no such option
             fixed["characters"] = HUGGINGFACE
         for name, value in fixed.items():
             object.__setattr__(self, name, value)
 
 
 def split_of(expression: str) -> dict[str, Any]:
-    """The pre-tokenizer of a kind with an expression, as tokenizer.json states it."""
+    """Return the pre-tokenizer section of tokenizer.json for a kind with an expression."""
     return {
         "type": "Split",
         "pattern": {"Regex": expression},
@@ -93,8 +97,8 @@ def split_of(expression: str) -> dict[str, Any]:
 
 
 def recognise(vocab: list[str]) -> str:
-    """The kind whose expression takes every piece as one match; specials and unused ones say nothing."""
-    pieces = [p for p in vocab if p not in SPECIALS and not p.startswith("[unused")]
+    """Return the kind whose expression matches every piece as a whole, by default WordPiece."""
+    pieces = _pieces(vocab)
     if pieces and not any(p.startswith(PREFIX) for p in pieces):
         for kind, expression in KINDS.items():
             if expression and all(
@@ -105,20 +109,43 @@ def recognise(vocab: list[str]) -> str:
 
 
 def has_capitals(vocab: list[str]) -> bool:
-    """Whether a vocabulary is cased; the uncased Chinese one still holds "<S>" and "<T>"."""
-    words = [piece for piece in vocab if piece not in SPECIALS and not piece.startswith("[unused")]
-    letters = sum(piece.lower() != piece.upper() for piece in words)
-    return sum(piece != piece.lower() for piece in words) > 0.01 * letters
+    """Tell whether a vocabulary is cased; the uncased Chinese one still holds "<S>" and "<T>"."""
+    pieces = _pieces(vocab)
+    letters = sum(piece.lower() != piece.upper() for piece in pieces)
+    return sum(piece != piece.lower() for piece in pieces) > 0.01 * letters
 
 
-# --- files ----------------------------------------------------------------------------------------------------------
+def _pieces(vocab: list[str]) -> list[str]:
+    return [piece for piece in vocab if piece not in SPECIALS and not piece.startswith("[unused")]
+
+
+def tokenizer_config(style: Style, model_max_length: int | None) -> dict[str, Any]:
+    """Build tokenizer_config.json without the names of the special tokens."""
+    # transformers 5 rebuilds a BertTokenizer from its vocabulary, with its own word length and
+    # cleaning; the other class reads tokenizer.json as it stands.
+    usual = style.max_word_length == HF_WORD_LENGTH and style.clean_text
+    bert = style.kind == "wordpiece" and usual
+    values: dict[str, Any] = {
+        "tokenizer_class": "BertTokenizer" if bert else "PreTrainedTokenizerFast",
+        "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
+    }
+    if KINDS[style.kind] is None:
+        values |= {name: getattr(style, field) for name, field in CONFIG.items()}
+        values["max_input_chars_per_word"] = style.max_word_length
+    if style.characters == GOOGLE:
+        values["characters"] = style.characters
+    return values | ({} if model_max_length is None else {"model_max_length": model_max_length})
+
+
+# --- reading --------------------------------------------------------------------------------------
 
 
 def read(path: Path) -> tuple[list[str], dict[str, Any]]:
-    """The pieces of a vocab.txt, a tokenizer.json or a folder with either, and the fields of `Style` that are stated.
+    """Read the pieces and the stated fields of `Style` from a file, or from a folder with one.
 
-    A tokenizer.json states everything; beside a vocab.txt, a tokenizer_config.json states some. Where both are there
-    and contradict each other, transformers follows now one and now the other: such a folder is refused.
+    A tokenizer.json states every field, a tokenizer_config.json beside a vocab.txt states some. If
+    a tokenizer_config.json contradicts a tokenizer.json, transformers follows sometimes the one and
+    sometimes the other: such a folder is refused.
     """
     if not os.path.lexists(path):
         raise DataError(
@@ -127,35 +154,31 @@ def read(path: Path) -> tuple[list[str], dict[str, Any]]:
         )
     file = path
     if path.is_dir():
-        found = [
-            path / name for name in ("tokenizer.json", "vocab.txt") if os.path.lexists(path / name)
-        ]
-        if not found:
+        candidates = [path / "tokenizer.json", path / "vocab.txt"]
+        files = [candidate for candidate in candidates if os.path.lexists(candidate)]
+        if not files:
             raise DataError(
                 f"no vocab.txt or tokenizer.json in {path}",
                 "point at a Hugging Face or prepared folder",
             )
-        file = opening.inside(path, found[0], DataError)
+        file = opening.inside(path, files[0], DataError)
     beside = file.parent / "tokenizer_config.json"
     config = opening.inside(file.parent, beside, DataError) if os.path.lexists(beside) else None
     if config:
         _check_specials(config)
-    if file.suffix == ".json":
-        vocab, stated = _from_json(file)
-        if config:
-            stated = (
-                _characters(config, _json(config)) | stated
-            )  # which another program's save leaves out
-            _check_agrees(config, stated)
-        return vocab, (
-            {"characters": HUGGINGFACE} if KINDS[stated["kind"]] is None else {}
-        ) | stated
-    vocab = _from_lines(file)
-    return vocab, {"kind": recognise(vocab)} | (_from_config(config) if config else {})
+    if file.suffix != ".json":
+        vocab = _from_lines(file)
+        return vocab, {"kind": recognise(vocab)} | (_from_config(config) if config else {})
+    vocab, stated = _from_json(file)
+    if config:  # it keeps our field where another program has rewritten tokenizer.json without it
+        stated = _characters(config, _json(config)) | stated
+        _check_agrees(config, stated)
+    default = {"characters": HUGGINGFACE} if KINDS[stated["kind"]] is None else {}
+    return vocab, default | stated
 
 
 def _check_specials(file: Path) -> None:
-    """BERT's special tokens have their usual names."""
+    """Refuse a tokenizer_config.json that gives BERT's special tokens other names."""
     state = _json(file)
     for name in SPECIALS:
         key = f"{name.strip('[]').lower()}_token"
@@ -169,20 +192,19 @@ def _check_specials(file: Path) -> None:
 
 
 def _check_agrees(file: Path, stated: dict[str, Any]) -> None:
-    """Refuses a tokenizer_config.json that says otherwise than the tokenizer.json beside it."""
+    """Refuse a tokenizer_config.json that contradicts the tokenizer.json beside it."""
     state = _json(file)
-    found = _flags(file, state, CONFIG) | _characters(file, state)
-    if Style(**stated) != Style(**(stated | found)):
-        said = ", ".join(
-            f"{field} = {value}" for field, value in found.items() if stated.get(field) != value
-        )
+    fields = _flags(file, state, CONFIG) | _characters(file, state)
+    if Style(**stated) != Style(**(stated | fields)):
+        others = {name: value for name, value in fields.items() if stated.get(name) != value}
+        shown = ", ".join(f"{name} = {value}" for name, value in others.items())
         raise DataError(
-            f"{file} contradicts the tokenizer.json beside it: {said}", "delete whichever is wrong"
+            f"{file} contradicts the tokenizer.json beside it: {shown}", "delete whichever is wrong"
         )
 
 
 def _from_lines(file: Path) -> list[str]:
-    """The pieces of a vocab.txt; only a newline ends one."""
+    """Read the pieces of a vocab.txt; only a newline ends a piece."""
     try:
         lines = opening.read(file, DataError, LARGEST, CUT).decode("utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
@@ -196,7 +218,7 @@ def _from_lines(file: Path) -> list[str]:
 
 
 def _from_config(file: Path) -> dict[str, Any]:
-    """What a tokenizer_config.json says about a vocab.txt."""
+    """Read the fields of `Style` that a tokenizer_config.json states for a vocab.txt."""
     stated = _json(file)
     for name, only in CONFIG_FIXED.items():
         value = stated.get(name)
@@ -212,7 +234,10 @@ def _from_config(file: Path) -> dict[str, Any]:
 
 
 def _from_json(file: Path) -> tuple[list[str], dict[str, Any]]:
-    """The pieces and the style of a tokenizer.json; its truncation, padding and post-processor are not ours to keep."""
+    """Read the pieces and the style of a tokenizer.json.
+
+    Its truncation, padding and post-processor are ignored.
+    """
     state = _json(file)
     model = state.get("model")
     if not isinstance(model, dict) or not isinstance(model.get("vocab"), dict):
@@ -224,23 +249,20 @@ def _from_json(file: Path) -> tuple[list[str], dict[str, Any]]:
     splits = {kind: split_of(expression) for kind, expression in KINDS.items() if expression}
     kind = next((kind for kind, split in splits.items() if split == pre_tokenizer), "wordpiece")
     words = kind == "wordpiece"
-    holds = model.get(
-        "type", "WordPiece" if "max_input_chars_per_word" in model else None
-    )  # old files name no type
-    for what, found, only in (
-        ("model", holds, "WordPiece" if words else "WordLevel"),
+    # Old files name no type.
+    model_type = model.get("type", "WordPiece" if "max_input_chars_per_word" in model else None)
+    prefix = model.get("continuing_subword_prefix")
+    for field, value, only in (
+        ("model", model_type, "WordPiece" if words else "WordLevel"),
         ("pre_tokenizer", _type(pre_tokenizer), "BertPreTokenizer" if words else "Split"),
         ("unk_token", model.get("unk_token"), "[UNK]"),
-        (
-            "continuing_subword_prefix",
-            model.get("continuing_subword_prefix"),
-            PREFIX if words else None,
-        ),
+        ("continuing_subword_prefix", prefix, PREFIX if words else None),
     ):
-        if found != only:
+        if value != only:
             raise DataError(
-                f"{file}: {what} is {show(found)}, not {only}",
-                f"tokenizers are BERT's WordPiece, or split by the expression of a kind: {', '.join(splits)}",
+                f"{file}: {field} is {show(value)}, not {only}",
+                "tokenizers are BERT's WordPiece, or split by the expression of a kind: "
+                + ", ".join(splits),
             )
     stated = {"kind": kind} | _normalizer(file, state.get("normalizer"), words)
     if words:
@@ -248,10 +270,8 @@ def _from_json(file: Path) -> tuple[list[str], dict[str, Any]]:
     ids = dict(model["vocab"])
     for piece, i in _check_added(file, state.get("added_tokens") or []):
         ids.setdefault(piece, i)
-    # Each below their number, and different: then they are all of them.
-    if not all(type(i) is int and 0 <= i < len(ids) for i in ids.values()) or len(
-        set(ids.values())
-    ) < len(ids):
+    within = all(type(i) is int and 0 <= i < len(ids) for i in ids.values())
+    if not within or len(set(ids.values())) < len(ids):
         raise DataError(
             f"{file}: ids are not 0 to {len(ids) - 1}, each once", "repair the vocabulary"
         )
@@ -272,15 +292,18 @@ def _normalizer(file: Path, section: Any, words: bool) -> dict[str, Any]:
         raise DataError(
             f"{file}: normalizer is {show(_type(section))}, not BertNormalizer", "use its vocab.txt"
         )
-    lacking = NORMALIZER.keys() - section.keys()
-    if lacking:
-        raise DataError(f"{file}: normalizer has no {', '.join(sorted(lacking))}", CUT)
+    missing = NORMALIZER.keys() - section.keys()
+    if missing:
+        raise DataError(f"{file}: normalizer has no {', '.join(sorted(missing))}", CUT)
     return _flags(file, section, NORMALIZER) | _characters(file, section)
 
 
 def _check_added(file: Path, tokens: Any) -> list[tuple[str, Any]]:
-    """Added tokens with their ids. Hugging Face looks for them before anything else, and we for special ones only."""
-    found = []
+    """Return added tokens with their ids; refuse any that is not one of BERT's special tokens.
+
+    Hugging Face matches added tokens before anything else, and we do so for special tokens only.
+    """
+    added = []
     for token in tokens if isinstance(tokens, list) else [tokens]:
         content = token.get("content") if isinstance(token, dict) else token
         if content not in SPECIALS:
@@ -288,24 +311,24 @@ def _check_added(file: Path, tokens: Any) -> list[tuple[str, Any]]:
                 f"{file}: the added token {show(content)} is none of {' '.join(SPECIALS)}",
                 "a vocab.txt alone, in a folder of its own, is read without its added tokens",
             )
-        found.append((content, token.get("id") if isinstance(token, dict) else None))
-    return found
+        added.append((content, token.get("id") if isinstance(token, dict) else None))
+    return added
 
 
 def _flags(file: Path, section: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
-    """The stated ones; null states nothing."""
-    found: dict[str, Any] = {}
+    """Return the stated flags by field of `Style`; null states nothing."""
+    flags: dict[str, Any] = {}
     for name, field in names.items():
         value = section.get(name)
         if value is not None:
             if not isinstance(value, bool):
                 raise DataError(f"{file}: {name} = {show(value)}", "true or false")
-            found[field] = value
-    return found
+            flags[field] = value
+    return flags
 
 
 def _characters(file: Path, section: dict[str, Any]) -> dict[str, Any]:
-    """Whose rules of characters hold, where a file of ours says it."""
+    """Return whose character rules hold, if this is a file of ours, which states them."""
     value = section.get("characters")
     if value is not None and value not in CHARACTERS:
         raise DataError(f"{file}: characters = {show(value)}", " or ".join(CHARACTERS))
@@ -335,15 +358,15 @@ def _type(section: Any) -> Any:
 def _checked(vocab: list[str], file: Path) -> list[str]:
     seen: dict[str, int] = {}
     for i, piece in enumerate(vocab):
-        what = None
+        problem = None
         if not piece:
-            what = f"line {i + 1} is empty"
+            problem = f"line {i + 1} is empty"
         elif piece in seen:
-            what = f"line {i + 1} repeats line {seen[piece] + 1}: {show(piece)}"
+            problem = f"line {i + 1} repeats line {seen[piece] + 1}: {show(piece)}"
         elif re.search("[\n\r\ud800-\udfff]", piece):
-            what = f"piece {i}, {show(piece)}, has a line end or half a character in it"
-        if what:
-            raise DataError(f"{file}: {what}", "every id needs a piece of its own")
+            problem = f"piece {i}, {show(piece)}, has a line end or half a character in it"
+        if problem:
+            raise DataError(f"{file}: {problem}", "every id needs a piece of its own")
         seen[piece] = i
     missing = [name for name in SPECIALS if name not in seen]
     if missing:

@@ -1,4 +1,4 @@
-"""Texts longer than the model: windows over their tokens, and the window in which each token is best seen."""
+"""Windows over texts longer than the model, and the best window for each token."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from bert_jax.errors import ConfigError
 
 
 def windows(length: int, room: int, stride: int, meaning: str) -> np.ndarray:
-    """Windows of up to `room` tokens that cover a text, the last one ending with it.
+    """Return windows of up to `room` tokens that cover a text; the last window ends with the text.
 
     Args:
-      length: tokens of the text; an empty one has one empty window.
-      room: tokens a window holds, special ones left out.
-      stride: what `meaning` says of it.
-      meaning: step, as in run_squad.py: the next window begins so many tokens later, or where this one ends if that
-        comes first; overlap, as in tokenizers: neighbours share so many tokens.
+      length: tokens of the text; an empty text has one empty window.
+      room: tokens that a window holds, not counting special tokens.
+      stride: in tokens, as `meaning` defines it.
+      meaning: "step", as in run_squad.py: the next window begins `stride` tokens after this one
+        begins, or where this one ends if that comes first; "overlap", as in tokenizers: neighbours
+        share `stride` tokens.
 
     Returns:
-      int64 [N, 2], where each begins and ends.
+      int64 [N, 2]: where each window begins and ends.
     """
     step = {"step": min(stride, room), "overlap": room - stride}
     if meaning not in step:
@@ -34,10 +35,11 @@ def windows(length: int, room: int, stride: int, meaning: str) -> np.ndarray:
 
 
 def best_windows(spans: np.ndarray, length: int) -> np.ndarray:
-    """For each token the window that shows most of what is around it, the first of equals: int64 [length].
+    """Return for each token the window with the most context around it: int64 [length].
 
-    The rule of run_squad.py: the smaller of what is left and right of the token, plus 0.01 for each of the window's
-    tokens, so that the longer of two windows wins a tie. Every token must lie in a window.
+    This is the rule of run_squad.py: a window's score is the smaller of the numbers of tokens to
+    the left and to the right, plus 0.01 for each token of the window, so that the longer of two
+    windows wins a tie; of equal scores, the first window wins. Every token must lie in a window.
     """
     best = np.full(length, -1.0)
     chosen = np.full(length, -1, np.int64)

@@ -1,1 +1,1 @@
-"""Raw text to tokenised, checksummed shards."""
+"""Preparation of a corpus: raw text to tokenised, checksummed shards."""
