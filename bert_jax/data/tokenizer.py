@@ -128,7 +128,7 @@ class Tokenizer:
         ]
 
     def _separate(self, texts: Sequence[str]) -> tuple[list[str], dict[int, str]]:
-        """Return the texts, those that the library would split differently as ""; and the latter."""
+        """Return the texts, "" for those that the library would split differently; and those."""
         if self._rules is None:
             return list(texts), {}
         usual = [self.settled(text) for text in texts]
@@ -178,10 +178,11 @@ class Tokenizer:
         """Write `FILES`, which both Hugging Face's AutoTokenizer and `load` read."""
         folder.mkdir(parents=True, exist_ok=True)
         names = {f"{name.strip('[]').lower()}_token": name for name in SPECIALS}
+        config = vocabulary.tokenizer_config(self.style, model_max_length) | names
         contents = (
             "".join(f"{piece}\n" for piece in self.vocab),
             self._state(),
-            json.dumps(vocabulary.tokenizer_config(self.style, model_max_length) | names, indent=2) + "\n",
+            json.dumps(config, indent=2) + "\n",
             json.dumps(names, indent=2) + "\n",
         )
         for name, text in zip(FILES, contents, strict=True):

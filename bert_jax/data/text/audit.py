@@ -1,4 +1,4 @@
-"""What a prepared corpus holds: counts, lengths, and warnings of what would spoil training on it."""
+"""Audit a prepared corpus: counts, lengths, and warnings of what would spoil training on it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from bert_jax.data.batches import order
 from bert_jax.data.text.shards import Shard
 
 BINS = 21  # lengths 1, 2-3, 4-7, ... by powers of two
-MANY = 0.2  # share of documents of one sentence from which the next sentence is mostly a random one
-REPEATED = 0.3  # share of tokens in sentences the shard had before, from which a model learns them by heart
-UNKNOWN = 0.01  # share of [UNK] from which the vocabulary does not fit the text
+# Shares above which `warnings` warns:
+MANY = 0.2  # documents of one sentence; with more, most next sentences of NSP are random ones
+REPEATED = 0.3  # tokens in sentences that occurred before in the shard, which a model memorises
+UNKNOWN = 0.01  # [UNK] tokens; with more, the vocabulary does not fit the text
 
 
 def lengths(shards: Iterable[Shard]) -> dict[str, Any]:
-    """Histograms of one split, its documents of one sentence, and its tokens in repeated sentences."""
+    """Count lengths, documents of one sentence and tokens in repeated sentences of a split."""
     histogram = {"document_tokens": np.zeros(BINS, int), "sentence_tokens": np.zeros(BINS, int)}
     single = repeated = 0
     for shard in shards:
@@ -38,29 +39,27 @@ def lengths(shards: Iterable[Shard]) -> dict[str, Any]:
 
 
 def _repeated(shard: Shard) -> int:
-    """Tokens of sentences that stand earlier in the shard too, told by a 64-bit sum over their tokens in order."""
+    """Count the tokens of sentences that also occur earlier in the shard, by 64-bit hashes."""
     ends = np.asarray(shard.sentence_ends, np.int64)
     starts = np.concatenate([[0], ends[:-1]])
     if not len(ends):
         return 0
     hashes = np.empty(len(ends), np.uint64)
     for first in range(0, len(ends), 1 << 17):  # bounded memory
-        some = slice(first, first + (1 << 17))
-        begin, end = int(starts[some][0]), int(ends[some][-1])
-        place = np.arange(begin, end) - np.repeat(starts[some], ends[some] - starts[some])
-        words = order.mix(
-            np.asarray(shard.tokens[begin:end], np.uint64)
-            + (place.astype(np.uint64) << np.uint64(32))
-        )
-        hashes[some] = np.add.reduceat(words, starts[some] - begin)
+        block = slice(first, first + (1 << 17))
+        begin, end = int(starts[block][0]), int(ends[block][-1])
+        index = np.arange(begin, end) - np.repeat(starts[block], ends[block] - starts[block])
+        tokens = np.asarray(shard.tokens[begin:end], np.uint64)
+        mixed = order.mix(tokens + (index.astype(np.uint64) << np.uint64(32)))
+        hashes[block] = np.add.reduceat(mixed, starts[block] - begin)
     _, first_seen = np.unique(hashes, return_index=True)
-    again = np.ones(len(ends), bool)
-    again[first_seen] = False
-    return int((ends - starts)[again].sum())
+    repeated = np.ones(len(ends), bool)
+    repeated[first_seen] = False
+    return int((ends - starts)[repeated].sum())
 
 
 def unigrams(shards: Iterable[Shard], size: int) -> np.ndarray:
-    """int64 [V], how often each token occurs."""
+    """Count how often each token occurs: int64 [V]."""
     counts = np.zeros(size, np.int64)
     for shard in shards:
         for start in range(0, len(shard.tokens), 1 << 22):
@@ -69,37 +68,38 @@ def unigrams(shards: Iterable[Shard], size: int) -> np.ndarray:
 
 
 def warnings(audit: dict[str, Any]) -> list[str]:
-    """What a reader of the audit should not miss."""
-    found = []
+    """Return warnings of what in the audit would spoil training on the corpus."""
+    texts = []
     train = audit["train"]
     if train["documents"] == 1:
-        found.append(
-            "one training document: NSP has no other document for a random next; set --config.pairs=none"
+        texts.append(
+            "one training document: NSP has no other document for a random next; "
+            "set --config.pairs=none"
         )
     single = train["one_sentence_documents"] / max(1, train["documents"])
     if train["documents"] > 1 and single > MANY:
-        found.append(
-            f"{single:.0%} of training documents have one sentence: NSP finds no true next in them; "
-            "separate documents by blank lines, or set --config.pairs=none"
+        texts.append(
+            f"{single:.0%} of training documents have one sentence: NSP finds no true next in "
+            "them; separate documents by blank lines, or set --config.pairs=none"
         )
     repeated = train["repeated_tokens"] / max(1, train["tokens"])
     if repeated > REPEATED:
-        found.append(
-            f"{repeated:.0%} of training tokens are in sentences that came before: the loss of such text says little; "
-            "are lines repeated in the files?"
+        texts.append(
+            f"{repeated:.0%} of training tokens are in sentences that came before: the loss of "
+            "such text says little; are lines repeated in the files?"
         )
     if not audit["validation"]["documents"] and audit["validation_fraction"]:
-        found.append("no validation documents: one document cannot be divided")
+        texts.append("no validation documents: one document cannot be divided")
     for side in ("train", "validation"):
         share = audit[side]["unknown_share"]
         if share > UNKNOWN:
-            found.append(
+            texts.append(
                 f"{share:.1%} of {side} tokens are [UNK]: does the tokenizer fit this text?"
             )
-    for kind, what in (("bad_text", "bad bytes"), ("bad_rows", "malformed rows")):
+    for kind, description in (("bad_text", "bad bytes"), ("bad_rows", "malformed rows")):
         if audit.get(kind):
-            found.append(f"{audit[kind]} times {what}, first {audit['first'].get(kind, '')}")
-    return found
+            texts.append(f"{audit[kind]} times {description}, first {audit['first'].get(kind, '')}")
+    return texts
 
 
 ROWS = (
@@ -117,16 +117,15 @@ ROWS = (
 
 
 def table(audit: dict[str, Any]) -> str:
-    """The audit for people."""
+    """Format the audit as a table for people."""
     lines = [
         f"{'corpus':<26}{audit['source']:>14}",
         f"{'fingerprint':<26}{audit['fingerprint'][:16]:>18}",
     ]
-    what = (
-        "docstrings" if audit["source"] == "docstrings" else "documents"
-    )  # several docstrings are one document
+    # Several docstrings make one document, and the rows count docstrings.
+    unit = "docstrings" if audit["source"] == "docstrings" else "documents"
     lines += [
-        f"{label.replace('documents', what):<26}{audit.get(key, 0):>14,}" for label, key in ROWS
+        f"{label.replace('documents', unit):<26}{audit.get(key, 0):>14,}" for label, key in ROWS
     ]
     decided = "one a line" if audit["one_sentence_lines"] else "found by sentencex"
     measured = audit["lines_with_several"]
@@ -155,6 +154,6 @@ def table(audit: dict[str, Any]) -> str:
 
 
 def entropy(counts: np.ndarray) -> float:
-    """Entropy in nats of a count vector."""
+    """Return the entropy in nats of a vector of counts."""
     shares = counts[counts > 0] / max(1, counts.sum())
     return -math.fsum((shares * np.log(shares)).tolist()) + 0.0

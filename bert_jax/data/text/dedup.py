@@ -1,4 +1,4 @@
-"""Which records are kept, which document each belongs to, and on which side of the split that lies."""
+"""Deduplicate records, assign them to documents, and divide documents into train and validation."""
 
 from __future__ import annotations
 
@@ -10,53 +10,56 @@ import numpy as np
 from bert_jax.config import knobs
 from bert_jax.data import corpus
 
-DROP, TRAIN, VALIDATION, STARTS = (
-    0,
-    1,
-    2,
-    4,
-)  # a mark is a side, plus STARTS where a document begins
+# A record's mark is its side of the split, plus STARTS if it begins a document.
+DROP, TRAIN, VALIDATION, STARTS = 0, 1, 2, 4
 PARTITION = 4_000_000  # digests sorted at once
 
 
 def repeats(
     column: Callable[[str], np.ndarray], names: list[str], usable: np.ndarray
 ) -> np.ndarray:
-    """True where an earlier usable record has the same value; [records of all volumes].
+    """Tell for each record of all volumes whether an earlier usable record has the same value.
 
-    Values are sorted one residue class at a time, so memory does not grow with the corpus but for one bit a record.
+    Values are sorted one residue class at a time, so that memory grows with the corpus only by the
+    result, one byte a record.
+
+    Args:
+      column: reads the values of a volume.
+      names: of the volumes.
+      usable: bool, for each record of all volumes.
     """
-    found = np.zeros(len(usable), bool)
+    repeated = np.zeros(len(usable), bool)
     classes = np.uint64(1 + len(usable) // PARTITION)
     for residue in range(int(classes)):
-        where, values, offset = [], [], 0
+        indices, values, offset = [], [], 0
         for name in names:
             value = column(name)
-            at = np.flatnonzero(usable[offset : offset + len(value)] & (value % classes == residue))
-            where.append(at + offset)
-            values.append(value[at])
+            inside = usable[offset : offset + len(value)] & (value % classes == residue)
+            rows = np.flatnonzero(inside)
+            indices.append(rows + offset)
+            values.append(value[rows])
             offset += len(value)
-        index = np.concatenate(where)
         _, first = np.unique(np.concatenate(values), return_index=True)
-        found[np.delete(index, first)] = True
-    return found
+        repeated[np.delete(np.concatenate(indices), first)] = True
+    return repeated
 
 
 def marks(
     spool: Path, names: list[str], settings: knobs.Corpus, near: bool
 ) -> tuple[list[np.ndarray], dict[str, int]]:
-    """One uint8 a record for each volume, and what was counted."""
-    usable = np.concatenate([_usable(corpus.records(spool, name)) for name in names])
-    counts = {"records": len(usable)}
-    dropped = {
-        "empty": [(r["sentences"] == 0).sum() for r in (corpus.records(spool, n) for n in names)],
-        "bad_documents": [
-            (r["bad"] & (r["sentences"] > 0)).sum()
-            for r in (corpus.records(spool, n) for n in names)
-        ],
-    }
-    counts |= {kind: int(sum(values)) for kind, values in dropped.items()}
-    counts["duplicates"] = counts["near_duplicates"] = 0
+    """Return the marks of the records of each volume, uint8, and counts of what was dropped."""
+    counts = dict.fromkeys(
+        ("records", "empty", "bad_documents", "duplicates", "near_duplicates"), 0
+    )
+    usable_of: list[np.ndarray] = []
+    for name in names:
+        records = corpus.records(spool, name)
+        filled = records["sentences"] > 0
+        counts["records"] += len(records)
+        counts["empty"] += int((~filled).sum())
+        counts["bad_documents"] += int((records["bad"] & filled).sum())
+        usable_of.append(filled & ~records["bad"])
+    usable = np.concatenate(usable_of)
     if settings.deduplicate:
         same = repeats(lambda name: corpus.records(spool, name)["digest"], names, usable)
         usable &= ~same
@@ -64,9 +67,11 @@ def marks(
         if near:
             alike = np.zeros(len(usable), bool)
             for band in range(corpus.RECORD["bands"].shape[0]):
-                alike |= repeats(
-                    lambda name, b=band: corpus.records(spool, name)["bands"][:, b], names, usable
-                )  # type: ignore[misc]  # b is bound
+
+                def digests(name: str, band: int = band) -> np.ndarray:
+                    return corpus.records(spool, name)["bands"][:, band]
+
+                alike |= repeats(digests, names, usable)
             usable &= ~alike
             counts["near_duplicates"] = int(alike.sum())
     limit = _limit(spool, names, usable, settings.validation_fraction)
@@ -78,19 +83,18 @@ def marks(
     return result, counts
 
 
-def _usable(records: np.ndarray) -> np.ndarray:
-    return (records["sentences"] > 0) & ~records["bad"]
-
-
 def _documents(records: np.ndarray, usable: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Kept records' indices, and the digest that stands for the document of each: that of its first record."""
+    """Return the indices of usable records, and of the first record of the document of each."""
     first = np.maximum.accumulate(np.where(records["joins"], 0, np.arange(len(records))))
     kept = np.flatnonzero(usable)
     return kept, first[kept]
 
 
 def _limit(spool: Path, names: list[str], usable: np.ndarray, fraction: float) -> int:
-    """Documents whose digest is below this are for validation: a fixed share, but never none or all of several."""
+    """Return the digest below which documents are for validation.
+
+    That is a fixed share of the documents, but never none or all of several.
+    """
     limit = int(fraction * 2**64)
     if limit == 0:
         return 0
@@ -113,10 +117,10 @@ def _limit(spool: Path, names: list[str], usable: np.ndarray, fraction: float) -
 
 
 def _mark(records: np.ndarray, usable: np.ndarray, limit: int) -> np.ndarray:
-    found = np.zeros(len(records), np.uint8)
+    result = np.zeros(len(records), np.uint8)
     kept, first = _documents(records, usable)
     if len(kept):
         side = np.where(records["digest"][first] < np.uint64(limit), VALIDATION, TRAIN)
         starts = np.diff(first, prepend=-1) != 0
-        found[kept] = side + STARTS * starts
-    return found
+        result[kept] = side + STARTS * starts
+    return result

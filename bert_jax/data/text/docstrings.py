@@ -1,7 +1,7 @@
-"""Corpus source `docstrings`: the English of the standard library and of the packages this one requires.
+"""Corpus source `docstrings`: the docstrings of the standard library and of required packages.
 
-It needs no download. Files are read by `ast`, never imported. The corpus varies with Python and the installed
-versions, which are its identity.
+It needs no download. Files are read by `ast`, never imported. The corpus varies with Python and the
+installed versions, which are its identity.
 """
 
 from __future__ import annotations
@@ -28,14 +28,9 @@ from bert_jax.data.text import prose
 from bert_jax.data.text.sentences import Chunk, Item, Tally
 
 PROJECT = "bert-jax"
-LATER = {
-    "scikit-learn",
-    "joblib",
-    "narwhals",
-    "threadpoolctl",
-    "seqeval",
-}  # not read: what a run learns stays the same
-RULES = 3  # raised whenever other text is kept
+# Dependencies added after the corpus was fixed; not read, so that it stays the same.
+LATER = {"scikit-learn", "joblib", "narwhals", "threadpoolctl", "seqeval"}
+RULES = 3  # version of the rules here and in prose.py: raise it whenever they keep other text
 LEFT_OUT = {
     "test",
     "tests",
@@ -47,67 +42,68 @@ LEFT_OUT = {
     "_vendor",
     "_vendored",
 }
-GROUP = 2 << 20  # bytes of source read as one item
+GROUP = 2 << 20  # bytes of source code read as one item
 
 
 def packages() -> dict[str, importlib.metadata.Distribution]:
-    """Every installed distribution this project requires, for use or for development, by normalised name."""
-    found: dict[str, importlib.metadata.Distribution] = {}
+    """Return every installed distribution that this project requires, by normalised name.
+
+    Requirements for development count too.
+    """
+    distributions: dict[str, importlib.metadata.Distribution] = {}
     visited: set[tuple[str, str]] = set()
     waiting = _own_requirements()
     while waiting:
-        need = waiting.pop()
-        name = re.sub(r"[-_.]+", "-", need.name).lower()
-        extras = {"", *need.extras}
+        requirement = waiting.pop()
+        name = re.sub(r"[-_.]+", "-", requirement.name).lower()
+        extras = {"", *requirement.extras}
         if all((name, extra) in visited for extra in extras):
             continue
         visited |= {(name, extra) for extra in extras}
         try:
-            found[name] = importlib.metadata.distribution(need.name)
+            distributions[name] = importlib.metadata.distribution(requirement.name)
         except importlib.metadata.PackageNotFoundError:
             continue
-        for line in found[name].requires or []:
+        for line in distributions[name].requires or []:
             further = Requirement(line)
             if further.marker is None or any(
                 further.marker.evaluate({"extra": extra}) for extra in extras
             ):
                 waiting.append(further)
-    # Neither editing this project nor a dependency it came to need may change its corpus.
-    return {name: one for name, one in found.items() if name != PROJECT and name not in LATER}
+    # Neither an edit of this project nor a new dependency may change its corpus.
+    return {name: d for name, d in distributions.items() if name != PROJECT and name not in LATER}
 
 
 def _own_requirements() -> list[Requirement]:
-    """What this project requires, installed or run from a checkout."""
+    """Return the requirements of this project, installed or run from a checkout."""
     try:
         importlib.metadata.distribution(PROJECT)
     except importlib.metadata.PackageNotFoundError:
-        file = Path(__file__).parents[2] / "pyproject.toml"
-        project = (
-            tomllib.loads(file.read_text(encoding="utf-8"))["project"] if file.is_file() else {}
-        )
+        file = Path(__file__).parents[3] / "pyproject.toml"
+        project = tomllib.loads(file.read_text(encoding="utf-8"))["project"]
         return [
-            Requirement(r)
-            for r in [*project.get("dependencies", []), *project["optional-dependencies"]["dev"]]
+            Requirement(line)
+            for line in [*project["dependencies"], *project["optional-dependencies"]["dev"]]
         ]
     return [Requirement(f"{PROJECT}[dev]")]
 
 
 def identity(settings: knobs.Corpus, cache: Path) -> Any:
-    """Python and package versions, and that of the rules here."""
+    """Return the versions of Python, of the packages and of the rules here."""
     return {"rules": RULES, "python": platform.python_version()} | {
         name: d.version for name, d in packages().items()
     }
 
 
 def items(settings: knobs.Corpus) -> tuple[list[Item], list[str]]:
-    """Groups of source files, in an order that does not depend on the machine."""
+    """Group source files, in an order that does not depend on the machine."""
     standard = Path(sysconfig.get_path("stdlib"))
     files = [("python", path) for path in _walk(standard)]
-    for name, found in sorted(packages().items()):
+    for name, package in sorted(packages().items()):
         listed = sorted(
-            str(f) for f in found.files or [] if f.suffix == ".py" and not LEFT_OUT & set(f.parts)
+            str(f) for f in package.files or [] if f.suffix == ".py" and not LEFT_OUT & set(f.parts)
         )
-        files += [(name, Path(str(found.locate_file(f)))) for f in listed]
+        files += [(name, Path(str(package.locate_file(f)))) for f in listed]
     groups: list[Item] = []
     paths: list[str] = []
     held, weight = "", 0
@@ -131,7 +127,7 @@ def _walk(root: Path) -> Iterator[Path]:
 
 
 def read(item: Item, settings: knobs.Corpus, tally: Tally) -> Iterator[Chunk]:
-    """Documents of a group of files."""
+    """Yield the documents of a group of files."""
     for path in item.spec:
         source = Path(path).read_bytes()
         if b'"""' not in source and b"'''" not in source:
@@ -142,12 +138,12 @@ def read(item: Item, settings: knobs.Corpus, tally: Tally) -> Iterator[Chunk]:
 
 
 def _parse(source: bytes) -> ast.Module | None:
-    """The tree, or None for templates and other Pythons' syntax."""
+    """Return the syntax tree, or None for a template or the syntax of another Python."""
     collecting = gc.isenabled()
     gc.disable()  # a tree is many objects and no garbage: collecting doubles the time
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of invalid escapes in other people's code
+            warnings.simplefilter("ignore")  # invalid escapes in other people's code
             return ast.parse(source)
     except (SyntaxError, ValueError, RecursionError):
         return None
@@ -157,7 +153,7 @@ def _parse(source: bytes) -> ast.Module | None:
 
 
 def _document(tree: ast.Module, tally: Tally) -> Iterator[Chunk]:
-    """A module's docstrings in the order of its source: one document, whose sentences are about one thing."""
+    """Yield the docstrings of a module in source order: one document, about one subject."""
     joins = False
     for node in _objects(tree):
         raw = _docstring(node)
@@ -177,18 +173,21 @@ def _adds_docstring(node: ast.expr) -> bool:
 
 
 def _docstring(node: ast.AST) -> str | None:
-    """A docstring as written, or what numpy and scipy give `add_newdoc` for an object of their C code."""
+    """Return the docstring of an object, or the one that a call of `add_newdoc` holds.
+
+    numpy and scipy document the objects of their C code by `add_newdoc`.
+    """
     if isinstance(node, ast.Call):
         last = node.args[-1]
         text = last.elts[-1] if isinstance(last, ast.Tuple) and last.elts else last
-        return (
-            text.value if isinstance(text, ast.Constant) and isinstance(text.value, str) else None
-        )
-    return ast.get_docstring(node, clean=False)  # type: ignore[arg-type]  # every other object may have one
+        if isinstance(text, ast.Constant) and isinstance(text.value, str):
+            return text.value
+        return None
+    return ast.get_docstring(node, clean=False)  # type: ignore[arg-type]
 
 
 def _objects(module: ast.Module) -> Iterator[ast.AST]:
-    """The module, then every function and class in it, inner ones too, in source order."""
+    """Yield the module, every function and class, nested ones too, and calls of `add_newdoc`."""
     yield module
     waiting = list(reversed(module.body))
     while waiting:
@@ -202,7 +201,7 @@ def _objects(module: ast.Module) -> Iterator[ast.AST]:
             waiting += reversed(inner) if isinstance(inner, list) else []
 
 
-# --- near-identical docstrings --------------------------------------------------------------------------------------
+# --- near-identical docstrings --------------------------------------------------------------------
 
 BANDS, ROWS, SHINGLE = 5, 6, 3
 _SEEDS = np.random.default_rng(0).integers(1, 2**63, (BANDS * ROWS, 2), np.uint64) | np.uint64(1)
@@ -210,10 +209,11 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 def bands(text: str) -> np.ndarray:
-    """Five 64-bit digests; two texts that share one are near-identical.
+    """Return five 64-bit digests of a text; two texts that share one are near-identical.
 
-    Each is six MinHashes of the runs of three words, so texts that share a share s of them meet with probability
-    1 - (1 - s^6)^5: 97 % at 0.9, 8 % at 0.5.
+    Each digest combines six MinHashes of the runs of three words. Two texts with a Jaccard
+    similarity s of these runs share a digest with probability 1 - (1 - s^6)^5: 97 % at 0.9, 8 % at
+    0.5.
     """
     words = re.findall(r"[a-z]+", text.lower())
     codes = np.array([_code(word) for word in words or [""]], np.uint64)

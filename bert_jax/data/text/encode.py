@@ -1,4 +1,4 @@
-"""From the spool to shards: volumes are tokenised side by side, then their parts are packed into even shards."""
+"""Spool to shards: tokenise volumes into parts, in parallel, and pack parts into even shards."""
 
 from __future__ import annotations
 
@@ -19,36 +19,49 @@ from bert_jax.data.text import dedup, shards
 SIDES = {dedup.TRAIN: "train", dedup.VALIDATION: "validation"}
 WORDS = 1 << 18  # distinct words remembered, about 60 MB
 BATCH = 1 << 17  # characters tokenised at once
-MARKS = ',.;:?!"()'  # set apart before words are looked up, or each would be one more word with every word before it
-END = "\n"  # of a sentence: a word of no tokens
+# Separated before words are looked up, or every word would make a further word with each of them.
+MARKS = ',.;:?!"()'
+END = "\n"  # ends a sentence: a word without tokens
 KEPT: dict[str, type[np.integer]] = {
     "tokens": np.uint32,
     "sentence_ends": np.int64,
     "document_ends": np.int64,
 }
-Slice = tuple[str, int, int]  # a part's folder, first document, end
+Slice = tuple[str, int, int]  # documents of a part: its folder, the first document, the end
 
 
 def sentences(
     spool: Path, name: str, marks: np.ndarray, side: int | None = None
 ) -> Iterator[tuple[int, str]]:
-    """(mark, sentence) of every kept record of a volume; a mark has STARTS on a document's first sentence only."""
+    """Yield (mark, sentence) for the kept records of a volume, of one side where it is given.
+
+    The mark has STARTS only at the first sentence of a document.
+    """
     counts = corpus.records(spool, name)["sentences"]
     lines = corpus.read_sentences(spool, name)
     for mark, count in zip(marks.tolist(), counts.tolist(), strict=True):
-        kept = mark & 3
-        if not kept or (side is not None and kept != side):
+        record_side = mark & 3
+        if record_side == dedup.DROP or (side is not None and record_side != side):
             next(itertools.islice(lines, count, count), None)
             continue
         for line in itertools.islice(lines, count):
             yield mark, line[:-1]
-            mark = kept
+            mark = record_side
 
 
 def encode(
     spool: Path, name: str, marks: np.ndarray, folder: Path, limit: int, parts: Path
 ) -> dict[str, Any]:
-    """Tokenises one volume into a part; `limit` is the most tokens of a document. Streams, whatever the size."""
+    """Tokenise one volume into a part, in bounded memory, and return its counts.
+
+    Args:
+      spool: folder of the volumes.
+      name: of the volume.
+      marks: of its records.
+      folder: of the tokenizer.
+      limit: most tokens of a document.
+      parts: folder of the parts.
+    """
     words = known_words(folder)
     working = parts / f".{name}.{os.getpid()}"
     shutil.rmtree(working, ignore_errors=True)
@@ -74,38 +87,38 @@ def _add(held: list[tuple[int, str]], words: Words, sides: dict[int, _Part]) -> 
     ids, lengths = words.encode([text for _, text in held])
     marks = np.array([mark for mark, _ in held])
     for side, part in sides.items():
-        mine = (marks & 3) == side
+        chosen = (marks & 3) == side
         part.add(
-            ids[np.repeat(mine, lengths)],
-            lengths[mine].tolist(),
-            ((marks[mine] & dedup.STARTS) > 0).tolist(),
+            ids[np.repeat(chosen, lengths)],
+            lengths[chosen].tolist(),
+            ((marks[chosen] & dedup.STARTS) > 0).tolist(),
         )
 
 
 class Words:
-    """Tokenises sentences whose words stand one space apart, each distinct word once.
+    """Tokenizer of sentences whose words are separated by one space; encodes each word only once.
 
-    Nothing in BERT's normalisation or WordPiece looks across a space, and punctuation is a word by itself, so the ids
-    are those of whole sentences, once the case that depends on what follows is settled; a word that was seen before
-    costs a look-up, and the rest is arithmetic on arrays.
+    Nothing in BERT's normalisation or WordPiece looks across a space, and punctuation is a word by
+    itself. So the ids are those of whole sentences, once `settled` has lowercased the letters that
+    depend on their neighbours. A word that was seen before costs a look-up, and the rest is
+    arithmetic on arrays.
     """
 
     def __init__(self, tokenizer: tokenizers.Tokenizer):
         self.tokenizer = tokenizer
-        self.apart = tokenizer.has_words  # an expression may well look across a space
-        self._forget()
+        self._reset()
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self.places = _Places()
         self.ids = np.zeros(0, np.uint32)  # of all words, one after the other
         self.starts, self.lengths = np.zeros(0, np.int64), np.zeros(0, np.int64)  # of each word
 
     def encode(self, sentences: list[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Ids of the sentences one after the other, and how many each has."""
-        if not self.apart:
-            return _flat(self.tokenizer.encode_batch(sentences))
+        """Return the ids of the sentences, concatenated, and how many each sentence has."""
+        if not self.tokenizer.has_words:  # an expression may match across a space
+            return _concatenate(self.tokenizer.encode_batch(sentences))
         if len(self.places) > WORDS:
-            self._forget()
+            self._reset()
         text = self.tokenizer.settled("".join(f"{sentence} {END} " for sentence in sentences))
         for mark in MARKS:
             text = text.replace(mark, f" {mark} ")
@@ -121,17 +134,15 @@ class Words:
         return ids, np.diff(after[places == self.places[END]], prepend=0)
 
     def _learn(self) -> None:
-        ids, lengths = _flat(self.tokenizer.encode_batch(self.places.fresh))
+        ids, lengths = _concatenate(self.tokenizer.encode_batch(self.places.fresh))
         self.places.fresh.clear()
         self.starts = np.concatenate([self.starts, len(self.ids) + np.cumsum(lengths) - lengths])
-        self.ids, self.lengths = (
-            np.concatenate([self.ids, ids]),
-            np.concatenate([self.lengths, lengths]),
-        )
+        self.ids = np.concatenate([self.ids, ids])
+        self.lengths = np.concatenate([self.lengths, lengths])
 
 
 class _Places(dict[str, int]):
-    """The number of each word; one that is new gets the next, and is noted."""
+    """The number of each word; a new word gets the next number and is listed in `fresh`."""
 
     def __init__(self) -> None:
         super().__init__({END: 0})
@@ -145,17 +156,18 @@ class _Places(dict[str, int]):
 
 @functools.lru_cache(maxsize=1)
 def known_words(folder: Path) -> Words:
-    """Those of a saved vocabulary, which the next volume goes on with."""
+    """Return this process's `Words` for a saved tokenizer; the next volume knows its words too."""
     return Words(tokenizers.load(folder))
 
 
-def _flat(found: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
-    lengths = np.fromiter(map(len, found), np.int64, len(found))
-    return np.fromiter(itertools.chain.from_iterable(found), np.uint32, int(lengths.sum())), lengths
+def _concatenate(texts: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the ids of texts one after the other, and the length of each text."""
+    lengths = np.fromiter(map(len, texts), np.int64, len(texts))
+    return np.fromiter(itertools.chain.from_iterable(texts), np.uint32, int(lengths.sum())), lengths
 
 
 class _Part:
-    """The documents of one volume on one side of the split, appended to three files."""
+    """Writer of the documents of one volume on one side of the split, to three files."""
 
     def __init__(self, folder: Path, limit: int):
         folder.mkdir(parents=True)
@@ -164,11 +176,17 @@ class _Part:
         self.held: dict[str, list[int]] = {"sentence_ends": [], "document_ends": []}
         self.counts = {"documents": 0, "sentences": 0, "tokens": 0}
         self.lost = {"cut_documents": 0, "cut_sentences": 0, "empty_sentences": 0, "empty": 0}
-        self.length = 0  # tokens of the document at hand
+        self.length = 0  # tokens of the current document
         self.begun = False
 
     def add(self, ids: np.ndarray, lengths: list[int], starts: list[bool]) -> None:
-        """Appends sentences, of which some start a document; ends a document where the next would make it too long."""
+        """Append sentences, some of which start a document; end a document that would be too long.
+
+        Args:
+          ids: of all sentences, concatenated.
+          lengths: tokens of each sentence.
+          starts: whether each sentence starts a document.
+        """
         counts, ends = self.counts, self.held["sentence_ends"]
         for size, start in zip(lengths, starts, strict=True):
             if start:
@@ -194,7 +212,7 @@ class _Part:
             held.clear()
 
     def end_document(self) -> None:
-        """Closes the document at hand; one without tokens never was."""
+        """End the current document; a document without tokens counts as empty."""
         if self.length:
             self._end()
         elif self.begun:
@@ -207,7 +225,7 @@ class _Part:
         self.length = 0
 
     def close(self) -> dict[str, int]:
-        """Ends the last document; returns the counts."""
+        """End the last document and return the counts."""
         self.end_document()
         self.add(np.zeros(0, np.uint32), [], [])
         for file in self.files.values():
@@ -221,32 +239,40 @@ def _load(part: str, name: str) -> np.ndarray:
 
 
 def plan(parts: list[str], tokens: int, limit: int) -> list[list[Slice]]:
-    """Divides the documents of all parts, in order, into shards about equally full and never above `limit` tokens."""
+    """Divide the documents of all parts, in order, into shards of about equal size.
+
+    Args:
+      parts: folders of the parts.
+      tokens: of all parts together.
+      limit: most tokens of a shard.
+
+    Returns:
+      the slices of each shard.
+    """
     target = tokens / max(1, -(-tokens // limit))
-    found: list[list[Slice]] = []
-    size = float("inf")  # of the shard at hand
+    planned: list[list[Slice]] = []
+    size = float("inf")  # tokens of the current shard
     for part in parts:
         sentence_ends, document_ends = _load(part, "sentence_ends"), _load(part, "document_ends")
-        ends = (
-            sentence_ends[document_ends - 1] if len(document_ends) else document_ends
-        )  # [D] token offsets
+        # [D], token offsets
+        ends = sentence_ends[document_ends - 1] if len(document_ends) else document_ends
         first = base = 0
         while first < len(ends):
             fits = int(np.searchsorted(ends, base + limit - size, "right")) if size < limit else 0
             if size >= target or fits <= first:
-                found.append([])
+                planned.append([])
                 size = 0
                 continue
-            wanted = int(np.searchsorted(ends, base + target - size, "left")) + 1
-            stop = min(fits, wanted, len(ends))
-            found[-1].append((part, first, stop))
+            enough = int(np.searchsorted(ends, base + target - size, "left")) + 1
+            stop = min(fits, enough, len(ends))
+            planned[-1].append((part, first, stop))
             size += int(ends[stop - 1]) - base
             first, base = stop, int(ends[stop - 1])
-    return found
+    return planned
 
 
 def pack(folder: Path, name: str, slices: list[Slice], small: bool) -> dict[str, Any]:
-    """Writes one shard from its slices; `small` ids fit uint16."""
+    """Write one shard from its slices, with uint16 ids if `small`, and return its entry."""
     tokens, sentence_ends, document_ends = [], [], []
     token = sentence = 0
     for part, first, stop in slices:

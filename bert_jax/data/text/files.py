@@ -1,10 +1,11 @@
-"""Corpus source `files`: which files a path means, what identifies them, and how they are divided for reading."""
+"""Corpus source `files`: find the files of a path, identify them, and divide them into items."""
 
 from __future__ import annotations
 
 import contextlib
 import glob
 import os
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,17 +19,19 @@ from bert_jax.system import jsons, opening
 
 KINDS = {".txt": "txt", ".jsonl": "json", ".json": "json", ".parquet": "parquet"}
 PACKED = (".gz", ".zst")
-RANGE = 32 << 20  # bytes of a plain file read as one item
+RANGE = 32 << 20  # bytes of an uncompressed file read as one item
 
 
 def find(settings: knobs.Corpus) -> tuple[list[tuple[str, Path]], list[str]]:
-    """Files of `corpus.path` as (name below the root, path) in name order, and what was left out."""
-    given = settings.path
-    if not given:
+    """Return the files of `corpus.path` by name, and notes of what was left out.
+
+    A file is (name below the root, path).
+    """
+    if not settings.path:
         raise DataError(
             "config.corpus.path is empty", "set --config.corpus.path=FILE, FOLDER or GLOB"
         )
-    path = Path(given).expanduser()
+    path = Path(settings.path).expanduser()
     if os.path.lexists(path) and not path.is_dir():
         opening.check(path, DataError)
         if _kind(path) is None:
@@ -37,40 +40,35 @@ def find(settings: knobs.Corpus) -> tuple[list[tuple[str, Path]], list[str]]:
                 f"{', '.join(KINDS)}, each also .gz or .zst",
             )
         return [(path.name, path)], []
-    if path.is_dir():
-        root, found = path, [Path(top) / name for top, _, names in os.walk(path) for name in names]
-        found = [
-            file
-            for file in found
-            if not any(p.startswith(".") for p in file.relative_to(root).parts)
-        ]
-    else:
-        root = _fixed_part(path)
-        found = [
-            Path(name) for name in glob.glob(str(path), recursive=True) if not Path(name).is_dir()
-        ]
-    if not found:
-        kind = "holds no files" if path.is_dir() else "does not exist"
+    root = path if path.is_dir() else _fixed_part(path)
+    matches = _below(path) if path.is_dir() else map(Path, glob.glob(str(path), recursive=True))
+    candidates = [file for file in matches if not file.is_dir()]
+    if not candidates:
+        problem = "holds no files" if path.is_dir() else "does not exist"
         raise DataError(
-            f"config.corpus.path = {given!r} {kind}", "give a file, a folder or a quoted glob"
+            f"config.corpus.path = {settings.path!r} {problem}",
+            "give a file, a folder or a quoted glob",
         )
     inside = os.path.realpath(root)
-    foreign = [file for file in found if _kind(file) is None]
-    escaping = [file for file in found if not Path(os.path.realpath(file)).is_relative_to(inside)]
-    notes = (
-        [f"{len(escaping)} links that leave {root} were skipped, such as {escaping[0]}"]
-        if escaping
-        else []
-    )
-    notes += (
-        [f"{len(foreign)} files of other kinds were skipped, such as {foreign[0]}"]
-        if foreign
-        else []
-    )
-    kept = {str(f.relative_to(root)): f for f in found if f not in set(escaping) | set(foreign)}
+    kept: dict[str, Path] = {}
+    foreign: list[Path] = []
+    escaping: list[Path] = []
+    for file in candidates:
+        leaves = not Path(os.path.realpath(file)).is_relative_to(inside)
+        if leaves:
+            escaping.append(file)
+        if _kind(file) is None:
+            foreign.append(file)
+        elif not leaves:
+            kept[str(file.relative_to(root))] = file
+    notes = []
+    if escaping:
+        notes.append(f"{len(escaping)} links that leave {root} were skipped, such as {escaping[0]}")
+    if foreign:
+        notes.append(f"{len(foreign)} files of other kinds were skipped, such as {foreign[0]}")
     if not kept:
         raise DataError(
-            f"config.corpus.path = {given!r} holds no {', '.join(KINDS)}",
+            f"config.corpus.path = {settings.path!r} holds no {', '.join(KINDS)}",
             "; ".join(notes) or "check it",
         )
     for file in kept.values():
@@ -79,18 +77,18 @@ def find(settings: knobs.Corpus) -> tuple[list[tuple[str, Path]], list[str]]:
 
 
 def identity(settings: knobs.Corpus, cache: Path) -> Any:
-    """Names and content hashes; a file whose size and time are as last seen is not read again."""
+    """Return names and sha256 digests; read no file whose size, time and inode are as last seen."""
     files, _ = find(settings)
     memory = cache / "file-hashes.json"
     known: dict[str, list] = {}
-    with contextlib.suppress(DataError):  # not there, or damaged: all files are read again
+    with contextlib.suppress(DataError):  # missing or damaged: all files are read again
         known = jsons.read(memory, DataError, {str: (int, int, int, str)})
     states = [(os.path.realpath(path), path.stat()) for _, path in files]
-    marks = {name: [stat.st_size, stat.st_mtime_ns, stat.st_ino] for name, stat in states}
-    stale = [name for name, mark in marks.items() if known.get(name, [])[:3] != mark]
+    stamps = {name: [stat.st_size, stat.st_mtime_ns, stat.st_ino] for name, stat in states}
+    stale = [name for name, stamp in stamps.items() if known.get(name, [])[:3] != stamp]
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         for name, digest in zip(stale, threads.map(shards.sha256, map(Path, stale)), strict=True):
-            known[name] = [*marks[name], digest]
+            known[name] = [*stamps[name], digest]
     if stale:
         cache.mkdir(parents=True, exist_ok=True)
         shards.write_json(memory, known)
@@ -98,28 +96,34 @@ def identity(settings: knobs.Corpus, cache: Path) -> Any:
 
 
 def items(settings: knobs.Corpus) -> tuple[list[Item], list[str]]:
-    """Ranges of plain files, groups of rows of parquet files, whole compressed ones."""
+    """Divide files: plain ones by bytes, parquet ones by row groups, compressed ones not at all."""
     files, notes = find(settings)
-    found: list[Item] = []
+    result: list[Item] = []
     for name, path in files:
         size, kind = path.stat().st_size, _kind(path)
         if kind == "parquet":
-            found += [
+            result += [
                 Item(name, weight, (str(path), kind, *rows))
                 for *rows, weight in row_groups(str(path), RANGE)
             ]
         elif path.suffix in PACKED:
-            found.append(Item(name, 3 * size, (str(path), kind, 0, None)))
+            result.append(Item(name, 3 * size, (str(path), kind, 0, None)))
         else:
-            starts = range(0, size, RANGE)
-            found += [
+            result += [
                 Item(name, min(RANGE, size - s), (str(path), kind, s, min(s + RANGE, size)))
-                for s in starts
+                for s in range(0, size, RANGE)
             ]
-    return found, notes
+    return result, notes
 
 
-# --- paths ----------------------------------------------------------------------------------------------------------
+# --- paths ----------------------------------------------------------------------------------------
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """Yield the files below a folder; hidden ones and those in hidden folders are left out."""
+    for top, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        yield from (Path(top) / name for name in names if not name.startswith("."))
 
 
 def _kind(path: Path) -> str | None:
@@ -131,7 +135,7 @@ def _kind(path: Path) -> str | None:
 
 
 def _fixed_part(pattern: Path) -> Path:
-    """The folder a glob starts from."""
+    """Return the folder where a glob starts."""
     parts: list[str] = []
     for part in pattern.parts[:-1]:
         if glob.has_magic(part):

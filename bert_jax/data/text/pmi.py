@@ -1,20 +1,22 @@
-"""Collocations of the training text, for the unit `pmi` (PMI-Masking, Levine et al., 2021, arXiv 2010.01825).
+"""Find the collocations of the training text, for the masking unit `pmi`.
 
-A collocation is an n-gram of words that occurs more often than its parts would by chance, however it is cut:
+This is PMI-Masking (Levine et al., 2021, arXiv 2010.01825). A collocation is an n-gram of words
+that occurs more often than its parts would by chance, however it is segmented:
 
     PMI(w1..wn) = min over its segmentations of  log p(w1..wn) / prod p(segment)
 
-Those above a count are ranked for each n apart, and the best are taken: half of them pairs, a quarter threes and so
-on, as many as it takes for a share of the text to lie in one. The paper's list has 800,000, which hold half of its
-text; the lists its authors published go by a score that counts frequency twice, and are not used here. The text is
-streamed, in as many passes as memory asks for. No step depends on anything but the training shards and the settings,
-so neither does the list, which is kept beside the shards.
+N-grams above a count are ranked separately for each n, and the best are taken: half of them pairs,
+a quarter triples and so on, as many as are needed for a share of the text to lie in collocations.
+The paper's list has 800,000, which cover half of its text; the lists that its authors published
+use a score that counts frequency twice, and are not used here. The text is streamed, in as many
+passes as memory requires. The list depends on nothing but the training shards and the settings, and
+is kept beside the shards.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
+import io
 import sys
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
@@ -28,144 +30,145 @@ from bert_jax.data.batches import order
 from bert_jax.data.text import pool
 from bert_jax.data.text.ngrams import Hashes, grams, word_hashes
 from bert_jax.data.text.shards import Prepared, Shard
+from bert_jax.system import disk
 
 VERSION = 1  # of the construction: raise it when a list would come out different
 HELD = 1 << 25  # hashes of a pass over the text that are in memory at once
 BLOCK = 1 << 21  # tokens read at once, or one document
-SAMPLE = 1 << 24  # words the share of the text is measured on, at most
-_DRAW = 0x504D49  # keeps the hashes that choose documents apart from others
+SAMPLE = 1 << 24  # most words on which the covered share of the text is measured
+_DRAW = 0x504D49  # seed of the draw of documents, distinct from other uses of order.key
 
 
 class Block(NamedTuple):
-    """Some documents."""
+    """Consecutive documents, as words."""
 
     tokens: np.ndarray  # [T]
     begins: np.ndarray  # [W], where each word begins
-    words: np.ndarray  # uint64 [W]
-    text: np.ndarray  # [W], the same number for neighbours that an n-gram may hold
+    words: np.ndarray  # uint64 [W], hash of each word
+    text: np.ndarray  # [W], equal for words that may lie in one n-gram
 
 
 class Search:
-    """Counts, scores and ranks."""
+    """A search for collocations, which counts, scores and ranks n-grams."""
 
     def __init__(self, prepared: Prepared, settings: knobs.Masking):
         self.shards: Sequence[Shard] = prepared.splits["train"]
-        self.tokenizer, self.most, self.often = (
-            prepared.tokenizer,
-            settings.pmi_words,
-            settings.pmi_count,
-        )
+        self.tokenizer = prepared.tokenizer
+        self.most, self.often = settings.pmi_words, settings.pmi_count
         self.coverage = settings.pmi_coverage
         tokens = sum(len(shard.tokens) for shard in self.shards)
         self.share = min(1.0, settings.pmi_tokens / max(tokens, 1))
         self.passes = -(-min(tokens, settings.pmi_tokens) // HELD)
-        self.counts: list[np.ndarray] = []  # of the n-grams that occur often, at n - 1
-        self.found: list[Hashes] = []
+        self.counts: list[np.ndarray] = []  # counts of the frequent n-grams, at n - 1
+        self.frequent: list[Hashes] = []
         self.log_p: list[np.ndarray] = []
 
     def run(self) -> tuple[Hashes, list[str]]:
-        """The collocations, and a list to read: tab-separated, the best first."""
+        """Return the collocations, and the lines of a list to read: tab-separated, best first."""
         for n in range(1, self.most + 1):
             self._count(n)
-        whole = [self.log_p[0]]  # the likeliest segmentation of each, itself being one
+        whole = [self.log_p[0]]  # log-probability of the likeliest segmentation, also in one part
         scores, places = [], []
         for n in range(2, self.most + 1):
-            cut, where = self._cut(n, whole)
-            scores.append(
-                np.round(self.log_p[n - 1] - cut, 9)
-            )  # a logarithm's last bit differs between machines
+            cut, place = self._cut(n, whole)
+            # The last bit of a logarithm differs between machines.
+            scores.append(np.round(self.log_p[n - 1] - cut, 9))
             whole.append(np.maximum(self.log_p[n - 1], cut))
-            places.append(where)
+            places.append(place)
         keys = [self._keys(n, score) for n, score in enumerate(scores, 2)]
         limit = self._limit(keys)
         taken = [np.flatnonzero(key <= limit) for key in keys]
-        hashes = [self.found[n].sorted[rows] for n, rows in enumerate(taken, 1)]
+        hashes = [self.frequent[n].sorted[rows] for n, rows in enumerate(taken, 1)]
         return Hashes(np.sort(np.concatenate(hashes))), self._lines(taken, keys, scores, places)
 
     def blocks(self) -> Iterator[Block]:
-        """The text that is counted: all documents, or a share of them, drawn by their numbers."""
+        """Yield the text that is counted: all documents, or a share drawn by their numbers."""
         for number, shard in enumerate(self.shards):
-            ends = np.asarray(shard.sentence_ends)[np.asarray(shard.document_ends) - 1].astype(
-                np.int64
-            )
+            ends = np.asarray(shard.sentence_ends)[np.asarray(shard.document_ends) - 1]
+            ends = ends.astype(np.int64)
             starts = np.concatenate([[0], ends[:-1]])
-            draw = order.mix(
-                np.arange(len(ends), dtype=np.uint64) ^ np.uint64(order.key(_DRAW, number))
-            )
+            key = np.uint64(order.key(_DRAW, number))
+            draw = order.mix(np.arange(len(ends), dtype=np.uint64) ^ key)
             chosen = np.flatnonzero((draw >> 11) * 2.0**-53 < self.share)
             sizes = (ends - starts)[chosen]
             groups = (np.cumsum(sizes) - sizes) // BLOCK
             for group in np.unique(groups).tolist():
-                documents = chosen[groups == group]
-                parts = [shard.tokens[starts[one] : ends[one]] for one in documents.tolist()]
+                documents = chosen[groups == group].tolist()
+                parts = [shard.tokens[starts[i] : ends[i]] for i in documents]
                 yield self._block(np.concatenate(parts), np.cumsum([0, *map(len, parts[:-1])]))
 
     def _block(self, tokens: np.ndarray, documents: np.ndarray) -> Block:
         first = np.zeros(len(tokens), bool)
         first[documents] = True
         begins = np.flatnonzero(~self.tokenizer.continuation[tokens] | first)
-        unknown = (
-            np.add.reduceat(tokens == self.tokenizer.special.unk, begins, dtype=np.int64) > 0
-        )  # in no n-gram
+        unknown_pieces = tokens == self.tokenizer.special.unk
+        unknown = np.add.reduceat(unknown_pieces, begins, dtype=np.int64) > 0  # in no n-gram
         edge = first[begins] | unknown
         edge[1:] |= unknown[:-1]
         return Block(tokens, begins, word_hashes(tokens, begins), np.cumsum(edge))
 
     def _count(self, n: int) -> None:
-        """The n-grams that occur often enough; whatever holds one that does not cannot."""
-        total, kept, counts = 0, [], []
+        """Count the frequent n-grams; only those whose parts of n - 1 words are frequent can be."""
+        total, frequent, counts = 0, [], []
         for number in range(self.passes):
             held = []
             for block in self.blocks():
                 *shorter, (_, hashes, inside) = grams(block.words, block.text, n)
                 total += int(inside.sum()) if number == 0 else 0
-                wanted = inside & (hashes % np.uint64(self.passes) == number)
+                counted = inside & (hashes % np.uint64(self.passes) == number)
                 if shorter:
-                    parts = self.found[n - 2].find(shorter[-1][1]) >= 0
-                    wanted &= parts[:-1] & parts[1:]
-                held.append(hashes[wanted])
-            found, times = np.unique(
+                    parts = self.frequent[n - 2].find(shorter[-1][1]) >= 0
+                    counted &= parts[:-1] & parts[1:]
+                held.append(hashes[counted])
+            distinct, times = np.unique(
                 np.concatenate([np.zeros(0, np.uint64), *held]), return_counts=True
             )
-            kept.append(found[times > self.often])
+            frequent.append(distinct[times > self.often])
             counts.append(times[times > self.often])
-        hashes = np.concatenate([np.zeros(0, np.uint64), *kept])
-        inorder = np.argsort(hashes)
-        self.found.append(Hashes(hashes[inorder]))
-        self.counts.append(np.concatenate([np.zeros(0, np.int64), *counts])[inorder])
+        hashes = np.concatenate([np.zeros(0, np.uint64), *frequent])
+        ascending = np.argsort(hashes)
+        self.frequent.append(Hashes(hashes[ascending]))
+        self.counts.append(np.concatenate([np.zeros(0, np.int64), *counts])[ascending])
         self.log_p.append(np.log(self.counts[-1] / max(total, 1)))
 
     def _cut(self, n: int, whole: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        """The log-probability of the likeliest way to cut each n-gram, and where it occurs: block and word."""
+        """Segment each frequent n-gram into at least two parts.
+
+        Returns:
+          the log-probability of the likeliest segmentation, and one place where the n-gram occurs:
+          the number of the block and the index of the first word.
+        """
         cut = np.full(len(self.counts[n - 1]), np.nan)
-        where = np.zeros((len(cut), 2), np.int64)
+        place = np.zeros((len(cut), 2), np.int64)
         for number, block in enumerate(self.blocks()):
             levels = list(grams(block.words, block.text, n))
             _, hashes, inside = levels[-1]
-            at = np.where(inside, self.found[n - 1].find(hashes), -1)
-            fresh = np.flatnonzero(at >= 0)
-            fresh = fresh[np.isnan(cut[at[fresh]])]
-            at, first = np.unique(at[fresh], return_index=True)
+            index = np.where(inside, self.frequent[n - 1].find(hashes), -1)
+            fresh = np.flatnonzero(index >= 0)
+            fresh = fresh[np.isnan(cut[index[fresh]])]
+            index, first = np.unique(index[fresh], return_index=True)
             rows = fresh[first]
-            best = np.full(len(at), -np.inf)
+            best = np.full(len(index), -np.inf)
             for k in range(1, n):  # the first part has k words
-                front = self.found[k - 1].find(levels[k - 1][1][rows])
-                back = self.found[n - k - 1].find(levels[n - k - 1][1][rows + k])
+                front = self.frequent[k - 1].find(levels[k - 1][1][rows])
+                back = self.frequent[n - k - 1].find(levels[n - k - 1][1][rows + k])
                 best = np.maximum(best, self.log_p[k - 1][front] + whole[n - k - 1][back])
-            cut[at], where[at, 0], where[at, 1] = best, number, rows
-        return cut, where
+            cut[index], place[index, 0], place[index, 1] = best, number, rows
+        return cut, place
 
     def _keys(self, n: int, scores: np.ndarray) -> np.ndarray:
-        """How long the list is when each is taken: of those of n words a share of it has room, the best first."""
+        """Return the length of the list from which on it holds each n-gram of n words.
+
+        A fixed share of the list has n words, and the best come first.
+        """
         share = 2.0 ** -(n - 1 if n < self.most else n - 2) if self.most > 2 else 1.0
+        ranking = np.lexsort((self.frequent[n - 1].sorted, -scores))
         keys = np.empty(len(scores))
-        keys[np.lexsort((self.found[n - 1].sorted, -scores))] = (
-            np.arange(1, len(scores) + 1) / share
-        )
-        return np.where(scores > 0, keys, np.inf)  # the rest occurs as often as chance has it
+        keys[ranking] = np.arange(1, len(scores) + 1) / share
+        return np.where(scores > 0, keys, np.inf)  # the others are no more frequent than by chance
 
     def _limit(self, keys: list[np.ndarray]) -> float:
-        """How long the list must be for so many words to lie in one of its entries."""
+        """Return how long the list must be to cover the share `coverage` of the words."""
         least = []
         every = max(1, sum(len(shard.tokens) for shard in self.shards) // SAMPLE)
         for number, block in enumerate(self.blocks()):
@@ -175,20 +178,19 @@ class Search:
             for n, hashes, inside in grams(block.words, block.text, self.most):
                 if n == 1 or not len(keys[n - 2]):
                     continue
-                at = self.found[n - 1].find(hashes)
-                here = np.where(inside & (at >= 0), keys[n - 2][at], np.inf)
+                index = self.frequent[n - 1].find(hashes)
+                needed = np.where(inside & (index >= 0), keys[n - 2][index], np.inf)
                 for place in range(n):
-                    one = covered[place : place + len(here)]
-                    np.minimum(one, here, out=one)
+                    word = covered[place : place + len(needed)]
+                    np.minimum(word, needed, out=word)
             least.append(covered)
         words = np.concatenate([np.zeros(0), *least])
-        wanted = int(np.ceil(self.coverage * len(words)))
-        if not wanted:
+        count = int(np.ceil(self.coverage * len(words)))
+        if not count:
             return 0.0
-        limit = float(np.partition(words, wanted - 1)[wanted - 1])
-        return (
-            limit if np.isfinite(limit) else sys.float_info.max
-        )  # the text has no more: all of them
+        limit = float(np.partition(words, count - 1)[count - 1])
+        # Where all collocations together cover less, all are taken.
+        return limit if np.isfinite(limit) else sys.float_info.max
 
     def _lines(
         self,
@@ -203,31 +205,23 @@ class Search:
             for row in rows.tolist()
         )
         lines: list[tuple[float, str]] = []
-        at = 0
+        position = 0
         for number, block in enumerate(self.blocks()):
             bounds = np.append(block.begins, len(block.tokens))
-            while at < len(entries) and entries[at][0] == number:
-                _, word, n, row = entries[at]
-                pieces = [
-                    self.tokenizer.vocab[i]
-                    for i in block.tokens[bounds[word] : bounds[word + n + 2]].tolist()
-                ]
-                text = " ".join(pieces).replace(" ##", "")
+            while position < len(entries) and entries[position][0] == number:
+                _, word, n, row = entries[position]
+                tokens = block.tokens[bounds[word] : bounds[word + n + 2]].tolist()
+                text = " ".join(self.tokenizer.vocab[i] for i in tokens).replace(" ##", "")
                 line = f"{text}\t{n + 2}\t{self.counts[n + 1][row]}\t{scores[n][row]:.3f}\n"
                 lines.append((float(keys[n][row]), line))
-                at += 1
+                position += 1
         return ["collocation\twords\tcount\tpmi\n", *(line for _, line in sorted(lines))]
 
 
 def name(settings: knobs.Masking) -> str:
-    """Of the list of these settings."""
-    knobs_of_it = (
-        settings.pmi_words,
-        settings.pmi_count,
-        settings.pmi_coverage,
-        settings.pmi_tokens,
-    )
-    return "-".join(["pmi", str(VERSION), *(f"{value:g}" for value in knobs_of_it)])
+    """Return the name of the list of these settings."""
+    values = (settings.pmi_words, settings.pmi_count, settings.pmi_coverage, settings.pmi_tokens)
+    return "-".join(["pmi", str(VERSION), *(f"{value:g}" for value in values)])
 
 
 def _log(text: str) -> None:
@@ -237,49 +231,38 @@ def _log(text: str) -> None:
 def collocations(
     prepared: Prepared, settings: knobs.Masking, log: Callable[[str], None] = _log
 ) -> Hashes:
-    """The collocations of a prepared corpus: found beside its shards, or made and put there with a list to read."""
+    """Return the collocations of a prepared corpus, read from beside its shards if they are there.
+
+    Otherwise find them, and write them beside the shards, together with a list to read.
+    """
     folder = prepared.folder / "collocations"
     file = folder / f"{name(settings)}.npz"
-    if (found := _read(file)) is not None:
-        return found
+    if (existing := _read(file)) is not None:
+        return existing
     with contextlib.ExitStack() as stack:
-        with contextlib.suppress(
-            OSError
-        ):  # a corpus prepared by somebody else: each process makes its own list
+        # Without permission to write, as in a corpus of another user, each process makes its list.
+        with contextlib.suppress(OSError):
             folder.mkdir(exist_ok=True)
             stack.enter_context(pool.lock(file.with_suffix(".lock"), log))
-            if (found := _read(file)) is not None:
-                return found
+            if (existing := _read(file)) is not None:
+                return existing
         log(f"looking for collocations in {prepared.folder}")
-        made, lines = Search(prepared, settings).run()
-        log(f"{len(made.sorted):,} collocations of up to {settings.pmi_words} words")
+        hashes, lines = Search(prepared, settings).run()
+        log(f"{len(hashes.sorted):,} collocations of up to {settings.pmi_words} words")
+        packed = io.BytesIO()
+        np.savez(packed, hashes=hashes.sorted)
         try:
-            _write(
-                file.with_suffix(".tsv"),
-                lambda path: path.write_text("".join(lines), encoding="utf-8"),
-            )
-            _write(file, lambda path: np.savez(path, hashes=made.sorted))
-        except OSError as error:
+            disk.write(file.with_suffix(".tsv"), "".join(lines))
+            disk.write(file, packed.getvalue())
+        except (OSError, disk.DiskFull) as error:
             log(f"warning: the list is not kept, and will be made again: {error}")
-    return made
-
-
-def _write(file: Path, write: Callable[[Path], object]) -> None:
-    """A file that is there whole or not at all."""
-    part = file.with_name(f".{os.getpid()}{file.suffix}")
-    write(part)
-    part.replace(file)
+    return hashes
 
 
 def _read(file: Path) -> Hashes | None:
+    """Read a list; return None where there is none or it is damaged, so that it is made again."""
     try:
-        with np.load(file, allow_pickle=False) as arrays:  # its checksum is looked at
+        with np.load(file, allow_pickle=False) as arrays:  # zipfile checks its checksum
             return Hashes(arrays["hashes"])
-    except (
-        OSError,
-        ValueError,
-        KeyError,
-        EOFError,
-        zipfile.BadZipFile,
-    ):  # none yet, or a damaged one: made anew
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
         return None
