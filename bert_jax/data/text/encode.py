@@ -27,6 +27,7 @@ KEPT: dict[str, type[np.integer]] = {
     "sentence_ends": np.int64,
     "document_ends": np.int64,
 }
+LOST = ("cut_documents", "cut_sentences", "empty_sentences", "empty")  # counts of a part
 Slice = tuple[str, int, int]  # documents of a part: its folder, the first document, the end
 
 
@@ -175,7 +176,7 @@ class _Part:
         self.files = {name: (folder / name).open("wb") for name in KEPT}
         self.held: dict[str, list[int]] = {"sentence_ends": [], "document_ends": []}
         self.counts = {"documents": 0, "sentences": 0, "tokens": 0}
-        self.lost = {"cut_documents": 0, "cut_sentences": 0, "empty_sentences": 0, "empty": 0}
+        self.lost = dict.fromkeys(LOST, 0)
         self.length = 0  # tokens of the current document
         self.begun = False
 

@@ -1,7 +1,10 @@
-"""Worker processes that import this package's data modules and nothing else.
+"""A pool of worker processes that import this package's data modules and nothing else.
 
-`multiprocessing` would import the caller's main module again in every worker, and with it jax; here a worker is a
-plain interpreter that reads pickled calls from its parent and answers them.
+`multiprocessing` would import the caller's main module again in every worker, and jax with it. Here
+a worker is a plain interpreter that reads pickled calls from its parent and answers them. joblib's
+loky imports no main module either, but its workers outlive a parent that is killed: they finish
+their call, and write into the folder of the run that takes its place. It also starts two processes
+that track resources, and needs semaphores in /dev/shm.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ from bert_jax.errors import Stopped, UserError
 START = (
     "import sys; sys.path[:] = eval(sys.argv[1]); from bert_jax.data.text import pool; pool.serve()"
 )
-SMALL = {  # one core and little address space each
+SMALL = {  # environment of a worker: one core and little address space
     "TOKENIZERS_PARALLELISM": "false",
     "RAYON_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
@@ -39,7 +42,7 @@ SMALL = {  # one core and little address space each
 
 
 class Pool:
-    """Calls functions of data modules, `workers` at a time; with one worker, in this process."""
+    """A pool that calls functions in `workers` processes; with one worker, in this process."""
 
     def __init__(self, workers: int):
         self.workers = workers
@@ -48,10 +51,14 @@ class Pool:
         self._threads = ThreadPoolExecutor(workers) if workers > 1 else None
 
     def map(self, function: str, calls: Sequence[tuple]) -> Iterator[tuple[int, Any]]:
-        """Runs "module:function" on each tuple of arguments; yields (index, result) as they finish."""
+        """Call "module:function" with each tuple of arguments; yield (index, result) as they finish.
+
+        UserError and OSError are raised again as they are, any other error as a RuntimeError with
+        the worker's traceback, and the death of a worker as Stopped.
+        """
         if self._threads is None or len(calls) < 2:
-            called = _function(function)
-            yield from ((i, called(*call)) for i, call in enumerate(calls))
+            callee = _function(function)
+            yield from ((i, callee(*call)) for i, call in enumerate(calls))
             return
         waiting = list(enumerate(calls))[::-1]
         running: dict[Future, int] = {}
@@ -70,14 +77,14 @@ class Pool:
         try:
             pickle.dump((function, call), worker.stdin)
             worker.stdin.flush()
-            kind, value = pickle.load(
-                worker.stdout
-            )  # written by our own child, never read from a file
+            # Unpickling is safe here: our own child wrote this, it is never read from a file.
+            kind, value = pickle.load(worker.stdout)
         except (OSError, EOFError, pickle.UnpicklingError) as error:
             worker.kill()
             raise Stopped(
                 f"a worker ended with code {worker.wait()} in {function}",
-                "run the same command again, it continues; if memory was short, lower config.corpus.workers",
+                "run the same command again, it continues; if memory was short, lower "
+                "config.corpus.workers",
             ) from error
         self._idle.append(worker)
         if kind == "user":
@@ -97,7 +104,7 @@ class Pool:
         return worker
 
     def close(self) -> None:
-        """Ends every worker at once: whatever they had not finished is done again later."""
+        """Kill every worker at once; unfinished calls are repeated by the next start."""
         for worker in self._all:
             worker.kill()
         if self._threads is not None:
@@ -105,9 +112,7 @@ class Pool:
         for worker in self._all:
             worker.wait()
             for pipe in (worker.stdin, worker.stdout):
-                with contextlib.suppress(
-                    OSError
-                ):  # what was still buffered for a worker that is gone
+                with contextlib.suppress(OSError):  # of flushing to a worker that is gone
                     pipe and pipe.close()
 
     def __enter__(self) -> Pool:
@@ -123,12 +128,12 @@ def _function(name: str) -> Any:
 
 
 def serve() -> None:
-    """The life of a worker: answer calls on standard input until it closes or the parent is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+    """Answer calls on standard input, in a worker, until it closes or the parent is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches workers too: the parent decides
     parent = os.getppid()
-    threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
+    threading.Thread(target=_exit_with, args=(parent,), daemon=True).start()
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints must not mix with the answers
+    os.dup2(2, 1)  # text that a library prints must not mix with the answers
     while True:
         try:
             function, call = pickle.load(sys.stdin.buffer)
@@ -136,31 +141,31 @@ def serve() -> None:
             return
         try:
             answer: tuple[str, Any] = ("value", _function(function)(*call))
-        except (UserError, OSError) as error:  # of the disk: the parent knows what is being written
+        except (UserError, OSError) as error:  # the parent turns an OSError into a user's error
             answer = ("user", error)
-        except Exception:  # the parent raises it again, with the worker's own traceback
+        except Exception:
             answer = ("error", traceback.format_exc())
         pickle.dump(answer, answers)
         answers.flush()
 
 
-def _leave_with(parent: int) -> None:
+def _exit_with(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(0.2)
     os._exit(1)
 
 
-# --- around long work ------------------------------------------------------------------------------------------------
+# --- around long work -----------------------------------------------------------------------------
 
 
 def cores() -> int:
-    """Cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextlib.contextmanager
 def lock(file: Path, log: Callable[[str], None]) -> Iterator[None]:
-    """One process prepares a corpus, others wait; the lock ends with its process, however that ends."""
+    """Hold a lock, after waiting for its holder; the system releases it when a process ends."""
     with file.open("a") as stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -174,7 +179,18 @@ def lock(file: Path, log: Callable[[str], None]) -> Iterator[None]:
 def progress(
     name: str, weights: list[int], todo: list[int], unit: str, log: Callable[[str], None]
 ) -> Iterator[Callable[[int], None]]:
-    """A bar with the time left on a terminal, a line every ten seconds elsewhere."""
+    """Show a progress bar on a terminal, and a line every ten seconds elsewhere.
+
+    Args:
+      name: of the step.
+      weights: of all calls, in units.
+      todo: indices of the calls that earlier starts have not finished.
+      unit: of the weights.
+      log: prints a line.
+
+    Yields:
+      a function to call with the index of each finished call.
+    """
     total = sum(weights)
     ready = total - sum(weights[i] for i in todo)
     if todo and len(todo) < len(weights):
@@ -182,18 +198,18 @@ def progress(
     bar = tqdm.tqdm(
         total=total, initial=ready, desc=name, unit=unit, unit_scale=True, disable=None, leave=False
     )
-    start = said = time.monotonic()
+    start = last_line = time.monotonic()
     fresh = 0
 
     def advance(index: int) -> None:
-        nonlocal fresh, said
+        nonlocal fresh, last_line
         fresh += weights[index]
         bar.update(weights[index])
         now = time.monotonic()
-        if bar.disable and now - said > 10 and fresh:
+        if bar.disable and now - last_line > 10 and fresh:
             left = (total - ready - fresh) / fresh * (now - start)
             log(f"{name}: {(ready + fresh) / max(1, total):.0%}, {left:.0f} s left")
-            said = now
+            last_line = now
 
     with bar:
         yield advance

@@ -1,13 +1,14 @@
-"""Raw text becomes tokenised, checksummed shards, resumable at every step.
+"""Prepare a corpus: raw text to tokenised, checksummed shards, resumable at every step.
 
     read        items -> spool volumes of sentences      (a task is done when its .json is there)
     mark        duplicates and the validation split      (seconds; done again after an interruption)
-    vocabulary  from a sample of the training documents  (a folder)
+    vocabulary  from a sample of the training documents  (done when its folder is there)
     encode      volumes -> parts                         (a folder each)
     pack        parts -> shards                          (a folder each)
 
-Everything happens below `<fingerprint>.work`, which becomes `<fingerprint>` at the end. No step depends on the number
-of workers or on what finished first, so neither does a byte of the result.
+Everything happens below `<fingerprint>.work`, which is renamed `<fingerprint>` at the end. No step
+depends on the number of workers or on the order in which they finish, so every byte of the result
+is always the same.
 """
 
 from __future__ import annotations
@@ -34,21 +35,18 @@ from bert_jax.data.text import audit, dedup, encode, pool, shards
 from bert_jax.errors import DataError, UserError
 from bert_jax.system import disk, fault_points, jsons, opening
 
-FREE = (
-    "path",
-    "tfds_dir",
-    "cache",
-    "workers",
-)  # corpus knobs that do not shape the result by themselves
+# Corpus knobs that do not affect the result by themselves.
+FREE = ("path", "tfds_dir", "cache", "workers")
 STRIPE = 1 << 20  # characters; the vocabulary's sample takes the same share of every stripe
-BAD_LINES = 0.5  # share of lines with bytes that are no text from which a corpus is in another encoding, or no text
-ROOM = 4  # bytes on disk for one of text, while it is prepared: the spool, the vocabulary's sample, ids of 4 bytes
+BAD_LINES = 0.5  # share of lines with bad bytes above which a corpus is no text, or not in UTF-8
+# Bytes on disk for a byte of text while it is prepared: spool, vocabulary's sample, 4-byte ids.
+ROOM = 4
 BAD_ROWS = 0.01  # share of malformed rows that on_bad_row=skip accepts
 Log = Callable[[str], None]
 
 
 def prepare(config: knobs.Config, log: Log = print) -> shards.Prepared:
-    """The prepared corpus of a config: found, continued or made."""
+    """Return the prepared corpus of a config; prepare it, or continue to, where it is missing."""
     cache = cache_folder(config.corpus)
     try:
         mark = fingerprint(config, cache)
@@ -59,36 +57,36 @@ def prepare(config: knobs.Config, log: Log = print) -> shards.Prepared:
                 if not (final / "manifest.json").is_file():
                     _make(config, mark, final, log)
     except OSError as error:
-        raise _blame(error, config.corpus, cache) from error
+        raise _user_error(error, config.corpus, cache) from error
     return shards.open(final)
 
 
-def _blame(error: OSError, settings: knobs.Corpus, cache: Path) -> UserError:
-    """Return what an error of the disk means: no room, text that cannot be read, or a cache that cannot be written."""
+def _user_error(error: OSError, settings: knobs.Corpus, cache: Path) -> UserError:
+    """Return the user's error for an OSError: a full disk, unreadable text or unwritable cache."""
     if disk.is_full(error):
         text = sum(item.weight for item in corpus.SOURCES[settings.source].items(settings)[0])
         return disk.full(error.filename or cache, ROOM * text, f"preparing {text:,} bytes of text")
-    said = f"{error.filename or cache}: {error.strerror or error}"
+    message = f"{error.filename or cache}: {error.strerror or error}"
     if error.filename and not Path(os.fsdecode(error.filename)).is_relative_to(cache):
-        return DataError(said, "check --config.corpus.path: may you read all of it?")
-    return DataError(said, "set --config.corpus.cache to a folder you may write in")
+        return DataError(message, "check --config.corpus.path: may you read all of it?")
+    return DataError(message, "set --config.corpus.cache to a folder you may write in")
 
 
 def cache_folder(settings: knobs.Corpus) -> Path:
-    """Where prepared corpora live."""
-    given = settings.cache or os.environ.get("BERT_JAX_DATA") or "~/.cache/bert_jax"
-    opening.local(given, "the folder of prepared corpora")
-    return Path(given).expanduser()
+    """Return the folder of prepared corpora."""
+    folder = settings.cache or os.environ.get("BERT_JAX_DATA") or "~/.cache/bert_jax"
+    opening.local(folder, "the folder of prepared corpora")
+    return Path(folder).expanduser()
 
 
 def fingerprint(config: knobs.Config, cache: Path) -> str:
-    """sha256 of everything that shapes the result: the text, the knobs, the libraries that cut it."""
+    """Return a sha256 of everything that shapes the result: text, knobs and library versions."""
     settings = {k: v for k, v in dataclasses.asdict(config.corpus).items() if k not in FREE}
     libraries = {name: importlib.metadata.version(name) for name in ("sentencex", "tokenizers")}
     if config.tokenizer.path:
-        given = given_tokenizer(config.tokenizer)
-        vocabulary: Any = given.hash
-        characters = given.style.characters
+        tokenizer = given_tokenizer(config.tokenizer)
+        vocabulary: Any = tokenizer.hash
+        characters = tokenizer.style.characters
     else:
         learned = ("vocab_size", "lowercase", "train_characters")
         vocabulary = {name: getattr(config.tokenizer, name) for name in learned}
@@ -109,15 +107,15 @@ def fingerprint(config: knobs.Config, cache: Path) -> str:
 
 
 def text_digest(settings: knobs.Corpus, cache: Path) -> str:
-    """Return a digest of the text alone, whatever is made of it."""
+    """Return a digest of the text alone."""
     return _digest(corpus.SOURCES[settings.source].identity(settings, cache))
 
 
 def kept(settings: knobs.Corpus, mark: str) -> shards.Prepared | None:
-    """Return the prepared corpus of a fingerprint where it is still there, whatever became of its text."""
+    """Return the prepared corpus with a fingerprint if it is in the cache, even without its text."""
     folder = cache_folder(settings) / mark[:16]
-    found = shards.open(folder) if (folder / "manifest.json").is_file() else None
-    return found if found and found.fingerprint == mark else None
+    prepared = shards.open(folder) if (folder / "manifest.json").is_file() else None
+    return prepared if prepared and prepared.fingerprint == mark else None
 
 
 def _digest(value: Any) -> str:
@@ -125,7 +123,7 @@ def _digest(value: Any) -> str:
 
 
 def given_tokenizer(settings: knobs.Tokenizer) -> tokenizers.Tokenizer:
-    """The vocabulary that `tokenizer.path` names."""
+    """Load the vocabulary that `tokenizer.path` names."""
     path = Path(settings.path).expanduser()
     return tokenizers.load(
         path,
@@ -136,170 +134,180 @@ def given_tokenizer(settings: knobs.Tokenizer) -> tokenizers.Tokenizer:
 
 
 def _make(config: knobs.Config, mark: str, final: Path, log: Log) -> None:
-    """All steps, in the work folder."""
-    work = final.with_suffix(".work")
-    spool, parts, result = (work / name for name in ("spool", "parts", "result"))
-    for folder in (spool, parts, result):
-        folder.mkdir(parents=True, exist_ok=True)
-        _drop_unfinished(folder)
+    """Run all steps in the work folder, then move its result to the final folder."""
     settings = config.corpus
-    source = corpus.SOURCES[settings.source]
-    items, notes = source.items(settings)
+    if (
+        config.tokenizer.path
+        and settings.sentences == "auto"
+        and not given_tokenizer(config.tokenizer).has_words
+    ):  # a sentence splitter for prose would split at any dot
+        settings = dataclasses.replace(settings, sentences="lines")
+    items, notes = corpus.SOURCES[settings.source].items(settings)
     for note in notes:
         log(f"warning: {note}")
     begun = time.monotonic()
     with pool.Pool(settings.workers or pool.cores()) as workers:
-        if (
-            config.tokenizer.path
-            and settings.sentences == "auto"
-            and not given_tokenizer(config.tokenizer).has_words
-        ):
-            settings = dataclasses.replace(
-                settings, sentences="lines"
-            )  # a splitter of prose would cut at any dot
+        work = _Work(final.with_suffix(".work"), settings, workers, log)
         lines, several = corpus.one_sentence_lines(items, settings)
         log(
-            f"preparing {settings.source} {settings.path} in {final}: {len(items)} items, {workers.workers} workers"
+            f"preparing {settings.source} {settings.path} in {final}: {len(items)} items, "
+            f"{workers.workers} workers"
         )
-        read = _read(workers, corpus.tasks(items), settings, lines, spool, log)
+        read = _read(work, corpus.tasks(items), lines)
         volumes = [volume for task in read for volume in task["volumes"]]
         names = [volume["name"] for volume in volumes]
         counts: Counter = Counter()
         for task in read:
             counts.update(task["counts"])
         first = {kind: where for task in read[::-1] for kind, where in task["first"].items()}
-        _check_rows(counts, first)
-        marks, found = (
-            dedup.marks(spool, names, settings, source.near is not None) if names else ([], {})
-        )
-        counts.update(found)
-        if not any((mark & 3).any() for mark in marks):
-            raise DataError(
-                f"no documents in {settings.source} {settings.path}".rstrip(), _why_none(counts)
-            )
-        _check_text(counts, first)
-        tokenizer = _vocabulary(config.tokenizer, spool, names, marks, work / "tokenizer", log)
-        encoded = _encode(workers, volumes, marks, settings, spool, work / "tokenizer", parts, log)
+        marks = _mark(work, names, counts, first)
+        tokenizer = _vocabulary(work, config.tokenizer, names, marks)
+        encoded = _encode(work, volumes, marks)
+        knobs_of_corpus = dataclasses.asdict(settings)
         manifest = {
             "format": shards.FORMAT,
             "fingerprint": mark,
             "text": text_digest(config.corpus, final.parent),
-            "splits": _pack(workers, encoded, settings, parts, result, tokenizer.size, log),
-            "tokenizer": {
-                "hash": tokenizer.hash,
-                "size": tokenizer.size,
-                "lowercase": tokenizer.lowercase,
-            },
-            "corpus": {
-                k: v
-                for k, v in dataclasses.asdict(settings).items()
-                if k not in ("cache", "workers")
-            },
+            "splits": _pack(work, encoded, tokenizer.size),
+            "tokenizer": {name: getattr(tokenizer, name) for name in ("hash", "size", "lowercase")},
+            "corpus": {k: v for k, v in knobs_of_corpus.items() if k not in ("cache", "workers")},
             "tokenizer_settings": dataclasses.asdict(config.tokenizer),
         }
     for part in encoded:
         for side in shards.SPLITS:
-            counts.update(
-                {
-                    k: part[side][k]
-                    for k in ("cut_documents", "cut_sentences", "empty_sentences", "empty")
-                }
-            )
+            counts.update({name: part[side][name] for name in encode.LOST})
     counts["documents"] = counts.pop("records")
     facts: dict[str, Any] = dict(counts) | {
         "first": first,
         "one_sentence_lines": lines,
+        "lines_with_several": None if np.isnan(several) else several,
         "notes": notes,
     }
-    facts["lines_with_several"] = None if several != several else several
-    _finish(manifest, facts, tokenizer, result)
-    _drop_unfinished(result)
-    result.replace(final)
-    shutil.rmtree(work)
+    _finish(manifest, facts, tokenizer, work.result)
+    _drop_unfinished(work.result)
+    work.result.replace(final)
+    shutil.rmtree(work.folder)
     log(f"prepared in {time.monotonic() - begun:.1f} s")
 
 
+class _Work:
+    """The work folder of a corpus that is being prepared, and the workers that fill it."""
+
+    def __init__(self, folder: Path, settings: knobs.Corpus, workers: pool.Pool, log: Log):
+        self.folder, self.settings, self.workers, self.log = folder, settings, workers, log
+        self.spool, self.parts, self.result = folder / "spool", folder / "parts", folder / "result"
+        self.tokenizer = folder / "tokenizer"
+        for path in (self.spool, self.parts, self.result):
+            path.mkdir(parents=True, exist_ok=True)
+            _drop_unfinished(path)
+
+    def run(
+        self, step: str, function: str, calls: dict[int, tuple], weights: list[int], unit: str
+    ) -> dict[int, Any]:
+        """Run the unfinished calls of a step and return their results by index.
+
+        Args:
+          step: its name; the fault point after each call is `prepare_<step>`.
+          function: "module:function".
+          calls: arguments of each unfinished call, by index.
+          weights: of all calls of the step, finished ones too, in units.
+          unit: of the weights, for the progress bar.
+        """
+        todo = list(calls)
+        results = {}
+        with pool.progress(step, weights, todo, unit, self.log) as advance:
+            for i, result in self.workers.map(function, list(calls.values())):
+                results[todo[i]] = result
+                advance(todo[i])
+                fault_points.point(f"prepare_{step}", todo[i])
+        return results
+
+
 def _drop_unfinished(folder: Path) -> None:
-    """Removes what a killed process was writing: names that begin with a dot."""
+    """Remove what a killed process was writing: names that begin with a dot."""
     for path in folder.glob(".*"):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-# --- the steps ------------------------------------------------------------------------------------------------------
+# --- the steps ------------------------------------------------------------------------------------
 
 
-def _read(
-    workers: pool.Pool,
-    tasks: list[list[corpus.Item]],
-    settings: knobs.Corpus,
-    lines: bool,
-    spool: Path,
-    log: Log,
-) -> list[dict[str, Any]]:
-    done = [corpus.finished(spool, i) for i in range(len(tasks))]
-    todo = [i for i, result in enumerate(done) if result is None]
+def _read(work: _Work, tasks: list[list[corpus.Item]], lines: bool) -> list[dict[str, Any]]:
+    done = {i: corpus.finished(work.spool, i) for i in range(len(tasks))}
+    calls = {
+        i: (i, tasks[i], work.settings, lines, work.spool)
+        for i, result in done.items()
+        if result is None
+    }
     weights = [sum(item.weight for item in task) for task in tasks]
-    with pool.progress("read", weights, todo, "B", log) as advance:
-        calls = [(i, tasks[i], settings, lines, spool) for i in todo]
-        for at, result in workers.map("bert_jax.data.corpus:extract", calls):
-            done[todo[at]] = result
-            advance(todo[at])
-            fault_points.point("prepare_read", todo[at])
-    return [result for result in done if result is not None]
+    done |= work.run("read", "bert_jax.data.corpus:extract", calls, weights, "B")
+    return [result for result in done.values() if result is not None]
 
 
-def _check_rows(counts: Counter, first: dict[str, str]) -> None:
+def _mark(
+    work: _Work, names: list[str], counts: Counter, first: dict[str, str]
+) -> list[np.ndarray]:
+    """Return the marks of the records of each volume, and count what was dropped.
+
+    Refuse a corpus with too many malformed rows, without documents, or that is mostly not UTF-8, of
+    which a model would learn replacement characters.
+    """
+    settings = work.settings
     bad, rows = counts["bad_rows"], counts["rows"]
     if bad > BAD_ROWS * rows:
-        hint = f"config.corpus.on_bad_row=skip accepts {BAD_ROWS:.0%}; is config.corpus.text_field right?"
-        raise DataError(f"{bad} of {rows} rows are malformed, first {first['bad_rows']}", hint)
-
-
-def _check_text(counts: Counter, first: dict[str, str]) -> None:
-    """Refuse a corpus that is mostly not UTF-8, of which a model would learn replacement characters."""
+        raise DataError(
+            f"{bad} of {rows} rows are malformed, first {first['bad_rows']}",
+            f"config.corpus.on_bad_row=skip accepts {BAD_ROWS:.0%}; "
+            "is config.corpus.text_field right?",
+        )
+    marks: list[np.ndarray] = []
+    if names:
+        near = corpus.SOURCES[settings.source].near is not None
+        marks, dropped = dedup.marks(work.spool, names, settings, near)
+        counts.update(dropped)
+    if not any((mark & 3).any() for mark in marks):
+        kinds = [kind for kind in ("empty", "bad_documents", "bad_rows") if counts[kind]]
+        seen = ", ".join(f"{counts[kind]} {kind.replace('_', ' ')}" for kind in kinds)
+        raise DataError(
+            f"no documents in {settings.source} {settings.path}".rstrip(),
+            f"read: {seen}" if seen else "check config.corpus.path",
+        )
     bad, lines = counts["bad_lines"], counts["lines"]
     if bad > BAD_LINES * lines:
         where = (
             f", first {first['bad_text']}" if "bad_text" in first else ": replacement characters"
         )
-        hint = "convert the files, for example: iconv -f LATIN1 -t UTF-8 FILE; files that are no text must go"
-        raise DataError(f"{bad:,} of {lines:,} lines are not UTF-8{where}", hint)
-
-
-def _why_none(counts: Counter) -> str:
-    kinds = ("empty", "bad_documents", "bad_rows")
-    seen = ", ".join(f"{counts[kind]} {kind.replace('_', ' ')}" for kind in kinds if counts[kind])
-    return f"read: {seen}" if seen else "check config.corpus.path"
+        raise DataError(
+            f"{bad:,} of {lines:,} lines are not UTF-8{where}",
+            "convert the files, for example: iconv -f LATIN1 -t UTF-8 FILE; files that are no text "
+            "must go",
+        )
+    return marks
 
 
 def _vocabulary(
-    settings: knobs.Tokenizer,
-    spool: Path,
-    names: list[str],
-    marks: list[np.ndarray],
-    folder: Path,
-    log: Log,
+    work: _Work, settings: knobs.Tokenizer, names: list[str], marks: list[np.ndarray]
 ) -> tokenizers.Tokenizer:
-    """Given, found from an earlier start, or trained on the training documents."""
-    if folder.is_dir():
-        return tokenizers.load(folder)
+    """Load the given vocabulary or that of an earlier start, or learn one from training text."""
+    if work.tokenizer.is_dir():
+        return tokenizers.load(work.tokenizer)
     if settings.path:
         tokenizer = given_tokenizer(settings)
     else:
-        log(f"vocabulary: training {settings.vocab_size:,} pieces")
-        tokenizer = tokenizers.train(
-            _sample(settings.train_characters, spool, names, marks), settings, folder.parent
-        )
-        if tokenizer.size < settings.vocab_size:
-            log(f"warning: the text yields {tokenizer.size:,} pieces, not {settings.vocab_size:,}")
-    part = folder.with_name(".tokenizer")
+        size = settings.vocab_size
+        work.log(f"vocabulary: training {size:,} pieces")
+        texts = _sample(settings.train_characters, work.spool, names, marks)
+        tokenizer = tokenizers.train(texts, settings, work.folder)
+        if tokenizer.size < size:
+            work.log(f"warning: the text yields {tokenizer.size:,} pieces, not {size:,}")
+    part = work.tokenizer.with_name(".tokenizer")
     tokenizer.save(part)
-    part.replace(folder)
+    part.replace(work.tokenizer)
     return tokenizer
 
 
 def _sample(limit: int, spool: Path, names: list[str], marks: list[np.ndarray]) -> Iterator[str]:
-    """Training text, at most `limit` characters: all of it, or the first share of every stripe."""
+    """Yield training text of at most `limit` characters: all, or the same share of each stripe."""
     total = sum(
         int(corpus.records(spool, name)["characters"][(mark & 3) == dedup.TRAIN].sum())
         for name, mark in zip(names, marks, strict=True)
@@ -315,62 +323,46 @@ def _sample(limit: int, spool: Path, names: list[str], marks: list[np.ndarray]) 
 
 
 def _encode(
-    workers: pool.Pool,
-    volumes: list[dict[str, Any]],
-    marks: list[np.ndarray],
-    settings: knobs.Corpus,
-    spool: Path,
-    tokenizer: Path,
-    parts: Path,
-    log: Log,
+    work: _Work, volumes: list[dict[str, Any]], marks: list[np.ndarray]
 ) -> list[dict[str, Any]]:
-    limit = min(settings.max_document_tokens, settings.shard_tokens)  # a document must fit a shard
-    names = [volume["name"] for volume in volumes]
-    todo = [i for i, name in enumerate(names) if not (parts / name / "part.json").is_file()]
-    with pool.progress(
-        "encode", [volume["characters"] for volume in volumes], todo, "char", log
-    ) as advance:
-        calls = [(spool, names[i], marks[i], tokenizer, limit, parts) for i in todo]
-        for at, _ in workers.map("bert_jax.data.text.encode:encode", calls):
-            advance(todo[at])
-            fault_points.point("prepare_encode", todo[at])
-    encode.known_words.cache_clear()  # of this process, where it was the only worker
-    return [jsons.read(parts / name / "part.json", DataError, hint=shards.HINT) for name in names]
+    # A document must fit a shard.
+    limit = min(work.settings.max_document_tokens, work.settings.shard_tokens)
+    files = [work.parts / volume["name"] / "part.json" for volume in volumes]
+    calls = {
+        i: (work.spool, volumes[i]["name"], marks[i], work.tokenizer, limit, work.parts)
+        for i, file in enumerate(files)
+        if not file.is_file()
+    }
+    weights = [volume["characters"] for volume in volumes]
+    work.run("encode", "bert_jax.data.text.encode:encode", calls, weights, "char")
+    encode.known_words.cache_clear()  # with one worker, it was this process
+    return [jsons.read(file, DataError, hint=shards.HINT) for file in files]
 
 
-def _pack(
-    workers: pool.Pool,
-    encoded: list[dict],
-    settings: knobs.Corpus,
-    parts: Path,
-    result: Path,
-    size: int,
-    log: Log,
-) -> dict[str, list[dict]]:
+def _pack(work: _Work, encoded: list[dict], size: int) -> dict[str, list[dict]]:
     planned: list[tuple[str, str, list[encode.Slice]]] = []  # side, shard, slices
     for side in shards.SPLITS:
         tokens = sum(part[side]["tokens"] for part in encoded)
-        folders = [str(parts / part["name"] / side) for part in encoded]
-        slices = encode.plan(folders, tokens, settings.shard_tokens)
+        folders = [str(work.parts / part["name"] / side) for part in encoded]
+        slices = encode.plan(folders, tokens, work.settings.shard_tokens)
         planned += [(side, f"{side}-{i:05d}", shard) for i, shard in enumerate(slices)]
-    todo = [i for i, (_, name, _) in enumerate(planned) if not (result / name).is_dir()]
-    with pool.progress("pack", [1] * len(planned), todo, "shard", log) as advance:
-        calls = [(result, planned[i][1], planned[i][2], size <= 1 << 16) for i in todo]
-        for at, _ in workers.map("bert_jax.data.text.encode:pack", calls):
-            advance(todo[at])
-            fault_points.point("prepare_pack", todo[at])
+    calls = {
+        i: (work.result, name, slices, size <= 1 << 16)
+        for i, (_, name, slices) in enumerate(planned)
+        if not (work.result / name).is_dir()
+    }
+    work.run("pack", "bert_jax.data.text.encode:pack", calls, [1] * len(planned), "shard")
     splits: dict[str, list[dict]] = {side: [] for side in shards.SPLITS}
     for side, name, _ in planned:
-        splits[side].append(
-            jsons.read(result / name / "shard.json", DataError, shards.ENTRY, hint=shards.HINT)
-        )
+        file = work.result / name / "shard.json"
+        splits[side].append(jsons.read(file, DataError, shards.ENTRY, hint=shards.HINT))
     return splits
 
 
 def _finish(
     manifest: dict[str, Any], facts: dict[str, Any], tokenizer: tokenizers.Tokenizer, result: Path
 ) -> None:
-    """Counts what was written; the manifest comes last."""
+    """Write the tokenizer, counts of the shards and the audit; write the manifest last."""
     tokenizer.save(result)
     counts = {}
     for side in shards.SPLITS:
