@@ -51,7 +51,7 @@ class Pool:
         self._threads = ThreadPoolExecutor(workers) if workers > 1 else None
 
     def map(self, function: str, calls: Sequence[tuple]) -> Iterator[tuple[int, Any]]:
-        """Call "module:function" with each tuple of arguments; yield (index, result) as they finish.
+        """Call "module:function" with each tuple of arguments; yield (index, result) as calls end.
 
         UserError and OSError are raised again as they are, any other error as a RuntimeError with
         the worker's traceback, and the death of a worker as Stopped.

@@ -112,7 +112,7 @@ def text_digest(settings: knobs.Corpus, cache: Path) -> str:
 
 
 def kept(settings: knobs.Corpus, mark: str) -> shards.Prepared | None:
-    """Return the prepared corpus with a fingerprint if it is in the cache, even without its text."""
+    """Return the corpus with a fingerprint if it is in the cache, even where its text is gone."""
     folder = cache_folder(settings) / mark[:16]
     prepared = shards.open(folder) if (folder / "manifest.json").is_file() else None
     return prepared if prepared and prepared.fingerprint == mark else None

@@ -1,4 +1,4 @@
-"""Extract the prose of a docstring: whole sentences, without code, tables, signatures and markup."""
+"""Extract the prose of a docstring: whole sentences without code, tables, signatures or markup."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ class _Skip:
         return self.fenced or self.doctest or (bool(bare) and UNDERLINE.match(bare) is not None)
 
     def covers(self, depth: int, heading: bool) -> bool:
-        """Tell whether a line is skipped by its indentation; end the code or section if it is not."""
+        """Tell whether a line is skipped for its indentation; if not, end the code or section."""
         if 0 <= self.deeper < depth:
             return True
         self.deeper = -1

@@ -1,8 +1,8 @@
-"""Reads documents from local files: .txt, .jsonl and .parquet, plain or compressed, in bounded memory.
+"""Read documents from local files, .txt, .jsonl and .parquet, also compressed, in bounded memory.
 
-A .txt file has one sentence or one paragraph a line and a blank line between documents; a .jsonl or .json file has one
-object a line. Plain ones are read in ranges of bytes: a range owns the documents whose preceding blank line, or the
-rows whose first byte, lies inside it.
+A .txt file has one sentence or one paragraph a line and a blank line between documents; a .jsonl or
+.json file has one object a line. Uncompressed files are read in ranges of bytes: a range owns the
+documents whose preceding blank line, or the rows whose first byte, lies inside it.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from bert_jax.errors import DataError
 from bert_jax.system import jsons, opening
 
 ROW = 256 << 20  # bytes of the longest JSON row
-PACKED = 4 << 10  # bytes unpacked at once: even a bomb, 30,000 to one, stays bounded
+PACKED = 4 << 10  # bytes decompressed at once: even a bomb, 30,000 to one, stays bounded
 BROKEN = (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError)
 
 
 def read(item: Item, settings: knobs.Corpus, tally: Tally) -> Iterator[Chunk]:
-    """Documents of one item."""
+    """Yield the documents of one item."""
     path, kind, start, stop = item.spec
     try:
         if kind == "parquet":
@@ -54,7 +54,7 @@ def read(item: Item, settings: knobs.Corpus, tally: Tally) -> Iterator[Chunk]:
 
 
 def opened(path: str) -> BinaryIO:
-    """The bytes of a file, unpacked."""
+    """Open a file for reading its decompressed bytes."""
     opening.check(path, DataError)
     if path.endswith(".gz"):
         return io.BufferedReader(gzip.open(path), PIECE)
@@ -64,7 +64,7 @@ def opened(path: str) -> BinaryIO:
 
 
 class _Zstandard(io.RawIOBase):
-    """Frames one after the other; the library's own reader takes a file cut short for a whole one."""
+    """Reader of consecutive frames; the library's own takes a truncated file for a complete one."""
 
     def __init__(self, path: str):
         self.file = opening.regular(path, DataError)
@@ -97,13 +97,13 @@ class _Zstandard(io.RawIOBase):
         super().close()
 
 
-# --- lines of text --------------------------------------------------------------------------------------------------
+# --- lines of text --------------------------------------------------------------------------------
 
 
 def _text(
     stream: BinaryIO, path: str, start: int, stop: int | None, settings: knobs.Corpus, tally: Tally
 ) -> Iterator[Chunk]:
-    owned = start == 0  # the document at hand belongs to this range
+    owned = start == 0  # the current document belongs to this range
     open_, bad, size = False, False, 0
     lines: list[str] = []
     for offset, data, fresh in _lines(stream, start):
@@ -128,7 +128,10 @@ def _text(
 
 
 def _lines(stream: BinaryIO, start: int) -> Iterator[tuple[int, bytes, bool]]:
-    """(offset, bytes, whether a line begins there), in pieces of at most PIECE bytes; only a newline ends a line."""
+    """Yield (offset, bytes, whether a line begins there), in pieces of at most PIECE bytes.
+
+    Only a newline ends a line.
+    """
     offset, rest, fresh = _seek_line(stream, start), b"", True
     while data := stream.readline(PIECE - len(rest)) or rest:
         data = data if data is rest else rest + data
@@ -140,7 +143,7 @@ def _lines(stream: BinaryIO, start: int) -> Iterator[tuple[int, bytes, bool]]:
 
 
 def _boundary(data: bytes) -> int:
-    """Where a long line may be cut: between sentences or words if it can, never inside a character."""
+    """Return where to cut a long line: between sentences or words, and never inside a character."""
     end = cut(data, (b". ", b"! ", b"? ", "。".encode()), b" ")
     if end < len(data):
         return end
@@ -151,7 +154,7 @@ def _boundary(data: bytes) -> int:
 
 
 def _seek_line(stream: BinaryIO, start: int) -> int:
-    """Moves to the first line that begins at `start` or later."""
+    """Move to the first line that begins at `start` or later, and return its offset."""
     if start == 0:
         return 0
     offset = stream.seek(start - 1)
@@ -162,7 +165,7 @@ def _seek_line(stream: BinaryIO, start: int) -> int:
     return offset
 
 
-# --- rows -----------------------------------------------------------------------------------------------------------
+# --- rows -----------------------------------------------------------------------------------------
 
 
 def _json(
@@ -199,7 +202,7 @@ def _json(
 
 
 def _utf8(data: bytes, policy: str, path: str, offset: int, tally: Tally) -> tuple[str, bool]:
-    """A row's text; a NUL byte is left for the JSON parser to refuse."""
+    """Decode a row; a NUL byte in valid UTF-8 is left for the JSON parser to refuse."""
     try:
         return data.decode(), False
     except UnicodeDecodeError:
@@ -207,7 +210,7 @@ def _utf8(data: bytes, policy: str, path: str, offset: int, tally: Tally) -> tup
 
 
 def _field(row: str, field: str) -> tuple[str, str]:
-    """The text of a JSON row, or what is wrong with it."""
+    """Return the text of a JSON row, and what is wrong with the row, or ""."""
     try:
         value = jsons.parse(row)
     except jsons.Malformed as error:
@@ -224,7 +227,7 @@ def _field(row: str, field: str) -> tuple[str, str]:
 
 
 def bad_row(where: str, problem: str, settings: knobs.Corpus, tally: Tally) -> None:
-    """Applies `on_bad_row`."""
+    """Apply `on_bad_row`: raise, or count the row."""
     if settings.on_bad_row == "fail":
         raise DataError(
             f"{where}: {problem}",
@@ -234,7 +237,7 @@ def bad_row(where: str, problem: str, settings: knobs.Corpus, tally: Tally) -> N
 
 
 def _line_number(path: str, offset: int) -> int:
-    """The line, from 1, that begins at an offset; counted only when a message needs it."""
+    """Count the lines up to an offset, from 1; only messages need this."""
     lines = 1
     with opened(path) as stream:
         while offset > 0 and (data := stream.read(min(PIECE, offset))):
@@ -261,24 +264,26 @@ def _parquet(
                 tally.counts["rows"] += 1
                 text = value.as_py()
                 where = f"{path}, row {row}"
-                if isinstance(text, bytes):
-                    yield from chunks(*decode(text, settings.on_bad_text, where, 0, tally))
-                elif isinstance(text, str):
-                    yield from chunks(
-                        *check(text, settings.on_bad_text, functools.partial(str, where), tally)
-                    )
-                else:
-                    bad_row(
-                        where,
-                        f"{settings.text_field} is {type(text).__name__}, not text",
-                        settings,
-                        tally,
-                    )
+                if (document := text_of(text, settings, where, tally)) is not None:
+                    yield from chunks(*document)
+
+
+def text_of(
+    value: Any, settings: knobs.Corpus, where: str, tally: Tally
+) -> tuple[str, bool] | None:
+    """Return the text of a row and whether it is bad, or None; apply the policies for bad rows."""
+    if isinstance(value, bytes):
+        return decode(value, settings.on_bad_text, where, 0, tally)
+    if isinstance(value, str):
+        return check(value, settings.on_bad_text, functools.partial(str, where), tally)
+    problem = f"{settings.text_field} is {type(value).__name__}, not text"
+    bad_row(where, problem, settings, tally)
+    return None
 
 
 @contextlib.contextmanager
 def _parquet_file(path: str) -> Iterator[Any]:
-    import pyarrow  # 200 MB of address space that other files do not need
+    import pyarrow  # 200 MB of address space, which other files do not need
     import pyarrow.parquet
 
     opening.check(path, DataError)
@@ -287,14 +292,14 @@ def _parquet_file(path: str) -> Iterator[Any]:
             yield file
     except (pyarrow.ArrowException, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
-            raise  # of the system; of a damaged page Arrow says OSError without a number
+            raise  # the system's; for a damaged page Arrow raises an OSError without a number
         raise DataError(
             f"{path} is a damaged parquet file: {error}", "it may be cut short; fetch it again"
         ) from error
 
 
 def row_groups(path: str, size: int) -> Iterator[tuple[int, int, int]]:
-    """Runs of row groups of about `size` bytes: first, end, bytes."""
+    """Yield runs of row groups of about `size` bytes: first group, end, bytes."""
     with _parquet_file(path) as file:
         sizes = [
             file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups)

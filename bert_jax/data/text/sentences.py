@@ -1,4 +1,4 @@
-"""What every corpus source yields, and how a line becomes sentences."""
+"""The items and chunks that every corpus source yields, and the sentence splitter."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 
 import sentencex
 
+from bert_jax.data.characters import replace_surrogates
 from bert_jax.errors import DataError
 
 PIECE = 1 << 20  # bytes or characters of a line held at once; a longer line is cut near here
 CHUNK = 1 << 18  # characters of a document held at once
-REPLACED = "\ufffd"  # stands for what was no text
+REPLACED = "\ufffd"  # the replacement character, in place of bytes that are no text
 SENTENCE = 16_384  # characters; a longer sentence is cut at a space
 
 
@@ -26,43 +27,43 @@ class Item(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """Consecutive lines of one record; a record is a document, or joins the document of the one before."""
+    """Consecutive lines of one record, which is a document or a part of one."""
 
     lines: list[str]
-    last: bool = True
-    joins: bool = False
+    last: bool = True  # ends the record
+    joins: bool = False  # the record continues the document of the previous record
     bad: bool = False  # one bad chunk drops its record
 
 
 @dataclasses.dataclass
 class Tally:
-    """What a reader counts, and its first complaint of each kind."""
+    """Counts of a reader, and the place of the first problem of each kind."""
 
     counts: collections.Counter = dataclasses.field(default_factory=collections.Counter)
     first: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def add(self, kind: str, where: str) -> None:
-        """Counts one event, remembering where the first was."""
+        """Count a problem, and remember where the first of its kind was."""
         self.counts[kind] += 1
         self.first.setdefault(kind, where)
 
 
 def decode(data: bytes, policy: str, where: str, offset: int, tally: Tally) -> tuple[str, bool]:
-    """Bytes to text under `on_bad_text`: the text, and whether its document is to be dropped."""
+    """Decode bytes by the policy `on_bad_text`; return the text and whether to drop its record."""
     try:
         text = data.decode()
-        at, what = text.find("\0"), "a NUL character"
-        if at < 0:
+        start, problem = text.find("\0"), "a NUL character"
+        if start < 0:
             return text, False
-        at = len(text[:at].encode())
+        start = len(text[:start].encode())
     except UnicodeDecodeError as error:
         text = data.decode(errors="replace")
-        at, what = error.start, "invalid UTF-8"
-    return _bad(text, policy, f"{where}, byte {offset + at}: {what}", tally)
+        start, problem = error.start, "invalid UTF-8"
+    return _bad(text, policy, f"{where}, byte {offset + start}: {problem}", tally)
 
 
 def check(text: str, policy: str, where: Callable[[], str], tally: Tally) -> tuple[str, bool]:
-    """The same for text that arrives decoded, where a JSON escape may still hide NUL or half a surrogate pair."""
+    """Do as `decode` for decoded text, in which JSON escapes may still give NUL or a surrogate."""
     if "\0" in text:
         return _bad(text, policy, f"{where()}: a NUL character", tally)
     if not text.isascii():
@@ -75,18 +76,16 @@ def check(text: str, policy: str, where: Callable[[], str], tally: Tally) -> tup
     return text, False
 
 
-def _bad(text: str, policy: str, what: str, tally: Tally) -> tuple[str, bool]:
+def _bad(text: str, policy: str, problem: str, tally: Tally) -> tuple[str, bool]:
     if policy == "fail":
-        raise DataError(what, "set --config.corpus.on_bad_text=replace or skip, or repair the file")
-    tally.add("bad_text", what)
-    text = (
-        text.replace("\0", REPLACED).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    )
-    return text, policy == "skip"
+        hint = "set --config.corpus.on_bad_text=replace or skip, or repair the file"
+        raise DataError(problem, hint)
+    tally.add("bad_text", problem)
+    return replace_surrogates(text.replace("\0", REPLACED)), policy == "skip"
 
 
 def chunks(text: str, bad: bool = False, joins: bool = False) -> Iterator[Chunk]:
-    """A whole document, given as one string, in chunks of bounded size; only a newline separates lines."""
+    """Yield a whole document in chunks of bounded size; only a newline separates lines."""
     lines: list[str] = []
     size = start = 0
     while start <= len(text):
@@ -107,25 +106,28 @@ def chunks(text: str, bad: bool = False, joins: bool = False) -> Iterator[Chunk]
 
 
 def cut(piece: Any, ends: tuple, space: Any = " ") -> int:
-    """Where to cut a line that is too long: after a sentence in its second half, else after a space, else anywhere."""
+    """Return where to cut a line that is too long.
+
+    That is after a sentence in the second half, else after a space there, else at the end.
+    """
     half = len(piece) // 2
     after = [piece.rfind(end, half) + len(end) for end in ends if piece.rfind(end, half) >= 0]
     return max(after) if after else piece.rfind(space, half) + 1 or len(piece)
 
 
 def sentences(line: str, language: str | None, tally: Tally) -> list[str]:
-    """The sentences of a line, spaces normalised; with no language the line is one already.
+    """Split a line into sentences, and normalise spaces; without a language, the line is one.
 
-    sentencex was chosen by measurement on 1.4 MB of English: 78 MB/s, against 14 for blingfire, 1.1 for syntok and
-    0.2 for pysbd; it and blingfire agree on the number of sentences within 0.2 % and on the usual abbreviations.
+    sentencex was chosen by measurement on 1.4 MB of English: 78 MB/s, against 14 for blingfire, 1.1
+    for syntok and 0.2 for pysbd; it and blingfire agree on the number of sentences within 0.2 % and
+    on the usual abbreviations.
     """
-    line = " ".join(
-        line.split()
-    )  # U+2028, U+0085 and the like are spaces too, never the end of a line
-    found = [s.strip() for s in sentencex.segment(language, line)] if language and line else [line]
+    # U+2028, U+0085 and the like count as spaces, never as the end of a line.
+    line = " ".join(line.split())
+    parts = [s.strip() for s in sentencex.segment(language, line)] if language and line else [line]
     if len(line) <= SENTENCE:
-        return [s for s in found if s]
-    return [part for s in found if s for part in _bounded(s, tally)]
+        return [s for s in parts if s]
+    return [piece for s in parts if s for piece in _bounded(s, tally)]
 
 
 def _bounded(sentence: str, tally: Tally) -> Iterator[str]:

@@ -1,10 +1,12 @@
-"""Prepared corpora: flat arrays on disk, memory-mapped, checksummed, named by the fingerprint of what shaped them.
+"""Prepared corpora: memory-mapped flat arrays with checksums, named by a fingerprint.
+
+The fingerprint is a digest of everything that shapes the corpus.
 
 <fingerprint>/
     manifest.json  audit.json  tokenizer.json  vocab.txt  unigrams.npy
     train-00000/       tokens.npy         uint16 or uint32 [T]
                        sentence_ends.npy  uint32 [N]  token offset where each sentence ends
-                       document_ends.npy  uint32 [D]  index into sentence_ends where each document ends
+                       document_ends.npy  uint32 [D]  sentence_ends index where each document ends
                        shard.json         counts and sha256
     validation-00000/  ...
 """
@@ -33,7 +35,7 @@ SPLITS = ("train", "validation")
 ARRAYS = ("tokens", "sentence_ends", "document_ends")
 HINT = "delete the folder and prepare again"
 VERIFIED = "verified.json"
-BLOCK = 1 << 24  # tokens looked at at once
+BLOCK = 1 << 24  # tokens checked at once
 FILE = {"bytes": range(2**63), "sha256": str}
 ENTRY = {  # of one shard
     "name": str,
@@ -59,7 +61,7 @@ class Shard:
 
 
 class Mapped(Sequence[Shard]):
-    """The shards of one split, mapped when asked for: all at once can be more than a small process may address."""
+    """The shards of one split, each mapped on access: all may exceed a process's address space."""
 
     def __init__(self, folder: Path, entries: list[dict[str, Any]]):
         self.folder, self.entries = folder, entries
@@ -92,7 +94,7 @@ def write(
     sentence_ends: np.ndarray,
     document_ends: np.ndarray,
 ) -> dict[str, Any]:
-    """Writes one shard so that its folder is there whole or not at all; returns its manifest entry."""
+    """Write one shard, whose folder appears complete or not at all; return its manifest entry."""
     part = folder / f".{name}.{os.getpid()}"
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)
@@ -116,31 +118,31 @@ def write(
 
 
 def open(folder: Path) -> Prepared:
-    """Opens a prepared corpus after checking every size, and all of a file's contents the first time it is seen."""
+    """Open a prepared corpus; check the size of every file, and the contents of unseen files."""
     folder = Path(folder)
     manifest = read_manifest(folder)
     with _verified(folder, _files(folder, manifest)) as fresh:
-        found = tokenizers.load(folder)
-        if found.hash != manifest["tokenizer"]["hash"]:
+        tokenizer = tokenizers.load(folder)
+        if tokenizer.hash != manifest["tokenizer"]["hash"]:
             raise DataError(
                 f"{folder}: tokenizer.json is not the one the shards were made with", HINT
             )
         for name in fresh:
             if name.endswith("/tokens.npy"):
-                _check_tokens(folder / name, found.size)
+                _check_tokens(folder / name, tokenizer.size)
             elif name.endswith("_ends.npy"):
                 _check_ends(folder / name)
     splits = {name: Mapped(folder, manifest["splits"].get(name, [])) for name in SPLITS}
     unigrams = _array(folder / "unigrams.npy")
-    if unigrams.shape != (found.size,):
+    if unigrams.shape != (tokenizer.size,):
         raise DataError(
-            f"{folder / 'unigrams.npy'} has shape {unigrams.shape}, not ({found.size},)", HINT
+            f"{folder / 'unigrams.npy'} has shape {unigrams.shape}, not ({tokenizer.size},)", HINT
         )
-    return Prepared(folder, manifest, found, splits, unigrams, manifest["fingerprint"])
+    return Prepared(folder, manifest, tokenizer, splits, unigrams, manifest["fingerprint"])
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of a prepared folder, checked for what `open` relies on."""
+    """Read the manifest of a prepared folder, checked for what `open` relies on."""
     file = folder / "manifest.json"
     if not os.path.lexists(file):
         raise DataError(f"no prepared corpus in {folder}: no manifest.json", "run bert-jax prepare")
@@ -151,18 +153,18 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def sha256(file: Path) -> str:
-    """Digest of a file's bytes."""
+    """Return the sha256 of a file."""
     with opening.regular(file, DataError) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def write_json(file: Path, value: Any) -> None:
-    """Writes plain JSON; the file is there whole or not at all."""
+    """Write JSON to a file in one move."""
     disk.write(file, json.dumps(value, indent=1, sort_keys=True) + "\n")
 
 
 def _files(folder: Path, manifest: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Every file the manifest vouches for: path inside the folder -> bytes and sha256."""
+    """Return the bytes and sha256 of every file in the manifest, by path inside the folder."""
     listed = dict(manifest["files"])
     for name in SPLITS:
         for entry in manifest["splits"].get(name, []):
@@ -179,12 +181,13 @@ def _files(folder: Path, manifest: dict[str, Any]) -> dict[str, dict[str, Any]]:
 def _verified(folder: Path, listed: dict[str, dict[str, Any]]) -> Iterator[list[str]]:
     """Compare sizes always, digests unless this very file (size, mtime, inode) has passed before.
 
-    Gives the files that have not; they are known from then on if nothing else is found wrong with them.
+    Yields the files that have not passed before; they are recorded as passed if the block, which
+    may check them further, raises no error.
     """
     stamp = folder / VERIFIED
     try:
         passed = jsons.read(stamp, DataError, {str: list})
-    except DataError:  # not there, or damaged: all is verified again
+    except DataError:  # missing or damaged: all is verified again
         passed = {}
     seen: dict[str, list] = {}
     for name, expected in listed.items():
@@ -198,28 +201,26 @@ def _verified(folder: Path, listed: dict[str, dict[str, Any]]) -> Iterator[list[
         if passed.get(name) != seen[name] and sha256(file) != expected["sha256"]:
             raise DataError(f"{file} is corrupt: its sha256 is not the manifest's", HINT)
     yield [name for name in listed if passed.get(name) != seen[name]]
-    if seen != passed:
-        with contextlib.suppress(
-            OSError, disk.DiskFull
-        ):  # a read-only corpus is verified each time
+    if seen != passed:  # a read-only corpus is verified each time
+        with contextlib.suppress(OSError, disk.DiskFull):
             write_json(stamp, seen)
 
 
 def _check_tokens(file: Path, vocab_size: int) -> None:
-    """Refuse a token that the vocabulary does not have: on a device it would read what is not there."""
+    """Refuse a token outside the vocabulary: on a device it would read beyond the embeddings."""
     tokens = _array(file)
     if tokens.dtype not in (np.uint16, np.uint32):
         raise DataError(f"{file} holds {tokens.dtype}, not uint16 or uint32", HINT)
     for start in range(0, len(tokens), BLOCK):
         block = tokens[start : start + BLOCK]
         if block.max() >= vocab_size:
-            at = int(np.argmax(block >= vocab_size))
-            where = f"{file} has token {block[at]} at position {start + at}"
-            raise DataError(f"{where}, and the vocabulary ends at {vocab_size - 1}", HINT)
+            i = int(np.argmax(block >= vocab_size))
+            problem = f"{file} has token {block[i]} at position {start + i}"
+            raise DataError(f"{problem}, and the vocabulary ends at {vocab_size - 1}", HINT)
 
 
 def _check_ends(file: Path) -> None:
-    """Refuse sentences or documents that end before they begin; that the last is the end is checked when they open."""
+    """Refuse sentences or documents that end before they begin; `_shard` checks the last end."""
     ends = _array(file)
     if ends.dtype != np.uint32 or (ends[1:] < ends[:-1]).any():
         raise DataError(f"{file} does not ascend in uint32", HINT)

@@ -1,4 +1,4 @@
-"""Corpus source `tfds`: any TensorFlow Datasets text dataset, read as array records without TensorFlow."""
+"""Corpus source `tfds`: any text dataset of TFDS, read as array records without TensorFlow."""
 
 from __future__ import annotations
 
@@ -9,33 +9,27 @@ from collections.abc import Iterator
 from typing import Any
 
 from bert_jax.config import knobs
-from bert_jax.data.text.readers import bad_row
-from bert_jax.data.text.sentences import Chunk, Item, Tally, check, chunks, decode
+from bert_jax.data.text.readers import text_of
+from bert_jax.data.text.sentences import Chunk, Item, Tally, chunks
 from bert_jax.errors import DataError, MissingError
 
 RANGE = 16 << 20  # bytes of examples read as one item
-WIKI40B = re.compile(
-    r"\s*_(?:START_ARTICLE|START_SECTION|START_PARAGRAPH|NEWLINE)_\s*"
-)  # its marks of structure
+# Structure marks of wiki40b.
+WIKI40B = re.compile(r"\s*_(?:START_ARTICLE|START_SECTION|START_PARAGRAPH|NEWLINE)_\s*")
 
 
 @functools.lru_cache(maxsize=2)
 def builder(name: str, data_dir: str, knob: str = "config.corpus.path") -> Any:
-    """The builder of a dataset that `knob` names."""
-    import tensorflow_datasets  # heavy, and only this source needs it
+    """Return the builder of a dataset; errors name the `knob` that names it."""
+    import tensorflow_datasets as tfds  # heavy, and only this source needs it
     import tensorflow_datasets.text  # registers datasets that importing the package alone does not
 
     if not name:
         raise DataError(f"{knob} is empty", "tfds: a dataset name such as wikipedia/20230601.en")
+    unknown = (ValueError, AttributeError, OSError, ImportError, tfds.core.DatasetNotFoundError)
     try:
-        return tensorflow_datasets.builder(name, data_dir=data_dir or None)
-    except (
-        ValueError,
-        AttributeError,
-        OSError,
-        ImportError,
-        tensorflow_datasets.core.DatasetNotFoundError,
-    ) as error:
+        return tfds.builder(name, data_dir=data_dir or None)
+    except unknown as error:
         first = str(error).strip().split("\n")[0][:200]
         hint = f"a TFDS name, and {knob.rpartition('.')[0]}.tfds_dir"
         raise DataError(f"{knob} = {name!r}: {first}", hint) from error
@@ -43,38 +37,39 @@ def builder(name: str, data_dir: str, knob: str = "config.corpus.path") -> Any:
 
 @functools.lru_cache(maxsize=2)
 def examples_of(name: str, data_dir: str, split: str) -> Any:
-    """The examples of a split, by number."""
-    made = builder(name, data_dir)
+    """Return the examples of a split, by index."""
+    dataset = builder(name, data_dir)
     where = f", data_dir={data_dir!r}" if data_dir else ""
     code = f"tfds.builder({name!r}{where}, file_format='array_record').download_and_prepare()"
     try:
-        return made.as_data_source(split=split)
+        return dataset.as_data_source(split=split)
     except (AssertionError, ValueError, NotImplementedError, FileNotFoundError, KeyError) as error:
         first = str(error).strip().split("\n")[0][:200]
         hint = f'python -c "import tensorflow_datasets as tfds, tensorflow_datasets.text; {code}"'
-        if not os.path.isdir(made.data_dir):
-            said = f"{name} is not prepared: there is no folder {made.data_dir}"
+        if not os.path.isdir(dataset.data_dir):
             raise MissingError(
-                said, f"where there is a network: {hint}; then copy the folder here"
+                f"{name} is not prepared: there is no folder {dataset.data_dir}",
+                f"where there is a network: {hint}; then copy the folder here",
             ) from error
         if "TFRECORD" in first:
-            first = "it is prepared as TFRecord, which TensorFlow alone reads: prepare it as array records"
-        kind = (
-            MissingError if isinstance(error, AssertionError | FileNotFoundError) else DataError
-        )  # not prepared
-        raise kind(
-            f"{name}, split {split!r} cannot be read from {made.data_dir}: {first}", hint
+            first = (
+                "it is prepared as TFRecord, which TensorFlow alone reads: "
+                "prepare it as array records"
+            )
+        missing = isinstance(error, AssertionError | FileNotFoundError)
+        raise (MissingError if missing else DataError)(
+            f"{name}, split {split!r} cannot be read from {dataset.data_dir}: {first}", hint
         ) from error
 
 
 def identity(settings: knobs.Corpus, cache: Any) -> Any:
-    """Name, version, split and its size."""
+    """Return the name and version of the dataset, the split and its size."""
     rows = len(examples_of(settings.path, settings.tfds_dir, settings.split))
     return [builder(settings.path, settings.tfds_dir).info.full_name, settings.split, rows]
 
 
 def items(settings: knobs.Corpus) -> tuple[list[Item], list[str]]:
-    """Ranges of examples."""
+    """Divide the examples into ranges."""
     source = examples_of(settings.path, settings.tfds_dir, settings.split)
     info = builder(settings.path, settings.tfds_dir).info
     if settings.text_field not in (info.features or {}):
@@ -94,21 +89,14 @@ def items(settings: knobs.Corpus) -> tuple[list[Item], list[str]]:
 
 
 def read(item: Item, settings: knobs.Corpus, tally: Tally) -> Iterator[Chunk]:
-    """Documents of a range of examples."""
+    """Yield the documents of a range of examples."""
     source = examples_of(settings.path, settings.tfds_dir, settings.split)
     start, stop = item.spec
     wiki40b = settings.path.startswith("wiki40b")
     for index in range(start, stop):
         where = f"{settings.path}, split {settings.split}, example {index}"
-        text, bad = source[index][settings.text_field], False
         tally.counts["rows"] += 1
-        if isinstance(text, bytes):
-            text, bad = decode(text, settings.on_bad_text, where, 0, tally)
-        elif isinstance(text, str):
-            text, bad = check(text, settings.on_bad_text, functools.partial(str, where), tally)
-        else:
-            bad_row(
-                where, f"{settings.text_field} is {type(text).__name__}, not text", settings, tally
-            )
-            continue
-        yield from chunks(WIKI40B.sub("\n", text) if wiki40b else text, bad)
+        document = text_of(source[index][settings.text_field], settings, where, tally)
+        if document is not None:
+            text, bad = document
+            yield from chunks(WIKI40B.sub("\n", text) if wiki40b else text, bad)
