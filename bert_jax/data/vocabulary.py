@@ -80,7 +80,7 @@ class Style:
             fixed |= {"strip_accents": None, "max_word_length": 0}
         elif self.strip_accents == self.lowercase:
             fixed = {"strip_accents": None}
-        if KINDS[self.kind] is not None or not self.clean_text:  # google's code has no such option
+        if KINDS[self.kind] is not None or not self.clean_text:  # google's code can do neither
             fixed["characters"] = HUGGINGFACE
         for name, value in fixed.items():
             object.__setattr__(self, name, value)

@@ -3,8 +3,8 @@
 `multiprocessing` would import the caller's main module again in every worker, and jax with it. Here
 a worker is a plain interpreter that reads pickled calls from its parent and answers them. joblib's
 loky imports no main module either, but its workers outlive a parent that is killed: they finish
-their call, and write into the folder of the run that takes its place. It also starts two processes
-that track resources, and needs semaphores in /dev/shm.
+their call, and write into the folder of the run that takes its place. loky also starts two
+processes that track resources, and needs semaphores in /dev/shm.
 """
 
 from __future__ import annotations
