@@ -693,7 +693,7 @@ REFUSED = {
         "not asked 'limt'",
         "did you mean 'limit'",
     ),
-    "a question of another suite": (asks("pretrain", limit=3), "pretrain is not asked 'limit'", ""),
+    "a question of another suite": (asks("pretrain", limit=3), "pretrain has no option 'limit'", ""),
     "an answer of another type": (asks("blimp", limit="3"), "limit = '3'", "of type int"),
     "yes for a number": (asks("blimp", limit=True), "limit = True", "of type int"),
     "a probe of no task": (
@@ -769,7 +769,7 @@ def test_what_suites_are_asked_is_what_they_read():
         "glue",
     }  # of heads over labels, which a cell gets by fine-tuning
     kinds = {field.name: str(field.type) for field in dataclasses.fields(SuiteOptions)}
-    for name, kind in definition.ASKED.items():
+    for name, kind in definition.OPTION_TYPES.items():
         assert kinds[name].partition("[")[0] == kind.__name__
 
 

@@ -26,7 +26,7 @@ from bert_jax.data.text import dedup, encode, prepare, shards
 SLICE = 10_000  # sentences given to `encode_batch` at once
 
 
-# --- preparing ------------------------------------------------------------------------------------------------------
+# --- preparing ------------------------------------------------------------------------------------
 
 
 def preparing(config: dict[str, Any]) -> Ready:
@@ -107,7 +107,7 @@ def _sentences(settings: knobs.Corpus) -> Iterator[tuple[int, str]]:
             yield from encode.sentences(spool, name, mark)
 
 
-# --- saving ---------------------------------------------------------------------------------------------------------
+# --- saving ---------------------------------------------------------------------------------------
 
 
 def saving(config: dict[str, Any], save: bool = True, whole: bool = False) -> Ready:

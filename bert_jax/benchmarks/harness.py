@@ -127,7 +127,7 @@ def ratio(one: Result, other: Result) -> tuple[float, float, float]:
     return one.seconds / other.seconds, low, high
 
 
-# --- processes ------------------------------------------------------------------------------------------------------
+# --- processes ------------------------------------------------------------------------------------
 
 
 class _Worker:

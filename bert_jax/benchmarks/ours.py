@@ -82,7 +82,7 @@ def packed(config: knobs.Config, sizes: list[int]) -> Batch:
     return batch
 
 
-# --- training -------------------------------------------------------------------------------------------------------
+# --- training -------------------------------------------------------------------------------------
 
 
 class Trainer:
@@ -279,7 +279,7 @@ def _product(one: Any) -> Product:
     return Product(*sizes, kinds, str(one.outvars[0].aval.dtype), one.params["precision"])
 
 
-# --- reading --------------------------------------------------------------------------------------------------------
+# --- reading --------------------------------------------------------------------------------------
 
 
 def forward(config: dict[str, Any]) -> Ready:
@@ -303,7 +303,7 @@ def forward(config: dict[str, Any]) -> Ready:
     return Ready(call, batch["tokens"].size, "tokens", {})
 
 
-# --- data -----------------------------------------------------------------------------------------------------------
+# --- data -----------------------------------------------------------------------------------------
 
 
 def batches(config: dict[str, Any]) -> Ready:
@@ -372,7 +372,7 @@ def fed(config: dict[str, Any], loader: bool) -> Ready:
     return Ready(call, resolved.batch_size * resolved.sequence_length, "tokens", {})
 
 
-# --- compiling ------------------------------------------------------------------------------------------------------
+# --- compiling ------------------------------------------------------------------------------------
 
 
 def compiling(config: dict[str, Any]) -> Ready:

@@ -102,7 +102,7 @@ class Launcher:
                 self._show()
                 time.sleep(self.engine.pause)
 
-    # --- one group --------------------------------------------------------------------------------------------------
+    # --- one group --------------------------------------------------------------------------------
 
     def _submit(self) -> None:
         """Gives the engine all groups whose cells are free: of a launch that was killed, workers may still save."""
@@ -201,7 +201,7 @@ class Launcher:
     def _held(self, job: Job) -> bool:
         return any(self.place.busy(cell.id) for cell in job.group.cells)
 
-    # --- what is said -----------------------------------------------------------------------------------------------
+    # --- what is said -----------------------------------------------------------------------------
 
     def _stop(self, name: str) -> None:
         if self.stopped:

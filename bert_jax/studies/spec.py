@@ -143,7 +143,7 @@ class Cell:
         return self.vocabulary or self.config.tokenizer.vocab_size
 
 
-# --- axes -----------------------------------------------------------------------------------------------------------
+# --- axes -----------------------------------------------------------------------------------------
 
 
 def axis(path: str, values: Iterable[Any], labels: Iterable[str] = ()) -> Axis:

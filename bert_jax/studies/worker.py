@@ -65,7 +65,7 @@ def _work(place: Place, group: str, cells: Sequence[Entry], slots: int, train: T
                 _suite(place, group, cell, name)
 
 
-# --- training -------------------------------------------------------------------------------------------------------
+# --- training -------------------------------------------------------------------------------------
 
 
 def _train(place: Place, group: str, cells: Sequence[Entry], slots: int, train: Train) -> None:
@@ -123,7 +123,7 @@ def _together(
         return False
 
 
-# --- evaluation -----------------------------------------------------------------------------------------------------
+# --- evaluation -----------------------------------------------------------------------------------
 
 
 def _suite(place: Place, group: str, cell: Entry, name: str) -> None:
@@ -219,7 +219,7 @@ def flat(found: dict[str, Any], prefix: str = "") -> dict[str, float]:
     return out
 
 
-# --- the process ----------------------------------------------------------------------------------------------------
+# --- the process ----------------------------------------------------------------------------------
 
 
 @contextmanager

@@ -166,7 +166,7 @@ def share(items: Sequence[Any], jobs: int, place: int) -> list[Any]:
     return list(items[place * len(items) // jobs : (place + 1) * len(items) // jobs])
 
 
-# --- one process ----------------------------------------------------------------------------------------------------
+# --- one process ----------------------------------------------------------------------------------
 
 
 def start(
