@@ -667,7 +667,7 @@ REFUSED = {
     "an unknown baseline": (compared(baseline="15%"), "no point '15%'", "did you mean '15 %'"),
     "a metric that is not found": (
         compared(metrics=("validation/loss",)),
-        "'validation' finds no metric 'loss'",
+        "'validation' has no metric 'loss'",
         "mlm_loss",
     ),
     "a metric of no evaluation": (

@@ -247,7 +247,7 @@ def _conclude(place: Place, stopped: bool) -> None:
         raise Stopped(f"stopped: {now.line()}", "the same command continues")
     if left:
         first = left[0]
-        which = f"{first.entry.id} ({progress.described(first)})"
+        which = f"{first.entry.id} ({progress.described(first.entry)})"
         more = f" and {len(left) - 1} more" if left[1:] else ""
         why = f": {first.state.error}" if first.state.error else ""
         raise IncompleteError(

@@ -120,8 +120,8 @@ def expand(study: Study, vocabulary: Callable[[knobs.Config], int] | None = None
     cells: list[Cell] = []
     seen: dict[str, str] = {}
     idle: dict[str, Idle] | None = None  # knobs of the base that do nothing in any cell
-    for points in itertools.product(*(axis.points for axis in study.axes)):
-        chosen = dict(zip((axis.name for axis in study.axes), points, strict=True))
+    for points in itertools.product(*(factor.points for factor in study.axes)):
+        chosen = dict(zip((factor.name for factor in study.axes), points, strict=True))
         if not _kept(study, chosen):
             continue
         labels = {name: point.label for name, point in chosen.items()}
@@ -287,15 +287,15 @@ def _study_knobs(study: Study) -> dict[str, str]:
 def _settled(study: Study) -> dict[str, str]:
     """Return the knobs whose value in the base is never used, and for each the reason."""
     reasons = _study_knobs(study)
-    for axis in study.axes:
-        for path in _paths(axis):
-            if all(path in dict(point.changes) for point in axis.points):
-                reasons[path] = f"axis {axis.name!r} varies it"
+    for factor in study.axes:
+        for path in _paths(factor):
+            if all(path in dict(point.changes) for point in factor.points):
+                reasons[path] = f"axis {factor.name!r} varies it"
     return reasons
 
 
-def _paths(axis: Axis) -> list[str]:
-    return list(dict.fromkeys(path for point in axis.points for path, _ in point.changes))
+def _paths(factor: Axis) -> list[str]:
+    return list(dict.fromkeys(path for point in factor.points for path, _ in point.changes))
 
 
 def _overlap(path: str, other: str) -> bool:
@@ -303,17 +303,17 @@ def _overlap(path: str, other: str) -> bool:
 
 
 def _check_axes(study: Study) -> None:
-    names = [axis.name for axis in study.axes]
+    names = [factor.name for factor in study.axes]
     distinct = len(set(names)) == len(names)
     _need(distinct, f"two axes have one name: {', '.join(names)}", "rename one")
     reserved = _study_knobs(study)
     owners: dict[str, str] = {}
-    for axis in study.axes:
-        name, labels = f"axis {axis.name!r}", [point.label for point in axis.points]
+    for factor in study.axes:
+        name, labels = f"axis {factor.name!r}", [point.label for point in factor.points]
         _need(bool(labels), f"{name} has no points", "give it values")
         distinct = len(set(labels)) == len(labels)
         _need(distinct, f"{name} has a point twice: {', '.join(labels)}", "labels=…")
-        for path in _paths(axis):
+        for path in _paths(factor):
             _need(
                 not dataclasses.is_dataclass(configs.check_path(path)),
                 f"config.{path} is a section, not a value",
@@ -322,11 +322,11 @@ def _check_axes(study: Study) -> None:
             other = next((owner for known, owner in owners.items() if _overlap(path, known)), "")
             _need(
                 not other,
-                f"axes {other!r} and {axis.name!r} both set config.{path}",
+                f"axes {other!r} and {factor.name!r} both set config.{path}",
                 "one would undo the other",
             )
             _need(path not in reserved, f"{name} sets config.{path}", reserved.get(path, ""))
-        owners |= dict.fromkeys(_paths(axis), axis.name)
+        owners |= dict.fromkeys(_paths(factor), factor.name)
 
 
 def _check_suite(suite: Suite) -> None:
@@ -368,7 +368,7 @@ def finetunings(study: Study, cells: Iterable[knobs.Config]) -> list[tuple[str, 
 
 
 def _check_comparison(study: Study, comparison: Comparison) -> None:
-    axes = {axis.name: [point.label for point in axis.points] for axis in study.axes}
+    axes = {factor.name: [point.label for point in factor.points] for factor in study.axes}
     name, baseline = comparison.axis, comparison.baseline
     _need(name in axes, f"no axis {name!r} to compare", _near(name, axes))
     _need(
