@@ -250,7 +250,7 @@ def test_rows_are_full_of_text_or_as_long_as_asked():
 
 @pytest.mark.parametrize("arms", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_train_step_is_an_update(arms, one_device):
-    ready = ours.train_step(config.to_dict(SMALL), arms=arms)
+    ready = ours.train_step(config.to_dict(SMALL), runs=arms)
     for _ in range(2):
         ready.call()
     assert (ready.units, ready.unit) == (arms * 4 * 32, "tokens")
@@ -301,7 +301,7 @@ def test_the_bound_has_the_products_of_an_update(changes):
     unpaired = toy.config(
         batch_size=4, sequence_length=32, pairs="none", objectives__nsp__weight=None, **changes
     )
-    found = ours.products_of(unpaired)
+    found = ours.matmuls_of(unpaired)
     kinds = (
         unpaired.model.type_vocab * unpaired.model.hidden
     )  # segment vectors: a product too, and for its gradient
@@ -310,15 +310,14 @@ def test_the_bound_has_the_products_of_an_update(changes):
         + 2 * 2.0 * 4 * 32 * kinds
     )
     assert sum(one.flops * times for one, times in found.items()) == wanted
-    ready = ours.products(config.to_dict(unpaired))
+    ready = ours.matmuls(config.to_dict(unpaired))
     ready.call()
     assert ready.about["flops"] == wanted
 
 
 def test_the_bound_counts_each_product_in_the_types_the_update_has():
     exact, half = (
-        ours.products_of(toy.config(batch_size=4, sequence_length=32, model__dtype=d))
-        for d in TYPES
+        ours.matmuls_of(toy.config(batch_size=4, sequence_length=32, model__dtype=d)) for d in TYPES
     )
     assert {(one.types, one.result) for one in exact} == {(("float32", "float32"), "float32")}
     slots, width = 4 * quotas.slots(toy.config().masking, 32), toy.config().model.hidden

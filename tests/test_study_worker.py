@@ -156,7 +156,7 @@ def test_found_metrics_are_those_that_comparisons_may_take(done):
     _, (cell, _) = done
     (found,) = results(*done)[:1]
     for name in found["validation"]:
-        assert name in measures.found(Suite("pretrain"), cell.config.objectives)
+        assert name in measures.metrics(Suite("pretrain"), cell.config.objectives)
 
 
 @pytest.mark.parametrize(("changes", "wanted"), [({}, 7), ({"data_seed": 5}, 5)])

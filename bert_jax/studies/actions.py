@@ -72,7 +72,7 @@ def run(
             room = engines.make(engine, place.workdir, jobs, options).room
         left = [cell for cell in cells if cell.id not in known]
         groups = plan.plan(place, left, evaluations_of(study), fuse, room)
-        evaluations = plan.evaluations(place, groups, room)
+        evaluations = plan.evaluation_estimate(place, groups, room)
         print(plan.described(name, cells, groups, room, taken, evaluations))
         return
     with folder_locks.hold(place.workdir, LOCK):

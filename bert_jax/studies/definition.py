@@ -164,10 +164,11 @@ def identity(config: knobs.Config) -> str:
     Only knobs that differ from their defaults count, so that a knob added later renames no run.
     Knobs that do not affect training do not count, and equivalent spellings give the same name.
     """
-    return hashlib.sha256(json.dumps(told(config), sort_keys=True).encode()).hexdigest()[:12]
+    text = json.dumps(trained_knobs(config), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def told(config: knobs.Config) -> dict[str, Any]:
+def trained_knobs(config: knobs.Config) -> dict[str, Any]:
     """Return the knobs that name a run."""
     masking = config.masking
     if masking.schedule == "constant" and masking.prediction_rate == masking.rate:

@@ -288,18 +288,18 @@ class Place:
 
     # --- attempts ---------------------------------------------------------------------------------
 
-    def note_start(self, cell: str, group: str, what: str) -> None:
+    def note_start(self, cell: str, group: str, activity: str) -> None:
         """Record that training or an evaluation begins."""
-        self._note(cell, {"event": "start", "group": group, "what": what})
+        self._note(cell, {"event": "start", "group": group, "what": activity})
 
     def note_end(
-        self, cell: str, group: str, what: str, outcome: str, code: int, error: str
+        self, cell: str, group: str, activity: str, outcome: str, code: int, error: str
     ) -> None:
         """Record how training or an evaluation ended: done, failed or stopped."""
         entry = {
             "event": "end",
             "group": group,
-            "what": what,
+            "what": activity,
             "outcome": outcome,
             "code": code,
             "error": error,

@@ -47,7 +47,7 @@ FOUND = {  # suite -> patterns of its metrics; a test compares them with the sui
 }
 
 
-def found(evaluation: Suite | Finetune, objectives: Collection[str]) -> Sequence[str]:
+def metrics(evaluation: Suite | Finetune, objectives: Collection[str]) -> Sequence[str]:
     """List the metrics of an evaluation, as patterns.
 
     Args:
@@ -75,7 +75,7 @@ def check(study: Study, objectives: Collection[str]) -> None:
     for comparison in study.comparisons:
         for metric in comparison.metrics:
             name, _, rest = metric.partition("/")
-            known = found(study.evaluations[name], objectives)
+            known = metrics(study.evaluations[name], objectives)
             if not any(fnmatchcase(rest, pattern) for pattern in known):
                 message = f"evaluation {name!r} has no metric {rest!r}"
                 raise ConfigError(message, suggest(rest, known))

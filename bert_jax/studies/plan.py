@@ -25,20 +25,20 @@ MEASURED = 30.0  # seconds of training after which the measured pace is used
 
 
 def plan(
-    place: Place, cells: Sequence[Cell], asked: Mapping[str, Any], fuse: str, room: Room
+    place: Place, cells: Sequence[Cell], evaluations: Mapping[str, Any], fuse: str, room: Room
 ) -> list[Group]:
     """Plan the groups that are still to do, the longest first.
 
     Args:
       place: the study's folder.
       cells: all cells of the study.
-      asked: the evaluations, as study.json records them.
+      evaluations: the evaluations, as study.json records them.
       fuse: `auto`, `never`, or the most cells a group may have.
       room: resources of the engine.
     """
     most = groups.limit(fuse)
     cells = _sized(place, cells)
-    left = [cell for cell in cells if _state(place, cell, asked) not in FINAL]
+    left = [cell for cell in cells if _state(place, cell, evaluations) not in FINAL]
     begun = _begun(place, cells, left, most)
     known = {cell.id for group in begun for cell in group.cells}
     rest = [cell for cell in left if cell.id not in known]
@@ -109,7 +109,7 @@ def described(
     return "\n\n".join(filter(None, [table(listing), table(parts), *notes, total]))
 
 
-def evaluations(place: Place, planned: Sequence[Group], room: Room) -> str:
+def evaluation_estimate(place: Place, planned: Sequence[Group], room: Room) -> str:
     """Estimate the time of the evaluations, by those already made in this workdir."""
     known = [r.evaluation_seconds for r in _results(place) if r.evaluation_seconds]
     left = sum(len(group.cells) for group in planned)
@@ -120,10 +120,10 @@ def evaluations(place: Place, planned: Sequence[Group], room: Room) -> str:
     return f"evaluations take about {more} more: {duration(mean)} a cell so far"
 
 
-def _state(place: Place, cell: Cell, asked: Mapping[str, Any]) -> str:
+def _state(place: Place, cell: Cell, evaluations: Mapping[str, Any]) -> str:
     if not place.cell(cell.id).exists():
         return "waiting"
-    entry = Entry(cell.id, cell.config, cell.labels, cell.values, cell.seed, dict(asked))
+    entry = Entry(cell.id, cell.config, cell.labels, cell.values, cell.seed, dict(evaluations))
     return place.state(entry).name
 
 

@@ -217,10 +217,10 @@ def flat(metrics: dict[str, Any], prefix: str = "") -> dict[str, float]:
 
 
 @contextmanager
-def _attempt(place: Place, group: str, cells: Sequence[Entry], what: str) -> Iterator[None]:
+def _attempt(place: Place, group: str, cells: Sequence[Entry], activity: str) -> Iterator[None]:
     """Record in each cell the start of training or an evaluation, and how it ended."""
     for cell in cells:
-        place.note_start(cell.id, group, what)
+        place.note_start(cell.id, group, activity)
     outcome, code, error = "done", 0, ""
     try:
         with disk.room(place.workdir):
@@ -240,7 +240,7 @@ def _attempt(place: Place, group: str, cells: Sequence[Entry], what: str) -> Ite
     finally:
         with suppress(DiskFull):  # the worker ends of it anyway, or meets it at its next write
             for cell in cells:
-                place.note_end(cell.id, group, what, outcome, code, error)
+                place.note_end(cell.id, group, activity, outcome, code, error)
 
 
 def _keep_programs(place: Place) -> None:
