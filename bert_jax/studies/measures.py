@@ -55,9 +55,9 @@ def metrics(evaluation: Suite | Finetune, objectives: Collection[str]) -> Sequen
       objectives: names of the objectives of the cells.
     """
     if isinstance(evaluation, Finetune):
-        settings = tasks.settings(evaluation.task) | dict(evaluation.changes)
+        row = tasks.settings(evaluation.task) | dict(evaluation.changes)
         kind = tasks.TASKS[evaluation.task].kind
-        return (*(settings.get("task.metrics") or knobs.METRICS[kind]), *TASK)
+        return (*(row.get("task.metrics") or knobs.METRICS[kind]), *TASK)
     if evaluation.name != "pretrain":
         return FOUND[evaluation.name]
     names: list[str] = []

@@ -54,15 +54,15 @@ class Slurm:
         self, folder: Path, jobs: int = 0, options: Mapping[str, str] | None = None
     ) -> None:
         submitit = need("submitit", "slurm")
-        settings = {name: _value(text) for name, text in (options or {}).items()}
-        cluster = settings.pop("cluster", "slurm")
+        parameters = {name: _value(text) for name, text in (options or {}).items()}
+        cluster = parameters.pop("cluster", "slurm")
         check(options or {})
-        gpus = float(settings.get("gpus_per_node", 0))
-        memory = math.inf if gpus else float(settings.get("mem_gb", math.inf)) * PLANNED * 2**30
-        self.room = Room(jobs or 1, float(settings.get("cpus_per_task", 1)), gpus, memory)
+        gpus = float(parameters.get("gpus_per_node", 0))
+        memory = math.inf if gpus else float(parameters.get("mem_gb", math.inf)) * PLANNED * 2**30
+        self.room = Room(jobs or 1, float(parameters.get("cpus_per_task", 1)), gpus, memory)
         self._name = "bert_jax_" + hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:8]
         self._our_jobs = ("--user", str(os.getuid()), "--name", self._name)
-        self._limit = "timeout_min" in settings or "slurm_time" in settings
+        self._limit = "timeout_min" in parameters or "slurm_time" in parameters
         self._jobs: list[tuple[Task, Any]] = []
         self._failed = submitit.core.utils.FailedJobError
         self._asked = time.monotonic()
@@ -70,10 +70,10 @@ class Slurm:
         self._stopping = False
         self._folder = folder / "slurm"
         self._most = jobs or WHOLE
-        parameters = {"name": self._name, "slurm_array_parallelism": self._most, **settings}
+        defaults = {"name": self._name, "slurm_array_parallelism": self._most}
         try:
             self._executor = submitit.AutoExecutor(self._folder, cluster=cluster)
-            self._executor.update_parameters(**parameters)
+            self._executor.update_parameters(**(defaults | parameters))
         except (RuntimeError, ValueError, NameError, AssertionError, TypeError) as error:
             hint = _DOCUMENTED  # these are all the errors that submitit raises
             if isinstance(error, RuntimeError):
