@@ -192,7 +192,7 @@ BOUNDS = {"matmul-bound-fp32", "matmul-bound-bf16"}
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "bfloat16_products"])
 def test_variants_are_called_what_others_rely_on(dtype):
-    asked = table.Asked(toy.config(model__dtype=dtype), "transformers", "python")
+    asked = table.Setup(toy.config(model__dtype=dtype), "transformers", "python")
     also = set() if dtype == "float32" else {"ours-fp32"}
     half = "bfloat16_products" if dtype == "float32" else dtype
     for name, more in (("train-step", BOUNDS | RIVALS), ("forward", RIVALS)):
@@ -212,7 +212,7 @@ def test_variants_are_called_what_others_rely_on(dtype):
 
 
 def test_rivals_are_there_when_they_are_asked_for():
-    plain = table.Asked(toy.config(), "", "python")
+    plain = table.Setup(toy.config(), "", "python")
     against = dataclasses.replace(plain, against="transformers")
     for name, row in table.TABLE.items():
         mine, both = row.make(plain), row.make(against)
@@ -347,10 +347,10 @@ def test_attention_is_computed_forwards_and_backwards(backend, one_device):
 
 
 def test_the_backends_compared_are_those_that_work_here():
-    named = [one.name for one in table.TABLE["attention"][0](table.Asked(SMALL, "", "python"))]
+    named = [one.name for one in table.TABLE["attention"][0](table.Setup(SMALL, "", "python"))]
     assert named == ["ours", "xla"]
     dropping = toy.config(model__attention_dropout=0.1)
-    named = [one.name for one in table.TABLE["attention"][0](table.Asked(dropping, "", "python"))]
+    named = [one.name for one in table.TABLE["attention"][0](table.Setup(dropping, "", "python"))]
     assert named == ["ours", "with-dropout", "xla"]
 
 

@@ -421,7 +421,7 @@ def test_a_budget_of_flops_waits_for_a_vocabulary_that_is_trained(tmp_path):
     real = prepare.prepare(cell.config).tokenizer.size
     assert cell.vocab_size == real < 300
     assert cell.config.steps == round(1e12 / flops_per_step(cell.config, real))
-    prepare._trained_size.cache_clear()
+    vocabulary._trained_size.cache_clear()
     assert expand(made) == [cell]  # prepared, it is known
     assert expand(study())[0].vocabulary is None  # other budgets have no need of it
 
@@ -690,7 +690,7 @@ REFUSED = {
     "a suite over labels": (asks("sst2"), "no suite 'sst2' for a study", ""),
     "a question no suite is asked": (
         asks("blimp", limt=3),
-        "not asked 'limt'",
+        "has no option 'limt'",
         "did you mean 'limit'",
     ),
     "a question of another suite": (asks("pretrain", limit=3), "pretrain has no option 'limit'", ""),

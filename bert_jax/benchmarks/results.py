@@ -14,7 +14,7 @@ from bert_jax.reporting.text_table import table
 from bert_jax.system import machine
 
 if TYPE_CHECKING:
-    from bert_jax.benchmarks.table import Asked, Row
+    from bert_jax.benchmarks.table import Setup, Row
 
 MACHINE = ("system", "processor", "cores", "memory_bytes")
 PACKAGES = ("bert-jax", "jax", "jaxlib", "flax", "optax", "numpy", "tokenizers")
@@ -26,7 +26,7 @@ def size_of(model: knobs.Model, name: str = "") -> str:
     return name if named else f"{model.layers}x{model.hidden}"
 
 
-def as_text(name: str, row: Row, asked: Asked, results: Sequence[Result], rounds: int) -> str:
+def as_text(name: str, row: Row, setup: Setup, results: Sequence[Result], rounds: int) -> str:
     """Return the table as Markdown, and the shares below it."""
     times = "variant", "median ms", "min ms", "ratio", "quartiles"
     head = (*times, f"{results[0].unit}/s", "page faults", "first call, s")
@@ -45,8 +45,8 @@ def as_text(name: str, row: Row, asked: Asked, results: Sequence[Result], rounds
                 f"{result.first_seconds:.1f}",
             )
         )
-    config = asked.config
-    size = size_of(config.model, asked.size)
+    config = setup.config
+    size = size_of(config.model, setup.size)
     shape = f"{size}, {config.batch_size} x {config.sequence_length}, {config.model.dtype}"
     note = (
         f"Medians of {rounds} turns each, in turn; ratio: of medians, to the first; "
@@ -63,13 +63,13 @@ def as_text(name: str, row: Row, asked: Asked, results: Sequence[Result], rounds
 
 
 def as_rows(
-    name: str, asked: Asked, results: Sequence[Result], rounds: int
+    name: str, setup: Setup, results: Sequence[Result], rounds: int
 ) -> list[dict[str, Any]]:
     """Return a row for each variant; every row repeats the machine, versions and config."""
-    tree, m = asked.tree, asked.config.model
+    tree, m = setup.tree, setup.config.model
     measured = {
-        "batch_size": asked.config.batch_size,
-        "sequence_length": asked.config.sequence_length,
+        "batch_size": setup.config.batch_size,
+        "sequence_length": setup.config.sequence_length,
         "dtype": m.dtype,
         "rounds": rounds,
         "machine": {key: value for key, value in machine.machine().items() if key in MACHINE},
@@ -83,7 +83,7 @@ def as_rows(
         rows.append(
             {
                 "benchmark": name,
-                "size": size_of(m, asked.size),
+                "size": size_of(m, setup.size),
                 "variant": result.name,
                 "median_ms": 1000 * result.seconds,
                 "min_ms": 1000 * result.fastest,

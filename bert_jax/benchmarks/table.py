@@ -40,7 +40,7 @@ RIVALS = ("transformers",)
 
 
 @dataclass(frozen=True)
-class Asked:
+class Setup:
     """The settings of a benchmark."""
 
     config: knobs.Config
@@ -69,142 +69,142 @@ class Asked:
         make, arguments = f"{THEIRS}:{function}", {"config": self.tree, **arguments}
         return [Contestant(name, make, arguments, self.python, retain)]
 
-    def changed(self, **changes: Any) -> Asked:
+    def changed(self, **changes: Any) -> Setup:
         """Change knobs of the config; __ stands for the dots of a path."""
         settings = [(name.replace("__", "."), str(value)) for name, value in changes.items()]
         return dataclasses.replace(self, config=configs.changed(self.config, settings))
 
-    def exact(self) -> Asked:
+    def exact(self) -> Setup:
         """Change all arithmetic to float32."""
         return self.changed(model__dtype="float32")
 
-    def halved(self) -> Asked:
+    def halved(self) -> Setup:
         """Change matmuls to bfloat16, unless the config has a half-precision type already."""
         return self if self != self.exact() else self.changed(model__dtype="bfloat16_products")
 
 
-def _in_both_types(asked: Asked, function: str) -> list[Contestant]:
+def _in_both_types(setup: Setup, function: str) -> list[Contestant]:
     """Make `ours` as configured, and `ours-fp32` if the config is not float32 already."""
-    exact = asked.exact()
+    exact = setup.exact()
     return [
-        asked.ours("ours", function),
-        *([exact.ours("ours-fp32", function)] if exact != asked else []),
+        setup.ours("ours", function),
+        *([exact.ours("ours-fp32", function)] if exact != setup else []),
     ]
 
 
-def _train_step(asked: Asked) -> list[Contestant]:
-    slots = costs.own_slots(asked.config)
+def _train_step(setup: Setup) -> list[Contestant]:
+    slots = costs.own_slots(setup.config)
     return [
-        *_in_both_types(asked, "train_step"),
-        asked.exact().ours("matmul-bound-fp32", "matmuls"),
-        asked.halved().ours("matmul-bound-bf16", "matmuls"),
-        *asked.theirs("transformers-eager", "train_step", way="eager", predictions=slots),
-        *asked.theirs("transformers-compiled", "train_step", way="compiled", predictions=slots),
-        *asked.theirs("torch-tuned-bf16", "train_step", True, way="tuned", predictions=slots),
-        *asked.theirs(
+        *_in_both_types(setup, "train_step"),
+        setup.exact().ours("matmul-bound-fp32", "matmuls"),
+        setup.halved().ours("matmul-bound-bf16", "matmuls"),
+        *setup.theirs("transformers-eager", "train_step", way="eager", predictions=slots),
+        *setup.theirs("transformers-compiled", "train_step", way="compiled", predictions=slots),
+        *setup.theirs("torch-tuned-bf16", "train_step", True, way="tuned", predictions=slots),
+        *setup.theirs(
             "torch-tuned-fp32", "train_step", True, way="tuned", half=False, predictions=slots
         ),
     ]
 
 
-def _forward(asked: Asked) -> list[Contestant]:
+def _forward(setup: Setup) -> list[Contestant]:
     return [
-        *_in_both_types(asked, "forward"),
-        *asked.theirs("transformers-eager", "forward", way="eager"),
-        *asked.theirs("transformers-compiled", "forward", way="compiled"),
-        *asked.theirs("torch-tuned-bf16", "forward", True, way="tuned"),
-        *asked.theirs("torch-tuned-fp32", "forward", True, way="tuned", half=False),
+        *_in_both_types(setup, "forward"),
+        *setup.theirs("transformers-eager", "forward", way="eager"),
+        *setup.theirs("transformers-compiled", "forward", way="compiled"),
+        *setup.theirs("torch-tuned-bf16", "forward", True, way="tuned"),
+        *setup.theirs("torch-tuned-fp32", "forward", True, way="tuned", half=False),
     ]
 
 
-def _pipeline(asked: Asked) -> list[Contestant]:
+def _pipeline(setup: Setup) -> list[Contestant]:
     return [
-        asked.ours("ours", "batches"),
-        asked.ours("assembly", "assembly"),
-        asked.ours("step-constant-batch", "fed", loader=False),
-        asked.ours("step-with-loader", "fed", loader=True),
-        *asked.theirs("transformers-collator", "collator"),
+        setup.ours("ours", "batches"),
+        setup.ours("assembly", "assembly"),
+        setup.ours("step-constant-batch", "fed", loader=False),
+        setup.ours("step-with-loader", "fed", loader=True),
+        *setup.theirs("transformers-collator", "collator"),
     ]
 
 
-def _packing(asked: Asked) -> list[Contestant]:
+def _packing(setup: Setup) -> list[Contestant]:
     """Pack examples that fill half a row on average; as many as give `batch_size` packed rows."""
-    length, most = asked.config.sequence_length, max(asked.config.packing, 4)
+    length, most = setup.config.sequence_length, max(setup.config.packing, 4)
     rng = np.random.default_rng(0)
-    count = round(asked.config.batch_size / HALF)
+    count = round(setup.config.batch_size / HALF)
     sizes = np.clip(rng.normal(HALF, HALF / 3, count) * length, 5, length).astype(int).tolist()
     return [
-        asked.changed(packing=most).ours("ours", "train_step", sizes=sizes),
-        asked.changed(packing=1).ours("row-for-each", "train_step", sizes=sizes),
+        setup.changed(packing=most).ours("ours", "train_step", sizes=sizes),
+        setup.changed(packing=1).ours("row-for-each", "train_step", sizes=sizes),
     ]
 
 
-def _padding(asked: Asked) -> list[Contestant]:
+def _padding(setup: Setup) -> list[Contestant]:
     """Fine-tune on mostly short texts, as those of tasks are: the median fills a quarter row."""
-    length, rows = asked.config.sequence_length, BATCHES * asked.config.batch_size
+    length, rows = setup.config.sequence_length, BATCHES * setup.config.batch_size
     drawn = np.random.default_rng(0).lognormal(np.log(length / 4), 0.6, rows)
     sizes = np.clip(drawn, 3, length).astype(int).tolist()
     return [
-        asked.changed(task__group="length").ours("ours", "finetuning", sizes=sizes),
-        asked.ours("any-length", "finetuning", sizes=sizes),
-        asked.changed(task__pad="full").ours("full-rows", "finetuning", sizes=sizes),
+        setup.changed(task__group="length").ours("ours", "finetuning", sizes=sizes),
+        setup.ours("any-length", "finetuning", sizes=sizes),
+        setup.changed(task__pad="full").ours("full-rows", "finetuning", sizes=sizes),
     ]
 
 
-def _runs(asked: Asked) -> list[Contestant]:
+def _runs(setup: Setup) -> list[Contestant]:
     return [
-        asked.ours("ours", "train_step", runs=RUNS),
-        asked.changed(parallel__arms="map").ours("map", "train_step", runs=RUNS),
-        asked.changed(parallel__arms="vmap").ours("vmap", "train_step", runs=RUNS),
-        asked.ours("alone", "train_step", repeats=RUNS),
+        setup.ours("ours", "train_step", runs=RUNS),
+        setup.changed(parallel__arms="map").ours("map", "train_step", runs=RUNS),
+        setup.changed(parallel__arms="vmap").ours("vmap", "train_step", runs=RUNS),
+        setup.ours("alone", "train_step", repeats=RUNS),
     ]
 
 
-def _attention(asked: Asked) -> list[Contestant]:
+def _attention(setup: Setup) -> list[Contestant]:
     """Compare the attention backends that work here, and einsum with dropout if the config has."""
-    m, length = asked.config.model, asked.config.sequence_length
-    contestants = [asked.ours("ours", "attention", PARTS, backend="einsum")]
+    m, length = setup.config.model, setup.config.sequence_length
+    contestants = [setup.ours("ours", "attention", PARTS, backend="einsum")]
     if m.attention_dropout > 0:
         contestants.append(
-            asked.ours("with-dropout", "attention", PARTS, backend="einsum", drop=True)
+            setup.ours("with-dropout", "attention", PARTS, backend="einsum", drop=True)
         )
-    contestants.append(asked.ours("xla", "attention", PARTS, backend="xla"))
+    contestants.append(setup.ours("xla", "attention", PARTS, backend="xla"))
     fast = _machine()[1]
     if not (fast == "einsum" or abilities.of_model(fast, m) or abilities.of_length(fast, length)):
-        contestants.append(asked.ours(fast, "attention", PARTS, backend=fast))
+        contestants.append(setup.ours(fast, "attention", PARTS, backend=fast))
     return contestants
 
 
-def _compile(asked: Asked) -> list[Contestant]:
-    scan = asked.config.model.scan
+def _compile(setup: Setup) -> list[Contestant]:
+    scan = setup.config.model.scan
     other = not (_machine()[2] if scan is None else scan)
     return [
-        asked.ours("ours", "compiling"),
-        asked.changed(model__scan=other).ours("in-a-loop" if other else "unrolled", "compiling"),
+        setup.ours("ours", "compiling"),
+        setup.changed(model__scan=other).ours("in-a-loop" if other else "unrolled", "compiling"),
     ]
 
 
-def _prepare(asked: Asked) -> list[Contestant]:
-    theirs = asked.changed(tokenizer__characters="huggingface")  # so that ids are the same
+def _prepare(setup: Setup) -> list[Contestant]:
+    theirs = setup.changed(tokenizer__characters="huggingface")  # so that ids are the same
     return [
-        asked.ours("ours", "preparing", AROUND),
+        setup.ours("ours", "preparing", AROUND),
         theirs.ours("encode-batch-one-thread", "encoding", AROUND, alone=True),
         theirs.ours("encode-batch", "encoding", AROUND, alone=False),
     ]
 
 
-def _saving(asked: Asked) -> list[Contestant]:
+def _saving(setup: Setup) -> list[Contestant]:
     return [
-        asked.ours("ours", "saving", AROUND),
-        asked.ours("update-alone", "saving", AROUND, save=False),
-        asked.ours("whole-save", "saving", AROUND, whole=True),
+        setup.ours("ours", "saving", AROUND),
+        setup.ours("update-alone", "saving", AROUND, save=False),
+        setup.ours("whole-save", "saving", AROUND, whole=True),
     ]
 
 
 class Row(NamedTuple):
     """A benchmark: contestants, a description, and pairs (part, whole) whose share is printed."""
 
-    make: Callable[[Asked], list[Contestant]]
+    make: Callable[[Setup], list[Contestant]]
     what: str
     shares: Sequence[tuple[str, str]] = ()
 
@@ -263,12 +263,12 @@ def run(
     """Print the table of a benchmark, and write its rows to `output` as JSON."""
     tree = tree_of(spec, size)
     configs.overrides(tree, changes)
-    asked = Asked(configs.resolve(tree), against, python or sys.executable, size or "")
-    measured = harness.compare(TABLE[name].make(asked), rounds)
-    print(results.as_text(name, TABLE[name], asked, measured, rounds))
+    setup = Setup(configs.resolve(tree), against, python or sys.executable, size or "")
+    measured = harness.compare(TABLE[name].make(setup), rounds)
+    print(results.as_text(name, TABLE[name], setup, measured, rounds))
     if output is not None:
         output.parent.mkdir(parents=True, exist_ok=True)
-        rows = results.as_rows(name, asked, measured, rounds)
+        rows = results.as_rows(name, setup, measured, rounds)
         output.write_text(json.dumps(rows, indent=2) + "\n")
 
 

@@ -84,12 +84,12 @@ def measure(name: str, rounds: int) -> list[dict[str, Any]]:
     ]
 
 
-def asked(changes: dict[str, Any]) -> table.Asked:
+def asked(changes: dict[str, Any]) -> table.Setup:
     """The usual benchmark with other knobs."""
     tree = table.tree_of(None, table.SIZE)
     for path, value in changes.items():
         configs.put(tree, path.split("."), value)
-    return table.Asked(configs.resolve(tree), "", "")
+    return table.Setup(configs.resolve(tree), "", "")
 
 
 def draw(rows: list[dict[str, str]]) -> None:
