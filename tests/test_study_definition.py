@@ -693,7 +693,11 @@ REFUSED = {
         "has no option 'limt'",
         "did you mean 'limit'",
     ),
-    "a question of another suite": (asks("pretrain", limit=3), "pretrain has no option 'limit'", ""),
+    "a question of another suite": (
+        asks("pretrain", limit=3),
+        "pretrain has no option 'limit'",
+        "",
+    ),
     "an answer of another type": (asks("blimp", limit="3"), "limit = '3'", "of type int"),
     "yes for a number": (asks("blimp", limit=True), "limit = True", "of type int"),
     "a probe of no task": (

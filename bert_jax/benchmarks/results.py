@@ -14,7 +14,7 @@ from bert_jax.reporting.text_table import table
 from bert_jax.system import machine
 
 if TYPE_CHECKING:
-    from bert_jax.benchmarks.table import Setup, Row
+    from bert_jax.benchmarks.table import Row, Setup
 
 MACHINE = ("system", "processor", "cores", "memory_bytes")
 PACKAGES = ("bert-jax", "jax", "jaxlib", "flax", "optax", "numpy", "tokenizers")
