@@ -1,4 +1,4 @@
-"""The paper's recipe of fine-tuning, for a task and the model it starts from, as a config to change."""
+"""The fine-tuning recipe of the BERT paper, as a config."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from bert_jax.config import knobs
 
-FRESH = "^(classify|regress|tag|span|choice|encoder/pooler)/"  # a head is new, unless it fits
+FRESH = "^(classify|regress|tag|span|choice|encoder/pooler)/"  # initialised anew, unless they fit
 
 
 def finetuning(
@@ -23,13 +23,16 @@ def finetuning(
     changes: Mapping[str, Any] | None = None,
     start: knobs.Config | None = None,
 ) -> ml_collections.ConfigDict:
-    """Batches of 32, 3 epochs, a warm-up over a tenth of them, dropout 0.1, and what the task's row says.
+    """Build the config that fine-tunes a model on a task.
+
+    Batches of 32, 3 epochs with a warm-up over a tenth of them, dropout 0.1, and the settings of
+    the task's row.
 
     Args:
       task: a row of `data/tasks.py`, or a kind of objective over labels.
-      init_from: a run, or a model of others, whose shape is taken over.
-      changes: values by path, which have the last word.
-      start: the config of `init_from`, where it is known before it is there.
+      init_from: a run or a model of others, whose shape is used.
+      changes: values by path; they override the recipe.
+      start: the config of `init_from`, if it is known before `init_from` exists.
     """
     config = default()
     config.pairs = "none"
@@ -44,21 +47,17 @@ def finetuning(
         put(config, ["evals", evaluation, "epochs"], 1.0)
     if init_from:
         if start is None:
-            from bert_jax.interop import (
-                runs,
-            )  # with jax, which a study that checks its recipes has no need of
+            # Imports jax, which a study that only checks its recipes does not need.
+            from bert_jax.interop import runs
 
             start = runs.described(init_from)[0]
         config.init_from = init_from
-        take(
-            config,
-            {f"model.{name}": value for name, value in dataclasses.asdict(start.model).items()},
-        )
+        shape = dataclasses.asdict(start.model)
+        take(config, {f"model.{name}": value for name, value in shape.items()})
         config.sequence_length = min(config.sequence_length, start.sequence_length)
         config.init_fresh = FRESH
-    config.model.dropout = config.model.attention_dropout = (
-        0.1  # in pre-training on much text it may have been 0
-    )
+    # Pre-training on much text may have used no dropout.
+    config.model.dropout = config.model.attention_dropout = 0.1
     config.model.classifier_dropout = None
     assign(config, changes or {})
     return config

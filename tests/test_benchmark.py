@@ -192,7 +192,7 @@ BOUNDS = {"matmul-bound-fp32", "matmul-bound-bf16"}
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "bfloat16_products"])
 def test_variants_are_called_what_others_rely_on(dtype):
-    asked = table.Asked(toy.config(model__dtype=dtype), "transformers", "python")
+    asked = table.Setup(toy.config(model__dtype=dtype), "transformers", "python")
     also = set() if dtype == "float32" else {"ours-fp32"}
     half = "bfloat16_products" if dtype == "float32" else dtype
     for name, more in (("train-step", BOUNDS | RIVALS), ("forward", RIVALS)):
@@ -212,7 +212,7 @@ def test_variants_are_called_what_others_rely_on(dtype):
 
 
 def test_rivals_are_there_when_they_are_asked_for():
-    plain = table.Asked(toy.config(), "", "python")
+    plain = table.Setup(toy.config(), "", "python")
     against = dataclasses.replace(plain, against="transformers")
     for name, row in table.TABLE.items():
         mine, both = row.make(plain), row.make(against)
@@ -250,7 +250,7 @@ def test_rows_are_full_of_text_or_as_long_as_asked():
 
 @pytest.mark.parametrize("arms", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_train_step_is_an_update(arms, one_device):
-    ready = ours.train_step(config.to_dict(SMALL), arms=arms)
+    ready = ours.train_step(config.to_dict(SMALL), runs=arms)
     for _ in range(2):
         ready.call()
     assert (ready.units, ready.unit) == (arms * 4 * 32, "tokens")
@@ -301,7 +301,7 @@ def test_the_bound_has_the_products_of_an_update(changes):
     unpaired = toy.config(
         batch_size=4, sequence_length=32, pairs="none", objectives__nsp__weight=None, **changes
     )
-    found = ours.products_of(unpaired)
+    found = ours.matmuls_of(unpaired)
     kinds = (
         unpaired.model.type_vocab * unpaired.model.hidden
     )  # segment vectors: a product too, and for its gradient
@@ -310,15 +310,14 @@ def test_the_bound_has_the_products_of_an_update(changes):
         + 2 * 2.0 * 4 * 32 * kinds
     )
     assert sum(one.flops * times for one, times in found.items()) == wanted
-    ready = ours.products(config.to_dict(unpaired))
+    ready = ours.matmuls(config.to_dict(unpaired))
     ready.call()
     assert ready.about["flops"] == wanted
 
 
 def test_the_bound_counts_each_product_in_the_types_the_update_has():
     exact, half = (
-        ours.products_of(toy.config(batch_size=4, sequence_length=32, model__dtype=d))
-        for d in TYPES
+        ours.matmuls_of(toy.config(batch_size=4, sequence_length=32, model__dtype=d)) for d in TYPES
     )
     assert {(one.types, one.result) for one in exact} == {(("float32", "float32"), "float32")}
     slots, width = 4 * quotas.slots(toy.config().masking, 32), toy.config().model.hidden
@@ -348,10 +347,10 @@ def test_attention_is_computed_forwards_and_backwards(backend, one_device):
 
 
 def test_the_backends_compared_are_those_that_work_here():
-    named = [one.name for one in table.TABLE["attention"][0](table.Asked(SMALL, "", "python"))]
+    named = [one.name for one in table.TABLE["attention"][0](table.Setup(SMALL, "", "python"))]
     assert named == ["ours", "xla"]
     dropping = toy.config(model__attention_dropout=0.1)
-    named = [one.name for one in table.TABLE["attention"][0](table.Asked(dropping, "", "python"))]
+    named = [one.name for one in table.TABLE["attention"][0](table.Setup(dropping, "", "python"))]
     assert named == ["ours", "with-dropout", "xla"]
 
 

@@ -235,7 +235,7 @@ def test_study_report_refuses_text_that_was_replaced(place, folder, capsys):
     actions.report(place.workdir)
     replaced(folder)
     with pytest.raises(
-        ConfigError, match=rf"was trained on something else than {folder / 'corpus'} holds now"
+        ConfigError, match=rf"was trained on other data than {folder / 'corpus'} holds now"
     ):
         actions.report(place.workdir)
 

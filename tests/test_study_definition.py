@@ -421,7 +421,7 @@ def test_a_budget_of_flops_waits_for_a_vocabulary_that_is_trained(tmp_path):
     real = prepare.prepare(cell.config).tokenizer.size
     assert cell.vocab_size == real < 300
     assert cell.config.steps == round(1e12 / flops_per_step(cell.config, real))
-    prepare._trained_size.cache_clear()
+    vocabulary._trained_size.cache_clear()
     assert expand(made) == [cell]  # prepared, it is known
     assert expand(study())[0].vocabulary is None  # other budgets have no need of it
 
@@ -667,7 +667,7 @@ REFUSED = {
     "an unknown baseline": (compared(baseline="15%"), "no point '15%'", "did you mean '15 %'"),
     "a metric that is not found": (
         compared(metrics=("validation/loss",)),
-        "'validation' finds no metric 'loss'",
+        "'validation' has no metric 'loss'",
         "mlm_loss",
     ),
     "a metric of no evaluation": (
@@ -690,10 +690,14 @@ REFUSED = {
     "a suite over labels": (asks("sst2"), "no suite 'sst2' for a study", ""),
     "a question no suite is asked": (
         asks("blimp", limt=3),
-        "not asked 'limt'",
+        "has no option 'limt'",
         "did you mean 'limit'",
     ),
-    "a question of another suite": (asks("pretrain", limit=3), "pretrain is not asked 'limit'", ""),
+    "a question of another suite": (
+        asks("pretrain", limit=3),
+        "pretrain has no option 'limit'",
+        "",
+    ),
     "an answer of another type": (asks("blimp", limit="3"), "limit = '3'", "of type int"),
     "yes for a number": (asks("blimp", limit=True), "limit = True", "of type int"),
     "a probe of no task": (
@@ -769,7 +773,7 @@ def test_what_suites_are_asked_is_what_they_read():
         "glue",
     }  # of heads over labels, which a cell gets by fine-tuning
     kinds = {field.name: str(field.type) for field in dataclasses.fields(SuiteOptions)}
-    for name, kind in definition.ASKED.items():
+    for name, kind in definition.OPTION_TYPES.items():
         assert kinds[name].partition("[")[0] == kind.__name__
 
 

@@ -263,7 +263,7 @@ def test_arms_are_as_many_as_the_memory_holds():
     )
     one_by_one = plan(cells, memory=4 * state + activations)
     assert [len(group.cells) for group in one_by_one] == [4, 4, 4]
-    assert {group.why for group in one_by_one} == {"memory for 4 arms"}
+    assert {group.why for group in one_by_one} == {"memory for 4 runs"}
     all_at_once = plan(cells, memory=4 * (state + activations), accelerator=True)
     assert [len(group.cells) for group in all_at_once] == [4, 4, 4]
     assert (

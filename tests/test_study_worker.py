@@ -156,7 +156,7 @@ def test_found_metrics_are_those_that_comparisons_may_take(done):
     _, (cell, _) = done
     (found,) = results(*done)[:1]
     for name in found["validation"]:
-        assert name in measures.found(Suite("pretrain"), cell.config.objectives)
+        assert name in measures.metrics(Suite("pretrain"), cell.config.objectives)
 
 
 @pytest.mark.parametrize(("changes", "wanted"), [({}, 7), ({"data_seed": 5}, 5)])
@@ -172,7 +172,7 @@ def test_finetuning_reads_its_data_in_the_order_of_the_cell(done, monkeypatch, c
         begun.extend(runs)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(worker, "_together", together)
+    monkeypatch.setattr(worker, "_train_together", together)
     with pytest.raises(KeyboardInterrupt):
         worker._finetune(place, "g", [cell], "films", train)
     ((config, _),) = begun
@@ -182,7 +182,7 @@ def test_finetuning_reads_its_data_in_the_order_of_the_cell(done, monkeypatch, c
 def test_what_is_done_is_not_done_again(done, monkeypatch):
     place, _ = done
     before = written_at(place)
-    monkeypatch.setattr(worker, "_together", lambda *_: pytest.fail("trained again"))
+    monkeypatch.setattr(worker, "_train_together", lambda *_: pytest.fail("trained again"))
     monkeypatch.setattr(worker, "_suite", lambda *_: pytest.fail("evaluated again"))
     worker.work(place, "g", train)
     assert written_at(place) == before

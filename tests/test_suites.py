@@ -60,7 +60,7 @@ def ask(run: runs.Run, suite: str, **asked: object) -> dict:
     """What a suite finds, held against what comparisons of a study may ask of it."""
     found = suites.evaluate(run, suite, **asked)
     known = (
-        measures.found(parts.Suite(suite), run.config.objectives)
+        measures.metrics(parts.Suite(suite), run.config.objectives)
         if suite in definition.SUITES
         else ["*"]
     )

@@ -1,1 +1,1 @@
-"""Measurements of this project beside what its users would otherwise run; see `bert_jax/benchmark.py`."""
+"""Benchmarks of this project against the alternatives of its users; see `bert_jax/benchmark.py`."""

@@ -1,4 +1,4 @@
-"""What surrounds the updates of a run: its text is prepared before them, its state is saved between them."""
+"""Contestants for the work around the updates of a run: preparing a corpus, saving a checkpoint."""
 
 from __future__ import annotations
 
@@ -23,27 +23,24 @@ from bert_jax.config import knobs, recorded
 from bert_jax.data import corpus
 from bert_jax.data.text import dedup, encode, prepare, shards
 
-SLICE = 10_000  # sentences given to `encode_batch` at once
+SLICE = 10_000  # sentences in a call of `encode_batch`
 
 
-# --- preparing ------------------------------------------------------------------------------------------------------
+# --- preparing ------------------------------------------------------------------------------------
 
 
 def preparing(config: dict[str, Any]) -> Ready:
-    """All that `prepare` does for a corpus of which only the vocabulary is there."""
+    """Prepare a corpus whose vocabulary exists already."""
     resolved, prepared = ours.corpus_of(config)
     folder = Path(tempfile.mkdtemp(prefix="bert_jax_benchmark_"))
     known = dataclasses.replace(
         resolved.tokenizer, path=str(prepared.folder), kind="auto", max_word_length=None
     )
-    anew = dataclasses.replace(
-        resolved,
-        tokenizer=known,
-        corpus=dataclasses.replace(resolved.corpus, cache=str(folder / "cache")),
-    )
+    empty = dataclasses.replace(resolved.corpus, cache=str(folder / "cache"))
+    uncached = dataclasses.replace(resolved, tokenizer=known, corpus=empty)
 
     def call() -> None:
-        prepare.prepare(anew, log=ours.say)
+        prepare.prepare(uncached, log=ours.say)
 
     def forget() -> None:
         shutil.rmtree(folder)
@@ -52,34 +49,34 @@ def preparing(config: dict[str, Any]) -> Ready:
 
 
 def encoding(config: dict[str, Any], alone: bool) -> Ready:
-    """The same sentences, in memory, through `encode_batch` in one process; `alone`: in one thread of it.
+    """Encode the same sentences, in memory, by `encode_batch` of tokenizers in one process.
 
-    Before that, its ids are compared with those that were prepared.
+    First, its ids are compared with the prepared ones.
+
+    Args:
+      config: resolved.
+      alone: whether to use one thread.
     """
     if alone:
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
     resolved, prepared = ours.corpus_of(config)
-    saved = json.loads(
-        (prepared.folder / "tokenizer.json").read_text()
-    )  # a literal [MASK] is text here
-    engine = tokenizers.Tokenizer.from_str(
-        json.dumps(saved | {"added_tokens": [], "post_processor": None})
-    )
+    saved = json.loads((prepared.folder / "tokenizer.json").read_text())
+    # Without added tokens, a literal [MASK] is text, as in a corpus.
+    plain = saved | {"added_tokens": [], "post_processor": None}
+    engine = tokenizers.Tokenizer.from_str(json.dumps(plain))
     texts = list(_sentences(resolved.corpus))
     for side, name in encode.SIDES.items():
-        found = [engine.encode(text).ids for mark, text in texts if mark & 3 == side]
-        wanted = np.concatenate(
-            [np.zeros(0, int), *(shard.tokens for shard in prepared.splits[name])]
-        )
-        assert np.array_equal(np.fromiter(itertools.chain.from_iterable(found), int), wanted), (
-            f"other ids of {name}"
-        )
+        lists = [engine.encode(text).ids for mark, text in texts if mark & 3 == side]
+        ids = np.fromiter(itertools.chain.from_iterable(lists), int)
+        parts = [shard.tokens for shard in prepared.splits[name]]
+        expected = np.concatenate([np.zeros(0, int), *parts])
+        assert np.array_equal(ids, expected), f"other ids of {name}"
     sentences = [text for _, text in texts]
 
     def call() -> None:
         for start in range(0, len(sentences), SLICE):
-            for one in engine.encode_batch(sentences[start : start + SLICE]):
-                one.ids  # noqa: B018  # a list is made of them when they are asked for
+            for encoded in engine.encode_batch(sentences[start : start + SLICE]):
+                encoded.ids  # noqa: B018  # the list is made at this access
 
     return Ready(call, _tokens(prepared), "tokens", {"tokenizers": tokenizers.__version__})
 
@@ -91,32 +88,34 @@ def _tokens(prepared: shards.Prepared) -> int:
 
 
 def _sentences(settings: knobs.Corpus) -> Iterator[tuple[int, str]]:
-    """Every sentence that is kept, with its mark, as `prepare` has them before it tokenises."""
+    """Yield every kept sentence with its mark, as `prepare` has them before it tokenizes."""
     source = corpus.SOURCES[settings.source]
     items, _ = source.items(settings)
     lines, _ = corpus.one_sentence_lines(items, settings)
     with tempfile.TemporaryDirectory() as folder:
         spool = Path(folder)
-        done = [
+        extracted = [
             corpus.extract(i, task, settings, lines, spool)
             for i, task in enumerate(corpus.tasks(items))
         ]
-        names = [volume["name"] for one in done for volume in one["volumes"]]
+        names = [volume["name"] for record in extracted for volume in record["volumes"]]
         marks, _ = dedup.marks(spool, names, settings, source.near is not None)
         for name, mark in zip(names, marks, strict=True):
             yield from encode.sentences(spool, name, mark)
 
 
-# --- saving ---------------------------------------------------------------------------------------------------------
+# --- saving ---------------------------------------------------------------------------------------
 
 
 def saving(config: dict[str, Any], save: bool = True, whole: bool = False) -> Ready:
-    """How long the thread that trains is held up by a save: until the next update, which donates, is under way.
+    """Save and start the next update: the time that a save holds up the training thread.
+
+    The update donates the state, so it cannot start before the save has copied the state.
 
     Args:
       config: resolved.
-      save: else the next update alone.
-      whole: the save until it is verified on disk, and no update.
+      save: whether to save; else only the update is started.
+      whole: whether to wait until the save is verified on disk, and start no update.
     """
     resolved = recorded(config)
     trainer = ours.Trainer(resolved, ours.SPECIAL, resolved.tokenizer.vocab_size)

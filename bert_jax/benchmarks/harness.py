@@ -1,7 +1,8 @@
-"""Contestants side by side: each in a process of its own, in turn, round after round, so that all see the same noise.
+"""Measure contestants in interleaved turns, each in a process of its own, so that noise is shared.
 
-A round gives each contestant one turn, and a turn its median; what is compared are medians of turns. The quartiles of
-their ratios within a round say how far these can be believed.
+Every round gives each contestant a turn of some calls. The result of a turn is the median of its
+calls, and contestants are compared by the medians of their turns. The quartiles of the ratios
+within rounds show how reliable the comparison is.
 """
 
 from __future__ import annotations
@@ -22,118 +23,112 @@ from pathlib import Path
 from typing import IO, Any
 
 from bert_jax.errors import ConfigError
+from bert_jax.system.durations import duration
 
 TURN = 1.0  # seconds of a turn, at least one call
-REST = 0.3  # seconds between turns: threads of the one before may still spin for work
+REST = 0.3  # seconds between turns: threads of the last contestant may still spin for work
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True)
 class Contestant:
-    """What a worker is to make, with which Python, and whether its C allocator keeps memory."""
+    """A function of a variant, which a worker process calls, and the settings of the process."""
 
     name: str
     make: str  # MODULE:FUNCTION
     arguments: Mapping[str, Any]
     python: str = sys.executable
-    retain: bool = True
+    retain: bool = True  # whether the C allocator keeps freed memory
 
 
 @dataclass(frozen=True)
 class Result:
-    """The turns of one contestant."""
+    """The measured turns of a contestant."""
 
     name: str
     units: float
     unit: str
     about: Mapping[str, Any]
-    first_seconds: float  # until its first call was over, compilation included
-    turns: Sequence[float]  # the median of each, in seconds
-    fastest: float  # call of all, in seconds
-    faults: float  # page faults of a call, median
+    first_seconds: float  # until the end of the first call, including compilation
+    turns: Sequence[float]  # the median seconds of each turn
+    fastest: float  # seconds of the fastest call
+    faults: float  # median page faults of a call
 
     @property
     def seconds(self) -> float:
-        """Of one call."""
+        """Seconds of a call."""
         return statistics.median(self.turns)
 
     @property
     def rate(self) -> float:
-        """Units a second."""
+        """Units per second."""
         return self.units / self.seconds
 
 
 def compare(contestants: Sequence[Contestant], rounds: int) -> list[Result]:
-    """Starts all, then gives each a turn in every round; the one who begins a round begins it in turn."""
-    for one in contestants:  # before the first of them has compiled for a minute
-        if shutil.which(one.python) is None:
+    """Start all contestants and give each a turn in every round; rotate who begins a round."""
+    for contestant in contestants:  # checked before the first contestant compiles for a minute
+        if shutil.which(contestant.python) is None:
             raise ConfigError(
-                f"cannot run {one.python}: it is no program", "name a Python with --python"
+                f"cannot run {contestant.python}: it is no program", "name a Python with --python"
             )
     with contextlib.ExitStack() as stack:
-        workers = [stack.enter_context(_worker(one)) for one in contestants]
-        turns: list[list[float]] = [[] for _ in workers]
-        faults: list[list[float]] = [[] for _ in workers]
-        fastest = [math.inf for _ in workers]
-        calls = [max(1, math.ceil(TURN / max(_whole(worker), 1e-6))) for worker in workers]
+        workers = [stack.enter_context(_worker(contestant)) for contestant in contestants]
+        for worker in workers:
+            began = time.perf_counter()
+            worker.ask(1)
+            whole = time.perf_counter() - began  # with the work after the timed call
+            worker.calls = max(1, math.ceil(TURN / max(whole, 1e-6)))
         began = time.monotonic()
         for round_ in range(rounds):
-            for place in range(len(workers)):
-                at = (round_ + place) % len(workers)
+            first = round_ % len(workers)
+            for worker in [*workers[first:], *workers[:first]]:
                 time.sleep(REST)
-                workers[at].ask(
-                    1
-                )  # one that nobody counts: while others worked, caches and memory went cold
-                found = workers[at].ask(calls[at])
-                turns[at].append(statistics.median(found["seconds"]))
-                faults[at].append(statistics.median(found["faults"]))
-                fastest[at] = min(fastest[at], *found["seconds"])
+                worker.turn()
             left = (time.monotonic() - began) * (rounds / (round_ + 1) - 1)
-            print(
-                f"round {round_ + 1} of {rounds}, about {left:.0f} s left",
-                file=sys.stderr,
-                flush=True,
-            )
-        return [
-            Result(
-                contestant.name,
-                worker.told["units"],
-                worker.told["unit"],
-                worker.told["about"],
-                worker.told["first_seconds"],
-                mine,
-                least,
-                statistics.median(more),
-            )
-            for contestant, worker, mine, least, more in zip(
-                contestants, workers, turns, fastest, faults, strict=True
-            )
-        ]
+            text = f"round {round_ + 1} of {rounds}, about {duration(left, rough=True)} left"
+            print(text, file=sys.stderr, flush=True)
+        return [worker.result() for worker in workers]
 
 
-def _whole(worker: _Worker) -> float:
-    """Seconds of a call, with what comes after it."""
-    began = time.perf_counter()
-    worker.ask(1)
-    return time.perf_counter() - began
+def ratio(numerator: Result, denominator: Result) -> tuple[float, float, float]:
+    """Return the ratio of the seconds of a call, and its quartiles over rounds."""
+    ratios = [a / b for a, b in zip(numerator.turns, denominator.turns, strict=True)]
+    low = high = ratios[0]
+    if len(ratios) > 1:
+        low, _, high = statistics.quantiles(ratios, n=4, method="inclusive")
+    return numerator.seconds / denominator.seconds, low, high
 
 
-def ratio(one: Result, other: Result) -> tuple[float, float, float]:
-    """Seconds of a call of `one` over those of `other`: of their medians; and the quartiles round by round."""
-    found = [a / b for a, b in zip(one.turns, other.turns, strict=True)]
-    low, _, high = (
-        statistics.quantiles(found, n=4, method="inclusive") if len(found) > 1 else found * 3
-    )
-    return one.seconds / other.seconds, low, high
-
-
-# --- processes ------------------------------------------------------------------------------------------------------
+# --- processes ------------------------------------------------------------------------------------
 
 
 class _Worker:
+    """The process of a contestant, and the turns it has had."""
+
     def __init__(self, process: subprocess.Popen[str], errors: IO[str], name: str):
         self._process, self._errors, self._name = process, errors, name
-        self.told = self._answer()
+        self._turns: list[float] = []
+        self._faults: list[float] = []
+        self._fastest = math.inf
+        self.calls = 1  # of a turn
+        self._about = self._answer()
+
+    def turn(self) -> None:
+        self.ask(1)  # not counted: caches and memory went cold while others worked
+        answer = self.ask(self.calls)
+        self._turns.append(statistics.median(answer["seconds"]))
+        self._faults.append(statistics.median(answer["faults"]))
+        self._fastest = min(self._fastest, *answer["seconds"])
+
+    def result(self) -> Result:
+        return Result(
+            name=self._name,
+            **self._about,
+            turns=self._turns,
+            fastest=self._fastest,
+            faults=statistics.median(self._faults),
+        )
 
     def ask(self, calls: int) -> dict[str, Any]:
         assert self._process.stdin is not None
@@ -141,7 +136,7 @@ class _Worker:
             self._process.stdin.write(f"{calls}\n")
             self._process.stdin.flush()
         except BrokenPipeError:
-            pass  # it has ended: why, its answer says
+            pass  # the process has ended; `_answer` raises the reason
         return self._answer()
 
     def _answer(self) -> dict[str, Any]:
@@ -151,33 +146,35 @@ class _Worker:
             return json.loads(line)
         code = self._process.wait()
         self._errors.seek(0)
-        last = next(
-            (text for text in reversed(self._errors.read().splitlines()) if text.strip()),
-            "no word of why",
-        )
-        lacks = "install torch and transformers, or name a Python that has them with --python"
+        lines = [text.strip() for text in self._errors.read().splitlines() if text.strip()]
+        last = lines[-1] if lines else "no error was printed"
+        hint = "install torch and transformers, or name a Python that has them with --python"
         raise ConfigError(
-            f"{self._name} ended with code {code}: {last.strip()}",
-            lacks if "No module" in last else "",
+            f"{self._name} ended with code {code}: {last}", hint if "No module" in last else ""
         )
 
 
 @contextlib.contextmanager
-def _worker(one: Contestant) -> Iterator[_Worker]:
-    spec = json.dumps({"make": one.make, "arguments": dict(one.arguments), "retain": one.retain})
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
+def _worker(contestant: Contestant) -> Iterator[_Worker]:
+    spec = {
+        "make": contestant.make,
+        "arguments": dict(contestant.arguments),
+        "retain": contestant.retain,
     }
-    command = [one.python, "-m", "bert_jax.benchmarks.worker", spec]
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    command = [contestant.python, "-m", "bert_jax.benchmarks.worker", json.dumps(spec)]
     with tempfile.TemporaryFile("w+") as errors:
-        print(f"starting {one.name}", file=sys.stderr, flush=True)
-        piped = subprocess.PIPE
+        print(f"starting {contestant.name}", file=sys.stderr, flush=True)
         process = subprocess.Popen(
-            command, stdin=piped, stdout=piped, stderr=errors, text=True, env=environment
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            env={**os.environ, "PYTHONPATH": path},
         )
         try:
-            yield _Worker(process, errors, one.name)
+            yield _Worker(process, errors, contestant.name)
         finally:
             process.kill()
             process.wait()

@@ -1,4 +1,4 @@
-"""What this project does in a benchmark: each function makes a contestant from a resolved config, as plain JSON."""
+"""Contestants of this project: each function makes one from a resolved config as plain JSON."""
 
 from __future__ import annotations
 
@@ -33,38 +33,34 @@ SPECIAL = Special(pad=0, unk=1, cls=2, sep=3, mask=4)
 
 
 def rows(config: knobs.Config, sizes: list[int] | None = None, seed: int = 0) -> Batch:
-    """Random text: an example a row, as long as it can be, or as long as `sizes` says."""
-    rng, length, vocab_size = (
-        np.random.default_rng(seed),
-        config.sequence_length,
-        config.tokenizer.vocab_size,
-    )
+    """Make a batch of random text, an example a row: of full length, or of lengths `sizes`."""
+    rng = np.random.default_rng(seed)
+    length, vocab_size = config.sequence_length, config.tokenizer.vocab_size
     lengths = np.array(sizes or [length] * config.batch_size)[:, None]
     columns = np.arange(length)[None, :]
     real, first = columns < lengths, lengths // 2
     tokens = rng.integers(len(SPECIAL), vocab_size, real.shape)
-    separators = (columns == lengths - 1) | (
-        (columns == first) if config.pairs != "none" else False
-    )
+    paired = config.pairs != "none"
+    separators = (columns == lengths - 1) | ((columns == first) & paired)
     tokens = np.where(columns == 0, SPECIAL.cls, np.where(separators, SPECIAL.sep, tokens))
     text = real & (columns > 0) & ~separators
-    one = np.arange(len(lengths))[:, None]
+    ids = np.arange(len(lengths))[:, None]
     batch = {
         "tokens": np.where(real, tokens, SPECIAL.pad),
-        "type_ids": real & (columns > first) if config.pairs != "none" else np.zeros_like(real),
+        "type_ids": real & (columns > first) & paired,
         "positions": np.where(real, columns, 0),
         "segment_ids": real,
         "unit_ids": np.where(text, columns, -1),
-        "example_ids": one,
-        "copies": np.zeros_like(one),
-        "cls_positions": np.zeros_like(one),
-        "labels": one % 2 if config.pairs != "none" else np.full_like(one, -1),
+        "example_ids": ids,
+        "copies": np.zeros_like(ids),
+        "cls_positions": np.zeros_like(ids),
+        "labels": ids % 2 if paired else np.full_like(ids, -1),
     }
     return {key: np.asarray(value, np.int32) for key, value in batch.items()}
 
 
 def packed(config: knobs.Config, sizes: list[int]) -> Batch:
-    """The same examples, several a row."""
+    """Make the batch of `rows(config, sizes)` with several examples packed into a row."""
     alone = rows(config, sizes)
     table = packing.assign(
         packing.shapes(np.bincount(sizes), config.sequence_length, config.packing),
@@ -82,63 +78,60 @@ def packed(config: knobs.Config, sizes: list[int]) -> Batch:
     return batch
 
 
-# --- training -------------------------------------------------------------------------------------------------------
+# --- training -------------------------------------------------------------------------------------
 
 
 class Trainer:
-    """A state, or several that train together, and its update."""
+    """The state of one run, or of several that train together, and the compiled update."""
 
-    def __init__(self, config: knobs.Config, special: Special, vocab_size: int, arms: int = 1):
-        several = arms > 1
-        self.rows, self.mesh = config.batch_size, sharding.make_mesh(config.parallel, arms)
+    def __init__(self, config: knobs.Config, special: Special, vocab_size: int, runs: int = 1):
+        several = runs > 1
+        self.rows, self.mesh = config.batch_size, sharding.make_mesh(config.parallel, runs)
         shapes = jax.eval_shape(
             lambda seed: step.init_state(config, vocab_size, seed), np.uint32(0)
         )
         layout = sharding.state_layout(shapes, self.mesh, config.parallel)
         init = jax.jit(lambda seed: step.init_state(config, vocab_size, seed), out_shardings=layout)
-        states = [init(np.uint32(seed)) for seed in range(arms)]
-        whole = sharding.stacked(layout, self.mesh) if several else layout
-        self.state = (
-            sharding.stack([jax.device_get(one) for one in states], whole) if several else states[0]
-        )
+        states = [init(np.uint32(seed)) for seed in range(runs)]
+        self.state, self._inputs = states[0], step.inputs_at(config, config.steps // 2)
+        if several:
+            layout = sharding.stacked(layout, self.mesh)
+            self.state = sharding.stack([jax.device_get(state) for state in states], layout)
+            self._inputs = jax.tree.map(lambda leaf: np.stack([leaf] * runs), self._inputs)
         self.parameters = sum(leaf.size for leaf in jax.tree.leaves(shapes["params"]))
         self._update = step.compile_step(
-            config, special, vocab_size, self.mesh, whole, several=several
-        )
-        traced = step.inputs_at(config, config.steps // 2)
-        self._numbers = (
-            jax.tree.map(lambda one: np.stack([one] * arms), traced) if several else traced
+            config, special, vocab_size, self.mesh, layout, several=several
         )
         self._metrics: Any = ()
 
     def place(self, batch: Batch) -> Batch:
-        """A batch on the devices."""
+        """Place a batch on the devices."""
         return sharding.place(batch, self.rows, self.mesh)
 
     def begin(self, placed: Batch) -> None:
-        """Starts an update."""
-        self.state, self._metrics = self._update(self.state, placed, self._numbers)
+        """Start an update."""
+        self.state, self._metrics = self._update(self.state, placed, self._inputs)
 
     def wait(self) -> None:
-        """Until the last update is done."""
+        """Wait until the last update is done."""
         jax.block_until_ready(self._metrics)
 
 
 def train_step(
-    config: dict[str, Any], arms: int = 1, sizes: list[int] | None = None, repeats: int = 1
+    config: dict[str, Any], runs: int = 1, sizes: list[int] | None = None, repeats: int = 1
 ) -> Ready:
-    """Updates on one batch, which lies on the device already.
+    """Make updates on one batch, which is on the device already.
 
     Args:
-      config: resolved, but for `sizes`, which says how many rows there are.
-      arms: trained together.
+      config: resolved; `sizes` overrides its batch size.
+      runs: how many runs train together.
+      sizes: lengths of the examples, packed if the config packs, else each in a row of its own.
       repeats: updates of a call.
-      sizes: of the examples; packed where the config says so, else each in a row of its own.
     """
     resolved = recorded(config)
     batch = rows(resolved, sizes) if resolved.packing == 1 or not sizes else packed(resolved, sizes)
     resolved = dataclasses.replace(resolved, batch_size=len(batch["tokens"]))
-    trainer = Trainer(resolved, SPECIAL, resolved.tokenizer.vocab_size, arms)
+    trainer = Trainer(resolved, SPECIAL, resolved.tokenizer.vocab_size, runs)
     placed = trainer.place(batch)
 
     def call() -> None:
@@ -147,40 +140,43 @@ def train_step(
             trainer.wait()
 
     tokens, flops = work(resolved, resolved.tokenizer.vocab_size, batch)
-    about = {"flops": arms * repeats * flops, "parameters": trainer.parameters}
+    about = {"flops": runs * repeats * flops, "parameters": trainer.parameters}
     about |= {"rows": len(batch["tokens"]), "real": tokens / batch["tokens"].size}
-    return Ready(call, arms * repeats * tokens, "tokens", about)
+    return Ready(call, runs * repeats * tokens, "tokens", about)
 
 
 def finetuning(config: dict[str, Any], sizes: list[int]) -> Ready:
-    """An epoch of updates on random texts of such lengths in two classes; the batches lie on the device already."""
+    """Make an epoch of updates on random texts in two classes; batches are on the device already.
+
+    Args:
+      config: resolved.
+      sizes: lengths of the texts.
+    """
     resolved = recorded(config)
     resolved = dataclasses.replace(
         resolved,
         objectives={"classify": knobs.Objective(labels=("a", "b"))},
-        task=dataclasses.replace(
-            resolved.task, source="files:none"
-        ),  # of labelled data: nothing is masked
+        task=dataclasses.replace(resolved.task, source="files:none"),  # labelled: no masking
     )
     rng, count, vocab_size = np.random.default_rng(0), len(sizes), resolved.tokenizer.vocab_size
-    zeros, one = np.zeros(sum(sizes), np.int32), np.zeros((count, 1), np.int32)
+    zeros, first = np.zeros(sum(sizes), np.int32), np.zeros((count, 1), np.int32)
     positions = np.concatenate([np.arange(size, dtype=np.int32) for size in sizes])
-    made = Features(
+    features = Features(
         offsets=np.concatenate([[0], np.cumsum(sizes)]),
         tokens=rng.integers(len(SPECIAL), vocab_size, len(zeros), np.int32),
         type_ids=zeros,
         positions=positions,
         segment_ids=zeros + 1,
-        cls_positions=one,
-        targets={"labels": rng.integers(0, 2, one.shape, np.int32)},
+        cls_positions=first,
+        targets={"labels": rng.integers(0, 2, first.shape, np.int32)},
         example=np.arange(count, dtype=np.int32),
         words=None,
         characters=None,
         best=None,
         cut=0,
     )
-    source = labelled.Source(made, SPECIAL, resolved)
-    host = [source.batch(at) for at in range(count // resolved.batch_size)]
+    source = labelled.Source(features, SPECIAL, resolved)
+    host = [source.batch(index) for index in range(count // resolved.batch_size)]
     trainer = Trainer(resolved, SPECIAL, vocab_size)
     placed = [trainer.place(batch) for batch in host]
 
@@ -195,28 +191,27 @@ def finetuning(config: dict[str, Any], sizes: list[int]) -> Ready:
     return Ready(call, tokens, "tokens", {"real": real, "programs": len(set(lengths))})
 
 
-def products(config: dict[str, Any]) -> Ready:
-    """The matrix products of an update and nothing else: a bound of its time.
+def matmuls(config: dict[str, Any]) -> Ready:
+    """Compute the matmuls of an update and nothing else: a lower bound of its time.
 
-    Each is made by itself, of operands that wait in memory, laid out as suits it best, in the types the update has.
+    Each matmul is computed by itself, of operands that are in memory already, in the layout that
+    suits it best and in the types of the update.
     """
     resolved = recorded(config)
     calls, flops = [], 0.0
-    for one, times in products_of(resolved).items():
+    for matmul, times in matmuls_of(resolved).items():
         left, right = (
-            jax.random.normal(jax.random.key(i), shape[1:] if one.batch == 1 else shape).astype(
-                kind
-            )
-            for i, (shape, kind) in enumerate(zip(one.shapes, one.types, strict=True))
+            jax.random.normal(jax.random.key(i), shape).astype(kind)
+            for i, (shape, kind) in enumerate(zip(matmul.shapes, matmul.types, strict=True))
         )
         multiply = jax.jit(
             functools.partial(
-                jnp.matmul, precision=one.precision, preferred_element_type=one.result
+                jnp.matmul, precision=matmul.precision, preferred_element_type=matmul.result
             )
         )
         jax.block_until_ready(multiply(left, right))
         calls.append((multiply, left, right, times))
-        flops += one.flops * times
+        flops += matmul.flops * times
 
     def call() -> None:
         for multiply, left, right, times in calls:
@@ -226,8 +221,8 @@ def products(config: dict[str, Any]) -> Ready:
     return Ready(call, resolved.batch_size * resolved.sequence_length, "tokens", {"flops": flops})
 
 
-class Product(NamedTuple):
-    """Matrices [batch, rows, inner] and [batch, inner, columns], and in which types they are multiplied."""
+class Matmul(NamedTuple):
+    """A matmul of [batch, rows, inner] and [batch, inner, columns], with its types."""
 
     batch: int
     rows: int
@@ -238,62 +233,64 @@ class Product(NamedTuple):
     precision: Any
 
     @property
-    def shapes(self) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
-        """Of both factors."""
-        return (self.batch, self.rows, self.inner), (self.batch, self.inner, self.columns)
+    def shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Shapes of both operands, without a batch axis of one."""
+        batch = () if self.batch == 1 else (self.batch,)
+        return (*batch, self.rows, self.inner), (*batch, self.inner, self.columns)
 
     @property
     def flops(self) -> float:
-        """Of the product."""
+        """FLOPs of the matmul."""
         return 2.0 * self.batch * self.rows * self.inner * self.columns
 
 
-def products_of(config: knobs.Config) -> Counter[Product]:
-    """Every product of an update and how often, read off the update itself; nothing is counted that is recomputed."""
+def matmuls_of(config: knobs.Config) -> Counter[Matmul]:
+    """Count the matmuls in the jaxpr of an update, without those that remat would recompute."""
     config = dataclasses.replace(config, model=dataclasses.replace(config.model, remat=False))
     vocab_size = config.tokenizer.vocab_size
     state = jax.eval_shape(lambda seed: step.init_state(config, vocab_size, seed), np.uint32(0))
     batch = jax.eval_shape(lambda: jax.tree.map(jnp.asarray, rows(config)))
     update = step.make_step(config, SPECIAL, vocab_size)
-    return _products(jax.make_jaxpr(update)(state, batch, step.inputs_at(config, 0)).jaxpr)
+    return _matmuls(jax.make_jaxpr(update)(state, batch, step.inputs_at(config, 0)).jaxpr)
 
 
-def _products(program: Any, times: int = 1) -> Counter[Product]:
-    found: Counter[Product] = Counter()
-    for one in program.eqns:
-        if one.primitive.name == "dot_general":
-            found[_product(one)] += times
-        inside = times * (one.params["length"] if one.primitive.name == "scan" else 1)
-        for value in jax.tree.leaves(list(one.params.values())):
+def _matmuls(program: Any, times: int = 1) -> Counter[Matmul]:
+    counts: Counter[Matmul] = Counter()
+    for equation in program.eqns:
+        if equation.primitive.name == "dot_general":
+            counts[_matmul(equation)] += times
+        inside = times * (equation.params["length"] if equation.primitive.name == "scan" else 1)
+        for value in jax.tree.leaves(list(equation.params.values())):
             if hasattr(value, "eqns") or hasattr(value, "jaxpr"):
-                found += _products(getattr(value, "jaxpr", value), inside)
-    return found
+                counts += _matmuls(getattr(value, "jaxpr", value), inside)
+    return counts
 
 
-def _product(one: Any) -> Product:
-    left, right = (factor.aval for factor in one.invars)
-    (over, _), (batch, _) = one.params["dimension_numbers"]
-    inner, many = (math.prod(left.shape[axis] for axis in axes) for axes in (over, batch))
+def _matmul(equation: Any) -> Matmul:
+    left, right = (operand.aval for operand in equation.invars)
+    (contracted, _), (batched, _) = equation.params["dimension_numbers"]
+    inner, batch = (math.prod(left.shape[axis] for axis in axes) for axes in (contracted, batched))
     kinds = str(left.dtype), str(right.dtype)
-    sizes = many, left.size // (inner * many), inner, right.size // (inner * many)
-    return Product(*sizes, kinds, str(one.outvars[0].aval.dtype), one.params["precision"])
+    sizes = batch, left.size // (inner * batch), inner, right.size // (inner * batch)
+    result = str(equation.outvars[0].aval.dtype)
+    return Matmul(*sizes, kinds, result, equation.params["precision"])
 
 
-# --- reading --------------------------------------------------------------------------------------------------------
+# --- inference ------------------------------------------------------------------------------------
 
 
 def forward(config: dict[str, Any]) -> Ready:
-    """Vectors of every token of a batch, without heads."""
+    """Compute the hidden vectors of a batch, without heads."""
     resolved = recorded(config)
     vocab_size = resolved.tokenizer.vocab_size
     params = jax.jit(lambda seed: network.init(resolved, vocab_size, seed))(np.uint32(0))["encoder"]
-    params = network.rounded(resolved.model, params)  # as `predict` has them
+    params = network.rounded(resolved.model, params)  # as in `predict`
     encoder = Bert(resolved.model, vocab_size, pool=False)
     batch = jax.device_put(rows(resolved))
 
     def vectors(params: Any, batch: Batch) -> jax.Array:
-        found: Any = encoder.apply({"params": params}, batch)
-        return found.hidden
+        encoded: Any = encoder.apply({"params": params}, batch)
+        return encoded.hidden
 
     apply = jax.jit(vectors)
 
@@ -303,11 +300,11 @@ def forward(config: dict[str, Any]) -> Ready:
     return Ready(call, batch["tokens"].size, "tokens", {})
 
 
-# --- data -----------------------------------------------------------------------------------------------------------
+# --- data -----------------------------------------------------------------------------------------
 
 
 def batches(config: dict[str, Any]) -> Ready:
-    """Assembling and masking batches of the corpus, one after the other: what the loader and the update's front do."""
+    """Assemble and mask batches of the corpus: as the loader and the update do."""
     resolved, prepared = corpus_of(config)
     source = pipeline.Source(prepared, "train", resolved)
     settings, length = resolved.masking, resolved.sequence_length
@@ -338,7 +335,7 @@ def batches(config: dict[str, Any]) -> Ready:
 
 
 def assembly(config: dict[str, Any]) -> Ready:
-    """Assembling alone, which is all that the host has to do."""
+    """Assemble batches of the corpus, which is all the work of the host."""
     resolved, prepared = corpus_of(config)
     source = pipeline.Source(prepared, "train", resolved)
     at = 0
@@ -352,13 +349,18 @@ def assembly(config: dict[str, Any]) -> Ready:
 
 
 def corpus_of(config: dict[str, Any]) -> tuple[knobs.Config, Prepared]:
-    """The config, resolved, and its corpus; what standard output is for, a worker keeps to itself."""
+    """Return the resolved config and its corpus; log to stderr, for stdout is the worker's."""
     resolved = recorded(config)
     return resolved, prepare.prepare(resolved, log=say)
 
 
 def fed(config: dict[str, Any], loader: bool) -> Ready:
-    """Updates on batches as the loader brings them, or on the first of them again and again."""
+    """Make updates on the batches of the loader, or always on the first batch.
+
+    Args:
+      config: resolved.
+      loader: whether to use the loader.
+    """
     resolved, prepared = corpus_of(config)
     source = pipeline.Source(prepared, "train", resolved)
     trainer = Trainer(resolved, prepared.tokenizer.special, prepared.tokenizer.size)
@@ -372,11 +374,11 @@ def fed(config: dict[str, Any], loader: bool) -> Ready:
     return Ready(call, resolved.batch_size * resolved.sequence_length, "tokens", {})
 
 
-# --- compiling ------------------------------------------------------------------------------------------------------
+# --- compiling ------------------------------------------------------------------------------------
 
 
 def compiling(config: dict[str, Any]) -> Ready:
-    """Compiling an update anew."""
+    """Compile an update without any cache."""
     resolved = recorded(config)
     vocab_size = resolved.tokenizer.vocab_size
     mesh = sharding.make_mesh(resolved.parallel)
@@ -388,9 +390,7 @@ def compiling(config: dict[str, Any]) -> Ready:
 
     def call() -> None:
         jax.clear_caches()
-        update: Any = step.compile_step(
-            resolved, SPECIAL, vocab_size, mesh, layout
-        )  # of jit, which can be lowered
+        update: Any = step.compile_step(resolved, SPECIAL, vocab_size, mesh, layout)
         update.lower(shapes, batch, traced).compile()
 
     return Ready(call, 1, "programs", {})

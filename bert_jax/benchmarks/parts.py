@@ -1,4 +1,4 @@
-"""One part of an update by itself."""
+"""Contestants for one part of an update."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from bert_jax.models.matmul import KINDS
 
 
 def attention(config: dict[str, Any], backend: str, drop: bool = False) -> Ready:
-    """The weighted sum of one layer and its gradients: queries, keys and values wait in memory.
+    """Compute the attention of one layer and its gradients; operands are in memory already.
 
     Args:
       config: resolved.
-      backend: a row of the table, or xla, which is cudnn's arguments given to XLA.
-      drop: whether einsum drops probabilities, at the config's rate.
+      backend: a row of the table of backends, or xla: the arguments of cudnn, given to XLA.
+      drop: whether einsum drops attention probabilities, at the config's rate.
     """
     resolved = recorded(config)
     m = devices.settled(resolved.model, train=True)
@@ -31,24 +31,21 @@ def attention(config: dict[str, Any], backend: str, drop: bool = False) -> Ready
     assert m.heads is not None
     batch = jax.device_put(rows(resolved))
     shape = (*batch["tokens"].shape, m.heads, m.hidden // m.heads)
-    given = [
-        jax.random.normal(jax.random.key(i), shape).astype(KINDS[m.dtype].result) for i in range(4)
-    ]
-    attend: Any = (
-        functools.partial(backends.cudnn, implementation="xla")
-        if backend == "xla"
-        else backends.TABLE[backend]
-    )
+    kind = KINDS[m.dtype].result
+    operands = [jax.random.normal(jax.random.key(i), shape).astype(kind) for i in range(4)]
+    attend: Any = functools.partial(backends.cudnn, implementation="xla")
+    if backend != "xla":
+        attend = backends.TABLE[backend]
 
     def gradients(query: Any, key: Any, value: Any, cotangent: Any, seed: Any) -> Any:
         rngs = {"dropout": jax.random.key(seed)}
 
         def dropped(x: jax.Array) -> jax.Array:
-            found: Any = Dropout(m.attention_dropout, drop).apply({}, x, rngs=rngs)
-            return found
+            out: Any = Dropout(m.attention_dropout, drop).apply({}, x, rngs=rngs)
+            return out
 
-        def context(*operands: Any) -> jax.Array:
-            return attend(*operands, backends.sight(batch, m), m, None, dropped)[0]
+        def context(*projections: Any) -> jax.Array:
+            return attend(*projections, backends.sight(batch, m), m, None, dropped)[0]
 
         out, pull = jax.vjp(context, query, key, value)
         return out, pull(cotangent)
@@ -56,6 +53,6 @@ def attention(config: dict[str, Any], backend: str, drop: bool = False) -> Ready
     compiled, seeds = jax.jit(gradients), itertools.count()
 
     def call() -> None:
-        jax.block_until_ready(compiled(*given, np.uint32(next(seeds))))
+        jax.block_until_ready(compiled(*operands, np.uint32(next(seeds))))
 
     return Ready(call, batch["tokens"].size, "tokens", {"backend": backend})

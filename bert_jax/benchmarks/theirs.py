@@ -1,6 +1,6 @@
-"""What users would otherwise run: transformers on torch, as it is shipped, and as well as it can be made to run.
+"""Contestants of transformers on torch: as it is shipped, and as fast as it can be made to run.
 
-Needs torch and transformers, and nothing of this project but the interface of a worker.
+Needs torch and transformers, and of this project only the interface of a worker.
 """
 
 from __future__ import annotations
@@ -17,31 +17,26 @@ import transformers
 from bert_jax.benchmarks.worker import Ready
 
 IGNORED = -100
-WAYS = (
-    "eager",
-    "compiled",
-    "tuned",
-)  # as shipped; by torch.compile; that, with a gathered head and bfloat16
+# As shipped; by torch.compile; by torch.compile, with a gathered head and bfloat16.
+WAYS = ("eager", "compiled", "tuned")
 
 
 def train_step(config: dict[str, Any], way: str, predictions: int, half: bool = True) -> Ready:
-    """Updates of BertForPreTraining on one batch: forwards, backwards, clipping, AdamW.
+    """Make updates of BertForPreTraining on one batch: forward, backward, clipping, AdamW.
 
     Args:
       config: ours, resolved.
       way: one of WAYS.
-      predictions: a row.
-      half: tuned: products in bfloat16.
+      predictions: predicted positions in a row.
+      half: whether `tuned` has matmuls in bfloat16.
     """
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = transformers.BertForPreTraining(_settings(config)).to(device).train()
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=1e-4, weight_decay=0.01, eps=1e-6, fused=True
     )
-    batch = {
-        name: torch.from_numpy(value).to(device)
-        for name, value in _rows(config, predictions).items()
-    }
+    arrays = _rows(config, predictions)
+    batch = {name: torch.from_numpy(array).to(device) for name, array in arrays.items()}
     tuned = way == "tuned"
 
     def loss_of(ids: Any, types: Any, mask: Any, labels: Any, places: Any, order: Any) -> Any:
@@ -53,12 +48,12 @@ def train_step(config: dict[str, Any], way: str, predictions: int, half: bool = 
                 labels=labels,
                 next_sentence_label=order,
             ).loss
-        found = model.bert(ids, token_type_ids=types, attention_mask=mask)
-        picked = torch.gather(found[0], 1, places[..., None].expand(-1, -1, found[0].shape[-1]))
-        words, pair = model.cls(picked, found[1])
+        hidden, pooled = model.bert(ids, token_type_ids=types, attention_mask=mask)[:2]
+        picked = torch.gather(hidden, 1, places[..., None].expand(-1, -1, hidden.shape[-1]))
+        words, pair = model.cls(picked, pooled)
         entropy = torch.nn.functional.cross_entropy
-        wanted = torch.gather(labels, 1, places)
-        return entropy(words.flatten(0, 1).float(), wanted.flatten()) + entropy(pair.float(), order)
+        targets = torch.gather(labels, 1, places).flatten()
+        return entropy(words.flatten(0, 1).float(), targets) + entropy(pair.float(), order)
 
     run = loss_of if way == "eager" else torch.compile(loss_of)
     cast = torch.autocast(device, torch.bfloat16) if tuned and half else contextlib.nullcontext()
@@ -81,43 +76,28 @@ def train_step(config: dict[str, Any], way: str, predictions: int, half: bool = 
 
 
 def forward(config: dict[str, Any], way: str, half: bool = True) -> Ready:
-    """Vectors of every token of a batch, without heads."""
+    """Compute the hidden vectors of a batch, without heads."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = transformers.BertModel(_settings(config), add_pooling_layer=False).to(device).eval()
     batch = {name: torch.from_numpy(value).to(device) for name, value in _rows(config, 1).items()}
     run = model if way == "eager" else torch.compile(model)
-    cast = (
-        torch.autocast(device, torch.bfloat16)
-        if way == "tuned" and half
-        else contextlib.nullcontext()
-    )
+    tuned = way == "tuned" and half
+    cast = torch.autocast(device, torch.bfloat16) if tuned else contextlib.nullcontext()
+    arguments = {"token_type_ids": batch["types"], "attention_mask": batch["mask"]}
 
     def call() -> None:
         with torch.inference_mode(), cast:
-            found = run(batch["ids"], token_type_ids=batch["types"], attention_mask=batch["mask"])[
-                0
-            ]
-            found[0, 0, 0].item()
+            hidden = run(batch["ids"], **arguments)[0]
+            hidden[0, 0, 0].item()  # waits for the device
 
-    return Ready(
-        call,
-        config["batch_size"] * config["sequence_length"],
-        "tokens",
-        {"torch": torch.__version__},
-    )
+    tokens = config["batch_size"] * config["sequence_length"]
+    return Ready(call, tokens, "tokens", {"torch": torch.__version__})
 
 
 def collator(config: dict[str, Any]) -> Ready:
-    """Masking by DataCollatorForLanguageModeling, of rows that are tokenised already."""
-    vocab_size = config["tokenizer"]["vocab_size"]
-    words = [
-        "[PAD]",
-        "[UNK]",
-        "[CLS]",
-        "[SEP]",
-        "[MASK]",
-        *(f"w{i}" for i in range(vocab_size - 5)),
-    ]
+    """Mask tokenized rows by DataCollatorForLanguageModeling."""
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    words = special + [f"w{i}" for i in range(config["tokenizer"]["vocab_size"] - len(special))]
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "vocab.txt"
         file.write_text("\n".join(words) + "\n")
@@ -125,10 +105,10 @@ def collator(config: dict[str, Any]) -> Ready:
     collate = transformers.DataCollatorForLanguageModeling(
         tokenizer, mlm_probability=config["masking"]["rate"]
     )
-    found = _rows(config, 1)
+    arrays = _rows(config, 1)
     rows = [
         {"input_ids": ids, "attention_mask": mask}
-        for ids, mask in zip(found["ids"], found["mask"], strict=True)
+        for ids, mask in zip(arrays["ids"], arrays["mask"], strict=True)
     ]
 
     def call() -> None:

@@ -1,9 +1,11 @@
-"""One contestant of a benchmark, in a process of its own: it does as it is told, and sleeps while others work.
+"""The process of a contestant: it makes calls on request, and sleeps while others work.
 
-    python -m bert_jax.benchmarks.worker '{"make": "bert_jax.benchmarks.ours:train_step", "arguments": {...}}'
+    python -m bert_jax.benchmarks.worker \\
+        '{"make": "bert_jax.benchmarks.ours:train_step", "arguments": {...}}'
 
-Standard input: a number of calls a line. Standard output: JSON, first what it is, then for each line the seconds and
-the page faults of every call.
+Standard input has a number of calls in each line. Standard output is JSON lines: first the
+contestant's units and properties, then for each input line the seconds and page faults of every
+call.
 """
 
 from __future__ import annotations
@@ -18,19 +20,19 @@ from typing import Any, NamedTuple
 
 
 class Ready(NamedTuple):
-    """A contestant: one call of it, how many of `unit` that is, and what else there is to say."""
+    """A contestant that is ready to be timed."""
 
     call: Callable[[], None]  # returns when the work is done
-    units: float
+    units: float  # of work in a call
     unit: str
-    about: dict[str, Any]
-    after: Callable[[], None] = lambda: None  # once a call was timed: puts things back
+    about: dict[str, Any]  # further properties, for the results
+    after: Callable[[], None] = lambda: None  # restores the state after a call, untimed
 
 
 def main() -> None:
-    """Answers until its input ends."""
+    """Answer requests until the input ends."""
     spec = json.loads(sys.argv[1])
-    answers, sys.stdout = sys.stdout, sys.stderr  # what libraries print is no answer
+    answers, sys.stdout = sys.stdout, sys.stderr  # so that output of libraries is no answer
     if spec.get("retain", True):
         from bert_jax.system import allocator
 
@@ -41,8 +43,8 @@ def main() -> None:
     ready.call()
     ready.after()
     first = time.perf_counter() - began
-    told = {"units": ready.units, "unit": ready.unit, "about": ready.about, "first_seconds": first}
-    print(json.dumps(told), file=answers, flush=True)
+    about = {"units": ready.units, "unit": ready.unit, "about": ready.about, "first_seconds": first}
+    print(json.dumps(about), file=answers, flush=True)
     for line in sys.stdin:
         seconds, faults = [], []
         for _ in range(int(line)):

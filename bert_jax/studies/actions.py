@@ -1,8 +1,9 @@
-"""What `bert-jax study` does: a question, its runs and its answer, in one folder that holds all there is to know.
+"""The actions of `bert-jax study`: run a study, show its status, write its report.
 
-`run` makes what is missing and the report, `status` says how far it is, `report` writes the report again. The same
-command continues a study, also on another engine; an edited study adds cells and hides others, and never makes a
-finished one again.
+`run` trains and evaluates the cells that are missing and writes the report, `status` shows the
+progress, `report` writes the report again. All state is in the study's folder. The same command
+continues a study, also on another engine. An edited study adds cells and hides others; finished
+cells are never trained again.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def run(
     command: Sequence[str] = (),
     worker: Sequence[str] = WORKER,
 ) -> None:
-    """Expands a study, makes every cell that is missing, and writes the report; an error says what is left."""
+    """Expand a study, run every missing cell, and write the report; raise if cells are left."""
     if spec is None:
         raise ConfigError("no study given", "name its folder, such as experiments/masking_rate")
     folder_locks.check_place(workdir)
@@ -66,35 +67,29 @@ def run(
     )
     if dry_run:
         engines.check(engine, options)
-        room = (
-            engines.make(engine, place.workdir, jobs, options).room
-            if engine == "local"
-            else engines.Room(jobs or 1)
-        )
+        room = engines.Room(jobs or 1)
+        if engine == "local":
+            room = engines.make(engine, place.workdir, jobs, options).room
         left = [cell for cell in cells if cell.id not in known]
-        planned = plan.plan(place, left, asked(study), fuse, room)
-        print(
-            plan.described(
-                name, cells, planned, room, taken, plan.evaluations(place, planned, room)
-            )
-        )
+        groups = plan.plan(place, left, evaluations_of(study), fuse, room)
+        evaluations = plan.evaluation_estimate(place, groups, room)
+        print(plan.described(name, cells, groups, room, taken, evaluations))
         return
     with folder_locks.hold(place.workdir, LOCK):
-        hands = engines.make(engine, place.workdir, jobs, options)
+        executor = engines.make(engine, place.workdir, jobs, options)
         sameness.check(place)
         reuses.take(place, known)
-        groups = plan.plan(place, cells, asked(study), fuse, hands.room)
+        groups = plan.plan(place, cells, evaluations_of(study), fuse, executor.room)
         hidden = set(place.read_study().get("cells", [])) - {cell.id for cell in cells}
         _write(place, name, spec, study, cells, groups, command, retries)
-        launcher = Launcher(place, groups, hands, retries, lambda: _refresh(place), worker)
-        launcher.say(
-            f"study {name}: {progress.look(place, hands.room.parallel).line()}; {hands.describe()}"
-        )
+        launcher = Launcher(place, groups, executor, retries, lambda: _refresh(place), worker)
+        now = progress.look(place, executor.room.parallel)
+        launcher.say(f"study {name}: {now.line()}; {executor.describe()}")
         if taken:
             launcher.say(taken)
         if hidden:
             launcher.say(
-                f"{len(hidden)} cells of an earlier version of the study stay there, and are not shown"
+                f"{len(hidden)} cells of an earlier version of the study are kept, but not shown"
             )
         launcher.run()
         if launcher.full:
@@ -104,17 +99,20 @@ def run(
 
 
 def status(workdir: Path, *, verbose: bool = False, as_json: bool = False) -> None:
-    """Counts of cells, time left, the cells that run and those that failed; with `verbose` all of them."""
+    """Print counts, the time left, and the running and failed cells; with `verbose` all cells."""
     place = _existing(workdir)
     now = progress.look(place)
-    told = {"study": place.read_study()["name"], "workdir": str(place.workdir), **now.as_dict()}
-    print(json.dumps(told, indent=2) if as_json else now.as_text(place, verbose))
+    if as_json:
+        study = {"study": place.read_study()["name"], "workdir": str(place.workdir)}
+        print(json.dumps(study | now.as_dict(), indent=2))
+    else:
+        print(now.as_text(place, verbose))
 
 
 def report(workdir: Path) -> None:
-    """Write results.csv, the figures, the summary and the page from what there is now; print where the page is.
+    """Write results.csv, the figures, the summary and the page; print the path of the page.
 
-    Of a study that is kept without its cells, as study.json and results.csv alone, write the summary.
+    For a study kept without its cells (study.json and results.csv alone), write the summary only.
     """
     place = _existing(workdir)
     from bert_jax.studies.report import build as reports
@@ -124,18 +122,20 @@ def report(workdir: Path) -> None:
     print(reports.write_summary(place) if kept else reports.write(place))
 
 
-# --- what is written ------------------------------------------------------------------------------------------------
+# --- the study's folder ---------------------------------------------------------------------------
 
 
-def asked(study: Study) -> dict[str, dict[str, Any]]:
-    """The evaluations of a study, as cell.json and study.json have them."""
-    found = {}
-    for name, one in study.evaluations.items():
-        if isinstance(one, Suite):
-            found[name] = {"kind": "suite", "name": one.name, "ask": dict(one.ask)}
+def evaluations_of(study: Study) -> dict[str, dict[str, Any]]:
+    """Return the evaluations of a study as cell.json and study.json record them."""
+    records: dict[str, dict[str, Any]] = {}
+    for name, evaluation in study.evaluations.items():
+        if isinstance(evaluation, Suite):
+            settings = {"kind": "suite", "name": evaluation.name, "ask": dict(evaluation.ask)}
         else:
-            found[name] = {"kind": "finetune", "task": one.task, "changes": dict(one.changes)}
-    return json.loads(json.dumps(found))
+            changes = dict(evaluation.changes)
+            settings = {"kind": "finetune", "task": evaluation.task, "changes": changes}
+        records[name] = settings
+    return json.loads(json.dumps(records))
 
 
 def _write(
@@ -148,9 +148,9 @@ def _write(
     command: Any,
     retries: int,
 ) -> None:
-    """study.json, the groups, and what each cell is: all a worker or a report needs."""
-    evaluations = asked(study)
-    told: dict[str, Any] = {
+    """Write study.json, the groups and the cells: all that a worker or a report needs."""
+    evaluations = evaluations_of(study)
+    record: dict[str, Any] = {
         "name": name,
         "spec": spec,
         "question": study.question,
@@ -164,13 +164,13 @@ def _write(
         "seeds": list(study.seeds),
         "budget": study.budget and dataclasses.asdict(study.budget),
         "evaluations": evaluations,
-        "comparisons": [dataclasses.asdict(one) for one in study.comparisons],
+        "comparisons": [dataclasses.asdict(comparison) for comparison in study.comparisons],
         "published": list(study.published),
         "notes": study.notes,
         "cells": [cell.id for cell in cells],
     }
-    told["hash"] = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12]
-    told |= {
+    record["hash"] = hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()[:12]
+    record |= {
         "versions": {"python": platform.python_version()} | machine.versions(PACKAGES),
         "git_commit": machine.git_commit(),
         "command": list(command),
@@ -189,22 +189,22 @@ def _write(
         place.write_group(group.id, [cell.id for cell in group.cells], group.slots, group.seconds)
     for cell in cells:
         place.write_cell(cell, groups.get(cell.id, ""), evaluations)
-    place.write_study(told)
+    place.write_study(record)
 
 
 def _refresh(place: Place) -> None:
-    """The report as of now; that it cannot be written stops no study, unless the disk is full."""
+    """Write the report of the present state; a failure stops the study only if the disk is full."""
     try:
         from bert_jax.studies.report import build as reports
 
         reports.write(place)
-    except Exception as error:  # whatever it is, the cells go on, and `study report` shows it whole
+    except Exception as error:  # the cells go on, and `study report` shows the whole error
         if disk.is_full(error):
             raise disk.full(place.workdir, what="the report") from error
         print(f"warning: no report: {type(error).__name__}: {error}", file=sys.stderr)
 
 
-# --- what is refused, and how it ends -------------------------------------------------------------------------------
+# --- checks, and the end of a run -----------------------------------------------------------------
 
 
 def _existing(workdir: Path) -> Place:
@@ -218,7 +218,10 @@ def _existing(workdir: Path) -> Place:
 
 
 def _check_same(place: Place, name: str, spec: str, cells: Sequence[Cell]) -> None:
-    """A folder has one study: cells of another would be hidden, and shown again by the next command."""
+    """Refuse a workdir that holds another study.
+
+    The cells of the other study would be hidden, and shown again by the next command.
+    """
     before = place.read_study()
     if not before:
         if (place.workdir / "checkpoints").exists():
@@ -237,18 +240,20 @@ def _check_same(place: Place, name: str, spec: str, cells: Sequence[Cell]) -> No
 
 
 def _conclude(place: Place, stopped: bool) -> None:
-    """Says how it ended: an error unless all cells are."""
+    """Print the final counts and the report's path; raise if cells are unfinished."""
     now = progress.look(place)
     left = [cell for cell in now.cells if cell.state.name not in progress.FINAL]
     if stopped and left:
         raise Stopped(f"stopped: {now.line()}", "the same command continues")
     if left:
         first = left[0]
-        which = f"{first.entry.id} ({progress.described(first)})" + (
-            f" and {len(left) - 1} more" if left[1:] else ""
-        )
+        which = f"{first.entry.id} ({progress.described(first.entry)})"
+        more = f" and {len(left) - 1} more" if left[1:] else ""
         why = f": {first.state.error}" if first.state.error else ""
-        hint = f"log: {place.log(first.entry.group)}; `bert-jax study status` lists all; the same command tries again"
-        raise IncompleteError(f"{len(left)} of {len(now.cells)} cells failed, {which}{why}", hint)
+        raise IncompleteError(
+            f"{len(left)} of {len(now.cells)} cells failed, {which}{more}{why}",
+            f"log: {place.log(first.entry.group)}; `bert-jax study status` lists all; "
+            "the same command tries again",
+        )
     print(now.line(), file=sys.stderr)
     print(place.report)

@@ -1,8 +1,9 @@
-"""A study is a file: a base config, axes to vary, seeds, a budget, evaluations, and what is to be compared.
+"""Load a study file and expand it into cells.
 
-`experiments/NAME/study.py` defines `get_study(scale="cpu") -> Study`. `expand` makes its cells and checks every one of
-them against the typed config before anything runs. A cell is named by what it trains: editing a study adds cells and
-leaves others out, and never makes one run again.
+`experiments/NAME/study.py` defines `get_study(scale="cpu") -> Study`: a base config, axes to vary,
+seeds, a budget, evaluations and comparisons. `expand` makes the cells and checks every one of them
+against the typed config before anything runs. A cell's name is a hash of what it trains, so editing
+a study adds cells and leaves others out, but never trains the same cell twice.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ __all__ = ["Axis", "Budget", "Cell", "Comparison", "Finetune", "Point", "Study",
 __all__ += ["axis", "between", "variants", "zipped"]
 __all__ += ["check", "expand", "identity", "load", "per_step", "predicted", "steps_of"]
 
-SUITES = {  # name of a suite -> fields of `suites.base.SuiteOptions` it reads; a test holds them to `suites.TABLE`
+# Name of a suite -> fields of `suites.base.SuiteOptions` it reads; a test compares `suites.TABLE`.
+SUITES = {
     "pretrain": ("changes",),
     "nsp": ("changes", "source", "split", "limit"),
     "cross_rate": ("changes",),
@@ -56,35 +58,38 @@ SUITES = {  # name of a suite -> fields of `suites.base.SuiteOptions` it reads; 
     "sts": ("changes", "task", "source", "split", "limit"),
     "probe": ("changes", "task", "source", "split", "limit"),
 }
-ASKED = {  # and the type of each
+OPTION_TYPES = {  # field of `suites.base.SuiteOptions` -> its type
     **dict.fromkeys(("source", "split", "task"), str),
     **dict.fromkeys(("limit", "batch_size"), int),
     "changes": tuple,
     "within_word": bool,
 }
 BUDGETS = ("steps", "tokens", "predictions", "flops")
-COUNT = (
-    "checkpoints.patience",
-    "parallel.step",
-)  # may change on resume, and change what is trained
-ENDING = tuple(  # where evaluations may end training: what decides when they are and what they find
-    f"evals.validation.{one.name}"
-    for one in dataclasses.fields(knobs.Eval)
-    if one.name != "batch_size"
+# Knobs that may change on resume, and yet change what is trained.
+COUNT = ("checkpoints.patience", "parallel.step")
+# With patience, evaluations end training: these knobs decide when they are made and their result.
+ENDING = tuple(
+    f"evals.validation.{field.name}"
+    for field in dataclasses.fields(knobs.Eval)
+    if field.name != "batch_size"
 )
-LONG = 2**31  # steps, until a budget says how many
+LONG = 2**31  # steps, until the budget determines them
 
 
 def load(spec: str, overrides: Iterable[tuple[str, str]] = ()) -> tuple[str, Study]:
-    """Name and study of `FOLDER[:ARGUMENT]`; overrides are knobs of its base, from the command line."""
-    place, _, argument = spec.partition(":")
-    path = Path(place)
+    """Load the study `FOLDER[:ARGUMENT]`; return its name and the study.
+
+    Args:
+      spec: the study's folder or file, and the argument of its `get_study`.
+      overrides: knobs of the base config to change, from the command line.
+    """
+    folder, _, argument = spec.partition(":")
+    path = Path(folder)
     file = path / "study.py" if path.suffix != ".py" else path
     if not file.is_file():
-        there = sorted(str(one.parent) for one in Path("experiments").glob("*/study.py"))
-        raise ConfigError(
-            f"no study at {place!r}", _near(place, there) if there else "a folder with study.py"
-        )
+        folders = sorted(str(study.parent) for study in Path("experiments").glob("*/study.py"))
+        hint = _near(folder, folders) if folders else "a folder with study.py"
+        raise ConfigError(f"no study at {folder!r}", hint)
     study = configs.load_file(f"{file}:{argument}" if argument else str(file), function="get_study")
     if not isinstance(study, Study):
         raise ConfigError(
@@ -95,7 +100,7 @@ def load(spec: str, overrides: Iterable[tuple[str, str]] = ()) -> tuple[str, Stu
     for knob, _ in changes:
         _need(
             knob not in settled,
-            f"config.{knob} is not the base's to say: {settled.get(knob)}",
+            f"config.{knob} is not set by the base: {settled.get(knob)}",
             "edit the study",
         )
     configs.overrides(study.base, changes)
@@ -103,18 +108,20 @@ def load(spec: str, overrides: Iterable[tuple[str, str]] = ()) -> tuple[str, Stu
 
 
 def expand(study: Study, vocabulary: Callable[[knobs.Config], int] | None = None) -> list[Cell]:
-    """Every cell, in order: axes crossed, the first the slowest, seeds the fastest.
+    """List every cell: the axes crossed, the first varying slowest and the seeds fastest.
 
-    A budget of FLOPs needs the real size of a config's vocabulary: `vocabulary` tells it, by default only of those that
-    are given or prepared.
+    Args:
+      study: the study.
+      vocabulary: returns the real vocabulary size of a config, which a budget of FLOPs needs; by
+        default only for vocabularies that are given or prepared.
     """
     size = vocabulary or vocabulary_size
     check(study)
     cells: list[Cell] = []
     seen: dict[str, str] = {}
     idle: dict[str, Idle] | None = None  # knobs of the base that do nothing in any cell
-    for points in itertools.product(*(one.points for one in study.axes)):
-        chosen = dict(zip((one.name for one in study.axes), points, strict=True))
+    for points in itertools.product(*(factor.points for factor in study.axes)):
+        chosen = dict(zip((factor.name for factor in study.axes), points, strict=True))
         if not _kept(study, chosen):
             continue
         labels = {name: point.label for name, point in chosen.items()}
@@ -142,58 +149,61 @@ def expand(study: Study, vocabulary: Callable[[knobs.Config], int] | None = None
             )
             seen[name] = _where(labels)
             cells.append(Cell(name, config, labels, values, seed, known))
-        idle = {path: one for path, one in of_base.items() if idle is None or path in idle}
+        idle = {path: knob for path, knob in of_base.items() if idle is None or path in idle}
     _need(bool(cells), "the study has no cell", "keep refuses all of them")
-    for one in (idle or {}).values():
-        raise one.error("in every cell, ")
+    for knob in (idle or {}).values():
+        raise knob.error("in every cell, ")
     measures.check(study, sorted({name for cell in cells for name in cell.config.objectives}))
     finetunings(study, [cell.config for cell in cells])
     return cells
 
 
 def identity(config: knobs.Config) -> str:
-    """Names a run by what is trained: by the knobs that differ from their defaults, so that new ones rename nothing.
+    """Return the name of a run: a hash of the knobs that determine what is trained.
 
-    Those that change nothing of what is trained do not count, nor does it matter how the same is said.
+    Only knobs that differ from their defaults count, so that a knob added later renames no run.
+    Knobs that do not affect training do not count, and equivalent spellings give the same name.
     """
-    return hashlib.sha256(json.dumps(told(config), sort_keys=True).encode()).hexdigest()[:12]
+    text = json.dumps(trained_knobs(config), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def told(config: knobs.Config) -> dict[str, Any]:
-    """The knobs that name a run."""
+def trained_knobs(config: knobs.Config) -> dict[str, Any]:
+    """Return the knobs that name a run."""
     masking = config.masking
     if masking.schedule == "constant" and masking.prediction_rate == masking.rate:
         config = dataclasses.replace(
             config, masking=dataclasses.replace(masking, prediction_rate=None)
         )
-    usual, found = _usual(), configs.flat(configs.to_dict(config))
+    usual = _usual()
     counts = COUNT + (ENDING if config.checkpoints.patience else ())
     return {
-        k: v
-        for k, v in found.items()
-        if usual.get(k, ...) != v and (k in counts or not configs.free_on_resume(k))
+        knob: value
+        for knob, value in configs.flat(configs.to_dict(config)).items()
+        if usual.get(knob, ...) != value and (knob in counts or not configs.free_on_resume(knob))
     }
 
 
 @functools.cache
 def _usual() -> dict[str, Any]:
-    ends = {
-        f"objectives.{name}.end": True for name in knobs.OBJECTIVES
-    }  # of objectives that are not there by default
+    # The objectives that the default config does not have.
+    ends = {f"objectives.{name}.end": True for name in knobs.OBJECTIVES}
     return ends | configs.BEFORE | configs.flat(configs.to_dict(knobs.Config()))
 
 
 def steps_of(budget: Budget, config: knobs.Config, vocab_size: int) -> int:
-    """How many steps spend a budget, to the nearest one."""
+    """Return the number of steps that spend a budget, to the nearest step."""
     return max(1, round(budget.amount / per_step(budget.kind, config, vocab_size)))
 
 
 def _resolved(
     study: Study, changes: Mapping[str, Any], size: Callable[[knobs.Config], int]
 ) -> tuple[knobs.Config, int | None, dict[str, Idle]]:
-    """The config of a point, the size of its vocabulary where the budget depends on it, and what its base sets in vain.
+    """Resolve the config of a point; refuse a knob that the point sets to no effect.
 
-    What the point itself sets must have an effect.
+    Returns:
+      The config, the size of its vocabulary where the budget depends on it, and the knobs of the
+      base that have no effect in it.
     """
     tree, known = configs.copied(study.base), None
     configs.assign(tree, changes)
@@ -205,17 +215,17 @@ def _resolved(
             tree, {"steps": steps_of(study.budget, endless, known or endless.tokenizer.vocab_size)}
         )
     config, idle = configs.settle(tree, said=changes)
-    for one in idle:
-        if any(_overlap(one.path, path) for path in changes):
-            raise one.error()
-    return config, known, {one.path: one for one in idle}
+    for knob in idle:
+        if any(_overlap(knob.path, path) for path in changes):
+            raise knob.error()
+    return config, known, {knob.path: knob for knob in idle}
 
 
 def _kept(study: Study, chosen: dict[str, Point]) -> bool:
     try:
         with script.apart():
             return study.keep is None or bool(study.keep(chosen))
-    except Exception as error:  # whatever a user's function raises is reported as the user's
+    except Exception as error:  # an error of the user's function, of whatever type
         raise ConfigError(
             f"keep: {type(error).__name__}: {error}",
             f"it is given the points by axis: {', '.join(chosen)}",
@@ -226,28 +236,12 @@ def _where(labels: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {label}" for name, label in labels.items()) or "the base"
 
 
-# --- what must hold -------------------------------------------------------------------------------------------------
+# --- validation -----------------------------------------------------------------------------------
 
 
 def check(study: Study) -> None:
-    """Refuses what cannot be meant, before any cell is made."""
-    names = [one.name for one in study.axes]
-    _need(
-        len(set(names)) == len(names), f"two axes have one name: {', '.join(names)}", "rename one"
-    )
-    given = _given(study)
-    owners: dict[str, str] = {}
-    for one in study.axes:
-        _check_axis(one)
-        for path in _paths(one):
-            other = next((owner for known, owner in owners.items() if _overlap(path, known)), "")
-            _need(
-                not other,
-                f"axes {other!r} and {one.name!r} both set config.{path}",
-                "one would undo the other",
-            )
-            _need(path not in given, f"axis {one.name!r} sets config.{path}", given.get(path, ""))
-        owners |= dict.fromkeys(_paths(one), one.name)
+    """Refuse an invalid study before any cell is made."""
+    _check_axes(study)
     _need(bool(study.seeds), "the study has no seeds", "seeds=(0, 1, 2)")
     _need(
         len(set(study.seeds)) == len(study.seeds), f"a seed twice: {study.seeds}", "leave one out"
@@ -280,101 +274,102 @@ def check(study: Study) -> None:
         _need(row in PUBLISHED, f"no published row {row!r}", _near(row, PUBLISHED))
 
 
-def _given(study: Study) -> dict[str, str]:
-    """Knobs that the study itself says -> how."""
-    found = {"seed": "seeds=(0, 1, 2) are the study's"}
+def _study_knobs(study: Study) -> dict[str, str]:
+    """Return the knobs that the study's fields set, and for each the field that sets it."""
+    reasons = {"seed": "seeds=(0, 1, 2) are the study's"}
     if study.pair_seeds:
-        found["data_seed"] = "pair_seeds=True takes it from the seed"
+        reasons["data_seed"] = "pair_seeds=True takes it from the seed"
     if study.budget is not None:
-        found["steps"] = (
-            f"they follow from the budget of {study.budget.amount:g} {study.budget.kind}"
-        )
-    return found
+        amount = f"{study.budget.amount:g} {study.budget.kind}"
+        reasons["steps"] = f"they follow from the budget of {amount}"
+    return reasons
 
 
 def _settled(study: Study) -> dict[str, str]:
-    """Knobs that no value of the base has a say in -> what has."""
-    found = _given(study)
-    for one in study.axes:
-        for path in _paths(one):
-            if all(path in dict(point.changes) for point in one.points):
-                found[path] = f"axis {one.name!r} varies it"
-    return found
+    """Return the knobs whose value in the base is never used, and for each the reason."""
+    reasons = _study_knobs(study)
+    for factor in study.axes:
+        for path in _paths(factor):
+            if all(path in dict(point.changes) for point in factor.points):
+                reasons[path] = f"axis {factor.name!r} varies it"
+    return reasons
 
 
-def _paths(one: Axis) -> list[str]:
-    return list(dict.fromkeys(path for point in one.points for path, _ in point.changes))
+def _paths(factor: Axis) -> list[str]:
+    return list(dict.fromkeys(path for point in factor.points for path, _ in point.changes))
 
 
 def _overlap(path: str, other: str) -> bool:
     return path == other or path.startswith(f"{other}.") or other.startswith(f"{path}.")
 
 
-def _check_axis(one: Axis) -> None:
-    labels = [point.label for point in one.points]
-    _need(bool(labels), f"axis {one.name!r} has no points", "give it values")
-    _need(
-        len(set(labels)) == len(labels),
-        f"axis {one.name!r} has a point twice: {', '.join(labels)}",
-        "labels=…",
-    )
-    for path in _paths(one):
-        section = dataclasses.is_dataclass(configs.check_path(path))
-        _need(
-            not section,
-            f"config.{path} is a section, not a value",
-            f"a point sets knobs of it: {path}.KNOB",
-        )
+def _check_axes(study: Study) -> None:
+    names = [factor.name for factor in study.axes]
+    distinct = len(set(names)) == len(names)
+    _need(distinct, f"two axes have one name: {', '.join(names)}", "rename one")
+    reserved = _study_knobs(study)
+    owners: dict[str, str] = {}
+    for factor in study.axes:
+        name, labels = f"axis {factor.name!r}", [point.label for point in factor.points]
+        _need(bool(labels), f"{name} has no points", "give it values")
+        distinct = len(set(labels)) == len(labels)
+        _need(distinct, f"{name} has a point twice: {', '.join(labels)}", "labels=…")
+        for path in _paths(factor):
+            _need(
+                not dataclasses.is_dataclass(configs.check_path(path)),
+                f"config.{path} is a section, not a value",
+                f"a point sets knobs of it: {path}.KNOB",
+            )
+            other = next((owner for known, owner in owners.items() if _overlap(path, known)), "")
+            _need(
+                not other,
+                f"axes {other!r} and {factor.name!r} both set config.{path}",
+                "one would undo the other",
+            )
+            _need(path not in reserved, f"{name} sets config.{path}", reserved.get(path, ""))
+        owners |= dict.fromkeys(_paths(factor), factor.name)
 
 
 def _check_suite(suite: Suite) -> None:
     known = SUITES.get(suite.name)
     _need(known is not None, f"no suite {suite.name!r} for a study", _near(suite.name, SUITES))
     assert known is not None
+    fields = (*known, "batch_size")
     for field, value in suite.ask:
-        fields = (*known, "batch_size")
-        _need(field in fields, f"suite {suite.name} is not asked {field!r}", _near(field, fields))
-        right = isinstance(value, ASKED[field]) and (
-            ASKED[field] is bool or not isinstance(value, bool)
-        )
-        _need(
-            right,
-            f"suite {suite.name}: {field} = {value!r}",
-            f"a value of type {ASKED[field].__name__}",
-        )
+        _need(field in fields, f"suite {suite.name} has no option {field!r}", _near(field, fields))
+        kind, setting = OPTION_TYPES[field], f"suite {suite.name}: {field} = {value!r}"
+        right = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+        _need(right, setting, f"a value of type {kind.__name__}")
         if field == "task":
             _need(value in tasks.TASKS, f"no task {value!r}", _near(value, tasks.TASKS))
         if field == "changes":
             scratch = configs.default()
             for path, text in value:
-                _need(
-                    isinstance(text, str),
-                    f"suite {suite.name}: {path} = {text!r}",
-                    "text, as on a command line",
-                )
+                setting = f"suite {suite.name}: {path} = {text!r}"
+                _need(isinstance(text, str), setting, "text, as on a command line")
                 configs.override(scratch, path, text)
                 in_evaluation(path)
 
 
 def finetunings(study: Study, cells: Iterable[knobs.Config]) -> list[tuple[str, knobs.Config]]:
-    """Name and config of every way in which cells are fine-tuned: their recipes hold together, and name data."""
+    """List the name and config of every fine-tuning of the cells; refuse an invalid recipe."""
     starts = {config.model: config for config in cells}.values()
-    found = []
-    for (name, one), start in itertools.product(study.evaluations.items(), starts):
-        if isinstance(one, Finetune):
+    resolved = []
+    for (name, evaluation), start in itertools.product(study.evaluations.items(), starts):
+        if isinstance(evaluation, Finetune):
+            changes = dict(evaluation.changes)
             try:
-                config = configs.resolve(
-                    recipes.finetuning(one.task, "a cell", dict(one.changes), start)
-                )
+                tree = recipes.finetuning(evaluation.task, "a cell", changes, start)
+                config = configs.resolve(tree)
                 validation.trainable(config)
             except ConfigError as error:
                 raise ConfigError(f"evaluation {name!r}: {error}", error.hint) from error
-            found.append((name, config))
-    return found
+            resolved.append((name, config))
+    return resolved
 
 
 def _check_comparison(study: Study, comparison: Comparison) -> None:
-    axes = {one.name: [point.label for point in one.points] for one in study.axes}
+    axes = {factor.name: [point.label for point in factor.points] for factor in study.axes}
     name, baseline = comparison.axis, comparison.baseline
     _need(name in axes, f"no axis {name!r} to compare", _near(name, axes))
     _need(
@@ -391,7 +386,7 @@ def _check_comparison(study: Study, comparison: Comparison) -> None:
         first, slash, rest = metric.partition("/")
         _need(
             first in study.evaluations and bool(slash) and bool(rest),
-            f"{metric!r} is of no evaluation of the study",
+            f"{metric!r} names no evaluation of the study",
             f"EVALUATION/METRIC; evaluations are {', '.join(study.evaluations)}",
         )
 

@@ -1,4 +1,4 @@
-"""Small files that are whole at every moment, or whose torn part is passed over."""
+"""Read and write a study's JSON files, atomically or tolerating a torn last line."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from bert_jax.errors import DataError
 from bert_jax.reporting import records
 from bert_jax.system import disk, jsons, opening
 
-TAIL = 20_000  # bytes from the end of a file that hold its last line
+TAIL = 20_000  # bytes at the end of a file that certainly hold its last line
 
 
 def read(path: Path, schema: Any = dict) -> dict[str, Any] | None:
-    """Read a JSON file, checked against a schema; None where there is none."""
+    """Read a JSON file and check it against a schema; return None if it does not exist."""
     try:
         return jsons.read(path, DataError, schema, hint="restore it, or remove the cell's folder")
     except DataError as error:
@@ -26,26 +26,29 @@ def read(path: Path, schema: Any = dict) -> dict[str, Any] | None:
 
 
 def need(path: Path, schema: Any = dict) -> dict[str, Any]:
-    """Read a JSON file that must be there."""
-    found = read(path, schema)
-    if found is None:
+    """Read a JSON file that must exist."""
+    content = read(path, schema)
+    if content is None:
         raise DataError(f"no {path}", "`bert-jax study run` makes it")
-    return found
+    return content
 
 
 def write(path: Path, value: Mapping[str, Any]) -> None:
-    """Replaces a JSON file in one move: a reader never sees half of it."""
+    """Replace a JSON file atomically: a reader never sees half of it."""
     write_text(path, json.dumps(value, indent=1) + "\n")
 
 
 def write_text(path: Path, text: str) -> None:
-    """The same of any text."""
+    """Replace a text file atomically, making its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     disk.write(path, text)
 
 
 def append(path: Path, value: Mapping[str, Any]) -> None:
-    """Adds a line of JSON, in one write: only where a machine goes down is it torn, and the next one is not."""
+    """Append a line of JSON in one write.
+
+    Only a crash of the machine can tear the line; the next line then starts after the torn one.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with disk.room(path), path.open("a+b") as file:
         torn = b""
@@ -56,12 +59,12 @@ def append(path: Path, value: Mapping[str, Any]) -> None:
 
 
 def lines(path: Path, schema: Any = dict) -> list[dict[str, Any]]:
-    """Read the whole lines of a file of JSON lines that are as a schema says; [] where there is none."""
+    """Read the complete lines of a JSON lines file, by a schema; return [] if it does not exist."""
     return list(jsons.lines(path, DataError, schema)) if os.path.lexists(path) else []
 
 
 def last_step(path: Path) -> tuple[int, float]:
-    """Step and time of the last whole line of a metrics file, read from its end; zeros before the first."""
+    """Return step and time of the last complete line of a metrics file; zeros if it has none."""
     if not os.path.lexists(path):
         return 0, 0.0
     with opening.regular(path, DataError) as file:
@@ -69,8 +72,8 @@ def last_step(path: Path) -> tuple[int, float]:
         tail = file.read().splitlines()
     for line in reversed(tail):
         try:
-            found = jsons.parse(line, records.LINE)
+            metrics = jsons.parse(line, records.LINE)
         except jsons.Malformed:
-            continue  # torn by a kill, or the first one cut by where reading began
-        return found["step"], float(found.get("time") or 0.0)
+            continue  # torn by a kill, or cut because reading began within it
+        return metrics["step"], float(metrics.get("time") or 0.0)
     return 0, 0.0

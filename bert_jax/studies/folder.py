@@ -1,13 +1,15 @@
-"""The layout of a study's folder, which is all the state there is. Nothing else knows the names of files.
+"""The folder of a study: its layout, and reading and writing its files.
 
-study.json                   what was asked for, rewritten by every `study run`; cells it does not list are hidden
+All state of a study is in its folder, and this module alone knows the names of the files:
+
+study.json                   the study, rewritten by every `study run`; unlisted cells are hidden
 groups/GROUP.json            cells that train together, and their prediction slots
 cells/CELL/                  a run folder, as `bert-jax train` makes it, and
-    cell.json                what the cell is: config, labels, evaluations
+    cell.json                the cell's config, labels and evaluations
     trained.json             how training ended
-    results/NAME.json, .npz  what an evaluation found, in all and of each example
+    results/NAME.json, .npz  the metrics of an evaluation, in total and per example
     finetune/NAME/           the run folder of an evaluation by fine-tuning
-    attempts.jsonl           what began, and how it ended
+    attempts.jsonl           the start and end of every attempt
 logs/GROUP.log  compiled/  results.csv  figures/  summary.md  report.html
 """
 
@@ -36,16 +38,14 @@ from bert_jax.system.jsons import Maybe
 if TYPE_CHECKING:
     from bert_jax.studies.definition import Cell
 
-WORK = "work.lock"  # of a worker, all the time; a run's own lock is held while it trains
+WORK = "work.lock"  # held by a worker from start to end; a run's own lock, only while it trains
 RETRIES = 2  # after a failure
-WHEN = (
-    "every",
-    "epochs",
-    "batch_size",
-)  # settings of an evaluation that change nothing of its result
-KILLS = 5  # tries that ended without a word, before a cell counts as failed: a kill is the machine's fault
+WHEN = ("every", "epochs", "batch_size")  # settings that do not change an evaluation's result
+# Attempts that ended without an exit code before a cell counts as failed; more than RETRIES, for
+# a kill is the machine's fault.
+KILLS = 5
 
-
+# Schemas of the files.
 COUNT = range(2**63)
 STUDY = {
     **dict.fromkeys(("name", "question", "spec", "hash", "git_commit", "notes"), Maybe(str)),
@@ -81,7 +81,7 @@ ATTEMPT = {
 
 @dataclass(frozen=True)
 class Entry:
-    """What cell.json says."""
+    """The content of cell.json."""
 
     id: str
     config: knobs.Config
@@ -90,12 +90,12 @@ class Entry:
     seed: int
     evaluations: dict[str, dict[str, Any]]
     group: str = ""
-    vocabulary: int | None = None  # its real size, where the budget needed it
+    vocabulary: int | None = None  # the real size, where the budget needed it
 
 
 @dataclass(frozen=True)
 class State:
-    """How far a cell is."""
+    """The progress of a cell."""
 
     name: str  # done, diverged, running, failed, waiting
     attempts: int = 0
@@ -108,11 +108,11 @@ class State:
 
 @dataclass(frozen=True)
 class Place:
-    """A study's workdir."""
+    """The workdir of a study."""
 
     workdir: Path
 
-    # --- paths ------------------------------------------------------------------------------------------------------
+    # --- paths ------------------------------------------------------------------------------------
 
     @property
     def study(self) -> Path:
@@ -157,34 +157,32 @@ class Place:
         return self.cell(cell) / "finetune" / name
 
     def checkpoint(self, cell: str) -> Path:
-        """The last step of a trained cell: what it ends with, not what was best by the way."""
+        """Return the checkpoint of a trained cell's last step, which need not be its best."""
         return self.cell(cell) / "checkpoints" / str(self.trained(cell)["step"])
 
-    # --- what was asked for -----------------------------------------------------------------------------------------
+    # --- the plan: study, cells, groups -----------------------------------------------------------
 
     def read_study(self) -> dict[str, Any]:
-        """study.json; {} where there is none."""
+        """Read study.json; return {} if it does not exist."""
         return files.read(self.study, STUDY) or {}
 
     def write_study(self, study: Mapping[str, Any]) -> None:
-        """Replaces study.json in one move."""
+        """Replace study.json atomically."""
         files.write(self.study, dict(study))
 
     def cells(self) -> list[Entry]:
-        """The cells that study.json lists, in its order."""
+        """Return the cells that study.json lists, in its order."""
         listed = self.read_study().get("cells", [])
         return [self.read_cell(cell) for cell in listed if (self.cell(cell) / "cell.json").exists()]
 
     def write_cell(self, cell: Cell, group: str, evaluations: Mapping[str, dict[str, Any]]) -> None:
-        """Says what a cell is, before anything of it runs."""
+        """Write cell.json, before the cell is trained."""
         entry = {
             "id": cell.id,
             "labels": cell.labels,
             "values": cell.values,
             "seed": cell.seed,
             "group": group,
-        }
-        entry |= {
             "config": to_dict(cell.config),
             "evaluations": dict(evaluations),
             "vocabulary": cell.vocabulary,
@@ -192,43 +190,45 @@ class Place:
         files.write(self.cell(cell.id) / "cell.json", entry)
 
     def read_cell(self, cell: str) -> Entry:
-        """What a cell is."""
-        found = files.need(self.cell(cell) / "cell.json", CELL)
+        """Read cell.json."""
+        path = self.cell(cell) / "cell.json"
+        content = files.need(path, CELL)
         names = ("id", "labels", "values", "seed", "evaluations", "group")
-        known = found.get("vocabulary")  # which older cells do not say
         try:
-            config = recorded(found["config"])
+            config = recorded(content["config"])
         except ConfigError as error:
-            raise DataError(f"{self.cell(cell) / 'cell.json'}: {error}", error.hint) from error
-        return Entry(config=config, vocabulary=known, **{name: found[name] for name in names})
-
-    def write_group(self, group: str, cells: Iterable[str], slots: int, seconds: float) -> None:
-        """Says which cells train together."""
-        files.write(
-            self.group(group), {"cells": list(cells), "slots": slots, "estimate_seconds": seconds}
+            raise DataError(f"{path}: {error}", error.hint) from error
+        vocabulary = content.get("vocabulary")  # older cells have none
+        return Entry(
+            config=config, vocabulary=vocabulary, **{name: content[name] for name in names}
         )
 
+    def write_group(self, group: str, cells: Iterable[str], slots: int, seconds: float) -> None:
+        """Write the cells of a group, their prediction slots and the estimated time."""
+        record = {"cells": list(cells), "slots": slots, "estimate_seconds": seconds}
+        files.write(self.group(group), record)
+
     def read_group(self, group: str) -> dict[str, Any]:
-        """Which cells train together."""
+        """Read the record of a group."""
         return files.need(self.group(group), GROUP)
 
-    # --- what came of it --------------------------------------------------------------------------------------------
+    # --- results ----------------------------------------------------------------------------------
 
     def trained(self, cell: str) -> dict[str, Any]:
-        """How training ended: step, seconds, outcome (done, diverged), error; {} while it has not."""
+        """Return how training ended: step, seconds, outcome (done, diverged), error; or {}."""
         return files.read(self.cell(cell) / "trained.json", TRAINED) or {}
 
     def write_trained(
         self, cell: str, step: int, seconds: float, outcome: str, error: str = ""
     ) -> None:
-        """Notes how training ended."""
-        found = {"step": step, "seconds": seconds, "outcome": outcome, "error": error}
-        files.write(self.cell(cell) / "trained.json", found)
+        """Write trained.json when training has ended."""
+        record = {"step": step, "seconds": seconds, "outcome": outcome, "error": error}
+        files.write(self.cell(cell) / "trained.json", record)
 
     def read_result(self, entry: Entry, name: str) -> dict[str, Any] | None:
-        """What an evaluation found, if it is of this very evaluation."""
-        found = files.read(self.result(entry.id, name), RESULT)
-        return found if found and found.get("spec") == spec_hash(entry, name) else None
+        """Read the result of an evaluation; return None if it belongs to an older definition."""
+        result = files.read(self.result(entry.id, name), RESULT)
+        return result if result and result["spec"] == spec_hash(entry, name) else None
 
     def write_result(
         self,
@@ -239,62 +239,67 @@ class Place:
         each: Mapping[str, np.ndarray],
         error: str = "",
     ) -> None:
-        """Keeps what an evaluation found; the arrays first, so that a result is never without them or with others'."""
+        """Write the result of an evaluation.
+
+        The old result is removed first and the new arrays are written before the new result, so
+        that a result never stands beside missing or foreign arrays.
+        """
         path = self.result(entry.id, name)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.unlink(missing_ok=True)
         self.each(entry.id, name).unlink(missing_ok=True)
         if each:
             packed = io.BytesIO()
-            np.savez_compressed(packed, **dict(each))  # type: ignore[arg-type]  # its stub takes names for flags
+            # The type stub takes the names of arrays for flags.
+            np.savez_compressed(packed, **dict(each))  # type: ignore[arg-type]
             disk.write(self.each(entry.id, name), packed.getvalue())
-        found = {
+        result = {
             "spec": spec_hash(entry, name),
             "metrics": dict(metrics),
             "seconds": seconds,
             "error": error,
         }
-        files.write(path, found)
+        files.write(path, result)
 
     def read_each(self, entry: Entry, name: str) -> dict[str, np.ndarray]:
-        """METRIC.sum and METRIC.count of every example; {} where there is none."""
+        """Read METRIC.sum and METRIC.count of every example; return {} if there are none."""
         if not self.read_result(entry, name) or not self.each(entry.id, name).exists():
             return {}
         file = self.each(entry.id, name)
         try:
             with (
                 opening.regular(file, DataError) as stream,
-                np.load(stream, allow_pickle=False) as found,
+                np.load(stream, allow_pickle=False) as arrays,
             ):
-                return {key: found[key] for key in found.files}
+                return {key: arrays[key] for key in arrays.files}
         except (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile) as error:
-            # ValueError: a pickle, or an array of objects; TypeError: one array, not an archive of them
+            # ValueError: a pickle, or an array of objects; TypeError: an array, not an archive
             raise DataError(
                 f"{file} holds no arrays of numbers: {error}", "delete it and its .json"
             ) from error
 
     def missing(self, entry: Entry) -> list[str]:
-        """Evaluations that have no result yet."""
+        """Return the evaluations that have no result yet."""
         return [name for name in entry.evaluations if self.read_result(entry, name) is None]
 
     def progress(self, cell: str) -> tuple[int, float]:
-        """Step and seconds of the last line a cell wrote; zeros before the first."""
+        """Return step and seconds of the last line of a cell's metrics; zeros before the first."""
         return files.last_step(self.cell(cell) / "metrics.jsonl")
 
-    # --- attempts ---------------------------------------------------------------------------------------------------
+    # --- attempts ---------------------------------------------------------------------------------
 
-    def note_start(self, cell: str, group: str, what: str) -> None:
-        """Something begins."""
-        self._note(cell, {"event": "start", "group": group, "what": what})
+    def note_start(self, cell: str, group: str, activity: str) -> None:
+        """Record that training or an evaluation begins."""
+        self._note(cell, {"event": "start", "group": group, "what": activity})
 
     def note_end(
-        self, cell: str, group: str, what: str, outcome: str, code: int, error: str
+        self, cell: str, group: str, activity: str, outcome: str, code: int, error: str
     ) -> None:
-        """It ended: done, failed or stopped."""
+        """Record how training or an evaluation ended: done, failed or stopped."""
         entry = {
             "event": "end",
             "group": group,
-            "what": what,
+            "what": activity,
             "outcome": outcome,
             "code": code,
             "error": error,
@@ -307,34 +312,32 @@ class Place:
         files.append(self.cell(cell) / "attempts.jsonl", who | entry)
 
     def attempts(self, cell: str) -> list[dict[str, Any]]:
-        """What began and what ended, in order."""
+        """Return the recorded starts and ends, in order."""
         return files.lines(self.cell(cell) / "attempts.jsonl", ATTEMPT)
 
-    # --- how far it is ----------------------------------------------------------------------------------------------
+    # --- progress ---------------------------------------------------------------------------------
 
     def busy(self, cell: str) -> bool:
-        """Whether somebody trains or evaluates a cell now."""
+        """Return whether a process trains or evaluates the cell now."""
         folder = self.cell(cell)
         return folder_locks.held(folder) or folder_locks.held(folder, WORK)
 
     def state(self, entry: Entry, retries: int | None = None) -> State:
-        """How far a cell is, from its folder alone."""
+        """Derive the state of a cell from its folder alone."""
         trained = self.trained(entry.id)
         retries = self.read_study().get("retries", RETRIES) if retries is None else retries
         step, seconds = self.progress(entry.id)
-        step = max(step, trained["step"] if trained else 0)  # its metrics may be lost
+        step = max(step, trained["step"] if trained else 0)  # metrics may be lost
         notes = self.attempts(entry.id)
         starts = sum(note["event"] == "start" for note in notes)
-        here = [
-            note for note in notes if note.get("group", entry.group) == entry.group
-        ]  # what failed in company is
-        # tried alone, and what failed before a new plan is tried in it
-        lately = here[
-            1
-            + max((i for i, note in enumerate(here) if note.get("outcome") == "done"), default=-1) :
-        ]
-        failures = [note for note in lately if note.get("outcome") == "failed"]
-        killed = sum({"start": 1, "end": -1}[note["event"]] for note in lately)
+        # Attempts of other groups do not count: a cell that failed with others is tried alone, and
+        # one that failed before a new plan is tried in its new group.
+        recent: list[dict[str, Any]] = []
+        for note in notes:
+            if note.get("group", entry.group) == entry.group:
+                recent = [] if note.get("outcome") == "done" else [*recent, note]
+        failures = [note for note in recent if note.get("outcome") == "failed"]
+        killed = sum({"start": 1, "end": -1}[note["event"]] for note in recent)
         missing = tuple(self.missing(entry))
         error = trained.get("error") or ""
         if trained.get("outcome") == "diverged":
@@ -344,21 +347,23 @@ class Place:
         elif self.busy(entry.id):
             name = "running"
         else:
-            usage = (
-                bool(failures) and failures[-1].get("code") == ConfigError.code
-            )  # no other try can help
+            # After an error of the config, another attempt cannot help.
+            usage = bool(failures) and failures[-1].get("code") == ConfigError.code
             name = "failed" if usage or len(failures) > retries or killed >= KILLS else "waiting"
             error = failures[-1].get("error") or "" if failures else error
         return State(name, starts, error, step, entry.config.steps, seconds, missing)
 
     def states(self, retries: int | None = None) -> dict[str, State]:
-        """Of all cells that are listed."""
+        """Return the state of every listed cell."""
         return {entry.id: self.state(entry, retries) for entry in self.cells()}
 
 
 def spec_hash(entry: Entry, name: str) -> str:
-    """Names an evaluation of a cell: another evaluation under the same name is another one."""
-    evals = to_dict(entry.config)["evals"]  # masks, which are no part of what is trained
-    masks = {key: {k: v for k, v in one.items() if k not in WHEN} for key, one in evals.items()}
+    """Return a hash of an evaluation's definition, which tells a result from an outdated one."""
+    evals = to_dict(entry.config)["evals"]  # evaluation masks, which the cell's id does not cover
+    masks = {
+        name: {knob: value for knob, value in settings.items() if knob not in WHEN}
+        for name, settings in evals.items()
+    }
     text = json.dumps([entry.id, entry.evaluations[name], masks], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,9 +1,10 @@
-"""Brings the groups of a study to their end: gives them to an engine, tries again what failed, says how far it is.
+"""Run the groups of a study on an engine, retry failures, and show the progress.
 
-A worker that was stopped (75), or found its cells in other hands, goes on later. One that was killed has `KILLS` tries
-in which it gets no further, one that failed `retries` more than one, and one whose config cannot be used no other. A
-group of several cells that comes to nothing is tried once more with each cell alone: one of them may have taken the
-others along. Where a disk has no room left, nothing is tried again: all that runs is asked to stop.
+A worker that was stopped (75), or whose cells another worker holds, is submitted again later. A
+worker that was killed is submitted again until `KILLS` attempts made no progress, one that failed
+`retries` times, and one whose config is invalid never. When a group of several cells is given up,
+each of its cells is tried alone, for one of them may have made the others fail. When the disk is
+full, nothing is retried: all running workers are asked to stop.
 """
 
 from __future__ import annotations
@@ -27,16 +28,15 @@ from bert_jax.system.disk import DiskFull
 
 WORKER = (sys.executable, "-m", "bert_jax.study", "work")
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
-UNHEARD = tuple(
-    -number for number in SIGNALS
-)  # a worker that was told to stop before it could listen
-LOOK, SPEAK = 1.0, 60.0  # seconds: between looks at locks, and between plain lines
-REST = 20.0  # between two reports, as a multiple of what one takes: it has the same cores as the workers
+UNHANDLED = tuple(-number for number in SIGNALS)  # signalled before the handlers were installed
+LOOK, SPEAK = 1.0, 60.0  # seconds between checks of locks, and between progress lines
+# Time between two reports, as a multiple of the time to write one, which takes cores from workers.
+REST = 20.0
 
 
 @dataclass(eq=False)
 class Job:
-    """A group, what became of its tries, and how far it was when the present one began."""
+    """A group, its failed attempts, and its progress when the present attempt began."""
 
     group: Group
     failures: int = 0
@@ -45,16 +45,15 @@ class Job:
 
     @property
     def name(self) -> str:
-        """For the log."""
-        cells = self.group.cells
-        if len(cells) > 1:
-            return f"group {self.group.id} ({len(cells)} cells)"
-        labels = [f"{axis} {label}" for axis, label in cells[0].labels.items()]
-        return f"cell {cells[0].id} ({', '.join([*labels, f'seed {cells[0].seed}'])})"
+        """The group or its only cell, for the log."""
+        first, *others = self.group.cells
+        if others:
+            return f"group {self.group.id} ({len(self.group.cells)} cells)"
+        return f"cell {first.id} ({progress.described(first)})"
 
 
 class Launcher:
-    """One launch; `after` is called when groups have ended, for a report."""
+    """A launch of groups on an engine; `after` is called when groups have ended, for a report."""
 
     def __init__(
         self,
@@ -65,32 +64,25 @@ class Launcher:
         after: Callable[[], None] = lambda: None,
         worker: Sequence[str] = WORKER,
     ) -> None:
-        self.place, self.engine, self.retries, self.after, self.worker = (
-            place,
-            engine,
-            retries,
-            after,
-            tuple(worker),
-        )
+        self.place, self.engine, self.retries = place, engine, retries
+        self.after, self.worker = after, tuple(worker)
         self.stopped = self.full = False
-        self._waiting = [
-            Job(group) for group in sorted(groups, key=lambda group: -group.seconds)
-        ]  # the longest first
+        self._waiting = [Job(group) for group in sorted(groups, key=lambda group: -group.seconds)]
         self._running: dict[str, Job] = {}
         self._looked, self._spoke = float("-inf"), time.monotonic()
         self._reported, self._report_took = float("-inf"), 0.0
         self._bar = tqdm(unit="cell", dynamic_ncols=True) if sys.stderr.isatty() else None
 
     def run(self) -> None:
-        """Goes on until nothing is left to do or, after a stop signal, nothing runs."""
-        with _stop_signals() as told, contextlib.ExitStack() as closing:
+        """Run until nothing is left to do or, after a stop signal, nothing runs."""
+        with _stop_signals() as signals, contextlib.ExitStack() as closing:
             if self._bar is not None:
                 closing.callback(self._bar.close)
-            heard = 0
+            handled = 0
             while self._running or (self._waiting and not self.stopped):
-                if len(told) > heard:
-                    heard = len(told)
-                    self._stop(signal.Signals(told[-1]).name)
+                if len(signals) > handled:
+                    handled = len(signals)
+                    self._stop(signal.Signals(signals[-1]).name)
                 if not self.stopped:
                     self._submit()
                 for task, code in self.engine.poll():
@@ -102,10 +94,10 @@ class Launcher:
                 self._show()
                 time.sleep(self.engine.pause)
 
-    # --- one group --------------------------------------------------------------------------------------------------
+    # --- one group --------------------------------------------------------------------------------
 
     def _submit(self) -> None:
-        """Gives the engine all groups whose cells are free: of a launch that was killed, workers may still save."""
+        """Submit the groups whose cells are free: workers of a killed launch may still save."""
         if not self._waiting or time.monotonic() - self._looked < LOOK:
             return
         self._looked = time.monotonic()
@@ -121,7 +113,7 @@ class Launcher:
         return Task(group.id, command, self.place.log(group.id).resolve(), group.seconds)
 
     def _ended(self, job: Job, code: int) -> None:
-        """Decides whether a group that has ended is done, is tried again, or has failed."""
+        """Decide whether a group that has ended is done, is tried again, or has failed."""
         states = self._states(job)
         left = {cell: state for cell, state in states.items() if state.name not in progress.FINAL}
         diverged = sum(state.name == "diverged" for state in states.values())
@@ -133,13 +125,13 @@ class Launcher:
         elif self.stopped:
             self._waiting.append(job)
         elif code == STOPPED and self._held(job):
-            self.say(f"{job.name} is in the hands of another worker; it goes on when that one ends")
+            self.say(f"{job.name} is held by another worker; it goes on when that worker ends")
             self._waiting.append(job)
         else:
             self._again(job, code, left)
 
     def _no_room(self, job: Job, why: str) -> None:
-        """Stops, for whatever is started next would find no room either; what is left goes on later."""
+        """Stop the launch, for the next worker would find no room either."""
         self._waiting.append(job)
         self.say(f"{job.name}: {why}")
         if not self.stopped:
@@ -147,61 +139,60 @@ class Launcher:
         self.full = True
 
     def _again(self, job: Job, code: int, left: dict[str, State]) -> None:
-        went_on = _mark(self._states(job)) > job.mark
-        if code == STOPPED or code in UNHEARD:
-            what, job.kills = "was stopped", job.kills + (not went_on)
+        stopped = code == STOPPED or code in UNHANDLED
+        if code < 0 or stopped:
+            job.kills += _mark(self._states(job)) <= job.mark
+        else:
+            job.failures += 1
+        if stopped:
+            outcome = "was stopped"
         elif code == LOST:
-            what, job.kills = "ended without a word", job.kills + (not went_on)
+            outcome = "ended without an exit code"
         elif code < 0:
-            what, job.kills = f"was killed (signal {-code})", job.kills + (not went_on)
+            outcome = f"was killed (signal {-code})"
         else:
             how = f"exit code {code}" if code else "it ended before its work did"
-            what, job.failures = f"failed ({how})", job.failures + 1
-        error = next((state.error for state in left.values() if state.error), "")
-        reason = f": {error}" if error and code > 0 and code != STOPPED else ""
+            error = next((state.error for state in left.values() if state.error), "")
+            outcome = f"failed ({how})" + (f": {error}" if error and code else "")
         hopeless = code == ConfigError.code
         if not hopeless and job.failures <= self.retries and job.kills < KILLS:
-            self.say(f"{job.name} {what}{reason}; it is tried again")
+            self.say(f"{job.name} {outcome}; it is tried again")
             self._waiting.append(job)
             return
         log = self.place.log(job.group.id)
         if len(job.group.cells) > 1:
-            self.say(f"{job.name} {what}{reason}; each of its cells is tried alone (log: {log})")
+            self.say(f"{job.name} {outcome}; each of its cells is tried alone (log: {log})")
             self._divide(job.group, left)
         else:
-            self.say(f"{job.name} {what}{reason}; it is given up (log: {log})")
+            self.say(f"{job.name} {outcome}; it is given up (log: {log})")
         self._report()
 
     def _divide(self, group: Group, left: dict[str, State]) -> None:
-        for one in alone(group):
-            (cell,) = one.cells
+        for single in alone(group):
+            (cell,) = single.cells
             if cell.id in left:
-                self.place.write_group(one.id, [cell.id], one.slots, one.seconds)
-                self.place.write_cell(cell, one.id, self.place.read_cell(cell.id).evaluations)
-                self._waiting.append(Job(one))
+                self.place.write_group(single.id, [cell.id], single.slots, single.seconds)
+                self.place.write_cell(cell, single.id, self.place.read_cell(cell.id).evaluations)
+                self._waiting.append(Job(single))
 
     def _report(self) -> None:
         began = time.monotonic()
         if began - self._reported >= REST * self._report_took:
             try:
                 self.after()
-            except (
-                DiskFull
-            ) as error:  # what runs may need less, and the last report is asked for again
+            except DiskFull as error:  # workers may need less, and the last report is written again
                 self.say(f"warning: {error}")
             self._reported = time.monotonic()
             self._report_took = self._reported - began
 
     def _states(self, job: Job) -> dict[str, State]:
-        return {
-            c.id: self.place.state(self.place.read_cell(c.id), self.retries)
-            for c in job.group.cells
-        }
+        entries = [self.place.read_cell(cell.id) for cell in job.group.cells]
+        return {entry.id: self.place.state(entry, self.retries) for entry in entries}
 
     def _held(self, job: Job) -> bool:
         return any(self.place.busy(cell.id) for cell in job.group.cells)
 
-    # --- what is said -----------------------------------------------------------------------------------------------
+    # --- what is said -----------------------------------------------------------------------------
 
     def _stop(self, name: str) -> None:
         if self.stopped:
@@ -213,7 +204,7 @@ class Launcher:
         self.engine.stop()
 
     def say(self, text: str) -> None:
-        """One line on standard error that leaves the bar whole."""
+        """Print a line on standard error without breaking the progress bar."""
         if self._bar is not None:
             self._bar.write(text, file=sys.stderr)
         else:
@@ -227,31 +218,28 @@ class Launcher:
         if self._bar is None:
             self.say(now.line())
             return
-        self._bar.total, self._bar.n = (
-            len(now.cells),
-            sum(now.counts[name] for name in progress.FINAL),
-        )
+        self._bar.total = len(now.cells)
+        self._bar.n = sum(now.counts[name] for name in progress.FINAL)
         self._bar.set_postfix_str(now.line())
 
 
 def _mark(states: dict[str, State]) -> tuple[int, int]:
-    """Something that grows when work was done: evaluations that have a result, and steps."""
-    return -sum(len(state.missing) for state in states.values()), sum(
-        state.step for state in states.values()
-    )
+    """Return a key that grows with the work done: evaluations with a result, then steps."""
+    missing = sum(len(state.missing) for state in states.values())
+    return -missing, sum(state.step for state in states.values())
 
 
 @contextlib.contextmanager
 def _stop_signals() -> Iterator[list[int]]:
-    """A list that grows with every stop signal."""
-    told: list[int] = []
+    """Yield a list to which every stop signal is appended, instead of ending the process."""
+    received: list[int] = []
 
     def note(number: int, _: FrameType | None) -> None:
-        told.append(number)
+        received.append(number)
 
     before = {number: signal.signal(number, note) for number in SIGNALS}
     try:
-        yield told
+        yield received
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

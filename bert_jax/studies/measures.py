@@ -1,4 +1,4 @@
-"""Which metrics an evaluation of a study finds: a comparison by any other would never be made."""
+"""Metrics that each evaluation of a study has: a comparison by another would never be made."""
 
 from __future__ import annotations
 
@@ -10,16 +10,11 @@ from bert_jax.data import tasks
 from bert_jax.errors import ConfigError
 from bert_jax.studies.spec import Finetune, Study, Suite
 
-TASK = (
-    "examples",
-    "loss",
-    "accuracy_low",
-    "accuracy_high",
-    "majority_accuracy",
-)  # beside a task's own
+# Of every task, beside the task's own metrics.
+TASK = ("examples", "loss", "accuracy_low", "accuracy_high", "majority_accuracy")
 READING = ("mlm", "causal_lm")  # objectives over tokens; the others are over pairs
 LAYERS = ("majority", "embeddings/*", "layer_*")
-FOUND = {  # suite -> its metrics, a star for any text; a test holds them to what the suites find
+FOUND = {  # suite -> patterns of its metrics; a test compares them with the suites' results
     "nsp": (
         "nsp_loss",
         "nsp_accuracy",
@@ -52,34 +47,35 @@ FOUND = {  # suite -> its metrics, a star for any text; a test holds them to wha
 }
 
 
-def found(evaluation: Suite | Finetune, objectives: Collection[str]) -> Sequence[str]:
-    """List the metrics of an evaluation, a star for any text; objectives are those of the cells."""
+def metrics(evaluation: Suite | Finetune, objectives: Collection[str]) -> Sequence[str]:
+    """List the metrics of an evaluation, as patterns.
+
+    Args:
+      evaluation: the evaluation.
+      objectives: names of the objectives of the cells.
+    """
     if isinstance(evaluation, Finetune):
-        changed = tasks.settings(evaluation.task) | dict(evaluation.changes)
-        return (
-            *(changed.get("task.metrics") or knobs.METRICS[tasks.TASKS[evaluation.task].kind]),
-            *TASK,
-        )
+        row = tasks.settings(evaluation.task) | dict(evaluation.changes)
+        kind = tasks.TASKS[evaluation.task].kind
+        return (*(row.get("task.metrics") or knobs.METRICS[kind]), *TASK)
     if evaluation.name != "pretrain":
         return FOUND[evaluation.name]
     names: list[str] = []
-    for one in objectives:
-        names += [f"{one}_loss", f"{one}_accuracy"]
-        names += (
-            [f"{one}_predictions", "unigram_loss", "unigram_accuracy"]
-            if one in READING
-            else [f"{one}_accuracy_low", f"{one}_accuracy_high", "majority_accuracy"]
-        )
+    for name in objectives:
+        names += [f"{name}_loss", f"{name}_accuracy"]
+        if name in READING:
+            names += [f"{name}_predictions", "unigram_loss", "unigram_accuracy"]
+        else:
+            names += [f"{name}_accuracy_low", f"{name}_accuracy_high", "majority_accuracy"]
     return list(dict.fromkeys([*names, "examples"]))
 
 
 def check(study: Study, objectives: Collection[str]) -> None:
-    """Refuse a comparison by a metric that its evaluation does not find."""
+    """Refuse a comparison by a metric that its evaluation does not have."""
     for comparison in study.comparisons:
         for metric in comparison.metrics:
             name, _, rest = metric.partition("/")
-            known = found(study.evaluations[name], objectives)
-            if not any(fnmatchcase(rest, one) for one in known):
-                raise ConfigError(
-                    f"evaluation {name!r} finds no metric {rest!r}", suggest(rest, known)
-                )
+            known = metrics(study.evaluations[name], objectives)
+            if not any(fnmatchcase(rest, pattern) for pattern in known):
+                message = f"evaluation {name!r} has no metric {rest!r}"
+                raise ConfigError(message, suggest(rest, known))

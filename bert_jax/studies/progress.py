@@ -1,4 +1,4 @@
-"""How far a study is, and how long it will still take: from what its cells have done, in seconds they really took."""
+"""Progress of a study and an estimate of the time left, from the seconds that cells have taken."""
 
 from __future__ import annotations
 
@@ -7,68 +7,67 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tqdm import tqdm
-
 from bert_jax.errors import DataError
-from bert_jax.studies.folder import Place
+from bert_jax.studies.folder import Entry, Place
 from bert_jax.studies.report.collect import Result, results
+from bert_jax.studies.spec import Cell
+from bert_jax.system.durations import duration
 
 FINAL = ("done", "diverged")
 STATES = (*FINAL, "running", "failed", "waiting")
-TRAINING = 0.9  # of a cell's work where it is evaluated too, until it is known
-BELIEVED = 0.02  # share of all work from which its pace is believed
+TRAINING = 0.9  # share of training in the work of a cell that is also evaluated
+BELIEVED = 0.02  # share of all work that must be done before its pace is used
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Cells, and the seconds that those which are neither done nor failed will take."""
+    """Cells of a study, and the estimated time that the unfinished ones take."""
 
     cells: Sequence[Result]
-    expected: Mapping[str, float]  # cell -> seconds, as they were estimated
+    expected: Mapping[str, float]  # cell -> seconds, as estimated before the launch
     groups: Mapping[str, str]  # cell -> group
     parallel: int
 
     @property
     def counts(self) -> dict[str, int]:
-        """Cells by state."""
+        """The number of cells in each state."""
         counted = Counter(cell.state.name for cell in self.cells)
         return {name: counted[name] for name in STATES}
 
     @property
     def ratio(self) -> float:
-        """Seconds that work takes, as a multiple of what it was expected to."""
+        """The seconds that the work done took, over the seconds expected for it."""
         done = sum(self.expected[cell.entry.id] * share(cell) for cell in self.cells)
         if done < BELIEVED * sum(self.expected.values()):
             return 1.0
         return sum(cell.seconds + cell.evaluation_seconds for cell in self.cells) / done
 
     def left(self, cell: Result) -> float:
-        """Seconds of work that a cell is still expected to take, of its own."""
-        return (
-            0.0
-            if cell.state.name == "failed"
-            else self.ratio * self.expected[cell.entry.id] * (1 - share(cell))
-        )
+        """Estimate the seconds of work that a cell still takes; a failed one takes none."""
+        if cell.state.name == "failed":
+            return 0.0
+        return self.ratio * self.expected[cell.entry.id] * (1 - share(cell))
 
     @property
     def seconds_left(self) -> float:
-        """Of the whole: groups run beside each other, and none is shorter than its own work."""
+        """The estimated time until all groups have ended, `parallel` of them at a time.
+
+        A lower bound of it: the work over all workers, and the work of the longest group.
+        """
         by_group: defaultdict[str, float] = defaultdict(float)
         for cell in self.cells:
             by_group[self.groups[cell.entry.id]] += self.left(cell)
         return max(sum(by_group.values()) / self.parallel, *by_group.values(), 0.0)
 
     def line(self) -> str:
-        """All of it in one line."""
-        counts = {name: count for name, count in self.counts.items() if count}
+        """Return the counts and the time left in one line."""
+        counts = ", ".join(f"{count} {name}" for name, count in self.counts.items() if count)
         left = self.seconds_left
-        said = ", ".join(f"{count} {name}" for name, count in counts.items())
-        return f"{said} of {len(self.cells)} cells" + (
-            f"; about {duration(left)} left" if left else ""
-        )
+        rest = f"; about {duration(left, rough=True)} left" if left else ""
+        return f"{counts} of {len(self.cells)} cells{rest}"
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON types."""
+        """Return the progress as plain JSON types."""
         return {
             "counts": self.counts,
             "seconds_left": round(self.seconds_left, 1),
@@ -91,34 +90,30 @@ class Progress:
         }
 
     def as_text(self, place: Place, verbose: bool = False) -> str:
-        """Counts, then the cells that run and those that did not come to a good end; with `verbose` all of them."""
-        shown = [
-            cell
-            for cell in self.cells
-            if verbose or cell.state.name in ("running", "failed", "diverged")
-        ]
+        """Return the counts, then the running, failed and diverged cells; with `verbose` all."""
         lines = [self.line()]
-        for cell in shown:
+        for cell in self.cells:
             state = cell.state
+            if not verbose and state.name not in ("running", "failed", "diverged"):
+                continue
             far = f"step {state.step:,} of {state.steps:,}"
             if state.missing and state.step >= state.steps:
                 far += f", no {', '.join(state.missing)} yet"
             if state.name == "waiting" and state.attempts:
                 far += ", interrupted"
             if state.name == "running":
-                far += f", about {duration(self.left(cell))} left"
-            lines.append(f"{state.name:8}  {cell.entry.id}  {described(cell)}: {far}")
+                far += f", about {duration(self.left(cell), rough=True)} left"
+            lines.append(f"{state.name:8}  {cell.entry.id}  {described(cell.entry)}: {far}")
             if state.error:
                 lines.append(f"          {' '.join(state.error.split())}")
             if state.name == "failed":
-                lines.append(
-                    f"          {state.attempts} tries; log: {place.log(self.groups[cell.entry.id])}"
-                )
+                log = place.log(self.groups[cell.entry.id])
+                lines.append(f"          {state.attempts} tries; log: {log}")
         return "\n".join(lines)
 
 
 def look(place: Place, parallel: int = 0) -> Progress:
-    """What the folders say now; without `parallel`, as many groups go on as run."""
+    """Read the progress from the folders; `parallel` is by default the number of running groups."""
     cells = results(place, history=False)
     expected, groups = {}, {}
     for cell in cells:
@@ -133,7 +128,7 @@ def look(place: Place, parallel: int = 0) -> Progress:
 
 
 def share(cell: Result) -> float:
-    """How much of a cell's work is done, from 0 to 1."""
+    """Return the share of a cell's work that is done, from 0 to 1."""
     if cell.state.name in FINAL:
         return 1.0
     trained = min(1.0, cell.state.step / cell.state.steps) if cell.state.steps else 0.0
@@ -143,12 +138,7 @@ def share(cell: Result) -> float:
     return TRAINING * trained + (1 - TRAINING) * (1 - len(cell.state.missing) / evaluations)
 
 
-def described(cell: Result) -> str:
-    """Which cell it is, in words."""
-    labels = [f"{axis} {label}" for axis, label in cell.entry.labels.items()]
-    return ", ".join([*labels, f"seed {cell.entry.seed}"])
-
-
-def duration(seconds: float) -> str:
-    """Hours, minutes and seconds."""
-    return tqdm.format_interval(round(seconds))
+def described(cell: Cell | Entry) -> str:
+    """Return the labels and the seed of a cell as text."""
+    labels = [f"{axis} {label}" for axis, label in cell.labels.items()]
+    return ", ".join([*labels, f"seed {cell.seed}"])

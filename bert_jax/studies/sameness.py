@@ -1,6 +1,7 @@
-"""Whether the runs of a study were trained on the same text and data, and whether these are what they were.
+"""Check that the runs of a study were trained on the same data, and that the data is unchanged.
 
-Cells are compared with each other, so a text that was changed between two of them would look like what is studied.
+Cells are compared with each other, so a corpus that changed between two of them would look like an
+effect of what the study varies.
 """
 
 from __future__ import annotations
@@ -20,55 +21,53 @@ from bert_jax.errors import ConfigError, DataError
 from bert_jax.studies.folder import Place
 from bert_jax.system import jsons
 
-RECORD = {"corpus": str, "tokenizer": str}  # what is relied on of environment.json
+RECORD = {"corpus": str, "tokenizer": str}  # the part of environment.json that is read here
 
 
 class Trained(NamedTuple):
-    """A run that has begun: what it was trained on."""
+    """A run that has begun, and the fingerprints of its data."""
 
     folder: Path
     config: Config
-    data: str  # fingerprints
+    data: str
     vocabulary: str
 
 
 def check(place: Place) -> None:
-    """Refuse a study whose runs name one text and have learned from several, or whose files hold another by now."""
+    """Refuse a study whose runs name one source but were trained on different or changed data."""
     known: dict[str, Trained] = {}
     for run in _runs(place):
         first = known.setdefault(_named(run.config), run)
         if (first.data, first.vocabulary) != (run.data, run.vocabulary):
-            source = (
-                run.config.task.source
-                or f"{run.config.corpus.source} {run.config.corpus.path}".strip()
-            )
+            corpus = run.config.corpus
+            source = run.config.task.source or f"{corpus.source} {corpus.path}".strip()
             raise ConfigError(
-                f"{first.folder} and {run.folder} were trained on different data, and both name {source}",
-                "remove the folder of what was trained on the wrong one: the same command makes it again",
+                f"{first.folder} and {run.folder} were trained on different data, "
+                f"and both name {source}",
+                "remove the folder of the run with the wrong data: the same command repeats it",
             )
     for run in known.values():
         if source := _changed(run):
             raise ConfigError(
-                f"{run.folder} was trained on something else than {source} holds now",
-                "put the files back; a study of what is there now needs another --workdir",
+                f"{run.folder} was trained on other data than {source} holds now",
+                "put the files back, or study the changed data in another --workdir",
             )
 
 
 def _runs(place: Place) -> Iterator[Trained]:
-    """Yield every run of a study that has begun, fine-tunings too."""
+    """Yield every run of a study that has begun, including fine-tunings."""
     for cell in place.cells():
-        folder = place.cell(cell.id)
-        for one in [folder, *sorted((folder / "finetune").glob("*"))]:
-            with contextlib.suppress(
-                DataError
-            ):  # not begun, or its record is damaged, which the report says
-                said = jsons.read(one / "environment.json", DataError, RECORD)
-                config = recorded(jsons.read(one / "config.json", DataError))
-                yield Trained(one, config, said["corpus"], said["tokenizer"])
+        cell_folder = place.cell(cell.id)
+        for folder in [cell_folder, *sorted((cell_folder / "finetune").glob("*"))]:
+            # An error means a run that has not begun, or a damaged record, which the report shows.
+            with contextlib.suppress(DataError):
+                environment = jsons.read(folder / "environment.json", DataError, RECORD)
+                config = recorded(jsons.read(folder / "config.json", DataError))
+                yield Trained(folder, config, environment["corpus"], environment["tokenizer"])
 
 
 def _named(config: Config) -> str:
-    """Return what a config says of its data: runs that say the same have the same."""
+    """Return a key of the data that a config names: runs with the same key have the same data."""
     kind = next(iter(config.objectives))
     if config.task.source:
         split = config.evals["validation"].split if "validation" in config.evals else ""
@@ -81,7 +80,7 @@ def _named(config: Config) -> str:
 
 
 def _changed(run: Trained) -> str:
-    """Return what holds something else now; empty where nothing does, or where it is not here to be compared."""
+    """Return the source of a run's data that has changed; empty if none, or if it is not here."""
     task, settings, tokenizer = run.config.task, run.config.corpus, run.config.tokenizer
     with contextlib.suppress(DataError):
         if tokenizer.path and prepare.given_tokenizer(tokenizer).hash != run.vocabulary:
@@ -89,11 +88,9 @@ def _changed(run: Trained) -> str:
     with contextlib.suppress(DataError):
         if task.source.startswith("files:"):
             return task.source if examples.trained_on(run.config) != run.data else ""
-        if (
-            not task.source
-            and settings.source == "files"
-            and (kept := prepare.kept(settings, run.data))
-        ):
+        if task.source or settings.source != "files":
+            return ""
+        if kept := prepare.kept(settings, run.data):
             now = prepare.text_digest(settings, prepare.cache_folder(settings))
             return settings.path if kept.manifest.get("text", now) != now else ""
     return ""

@@ -1,4 +1,4 @@
-"""Whether the data that a study names is there: asked before the first of its cells is trained, and in a dry run."""
+"""Check that the data a study names exists, before its first cell is trained and in a dry run."""
 
 from __future__ import annotations
 
@@ -14,20 +14,24 @@ from bert_jax.studies.spec import Study, Suite
 
 
 def check(study: Study, configs: Iterable[knobs.Config]) -> None:
-    """Refuse a study whose text, vocabulary or labelled data is not there; what is elsewhere is not asked for."""
-    several = list(configs)
-    for config in {(c.corpus, c.tokenizer.path, c.task.source): c for c in several}.values():
+    """Refuse a study whose local corpus, vocabulary or labelled data does not exist.
+
+    Data that is not on this machine, such as that of TFDS, is not checked.
+    """
+    cells = list(configs)
+    for config in {(c.corpus, c.tokenizer.path, c.task.source): c for c in cells}.values():
         _check_config(config)
-    for name, config in finetunings(study, several):
+    for name, config in finetunings(study, cells):
         try:
             _check_config(config)
         except UserError as error:
             raise type(error)(f"evaluation {name!r}: {error}", error.hint) from error
-    for name, one in study.evaluations.items():
-        source = str(dict(one.ask).get("source", "")) if isinstance(one, Suite) else ""
-        scheme, _, place = source.partition(":")
-        plain = not set("{*?[=") & set(place)  # a pattern, or files of splits
-        if scheme == "files" and plain and not Path(place).expanduser().exists():
+    for name, evaluation in study.evaluations.items():
+        options = dict(evaluation.ask) if isinstance(evaluation, Suite) else {}
+        source = str(options.get("source", ""))
+        scheme, _, path = source.partition(":")
+        plain = not set("{*?[=") & set(path)  # neither a pattern nor files by split
+        if scheme == "files" and plain and not Path(path).expanduser().exists():
             raise DataError(
                 f"evaluation {name!r}: source {source!r} does not exist",
                 "files:FILE, FOLDER or PATTERN",
@@ -36,7 +40,7 @@ def check(study: Study, configs: Iterable[knobs.Config]) -> None:
 
 def _check_config(config: knobs.Config) -> None:
     if config.task.source:
-        splits = ("train", *dict.fromkeys(one.split for one in config.evals.values()))
+        splits = ("train", *dict.fromkeys(settings.split for settings in config.evals.values()))
         rows.check(config.task, splits)
     elif config.corpus.source == "files":
         files.find(config.corpus)

@@ -1,4 +1,4 @@
-"""What a study is written with: axes and their points, a budget, evaluations, comparisons."""
+"""The types a study file is written with: axes and points, budget, evaluations, comparisons."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """One value of an axis: its name, where it is drawn, and the knobs it sets."""
+    """A value of an axis, and the knobs it sets."""
 
     label: str
-    value: float | str | None
+    value: float | str | None  # its position in figures
     changes: tuple[tuple[str, Any], ...]
 
 
 @dataclasses.dataclass(frozen=True)
 class Axis:
-    """What is varied."""
+    """A factor of the study: the points that are varied."""
 
     name: str
     points: tuple[Point, ...]
@@ -32,9 +32,10 @@ class Axis:
 
 @dataclasses.dataclass(frozen=True)
 class Budget:
-    """What every cell gets the same amount of.
+    """An amount of training that every cell gets.
 
-    Tokens are batch_size * sequence_length a step, predictions those times the mean prediction rate.
+    A step has batch_size * sequence_length tokens; its predictions are the tokens times the mean
+    prediction rate.
     """
 
     kind: str
@@ -51,7 +52,7 @@ class Suite:
 
 @dataclasses.dataclass(frozen=True)
 class Finetune:
-    """An evaluation by fine-tuning: the recipe of a task, changed."""
+    """An evaluation by fine-tuning: the recipe of a task, and changes to it."""
 
     task: str
     changes: tuple[tuple[str, Any], ...] = ()
@@ -59,7 +60,7 @@ class Finetune:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """The points of an axis against one of them, by some metrics: EVALUATION/METRIC."""
+    """A comparison of the points of an axis with one of them, by metrics EVALUATION/METRIC."""
 
     axis: str
     baseline: str
@@ -71,7 +72,7 @@ class Comparison:
 
 @dataclasses.dataclass(frozen=True)
 class Study:
-    """A question and what would answer it."""
+    """A question, and the experiment that answers it."""
 
     question: str
     base: ml_collections.ConfigDict
@@ -81,8 +82,10 @@ class Study:
     budget: Budget | None = None  # None: the steps of each config
     comparisons: tuple[Comparison, ...] = ()
     published: tuple[str, ...] = ()  # rows of `published.py`
-    pair_seeds: bool = False  # whether the order of the data follows the seed too: such cells do not train together
-    keep: Callable[[dict[str, Point]], bool] | None = None  # which of the crossed points there are
+    # Whether the order of the data follows the seed too; cells of different seeds then cannot train
+    # together.
+    pair_seeds: bool = False
+    keep: Callable[[dict[str, Point]], bool] | None = None  # selects among the crossed points
     notes: str = ""
 
     def __post_init__(self) -> None:
@@ -90,72 +93,63 @@ class Study:
         _several("seeds", self.seeds, int, "seeds=(0, 1, 2), or seeds=(0,)")
         _several("comparisons", self.comparisons, Comparison, "comparisons=(Comparison(…),)")
         _several("published", self.published, str, "published=(ROW,)")
-        named = isinstance(self.evaluations, Mapping)
-        _need(
-            named, "evaluations", self.evaluations, 'evaluations={"validation": Suite("pretrain")}'
-        )
-        for name, one in self.evaluations.items():
-            _need(
-                isinstance(one, (Suite, Finetune)),
-                f"evaluations[{name!r}]",
-                one,
-                "a Suite or a Finetune",
-            )
-        _need(
-            isinstance(self.budget, (Budget, type(None))),
-            "budget",
-            self.budget,
-            'budget=Budget("tokens", 1e9)',
-        )
-        _need(self.keep is None or callable(self.keep), "keep", self.keep, "keep=lambda points: …")
-        named = isinstance(self.base, Mapping) or hasattr(self.base, "to_dict")
-        _need(named, "base", self.base, "a ConfigDict, such as that of bert_jax.config.default()")
+        right, hint = isinstance(self.evaluations, Mapping), '{"validation": Suite("pretrain")}'
+        _need(right, "evaluations", self.evaluations, f"evaluations={hint}")
+        for name, evaluation in self.evaluations.items():
+            right, field = isinstance(evaluation, (Suite, Finetune)), f"evaluations[{name!r}]"
+            _need(right, field, evaluation, "a Suite or a Finetune")
+        right = isinstance(self.budget, (Budget, type(None)))
+        _need(right, "budget", self.budget, 'budget=Budget("tokens", 1e9)')
+        right = self.keep is None or callable(self.keep)
+        _need(right, "keep", self.keep, "keep=lambda points: …")
+        right = isinstance(self.base, Mapping) or hasattr(self.base, "to_dict")
+        _need(right, "base", self.base, "a ConfigDict, such as that of bert_jax.config.default()")
 
 
-def _several(what: str, values: Any, kind: type, hint: str) -> None:
+def _several(field: str, values: Any, kind: type, hint: str) -> None:
     right = isinstance(values, Sequence) and not isinstance(values, str)
-    _need(right, what, values, f"{hint}: with the comma, for it is a tuple")
+    _need(right, field, values, f"{hint}: with the comma, for it is a tuple")
     for value in values:
-        _need(isinstance(value, kind) and not isinstance(value, bool), what, value, hint)
+        _need(isinstance(value, kind) and not isinstance(value, bool), field, value, hint)
 
 
-def _need(holds: bool, what: str, value: Any, hint: str) -> None:
+def _need(holds: bool, field: str, value: Any, hint: str) -> None:
     if not holds:
         raise ConfigError(
-            f"a study's {what.removeprefix('a ')}: {type(value).__name__} {str(value)[:80]!r}", hint
+            f"a study's {field.removeprefix('a ')}: {type(value).__name__} {str(value)[:80]!r}",
+            hint,
         )
 
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One run of a study."""
+    """A run of a study."""
 
     id: str
     config: knobs.Config
     labels: dict[str, str]
     values: dict[str, float | str | None]
     seed: int
-    vocabulary: int | None = None  # its real size, once known
+    vocabulary: int | None = None  # the real size, once known
 
     @property
     def vocab_size(self) -> int:
-        """Tokens of its vocabulary; as long as nobody knows, as many as are asked for."""
+        """The size of the vocabulary; the configured size until the real one is known."""
         return self.vocabulary or self.config.tokenizer.vocab_size
 
 
-# --- axes -----------------------------------------------------------------------------------------------------------
+# --- axes -----------------------------------------------------------------------------------------
 
 
 def axis(path: str, values: Iterable[Any], labels: Iterable[str] = ()) -> Axis:
-    """One knob, value by value."""
-    values = list(values)
+    """Vary one knob over some values."""
     return zipped(path, [path], [[value] for value in values], list(labels))
 
 
 def zipped(
     name: str, paths: Sequence[str], rows: Sequence[Sequence[Any]], labels: Sequence[str] = ()
 ) -> Axis:
-    """Several knobs that vary together, row by row."""
+    """Vary several knobs together, a row of values for each point."""
     if labels and len(labels) != len(rows):
         raise ConfigError(
             f"axis {name!r} has {len(rows)} points and {len(labels)} labels", "one label a point"
@@ -167,34 +161,27 @@ def zipped(
     points = []
     for number, row in enumerate(rows):
         label = labels[number] if labels else ", ".join(map(_label, paths, row))
-        drawn = (
-            row[0] if isinstance(row[0], (int, float)) and not isinstance(row[0], bool) else label
-        )
-        points.append(Point(label, drawn, tuple(zip(paths, row, strict=True))))
+        numeric = isinstance(row[0], (int, float)) and not isinstance(row[0], bool)
+        position = row[0] if numeric else label
+        points.append(Point(label, position, tuple(zip(paths, row, strict=True))))
     return Axis(name, tuple(points))
 
 
 def variants(name: str, points: Mapping[str, Mapping[str, Any]]) -> Axis:
-    """Named sets of knobs."""
-    return Axis(
-        name,
-        tuple(Point(label, label, tuple(changes.items())) for label, changes in points.items()),
-    )
+    """Vary named sets of knobs."""
+    sets = [Point(label, label, tuple(changes.items())) for label, changes in points.items()]
+    return Axis(name, tuple(sets))
 
 
 def between(low: float, high: float, count: int) -> tuple[float, ...]:
-    """A range of `count` values, both ends included."""
+    """Return `count` evenly spaced values, both ends included."""
     if count < 2:
         raise ConfigError(f"a range from {low} to {high} has {count} values", "two or more")
     return tuple(round(low + (high - low) * i / (count - 1), 12) for i in range(count))
 
 
 def _label(path: str, value: Any) -> str:
-    if (
-        isinstance(value, float)
-        and path.endswith("rate")
-        and not path.startswith("optim.")
-        and 0 <= value <= 1
-    ):
-        return f"{100 * value:g} %"
-    return f"{value:.12g}" if isinstance(value, float) else str(value)
+    if not isinstance(value, float):
+        return str(value)
+    share = path.endswith("rate") and not path.startswith("optim.") and 0 <= value <= 1
+    return f"{100 * value:g} %" if share else f"{value:.12g}"

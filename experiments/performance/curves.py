@@ -61,7 +61,7 @@ def measure(name: str, rounds: int) -> list[dict[str, Any]]:
     made = []
     for x, changes in CURVES[name][1]:
         arms = int(x) if name == "arms" else 1
-        contestant = asked(changes).ours(f"{x:g}", "train_step", arms=arms)
+        contestant = asked(changes).ours(f"{x:g}", "train_step", runs=arms)
         made.append((x, contestant))
     if name == "devices":  # their number is a setting of a process, which contestants inherit
         found = []
@@ -84,12 +84,12 @@ def measure(name: str, rounds: int) -> list[dict[str, Any]]:
     ]
 
 
-def asked(changes: dict[str, Any]) -> table.Asked:
+def asked(changes: dict[str, Any]) -> table.Setup:
     """The usual benchmark with other knobs."""
     tree = table.tree_of(None, table.SIZE)
     for path, value in changes.items():
         configs.put(tree, path.split("."), value)
-    return table.Asked(configs.resolve(tree), "", "")
+    return table.Setup(configs.resolve(tree), "", "")
 
 
 def draw(rows: list[dict[str, str]]) -> None:

@@ -1,8 +1,10 @@
-"""Tasks of a Ray cluster. Options, as `--engine-option KEY=VALUE`: `address` (of a running cluster; else RAY_ADDRESS,
-else a cluster of this machine alone), `num_gpus` and `num_cpus` of each worker, and any other `resources` by its name.
+"""The Ray engine: workers as remote calls of a Ray cluster.
 
-By default a worker takes one GPU where there are any, and else one core. `--jobs` limits how many run at a time. The
-workdir and the environment must be the same on all nodes.
+Options, each as `--engine-option KEY=VALUE`: `address` (of a running cluster; else RAY_ADDRESS,
+else a cluster of this machine alone), `num_gpus` and `num_cpus` of each worker, and any other
+`resources` by its name. By default a worker takes one GPU if the cluster has any, else one core.
+`--jobs` limits how many run at a time. The workdir and the environment must be the same on all
+nodes.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from bert_jax.studies.engines import FAILED, KILLED, STOPPED, Room, Task, local,
 
 
 class Ray:
-    """One remote call a task."""
+    """Runs each task as a remote call."""
 
     pause = 0.5
 
@@ -27,13 +29,13 @@ class Ray:
         self, folder: Path, jobs: int = 0, options: Mapping[str, str] | None = None
     ) -> None:
         self._ray = need("ray", "ray")
-        given = dict(options or {})
-        address = given.pop("address", None)
+        settings = dict(options or {})
+        address = settings.pop("address", None)
         try:
-            amounts = {name: float(text) for name, text in given.items()}
+            amounts = {name: float(text) for name, text in settings.items()}
         except ValueError as error:
             raise ConfigError(
-                f"engine ray: {error}", "an option but address is an amount"
+                f"engine ray: {error}", "every option except address is an amount"
             ) from error
         try:
             if not self._ray.is_initialized():
@@ -49,63 +51,57 @@ class Ray:
         self._has = self._ray.cluster_resources()
         gpus = amounts.pop("num_gpus", 1.0 if self._has.get("GPU", 0) else 0.0)
         cpus = amounts.pop("num_cpus", 1.0)
-        wanted = {"GPU": gpus, "CPU": cpus, **amounts}
-        for name, amount in wanted.items():
+        needs = {"GPU": gpus, "CPU": cpus, **amounts}
+        for name, amount in needs.items():
             if amount > self._has.get(name, 0.0):
                 has = f"and the cluster has {self._has.get(name, 0.0):g}"
                 raise ConfigError(
                     f"a worker takes {amount:g} {name}, {has}", "ask for less, as with num_gpus=0"
                 )
-        room = min(int(self._has[name] // amount) for name, amount in wanted.items() if amount)
-        jobs = min(jobs or room, room)
-        # By default Ray calls 70 % of a machine's memory its own.
+        most = min(int(self._has[name] // amount) for name, amount in needs.items() if amount)
+        jobs = min(jobs or most, most)
+        # By default, the memory that Ray manages is 70 % of the machine's.
         memory = math.inf if gpus else self._has.get("memory", math.inf) / jobs
         self.room = Room(jobs, max(cpus, 1.0), gpus, memory)
-        settings = {
-            "num_cpus": cpus,
-            "num_gpus": gpus,
-            "resources": amounts or None,
-            "max_retries": 0,
-        }
-        self._remote = self._ray.remote(**settings)(run)
+        self._remote = self._ray.remote(
+            num_cpus=cpus, num_gpus=gpus, resources=amounts or None, max_retries=0
+        )(run)
         self._threads = max(1, int(cpus)) if not gpus else 0
         self._waiting: deque[Task] = deque()
         self._dropped: list[tuple[Task, int]] = []
         self._running: dict[Any, Task] = {}
 
     def submit(self, tasks: Sequence[Task]) -> None:
-        """Ray sees no more of them than may run: those that wait here can be dropped at once."""
+        """Queue tasks here, not in Ray, so that those which wait can be dropped at once."""
         self._waiting.extend(tasks)
 
     def poll(self) -> list[tuple[Task, int]]:
-        """Starts as many as have ended."""
+        """Return the tasks that have ended, and start as many waiting ones."""
         ended, self._dropped = self._dropped, []
         if self._running:
-            ready, _ = self._ray.wait(
-                list(self._running), num_returns=len(self._running), timeout=0
-            )
-            ended += [
-                (task, self._code(task, call))
-                for call in ready
-                for task in [self._running.pop(call)]
-            ]
+            calls = list(self._running)
+            ready, _ = self._ray.wait(calls, num_returns=len(calls), timeout=0)
+            for call in ready:
+                task = self._running.pop(call)
+                ended.append((task, self._code(task, call)))
         while self._waiting and len(self._running) < self.room.parallel:
             task = self._waiting.popleft()
             self._running[self._remote.remote(task, os.getcwd(), self._threads)] = task
         return ended
 
     def stop(self) -> None:
-        """Calls that run are interrupted, and pass it on."""
+        """Drop waiting tasks and cancel running calls, which pass the interrupt on."""
         self._dropped += [(task, STOPPED) for task in self._waiting]
         self._waiting.clear()
         for call in self._running:
             self._ray.cancel(call, force=False)
 
     def describe(self) -> str:
-        """What the cluster has."""
-        nodes = len([node for node in self._ray.nodes() if node["Alive"]])
+        """Return the size of the cluster."""
+        count = sum(node["Alive"] for node in self._ray.nodes())
+        nodes = f"{count} node{'s' if count > 1 else ''}"
         has = ", ".join(f"{self._has.get(name, 0.0):g} {name}" for name in ("CPU", "GPU"))
-        return f"a Ray cluster of {nodes} node{'s' if nodes > 1 else ''} ({has}), {self.room.parallel} workers at a time"
+        return f"a Ray cluster of {nodes} ({has}), {self.room.parallel} workers at a time"
 
     def _code(self, task: Task, call: Any) -> int:
         errors = self._ray.exceptions
@@ -127,6 +123,9 @@ class Ray:
 
 
 def run(task: Task, folder: str, threads: int) -> int:
-    """What a call does; Ray counts cores but gives none, so that the worker is told how many threads are its own."""
+    """Run a task in a remote call.
+
+    Ray counts cores but assigns none, so the worker is told how many threads it may use.
+    """
     os.chdir(folder)
     return local.attend(task, {"NPROC": str(threads)} if threads else {})
