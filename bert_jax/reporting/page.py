@@ -73,12 +73,6 @@ def tile(name: str, value: str, below: str = "", verdict: str = "") -> str:
     return f'<div class="tile"><div>{escape(name)}</div>{value}{text}</div>'
 
 
-def duration(seconds: float) -> str:
-    """Format a time for people."""
-    hours, rest = divmod(round(seconds), 3600)
-    return f"{hours:,} h {rest // 60:02d} min" if hours else f"{rest // 60} min {rest % 60:02d} s"
-
-
 # --- predictions -------------------------------------------------------------------------------
 
 

@@ -19,7 +19,6 @@ from bert_jax.reporting.charts import SPACE, Chart, Series, draw, number
 from bert_jax.reporting.metric_names import BASELINES, CHANCE, SHOUTED, is_result, is_share, pretty
 from bert_jax.reporting.page import (
     config_box,
-    duration,
     environment_box,
     page,
     samples,
@@ -29,6 +28,7 @@ from bert_jax.reporting.page import (
     tile,
 )
 from bert_jax.system import disk, jsons
+from bert_jax.system.durations import duration
 
 Curves = dict[str, list[tuple[int, float]]]  # metric -> (step, value), by step
 

@@ -19,7 +19,7 @@ from typing import Any
 from bert_jax.config import to_dict
 from bert_jax.reporting.charts import SPACE
 from bert_jax.reporting.metric_names import pretty
-from bert_jax.reporting.page import asset, config_box, duration, page, section, table, tile
+from bert_jax.reporting.page import asset, config_box, page, section, table, tile
 from bert_jax.reporting.plots import draw
 from bert_jax.studies import files
 from bert_jax.studies.folder import Place
@@ -36,6 +36,7 @@ from bert_jax.studies.report import (
     tables,
 )
 from bert_jax.studies.report.aggregate import Figures, View
+from bert_jax.system.durations import duration
 
 STATES = ("done", "running", "waiting", "failed", "diverged")
 STYLE = asset(__file__, ".css")

@@ -11,11 +11,11 @@ from typing import Any
 
 from bert_jax.reporting.charts import SPACE
 from bert_jax.reporting.metric_names import pretty
-from bert_jax.reporting.page import duration
 from bert_jax.reporting.plots import HOLE
 from bert_jax.studies.report import aggregate, budgets, sections
 from bert_jax.studies.report.aggregate import View, getter, plain, plus_minus
 from bert_jax.studies.report.compare import LEVEL, Difference
+from bert_jax.system.durations import duration
 
 Gaps = Mapping[int, Sequence[Difference]]  # by the number of the comparison
 

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 from bert_jax.reporting.charts import Series, number
 from bert_jax.reporting.metric_names import is_result, is_share, pretty
-from bert_jax.reporting.page import duration, table
+from bert_jax.reporting.page import table
 from bert_jax.reporting.plots import HOLE, Figure
 from bert_jax.studies.report import aggregate, published
 from bert_jax.studies.report.aggregate import View, getter, plus_minus
 from bert_jax.studies.report.collect import LEDGER, SPENT, Axis, Result
+from bert_jax.system.durations import duration
 
 
 def holes(view: View) -> str:
