@@ -1,6 +1,7 @@
 """The batch contract: the arrays of a batch, which module writes each key and which reads it.
 
-A batch is a flat dict of arrays. B rows, L tokens a row, S examples a row (1 unless rows are packed).
+A batch is a flat dict of arrays: B rows, L tokens a row, S examples a row (1 unless rows are
+packed).
 
 | key           | shape  | dtype | written by | read by                                           |
 |---------------|--------|-------|------------|---------------------------------------------------|
@@ -30,8 +31,8 @@ Labelled data has no unit_ids and copies, but one of these targets; -1 or NaN is
 
 `causal_lm` needs the keys of the host alone: the target of a token is the next one.
 
-In generation a row is one new token, `models/attention.py` keeps the keys and values of the tokens
-before it, and a batch has
+In generation a row is one new token, `models/attention.py` keeps what it needs of earlier tokens,
+and a batch has
 
 | past_positions | [B, K] | int32 | generate | encoder: positions of the tokens kept, -1 where none |
 

@@ -248,7 +248,7 @@ class Call:
 
 
 def read_config(spec: str | None, overrides: list[tuple[str, str]], source: str = "") -> Any:
-    """Return the checked config of `--config` and its overrides; --source replaces a task's data."""
+    """Return the checked config of --config and its overrides; --source replaces a task's data."""
     from bert_jax import config
     from bert_jax.config import knobs
 
@@ -315,8 +315,8 @@ def checkpoint_flag(parser: ArgumentParser) -> None:
         metavar="PATH",
         required=True,
         type=given,
-        help="a run, or another project's model: Hugging Face folder, .safetensors, TF1 checkpoint, "
-        "name on the hub",
+        help="a run, or another project's model: Hugging Face folder, .safetensors, TF1 "
+        "checkpoint, name on the hub",
     )
     parser.add_argument(
         "--tokenizer", default="", metavar="PATH", help="the vocabulary of a model that has none"

@@ -1,4 +1,4 @@
-"""Errors a user can act on: one line that says what, where and which values; a hint; an exit code."""
+"""Errors a user can act on: one line of what, where and which values, one hint, one exit code."""
 
 import re
 
@@ -68,7 +68,7 @@ class PeerLost(Stopped):
 
     @staticmethod
     def explains(error: BaseException) -> bool:
-        """Tell whether an error of jax or Orbax in a run of several processes is a network error."""
+        """Tell whether an error of jax or Orbax is one of the network between processes."""
         return NETWORK.search(str(error)) is not None
 
 

@@ -38,7 +38,7 @@ TAKEN = "taken"
 
 
 class Entries(ml_collections.ConfigDict):
-    """A section whose entries have names of their own: they may be added and deleted at any time."""
+    """A section whose entries have their own names, and may be added and deleted at any time."""
 
     def lock(self) -> Entries:
         """Lock the entries, but not the section: `resolve` checks the names of entries."""
@@ -136,7 +136,7 @@ def recorded(tree: dict[str, Any]) -> Config:
 
 
 def load_file(spec: str, beside: str = "", function: str = "get_config") -> Any:
-    """Return what a function of a user's file returns (see `script.call`), a config as ConfigDict."""
+    """Return what a user's file returns (see `script.call`); turn a config into a ConfigDict."""
     result = script.call(spec, beside, function)
     if function != "get_config" or isinstance(result, ml_collections.ConfigDict):
         return result

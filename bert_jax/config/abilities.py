@@ -1,4 +1,4 @@
-"""Limits of the attention backends that a config reveals before anything is prepared, without jax."""
+"""Limits of the attention backends that a config reveals, before anything is prepared; no jax."""
 
 from __future__ import annotations
 

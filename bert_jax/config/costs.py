@@ -55,7 +55,7 @@ def flops(config: knobs.Config, vocab_size: int, tokens: int, pairs: float, exam
 
 
 def pairs(model: knobs.Model, sizes: np.ndarray) -> float:
-    """Count the pairs of tokens that may attend in examples of these sizes, averaged over layers."""
+    """Count the pairs that may attend in examples of these sizes, on average over layers."""
     assert model.layers is not None
     n, w = sizes.astype(np.float64), model.window
     one_side = n * (n - 1) / 2

@@ -67,7 +67,7 @@ class Corpus:
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """The labelled data of one objective; `data/tasks.py` has these settings for published tasks."""
+    """The labelled data of one objective; `data/tasks.py` has settings for published tasks."""
 
     name: str = knob("", "name of the task; a row of data/tasks.py gives its submission format too")
     source: str = knob(

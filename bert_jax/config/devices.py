@@ -53,7 +53,7 @@ def here() -> Row:
 
 
 def settled(model: knobs.Model, *, train: bool) -> knobs.Model:
-    """Fill in the model knobs left to the machine; `backends.py` chooses attention for each pass."""
+    """Fill in the model knobs left to the machine; `backends.py` chooses the attention."""
     row = here()
     dtype = (row.dtype if train else READING) if model.dtype == "auto" else model.dtype
     return dataclasses.replace(

@@ -1,7 +1,7 @@
 """The conditions under which each knob has an effect: one table, and the check against it.
 
-A knob that is set where it does nothing would misrepresent a run, and make a study compare runs that
-are the same. So a user's config is refused there; the recorded config of an older run is not.
+A knob that is set where it does nothing would misrepresent a run, and make a study compare runs
+that are the same. So a user's config is refused there; the recorded config of an older run is not.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ _HINTS: dict[Any, dict[str, Any]] = {}
 
 
 def _hints(kind: Any) -> dict[str, Any]:
-    """Return the types of a dataclass's fields, cached: reading them is most of the time to resolve."""
+    """Return the types of a dataclass's fields; cached, for reading them dominates resolving."""
     if kind not in _HINTS:
         _HINTS[kind] = typing.get_type_hints(kind)
     return _HINTS[kind]

@@ -38,7 +38,7 @@ GOOGLE_2018: dict[str, Any] = {
     "examples.random_next_probability": 0.5,
     "examples.truncate": "either",
     "objectives.mlm.weight": 1.0,
-    "objectives.nsp.weight": None,  # 1 where pairs allow, so that pairs=none remains a change of one knob
+    "objectives.nsp.weight": None,  # 1 where pairs allow: pairs=none remains a change of one knob
     **_MASKING,
     "masking.rate": 0.15,
     "masking.replace": (0.8, 0.1, 0.1),

@@ -1,4 +1,4 @@
-"""Rules between knobs, checked when a config is resolved, before anything is prepared or compiled."""
+"""Rules between knobs, checked when a config is resolved, before anything is prepared."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The operating system: disks, locks, signals, memory, JSON files, logging; nothing about models."""
+"""The operating system: disks, locks, signals, memory, JSON files, logging. No models."""

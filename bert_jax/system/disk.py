@@ -82,9 +82,9 @@ def room(place: Path | str, needed: int | None = None, what: str = "") -> Iterat
 
 @contextlib.contextmanager
 def replacing(path: Path, needed: int | None = None) -> Iterator[BufferedWriter]:
-    """Yield a draft to write, which replaces `path` in one move when the block ends without an error.
+    """Yield a draft, which replaces `path` in one move when the block ends without an error.
 
-    A reader, or a kill, finds the old file or the new one. The draft is removed when anything fails.
+    A reader, or a kill, finds the old file or the new one. The draft is removed if anything fails.
 
     Args:
       path: the file to replace or create; its folder exists.

@@ -1,4 +1,4 @@
-"""Reading of JSON, checked against a schema: an error says which bytes, form, type or number is wrong.
+"""Reading of JSON, checked against a schema: errors name the byte, type or number that is wrong.
 
 A schema describes what a reader relies on; keys it does not name are allowed:
 
@@ -89,7 +89,7 @@ def read(
 def lines(path: Path | str, kind: type[UserError], schema: Any = dict) -> Iterator[Any]:
     """Yield the values of a file of JSON lines; leave broken lines out with one warning.
 
-    A last line without its newline was torn by a kill, or is being written: it is left out silently.
+    A last line without its newline was torn by a kill, or is being written: it is left out too.
     """
     bad, first = 0, ""
     with opening.regular(path, kind) as file:
@@ -222,7 +222,7 @@ def _refuse(constant: str) -> None:
 
 
 def _half(value: Any) -> str:
-    """Return the text around half a surrogate pair, which no file takes; empty where there is none."""
+    """Return the text around half a surrogate pair, which no file takes; empty without one."""
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:

@@ -1,10 +1,10 @@
-"""The logger `bert_jax`: progress and warnings, written to standard error unless a user redirects it.
+"""The logger `bert_jax`: progress and warnings, on standard error unless a program redirects it.
 
 A module of the package logs to `logging.getLogger(__name__)`: progress with `info`, what may be
 unwanted with `warning`. Importing the package installs the handler. A program that uses the package
 as a library changes the logger like any other:
 
-    logging.getLogger("bert_jax").setLevel(logging.WARNING)  # no progress
+    logging.getLogger("bert_jax").setLevel(logging.WARNING)  # no progress; CRITICAL: nothing
 
     logger = logging.getLogger("bert_jax")  # to the handlers of the program itself
     logger.handlers.clear()

@@ -64,7 +64,7 @@ def cores() -> int:
 
 
 def cpuinfo(key: str) -> str:
-    """Return a line of /proc/cpuinfo, such as "model name" or "flags"; without one, the processor."""
+    """Return a line of /proc/cpuinfo, such as "model name", or the processor where it has none."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -111,7 +111,7 @@ def devices() -> dict[str, Any]:
 
 
 def matmul(size: int = 512) -> dict[str, Any]:
-    """Multiply matrices of small whole numbers, which float32 must get exactly right, and time it."""
+    """Time a matmul of small whole numbers, and check it: float32 must get it exactly right."""
     import jax
     import numpy as np
 

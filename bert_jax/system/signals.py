@@ -22,7 +22,7 @@ class Requests:
         self.since: dict[int, float] = {}  # signal -> when it came first
 
     def again(self, number: int) -> bool | None:
-        """Record a signal: False if it is the first of its kind, True if repeated, None if an echo."""
+        """Record a signal: return False for the first of its kind, None within SAME, else True."""
         now = time.monotonic()
         first = self.since.setdefault(number, now)
         if now == first:

@@ -29,7 +29,7 @@ from bert_jax.system import signals
 # Passed to a child: pid of the supervisor, descriptors of standard error and of the pipe.
 VARIABLE = "BERT_JAX_SUPERVISOR"
 FORWARDED = (*signals.SIGNALS, signal.SIGHUP)
-# Seconds from a child's announced exit code to its end: jax waits 300 for peers that may never come.
+# Seconds from a child's exit code to its end: jax waits 300 for peers that may never come.
 GRACE = 15.0
 PAUSE = 0.05
 TAIL = 1 << 20  # bytes kept of what C++ wrote
