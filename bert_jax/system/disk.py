@@ -91,17 +91,18 @@ def replacing(path: Path, needed: int | None = None) -> Iterator[BufferedWriter]
       needed: bytes that will be written, where they are known, for the error of a full disk.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with room(path, needed):
-        try:
-            with draft.open("wb") as file:
-                yield file
-                file.flush()
-                os.fsync(file.fileno())  # a rename may reach the disk before the data does
-            draft.replace(path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                draft.unlink(missing_ok=True)
-            raise
+    try:
+        with draft.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())  # a rename may reach the disk before the data does
+        draft.replace(path)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
+        if isinstance(error, OSError) and is_full(error):
+            raise full(path, needed) from error
+        raise
 
 
 def write(path: Path, content: str | bytes) -> None:

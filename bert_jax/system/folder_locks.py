@@ -59,7 +59,9 @@ def hold(folder: Path, name: str = NAME) -> Iterator[None]:
     path = Path(folder) / name
     if os.path.lexists(path):
         opening.check(path, ConfigError, "delete it: no run made it")
-    with _opened(path) as descriptor:
+    with disk.room(path):
+        descriptor = _open(path)
+    with _registered(descriptor):
         if not _lock(descriptor, TRIES):
             raise ConfigError(
                 f"another run uses {folder}: {holder(path)}",
@@ -76,7 +78,8 @@ def hold(folder: Path, name: str = NAME) -> Iterator[None]:
 @contextlib.contextmanager
 def wait(path: Path, tell: Callable[[], object] = lambda: None) -> Iterator[None]:
     """Lock a file until the block ends; if another process holds it, call `tell` and wait."""
-    with _opened(path) as descriptor:
+    descriptor = _open(path)
+    with _registered(descriptor):
         if not _lock(descriptor, 1):
             tell()
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -106,14 +109,16 @@ def holder(path: Path) -> str:
     return f"host {record['host']}, pid {record['pid']}, started {record['started']}"
 
 
+def _open(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+
+
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[int]:
-    """Yield the descriptor of a lock file, which forked workers close."""
-    with disk.room(path):
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+def _registered(descriptor: int) -> Iterator[None]:
+    """Close a descriptor at the end of the block, and in forked workers."""
     _descriptors.add(descriptor)
     try:
-        yield descriptor
+        yield
     finally:
         _descriptors.discard(descriptor)
         os.close(descriptor)
