@@ -31,10 +31,10 @@ Labelled data has no unit_ids and copies, but one of these targets; -1 or NaN is
 
 `causal_lm` needs the keys of the host alone: the target of a token is the next one.
 
-In generation a row is one new token, `models/attention.py` keeps what it needs of earlier tokens,
+In generation a row is one new token; `models/attention.py` keeps what it needs of earlier tokens,
 and a batch has
 
-| past_positions | [B, K] | int32 | generate | encoder: positions of the tokens kept, -1 where none |
+| past_positions | [B, K] | int32 | generate | encoder: positions of kept tokens, or -1 |
 
 A row whose segment_ids are all 0 fills up a batch and is never counted. With S = 1, padding comes
 last.

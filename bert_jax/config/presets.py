@@ -249,12 +249,12 @@ ABOUT: dict[str, str] = {
         RoBERTa base: Liu et al. 2019 (steps, batch of 8K, rate, warm-up, as its model card repeats
         them; large has 4e-4 and 30,000), facebookresearch/fairseq: models/roberta, modules,
         data/mask_tokens_dataset.py, tasks/masked_lm.py, optim/adam.py, trainer.py. Weight decay
-        takes every parameter, nothing is clipped, LayerNorm has torch's 1e-5. Not reproduced:
-        byte-level BPE; <s> and </s> may be selected there, never here; the number selected is
-        rounded by chance; <mask> is among the random tokens there; attention masks with -inf; Adam
-        adds epsilon before the bias correction, which matters in the first hundreds of steps; the
-        padding token's vector stays zero; one segment type is a vector added to all tokens here
-        and nothing there.""",
+        takes every parameter, nothing is clipped, LayerNorm has torch's 1e-5.
+        Not reproduced: byte-level BPE; <s> and </s> may be selected there, never here; the number
+        selected is rounded by chance; <mask> is among the random tokens there; attention masks
+        with -inf; Adam adds epsilon before the bias correction, which matters in the first
+        hundreds of steps; the padding token's vector stays zero; one segment type is a vector
+        added to all tokens here and nothing there.""",
     "wettig": """
         Wettig et al. 2022, Should You Mask 15%: princeton-nlp/DinkyTrain,
         run_efficient_mlm_recipe.sh, on fairseq. The script trains size large; the rates of the

@@ -35,7 +35,7 @@ def rate_at(settings: knobs.Masking, step: int, steps: int) -> float:
 def slots(settings: knobs.Masking, length: int, examples: int = 1) -> int:
     """Return the most prediction slots that a row of so many examples needs over the schedule.
 
-    The slots are derived from the rate, and never cap it.
+    The number is derived from the rate, and never caps it.
     """
     rates = [settings.rate, settings.rate if settings.final_rate is None else settings.final_rate]
     top = max(rates) if settings.prediction_rate is None else settings.prediction_rate

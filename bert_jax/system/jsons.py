@@ -136,8 +136,9 @@ def wrong(value: Any, schema: Any, at: str = "") -> str:
             return f"{place} is {show(value)}, not {NAMES[container]}"
         if isinstance(schema, tuple) and len(value) != len(schema):
             return f"{place} has {len(value)} values, not {len(schema)}"
-        problems = (_of_object if isinstance(schema, dict) else _of_list)(value, schema, at)
-        return next(filter(None, problems), "")
+        if isinstance(schema, dict):
+            return next(filter(None, _of_object(value, schema, at)), "")
+        return next(filter(None, _of_list(value, schema, at)), "")
     if isinstance(schema, range):
         fits = type(value) is int and value in schema
         allowed = f"a whole number from {schema[0]:,} to {schema[-1]:,}"

@@ -38,9 +38,12 @@ PACKAGES = (
 )
 
 
-def versions() -> dict[str, str | None]:
+def versions() -> dict[str, str]:
     """Return the versions of Python and of the packages that results depend on."""
-    return {"python": platform.python_version()} | facts.versions(PACKAGES)
+    installed = facts.versions(PACKAGES)
+    return {"python": platform.python_version()} | {
+        name: version or "not installed" for name, version in installed.items()
+    }
 
 
 def machine() -> dict[str, Any]:
