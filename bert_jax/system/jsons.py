@@ -132,7 +132,8 @@ def wrong(value: Any, schema: Any, at: str = "") -> str:
     place = at.lstrip(".") or "the whole"
     if isinstance(schema, (dict, list, tuple)):
         container = dict if isinstance(schema, dict) else list
-        if type(value) is not container:
+        kind = type(value)
+        if kind is not container:
             return f"{place} is {show(value)}, not {NAMES[container]}"
         if isinstance(schema, tuple) and len(value) != len(schema):
             return f"{place} has {len(value)} values, not {len(schema)}"
