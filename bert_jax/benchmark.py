@@ -1,4 +1,4 @@
-"""`bert-jax benchmark`: this project beside what its users would otherwise run, in turn."""
+"""`bert-jax benchmark`: this project and its alternatives, timed in interleaved rounds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bert_jax import cli
 
-HELP = "this project beside what its users would otherwise run, in turn"
+HELP = "speed of this project and of its alternatives, timed in turn"
 EXAMPLE = "train-step --size=4x512 --against=transformers --config.model.dtype=bfloat16"
 
 
@@ -20,14 +20,12 @@ def flags(parser: ArgumentParser) -> None:
     cli.config_flag(parser)
     size = f"LAYERSxHIDDEN or a name of the models' sizes ({table.SIZE}, or what --config says)"
     parser.add_argument("--size", type=cli.given, metavar="SIZE", help=size)
-    rivals = "measure it too, in turn; needs torch and transformers"
+    rivals = "measure this library too, in turn; needs torch and transformers"
     parser.add_argument("--against", choices=table.RIVALS, default="", help=rivals)
-    parser.add_argument(
-        "--python", default="", metavar="PATH", help="a Python that has them (this one)"
-    )
-    parser.add_argument(
-        "--rounds", type=cli.positive, default=9, metavar="N", help="turns of each (%(default)s)"
-    )
+    python = "a Python that has torch and transformers (this one)"
+    parser.add_argument("--python", default="", metavar="PATH", help=python)
+    rounds = "interleaved rounds (%(default)s)"
+    parser.add_argument("--rounds", type=cli.positive, default=9, metavar="N", help=rounds)
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the rows there as JSON")
 
 
@@ -37,8 +35,8 @@ def main(call: cli.Call) -> None:
     cli.make_room(args.output)
     from bert_jax.benchmarks import table
 
-    given = {key: getattr(args, key) for key in ("size", "against", "python", "rounds", "output")}
-    table.run(args.name, args.config, call.overrides, **given)
+    options = {key: getattr(args, key) for key in ("size", "against", "python", "rounds", "output")}
+    table.run(args.name, args.config, call.overrides, **options)
 
 
 if __name__ == "__main__":

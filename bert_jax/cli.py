@@ -1,12 +1,13 @@
-"""From a command line to an exit code: `bert-jax COMMAND` and `python -m bert_jax.COMMAND` both come here.
+"""Entry point of `bert-jax COMMAND` and `python -m bert_jax.COMMAND`, from arguments to exit code.
 
-A command is a module of the package with HELP, EXAMPLE, `flags(parser)` and `main(call)`, found by its name and imported
-when it is asked for. Whatever goes wrong ends in `error: …`, a `hint: …` and an exit code.
+A command is a module of the package with HELP, EXAMPLE, `flags(parser)` and `main(call)`, imported
+by its name when it is used. Every error ends in `error: …`, a `hint: …` and an exit code.
 """
 
 from __future__ import annotations
 
 import argparse
+import collections
 import contextlib
 import difflib
 import errno
@@ -16,6 +17,7 @@ import shlex
 import sys
 import traceback
 from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -34,7 +36,7 @@ INTERNAL, INTERRUPTED, STOPPED, BROKEN_PIPE = 1, 130, 75, 141
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse that raises our errors, suggests what was meant, and never guesses an abbreviation."""
+    """An argument parser that raises our errors, suggests corrections and takes no abbreviation."""
 
     def __init__(self, **settings: Any):
         super().__init__(
@@ -43,21 +45,18 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("--debug", action="store_true", help="show the traceback of an error")
 
     def error(self, message: str) -> NoReturn:
-        """Ends in exit code 2, like every other usage error."""
+        """Raise a ConfigError, whose exit code is 2, like that of every other usage error."""
         raise ConfigError(message, f"see {self.prog} --help")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Suggest a choice near a word that is none."""
+        """Refuse a word that is no choice, and suggest the nearest one."""
         if action.choices is not None and value not in action.choices:
             name = action.option_strings[0] if action.option_strings else action.metavar
-            words = [str(choice) for choice in action.choices]
-            close = difflib.get_close_matches(str(value), words, n=1, cutoff=0.5)
-            listing = f"one of: {', '.join(words)}"
-            hint = f"did you mean {close[0]!r}? {listing}" if close else listing
+            hint = _suggestion(str(value), [str(choice) for choice in action.choices])
             raise ConfigError(f"argument {name}: invalid choice: {value!r}", hint)
 
     def strict(self, argv: list[str]) -> argparse.Namespace:
-        """Parses a command line; of an unknown flag it says which was probably meant, before anything is missed."""
+        """Parse a command line; refuse an unknown flag first, with the nearest known one."""
         known = sorted(self._option_string_actions)
         for flag in (word.partition("=")[0] for word in argv if word.startswith("--")):
             if flag in known:
@@ -66,37 +65,65 @@ class Parser(argparse.ArgumentParser):
             hint = f"did you mean {close[0]}?" if close else f"see {self.prog} --help"
             if "." in flag and "--config" in known:
                 knob = re.sub(r"^--(no-?)?(config\.)?", "", flag)
-                hint = f"knobs are set as --config.{knob}=VALUE, and switched off with VALUE false"
+                hint = f"knobs are set as --config.{knob}=VALUE; --noconfig.KNOB sets one to false"
             raise ConfigError(f"{self.prog} has no flag {flag}", hint)
         args = self.parse_args(argv)
         for action in self._actions:
             if str(action.metavar).startswith(PATHS):
-                given = getattr(args, action.dest)
-                for path in given if isinstance(given, list) else [given]:
+                value = getattr(args, action.dest)
+                for path in value if isinstance(value, list) else [value]:
                     opening.local(path or "", (action.option_strings or [action.dest])[0])
         return args
 
 
+def _suggestion(word: str, choices: Sequence[str]) -> str:
+    """Return the hint for a word that is none of the choices."""
+    close = difflib.get_close_matches(word, choices, n=1, cutoff=0.5)
+    listing = f"one of: {', '.join(choices)}"
+    return f"did you mean {close[0]!r}? {listing}" if close else listing
+
+
 def split_overrides(argv: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
-    """Takes `--config.a.b=v` and `--config.a.b v` out of a command line, in order."""
+    """Take the knobs out of a command line, in order.
+
+    They are `--config.a.b=v`, `--config.a.b v` and, for true and false, `--config.a.b` and
+    `--noconfig.a.b`.
+    """
     rest: list[str] = []
     overrides: list[tuple[str, str]] = []
-    words = iter(argv)
-    for word in words:
-        if not word.startswith("--config."):
+    words = collections.deque(argv)
+    while words:
+        word = words.popleft()
+        prefix, _, knob = word.partition("config.")
+        path, equals, text = knob.partition("=")
+        if prefix == "--no" and not equals and _is_switch(path):
+            text = "false"
+        elif prefix != "--" or not knob:
             rest.append(word)
             continue
-        path, equals, text = word.removeprefix("--config.").partition("=")
-        if not equals:
-            text = next(words, "--")
+        elif not equals and _is_switch(path):
+            follows = bool(words) and words[0].lower() in ("true", "false", "none")
+            text = words.popleft() if follows else "true"
+        elif not equals:
+            text = words.popleft() if words else "--"
             if text.startswith("--"):
                 raise ConfigError(f"--config.{path} has no value", f"write --config.{path}=VALUE")
         overrides.append((path, text))
     return rest, overrides
 
 
+def _is_switch(path: str) -> bool:
+    """Tell whether the knob at a path is true or false; an unknown path is refused later."""
+    from bert_jax.config import load
+
+    try:
+        return load.is_switch(load.at(path)[0])
+    except ConfigError:
+        return False
+
+
 def main(argv: list[str] | None = None) -> NoReturn:
-    """Runs a command line and exits with its code."""
+    """Run a command line and exit with its code."""
     supervisor.begin()
     code = execute(sys.argv[1:] if argv is None else argv)
     supervisor.announce(code)
@@ -104,9 +131,9 @@ def main(argv: list[str] | None = None) -> NoReturn:
 
 
 def execute(argv: list[str]) -> int:
-    """Runs a command line and returns its exit code.
+    """Run a command line and return its exit code.
 
-    Ctrl-C ends a command that the same command line continues with 75 (stopped and resumable), others with 130.
+    Ctrl-C ends a command that can be resumed with 75, others with 130.
     """
     debug = "--debug" in argv
     resumable = False
@@ -122,9 +149,7 @@ def execute(argv: list[str]) -> int:
             command = _find(name)
             resumable = getattr(command, "RESUMABLE", False)
             _run(name, command, rest, debug)
-        return _unwritten(
-            streams.unwritten(), debug
-        )  # here, where a closed pipe can still be answered
+        return _unwritten(streams.unwritten(), debug)  # while a broken pipe can still be handled
     except UserError as error:
         return _fail(str(error), error.hint, error.code, debug)
     except KeyboardInterrupt:
@@ -133,39 +158,41 @@ def execute(argv: list[str]) -> int:
     except SystemExit as request:  # argparse's --help
         code = request.code if isinstance(request.code, int) else 0
         return _unwritten(streams.unwritten(), debug) or code
-    except Exception as error:  # the outermost frame: a user gets a line, whatever it was
-        if isinstance(error, OSError) and (code := _unwritten(streams.unwritten(), debug)):
-            return code
-        if isinstance(error, OSError) and disk.is_full(error):
-            found = disk.full(error.filename or Path.cwd())
-            return _fail(str(found), found.hint, found.code, debug)
-        if isinstance(error, OSError) and error.errno in (
-            errno.ENAMETOOLONG,
-            errno.EACCES,
-            errno.EPERM,
-        ):
-            said = f"{str(error.filename)[:200]}: {error.strerror}"
-            return _fail(said, "check the paths given", UserError.code, debug)
-        first = (str(error).strip().splitlines() or [""])[0]
-        if EXHAUSTED in first:
-            return _fail(
-                f"out of memory on a device: {first[:200]}",
-                "fewer rows a step",
-                UserError.code,
-                debug,
-            )
-        hint = "" if debug else "the same command with --debug shows where"
-        return _fail(f"internal: {type(error).__name__}: {first}", hint, INTERNAL, debug)
+    except OSError as error:
+        return _unwritten(streams.unwritten(), debug) or _system_error(error, debug)
+    except Exception as error:  # the outermost frame: a user gets one line for any error
+        return _unexpected(error, debug)
 
 
 def _unwritten(error: OSError | None, debug: bool) -> int:
-    """The exit code where standard output cannot be written, else 0."""
+    """Return the exit code where standard output cannot be written, else 0."""
     if error is None:
         return 0
-    if isinstance(error, BrokenPipeError):  # the reader, such as head, has what it wanted
+    if isinstance(error, BrokenPipeError):  # a reader such as head has all that it wanted
         return BROKEN_PIPE
-    said = f"standard output cannot be written: {error.strerror}"
-    return _fail(said, "redirect it to where there is room", UserError.code, debug)
+    problem = f"standard output cannot be written: {error.strerror}"
+    return _fail(problem, "redirect it to where there is room", UserError.code, debug)
+
+
+def _system_error(error: OSError, debug: bool) -> int:
+    """Report an error of the operating system that no command has handled."""
+    if disk.is_full(error):
+        full = disk.full(error.filename or Path.cwd())
+        return _fail(str(full), full.hint, full.code, debug)
+    if error.errno in (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM):
+        problem = f"{str(error.filename)[:200]}: {error.strerror}"
+        return _fail(problem, "check the paths given", UserError.code, debug)
+    return _unexpected(error, debug)
+
+
+def _unexpected(error: Exception, debug: bool) -> int:
+    """Report an error that is not the user's."""
+    first = (str(error).strip().splitlines() or [""])[0]
+    if EXHAUSTED in first:
+        problem = f"out of memory on a device: {first[:200]}"
+        return _fail(problem, "fewer rows a step", UserError.code, debug)
+    hint = "" if debug else "the same command with --debug shows where"
+    return _fail(f"internal: {type(error).__name__}: {first}", hint, INTERNAL, debug)
 
 
 def _run(name: str, command: ModuleType, argv: list[str], debug: bool) -> None:
@@ -174,9 +201,8 @@ def _run(name: str, command: ModuleType, argv: list[str], debug: bool) -> None:
         prog=prog, description=command.HELP, epilog=f"example:\n  {prog} {command.EXAMPLE}"
     )
     command.flags(parser)
-    takes_config = (
-        getattr(command, "OVERRIDES", False) or "--config" in parser._option_string_actions
-    )
+    has_flag = "--config" in parser._option_string_actions
+    takes_config = has_flag or getattr(command, "OVERRIDES", False)
     rest, overrides = split_overrides(argv) if takes_config else (argv, [])
     command.main(Call(parser.strict(rest), overrides, ["bert-jax", name, *argv], debug))
 
@@ -185,12 +211,8 @@ def _find(name: str) -> ModuleType:
     """Import the module of a command."""
     if name in COMMANDS:
         return importlib.import_module(f"bert_jax.{name}")
-    listing = ", ".join(COMMANDS)
-    close = difflib.get_close_matches(name, COMMANDS, n=1, cutoff=0.5)
-    said = f"no command {shlex.quote(name)}" if name else "no command given"
-    raise ConfigError(
-        said, f"did you mean {close[0]!r}? one of: {listing}" if close else f"one of: {listing}"
-    )
+    problem = f"no command {shlex.quote(name)}" if name else "no command given"
+    raise ConfigError(problem, _suggestion(name, COMMANDS))
 
 
 def _overview() -> str:
@@ -202,7 +224,7 @@ def _overview() -> str:
 
 
 def _fail(message: str, hint: str, code: int, debug: bool) -> int:
-    supervisor.announce(code)  # first: where a peer is lost, jax may end this process at any moment
+    supervisor.announce(code)  # first: after the loss of a peer jax may end this process any moment
     with contextlib.suppress(OSError):  # standard error may be on the disk that is full
         print(f"error: {' '.join(message.split())}", file=sys.stderr)
         if hint:
@@ -212,12 +234,12 @@ def _fail(message: str, hint: str, code: int, debug: bool) -> int:
     return code
 
 
-# --- flags that mean the same in every command -----------------------------------------------------------------------
+# --- flags that mean the same in every command --------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Call:
-    """What a command is run with."""
+    """The arguments of one run of a command."""
 
     args: argparse.Namespace
     overrides: list[tuple[str, str]]
@@ -226,7 +248,7 @@ class Call:
 
 
 def read_config(spec: str | None, overrides: list[tuple[str, str]], source: str = "") -> Any:
-    """Return the checked config of `--config` and its overrides; of a task, with the data that --source names."""
+    """Return the checked config of --config and its overrides; --source replaces a task's data."""
     from bert_jax import config
     from bert_jax.config import knobs
 
@@ -240,28 +262,28 @@ def read_config(spec: str | None, overrides: list[tuple[str, str]], source: str 
 
 
 def positive(text: str) -> int:
-    """A number of 1 or more."""
+    """Read a whole number of 1 or more."""
     if not re.fullmatch(r"[1-9]\d*", text):
         raise ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
     return int(text)
 
 
 def count(text: str) -> int:
-    """A number of 0 or more."""
+    """Read a whole number of 0 or more."""
     if not re.fullmatch(r"\d+", text):
         raise ArgumentTypeError(f"{text!r} is not a whole number")
     return int(text)
 
 
 def given(text: str) -> str:
-    """A text that is not empty."""
-    if not text:  # an unset variable of the shell, which would mean the folder one is in
+    """Refuse an empty text."""
+    if not text:  # an unset shell variable, which would mean the current folder
         raise ArgumentTypeError("it is empty")
     return text
 
 
 def make_room(output: Path | None) -> None:
-    """Finds out that a result cannot be written before it is computed."""
+    """Create the folder of an output file, and check that the file can be written."""
     if output is None:
         return
     try:
@@ -279,21 +301,22 @@ def make_room(output: Path | None) -> None:
 
 
 def config_flag(parser: ArgumentParser) -> None:
-    """--config."""
+    """Add --config."""
     parser.add_argument(
         "--config", metavar="FILE.py[:arg]", help="the config; --config.a.b=VALUE changes one knob"
     )
 
 
 def checkpoint_flag(parser: ArgumentParser) -> None:
-    """--checkpoint, also called --model, and --tokenizer."""
+    """Add --checkpoint, also called --model, and --tokenizer."""
     parser.add_argument(
         *("--checkpoint", "--model"),
         dest="checkpoint",
         metavar="PATH",
         required=True,
         type=given,
-        help="a run, or a model of others: Hugging Face folder, .safetensors, TF1 checkpoint, name on the hub",
+        help="a run, or another project's model: Hugging Face folder, .safetensors, TF1 "
+        "checkpoint, name on the hub",
     )
     parser.add_argument(
         "--tokenizer", default="", metavar="PATH", help="the vocabulary of a model that has none"
@@ -301,7 +324,7 @@ def checkpoint_flag(parser: ArgumentParser) -> None:
 
 
 def output_flag(parser: ArgumentParser, what: str) -> None:
-    """--output of a folder."""
+    """Add --output of a folder."""
     parser.add_argument(
         "--output",
         type=lambda text: Path(given(text)),

@@ -2,14 +2,14 @@
 
 import re
 
-# Status codes that only a call to another machine has, and what carries collectives and meetings of processes.
+# Status codes that only a call to another machine returns, and the libraries of collectives.
 NETWORK = re.compile(
     r"^(UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|CANCELLED)\b|gloo|nccl|coordination service|barrier",
     re.IGNORECASE,
 )
 
 
-EXHAUSTED = "RESOURCE_EXHAUSTED"  # in the message of jax where a device has no memory left
+EXHAUSTED = "RESOURCE_EXHAUSTED"  # in the message of jax when a device has no memory left
 
 
 class UserError(Exception):
@@ -29,7 +29,7 @@ class ConfigError(UserError):
 
 
 class HeadError(ConfigError):
-    """A model without the head, or with other classes, than what it is asked."""
+    """A model that lacks the head, or the classes, that a request needs."""
 
 
 class DataError(UserError):
@@ -68,7 +68,7 @@ class PeerLost(Stopped):
 
     @staticmethod
     def explains(error: BaseException) -> bool:
-        """Tells whether an error of jax or Orbax, where there are several processes, is one of their network."""
+        """Tell whether an error of jax or Orbax is one of the network between processes."""
         return NETWORK.search(str(error)) is not None
 
 

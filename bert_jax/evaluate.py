@@ -16,7 +16,10 @@ from bert_jax.system import allocator, disk
 
 HELP = "exact evaluation of a checkpoint, as JSON"
 EXAMPLE = "--checkpoint=runs/tiny --output=runs/tiny/evaluation.json"
-LIMITS = f"labelled data: texts of at most {knobs.TEXT:,} characters, in lines of at most {knobs.LINE:,} bytes"
+LIMITS = (
+    f"labelled data: texts of at most {knobs.TEXT:,} characters, in lines of at most "
+    f"{knobs.LINE:,} bytes"
+)
 
 
 def flags(parser: ArgumentParser) -> None:
@@ -24,15 +27,15 @@ def flags(parser: ArgumentParser) -> None:
     cli.checkpoint_flag(parser)
     cli.config_flag(parser)
     suites = (
-        "pretrain, nsp, cross_rate, pll, blimp, sts, probe, task, glue, or a task such as squad; several with commas; "
-        "if nothing is said, task or pretrain, as the checkpoint was trained"
+        "pretrain, nsp, cross_rate, pll, blimp, sts, probe, task, glue, or a task such as squad; "
+        "several with commas; by default task or pretrain, as the checkpoint was trained"
     )
     parser.add_argument("--suite", default="", metavar="NAME[,NAME]", help=suites)
     parser.add_argument(
         "--task", type=cli.given, metavar="NAME", help="sts, probe: a row of bert_jax/data/tasks.py"
     )
-    source = "texts or labelled data in place of the checkpoint's or the task's own: files:PATTERN or tfds:NAME; "
-    source += LIMITS
+    source = "texts or labelled data in place of the checkpoint's or the task's own"
+    source += f": files:PATTERN or tfds:NAME; {LIMITS}"
     parser.add_argument("--source", type=cli.given, metavar="SOURCE", help=source)
     parser.add_argument("--split", type=cli.given, metavar="NAME", help="the part of a task's data")
     parser.add_argument(
@@ -44,7 +47,8 @@ def flags(parser: ArgumentParser) -> None:
     )
     limit = "only the first N texts, examples (probe: of each split), or pairs of a paradigm"
     parser.add_argument("--limit", type=cli.positive, default=0, metavar="N", help=limit)
-    submit = "tasks of GLUE, SQuAD: write there what their servers take, for the test splits unless --split says"
+    submit = "tasks of GLUE, SQuAD: write the files that their servers take, for the test splits "
+    submit += "or that of --split"
     parser.add_argument("--submission", type=cli.given, metavar="DIR", help=submit)
     within = "pll, blimp: mask the later pieces of a token's word with it (PLL-word-l2r)"
     parser.add_argument("--within-word", action="store_true", help=within)
@@ -54,22 +58,21 @@ def flags(parser: ArgumentParser) -> None:
 def main(call: cli.Call) -> None:
     """Run the command line."""
     args = call.args
-    config = (
-        cli.read_config(args.config, call.overrides, args.source or "") if args.config else None
-    )
+    config = None
+    if args.config:
+        config = cli.read_config(args.config, call.overrides, args.source or "")
     allocator.retain()
     cli.make_room(args.output)
-    changes = [] if config else call.overrides  # of the checkpoint's own config
-    asked = {key: getattr(args, key) for key in ("batch_size", "limit", "within_word")}
-    asked |= {key: getattr(args, key) or "" for key in ("task", "source", "split", "submission")}
+    options = {key: getattr(args, key) for key in ("tokenizer", "batch_size", "limit")}
+    options |= {key: getattr(args, key) or "" for key in ("task", "source", "split", "submission")}
     run(
         args.checkpoint,
         args.suite,
         config,
         args.output,
-        changes=changes,
-        tokenizer=args.tokenizer,
-        **asked,
+        changes=[] if config else call.overrides,  # of the checkpoint's own config
+        within_word=args.within_word,
+        **options,
     )
 
 
@@ -81,34 +84,33 @@ def run(
     *,
     changes: Sequence[tuple[str, str]] = (),
     tokenizer: str = "",
-    **asked: Any,
+    **options: Any,
 ) -> None:
-    """`bert-jax evaluate`: prints `{suite: {metric: value}}`.
+    """Evaluate a checkpoint and print `{suite: {metric: value}}`.
 
     Args:
-      checkpoint: a run, or a model of others.
-      suite: its name, or several with commas between; empty is what the checkpoint was trained on.
-      config: of another corpus, or of a task.
+      checkpoint: a run, or another project's model.
+      suite: names of suites, with commas between; empty is that of the checkpoint's training.
+      config: the config of another corpus, or of a task.
       output: file for the same JSON.
       changes: knobs that differ from the run's own.
       tokenizer: the vocabulary of a model that has none.
-      asked: further fields of `suites.base.SuiteOptions`.
+      options: further fields of `suites.base.SuiteOptions`.
     """
     from bert_jax import suites
     from bert_jax.interop import runs
 
     table = suites.named(suite.split(",") if suite else [])
     opened = runs.open_run(checkpoint, tokenizer=tokenizer)
-    if not table:  # what the checkpoint was trained on
-        one = config or opened.config
-        table = suites.named(
-            ["task" if one.task.source or set(one.objectives) & set(knobs.LABELLED) else "pretrain"]
-        )
-    ask = suites.ask(table, config=config, changes=tuple(changes), **asked)
-    for name, row in table.items():  # not after an hour of the one before
+    if not table:
+        trained = config or opened.config
+        labelled = trained.task.source or set(trained.objectives) & set(knobs.LABELLED)
+        table = suites.named(["task" if labelled else "pretrain"])
+    ask = suites.ask(table, config=config, changes=tuple(changes), **options)
+    for name, row in table.items():  # all of them before the first, which may run for an hour
         row.check(opened, name)
-    found = {name: row.run(opened, ask) for name, row in table.items()}
-    result = json.dumps(_without_nan(found), indent=2)
+    metrics = {name: row.run(opened, ask) for name, row in table.items()}
+    result = json.dumps(_without_nan(metrics), indent=2)
     print(result)
     if output is not None:
         output.parent.mkdir(parents=True, exist_ok=True)
@@ -116,7 +118,7 @@ def run(
 
 
 def _without_nan(value: Any) -> Any:
-    """JSON has no NaN, such as the correlation with a constant: it becomes null."""
+    """Replace NaN, such as the correlation with a constant, by null: JSON has no NaN."""
     if isinstance(value, dict):
         return {key: _without_nan(item) for key, item in value.items()}
     return None if isinstance(value, float) and math.isnan(value) else value

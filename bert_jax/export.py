@@ -25,7 +25,7 @@ def main(call: cli.Call) -> None:
 
 
 def run(checkpoint: str, output: Path, tokenizer: str = "") -> None:
-    """Export; print where the folder is and which classes load it."""
+    """Export a checkpoint; print the folder, the transformers class and the step as JSON."""
     from bert_jax.interop import export, runs
 
     opened = runs.open_run(checkpoint, tokenizer=tokenizer)

@@ -1,6 +1,7 @@
-"""`bert-jax import`: a model of somebody else as a run, complete in itself, at step 0.
+"""`bert-jax import`: another project's model as a run at step 0, complete in itself.
 
-The name of this module is a keyword of Python: `cli` and `python -m bert_jax.import` find it by string.
+The name of this module is a keyword of Python: `cli` and `python -m bert_jax.import` find it by
+string.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from bert_jax import cli
 from bert_jax.config import to_dict
 from bert_jax.errors import ConfigError
 
-HELP = "a model of others as a run: Hugging Face, safetensors, TF1"
+HELP = "another project's model as a run: Hugging Face, safetensors, TF1"
 EXAMPLE = "--model=google-bert/bert-base-uncased --output=runs/bert_base"
 
 
@@ -36,10 +37,9 @@ def flags(parser: ArgumentParser) -> None:
 
 def main(call: cli.Call) -> None:
     """Run the command line."""
-    allowed = {
-        key: getattr(call.args, key) for key in ("allow_missing", "allow_unused", "resize_vocab")
-    }
-    run(call.args.checkpoint, call.args.output, call.args.tokenizer, **allowed)
+    flags = ("allow_missing", "allow_unused", "resize_vocab")
+    options = {flag: getattr(call.args, flag) for flag in flags}
+    run(call.args.checkpoint, call.args.output, call.args.tokenizer, **options)
 
 
 def run(
@@ -51,7 +51,7 @@ def run(
     allow_unused: bool,
     resize_vocab: bool,
 ) -> None:
-    """Import; print where the run is and what it can do."""
+    """Import a model; print the run's folder, heads and vocabulary size as JSON."""
     from bert_jax.checkpoints.manager import Checkpoints
     from bert_jax.interop import runs
     from bert_jax.interop.export import fresh_folder
@@ -62,21 +62,12 @@ def run(
     with fresh_folder(output) as folder:
         runs.write_json(folder / "config.json", to_dict(opened.config))
         opened.tokenizer.save(folder / "tokenizer")
-        with contextlib.closing(
-            Checkpoints(folder / "checkpoints", keep=1, keep_best=False)
-        ) as checkpoints:
-            checkpoints.save(
-                0, {"params": opened.params}, {"config": to_dict(opened.config), **opened.meta}
-            )
-    print(
-        json.dumps(
-            {
-                "output": str(output),
-                "heads": list(opened.config.objectives),
-                "vocabulary": opened.tokenizer.size,
-            }
-        )
-    )
+        checkpoints = Checkpoints(folder / "checkpoints", keep=1, keep_best=False)
+        with contextlib.closing(checkpoints):
+            meta = {"config": to_dict(opened.config), **opened.meta}
+            checkpoints.save(0, {"params": opened.params}, meta)
+    heads, vocabulary = list(opened.config.objectives), opened.tokenizer.size
+    print(json.dumps({"output": str(output), "heads": heads, "vocabulary": vocabulary}))
 
 
 if __name__ == "__main__":

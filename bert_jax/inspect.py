@@ -1,7 +1,8 @@
-"""`bert-jax inspect`: what a model makes of a text, as one HTML page that needs no network."""
+"""`bert-jax inspect`: attention or embeddings of texts, as one HTML page that needs no network."""
 
 from __future__ import annotations
 
+import logging
 import sys
 from argparse import ArgumentParser
 from pathlib import Path
@@ -14,11 +15,13 @@ from bert_jax.system import allocator, disk, opening
 if TYPE_CHECKING:
     from bert_jax.predictors.base import OfText, Row
 
-HELP = "what a model makes of a text, as one offline HTML page"
+HELP = "attention or embeddings of texts, as one offline HTML page"
 EXAMPLE = "attention --model=runs/tiny --input=texts.txt --output=attention.html"
 
+logger = logging.getLogger(__name__)
+
 LARGEST = 1 << 26  # bytes of a file of texts
-OF_PAGE = {  # flags of one page alone
+OF_PAGE = {  # flags that one page alone has
     "attention": ("digits",),
     "embeddings": ("layer", "pooling", "points", "method", "neighbours"),
 }
@@ -28,49 +31,49 @@ def flags(parser: ArgumentParser) -> None:
     """Add the flags of the command."""
     parser.add_argument("page", metavar="PAGE", choices=OF_PAGE, help=", ".join(OF_PAGE))
     cli.checkpoint_flag(parser)
-    text = "a text to look at; may be repeated, and all are shown beside one another"
+    text = "a text to show; may be repeated, and all are shown beside one another"
     parser.add_argument("--text", action="append", default=[], metavar="TEXT", help=text)
-    pair = "attention: what follows it; the n-th goes with the n-th text"
+    pair = "attention: the second text of a pair; the n-th goes with the n-th text"
     parser.add_argument("--text-pair", action="append", default=[], metavar="TEXT", help=pair)
-    lines = "instead: one text a line (attention: or two with a tab between), or JSON lines with text (and text_pair)"
+    lines = "instead of --text: one text a line (attention: or two with a tab between), or JSON "
+    lines += "lines with text (and text_pair)"
     parser.add_argument("--input", type=Path, metavar="FILE", help=lines)
     parser.add_argument("--output", type=Path, metavar="FILE", help="the page (PAGE.html)")
     too_long = "a text too long for the model: refuse it, or cut its end (%(default)s)"
     parser.add_argument("--long", choices=("refuse", "cut"), default="refuse", help=too_long)
     digits = "attention: decimals of a weight; a page with fewer is smaller (6)"
     parser.add_argument("--digits", type=int, choices=range(2, 7), metavar="2…6", help=digits)
-    layer = "embeddings: what is shown first: input (rows of the token table), 0 (after their sum), 1 … or last (last)"
+    layer = "embeddings: layer shown first: input (rows of the token table), 0 (after their sum), "
+    layer += "1 … or last (last)"
     parser.add_argument("--layer", type=cli.given, metavar="N|input|last", help=layer)
     pooling = (
-        "embeddings: what is shown first: tokens (the mean of the text's own), mean (with [CLS] and [SEP], as predict "
-        "embed has it) or cls (the model's own, else tokens)"
+        "embeddings: pooling shown first: tokens (the mean over the text's own), mean (with [CLS] "
+        "and [SEP], as predict embed has it) or cls (the model's own, else tokens)"
     )
     parser.add_argument("--pooling", choices=("tokens", "mean", "cls"), help=pooling)
     points = "embeddings: a point is a text, or a word of one (texts)"
     parser.add_argument("--points", choices=("texts", "words"), help=points)
-    method = "embeddings: the way into two dimensions; umap needs the package umap-learn (pca)"
+    method = "embeddings: projection to two dimensions; umap needs the package umap-learn (pca)"
     parser.add_argument("--method", choices=("pca", "tsne", "umap"), help=method)
-    near = "embeddings: nearest ones listed, at most 100 (5)"
+    near = "embeddings: nearest neighbours listed, at most 100 (5)"
     parser.add_argument("--neighbours", type=cli.positive, metavar="K", help=near)
 
 
 def main(call: cli.Call) -> None:
     """Run the command line."""
     args = call.args
+    settings = {}
     for page, names in OF_PAGE.items():
-        if page != args.page and (
-            wrong := [name for name in names if getattr(args, name) is not None]
-        ):
-            raise ConfigError(
-                f"inspect {args.page} has no flag --{wrong[0]}", f"inspect {page} has it"
-            )
-    options = {
-        name: value for name in OF_PAGE[args.page] if (value := getattr(args, name)) is not None
-    }
+        for name in names:
+            if (value := getattr(args, name)) is None:
+                continue
+            if page != args.page:
+                problem = f"inspect {args.page} has no flag --{name}"
+                raise ConfigError(problem, f"inspect {page} has it")
+            settings[name] = value
     output = args.output or Path(f"{args.page}.html")
     allocator.retain()
     cli.make_room(output)
-    given = {key: getattr(args, key) for key in ("tokenizer", "long")}
     run(
         args.page,
         args.checkpoint,
@@ -78,8 +81,9 @@ def main(call: cli.Call) -> None:
         args.text_pair,
         args.input,
         output,
-        **given,
-        **options,
+        tokenizer=args.tokenizer,
+        long=args.long,
+        **settings,
     )
 
 
@@ -94,7 +98,7 @@ def run(
     long: str = "refuse",
     **settings: Any,
 ) -> None:
-    """Write the page, and its path on standard output; `settings` are those of the page."""
+    """Write the page and print its path; `settings` are the flags that this page alone has."""
     from bert_jax.interop import runs
     from bert_jax.predictors.base import Model, OfText, Options, Row
     from bert_jax.views import PAGES
@@ -104,14 +108,12 @@ def run(
             f"{len(pairs)} --text-pair and {len(texts)} --text", "the n-th goes with the n-th text"
         )
     if bool(texts) == (input is not None):
-        said = "both --text and --input" if texts else "no text to look at"
-        raise ConfigError(
-            said, 'give one of the two: --text="The cat sat on the mat.", or --input=FILE'
-        )
-    given = [{"text": text} for text in texts]
-    for fields, pair in zip(given, pairs, strict=False):  # a text may have none
-        fields["text_pair"] = pair
-    rows = [Row(number, fields) for number, fields in enumerate(given, 1)]
+        problem = "both --text and --input" if texts else "no text to look at"
+        hint = 'give one of the two: --text="The cat sat on the mat.", or --input=FILE'
+        raise ConfigError(problem, hint)
+    rows = [Row(number, {"text": text}) for number, text in enumerate(texts, 1)]
+    for row, pair in zip(rows, pairs, strict=False):  # a text may have none
+        row.fields["text_pair"] = pair
     kind, make = PAGES[page]
     if pairs and kind is OfText:
         raise ConfigError(f"inspect {page} has no pairs", "give every text with --text")
@@ -120,12 +122,12 @@ def run(
         rows = read(reader, input)
     html = make(reader, rows, **settings)
     disk.write(output, html.encode(errors="replace"))  # a lone surrogate is no character
-    print(f"{output.stat().st_size / 1e3:,.0f} kB", file=sys.stderr)
+    logger.info(f"{output.stat().st_size / 1e3:,.0f} kB")
     print(output)
 
 
 def read(reader: OfText, file: Path) -> list[Row]:
-    """The texts and pairs of a file, one a line; blank lines are left out."""
+    """Read the texts and pairs of a file, one a line; leave blank lines out."""
     from bert_jax.predictors.asking import decode
 
     lines = opening.read(file, DataError, LARGEST, "check --input").split(b"\n")

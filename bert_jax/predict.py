@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import sys
 import time
 from argparse import ArgumentParser
@@ -20,6 +21,8 @@ from bert_jax.system import allocator, opening
 if TYPE_CHECKING:
     from bert_jax.predictors.asking import Asking
 
+logger = logging.getLogger(__name__)
+
 HELP = "fill masks, classify, tag, answer, embed, generate: texts in, JSON lines out"
 EXAMPLE = "fill-mask --model=runs/tiny --input=texts.txt"
 
@@ -27,8 +30,8 @@ EXAMPLE = "fill-mask --model=runs/tiny --input=texts.txt"
 def flags(parser: ArgumentParser) -> None:
     """Add the flags of the command."""
     tasks = ("fill-mask", "nsp", "classify", "tag", "answer", "embed", "generate")
-    one = "; fill-mask gives a [MASK] one token: a masked model cannot say how many a gap has"
-    parser.add_argument("task", metavar="TASK", choices=tasks, help=", ".join(tasks) + one)
+    note = "; fill-mask fills each [MASK] with one token: a masked model does not know the length"
+    parser.add_argument("task", metavar="TASK", choices=tasks, help=f"{', '.join(tasks)}{note}")
     cli.checkpoint_flag(parser)
     lines = (
         f"texts or JSON lines, each of at most {knobs.TEXT:,} characters in {knobs.LINE:,} bytes"
@@ -36,9 +39,9 @@ def flags(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--input", type=Path, metavar="FILE", help=f"{lines}; standard input when left out"
     )
-    several = "fill-mask: tokens a mask (5); answer: answers listed besides the chosen one (none); generate: draw "
-    several += "from the likeliest K (all)"
-    parser.add_argument("--top-k", type=cli.positive, metavar="K", help=several)
+    top = "fill-mask: tokens a mask (5); answer: answers listed besides the chosen one (none); "
+    top += "generate: draw from the likeliest K (all)"
+    parser.add_argument("--top-k", type=cli.positive, metavar="K", help=top)
     parser.add_argument(
         "--pooling", choices=("mean", "cls"), default="", help="embed (the model's own, else mean)"
     )
@@ -46,7 +49,8 @@ def flags(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--entities", action="store_true", help="tag: merge words labelled B-… and I-…"
     )
-    none = "answer: there may be none, and is where that scores higher by more than this (the model's own)"
+    none = "answer: allow no answer, and give it if its score is higher by more than this (the "
+    none += "model's own)"
     parser.add_argument("--no-answer-threshold", type=float, metavar="X", help=none)
     parser.add_argument(
         "--max-tokens", type=cli.positive, metavar="N", help="generate: at most so many more (64)"
@@ -57,15 +61,15 @@ def flags(parser: ArgumentParser) -> None:
     parser.add_argument("--top-p", type=float, metavar="P", help=nucleus)
     parser.add_argument("--seed", type=cli.count, metavar="N", help="generate: of the draws (0)")
     too_long = (
-        "a text too long for the model: refuse it (fill-mask, nsp, embed, generate), cut its end (classify), or look "
-        "at it in windows (tag, answer; fill-mask has them too)"
+        "a text too long for the model: refuse it (fill-mask, nsp, embed, generate), cut its end "
+        "(classify), or look at it in windows (tag, answer; fill-mask has them too)"
     )
     parser.add_argument("--long", choices=("refuse", "cut", "windows"), default="", help=too_long)
     stride = "of windows, in tokens (fill-mask 64; tag, answer: the model's own, or 128)"
     parser.add_argument("--stride", type=cli.positive, metavar="N", help=stride)
-    meaning = "what the stride is (fill-mask overlap; tag, answer: the model's own, or step)"
+    meaning = "meaning of the stride (fill-mask overlap; tag, answer: the model's own, or step)"
     parser.add_argument("--stride-as", choices=("overlap", "step"), default="", help=meaning)
-    bad = "a line that cannot be read or asked ends it, or is left out with a warning (%(default)s)"
+    bad = "a line that cannot be used ends the command, or is left out with a warning (%(default)s)"
     parser.add_argument("--on-bad-row", choices=("fail", "skip"), default="fail", help=bad)
     parser.add_argument(
         "--batch-size", type=cli.positive, default=32, metavar="N", help="rows a step (%(default)s)"
@@ -88,7 +92,10 @@ def main(call: cli.Call) -> None:
 
 
 def run(task: str, model: str, input: Path | None, tokenizer: str = "", **options: Any) -> None:
-    """Print JSON lines on standard output, the rate on standard error; `options` are those of Options."""
+    """Print JSON lines on standard output and the rate on standard error.
+
+    `options` are the fields of `predictors.base.Options`.
+    """
     from bert_jax.interop import runs
     from bert_jax.predictors.asking import AHEAD, Asking, read
     from bert_jax.predictors.base import Model, Options
@@ -97,15 +104,13 @@ def run(task: str, model: str, input: Path | None, tokenizer: str = "", **option
     if input is not None:
         opening.check(input, DataError, hint)  # before the model is read
     asking = Asking(Model(runs.open_run(model, tokenizer=tokenizer), Options(**options)), task)
-    with contextlib.suppress(AttributeError):  # where somebody captures it
-        sys.stdout.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]  # of a text stream
+    with contextlib.suppress(AttributeError):  # of a stream that captures standard output
+        sys.stdout.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
     with contextlib.ExitStack() as stack:
         descriptor = 0
         if input is not None:
             descriptor = stack.enter_context(opening.regular(input, DataError, hint)).fileno()
-        quiet = (
-            not sys.stderr.isatty() or sys.stdout.isatty()
-        )  # where it would stand between results
+        quiet = not sys.stderr.isatty() or sys.stdout.isatty()  # results and bar would interleave
         bar = stack.enter_context(tqdm.tqdm(unit=" lines", disable=quiet, delay=2, leave=False))
         began = time.perf_counter()
         try:
@@ -121,20 +126,20 @@ def run(task: str, model: str, input: Path | None, tokenizer: str = "", **option
 
 
 def summary(asking: Asking, seconds: float) -> None:
-    """The rate, and what was not as it should be."""
+    """Log the rate, and warn of anything unusual in the input."""
     tally = asking.tally
-    said = f"{tally.lines} lines, {tally.lines / seconds:.1f} lines/s, {tally.tokens / seconds:.0f} tokens/s"
-    said += " with compilation"
+    rates = f"{tally.lines / seconds:.1f} lines/s, {tally.tokens / seconds:.0f} tokens/s"
+    text = f"{tally.lines} lines, {rates} with compilation"
     if tally.cut:
-        said += f", {tally.cut} of them cut to {asking.predictor.limit} tokens"
+        text += f", {tally.cut} of them cut to {asking.predictor.limit} tokens"
     if tally.bad:
-        said += f"; bad lines left out: {tally.bad}"
-    print(said, file=sys.stderr)
-    remarks = (
-        asking.predictor.remarks() if tally.lines else ["the input has no lines: nothing was asked"]
-    )
-    for remark in remarks:
-        print(f"warning: {remark}", file=sys.stderr)
+        text += f"; bad lines left out: {tally.bad}"
+    logger.info(text)
+    if not tally.lines:
+        logger.warning("the input has no lines: nothing was asked")
+        return
+    for remark in asking.predictor.remarks():
+        logger.warning(remark)
 
 
 if __name__ == "__main__":

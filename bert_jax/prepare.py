@@ -1,7 +1,8 @@
-"""`bert-jax prepare`: the corpus and vocabulary of a config, once."""
+"""`bert-jax prepare`: the corpus and vocabulary of a config, prepared once for all runs."""
 
 from __future__ import annotations
 
+import logging
 import sys
 from argparse import ArgumentParser
 
@@ -9,6 +10,8 @@ from bert_jax import cli
 from bert_jax.config import knobs
 from bert_jax.errors import DataError
 from bert_jax.system import jsons
+
+logger = logging.getLogger(__name__)
 
 HELP = "corpus and vocabulary of a config, once"
 EXAMPLE = "--config=configs/tiny.py"
@@ -29,10 +32,10 @@ def run(config: knobs.Config) -> None:
     """Prepare a corpus; print its audit on standard error and its folder on standard output."""
     from bert_jax.data.text import audit, pmi, prepare
 
-    prepared = prepare.prepare(config, log=lambda text: print(text, file=sys.stderr, flush=True))
-    if "pmi" in (config.masking.unit, *(one.unit for one in config.evals.values())):
+    prepared = prepare.prepare(config, log=logger.info)
+    if "pmi" in (config.masking.unit, *(settings.unit for settings in config.evals.values())):
         pmi.collocations(prepared, config.masking)
-    print(audit.table(jsons.read(prepared.folder / "audit.json", DataError)), file=sys.stderr)
+    logger.info(audit.table(jsons.read(prepared.folder / "audit.json", DataError)))
     print(prepared.folder)
 
 

@@ -1,7 +1,8 @@
-"""Where arrays live: one mesh, one rule for parameters, one for batches."""
+"""The placement of arrays on devices: one mesh, one rule for parameters, one for batches."""
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import math
 import os
@@ -21,12 +22,11 @@ from bert_jax.trees import name_of
 AXES = ("arm", "data", "fsdp", "tensor")
 BATCH = PartitionSpec(("data", "fsdp"))
 
-HEARTBEAT = (
-    60  # seconds without a sign of life after which a process counts as lost, and all others end
-)
+HEARTBEAT = 60  # seconds without a heartbeat after which a process is lost, and all others end
 
-# The axis of a parameter that tensor parallelism splits, counted from the end: whole heads, and whole features of the
-# feed-forward, so that each layer reduces over devices twice; the vocabulary of the table.
+# The axis of a parameter that tensor parallelism splits, counted from the end: whole heads, and
+# whole features of the feed-forward, so that each layer reduces over devices twice; the vocabulary
+# of the token table.
 TENSOR_AXES = (
     (r"attention/(query|key|value)/(kernel|bias)$", -2),
     (r"attention/out/kernel$", -3),
@@ -38,7 +38,11 @@ TENSOR_AXES = (
 
 
 def start_processes(settings: knobs.Parallel) -> None:
-    """Joins the other processes of a run: a cluster JAX knows, or JAX_COORDINATOR_ADDRESS and its two companions."""
+    """Join the other processes of a run.
+
+    They are those of a cluster that JAX detects, or of JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES
+    and JAX_PROCESS_ID.
+    """
     if not settings.distributed or jax.distributed.is_initialized():
         return
     count, index = os.environ.get("JAX_NUM_PROCESSES"), os.environ.get("JAX_PROCESS_ID")
@@ -51,13 +55,14 @@ def start_processes(settings: knobs.Parallel) -> None:
     except ValueError as error:
         raise ConfigError(
             f"parallel.distributed: no processes to join: {error}",
-            "set JAX_COORDINATOR_ADDRESS=HOST:PORT, JAX_NUM_PROCESSES and JAX_PROCESS_ID, or start under SLURM or MPI",
+            "set JAX_COORDINATOR_ADDRESS=HOST:PORT, JAX_NUM_PROCESSES and JAX_PROCESS_ID, or start "
+            "under SLURM or MPI",
         ) from error
 
 
 @contextlib.contextmanager
 def peers() -> Iterator[None]:
-    """Turns an error of the network between the processes of a run into a stop that the same command continues."""
+    """Turn a network error between the processes of a run into PeerLost, a resumable stop."""
     try:
         yield
     except (RuntimeError, TimeoutError) as error:
@@ -67,14 +72,15 @@ def peers() -> Iterator[None]:
 
 
 def make_mesh(settings: knobs.Parallel, arms: int = 1) -> Mesh:
-    """All devices, split as the config says; runs that train together are spread over them first."""
+    """Return the mesh of all devices; runs that train together are spread over them first."""
     devices = jax.device_count()
     rest, remainder = divmod(devices, settings.fsdp * settings.tensor)
     across = math.gcd(arms, rest) if settings.data == -1 else 1
     data = rest // across if settings.data == -1 else settings.data
     if remainder or across * data * settings.fsdp * settings.tensor != devices:
         raise ConfigError(
-            f"parallel.data {settings.data} x fsdp {settings.fsdp} x tensor {settings.tensor} != {devices} devices",
+            f"parallel.data {settings.data} x fsdp {settings.fsdp} x tensor {settings.tensor} != "
+            f"{devices} devices",
             "leave data at -1 and let fsdp x tensor divide the device count",
         )
     shape = (across, data, settings.fsdp, settings.tensor)
@@ -82,10 +88,10 @@ def make_mesh(settings: knobs.Parallel, arms: int = 1) -> Mesh:
 
 
 def parameter_spec(name: str, shape: tuple[int, ...], mesh: Mesh) -> PartitionSpec:
-    """How one parameter, or the optimizer moment of the same name and shape, is split.
+    """Return how one parameter, or the optimizer moment of the same name and shape, is split.
 
-    Tensor parallelism takes the axis its table names. FSDP takes the largest axis that is left and divisible, never
-    the axis of layers, which a scan slices.
+    Tensor parallelism splits the axis in TENSOR_AXES. FSDP splits the largest of the other axes
+    that is divisible, never the axis of layers, which a scan slices.
     """
     axes: list[str | None] = [None] * len(shape)
     tensor, fsdp = mesh.shape["tensor"], mesh.shape["fsdp"]
@@ -100,7 +106,7 @@ def parameter_spec(name: str, shape: tuple[int, ...], mesh: Mesh) -> PartitionSp
 
 
 def state_shardings(state: Any, mesh: Mesh) -> Any:
-    """The sharding of every leaf of a train state; scalars are everywhere."""
+    """Return the sharding of every leaf of a train state; scalars are replicated."""
     return jax.tree_util.tree_map_with_path(
         lambda path, leaf: NamedSharding(mesh, parameter_spec(name_of(path), leaf.shape, mesh)),
         state,
@@ -108,50 +114,51 @@ def state_shardings(state: Any, mesh: Mesh) -> Any:
 
 
 def state_layout(state: Any, mesh: Mesh, settings: knobs.Parallel) -> Any:
-    """Where the update keeps its state: as the mesh splits it, or, under pmap, whole on each device."""
+    """Return the shardings of the train state: split as the mesh says; replicated under pmap."""
     if settings.step == "jit":
         return state_shardings(state, mesh)
     if jax.process_count() > 1:
-        return jax.tree.map(
-            lambda _: replicated(mesh), state
-        )  # what evaluation and checkpoints of all processes need
-    # The very sharding that pmap gives its results, so that the second call finds what the first was compiled for.
-    everywhere = jax.pmap(
-        lambda x: jax.lax.psum(x, "data"), axis_name="data", in_axes=0, out_axes=None
-    )
-    where = everywhere(np.zeros(jax.local_device_count(), np.float32)).sharding
-    return jax.tree.map(lambda _: where, state)
+        # Evaluation and checkpoints of all processes need it so.
+        return jax.tree.map(lambda _: replicated(mesh), state)
+    # The very sharding that pmap gives its results, so that the second call is not compiled again.
+    mapped = jax.pmap(lambda x: jax.lax.psum(x, "data"), axis_name="data", in_axes=0, out_axes=None)
+    sharding = mapped(np.zeros(jax.local_device_count(), np.float32)).sharding
+    return jax.tree.map(lambda _: sharding, state)
 
 
 def replicated(mesh: Mesh) -> NamedSharding:
-    """Everywhere whole."""
+    """Return the sharding of an array that every device holds whole."""
     return NamedSharding(mesh, PartitionSpec())
 
 
 def of_arms(mesh: Mesh, several: bool) -> NamedSharding:
-    """A leaf for each arm along the first axis; of one arm, everywhere whole."""
+    """Return the sharding of a leaf with the runs along its first axis; replicated for one run."""
     return NamedSharding(mesh, PartitionSpec("arm")) if several else replicated(mesh)
 
 
 def stacked(layout: Any, mesh: Mesh) -> Any:
-    """Where the leaves of several states lie: along a first axis that counts them."""
-    return jax.tree.map(lambda one: NamedSharding(mesh, PartitionSpec("arm", *one.spec)), layout)
+    """Return the shardings of the stacked states of several runs, whose first axis is the runs."""
+
+    def along_runs(sharding: NamedSharding) -> NamedSharding:
+        return NamedSharding(mesh, PartitionSpec("arm", *sharding.spec))
+
+    return jax.tree.map(along_runs, layout)
 
 
 def stack(trees: Sequence[Any], layout: Any) -> Any:
-    """One tree of several, placed."""
+    """Stack several trees into one and place it."""
     return jax.tree.map(
         lambda where, *leaves: jax.device_put(np.stack(leaves), where), layout, *trees
     )
 
 
 def pick(tree: Any, index: int, layout: Any) -> Any:
-    """One tree out of several, placed as it would be alone."""
+    """Return one tree out of a stacked one, placed as it would be alone."""
     return jax.tree.map(lambda leaf, where: jax.device_put(leaf[index], where), tree, layout)
 
 
 def check_rows(rows: int, mesh: Mesh, what: str) -> None:
-    """Rows must divide evenly over the devices that split them."""
+    """Refuse rows that do not divide evenly over the devices that split them."""
     ways = mesh.shape["data"] * mesh.shape["fsdp"]
     if rows % ways:
         raise ConfigError(
@@ -160,22 +167,22 @@ def check_rows(rows: int, mesh: Mesh, what: str) -> None:
 
 
 def local_rows(rows: int, mesh: Mesh) -> slice:
-    """The rows of a global batch that this process's devices hold."""
-    held = NamedSharding(mesh, BATCH).addressable_devices_indices_map((rows,)).values()
-    bounds = [index[0].indices(rows) for index in held if index is not None]
+    """Return the rows of a global batch that this process's devices hold."""
+    indices = NamedSharding(mesh, BATCH).addressable_devices_indices_map((rows,)).values()
+    bounds = [index[0].indices(rows) for index in indices if index is not None]
     return slice(min(b[0] for b in bounds), max(b[1] for b in bounds))
 
 
 def place(batch: Batch, rows: int, mesh: Mesh) -> Batch:
-    """Host rows of this process to global arrays split over the mesh."""
-    mine = local_rows(rows, mesh)
+    """Turn the host rows of this process into global arrays split over the mesh."""
+    first = local_rows(rows, mesh).start
     sharding = NamedSharding(mesh, BATCH)
 
     def put(local: np.ndarray) -> jax.Array:
         def rows_of(index: tuple[slice, ...] | None) -> np.ndarray:
             assert index is not None
             start, stop, _ = index[0].indices(rows)
-            return local[start - mine.start : stop - mine.start]
+            return local[start - first : stop - first]
 
         return jax.make_array_from_callback((rows, *local.shape[1:]), sharding, rows_of)
 
@@ -183,7 +190,7 @@ def place(batch: Batch, rows: int, mesh: Mesh) -> Batch:
 
 
 def to_host(tree: Any) -> Any:
-    """Small replicated arrays as numpy, whatever the number of processes."""
+    """Return small replicated arrays as numpy, whatever the number of processes."""
     return jax.tree.map(
         lambda x: np.asarray(x.addressable_data(0)) if isinstance(x, jax.Array) else np.asarray(x),
         tree,
@@ -191,20 +198,18 @@ def to_host(tree: Any) -> Any:
 
 
 def largest_share(tree: Any) -> float:
-    """The largest share of a tree's bytes that any one device holds."""
-    held: dict[Any, int] = {}
+    """Return the largest share of a tree's bytes that any one device holds."""
+    device_bytes: collections.Counter[Any] = collections.Counter()
     total = 0
     for leaf in jax.tree.leaves(tree):
         total += leaf.nbytes
         for shard in leaf.addressable_shards:
-            held[shard.device] = (
-                held.get(shard.device, 0) + math.prod(shard.data.shape) * leaf.dtype.itemsize
-            )
-    return max(held.values()) / total
+            device_bytes[shard.device] += math.prod(shard.data.shape) * leaf.dtype.itemsize
+    return max(device_bytes.values()) / total
 
 
 def pmap_wrap(step: Callable, mesh: Mesh) -> Callable:
-    """Runs a pure `step(state, batch, traced)` under pmap: the state whole on each device, rows split in order."""
+    """Wrap a pure `step(state, batch, traced)` in pmap: replicated state, rows split in order."""
     mapped = jax.pmap(step, axis_name="data", in_axes=(None, 0, None), out_axes=None)
     local = replicated(Mesh(np.array(jax.local_devices()), ("data",)))
 
@@ -215,7 +220,7 @@ def pmap_wrap(step: Callable, mesh: Mesh) -> Callable:
         )
         if jax.process_count() == 1:
             return mapped(state, split, traced)
-        # Between processes pmap speaks of local devices only, everything around it of all devices.
+        # With several processes pmap takes arrays of local devices, all other code those of all.
         state, metrics = mapped(_spread(state, local), split, traced)
         return _spread(state, replicated(mesh)), metrics
 
@@ -223,7 +228,7 @@ def pmap_wrap(step: Callable, mesh: Mesh) -> Callable:
 
 
 def _spread(tree: Any, where: NamedSharding) -> Any:
-    """Arrays that are whole on each device, over more or fewer devices of other processes; nothing is copied."""
+    """Return replicated arrays under a sharding over more or fewer devices; nothing is copied."""
     return jax.tree.map(
         lambda x: jax.make_array_from_single_device_arrays(
             x.shape, where, [s.data for s in x.addressable_shards]

@@ -1,4 +1,4 @@
-"""`bert-jax study`: many runs that answer one question, in one folder that holds all there is to know."""
+"""`bert-jax study`: many runs that answer one question, with results and report in one folder."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ WORK = "work"  # an action for the processes that `run` starts
 def flags(parser: ArgumentParser) -> None:
     """Add the flags of the command."""
     actions = ("run", "status", "report")
-    does = "run what is missing and report; say how far it is; write the report again"
+    does = "run the missing cells and report; print the progress; write the report again"
     parser.add_argument(
         "action", metavar="ACTION", choices=(*actions, WORK), help=f"{', '.join(actions)}: {does}"
     )
-    where = "run: its folder, such as experiments/masking_rate; --config.a.b=VALUE changes a knob of all its cells"
-    parser.add_argument("study", metavar="DIR[:SCALE]", nargs="?", type=cli.given, help=where)
+    folder = "run: the folder of the study, such as experiments/masking_rate; --config.a.b=VALUE "
+    folder += "changes a knob of all its cells"
+    parser.add_argument("study", metavar="DIR[:SCALE]", nargs="?", type=cli.given, help=folder)
     parser.add_argument(
         "--workdir",
         type=Path,
         metavar="DIR",
         required=True,
-        help="where the study lives; resumes it",
+        help="folder of cells, results and report; resumes a study that is there",
     )
-    engines = (
-        "run: local (processes of this machine), slurm or ray; a study may change it (%(default)s)"
-    )
+    engines = "run: local (processes of this machine), slurm or ray; a resumed study may use "
+    engines += "another (%(default)s)"
     parser.add_argument("--engine", default="local", metavar="NAME", help=engines)
     option = "run: a setting of slurm or ray, such as mem_gb=16; may be repeated"
     parser.add_argument(
@@ -43,11 +43,13 @@ def flags(parser: ArgumentParser) -> None:
     )
     jobs = "run: groups at a time (a core each; all accelerators together; what the cluster has)"
     parser.add_argument("--jobs", type=cli.positive, default=0, metavar="N", help=jobs)
-    fuse = "run: cells that train in one program: as many as pay off and fit, none, or at most N (%(default)s)"
+    fuse = "run: cells that train in one program: as many as is faster and fits in memory, none, "
+    fuse += "or at most N (%(default)s)"
     parser.add_argument("--fuse", default="auto", metavar="auto|never|N", help=fuse)
-    retries = "run: tries after the first of what fails (%(default)s)"
+    retries = "run: how often a cell that fails is tried again (%(default)s)"
     parser.add_argument("--retries", type=cli.count, default=2, metavar="N", help=retries)
-    reuse = "run: the workdir of another study; cells of this one that it has trained are copied; may be repeated"
+    reuse = "run: workdir of another study, whose trained cells are copied where they are the "
+    reuse += "same; may be repeated"
     parser.add_argument(
         "--reuse", type=Path, action="append", default=[], metavar="DIR", help=reuse
     )
@@ -69,22 +71,15 @@ def main(call: cli.Call) -> None:
         from bert_jax.train import train
 
         sys.exit(worker.main(args.workdir, args.group, train))
-    for flag, action in (
-        ("dry_run", "run"),
-        ("reuse", "run"),
-        ("verbose", "status"),
-        ("json", "status"),
-    ):
+    owners = {"dry_run": "run", "reuse": "run", "verbose": "status", "json": "status"}
+    for flag, action in owners.items():
         if getattr(args, flag) and args.action != action:
-            raise ConfigError(
-                f"study {args.action} has no flag --{flag.replace('_', '-')}",
-                f"study {action} has it",
-            )
-    options = dict(text.partition("=")[::2] for text in args.engine_option)
-    if wrong := [text for text in args.engine_option if "=" not in text]:
-        raise ConfigError(
-            f"--engine-option {wrong[0]!r} has no value", "write --engine-option KEY=VALUE"
-        )
+            problem = f"study {args.action} has no flag --{flag.replace('_', '-')}"
+            raise ConfigError(problem, f"study {action} has it")
+    for text in args.engine_option:
+        if "=" not in text:
+            problem = f"--engine-option {text!r} has no value"
+            raise ConfigError(problem, "write --engine-option KEY=VALUE")
     from bert_jax.studies import actions
 
     if args.action == "status":
@@ -92,17 +87,14 @@ def main(call: cli.Call) -> None:
     elif args.action == "report":
         actions.report(args.workdir)
     else:
-        given = {
-            key: getattr(args, key)
-            for key in ("engine", "jobs", "fuse", "retries", "reuse", "dry_run")
-        }
+        names = ("engine", "jobs", "fuse", "retries", "reuse", "dry_run")
         actions.run(
             args.study,
             args.workdir,
             overrides=call.overrides,
-            options=options,
+            options=dict(text.partition("=")[::2] for text in args.engine_option),
             command=call.words,
-            **given,
+            **{name: getattr(args, name) for name in names},
         )
 
 

@@ -8,18 +8,18 @@ import jax
 
 
 def name_of(path: tuple) -> str:
-    """Dictionary keys and list indices joined by '/'; attributes of containers are no names."""
+    """Join dictionary keys and list indices by '/'; skip attributes of containers."""
     parts = [getattr(key, "key", getattr(key, "idx", None)) for key in path]
     return "/".join(str(part) for part in parts if part is not None)
 
 
 def names(tree: Any) -> Any:
-    """A tree of the same shape whose leaves are their names."""
+    """Return a tree of the same structure whose leaves are their names."""
     return jax.tree_util.tree_map_with_path(lambda path, _: name_of(path), tree)
 
 
 def nested(flat: dict[str, Any]) -> dict[str, Any]:
-    """The tree of dictionaries that `flat` was made of."""
+    """Return the tree of dictionaries that `flat` was made from."""
     tree: dict[str, Any] = {}
     for name, value in flat.items():
         *parents, leaf = name.split("/")
@@ -31,5 +31,5 @@ def nested(flat: dict[str, Any]) -> dict[str, Any]:
 
 
 def flat(tree: Any) -> dict[str, Any]:
-    """Name -> leaf."""
+    """Return {name: leaf}."""
     return {name_of(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}

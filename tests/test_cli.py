@@ -405,5 +405,5 @@ def test_retained_memory_is_not_faulted_in_again():
     assert last["retain"] < 10
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MALLOC_ARENA_MAX", "2")
-        assert retain() == "$MALLOC_ARENA_MAX is set, and is left to rule"
+        assert retain() == "$MALLOC_ARENA_MAX is set, and is left as it is"
     assert last["default"] > 10 * max(last["retain"], 1)

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_jax import config
+from bert_jax import cli, config
 from bert_jax.config import knobs, validation
 from bert_jax.config.presets import PRESETS
 from bert_jax.errors import ConfigError
@@ -298,6 +298,83 @@ def test_text_of_a_flag_is_read_as_the_type_of_its_knob(path, text, value):
 def test_an_extra_evaluation_starts_from_the_defaults():
     found = config.resolve(_set("evals.extra.rate", "0.4")).evals
     assert found == {"validation": knobs.Eval(), "extra": knobs.Eval(rate=0.4)}
+
+
+@pytest.mark.parametrize("form", ["attribute", "item", "update", "command line"])
+def test_an_evaluation_is_added_as_a_dict(form):
+    tree = config.default()
+    if form == "attribute":
+        tree.evals.extra = {"rate": 0.4}
+    elif form == "item":
+        tree.evals["extra"] = {"rate": 0.4}
+    elif form == "update":
+        tree.update({"evals": {"extra": {"rate": 0.4}}})
+    else:
+        config.override(tree, "seed", "1")  # which unlocks and locks no section
+        tree.evals.extra = {}
+        config.override(tree, "evals.extra.rate", "0.4")
+    evals = config.resolve(tree).evals
+    assert evals == {"validation": knobs.Eval(), "extra": knobs.Eval(rate=0.4)}
+
+
+@pytest.mark.parametrize(
+    ("section", "entry", "message"),
+    [
+        ("evals", {"rat": 0.4}, "config.evals.extra has no knob 'rat'"),
+        ("evals", {"rate": 7.0}, "config.evals.extra.rate = 7.0 is out of range"),
+        ("evals", {"rate": "half"}, "config.evals.extra.rate must be float"),
+        ("evals", 3, "config.evals.extra must be a section"),
+        ("objectives", {"weight": 1.0}, "config.objectives has no 'extra'"),
+    ],
+)
+def test_an_entry_that_is_added_is_checked(section, entry, message):
+    tree = config.default()
+    tree[section].extra = entry
+    with pytest.raises(ConfigError) as caught:
+        config.resolve(tree)
+    assert message in str(caught.value)
+
+
+def test_entries_are_deleted_and_replaced_and_knobs_are_not():
+    tree = config.default()
+    del tree.objectives["nsp"]
+    assert [*config.resolve(tree).objectives] == ["mlm"]
+    tree.evals = {"other": {"rate": 0.4}}
+    tree.checkpoints.best = ""
+    assert config.resolve(tree).evals == {"other": knobs.Eval(rate=0.4)}
+    with pytest.raises(AttributeError, match="locked"):
+        del tree.steps
+    with pytest.raises(AttributeError, match="evls"):
+        tree.evls = {}
+    with pytest.raises(AttributeError, match="evry"):
+        config.default().evals.validation.evry = 1
+
+
+@pytest.mark.parametrize(
+    ("words", "rest", "path", "value"),
+    [
+        (["--config.logging.tensorboard"], [], "logging.tensorboard", True),
+        (["--config.logging.tensorboard", "x"], ["x"], "logging.tensorboard", True),
+        (["--config.logging.tensorboard", "--x"], ["--x"], "logging.tensorboard", True),
+        (["--config.logging.tensorboard", "False", "x"], ["x"], "logging.tensorboard", False),
+        (["--config.logging.tensorboard=false", "x"], ["x"], "logging.tensorboard", False),
+        (["--noconfig.logging.tensorboard", "x"], ["x"], "logging.tensorboard", False),
+        (["--config.model.scan"], [], "model.scan", True),
+        (["--config.model.scan", "None"], [], "model.scan", None),
+        (["--noconfig.model.scan"], [], "model.scan", False),
+    ],
+)
+def test_a_command_line_switches_knobs_that_are_true_or_false(words, rest, path, value):
+    others, overrides = cli.split_overrides(words)
+    assert others == rest
+    tree = config.default()
+    config.overrides(tree, overrides)
+    assert _walk(config.to_dict(config.resolve(tree)), path.split(".")) is value
+
+
+@pytest.mark.parametrize("word", ["--noconfig.steps", "--noconfig.model.scan=1", "--noconfig.x"])
+def test_no_other_knob_is_switched_off(word):
+    assert cli.split_overrides([word]) == ([word], [])
 
 
 def test_derived_values_are_written_out():

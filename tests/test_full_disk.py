@@ -252,6 +252,21 @@ def test_write_replaces_a_file_or_leaves_it(tmp_path, monkeypatch):
     assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("file", "one")]
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError, OSError(errno.EIO, "x")])
+def test_a_draft_is_removed_whatever_happens(tmp_path, error):
+    file = tmp_path / "file"
+    disk.write(file, b"one")
+
+    def spoil() -> None:
+        with disk.replacing(file) as draft:
+            draft.write(b"two")
+            raise error
+
+    with pytest.raises(error if isinstance(error, type) else OSError):
+        spoil()
+    assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("file", "one")]
+
+
 @pytest.mark.parametrize(
     ("error", "answer"),
     [

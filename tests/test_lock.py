@@ -57,6 +57,23 @@ def test_a_second_run_is_told_who_holds_the_workdir(tmp_path):
         pass
 
 
+def test_waiting_for_a_lock_tells_once_and_goes_on(tmp_path):
+    file, events = tmp_path / "x.lock", []
+
+    def second() -> None:
+        with folder_locks.wait(file, lambda: events.append("waits")):
+            events.append("second")
+
+    with folder_locks.wait(file, lambda: events.append("never")):
+        thread = threading.Thread(target=second)
+        thread.start()
+        while "waits" not in events:
+            time.sleep(0.01)
+        events.append("first")
+    thread.join()
+    assert events == ["waits", "first", "second"]
+
+
 def test_asking_who_holds_a_folder_disturbs_nobody(tmp_path):
     assert not folder_locks.held(tmp_path / "nowhere")
     assert not (tmp_path / "nowhere").exists()

@@ -1,4 +1,4 @@
-"""The boundary: a ConfigDict or JSON becomes the frozen dataclasses of `knobs`, checked, or a ConfigError.
+"""Conversion of a ConfigDict or JSON to the frozen dataclasses of `knobs`, checked.
 
 Config files are diffs over `default()`. Nothing else in the package reads a ConfigDict.
 """
@@ -23,54 +23,65 @@ from bert_jax.errors import ConfigError
 
 FREE_ON_RESUME = (
     *(f"parallel.{name}" for name in ("step", "data", "fsdp", "tensor", "arms", "distributed")),
-    *(
-        "loader",
-        "checkpoints.every",
-        "checkpoints.epochs",
-        "checkpoints.keep",
-        "checkpoints.patience",
-    ),
-    *("evals", "logging", "model.attention", "corpus.cache", "corpus.workers"),
+    *(f"checkpoints.{name}" for name in ("every", "epochs", "keep", "patience")),
+    *("evals", "loader", "logging", "model.attention", "corpus.cache", "corpus.workers"),
 )
 
-BEFORE = {  # what a knob that was not there meant, where that is not its default
+# The value in configs of older runs of a knob that did not exist yet, if it is not the default.
+BEFORE = {
     "objectives.causal_lm.end": False,
     "tokenizer.characters": "huggingface",
 }
 
-TAKEN = "taken"  # beside the knobs of a ConfigDict: the (path, value) that came as a whole, with a preset or a model
+# A key beside the knobs: the (path, value) pairs that were set by a preset, a task or a model.
+TAKEN = "taken"
+
+
+class Entries(ml_collections.ConfigDict):
+    """A section whose entries have their own names, and may be added and deleted at any time."""
+
+    def lock(self) -> Entries:
+        """Lock the entries, but not the section: `resolve` checks the names of entries."""
+        for entry in self.values():
+            if isinstance(entry, ml_collections.ConfigDict):
+                entry.lock()
+        return self
 
 
 def default(preset: str = "") -> ml_collections.ConfigDict:
-    """All knobs at their defaults or a preset's, locked: a config file changes what it needs and cannot misspell."""
-    tree = ml_collections.ConfigDict(dataclasses.asdict(Config()), type_safe=False).lock()
+    """Return all knobs at their defaults, or a preset's; a misspelt knob cannot be set."""
+    tree = ml_collections.ConfigDict(dataclasses.asdict(Config()), type_safe=False)
+    for section in effects.NAMED:
+        tree[section] = Entries(tree[section], type_safe=False)
+    tree.lock()
     if preset:
         apply(tree, preset)
     return tree
 
 
 def apply(tree: ml_collections.ConfigDict, preset: str) -> None:
-    """Sets every knob that a preset names; what it leaves open stays as it is."""
+    """Set every knob that a preset names; leave all others as they are."""
     if preset not in PRESETS:
         raise ConfigError(f"no preset {preset!r}", suggest(preset, PRESETS))
     take(tree, PRESETS[preset])
 
 
 def take(tree: ml_collections.ConfigDict, values: Mapping[str, Any]) -> None:
-    """Sets knobs by path that come as a whole, from a preset, a task's row or a model.
+    """Set the knobs of a preset, a task's row or a model, by path.
 
-    Which of them have an effect depends on the rest of the config: while they stand, they are as good as defaults.
+    Whether they have an effect depends on the rest of the config, so until they are changed they
+    count as defaults.
     """
     for path, value in values.items():
         put(tree, path.split("."), value)
-    several = {**values, **flat(dict(values))}  # a section may be given as a whole
-    put(tree, [TAKEN], (*tree.get(TAKEN, ()), *several.items()))
+    knobs = {**values, **flat(dict(values))}  # a value may be a whole section
+    put(tree, [TAKEN], (*tree.get(TAKEN, ()), *knobs.items()))
 
 
 def resolve(tree: Any) -> Config:
-    """Turns a ConfigDict or plain dict into a checked Config with every dependent value filled in.
+    """Return the checked Config of a ConfigDict or plain dict, with dependent values filled in.
 
-    A knob that is set where it does nothing is refused: see `effects.py`.
+    A knob that is set where it has no effect is refused: see `effects.py`.
     """
     config, idle = settle(tree)
     if idle:
@@ -79,85 +90,88 @@ def resolve(tree: Any) -> Config:
 
 
 def settle(tree: Any, said: Iterable[str] = ()) -> tuple[Config, list[effects.Idle]]:
-    """A checked config, and its knobs that are set where they do nothing.
+    """Return the checked config, and the knobs that are set where they have no effect.
 
     Args:
       tree: a ConfigDict or plain dict.
-      said: paths that are asked for, even if a preset has the same value.
+      said: paths that the user set, even if a preset has the same value.
     """
     values = {**plain(tree)}
     taken = dict(values.pop(TAKEN, ()))
-    asked = build(Config, values, "config")
-    config = derive(asked)
-    return config, effects.idle(asked, config, {k: v for k, v in taken.items() if k not in {*said}})
+    written = build(Config, values, "config")
+    config = derive(written)
+    defaults = {path: value for path, value in taken.items() if path not in {*said}}
+    return config, effects.idle(written, config, defaults)
 
 
 def plain(tree: Any) -> Any:
-    """A ConfigDict as plain dicts; what is no ConfigDict stays as it is."""
+    """Return a ConfigDict as plain dicts, and anything else as it is."""
     return tree.to_dict() if isinstance(tree, ml_collections.ConfigDict) else tree
 
 
 def copied(tree: Any) -> ml_collections.ConfigDict:
-    """Make a ConfigDict of the same values, to change."""
+    """Return an unlocked copy of a ConfigDict or plain dict."""
     return ml_collections.ConfigDict(copy.deepcopy(plain(tree)), type_safe=False)
 
 
 def to_dict(config: Config) -> dict[str, Any]:
-    """Plain JSON types; `recorded(to_dict(c)) == c`."""
+    """Return a config in plain JSON types; `recorded(to_dict(c)) == c`."""
     return json.loads(json.dumps(dataclasses.asdict(config)))
 
 
 def recorded(tree: dict[str, Any]) -> Config:
-    """The config that a run has saved, maybe before there were all of today's knobs, or their check for effects."""
+    """Return the config that a run has saved, also a run of an older version with fewer knobs.
+
+    Knobs without an effect are accepted: older versions did not check for them.
+    """
     values: Any = copy.deepcopy(tree)
     for path, value in BEFORE.items():
         *sections, name = path.split(".")
         section = functools.reduce(
             lambda at, key: at.get(key) if isinstance(at, dict) else None, sections, values
         )
-        if isinstance(section, dict) and section:  # what is no section `settle` refuses
+        if isinstance(section, dict) and section:  # `settle` refuses anything else
             section.setdefault(name, value)
     return settle(values)[0]
 
 
 def load_file(spec: str, beside: str = "", function: str = "get_config") -> Any:
-    """What a user's file makes: see `script.call`; a config is a ConfigDict, whatever its file returns."""
-    found = script.call(spec, beside, function)
-    if function != "get_config" or isinstance(found, ml_collections.ConfigDict):
-        return found
-    if not isinstance(found, dict):
-        said = f"{spec.partition(':')[0]}: get_config returned {type(found).__name__}, not a config"
-        raise ConfigError(said, "return the ConfigDict that bert_jax.config.default() began")
-    return copied(found)
+    """Return what a user's file returns (see `script.call`); turn a config into a ConfigDict."""
+    result = script.call(spec, beside, function)
+    if function != "get_config" or isinstance(result, ml_collections.ConfigDict):
+        return result
+    if not isinstance(result, dict):
+        file, kind = spec.partition(":")[0], type(result).__name__
+        raise ConfigError(
+            f"{file}: get_config returned {kind}, not a config",
+            "return the ConfigDict that bert_jax.config.default() began",
+        )
+    return copied(result)
 
 
 def override(tree: ml_collections.ConfigDict, path: str, text: str) -> None:
-    """Sets one knob from the command line; the text is read as the type the knob has."""
+    """Set one knob from the command line; the text is read as the knob's type."""
     overrides(tree, [(path, text)])
 
 
 def overrides(tree: ml_collections.ConfigDict, changes: Iterable[tuple[str, str]]) -> None:
-    """Sets the knobs of one command line."""
+    """Set the knobs of one command line."""
     assign(tree, {path: _read(path, text) for path, text in changes})
 
 
 def assign(tree: ml_collections.ConfigDict, values: Mapping[str, Any]) -> None:
-    """Sets knobs by path; what they take the place of goes back to its default unless it is among them."""
+    """Set knobs by path; a knob that one of them replaces is reset, unless it is set here too."""
     for path, value in values.items():
-        name = path.split(".")[1] if "." in path else ""
-        others = (
-            other.replace("*", name)
-            for other in effects.INSTEAD.get(effects.general(path), ())
-            if value not in (None, "")
-        )
-        for other in others:
+        replaced = effects.INSTEAD.get(effects.general(path), ())
+        for other in replaced if value not in (None, "") else ():
+            other = other.replace("*", path.split(".")[1]) if "*" in other else other
             if other not in values:
                 put(tree, other.split("."), default_of(other))
         put(tree, path.split("."), value)
 
 
 def _read(path: str, text: str) -> Any:
-    """The value of one knob from the command line."""
+    """Return the value of one knob from the command line."""
     kind = check_path(path)
     if dataclasses.is_dataclass(kind):
         fields = ", ".join(f.name for f in dataclasses.fields(kind))
@@ -171,25 +185,25 @@ def _read(path: str, text: str) -> Any:
 
 
 def check_path(path: str) -> Any:
-    """The type of the knob at a path; of a path that no config has, the error names the nearest one."""
+    """Return the type of the knob at a path; raise a ConfigError that names the nearest knob."""
     return at(path)[0]
 
 
 def default_of(path: str) -> Any:
-    """The default of the knob at a path."""
+    """Return the default of the knob at a path."""
     field = at(path)[1]
     assert field is not None
     return field.default
 
 
 def checked(path: str, value: Any) -> Any:
-    """A value as one knob takes it, of its type and within its range, whatever the other knobs are."""
+    """Return a value as a knob's type, checked against its range but not against other knobs."""
     kind, field = at(path)
     return build(kind, value, f"config.{path}", field)
 
 
 def put(tree: ml_collections.ConfigDict, names: list[str], value: Any) -> None:
-    """Sets one knob by the parts of its path; a section that is not there, such as another evaluation, is made."""
+    """Set one knob by the parts of its path; create a missing section, such as a new evaluation."""
     node: Any = tree
     for name in names[:-1]:
         if name not in node:
@@ -201,7 +215,7 @@ def put(tree: ml_collections.ConfigDict, names: list[str], value: Any) -> None:
 
 
 def changed(config: Config, changes: Iterable[tuple[str, str]]) -> Config:
-    """A config with some knobs set from the command line."""
+    """Return a config with some knobs set from the command line."""
     tree = copied(to_dict(config))
     overrides(tree, changes)
     return settle(tree)[0]
@@ -210,36 +224,36 @@ def changed(config: Config, changes: Iterable[tuple[str, str]]) -> Config:
 def differences(
     old: dict[str, Any], new: dict[str, Any], prefix: str = ""
 ) -> dict[str, tuple[Any, Any]]:
-    """Dotted path -> (old, new) wherever two config dicts disagree."""
-    found: dict[str, tuple[Any, Any]] = {}
+    """Return {dotted path: (old, new)} for every difference between two config dicts."""
+    changes: dict[str, tuple[Any, Any]] = {}
     for key in sorted(old.keys() | new.keys()):
         a, b, path = old.get(key), new.get(key), f"{prefix}{key}"
         if isinstance(a, dict) and isinstance(b, dict):
-            found |= differences(a, b, f"{path}.")
+            changes |= differences(a, b, f"{path}.")
         elif a != b:
-            found[path] = (a, b)
-    return found
+            changes[path] = (a, b)
+    return changes
 
 
 def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Dotted path -> value; an empty section is a value."""
-    found: dict[str, Any] = {}
+    """Return {dotted path: value}; an empty section is a value."""
+    values: dict[str, Any] = {}
     for key, value in tree.items():
         section = isinstance(value, dict) and value
-        found |= flat(value, f"{prefix}{key}.") if section else {f"{prefix}{key}": value}
-    return found
+        values |= flat(value, f"{prefix}{key}.") if section else {f"{prefix}{key}": value}
+    return values
 
 
 def free_on_resume(path: str) -> bool:
-    """Whether a resumed run may change this knob without being told to."""
+    """Tell whether a resumed run may change this knob without --allow-change."""
     return any(path == free or path.startswith(free + ".") for free in FREE_ON_RESUME)
 
 
-# --- dependent values -----------------------------------------------------------------------------------------------
+# --- dependent values ---------------------------------------------------------------------------
 
 
 def derive(c: Config) -> Config:
-    """Fills in what follows from other knobs, then checks what must hold between them."""
+    """Fill in the values that follow from other knobs, then check the knobs against one another."""
     layers, hidden, heads = SIZES[c.model.size]
     m = c.model
     hidden = m.hidden or hidden
@@ -261,9 +275,10 @@ def derive(c: Config) -> Config:
 
 
 def _objectives(c: Config) -> dict[str, Objective]:
-    """Pair objectives exist where `pairs` makes their labels; asking for one without the other is an error.
+    """Return the objectives that are trained.
 
-    `causal_lm` reads the text as it is, so it takes the place of `mlm`.
+    A pair objective needs the labels of its `pairs`; setting its weight without them is an error.
+    `causal_lm` reads uncorrupted text, so it replaces `mlm`.
     """
     active: dict[str, Objective] = {}
     for name, objective in c.objectives.items():
@@ -285,7 +300,8 @@ def _objectives(c: Config) -> dict[str, Objective]:
             )
         elif objective.weight is not None:
             raise ConfigError(
-                f"config.objectives.{name}.weight = {objective.weight} but config.pairs = {c.pairs!r}",
+                f"config.objectives.{name}.weight = {objective.weight} but "
+                f"config.pairs = {c.pairs!r}",
                 f"set --config.pairs={name}, or leave the weight out",
             )
     return active

@@ -1,17 +1,17 @@
-"""What an attention backend cannot do, as far as a config tells: so known before anything is prepared, without jax."""
+"""Limits of the attention backends that a config reveals, before anything is prepared; no jax."""
 
 from __future__ import annotations
 
 from bert_jax.config import knobs
 
-WIDEST = 128  # of a head, for cudnn on any GPU
-BLOCK = 128  # positions that splash takes at once
+WIDEST = 128  # width of a head, for cudnn on any GPU
+BLOCK = 128  # positions that splash computes at once
 HINT = "--config.model.attention=auto takes what can"
 DROPOUT = "it cannot drop probabilities: --config.model.attention_dropout=0"
 
 
 def of_model(name: str, m: knobs.Model) -> str:
-    """Why a backend can compute no pass of a model; empty if it can."""
+    """Return why a backend cannot compute a model; empty if it can."""
     assert m.hidden is not None
     assert m.heads is not None
     width = m.hidden // m.heads
@@ -25,7 +25,7 @@ def of_model(name: str, m: knobs.Model) -> str:
 
 
 def of_length(name: str, length: int) -> str:
-    """Why a backend can compute no rows of a length; empty if it can."""
+    """Return why a backend cannot compute rows of a length; empty if it can."""
     if name == "splash" and length % BLOCK:
         return f"rows of {length} tokens: it takes multiples of {BLOCK}"
     if name == "cudnn" and length % 2:

@@ -1,9 +1,10 @@
-"""What serves each kind of device best, where a config leaves it to the machine: one row each.
+"""The best settings for each kind of device, for the knobs that a config leaves at `auto`.
 
-On a CPU float32 is kept because runs there are compared to the last digits; bfloat16_products is worth a third of the
-time where the processor has them, and is asked for by name. Dropout bits are threefry's everywhere, so that arms under
-vmap draw those of runs alone. The C allocator is no column: it is set before jax looks for devices (`allocator.py`).
-The rows of accelerators follow published experience; they were not measured.
+On a CPU float32 is kept because runs there are compared to the last digits; bfloat16_products saves
+a third of the time where the processor supports it, and must be set by name. Dropout uses threefry
+everywhere, so that runs under vmap draw the bits of runs alone. The C allocator is no column: it is
+set before jax looks for devices (`allocator.py`). The rows of accelerators follow published
+experience; they were not measured.
 """
 
 from __future__ import annotations
@@ -18,7 +19,11 @@ from bert_jax.config import knobs
 
 
 class Row(NamedTuple):
-    """The compute type of training, the backend of attention, whether layers are a loop, how arms share a device."""
+    """The settings of one kind of device.
+
+    The compute type of training, the attention backend, whether layers are a scan, how runs share
+    a device, and the generator of dropout bits.
+    """
 
     dtype: str
     attention: str
@@ -33,22 +38,22 @@ TABLE: Mapping[str, Row] = {
     "gpu": Row("bfloat16", "einsum", False, "vmap", "threefry2x32"),  # of other makers
     "tpu": Row("bfloat16", "splash", True, "vmap", "threefry2x32"),
 }
-READING = "float32"  # what a model says does not depend on the type it was trained in
+READING = "float32"  # results of a model do not depend on the compute type of its training
 
 
 def device() -> str:
-    """What this process computes on: a row of TABLE, or a kind that has none."""
+    """Return the kind of this process's devices: a key of TABLE, or another."""
     kind = jax.default_backend()
     return "cuda" if kind == "gpu" and "cuda" in jax.devices()[0].client.platform_version else kind
 
 
 def here() -> Row:
-    """The row of this machine; of a kind that has none, the CPU's."""
+    """Return the row of this machine's devices; the CPU's for a kind that has none."""
     return TABLE.get(device(), TABLE["cpu"])
 
 
 def settled(model: knobs.Model, *, train: bool) -> knobs.Model:
-    """The model with what it leaves to the machine filled in; attention is settled pass by pass (`backends.py`)."""
+    """Fill in the model knobs left to the machine; `backends.py` chooses the attention."""
     row = here()
     dtype = (row.dtype if train else READING) if model.dtype == "auto" else model.dtype
     return dataclasses.replace(
@@ -57,5 +62,5 @@ def settled(model: knobs.Model, *, train: bool) -> knobs.Model:
 
 
 def prng(settings: knobs.Parallel) -> str:
-    """The generator of dropout bits."""
+    """Return the generator of dropout bits."""
     return here().prng if settings.prng == "auto" else settings.prng

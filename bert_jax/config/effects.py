@@ -1,7 +1,7 @@
-"""Where each knob has an effect: one table, and the one check against it.
+"""The conditions under which each knob has an effect: one table, and the check against it.
 
-A knob that is set where it does nothing would make a run look like another one than it is, and a study compare runs
-that are the same. So what a user asks for is refused where it has no effect; what an older run has recorded is not.
+A knob that is set where it does nothing would misrepresent a run, and make a study compare runs
+that are the same. So a user's config is refused there; the recorded config of an older run is not.
 """
 
 from __future__ import annotations
@@ -14,21 +14,20 @@ from typing import Any, NamedTuple
 from bert_jax.config.knobs import LABELLED, OF_UNITS, Config
 from bert_jax.errors import ConfigError
 
-NAMED = ("objectives", "evals")  # sections of entries with names of their own: * in a path below
+NAMED = ("objectives", "evals")  # sections whose entries have their own names: * in a path below
 
 
 class Where(NamedTuple):
     """A condition under which a knob has an effect."""
 
     text: str  # what the knob is for
-    holds: Callable[
-        [Config, str], bool
-    ]  # given the resolved config, and the name of an entry where there is one
+    # Takes the resolved config, and the name of the entry in a section with named entries.
+    holds: Callable[[Config, str], bool]
     hint: str = ""  # how to make it hold
 
 
 class Idle(NamedTuple):
-    """A knob that is set where it does nothing."""
+    """A knob that is set where it has no effect."""
 
     path: str
     value: Any
@@ -36,7 +35,7 @@ class Idle(NamedTuple):
     where: Where
 
     def error(self, place: str = "") -> ConfigError:
-        """The refusal of the knob; `place` says where it is set, if not in the config as a whole."""
+        """Return the refusal of the knob; `place` says where it is set, if not in the config."""
         default = "" if self.default in ("", (), {}) else str(self.default).replace(" ", "")
         leave = f"leave it at its default, --config.{self.path}={default}"
         return ConfigError(
@@ -45,11 +44,11 @@ class Idle(NamedTuple):
         )
 
 
-# --- conditions -----------------------------------------------------------------------------------------------------
+# --- conditions ---------------------------------------------------------------------------------
 
 
 def kind_of(c: Config) -> str:
-    """The objective over labels; empty where there is none."""
+    """Return the objective over labels; empty where there is none."""
     return next((name for name in c.objectives if name in LABELLED), "")
 
 
@@ -62,7 +61,7 @@ def _for(*kinds: str, hint: str = "") -> Where:
 
 
 def _unit(*units: str) -> Where:
-    """Of how units are made, in training or in an evaluation."""
+    """Return the condition that training or an evaluation selects one of these units."""
     return Where(
         f"masking.unit = {' or '.join(units)}, or that of an evaluation",
         lambda c, _: bool({c.masking.unit, *(e.unit for e in c.evals.values())} & {*units}),
@@ -71,7 +70,7 @@ def _unit(*units: str) -> Where:
 
 
 def _from(scheme: str) -> Where:
-    """Of a task's source; one that is still to be named may become either."""
+    """Return the condition that a task's source is of a scheme, or not named yet."""
     return Where(
         f"task.source = {scheme}…",
         lambda c, _: not c.task.source or c.task.source.startswith(scheme),
@@ -111,9 +110,7 @@ TFDS = Where(
 NO_EPOCHS = Where(
     "a length in steps, and epochs is set", lambda c, _: c.epochs is None, "--config.epochs=None"
 )
-CUT = Where(
-    "a corpus or tokenizer.path", lambda c, _: not _labelled(c) or bool(c.tokenizer.path)
-)  # text is, by it
+CUT = Where("a corpus or tokenizer.path", lambda c, _: not _labelled(c) or bool(c.tokenizer.path))
 TRAINED = Where(
     "a vocabulary that is trained, on a corpus and without tokenizer.path",
     lambda c, _: not _labelled(c) and not c.tokenizer.path,
@@ -124,7 +121,7 @@ TABLE = Where(
     "--config.task.format=tsv",
 )
 WINDOWS = Where(
-    "texts that are looked at in windows",
+    "texts that are read in windows",
     lambda c, _: kind_of(c) in ("tag", "span") and c.task.long in ("auto", "windows"),
 )
 WINDOW = Where("model.window above 0", lambda c, _: c.model.window > 0, "--config.model.window=N")
@@ -136,9 +133,8 @@ DROPS = Where(
     "--config.model.dropout=0.1",
 )
 
-EFFECTS: dict[
-    str, Where
-] = {  # of a knob, or of a section: a knob is subject to its own and those of its sections
+# The condition of a knob or a section: a knob is subject to its own and to those of its sections.
+EFFECTS: dict[str, Where] = {
     "seed": ALWAYS,
     "data_seed": ALWAYS,
     "steps": NO_EPOCHS,
@@ -301,9 +297,8 @@ EFFECTS: dict[
 }
 
 
-SAME: dict[
-    str, Callable[[Config], tuple[Any, ...]]
-] = {  # values that say the same as leaving a knob out, there
+# Values that are accepted where a knob has no effect, because they mean the same as leaving it out.
+SAME: dict[str, Callable[[Config], tuple[Any, ...]]] = {
     "pairs": lambda c: ("none",),
     "tokenizer.kind": lambda c: ("wordpiece",),
     "model.head_activation": lambda c: (c.model.activation,),
@@ -312,9 +307,8 @@ SAME: dict[
     "logging.samples": lambda c: (0,),
 }
 
-INSTEAD: dict[
-    str, tuple[str, ...]
-] = {  # knob -> those beside it that it takes the place of where it is set
+# Knob -> the knobs that it replaces where it is set.
+INSTEAD: dict[str, tuple[str, ...]] = {
     "steps": ("epochs",),
     "epochs": ("steps",),
     "optim.warmup_steps": ("optim.warmup_fraction",),
@@ -328,18 +322,9 @@ INSTEAD: dict[
 }
 
 EVALUATED = (
-    *(
-        "corpus",
-        "task",
-        "objectives",
-        "evals",
-        "pairs",
-        "packing",
-        "sequence_length",
-        "examples",
-        "parallel",
-    ),
-    *("model", "tokenizer"),  # which are the checkpoint's own, and said to be
+    *("corpus", "task", "objectives", "evals", "pairs", "packing", "sequence_length"),
+    *("examples", "parallel"),
+    *("model", "tokenizer"),  # the checkpoint's own, as the error of changing them says
 )
 
 
@@ -347,52 +332,53 @@ def in_evaluation(path: str) -> None:
     """Refuse a change of a knob that no evaluation reads."""
     section, _, name = path.partition(".")
     if section not in EVALUATED and not (section == "masking" and name in OF_UNITS):
-        hint = "an evaluation has masks of its own" if section == "masking" else "of training alone"
+        reason = (
+            "an evaluation has masks of its own" if section == "masking" else "of training alone"
+        )
         raise ConfigError(
-            f"config.{path} does nothing in an evaluation: {hint}",
-            f"knobs that do: {', '.join(EVALUATED)}; masks are those of evals.NAME.rate, replace, unit and seed",
+            f"config.{path} does nothing in an evaluation: {reason}",
+            f"knobs that do: {', '.join(EVALUATED)}; masks are those of evals.NAME.rate, replace, "
+            "unit and seed",
         )
 
 
-# --- the check ------------------------------------------------------------------------------------------------------
+# --- the check ----------------------------------------------------------------------------------
 
 
 def conditions(path: str) -> list[Where]:
-    """Those of a knob: its own and its sections'."""
+    """Return the conditions of a knob: its own and those of its sections."""
     names = general(path).split(".")
     prefixes = (".".join(names[: i + 1]) for i in range(len(names)))
     return [EFFECTS[prefix] for prefix in prefixes if prefix in EFFECTS]
 
 
 def general(path: str) -> str:
-    """A path with * for the name of an entry."""
+    """Return a path with * for the name of an entry."""
     return re.sub(rf"^({'|'.join(NAMED)})\.[^.]+", r"\1.*", path)
 
 
-def idle(asked: Config, resolved: Config, taken: Mapping[str, Any]) -> list[Idle]:
-    """The knobs that are away from their defaults where they do nothing.
+def idle(written: Config, resolved: Config, defaults: Mapping[str, Any]) -> list[Idle]:
+    """Return the knobs that differ from their defaults where they have no effect.
 
     Args:
-      asked: the config as it was written.
-      resolved: the same with what follows from it.
-      taken: values by path that came as a whole, with a preset or a model: as good as defaults while they stand.
+      written: the config as the user wrote it.
+      resolved: the same with dependent values filled in.
+      defaults: values by path that a preset, a task or a model set, and that count as defaults.
     """
-    found = []
-    for path, value, default in _leaves(asked):
-        if value == default or (path in taken and value == taken[path]):
+    knobs = []
+    for path, value, default in _leaves(written):
+        if value == default or (path in defaults and value == defaults[path]):
             continue
         entry = path.split(".")[1] if path.split(".")[0] in NAMED else ""
-        failed = next(
-            (where for where in conditions(path) if not where.holds(resolved, entry)), None
-        )
+        failed = next((w for w in conditions(path) if not w.holds(resolved, entry)), None)
         if failed and value not in SAME.get(path, lambda c: ())(resolved):
-            found.append(Idle(path, value, default, failed))
-    return found
+            knobs.append(Idle(path, value, default, failed))
+    return knobs
 
 
 def _leaves(node: Any, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Path, value and default of every knob."""
-    usual = type(node)()
+    """Yield path, value and default of every knob."""
+    defaults = type(node)()
     for field in dataclasses.fields(node):
         value, path = getattr(node, field.name), f"{prefix}{field.name}"
         if dataclasses.is_dataclass(value):
@@ -401,4 +387,4 @@ def _leaves(node: Any, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
             for name, entry in value.items():
                 yield from _leaves(entry, f"{path}.{name}.")
         else:
-            yield path, value, getattr(usual, field.name)
+            yield path, value, getattr(defaults, field.name)

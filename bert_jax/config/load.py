@@ -1,4 +1,4 @@
-"""From plain values to the dataclasses of `knobs`: each of its type and within its range, or a ConfigError."""
+"""Conversion of plain values to the dataclasses of `knobs`, with checks of types and ranges."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 from bert_jax.config.knobs import Config
 from bert_jax.errors import ConfigError
 
-WRITTEN = {  # how a value of each type looks, for hints
+WRITTEN = {  # how a value of each type is written, for hints
     float: "a finite number, such as 0.1",
     int: "a whole number, such as 3",
     bool: "true or false",
@@ -27,14 +27,14 @@ _HINTS: dict[Any, dict[str, Any]] = {}
 
 
 def _hints(kind: Any) -> dict[str, Any]:
-    """The types of a dataclass's fields; read from their source each time, they are most of what resolving takes."""
+    """Return the types of a dataclass's fields; cached, for reading them dominates resolving."""
     if kind not in _HINTS:
         _HINTS[kind] = typing.get_type_hints(kind)
     return _HINTS[kind]
 
 
 def build(kind: Any, value: Any, path: str, field: dataclasses.Field | None = None) -> Any:
-    """Checks `value` against a type annotation, recursively."""
+    """Return `value` as a type annotation says, checked recursively."""
     if dataclasses.is_dataclass(kind):
         if not isinstance(value, dict):
             raise ConfigError(f"{path} must be a section, got {value!r}")
@@ -42,13 +42,13 @@ def build(kind: Any, value: Any, path: str, field: dataclasses.Field | None = No
         fields = {f.name: f for f in dataclasses.fields(kind)}
         for name in value:
             _child_type(kind, name, path)
-        return kind(**{n: build(hints[n], v, f"{path}.{n}", fields[n]) for n, v in value.items()})  # type: ignore[operator]  # a class
+        values = {n: build(hints[n], v, f"{path}.{n}", fields[n]) for n, v in value.items()}
+        return kind(**values)  # type: ignore[operator]  # a class
     if typing.get_origin(kind) is dict:
         if not isinstance(value, dict):
             raise ConfigError(f"{path} must be a section, got {value!r}")
-        return {
-            name: build(typing.get_args(kind)[1], v, f"{path}.{name}") for name, v in value.items()
-        }
+        entry = typing.get_args(kind)[1]
+        return {name: build(entry, item, f"{path}.{name}") for name, item in value.items()}
     checked = _check_type(kind, value, path)
     _check_range(checked, path, field)
     return checked
@@ -58,22 +58,22 @@ def _check_type(kind: Any, value: Any, path: str) -> Any:
     options = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
     if value is None and type(None) in options:
         return None
-    wanted = next(o for o in options if o is not type(None))
-    if typing.get_origin(wanted) is tuple:
-        parts = typing.get_args(wanted)
+    option = next(o for o in options if o is not type(None))
+    if typing.get_origin(option) is tuple:
+        parts = typing.get_args(option)
         if parts[-1] is Ellipsis and isinstance(value, (list, tuple)):
             parts = parts[:1] * len(value)
         if isinstance(value, (list, tuple)) and len(value) == len(parts):
             return tuple(_check_type(p, v, path) for p, v in zip(parts, value, strict=True))
-    elif wanted is float:
+    elif option is float:
         if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
             return float(value)
-    elif isinstance(value, wanted) and not (wanted is int and isinstance(value, bool)):
+    elif isinstance(value, option) and not (option is int and isinstance(value, bool)):
         return value
-    name = str(wanted) if typing.get_origin(wanted) else wanted.__name__
+    name = str(option) if typing.get_origin(option) else option.__name__
     raise ConfigError(
         f"{path} must be {name}, got {value!r}",
-        f"write {WRITTEN[typing.get_origin(wanted) or wanted]}",
+        f"write {WRITTEN[typing.get_origin(option) or option]}",
     )
 
 
@@ -83,13 +83,9 @@ def _check_range(value: Any, path: str, field: dataclasses.Field | None) -> None
     low, high, choices = (field.metadata.get(k) for k in ("low", "high", "choices"))
     for item in value if isinstance(value, tuple) else (value,):
         if (low is not None and item < low) or (high is not None and item > high):
-            bounds = (
-                f"at least {low}"
-                if high is None
-                else f"at most {high}"
-                if low is None
-                else f"from {low} to {high}"
-            )
+            bounds = f"from {low} to {high}"
+            if low is None or high is None:
+                bounds = f"at least {low}" if high is None else f"at most {high}"
             raise ConfigError(
                 f"{path} = {value!r} is out of range", f"{bounds}: {field.metadata['doc']}"
             )
@@ -98,15 +94,20 @@ def _check_range(value: Any, path: str, field: dataclasses.Field | None) -> None
 
 
 def at(path: str) -> tuple[Any, dataclasses.Field | None]:
-    """Type of the knob at a path, and the field that says its range."""
+    """Return the type of the knob at a path, and the field with its default and range."""
     kind: Any = Config
     field = None
     names = path.split(".")
     for depth, name in enumerate(names):
         parent, kind = kind, _child_type(kind, name, ".".join(["config", *names[:depth]]))
         fields = dataclasses.fields(parent) if dataclasses.is_dataclass(parent) else ()
-        field = next((one for one in fields if one.name == name), None)
+        field = next((f for f in fields if f.name == name), None)
     return kind, field
+
+
+def is_switch(kind: Any) -> bool:
+    """Tell whether a type is bool, or bool or None."""
+    return bool in (typing.get_args(kind) or (kind,))
 
 
 def _child_type(kind: Any, name: str, path: str) -> Any:
@@ -121,7 +122,7 @@ def _child_type(kind: Any, name: str, path: str) -> Any:
 
 
 def suggest(word: str, options: Iterable[Any]) -> str:
-    """The hint for a word that is none of the options."""
+    """Return the hint for a word that is none of the options."""
     words = [str(option) for option in options]
     close = difflib.get_close_matches(word, words, n=1, cutoff=0.5)
     listing = ", ".join(words)
@@ -129,16 +130,15 @@ def suggest(word: str, options: Iterable[Any]) -> str:
 
 
 def parse(text: str, kind: Any, path: str) -> Any:
-    """Reads `true`, `3`, `0.5`, `(1,0,0)`, `a,b`, `None` or a bare string as `kind`."""
+    """Read `true`, `3`, `0.5`, `(1,0,0)`, `a,b`, `None` or a bare string as `kind`."""
     options = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
     if text in ("None", "none", "null") and type(None) in options:
         return None
     if str in options:
         return text
-    if (
-        typing.get_args(kind)[:1] == (str,) and "'" not in text and '"' not in text
-    ):  # names: a,b,c or (a,b,c)
-        return tuple(name.strip() for name in text.strip("()").split(",") if name.strip())
+    if typing.get_args(kind)[:1] == (str,) and "'" not in text and '"' not in text:
+        names = text.strip("()").split(",")  # a,b,c or (a,b,c)
+        return tuple(name.strip() for name in names if name.strip())
     try:
         value = ast.literal_eval({"true": "True", "false": "False"}.get(text.lower(), text))
     except (ValueError, SyntaxError):

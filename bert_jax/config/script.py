@@ -1,4 +1,4 @@
-"""A user's Python file, such as a config or a study: whatever goes wrong in it is reported as its own."""
+"""Running a user's Python file, such as a config or a study: its errors are reported as its own."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import inspect
 import io
+import logging
 import os
 import re
 import signal
@@ -18,16 +19,17 @@ from typing import Any
 from bert_jax.errors import ConfigError, UserError
 from bert_jax.system import opening
 
-PATIENCE = 5.0  # seconds until it is said that a file still runs
-LIMIT = 900.0  # seconds until it is ended: it may fetch a model, and not wait for ever
-EXPIRED = (
-    signal.SIGVTALRM
-)  # interrupts a file: SIGINT is ignored where a shell starts a process in the background
-CHECKOUT = Path(__file__).resolve().parents[1]
+PATIENCE = 5.0  # seconds until a message says that a file still runs
+LIMIT = 900.0  # seconds until a file is ended: it may fetch a model, and not wait for ever
+# Interrupts a file: SIGINT is ignored in a process that a shell starts in the background.
+EXPIRED = signal.SIGVTALRM
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+logger = logging.getLogger(__name__)
 
 
 def call(spec: str, beside: str = "", function: str = "get_config") -> Any:
-    """Run `get_config(arg)` of `FILE.py[:arg]`; `beside=__file__` makes the path relative to that file."""
+    """Run `get_config(arg)` of `FILE.py[:arg]`; with `beside=__file__`, relative to that file."""
     path, _, arg = spec.partition(":")
     file = Path(beside).parent / path if beside else Path(path)
     if not os.path.lexists(file):
@@ -51,28 +53,25 @@ def call(spec: str, beside: str = "", function: str = "get_config") -> Any:
                 )
             _check_argument(run, path, arg, function)
             return run(arg) if arg else run()
-    except UserError:  # a checkpoint's, too, where the config opens one
+    except UserError:  # also that of a checkpoint, where the config opens one
         raise
     except SystemExit as error:
         raise ConfigError(
             f"{path}{_line_in(error, file)}: the file exits ({error.code!r}) in place of returning",
             f"take the exit out; to refuse something, raise an error in {function}",
         ) from error
-    except (
-        Exception
-    ) as error:  # whatever a user's file raises is reported as the user's, with its place
-        raise _theirs(error, path, file) from error
+    except Exception as error:  # anything a user's file raises
+        raise _user_error(error, path, file) from error
 
 
-def _theirs(error: Exception, path: str, file: Path) -> ConfigError:
+def _user_error(error: Exception, path: str, file: Path) -> ConfigError:
+    """Return the error of a user's file with its place and a hint."""
     place = f"{path}{_line_in(error, file)}"
-    if key := re.search(
-        r'Key "(\w+)" does not exist', str(error)
-    ):  # ml_collections, which lists the whole config
+    # The message of ml_collections lists the whole config.
+    if key := re.search(r'Key "(\w+)" does not exist', str(error)):
         close = re.search(r'Did you mean "(\w+)"', str(error))
-        hint = (
-            f"did you mean {close[1]!r}?" if close else "bert_jax/config/knobs.py lists all of them"
-        )
+        listing = "knobs.py and data_knobs.py in bert_jax/config list all of them"
+        hint = f"did you mean {close[1]!r}?" if close else listing
         return ConfigError(f"{place}: no knob {key[1]!r}", hint)
     if isinstance(error, SyntaxError):
         text = f": {error.text.strip()}" if error.text else ""
@@ -93,16 +92,16 @@ def _theirs(error: Exception, path: str, file: Path) -> ConfigError:
 def _hint_for(path: str) -> str:
     if (CHECKOUT / path).is_file() and not Path(path).is_absolute():
         return f"from here it is {CHECKOUT / path}"
-    return "the path of a FILE.py; configs/ of a checkout of the project holds examples, such as configs/tiny.py"
+    examples = "configs/ of a checkout of the project holds examples, such as configs/tiny.py"
+    return f"the path of a FILE.py; {examples}"
 
 
 def _check_argument(run: Callable[..., Any], path: str, arg: str, function: str) -> None:
     try:
         inspect.signature(run).bind(*[arg] * bool(arg))
     except TypeError as error:
-        hint = (
-            f"{path} alone" if arg else f"{path}:ARGUMENT; its docstring or {function} says which"
-        )
+        argument = f"{path}:ARGUMENT; its docstring or {function} says which"
+        hint = f"{path} alone" if arg else argument
         raise ConfigError(f"{path}: {function}: {error}", hint) from error
 
 
@@ -116,19 +115,22 @@ def _line_in(error: BaseException, file: Path) -> str:
     return line
 
 
-# --- what it may not disturb ----------------------------------------------------------------------------------------
+# --- isolation ----------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
 def apart() -> Iterator[None]:
-    """Send what a user's code prints to standard error, for results go to standard output; give it nothing to read."""
+    """Redirect what a user's code prints to standard error, and give it no standard input.
+
+    Standard output carries results alone.
+    """
     with contextlib.ExitStack() as closing:
         sys.stdout.flush()
         closing.enter_context(contextlib.redirect_stdout(sys.stderr))
         with contextlib.suppress(OSError):  # closed
             nothing = os.open(os.devnull, os.O_RDONLY)
             closing.callback(os.close, nothing)
-            for number, other in ((0, nothing), (1, 2)):  # of programs that it starts, too
+            for number, other in ((0, nothing), (1, 2)):  # also for programs that it starts
                 kept = os.dup(number)
                 closing.callback(os.close, kept)
                 closing.callback(os.dup2, kept, number)
@@ -139,7 +141,7 @@ def apart() -> Iterator[None]:
 
 
 class _Expired(BaseException):
-    """The time of a file is over; no file's own `except Exception` takes it."""
+    """The end of a file's time, which no `except Exception` of its own catches."""
 
 
 def _expire(*_: object) -> None:
@@ -148,14 +150,14 @@ def _expire(*_: object) -> None:
 
 @contextlib.contextmanager
 def _watched(path: str, file: Path) -> Iterator[None]:
-    """Say that a file still runs, and where; end it after a time that no config needs."""
+    """Log that a file still runs, and where; end it after LIMIT."""
     ended, main = threading.Event(), threading.current_thread() is threading.main_thread()
 
     def watch(ident: int) -> None:
         if ended.wait(PATIENCE):
             return
         line = next((f":{n}" for name, n in _running(ident) if name == str(file)), "")
-        print(f"{path}{line} still runs, after {PATIENCE:g} s", file=sys.stderr)
+        logger.info(f"{path}{line} still runs, after {PATIENCE:g} s")
         if not ended.wait(LIMIT - PATIENCE) and main:
             signal.pthread_kill(ident, EXPIRED)
 
@@ -164,10 +166,9 @@ def _watched(path: str, file: Path) -> Iterator[None]:
     try:
         yield
     except _Expired as error:
-        where = f"{path}{_line_in(error, file)}"
         raise ConfigError(
-            f"{where}: the file still runs after {LIMIT:g} s",
-            "it only says what to run: do its work before",
+            f"{path}{_line_in(error, file)}: the file still runs after {LIMIT:g} s",
+            "a config only describes a run: do long work before",
         ) from error
     finally:
         ended.set()
@@ -176,7 +177,7 @@ def _watched(path: str, file: Path) -> Iterator[None]:
 
 
 def _running(ident: int) -> Iterator[tuple[str, int]]:
-    """File and line of each frame of a thread, the innermost first."""
+    """Yield file and line of each frame of a thread, the innermost first."""
     frame = sys._current_frames().get(ident)
     while frame is not None:
         yield frame.f_code.co_filename, frame.f_lineno

@@ -1,34 +1,31 @@
-"""What must hold between knobs: checked when a config is resolved, long before anything is prepared or compiled."""
+"""Rules between knobs, checked when a config is resolved, before anything is prepared."""
 
 from __future__ import annotations
 
+import logging
 import re
-import sys
 
 from bert_jax.config import abilities
+from bert_jax.config.effects import kind_of
 from bert_jax.config.knobs import LABELLED, METRICS, PRETRAINING, Config
 from bert_jax.errors import ConfigError
 from bert_jax.system import opening
 
+logger = logging.getLogger(__name__)
+
 
 def check(c: Config) -> None:
-    """Raises the first rule a derived config breaks."""
-    for rules in (
-        _paths,
-        _initial,
-        _task,
-        _tokenizer,
-        _model,
-        _masking,
-        _optim,
-        _devices,
-        _evaluation,
-    ):
+    """Raise a ConfigError for the first rule that a derived config breaks."""
+    sections = (_paths, _initial, _task, _tokenizer, _model, _masking, _optim, _devices)
+    for rules in (*sections, _evaluation):
         rules(c)
 
 
 def trainable(c: Config) -> None:
-    """What must hold to train; a model that only answers may have no objective, or one over labels without a task."""
+    """Raise a ConfigError for a config that can be evaluated, but not trained.
+
+    A model that is not trained may have no objective, or one over labels without a task.
+    """
     need(
         bool(c.objectives),
         "config.objectives is empty",
@@ -48,25 +45,23 @@ def trainable(c: Config) -> None:
     m = c.model
     named = m.attention not in ("auto", "einsum")
     dropped = abilities.DROPOUT if named and m.attention_dropout else ""
-    full = not c.task.source or c.task.pad == "full"  # else rows are as long as their batch needs
+    full = not c.task.source or c.task.pad == "full"  # else rows are as long as their batch's
     obstacle = dropped or (abilities.of_length(m.attention, c.sequence_length) if full else "")
     need(not obstacle, f"model.attention = {m.attention!r}: {obstacle}", abilities.HINT)
     need(
         c.parallel.arms != "vmap" or c.parallel.prng in ("auto", "threefry2x32"),
-        f"parallel.arms = 'vmap' with parallel.prng = {c.parallel.prng!r} would drop other elements than a run alone",
+        f"parallel.arms = 'vmap' with parallel.prng = {c.parallel.prng!r} would drop other "
+        "elements than a run alone",
         "--config.parallel.prng=threefry2x32, or --config.parallel.arms=map",
     )
 
 
 def warn(*several: Config) -> None:
-    """Print what is allowed in configs and maybe not meant, once where several say the same."""
+    """Warn of what is allowed in configs and maybe not intended, once where several are alike."""
     for steps, warmup in dict.fromkeys((c.steps, c.optim.warmup_steps) for c in several):
         if warmup > steps:
             peak = f"the learning rate ends at {(steps - 1) / warmup:.2g} of its peak"
-            print(
-                f"warning: optim.warmup_steps = {warmup} exceeds steps = {steps}: {peak}",
-                file=sys.stderr,
-            )
+            logger.warning(f"optim.warmup_steps = {warmup} exceeds steps = {steps}: {peak}")
 
 
 def _task(c: Config) -> None:
@@ -76,14 +71,16 @@ def _task(c: Config) -> None:
     labelled = [name for name in c.objectives if name in LABELLED]
     need(
         len(c.objectives) == len(labelled) == 1,
-        f"a task trains one objective over labels, and config.objectives has {', '.join(c.objectives) or 'none'}",
+        "a task trains one objective over labels, and config.objectives has "
+        f"{', '.join(c.objectives) or 'none'}",
         f"keep one of: {', '.join(LABELLED)}",
     )
     kind = labelled[0]
     need(
         t.source.startswith(("files:", "tfds:")),
         f"task.source = {t.source!r} says no kind of source",
-        f"--config.task.source=files:{t.source} for a file, a folder or a pattern with {{split}}; or tfds:NAME",
+        f"--config.task.source=files:{t.source} for a file, a folder or a pattern with {{split}}; "
+        "or tfds:NAME",
     )
     need(
         kind != "choice" or bool(t.options),
@@ -92,7 +89,8 @@ def _task(c: Config) -> None:
     )
     need(
         not t.values or kind == "choice" or len(t.values) == len(c.objectives[kind].labels),
-        f"task.values has {len(t.values)} and objectives.{kind}.labels {len(c.objectives[kind].labels)} entries",
+        f"task.values has {len(t.values)} and objectives.{kind}.labels "
+        f"{len(c.objectives[kind].labels)} entries",
         "one value for each label, in the same order",
     )
     need(c.packing == 1, f"packing = {c.packing}: a task's rows are not packed", "leave it at 1")
@@ -110,7 +108,7 @@ def _task(c: Config) -> None:
 
 
 def need(holds: bool, message: str, hint: str) -> None:
-    """One rule."""
+    """Raise a ConfigError unless a rule holds."""
     if not holds:
         raise ConfigError(message, hint)
 
@@ -189,15 +187,15 @@ def _tokenizer(c: Config) -> None:
 
 
 def _paths(c: Config) -> None:
-    """Refuse what no file system of this machine has, before anything is read or written."""
-    named = {
+    """Refuse paths that no file system of this machine has, before anything is read or written."""
+    paths = {
         "corpus.cache": c.corpus.cache,
         "tokenizer.path": c.tokenizer.path,
         "init_from": c.init_from,
     }
     if c.corpus.source == "files":
-        named["corpus.path"] = c.corpus.path
-    for knob, path in named.items():
+        paths["corpus.path"] = c.corpus.path
+    for knob, path in paths.items():
         opening.local(path, f"config.{knob}")
 
 
@@ -213,10 +211,8 @@ def _initial(c: Config) -> None:
 
 def _masking(c: Config) -> None:
     k = c.masking
-    for name, replace in [
-        ("masking", k.replace),
-        *((f"evals.{n}", e.replace) for n, e in c.evals.items()),
-    ]:
+    shares = {"masking": k.replace} | {f"evals.{n}": e.replace for n, e in c.evals.items()}
+    for name, replace in shares.items():
         need(
             abs(sum(replace) - 1) < 1e-6,
             f"{name}.replace = {replace} sums to {sum(replace):g}",
@@ -245,11 +241,12 @@ def _masking(c: Config) -> None:
             f"{name} = 0 selects nothing",
             "any rate above 0: an example has at least one selected token",
         )
-    widest = (k.span_max + 1) / 2  # all lengths alike
+    longest_mean = (k.span_max + 1) / 2  # where all lengths are equally likely
     need(
-        k.unit != "span" or k.span_mean <= widest,
-        f"masking.span_mean = {k.span_mean:g} cannot be reached with masking.span_max = {k.span_max}",
-        f"at most {widest:g}, or raise masking.span_max",
+        k.unit != "span" or k.span_mean <= longest_mean,
+        f"masking.span_mean = {k.span_mean:g} cannot be reached with "
+        f"masking.span_max = {k.span_max}",
+        f"at most {longest_mean:g}, or raise masking.span_max",
     )
 
 
@@ -285,7 +282,8 @@ def _devices(c: Config) -> None:
     )
     need(
         m.heads % p.tensor == 0 and m.mlp % p.tensor == 0,
-        f"parallel.tensor = {p.tensor} does not divide model.heads = {m.heads} and model.mlp = {m.mlp}",
+        f"parallel.tensor = {p.tensor} does not divide model.heads = {m.heads} and "
+        f"model.mlp = {m.mlp}",
         "whole heads are split over devices: lower it, and let fsdp take the rest",
     )
 
@@ -303,8 +301,7 @@ def _evaluation(c: Config) -> None:
         "checkpoints.best needs evals.validation",
         "set it empty",
     )
-    kind = next((name for name in c.objectives if name in LABELLED), "")
-    if kind:
+    if kind := kind_of(c):
         metrics = ["loss", *(c.task.metrics or METRICS[kind])]
         unknown = ", ".join(sorted({*c.task.metrics} - {*METRICS[kind]}))
         need(

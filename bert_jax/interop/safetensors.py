@@ -6,7 +6,6 @@ in silence), then the library reads the data. Pickles are never opened: to unpic
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import os
@@ -109,25 +108,15 @@ def write(path: Path | str, tensors: Mapping[str, np.ndarray], metadata: Mapping
         }
     text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("wb") as file:
+        with disk.replacing(path, len(text) + 8 + end) as file:
             file.write(len(text).to_bytes(8, "little") + text)
             for name in names:
                 tensors[name].astype(tensors[name].dtype.newbyteorder("<"), copy=False).tofile(file)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
-        if disk.is_full(error):
-            raise disk.full(path, len(text) + 8 + end) from error
         raise CheckpointError(
             f"cannot write {path}: {_line(error)}", "is there space, and may you write?"
         ) from error
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
 
 
 def check_finite(arrays: Mapping[str, np.ndarray], source: Path | str) -> None:

@@ -1,1 +1,1 @@
-"""What the machine and its files are: disks, locks, signals, memory, JSON. Knows nothing of models."""
+"""The operating system: disks, locks, signals, memory, JSON files, logging. No models."""

@@ -1,4 +1,4 @@
-"""The C allocator of a training process: memory that was used once is kept instead of given back."""
+"""Settings of the C allocator for training: freed memory is kept instead of given back."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -4, -8  # <malloc.h>
 
 
 def retain() -> str:
-    """Makes glibc keep freed memory, and returns '' or the reason why it does not.
+    """Make glibc keep freed memory; return '', or the reason why it does not.
 
-    Each step frees and takes the same large buffers. By default glibc maps them anew, and the kernel clears tens of
-    thousands of pages a step. For processes that live long and repeat themselves; call it before jax starts threads,
-    which is when arenas are made.
+    Each step frees and takes the same large buffers. By default glibc maps them anew, and the
+    kernel clears tens of thousands of pages a step. For processes that live long and repeat
+    themselves; call it before jax starts threads, which is when arenas are made.
     """
-    if own := next(
-        (name for name in os.environ if name.startswith("MALLOC_") or name == "GLIBC_TUNABLES"), ""
-    ):
-        return f"${own} is set, and is left to rule"
+    for name in os.environ:
+        if name.startswith("MALLOC_") or name == "GLIBC_TUNABLES":
+            return f"${name} is set, and is left as it is"
     if platform.libc_ver()[0] != "glibc":
         return f"the C library is {platform.libc_ver()[0] or platform.system()}, not glibc"
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, and what is said where a disk has no room for them."""
+"""Atomic writes, and the error a user gets when a disk is full."""
 
 from __future__ import annotations
 
@@ -6,42 +6,44 @@ import contextlib
 import errno
 import os
 from collections.abc import Iterator
+from io import BufferedWriter
 from pathlib import Path
 
 from bert_jax.errors import CheckpointError
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
-SAID = (
+FULL_MESSAGES = (  # of libraries whose errors have no number; the last is numpy's
     "No space left",
     "quota exceeded",
     "requested and",
-)  # by libraries whose errors have no number; the last by numpy
+)
 HINT = (
     "free some space, then run the same command again: it goes on, and what is finished is intact"
 )
 
 
 class DiskFull(CheckpointError):
-    """No room for what is to be written."""
+    """No space is left for a write."""
 
 
 def is_full(error: BaseException | None) -> bool:
-    """Tell whether an error, or what caused it, is a disk without room."""
+    """Tell whether an error, or what caused it, is a disk without space."""
     while error is not None:
-        said = isinstance(error, DiskFull) or any(words in str(error) for words in SAID)
-        if said or getattr(error, "errno", None) in FULL:
+        if isinstance(error, DiskFull) or any(words in str(error) for words in FULL_MESSAGES):
+            return True
+        if getattr(error, "errno", None) in FULL:
             return True
         error = error.__cause__
     return False
 
 
 def full(place: Path | str, needed: int | None = None, what: str = "") -> DiskFull:
-    """Return the error of a full disk: what was to be written, the bytes it needs and those that are free.
+    """Return the error of a full disk, with the bytes that a write needs and those that are free.
 
     Args:
       place: the file or folder that was to be written.
       needed: bytes, where they are known; otherwise more than are free.
-      what: is written; the name of the place where nothing is given.
+      what: describes what was to be written; empty is the name of the place.
     """
     folder = Path(place).absolute()
     while not folder.is_dir():
@@ -50,15 +52,13 @@ def full(place: Path | str, needed: int | None = None, what: str = "") -> DiskFu
     free = room.f_bavail * room.f_frsize
     subject = what or str(place)
     if room.f_files and not room.f_favail:
-        said = (
-            f"{subject} needs one more file and 0 of {room.f_files:,} (inodes) are free in {folder}"
-        )
+        inodes = f"0 of {room.f_files:,} (inodes) are free in {folder}, besides {free:,} bytes"
         return DiskFull(
-            f"disk full: {said}, besides {free:,} bytes", f"delete files there, or {HINT}"
+            f"disk full: {subject} needs one more file and {inodes}",
+            f"delete files there, or {HINT}",
         )
-    amount = (
-        f"{needed:,} bytes" if needed is not None and needed > free else f"more than {free:,} bytes"
-    )
+    known = needed is not None and needed > free
+    amount = f"{needed:,} bytes" if known else f"more than {free:,} bytes"
     return DiskFull(f"disk full: {subject} needs {amount} and {free:,} are free in {folder}", HINT)
 
 
@@ -71,7 +71,7 @@ def check_space(folder: Path, needed: int, what: str) -> None:
 
 @contextlib.contextmanager
 def room(place: Path | str, needed: int | None = None, what: str = "") -> Iterator[None]:
-    """Turn a write that finds no room into the user's error; any other error passes."""
+    """Turn the error of a full disk into the user's error; any other error passes."""
     try:
         yield
     except OSError as error:
@@ -80,17 +80,33 @@ def room(place: Path | str, needed: int | None = None, what: str = "") -> Iterat
         raise
 
 
+@contextlib.contextmanager
+def replacing(path: Path, needed: int | None = None) -> Iterator[BufferedWriter]:
+    """Yield a draft, which replaces `path` in one move when the block ends without an error.
+
+    A reader, or a kill, finds the old file or the new one. The draft is removed if anything fails.
+
+    Args:
+      path: the file to replace or create; its folder exists.
+      needed: bytes that will be written, where they are known, for the error of a full disk.
+    """
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with draft.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())  # a rename may reach the disk before the data does
+        draft.replace(path)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
+        if isinstance(error, OSError) and is_full(error):
+            raise full(path, needed) from error
+        raise
+
+
 def write(path: Path, content: str | bytes) -> None:
     """Replace a file in one move: a reader, or a kill, finds the old one or the new one."""
     data = content.encode() if isinstance(content, str) else content
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with room(path, len(data)):
-        try:
-            with draft.open("wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())  # a rename may reach the disk before the data does
-            draft.replace(path)
-        except OSError:
-            draft.unlink(missing_ok=True)
-            raise
+    with replacing(path, len(data)) as file:
+        file.write(data)

@@ -1,7 +1,7 @@
-"""Faults on demand, for tests: `BERT_JAX_FAULT=point:step:action` makes one named point fail, exactly.
+"""Fault injection for tests: `BERT_JAX_FAULT=point:step:action` makes one named point fail.
 
-Actions: kill (SIGKILL), term, usr1, raise, full (OSError "no space left"), sleep=SECONDS, fill=FOLDER (takes all the
-room that is left there). A step of `*` is any step.
+Actions: kill (SIGKILL), term, usr1, raise, full (OSError "no space left"), sleep=SECONDS, and
+fill=FOLDER (takes all the space left there). A step of `*` is any step.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SIGNALS = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "usr1": signal.SIGUSR
 
 
 def point(name: str, step: int = -1) -> None:
-    """Fails as $BERT_JAX_FAULT says when it names this point and step; otherwise nothing."""
+    """Fail as $BERT_JAX_FAULT says if it names this point and step; otherwise do nothing."""
     armed = _armed()
     if armed is None or armed[0] != name or armed[1] not in (None, step):
         return
@@ -39,7 +39,7 @@ def point(name: str, step: int = -1) -> None:
 
 
 def fill(folder: Path) -> Path:
-    """Write a file that takes every byte left in a small file system; returns it."""
+    """Write a file that takes every byte left in a small file system; return its path."""
     filler = folder / "filler"
     with filler.open("ab", buffering=0) as file:
         for size in (1 << 20, 1 << 12, 1):
@@ -62,5 +62,6 @@ def _armed() -> tuple[str, int | None, str] | None:
             raise ValueError(action)
         return name, None if step == "*" else int(step), action
     except ValueError as error:
-        hint = f"point:step:action, with action one of {', '.join(SIGNALS)}, raise, full, sleep=SECONDS, fill=FOLDER"
+        actions = f"{', '.join(SIGNALS)}, raise, full, sleep=SECONDS, fill=FOLDER"
+        hint = f"point:step:action, with action one of {actions}"
         raise ConfigError(f"${VARIABLE} = {text!r} cannot be read", hint) from error

@@ -1,4 +1,7 @@
-"""Who works in a folder: a lock that the system frees however its holder ends. No jax, so that asking is quick."""
+"""Locks on folders and files, which the system frees however their holder ends.
+
+Imports no jax, so that asking who holds a lock is quick.
+"""
 
 from __future__ import annotations
 
@@ -10,33 +13,32 @@ import os
 import socket
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from bert_jax.errors import ConfigError
 from bert_jax.system import disk, jsons, opening
 
 NAME = "run.lock"
-TRIES, PAUSE = 5, 0.05  # somebody who asks whether a lock is held has it for a moment
+TRIES, PAUSE = 5, 0.05  # `held` takes a lock for a moment, which must not refuse a holder
 
-_held: set[int] = (
-    set()
-)  # descriptors of locks; a forked worker drops them, or it would hold the lock of a dead parent
+# Descriptors of locks: a forked worker closes them, or it would hold the lock of a dead parent.
+_descriptors: set[int] = set()
 
 
 def check_place(folder: Path) -> None:
-    """Refuse a workdir that is something other than a folder, or lies below it; nothing is made."""
+    """Refuse a workdir that is no folder, or lies below a path that is none; create nothing."""
     opening.local(folder, "workdir")
-    there = next((path for path in (folder, *folder.parents) if os.path.lexists(path)), folder)
-    if os.path.lexists(there) and not there.is_dir():
+    nearest = next((path for path in (folder, *folder.parents) if os.path.lexists(path)), folder)
+    if os.path.lexists(nearest) and not nearest.is_dir():
         raise ConfigError(
-            f"cannot write in workdir {folder}: {there} is no folder",
+            f"cannot write in workdir {folder}: {nearest} is no folder",
             "give a folder you may write in",
         )
 
 
 def check_writable(folder: Path) -> None:
-    """Makes a folder, and proves that files can be made in it, before anything costly starts."""
+    """Create a folder and prove that files can be created in it, before anything costly starts."""
     check_place(folder)
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
@@ -52,53 +54,74 @@ def check_writable(folder: Path) -> None:
 
 @contextlib.contextmanager
 def hold(folder: Path, name: str = NAME) -> Iterator[None]:
-    """Holds a folder until the block ends; a ConfigError names who holds it already."""
+    """Lock a folder until the block ends; raise a ConfigError that names its present holder."""
     check_writable(folder)
     path = Path(folder) / name
     if os.path.lexists(path):
         opening.check(path, ConfigError, "delete it: no run made it")
     with disk.room(path):
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
+        descriptor = _open(path)
+    with _registered(descriptor):
         if not _lock(descriptor, TRIES):
             raise ConfigError(
                 f"another run uses {folder}: {holder(path)}",
                 "wait for it, stop it, or give another --workdir",
             )
-        _held.add(descriptor)
         started = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
-        who = {"host": socket.gethostname(), "pid": os.getpid(), "started": started}
+        record = {"host": socket.gethostname(), "pid": os.getpid(), "started": started}
         os.ftruncate(descriptor, 0)
         with disk.room(path):
-            os.pwrite(descriptor, json.dumps(who).encode(), 0)
+            os.pwrite(descriptor, json.dumps(record).encode(), 0)
         yield
-    finally:
-        _held.discard(descriptor)
-        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def wait(path: Path, tell: Callable[[], object] = lambda: None) -> Iterator[None]:
+    """Lock a file until the block ends; if another process holds it, call `tell` and wait."""
+    descriptor = _open(path)
+    with _registered(descriptor):
+        if not _lock(descriptor, 1):
+            tell()
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
 
 
 def held(folder: Path, name: str = NAME) -> bool:
-    """Whether somebody holds a folder now; nothing is made where nobody ever did."""
+    """Tell whether a process holds a folder now; create nothing where none ever did."""
     path = Path(folder) / name
     if not path.exists():
         return False
     with opening.regular(path, ConfigError, "delete it: no run made it") as file:
         try:
-            fcntl.flock(
-                file, fcntl.LOCK_SH | fcntl.LOCK_NB
-            )  # shared: two who ask do not see each other
+            # Shared, so that two processes that ask do not see each other.
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
     return False
 
 
 def holder(path: Path) -> str:
-    """Who holds a lock, as its file says."""
+    """Return who holds a lock, as its file says."""
     try:
-        who = jsons.read(path, ConfigError, {"host": str, "pid": int, "started": str})
+        record = jsons.read(path, ConfigError, {"host": str, "pid": int, "started": str})
     except ConfigError:  # read between its locking and its writing
         return "its holder has not yet said who it is"
-    return f"host {who['host']}, pid {who['pid']}, started {who['started']}"
+    return f"host {record['host']}, pid {record['pid']}, started {record['started']}"
+
+
+def _open(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+
+
+@contextlib.contextmanager
+def _registered(descriptor: int) -> Iterator[None]:
+    """Close a descriptor at the end of the block, and in forked workers."""
+    _descriptors.add(descriptor)
+    try:
+        yield
+    finally:
+        _descriptors.discard(descriptor)
+        os.close(descriptor)
 
 
 def _lock(descriptor: int, tries: int) -> bool:
@@ -112,9 +135,9 @@ def _lock(descriptor: int, tries: int) -> bool:
 
 
 def _drop_in_child() -> None:
-    for descriptor in _held:
+    for descriptor in _descriptors:
         os.close(descriptor)
-    _held.clear()
+    _descriptors.clear()
 
 
 os.register_at_fork(after_in_child=_drop_in_child)

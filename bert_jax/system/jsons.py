@@ -1,6 +1,6 @@
-"""Reads JSON of ours and of others, and says what is wrong with it: its bytes, its form, its types, its numbers.
+"""Reading of JSON, checked against a schema: errors name the byte, type or number that is wrong.
 
-A schema says what a reader relies on; what it does not name may be there too:
+A schema describes what a reader relies on; keys it does not name are allowed:
 
     str, bool, object    a text, true or false, anything; `str | None`, `str | list`: either
     int, float           a whole number, a finite number
@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import functools
 import json
+import logging
 import math
-import sys
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,9 +26,11 @@ from typing import Any, NamedTuple
 from bert_jax.errors import UserError
 from bert_jax.system import opening
 
+logger = logging.getLogger(__name__)
+
 LIMIT = 1 << 28  # bytes of a file
 DEPTH = 100  # lists and objects inside each other
-DIGITS = 308  # of a whole number: more are beyond what a float can hold
+DIGITS = 308  # of a whole number: a float can hold no more
 SHOWN = 80  # characters of a foreign value in a message
 DEEP = f"lists and objects are nested too deeply, in more than {DEPTH} levels"
 HINT = "it is damaged, or of another program: restore it from where it came"
@@ -51,7 +53,7 @@ class Maybe(NamedTuple):
 
 
 class Malformed(ValueError):
-    """What is wrong with a JSON text, in words for one line, and the line where it is found if that is known."""
+    """The fault of a JSON text in words for one line, and its line number if that is known."""
 
     def __init__(self, message: str, line: int = 1):
         super().__init__(message)
@@ -67,15 +69,15 @@ def read(
     limit: int = LIMIT,
     strict: bool = False,
 ) -> Any:
-    """Read the JSON of a regular file, checked against a schema; `kind` is the error of one that is not so.
+    """Read the JSON of a regular file, checked against a schema.
 
     Args:
       path: the file.
-      kind: the error where it cannot be read, or is not what the schema says.
-      schema: what the caller relies on; of the module's docstring.
-      hint: what to do about it.
-      limit: bytes that it may have.
-      strict: of models of others: no key twice in an object, no NaN, no half of a character.
+      kind: the error to raise if the file cannot be read or does not fit the schema.
+      schema: what the caller relies on, as the module's docstring describes.
+      hint: what the user can do about an error.
+      limit: the most bytes the file may have.
+      strict: refuse repeated keys, NaN and half surrogate pairs; for models of other projects.
     """
     data = opening.read(path, kind, limit, hint)
     try:
@@ -85,9 +87,9 @@ def read(
 
 
 def lines(path: Path | str, kind: type[UserError], schema: Any = dict) -> Iterator[Any]:
-    """Yield the values of a file of JSON lines of ours; lines that are broken are left out with one warning.
+    """Yield the values of a file of JSON lines; leave broken lines out with one warning.
 
-    A last line without its end was torn by a kill, or is being written: it is left out in silence.
+    A last line without its newline was torn by a kill, or is being written: it is left out too.
     """
     bad, first = 0, ""
     with opening.regular(path, kind) as file:
@@ -102,7 +104,7 @@ def lines(path: Path | str, kind: type[UserError], schema: Any = dict) -> Iterat
 
 
 def parse(text: bytes | str, schema: Any = object, *, strict: bool = False) -> Any:
-    """Return the value of a JSON text that is as a schema says; Malformed says what is not."""
+    """Return the value of a JSON text; raise Malformed where it does not fit the schema."""
     try:
         text = text.decode("utf-8-sig") if isinstance(text, bytes) else text
         value = (STRICT if strict else LOOSE).decode(text)
@@ -124,49 +126,41 @@ def parse(text: bytes | str, schema: Any = object, *, strict: bool = False) -> A
 
 
 def wrong(value: Any, schema: Any, at: str = "") -> str:
-    """Say what is not as a schema says, with its place and its value; empty where all is."""
-    here = at.lstrip(".") or "the whole"
+    """Return what does not fit a schema, with its place and its value; empty where all fits."""
     if isinstance(schema, Maybe):
         return "" if value is None else wrong(value, schema.schema, at)
+    place = at.lstrip(".") or "the whole"
+    if isinstance(schema, (dict, list, tuple)):
+        container = dict if isinstance(schema, dict) else list
+        kind = type(value)
+        if kind is not container:
+            return f"{place} is {show(value)}, not {NAMES[container]}"
+        if isinstance(schema, tuple) and len(value) != len(schema):
+            return f"{place} has {len(value)} values, not {len(schema)}"
+        if isinstance(schema, dict):
+            return next(filter(None, _of_object(value, schema, at)), "")
+        return next(filter(None, _of_list(value, schema, at)), "")
     if isinstance(schema, range):
         fits = type(value) is int and value in schema
-        return (
-            ""
-            if fits
-            else f"{here} is {show(value)}, not a whole number from {schema[0]:,} to {schema[-1]:,}"
-        )
-    if isinstance(schema, set):
+        allowed = f"a whole number from {schema[0]:,} to {schema[-1]:,}"
+    elif isinstance(schema, set):
         fits = isinstance(value, str) and value in schema
-        return "" if fits else f"{here} is {show(value)}, not {' or '.join(sorted(schema))}"
-    if isinstance(schema, (dict, list, tuple)) and type(value) is not (
-        dict if isinstance(schema, dict) else list
-    ):
-        return f"{here} is {show(value)}, not {NAMES[dict] if isinstance(schema, dict) else NAMES[list]}"
-    if isinstance(schema, dict):
-        return next(filter(None, _of_object(value, schema, at)), "")
-    if isinstance(schema, tuple) and len(value) != len(schema):
-        return f"{here} has {len(value)} values, not {len(schema)}"
-    if isinstance(schema, (list, tuple)):
-        pairs = zip(value, schema * len(value) if isinstance(schema, list) else schema, strict=True)
-        return next(
-            filter(None, (wrong(one, inner, f"{at}[{i}]") for i, (one, inner) in enumerate(pairs))),
-            "",
-        )
-    kinds = schema.__args__ if isinstance(schema, types.UnionType) else (schema,)
-    fits = any(_is(value, kind) for kind in kinds)
-    return (
-        "" if fits else f"{here} is {show(value)}, not {' or '.join(NAMES[kind] for kind in kinds)}"
-    )
+        allowed = " or ".join(sorted(schema))
+    else:
+        kinds = schema.__args__ if isinstance(schema, types.UnionType) else (schema,)
+        fits = any(_is(value, kind) for kind in kinds)
+        allowed = " or ".join(NAMES[kind] for kind in kinds)
+    return "" if fits else f"{place} is {show(value)}, not {allowed}"
 
 
 @functools.cache
 def _warn(text: str) -> None:
-    """Say it once, however often a file is read."""
-    print(f"warning: {text}", file=sys.stderr, flush=True)
+    """Log a warning once, however often a file is read."""
+    logger.warning(text)
 
 
 def show(value: Any) -> str:
-    """Return a foreign value for a message: one line, not too long, nothing that a terminal would obey."""
+    """Return a foreign value for a message: one short line without control characters."""
     if isinstance(value, (dict, list)):
         return NAMES[type(value)]
     text = ascii(value)
@@ -176,13 +170,18 @@ def show(value: Any) -> str:
 def _of_object(value: dict[str, Any], schema: dict[Any, Any], at: str) -> Iterator[str]:
     for key, inner in schema.items():
         if key is str:
-            yield from (
-                wrong(one, inner, f"{at}.{show(name)[1:-1]}") for name, one in value.items()
-            )
+            for name, item in value.items():
+                yield wrong(item, inner, f"{at}.{show(name)[1:-1]}")
         elif key in value or isinstance(inner, Maybe):
             yield wrong(value.get(key), inner, f"{at}.{key}")
         else:
             yield f"{at.lstrip('.') or 'the whole'} has no {key!r}"
+
+
+def _of_list(value: list[Any], schema: list[Any] | tuple[Any, ...], at: str) -> Iterator[str]:
+    schemas = schema * len(value) if isinstance(schema, list) else schema
+    for index, (item, inner) in enumerate(zip(value, schemas, strict=True)):
+        yield wrong(item, inner, f"{at}[{index}]")
 
 
 def _is(value: Any, kind: type) -> bool:
@@ -196,12 +195,12 @@ def _is(value: Any, kind: type) -> bool:
 def _is_deep(value: Any) -> bool:
     level = [value]
     for _ in range(DEPTH + 1):
-        inside = (
-            one.values() if isinstance(one, dict) else one
-            for one in level
-            if isinstance(one, (dict, list))
-        )
-        level = [inner for several in inside for inner in several]
+        containers = [value for value in level if isinstance(value, (dict, list))]
+        level = [
+            inner
+            for container in containers
+            for inner in (container.values() if isinstance(container, dict) else container)
+        ]
     return bool(level)
 
 
@@ -212,12 +211,12 @@ def _whole(digits: str) -> int:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    items: dict[str, Any] = {}
     for key, value in pairs:
-        if key in found:
+        if key in items:
             raise Malformed(f"key {show(key)} stands twice")
-        found[key] = value
-    return found
+        items[key] = value
+    return items
 
 
 def _refuse(constant: str) -> None:
@@ -225,7 +224,7 @@ def _refuse(constant: str) -> None:
 
 
 def _half(value: Any) -> str:
-    """Return where half of a surrogate pair stands, which no file and no terminal takes; empty where none does."""
+    """Return the text around half a surrogate pair, which no file takes; empty without one."""
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:

@@ -1,4 +1,4 @@
-"""Facts of this machine: versions, processor, memory, disks, devices, and the commit of the code that runs."""
+"""Facts about this machine: versions, processor, memory, disks, devices, the commit of the code."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from typing import Any
 
 from bert_jax.system import allocator
 
+CGROUP_LIMITS = (  # of a container's memory: cgroups version 2 and 1
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
+
 
 def versions(packages: tuple[str, ...]) -> dict[str, str | None]:
-    """Installed versions; None where a package is absent."""
-    found: dict[str, str | None] = dict.fromkeys(packages)
+    """Return the installed versions of packages; None for one that is absent."""
+    installed: dict[str, str | None] = dict.fromkeys(packages)
     for package in packages:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[package] = importlib.metadata.version(package)
-    return found
+            installed[package] = importlib.metadata.version(package)
+    return installed
 
 
 def cache_folder() -> Path:
-    """Where prepared corpora are when a config does not say."""
+    """Return the folder of prepared corpora where a config does not name one."""
     return Path(os.environ.get("BERT_JAX_DATA") or "~/.cache/bert_jax").expanduser()
 
 
 def machine() -> dict[str, Any]:
-    """Cores, memory and free disk, as far as this process may use them."""
+    """Describe the host, its allocator and its free disk space."""
     cache = cache_folder().absolute()
     existing = next(p for p in (cache, *cache.parents) if p.is_dir())
     return {
-        "system": platform.platform(),
-        "processor": cpuinfo("model name"),
-        "cores": len(os.sched_getaffinity(0))
-        if hasattr(os, "sched_getaffinity")
-        else os.cpu_count(),
-        "memory_bytes": memory(),
+        **host(),
         "allocator": allocator.retain() or "keeps its memory while training",
         "cache": str(cache),
         "cache_free_bytes": shutil.disk_usage(existing).free,
@@ -48,78 +48,70 @@ def machine() -> dict[str, Any]:
     }
 
 
+def host() -> dict[str, Any]:
+    """Describe the system, the processor, and the cores and memory that this process may use."""
+    return {
+        "system": platform.platform(),
+        "processor": cpuinfo("model name"),
+        "cores": cores(),
+        "memory_bytes": memory(),
+    }
+
+
+def cores() -> int:
+    """Count the cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def cpuinfo(key: str) -> str:
-    """What the system tells of the processor, such as its model name or flags; where it does not, its kind."""
+    """Return a line of /proc/cpuinfo, such as "model name", or the processor where it has none."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         lines = []
-    return next(
-        (line.partition(":")[2].strip() for line in lines if line.startswith(key)),
-        platform.processor(),
-    )
+    values = (line.partition(":")[2].strip() for line in lines if line.startswith(key))
+    return next(values, platform.processor())
 
 
 def memory() -> int:
-    """Bytes of memory, or the container's limit where that is smaller."""
+    """Return the bytes of memory, or the container's limit where that is smaller."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for limit in (
-        Path("/sys/fs/cgroup/memory.max"),
-        Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
-    ):
+    for limit in CGROUP_LIMITS:
         if limit.is_file() and (text := limit.read_text().strip()).isdecimal():
             return min(physical, int(text))
     return physical
 
 
 def git_commit() -> str:
-    """The commit of the code that runs, with a plus if it is changed; empty outside a checkout."""
-    here = Path(__file__).parent
+    """Return the commit of the code, with a plus if it is modified; empty outside a checkout."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe"]
+    command += ["--always", "--abbrev=12", "--dirty=+", "--exclude=*"]
     try:
-        ask = [
-            "git",
-            "-C",
-            str(here),
-            "describe",
-            "--always",
-            "--abbrev=12",
-            "--dirty=+",
-            "--exclude=*",
-        ]
-        return subprocess.run(
-            ask, capture_output=True, text=True, timeout=10, check=True
-        ).stdout.strip()
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
     except (OSError, subprocess.SubprocessError):  # no git, or an installed copy
         return ""
+    return done.stdout.strip()
 
 
 def devices() -> dict[str, Any]:
-    """The JAX backend, its devices, and a small matrix product checked and timed on the first."""
+    """Describe the JAX backend and its devices; check and time a small matmul on the first one."""
     try:
         import jax
 
-        found = jax.devices()
-    except (
-        ImportError,
-        RuntimeError,
-    ) as error:  # RuntimeError: a backend that was asked for does not start
-        return {
-            "error": f"{type(error).__name__}: {error}",
-            "backend": None,
-            "count": 0,
-            "kinds": [],
-        }
-    kinds = sorted({d.device_kind for d in found})
+        devices = jax.devices()
+    except (ImportError, RuntimeError) as error:  # RuntimeError: JAX_PLATFORMS that cannot start
+        problem = f"{type(error).__name__}: {error}"
+        return {"error": problem, "backend": None, "count": 0, "kinds": []}
     return {
         "backend": jax.default_backend(),
-        "count": len(found),
-        "kinds": kinds,
+        "count": len(devices),
+        "kinds": sorted({device.device_kind for device in devices}),
         "matmul": matmul(),
     }
 
 
 def matmul(size: int = 512) -> dict[str, Any]:
-    """Multiplies small whole numbers, which float32 has to get exactly right, and times it."""
+    """Time a matmul of small whole numbers, and check it: float32 must get it exactly right."""
     import jax
     import numpy as np
 

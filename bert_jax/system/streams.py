@@ -1,4 +1,4 @@
-"""Standard input, output and error of a command: closed, full or read no further."""
+"""Standard input, output and error of a command, which may be closed, full or a broken pipe."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from bert_jax.errors import ConfigError
 
 
 class _Output(io.FileIO):
-    """Standard output that remembers why it could not be written: argparse, for one, keeps that to itself."""
+    """Standard output that remembers the error of a failed write, which argparse swallows."""
 
     error: OSError | None = None
 
     def write(self, data: Any, /) -> int:
-        """Write what there is room for."""
+        """Write, or remember the error and discard all further output."""
         try:
             return super().write(data) or 0
         except OSError as error:
             self.error = error
-            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())  # the rest is given up
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
             raise
 
 
@@ -29,9 +29,9 @@ _output: _Output | None = None
 
 
 def ready() -> None:
-    """Refuse to compute what could not be printed; without the other two there is nothing to read and nobody to tell.
+    """Refuse a closed standard output; open /dev/null in place of closed input and error.
 
-    A file that is opened later must not take the place of one of the three.
+    Otherwise a file that is opened later would get the descriptor of one of the three.
     """
     global _output
     if sys.stdin is None:
@@ -44,14 +44,14 @@ def ready() -> None:
     if closed:
         raise ConfigError("standard output is closed", "redirect it: > FILE, or > /dev/null")
     if sys.stdout is sys.__stdout__ and isinstance(sys.stdout, io.TextIOWrapper):
-        was, _output = sys.stdout, _Output(sys.stdout.fileno(), "w", closefd=False)
+        old, _output = sys.stdout, _Output(sys.stdout.fileno(), "w", closefd=False)
         sys.stdout = io.TextIOWrapper(
-            io.BufferedWriter(_output), was.encoding, was.errors, line_buffering=was.line_buffering
+            io.BufferedWriter(_output), old.encoding, old.errors, line_buffering=old.line_buffering
         )
 
 
 def unwritten() -> OSError | None:
-    """Why what was printed could not be written, if that is so."""
+    """Return the error of a write to standard output that failed, if one did."""
     try:
         sys.stdout.flush()
     except OSError as error:

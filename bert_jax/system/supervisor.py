@@ -1,8 +1,9 @@
-"""Supervises a process of a distributed run, so that a lost peer ends in one line and an exit code of ours.
+"""Supervision of a process of a distributed run: a lost peer becomes one line and an exit code.
 
-jax ends a process whose peers are lost from C++: a trace, an abort, a core file. With `parallel.distributed` the
-command therefore starts itself once more. The child, in a session of its own, trains; the parent passes signals on and
-says how it ended. What C++ writes goes to a file that is kept after a crash (with --debug, to standard error).
+jax ends a process whose peers are lost from C++: a trace, an abort, a core file. With
+`parallel.distributed` the command therefore starts itself once more. The child, in a session of its
+own, trains; the parent passes signals on and reports how the child ended. What C++ writes goes to a
+file that is kept after a crash (with --debug, to standard error).
 """
 
 from __future__ import annotations
@@ -25,9 +26,11 @@ from typing import IO
 from bert_jax.errors import PeerLost, Stopped
 from bert_jax.system import signals
 
-VARIABLE = "BERT_JAX_SUPERVISOR"  # tells a child: pid of the supervisor, descriptors of standard error and of the pipe
+# Passed to a child: pid of the supervisor, descriptors of standard error and of the pipe.
+VARIABLE = "BERT_JAX_SUPERVISOR"
 FORWARDED = (*signals.SIGNALS, signal.SIGHUP)
-GRACE = 15.0  # seconds between a child's last word and its end: jax waits 300 for peers that may never come
+# Seconds from a child's exit code to its end: jax waits 300 for peers that may never come.
+GRACE = 15.0
 PAUSE = 0.05
 TAIL = 1 << 20  # bytes kept of what C++ wrote
 PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
@@ -41,16 +44,16 @@ _pipe: int | None = None  # where a supervised process announces its exit code
 
 
 def begin() -> None:
-    """Begins life as the child of a supervisor, in a process that has one.
+    """Set up the child of a supervisor; do nothing in a process without one.
 
-    The process ends with its supervisor, leaves no core file, and writes Python's messages, but not those of C++, to
-    the user's standard error.
+    The process ends with its supervisor, leaves no core file, and writes Python's messages, but not
+    those of C++, to the user's standard error.
     """
     global _pipe
-    told = os.environ.pop(VARIABLE, "")
-    if not told:
+    variable = os.environ.pop(VARIABLE, "")
+    if not variable:
         return
-    parent, stderr, _pipe = map(int, told.split(":"))
+    parent, stderr, _pipe = map(int, variable.split(":"))
     for descriptor in (stderr, _pipe):
         os.set_inheritable(descriptor, False)
     if sys.platform == "linux":
@@ -63,19 +66,22 @@ def begin() -> None:
 
 
 def supervised() -> bool:
-    """Whether this process has a supervisor."""
+    """Tell whether this process has a supervisor."""
     return _pipe is not None
 
 
 def announce(code: int) -> None:
-    """Tells the supervisor, if there is one, the exit code that this process is about to end with."""
+    """Tell the supervisor, if there is one, the exit code this process is about to end with."""
     if _pipe is not None:
         with contextlib.suppress(BrokenPipeError):
             os.write(_pipe, bytes([code]))
 
 
 def run(command: list[str], workdir: Path, debug: bool) -> int:
-    """Runs a command as a supervised child and returns its exit code; Stopped where the end was not the child's own."""
+    """Run a command as a supervised child and return its exit code.
+
+    Raises Stopped where a signal ended the child.
+    """
     with tempfile.TemporaryFile() as log:
         announced, pipe = os.pipe()
         stderr = os.dup(2)
@@ -98,16 +104,17 @@ def run(command: list[str], workdir: Path, debug: bool) -> int:
 
 
 class Relay:
-    """Passes signals on to a child, each kind once; the same one again, later, ends it. See `signals`."""
+    """A relay of signals to a child, each kind once; a repeated one ends it. See `signals`."""
 
     def __init__(self, process: subprocess.Popen):
         self.process = process
         self.requests = signals.Requests()
         self.second: int | None = None  # the signal that ended the child at once
-        handlers = {number: signal.getsignal(number) for number in FORWARDED}
         self._previous = {
-            number: handler for number, handler in handlers.items() if handler != signal.SIG_IGN
-        }  # nohup
+            number: handler
+            for number in FORWARDED
+            if (handler := signal.getsignal(number)) != signal.SIG_IGN  # as nohup sets it
+        }
 
     def __enter__(self) -> Relay:
         for number in self._previous:
@@ -128,7 +135,7 @@ class Relay:
 
 
 def _wait(process: subprocess.Popen, announced: int) -> int:
-    """Waits for a child and returns its exit code: the announced one, or the negative signal that ended it."""
+    """Wait for a child; return its announced exit code, or the negative signal that ended it."""
     os.set_blocking(announced, False)
     code, deadline = None, float("inf")
     while process.poll() is None:
@@ -143,8 +150,8 @@ def _wait(process: subprocess.Popen, announced: int) -> int:
 
 def _announced(descriptor: int) -> int | None:
     with contextlib.suppress(BlockingIOError):
-        if said := os.read(descriptor, 1):
-            return said[0]
+        if code := os.read(descriptor, 1):
+            return code[0]
     return None
 
 
@@ -155,7 +162,7 @@ def _tail(log: IO[bytes]) -> bytes:
 
 
 def _ended(number: signal.Signals, relay: Relay, written: bytes, workdir: Path) -> Stopped:
-    """The error for a child that a signal ended, in one line and a hint."""
+    """Return the error for a child that a signal ended."""
     if relay.second is not None:
         return Stopped(f"second {signal.Signals(relay.second).name}: stopped without saving", HINT)
     if number in relay.requests.since:
@@ -166,9 +173,9 @@ def _ended(number: signal.Signals, relay: Relay, written: bytes, workdir: Path) 
         with contextlib.suppress(OSError):
             log.write_bytes(written)
             hint += f"; what jax wrote last is in {log}"
-    said = written.decode(errors="replace")
-    if "RegisterTask" in said:  # jax's call to join
+    output = written.decode(errors="replace")
+    if "RegisterTask" in output:  # jax's call to join
         return Stopped("the other processes of this run did not come in time", f"{START}; {hint}")
-    if LOST.search(said):
+    if LOST.search(output):
         return PeerLost(hint)
     return Stopped(f"the training process was ended by {number.name}", hint)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import importlib.metadata
 import json
 import os
 import platform
@@ -21,7 +20,7 @@ from bert_jax.batch import Special
 from bert_jax.config import costs, knobs, to_dict, validation
 from bert_jax.errors import EXHAUSTED, ConfigError, DataError
 from bert_jax.interop import runs, vocabulary
-from bert_jax.system.machine import git_commit
+from bert_jax.system import machine as facts
 from bert_jax.training import data
 from bert_jax.training.program import Program, mesh_for
 
@@ -40,19 +39,20 @@ PACKAGES = (
 
 
 def versions() -> dict[str, str]:
-    """Of Python and the packages results depend on."""
+    """Return the versions of Python and of the packages that results depend on."""
+    installed = facts.versions(PACKAGES)
     return {"python": platform.python_version()} | {
-        name: importlib.metadata.version(name) for name in PACKAGES
+        name: version or "not installed" for name, version in installed.items()
     }
 
 
 def machine() -> dict[str, Any]:
-    """Processor, memory and accelerators."""
-    devices = jax.devices()
+    """Describe the processor, the memory and the accelerators."""
+    host, devices = facts.host(), jax.devices()
     return {
-        "platform": platform.platform(),
-        "cores": os.cpu_count(),
-        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "platform": host["system"],
+        "cores": host["cores"],
+        "memory_bytes": host["memory_bytes"],
         "backend": jax.default_backend(),
         "devices": [f"{len(devices)} x {devices[0].device_kind}"],
         "processes": jax.process_count(),
@@ -69,7 +69,7 @@ def describe_run(
         workdir / "environment.json",
         {
             "command": command,
-            "git_commit": git_commit(),
+            "git_commit": facts.git_commit(),
             "versions": versions(),
             "machine": machine(),
             "parameters": sum(leaf.size for leaf in leaves.values()),

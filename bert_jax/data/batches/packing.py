@@ -7,10 +7,10 @@ are taken in its random order, and its rows come in a random order of their own.
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import json
 import math
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from bert_jax.batch import Batch
 from bert_jax.data.batches import order
 from bert_jax.data.batches.plans import Plans
 from bert_jax.errors import DataError
-from bert_jax.system import jsons
+from bert_jax.system import disk, jsons
 
 Shape = tuple[int, tuple[int, ...]]  # so many rows, with examples of these lengths
 
@@ -220,9 +220,6 @@ def _read(path: Path) -> dict[int, list[int]]:
 
 
 def _write(path: Path, counts: dict[int, list[int]]) -> None:
-    draft = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        draft.write_text(json.dumps(counts))
-        draft.replace(path)
-    except OSError:  # a corpus prepared by somebody else: each process then counts for itself
-        return
+    # The folder of a corpus that another user prepared is read-only: each process counts for itself.
+    with contextlib.suppress(OSError, disk.DiskFull):
+        disk.write(path, json.dumps(counts))

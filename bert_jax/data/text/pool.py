@@ -10,7 +10,6 @@ processes that track resources, and needs semaphores in /dev/shm.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import importlib
 import os
 import pickle
@@ -28,6 +27,7 @@ from typing import Any
 import tqdm
 
 from bert_jax.errors import Stopped, UserError
+from bert_jax.system import folder_locks
 
 START = (
     "import sys; sys.path[:] = eval(sys.argv[1]); from bert_jax.data.text import pool; pool.serve()"
@@ -166,12 +166,8 @@ def cores() -> int:
 @contextlib.contextmanager
 def lock(file: Path, log: Callable[[str], None]) -> Iterator[None]:
     """Hold a lock, after waiting for its holder; the system releases it when a process ends."""
-    with file.open("a") as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            log(f"waiting for another process that prepares {file.with_suffix('')}")
-            fcntl.flock(stream, fcntl.LOCK_EX)
+    text = f"waiting for another process that prepares {file.with_suffix('')}"
+    with folder_locks.wait(file, lambda: log(text)):
         yield
 
 

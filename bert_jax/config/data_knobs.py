@@ -1,0 +1,262 @@
+"""Knobs of the data: corpus, task, tokenizer, examples and masking. `knobs.py` holds all others."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+UNITS = ("token", "word", "span", "pmi")  # of masks
+FORMATS = ("auto", "tsv", "csv", "jsonl", "conll", "conllu", "squad")  # of a task's files
+
+
+def knob(
+    default: Any,
+    doc: str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    choices: tuple = (),
+) -> Any:
+    """Declare a dataclass field with its documentation and its allowed values."""
+    metadata = {"doc": doc, "low": low, "high": high, "choices": choices}
+    if isinstance(default, dict):
+        return dataclasses.field(default_factory=lambda: default, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclasses.dataclass(frozen=True)
+class Corpus:
+    """The raw text, and its division into documents of sentences."""
+
+    source: str = knob(
+        "docstrings", "where text comes from", choices=("docstrings", "files", "tfds")
+    )
+    path: str = knob(
+        "", "files: a file, folder or glob; tfds: a dataset name such as wikipedia/20230601.en"
+    )
+    tfds_dir: str = knob("", "tfds: its data_dir; empty is the library's default")
+    split: str = knob("train", "tfds: which split to read")
+    text_field: str = knob("text", "jsonl, parquet, tfds: the field that holds the text")
+    sentences: str = knob(
+        "auto",
+        "auto detects whether a line is one sentence; in text without words it always is",
+        choices=("auto", "split", "lines"),
+    )
+    language: str = knob("en", "language of the sentence splitter")
+    deduplicate: bool = knob(True, "drop exact copies of a document, before the validation split")
+    validation_fraction: float = knob(
+        0.02, "share of documents, by hash, held out", low=0, high=0.5
+    )
+    on_bad_text: str = knob(
+        "replace",
+        "binary text, NUL or invalid UTF-8; replaced where it is at most half of the text",
+        choices=("replace", "skip", "fail"),
+    )
+    on_bad_row: str = knob(
+        "fail", "malformed rows; skip aborts above 1 %", choices=("fail", "skip")
+    )
+    max_document_tokens: int = knob(1_000_000, "a longer document is cut into several", low=512)
+    shard_tokens: int = knob(
+        16_000_000, "tokens a shard holds at most", low=1_000, high=4_000_000_000
+    )
+    cache: str = knob(
+        "", "folder of prepared corpora; empty is $BERT_JAX_DATA, else ~/.cache/bert_jax"
+    )
+    workers: int = knob(0, "processes for prepare; 0 is one per core", low=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """The labelled data of one objective; `data/tasks.py` has settings for published tasks."""
+
+    name: str = knob("", "name of the task; a row of data/tasks.py gives its submission format too")
+    source: str = knob(
+        "",
+        "files:PATTERN, where {split} stands for a split's name; files:train=FILE,validation=FILE; "
+        "files:FOLDER in the task's usual layout; tfds:NAME; empty trains on the corpus",
+    )
+    files: dict[str, str] = knob(
+        {},
+        "files:FOLDER: the file of each split, where the usual layout has names of its own; "
+        "a|b is whichever exists",
+    )
+    tfds_dir: str = knob("", "tfds: its data_dir; empty is the library's default")
+    format: str = knob(
+        "auto",
+        "file format; auto goes by the names of files, else by their first lines",
+        choices=FORMATS,
+    )
+    quoting: bool = knob(
+        False, "tsv: double quotes hold a field together, as they always do in csv"
+    )
+    columns: tuple[str, ...] = knob(
+        (), "names of the columns of a tsv or csv file without a header"
+    )
+    extra_columns: bool = knob(
+        False, "tsv, csv: leave out columns beyond those that are named, and count such rows"
+    )
+    id: str = knob("", "column that names a row; empty counts rows from 0")
+    text: str = knob(
+        "text",
+        "column of the text; span: of the question; tag: of the words; a|b is whichever exists",
+    )
+    text_pair: str = knob(
+        "", "column of a second text; span: of the context; choice: of how options begin"
+    )
+    label: str = knob("label", "column of the label; conll: its number from 0, or -1 for the last")
+    options: tuple[str, ...] = knob(
+        (), "choice: columns of the options, or the one that lists them"
+    )
+    values: tuple[str, ...] = knob((), "what stands for each label in the file, if not its name")
+    validation_fraction: float = knob(
+        0.2, "share of rows, by hash, held out of one file", low=0, high=0.9
+    )
+    rows: int = knob(0, "training rows used, the first ones; 0 is all", low=0)
+    on_bad_row: str = knob(
+        "fail", "rows that cannot be used; skip aborts above 1 %", choices=("fail", "skip")
+    )
+    long: str = knob(
+        "auto",
+        "a text over the length: cut its end, read it in windows (tag, span), or refuse it; "
+        "auto is windows for tag and span, else cut",
+        choices=("auto", "cut", "windows", "refuse"),
+    )
+    stride: int = knob(128, "stride of windows, in tokens", low=0)
+    stride_as: str = knob(
+        "step",
+        "the stride is what neighbouring windows share, or how much later the next one begins",
+        choices=("overlap", "step"),
+    )
+    question_tokens: int = knob(
+        64, "span: a longer question is cut, or refused where task.long says so", low=1
+    )
+    answer_tokens: int = knob(30, "span: longest answer", low=1)
+    n_best: int = knob(20, "span: answers kept, and starts and ends considered", low=1)
+    no_answer: bool = knob(False, "span: questions may have no answer, as in SQuAD 2.0")
+    no_answer_threshold: float = knob(
+        0.0, "span: no answer if its score is higher by more than this"
+    )
+    metrics: tuple[str, ...] = knob((), "metrics of an evaluation; empty is all of the objective")
+    pad: str = knob(
+        "batch",
+        "rows are padded to the batch's longest, or to sequence_length",
+        choices=("batch", "full"),
+    )
+    group: str = knob(
+        "none",
+        "rows of a batch: any, as in the paper, or of like lengths",
+        choices=("none", "length"),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Tokenizer:
+    """The tokenizer: WordPiece trained on the corpus, or the one at `path`."""
+
+    path: str = knob(
+        "", "a vocab.txt, tokenizer.json or Hugging Face folder to use instead of training"
+    )
+    kind: str = knob(
+        "auto",
+        "path: the kind of its tokens; auto detects it from the files",
+        choices=("auto", "wordpiece", "smiles"),
+    )
+    vocab_size: int = knob(30_522, "size of a trained vocabulary", low=16, high=10_000_000)
+    lowercase: bool = knob(
+        True, "a trained vocabulary is uncased, and without accents; one at `path` states its own"
+    )
+    max_word_length: int | None = knob(
+        None,
+        "a longer word is [UNK]; None is what the files at `path` state, else google's 200",
+        low=1,
+        high=1_000_000,
+    )
+    characters: str = knob(
+        "auto",
+        "Unicode tables: google's code has Python's, Hugging Face's library its own; "
+        "auto is what the files at `path` imply, else google",
+        choices=("auto", "google", "huggingface"),
+    )
+    train_characters: int = knob(
+        500_000_000, "most characters of text that the vocabulary is trained on", low=1_000
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Examples:
+    """The construction of the original's training examples from documents."""
+
+    short_probability: float = knob(
+        0.1, "nsp, sop: chance, per document, of a random shorter target length", low=0, high=1
+    )
+    random_next_probability: float = knob(0.5, "nsp: chance of a random segment B", low=0, high=1)
+    truncate: str = knob(
+        "either",
+        "nsp, sop: the end at which the longer segment loses tokens",
+        choices=("either", "front", "back"),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Masking:
+    """The selection of tokens to corrupt and predict, and their replacement."""
+
+    rate: float = knob(0.15, "share of eligible tokens selected", low=0.0, high=1.0)
+    prediction_rate: float | None = knob(
+        None, "share predicted, at most the rate; None is the rate", low=0.0, high=1.0
+    )
+    replace: tuple[float, float, float] = knob(
+        (0.8, 0.1, 0.1), "shares of [MASK], random token, kept", low=0, high=1
+    )
+    unit: str = knob(
+        "token", "unit of selection; pmi is collocations, and words elsewhere", choices=UNITS
+    )
+    max_unit: int = knob(
+        16, "a longer unit is cut into several, so that prediction slots stay bounded", low=1
+    )
+    overflow: str = knob(
+        "fair",
+        "a unit that exceeds the quota: fair selects it by a draw that keeps the rate, nested over "
+        "rates; skip takes the next that fits, as google does for words: not nested, and short of "
+        "the rate where none fits",
+        choices=("fair", "skip"),
+    )
+    span_mean: float = knob(
+        3.8, "span: mean words of SpanBERT's clipped geometric distribution", low=1.0
+    )
+    span_max: int = knob(10, "span: most words", low=1)
+    pmi_words: int = knob(5, "pmi: most words of a collocation", low=2, high=16)
+    pmi_count: int = knob(
+        10, "pmi: a collocation occurs more often than this in the training text", low=0
+    )
+    pmi_coverage: float = knob(
+        0.5,
+        "pmi: share of the words that lie in a collocation, which decides how many there are",
+        low=0,
+        high=1,
+    )
+    pmi_tokens: int = knob(
+        500_000_000, "pmi: most tokens of text searched for collocations", low=1_000
+    )
+    dupe_factor: int = knob(
+        0,
+        "0 draws new masks each epoch; n makes n static copies, one an epoch, where google "
+        "shuffles all copies together",
+        low=0,
+    )
+    schedule: str = knob(
+        "constant",
+        "rate over training: constant, or linear to final_rate",
+        choices=("constant", "linear"),
+    )
+    final_rate: float | None = knob(None, "linear: the rate at the last step", low=0.0, high=1.0)
+    count: str = knob(
+        "eligible",
+        "tokens that the rate multiplies; all includes [CLS] and [SEP]",
+        choices=("eligible", "all"),
+    )
+    random_from: str = knob(
+        "all",
+        "random tokens: the whole vocabulary, or that without special tokens",
+        choices=("all", "regular"),
+    )
