@@ -1,4 +1,4 @@
-"""What `bert-jax train --dry-run` prints."""
+"""The text that `bert-jax train --dry-run` prints."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def summary(config: knobs.Config) -> str:
     validation.warn(config)
     try:
         vocab_size = vocabulary.vocabulary_size(config)
-    except (ConfigError, DataError):  # not trained yet: assume the size that is asked for
+    except (ConfigError, DataError):  # none yet: assume the size in the config
         if config.task.source or config.tokenizer.path:
             raise
         vocab_size = config.tokenizer.vocab_size

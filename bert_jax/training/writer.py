@@ -73,20 +73,8 @@ class Writer:
         if not self.active:
             return
         path, self._samples = Path(workdir) / records.METRICS, Path(workdir) / records.SAMPLES
-        for line in truncate(path, start_step):
-            self._remember(history.kind(line), line["step"])
-            if seconds is None:  # a checkpoint of an older version
-                self._offset = max(self._offset, float(line.get("time") or 0.0))
-        for line in truncate(self._samples, start_step) if self._samples.exists() else ():
-            self._remember(history.SAMPLES, line["step"])
-        for kind, steps in history.missing(before or {}, self.history).items():
-            file = self._samples if kind == history.SAMPLES else path
-            print(
-                f"warning: {file} lacks the lines of {kind}, {history.described(steps)}, "
-                f"that it had when step {start_step} was saved: "
-                "the run goes on, and its curves have a gap",
-                file=sys.stderr,
-            )
+        self._drop_later_lines(path, seconds)
+        self._warn_of_gaps(path, before or {})
         self._file = path.open("a", encoding="utf-8")
         if tensorboard:
             with self._disk_errors(Path(workdir) / "tensorboard"):
@@ -99,6 +87,26 @@ class Writer:
                 dynamic_ncols=True,
                 file=sys.stderr,
                 smoothing=0.1,
+            )
+
+    def _drop_later_lines(self, path: Path, seconds: float | None) -> None:
+        """Drop the lines after the start step; remember the steps of those that stay."""
+        for line in truncate(path, self.start):
+            self._remember(history.kind(line), line["step"])
+            if seconds is None:  # a checkpoint of an older version
+                self._offset = max(self._offset, float(line.get("time") or 0.0))
+        for line in truncate(self._samples, self.start) if self._samples.exists() else ():
+            self._remember(history.SAMPLES, line["step"])
+
+    def _warn_of_gaps(self, path: Path, before: Mapping[str, history.Ranges]) -> None:
+        """Warn of lines that the files had when the checkpoint was saved, and have no more."""
+        for kind, steps in history.missing(before, self.history).items():
+            file = self._samples if kind == history.SAMPLES else path
+            print(
+                f"warning: {file} lacks the lines of {kind}, {history.described(steps)}, "
+                f"that it had when step {self.start} was saved: "
+                "the run goes on, and its curves have a gap",
+                file=sys.stderr,
             )
 
     @property
