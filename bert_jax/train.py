@@ -1,4 +1,17 @@
-"""`bert-jax train`: prepare if needed, train, evaluate; the same command resumes."""
+"""`bert-jax train`: prepare if needed, train, evaluate; the same command resumes.
+
+`main` reads the command line, `run` checks the config, and `train` is THE loop: pre-training,
+fine-tuning and the runs of a study all go through it. Its lines are calls of three objects:
+
+- `Program` (training/program.py): the compiled update and the placement of its state on devices.
+  Only a program knows how many runs it trains at once, and whether under jit or pmap.
+- `Runs` (training/runs.py): the runs that share the program, each with a workdir of its own. They
+  restore or initialise the state, give the inputs of an update, record its metrics, and save.
+- `Evaluations` (training/runs.py): the evaluations of the config, each at its own steps.
+
+Steps count from 1, so `step` is the number of completed updates. A batch is a function of its step
+(training/data.py), which is why a resumed run sees the batches that it would have seen.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +29,10 @@ from bert_jax.system import allocator, folder_locks, supervisor
 HELP = "prepare if needed, train, evaluate; the same command resumes"
 EXAMPLE = "--config=configs/tiny.py --workdir=runs/tiny --config.masking.rate=0.4"
 RESUMABLE = True
-LIMITS = f"labelled data: texts of at most {knobs.TEXT:,} characters, in lines of at most {knobs.LINE:,} bytes"
+LIMITS = (
+    f"labelled data: texts of at most {knobs.TEXT:,} characters, "
+    f"in lines of at most {knobs.LINE:,} bytes"
+)
 
 
 def flags(parser: ArgumentParser) -> None:
@@ -37,14 +53,9 @@ def main(call: cli.Call) -> None:
     """Run the command line."""
     config = cli.read_config(call.args.config, call.overrides)
     if config.parallel.distributed and not supervisor.supervised():
-        again = [
-            sys.executable,
-            "-m",
-            "bert_jax.cli",
-            *call.words[1:],
-            *(["--debug"] if call.debug else []),
-        ]
-        sys.exit(supervisor.run(again, call.args.workdir, call.debug))
+        debug = ["--debug"] if call.debug else []
+        child = [sys.executable, "-m", "bert_jax.cli", *call.words[1:], *debug]
+        sys.exit(supervisor.run(child, call.args.workdir, call.debug))
     allocator.retain()
     allowed = tuple(key.removeprefix("config.") for key in call.args.allow_change)
     run(
@@ -64,23 +75,24 @@ def run(
     allow_change: tuple[str, ...] = (),
     command: list[str],
 ) -> None:
-    """Train to `config.steps`, from wherever `workdir` stands.
+    """Train to `config.steps`, from the last step saved in `workdir`.
 
     Args:
-      config: the run.
-      workdir: its folder.
-      dry_run: print config, parameters, memory and steps instead.
+      config: the resolved config.
+      workdir: the folder of the run.
+      dry_run: print config, parameters, memory and steps instead of training.
       allow_change: knobs that may differ from those of an earlier attempt.
-      command: the command line, for the record.
+      command: the command line, to be recorded in environment.json.
     """
     from bert_jax import sharding  # here: --help and usage errors answer before jax is loaded
-    from bert_jax.training import environment
 
     validation.trainable(config)
     sharding.start_processes(config.parallel)
     if dry_run:
+        from bert_jax.training.dry_run import summary
+
         folder_locks.check_place(workdir)
-        print(environment.plan(config))
+        print(summary(config))
         return
     with sharding.peers():
         train([(config, workdir)], allow_change=allow_change, command=command)
@@ -94,64 +106,49 @@ def train(
     command: Sequence[str] = (),
     on_diverged: Callable[[Path, DivergedError], None] = lambda workdir, error: None,
 ) -> bool:
-    """THE loop: train runs to their last step, from the last step that all of them have saved.
+    """Train runs in one program, from the last step that all of them have saved to the last one.
 
     Args:
-      jobs: configs and their workdirs; configs of several differ in step inputs alone.
-      slots: prediction slots of a row, where other runs of the same study need more.
+      jobs: a config and a workdir for each run; the configs differ in step inputs alone.
+      slots: prediction slots of a row, where other runs of the same study need more than these.
       allow_change: knobs that may differ from those of an earlier attempt.
-      command: the command line, for the record.
-      on_diverged: told of a run that diverged, which stays as it last was saved; the error is raised
-        where none is left.
+      command: the command line, to be recorded in environment.json.
+      on_diverged: called with the workdir and the error of a run that diverged; its folder stays as
+        it was last saved, and the error is raised once no run is left.
 
     Returns:
-      Whether a stop was asked for when nothing was left to stop.
+      True if a stop was requested as the runs ended, too late to interrupt them.
     """
-    from bert_jax.training import environment, stop
-    from bert_jax.training.program import Program, mesh_for
+    from bert_jax.training import memory, stop
+    from bert_jax.training.program import mesh_for
     from bert_jax.training.runs import Evaluations, Runs
 
-    with contextlib.ExitStack() as closing:
+    with contextlib.ExitStack() as resources:
         mesh = mesh_for(jobs[0][0], len(jobs))
-        closing.enter_context(stop.run_locks([workdir for _, workdir in jobs]))
-        stopping = closing.enter_context(stop.StopFlag())
-        runs = Runs(jobs, command, on_diverged, closing)
+        resources.enter_context(stop.run_locks([workdir for _, workdir in jobs]))
+        stop_flag = resources.enter_context(stop.StopFlag())
+        runs = Runs(jobs, command, on_diverged, resources)
         config, data = runs.config, runs.data
-        closing.enter_context(environment.out_of_memory(config, data.tokenizer.size, mesh))
-        program = Program(
-            config,
-            data.tokenizer.special,
-            data.tokenizer.size,
-            mesh,
-            len(runs),
-            max(slots, runs.slots()),
-        )
+        resources.enter_context(memory.out_of_memory(config, data.tokenizer.size, mesh))
+        program = runs.build_program(mesh, slots)
         state, start = runs.restore_or_init(program, allow_change)
         evaluations = Evaluations(runs, program)
-        batches = closing.enter_context(data.batches(start, mesh))
+        batches = resources.enter_context(data.batches(start, mesh))
         for step in runs.steps(start):
-            with runs.clock.on("data"):
-                batch = next(batches)
+            batch = runs.next_batch(batches)
             state, metrics = program.update(state, batch, runs.inputs(step))
-            runs.record(program, step, metrics, batch["example_ids"])  # of the update before
-            runs.clock.tick(batch)
+            runs.record(program, step, metrics, batch)  # one update late: the device never waits
             if due := evaluations.due(step):
                 evaluations.run(due, state, step)
-            stop_now = stopping.should_stop(step)
-            if (
-                stop_now
-                or runs.ended
-                or step == config.steps
-                or step % config.checkpoints.every == 0
-            ):
-                with runs.clock.on("saving"):
-                    runs.save(program, state, step)
+            stopping = stop_flag.should_stop(step)
+            if stopping or runs.save_is_due(step):
+                runs.save(program, state, step)
             if runs.ended:
                 break
-            if stop_now and step < config.steps:
+            if stopping and step < config.steps:
                 runs.interrupt(step)
         runs.conclude()
-        return stopping.signal is not None
+        return stop_flag.signal is not None
 
 
 if __name__ == "__main__":

@@ -275,7 +275,7 @@ def test_arms_lie_on_devices_of_their_own(base, how, arms):
     ]
     layout = sharding.state_shardings(states[0], mesh)
     whole = sharding.stacked(layout, mesh)
-    update = steps.compile_step(config, special, size, mesh, whole, several=True)
+    update = steps.compile_step(config, special, size, mesh, whole, run_axis=True)
     numbers = jax.tree.map(
         lambda *each: np.stack(each), *(steps.inputs_at(one, 6) for one in several)
     )
@@ -313,7 +313,8 @@ def test_dropout_of_an_arm_is_that_of_its_seed_whatever_draws_it(prng):
         return state + 1, jax.random.bernoulli(key, 0.5, (64,)) + batch
 
     mesh = make_mesh(knobs.Parallel(data=8), 3)
-    several = steps._of_arms(update, mesh, steps._together(knobs.Parallel(arms="vmap", prng=prng)))
+    mapping = steps._mapping(knobs.Parallel(arms="vmap", prng=prng))
+    several = steps._over_runs(update, mesh, mapping)
     _, drawn = jax.jit(several)(np.zeros(3, np.int32), np.int32(0), np.arange(3, dtype=np.uint32))
     for seed in range(3):
         alone = jax.jit(update)(np.int32(0), np.int32(0), np.uint32(seed))[1]

@@ -14,8 +14,8 @@ from bert_jax.training import history
 from bert_jax.training.writer import Writer
 
 
-def runs_of(steps: list[int]) -> history.Runs:
-    runs: history.Runs = []
+def runs_of(steps: list[int]) -> history.Ranges:
+    runs: history.Ranges = []
     for step in steps:
         history.add(runs, step)
     return runs
@@ -35,7 +35,7 @@ def test_runs_of_a_long_run_are_short():
 
 def train(
     workdir: Path, start: int, stop: int, before: dict | None = None
-) -> dict[str, history.Runs]:
+) -> dict[str, history.Ranges]:
     """Write what a run would: a line every second step, an evaluation and samples every fourth."""
     made = Writer(workdir, 20, start, tensorboard=False, quiet=True, before=before)
     for step in range(start + 1, stop + 1):

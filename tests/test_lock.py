@@ -118,7 +118,7 @@ def test_the_lock_is_free_after_its_block_and_after_an_error(tmp_path):
 def test_a_file_in_the_place_of_the_workdir(below, tmp_path):
     (tmp_path / "run").write_text("")
     with pytest.raises(ConfigError, match="cannot write in workdir") as error:
-        stops.check_writable(tmp_path / "run" / below)
+        folder_locks.check_writable(tmp_path / "run" / below)
     assert error.value.code == 2
 
 
@@ -126,7 +126,7 @@ def test_a_file_in_the_place_of_the_workdir(below, tmp_path):
 def test_a_workdir_where_nothing_can_be_made():
     """/proc takes no files, from root either."""
     with pytest.raises(ConfigError, match="cannot write in workdir"):
-        stops.check_writable(Path("/proc/self"))
+        folder_locks.check_writable(Path("/proc/self"))
 
 
 def test_a_folder_without_write_permission(tmp_path):
@@ -134,12 +134,12 @@ def test_a_folder_without_write_permission(tmp_path):
         pytest.skip("root may write anywhere")
     tmp_path.chmod(0o500)
     with pytest.raises(ConfigError, match="Permission denied"):
-        stops.check_writable(tmp_path)
+        folder_locks.check_writable(tmp_path)
     tmp_path.chmod(0o700)
 
 
 def test_writable_leaves_nothing_behind(tmp_path):
-    stops.check_writable(tmp_path / "a/b")
+    folder_locks.check_writable(tmp_path / "a/b")
     assert list((tmp_path / "a/b").iterdir()) == []
 
 

@@ -266,7 +266,7 @@ def test_a_spike_is_skipped_and_counted_like_a_gradient_that_is_not_finite(how):
     states = [jax.device_get(steps.init_state(one, toy.VOCAB, np.uint32(0))) for one in configs]
     whole = sharding.stacked(layout, mesh) if several else layout
     state = sharding.stack(states, whole) if several else jax.device_put(states[0], whole)
-    update = steps.compile_step(config, toy.SPECIAL, toy.VOCAB, mesh, whole, several=several)
+    update = steps.compile_step(config, toy.SPECIAL, toy.VOCAB, mesh, whole, run_axis=several)
 
     def advance(state, seed, step):
         data = sharding.place(toy.batch(16, 24, seed), 16, mesh)

@@ -23,7 +23,7 @@ from bert_jax.interop import runs
 from bert_jax.objectives import masking
 from bert_jax.predictors import asking
 from bert_jax.predictors.base import Options
-from bert_jax.training import environment, program, run
+from bert_jax.training import memory, program, run
 from tests import texts, toy
 from tests.texts import configure
 
@@ -446,7 +446,7 @@ def test_out_of_memory_names_the_accumulation_that_fits(
             config, optim=dataclasses.replace(config.optim, accumulation=parts)
         )
         return sum(
-            environment.estimate(
+            memory.estimate(
                 changed, prepare.prepare(config).tokenizer.size, sharding.make_mesh(config.parallel)
             )
         )
@@ -457,7 +457,7 @@ def test_out_of_memory_names_the_accumulation_that_fits(
         )
 
     assert taken(1) > taken(2) > taken(4)
-    monkeypatch.setattr(environment, "device_bytes", lambda: taken(4) if room != "none" else 1)
+    monkeypatch.setattr(memory, "device_bytes", lambda: taken(4) if room != "none" else 1)
     monkeypatch.setattr(program, "compile_step", lambda *args, **settings: exhausted)
     words = ["train", f"--config={base}", f"--workdir={tmp_path / 'w'}"]
     assert cli.execute(words) == 2
@@ -469,7 +469,7 @@ def test_out_of_memory_names_the_accumulation_that_fits(
     else:
         assert hint.startswith("hint: --config.optim.accumulation=4 keeps batches of 16 in about ")
         train.run(configure(base, optim__accumulation=4), tmp_path / "w", dry_run=True, command=[])
-        assert f"memory/device   {environment._size(taken(4))}" in capsys.readouterr().out
+        assert f"memory/device   {memory.readable(taken(4))}" in capsys.readouterr().out
 
 
 @pytest.mark.fault(36)

@@ -100,7 +100,7 @@ class Trainer:
             self._inputs = jax.tree.map(lambda leaf: np.stack([leaf] * runs), self._inputs)
         self.parameters = sum(leaf.size for leaf in jax.tree.leaves(shapes["params"]))
         self._update = step.compile_step(
-            config, special, vocab_size, self.mesh, layout, several=several
+            config, special, vocab_size, self.mesh, layout, run_axis=several
         )
         self._metrics: Any = ()
 

@@ -1,1 +1,1 @@
-"""The compiled update, and what one run keeps while it trains."""
+"""The compiled update, and the record that each run keeps while it trains."""

@@ -1,4 +1,4 @@
-"""Where the time and memory of a run go, and what share of the machine's arithmetic it uses."""
+"""The time and memory that a run takes, and the share of the peak FLOP/s that it reaches."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ import numpy as np
 from bert_jax.batch import Batch
 from bert_jax.config import costs, knobs
 
-WARM = 10  # steps left out of the rates: compilation, caches, the loader's first batches
-BUCKETS = ("compile", "data", "evaluation", "saving")  # what is left of the time is stepping
+WARM = 10  # steps left out of the rates: compilation, caches, the first batches of the loader
+BUCKETS = ("compile", "data", "evaluation", "saving")  # the rest of the time goes to updates
 MEMORY = ("host_memory_bytes", "device_memory_bytes")  # the most that was held at once
 
-PEAKS = {  # nominal FLOP/s of a device, dense products in bfloat16 (V100: float16), by words of its kind's name
+# Words in the name of a kind of device -> nominal FLOP/s of one, for dense matmuls in bfloat16
+# (V100: float16). The first entry that fits counts.
+PEAKS = {
     "GH200": 989e12,
     "H200": 989e12,
     "H100 PCIe": 756e12,
@@ -35,17 +37,17 @@ PEAKS = {  # nominal FLOP/s of a device, dense products in bfloat16 (V100: float
     "TPU v5 lite": 197e12,
     "TPU v5": 459e12,
     "TPU v4": 275e12,
-    "TPU v3": 61.5e12,  # of a core, which is a device
+    "TPU v3": 61.5e12,  # of a core, which jax counts as a device
 }
 
 
 def peak(kind: str) -> float | None:
-    """Nominal FLOP/s of a device of this kind; None where no table has it, as of processors."""
+    """Return the nominal FLOP/s of a kind of device; None for one not in PEAKS, such as a CPU."""
     return next((rate for name, rate in PEAKS.items() if re.search(rf"\b{name}\b", kind)), None)
 
 
 class Clock:
-    """Wall time by what it was spent on, and the rates of the updates since the warm-up."""
+    """The wall time of a run by its use, and the rates of updates after the warm-up."""
 
     def __init__(
         self,
@@ -60,27 +62,23 @@ class Clock:
         Args:
           config: of the runs.
           vocab_size: of the model.
-          runs: trained by each update.
-          nominal: what all devices could do, in FLOP/s.
+          runs: how many runs an update trains.
+          nominal: peak FLOP/s of all devices together.
           saved: `state` of an earlier attempt, from its checkpoint.
         """
-        self._config, self._vocab_size, self._runs, self._nominal = (
-            config,
-            vocab_size,
-            runs,
-            nominal,
-        )
+        self._config, self._vocab_size = config, vocab_size
+        self._runs, self._nominal = runs, nominal
         self._spent = dict.fromkeys(BUCKETS, 0.0)
         earlier = saved or {"seconds": {}, "most": {}}
         self._before = dict.fromkeys(BUCKETS, 0.0) | dict(earlier["seconds"])
-        self._most: dict[str, float] = dict(earlier["most"])  # of MEMORY
+        self._most: dict[str, float] = dict(earlier["most"])  # by the names in MEMORY
         self._began = time.perf_counter()
         self._count = 0
         self._tokens = self._flops = self._waited = self._left_out = 0.0
 
     @contextlib.contextmanager
     def on(self, bucket: str) -> Iterator[None]:
-        """Time spent on one of BUCKETS."""
+        """Count the time of a block into one of BUCKETS."""
         began = time.perf_counter()
         yield
         taken = time.perf_counter() - began
@@ -91,25 +89,24 @@ class Clock:
             self._left_out += taken
 
     def tick(self, batch: Batch) -> None:
-        """One update was dispatched."""
+        """Count an update that was dispatched."""
         self._count += 1
         tokens, flops = work(self._config, self._vocab_size, batch)
         processes = jax.process_count()
-        self._tokens, self._flops = (
-            self._tokens + processes * tokens,
-            self._flops + processes * flops,
-        )
-        if self._count == 1:  # the first call returns when it is compiled
+        self._tokens += processes * tokens
+        self._flops += processes * flops
+        if self._count == 1:  # the first call returns once the update is compiled
             self._spent["compile"] += time.perf_counter() - self._began - self._waited
         if self._count == WARM:
             self._tokens = self._flops = self._waited = self._left_out = 0.0
             self._began = time.perf_counter()
 
     def values(self) -> dict[str, float]:
-        """Rates since the warm-up; seconds by bucket, over all attempts of the run; the most memory of any of them."""
-        out = {
-            f"{name}_seconds": self._before[name] + seconds for name, seconds in self._spent.items()
-        }
+        """Return the rates since the warm-up, seconds by bucket, and the most memory held.
+
+        Seconds and memory are over all attempts of the run.
+        """
+        out = {f"{name}_seconds": seconds for name, seconds in self._seconds().items()}
         wall = time.perf_counter() - self._began - self._left_out
         if self._count > WARM and wall > 0:
             rate = self._runs * self._flops / wall
@@ -123,29 +120,30 @@ class Clock:
         return out | self._peaks()
 
     def state(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps: seconds by bucket and the most memory, over all attempts."""
-        seconds = {name: self._before[name] + spent for name, spent in self._spent.items()}
-        return {"seconds": seconds, "most": self._peaks()}
+        """Return what a checkpoint keeps: seconds by bucket and the most memory held."""
+        return {"seconds": self._seconds(), "most": self._peaks()}
+
+    def _seconds(self) -> dict[str, float]:
+        return {name: self._before[name] + spent for name, spent in self._spent.items()}
 
     def _peaks(self) -> dict[str, float]:
         now = memory()
-        return {
-            name: max(each[name] for each in (self._most, now) if name in each)
-            for name in self._most | now
-        }
+        most = self._most
+        return {name: max(most.get(name, 0.0), now.get(name, 0.0)) for name in most | now}
 
 
 def memory() -> dict[str, float]:
-    """The most bytes this process has held, and any of its devices, where the device says so."""
+    """Return the most bytes this process has held, and any of its devices that reports it."""
     unit = 1 if sys.platform == "darwin" else 1024
-    found = {"host_memory_bytes": float(unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)}
+    host = float(unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
     stats = [device.memory_stats() or {} for device in jax.local_devices()]
-    most = [one["peak_bytes_in_use"] for one in stats if "peak_bytes_in_use" in one]
-    return found | ({"device_memory_bytes": float(max(most))} if most else {})
+    peaks = [values["peak_bytes_in_use"] for values in stats if "peak_bytes_in_use" in values]
+    device = {"device_memory_bytes": float(max(peaks))} if peaks else {}
+    return {"host_memory_bytes": host} | device
 
 
 def work(config: knobs.Config, vocab_size: int, batch: Batch) -> tuple[int, float]:
-    """Real tokens of a batch, and the FLOPs that an update needs for them: nothing is counted of padding."""
+    """Count the real tokens of a batch, and the FLOPs an update needs for them, without padding."""
     ids = batch["segment_ids"]
     slots = range(1, batch["cls_positions"].shape[1] + 1)
     sizes = np.stack([np.count_nonzero(ids == slot, axis=1) for slot in slots])  # [S, B]

@@ -1,4 +1,7 @@
-"""What a run learns from: a corpus of text, or the labelled data of a task. The loop sees no difference."""
+"""The data of a run: batches to train on and evaluations, from a corpus of text or a labelled task.
+
+The loop sees no difference between the two.
+"""
 
 from __future__ import annotations
 
@@ -30,22 +33,22 @@ def _log(text: str) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Facts:
-    """What only the data can say of a config."""
+    """Facts that only the data can add to a config."""
 
     labels: tuple[str, ...] | None = None  # names of the classes
-    rows: int | None = None  # of an epoch
+    rows: int | None = None  # rows of an epoch
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainingData:
-    """Batches to train on and evaluations to come with them."""
+    """The batches that runs train on, and the evaluators that go with them."""
 
-    config: knobs.Config  # with what follows from the data: labels, steps
+    config: knobs.Config  # after `finalize`: with the labels and steps that follow from the data
     facts: Facts
     tokenizer: Tokenizer
-    fingerprint: str  # of the data
+    fingerprint: str  # of the corpus or the examples
     source: pipeline.Source | batches.Source
-    evaluator: Callable[[str, Mesh], Callable[[Any], dict[str, float]]]  # by its name
+    evaluator: Callable[[str, Mesh], Callable[[Any], dict[str, float]]]  # of an evaluation's name
     sampler: Callable[[Mesh], samples.Samples | None]
 
     def distinct(self) -> float:
@@ -54,14 +57,14 @@ class TrainingData:
         return sum(self.source.count(copy) for copy in copies) if copies else math.inf
 
     def batches(self, start: int, mesh: Mesh) -> contextlib.AbstractContextManager[Iterator[Batch]]:
-        """Prefetch this process's rows of every batch from update `start` on."""
+        """Prefetch the rows that this process holds of each batch after step `start`."""
         rows = sharding.local_rows(self.config.batch_size, mesh)
         stream = pipeline.prefetch(self.source, start, self.config.steps, self.config.loader, rows)
         return contextlib.closing(stream)
 
 
 def finalize(config: knobs.Config, facts: Facts) -> knobs.Config:
-    """Settle what follows from the data: the names of classes, steps in place of epochs."""
+    """Fill in what follows from the data: the names of the classes, steps in place of epochs."""
     if facts.labels is not None:
         ((kind, objective),) = config.objectives.items()
         labelled = dataclasses.replace(objective, labels=facts.labels)
@@ -70,7 +73,7 @@ def finalize(config: knobs.Config, facts: Facts) -> knobs.Config:
 
 
 def gather(config: knobs.Config) -> TrainingData:
-    """Reads all that a run needs besides parameters."""
+    """Read all that a run needs besides parameters; prepare the corpus if that is still to do."""
     return _of_task(config) if config.task.source else _of_text(config)
 
 
@@ -78,9 +81,10 @@ def _of_text(config: knobs.Config) -> TrainingData:
     prepared = prepare.prepare(config, log=_log)
     source = pipeline.Source(prepared, "train", config)
     if source.packer:
-        each, real, before = source.packer.efficiency()
+        examples_per_row, real, real_unpacked = source.packer.efficiency()
         _log(
-            f"packing: {each:.2f} examples a row; {real:.1%} of the tokens are real, {before:.1%} with one a row"
+            f"packing: {examples_per_row:.2f} examples a row; "
+            f"{real:.1%} of the tokens are real, {real_unpacked:.1%} with one a row"
         )
     return TrainingData(
         config,
@@ -98,26 +102,22 @@ def _of_task(config: knobs.Config) -> TrainingData:
     tokenizer = vocabulary(config)
     config = labels_of(config)
     labels = config.objectives[kind].labels
-    _check_best(config, kind)
+    _check_metrics(config, kind)
     odd = [label for label in labels if not scores.ENTITY.fullmatch(label) and label != "O"]
     if kind == "tag" and 0 < len(odd) < len(labels) // 2:
-        _log(
-            f"warning: {', '.join(odd)} is not written as B-NAME or I-NAME: entities are not scored"
-        )
-    found = examples.load(config.task, kind, labels, "train", _log)
-    encoded = features.encode(
-        found, kind, tokenizer, config.task, config.sequence_length, train=True
-    )
+        names = ", ".join(odd)
+        _log(f"warning: {names} is not written as B-NAME or I-NAME: entities are not scored")
+    length = config.sequence_length
+    train = examples.load(config.task, kind, labels, "train", _log)
+    encoded = features.encode(train, kind, tokenizer, config.task, length, train=True)
     if encoded.cut:
-        _log(
-            f"{encoded.cut:,} of {len(found):,} training texts are cut to {config.sequence_length} tokens"
-        )
+        _log(f"{encoded.cut:,} of {len(train):,} training texts are cut to {length} tokens")
     facts = Facts(labels if kind in ("classify", "tag") else None, len(encoded.example))
     config = finalize(config, facts)
     source = batches.Source(encoded, tokenizer.special, config)
 
-    data = {name: held_out(config, one.split) for name, one in config.evals.items()}
-    if config.checkpoints.best and all(one.label is None for one in data["validation"]):
+    held = {name: held_out(config, settings.split) for name, settings in config.evals.items()}
+    if config.checkpoints.best and all(example.label is None for example in held["validation"]):
         split = config.evals["validation"].split
         raise DataError(
             f"{config.task.source}: split {split} has no labels to choose the best step by",
@@ -126,57 +126,61 @@ def _of_task(config: knobs.Config) -> TrainingData:
 
     def evaluator(name: str, mesh: Mesh) -> task_evaluator.TaskEvaluator:
         rows = config.evals[name].batch_size
-        return task_evaluator.TaskEvaluator(config, tokenizer, data[name], rows, mesh)
+        return task_evaluator.TaskEvaluator(config, tokenizer, held[name], rows, mesh)
 
-    mark = examples.fingerprint({"train": found, "validation": data.get("validation", [])})
-    return TrainingData(config, facts, tokenizer, mark, source, evaluator, lambda mesh: None)
+    splits = {"train": train, "validation": held.get("validation", [])}
+    fingerprint = examples.fingerprint(splits)
+    return TrainingData(config, facts, tokenizer, fingerprint, source, evaluator, lambda mesh: None)
 
 
-def _check_best(config: knobs.Config, kind: str) -> None:
-    """The metric that chooses a step, and those asked for, are among what an evaluation of these classes reports."""
-    there = ("loss", *scores.reported(kind, config.objectives[kind].labels, config.task))
-    asked = {"checkpoints.best": config.checkpoints.best or "loss"}
-    asked |= {f"task.metrics[{i}]": name for i, name in enumerate(config.task.metrics)}
-    for knob, name in asked.items():
-        if name not in there:
-            said = f"{knob} = {name!r} is not reported for the classes of this task"
-            raise ConfigError(said, f"one of: {', '.join(there)}")
+def _check_metrics(config: knobs.Config, kind: str) -> None:
+    """Refuse metrics that no evaluation of these classes reports, to rank steps by or to list."""
+    reported = ("loss", *scores.reported(kind, config.objectives[kind].labels, config.task))
+    requested = {"checkpoints.best": config.checkpoints.best or "loss"}
+    requested |= {f"task.metrics[{i}]": name for i, name in enumerate(config.task.metrics)}
+    for knob, name in requested.items():
+        if name not in reported:
+            raise ConfigError(
+                f"{knob} = {name!r} is not reported for the classes of this task",
+                f"one of: {', '.join(reported)}",
+            )
 
 
 def held_out(config: knobs.Config, split: str) -> list[examples.Example]:
-    """The examples of a split of a config's task."""
+    """Load the examples of a split of the task."""
     kind = next(iter(config.objectives))
     return examples.load(config.task, kind, config.objectives[kind].labels, split, _log)
 
 
 def vocabulary(config: knobs.Config) -> Tokenizer:
-    """The one named, else that of the model a task starts from."""
+    """Load the tokenizer of a task: the one the config names, or that of the model in init_from."""
     if config.tokenizer.path:
         return prepare.given_tokenizer(config.tokenizer)
     return tokenizers.load(runs.described(config.init_from)[1])
 
 
 def labels_of(config: knobs.Config) -> knobs.Config:
-    """The config with the names of the classes, which are those of the training data unless it says them."""
+    """Fill in the names of the classes from the training data, where the config has none."""
     kind = next(iter(config.objectives))
     if kind not in ("classify", "tag") or config.objectives[kind].labels:
         return config
-    labels = examples.found_labels(config.task, kind, _log)
-    return dataclasses.replace(
-        config, objectives={kind: dataclasses.replace(config.objectives[kind], labels=labels)}
+    objective = dataclasses.replace(
+        config.objectives[kind], labels=examples.found_labels(config.task, kind, _log)
     )
+    return dataclasses.replace(config, objectives={kind: objective})
 
 
 def _in_epochs(config: knobs.Config, rows: int) -> knobs.Config:
-    """The config with steps in place of epochs of `rows` rows."""
+    """Convert what the config has in epochs of `rows` rows to steps."""
 
-    def steps(epochs: float | None, given: int) -> int:
-        return (
-            given if epochs is None else max(1, math.ceil(rows * epochs / config.batch_size - 1e-9))
-        )
+    def steps(epochs: float | None, default: int) -> int:
+        if epochs is None:
+            return default
+        return max(1, math.ceil(rows * epochs / config.batch_size - 1e-9))
 
     evals = {
-        n: dataclasses.replace(e, every=steps(e.epochs, e.every)) for n, e in config.evals.items()
+        name: dataclasses.replace(settings, every=steps(settings.epochs, settings.every))
+        for name, settings in config.evals.items()
     }
     saves = config.checkpoints
     changed = dataclasses.replace(
@@ -185,4 +189,4 @@ def _in_epochs(config: knobs.Config, rows: int) -> knobs.Config:
         evals=evals,
         checkpoints=dataclasses.replace(saves, every=steps(saves.epochs, saves.every)),
     )
-    return derive(changed)  # warm-up follows the steps, and all rules hold still
+    return derive(changed)  # the warm-up follows from the steps; everything is validated again

@@ -1,7 +1,7 @@
-"""TensorBoard events of a run, written by the thread that has them.
+"""TensorBoard events of a run, written without a thread of their own.
 
 `tensorboardX.SummaryWriter` writes in a thread of its own. That thread dies of a full disk, and
-once ten events wait for it, whoever adds one waits for ever.
+once ten events wait for it, whoever adds another waits for ever.
 """
 
 from __future__ import annotations
@@ -17,19 +17,17 @@ from typing import Any
 
 
 class Events:
-    """One file of scalars; TensorBoard hides what earlier files have after the step it starts from."""
+    """A file of scalars from a step on; TensorBoard hides later steps of earlier files."""
 
     def __init__(self, folder: Path, start: int):
-        from tensorboardX.proto.event_pb2 import (
-            SessionLog,
-        )  # protobuf and all: where it is asked for
+        # Here: loads protobuf, which only runs with events should pay for.
+        from tensorboardX.proto.event_pb2 import SessionLog
 
         folder.mkdir(parents=True, exist_ok=True)
-        # Names carry whole seconds: without the suffix a quick restart writes over the earlier file.
+        # Names have whole seconds: without the suffix a quick restart overwrites the earlier file.
         name = f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.from-{start}"
-        self._file = (folder / name).open(
-            "wb", buffering=0
-        )  # a file that cannot be flushed cannot be closed
+        # Unbuffered: a file that cannot be flushed cannot be closed.
+        self._file = (folder / name).open("wb", buffering=0)
         self._write(file_version="brain.Event:2")
         self._write(step=start + 1 if start else 0, session_log=SessionLog(status=SessionLog.START))
 
@@ -45,7 +43,7 @@ class Events:
         self._file.close()
 
     def _write(self, **fields: Any) -> None:
-        """Write one event in TensorFlow's format of records."""
+        """Write one event as a TFRecord: size, event, and a checksum of each."""
         from tensorboardX.proto.event_pb2 import Event
         from tensorboardX.record_writer import masked_crc32c
 
@@ -53,5 +51,5 @@ class Events:
         size = struct.pack("<Q", len(data))
         sums = [struct.pack("<I", masked_crc32c(part)) for part in (size, data)]
         record = b"".join((size, sums[0], data, sums[1]))
-        if self._file.write(record) < len(record):  # as it is where only a part of it fits
+        if self._file.write(record) < len(record):  # only a part of it fits on the disk
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._file.name)

@@ -1,4 +1,4 @@
-"""The realised-mask ledger: what was selected and how it was replaced, held against what the config says."""
+"""The ledger of realised masks: counts of masked tokens, checked against the config."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bert_jax.errors import DivergedError
 
 
 class Ledger:
-    """Adds up the counts of every update and stops the run when they cannot be sampling any more."""
+    """The counts of all updates; it stops a run whose deviations sampling cannot explain."""
 
     def __init__(
         self,
@@ -17,28 +17,27 @@ class Ledger:
         distinct: float = math.inf,
         totals: dict[str, float] | None = None,
     ):
-        """`distinct` examples have draws of their own; static masks repeat theirs from there on."""
+        """Begin with the totals of an earlier attempt, or with zeros.
+
+        Args:
+          settings: the masking of the config.
+          distinct: how many examples have masks of their own; static masks then repeat.
+          totals: `totals` of an earlier attempt, from its checkpoint.
+        """
         self.settings, self.distinct = settings, distinct
         names = (
-            "eligible",
-            "selected",
-            "quota",
-            "shortfall",
-            "predicted",
-            "predict_quota",
-            "predict_shortfall",
+            *("eligible", "selected", "quota", "shortfall"),
+            *("predicted", "predict_quota", "predict_shortfall"),
+            *("mask", "random", "kept", "asked", "nominal", "examples"),
         )
-        shares = ("mask", "random", "kept")
-        self.totals = dict.fromkeys((*names, *shares, "asked", "nominal", "examples"), 0.0) | (
-            totals or {}
-        )
+        self.totals = dict.fromkeys(names, 0.0) | (totals or {})
 
     def add(
         self, metrics: dict[str, tuple[float, float]], rate: float, examples: int, step: int
     ) -> None:
-        """Adds one update's and checks the totals so far."""
+        """Add the counts of an update, and check the totals so far."""
         selected, eligible = (float(x) for x in metrics["masked_fraction"])
-        asked, counted = (float(x) for x in metrics["asked_fraction"])
+        quotas, countable = (float(x) for x in metrics["asked_fraction"])
         row = {
             "eligible": eligible,
             "selected": selected,
@@ -48,8 +47,8 @@ class Ledger:
             "mask": float(metrics["mask_token_fraction"][0]),
             "random": float(metrics["random_fraction"][0]),
             "kept": float(metrics["kept_fraction"][0]),
-            "asked": asked,
-            "nominal": rate * counted,
+            "asked": quotas,
+            "nominal": rate * countable,
             "examples": float(examples),
             "shortfall": 0.0,
             "predict_shortfall": 0.0,
@@ -68,26 +67,33 @@ class Ledger:
             )
 
     def fault(self) -> str:
-        """What in the totals cannot be sampling, in words; empty when all is as configured."""
+        """Name what in the totals sampling cannot explain; return "" if all is as configured."""
         t = self.totals
         # Rounding moves an example's quota by a half at most, or from 0 to 1.
         if abs(t["asked"] - t["nominal"]) > t["examples"]:
-            return f"quotas sum to {t['asked']:.0f}, and the rate times the tokens counted is {t['nominal']:.0f}"
+            return (
+                f"quotas sum to {t['asked']:.0f}, "
+                f"and the rate times the tokens counted is {t['nominal']:.0f}"
+            )
         # The same draws over and over: the deviation grows with the repeats, not with their root.
         repeats = max(1.0, t["examples"] / self.distinct)
-        # A unit across the quota's edge is all in or all out, with mean error 0 and deviation at most half its size.
+        # A unit across the edge of the quota is all in or all out, with mean error 0 and a
+        # deviation of at most half its size.
         exact = self.settings.unit == "token" or self.settings.overflow == "skip"
         slack = (
             0.5 if exact else 6 * 0.5 * self.settings.max_unit * math.sqrt(t["examples"] * repeats)
         )
         for verb, prefix in (("selected", ""), ("predicted", "predict_")):
-            # Skipping never exceeds a quota, and lacks less of it than the smallest unit left out: both are certain.
-            error, short = t[verb] - t[f"{prefix}quota"], t[f"{prefix}shortfall"]
+            # Skipping never exceeds a quota, and lacks less of it than the smallest unit left out:
+            # both are certain.
+            quota, short = t[f"{prefix}quota"], t[f"{prefix}shortfall"]
+            error = t[verb] - quota
             if error > slack or error < -slack - short:
                 allowed = f", of which units too large may leave {short:.0f}" if short else ""
-                return f"{t[verb]:.0f} tokens {verb}, and the quotas sum to {t[f'{prefix}quota']:.0f}{allowed}"
+                return f"{t[verb]:.0f} tokens {verb}, and the quotas sum to {quota:.0f}{allowed}"
         for name, share in zip(("mask", "random", "kept"), self.settings.replace, strict=True):
             deviation = math.sqrt(t["selected"] * repeats * share * (1 - share))
             if abs(t[name] - t["selected"] * share) > 6 * deviation + 1e-6 * t["selected"]:
-                return f"the share '{name}' is {t[name] / max(t['selected'], 1):.4f} of {t['selected']:.0f}, not {share}"
+                realised = t[name] / max(t["selected"], 1)
+                return f"the share '{name}' is {realised:.4f} of {t['selected']:.0f}, not {share}"
         return ""

@@ -1,11 +1,13 @@
-"""One update as a pure function of (state, batch, step inputs), and the program that runs it on devices.
+"""One update as a pure function of (state, batch, step inputs), and the program that runs it.
 
-Nothing else knows whether one run is trained or several, under jit or pmap, by lax.map or vmap.
+Only this module knows how many runs are trained at once, and how: under jit or pmap, and along the
+run axis by lax.map or vmap.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,14 +25,16 @@ from bert_jax.models.backends import batched
 from bert_jax.objectives import masking
 from bert_jax.training import optim
 
-State = dict[
-    str, Any
-]  # params, optimizer, step, skipped, skipped_in_row; watched, where spikes are skipped
+# Keys: params, optimizer, step, skipped, skipped_in_row; and watched, where spikes are skipped.
+State = dict[str, Any]
 Step = Callable[[State, Batch, StepInputs], tuple[State, Metrics]]
 
 
+# --- one update, as pure functions ----------------------------------------------------------------
+
+
 def init_state(config: knobs.Config, vocab_size: int, seed: jax.Array) -> State:
-    """A fresh state; a function of the seed and the config alone."""
+    """Initialise the state of one run; a function of the seed and the config alone."""
     params = network.init(config, vocab_size, seed)
     zero = jnp.zeros((), jnp.int32)
     optimizer = optim.transformation(config.optim, params, 0.0).init(params)
@@ -45,12 +49,14 @@ def init_state(config: knobs.Config, vocab_size: int, seed: jax.Array) -> State:
 
 
 def inputs_at(config: knobs.Config, step: int) -> StepInputs:
-    """Compute the numbers of update `step` on the host, in float64."""
+    """Compute the inputs of the update with 0-based index `step`, on the host in float64."""
     rate = quotas.rate_at(config.masking, step, config.steps)
-    wanted = config.masking.prediction_rate
+    prediction_rate = config.masking.prediction_rate
+    if prediction_rate is None:
+        prediction_rate = rate
     return StepInputs(
         quotas=quotas.table(rate, config.sequence_length),
-        predict_quotas=quotas.table(rate if wanted is None else wanted, config.sequence_length),
+        predict_quotas=quotas.table(prediction_rate, config.sequence_length),
         replace=np.asarray(config.masking.replace, np.float32),
         weights={name: np.float32(o.weight) for name, o in config.objectives.items()},
         learning_rate=np.float32(optim.schedule(config.optim, config.steps)(step)),
@@ -63,73 +69,58 @@ def inputs_at(config: knobs.Config, step: int) -> StepInputs:
 def make_step(
     config: knobs.Config, special: Special, vocab_size: int, axis: str | None = None, slots: int = 0
 ) -> Step:
-    """The update of a config; `axis` names the mapped axis that sums run over under pmap.
+    """Build the update of one run.
 
-    With `slots` prediction slots a row there is room for arms of higher rates than the config's.
+    Args:
+      config: of the run.
+      special: ids of the special tokens.
+      vocab_size: of the model.
+      axis: the mapped axis that sums run over, under pmap.
+      slots: prediction slots of a row, where runs with higher masking rates take the same update.
     """
     model = network.build(config, vocab_size, train=True)
-    replacements = masking.random_ids(config.masking, special, vocab_size)
-    slots = max(slots, quotas.slots(config.masking, config.sequence_length, config.packing))
-    micro_steps = config.optim.accumulation
     table = objectives.of(config.objectives)
+    mask = functools.partial(
+        masking.apply,
+        settings=config.masking,
+        special=special,
+        replacements=masking.random_ids(config.masking, special, vocab_size),
+        slots=max(slots, quotas.slots(config.masking, config.sequence_length, config.packing)),
+    )
 
-    def mask(batch: Batch, traced: StepInputs) -> tuple[Batch, Metrics]:
-        if not config.masked:
-            return batch, {}
-        return masking.apply(
-            batch,
-            traced,
-            settings=config.masking,
-            special=special,
-            replacements=replacements,
-            slots=slots,
-        )
-
-    def everywhere(tree: Any) -> Any:
+    def over_devices(tree: Any) -> Any:
         return jax.lax.psum(tree, axis) if axis else tree
 
-    def step(state: State, batch: Batch, traced: StepInputs) -> tuple[State, Metrics]:
-        masked, ledger = mask(batch, traced)
-        # Denominators first: they do not depend on parameters, so every microbatch and device divides by the same.
-        counts = everywhere({name: one.count(masked) for name, one in table.items()})
-        key = jax.random.key(traced.seed, impl=devices.prng(config.parallel))
+    def step(state: State, batch: Batch, inputs: StepInputs) -> tuple[State, Metrics]:
+        masked, ledger = mask(batch, inputs) if config.masked else (batch, {})
+        # Denominators first: they do not depend on parameters, so that every microbatch and every
+        # device divides by the same.
+        counts = over_devices({name: objective.count(masked) for name, objective in table.items()})
+        key = jax.random.key(inputs.seed, impl=devices.prng(config.parallel))
         key = jax.random.fold_in(key, state["step"])
         key = jax.random.fold_in(key, jax.lax.axis_index(axis)) if axis else key
-
-        still = optim.frozen(state["params"], config.optim.freeze)
+        frozen = optim.frozen(state["params"], config.optim.freeze)
 
         def loss_of(params: Any, micro: Batch, key: jax.Array) -> tuple[jax.Array, Metrics]:
             params = jax.tree.map(
-                lambda p, fixed: jax.lax.stop_gradient(p) if fixed else p, params, still
+                lambda p, fixed: jax.lax.stop_gradient(p) if fixed else p, params, frozen
             )
             outputs = network.outputs(model, params, micro, dropout=key)
             metrics: Metrics = {}
             loss = jnp.zeros(())
             for name, objective in table.items():
-                found = objective.loss(outputs[name], micro)
-                loss += (
-                    traced.weights[name] * found[f"{name}_loss"][0] / jnp.maximum(counts[name], 1.0)
-                )
-                metrics |= found
+                sums = objective.loss(outputs[name], micro)
+                total, count = sums[f"{name}_loss"][0], jnp.maximum(counts[name], 1.0)
+                loss += inputs.weights[name] * total / count
+                metrics |= sums
             return loss, {**metrics, "loss": (loss, jnp.zeros(()))}
 
-        grads, metrics = everywhere(_accumulate(loss_of, state["params"], masked, key, micro_steps))
-        metrics |= everywhere(ledger)
-        loss, one = metrics["loss"][0], jnp.ones(())
-        if config.optim.spike_window:
-            watched = state["watched"]
-            spiked = optim.spike(watched, loss, traced.spike_sigmas)
-            metrics["spike_fraction"] = (spiked.astype(jnp.float32), one)
-            state, grad_norm = _update(config.optim, state, grads, traced, spiked)
-            state["watched"] = optim.watch(watched, loss, state["skipped_in_row"] == 0)
-        else:
-            state, grad_norm = _update(config.optim, state, grads, traced)
-        skipped = state["skipped_in_row"].astype(jnp.float32)
-        return state, metrics | {
-            "loss": (loss, one),
-            "grad_norm": (grad_norm, one),
-            "skipped_in_row": (skipped, one),
-        }
+        grads, metrics = over_devices(
+            _accumulate(loss_of, state["params"], masked, key, config.optim.accumulation)
+        )
+        loss = metrics["loss"][0]
+        state, update_metrics = _update_unless_spike(config.optim, state, grads, loss, inputs)
+        return state, metrics | over_devices(ledger) | update_metrics
 
     return step
 
@@ -137,58 +128,88 @@ def make_step(
 def _accumulate(
     loss_of: Callable, params: Any, batch: Batch, key: jax.Array, parts: int
 ) -> tuple[Any, Metrics]:
-    """Gradients and metrics summed over `parts` microbatches, one after the other in memory."""
+    """Sum gradients and metrics over `parts` microbatches, computed one after the other."""
     gradient = jax.grad(loss_of, has_aux=True)
     if parts == 1:
         return gradient(params, batch, jax.random.fold_in(key, 0))
-    # Microbatch i takes rows i, i + parts, ...: each device's rows are spread over all of them, and none moves.
+    # Microbatch i takes rows i, i + parts, ...: the rows of each device are spread over all of
+    # them, and none moves to another device.
     micro = jax.tree.map(
         lambda x: x.reshape(x.shape[0] // parts, parts, *x.shape[1:]).swapaxes(0, 1), batch
     )
-    example = jax.tree.map(lambda x: x[0], micro)
-    zeros = jax.tree.map(
-        lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(gradient, params, example, key)
-    )
+    first = jax.tree.map(lambda x: x[0], micro)
+    shapes = jax.eval_shape(gradient, params, first, key)
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
 
     def add(total: Any, item: tuple[jax.Array, Batch]) -> tuple[Any, None]:
         index, part = item
-        return jax.tree.map(
-            jnp.add, total, gradient(params, part, jax.random.fold_in(key, index))
-        ), None
+        summand = gradient(params, part, jax.random.fold_in(key, index))
+        return jax.tree.map(jnp.add, total, summand), None
 
     return jax.lax.scan(add, zeros, (jnp.arange(parts), micro))[0]
+
+
+def _update_unless_spike(
+    settings: knobs.Optim, state: State, grads: Any, loss: jax.Array, inputs: StepInputs
+) -> tuple[State, Metrics]:
+    """Update the state; where the config watches for spikes, skip an update whose loss is one."""
+    one = jnp.ones(())
+    metrics: Metrics = {"loss": (loss, one)}
+    if settings.spike_window:
+        watched = state["watched"]
+        spiked = optim.spike(watched, loss, inputs.spike_sigmas)
+        metrics["spike_fraction"] = (spiked.astype(jnp.float32), one)
+        state, norm = _update(settings, state, grads, inputs, spiked)
+        state["watched"] = optim.watch(watched, loss, state["skipped_in_row"] == 0)
+    else:
+        state, norm = _update(settings, state, grads, inputs)
+    metrics["grad_norm"] = (norm, one)
+    metrics["skipped_in_row"] = (state["skipped_in_row"].astype(jnp.float32), one)
+    return state, metrics
 
 
 def _update(
     settings: knobs.Optim,
     state: State,
     grads: Any,
-    traced: StepInputs,
+    inputs: StepInputs,
     spiked: jax.Array | None = None,
 ) -> tuple[State, jax.Array]:
-    """Clip and step; a non-finite gradient or a spike leaves parameters and moments as they were, and is counted."""
+    """Clip the gradient and step; return the new state and the norm of the gradient.
+
+    A gradient that is not finite, or a spike, leaves parameters and moments as they were, and is
+    counted.
+    """
     params, moments = state["params"], state["optimizer"]
     clipped, norm = optim.clip(grads, settings.clip_norm)
-    transform = optim.transformation(settings, params, traced.weight_decay)
+    transform = optim.transformation(settings, params, inputs.weight_decay)
     direction, new_moments = transform.update(clipped, moments, params)
-    stepped = jax.tree.map(lambda p, d: p - traced.learning_rate * d, params, direction)
-    fine = jnp.isfinite(norm) if spiked is None else jnp.isfinite(norm) & ~spiked
+    stepped = jax.tree.map(lambda p, d: p - inputs.learning_rate * d, params, direction)
+    accepted = jnp.isfinite(norm) if spiked is None else jnp.isfinite(norm) & ~spiked
 
     def keep(new: Any, old: Any) -> Any:
-        return jax.tree.map(lambda n, o: jnp.where(fine, n, o), new, old)
+        return jax.tree.map(lambda n, o: jnp.where(accepted, n, o), new, old)
 
-    bad = 1 - fine.astype(jnp.int32)
+    rejected = 1 - accepted.astype(jnp.int32)
     return {
         "params": keep(stepped, params),
         "optimizer": keep(new_moments, moments),
         "step": state["step"] + 1,
-        "skipped": state["skipped"] + bad,
-        "skipped_in_row": (state["skipped_in_row"] + 1) * bad,
+        "skipped": state["skipped"] + rejected,
+        "skipped_in_row": (state["skipped_in_row"] + 1) * rejected,
     }, norm
 
 
+# --- the update over devices and runs -------------------------------------------------------------
+
+
 class Program:
-    """The update of one run, or of several that share it, over all devices of a mesh."""
+    """The update of one run, or of several runs at once, compiled over the devices of a mesh.
+
+    Runs share the program and the batch; they differ in their states and step inputs. With more
+    than one run, every leaf of the state, the step inputs and the metrics has a leading run axis,
+    which no caller sees: `place` adds it, `run_state`, `run_params` and `metrics` take it off.
+    """
 
     def __init__(
         self,
@@ -196,34 +217,36 @@ class Program:
         special: Special,
         vocab_size: int,
         mesh: Mesh,
-        runs: int = 1,
+        run_count: int = 1,
         slots: int = 0,
     ):
         """Lay out the state; compile nothing yet.
 
         Args:
-          config: the run's, or the first run's.
+          config: of the run, or of the first one.
           special: ids of the special tokens.
           vocab_size: of the model.
           mesh: of `mesh_for`.
-          runs: trained by one program; they differ in step inputs alone.
-          slots: prediction slots of a row, where a run needs more than the first.
+          run_count: how many runs the program trains.
+          slots: prediction slots of a row, where a run needs more than the first one.
         """
-        self.config, self.mesh, self.runs, self.vocab_size = config, mesh, runs, vocab_size
+        self.config, self.mesh, self.vocab_size = config, mesh, vocab_size
+        self._run_count = run_count
 
         def init(seed: jax.Array) -> State:
             return init_state(config, vocab_size, seed)
 
-        self.shapes = jax.eval_shape(init, np.uint32(0))  # of one run, as is the layout
+        # Of one run; `_layout` is that of the whole state.
+        self.shapes = jax.eval_shape(init, np.uint32(0))
         self.layout = sharding.state_layout(self.shapes, mesh, config.parallel)
-        self._layout = sharding.stacked(self.layout, mesh) if runs > 1 else self.layout
+        self._layout = sharding.stacked(self.layout, mesh) if run_count > 1 else self.layout
         self._init = jax.jit(init, out_shardings=self.layout)
         self._update = compile_step(
-            config, special, vocab_size, mesh, self._layout, several=runs > 1, slots=slots
+            config, special, vocab_size, mesh, self._layout, run_axis=run_count > 1, slots=slots
         )
 
     def like(self) -> Any:
-        """Return shapes, types and places of one run's state, for a checkpoint to restore."""
+        """Return shapes, types and shardings of the state of one run, for a checkpoint to fill."""
         return jax.tree.map(
             lambda leaf, where: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where),
             self.shapes,
@@ -235,52 +258,52 @@ class Program:
         return self._init(np.uint32(seed))
 
     def hold(self, state: State) -> State:
-        """Keep one run's state for `place`: on the host, where others are still to come."""
-        return jax.device_get(state) if self.runs > 1 else state
+        """Keep the state of one run for `place`: on the host, where those of others follow."""
+        return jax.device_get(state) if self._run_count > 1 else state
 
     def place(self, states: Sequence[State]) -> State:
-        """Place the states of all runs as the update takes them."""
-        return sharding.stack(states, self._layout) if self.runs > 1 else states[0]
+        """Place the states of all runs on the devices, as the update takes them."""
+        return sharding.stack(states, self._layout) if self._run_count > 1 else states[0]
 
     def update(
         self, state: State, batch: Batch, inputs: Sequence[StepInputs]
     ) -> tuple[State, Metrics]:
-        """Dispatch one update of all runs on one batch; return before the device has made it."""
+        """Dispatch one update of all runs on one batch; return before the devices have made it."""
         on_device = batch
         if self.config.parallel.step == "jit":
             on_device = sharding.place(batch, self.config.batch_size, self.mesh)
-        numbers = (
-            jax.tree.map(lambda *each: np.stack(each), *inputs) if self.runs > 1 else inputs[0]
-        )
-        return self._update(state, on_device, numbers)
+        if self._run_count == 1:
+            return self._update(state, on_device, inputs[0])
+        stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *inputs)
+        return self._update(state, on_device, stacked)
 
     def metrics(self, on_device: Metrics) -> list[dict[str, tuple[float, float]]]:
-        """Fetch the metrics of an update, those of each run by themselves."""
-        found = sharding.to_host(on_device)
-        if self.runs == 1:
-            return [{name: (float(total), float(count)) for name, (total, count) in found.items()}]
+        """Fetch the metrics of an update, a dict of (sum, count) for each run."""
+        fetched = sharding.to_host(on_device)
+        if self._run_count == 1:
+            return [{name: (float(total), float(n)) for name, (total, n) in fetched.items()}]
         return [
-            {name: (float(total[i]), float(count[i])) for name, (total, count) in found.items()}
-            for i in range(self.runs)
+            {name: (float(total[i]), float(n[i])) for name, (total, n) in fetched.items()}
+            for i in range(self._run_count)
         ]
 
     def run_state(self, state: State, index: int) -> State:
-        """Take the state of one run out of that of all."""
-        return sharding.pick(state, index, self.layout) if self.runs > 1 else state
+        """Take the state of one run out of the state of all."""
+        return sharding.pick(state, index, self.layout) if self._run_count > 1 else state
 
     def run_params(self, state: State, index: int) -> Any:
         """Take the parameters of one run out of the state of all."""
         params, layout = state["params"], self.layout["params"]
-        return sharding.pick(params, index, layout) if self.runs > 1 else params
+        return sharding.pick(params, index, layout) if self._run_count > 1 else params
 
 
-def mesh_for(config: knobs.Config, runs: int = 1) -> Mesh:
+def mesh_for(config: knobs.Config, run_count: int = 1) -> Mesh:
     """Build the mesh a program trains on; refuse rows or runs that do not fit it."""
-    if runs > 1 and (config.parallel.step == "pmap" or jax.process_count() > 1):
+    if run_count > 1 and (config.parallel.step == "pmap" or jax.process_count() > 1):
         raise ConfigError(
             "runs train together under jit and in one process", "train them one by one"
         )
-    mesh = sharding.make_mesh(config.parallel, runs)
+    mesh = sharding.make_mesh(config.parallel, run_count)
     rows = config.batch_size // config.optim.accumulation
     sharding.check_rows(rows, mesh, "batch_size / accumulation")
     return mesh
@@ -293,51 +316,49 @@ def compile_step(
     mesh: Mesh,
     layout: Any,
     *,
-    several: bool = False,
+    run_axis: bool = False,
     slots: int = 0,
 ) -> Step:
-    """The update over all devices, jitted over the mesh or pmapped; both compute the same numbers.
+    """Build the update over all devices, jitted over the mesh or pmapped: the numbers are the same.
 
-    Of `several` arms, the leaves of state, traced numbers and metrics have a first axis that counts them.
+    With `run_axis`, the leaves of state, step inputs and metrics have a leading axis of runs.
     """
-    if config.parallel.step == "jit":
-        how = _together(config.parallel)
-        if several and how == "vmap":
-            config = dataclasses.replace(config, model=batched(config.model))
-        update = make_step(config, special, vocab_size, slots=slots)
-        return jax.jit(
-            _of_arms(update, mesh, how) if several else update,
-            in_shardings=(
-                layout,
-                jax.NamedSharding(mesh, sharding.BATCH),
-                sharding.of_arms(mesh, several),
-            ),
-            out_shardings=(layout, sharding.replicated(mesh)),
-            donate_argnums=0,
-        )
-    return sharding.pmap_wrap(make_step(config, special, vocab_size, axis="data"), mesh)
+    if config.parallel.step == "pmap":
+        return sharding.pmap_wrap(make_step(config, special, vocab_size, axis="data"), mesh)
+    mapping = _mapping(config.parallel)
+    if run_axis and mapping == "vmap":
+        config = dataclasses.replace(config, model=batched(config.model))
+    update = make_step(config, special, vocab_size, slots=slots)
+    batch_layout = jax.NamedSharding(mesh, sharding.BATCH)
+    return jax.jit(
+        _over_runs(update, mesh, mapping) if run_axis else update,
+        in_shardings=(layout, batch_layout, sharding.of_arms(mesh, run_axis)),
+        out_shardings=(layout, sharding.replicated(mesh)),
+        donate_argnums=0,
+    )
 
 
-def _together(settings: knobs.Parallel) -> str:
-    """Inside a device, arms go one after the other (map) or all at once (vmap).
+def _mapping(settings: knobs.Parallel) -> str:
+    """Choose how the runs on a device are computed: in turn ("map") or all at once ("vmap").
 
-    On a CPU the first is faster, on an accelerator a small model fills the device with the second only.
+    On a CPU the first is faster; on an accelerator only the second lets a small model fill the
+    device.
     """
     if devices.prng(settings) != "threefry2x32":
-        return "map"  # under vmap other generators draw other bits than alone
+        return "map"  # under vmap other generators draw other bits than for a run alone
     return devices.here().arms if settings.arms == "auto" else settings.arms
 
 
-def _of_arms(update: Step, mesh: Mesh, how: str) -> Step:
-    """The update of many states on one batch, each with numbers of its own."""
+def _over_runs(update: Step, mesh: Mesh, mapping: str) -> Step:
+    """Map the update of one run over a run axis of states and step inputs, all on one batch."""
 
-    def each(states: State, batch: Batch, traced: StepInputs) -> tuple[State, Metrics]:
-        if how == "vmap":
-            return jax.vmap(update, in_axes=(0, None, 0))(states, batch, traced)
-        return jax.lax.map(lambda one: update(one[0], batch, one[1]), (states, traced))
+    def updates(states: State, batch: Batch, inputs: StepInputs) -> tuple[State, Metrics]:
+        if mapping == "vmap":
+            return jax.vmap(update, in_axes=(0, None, 0))(states, batch, inputs)
+        return jax.lax.map(lambda run: update(run[0], batch, run[1]), (states, inputs))
 
     if mesh.shape["arm"] == 1:
-        return each
-    arm = jax.sharding.PartitionSpec("arm")
-    specs = {"in_specs": (arm, jax.sharding.PartitionSpec(), arm), "out_specs": arm}
-    return jax.shard_map(each, mesh=mesh, axis_names={"arm"}, check_vma=False, **specs)
+        return updates
+    runs, whole = jax.sharding.PartitionSpec("arm"), jax.sharding.PartitionSpec()
+    specs = {"in_specs": (runs, whole, runs), "out_specs": runs}
+    return jax.shard_map(updates, mesh=mesh, axis_names={"arm"}, check_vma=False, **specs)

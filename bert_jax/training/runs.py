@@ -10,8 +10,9 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
-from bert_jax.batch import Metrics, StepInputs
+from bert_jax.batch import Batch, Metrics, StepInputs
 from bert_jax.config import knobs, quotas, validation
 from bert_jax.errors import DivergedError, Stopped
 from bert_jax.reporting import run_report
@@ -30,25 +31,25 @@ OnDiverged = Callable[[Path, DivergedError], None]
 class Runs:
     """The runs that one program trains, on the same batches."""
 
-    clock: Clock  # of all of them
+    clock: Clock  # of all runs together
 
     def __init__(
         self,
         jobs: Sequence[Job],
         command: Sequence[str],
         on_diverged: OnDiverged,
-        closing: contextlib.ExitStack,
+        resources: contextlib.ExitStack,
     ):
-        """Read the data that the jobs share; open each workdir."""
+        """Read the data that the jobs share; open each workdir, until `resources` is closed."""
         self.data = training_data.gather(jobs[0][0])
-        alone = len(jobs) == 1
+        shared = len(jobs) > 1
         self._runs = [
-            Run(finalize(config, self.data.facts), self.data, workdir, closing, not alone)
+            Run(finalize(config, self.data.facts), self.data, workdir, resources, shared)
             for config, workdir in jobs
         ]
         self.config = self._runs[0].config
         self.ended = False  # too many evaluations in a row without a better one
-        self._command, self._on_diverged, self._closing = list(command), on_diverged, closing
+        self._command, self._on_diverged, self._resources = list(command), on_diverged, resources
         self._pending: tuple[int, Metrics, np.ndarray] | None = None  # step, metrics, example ids
         if jax.process_index() == 0:
             validation.warn(*(run.config for run in self._runs))
@@ -56,37 +57,42 @@ class Runs:
     def __len__(self) -> int:
         return len(self._runs)
 
-    def living(self) -> Iterator[tuple[int, Run]]:
-        """Yield the runs that have not diverged, each with its place in the program."""
+    def active(self) -> Iterator[tuple[int, Run]]:
+        """Yield the runs that have not diverged, each with its index in the program."""
         return ((index, run) for index, run in enumerate(self._runs) if not run.failed)
 
-    def slots(self) -> int:
-        """Return the prediction slots of a row that the highest rate of any run needs."""
-        length, packing = self.config.sequence_length, self.config.packing
-        return max(quotas.slots(run.config.masking, length, packing) for run in self._runs)
+    # --- state ------------------------------------------------------------------------------------
 
-    # --- state -------------------------------------------------------------------------------------
+    def build_program(self, mesh: Mesh, slots: int = 0) -> Program:
+        """Build the program that trains the runs, with at least `slots` prediction slots a row."""
+        length, packing = self.config.sequence_length, self.config.packing
+        needed = (quotas.slots(run.config.masking, length, packing) for run in self._runs)
+        special, vocab_size = self.data.tokenizer.special, self.data.tokenizer.size
+        return Program(self.config, special, vocab_size, mesh, len(self), max(slots, *needed))
 
     def restore_or_init(
         self, program: Program, allow_change: tuple[str, ...] = ()
     ) -> tuple[State, int]:
-        """Return the state of all runs at the last step that all of them have saved."""
+        """Return the state of all runs at the last step that all of them have saved, and the step.
+
+        Where nothing is saved, the state is initialised and the step is 0.
+        """
         resumed = [run.check_resume(allow_change) for run in self._runs]
-        at: int | None = 0
+        restored_step: int | None = 0
         if all(resumed):  # a run by itself goes on from its last sound step
-            at = last_common_step(self._runs) if len(self) > 1 else None
+            restored_step = last_common_step(self._runs) if len(self) > 1 else None
         states = []
         for run in self._runs:
-            state, start = run.state_at(program, self.data, at)
+            state, start = run.state_at(program, self.data, restored_step)
             if jax.process_index() == 0:
                 params = state["params"]
                 environment.describe_run(run.config, self.data, params, run.workdir, self._command)
             states.append(program.hold(state))
         if any(resumed):
-            which = f"{len(self)} runs" if len(self) > 1 else self._runs[0].workdir
-            print(f"resuming {which} at step {start}", file=sys.stderr)
+            subject = f"{len(self)} runs" if len(self) > 1 else self._runs[0].workdir
+            print(f"resuming {subject} at step {start}", file=sys.stderr)
         for run in self._runs:
-            run.begin(start, self.data.distinct(), run is not self._runs[0], self._closing)
+            run.begin(start, self.data.distinct(), run is not self._runs[0], self._resources)
         nominal = peak(jax.devices()[0].device_kind)
         self.clock = Clock(
             self.config,
@@ -98,45 +104,60 @@ class Runs:
         self.ended = all(run.ended for run in self._runs)
         return program.place(states), start
 
+    def save_is_due(self, step: int) -> bool:
+        """Tell whether to save after an update: every so many steps, and at the end of training."""
+        every = self.config.checkpoints.every
+        return self.ended or step == self.config.steps or step % every == 0
+
     def save(self, program: Program, state: State, step: int) -> None:
         """Begin to save each run that has not diverged."""
-        self.settle(program)
-        for index, run in self.living():
-            with self._alone(run):
-                run.save(step, program.run_state(state, index), self.clock.state())
+        with self.clock.on("saving"):
+            self.settle(program)
+            for index, run in self.active():
+                with self._freeze_if_diverged(run):
+                    run.save(step, program.run_state(state, index), self.clock.state())
 
-    # --- one update after the other ----------------------------------------------------------------
+    # --- one update after the other ---------------------------------------------------------------
 
     def steps(self, start: int) -> range:
         """Return the updates still to make."""
         return range(start + 1, start + 1 if self.ended else self.config.steps + 1)
 
+    def next_batch(self, batches: Iterator[Batch]) -> Batch:
+        """Wait for the next batch, on the clock."""
+        with self.clock.on("data"):
+            return next(batches)
+
     def inputs(self, step: int) -> list[StepInputs]:
-        """Return the numbers that each run takes for an update."""
+        """Return the step inputs of each run for an update."""
         fault_points.point("step", step)
         return [run.inputs(step) for run in self._runs]
 
-    def record(self, program: Program, step: int, metrics: Metrics, ids: np.ndarray) -> None:
-        """Take in the metrics of the update before this one, so that the device never waits."""
+    def record(self, program: Program, step: int, metrics: Metrics, batch: Batch) -> None:
+        """Settle the update before this one, and keep the metrics of this one on the device.
+
+        While the host takes in the metrics of one update, the device computes the next.
+        """
         self.settle(program)
-        self._pending = (step, metrics, ids)
+        self._pending = (step, metrics, batch["example_ids"])
+        self.clock.tick(batch)
 
     def settle(self, program: Program) -> None:
-        """Take in the metrics that are still on the device."""
+        """Take in the metrics that are still on the device, if there are any."""
         if self._pending is None:
             return
         step, on_device, ids = self._pending
         self._pending = None
         metrics = program.metrics(on_device)
-        for index, run in self.living():
-            with self._alone(run):
+        for index, run in self.active():
+            with self._freeze_if_diverged(run):
                 run.record(metrics[index], ids, step)
                 if step % self.config.logging.every == 0 or step == self.config.steps:
                     run.log(step, self.clock.values())
 
     @contextlib.contextmanager
-    def _alone(self, run: Run) -> Iterator[None]:
-        """Freeze a run that diverges; let the others go on, if there are any."""
+    def _freeze_if_diverged(self, run: Run) -> Iterator[None]:
+        """Freeze a run that diverges while others go on; raise its error if it was the last."""
         try:
             yield
         except DivergedError as error:
@@ -146,10 +167,10 @@ class Runs:
                 raise
             print(f"warning: {run.workdir} is frozen, the others go on: {error}", file=sys.stderr)
 
-    # --- the end -----------------------------------------------------------------------------------
+    # --- the end ----------------------------------------------------------------------------------
 
     def interrupt(self, step: int) -> None:
-        """End training before its last step, with everything saved."""
+        """End training before its last step, once everything is saved."""
         for run in self._runs:
             run.checkpoints.wait()
         raise Stopped(
@@ -157,19 +178,17 @@ class Runs:
         )
 
     def conclude(self) -> None:
-        """Wait until all is on the disk, and write the reports."""
+        """Wait until everything is on the disk, and write the reports."""
         for run in self._runs:
             run.checkpoints.wait()
             run.writer.flush()
         if jax.process_index() != 0:
             return
-        for _, run in self.living():
+        for _, run in self.active():
             if self.ended:
                 best = run.config.checkpoints.best
-                print(
-                    f"ended early: {run.misses} evaluations in a row without a better {best}",
-                    file=sys.stderr,
-                )
+                text = f"ended early: {run.misses} evaluations in a row without a better {best}"
+                print(text, file=sys.stderr)
             report = run_report.write(run.workdir)
             if len(self) == 1:
                 print(f"report: {report}", file=sys.stderr)
@@ -181,7 +200,7 @@ def last_common_step(runs: Sequence[Run]) -> int:
 
 
 class Evaluations:
-    """The evaluations of a config, each at its steps."""
+    """The evaluations of a config, each at its own steps."""
 
     def __init__(self, runs: Runs, program: Program):
         data, self._runs, self._program = runs.data, runs, program
@@ -191,7 +210,7 @@ class Evaluations:
         self._sampler = data.sampler(program.mesh)
 
     def due(self, step: int) -> list[str]:
-        """List the evaluations that follow an update."""
+        """List the evaluations to run after an update."""
         return [
             name
             for name, every in self._every.items()
@@ -199,14 +218,14 @@ class Evaluations:
         ]
 
     def run(self, names: Sequence[str], state: State, step: int) -> None:
-        """Evaluate each run that has not diverged; tell the runs whether training has ended."""
+        """Evaluate each run that has not diverged; note in `Runs.ended` whether to end early."""
         runs, program = self._runs, self._program
         runs.settle(program)
         for name in names:
             with runs.clock.on("evaluation"):
-                for index, run in runs.living():
+                for index, run in runs.active():
                     params: Any = program.run_params(state, index)
                     run.evaluated(name, self._evaluators[name](params), step)
                     if self._sampler and name == "validation":
                         run.writer.show(step, self._sampler(params))
-            runs.ended = all(run.ended for _, run in runs.living())
+            runs.ended = all(run.ended for _, run in runs.active())

@@ -1,4 +1,4 @@
-"""One run per workdir, and an orderly stop: the workdir check, the run lock, and the stop signals."""
+"""Locks that keep a workdir to one run, and the flag that stop signals raise."""
 
 from __future__ import annotations
 
@@ -15,29 +15,24 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from bert_jax.errors import ConfigError
-from bert_jax.system import signals
-from bert_jax.system.folder_locks import check_place, check_writable, hold
-
-__all__ = ["STOPPED", "StopFlag", "check_place", "check_writable", "run_lock"]
-
-STOPPED = 75
+from bert_jax.errors import ConfigError, Stopped
+from bert_jax.system import folder_locks, signals
 
 
 @contextlib.contextmanager
 def run_lock(workdir: Path) -> Iterator[None]:
-    """Holds the workdir for this run (its process 0); the system frees it however the run ends."""
-    with contextlib.ExitStack() as closing:
+    """Hold the workdir for process 0 of this run; the system frees it however the run ends."""
+    with contextlib.ExitStack() as locks:
         refused: ConfigError | None = None
         if jax.process_index() == 0:
             try:
-                closing.enter_context(hold(Path(workdir)))
+                locks.enter_context(folder_locks.hold(Path(workdir)))
             except ConfigError as error:
                 refused = error
         if jax.process_count() > 1 and not multihost_utils.broadcast_one_to_all(
             np.int32(refused is None)
         ):
-            # All are told, or the others would wait for process 0 and end in an error of the network's.
+            # All learn of it, or the others would wait for process 0 until the network times out.
             raise refused or ConfigError(f"process 0 may not use {workdir}", "its message says why")
         if refused is not None:
             raise refused
@@ -48,35 +43,35 @@ def run_lock(workdir: Path) -> Iterator[None]:
 def run_locks(workdirs: Sequence[Path]) -> Iterator[None]:
     """Hold the workdirs of runs that train together, once each is known to be writable."""
     for workdir in workdirs:
-        check_writable(workdir)
-    with contextlib.ExitStack() as closing:
+        folder_locks.check_writable(workdir)
+    with contextlib.ExitStack() as locks:
         for workdir in workdirs:
-            closing.enter_context(run_lock(workdir))
+            locks.enter_context(run_lock(workdir))
         yield
 
 
 class StopFlag:
-    """Turns stop signals into a flag that the loop asks for after each step; the same one again ends at once.
+    """A flag that stop signals raise and that the loop reads after each step.
 
-    Which of them count is said in `signals`.
+    The same signal again ends the process at once; the module `signals` says which signals count.
 
-    Before the loop first asks there is nothing to save, and preparing or compiling may take hours: a signal then
-    interrupts, as Ctrl-C does.
+    Before the loop first reads the flag there is nothing to save, and preparing or compiling may
+    take hours: a signal then interrupts, as Ctrl-C does.
 
-    With several processes jax's preemption service must keep SIGTERM: it makes all of them stop at the same step. The
-    others are passed on to it.
+    In a run of more than one process, the preemption service of jax must keep SIGTERM: it makes
+    all processes stop at the same step. Other signals are passed on to it as SIGTERM.
     """
 
     def __init__(self) -> None:
         self.signal: int | None = None
         self._requests = signals.Requests()
-        self._asked = False
-        self._several = jax.process_count() > 1
+        self._in_loop = False
+        self._distributed = jax.process_count() > 1
         self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> StopFlag:
         for number in signals.SIGNALS:
-            if self._several and number == signal.SIGTERM:
+            if self._distributed and number == signal.SIGTERM:
                 continue
             self._previous[number] = signal.signal(number, self._handle)
         return self
@@ -86,9 +81,9 @@ class StopFlag:
             signal.signal(number, handler)
 
     def should_stop(self, step: int) -> bool:
-        """Whether to save now and stop; every process asks at every step, with the same numbers."""
-        self._asked = True
-        if self._several:
+        """Tell whether to save now and stop; each process has to ask at each step."""
+        self._in_loop = True
+        if self._distributed:
             return multihost_utils.reached_preemption_sync_point(step)
         return self.signal is not None
 
@@ -98,21 +93,20 @@ class StopFlag:
         if again is None or (self.signal is not None and not again):
             return
         if again:
-            _say(f"second {name}: stopping without saving")
+            _print(f"second {name}: stopping without saving")
             for stream in (sys.stdout, sys.stderr):
-                with contextlib.suppress(
-                    RuntimeError
-                ):  # the handler interrupted a write to this very stream
+                # RuntimeError: the handler interrupted a write to this very stream.
+                with contextlib.suppress(RuntimeError):
                     stream.flush()
-            os._exit(STOPPED)
-        if not self._asked and not self._several:
+            os._exit(Stopped.code)
+        if not self._in_loop and not self._distributed:
             raise KeyboardInterrupt(name)
         self.signal = number
-        _say(f"{name}: saving after this step, then stopping; {name} once more stops at once")
-        if self._several:
+        _print(f"{name}: saving after this step, then stopping; {name} once more stops at once")
+        if self._distributed:
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _say(text: str) -> None:
-    """Writes past Python's buffers: a handler may interrupt a print, whose buffer must not be entered again."""
+def _print(text: str) -> None:
+    """Write to standard error past its buffer: the handler may have interrupted a print."""
     os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, f"\n{text}\n".encode())

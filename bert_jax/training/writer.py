@@ -1,8 +1,9 @@
-"""What a run says while it trains: metrics.jsonl, samples.jsonl, TensorBoard events, a progress bar or plain lines.
+"""The metrics of a run: metrics.jsonl, samples.jsonl, TensorBoard events, and progress lines.
 
-A line of metrics.jsonl is a JSON object: `step`, `time` (seconds the run has worked, over all its resumes), then flat
-names. A number that is not finite is written as null. One of samples.jsonl has `step`, and what `samples.py` says of a
-sentence: `text`, `answers`, `predictions`.
+A line of metrics.jsonl is a JSON object: `step`, `time` (seconds the run has worked, over all its
+resumes), then flat names. A number that is not finite is written as null. A line of samples.jsonl
+has `step` and the predictions of a sentence (evaluation/samples.py): `text`, `answers`,
+`predictions`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
 from tqdm import tqdm
 
 from bert_jax.config import knobs
@@ -27,15 +29,13 @@ from bert_jax.system import disk
 from bert_jax.training import history
 from bert_jax.training.events import Events
 
-RESULTS = {
-    "loss",
-    *(metric for metrics in knobs.METRICS.values() for metric in metrics),
-}  # of a task
+# Metrics of tasks that a progress line shows.
+RESULTS = {"loss", *(metric for metrics in knobs.METRICS.values() for metric in metrics)}
 EVERY = 10.0  # seconds between plain progress lines
 
 
 class Writer:
-    """Writes the metrics of one run, from process 0; a resumed run first drops what lies after its step."""
+    """The files of metrics of one run, written by process 0, and its progress on standard error."""
 
     def __init__(
         self,
@@ -44,51 +44,40 @@ class Writer:
         start_step: int,
         tensorboard: bool = True,
         quiet: bool = False,
-        before: Mapping[str, history.Runs] | None = None,
+        before: Mapping[str, history.Ranges] | None = None,
         seconds: float | None = None,
     ):
-        """Open the files; what lies after the step is dropped, and what is gone of before it is said.
+        """Open the files, drop their lines after the start step, and warn of lines that are gone.
 
         Args:
-          workdir: the run's folder.
+          workdir: the folder of the run.
           total_steps: of the run.
-          start_step: it goes on from.
-          tensorboard: whether to write events too.
-          quiet: write everything and show nothing: of many runs at once one shows how far they are.
+          start_step: the step the run goes on from.
+          tensorboard: write TensorBoard events too.
+          quiet: write the files and show no progress, which one of many runs shows for all.
           before: `history` when the checkpoint of the start step was saved.
-          seconds: the run had worked by then; without it, what its last line says.
+          seconds: the time the run had worked by then; None takes that of its last line.
         """
-        import jax  # here: what runs wrote is read by reports too, which have no need of it
-
         self.active, self.quiet = jax.process_index() == 0, quiet
         self.total, self.start = total_steps, start_step
-        self._began = self._spoke = time.monotonic()
+        self._began = self._shown = time.monotonic()
         self._offset = seconds or 0.0
-        self._first: tuple[int, float] | None = (
-            None  # step and time of the first line: the first step compiles
-        )
+        # Step and time of the first line, which the time left is estimated from: compilation lies
+        # before it.
+        self._first: tuple[int, float] | None = None
         self._latest: dict[str, float] = {}
         self._events: Events | None = None
-        self.history: dict[str, history.Runs] = {}  # by kind of line, the steps there are lines of
-        self._failed = False  # a write: nothing more is expected of the files
+        self.history: dict[str, history.Ranges] = {}  # kind of line -> steps with such a line
+        self._failed = False  # once a write failed, errors of closing the files add nothing
         self._bar: tqdm | None = None
         if not self.active:
             return
         path, self._samples = Path(workdir) / records.METRICS, Path(workdir) / records.SAMPLES
-        for line in truncate(path, start_step):
-            self._note(history.kind(line), line["step"])
-            if seconds is None:  # a checkpoint of an older version
-                self._offset = max(self._offset, float(line.get("time") or 0.0))
-        for line in truncate(self._samples, start_step) if self._samples.exists() else ():
-            self._note(history.SAMPLES, line["step"])
-        for name, gone in history.missing(before or {}, self.history).items():
-            file = self._samples if name == history.SAMPLES else path
-            had = f"{history.described(gone)}, that it had when step {start_step} was saved"
-            said = f"{file} lacks the lines of {name}, {had}"
-            print(f"warning: {said}: the run goes on, and its curves have a gap", file=sys.stderr)
+        self._drop_later_lines(path, seconds)
+        self._warn_of_gaps(path, before or {})
         self._file = path.open("a", encoding="utf-8")
         if tensorboard:
-            with self._disk(Path(workdir) / "tensorboard"):
+            with self._disk_errors(Path(workdir) / "tensorboard"):
                 self._events = Events(Path(workdir) / "tensorboard", start_step)
         if sys.stderr.isatty() and not quiet:
             self._bar = tqdm(
@@ -100,42 +89,61 @@ class Writer:
                 smoothing=0.1,
             )
 
+    def _drop_later_lines(self, path: Path, seconds: float | None) -> None:
+        """Drop the lines after the start step; remember the steps of those that stay."""
+        for line in truncate(path, self.start):
+            self._remember(history.kind(line), line["step"])
+            if seconds is None:  # a checkpoint of an older version
+                self._offset = max(self._offset, float(line.get("time") or 0.0))
+        for line in truncate(self._samples, self.start) if self._samples.exists() else ():
+            self._remember(history.SAMPLES, line["step"])
+
+    def _warn_of_gaps(self, path: Path, before: Mapping[str, history.Ranges]) -> None:
+        """Warn of lines that the files had when the checkpoint was saved, and have no more."""
+        for kind, steps in history.missing(before, self.history).items():
+            file = self._samples if kind == history.SAMPLES else path
+            print(
+                f"warning: {file} lacks the lines of {kind}, {history.described(steps)}, "
+                f"that it had when step {self.start} was saved: "
+                "the run goes on, and its curves have a gap",
+                file=sys.stderr,
+            )
+
     @property
     def seconds(self) -> float:
-        """The seconds the run has worked, over all its resumes."""
+        """Return the seconds the run has worked, over all its resumes."""
         return self._offset + time.monotonic() - self._began
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
-        """Adds one line for `step`, and shows how far the run is."""
+        """Write a line of metrics, and show how far the run is."""
         if not self.active:
             return
         clean = {name: _number(value) for name, value in values.items()}
         line = {"step": int(step), "time": round(self.seconds, 3), **clean}
-        with self._disk():
+        with self._disk_errors():
             self._file.write(json.dumps(line, allow_nan=False) + "\n")
             self._file.flush()
-        self._note(history.kind(line), step)
+        self._remember(history.kind(line), step)
+        finite = {name: value for name, value in clean.items() if value is not None}
         if self._events is not None:
-            with self._disk(Path(self._file.name).with_name("tensorboard")):
-                self._events.add(
-                    step, {name: value for name, value in clean.items() if value is not None}
-                )
-        self._show(step, {name: value for name, value in clean.items() if value is not None})
+            with self._disk_errors(Path(self._file.name).with_name("tensorboard")):
+                self._events.add(step, finite)
+        self._show(step, finite)
 
     def show(self, step: int, samples: Sequence[Mapping[str, Any]]) -> None:
-        """Adds what a model makes of some sentences at `step`, and says it of the first."""
+        """Write what the model predicts for sample sentences, and show it for the first of them."""
         if not self.active or not samples:
             return
-        with self._disk(self._samples), self._samples.open("a", encoding="utf-8") as file:
-            file.writelines(json.dumps({"step": int(step), **one}) + "\n" for one in samples)
+        with self._disk_errors(self._samples), self._samples.open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps({"step": int(step), **row}) + "\n" for row in samples)
             file.flush()
             os.fsync(file.fileno())
-        self._note(history.SAMPLES, step)
+        self._remember(history.SAMPLES, step)
         if not self.quiet:
             self.note(f"step {step}: {_sample(samples[0])}")
 
     def note(self, text: str) -> None:
-        """One line on standard error that leaves the bar whole."""
+        """Print a line on standard error without breaking the progress bar."""
         if not self.active:
             return
         if self._bar is not None:
@@ -143,19 +151,19 @@ class Writer:
         else:
             print(text, file=sys.stderr, flush=True)
 
-    def _note(self, kind: str, step: int) -> None:
+    def _remember(self, kind: str, step: int) -> None:
         history.add(self.history.setdefault(kind, []), int(step))
 
     def flush(self) -> None:
-        """Everything written so far is on the disk: called before a checkpoint of the same step."""
+        """Bring everything written so far to the disk, before a checkpoint of the same step."""
         if not self.active:
             return
-        with self._disk():
+        with self._disk_errors():
             self._file.flush()
             os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """Flushes and closes; a second time does nothing."""
+        """Flush and close the files; a second call does nothing."""
         if not self.active:
             return
         self.active = False
@@ -163,20 +171,22 @@ class Writer:
             self._bar.close()
         if self._events is not None:
             self._events.close()
-        with contextlib.suppress(OSError) if self._failed else self._disk():
-            self._file.close()  # writes what it still holds, which may have been said not to fit
+        with contextlib.suppress(OSError) if self._failed else self._disk_errors():
+            self._file.close()  # writes what its buffer holds, of which a full disk may be known
 
     @contextlib.contextmanager
-    def _disk(self, file: Path | None = None) -> Iterator[None]:
+    def _disk_errors(self, file: Path | None = None) -> Iterator[None]:
+        """Turn an error of writing a file, metrics.jsonl by default, into one of the user."""
         try:
             yield
         except OSError as error:
             self._failed = True
             if disk.is_full(error):
                 raise disk.full(file or self._file.name) from error
-            hint = "free some space, then run the same command again: it goes on from the last checkpoint"
             raise CheckpointError(
-                f"cannot write {file or self._file.name}: {error.strerror}", hint
+                f"cannot write {file or self._file.name}: {error.strerror}",
+                "free some space, then run the same command again: "
+                "it goes on from the last checkpoint",
             ) from error
 
     def _show(self, step: int, values: dict[str, float]) -> None:
@@ -191,10 +201,10 @@ class Writer:
             if evaluated:
                 self.note(f"step {step}: {_evaluation(values)}")
             return
-        if evaluated or now - self._spoke >= EVERY or (self._first is None and step > self.start):
-            self._spoke = now
-            text = f"step {step}/{self.total}  {_evaluation(values) if evaluated else _summary(self._latest)}"
-            self.note(text + ("" if evaluated else self._left(step, now)))
+        if evaluated or now - self._shown >= EVERY or (self._first is None and step > self.start):
+            self._shown = now
+            text = f"{_summary(self._latest)}{self._left(step, now)}"
+            self.note(f"step {step}/{self.total}  {_evaluation(values) if evaluated else text}")
         if self._first is None:
             self._first = (step, now)
 
@@ -206,21 +216,19 @@ class Writer:
 
 
 def truncate(path: Path, step: int) -> list[dict[str, Any]]:
-    """Drop the lines after `step` and a torn last one, in one move; return those that stay.
+    """Drop the lines after `step` and a torn last line, atomically; return the lines that stay.
 
-    A run that starts anew (step 0) drops everything.
+    A run that starts anew, at step 0, drops everything.
     """
-    kept = (
-        [line for line in records.rows(path) if line["step"] <= step]
-        if step > 0 and path.exists()
-        else []
-    )
+    kept = []
+    if step > 0 and path.exists():
+        kept = [line for line in records.rows(path) if line["step"] <= step]
     disk.write(path, "".join(json.dumps(line) + "\n" for line in kept))
     return kept
 
 
 def _number(value: Any) -> float | int | None:
-    """A JSON number: Python's, numpy's and jax's scalars; null for what is not finite."""
+    """Convert a scalar of Python, numpy or jax to a JSON number; None if it is not finite."""
     if isinstance(value, int):
         return int(value)
     number = float(value)
@@ -228,21 +236,17 @@ def _number(value: Any) -> float | int | None:
 
 
 def _sample(row: Mapping[str, Any]) -> str:
-    """A sentence with the likeliest token in each of its gaps, and what stood there."""
-    said = iter(f"[{one[0]['token']} {one[0]['probability']:.0%}]" for one in row["predictions"])
-    text = re.sub(r"\[MASK\]|…$", lambda gap: next(said, gap[0]), row["text"])
+    """Return a sentence with the likeliest token in each of its gaps, and the right answers."""
+    best = (ranked[0] for ranked in row["predictions"])
+    fills = (f"[{guess['token']} {guess['probability']:.0%}]" for guess in best)
+    text = re.sub(r"\[MASK\]|…$", lambda gap: next(fills, gap[0]), row["text"])
     return f"{text}  (was {', '.join(row['answers'])})"
 
 
 def _summary(values: Mapping[str, float]) -> str:
-    """Loss, accuracies and speed of the latest training lines, as far as they are known."""
-    parts = []
-    for name, text in [
-        ("train/loss", "loss {:.3f}"),
-        ("train/tokens_per_second", "{:,.0f} tokens/s"),
-    ]:
-        if name in values:
-            parts.append(text.format(values[name]))
+    """Return loss, accuracies and speed of the latest training lines, as far as they are known."""
+    formats = {"train/loss": "loss {:.3f}", "train/tokens_per_second": "{:,.0f} tokens/s"}
+    parts = [text.format(values[name]) for name, text in formats.items() if name in values]
     accuracies = [
         f"{name.removeprefix('train/').removesuffix('_accuracy')} {value:.1%}"
         for name, value in values.items()
@@ -252,7 +256,10 @@ def _summary(values: Mapping[str, float]) -> str:
 
 
 def _evaluation(values: Mapping[str, float]) -> str:
-    """The results of an evaluation, in the order given; baselines, intervals and counts are in the file."""
+    """Return the results of an evaluation in their order.
+
+    Baselines, intervals and counts are left to the file.
+    """
     parts: list[str] = []
     for name, value in values.items():
         _, evaluation, metric = name.split("/") if name.count("/") == 2 else ("", "", "")

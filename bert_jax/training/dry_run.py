@@ -1,0 +1,48 @@
+"""The text that `bert-jax train --dry-run` prints."""
+
+from __future__ import annotations
+
+import json
+
+import jax
+
+from bert_jax.batch import Special
+from bert_jax.config import knobs, to_dict, validation
+from bert_jax.errors import ConfigError, DataError
+from bert_jax.interop import vocabulary
+from bert_jax.training import data, memory
+from bert_jax.training.program import Program, mesh_for
+
+SPECIAL = Special(0, 1, 2, 3, 4)  # of no vocabulary: shapes do not depend on it
+
+
+def summary(config: knobs.Config) -> str:
+    """Describe a run before it is made: the resolved config, parameters, memory and steps.
+
+    Nothing is prepared or written.
+    """
+    mesh = mesh_for(config)
+    config = data.gather(config).config if config.task.source else config
+    validation.warn(config)
+    try:
+        vocab_size = vocabulary.vocabulary_size(config)
+    except (ConfigError, DataError):  # none yet: assume the size in the config
+        if config.task.source or config.tokenizer.path:
+            raise
+        vocab_size = config.tokenizer.vocab_size
+    params = Program(config, SPECIAL, vocab_size, mesh).shapes["params"]
+    parameters = sum(leaf.size for leaf in jax.tree.leaves(params))
+    sizes = memory.estimate(config, vocab_size, mesh)
+    total, state, gradients, activations = (memory.readable(size) for size in (sum(sizes), *sizes))
+    tokens = config.steps * config.batch_size * config.sequence_length
+    lines = [
+        json.dumps(to_dict(config), indent=2),
+        f"parameters      {parameters:,} (vocabulary {vocab_size:,})",
+        f"memory/device   {total}: state {state}, gradients {gradients}, "
+        f"activations about {activations}",
+        f"devices         {jax.device_count()} x {jax.devices()[0].device_kind}, "
+        f"mesh {dict(mesh.shape)}",
+        f"steps           {config.steps:,} of {config.batch_size} x {config.sequence_length} "
+        f"= {tokens:,} tokens",
+    ]
+    return "\n".join(lines)

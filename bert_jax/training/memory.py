@@ -1,0 +1,88 @@
+"""The device memory of an update: estimated before training, and explained where it runs out."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Iterator
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from bert_jax import sharding
+from bert_jax.config import costs, knobs
+from bert_jax.errors import EXHAUSTED, ConfigError
+from bert_jax.training.program import init_state
+
+
+def estimate(config: knobs.Config, vocab_size: int, mesh: Mesh) -> tuple[int, int, int]:
+    """Estimate the bytes an update takes on a device: state, gradients, activations."""
+    shapes = jax.eval_shape(lambda seed: init_state(config, vocab_size, seed), np.uint32(0))
+    layout = sharding.state_layout(shapes, mesh, config.parallel)
+    state = sum(
+        int(np.prod(where.shard_shape(leaf.shape), dtype=np.int64)) * leaf.dtype.itemsize
+        for leaf, where in zip(jax.tree.leaves(shapes), jax.tree.leaves(layout), strict=True)
+    )
+    rows = config.batch_size // (_row_shards(mesh) * config.optim.accumulation)
+    # The state is parameters and two moments; gradients are split as the parameters are.
+    return state, state // 3, costs.activation_bytes(config, vocab_size, rows)
+
+
+@contextlib.contextmanager
+def out_of_memory(config: knobs.Config, vocab_size: int, mesh: Mesh) -> Iterator[None]:
+    """Turn a lack of device memory into an error whose hint makes the same batch fit."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if EXHAUSTED not in str(error):
+            raise
+        first_line = str(error).strip().splitlines()[0][:200]
+        needed = readable(sum(estimate(config, vocab_size, mesh)))
+        raise ConfigError(
+            f"out of memory on a device: an update is estimated to take {needed} ({first_line})",
+            _hint(config, vocab_size, mesh),
+        ) from error
+
+
+def _hint(config: knobs.Config, vocab_size: int, mesh: Mesh) -> str:
+    """Name the least accumulation estimated to fit the same batch, or else other ways to fit."""
+    available = device_bytes()
+    rows, shards = config.batch_size, _row_shards(mesh)
+    for parts in range(config.optim.accumulation + 1, rows // shards + 1):
+        if rows % parts or rows // parts % shards:
+            continue
+        optim = dataclasses.replace(config.optim, accumulation=parts)
+        needed = sum(estimate(dataclasses.replace(config, optim=optim), vocab_size, mesh))
+        if needed <= available:
+            return (
+                f"--config.optim.accumulation={parts} keeps batches of {rows} "
+                f"in about {readable(needed)} of {readable(available)}; "
+                "a run that has begun takes --allow-change=optim.accumulation too"
+            )
+    return (
+        "no optim.accumulation is enough: --config.model.remat=true, "
+        "more parallel.fsdp, or a smaller model"
+    )
+
+
+def _row_shards(mesh: Mesh) -> int:
+    """Return the number of parts that the mesh splits the rows of a batch into."""
+    return mesh.shape["data"] * mesh.shape["fsdp"]
+
+
+def device_bytes() -> int:
+    """Return the bytes of memory of a device; CPU devices have equal parts of the machine's."""
+    stats = jax.local_devices()[0].memory_stats() or {}
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return int(stats.get("bytes_limit", machine // jax.local_device_count()))
+
+
+def readable(size: float) -> str:
+    """Return a number of bytes in the unit that suits it, such as 1.5 GiB."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
