@@ -112,7 +112,7 @@ def bias(segment_ids: jax.Array, cfg: knobs.Model, window: int = 0) -> jax.Array
     )
 
 
-# --- the backends ---------------------------------------------------------------------------------------------------
+# --- the backends ---------------------------------------------------------------------------------
 
 
 def einsum(
@@ -240,7 +240,7 @@ def _of_layer(
 TABLE: Mapping[str, Attend] = {"einsum": einsum, "cudnn": cudnn, "splash": splash}
 
 
-# --- which one ------------------------------------------------------------------------------------------------------
+# --- which one ------------------------------------------------------------------------------------
 
 
 def resolve(cfg: knobs.Model, length: int, *, train: bool, capture: bool) -> str:

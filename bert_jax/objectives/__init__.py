@@ -1,4 +1,4 @@
-"""What a model is trained on: one file and one row of the table each.
+"""Training objectives: one file and one row of the table each.
 
 An objective reads the outputs of the head of its name in `models/heads.py`. It is a frozen dataclass with
   `count(batch) -> scalar`: what its loss is divided by; it never depends on parameters,
@@ -35,8 +35,8 @@ TABLE: dict[str, Objective] = {
 
 
 def of(settings: Mapping[str, knobs.Objective]) -> dict[str, Objective]:
-    """Those of a config, as it wants them."""
+    """Return the objectives of a config, with the config's options."""
     return {
-        name: CausalLm(one.end) if name == "causal_lm" else TABLE[name]
-        for name, one in settings.items()
+        name: CausalLm(options.end) if name == "causal_lm" else TABLE[name]
+        for name, options in settings.items()
     }

@@ -1,4 +1,4 @@
-"""Multiple choice: which of a question's options? They are packed into one row and compete."""
+"""Multiple choice: the options of a question are packed into one row and compete in one softmax."""
 
 from __future__ import annotations
 
@@ -13,19 +13,17 @@ from bert_jax.objectives.base import cross_entropy
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """Cross-entropy over the scores of a row's options; -1 is not counted."""
+    """Cross-entropy over the scores of a row's options; a label of -1 is not counted."""
 
     def count(self, batch: Batch) -> jax.Array:
-        """Labelled questions."""
+        """Return the number of labelled questions."""
         return jnp.sum(batch["labels"] >= 0, dtype=jnp.float32)
 
     def loss(self, outputs: jax.Array, batch: Batch) -> Metrics:
-        """choice_loss and choice_accuracy."""
+        """Return choice_loss and choice_accuracy."""
         scores, labels = outputs[..., 0], batch["labels"][:, 0]  # [B, S], [B]
-        there = jnp.arange(1, scores.shape[1] + 1)[None] <= jnp.max(
-            batch["segment_ids"], axis=1, keepdims=True
-        )
-        scores = jnp.where(there, scores, -1e9)
+        options = jnp.max(batch["segment_ids"], axis=1, keepdims=True)  # [B, 1], their number
+        scores = jnp.where(jnp.arange(1, scores.shape[1] + 1)[None] <= options, scores, -1e9)
         return cross_entropy(
             scores, jnp.maximum(labels, 0), (labels >= 0).astype(jnp.float32), "choice"
         )

@@ -1,4 +1,4 @@
-"""Classification of a text or a pair: which of the labels?"""
+"""Classification of a text or a pair: predict its label."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from bert_jax.objectives.nsp import Nsp
 
 
 class Classify(Nsp):
-    """The loss of NSP over the labels of a task; -1 is not counted."""
+    """NSP's cross-entropy over the labels of a task; a label of -1 is not counted."""

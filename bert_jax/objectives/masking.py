@@ -1,9 +1,9 @@
-"""Which tokens are selected and what replaces them: pure functions of (seed, copy, example id, position).
+"""Masking: selection and replacement of tokens, a pure function of (seed, copy, example id, position).
 
-Every unit (a token, word or span, see `data/units.py`) has one random score. Units stand in score order, and the
-first ones, up to the quota of their example (`quotas.py`), are selected: so the set selected at 15 % lies inside the
-set selected at 40 %, and a mask is the same whatever the batch, device, host or arm its example is in. What becomes of
-a unit larger than what is left of the quota is a rule of its own: see OVERFLOW.
+Every unit (a token, word or span, see `data/units.py`) has one random score. Units are sorted by score,
+and the first ones, up to the quota of their example (`config/quotas.py`), are selected: so the set
+selected at 15 % lies inside the set selected at 40 %, and a mask is the same whatever the batch, device,
+host or run its example is in. OVERFLOW has the rules for a unit larger than what is left of the quota.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from bert_jax.config import knobs
 
 
 def random_ids(settings: knobs.Masking, special: Special, vocab_size: int) -> np.ndarray:
-    """The tokens a random replacement is drawn from; padding of the table is never among them."""
+    """Return the ids a random replacement is drawn from; the table's padding is never among them."""
     ids = np.arange(vocab_size, dtype=np.int32)
-    return (
-        ids if settings.random_from == "all" else np.setdiff1d(ids, np.asarray(special, np.int32))
-    )
+    if settings.random_from == "all":
+        return ids
+    return np.setdiff1d(ids, np.asarray(special, np.int32))
 
 
 def apply(
@@ -35,15 +35,15 @@ def apply(
     replacements: np.ndarray,
     slots: int,
 ) -> tuple[Batch, Metrics]:
-    """Corrupts a batch.
+    """Corrupt a batch.
 
     Args:
-      batch: the host keys of `types`.
+      batch: the host keys of `bert_jax.batch`.
       traced: quotas, replacement shares and the seed.
-      settings: what is counted as length, and the rule for units that do not fit.
-      special: ids, of which [MASK] is used.
+      settings: the tokens counted as length, and the rule for units that do not fit.
+      special: ids of the special tokens, of which [MASK] is used.
       replacements: ids a random token is drawn from.
-      slots: K.
+      slots: prediction slots a row, K.
 
     Returns:
       The batch with `inputs` and `predict_*` added, and the ledger as (sum, count) pairs.
@@ -56,9 +56,7 @@ def apply(
     eligible = unit_ids >= 0  # [B, L]
     counted = eligible if settings.count == "eligible" else batch["segment_ids"] > 0
     totals = _per_example(counted, batch)  # [B, S]
-    available = _per_example(
-        eligible, batch
-    )  # [B, S], less than asked for only where too few are eligible
+    available = _per_example(eligible, batch)  # [B, S], an upper bound of the quota
 
     rule = OVERFLOW[settings.overflow]
     chosen = rule(units, jnp.minimum(traced.quotas[totals], available), units.size > 0)
@@ -67,9 +65,7 @@ def apply(
         _tokens_of(units, choice.taken, unit_ids) for choice in (chosen, restored)
     )
 
-    share = (replace_draw >> 8).astype(
-        jnp.float32
-    ) * 2.0**-24  # [B, L], uniform, the same at every rate
+    share = (replace_draw >> 8).astype(jnp.float32) * 2.0**-24  # [B, L], uniform, same at all rates
     as_mask = selected & (share < traced.replace[0])
     as_random = selected & ~as_mask & (share < traced.replace[0] + traced.replace[1])
     drawn = jnp.asarray(replacements)[(token_draw % len(replacements)).astype(jnp.int32)]
@@ -86,44 +82,36 @@ def apply(
         "predict_targets": jnp.take_along_axis(tokens, order, -1),
         "predict_weights": used.astype(jnp.float32),
     }
-    n_selected, n_mask, n_random = (
-        jnp.sum(x, dtype=jnp.float32) for x in (selected, as_mask, as_random)
+    n_selected, n_mask, n_random, n_available = map(
+        _count, (selected, as_mask, as_random, available)
     )
     ledger = {
-        "masked_fraction": (n_selected, jnp.sum(eligible, dtype=jnp.float32)),
+        "masked_fraction": (n_selected, _count(eligible)),
         "mask_token_fraction": (n_mask, n_selected),
         "random_fraction": (n_random, n_selected),
         "kept_fraction": (n_selected - n_mask - n_random, n_selected),
-        "quota_fraction": (
-            jnp.sum(chosen.quota, dtype=jnp.float32),
-            jnp.sum(available, dtype=jnp.float32),
-        ),
-        "asked_fraction": (
-            jnp.sum(traced.quotas[totals], dtype=jnp.float32),
-            jnp.sum(totals, dtype=jnp.float32),
-        ),
-        "predicted_fraction": (jnp.sum(used, dtype=jnp.float32), n_selected),
-        "predict_quota_fraction": (jnp.sum(restored.quota, dtype=jnp.float32), n_selected),
+        "quota_fraction": (_count(chosen.quota), n_available),
+        "asked_fraction": (_count(traced.quotas[totals]), _count(totals)),
+        "predicted_fraction": (_count(used), n_selected),
+        "predict_quota_fraction": (_count(restored.quota), n_selected),
     }
-    if settings.overflow == "skip":  # what the quotas may lack
-        ledger |= {
-            "shortfall_fraction": (
-                jnp.sum(chosen.shortfall, dtype=jnp.float32),
-                jnp.sum(available, dtype=jnp.float32),
-            ),
-            "predict_shortfall_fraction": (
-                jnp.sum(restored.shortfall, dtype=jnp.float32),
-                n_selected,
-            ),
-        }
+    if settings.overflow == "skip":  # the tokens by which a selection may miss its quota
+        ledger["shortfall_fraction"] = (_count(chosen.shortfall), n_available)
+        ledger["predict_shortfall_fraction"] = (_count(restored.shortfall), n_selected)
     if totals.shape[1] > 1:
-        rows = jnp.sum(jnp.any(totals > 0, axis=1), dtype=jnp.float32)
-        ledger["examples_per_row"] = (jnp.sum(totals > 0, dtype=jnp.float32), rows)
+        ledger["examples_per_row"] = (_count(totals > 0), _count(jnp.any(totals > 0, axis=1)))
     return masked, ledger
 
 
+def _count(values: jax.Array) -> jax.Array:
+    return jnp.sum(values, dtype=jnp.float32)
+
+
 def _draws(batch: Batch, seed: jax.Array) -> tuple[jax.Array, ...]:
-    """Four independent words for each token, from counters alone; always threefry, so that vmap changes nothing."""
+    """Return four independent words [B, L] for each token, from counters alone.
+
+    The generator is always threefry, whose draws vmap does not change.
+    """
     root = jax.random.key(seed, impl="threefry2x32")
 
     def of_example(copy: jax.Array, example: jax.Array) -> jax.Array:
@@ -142,25 +130,25 @@ def _draws(batch: Batch, seed: jax.Array) -> tuple[jax.Array, ...]:
     return words[..., 0], words[..., 1], words[..., 2], words[..., 3]
 
 
-# --- units in score order, and which of them fit --------------------------------------------------------------------
+# --- units in score order, and which of them fit --------------------------------------------------
 
 
 class Units(NamedTuple):
-    """The units of each row in score order, example after example; places left over have size 0."""
+    """Masking units of each row, sorted by example and then by score; unused places have size 0."""
 
     column: jax.Array  # [B, L], where the unit begins
-    size: jax.Array  # [B, L], its tokens
+    size: jax.Array  # [B, L], number of its tokens
     boundary: jax.Array  # [B, L], its uniform draw, of 16 bits
     first: jax.Array  # [B, L], whether it is the first of its example
-    mine: jax.Array  # [B, S, L], whether it belongs to the example
+    member: jax.Array  # [B, S, L], whether it belongs to the example
 
 
 class Choice(NamedTuple):
-    """What a rule makes of units and quotas."""
+    """Result of a rule of OVERFLOW."""
 
     taken: jax.Array  # [B, L], in score order
     quota: jax.Array  # [B, S]
-    shortfall: jax.Array  # [B, S], tokens the quota may lack
+    shortfall: jax.Array  # [B, S], tokens by which the selection may miss its quota
 
 
 def _in_score_order(batch: Batch, scores: jax.Array, boundary: jax.Array) -> Units:
@@ -189,11 +177,12 @@ def _in_score_order(batch: Batch, scores: jax.Array, boundary: jax.Array) -> Uni
 
 
 def _fair(units: Units, quota: jax.Array, among: jax.Array) -> Choice:
-    """A unit across the edge is taken if a draw of its own, the same at every rate, lies within.
+    """Take a unit that crosses the quota's edge if its own draw, the same at every rate, allows it.
 
-    With cum tokens before it and its u, that is cum + u * size < quota in integers: exact for tokens, unbiased for
-    larger units, and nested over rates, so that fewer predictions than corruptions lie among them without more ado.
-    Both sides are below 2**32 in rows of up to 65,535 tokens: unsigned, they are exact.
+    With cum tokens in earlier units and the unit's uniform draw u, the condition is
+    cum + u * size < quota, in integers: exact for tokens, unbiased for larger units, and nested over
+    rates, so that predictions, where they are fewer than corruptions, lie among them. Both sides are
+    below 2**32 in rows of up to 65,535 tokens: unsigned, they are exact.
     """
     room = _by_unit(quota, units) - _tokens_before(units.size, units)
     drawn, size, left = (
@@ -204,12 +193,13 @@ def _fair(units: Units, quota: jax.Array, among: jax.Array) -> Choice:
 
 
 def _skip(units: Units, quota: jax.Array, among: jax.Array) -> Choice:
-    """A unit larger than what is left is passed over, and the next ones are tried, as the original does with words.
+    """Pass over a unit larger than what is left of the quota, and try the next ones.
 
-    Told unit by unit that is a loop over the row. Here all units are tried at once and those that can never fit are
-    struck out, until the rest fits: the first unit that overflows does so with nothing wrong before it, and whatever
-    comes later finds no more room than it did. The room at that point falls with every round, so the rounds are
-    at most the tokens of the largest unit there is, whatever max_unit allows: two where all units are tokens.
+    The original does this with words, in a loop over the row. Here all units are tried at once and those
+    that can never fit are struck out, until the rest fits: before the first unit that overflows all is
+    right, and no later unit finds more room than that one did. The room at that point falls with every
+    round, so there are at most as many rounds as the largest unit present has tokens, whatever max_unit
+    allows: two where all units are tokens.
     """
     quota = jnp.minimum(quota, _sum_by_example(jnp.where(among, units.size, 0), units))
 
@@ -217,16 +207,15 @@ def _skip(units: Units, quota: jax.Array, among: jax.Array) -> Choice:
         taken, _ = state
         room = _by_unit(quota, units) - _tokens_before(jnp.where(taken, units.size, 0), units)
         over = taken & (units.size > room)
-        left = jnp.max(
-            jnp.where(units.mine & over[:, None, :], room[:, None, :], 0), -1
-        )  # [B, S], where it begins
+        # [B, S], the room at the first unit of the example that overflows
+        left = jnp.max(jnp.where(units.member & over[:, None, :], room[:, None, :], 0), -1)
         over &= units.size > _by_unit(left, units)
         return taken & ~over, jnp.any(over)
 
     taken, _ = jax.lax.while_loop(lambda state: state[1], strike, (among, jnp.any(among)))
-    # Nothing that was left out would fit: what the quota lacks is less than the smallest of it.
+    # No unit left out would fit, so the selection misses its quota by less than the smallest of them.
     none = jnp.iinfo(jnp.int32).max
-    out = units.mine & (among & ~taken)[:, None, :]
+    out = units.member & (among & ~taken)[:, None, :]
     smallest = jnp.min(jnp.where(out, units.size[:, None, :], none), -1)  # [B, S]
     return Choice(taken, quota, jnp.where(smallest == none, 0, smallest - 1))
 
@@ -235,30 +224,30 @@ OVERFLOW = {"fair": _fair, "skip": _skip}
 
 
 def _tokens_before(size: jax.Array, units: Units) -> jax.Array:
-    """Tokens of earlier units of the same example."""
+    """Return the number of tokens in earlier units of the same example."""
     before = jnp.cumsum(size, -1) - size
     return before - jax.lax.cummax(jnp.where(units.first, before, 0), axis=1)
 
 
 def _tokens_of(units: Units, taken: jax.Array, unit_ids: jax.Array) -> jax.Array:
-    """From units in score order to the tokens of the row."""
+    """Spread a selection of units, in score order, over the tokens of the row."""
     rows = jnp.arange(unit_ids.shape[0], dtype=jnp.int32)[:, None]
     begins = jnp.zeros_like(taken).at[rows, units.column].set(taken)
     return jnp.take_along_axis(begins, jnp.maximum(unit_ids, 0), -1) & (unit_ids >= 0)
 
 
 def _by_unit(values: jax.Array, units: Units) -> jax.Array:
-    """Spreads [B, S] over the units of each example: [B, L]."""
-    return jnp.sum(jnp.where(units.mine, values[..., None], 0), 1)
+    """Spread [B, S] over the units of each example: [B, L]."""
+    return jnp.sum(jnp.where(units.member, values[..., None], 0), 1)
 
 
 def _sum_by_example(values: jax.Array, units: Units) -> jax.Array:
-    """Sums [B, L] over the units of each example: [B, S]."""
-    return jnp.sum(jnp.where(units.mine, values[:, None, :], 0), -1)
+    """Sum [B, L] over the units of each example: [B, S]."""
+    return jnp.sum(jnp.where(units.member, values[:, None, :], 0), -1)
 
 
 def _per_example(values: jax.Array, batch: Batch) -> jax.Array:
-    """Sums [B, L] over the tokens of each example: [B, S]."""
+    """Sum [B, L] over the tokens of each example: [B, S]."""
     examples = jnp.arange(1, batch["example_ids"].shape[-1] + 1, dtype=jnp.int32)
-    mine = batch["segment_ids"][:, None, :] == examples[None, :, None]  # [B, S, L]
-    return jnp.sum(values.astype(jnp.int32)[:, None, :] * mine, -1)
+    member = batch["segment_ids"][:, None, :] == examples[None, :, None]  # [B, S, L]
+    return jnp.sum(values.astype(jnp.int32)[:, None, :] * member, -1)

@@ -1,4 +1,4 @@
-"""Masked language modelling: restore the selected tokens."""
+"""Masked language modelling: predict the original tokens at the masked positions."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from bert_jax.objectives.base import cross_entropy
 class Mlm:
     """Cross-entropy over the vocabulary at the prediction slots.
 
-    The original divides by count + 1e-5; for 20 predictions that changes the loss by 5e-7 of itself, and it would
-    make the loss of a batch depend on how it is split, so the count alone is used here.
+    The original divides by count + 1e-5; for 20 predictions that changes the loss by 5e-7 of itself,
+    and it would make the loss of a batch depend on how it is split, so the count alone is used here.
     """
 
     def count(self, batch: Batch) -> jax.Array:
-        """Used prediction slots."""
+        """Return the number of prediction slots in use."""
         return jnp.sum(batch["predict_weights"])
 
     def loss(self, outputs: jax.Array, batch: Batch) -> Metrics:
-        """mlm_loss and mlm_accuracy."""
+        """Return mlm_loss and mlm_accuracy."""
         return cross_entropy(outputs, batch["predict_targets"], batch["predict_weights"], "mlm")

@@ -1,4 +1,4 @@
-"""Next sentence prediction: does segment B follow segment A?"""
+"""Next sentence prediction: predict whether segment B follows segment A."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from bert_jax.objectives.base import cross_entropy
 
 @dataclasses.dataclass(frozen=True)
 class Nsp:
-    """Two classes on [CLS]; label 0 is IsNext, as in the original."""
+    """Cross-entropy over two classes on [CLS]; label 0 is IsNext, as in the original."""
 
     name: str = "nsp"
 
     def count(self, batch: Batch) -> jax.Array:
-        """Labelled pairs."""
+        """Return the number of labelled pairs."""
         return jnp.sum(batch["labels"] >= 0, dtype=jnp.float32)
 
     def loss(self, outputs: jax.Array, batch: Batch) -> Metrics:
-        """<name>_loss and <name>_accuracy."""
+        """Return <name>_loss and <name>_accuracy."""
         labels = batch["labels"]  # [B, S]
         return cross_entropy(
             outputs, jnp.maximum(labels, 0), (labels >= 0).astype(jnp.float32), self.name

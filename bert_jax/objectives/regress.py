@@ -1,4 +1,4 @@
-"""Regression on a text or a pair: a number, such as a similarity."""
+"""Regression on a text or a pair: predict a number, such as a similarity."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from bert_jax.batch import Batch, Metrics
 
 @dataclasses.dataclass(frozen=True)
 class Regress:
-    """Squared error; a value that is no number is not counted."""
+    """Squared error; a value that is not finite is not counted."""
 
     def count(self, batch: Batch) -> jax.Array:
-        """Rows with a value."""
+        """Return the number of rows with a value."""
         return jnp.sum(jnp.isfinite(batch["values"]), dtype=jnp.float32)
 
     def loss(self, outputs: jax.Array, batch: Batch) -> Metrics:
-        """regress_loss."""
+        """Return regress_loss."""
         values = batch["values"]  # [B, 1]
         known = jnp.isfinite(values)
         errors = outputs[..., 0] - jnp.where(known, values, 0.0)

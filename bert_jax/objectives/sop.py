@@ -1,4 +1,4 @@
-"""Sentence order prediction (ALBERT): are the two segments in their true order?"""
+"""Sentence order prediction (ALBERT): predict whether two segments are in their true order."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from bert_jax.objectives.nsp import Nsp
 
 @dataclasses.dataclass(frozen=True)
 class Sop(Nsp):
-    """The same head and loss as NSP on other pairs: label 1 is swapped."""
+    """NSP's head and loss on pairs in which label 1 means that A and B are swapped."""
 
     name: str = "sop"

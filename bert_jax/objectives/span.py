@@ -1,4 +1,4 @@
-"""Extractive answers: at which token does the answer start, and at which does it end?"""
+"""Extractive question answering: predict the first and the last token of the answer."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from bert_jax.objectives.base import cross_entropy
 
 @dataclasses.dataclass(frozen=True)
 class Span:
-    """The mean of two cross-entropies over the tokens of a row; -1 is not counted.
+    """Mean of two cross-entropies over the tokens of a row; a position of -1 is not counted.
 
-    The original's softmax runs over padding too, which makes a loss depend on the length that rows are padded to. Here
-    padding is left out.
+    The original's softmax runs over padding too, which makes a loss depend on the length that rows are
+    padded to. Here padding is left out.
     """
 
     def count(self, batch: Batch) -> jax.Array:
-        """Rows with a place, that of [CLS] included."""
+        """Return the number of rows with an answer, [CLS] (no answer) included."""
         return jnp.sum(batch["spans"][:, 0] >= 0, dtype=jnp.float32)
 
     def loss(self, outputs: jax.Array, batch: Batch) -> Metrics:
-        """span_loss, and span_accuracy: the mean share of starts and ends that are right."""
+        """Return span_loss, and span_accuracy: the share of starts and ends that are right."""
         spans = batch["spans"]  # [B, 2]
         logits = jnp.where(batch["segment_ids"][..., None] > 0, outputs, -1e9)  # [B, L, 2]
         weights = 0.5 * (spans >= 0).astype(jnp.float32)

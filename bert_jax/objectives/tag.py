@@ -1,4 +1,4 @@
-"""Tagging: a label for each word, read from its first piece."""
+"""Tagging: predict a label for each word from its first piece."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from bert_jax.objectives.base import cross_entropy
 
 @dataclasses.dataclass(frozen=True)
 class Tag:
-    """Cross-entropy at the tokens that have a tag; -1 is not counted."""
+    """Cross-entropy at the tokens that have a tag; a tag of -1 is not counted."""
 
     def count(self, batch: Batch) -> jax.Array:
-        """Tagged tokens."""
+        """Return the number of tagged tokens."""
         return jnp.sum(batch["tags"] >= 0, dtype=jnp.float32)
 
     def loss(self, outputs: jax.Array, batch: Batch) -> Metrics:
-        """tag_loss and tag_accuracy."""
+        """Return tag_loss and tag_accuracy."""
         tags = batch["tags"]  # [B, L]
         return cross_entropy(outputs, jnp.maximum(tags, 0), (tags >= 0).astype(jnp.float32), "tag")

@@ -144,7 +144,7 @@ class Source:
             return np.array([self.packer.count(copy) for copy in range(copies)])
         return self._plans.table(copies).sum(axis=1)
 
-    # --- gathering --------------------------------------------------------------------------------------------------
+    # --- gathering --------------------------------------------------------------------------------
 
     def _padding(self, size: int, examples: int = 1) -> Batch:
         """Rows that nothing counts."""
@@ -277,7 +277,7 @@ def _lay_out_rows(
     return text, index, length
 
 
-# --- prefetching ----------------------------------------------------------------------------------------------------
+# --- prefetching ----------------------------------------------------------------------------------
 
 
 class Batches(Protocol):

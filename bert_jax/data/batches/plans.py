@@ -129,7 +129,7 @@ class Plans:
         for old in list(self._open)[:-_KEPT]:
             del self._open[old]
 
-    # --- files ------------------------------------------------------------------------------------------------------
+    # --- files ------------------------------------------------------------------------------------
 
     def _path(self, copy: int) -> Path:
         return self._folder / f"{self.family}-{copy}.plan"

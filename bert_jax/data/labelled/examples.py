@@ -140,7 +140,7 @@ def _nothing(value: Any, task: Task, meanings: dict[str, int]) -> bool:
     return text in ("", "-1", "-1.0") and text not in meanings
 
 
-# --- all of a split -------------------------------------------------------------------------------------------------
+# --- all of a split -------------------------------------------------------------------------------
 
 
 def _distinct(found: list[Example]) -> None:

@@ -163,7 +163,7 @@ class _Rows:
         )
 
 
-# --- each kind: adds its rows, and gives back what completes their features -------------------------------------------
+# --- each kind: adds its rows, and gives back what completes their features -----------------------
 
 Finish = Callable[[Features, bool], Features]
 

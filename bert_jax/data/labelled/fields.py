@@ -32,7 +32,7 @@ class BadRow(Exception):
         self.problem, self.hint, self.where = problem, hint, where
 
 
-# --- parts of a row -------------------------------------------------------------------------------------------------
+# --- parts of a row -------------------------------------------------------------------------------
 
 
 def _value(row: Row, knob: str, name: str) -> Any:
@@ -138,7 +138,7 @@ def _options(row: Row, task: Task) -> dict[str, Any]:
     return {"text": _text(row, task.text, "text"), "options": tuple(options)}
 
 
-# --- labels ---------------------------------------------------------------------------------------------------------
+# --- labels ---------------------------------------------------------------------------------------
 
 
 def raw_label(row: Row, task: Task) -> Any:

@@ -87,7 +87,7 @@ def pick(knob: str, names: Iterable[str]) -> str | None:
     return next((name for name in knob.split("|") if not name or name in names), None)
 
 
-# --- lines ----------------------------------------------------------------------------------------------------------
+# --- lines ----------------------------------------------------------------------------------------
 
 
 def lines(path: Path, limit: int = LINE) -> Iterator[tuple[int, str, str]]:
@@ -171,7 +171,7 @@ def _whole(path: Path) -> str:
     return "\n".join(texts)
 
 
-# --- tables ---------------------------------------------------------------------------------------------------------
+# --- tables ---------------------------------------------------------------------------------------
 
 
 def tsv(path: Path, task: Task, count: Count) -> Iterator[Row]:
@@ -281,7 +281,7 @@ def _table(
             yield Row(where, count.rows - 1, dict(zip(names, fields, strict=True)))
 
 
-# --- JSON -----------------------------------------------------------------------------------------------------------
+# --- JSON -----------------------------------------------------------------------------------------
 
 
 def json_lines(path: Path, task: Task, count: Count) -> Iterator[Row]:

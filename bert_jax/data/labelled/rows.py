@@ -71,7 +71,7 @@ def names_of(split: str) -> tuple[str, ...]:
     return tuple(f"{name}_{rest}" if rest else name for name in (base, *ALSO.get(base, ())))
 
 
-# --- files ----------------------------------------------------------------------------------------------------------
+# --- files ----------------------------------------------------------------------------------------
 
 
 def _files(task: Task, place: str, split: str, count: Count) -> Iterator[Row]:
@@ -205,7 +205,7 @@ def _content(row: Row, task: Task) -> str:
     return json.dumps([row.fields[name] for name in names if name], default=str)
 
 
-# --- TensorFlow Datasets --------------------------------------------------------------------------------------------
+# --- TensorFlow Datasets --------------------------------------------------------------------------
 
 
 def _tfds(task: Task, name: str, split: str, count: Count) -> Iterator[Row]:
