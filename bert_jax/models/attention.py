@@ -1,8 +1,9 @@
-"""Multi-head self-attention: projections around a backend that turns queries, keys and values into a weighted sum.
+"""Multi-head self-attention: projections around a backend.
 
-To go on from a text, a model need not read it again. What each token is looked up by, its key and value, comes out as
-the intermediate `kept`, for whoever asks for intermediates; given back as the collection `past`, it is seen beside the
-tokens of the batch. Whoever trains does neither, and finds neither in the program.
+A causal model that continues a text need not read it again: the keys and values of its tokens come
+out as the intermediate `kept`, where a caller asks for intermediates; given back as the collection
+`past`, they are attended to beside the tokens of the batch. Training does neither, and its program
+has neither.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ from bert_jax.models.positions import rotate
 
 
 class Attention(nn.Module):
-    """The vectors and, where the backend has them, the probabilities; `far` lifts the window from this layer."""
+    """Attention of one layer: vectors and, where the backend has them, probabilities.
+
+    `far` lifts the window from this layer.
+    """
 
     cfg: knobs.Model
     train: bool
@@ -27,7 +31,7 @@ class Attention(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x: jax.Array, sight: AttentionMask, far: jax.Array | None = None
+        self, x: jax.Array, mask: AttentionMask, far: jax.Array | None = None
     ) -> tuple[jax.Array, jax.Array | None]:
         cfg = self.cfg
         assert cfg.heads is not None
@@ -36,10 +40,7 @@ class Attention(nn.Module):
             Dense(cfg, (cfg.heads, width), name=n)(x) for n in ("query", "key", "value")
         )
         if cfg.position == "rotary":
-            query, key = (
-                rotate(query, sight.positions),
-                rotate(key, sight.positions),
-            )  # [B, L, heads, d]
+            query, key = (rotate(x, mask.positions) for x in (query, key))  # [B, L, heads, d]
         self.sow(
             "intermediates",
             "kept",
@@ -49,12 +50,9 @@ class Attention(nn.Module):
         )
         if self.has_variable("past", "kept"):
             past: tuple[jax.Array, jax.Array] = self.get_variable("past", "kept")
-            key, value = (
-                jnp.concatenate([past[0], key], axis=1),
-                jnp.concatenate([past[1], value], axis=1),
-            )
+            key = jnp.concatenate([past[0], key], axis=1)
+            value = jnp.concatenate([past[1], value], axis=1)
         drop = Dropout(cfg.attention_dropout, self.train)
-        context, probabilities = backends.TABLE[self.backend](
-            query, key, value, sight, cfg, far, drop
-        )
+        attend = backends.TABLE[self.backend]
+        context, probabilities = attend(query, key, value, mask, cfg, far, drop)
         return Dense(cfg, (x.shape[-1],), contract=2, name="out")(context), probabilities

@@ -16,23 +16,22 @@ from bert_jax.models.positions import sinusoids
 
 
 def padded_vocab(cfg: knobs.Model, vocab_size: int) -> int:
-    """Rows of the embedding table: the vocabulary rounded up, for speed."""
+    """Return the rows of the embedding table: the vocabulary rounded up, for speed."""
     return -(-vocab_size // cfg.vocab_multiple) * cfg.vocab_multiple
 
 
 def pooled_positions(cfg: knobs.Model, batch: Batch) -> jax.Array:
-    """Where the vector of each example is read [B, S]: at [CLS]; of a causal model, whose [CLS] sees itself alone, at
-    the last token.
+    """Return the column at which the vector of each example is read [B, S].
+
+    It is that of [CLS]; in a causal model, whose [CLS] sees itself alone, that of the last token.
     """
     first = batch["cls_positions"]
     if not cfg.causal:
         return first
     columns = jnp.arange(batch["segment_ids"].shape[1], dtype=jnp.int32)
-    mine = (
-        batch["segment_ids"][:, None, :]
-        == jnp.arange(1, first.shape[1] + 1, dtype=jnp.int32)[None, :, None]
-    )
-    return jnp.max(jnp.where(mine, columns[None, None], 0), axis=-1)
+    examples = jnp.arange(1, first.shape[1] + 1, dtype=jnp.int32)
+    member = batch["segment_ids"][:, None, :] == examples[None, :, None]  # [B, S, L]
+    return jnp.max(jnp.where(member, columns[None, None], 0), axis=-1)
 
 
 class Embeddings(nn.Module):
@@ -41,10 +40,13 @@ class Embeddings(nn.Module):
     cfg: knobs.Model
     vocab_size: int
     train: bool
-    length: int  # no position is beyond
+    length: int  # positions are below it
 
     def rows(self, key: jax.Array, shape: tuple[int, ...], dtype: jnp.dtype) -> jax.Array:
-        """Initial token vectors. The padding is zero and, never read nor decayed from zero, stays so."""
+        """Draw the initial token vectors; rows of padding are zero.
+
+        They stay zero: no token reads them, and weight decay leaves zero as it is.
+        """
         real = jnp.arange(shape[0], dtype=jnp.int32) < self.vocab_size
         return jnp.where(real[:, None], weights(self.cfg)(key, shape, dtype), 0)
 
@@ -59,15 +61,12 @@ class Embeddings(nn.Module):
         )
         types = self.param("type", weights(cfg), (cfg.type_vocab, cfg.hidden), jnp.float32)
         x = jnp.take(table, tokens, axis=0)  # [B, L, D]
-        x += (
-            jax.nn.one_hot(type_ids, cfg.type_vocab, dtype=jnp.float32) @ types
-        )  # few rows: a product, not a scatter
+        # There are few types: the gradient of a matmul is faster than a scatter.
+        x += jax.nn.one_hot(type_ids, cfg.type_vocab, dtype=jnp.float32) @ types
         if cfg.position == "learned":
-            x += jnp.take(
-                self.param("position", weights(cfg), (cfg.max_positions, cfg.hidden), jnp.float32),
-                positions,
-                axis=0,
-            )
+            shape = (cfg.max_positions, cfg.hidden)
+            learned = self.param("position", weights(cfg), shape, jnp.float32)
+            x += jnp.take(learned, positions, axis=0)
         elif cfg.position == "sinusoidal":
             x += jnp.take(jnp.asarray(sinusoids(self.length, cfg.hidden)), positions, axis=0)
         x = LayerNorm(cfg, name="norm")(x)
@@ -90,7 +89,7 @@ class Mlp(nn.Module):
 
 
 class Layer(nn.Module):
-    """Attention and feed-forward, each with dropout, a residual and a LayerNorm after (post) or before it (pre)."""
+    """Attention and feed-forward, each with dropout, a residual and a LayerNorm (post or pre)."""
 
     cfg: knobs.Model
     train: bool
@@ -99,17 +98,14 @@ class Layer(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x: jax.Array, sight: backends.AttentionMask, far: jax.Array | None = None
+        self, x: jax.Array, mask: backends.AttentionMask, far: jax.Array | None = None
     ) -> tuple[jax.Array, tuple | None]:
         cfg, pre = self.cfg, self.cfg.norm == "pre"
-        attention_norm, mlp_norm = (
-            LayerNorm(cfg, name="attention_norm"),
-            LayerNorm(cfg, name="mlp_norm"),
-        )
+        attention_norm = LayerNorm(cfg, name="attention_norm")
+        mlp_norm = LayerNorm(cfg, name="mlp_norm")
 
-        attended, probabilities = Attention(cfg, self.train, self.backend, name="attention")(
-            attention_norm(x) if pre else x, sight, far
-        )
+        attention = Attention(cfg, self.train, self.backend, name="attention")
+        attended, probabilities = attention(attention_norm(x) if pre else x, mask, far)
         x = x + Dropout(cfg.dropout, self.train)(attended)
         x = x if pre else attention_norm(x)
 
@@ -120,27 +116,27 @@ class Layer(nn.Module):
 
 
 class Bert(nn.Module):
-    """Tokens to vectors, and a pooled one for each example: that of its [CLS] through a dense layer and tanh.
+    """Encoder: tokens to vectors, and a pooled vector for each example.
 
-    Layers are one stacked set of parameters, whether compiled as a loop or unrolled.
+    The pooled vector is that of its [CLS] through a dense layer and tanh. Layers are one stacked
+    set of parameters, whether compiled as a loop or unrolled.
     """
 
     cfg: knobs.Model
     vocab_size: int
     train: bool = False
     pool: bool = True
-    capture: bool = False  # every layer's vectors and attention; what of them is not read, the compiler leaves out
+    # Return every layer's vectors and attention; the compiler leaves out those that are not read.
+    capture: bool = False
 
     @nn.compact
     def __call__(self, batch: Batch) -> Encoded:
         cfg = devices.settled(self.cfg, train=self.train)
         tokens = batch["inputs"] if "inputs" in batch else batch["tokens"]  # [B, L]
-        length = tokens.shape[1] + (
-            batch["past_positions"].shape[1] if "past_positions" in batch else 0
-        )
-        x, table = Embeddings(cfg, self.vocab_size, self.train, length, name="embeddings")(
-            tokens, batch["type_ids"], batch["positions"]
-        )
+        past = batch["past_positions"].shape[1] if "past_positions" in batch else 0
+        length = tokens.shape[1] + past
+        embeddings = Embeddings(cfg, self.vocab_size, self.train, length, name="embeddings")
+        x, table = embeddings(tokens, batch["type_ids"], batch["positions"])
         embedded = x
 
         layer = nn.remat(Layer, prevent_cse=not cfg.scan) if cfg.remat else Layer
@@ -160,15 +156,12 @@ class Bert(nn.Module):
 
         pooled = None
         if self.pool:
-            one = jnp.take_along_axis(
-                x, pooled_positions(cfg, batch)[..., None], axis=1
-            )  # [B, S, D]
-            pooled = jnp.tanh(Dense(cfg, (x.shape[-1],), name="pooler")(one))
+            first = jnp.take_along_axis(x, pooled_positions(cfg, batch)[..., None], axis=1)
+            pooled = jnp.tanh(Dense(cfg, (x.shape[-1],), name="pooler")(first))  # [B, S, D]
         if captured is None:
             return Encoded(x, pooled, table)
-        last = jnp.concatenate(
-            [normed(one) for one in captured[0][-cfg.features :]], axis=-1
-        )  # [B, L, features x D]
-        return Encoded(
-            x, pooled, table, jnp.concatenate([embedded[None], captured[0]]), captured[1], last
-        )
+        layers, probabilities = captured
+        hidden = jnp.concatenate([embedded[None], layers])
+        # [B, L, features x D]
+        last = jnp.concatenate([normed(layer) for layer in layers[-cfg.features :]], axis=-1)
+        return Encoded(x, pooled, table, hidden, probabilities, last)

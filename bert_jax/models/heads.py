@@ -1,7 +1,7 @@
-"""What turns vectors into predictions: a table of heads.
+"""Heads, which turn the encoder's vectors into the outputs that objectives read.
 
-A head is called with (Encoded, Batch). The ones over labels are those of the paper's fine-tuning: one dense layer on
-the pooled [CLS] vector or on every token.
+A head is called with (Encoded, Batch). Heads over labels are those of the paper's fine-tuning: one
+dense layer on the pooled [CLS] vector or on every token.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bert_jax.models.matmul import KINDS, product
 class MlmHead(nn.Module):
     """Vocabulary logits of the prediction slots: gather first, then transform, then the tied table.
 
-    A causal language model has them of every token.
+    With `everywhere`, as causal language models need them, they are those of every token.
     """
 
     cfg: knobs.Model
@@ -41,17 +41,16 @@ class MlmHead(nn.Module):
         x = ACTIVATIONS[cfg.head_activation](Dense(cfg, (x.shape[-1],), name="dense")(x))
         x = LayerNorm(cfg, name="norm")(x)
         bias = self.param("bias", jax.nn.initializers.zeros, (table.shape[0],), jnp.float32)
-        # [B, K, V padded], in float32 whatever the type of the product's inputs
+        # [B, K, V padded], in float32 whatever the type of the matmul's inputs
         kind = KINDS[cfg.dtype]._replace(result="float32")
         logits = product(x.reshape(-1, x.shape[-1]), table, kind, True).reshape(*x.shape[:-1], -1)
         real = jnp.arange(table.shape[0], dtype=jnp.int32) < self.vocab_size
-        return (
-            logits + jnp.where(real, bias, -1e9)[None, None]
-        )  # the table's padding, all zeros, is never predicted
+        # The table's padding, all zeros, is never predicted.
+        return logits + jnp.where(real, bias, -1e9)[None, None]
 
 
 class LabelHead(nn.Module):
-    """Logits of `labels` classes for each pooled vector or each token, in float32 whatever the compute type."""
+    """Logits of `labels` classes for each pooled vector or token, always in float32."""
 
     cfg: knobs.Model
     labels: int
@@ -61,16 +60,11 @@ class LabelHead(nn.Module):
 
     @nn.compact
     def __call__(self, encoded: Encoded, batch: Batch) -> jax.Array:
-        if (
-            self.cfg.features > 1
-        ):  # the feature-based approach of the paper: the encoder's last layers side by side
+        if self.cfg.features > 1:  # the paper's feature-based approach: last layers side by side
             assert encoded.features is not None
-            last = encoded.features
-            x = (
-                jnp.take_along_axis(last, pooled_positions(self.cfg, batch)[..., None], axis=1)
-                if self.pooled
-                else last
-            )
+            x = encoded.features
+            if self.pooled:
+                x = jnp.take_along_axis(x, pooled_positions(self.cfg, batch)[..., None], axis=1)
         elif self.pooled:
             assert encoded.pooled is not None
             x = encoded.pooled
@@ -82,25 +76,19 @@ class LabelHead(nn.Module):
 
 
 class Head(NamedTuple):
-    """One row: whether it reads the pooled vector, and how it is made from (cfg, vocab_size, labels, train, name)."""
+    """One row of TABLE."""
 
-    pooled: bool
-    make: Callable[[knobs.Model, int, int, bool, str], nn.Module]
+    pooled: bool  # whether the head reads the pooled vector
+    make: Callable[[knobs.Model, int, int, bool, str], nn.Module]  # vocab_size, labels, train, name
 
 
 def _over_labels(pooled: bool, dropout: bool, fixed: int = 0) -> Head:
-    """A row of LabelHead; `fixed` is the number of outputs where it does not depend on the task."""
+    """Return a row of LabelHead; `fixed` is the number of outputs where no task decides it."""
 
     def make(cfg: knobs.Model, vocab_size: int, labels: int, train: bool, name: str) -> nn.Module:
         assert cfg.classifier_dropout is not None
-        return LabelHead(
-            cfg,
-            fixed or labels,
-            pooled,
-            cfg.classifier_dropout if dropout else 0.0,
-            train,
-            name=name,
-        )
+        rate = cfg.classifier_dropout if dropout else 0.0
+        return LabelHead(cfg, fixed or labels, pooled, rate, train, name=name)
 
     return Head(pooled, make)
 
@@ -118,8 +106,6 @@ TABLE: dict[str, Head] = {
     "classify": _over_labels(pooled=True, dropout=True),
     "regress": _over_labels(pooled=True, dropout=True, fixed=1),
     "tag": _over_labels(pooled=False, dropout=True),
-    "span": _over_labels(pooled=False, dropout=False, fixed=2),  # where the answer starts and ends
-    "choice": _over_labels(
-        pooled=True, dropout=True, fixed=1
-    ),  # a score for each row; rows of a question compete
+    "span": _over_labels(pooled=False, dropout=False, fixed=2),  # start and end of the answer
+    "choice": _over_labels(pooled=True, dropout=True, fixed=1),  # a score for each option
 }

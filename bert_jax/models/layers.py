@@ -1,4 +1,4 @@
-"""The few pieces every module is made of: products, normalisation, dropout, activations."""
+"""Layers that every module is made of: dense, normalisation, dropout, activations."""
 
 from __future__ import annotations
 
@@ -14,14 +14,18 @@ from bert_jax.models.matmul import KINDS, product
 
 
 def gelu(x: jax.Array) -> jax.Array:
-    """x * Phi(x), exactly: in float32 by erf, as the original; in shorter types by erfc, which keeps the left tail."""
+    """Return x * Phi(x) exactly, not by its tanh approximation.
+
+    It is computed by erf in float32, as in the original; in shorter types by erfc, which keeps the
+    left tail.
+    """
     if x.dtype != jnp.float32:
         return jax.nn.gelu(x, approximate=False)
     return x * (0.5 + 0.5 * jax.lax.erf(x * math.sqrt(0.5)))
 
 
 def gelu_tanh(x: jax.Array) -> jax.Array:
-    """The tanh approximation of the 2019 head."""
+    """Return the tanh approximation of gelu, which the 2019 head uses."""
     return jax.nn.gelu(x, approximate=True)
 
 
@@ -34,14 +38,18 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 
 
 def weights(cfg: knobs.Model) -> jax.nn.initializers.Initializer:
-    """Truncation at two sigma without correction, as in 2018: the effective deviation is 0.88 of the nominal."""
+    """Return the initializer of weights.
+
+    Truncation at two sigma is not corrected for, as in 2018: the effective standard deviation is
+    0.88 of the nominal.
+    """
     if cfg.init == "truncated_normal":
         return jax.nn.initializers.truncated_normal(cfg.init_stddev)
     return jax.nn.initializers.normal(cfg.init_stddev)
 
 
 class Dense(nn.Module):
-    """A product over the last `contract` axes of the input, plus a bias, in the compute type."""
+    """Matmul over the last `contract` axes of the input, plus a bias, in the compute type."""
 
     cfg: knobs.Model
     features: tuple[int, ...]
@@ -54,14 +62,13 @@ class Dense(nn.Module):
         kernel = self.param("kernel", weights(self.cfg), (*inputs, *self.features), jnp.float32)
         bias = self.param("bias", jax.nn.initializers.zeros, self.features, jnp.float32)
         width = math.prod(inputs)
-        y = product(x.reshape(-1, width), kernel.reshape(width, -1), kind).reshape(
-            *outer, *self.features
-        )
+        y = product(x.reshape(-1, width), kernel.reshape(width, -1), kind)
+        y = y.reshape(*outer, *self.features)
         return y + jnp.broadcast_to(bias.astype(y.dtype), y.shape)
 
 
 class LayerNorm(nn.Module):
-    """Over the last axis, in float32 whatever the compute type."""
+    """LayerNorm over the last axis, in float32 in every compute type."""
 
     cfg: knobs.Model
 
@@ -74,16 +81,16 @@ class LayerNorm(nn.Module):
         centred = wide - mean
         variance = jnp.mean(jnp.square(centred), -1, keepdims=True)
         y = centred * jax.lax.rsqrt(variance + self.cfg.norm_epsilon)
-        return (y * jnp.broadcast_to(scale, y.shape) + jnp.broadcast_to(bias, y.shape)).astype(
-            x.dtype
-        )
+        y = y * jnp.broadcast_to(scale, y.shape) + jnp.broadcast_to(bias, y.shape)
+        return y.astype(x.dtype)
 
 
 class Dropout(nn.Module):
-    """Zeroes a share of the elements and scales the rest; draws 16 bits an element, half the cost of a float.
+    """Dropout that draws 16 bits an element, half the cost of a float.
 
-    The realised rate is the multiple of 2**-16 nearest to the one asked for. What is kept is scaled for it in float32
-    and then rounded: the scale itself, rounded to bfloat16, would be off by a part in 600.
+    The realised rate is the multiple of 2**-16 nearest to `rate`. Kept elements are scaled for the
+    realised rate in float32 and then rounded: the scale itself, rounded to bfloat16, would be off
+    by a part in 600.
     """
 
     rate: float

@@ -1,4 +1,4 @@
-"""One vector of a row, without a head."""
+"""Pooling of a row's vectors into one, without a head."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ POOLINGS = ("mean", "cls")
 
 
 def pooled(hidden: jax.Array, segments: jax.Array, how: str) -> jax.Array:
-    """The mean over all real tokens, [CLS] and [SEP] among them, or the vector of [CLS]: float32 [B, D].
+    """Return the mean over all real tokens, [CLS] and [SEP] included, or the vector of [CLS].
 
     Args:
       hidden: vectors [B, L, D].
       segments: int32 [B, L], 0 is padding.
       how: one of POOLINGS.
+
+    Returns:
+      float32 [B, D].
     """
     hidden = hidden.astype(jnp.float32)
     if how == "cls":

@@ -1,6 +1,7 @@
 """Training objectives: one file and one row of the table each.
 
-An objective reads the outputs of the head of its name in `models/heads.py`. It is a frozen dataclass with
+An objective reads the outputs of the head of its name in `models/heads.py`. It is a frozen
+dataclass with
   `count(batch) -> scalar`: what its loss is divided by; it never depends on parameters,
   `loss(outputs, batch) -> {metric: (sum, count)}`, of which `<name>_loss` is trained.
 """

@@ -21,12 +21,12 @@ class Objective(Protocol):
 
 
 def cross_entropy(logits: jax.Array, targets: jax.Array, weights: jax.Array, name: str) -> Metrics:
-    """Return loss and accuracy of `logits` [..., C] for `targets` [...], summed with `weights` [...].
+    """Return loss and accuracy of `logits` [..., C] for `targets` [...], weighted by `weights`.
 
-    The target's logit is selected by a comparison and not by a gather, and the best class by a maximum
-    and not by an argmax, so that both fuse with the softmax, forwards and backwards: a gather's gradient
-    would scatter into an array of the logits' size, and an argmax over a vocabulary took a fifth of a
-    small model's step on a CPU.
+    The target's logit is selected by a comparison and not by a gather, and the best class by a
+    maximum and not by an argmax, so that both fuse with the softmax, forwards and backwards: a
+    gather's gradient would scatter into an array of the logits' size, and an argmax over a
+    vocabulary took a fifth of a small model's step on a CPU.
     """
     index = jnp.broadcast_to(jnp.arange(logits.shape[-1], dtype=jnp.int32), logits.shape)
     at_target = index == targets[..., None]

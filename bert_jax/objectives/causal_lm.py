@@ -14,12 +14,12 @@ from bert_jax.objectives.base import cross_entropy
 def targets(batch: Batch, end: bool) -> tuple[jax.Array, jax.Array]:
     """Return the token after each column [B, L], and 1 where that token is predicted.
 
-    The first token after [CLS] is predicted too. With `end`, every token of the same example is, each
-    [SEP] included. A [SEP] between documents, or between the texts of a pair, ends a text; the last
-    [SEP] of a row ends what there was room for: whole sentences, but mostly of a document that goes on
-    in another row. So the model learns where a text may stop, and that it stops at the row's length.
-    Without `end`, the tokens that may be masked are predicted, so that the loss is over the same tokens
-    as that of `mlm`.
+    The first token after [CLS] is predicted too. With `end`, every token of the same example is,
+    each [SEP] included. A [SEP] between documents, or between the texts of a pair, ends a text; the
+    last [SEP] of a row ends what there was room for: whole sentences, but mostly of a document that
+    goes on in another row. So the model learns where a text may stop, and that it stops at the
+    row's length. Without `end`, the tokens that may be masked are predicted, so that the loss is
+    over the same tokens as that of `mlm`.
     """
     following = jnp.roll(batch["tokens"], -1, axis=1)
     segments = batch["segment_ids"]

@@ -1,9 +1,10 @@
-"""Masking: selection and replacement of tokens, a pure function of (seed, copy, example id, position).
+"""Masking of tokens, a pure function of (seed, copy, example id, position).
 
-Every unit (a token, word or span, see `data/units.py`) has one random score. Units are sorted by score,
-and the first ones, up to the quota of their example (`config/quotas.py`), are selected: so the set
-selected at 15 % lies inside the set selected at 40 %, and a mask is the same whatever the batch, device,
-host or run its example is in. OVERFLOW has the rules for a unit larger than what is left of the quota.
+Every unit (a token, word or span, see `data/units.py`) has one random score. Units are sorted by
+score, and the first ones, up to the quota of their example (`config/quotas.py`), are selected: so
+the set selected at 15 % lies inside the set selected at 40 %, and a mask is the same whatever the
+batch, device, host or run its example is in. OVERFLOW has the rules for a unit larger than what is
+left of the quota.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from bert_jax.config import knobs
 
 
 def random_ids(settings: knobs.Masking, special: Special, vocab_size: int) -> np.ndarray:
-    """Return the ids a random replacement is drawn from; the table's padding is never among them."""
+    """Return the ids a random replacement is drawn from, never the table's padding."""
     ids = np.arange(vocab_size, dtype=np.int32)
     if settings.random_from == "all":
         return ids
@@ -179,10 +180,10 @@ def _in_score_order(batch: Batch, scores: jax.Array, boundary: jax.Array) -> Uni
 def _fair(units: Units, quota: jax.Array, among: jax.Array) -> Choice:
     """Take a unit that crosses the quota's edge if its own draw, the same at every rate, allows it.
 
-    With cum tokens in earlier units and the unit's uniform draw u, the condition is
-    cum + u * size < quota, in integers: exact for tokens, unbiased for larger units, and nested over
-    rates, so that predictions, where they are fewer than corruptions, lie among them. Both sides are
-    below 2**32 in rows of up to 65,535 tokens: unsigned, they are exact.
+    With cum tokens in earlier units and the unit's uniform draw u, the condition is cum + u * size
+    < quota, in integers: exact for tokens, unbiased for larger units, and nested over rates, so
+    that predictions, where they are fewer than corruptions, lie among them. Both sides are below
+    2**32 in rows of up to 65,535 tokens: unsigned, they are exact.
     """
     room = _by_unit(quota, units) - _tokens_before(units.size, units)
     drawn, size, left = (
@@ -195,11 +196,11 @@ def _fair(units: Units, quota: jax.Array, among: jax.Array) -> Choice:
 def _skip(units: Units, quota: jax.Array, among: jax.Array) -> Choice:
     """Pass over a unit larger than what is left of the quota, and try the next ones.
 
-    The original does this with words, in a loop over the row. Here all units are tried at once and those
-    that can never fit are struck out, until the rest fits: before the first unit that overflows all is
-    right, and no later unit finds more room than that one did. The room at that point falls with every
-    round, so there are at most as many rounds as the largest unit present has tokens, whatever max_unit
-    allows: two where all units are tokens.
+    The original does this with words, in a loop over the row. Here all units are tried at once and
+    those that can never fit are struck out, until the rest fits: before the first unit that
+    overflows all is right, and no later unit finds more room than that one did. The room at that
+    point falls with every round, so there are at most as many rounds as the largest unit present
+    has tokens, whatever max_unit allows: two where all units are tokens.
     """
     quota = jnp.minimum(quota, _sum_by_example(jnp.where(among, units.size, 0), units))
 
@@ -213,7 +214,8 @@ def _skip(units: Units, quota: jax.Array, among: jax.Array) -> Choice:
         return taken & ~over, jnp.any(over)
 
     taken, _ = jax.lax.while_loop(lambda state: state[1], strike, (among, jnp.any(among)))
-    # No unit left out would fit, so the selection misses its quota by less than the smallest of them.
+    # No unit left out would fit, so the selection misses its quota by less than the smallest of
+    # them.
     none = jnp.iinfo(jnp.int32).max
     out = units.member & (among & ~taken)[:, None, :]
     smallest = jnp.min(jnp.where(out, units.size[:, None, :], none), -1)  # [B, S]

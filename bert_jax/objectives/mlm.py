@@ -15,8 +15,9 @@ from bert_jax.objectives.base import cross_entropy
 class Mlm:
     """Cross-entropy over the vocabulary at the prediction slots.
 
-    The original divides by count + 1e-5; for 20 predictions that changes the loss by 5e-7 of itself,
-    and it would make the loss of a batch depend on how it is split, so the count alone is used here.
+    The original divides by count + 1e-5; for 20 predictions that changes the loss by 5e-7 of
+    itself, and it would make the loss of a batch depend on how it is split, so the count alone is
+    used here.
     """
 
     def count(self, batch: Batch) -> jax.Array:

@@ -15,8 +15,8 @@ from bert_jax.objectives.base import cross_entropy
 class Span:
     """Mean of two cross-entropies over the tokens of a row; a position of -1 is not counted.
 
-    The original's softmax runs over padding too, which makes a loss depend on the length that rows are
-    padded to. Here padding is left out.
+    The original's softmax runs over padding too, which makes a loss depend on the length that rows
+    are padded to. Here padding is left out.
     """
 
     def count(self, batch: Batch) -> jax.Array:
