@@ -1,4 +1,4 @@
-"""Counter-based randomness: a hash, and a permutation of any size that is computed for one index alone."""
+"""Counter-based randomness: a hash, and a permutation that is computed index by index."""
 
 from __future__ import annotations
 
@@ -9,22 +9,19 @@ import numpy as np
 EXAMPLES = 0x4F524445  # keeps the hashes of an epoch's order apart from all others
 _WORD = 2**64 - 1
 _GOLDEN = 0x9E3779B97F4A7C15
-_SMALL, _ROUNDS, _SMALL_ROUNDS = (
-    64,
-    8,
-    24,
-)  # so many rounds until neighbours are independent, by measurement
+# Rounds after which neighbours are independent, by measurement; sizes below _SMALL need more.
+_SMALL, _ROUNDS, _SMALL_ROUNDS = 64, 8, 24
 
 
 def mix(words: np.ndarray) -> np.ndarray:
-    """The finaliser of splitmix64: a bijection of uint64 in which every input bit moves every output bit."""
+    """Apply splitmix64's finaliser, a bijection in which each input bit affects all output bits."""
     words = (words ^ (words >> 30)) * 0xBF58476D1CE4E5B9
     words = (words ^ (words >> 27)) * 0x94D049BB133111EB
     return words ^ (words >> 31)
 
 
 def key(*words: int) -> int:
-    """One 64-bit key for a sequence of integers; the order of the integers matters."""
+    """Return one 64-bit key for a sequence of integers; their order matters."""
     state = np.zeros(1, np.uint64)
     for word in words:
         state = mix((state + _GOLDEN) ^ np.uint64(word & _WORD))
@@ -33,10 +30,10 @@ def key(*words: int) -> int:
 
 
 def permute(index: np.ndarray, size: int, seed: int) -> np.ndarray:
-    """Where a random permutation of 0..size-1 sends each index, in constant time and memory.
+    """Return where a random permutation of 0..size-1 sends each index, in constant time and memory.
 
-    A Feistel network over the grid rows x columns, the smallest near-square one with room for `size`. The few cells
-    beyond `size` are skipped by walking on until the cycle comes back inside.
+    It is a Feistel network over the smallest near-square grid of rows x columns with room for
+    `size`. The few cells beyond `size` are skipped by walking on until the cycle comes back inside.
     """
     rows = math.isqrt(size - 1) + 1
     columns = -(-size // rows)
@@ -58,5 +55,5 @@ def permute(index: np.ndarray, size: int, seed: int) -> np.ndarray:
 
 
 def _below(bound: int, words: np.ndarray, seed: int) -> np.ndarray:
-    """A hash of each word in 0..bound-1, for bounds far below 2**32."""
+    """Hash each word to 0..bound-1, for bounds far below 2**32."""
     return ((mix(words ^ seed) >> 32) * bound) >> 32

@@ -1,19 +1,29 @@
-"""Plans: which tokens of a shard make up each example, and with which label. Index arrays only, no token is read.
+"""Plans: which tokens of a shard make up each example, and the example's label.
 
-`nsp` is the construction of the original (google-research/bert, create_pretraining_data.py), exactly in
-distribution, with one deviation: where a shard holds a single document there is no other one to draw from, and the
-original then labels text of the same document as random. Here no such example is labelled random: a chunk takes at
-least two sentences where the document has them, and is a true pair.
+A plan is an array of indices; no token is read to make it.
 
-`sop` has the same chunks with at least two sentences where the document has them, and swaps A and B half of the
-time. The released ALBERT code draws B from another document when a chunk has one sentence, which makes part of the
-task next sentence prediction; here B never comes from elsewhere.
+`nsp` is the construction of the original (google-research/bert, create_pretraining_data.py),
+  exactly in
+distribution, with one deviation: where a shard holds a single document there is no other document
+  to
+draw from, and the original then labels text of the same document as random. Here no such example is
+labelled random: a chunk takes at least two sentences where the document has them, and is a true
+  pair.
 
-What is left over in either case, the last sentence of a document by itself, is kept for masked language modelling as
-a single segment with label -1, which no pair objective counts.
+`sop` has the same chunks with at least two sentences where the document has them, and swaps A and B
+  half
+of the time. The released ALBERT code draws B from another document when a chunk has one sentence,
+  which
+makes part of the task next sentence prediction; here B always comes from the same chunk.
 
-`none` is RoBERTa's FULL-SENTENCES: contiguous sentences up to the row's length, across documents, with a separator
-between two documents. A sentence longer than a row is cut and goes on in the next row, so every token is used once.
+The last sentence of a document, where it is left over by itself in either mode, is kept for masked
+language modelling as a single segment with label -1, which no pair objective counts.
+
+`none` is RoBERTa's FULL-SENTENCES: contiguous sentences up to the row's length, across documents,
+  with a
+separator between two documents. A sentence longer than a row is cut and continues in the next row,
+  so
+every token is used once.
 """
 
 from __future__ import annotations
@@ -30,7 +40,8 @@ if TYPE_CHECKING:
 
 TRUE, OTHER, UNPAIRED = 0, 1, -1  # labels: true order; random or swapped; no pair
 
-# An example of nsp and sop: [CLS] A [SEP] B [SEP], or [CLS] A [SEP] where b_length is 0. Offsets are token offsets.
+# An example of nsp and sop: [CLS] A [SEP] B [SEP], or [CLS] A [SEP] where b_length is 0. Starts are
+# token offsets.
 PAIR = np.dtype(
     [
         ("a_start", "<u4"),
@@ -40,7 +51,8 @@ PAIR = np.dtype(
         ("label", "i1"),
     ]
 )
-# An example of none: [CLS] text [SEP], text beginning in `document`, with a [SEP] where each of `breaks` others begins.
+# An example of none: [CLS] text [SEP]. The text begins in `document`, and has a [SEP] where each of
+# `breaks` further documents begins.
 ROW = np.dtype(
     [
         ("a_start", "<u4"),
@@ -53,7 +65,7 @@ ROW = np.dtype(
 
 
 def record(mode: str) -> np.dtype:
-    """The fields of one example."""
+    """Return the fields of one example."""
     return ROW if mode == "none" else PAIR
 
 
@@ -66,12 +78,13 @@ def plan(
     copy: int,
     index: int = 0,
 ) -> np.ndarray:
-    """The examples of one copy of a shard, in document order.
+    """Return the examples of one copy of a shard, in document order.
 
     Args:
       shard: token offsets of sentences and documents; neither may be empty.
       mode: nsp, sop or none.
-      settings: short_probability, random_next_probability (nsp only) and truncate; none of them matters to `none`.
+      settings: short_probability, random_next_probability (nsp only) and truncate; `none` reads
+        none.
       sequence_length: tokens a row, special ones included.
       seed: data seed.
       copy: which copy; another copy is an independent draw.
@@ -93,16 +106,14 @@ def plan(
 
 
 def _check(ends: np.ndarray, document_ends: np.ndarray, tokens: int, index: int) -> None:
-    covers = (ends[-1] if len(ends) else 0) == tokens and (
-        document_ends[-1] if len(document_ends) else 0
-    ) == len(ends)
-    if (
-        not covers
-        or (np.diff(ends, prepend=0) <= 0).any()
-        or (np.diff(document_ends, prepend=0) <= 0).any()
+    parts = ((ends, tokens), (document_ends, len(ends)))  # boundaries, and what they must divide
+    if not all(
+        (bounds[-1] if len(bounds) else 0) == total and (np.diff(bounds, prepend=0) > 0).all()
+        for bounds, total in parts
     ):
         raise DataError(
-            f"shard {index}: its sentences and documents do not divide its {tokens} tokens into non-empty parts",
+            f"shard {index}: its sentences and documents do not divide its {tokens} tokens into "
+            "non-empty parts",
             "the prepared corpus is damaged: delete its folder and prepare again",
         )
 
@@ -115,14 +126,13 @@ def _draw(
     limit: int,
     random: np.random.Generator,
 ) -> tuple[np.ndarray, ...]:
-    """A and B before truncation, as (a_start, a_length, b_start, b_length, label).
+    """Draw A and B before truncation, as (a_start, a_length, b_start, b_length, label).
 
-    Every document is a chain of examples, each beginning where the one before stopped. All chains advance together,
-    one example a round, so that a round is a few vector operations whatever the number of documents.
+    Every document is a chain of examples, each beginning where the one before stopped. All chains
+    advance together, one example a round, so that a round is a few vector operations whatever the
+    number of documents.
     """
-    starts = np.concatenate(
-        [[0], ends]
-    )  # [N + 1], of sentences; the last one is where the shard ends
+    starts = np.concatenate([[0], ends])  # [N + 1], of sentences, and the end of the shard
     first = np.concatenate([[0], document_ends[:-1]])  # [D], first sentence of each document
     documents = len(document_ends)
     target = np.full(documents, limit)
@@ -133,20 +143,19 @@ def _draw(
     least = 1 if random_b else 2
 
     def reach(sentence: np.ndarray, tokens: np.ndarray) -> np.ndarray:
-        """One past the sentence with which text that begins at `sentence` has at least so many tokens."""
+        """Return one past the sentence at which text from `sentence` on reaches so many tokens."""
         return np.searchsorted(ends, starts[sentence] + tokens) + 1
 
     rounds = []
-    document = np.arange(documents)  # those with sentences left
-    at = first.copy()  # their next sentence
+    document = np.arange(documents)  # documents with sentences left
+    at = first.copy()  # the next sentence of each
     while len(document):
         last, goal = document_ends[document], target[document]
         chunk_end = np.minimum(np.maximum(reach(at, goal), at + least), last)
         sentences = chunk_end - at
         split, second, place, start = random.random((4, len(document)))
-        a_end = (
-            at + 1 + (split * np.maximum(sentences - 1, 1)).astype(np.int64)
-        )  # at + 1 .. chunk_end - 1
+        # Uniform over at + 1 .. chunk_end - 1.
+        a_end = at + 1 + (split * np.maximum(sentences - 1, 1)).astype(np.int64)
         a_length = starts[a_end] - starts[at]
         alone = sentences == 1
         b_first, b_end, b_next = a_end, chunk_end, chunk_end
@@ -157,23 +166,14 @@ def _draw(
             b_from = first[other] + (start * (document_ends[other] - first[other])).astype(np.int64)
             b_to = np.minimum(reach(b_from, np.maximum(goal - a_length, 1)), document_ends[other])
             b_first, b_end = np.where(drawn, b_from, b_first), np.where(drawn, b_to, b_end)
-            b_next = np.where(
-                drawn, a_end, chunk_end
-            )  # the sentences that B did not use are put back
+            # Sentences of the chunk that a random B leaves unused are put back.
+            b_next = np.where(drawn, a_end, chunk_end)
             label = np.where(drawn, OTHER, TRUE)
         else:
             swapped = (second < 0.5) & ~alone if mode == "sop" else np.zeros_like(alone)
             label = np.where(alone, UNPAIRED, np.where(swapped, OTHER, TRUE))
-        rounds.append(
-            (
-                document,
-                starts[at],
-                a_length,
-                starts[b_first],
-                starts[b_end] - starts[b_first],
-                label,
-            )
-        )
+        b_length = starts[b_end] - starts[b_first]
+        rounds.append((document, starts[at], a_length, starts[b_first], b_length, label))
         at, going = b_next, b_next < last
         document, at = document[going], at[going]
 
@@ -190,10 +190,11 @@ def _draw(
 def _finish(
     drawn: tuple[np.ndarray, ...], limit: int, truncate: str, random: np.random.Generator
 ) -> np.ndarray:
-    """Truncates as the original does, token by token from the longer segment (B when they are equal), in closed form.
+    """Truncate as the original does, but in closed form.
 
-    The lengths follow from the lengths alone; at each token a coin decides the end, so the number lost in front is
-    binomial.
+    The original removes token by token from the longer segment (B where they are equal), at an end
+    that a coin decides. So the lengths left follow from the lengths alone, and the number of tokens
+    removed in front is binomial.
     """
     a_start, a_length, b_start, b_length, label = drawn
     keep_a = np.minimum(a_length, np.maximum((limit + 1) // 2, limit - b_length))
@@ -204,26 +205,26 @@ def _finish(
         ("a", a_start, a_length, keep_a),
         ("b", b_start, b_length, keep_b),
     ):
-        lost = length - keep
-        front = random.binomial(lost, 0.5) if truncate == "either" else lost * (truncate == "front")
+        cut = length - keep
+        front = random.binomial(cut, 0.5) if truncate == "either" else cut * (truncate == "front")
         examples[f"{name}_start"] = np.where(keep > 0, start + front, 0)
         examples[f"{name}_length"] = keep
     return examples
 
 
 def _rows(ends: np.ndarray, document_ends: np.ndarray, room: int) -> np.ndarray:
-    """Rows of contiguous sentences, as many as fit into `room` tokens with the separators between documents."""
+    """Plan rows of contiguous sentences, as many as fit into `room` tokens with the separators."""
     starts = np.concatenate([[0], ends[:-1]])
-    document = np.repeat(
-        np.arange(len(document_ends)), np.diff(document_ends, prepend=0)
-    )  # [N], of each sentence
+    sentences = np.diff(document_ends, prepend=0)  # [D], of each document
+    document = np.repeat(np.arange(len(document_ends)), sentences)  # [N], of each sentence
     pieces = -(-(ends - starts) // room)  # [N], rows a sentence needs by itself
     sentence = np.repeat(np.arange(len(ends)), pieces)
     number = np.arange(len(sentence)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
     starts = starts[sentence] + number * room
     ends = np.minimum(starts + room, ends[sentence])
     document = document[sentence]
-    # In the stream of tokens with a separator after each document, `document` separators precede a piece.
+    # In the stream of tokens with a separator after each document, `document` separators precede a
+    # piece.
     following = np.searchsorted(ends + document, starts + document + room, side="right").tolist()
     begins = []
     piece = 0

@@ -1,7 +1,7 @@
 """Batches as a pure function of the step: order, gathering and prefetching.
 
-An epoch visits every example of its plan once, in an order of its own. Epochs follow each other without a gap, so a
-batch may hold the end of one and the beginning of the next; nothing is dropped.
+An epoch visits every example of its plan once, in an order of its own. Epochs follow each other
+without a gap, so a batch may hold the end of one and the beginning of the next; nothing is dropped.
 """
 
 from __future__ import annotations
@@ -31,43 +31,32 @@ from bert_jax.errors import DataError, Stopped
 
 
 class Source:
-    """The stream of batches of one split; costs nothing to make, and can be sent to another process."""
+    """Stream of batches of one split; cheap to create, and can be sent to another process."""
 
     def __init__(
         self, prepared: Prepared, split: str, config: knobs.Config, seed: int | None = None
     ):
-        """With `seed`, the source is for evaluation: pairs and units come from that seed and never change."""
+        """With `seed`, the source is for evaluation: its pairs and units are fixed by that seed."""
         self._shards = _Shards(prepared.splits.get(split, ()))
         if not sum(len(shard.tokens) for shard in self._shards):
-            hint = (
-                "raise corpus.validation_fraction"
-                if split == "validation"
-                else "check corpus.source and path"
-            )
+            hint = "check corpus.source and path"
+            if split == "validation":
+                hint = "raise corpus.validation_fraction"
             raise DataError(f"{prepared.folder} holds no documents for {split}", hint)
         self.batch_size, self.length = config.batch_size, config.sequence_length
         self._mode, self._masking = config.pairs, config.masking
-        self._special, self._continuation = (
-            prepared.tokenizer.special,
-            prepared.tokenizer.continuation,
-        )
+        self._special = prepared.tokenizer.special
+        self._continuation = prepared.tokenizer.continuation
         self._seed = config.data_seed if seed is None else seed
-        self._more = (
-            (pmi.collocations(prepared, config.masking),) if config.masking.unit == "pmi" else ()
-        )
-        self._copies = config.masking.dupe_factor if seed is None else 1  # 0: a new one each epoch
-        self._period = (
-            1 if self._mode == "none" else self._copies
-        )  # epochs after which their lengths repeat; 0: never
-        self._ends = np.zeros(0, np.int64)  # where each copy known so far ends in the stream
-        plan = (
-            self._shards,
-            self._mode,
-            config.examples,
-            self.length,
-            self._seed,
-            self._copies > 0,
-        )
+        masking = config.masking
+        # Further arguments of the masking unit.
+        self._more = (pmi.collocations(prepared, masking),) if masking.unit == "pmi" else ()
+        self._copies = masking.dupe_factor if seed is None else 1  # 0: a new one each epoch
+        # Epochs after which their lengths repeat; 0: never.
+        self._period = 1 if self._mode == "none" else self._copies
+        self._ends = np.zeros(0, np.int64)  # where each known copy ends in the stream
+        static = self._copies > 0
+        plan = (self._shards, self._mode, config.examples, self.length, self._seed, static)
         self._plans = Plans(prepared.folder, prepared.fingerprint, split, *plan)
         self._most = config.packing if seed is None else 1  # examples a row
         rows = (prepared.folder, self.length, self._most, self._seed)
@@ -75,16 +64,10 @@ class Source:
 
     @property
     def fingerprint(self) -> str:
-        """Names everything the batches follow from: two sources with the same one give the same stream."""
+        """Return a digest of all the batches depend on: equal fingerprints give equal streams."""
         masking = dataclasses.asdict(self._masking)
-        shape = [
-            self._plans.family,
-            self._seed,
-            self._copies,
-            self.batch_size,
-            self.length,
-            self._mode,
-        ]
+        shape = [self._plans.family, self._seed, self._copies]
+        shape += [self.batch_size, self.length, self._mode]
         shape += [masking[name] for name in ("unit", "max_unit", "span_mean", "span_max")]
         shape += [hashlib.sha256(more.sorted.tobytes()).hexdigest() for more in self._more]
         shape += [self._most] if self._most > 1 else []
@@ -92,29 +75,30 @@ class Source:
         return hashlib.sha256(json.dumps(shape).encode()).hexdigest()
 
     def count(self, epoch: int) -> int:
-        """Examples in an epoch."""
+        """Return the number of examples in an epoch."""
         return int(self._plans.counts(self._copy(epoch)).sum())
 
     def batch(self, step: int, rows: slice = slice(None)) -> Batch:
-        """The given rows of the global batch of a step."""
+        """Return the given rows of the global batch of a step."""
         index = step * self.batch_size + np.arange(self.batch_size, dtype=np.int64)[rows]
         epochs, offsets = self._locate(index)
         batch = self._padding(len(index), self._most)
         for epoch in np.unique(epochs).tolist():
-            mine = np.flatnonzero(epochs == epoch)
+            targets = np.flatnonzero(epochs == epoch)  # rows of the batch
+            places, copy = offsets[targets], self._copy(epoch)
             if self.packer:
-                self._fill_packed(
-                    batch, mine, epoch, self.packer.rows(epoch, self._copy(epoch), offsets[mine])
-                )
+                packed = self.packer.rows(epoch, copy, places)
+                self._fill_packed(batch, targets, copy, packed)
                 continue
-            examples = order.permute(
-                offsets[mine], self.count(epoch), order.key(self._seed, order.EXAMPLES, epoch)
-            )
-            self._fill(batch, mine, self._copy(epoch), examples)
+            key = order.key(self._seed, order.EXAMPLES, epoch)
+            self._fill(batch, targets, copy, order.permute(places, self.count(epoch), key))
         return batch
 
     def evaluation_batch(self, index: int, size: int) -> Batch:
-        """The examples index * size and on of the first epoch as they stand in the plan; padding after the last."""
+        """Return the examples from index * size on, in the order of the first epoch's plan.
+
+        Rows after the last example are padding.
+        """
         batch = self._padding(size)
         examples = np.arange(index * size, min((index + 1) * size, self.count(0)), dtype=np.int64)
         if len(examples):
@@ -122,14 +106,14 @@ class Source:
         return batch
 
     def evaluation_batches(self, size: int) -> int:
-        """How many evaluation batches cover every example once."""
+        """Return how many evaluation batches cover every example once."""
         return -(-self.count(0) // size)
 
     def _copy(self, epoch: int) -> int:
         return epoch % self._copies if self._copies else epoch
 
     def _locate(self, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The epoch of each example of the stream, and its place in that epoch."""
+        """Return the epoch of each example of the stream, and its place in that epoch."""
         last, ends = index.max(initial=0), self._ends
         while not len(ends) or (last >= ends[-1] and len(ends) != self._period):
             ends = self._ends = np.cumsum(self._sizes(len(ends) + 1)[: self._period or None])
@@ -139,7 +123,7 @@ class Source:
         return turn * len(ends) + copy, rest - np.concatenate([[0], ends])[copy]
 
     def _sizes(self, copies: int) -> np.ndarray:
-        """Rows of every copy known, and of at least so many."""
+        """Return the number of rows of every known copy, at least `copies` of them."""
         if self.packer:
             return np.array([self.packer.count(copy) for copy in range(copies)])
         return self._plans.table(copies).sum(axis=1)
@@ -147,39 +131,34 @@ class Source:
     # --- gathering --------------------------------------------------------------------------------
 
     def _padding(self, size: int, examples: int = 1) -> Batch:
-        """Rows that nothing counts."""
-        blank = np.zeros((size, self.length), np.int32)
-        one = np.zeros((size, examples), np.int32)
+        """Return rows of padding, which no loss or metric counts."""
+        tokens, slots = (size, self.length), (size, examples)
         return {
-            "tokens": np.full_like(blank, self._special.pad),
-            "type_ids": blank.copy(),
-            "positions": blank.copy(),
-            "segment_ids": blank.copy(),
-            "unit_ids": np.full_like(blank, -1),
-            "example_ids": one.copy(),
-            "copies": one.copy(),
-            "cls_positions": one.copy(),
-            "labels": np.full_like(one, -1),
+            "tokens": np.full(tokens, self._special.pad, np.int32),
+            "type_ids": np.zeros(tokens, np.int32),
+            "positions": np.zeros(tokens, np.int32),
+            "segment_ids": np.zeros(tokens, np.int32),
+            "unit_ids": np.full(tokens, -1, np.int32),
+            "example_ids": np.zeros(slots, np.int32),
+            "copies": np.zeros(slots, np.int32),
+            "cls_positions": np.zeros(slots, np.int32),
+            "labels": np.full(slots, -1, np.int32),
         }
 
-    def _fill_packed(
-        self, batch: Batch, rows: np.ndarray, epoch: int, examples: np.ndarray
-    ) -> None:
-        """Writes the examples [rows, S] of an epoch into rows of a batch."""
+    def _fill_packed(self, batch: Batch, rows: np.ndarray, copy: int, examples: np.ndarray) -> None:
+        """Write the examples [rows, S] of a copy into rows of a batch."""
         row, slot = np.nonzero(examples >= 0)
-        alone = self._padding(len(row))
-        self._fill(
-            alone, np.arange(len(row)), self._copy(epoch), examples[row, slot].astype(np.int64)
-        )
-        packing.place(alone, batch, rows[row], slot)
+        unpacked = self._padding(len(row))
+        self._fill(unpacked, np.arange(len(row)), copy, examples[row, slot].astype(np.int64))
+        packing.place(unpacked, batch, rows[row], slot)
 
     def _fill(self, batch: Batch, rows: np.ndarray, copy: int, examples: np.ndarray) -> None:
-        """Writes examples of a copy into rows of a batch."""
+        """Write examples of a copy into rows of a batch, an example a row."""
         records = self._plans.records(copy)[examples]
         bounds = np.cumsum(self._plans.counts(copy))
-        shards = np.searchsorted(bounds, examples, side="right")
+        shard_of = np.searchsorted(bounds, examples, side="right")
         groups = [
-            (self._shards[s], np.flatnonzero(shards == s)) for s in np.unique(shards).tolist()
+            (self._shards[s], np.flatnonzero(shard_of == s)) for s in np.unique(shard_of).tolist()
         ]
         columns = np.arange(self.length, dtype=np.int64)
         if self._mode == "none":
@@ -189,33 +168,32 @@ class Source:
             text, index, length, type_ids = _lay_out_pairs(records, columns)
         tokens = np.full(text.shape, self._special.sep, np.int32)
         for shard, group in groups:
-            here = text[group]
-            tokens[group] = np.where(here, np.asarray(shard.tokens)[index[group]], tokens[group])
+            words = np.asarray(shard.tokens)[index[group]]
+            tokens[group] = np.where(text[group], words, tokens[group])
         real = columns < length  # [B, L]
         tokens[:, 0] = self._special.cls
         tokens[~real] = self._special.pad
         ids = examples.astype(np.int32)[:, None]  # [B, 1]
         copies = np.full_like(ids, copy)
-        unit = functools.partial(
-            units.TABLE[self._masking.unit], tokens, text, self._continuation, self._masking
+        unit_ids = units.TABLE[self._masking.unit](
+            tokens, text, self._continuation, self._masking, ids, copies, self._seed, *self._more
         )
         batch["tokens"][rows] = tokens
         batch["type_ids"][rows] = type_ids
         batch["positions"][rows] = np.where(real, columns, 0)
         batch["segment_ids"][rows] = real
-        batch["unit_ids"][rows] = unit(ids, copies, self._seed, *self._more)
+        batch["unit_ids"][rows] = unit_ids
         batch["example_ids"][rows] = ids
         batch["copies"][rows] = copies
         batch["labels"][rows] = records["label"][:, None]
 
 
 class _Shards(list):
-    """Shards that go to another process by the names of their files."""
+    """Shards that are sent to another process as the names of their files."""
 
     def __reduce__(self) -> tuple:
-        return _reopen, (
-            [[_locator(getattr(s, f.name)) for f in dataclasses.fields(s)] for s in self],
-        )
+        fields = dataclasses.fields(Shard)
+        return _reopen, ([[_locator(getattr(s, f.name)) for f in fields] for s in self],)
 
 
 def _locator(array: np.ndarray) -> Any:
@@ -225,10 +203,10 @@ def _locator(array: np.ndarray) -> Any:
 
 
 def _reopen(shards: list[list[Any]]) -> _Shards:
-    def array(found: Any) -> np.ndarray:
-        if isinstance(found, np.ndarray):
-            return found
-        name, dtype, offset, shape = found
+    def array(locator: Any) -> np.ndarray:
+        if isinstance(locator, np.ndarray):
+            return locator
+        name, dtype, offset, shape = locator
         return np.memmap(name, dtype, "r", offset, shape)
 
     return _Shards(Shard(*map(array, arrays)) for arrays in shards)
@@ -238,7 +216,11 @@ _Groups = list[tuple[Shard, np.ndarray]]  # each shard with the rows that come f
 
 
 def _lay_out_pairs(records: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray, ...]:
-    """[CLS] A [SEP] B [SEP]: what is text [B, L], its token offsets [B, L], lengths [B, 1], type_ids [B, L]."""
+    """Lay out rows of [CLS] A [SEP] B [SEP].
+
+    Returns:
+      Whether a column is text [B, L], its token offset [B, L], lengths [B, 1], type_ids [B, L].
+    """
     a_start, a_length, b_start, b_length = (
         records[name].astype(np.int64)[:, None]
         for name in ("a_start", "a_length", "b_start", "b_length")
@@ -256,7 +238,7 @@ def _lay_out_pairs(records: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray
 def _lay_out_rows(
     records: np.ndarray, columns: np.ndarray, groups: _Groups
 ) -> tuple[np.ndarray, ...]:
-    """[CLS] text [SEP], with a [SEP] between documents: what is text, its token offsets, lengths."""
+    """Lay out rows of [CLS] text [SEP], with a [SEP] between documents: see `_lay_out_pairs`."""
     start, tokens, document, breaks = (
         records[name].astype(np.int64)[:, None]
         for name in ("a_start", "a_length", "document", "breaks")
@@ -266,9 +248,8 @@ def _lay_out_rows(
     for shard, group in groups:
         count = breaks[group, 0]
         row = np.repeat(group, count)
-        number = np.arange(len(row)) - np.repeat(
-            np.cumsum(count) - count, count
-        )  # of the break in its row
+        # The number of each break in its row.
+        number = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
         last = np.asarray(shard.document_ends)[document[row, 0] + number].astype(np.int64) - 1
         end = np.asarray(shard.sentence_ends)[last].astype(np.int64)
         separator[row, 1 + end - start[row, 0] + number] = True
@@ -281,24 +262,22 @@ def _lay_out_rows(
 
 
 class Batches(Protocol):
-    """A stream of batches that can be sent to another process."""
+    """Stream of batches that can be sent to another process."""
 
     def batch(self, step: int, rows: slice = slice(None)) -> Batch:
-        """The given rows of the global batch of a step."""
+        """Return the given rows of the global batch of a step."""
 
 
 def prefetch(
     source: Batches, start: int, stop: int, settings: knobs.Loader, rows: slice = slice(None)
 ) -> Generator[Batch, None, None]:
-    """The batches of steps start to stop - 1, in order, made ahead of time by threads or processes."""
+    """Yield the batches of steps start to stop - 1, assembled ahead by threads or processes."""
     if stop <= start:
         return
     import grain  # takes a second, which nothing else on the data side should pay
     from absl import flags
 
-    if (
-        not flags.FLAGS.is_parsed()
-    ):  # in a notebook or a test; the processes of Grain read its flags
+    if not flags.FLAGS.is_parsed():  # in a notebook or a test; Grain's processes read its flags
         flags.FLAGS.mark_as_parsed()
     ahead, threads, workers = settings.prefetch, settings.threads, settings.workers
     options = grain.ReadOptions(num_threads=min(threads, ahead), prefetch_buffer_size=ahead)
@@ -309,10 +288,10 @@ def prefetch(
     )
     if workers:
         source.batch(start, slice(1))  # plans come from here, not from all workers at once
-        each = grain.MultiprocessingOptions(
+        processes = grain.MultiprocessingOptions(
             num_workers=workers, per_worker_buffer_size=max(1, ahead // workers)
         )
-        dataset = dataset.mp_prefetch(each, worker_init_fn=_begin_worker)
+        dataset = dataset.mp_prefetch(processes, worker_init_fn=_begin_worker)
     iterator = iter(dataset)
     try:
         for step in range(start, stop):
@@ -323,22 +302,26 @@ def prefetch(
                     raise
                 raise Stopped(
                     f"a loader process ended before step {step} was ready: {error}",
-                    "the same command continues; if it happens again, lower loader.workers or find more memory",
+                    "the same command continues; if it happens again, lower loader.workers or "
+                    "find more memory",
                 ) from error
-            # What comes from a process lies in shared memory, which is gone as soon as it is forgotten here.
+            # Arrays from a process lie in shared memory, which is freed with the last reference.
             yield {name: np.array(array) for name, array in batch.items()} if workers else batch
     finally:
         iterator.close()
-        if workers:  # a cycle in Grain's iterator holds the last batch: its shared memory would be left to the system
+        if workers:
+            # A cycle in Grain's iterator holds the last batch, whose shared memory would be left to
+            # the system.
             del iterator
             gc.collect()
 
 
 def _begin_worker(index: int, count: int) -> None:
-    """In a process of Grain's, before its first batch: it ends with its parent, and only then.
+    """Make a process of Grain's end with its parent, and only then.
 
-    Stop signals often go to a whole group. The parent answers them, and still needs batches until it has saved. When
-    the parent is killed, Grain's own processes would wait for it for ever, with their shared memory.
+    Stop signals often go to a whole group of processes. The parent handles them, and still needs
+    batches until it has saved. When the parent is killed, Grain's own processes would wait for it
+    for ever, with their shared memory.
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)

@@ -1,9 +1,10 @@
-"""The plans of a split on disk: built once, checked, memory-mapped, and known by their counts for ever.
+"""Plans of a split on disk: built once, checked and memory-mapped.
 
-A family of plans is one split under one setting; its copies are numbered. Beside the shards, `plans/` holds
-`FAMILY-COPY.plan`, the records of all shards of a copy, and `FAMILY.counts`, for every copy built so far its examples
-in each shard and the checksum of its records. Copies that are only passed through once, those of dynamic masks, are
-removed when newer ones arrive; their counts stay, so finding the epoch of a step never needs a plan again.
+A family of plans is one split under one setting; its copies are numbered. Beside the shards,
+`plans/` holds `FAMILY-COPY.plan`, the records of all shards of a copy, and `FAMILY.counts`: for
+every copy built so far, its examples in each shard and the checksum of its records. Copies that are
+read in one epoch only, those of dynamic masks, are removed when newer ones are built; their counts
+stay, so finding the epoch of a step never needs an old plan again.
 """
 
 from __future__ import annotations
@@ -34,18 +35,16 @@ if TYPE_CHECKING:
 
 try:
     import fcntl
-except (
-    ImportError
-):  # no such lock on Windows: processes may then build the same plan twice, to the same end
-    fcntl = None  # type: ignore[assignment]  # a module, or nothing
+except ImportError:  # Windows: processes may then build the same plan twice, with the same result
+    fcntl = None  # type: ignore[assignment]  # a module, or None
 
-_VERSION = 1  # of the construction and of the files: raise it when either changes
-_KEPT = 3  # copies of dynamic masks: the current, the next, and the one before
+_VERSION = 1  # of the construction and of the files: increase it when either changes
+_KEPT = 3  # copies of dynamic masks: the current, the next, and the previous one
 _READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 class Plans:
-    """Plans of a split by copy."""
+    """Plans of a split, by copy."""
 
     def __init__(
         self,
@@ -59,7 +58,7 @@ class Plans:
         seed: int,
         static: bool,
     ):
-        random = mode != "none"  # without pairs nothing is drawn: all copies are one
+        random = mode != "none"  # without pairs nothing is drawn: all copies are the same
         self._arguments = (mode, settings, sequence_length, seed if random else 0)
         self._shards, self._static, self._random = shards, static, random
         self._folder = Path(folder) / "plans"
@@ -74,23 +73,25 @@ class Plans:
         if random:
             shape |= {"examples": dataclasses.asdict(settings), "seed": seed}
         self.family = hashlib.sha256(json.dumps(shape, sort_keys=True).encode()).hexdigest()[:24]
-        self._table = np.zeros(
-            (0, len(shards) + 1), np.int64
-        )  # [copies, examples of each shard, then the checksum]
+        # [copies, shards + 1]: examples of each shard, then the checksum.
+        self._table = np.zeros((0, len(shards) + 1), np.int64)
         self._open: dict[int, np.ndarray] = {}
         self._lock = threading.RLock()
 
     def counts(self, copy: int) -> np.ndarray:
-        """Examples of each shard in a copy."""
+        """Return the number of examples of each shard in a copy."""
         copy = self.distinct(copy)
         return self.table(copy + 1)[copy]
 
     def distinct(self, copy: int) -> int:
-        """The first copy that is the same as this one."""
+        """Return the first copy that equals this one."""
         return copy if self._random else 0
 
     def table(self, copies: int) -> np.ndarray:
-        """Examples of each shard in every copy known, and in at least so many: missing plans are built in turn."""
+        """Return the examples of each shard in every known copy, at least `copies` of them.
+
+        Missing plans are built in turn.
+        """
         with self._lock:
             if len(self._table) < copies:
                 self._read_table()
@@ -103,16 +104,16 @@ class Plans:
             return self._table[:, :-1]
 
     def records(self, copy: int) -> np.ndarray:
-        """The examples of a copy, shard after shard."""
+        """Return the examples of a copy, shard after shard."""
         copy = self.distinct(copy)
         with self._lock:
             if copy not in self._open:
-                self.table(copy + 1)  # builds it, where nobody has
+                self.table(copy + 1)  # builds it, unless some process has
             if copy not in self._open:
                 records = self._load(copy)
                 if records is None:
                     with self._locked():
-                        records = self._load(copy)  # another process may have built it meanwhile
+                        records = self._load(copy)  # another process may have built it by now
                         records = self._build(copy) if records is None else records
                 self._keep(copy, records)
             return self._open[copy]
@@ -135,22 +136,19 @@ class Plans:
         return self._folder / f"{self.family}-{copy}.plan"
 
     def _read_table(self) -> None:
-        """Takes over what other processes have counted; a damaged file counts as none."""
+        """Read the counts that other processes have written; a damaged file counts as none."""
         try:
             words = np.fromfile(self._folder / f"{self.family}.counts", "<i8")
         except OSError:
             return
         width = self._table.shape[1]
-        if (
-            len(words) > 1
-            and words[0] == zlib.crc32(words[1:].tobytes())
-            and (len(words) - 1) % width == 0
-        ):
+        intact = len(words) > 1 and words[0] == zlib.crc32(words[1:].tobytes())
+        if intact and (len(words) - 1) % width == 0:
             table = words[1:].reshape(-1, width)
             self._table = table if len(table) > len(self._table) else self._table
 
     def _load(self, copy: int) -> np.ndarray | None:
-        """Maps a plan from disk; None where it is missing, cut or damaged."""
+        """Map a plan from disk; return None where it is missing, cut or damaged."""
         *counts, checksum = self._table[copy].tolist()
         try:
             size = self._path(copy).stat().st_size
@@ -164,7 +162,7 @@ class Plans:
         return mapped.view(self._dtype) if zlib.crc32(mapped.data) == checksum else None
 
     def _build(self, copy: int) -> np.ndarray:
-        """Makes the plan of a copy, stores it, and enters it in the table; the caller holds the lock."""
+        """Make the plan of a copy, store it and add it to the table; the caller holds the lock."""
         row, checksum = [], 0
         with self._writing(self._path(copy)) as file:
             for index, shard in enumerate(self._shards):
@@ -180,14 +178,13 @@ class Plans:
             new = np.array([*row, checksum], np.int64)
             if copy < len(self._table) and not np.array_equal(new, self._table[copy]):
                 raise DataError(
-                    f"{self._path(copy)}: copy {copy} comes out different from when it was first built",
-                    f"runs that used it cannot be continued here; for new ones, delete {self._folder}",
+                    f"{self._path(copy)}: copy {copy} comes out different from when it was first "
+                    "built",
+                    "runs that used it cannot be continued here; for new ones, delete "
+                    f"{self._folder}",
                 )
-            records = (
-                np.frombuffer(file.getvalue(), self._dtype)
-                if isinstance(file, io.BytesIO)
-                else None
-            )
+            in_memory = isinstance(file, io.BytesIO)
+            records = np.frombuffer(file.getvalue(), self._dtype) if in_memory else None
         if copy == len(self._table):
             self._table = np.concatenate([self._table, new[None]])
             body = self._table.astype("<i8").tobytes()
@@ -197,26 +194,24 @@ class Plans:
             self._evict()
             records = self._load(copy)
             if records is None:
-                raise DataError(
-                    f"{self._path(copy)} is not what was just written to it", "check the disk"
-                )
+                message = f"{self._path(copy)} is not what was just written to it"
+                raise DataError(message, "check the disk")
         return records
 
     @contextlib.contextmanager
     def _writing(self, path: Path) -> Iterator[IO[bytes]]:
-        """A file that appears under its name when it is complete; memory, where the folder cannot be written."""
+        """Open a file that appears under its name when it is complete.
+
+        Where the folder is read-only, as that of a corpus another user prepared, the file is in
+        memory: each process then plans for itself.
+        """
         temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
         try:
             path.parent.mkdir(exist_ok=True)
             file = temporary.open("wb")
         except OSError as error:
             if error.errno not in _READ_ONLY:
-                if disk.is_full(error):
-                    raise disk.full(temporary) from error
-                raise DataError(
-                    f"cannot write {temporary}: {error.strerror}", "plans are kept there"
-                ) from error
-            # A corpus prepared by somebody else: each process then plans for itself.
+                raise _unwritten(temporary, error) from error
             yield io.BytesIO()
             return
         try:
@@ -224,38 +219,36 @@ class Plans:
                 yield file
             temporary.replace(path)
         except OSError as error:
-            if disk.is_full(error):
-                raise disk.full(path) from error
-            raise DataError(
-                f"cannot write {path}: {error.strerror}", "plans are kept there"
-            ) from error
+            raise _unwritten(path, error) from error
         finally:
             temporary.unlink(missing_ok=True)
 
     def _evict(self) -> None:
-        """Removes all but the last few copies of dynamic masks, and what killed processes left half written."""
-        plans = (
-            []
-            if self._static
-            else [(_modified(p), p) for p in self._folder.glob(f"{self.family}-*.plan")]
-        )
-        old = [path for _, path in sorted(plans)[:-_KEPT]]
-        hour = time.time() - 3600
-        left = [path for path in self._folder.glob(f"{self.family}*.tmp") if _modified(path) < hour]
-        for path in old + left:
+        """Remove all but the last copies of dynamic masks, and drafts of killed processes."""
+        plans = [] if self._static else self._folder.glob(f"{self.family}-*.plan")
+        old = sorted((_modified(path), path) for path in plans)[:-_KEPT]
+        drafts = [(_modified(path), path) for path in self._folder.glob(f"{self.family}*.tmp")]
+        hour_ago = time.time() - 3600
+        for _, path in old + [draft for draft in drafts if draft[0] < hour_ago]:
             path.unlink(missing_ok=True)
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        """Keeps processes from doing the same work at once. Without it they would, and come to the same result."""
+        """Keep processes from doing the same work at once; the result would be the same."""
         with contextlib.ExitStack() as stack:
-            # A folder that cannot be written, or a file system without locks.
+            # The folder may be read-only, or its file system without locks.
             with contextlib.suppress(OSError):
                 self._folder.mkdir(exist_ok=True)
                 file = stack.enter_context((self._folder / f"{self.family}.lock").open("w"))
                 if fcntl is not None:
                     fcntl.flock(file, fcntl.LOCK_EX)
             yield
+
+
+def _unwritten(path: Path, error: OSError) -> Exception:
+    if disk.is_full(error):
+        return disk.full(path)
+    return DataError(f"cannot write {path}: {error.strerror}", "plans are kept there")
 
 
 def _modified(path: Path) -> float:
