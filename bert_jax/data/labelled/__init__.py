@@ -1,1 +1,1 @@
-"""Labelled tasks: sources, checked examples, token rows with their targets."""
+"""Labelled data: sources, checked examples, token rows with their targets."""

@@ -1,4 +1,4 @@
-"""Formats of labelled words: CoNLL columns and CoNLL-U become one row a sentence, with the line of each word."""
+"""Readers of labelled words: CoNLL columns and CoNLL-U, one row a sentence."""
 
 from __future__ import annotations
 
@@ -11,20 +11,18 @@ from typing import NamedTuple
 from bert_jax.config.knobs import LINE, Task
 from bert_jax.data.labelled.formats import Count, Row, lines
 
-SAMPLE = 400  # lines by which a file is known
+SAMPLE = 400  # first lines of a file, from which its format and layout are recognised
 CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 COMMENT = re.compile(r"#(\s|##)")  # a token may well begin with '#'
 NAMED = re.compile(r"#\s*[\w.]+\s*=")  # NAME = VALUE
 ENTITY = re.compile(r"O|[BIES]-.+")  # the label of a word that is, or is not, part of one
-SPECIAL = re.compile(
-    r"\d+[-.]\d"
-)  # the number of several words in one (1-2), and of a node without one (1.1)
+SPECIAL = re.compile(r"\d+[-.]\d")  # the number of a multiword token (1-2) or an empty node (1.1)
 
-Line = tuple[int, str, str]  # number, text, what is wrong with it
+Line = tuple[int, str, str]  # number, text, problem
 
 
 class Layout(NamedTuple):
-    """What the columns of a file are, by its first lines."""
+    """Meaning of a file's columns, recognised from its first lines."""
 
     sample: str  # the first line of a word
     sentences: list[list[list[str]]]  # the columns of each word
@@ -33,7 +31,7 @@ class Layout(NamedTuple):
 
 
 def cells(text: str) -> list[str]:
-    """Return the columns of a line, between tabs, else blanks."""
+    """Return the columns of a line, which tabs separate, else blanks."""
     return text.split("\t") if "\t" in text else [cell for cell in text.split(" ") if cell]
 
 
@@ -48,21 +46,21 @@ def layout(texts: list[str]) -> Layout:
             blocks.append([])
         elif not _comment(text, sample, bool(blocks[-1])):
             blocks[-1].append(cells(text))
-    found = [block for block in blocks if block]
-    words = [row for block in found for row in block if not SPECIAL.match(row[0])]
+    sentences = [block for block in blocks if block]
+    words = [row for block in sentences for row in block if not SPECIAL.match(row[0])]
     columns = range(2, max(map(len, words), default=0))
     entities = [
         n
         for n in columns
         if most([len(row) > n and bool(ENTITY.fullmatch(row[n])) for row in words])
     ]
-    if entities and most([_counted(block) for block in found]):
-        return Layout(sample, found, entities[0], True)
-    return Layout(sample, found, len(cells(sample)) - 1, False)
+    if entities and most([_counted(block) for block in sentences]):
+        return Layout(sample, sentences, entities[0], True)
+    return Layout(sample, sentences, len(cells(sample)) - 1, False)
 
 
 def most(votes: list[bool]) -> bool:
-    """Return whether lines agree; one that is malformed is for the reader to name."""
+    """Return whether most lines agree; the reader reports those that are malformed."""
     return bool(votes) and sum(votes) >= 0.75 * len(votes)
 
 
@@ -73,7 +71,13 @@ def _counted(block: list[list[str]]) -> bool:
 
 
 def _comment(text: str, sample: str, begun: bool) -> bool:
-    """Return whether a line is no word, given that of some word, and whether its sentence has begun."""
+    """Return whether a line is not a word.
+
+    Args:
+      text: the line.
+      sample: the line of some word of the file.
+      begun: whether a word of the same sentence came before.
+    """
     if text.startswith("-DOCSTART-"):
         return True
     if begun or not COMMENT.match(text):
@@ -86,11 +90,12 @@ def _comment(text: str, sample: str, begun: bool) -> bool:
 
 
 def conll(path: Path, task: Task, count: Count) -> Iterator[Row]:
-    """Read columns between tabs, else blanks: "0", "1", ..., counted from the last "-1", "-2", ....
+    """Read columns that tabs separate, else blanks, as "0", "1", ... and also "-1", "-2", ....
 
-    "text" is the first and "label" the last; one column alone has no labels. Where the first counts the words, as in
-    the IOB2 files of Universal NER, "text" is the second and "label" the first that has labels of entities alone; what
-    is behind it may be missing. Comments stand before a sentence; a token may begin with '#' too.
+    "text" is the first and "label" the last; a single column has no labels. Where the first column
+    counts the words, as in the IOB2 files of Universal NER, "text" is the second and "label" the
+    first column that has labels of entities alone; columns after it may be missing. Comments stand
+    before a sentence; a token may begin with '#' too.
     """
     form = layout([text for _, text, _ in itertools.islice(lines(path), SAMPLE)])
     for block in _blocks(path, lambda text, begun: _comment(text, form.sample, begun)):
@@ -102,32 +107,34 @@ def conll(path: Path, task: Task, count: Count) -> Iterator[Row]:
         if form.label:
             aliases["label"] = names[-1]
             aliases |= {str(n - len(names)): str(n) for n in range(1, len(names))}
-        yield from _sentence(
-            path, block, [cells(text) for _, text, _ in block], names, aliases, count
-        )
+        rows = [cells(text) for _, text, _ in block]
+        yield from _sentence(path, block, rows, names, aliases, count)
 
 
 def _numbered(path: Path, block: list[Line], label: int, count: Count) -> Iterator[Row]:
-    """Read a sentence whose words are numbered: the columns that all its words have."""
-    kept = [line for line in block if not SPECIAL.match(line[1])]
-    rows = [cells(text) for _, text, _ in kept]
+    """Read a sentence whose words are numbered: those columns that all its words have."""
+    words = [line for line in block if not SPECIAL.match(line[1])]
+    rows = [cells(text) for _, text, _ in words]
     names = [str(n) for n in range(max(label + 1, min(map(len, rows), default=0)))]
-    cut = [row[: len(names)] for row in rows]
-    yield from _sentence(path, kept, cut, names, {"text": "1", "label": str(label)}, count)
+    rows = [row[: len(names)] for row in rows]
+    yield from _sentence(path, words, rows, names, {"text": "1", "label": str(label)}, count)
 
 
 def conllu(path: Path, task: Task, count: Count) -> Iterator[Row]:
-    """Read CoNLL-U: columns by name; ranges of words (1-2) and empty nodes (1.1) are no words."""
+    """Read CoNLL-U: columns by name; multiword tokens (1-2) and empty nodes (1.1) are left out."""
     aliases = {"text": "form", "label": "upos"}
     for block in _blocks(path, lambda text, begun: text.startswith("#")):
-        kept = [part for part in block if not SPECIAL.match(part[1])]
-        yield from _sentence(
-            path, kept, [text.split("\t") for _, text, _ in kept], list(CONLLU), aliases, count
-        )
+        words = [line for line in block if not SPECIAL.match(line[1])]
+        rows = [text.split("\t") for _, text, _ in words]
+        yield from _sentence(path, words, rows, list(CONLLU), aliases, count)
 
 
 def _blocks(path: Path, skipped: Callable[[str, bool], bool]) -> Iterator[list[Line]]:
-    """Yield the lines of each sentence; `skipped` tells what is no word, given whether one came before."""
+    """Yield the lines of each sentence.
+
+    `skipped(text, begun)` tells whether a line is not a word; `begun` is whether one came before
+      it.
+    """
     block: list[Line] = []
     size = 0
     for number, text, problem in lines(path):
@@ -135,13 +142,10 @@ def _blocks(path: Path, skipped: Callable[[str, bool], bool]) -> Iterator[list[L
             if block:
                 yield block
             block, size = [], 0
-        elif size <= LINE and (
-            problem or not skipped(text, bool(block))
-        ):  # no more of it is kept than that
+        elif size <= LINE and (problem or not skipped(text, bool(block))):
             size += len(text)
-            problem = problem or (
-                f"a sentence of more than {LINE:,} characters" if size > LINE else ""
-            )
+            if size > LINE and not problem:  # the rest of the sentence is not kept
+                problem = f"a sentence of more than {LINE:,} characters"
             block.append((number, text, problem))
     if block:
         yield block
@@ -163,10 +167,8 @@ def _sentence(
             count.refuse(f"{path}:{line}", problem)
             return
     if block:
-        fields = {
-            name: list(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)
-        }
+        columns = map(list, zip(*rows, strict=True))
+        fields = dict(zip(names, columns, strict=True))
         fields |= {alias: fields[name] for alias, name in aliases.items()}
-        yield Row(
-            f"{path}:{block[0][0]}", count.rows - 1, fields, tuple(line for line, *_ in block)
-        )
+        numbers = tuple(number for number, *_ in block)
+        yield Row(f"{path}:{numbers[0]}", count.rows - 1, fields, numbers)

@@ -1,4 +1,4 @@
-"""The format of a labelled file whose name does not say it, from its first lines."""
+"""Detection of a labelled file's format from its first lines, where its name does not say it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bert_jax.data.labelled.formats import delimiter, lines, needed, pick
 
 
 def kind(path: Path, task: Task) -> str:
-    """Return one of the names of `rows.READERS`, or nothing where no format fits."""
+    """Return one of the names of `rows.READERS`, or an empty string where no format fits."""
     texts = [text for _, text, _ in itertools.islice(lines(path), conll.SAMPLE)]
     full = [text for text in texts if text.strip()]
     if not full:

@@ -1,6 +1,7 @@
-"""Examples as token rows with their targets, windows over texts that are too long, and batches of such rows.
+"""Features: token rows of examples with their targets, windows over long texts, and batches.
 
-A row is [CLS] A [SEP] or [CLS] A [SEP] B [SEP]; of multiple choice it is several of them side by side, one an option.
+A row is [CLS] A [SEP] or [CLS] A [SEP] B [SEP]; for multiple choice it is several of them side by
+side, one for each option.
 
 features = encode(examples, "classify", tokenizer, task, length=128, train=True)
 batch = batch(features, np.arange(16), length=features.longest, size=16, special=tokenizer.special)
@@ -22,41 +23,39 @@ from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.data.windows import best_windows, windows
 from bert_jax.errors import ConfigError, DataError
 
-IN_WINDOWS = ("tag", "span")  # what can be answered for a part of a text
+IN_WINDOWS = ("tag", "span")  # objectives that can be answered for a part of a text
 FLAT = ("tokens", "type_ids", "positions", "segment_ids")
 
 
 @dataclasses.dataclass(frozen=True)
 class Features:
-    """N rows with T tokens together, which lie one after the other; special tokens are included."""
+    """N rows with T tokens in all, one after the other; special tokens are included."""
 
     offsets: np.ndarray  # int64 [N + 1], where the tokens of each row begin
     tokens: np.ndarray  # int32 [T]
     type_ids: np.ndarray  # int32 [T]
-    positions: np.ndarray  # int32 [T], inside an option
+    positions: np.ndarray  # int32 [T], counted anew in each option
     segment_ids: np.ndarray  # int32 [T], 1; choice: the option, counted from 1
     cls_positions: np.ndarray  # int32 [N, S], of each option; 0 where a question has fewer
-    targets: dict[
-        str, np.ndarray
-    ]  # labels int32 [N, 1], values float32 [N, 1], spans int32 [N, 2], tags int32 [T]
+    # labels int32 [N, 1], values float32 [N, 1], spans int32 [N, 2], tags int32 [T]
+    targets: dict[str, np.ndarray]
     example: np.ndarray  # int32 [N], index of the example
-    words: (
-        np.ndarray | None
-    )  # tag: int32 [T], word whose first piece this is and for which this row answers, or -1
-    characters: np.ndarray | None  # span: int32 [T, 2], where the token lies in the context, or -1
-    best: (
-        np.ndarray | None
-    )  # span: bool [T], this row shows more of what is around the token than any other
-    cut: int  # examples that lost text
+    # tag: int32 [T], the word whose first piece the token is and for which its row answers, or -1
+    words: np.ndarray | None
+    # span: int32 [T, 2], the token's first and end character in the context, or -1
+    characters: np.ndarray | None
+    # span: bool [T], whether this row shows more of the token's surroundings than any other
+    best: np.ndarray | None
+    cut: int  # number of examples that lost text
 
     @property
     def lengths(self) -> np.ndarray:
-        """Tokens of each row: int64 [N]."""
+        """Return the number of tokens of each row: int64 [N]."""
         return np.diff(self.offsets)
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest row."""
+        """Return the number of tokens of the longest row."""
         return int(self.lengths.max(initial=0))
 
 
@@ -69,15 +68,15 @@ def encode(
     *,
     train: bool,
 ) -> Features:
-    """All rows of the examples, in their order.
+    """Return the rows of the examples, in their order.
 
     Args:
-      examples: labelled or not; what has no label has targets -1, or NaN.
+      examples: labelled or not; an example without a label has targets -1, or NaN.
       kind: the objective, one of `knobs.LABELLED`.
-      tokenizer: its ids carry no special tokens.
-      task: what happens to texts that are too long.
-      length: tokens of a row, special ones included; choice: of each option.
-      train: leaves out what only answers need: words, characters, best.
+      tokenizer: its ids contain no special tokens.
+      task: how texts that are too long are treated.
+      length: tokens of a row, special tokens included; choice: of each option.
+      train: leaves out words, characters and best, which only decoding needs.
     """
     long = ("windows" if kind in IN_WINDOWS else "cut") if task.long == "auto" else task.long
     if long == "windows" and kind not in IN_WINDOWS:
@@ -91,20 +90,19 @@ def encode(
 
 
 def batch(features: Features, rows: np.ndarray, length: int, size: int, special: Special) -> Batch:
-    """The rows with these numbers, padded to `length`; rows of padding alone fill up to `size`."""
+    """Return the given rows padded to `length`, and rows of padding alone up to `size`."""
     counts = np.zeros(size, np.int64)  # [B]
     counts[: len(rows)] = features.lengths[rows]
     if np.max(counts, initial=0) > length:
         raise ValueError(f"a row of {np.max(counts)} tokens in a batch of length {length}")
     columns = np.arange(length)
-    there = columns[None] < counts[:, None]  # [B, L]
-    source = (features.offsets[rows][:, None] + columns[None])[
-        there[: len(rows)]
-    ]  # [tokens of the batch]
+    real = columns[None] < counts[:, None]  # [B, L]
+    # [tokens of the batch], their indices in the features
+    source = (features.offsets[rows][:, None] + columns[None])[real[: len(rows)]]
 
     def spread(values: np.ndarray, padding: int) -> np.ndarray:
         out = np.full((size, length), padding, np.int32)  # [B, L]
-        out[there] = values[source]
+        out[real] = values[source]
         return out
 
     def fill(values: np.ndarray, padding: float) -> np.ndarray:
@@ -112,23 +110,20 @@ def batch(features: Features, rows: np.ndarray, length: int, size: int, special:
         out[: len(rows)] = values[rows]
         return out
 
-    made = {
-        name: spread(getattr(features, name), special.pad if name == "tokens" else 0)
-        for name in FLAT
-    }
-    made["cls_positions"] = fill(features.cls_positions, 0)
-    made["example_ids"] = fill(np.arange(len(features.example), dtype=np.int32)[:, None], -1)
+    padding = dict.fromkeys(FLAT, 0) | {"tokens": special.pad}
+    batch = {name: spread(getattr(features, name), padding[name]) for name in FLAT}
+    batch["cls_positions"] = fill(features.cls_positions, 0)
+    batch["example_ids"] = fill(np.arange(len(features.example), dtype=np.int32)[:, None], -1)
     for name, values in features.targets.items():
-        made[name] = (
-            spread(values, -1)
-            if name == "tags"
-            else fill(values, np.nan if name == "values" else -1)
-        )
-    return made
+        if name == "tags":
+            batch[name] = spread(values, -1)
+        else:
+            batch[name] = fill(values, np.nan if name == "values" else -1)
+    return batch
 
 
 class _Rows:
-    """Rows as they are found, and for which example each is."""
+    """Rows as they are collected, and the example of each."""
 
     def __init__(self, length: int, long: str):
         self.length, self.long = length, long
@@ -137,12 +132,12 @@ class _Rows:
         self.cut: set[int] = set()
 
     def add(self, number: int, *parts: encoding.Part) -> None:
-        """One row; every part fits."""
+        """Add a row; all its parts fit."""
         self.parts.append(parts)
         self.example.append(number)
 
     def shorten(self, number: int, example: Example, tokens: int) -> None:
-        """Notes that an example of so many tokens does not fit, or refuses it."""
+        """Record that an example of so many tokens loses text, or refuse it."""
         if self.long == "refuse":
             raise DataError(
                 f"{example.where}: {tokens} tokens, and sequence_length = {self.length}",
@@ -151,7 +146,7 @@ class _Rows:
         self.cut.add(number)
 
     def features(self, special: Special) -> Features:
-        """The rows without targets."""
+        """Return the rows, without targets."""
         return Features(
             **encoding.flat(special, self.parts),
             targets={},
@@ -163,26 +158,25 @@ class _Rows:
         )
 
 
-# --- each kind: adds its rows, and gives back what completes their features -----------------------
+# --- objectives: each adds its rows, and returns a function that completes their features ---------
 
 Finish = Callable[[Features, bool], Features]
 
 
 def _texts(rows: _Rows, examples: Sequence[Example], tokenizer: Tokenizer) -> None:
-    """One row a text or pair."""
-    first = tokenizer.encode_batch([one.text for one in examples])
-    second = iter(tokenizer.encode_batch([one.pair for one in examples if one.pair is not None]))
+    """Add one row for each text or pair."""
+    first = tokenizer.encode_batch([example.text for example in examples])
+    pairs = [example.pair for example in examples if example.pair is not None]
+    second = iter(tokenizer.encode_batch(pairs))
     for number, (example, a) in enumerate(zip(examples, first, strict=True)):
-        rows.add(
-            number,
-            _fitted(rows, number, example, a, None if example.pair is None else next(second)),
-        )
+        b = None if example.pair is None else next(second)
+        rows.add(number, _fitted(rows, number, example, a, b))
 
 
 def _fitted(
     rows: _Rows, number: int, example: Example, first: Sequence[int], second: Sequence[int] | None
 ) -> encoding.Part:
-    """A text or pair, cut to the length if it must be."""
+    """Return a text or pair, cut where it is longer than a row."""
     size = len(first) + 2 + (0 if second is None else len(second) + 1)
     if size <= rows.length:
         return first, second
@@ -202,68 +196,80 @@ def _classify(
 def _choice(
     rows: _Rows, examples: Sequence[Example], tokenizer: Tokenizer, task: knobs.Task
 ) -> Finish:
-    premises = tokenizer.encode_batch([one.text for one in examples])
-    options = iter(tokenizer.encode_batch([option for one in examples for option in one.options]))
+    premises = tokenizer.encode_batch([example.text for example in examples])
+    texts = [option for example in examples for option in example.options]
+    encoded = iter(tokenizer.encode_batch(texts))
     for number, (example, premise) in enumerate(zip(examples, premises, strict=True)):
-        rows.add(
-            number,
-            *(_fitted(rows, number, example, premise, next(options)) for _ in example.options),
-        )
+        options = itertools.islice(encoded, len(example.options))
+        rows.add(number, *(_fitted(rows, number, example, premise, option) for option in options))
     return _labelled(examples)
 
 
 def _labelled(examples: Sequence[Example]) -> Finish:
-    """The class or option of each example."""
-    labels = np.array([-1 if one.label is None else one.label for one in examples], np.int32)[
-        :, None
-    ]  # [N, 1]
-    return lambda made, train: dataclasses.replace(made, targets={"labels": labels})
+    """Complete features with the class or option of each example."""
+    return _with_targets("labels", [-1 if e.label is None else e.label for e in examples], np.int32)
+
+
+def _with_targets(name: str, values: list, dtype: type) -> Finish:
+    column = np.array(values, dtype)[:, None]  # [N, 1]
+    return lambda features, train: dataclasses.replace(features, targets={name: column})
 
 
 def _regress(
     rows: _Rows, examples: Sequence[Example], tokenizer: Tokenizer, task: knobs.Task
 ) -> Finish:
     _texts(rows, examples, tokenizer)
-    values = np.array([np.nan if one.label is None else one.label for one in examples], np.float32)[
-        :, None
-    ]  # [N, 1]
-    return lambda made, train: dataclasses.replace(made, targets={"values": values})
+    values = [np.nan if example.label is None else example.label for example in examples]
+    return _with_targets("values", values, np.float32)
 
 
 def _tag(
     rows: _Rows, examples: Sequence[Example], tokenizer: Tokenizer, task: knobs.Task
 ) -> Finish:
-    pieces = iter(tokenizer.encode_batch([word for one in examples for word in one.words]))
-    answered: list[np.ndarray] = []  # of each row, without its special tokens
+    texts = [word for example in examples for word in example.words]
+    pieces = iter(tokenizer.encode_batch(texts))
+    answered: list[np.ndarray] = []  # of each row: the word of each token, without special tokens
     for number, example in enumerate(examples):
-        words = [next(pieces) or [tokenizer.special.unk] for _ in example.words]  # no word is lost
+        # A word without any piece is [UNK], so that no word is lost.
+        words = [next(pieces) or [tokenizer.special.unk] for _ in example.words]
         ids = list(itertools.chain.from_iterable(words))
         firsts = encoding.places(np.array([len(word) for word in words], np.int64))[:-1]
         word_of = np.full(len(ids), -1, np.int32)
         word_of[firsts] = np.arange(len(words))
-        for start, end, best in _looks(rows, number, example, len(ids), rows.length - 2, task):
+        for start, end, best in _windows(rows, number, example, len(ids), rows.length - 2, task):
             rows.add(number, (ids[start:end], None))
             answered.append(np.where(best, word_of[start:end], -1))
 
-    def finish(made: Features, train: bool) -> Features:
-        words = np.full(len(made.tokens), -1, np.int32)  # [T]
-        for start, found in zip(made.offsets.tolist(), answered, strict=False):
-            words[start + 1 : start + 1 + len(found)] = found
-        labels = [[-1] * len(one.words) if one.label is None else one.label for one in examples]
-        begins = encoding.places(np.array([len(one) for one in labels], np.int64))
+    def finish(features: Features, train: bool) -> Features:
+        words = np.full(len(features.tokens), -1, np.int32)  # [T]
+        for start, of_row in zip(features.offsets.tolist(), answered, strict=False):
+            words[start + 1 : start + 1 + len(of_row)] = of_row
+        labels = [[-1] * len(e.words) if e.label is None else e.label for e in examples]
+        begins = encoding.places(np.array([len(classes) for classes in labels], np.int64))
         flat = np.fromiter(itertools.chain.from_iterable(labels), np.int32, int(begins[-1]))
-        there = words >= 0  # [T]
+        firsts = words >= 0  # [T]
+        example = np.repeat(features.example, features.lengths)  # [T]
         tags = np.full(len(words), -1, np.int32)
-        tags[there] = flat[begins[np.repeat(made.example, made.lengths)[there]] + words[there]]
-        return dataclasses.replace(made, targets={"tags": tags}, words=None if train else words)
+        tags[firsts] = flat[begins[example[firsts]] + words[firsts]]
+        words_kept = None if train else words
+        return dataclasses.replace(features, targets={"tags": tags}, words=words_kept)
 
     return finish
 
 
-def _looks(
+def _windows(
     rows: _Rows, number: int, example: Example, length: int, room: int, task: knobs.Task
 ) -> list[tuple[int, int, np.ndarray]]:
-    """The windows over a text of so many tokens, each with the tokens it shows best."""
+    """Return (start, end, best) of each window over a text; `best` marks the tokens it answers for.
+
+    Args:
+      rows: how long texts are treated.
+      number: index of the example.
+      example: named where it is refused.
+      length: tokens of the text.
+      room: tokens that fit.
+      task: the stride.
+    """
     if length <= room:
         return [(0, length, np.ones(length, bool))]
     if rows.long != "windows":
@@ -277,36 +283,25 @@ def _looks(
 def _span(
     rows: _Rows, examples: Sequence[Example], tokenizer: Tokenizer, task: knobs.Task
 ) -> Finish:
-    questions = tokenizer.encode_batch([one.text for one in examples])
-    contexts = list(dict.fromkeys(one.pair or "" for one in examples))  # each is read once
-    encoded = dict(zip(contexts, tokenizer.encode_with_offsets(contexts), strict=True))
-    places = {
-        text: np.array(found, np.int32).reshape(-1, 2) for text, (_, found) in encoded.items()
+    questions = tokenizer.encode_batch([example.text for example in examples])
+    # Questions share contexts, each of which is encoded once.
+    contexts = list(dict.fromkeys(example.pair or "" for example in examples))
+    encoded = {
+        context: (ids, np.array(offsets, np.int32).reshape(-1, 2))
+        for context, (ids, offsets) in zip(
+            contexts, tokenizer.encode_with_offsets(contexts), strict=True
+        )
     }
-    shown: list[
-        tuple[int, np.ndarray, np.ndarray]
-    ] = []  # of each row: column of the context, characters, best
+    # Of each row: the column at which the context begins, characters, best.
+    shown: list[tuple[int, np.ndarray, np.ndarray]] = []
     spans: list[tuple[int, int]] = []
-    for number, (example, question) in enumerate(zip(examples, questions, strict=True)):
-        ids, characters = encoded[example.pair or ""][0], places[example.pair or ""]
-        if len(question) > task.question_tokens:
-            if rows.long == "refuse":
-                raise DataError(
-                    f"{example.where}: a question of {len(question)} tokens, and task.question_tokens = "
-                    f"{task.question_tokens}",
-                    "task.long = 'cut' takes the beginning; or raise task.question_tokens",
-                )
-            rows.cut.add(number)
-            question = question[: task.question_tokens]
+    for number, (example, tokens) in enumerate(zip(examples, questions, strict=True)):
+        question = _fitted_question(rows, number, example, tokens, task.question_tokens)
+        ids, characters = encoded[example.pair or ""]
         first, last = _answer_tokens(characters, example.label)
         column = len(question) + 2
-        room = rows.length - 3 - len(question)
-        if room < 1:
-            raise DataError(
-                f"{example.where}: sequence_length = {rows.length} cannot hold {len(question)} tokens of a question",
-                "lower task.question_tokens, or raise sequence_length",
-            )
-        for start, end, best in _looks(rows, number, example, len(ids), room, task):
+        room = rows.length - column - 1
+        for start, end, best in _windows(rows, number, example, len(ids), room, task):
             rows.add(number, (question, ids[start:end]))
             shown.append((column, characters[start:end], best))
             inside = start <= first and last < end
@@ -314,27 +309,51 @@ def _span(
             if example.label is None or (example.label and _placed(example.label) is None):
                 spans[-1] = (-1, -1)
 
-    def finish(made: Features, train: bool) -> Features:
-        made.targets["spans"] = np.array(spans, np.int32).reshape(-1, 2)  # [N, 2]
+    def finish(features: Features, train: bool) -> Features:
+        features.targets["spans"] = np.array(spans, np.int32).reshape(-1, 2)  # [N, 2]
         if train:
-            return made
-        characters = np.full((len(made.tokens), 2), -1, np.int32)  # [T, 2]
-        best = np.zeros(len(made.tokens), bool)  # [T]
-        for start, (column, where, which) in zip(made.offsets.tolist(), shown, strict=False):
-            characters[start + column : start + column + len(where)] = where
-            best[start + column : start + column + len(which)] = which
-        return dataclasses.replace(made, characters=characters, best=best)
+            return features
+        characters = np.full((len(features.tokens), 2), -1, np.int32)  # [T, 2]
+        best = np.zeros(len(features.tokens), bool)  # [T]
+        for offset, (column, of_row, best_of_row) in zip(
+            features.offsets.tolist(), shown, strict=False
+        ):
+            context = slice(offset + column, offset + column + len(of_row))
+            characters[context], best[context] = of_row, best_of_row
+        return dataclasses.replace(features, characters=characters, best=best)
 
     return finish
 
 
+def _fitted_question(
+    rows: _Rows, number: int, example: Example, question: Sequence[int], limit: int
+) -> Sequence[int]:
+    """Return a question, cut to `limit` tokens; refuse one that leaves no room for the context."""
+    if len(question) > limit:
+        if rows.long == "refuse":
+            raise DataError(
+                f"{example.where}: a question of {len(question)} tokens, and "
+                f"task.question_tokens = {limit}",
+                "task.long = 'cut' takes the beginning; or raise task.question_tokens",
+            )
+        rows.cut.add(number)
+        question = question[:limit]
+    if rows.length - 3 - len(question) < 1:
+        raise DataError(
+            f"{example.where}: sequence_length = {rows.length} cannot hold {len(question)} tokens "
+            "of a question",
+            "lower task.question_tokens, or raise sequence_length",
+        )
+    return question
+
+
 def _placed(answers: Sequence[Answer]) -> Answer | None:
-    """Return the first answer that is where its file says."""
+    """Return the first answer that is where its file says, if there is one."""
     return next((answer for answer in answers if not answer.problem), None)
 
 
 def _answer_tokens(characters: np.ndarray, answers: Sequence[Answer] | None) -> tuple[int, int]:
-    """First and last token that touch the first answer that is in the text; (-1, -1) where there is none."""
+    """Return the first and the last token of the first placed answer; (-1, -1) if there is none."""
     answer = _placed(answers or ())
     if answer is None:
         return -1, -1

@@ -1,4 +1,4 @@
-"""Fields of a row of labelled data, checked: texts, words, options, answers, and what their labels mean."""
+"""Checked fields of a row of labelled data: texts, words, options, answers and labels."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ MOST_OPTIONS = 1000  # of a question
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer of a span task; `context[start : start + len(text)] == text`, counted in characters."""
+    """Answer of a span task: `context[start : start + len(text)] == text`, in characters."""
 
     text: str
     start: int
-    problem: str = field(default="", repr=False)  # it is not where its file says; `start` is -1
+    # Why the answer is not where its file says, in which case `start` is -1.
+    problem: str = field(default="", repr=False)
 
 
 class BadRow(Exception):
-    """What is wrong with a row, and where in it; caught where the policy is known."""
+    """Problem of a row, and its place; caught where the policy for bad rows is known."""
 
     def __init__(self, problem: str, hint: str = "", where: str = ""):
         super().__init__(problem)
@@ -47,41 +48,38 @@ def _text(row: Row, knob: str, name: str) -> str:
     return _checked(_value(row, knob, name), knob)
 
 
-def _checked(value: Any, what: str) -> str:
+def _checked(value: Any, name: str) -> str:
     if not isinstance(value, str):
-        raise BadRow(f"{what!r} is {type(value).__name__}, not text")
+        raise BadRow(f"{name!r} is {type(value).__name__}, not text")
     if not value.strip():
-        raise BadRow(f"{what!r} is empty")
+        raise BadRow(f"{name!r} is empty")
     if "\0" in value:
-        raise BadRow(f"{what!r} has a NUL character")
-    _bounded(len(value), what)
+        raise BadRow(f"{name!r} has a NUL character")
+    _bounded(len(value), name)
     if not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
-        raise BadRow(f"{what!r} has half a surrogate pair")
+        raise BadRow(f"{name!r} has half a surrogate pair")
     return value
 
 
-def _bounded(characters: int, what: str) -> None:
-    """Refuse what would take memory without end to tokenise."""
+def _bounded(characters: int, name: str) -> None:
+    """Refuse a text so long that tokenising it would exhaust memory."""
     if characters > TEXT:
-        raise BadRow(
-            f"{what!r} has {characters:,} characters, more than {TEXT:,}",
-            "divide it, or leave it out",
-        )
+        message = f"{name!r} has {characters:,} characters, more than {TEXT:,}"
+        raise BadRow(message, "divide it, or leave it out")
 
 
-def _shown(value: Any) -> str:
-    """Return a value as a message has it, however long it is."""
+def _shortened(value: Any) -> str:
+    """Return a value's repr for a message, cut where it is long."""
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:80]}…"
 
 
 def identifier(row: Row, task: Task) -> str:
-    """A row's name: its column, else its number."""
+    """Return a row's id: that of its column, else its number."""
     column = pick(task.id, row.fields)
     if column is None:
-        raise BadRow(
-            f"no column {task.id!r}", "set --config.task.id, or leave it empty to count rows"
-        )
+        hint = "set --config.task.id, or leave it empty to count rows"
+        raise BadRow(f"no column {task.id!r}", hint)
     return str(row.fields[column]) if column else str(row.number)
 
 
@@ -103,16 +101,16 @@ def _words(row: Row, task: Task) -> dict[str, Any]:
     return {"words": tuple(words)}
 
 
-def _list(value: Any, what: str) -> list:
+def _list(value: Any, name: str) -> list:
     if isinstance(value, str):
         return value.split()
     if isinstance(value, list):
         return value
-    raise BadRow(f"{what!r} is {type(value).__name__}, not a list of words")
+    raise BadRow(f"{name!r} is {type(value).__name__}, not a list of words")
 
 
 def _line(row: Row, number: int) -> str:
-    """Where a word is."""
+    """Return the file and line of a word."""
     return f"{row.where.rpartition(':')[0]}:{row.lines[number]}" if row.lines else row.where
 
 
@@ -124,7 +122,7 @@ def _question(row: Row, task: Task) -> dict[str, Any]:
 
 
 def _options(row: Row, task: Task) -> dict[str, Any]:
-    """One column each, or one column with a list; those a question has fewer of are empty, at the end."""
+    """Read options from a column each, or from one list; trailing empty ones are left out."""
     values = [_value(row, knob, "options") for knob in task.options]
     if len(values) == 1 and isinstance(values[0], list):
         values = list(values[0])
@@ -132,8 +130,8 @@ def _options(row: Row, task: Task) -> dict[str, Any]:
         values.pop()
     if len(values) < 2:
         raise BadRow(f"{len(values)} options")
-    begin = f"{_text(row, task.text_pair, 'text_pair')} " if task.text_pair else ""
-    options = [begin + _checked(value, f"option {n}") for n, value in enumerate(values)]
+    beginning = f"{_text(row, task.text_pair, 'text_pair')} " if task.text_pair else ""
+    options = [beginning + _checked(value, f"option {n}") for n, value in enumerate(values)]
     _bounded(sum(map(len, options)), "options")
     return {"text": _text(row, task.text, "text"), "options": tuple(options)}
 
@@ -142,50 +140,50 @@ def _options(row: Row, task: Task) -> dict[str, Any]:
 
 
 def raw_label(row: Row, task: Task) -> Any:
-    """The label as the file has it."""
+    """Return the label as the file has it."""
     return _value(row, task.label, "label")
 
 
 def meanings_of(labels: tuple[str, ...], task: Task, kind: str) -> dict[str, int]:
-    """How a file may write each class -> its number: by name, or as `values` has it."""
+    """Return the number of each class by the texts that mean it: its name, and that of `values`."""
     if kind == "choice" and not labels and not task.values:
         labels = tuple(map(str, range(MOST_OPTIONS)))
     meanings = {name: number for number, name in enumerate(labels)}
     for number, value in enumerate(task.values):
         if meanings.setdefault(value, number) != number:
-            raise ConfigError(
-                f"task.values[{number}] = {value!r} already means label {meanings[value]}",
-                "rename labels",
-            )
+            message = f"task.values[{number}] = {value!r} already means label {meanings[value]}"
+            raise ConfigError(message, "rename labels")
     return meanings
 
 
 def label_text(value: Any, task: Task) -> str:
-    """A label as text, as JSON would write it."""
+    """Return a label as text, as JSON would write it."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if value is None or (isinstance(value, str) and not value.strip()):
-        hint = "write one; --config.task.on_bad_row=skip leaves a few such rows out; --config.task.label says the column"
-        raise BadRow(f"label {_shown(value)}: column {task.label!r} is empty", hint)
-    if not isinstance(value, str | int):
-        raise BadRow(
-            f"label {_shown(value)} of column {task.label!r} is no label", "set --config.task.label"
+        hint = (
+            "write one; --config.task.on_bad_row=skip leaves a few such rows out; "
+            "--config.task.label says the column"
         )
+        raise BadRow(f"label {_shortened(value)}: column {task.label!r} is empty", hint)
+    if not isinstance(value, str | int):
+        message = f"label {_shortened(value)} of column {task.label!r} is no label"
+        raise BadRow(message, "set --config.task.label")
     return str(value).strip()
 
 
 def _number(value: Any, task: Task, meanings: dict[str, int]) -> int:
     label = label_text(value, task)
     if label not in meanings:
-        allowed = (
-            ", ".join(meanings)
-            if len(meanings) < MOST_OPTIONS
-            else "the numbers of options, from 0"
+        allowed = ", ".join(meanings)
+        hint = (
+            "objectives.classify.labels (or tag) names the classes, task.values how the file "
+            "writes them"
         )
-        hint = "objectives.classify.labels (or tag) names the classes, task.values how the file writes them"
         if len(meanings) >= MOST_OPTIONS:
+            allowed = "the numbers of options, from 0"
             hint = "options count from 0; --config.task.values=A,B,C says how the file writes them"
         raise BadRow(f"label {label[:80]!r} is not one of: {allowed}", hint)
     return meanings[label]
@@ -195,7 +193,8 @@ def _class(row: Row, task: Task, meanings: dict[str, int], parts: dict[str, Any]
     return _number(raw_label(row, task), task, meanings)
 
 
-LARGEST = 1e15  # number to regress on: squared errors, and squares of their gradients, are summed in float32
+# Largest value to regress on: squared errors, and squares of gradients, are summed in float32.
+LARGEST = 1e15
 
 
 def _quantity(row: Row, task: Task, meanings: dict[str, int], parts: dict[str, Any]) -> float:
@@ -205,60 +204,58 @@ def _quantity(row: Row, task: Task, meanings: dict[str, int], parts: dict[str, A
     except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number):
-        raise BadRow(f"label {_shown(value)} of column {task.label!r} is not a finite number")
+        raise BadRow(f"label {_shortened(value)} of column {task.label!r} is not a finite number")
     if abs(number) > LARGEST:
+        message = f"label {_shortened(value)} of column {task.label!r} is too large"
         hint = f"from -{LARGEST:g} to {LARGEST:g}: write it in another unit"
-        raise BadRow(
-            f"label {_shown(value)} of column {task.label!r} is too large to learn in float32", hint
-        )
+        raise BadRow(f"{message} to learn in float32", hint)
     return number
 
 
 def label_texts(row: Row, task: Task) -> list[str]:
-    """The labels of a row's words."""
-    found = []
-    for number, value in enumerate(_list(raw_label(row, task), task.label)):
+    """Return the labels of a row's words."""
+    return _each(
+        row, _list(raw_label(row, task), task.label), lambda value: label_text(value, task)
+    )
+
+
+def _each(row: Row, values: list, convert: Callable[[Any], Any]) -> list:
+    """Convert the label of each word; an error names the word's line."""
+    converted = []
+    for number, value in enumerate(values):
         try:
-            found.append(label_text(value, task))
+            converted.append(convert(value))
         except BadRow as bad:
             raise BadRow(bad.problem, bad.hint, _line(row, number)) from None
-    return found
+    return converted
 
 
 def _tags(row: Row, task: Task, meanings: dict[str, int], parts: dict[str, Any]) -> tuple[int, ...]:
     names = label_texts(row, task)
     if len(names) != len(parts["words"]):
         raise BadRow(f"{len(parts['words'])} words but {len(names)} labels")
-    found = []
-    for number, name in enumerate(names):
-        try:
-            found.append(_number(name, task, meanings))
-        except BadRow as bad:
-            raise BadRow(bad.problem, bad.hint, _line(row, number)) from None
-    return tuple(found)
+    return tuple(_each(row, names, lambda name: _number(name, task, meanings)))
 
 
 def _answers(
     row: Row, task: Task, meanings: dict[str, int], parts: dict[str, Any]
 ) -> tuple[Answer, ...]:
-    """As SQuAD has them, a list of {text, answer_start}, or as datasets do, {text: [...], answer_start: [...]}."""
-    if row.fields.get("is_impossible") is True:
-        given: Any = []
-    else:
-        given = raw_label(row, task)
+    """Read answers as SQuAD has them, or as Hugging Face's datasets do.
+
+    That is a list of {text, answer_start}, or {text: [...], answer_start: [...]}.
+    """
+    value: Any = [] if row.fields.get("is_impossible") is True else raw_label(row, task)
     try:
-        if isinstance(given, dict):
-            pairs = list(zip(given["text"], given["answer_start"], strict=True))
+        if isinstance(value, dict):
+            pairs = list(zip(value["text"], value["answer_start"], strict=True))
         else:
-            pairs = [(answer["text"], answer["answer_start"]) for answer in given]
+            pairs = [(answer["text"], answer["answer_start"]) for answer in value]
     except (KeyError, TypeError, ValueError) as error:
-        raise BadRow(
-            f"{task.label!r} is not a list of answers with text and answer_start: {error!r}"
-        ) from None
+        message = f"{task.label!r} is not a list of answers with text and answer_start: {error!r}"
+        raise BadRow(message) from None
     if not pairs and not task.no_answer:
-        raise BadRow(
-            "a question without an answer", "set --config.task.no_answer=true if there may be none"
-        )
+        hint = "set --config.task.no_answer=true if there may be none"
+        raise BadRow("a question without an answer", hint)
     return tuple(_answer(text, start, parts["pair"]) for text, start in pairs)
 
 
@@ -269,22 +266,19 @@ def _answer(text: Any, start: Any, context: str) -> Answer:
     if context.startswith(text, start):
         return Answer(text, start)
     begin, end = _around(context, start, start + len(text))
-    blank = re.compile(
-        r"\s+".join(map(re.escape, text.split()))
-    )  # any blanks are alike, those at the ends too
-    found = min(
-        blank.finditer(context, begin, end), key=lambda one: abs(one.start() - start), default=None
-    )
-    if found:
-        return Answer(found.group(), found.start())
-    there = context[start : start + min(len(text), 80)]
-    return Answer(
-        text, -1, f"answer {text[:80]!r} at character {start}, where the context has {there!r}"
-    )
+    # Any whitespace equals any other, that at the ends too.
+    pattern = re.compile(r"\s+".join(map(re.escape, text.split())))
+    matches = pattern.finditer(context, begin, end)
+    nearest = min(matches, key=lambda match: abs(match.start() - start), default=None)
+    if nearest:
+        return Answer(nearest.group(), nearest.start())
+    actual = context[start : start + min(len(text), 80)]
+    problem = f"answer {text[:80]!r} at character {start}, where the context has {actual!r}"
+    return Answer(text, -1, problem)
 
 
 def _around(context: str, start: int, end: int) -> tuple[int, int]:
-    """Return where the words begin and end that are in part between two places; a blank belongs to the word before."""
+    """Widen a stretch of the context to whole words; whitespace belongs to the word before it."""
     while start > 0 and context[start].isspace():
         start -= 1
     while start > 0 and not context[start - 1].isspace():
@@ -298,10 +292,8 @@ def _around(context: str, start: int, end: int) -> tuple[int, int]:
 def _chosen(row: Row, task: Task, meanings: dict[str, int], parts: dict[str, Any]) -> int:
     number = _number(raw_label(row, task), task, meanings)
     if number >= len(parts["options"]):
-        raise BadRow(
-            f"label {number} of {len(parts['options'])} options",
-            "the first is 0; or set task.values",
-        )
+        message = f"label {number} of {len(parts['options'])} options"
+        raise BadRow(message, "the first is 0; or set task.values")
     return number
 
 

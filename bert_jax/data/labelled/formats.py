@@ -1,6 +1,7 @@
-"""Formats of labelled files: tsv, csv, JSON lines and the JSON of SQuAD become rows, each with its file and line.
+"""Readers of labelled files: tsv, csv, JSON lines and SQuAD's JSON.
 
-Any may be packed as .gz or .zst. Only a newline ends a line. What cannot be read goes to `Count.refuse`.
+Any file may be compressed as .gz or .zst. Only a newline ends a line. Rows that cannot be read go
+to `Count.refuse`.
 """
 
 from __future__ import annotations
@@ -22,62 +23,66 @@ from bert_jax.data.text.sentences import PIECE
 from bert_jax.errors import DataError
 from bert_jax.system import jsons
 
-WHOLE = 1 << 30  # bytes of a .json file that is one value
-BAD_ROWS = 0.01  # share of rows that on_bad_row=skip accepts; one is always accepted
-DELIMITERS = (
-    ",",
-    ";",
-    "\t",
-    "|",
-)  # of a .csv file; programs of countries with a decimal comma write semicolons
-BETWEEN = re.compile(r"[\s,]*")  # values of an array
-LONGER = "--config.task.extra_columns=true leaves further columns out; --config.task.on_bad_row=skip such rows"
+WHOLE = 1 << 30  # bytes of a .json file that is one value, at most
+BAD_ROWS = 0.01  # share of bad rows that on_bad_row=skip accepts; one is always accepted
+# Of .csv files: programs write semicolons in countries with a decimal comma.
+DELIMITERS = (",", ";", "\t", "|")
+BETWEEN = re.compile(r"[\s,]*")  # what separates the values of an array
+LONGER = (
+    "--config.task.extra_columns=true leaves further columns out; --config.task.on_bad_row=skip "
+    "such rows"
+)
 Log = Callable[[str], None]
 
 
 class Row(NamedTuple):
-    """One row as its file has it."""
+    """Row as its file has it."""
 
     where: str  # FILE:LINE
-    number: int  # in its file, bad rows included, from 0
+    number: int  # in its file, from 0, bad rows counted
     fields: dict[str, Any]
     lines: tuple[int, ...] = ()  # conll, conllu: of each word
 
 
 @dataclass
 class Count:
-    """Rows seen and rows refused, under `on_bad_row`."""
+    """Numbers of rows read and refused, under the policy `on_bad_row`."""
 
     policy: str
     rows: int = 0
     bad: int = 0
     first: str = ""
-    longer: int = 0  # rows whose further columns are left out
+    longer: int = 0  # rows whose extra columns are left out
 
     def refuse(self, where: str, problem: str, hint: str = "", rows: int = 1) -> None:
-        """Raises, or leaves bad rows out."""
+        """Raise, or count bad rows as left out."""
         if self.policy == "fail":
-            raise DataError(
-                f"{where}: {problem}", hint or "repair it, or set --config.task.on_bad_row=skip"
-            )
+            hint = hint or "repair it, or set --config.task.on_bad_row=skip"
+            raise DataError(f"{where}: {problem}", hint)
         self.bad += rows
         self.first = self.first or f"{where}: {problem}"
 
     def check(self, log: Log) -> None:
-        """Raises where too many rows were left out; says so where few were."""
+        """Raise if too many rows were left out; log if a few were."""
         if self.bad > max(1, BAD_ROWS * self.rows):
-            hint = f"task.on_bad_row=skip accepts {BAD_ROWS:.0%}; are task.format, text and label right?"
+            hint = (
+                f"task.on_bad_row=skip accepts {BAD_ROWS:.0%}; are task.format, text and label "
+                "right?"
+            )
             raise DataError(f"{self.first} ({self.bad} bad rows of {self.rows:,})", hint)
         if self.bad:
             log(f"warning: {self.bad} of {self.rows:,} rows are left out, first {self.first}")
         if self.longer:
             log(
-                f"{self.longer:,} of {self.rows:,} rows have more columns than are named: these are left out"
+                f"{self.longer:,} of {self.rows:,} rows have more columns than are named: these "
+                "are left out"
             )
 
 
 def pick(knob: str, names: Iterable[str]) -> str | None:
-    """The column a knob means: itself, else the first of `a|b` that is there; "" if an empty one may stand for none.
+    """Return the column a knob means: the knob itself, else the first of `a|b` that exists.
+
+    An empty alternative, as in `a|`, allows for none: the result is then "".
 
     >>> pick("sentence1|#1 String", ["Quality", "#1 String"])
     '#1 String'
@@ -91,7 +96,7 @@ def pick(knob: str, names: Iterable[str]) -> str | None:
 
 
 def lines(path: Path, limit: int = LINE) -> Iterator[tuple[int, str, str]]:
-    """Yield (number from 1, text, what is wrong with it); of a line of more bytes than the limit no text is kept."""
+    """Yield (number from 1, text, problem) of each line; a line over the limit has no text."""
     try:
         with opened(str(path)) as packed:
             stream = _utf8(packed)
@@ -110,33 +115,33 @@ def lines(path: Path, limit: int = LINE) -> Iterator[tuple[int, str, str]]:
                 try:
                     text = data.decode()
                 except UnicodeDecodeError as error:
-                    yield (
-                        number,
-                        data.decode(errors="replace"),
-                        f"invalid UTF-8 at byte {error.start} of the line",
-                    )
+                    problem = f"invalid UTF-8 at byte {error.start} of the line"
+                    yield number, data.decode(errors="replace"), problem
                 else:
                     yield number, text, "a NUL character: is it UTF-8?" if "\0" in text else ""
     except BROKEN as error:
-        raise DataError(
-            f"{path} is damaged: {error}", "it may be cut short; fetch it again"
-        ) from error
+        hint = "it may be cut short; fetch it again"
+        raise DataError(f"{path} is damaged: {error}", hint) from error
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}", "check task.source") from error
 
 
 def _utf8(stream: BinaryIO) -> BinaryIO:
-    """Return the stream, or where it begins with the mark of UTF-16, as spreadsheets export it, the same in UTF-8."""
-    begin = stream.peek(2)[:2]  # type: ignore[attr-defined]  # all that `opened` returns are buffered
-    return (
-        io.BufferedReader(_Recoded(stream))
-        if begin in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-        else stream
-    )
+    """Return the stream in UTF-8; one that begins with a mark of UTF-16 is converted.
+
+    Spreadsheets export UTF-16.
+    """
+    begin = stream.peek(2)[:2]  # type: ignore[attr-defined]  # `opened` returns buffered streams
+    if begin in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        return io.BufferedReader(_Recoded(stream))
+    return stream
 
 
 class _Recoded(io.RawIOBase):
-    """UTF-16 as UTF-8; half a surrogate pair, or half a character at the end, becomes bytes that are not UTF-8."""
+    """UTF-16 as UTF-8; incomplete characters become bytes that are not valid UTF-8.
+
+    These are half a surrogate pair, or half a character at the end of the file.
+    """
 
     def __init__(self, stream: BinaryIO):
         self.stream = stream
@@ -150,9 +155,8 @@ class _Recoded(io.RawIOBase):
         while not self.data:
             packed = self.stream.read(PIECE)
             if not packed:
-                self.data = (
-                    b"\xff" if self.decoder.getstate()[0] else b""
-                )  # half a character is left
+                incomplete = bool(self.decoder.getstate()[0])
+                self.data = b"\xff" if incomplete else b""
                 self.decoder.reset()
                 break
             self.data = self.decoder.decode(packed).encode("utf-8", "surrogatepass")
@@ -162,7 +166,7 @@ class _Recoded(io.RawIOBase):
 
 
 def _whole(path: Path) -> str:
-    """A file that is one value: a bad line spoils it."""
+    """Return the text of a file that is one value, which a single bad line makes unreadable."""
     texts = []
     for number, text, problem in lines(path, WHOLE):
         if problem:
@@ -175,25 +179,26 @@ def _whole(path: Path) -> str:
 
 
 def tsv(path: Path, task: Task, count: Count) -> Iterator[Row]:
-    """Fields between tabs; quotes mean nothing unless `task.quoting`."""
+    """Read fields between tabs; quotes have a meaning with `task.quoting` alone."""
     return _table(path, task, count, _quoted(path, "\t") if task.quoting else _split(path))
 
 
 def comma(path: Path, task: Task, count: Count) -> Iterator[Row]:
-    """Read fields between commas, or what else the first line has between its columns; quotes hold one together."""
+    """Read fields between commas, or another delimiter of the first line; fields may be quoted."""
     first = next((text for _, text, _ in lines(path) if text.strip()), "")
     return _table(path, task, count, _quoted(path, delimiter(first, task)))
 
 
 def needed(task: Task) -> list[str]:
-    """Return the knobs' columns without which no row can be used."""
+    """Return the knobs that name the columns no row can do without."""
     return [knob for knob in (task.text, task.text_pair, *task.options) if knob]
 
 
 def delimiter(first: str, task: Task) -> str:
-    """Return what divides a table's first line into the columns that are needed, or into as many as are named.
+    """Return the delimiter of a table, from its first line.
 
-    Where nothing does, it is what divides the line at all, so that an error can list the columns there are.
+    It divides the line into the columns that are needed, or into as many as are named. If none
+    does, it is the one that divides the line most, so that an error can list the columns.
     """
     divided = {mark: next(csv.reader([first[:PIECE]], delimiter=mark), []) for mark in DELIMITERS}
     for mark, fields in divided.items():
@@ -210,7 +215,7 @@ def _split(path: Path) -> Iterator[tuple[int, int, list[str], str]]:
 
 
 def _quoted(path: Path, delimiter: str) -> Iterator[tuple[int, int, list[str], str]]:
-    """(first line, lines, fields, problem); a quoted field may hold newlines."""
+    """Yield (first line, lines, fields, problem) of each record; fields may have newlines."""
     problems: dict[int, str] = {}
 
     def texts() -> Iterator[str]:
@@ -219,9 +224,9 @@ def _quoted(path: Path, delimiter: str) -> Iterator[tuple[int, int, list[str], s
                 problems[number] = problem
             yield text + "\n"
 
-    csv.field_size_limit(
-        LINE
-    )  # of the process: a document is no mistake, and a quote that never ends is
+    # The limit is the process's own. It admits whole documents, and not a quote that is never
+    # closed.
+    csv.field_size_limit(LINE)
     reader = csv.reader(texts(), delimiter=delimiter, strict=True)
     while True:
         start = reader.line_num + 1
@@ -235,10 +240,9 @@ def _quoted(path: Path, delimiter: str) -> Iterator[tuple[int, int, list[str], s
                 problem = f"a field of more than {LINE:,} bytes"
             if delimiter == "\t":
                 problem += "; --config.task.format=tsv takes quotes as text"
-        span = reader.line_num + 1 - start  # an open quote swallows all lines up to the end
-        problem = problem or next(
-            (problems[n] for n in range(start, start + span) if n in problems), ""
-        )
+        span = reader.line_num + 1 - start  # an open quote takes in all lines up to the end
+        of_lines = (problems[n] for n in range(start, start + span) if n in problems)
+        problem = problem or next(of_lines, "")
         if fields or problem:
             yield start, span, fields, problem
 
@@ -246,26 +250,15 @@ def _quoted(path: Path, delimiter: str) -> Iterator[tuple[int, int, list[str], s
 def _table(
     path: Path, task: Task, count: Count, records: Iterable[tuple[int, int, list[str], str]]
 ) -> Iterator[Row]:
-    """Rows by column name; the first line names the columns if it holds those that are needed."""
+    """Yield rows by column name; the first line is a header if it has the needed columns."""
     names: list[str] = []
     for line, span, fields, problem in records:
         where = f"{path}:{line}"
         if not names and problem:
             raise DataError(f"{where}: {problem}", "repair the file")
         if not names:
-            missing = [knob for knob in needed(task) if pick(knob, fields) is None]
-            names = list(task.columns) if missing else fields
-            if not names:
-                hint = f"set --config.task.text (text_pair, options) to one of: {', '.join(fields)[:300]}; or columns"
-                raise DataError(f"{where}: no column {missing[0]!r}", hint)
-            twice = [
-                name
-                for knob in (*needed(task), task.label)
-                if (name := pick(knob, names)) and names.count(name) > 1
-            ]
-            if twice:
-                raise DataError(f"{where}: two columns {twice[0]!r}", "name each column once")
-            if not missing:
+            names = _names(where, fields, task)
+            if not _missing(fields, task):
                 continue
         hint = ""
         if not problem and len(fields) > len(names) and task.extra_columns:
@@ -281,11 +274,32 @@ def _table(
             yield Row(where, count.rows - 1, dict(zip(names, fields, strict=True)))
 
 
+def _missing(fields: list[str], task: Task) -> list[str]:
+    return [knob for knob in needed(task) if pick(knob, fields) is None]
+
+
+def _names(where: str, first: list[str], task: Task) -> list[str]:
+    """Return the names of a table's columns: its first line, else `task.columns`."""
+    missing = _missing(first, task)
+    names = list(task.columns) if missing else first
+    if not names:
+        hint = (
+            f"set --config.task.text (text_pair, options) to one of: {', '.join(first)[:300]}; or "
+            "columns"
+        )
+        raise DataError(f"{where}: no column {missing[0]!r}", hint)
+    columns = [pick(knob, names) for knob in (*needed(task), task.label)]
+    twice = [name for name in columns if name and names.count(name) > 1]
+    if twice:
+        raise DataError(f"{where}: two columns {twice[0]!r}", "name each column once")
+    return names
+
+
 # --- JSON -----------------------------------------------------------------------------------------
 
 
 def json_lines(path: Path, task: Task, count: Count) -> Iterator[Row]:
-    """An object a line."""
+    """Read one object a line."""
     for number, text, problem in lines(path):
         if not text.strip() and not problem:
             continue
@@ -309,14 +323,14 @@ def _object(where: str, value: Any, problem: str, count: Count) -> Iterator[Row]
 
 
 def json_file(path: Path, task: Task, count: Count) -> Iterator[Row]:
-    """A .json file: an array of objects, data in the form of SQuAD, or JSON lines all the same."""
+    """Read a .json file: an array of objects, data in the form of SQuAD, or JSON lines."""
     first = next((text.strip() for _, text, _ in lines(path, WHOLE) if text.strip()), "")
     if first.startswith("["):
         return _array(path, count)
     try:
         value = jsons.parse(first)
     except jsons.Malformed:
-        value = {"data": []}  # an object over several lines
+        value = {"data": []}  # an object over several lines can be SQuAD's alone
     nested = isinstance(value, dict) and isinstance(value.get("data"), list)
     return (squad if nested else json_lines)(path, task, count)
 
@@ -326,7 +340,7 @@ def _array(path: Path, count: Count) -> Iterator[Row]:
     values, decoder = _parsed(path, text), jsons.LOOSE
     at, start, line = text.index("[") + 1, 0, 1
     for value in values:
-        at = BETWEEN.match(text, at).end()  # type: ignore[union-attr]  # it matches anything, if only nothing
+        at = BETWEEN.match(text, at).end()  # type: ignore[union-attr]  # it also matches nothing
         line += text.count("\n", start, at)
         start, (_, at) = at, decoder.raw_decode(text, at)
         yield from _object(f"{path}:{line}", value, "", count)
@@ -340,32 +354,25 @@ def _parsed(path: Path, text: str) -> Any:
 
 
 def squad(path: Path, task: Task, count: Count) -> Iterator[Row]:
-    """Questions, each with its context; found again in the text, in order, for their lines."""
+    """Read SQuAD's questions, each with its context; a search for their ids finds their lines."""
     text = _whole(path)
     at, line = 0, 1
 
-    def inside(holder: Any, key: str, kind: type, where: str) -> Any:
-        value = holder.get(key) if isinstance(holder, dict) else None
+    def member(parent: Any, key: str, kind: type, where: str) -> Any:
+        value = parent.get(key) if isinstance(parent, dict) else None
         if not isinstance(value, kind):
-            raise DataError(
-                f"{path}:{line}: {where} has no {key!r}",
-                "a file in the form of SQuAD, or set task.format",
-            )
+            hint = "a file in the form of SQuAD, or set task.format"
+            raise DataError(f"{path}:{line}: {where} has no {key!r}", hint)
         return value
 
-    for a, article in enumerate(inside(_parsed(path, text), "data", list, "the file")):
-        for p, paragraph in enumerate(inside(article, "paragraphs", list, f"data[{a}]")):
+    for a, article in enumerate(member(_parsed(path, text), "data", list, "the file")):
+        for p, paragraph in enumerate(member(article, "paragraphs", list, f"data[{a}]")):
             where = f"data[{a}].paragraphs[{p}]"
-            context = inside(paragraph, "context", str, where)
-            for qa in inside(paragraph, "qas", list, where):
-                mark = text.find(
-                    json.dumps(
-                        inside(qa, "id", object, f"a question of {where}"), ensure_ascii=False
-                    ),
-                    at,
-                )
-                if (
-                    mark >= 0
-                ):  # an id may be written with escapes: then the line is that of the question before
-                    line, at = line + text.count("\n", at, mark), mark
+            context = member(paragraph, "context", str, where)
+            for qa in member(paragraph, "qas", list, where):
+                name = member(qa, "id", object, f"a question of {where}")
+                place = text.find(json.dumps(name, ensure_ascii=False), at)
+                # An id written with escapes is not found, and keeps the line of the one before.
+                if place >= 0:
+                    line, at = line + text.count("\n", at, place), place
                 yield from _object(f"{path}:{line}", {**qa, "context": context}, "", count)

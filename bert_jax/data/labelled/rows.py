@@ -1,4 +1,4 @@
-"""Sources of labelled rows: files in any of the formats, and TensorFlow Datasets without TensorFlow."""
+"""Sources of labelled rows: files in any format, and TensorFlow Datasets without TensorFlow."""
 
 from __future__ import annotations
 
@@ -26,38 +26,38 @@ READERS: dict[str, Callable[[Path, Task, Count], Iterator[Row]]] = {
     "conll": conll.conll,
     "conllu": conll.conllu,
 }
-SUFFIXES = {  # of a file's name -> its format
+SUFFIXES = {  # suffix of a file's name -> its format
     ".tsv": "tsv",
     ".csv": "csv",
     ".jsonl": "jsonl",
-    ".json": "json",  # lines, an array, or that of SQuAD: the file says
+    ".json": "json",  # lines, an array or SQuAD's: its content decides
     ".conll": "conll",
     ".iob2": "conll",
     ".conllu": "conllu",
-    ".txt": "",  # anything: its first lines say
+    ".txt": "",  # any: its first lines decide
 }
 PACKED = (".gz", ".zst")
 SPLITS = (
     *("train", "validation", "test"),
     *("validation_matched", "validation_mismatched", "test_matched", "test_mismatched"),
 )
-ALSO = {"validation": ("dev", "valid", "val")}  # what files call a split
+ALSO = {"validation": ("dev", "valid", "val")}  # further names of a split in file names
 
 
 def read(task: Task, split: str, log: Log, count: Count | None = None) -> Iterator[Row]:
-    """The rows of a split; whoever gives a `count` checks it too."""
-    mine = count or Count(task.on_bad_row)
+    """Yield the rows of a split; a caller that gives a `count` checks it itself."""
+    counted = count or Count(task.on_bad_row)
     scheme, _, place = task.source.partition(":")
     if scheme == "tfds":
-        yield from _tfds(task, place, split, mine)
+        yield from _tfds(task, place, split, counted)
     else:
-        yield from _files(task, place, split, mine)
+        yield from _files(task, place, split, counted)
     if count is None:
-        mine.check(log)
+        counted.check(log)
 
 
 def check(task: Task, splits: Iterable[str]) -> None:
-    """Refuse files that are not there; nothing is read, and a data set of TFDS is not asked for."""
+    """Refuse files that do not exist; no file is read, and TFDS data sets are not looked up."""
     scheme, _, place = task.source.partition(":")
     path = Path(place).expanduser()
     if scheme == "files" and (path.is_dir() or not os.path.lexists(path)):
@@ -66,7 +66,7 @@ def check(task: Task, splits: Iterable[str]) -> None:
 
 
 def names_of(split: str) -> tuple[str, ...]:
-    """A split's name and what files call it: validation_matched is dev_matched too."""
+    """Return the names of a split in file names: validation_matched is dev_matched too."""
     base, _, rest = split.partition("_")
     return tuple(f"{name}_{rest}" if rest else name for name in (base, *ALSO.get(base, ())))
 
@@ -103,46 +103,43 @@ def _read(path: Path, task: Task, count: Count) -> Iterator[Row]:
 
 
 def _find(task: Task, place: str, split: str) -> Path:
-    """The file of a split."""
-    tried = _candidates(task, place, split)
-    found = next((path for path in tried if os.path.lexists(path)), None)
-    if found:
-        return found
-    known = dict.fromkeys((*SPLITS, *task.files))
-    have = [
-        name for name in known if any(path.is_file() for path in _candidates(task, place, name))
+    """Return the file of a split."""
+    candidates = _candidates(task, place, split)
+    file = next((path for path in candidates if os.path.lexists(path)), None)
+    if file:
+        return file
+    splits = [
+        name
+        for name in dict.fromkeys((*SPLITS, *task.files))
+        if any(path.is_file() for path in _candidates(task, place, name))
     ]
-    raise _missing(
-        task,
-        split,
-        _described(dict.fromkeys(path for path in tried if path.suffix not in PACKED)),
-        have,
-    )
+    unpacked = dict.fromkeys(path for path in candidates if path.suffix not in PACKED)
+    raise _missing(task, split, _described(unpacked), splits)
 
 
-def _missing(task: Task, split: str, looked: str, have: list[str]) -> MissingError:
-    there = f"it has: {', '.join(have)}" if have else "it has no split at all: is the path right?"
-    return MissingError(
-        f"{task.source} has no split {split!r}; looked for {looked or 'none'}", there
+def _missing(task: Task, split: str, looked_for: str, splits: list[str]) -> MissingError:
+    hint = (
+        f"it has: {', '.join(splits)}" if splits else "it has no split at all: is the path right?"
     )
+    message = f"{task.source} has no split {split!r}; looked for {looked_for or 'none'}"
+    return MissingError(message, hint)
 
 
 def _described(paths: Iterable[Path]) -> str:
-    """Paths with those that differ in their suffix alone written as one: dev.(tsv|csv)."""
-    suffixes: dict[Path, list[str]] = {}
+    """Return paths as text, those that differ in their suffix alone as one: dev.(tsv|csv)."""
+    by_stem: dict[Path, list[str]] = {}
     for path in paths:
-        suffixes.setdefault(path.with_suffix(""), []).append(path.suffix)
-    written = [
-        str(stem.with_suffix(found[0]))
-        if len(found) == 1
-        else f"{stem}.({'|'.join(s[1:] for s in found)})"
-        for stem, found in suffixes.items()
-    ]
-    return ", ".join(written)
+        by_stem.setdefault(path.with_suffix(""), []).append(path.suffix)
+    return ", ".join(
+        f"{stem}{suffixes[0]}"
+        if len(suffixes) == 1
+        else f"{stem}.({'|'.join(suffix[1:] for suffix in suffixes)})"
+        for stem, suffixes in by_stem.items()
+    )
 
 
 def _candidates(task: Task, place: str, split: str) -> list[Path]:
-    """Where a split's file may be, likely places first."""
+    """Return the paths a split's file may have, likely ones first."""
     folder = Path(place).expanduser()
     named = re.findall(r"(?:^|,)(\w+)=([^,]+)", place)
     if "{split}" in place:
@@ -153,23 +150,22 @@ def _candidates(task: Task, place: str, split: str) -> list[Path]:
         listed = [Path(name) for name in task.files.get(split, "").split("|") if name]
         outside = next((name for name in listed if name.is_absolute() or ".." in name.parts), None)
         if outside:
-            raise DataError(
-                f"task.files.{split} = {str(outside)!r} is outside the folder",
-                "name files below it",
-            )
-        kinds = [
+            message = f"task.files.{split} = {str(outside)!r} is outside the folder"
+            raise DataError(message, "name files below it")
+        suffixes = [
             suffix for suffix, kind in SUFFIXES.items() if task.format in ("auto", kind) or not kind
         ]
-        usual = [Path(name + suffix) for name in names_of(split) for suffix in kinds]
+        usual = [Path(name + suffix) for name in names_of(split) for suffix in suffixes]
         paths = [folder / path for name in listed for path in (name, Path(name.name))]
         paths += [folder / name for name in usual]
     return [Path(f"{path}{suffix}") for path in paths for suffix in ("", *PACKED)]
 
 
 def _held_out(rows: list[Row], task: Task) -> list[bool]:
-    """Return whether each row is held out: the share with the lowest hashes of their texts, so copies stay together.
+    """Return whether each row is held out: the share whose texts have the lowest hashes.
 
-    A text that more than half of the rows have stays in training, and so does the last one.
+    So rows with the same text stay together. A text that more than half of the rows have stays in
+    training, and training keeps at least one text.
     """
     marks = [
         hashlib.blake2b(_content(row, task).encode("utf-8", "replace")).digest() for row in rows
@@ -186,20 +182,23 @@ def _held_out(rows: list[Row], task: Task) -> list[bool]:
             count += copies[mark]
     if not held:
         raise DataError(
-            f"{task.source}: all {len(rows):,} rows have the same text, which cannot be both trained on and held out",
-            "is task.text (text_pair, options) the right column? or name two files: files:train=FILE,validation=FILE",
+            f"{task.source}: all {len(rows):,} rows have the same text, which cannot be both "
+            "trained on and held out",
+            "is task.text (text_pair, options) the right column? or name two files: "
+            "files:train=FILE,validation=FILE",
         )
     return [mark in held for mark in marks]
 
 
 def _content(row: Row, task: Task) -> str:
-    """What must not be in both parts; of questions about one context, that."""
-    context, answers = (
-        pick(knob, row.fields) for knob in (task.text_pair or "context", task.label)
-    )
-    if (
-        context and answers and isinstance(row.fields[answers], list | dict)
-    ):  # no class or number is one of these
+    """Return the texts of a row, which training and validation must not share.
+
+    Of questions about a context, that is the context.
+    """
+    context = pick(task.text_pair or "context", row.fields)
+    label = pick(task.label, row.fields)
+    # A list or dictionary is answers: no class or number is written as one.
+    if context and label and isinstance(row.fields[label], list | dict):
         return str(row.fields[context])
     names = [pick(knob, row.fields) for knob in (task.text, task.text_pair, *task.options) if knob]
     return json.dumps([row.fields[name] for name in names if name], default=str)
@@ -209,12 +208,12 @@ def _content(row: Row, task: Task) -> str:
 
 
 def _tfds(task: Task, name: str, split: str, count: Count) -> Iterator[Row]:
-    """Rows with the names of classes in place of their numbers."""
+    """Read rows of a TFDS data set, with the names of classes in place of their numbers."""
     info = tfds_text.builder(name, task.tfds_dir, "config.task.source").info
-    have = list(info.splits)
-    actual = next((n for n in names_of(split) if n in have), "" if have else split)
+    splits = list(info.splits)
+    actual = next((n for n in names_of(split) if n in splits), "" if splits else split)
     if not actual:
-        raise _missing(task, split, ", ".join(names_of(split)), have)
+        raise _missing(task, split, ", ".join(names_of(split)), splits)
     classes = {key: f.names for key, f in info.features.items() if getattr(f, "names", None)}
     source = tfds_text.examples_of(name, task.tfds_dir, actual)
     for number in range(len(source)):
@@ -229,7 +228,7 @@ def _tfds(task: Task, name: str, split: str, count: Count) -> Iterator[Row]:
 
 
 def _plain(value: Any, classes: list[str] | None) -> Any:
-    """numpy to Python; class -1 is no label."""
+    """Convert numpy values to Python's; class -1 is no label."""
     if isinstance(value, dict):
         return {key: _plain(part, None) for key, part in value.items()}
     if hasattr(value, "tolist"):
