@@ -177,13 +177,18 @@ def _draw(
         at, going = b_next, b_next < last
         document, at = document[going], at[going]
 
+    return _by_document(rounds, swap=mode == "sop")
+
+
+def _by_document(rounds: list[tuple[np.ndarray, ...]], swap: bool) -> tuple[np.ndarray, ...]:
+    """Reorder drawn examples from rounds to documents; with `swap`, exchange A and B of label 1."""
     columns = [np.concatenate(column) for column in zip(*rounds, strict=True)]
-    order = np.argsort(columns[0], kind="stable")  # from rounds to documents
+    order = np.argsort(columns[0], kind="stable")
     a_start, a_length, b_start, b_length, label = (column[order] for column in columns[1:])
-    if mode == "sop":
-        swap = label == OTHER
-        a_start, b_start = np.where(swap, b_start, a_start), np.where(swap, a_start, b_start)
-        a_length, b_length = np.where(swap, b_length, a_length), np.where(swap, a_length, b_length)
+    if swap:
+        swapped = label == OTHER
+        a_start, b_start = np.where(swapped, (b_start, a_start), (a_start, b_start))
+        a_length, b_length = np.where(swapped, (b_length, a_length), (a_length, b_length))
     return a_start, a_length, b_start, b_length, label
 
 

@@ -183,8 +183,9 @@ class Plans:
                     "runs that used it cannot be continued here; for new ones, delete "
                     f"{self._folder}",
                 )
-            in_memory = isinstance(file, io.BytesIO)
-            records = np.frombuffer(file.getvalue(), self._dtype) if in_memory else None
+            records = None
+            if isinstance(file, io.BytesIO):
+                records = np.frombuffer(file.getvalue(), self._dtype)
         if copy == len(self._table):
             self._table = np.concatenate([self._table, new[None]])
             body = self._table.astype("<i8").tobytes()

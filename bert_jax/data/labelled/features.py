@@ -211,7 +211,7 @@ def _labelled(examples: Sequence[Example]) -> Finish:
 
 
 def _with_targets(name: str, values: list, dtype: type) -> Finish:
-    column = np.array(values, dtype)[:, None]  # [N, 1]
+    column: np.ndarray = np.array(values, dtype)[:, None]  # [N, 1]
     return lambda features, train: dataclasses.replace(features, targets={name: column})
 
 
