@@ -28,6 +28,7 @@ every token is used once.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -180,7 +181,7 @@ def _draw(
     return _by_document(rounds, swap=mode == "sop")
 
 
-def _by_document(rounds: list[tuple[np.ndarray, ...]], swap: bool) -> tuple[np.ndarray, ...]:
+def _by_document(rounds: Sequence[tuple[np.ndarray, ...]], swap: bool) -> tuple[np.ndarray, ...]:
     """Reorder drawn examples from rounds to documents; with `swap`, exchange A and B of label 1."""
     columns = [np.concatenate(column) for column in zip(*rounds, strict=True)]
     order = np.argsort(columns[0], kind="stable")
