@@ -217,6 +217,7 @@ def _read(path: Path) -> dict[int, list[int]]:
 
 
 def _write(path: Path, counts: dict[int, list[int]]) -> None:
-    # The folder of a corpus that another user prepared is read-only: each process counts for itself.
+    # The folder of a corpus that another user prepared is read-only: each process counts for
+    # itself.
     with contextlib.suppress(OSError, disk.DiskFull):
         disk.write(path, json.dumps(counts))
