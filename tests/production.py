@@ -24,8 +24,8 @@ from bert_jax.data.batches import pipeline
 from bert_jax.data.text import prepare
 from bert_jax.errors import Stopped
 from bert_jax.interop import runs
-from bert_jax.models import network
 from bert_jax.models.bert import Bert
+from bert_jax.objectives import network
 from bert_jax.predictors import asking
 from bert_jax.predictors.base import Options
 from bert_jax.system import fault_points

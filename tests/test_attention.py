@@ -13,10 +13,11 @@ import pytest
 
 from bert_jax.config import costs, devices, validation
 from bert_jax.errors import ConfigError
-from bert_jax.models import backends, network
+from bert_jax.models import backends
 from bert_jax.models.bert import Bert
 from bert_jax.models.matmul import KINDS
 from bert_jax.models.positions import slopes
+from bert_jax.objectives import network
 from tests import toy
 
 ROWS, LENGTH, HEADS, WIDTH = 3, 256, 2, 8  # two blocks of splash's in either direction

@@ -21,8 +21,8 @@ from bert_jax.data.batches import pipeline
 from bert_jax.data.text import prepare
 from bert_jax.errors import ConfigError
 from bert_jax.interop import export, runs
-from bert_jax.models import network
 from bert_jax.models.bert import pooled_positions
+from bert_jax.objectives import network
 from bert_jax.studies import definition
 from bert_jax.suites.base import SuiteOptions
 from bert_jax.suites.left_to_right import LeftToRight

@@ -20,7 +20,7 @@ from bert_jax import cli, train, trees
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.errors import CheckpointError, ConfigError
 from bert_jax.interop import export, huggingface, runs
-from bert_jax.models import network
+from bert_jax.objectives import network
 from bert_jax.predictors import asking
 from bert_jax.predictors.base import Options
 from tests import texts, toy, variants

@@ -14,7 +14,7 @@ from bert_jax.config import load_file
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.evaluation import task_evaluator
 from bert_jax.interop import runs
-from bert_jax.models import network
+from bert_jax.objectives import network
 from bert_jax.system import fault_points
 from bert_jax.training import data
 from tests import tasks, texts, toy

@@ -20,7 +20,7 @@ from bert_jax.data import tokenizer as tokenizers
 from bert_jax.data.vocabulary import Style
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.interop import runs
-from bert_jax.models import network
+from bert_jax.objectives import network
 from bert_jax.predictors import asking, generate
 from bert_jax.predictors.base import Options
 from bert_jax.predictors.generate import Draw

@@ -32,10 +32,11 @@ from bert_jax.errors import ConfigError, DivergedError
 from bert_jax.evaluation import corpus as evaluation
 from bert_jax.evaluation import metrics
 from bert_jax.interop import runs
-from bert_jax.models import backends, network
+from bert_jax.models import backends
 from bert_jax.models.bert import Bert, Layer, Mlp
 from bert_jax.models.heads import MlmHead
 from bert_jax.models.layers import LayerNorm
+from bert_jax.objectives import network
 from bert_jax.training import optim
 from bert_jax.training import program as steps
 from bert_jax.training import run as arms

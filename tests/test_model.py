@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 from bert_jax.config import default, knobs, resolve
-from bert_jax.models import attention, network, positions
+from bert_jax.models import attention, positions
 from bert_jax.models.backends import AttentionMask
 from bert_jax.models.bert import Bert, padded_vocab
 from bert_jax.models.layers import ACTIVATIONS, Dropout
+from bert_jax.objectives import network
 from bert_jax.trees import flat
 from tests import reference, toy
 

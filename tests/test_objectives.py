@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from bert_jax import objectives
+from bert_jax.config import knobs
 
 RNG = np.random.default_rng(0)
 
@@ -95,3 +98,10 @@ def test_a_batch_without_labels_counts_nothing_and_stays_finite(name):
         f"{name}_loss"
     ]
     assert (float(total), float(count)) == (0.0, 0.0)
+
+
+def test_every_objective_is_one_file_and_one_row():
+    folder = Path(objectives.__file__).parent
+    shared = {"__init__", "base", "masking", "network"}
+    assert {file.stem for file in folder.glob("*.py")} - shared == knobs.OBJECTIVES.keys()
+    assert objectives.TABLE.keys() == knobs.OBJECTIVES.keys()

@@ -17,8 +17,8 @@ import pytest
 
 from bert_jax import objectives, trees
 from bert_jax.interop import huggingface, parameter_names, runs
-from bert_jax.models import network
 from bert_jax.models.bert import Bert
+from bert_jax.objectives import network
 from bert_jax.predictors import asking
 from bert_jax.predictors.base import Options
 

@@ -22,7 +22,7 @@ from bert_jax.data import tokenizer as tokenizers
 from bert_jax.data.windows import best_windows, windows
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.interop import runs
-from bert_jax.models import network
+from bert_jax.objectives import network
 from bert_jax.studies import worker
 from bert_jax.studies.measures import FOUND
 from bert_jax.suites import TABLE, detailed, rows

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from bert_jax import objectives
-from bert_jax.models import network
 from bert_jax.models.matmul import KINDS, product
+from bert_jax.objectives import network
 from tests import toy
 
 SHAPES = [  # M, K, N: either gradient of the weights turns the smaller factor; primes cannot be turned in parts

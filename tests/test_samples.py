@@ -22,7 +22,7 @@ from bert_jax.data.text import prepare
 from bert_jax.data.text.shards import Prepared
 from bert_jax.evaluation import samples
 from bert_jax.interop import runs
-from bert_jax.models import network
+from bert_jax.objectives import network
 from bert_jax.system import fault_points
 from tests import outcomes, texts, toy
 from tests.texts import configure

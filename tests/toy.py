@@ -12,8 +12,7 @@ import numpy as np
 from bert_jax import config as configs
 from bert_jax.batch import Batch, Special, StepInputs
 from bert_jax.config import knobs, quotas
-from bert_jax.models import network
-from bert_jax.objectives import masking
+from bert_jax.objectives import masking, network
 
 SPECIAL = Special(pad=0, unk=1, cls=2, sep=3, mask=4)
 VOCAB = 60

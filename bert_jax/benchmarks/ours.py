@@ -22,9 +22,8 @@ from bert_jax.data.labelled import batches as labelled
 from bert_jax.data.labelled.features import Features
 from bert_jax.data.text import prepare
 from bert_jax.data.text.shards import Prepared
-from bert_jax.models import network
 from bert_jax.models.bert import Bert
-from bert_jax.objectives import masking
+from bert_jax.objectives import masking, network
 from bert_jax.training import program as step
 from bert_jax.training.clock import work
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import NamedTuple
 
 from bert_jax.config.data_knobs import (
     FORMATS as FORMATS,
@@ -29,22 +30,39 @@ SIZES = {  # layers, hidden, heads; the feed-forward width is four times hidden
     "large": (24, 1024, 16),
 }
 
-# The objectives of a config that names none; of the pair objectives, the one that `pairs` selects.
-DEFAULT = ("mlm", "nsp", "sop")
-PRETRAINING = (*DEFAULT, "causal_lm")  # their targets come from text alone
-LABELLED = ("classify", "regress", "tag", "span", "choice")  # theirs come from labelled data
-OBJECTIVES = (*PRETRAINING, *LABELLED)
-METRICS = {  # of a task's evaluation, by objective; `scores.py` computes those that apply
-    # f1 is that of the second of two classes; with more classes it is macro_f1.
-    "classify": ("accuracy", "f1", "macro_f1", "mcc"),
-    "regress": ("pearson", "spearman", "mse"),
-    "tag": ("accuracy", "precision", "recall", "f1"),  # with BIO labels, the last three of entities
-    "span": (
-        *("exact", "f1", "has_answer_exact", "has_answer_f1", "no_answer_exact", "no_answer_f1"),
-        *("best_exact", "best_exact_threshold", "best_f1", "best_f1_threshold"),
+
+class Row(NamedTuple):
+    """Row of OBJECTIVES; the objective itself is the file of its name in `bert_jax/objectives`."""
+
+    targets: str  # from "text" alone, or from "labels" of a task's data
+    default: bool = False  # trained where a config names no objective; nsp and sop with their pairs
+    metrics: tuple[str, ...] = ()  # of a task's evaluation; `scores.py` computes those that apply
+
+
+OBJECTIVES = {
+    "mlm": Row("text", default=True),
+    "nsp": Row("text", default=True),
+    "sop": Row("text", default=True),
+    "causal_lm": Row("text"),
+    # f1 is that of the second of two classes; with more classes there is macro_f1 alone.
+    "classify": Row("labels", metrics=("accuracy", "f1", "macro_f1", "mcc")),
+    "regress": Row("labels", metrics=("pearson", "spearman", "mse")),
+    # All but accuracy are of entities, for BIO labels.
+    "tag": Row("labels", metrics=("accuracy", "precision", "recall", "f1")),
+    "span": Row(
+        "labels",
+        metrics=(
+            *("exact", "f1", "has_answer_exact", "has_answer_f1", "no_answer_exact"),
+            *("no_answer_f1", "best_exact", "best_exact_threshold", "best_f1"),
+            "best_f1_threshold",
+        ),
     ),
-    "choice": ("accuracy",),
+    "choice": Row("labels", metrics=("accuracy",)),
 }
+DEFAULT = tuple(name for name, row in OBJECTIVES.items() if row.default)
+PRETRAINING = tuple(name for name, row in OBJECTIVES.items() if row.targets == "text")
+LABELLED = tuple(name for name, row in OBJECTIVES.items() if row.targets == "labels")
+METRICS = {name: OBJECTIVES[name].metrics for name in LABELLED}
 # The masking knobs that define units, in training and in evaluations.
 OF_UNITS = (
     *("max_unit", "span_mean", "span_max"),

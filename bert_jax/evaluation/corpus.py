@@ -23,8 +23,7 @@ from bert_jax.data.batches import pipeline
 from bert_jax.data.text.shards import Prepared
 from bert_jax.errors import DataError
 from bert_jax.evaluation.metrics import EXAMPLES, Totals, unigram_log_probabilities, which, wilson
-from bert_jax.models import network
-from bert_jax.objectives import causal_lm, masking
+from bert_jax.objectives import causal_lm, masking, network
 from bert_jax.system import fault_points
 
 Progress = Callable[[int, int], None]  # how much is done, and of how much

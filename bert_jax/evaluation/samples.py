@@ -21,7 +21,7 @@ from bert_jax.data import encoding
 from bert_jax.data.batches import order
 from bert_jax.data.text.shards import Prepared, Shard
 from bert_jax.data.tokenizer import Tokenizer
-from bert_jax.models import network
+from bert_jax.objectives import network
 
 TOP = 5  # tokens shown of a prediction
 SHORT, LONG = 8, 24  # tokens of a sentence that is easily read

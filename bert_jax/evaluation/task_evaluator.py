@@ -22,7 +22,7 @@ from bert_jax.errors import DataError
 from bert_jax.evaluation import scores
 from bert_jax.evaluation.corpus import Progress
 from bert_jax.evaluation.metrics import Totals, wilson
-from bert_jax.models import network
+from bert_jax.objectives import network
 from bert_jax.system import fault_points
 
 

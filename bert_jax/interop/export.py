@@ -19,7 +19,7 @@ from bert_jax import trees
 from bert_jax.config import knobs
 from bert_jax.errors import CheckpointError, ConfigError
 from bert_jax.interop import card, huggingface, parameter_names, runs, safetensors, sentence
-from bert_jax.models.heads import TABLE
+from bert_jax.objectives import TABLE
 from bert_jax.system import disk
 
 CLASSES = {  # our heads -> Hugging Face's class and the pipeline of its hub; the first that fits

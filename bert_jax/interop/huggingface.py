@@ -22,8 +22,7 @@ from bert_jax import trees
 from bert_jax.config import knobs, recorded, to_dict
 from bert_jax.errors import CheckpointError, ConfigError
 from bert_jax.interop import parameter_names, safetensors, sentence, tf1
-from bert_jax.models import network
-from bert_jax.models.heads import TABLE
+from bert_jax.objectives import TABLE, network
 from bert_jax.system import jsons, opening
 from bert_jax.system.jsons import show
 

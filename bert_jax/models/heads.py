@@ -7,8 +7,6 @@ dense layer on the pooled [CLS] vector or on every token.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import NamedTuple
 
 import flax.linen as nn
 import jax
@@ -75,37 +73,10 @@ class LabelHead(nn.Module):
         return Dense(exact, (self.labels,), name="logits")(x)  # [B, S, labels] or [B, L, labels]
 
 
-class Head(NamedTuple):
-    """One row of TABLE."""
-
-    pooled: bool  # whether the head reads the pooled vector
-    make: Callable[[knobs.Model, int, int, bool, str], nn.Module]  # vocab_size, labels, train, name
-
-
-def _over_labels(pooled: bool, dropout: bool, fixed: int = 0) -> Head:
-    """Return a row of LabelHead; `fixed` is the number of outputs where no task decides it."""
-
-    def make(cfg: knobs.Model, vocab_size: int, labels: int, train: bool, name: str) -> nn.Module:
-        assert cfg.classifier_dropout is not None
-        rate = cfg.classifier_dropout if dropout else 0.0
-        return LabelHead(cfg, fixed or labels, pooled, rate, train, name=name)
-
-    return Head(pooled, make)
-
-
-TABLE: dict[str, Head] = {
-    "mlm": Head(
-        False, lambda cfg, vocab_size, labels, train, name: MlmHead(cfg, vocab_size, name=name)
-    ),
-    "causal_lm": Head(
-        False,
-        lambda cfg, vocab_size, labels, train, name: MlmHead(cfg, vocab_size, True, name=name),
-    ),
-    "nsp": _over_labels(pooled=True, dropout=False, fixed=2),
-    "sop": _over_labels(pooled=True, dropout=False, fixed=2),
-    "classify": _over_labels(pooled=True, dropout=True),
-    "regress": _over_labels(pooled=True, dropout=True, fixed=1),
-    "tag": _over_labels(pooled=False, dropout=True),
-    "span": _over_labels(pooled=False, dropout=False, fixed=2),  # start and end of the answer
-    "choice": _over_labels(pooled=True, dropout=True, fixed=1),  # a score for each option
-}
+def label_head(
+    cfg: knobs.Model, outputs: int, *, pooled: bool, dropout: bool, train: bool, name: str
+) -> LabelHead:
+    """Return the head with `outputs` logits for each pooled vector, or else for each token."""
+    assert cfg.classifier_dropout is not None
+    rate = cfg.classifier_dropout if dropout else 0.0
+    return LabelHead(cfg, outputs, pooled, rate, train, name=name)

@@ -1,43 +1,40 @@
-"""Training objectives: one file and one row of the table each.
+"""Training objectives: a file here and a row of `knobs.OBJECTIVES` each, both under its name.
 
-An objective reads the outputs of the head of its name in `models/heads.py`. It is a frozen
-dataclass with
+The file ends with OBJECTIVE, an instance of a frozen dataclass with
+  `pooled`: whether its head reads the pooled vector,
+  `head(cfg, vocab_size, labels, train, name)`: the head, called with (Encoded, Batch),
   `count(batch) -> scalar`: what its loss is divided by; it never depends on parameters,
-  `loss(outputs, batch) -> {metric: (sum, count)}`, of which `<name>_loss` is trained.
+  `loss(outputs, batch) -> {metric: (sum, count)}` of the head's outputs; `<name>_loss` is trained.
+Fields of the dataclass that `knobs.Objective` has too are its options, which a config sets.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
 from collections.abc import Mapping
+from typing import Any
 
 from bert_jax.config import knobs
 from bert_jax.objectives.base import Objective
-from bert_jax.objectives.causal_lm import CausalLm
-from bert_jax.objectives.choice import Choice
-from bert_jax.objectives.classify import Classify
-from bert_jax.objectives.mlm import Mlm
-from bert_jax.objectives.nsp import Nsp
-from bert_jax.objectives.regress import Regress
-from bert_jax.objectives.sop import Sop
-from bert_jax.objectives.span import Span
-from bert_jax.objectives.tag import Tag
 
-TABLE: dict[str, Objective] = {
-    "mlm": Mlm(),
-    "nsp": Nsp(),
-    "sop": Sop(),
-    "causal_lm": CausalLm(),
-    "classify": Classify("classify"),
-    "regress": Regress(),
-    "tag": Tag(),
-    "span": Span(),
-    "choice": Choice(),
-}
+
+def _of_file(name: str) -> Any:
+    return importlib.import_module(f"{__name__}.{name}").OBJECTIVE
+
+
+TABLE: dict[str, Objective] = {name: _of_file(name) for name in knobs.OBJECTIVES}
 
 
 def of(settings: Mapping[str, knobs.Objective]) -> dict[str, Objective]:
     """Return the objectives of a config, with the config's options."""
-    return {
-        name: CausalLm(options.end) if name == "causal_lm" else TABLE[name]
-        for name, options in settings.items()
-    }
+    return {name: _with_options(TABLE[name], options) for name, options in settings.items()}
+
+
+def _with_options(objective: Any, settings: knobs.Objective) -> Objective:
+    knobs_of_all = {field.name for field in dataclasses.fields(settings)}
+    options = knobs_of_all & {field.name for field in dataclasses.fields(objective)}
+    changed: Objective = dataclasses.replace(
+        objective, **{name: getattr(settings, name) for name in options}
+    )
+    return changed

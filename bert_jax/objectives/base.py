@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from typing import Protocol
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from bert_jax.batch import Batch, Metrics
+from bert_jax.config import knobs
 
 
 class Objective(Protocol):
     """An objective, as the package's docstring describes it."""
+
+    @property
+    def pooled(self) -> bool:
+        """Return whether the head reads the pooled vector."""
+
+    def head(
+        self, cfg: knobs.Model, vocab_size: int, labels: int, train: bool, name: str
+    ) -> nn.Module:
+        """Return the head, called with (Encoded, Batch), whose parameters are under `name`."""
 
     def count(self, batch: Batch) -> jax.Array:
         """Return the number the loss is divided by."""

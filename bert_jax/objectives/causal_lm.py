@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from bert_jax.batch import Batch, Metrics
+from bert_jax.config import knobs
+from bert_jax.models.heads import MlmHead
 from bert_jax.objectives.base import cross_entropy
 
 
@@ -36,6 +39,14 @@ class CausalLm:
 
     end: bool = True  # whether each [SEP] is predicted too: see `targets`
 
+    pooled = False
+
+    def head(
+        self, cfg: knobs.Model, vocab_size: int, labels: int, train: bool, name: str
+    ) -> nn.Module:
+        """Return vocabulary logits of every token."""
+        return MlmHead(cfg, vocab_size, everywhere=True, name=name)
+
     def count(self, batch: Batch) -> jax.Array:
         """Return the number of predicted tokens."""
         return jnp.sum(targets(batch, self.end)[1])
@@ -43,3 +54,6 @@ class CausalLm:
     def loss(self, outputs: jax.Array, batch: Batch) -> Metrics:
         """Return causal_lm_loss and causal_lm_accuracy."""
         return cross_entropy(outputs, *targets(batch, self.end), "causal_lm")
+
+
+OBJECTIVE = CausalLm()

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import dataclasses
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from bert_jax.batch import Batch, Metrics
+from bert_jax.config import knobs
+from bert_jax.models.heads import label_head
 from bert_jax.objectives.base import cross_entropy
 
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
     """Cross-entropy over the scores of a row's options; a label of -1 is not counted."""
+
+    pooled = True
+
+    def head(
+        self, cfg: knobs.Model, vocab_size: int, labels: int, train: bool, name: str
+    ) -> nn.Module:
+        """Return a score for each option; the options of a question compete."""
+        return label_head(cfg, 1, pooled=self.pooled, dropout=True, train=train, name=name)
 
     def count(self, batch: Batch) -> jax.Array:
         """Return the number of labelled questions."""
@@ -27,3 +38,6 @@ class Choice:
         return cross_entropy(
             scores, jnp.maximum(labels, 0), (labels >= 0).astype(jnp.float32), "choice"
         )
+
+
+OBJECTIVE = Choice()

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from bert_jax.batch import Batch, Metrics
+from bert_jax.config import knobs
+from bert_jax.models.heads import MlmHead
 from bert_jax.objectives.base import cross_entropy
 
 
@@ -20,6 +23,14 @@ class Mlm:
     used here.
     """
 
+    pooled = False
+
+    def head(
+        self, cfg: knobs.Model, vocab_size: int, labels: int, train: bool, name: str
+    ) -> nn.Module:
+        """Return vocabulary logits of the prediction slots."""
+        return MlmHead(cfg, vocab_size, name=name)
+
     def count(self, batch: Batch) -> jax.Array:
         """Return the number of prediction slots in use."""
         return jnp.sum(batch["predict_weights"])
@@ -27,3 +38,6 @@ class Mlm:
     def loss(self, outputs: jax.Array, batch: Batch) -> Metrics:
         """Return mlm_loss and mlm_accuracy."""
         return cross_entropy(outputs, batch["predict_targets"], batch["predict_weights"], "mlm")
+
+
+OBJECTIVE = Mlm()

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from bert_jax.batch import Batch, Metrics
+from bert_jax.config import knobs
+from bert_jax.models.heads import label_head
 from bert_jax.objectives.base import cross_entropy
 
 
@@ -16,6 +19,14 @@ class Nsp:
     """Cross-entropy over two classes on [CLS]; label 0 is IsNext, as in the original."""
 
     name: str = "nsp"
+
+    pooled = True
+
+    def head(
+        self, cfg: knobs.Model, vocab_size: int, labels: int, train: bool, name: str
+    ) -> nn.Module:
+        """Return two logits for each pooled vector."""
+        return label_head(cfg, 2, pooled=self.pooled, dropout=False, train=train, name=name)
 
     def count(self, batch: Batch) -> jax.Array:
         """Return the number of labelled pairs."""
@@ -27,3 +38,6 @@ class Nsp:
         return cross_entropy(
             outputs, jnp.maximum(labels, 0), (labels >= 0).astype(jnp.float32), self.name
         )
+
+
+OBJECTIVE = Nsp()

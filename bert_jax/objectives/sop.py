@@ -12,3 +12,6 @@ class Sop(Nsp):
     """NSP's head and loss on pairs in which label 1 means that A and B are swapped."""
 
     name: str = "sop"
+
+
+OBJECTIVE = Sop()

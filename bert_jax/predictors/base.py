@@ -14,7 +14,7 @@ from bert_jax.config.knobs import TEXT
 from bert_jax.data import encoding
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.interop import runs
-from bert_jax.models import network
+from bert_jax.objectives import network
 from bert_jax.system import jsons
 
 STRINGS = ("text", "text_pair", "question", "context")  # keys of a JSON line that hold a string

@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.batch import Batch
-from bert_jax.models import network
 from bert_jax.models.bert import Bert
 from bert_jax.models.pooling import pooled
+from bert_jax.objectives import network
 from bert_jax.predictors.base import Model, OfText, Row, Work
 
 

@@ -13,7 +13,7 @@ from bert_jax.batch import Batch
 from bert_jax.data.windows import windows
 from bert_jax.errors import ConfigError
 from bert_jax.interop import runs
-from bert_jax.models import network
+from bert_jax.objectives import network
 from bert_jax.suites.base import SuiteOptions, need_head, on_devices
 from bert_jax.suites.rows import Scorer, run_rows
 

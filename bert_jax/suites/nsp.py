@@ -14,7 +14,7 @@ from bert_jax.errors import ConfigError, DataError
 from bert_jax.evaluation.corpus import Evaluator
 from bert_jax.evaluation.metrics import wilson
 from bert_jax.interop import runs
-from bert_jax.models import network
+from bert_jax.objectives import network
 from bert_jax.suites import corpus, labelled
 from bert_jax.suites.base import Progress, Result, SuiteOptions, need_head, on_devices
 from bert_jax.suites.rows import run_rows

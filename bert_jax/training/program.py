@@ -20,9 +20,8 @@ from bert_jax import objectives, sharding
 from bert_jax.batch import Batch, Metrics, Special, StepInputs
 from bert_jax.config import devices, knobs, quotas
 from bert_jax.errors import ConfigError
-from bert_jax.models import network
 from bert_jax.models.backends import batched
-from bert_jax.objectives import masking
+from bert_jax.objectives import masking, network
 from bert_jax.training import optim
 
 # Keys: params, optimizer, step, skipped, skipped_in_row; and watched, where spikes are skipped.

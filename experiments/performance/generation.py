@@ -26,7 +26,8 @@ from bert_jax.benchmarks import table
 from bert_jax.benchmarks.ours import SPECIAL
 from bert_jax.config import devices
 from bert_jax.config.knobs import Config
-from bert_jax.models import backends, network
+from bert_jax.models import backends
+from bert_jax.objectives import network
 from bert_jax.predictors.generate import Draw, continuations
 
 MORE = 32

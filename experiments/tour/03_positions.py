@@ -10,9 +10,9 @@ import numpy as np
 import walk
 
 from bert_jax.config import load_file, resolve
-from bert_jax.models import network
 from bert_jax.models.bert import Bert
 from bert_jax.models.positions import sinusoids
+from bert_jax.objectives import network
 
 SENTENCE = "the dog follows the cat"
 VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *sorted(set(SENTENCE.split()))]

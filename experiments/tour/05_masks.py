@@ -12,8 +12,8 @@ import numpy as np
 import walk
 
 from bert_jax.config import load_file, resolve
-from bert_jax.models import network
 from bert_jax.models.bert import Bert
+from bert_jax.objectives import network
 
 WORDS = 8
 

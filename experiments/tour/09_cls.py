@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import walk
 
-from bert_jax.models import network
+from bert_jax.objectives import network
 from bert_jax.views.vectors import pca
 
 COMPLAINTS = walk.HERE.parent / "complaints" / "complaints.tsv"

@@ -11,7 +11,7 @@ import numpy as np
 import walk
 
 from bert_jax.data.encoding import rows
-from bert_jax.models import network
+from bert_jax.objectives import network
 
 QUESTION = "What is the fashion capital of China?"
 

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import walk
 
-from bert_jax.models import network
+from bert_jax.objectives import network
 
 SENTENCE = "the cat purrs at night"
 TIMES = walk.load(walk.DATA / "make.py").TIMES

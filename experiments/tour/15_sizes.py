@@ -10,7 +10,7 @@ import numpy as np
 import walk
 
 from bert_jax.config import load_file, resolve
-from bert_jax.models import network
+from bert_jax.objectives import network
 
 VOCABULARY = 30_522  # pieces of the published uncased vocabulary
 PARTS = (

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 from bert_jax.batch import HOST_KEYS, Batch
 from bert_jax.config import devices, knobs
 from bert_jax.models.bert import Bert
-from bert_jax.models.heads import TABLE
 from bert_jax.models.matmul import KINDS
+from bert_jax.objectives import TABLE
 
 
 class Network(nn.Module):
@@ -30,7 +30,7 @@ class Network(nn.Module):
         pool = any(TABLE[name].pooled for name, _ in self.heads) and not capture
         encoded = Bert(cfg, self.vocab_size, self.train, pool, capture, name="encoder")(batch)
         return {
-            name: TABLE[name].make(cfg, self.vocab_size, labels, self.train, name)(encoded, batch)
+            name: TABLE[name].head(cfg, self.vocab_size, labels, self.train, name)(encoded, batch)
             for name, labels in self.heads
         }
 
