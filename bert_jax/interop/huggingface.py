@@ -1,7 +1,7 @@
-"""Models of others: Hugging Face folders, single safetensors files, names on its hub, and google's TF1 checkpoints.
+"""Models trained elsewhere: Hugging Face folders, safetensors files, hub names, TF1 checkpoints.
 
-Each becomes what a run of ours has: a config, parameters, and the place of a tokenizer. Only JSON, vocabularies and
-tensors are read; no code and no pickle is ever run.
+Each becomes what a run of ours has: a config, parameters, and the path of a tokenizer. Only JSON,
+vocabularies and tensors are read; no code and no pickle is ever run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from bert_jax.models.heads import TABLE
 from bert_jax.system import jsons, opening
 from bert_jax.system.jsons import show
 
-ARCHITECTURES: dict[str, tuple[str, ...]] = {  # Hugging Face's classes and the heads they promise
+ARCHITECTURES: dict[str, tuple[str, ...]] = {  # Hugging Face's classes -> the heads they promise
     "BertModel": (),
     "BertForPreTraining": ("mlm", "nsp"),
     "BertForMaskedLM": ("mlm",),
@@ -38,7 +38,7 @@ ARCHITECTURES: dict[str, tuple[str, ...]] = {  # Hugging Face's classes and the 
     "BertForMultipleChoice": ("choice",),
     "BertForQuestionAnswering": ("span",),
 }
-ACTIVATIONS = {  # Hugging Face's name -> ours; of several, the first is written
+ACTIVATIONS = {  # Hugging Face's name -> ours; where two names are one, export writes the first
     "gelu": "gelu",
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
@@ -46,7 +46,7 @@ ACTIVATIONS = {  # Hugging Face's name -> ours; of several, the first is written
     "silu": "silu",
     "swish": "silu",
 }
-FIXED: dict[str, tuple] = {  # what a config.json may say without being another model
+FIXED: dict[str, tuple] = {  # values in a config.json under which a model is still BERT
     "model_type": (None, "bert"),
     "position_embedding_type": (None, "absolute"),
     "add_cross_attention": (None, False),
@@ -55,10 +55,9 @@ FIXED: dict[str, tuple] = {  # what a config.json may say without being another 
     "auto_map": (None, {}),  # code of its own
     "is_decoder": (None, False, True),
 }
-OWN = "bert_jax"  # what we add to a config.json, which transformers carries along unread
-SIZES: dict[
-    str, tuple[int | None, str, int]
-] = {  # of a config.json -> its default, the tensor that has it, and where
+OWN = "bert_jax"  # our own entry in a config.json, which transformers carries along unread
+# Sizes in a config.json -> default, the tensor that has this size, and its axis.
+SIZES: dict[str, tuple[int | None, str, int]] = {
     "vocab_size": (None, "bert.embeddings.word_embeddings.weight", 0),
     "hidden_size": (None, "bert.embeddings.word_embeddings.weight", 1),
     "max_position_embeddings": (512, "bert.embeddings.position_embeddings.weight", 0),
@@ -77,83 +76,74 @@ HUB_NAME = re.compile(r"hf:([\w.-]+(?:/[\w.-]+)?)|([\w.-]+/[\w.-]+)")
 
 @dataclasses.dataclass(frozen=True)
 class Foreign:
-    """What a folder or file of somebody else holds."""
+    """The contents of a folder or file from elsewhere."""
 
     config: knobs.Config
     params: Any
     vocab_size: int
-    tokenizer: Path | None  # the folder that has one
-    tokenizer_hash: str | None  # of the one it was exported with, if we wrote it
-    sentence: dict[
-        str, Any
-    ]  # pooling, normalize, length, where it is a sentence-transformers folder
+    tokenizer: Path | None  # its folder, if there is a tokenizer
+    tokenizer_hash: str | None  # of the tokenizer it was exported with, if we wrote it
+    sentence: dict[str, Any]  # pooling, normalize, length of a sentence-transformers folder
 
 
 def fetch(name: str) -> Path | None:
-    """The folder of a model on the hub, downloaded if there is a network; None if this is no name of one."""
-    found = HUB_NAME.fullmatch(name)
-    if found is None or (
-        found[2] and (Path(name).parent.exists() or name.startswith("runs/"))
-    ):  # a mistyped path
+    """Download a model from the hub, or find it in the cache; None if the name cannot be one."""
+    match = HUB_NAME.fullmatch(name)
+    if match is None:
+        return None
+    if match[2] and (Path(name).parent.exists() or name.startswith("runs/")):  # a mistyped path
         return None
     import huggingface_hub
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
-    repository = found[1] or found[2]
+    repository = match[1] or match[2]
+    # ValueError: the hub allows no such name.
+    failures = (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError)
     try:
         return Path(huggingface_hub.snapshot_download(repository, allow_patterns=list(HUB_FILES)))
-    except (
-        HfHubHTTPError,
-        LocalEntryNotFoundError,
-        OSError,
-        ValueError,
-    ) as error:  # ValueError: no such name allowed
+    except failures as error:
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise CheckpointError(
             f"no file or folder {name} here, and the hub's {repository} cannot be fetched: {first}",
-            "give an existing folder, or fetch the model where there is a network and copy its folder",
+            "give an existing folder, "
+            "or fetch the model where there is a network and copy its folder",
         ) from error
 
 
 def read(path: Path, allow_missing: bool = False, allow_unused: bool = False) -> Foreign:
-    """Reads a folder, a .safetensors file with its config.json beside it, or a TF1 checkpoint.
+    """Read a folder, a .safetensors file with its config.json beside it, or a TF1 checkpoint.
 
     Args:
       path: the folder or file; of TF1 also the prefix, such as DIR/bert_model.ckpt.
-      allow_missing: leave out heads that config.json promises and the file lacks, instead of refusing.
-      allow_unused: leave tensors aside that belong to no part of BERT.
+      allow_missing: leave out heads that config.json promises and the file lacks, instead of
+        refusing.
+      allow_unused: ignore tensors that belong to no part of BERT.
     """
     folder = path if path.is_dir() else path.parent
     values = _values(path)
-    file = next(
-        (folder / n for n in ("config.json", "bert_config.json") if os.path.lexists(folder / n)),
-        None,
-    )
+    files = [folder / name for name in ("config.json", "bert_config.json")]
+    file = next((file for file in files if os.path.lexists(file)), None)
     if file is None:
         raise CheckpointError(
             f"no config.json in {folder}", "weights alone do not say what model they are of"
         )
     stated = jsons.read(opening.inside(folder, file, CheckpointError), CheckpointError, strict=True)
-    if "classifier.weight" in values:  # its rows count where nothing else does
+    if "classifier.weight" in values:  # its rows count where config.json gives no number
         stated.setdefault("num_labels", len(np.atleast_1d(values["classifier.weight"])))
-        if (
-            file.name == "bert_config.json"
-        ):  # of google's scripts, run_classifier.py alone names it so
+        # Of Google's scripts, run_classifier.py alone has a tensor of this name.
+        if file.name == "bert_config.json":
             stated.setdefault("architectures", ["BertForSequenceClassification"])
     try:
         layers = _confirmed(stated, values)
         heads = _heads(stated, set(values), allow_missing)
-        config = _config(
-            stated, heads, layers, _labels(stated, heads, values), sentence.length(folder)
-        )
+        labels = _labels(stated, heads, values)
+        config = _config(stated, heads, layers, labels, sentence.length(folder))
         vocab_size = _whole(stated, "vocab_size")
     except ConfigError as error:
         raise CheckpointError(f"{file}: {error}", error.hint) from error
-    if (
-        stated.get("tie_word_embeddings") is False
-        and {"mlm", "causal_lm"} & set(heads)
-        and parameter_names.TIED not in values
-    ):
+    over_vocabulary = {"mlm", "causal_lm"} & set(heads)
+    untied = over_vocabulary and stated.get("tie_word_embeddings") is False
+    if untied and parameter_names.TIED not in values:
         raise CheckpointError(
             f"{file}: tie_word_embeddings is false, and {path} has no {parameter_names.TIED}",
             "BERT ties them",
@@ -165,7 +155,8 @@ def read(path: Path, allow_missing: bool = False, allow_unused: bool = False) ->
     unused = sorted(values.keys() - expected)
     if unused and not allow_unused:
         raise CheckpointError(
-            f"{path} holds {parameter_names.listing(unused)}, which the model of its config.json has not",
+            f"{path} holds {parameter_names.listing(unused)}, "
+            "which the model of its config.json has not",
             "bert-jax import --allow-unused leaves them aside",
         )
     values = {
@@ -191,22 +182,20 @@ def _float32(name: str, value: np.ndarray, path: Path) -> np.ndarray:
         raise CheckpointError(
             f"{path}: {name} is stored as {value.dtype.name}", f"weights are {', '.join(STORED)}"
         )
-    with np.errstate(
-        over="ignore"
-    ):  # what float32 cannot hold becomes infinite, and is refused as such
+    with np.errstate(over="ignore"):  # too large a number becomes infinite, and is refused as such
         return value.astype(np.float32, copy=False)
 
 
 def _values(path: Path) -> dict[str, np.ndarray]:
-    """Tensors by the names Hugging Face gives them today."""
+    """Read the tensors, by the names Hugging Face gives them today."""
     if path.is_file() and path.suffix not in (".safetensors", ".index", *safetensors.PICKLES):
         raise CheckpointError(
             f"{path} is no .safetensors file", "give the folder it is in, or its weights"
         )
-    is_index = path.suffix == ".index" or Path(f"{path}.index").is_file()
-    if is_index or (
-        path.is_dir() and any(path.glob("*.index")) and not any(path.glob("*.safetensors*"))
-    ):
+    is_tf1 = path.suffix == ".index" or Path(f"{path}.index").is_file()
+    if path.is_dir():
+        is_tf1 |= any(path.glob("*.index")) and not any(path.glob("*.safetensors*"))
+    if is_tf1:
         raw = tf1.read(path, lambda name: parameter_names.from_tf1(name) is not None)
         names = {name: str(parameter_names.from_tf1(name)) for name in raw}
         values = {
@@ -225,11 +214,11 @@ def _values(path: Path) -> dict[str, np.ndarray]:
     return values
 
 
-# --- config.json ----------------------------------------------------------------------------------------------------
+# --- config.json ---------------------------------------------------------------------------------
 
 
 def _confirmed(stated: dict[str, Any], values: dict[str, np.ndarray]) -> int:
-    """Compare every size with the tensors that are there, before anything of that size is made; return the layers."""
+    """Check every size against the tensors before it allocates anything; return the layers."""
     for key, (default, tensor, axis) in SIZES.items():
         size = _whole(stated, key, default)
         if tensor not in values:
@@ -237,17 +226,16 @@ def _confirmed(stated: dict[str, Any], values: dict[str, np.ndarray]) -> int:
         shape = values[tensor].shape
         if len(shape) != 2 or shape[axis] != size:
             raise ConfigError(f"{key} = {size} and {tensor} is {list(shape)}", BELONG)
-    found = {
-        int(m[1]) for name in values if (m := re.match(r"bert\.encoder\.layer\.(\d{1,6})\.", name))
-    }
+    matches = [re.match(r"bert\.encoder\.layer\.(\d{1,6})\.", name) for name in values]
+    numbers = {int(match[1]) for match in matches if match}
     layers = _whole(stated, "num_hidden_layers")
-    if layers != len(found):
+    if layers != len(numbers):
         raise ConfigError(
-            f"num_hidden_layers = {layers} and the file has {len(found)}", "which is it?"
+            f"num_hidden_layers = {layers} and the file has {len(numbers)}", "which is it?"
         )
-    if max(found) >= layers:
+    if max(numbers) >= layers:
         raise ConfigError(
-            f"the file has {layers} layers, one of them number {max(found)}", "they count from 0"
+            f"the file has {layers} layers, one of them number {max(numbers)}", "they count from 0"
         )
     return layers
 
@@ -267,21 +255,15 @@ def _number(stated: dict[str, Any], key: str, default: float) -> float:
 
 
 def _heads(stated: dict[str, Any], names: set[str], allow_missing: bool) -> tuple[str, ...]:
-    """Our names of the heads the class promises and of those the file has besides."""
+    """Return our names of the heads that the class promises, and of those the file has besides."""
     classes = stated.get("architectures") or []
     if not isinstance(classes, list) or any(str(c) not in ARCHITECTURES for c in classes):
-        said = show(", ".join(map(str, classes)) if isinstance(classes, list) else classes)
-        raise ConfigError(f"architectures = {said}", f"one of: {', '.join(ARCHITECTURES)}")
+        value = show(", ".join(map(str, classes)) if isinstance(classes, list) else classes)
+        raise ConfigError(f"architectures = {value}", f"one of: {', '.join(ARCHITECTURES)}")
     left_to_right = bool(stated.get("is_decoder")) and "BertLMHeadModel" in classes
-    there = parameter_names.heads_in(names) - {
-        "mlm" if left_to_right else "causal_lm"
-    }  # which stand under one name
-    over_labels = there & {
-        "classify",
-        "regress",
-        "tag",
-        "choice",
-    }  # one tensor's name stands for all of them
+    other = "mlm" if left_to_right else "causal_lm"  # its tensors have the same names
+    present = parameter_names.heads_in(names) - {other}
+    over_labels = present & {"classify", "regress", "tag", "choice"}  # one tensor's name for all
     promised = {head for c in classes for head in ARCHITECTURES[c]}
     if not left_to_right and "causal_lm" in promised:
         promised = promised - {"causal_lm"} | {"mlm"}
@@ -291,18 +273,15 @@ def _heads(stated: dict[str, Any], names: set[str], allow_missing: bool) -> tupl
         raise ConfigError(
             "architectures does not say what `classifier` is for", "add the class it was trained as"
         )
-    lacking = promised - there
+    lacking = promised - present
     if lacking and not allow_missing:
-        absent = [
-            row.theirs
-            for ours, row in parameter_names.ROWS.items()
-            if ours.partition("/")[0] in lacking
-        ]
+        rows = parameter_names.ROWS.items()
+        absent = [row.theirs for ours, row in rows if ours.partition("/")[0] in lacking]
         raise ConfigError(
             f"architectures = {classes} and the file lacks {parameter_names.listing(absent)}",
             "bert-jax import --allow-missing takes the model without",
         )
-    kept = (promised | there) - (over_labels - promised) - lacking
+    kept = (promised | present) - (over_labels - promised) - lacking
     return tuple(name for name in knobs.OBJECTIVES if name in kept)
 
 
@@ -321,7 +300,7 @@ def _is_regression(stated: dict[str, Any]) -> bool:
 
 
 def _outputs(stated: dict[str, Any]) -> int:
-    """Return how many classes there are said to be."""
+    """Return the number of classes that config.json states."""
     named = stated.get("id2label")
     if named is None:
         return _whole(stated, "num_labels", 2)
@@ -335,7 +314,7 @@ def _outputs(stated: dict[str, Any]) -> int:
 def _labels(
     stated: dict[str, Any], heads: tuple[str, ...], values: dict[str, np.ndarray]
 ) -> tuple[str, ...]:
-    """Return the names of the classes, in order, once the tensors have as many; () where no head has any."""
+    """Return the names of the classes in order, as many as the tensors have; () without classes."""
     if not {"classify", "tag"} & set(heads):
         return ()
     count, shape = _outputs(stated), values["classifier.weight"].shape
@@ -347,9 +326,9 @@ def _labels(
         raise ConfigError(problem, "it maps 0, 1, … to names")
     labels = tuple(str(named[str(i)]) for i in range(count))
     if len(set(labels)) < count:
-        twice = next(label for label, times in Counter(labels).items() if times > 1)
+        repeated = next(label for label, times in Counter(labels).items() if times > 1)
         raise ConfigError(
-            f"id2label names a class twice: {show(twice)}", "every class needs a name of its own"
+            f"id2label names a class twice: {show(repeated)}", "every class needs a name of its own"
         )
     return labels
 
@@ -361,11 +340,10 @@ def _config(
     labels: tuple[str, ...],
     length: int | None,
 ) -> knobs.Config:
-    """The config of a run that has this model; refuses what would make it another one."""
+    """Return the config of a run with this model; refuse values that make it another one."""
     for key, allowed in FIXED.items():
-        if key in stated and json.dumps(stated[key]) not in map(
-            json.dumps, allowed
-        ):  # to Python, 1 were true
+        # Compared as JSON: in Python, 1 equals True.
+        if key in stated and json.dumps(stated[key]) not in map(json.dumps, allowed):
             raise ConfigError(f"{key} = {show(stated[key])}", "only BERT's own encoder is read")
     activation = stated.get("hidden_act", "gelu")
     if not isinstance(activation, str) or activation not in ACTIVATIONS:
@@ -409,11 +387,10 @@ def _config(
 def _shapes(
     config: knobs.Config, names: dict[str, np.ndarray], vocab_size: int
 ) -> dict[str, tuple[int, ...]]:
-    """Our parameters' shapes; a pooler nobody asks for is kept where the file has one."""
-    looped = dataclasses.replace(
-        config, model=dataclasses.replace(config.model, scan=True)
-    )  # the same shapes, sooner
-    tree = jax.eval_shape(lambda: network.init(looped, vocab_size, jnp.uint32(0)))
+    """Return the shapes of our parameters, and of an unused pooler if the file has one."""
+    # A scan over layers has the same shapes and is traced sooner.
+    scanned = dataclasses.replace(config, model=dataclasses.replace(config.model, scan=True))
+    tree = jax.eval_shape(lambda: network.init(scanned, vocab_size, jnp.uint32(0)))
     shapes = {name: leaf.shape for name, leaf in trees.flat(tree).items()}
     if any(name.startswith("bert.pooler.") for name in names):
         width = config.model.hidden
