@@ -103,9 +103,9 @@ class Checkpoints:
         verified = self._find(step)
         if verified is None:
             return None
-        source, wanted = self.folder / str(verified), storage.split(like)
-        storage.compare(wanted, manifest.load(source)["arrays"], source)
-        arrays, meta = storage.load(self._orbax, source, wanted)
+        source, targets = self.folder / str(verified), storage.split(like)
+        storage.compare(targets, manifest.load(source)["arrays"], source)
+        arrays, meta = storage.load(self._orbax, source, targets)
         self._current = verified
         flat = {f"params/{n}": x for n, x in arrays["params"].items()} | arrays.get("rest", {})
         leaves = [flat[name] for name in storage.named_leaves(like)]
@@ -151,22 +151,22 @@ class Checkpoints:
         peeked, self._peeked = self._peeked, None
         if step is None and peeked is not None:
             return peeked
-        found: int | None = None  # -1 stands for None between hosts, and -2 for an error
+        chosen: int | None = None  # -1 stands for None between hosts, and -2 for an error
         error = CheckpointError(
             f"process 0 found no sound checkpoint in {self.folder}", "its message says more"
         )
         if jax.process_index() == 0:
             try:
-                found = manifest.choose(self.folder, step, self._corrupt)
+                chosen = manifest.choose(self.folder, step, self._corrupt)
             except CheckpointError as failure:
-                error, found = failure, -2
+                error, chosen = failure, -2
         if jax.process_count() > 1:
-            code = np.int32(-1 if found is None else found)
-            code = int(multihost_utils.broadcast_one_to_all(code))
-            found = None if code == -1 else code
-        if found == -2:
+            local = np.int32(-1 if chosen is None else chosen)
+            code = int(multihost_utils.broadcast_one_to_all(local))
+            chosen = None if code == -1 else code
+        if chosen == -2:
             raise error
-        return found
+        return chosen
 
     def _finish(
         self, begin: Callable[[], None] | None, step: int, entry: dict[str, Any], needed: int

@@ -33,20 +33,20 @@ SCHEMA = {  # of a manifest
 
 
 def choose(
-    folder: Path, wanted: int | None, corrupt: set[int], best_first: bool = False
+    folder: Path, requested: int | None, corrupt: set[int], best_first: bool = False
 ) -> int | None:
-    """Choose the newest step (or the best, or `wanted`) whose files are all as they were written.
+    """Choose the newest step (or best, or `requested`) whose files are all as they were written.
 
     Steps that are not are added to `corrupt`, with a warning, and the next one is tried.
     """
     steps = finished(folder)
-    if wanted is not None:
-        if wanted not in steps:
+    if requested is not None:
+        if requested not in steps:
             known = ", ".join(map(str, steps)) or "none"
             raise CheckpointError(
-                f"no finished checkpoint of step {wanted} in {folder}", f"steps there: {known}"
+                f"no finished checkpoint of step {requested} in {folder}", f"steps there: {known}"
             )
-        candidates = [wanted]
+        candidates = [requested]
     else:
         uncommitted = [path.name for path in sorted(folder.glob(UNFINISHED))]
         for name in [*uncommitted, *sorted(set(step_folders(folder)) - set(steps))]:

@@ -62,9 +62,9 @@ def close(orbax: ocp.AsyncCheckpointer) -> None:
 
 
 def load(
-    orbax: ocp.AsyncCheckpointer, folder: Path, wanted: dict[str, dict[str, Any]]
+    orbax: ocp.AsyncCheckpointer, folder: Path, targets: dict[str, dict[str, Any]]
 ) -> tuple[dict, dict]:
-    """Load arrays, placed as in `wanted` or numpy where it has no sharding, and meta."""
+    """Load arrays, placed as in `targets` or numpy where it has no sharding, and meta."""
 
     def place(leaf: Any) -> ocp.RestoreArgs:
         sharding = getattr(leaf, "sharding", None)
@@ -77,16 +77,16 @@ def load(
             item={n: jax.ShapeDtypeStruct(x.shape, x.dtype) for n, x in named.items()},
             restore_args={n: place(x) for n, x in named.items()},
         )
-        for item, named in wanted.items()
+        for item, named in targets.items()
     }
     try:
-        targets = ocp.args.Composite(**restores, meta=ocp.args.JsonRestore())
-        restored = orbax.restore(folder, targets)
+        request = ocp.args.Composite(**restores, meta=ocp.args.JsonRestore())
+        restored = orbax.restore(folder, request)
     except (OSError, ValueError, KeyError) as error:  # although it was verified
         raise CheckpointError(
             f"{folder} cannot be read: {error}", "was it written by another version?"
         ) from error
-    return {item: restored[item] for item in wanted}, restored["meta"]
+    return {item: restored[item] for item in targets}, restored["meta"]
 
 
 # --- named arrays --------------------------------------------------------------------------------
@@ -117,11 +117,11 @@ def describe(named: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def compare(
-    wanted: dict[str, dict[str, Any]], saved: dict[str, dict[str, Any]], folder: Path
+    targets: dict[str, dict[str, Any]], saved: dict[str, dict[str, Any]], folder: Path
 ) -> None:
     """Refuse a checkpoint with other arrays than the run's, naming the first that differs."""
     for item in ("params", "rest"):
-        ours, theirs = describe(wanted.get(item, {})), saved.get(item, {})
+        ours, theirs = describe(targets.get(item, {})), saved.get(item, {})
         for name in [*ours, *theirs]:
             pair = ours.get(name), theirs.get(name)
             if pair[0] != pair[1]:

@@ -30,7 +30,7 @@ def silent(done: int, total: int) -> None:
 
 
 class Planned(NamedTuple):
-    """One batch of a plan: which rows it holds, and its shape with padding."""
+    """One batch of a plan: its rows, and its shape with padding."""
 
     rows: np.ndarray  # int64 [n], n <= size
     length: int  # columns
@@ -64,8 +64,8 @@ def by_length(lengths: np.ndarray, size: int, shrink_last: bool = False) -> list
 def by_shape(lengths: np.ndarray, mesh: Mesh, batch_size: int = 0) -> list[Planned]:
     """Plan batches of rows that share one `padded` length, the longest first.
 
-    This suits many short rows: each length has its own batch size, as many rows as hold TOKENS,
-    unless a batch size is given. It is rounded up to what the devices of `mesh` can share.
+    This suits many short rows: each length has a batch size of its own, as many rows as hold
+    TOKENS. That or the given batch size is rounded up to what the devices of `mesh` can share.
     """
     shapes = np.array([padded(n) for n in range(int(lengths.max(initial=0)) + 1)])[lengths]
     plan = []
@@ -79,9 +79,9 @@ def by_shape(lengths: np.ndarray, mesh: Mesh, batch_size: int = 0) -> list[Plann
 
 
 def padded(length: int) -> int:
-    """Return the next of 8, 12, 16, 24, 32, 48, ...
+    """Return the next of 8, 12, 16, 24, 32, 48, ...: at most a third of a row is padding.
 
-    So few lengths are compiled, and at most a third of a row is padding.
+    This is finer than `rounded`, because rows of suites are often sentences of some ten tokens.
     """
     power = max(LEAST, _power_of_two(length))
     return power * 3 // 4 if length <= power * 3 // 4 and power > LEAST else power

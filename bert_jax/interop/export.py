@@ -14,12 +14,11 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from bert_jax import trees
 from bert_jax.config import knobs
 from bert_jax.errors import CheckpointError, ConfigError
-from bert_jax.interop import card, huggingface, parameter_names, runs, safetensors, sentence
+from bert_jax.interop import card, config_json, parameter_names, runs, safetensors, sentence
 from bert_jax.models.heads import TABLE
 from bert_jax.system import disk
 
@@ -42,15 +41,14 @@ EXPRESSED = {"position": "learned", "norm": "post", "gated": False, "features": 
 def write(run: runs.Run, folder: Path) -> None:
     """Write the whole folder; refuse what cannot be expressed before anything is written."""
     check(run.config)
-    stated = config_json(run.config, run.tokenizer.size, run.tokenizer.special.pad)
-    stated[huggingface.OWN] = {"tokenizer": run.tokenizer.hash}
+    architecture, pipeline = kind(run.config)
+    stated = config_json.state(run.config, run.tokenizer, architecture)
     values = parameter_names.to_theirs(trees.flat(run.params), run.tokenizer.size)
     length = min(run.config.sequence_length, run.config.model.max_positions)
     runs.write_json(folder / "config.json", stated)
     safetensors.write(folder / "model.safetensors", values, {"format": "pt"})
     run.tokenizer.save(folder, model_max_length=length)
     sentence.write(folder, run.sentence, length, run.config.model.hidden)
-    _, pipeline = kind(run.config)
     parameters = sum(value.size for value in values.values())
     disk.write(folder / "README.md", card.text(run, parameters, pipeline))
 
@@ -118,45 +116,3 @@ def kind(config: knobs.Config) -> tuple[str, str]:
     """Return Hugging Face's class and pipeline for the model's heads."""
     heads = set(config.objectives)
     return next(row for needed, row in CLASSES.items() if heads.issuperset(needed))
-
-
-def config_json(config: knobs.Config, vocab_size: int, pad: int) -> dict[str, Any]:
-    """Return the contents of config.json, out of which `huggingface` reads the same model."""
-    model = config.model
-    activation = next(
-        theirs for theirs, ours in huggingface.ACTIVATIONS.items() if ours == model.activation
-    )
-    stated: dict[str, Any] = {
-        "architectures": [kind(config)[0]],
-        "model_type": "bert",
-        "vocab_size": vocab_size,
-        "hidden_size": model.hidden,
-        "num_hidden_layers": model.layers,
-        "num_attention_heads": model.heads,
-        "intermediate_size": model.mlp,
-        "hidden_act": activation,
-        "hidden_dropout_prob": model.dropout,
-        "attention_probs_dropout_prob": model.attention_dropout,
-        "classifier_dropout": model.classifier_dropout,
-        "max_position_embeddings": model.max_positions,
-        "type_vocab_size": model.type_vocab,
-        "initializer_range": model.init_stddev,
-        "layer_norm_eps": model.norm_epsilon,
-        "pad_token_id": pad,
-        "position_embedding_type": "absolute",
-        "is_decoder": model.causal,
-        "tie_word_embeddings": True,
-        "dtype": "float32",
-    }
-    for name in ("classify", "tag"):
-        if name in config.objectives:
-            labels = config.objectives[name].labels
-            stated["id2label"] = {str(i): label for i, label in enumerate(labels)}
-            stated["label2id"] = {label: i for i, label in enumerate(labels)}
-    if "regress" in config.objectives:
-        stated |= {
-            "id2label": {"0": "LABEL_0"},
-            "label2id": {"LABEL_0": 0},
-            "problem_type": "regression",
-        }
-    return stated

@@ -36,11 +36,11 @@ def read(folder: Path) -> dict[str, Any]:
     mode = modes.get(chosen[0]) if len(chosen) == 1 else pooling.get("pooling_mode")
     if mode not in modes.values():
         raise CheckpointError(f"{folder}: pooling {chosen or mode}", "mean and cls are known")
-    own, more = (_json(folder, n) if os.path.lexists(folder / n) else {} for n in FILES)
-    prompt, prompts = more.get("default_prompt_name"), more.get("prompts")
+    text, model = (_json(folder, n) if os.path.lexists(folder / n) else {} for n in FILES)
+    prompt, prompts = model.get("default_prompt_name"), model.get("prompts")
     empty = isinstance(prompts, dict) and prompts.get(str(prompt)) == ""
-    other = "last_hidden_state" not in json.dumps(own.get("modality_config", "last_hidden_state"))
-    width = more.get("truncate_dim")
+    other = "last_hidden_state" not in json.dumps(text.get("modality_config", "last_hidden_state"))
+    width = model.get("truncate_dim")
     for refused, problem in (
         (prompt and not empty, f"prepends the prompt {prompt!r}"),
         (width is not None, f"cuts vectors to {width} numbers"),
@@ -54,7 +54,7 @@ def read(folder: Path) -> dict[str, Any]:
         "pooling": mode,
         "normalize": "Normalize" in kinds,
         "length": length(folder, FILES[0], "max_seq_length") or length(folder),
-        "lowercase": own.get("do_lower_case") is True,
+        "lowercase": text.get("do_lower_case") is True,
     }
 
 

@@ -67,7 +67,7 @@ def _without_other_pairs(config: knobs.Config, changes: dict[str, str]) -> knobs
     """Drop the objective of the pairs if other pairs replace them, which its head cannot score."""
     if changes.get("pairs", config.pairs) == config.pairs:
         return config
-    kept = {name: one for name, one in config.objectives.items() if name != config.pairs}
+    kept = {name: row for name, row in config.objectives.items() if name != config.pairs}
     checkpoints = dataclasses.replace(config.checkpoints, best="")
     return dataclasses.replace(config, objectives=kept, checkpoints=checkpoints)
 
