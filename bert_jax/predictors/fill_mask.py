@@ -32,7 +32,7 @@ class FillMask(OfText):
         self.maskless: dict[int, str] = {}  # number of a line without [MASK] -> its other gap
         top_k = min(model.options.top_k or 5, model.run.tokenizer.size)
 
-        def top_tokens(logits: jax.Array) -> list[jax.Array]:
+        def top_tokens(logits: jax.Array) -> Sequence[jax.Array]:
             return jax.lax.top_k(jax.nn.softmax(logits, -1), top_k)  # [B, K, top] each
 
         self.apply = model.head("mlm", top_tokens)
