@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax.checkpoints import manager, manifest
+from bert_jax.checkpoints import manifest, storage
 from bert_jax.training import clock
 
 # Time and rates, which no two runs share.
@@ -34,8 +34,8 @@ def read(folder: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         }
         for item, leaves in manifest.load(folder)["arrays"].items()
     }
-    orbax = manager._orbax()
-    arrays, meta = manager._load(orbax, folder, wanted)
+    orbax = storage.checkpointer()
+    arrays, meta = storage.load(orbax, folder, wanted)
     orbax.close()
     return {f"{item}/{n}": x for item, leaves in arrays.items() for n, x in leaves.items()}, meta
 

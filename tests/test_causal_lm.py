@@ -146,7 +146,9 @@ def test_text_alone_is_what_runs_from_before_there_was_an_end_were_trained_on():
     tagged = dataclasses.replace(
         toy.config(), objectives={"tag": knobs.Objective(labels=("a", "b"))}
     )
-    assert '.end"' not in json.dumps(definition.trained_knobs(tagged))  # cells from before keep their names
+    assert '.end"' not in json.dumps(
+        definition.trained_knobs(tagged)
+    )  # cells from before keep their names
     masked = configs.to_dict(toy.config())
     for objective in masked["objectives"].values():
         del objective["end"]

@@ -20,7 +20,7 @@ import pytest
 import tensorstore
 
 from bert_jax import cli
-from bert_jax.checkpoints import manager, manifest
+from bert_jax.checkpoints import manager, manifest, storage
 from bert_jax.data.text import pool
 from bert_jax.system import disk, fault_points
 from tests import outcomes, saved, texts
@@ -346,7 +346,7 @@ def test_writes_that_end_after_a_failed_save_print_no_traceback(tmp_path, monkey
     """TensorStore reports each of them where the loop that waited for it has ended; all else is still reported."""
     heard: list[str] = []
     monkeypatch.setattr(sys, "unraisablehook", lambda found: heard.append(str(found.exc_value)))
-    manager._leave_late_writes_unsaid.__wrapped__()
+    storage.silence_late_writes.__wrapped__()
     spec = {
         "driver": "zarr",
         "kvstore": {"driver": "file", "path": str(tmp_path / "array")},

@@ -21,6 +21,7 @@ from bert_jax.config import knobs
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.data.windows import best_windows, windows
 from bert_jax.errors import ConfigError, DataError
+from bert_jax.evaluation import inference
 from bert_jax.interop import runs
 from bert_jax.objectives import network
 from bert_jax.studies import worker
@@ -155,11 +156,11 @@ def test_like_texts_have_exactly_like_scores(run, one_device):
 @settings(max_examples=200)
 @given(st.integers(1, 100_000))
 def test_a_row_is_padded_by_at_most_a_third(length):
-    shape = rows.padded(length)
+    shape = inference.padded(length)
     assert shape >= length
     assert length <= 8 or shape * 2 / 3 < length
-    assert rows.padded(shape) == shape
-    assert len({rows.padded(n) for n in range(1, 513)}) == 13
+    assert inference.padded(shape) == shape
+    assert len({inference.padded(n) for n in range(1, 513)}) == 13
 
 
 def test_every_row_is_computed_once_and_padding_never_returned(run):

@@ -1,1 +1,1 @@
-"""Saves the state of a run and restores only what its manifest confirms."""
+"""Checkpoints of a run: saved asynchronously, and restored only as their manifest confirms."""

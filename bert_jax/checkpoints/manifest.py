@@ -1,6 +1,7 @@
-"""What makes a step folder trusted: a manifest with the size and sha256 of every file in it, written last.
+"""The manifest of a step folder, written last: the size and sha256 of every file in it.
 
-A step without a manifest was never finished. Names in a manifest are relative and stay inside the step's folder.
+A step without a manifest was never finished. Names in a manifest are relative and stay inside the
+step's folder.
 """
 
 from __future__ import annotations
@@ -19,9 +20,7 @@ from bert_jax.system import disk, fault_points, jsons, opening
 from bert_jax.system.jsons import Maybe
 
 NAME = "manifest.json"
-UNFINISHED = "*.orbax-checkpoint-tmp*"  # what Orbax calls a folder it has not committed
-
-
+UNFINISHED = "*.orbax-checkpoint-tmp*"  # Orbax's names of folders it has not committed
 SIZE = range(2**63)
 ARRAY = {"shape": [SIZE], "dtype": str}
 SCHEMA = {  # of a manifest
@@ -34,24 +33,25 @@ SCHEMA = {  # of a manifest
 
 
 def choose(
-    folder: Path, wanted: int | None, corrupt: set[int], best_first: bool = False
+    folder: Path, requested: int | None, corrupt: set[int], best_first: bool = False
 ) -> int | None:
-    """The newest step whose every file is what was written; older ones are tried in turn, loudly."""
-    there = finished(folder)
-    if wanted is not None:
-        if wanted not in there:
-            known = ", ".join(map(str, there)) or "none"
+    """Choose the newest step (or best, or `requested`) whose files are all as they were written.
+
+    Steps that are not are added to `corrupt`, with a warning, and the next one is tried.
+    """
+    steps = finished(folder)
+    if requested is not None:
+        if requested not in steps:
+            known = ", ".join(map(str, steps)) or "none"
             raise CheckpointError(
-                f"no finished checkpoint of step {wanted} in {folder}", f"steps there: {known}"
+                f"no finished checkpoint of step {requested} in {folder}", f"steps there: {known}"
             )
-        candidates = [wanted]
+        candidates = [requested]
     else:
-        for name in [
-            *(p.name for p in sorted(folder.glob(UNFINISHED))),
-            *sorted(set(step_folders(folder)) - set(there)),
-        ]:
+        uncommitted = [path.name for path in sorted(folder.glob(UNFINISHED))]
+        for name in [*uncommitted, *sorted(set(step_folders(folder)) - set(steps))]:
             warn(f"skipping {folder / str(name)}: it has no {NAME}, so its save was not finished")
-        candidates = ranked(folder, there) if best_first else there[::-1]
+        candidates = ranked(folder, steps) if best_first else steps[::-1]
     first = ""
     for place, step in enumerate(candidates):
         problem = _problem(folder / str(step))
@@ -64,18 +64,19 @@ def choose(
     if candidates:
         raise CheckpointError(
             f"checkpoint corrupt: {first}",
-            "restore the folder from a copy, or name another step; to start anew, use another workdir",
+            "restore the folder from a copy, or name another step; "
+            "to start anew, use another workdir",
         )
     return None
 
 
 def _problem(folder: Path) -> str:
-    """The first file that is not what the manifest says, and why; empty when all are."""
+    """Return the first file that is not as the manifest states, and why; empty if all are."""
     try:
         files = load(folder)["files"]
     except CheckpointError as error:
         return str(error)
-    with ThreadPoolExecutor(4) as pool:  # hashing releases the lock
+    with ThreadPoolExecutor(4) as pool:  # hashing releases Python's lock
         for problem in pool.map(lambda item: _file_problem(folder, *item), files.items()):
             if problem:
                 return problem
@@ -93,12 +94,12 @@ def _file_problem(folder: Path, name: str, expected: dict[str, Any]) -> str:
         return "" if _sha256(path) == expected["sha256"] else f"{path} (its sha256 differs)"
     except OSError as error:
         return f"{path} ({error.strerror})"
-    except CheckpointError as error:  # no regular file
+    except CheckpointError as error:  # not a regular file
         return str(error)
 
 
 def load(folder: Path) -> dict[str, Any]:
-    """The manifest of a step folder, itself checked."""
+    """Load the manifest of a step folder, once it is checked itself."""
     path = folder / NAME
     try:
         manifest = jsons.parse(opening.read(path, CheckpointError, jsons.LIMIT), SCHEMA)
@@ -111,7 +112,7 @@ def load(folder: Path) -> dict[str, Any]:
 
 
 def write(folder: Path, entry: dict[str, Any]) -> None:
-    """Flushes and hashes every file, then writes the manifest so that it is whole or absent."""
+    """Flush and hash every file, then write the manifest so that it is whole or absent."""
     files = {}
     for path in sorted(folder.rglob("*")):
         if path.name != NAME:
@@ -146,7 +147,7 @@ def _sync(path: Path) -> None:
 
 
 def step_folders(folder: Path) -> list[int]:
-    """Folders named by a step, finished or not, oldest first."""
+    """Return the steps that have a folder, finished or not, oldest first."""
     if not folder.is_dir():
         return []
     return sorted(
@@ -155,15 +156,16 @@ def step_folders(folder: Path) -> list[int]:
 
 
 def finished(folder: Path) -> list[int]:
-    """Steps that have a manifest, oldest first."""
+    """Return the steps that have a manifest, oldest first."""
     return [step for step in step_folders(folder) if (folder / str(step) / NAME).is_file()]
 
 
 def ranked(folder: Path, steps: list[int]) -> list[int]:
-    """Sort steps, the best first: by the lowest metric, the later of equals; then those without one, the latest first.
+    """Sort steps, the best first: by the lowest metric, the later of equals first.
 
-    A step whose manifest cannot be read stands before all others: any such may be the best, so whoever wants the best
-    has to come upon it and say so.
+    Steps without a metric come last, the latest first. Steps whose manifest cannot be read come
+    before all others: any of them may be the best, so a caller that wants the best has to meet them
+    and warn.
     """
 
     def place(step: int) -> tuple[int, float, int]:
@@ -190,5 +192,5 @@ def readable(folder: Path) -> dict[str, Any] | None:
 
 
 def warn(text: str) -> None:
-    """One line on standard error."""
+    """Print a warning on standard error."""
     print(f"warning: {text}", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""Sums and counts, added over batches and divided once; baselines and intervals beside them."""
+"""Sums and counts, added over batches and divided once; baselines and confidence intervals."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 
 from bert_jax.batch import Metrics
 
-EXAMPLES = "examples"  # among the arrays of an evaluation's examples: which ones these are
+EXAMPLES = "examples"  # key, among the arrays of an evaluation, of the digest of its examples
 
 
 def which(parts: Iterable[bytes]) -> np.ndarray:
-    """Name a sequence of examples by all that they are: uint8 [32], equal for equal examples in the same order."""
+    """Digest a sequence of examples: uint8 [32], equal for equal examples in the same order."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(part)
@@ -22,14 +22,14 @@ def which(parts: Iterable[bytes]) -> np.ndarray:
 
 
 def as_lower(name: str, value: float) -> float:
-    """A metric as one that is better the lower it is."""
+    """Return a metric's value with its sign turned, where needed, so that lower is better."""
     if math.isnan(value):  # as a correlation with a constant is
         return math.inf
     return value if name.endswith(("loss", "mse", "perplexity")) else -value
 
 
 class Totals:
-    """Adds (sum, count) pairs in float64."""
+    """Running sums of (sum, count) pairs, in float64."""
 
     def __init__(self, sums: Mapping[str, Sequence[float]] | None = None) -> None:
         self.sums = {
@@ -37,25 +37,28 @@ class Totals:
         }
 
     def add(self, metrics: Mapping[str, tuple[float, float]] | Metrics) -> None:
-        """Adds one batch's."""
+        """Add the sums and counts of one batch."""
         for name, (total, count) in metrics.items():
             old = self.sums.get(name, (0.0, 0.0))
             self.sums[name] = (old[0] + float(total), old[1] + float(count))
 
     def values(self) -> dict[str, float]:
-        """Divide sums by counts; NaN where nothing was counted, which is never the best and is written as null."""
+        """Divide sums by counts.
+
+        Where nothing was counted the value is NaN, which is never the best and is written as null.
+        """
         return {
             name: total / count if count else math.nan for name, (total, count) in self.sums.items()
         }
 
 
 def unigram_log_probabilities(counts: np.ndarray) -> np.ndarray:
-    """Add-one unigram of the training tokens: what a model knows without context."""
+    """Return the add-one unigram of the training tokens: what a model knows without context."""
     return (np.log(counts + 1.0) - math.log(counts.sum() + len(counts))).astype(np.float32)
 
 
 def wilson(hits: float, total: float, z: float = 1.959964) -> tuple[float, float]:
-    """95 % interval of a proportion (Wilson, 1927)."""
+    """Return the 95 % confidence interval of a proportion (Wilson, 1927)."""
     if total == 0:
         return 0.0, 1.0
     p, shrink = hits / total, 1 + z * z / total

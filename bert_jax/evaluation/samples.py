@@ -1,7 +1,7 @@
-"""What a model makes of the same few held-out sentences each time it is asked, so that one sees it learn.
+"""Predictions for the same few held-out sentences during training, so that one sees a model learn.
 
-Sentences and masks follow from the validation text and the seed of its evaluation alone. A causal model reads the
-beginnings of sentences and says what comes next.
+Sentences and masks follow from the validation text and the seed of its evaluation alone. A causal
+model reads the beginnings of sentences and predicts the next token.
 """
 
 from __future__ import annotations
@@ -21,27 +21,28 @@ from bert_jax.data import encoding
 from bert_jax.data.batches import order
 from bert_jax.data.text.shards import Prepared, Shard
 from bert_jax.data.tokenizer import Tokenizer
+from bert_jax.evaluation import inference
 from bert_jax.objectives import network
 
 TOP = 5  # tokens shown of a prediction
 SHORT, LONG = 8, 24  # tokens of a sentence that is easily read
 TWO = 14  # tokens from which on a sentence has two masks
-TRIES = 64  # sentences looked at for each that is wanted
-_CHOICE = 0x53414D50  # keeps the hashes of what is chosen apart from all others
-BLANK = "…"  # where a beginning ends
+TRIES = 64  # candidates drawn for each sentence to choose
+_CHOICE = 0x53414D50  # keeps the hashes of the choice apart from all others
+BLANK = "…"  # after the beginning of a sentence
 
 
 class Sample(NamedTuple):
-    """One row: what the model reads, where it is asked, and what stood there."""
+    """One row: the tokens the model reads, the positions it predicts, and the true tokens there."""
 
     ids: list[int]  # of the text, without [CLS] and [SEP]
-    places: list[int]  # columns of the row whose vectors say it
+    places: list[int]  # columns of the row whose vectors predict the answers
     text: str
     answers: list[str]
 
 
 class Samples:
-    """Compiles once; call it with parameters as often as needed."""
+    """A sampler that is compiled once and called with parameters as often as needed."""
 
     def __init__(
         self,
@@ -52,54 +53,45 @@ class Samples:
         mesh: Mesh,
     ):
         self.vocab, self.chosen = tokenizer.vocab, chosen
-        ways = mesh.shape["data"] * mesh.shape["fsdp"]
-        rows = -(-len(self.chosen) // ways) * ways
-        longest = max(len(one.ids) for one in self.chosen) + 2
-        batch = encoding.rows(
-            tokenizer.special, [[one.ids] for one in self.chosen], longest, size=rows
-        )
-        batch["predict_positions"] = np.zeros((rows, 2), np.int32)
-        for row, one in enumerate(self.chosen):
-            batch["predict_positions"][row, : len(one.places)] = one.places
-        mine = sharding.local_rows(rows, mesh)
-        self.batch = sharding.place({key: value[mine] for key, value in batch.items()}, rows, mesh)
-        of_one = network.Network(model, tokenizer.size, ((head, 0),))
+        size = inference.shared_rows(len(self.chosen), mesh)
+        longest = max(len(sample.ids) for sample in self.chosen) + 2
+        texts = [[sample.ids] for sample in self.chosen]
+        batch = encoding.rows(tokenizer.special, texts, longest, size=size)
+        batch["predict_positions"] = np.zeros((size, 2), np.int32)
+        for row, sample in enumerate(self.chosen):
+            batch["predict_positions"][row, : len(sample.places)] = sample.places
+        self.batch = inference.place(batch, mesh)
+        one_head = network.Network(model, tokenizer.size, ((head, 0),))
 
         def likeliest(params: Any, batch: Batch) -> tuple[jax.Array, jax.Array]:
-            logits = network.outputs(of_one, params, batch)[
-                head
-            ]  # [B, slots, V], or of every column
-            if head == "causal_lm":
+            logits = network.outputs(one_head, params, batch)[head]  # [B, slots, V]
+            if head == "causal_lm":  # whose logits are of every column
                 logits = jnp.take_along_axis(logits, batch["predict_positions"][..., None], axis=1)
-            return jax.lax.top_k(
-                jax.nn.softmax(logits, axis=-1), min(TOP, tokenizer.size)
-            )  # [B, slots, TOP]
+            probabilities = jax.nn.softmax(logits, axis=-1)
+            return jax.lax.top_k(probabilities, min(TOP, tokenizer.size))  # [B, slots, TOP]
 
         self.likeliest = jax.jit(likeliest, out_shardings=sharding.replicated(mesh))
 
     def __call__(self, params: Any) -> list[dict[str, Any]]:
-        """A row of samples.jsonl for each sentence, the likeliest tokens of each of its masks first."""
+        """Return a row of samples.jsonl for each sentence, with the TOP tokens of each mask."""
         values, ids = sharding.to_host(self.likeliest(params, self.batch))
-        return [
-            {
-                "text": one.text,
-                "answers": one.answers,
-                "predictions": [
-                    [
-                        {"token": self.vocab[i], "probability": round(float(p), 6)}
-                        for p, i in zip(*slot, strict=True)
-                    ]
-                    for slot, _ in zip(
-                        zip(of_values, of_ids, strict=True), one.places, strict=False
-                    )
-                ],
-            }
-            for one, of_values, of_ids in zip(self.chosen, values, ids, strict=False)
-        ]
+        rows = []
+        for row, sample in enumerate(self.chosen):
+            predictions = [
+                [
+                    {"token": self.vocab[i], "probability": round(float(p), 6)}
+                    for p, i in zip(values[row, slot], ids[row, slot], strict=True)
+                ]
+                for slot in range(len(sample.places))
+            ]
+            rows.append(
+                {"text": sample.text, "answers": sample.answers, "predictions": predictions}
+            )
+        return rows
 
 
 def of(config: knobs.Config, prepared: Prepared, mesh: Mesh) -> Samples | None:
-    """Those of a run, if it asks for any and has a head that says words."""
+    """Build the sampler of a run; None where it wants no samples or has no head over tokens."""
     head = next((name for name in ("causal_lm", "mlm") if name in config.objectives), "")
     if not (head and config.logging.samples and "validation" in config.evals):
         return None
@@ -116,34 +108,35 @@ def of(config: knobs.Config, prepared: Prepared, mesh: Mesh) -> Samples | None:
     return Samples(config.model, prepared.tokenizer, chosen, head, mesh)
 
 
-# --- which ----------------------------------------------------------------------------------------------------------
+# --- the choice ----------------------------------------------------------------------------------
 
 
 def choose(
     shards: Sequence[Shard], tokenizer: Tokenizer, count: int, room: int, *, seed: int, causal: bool
 ) -> list[Sample]:
-    """Up to `count` sentences that differ, of a length that is easily read as far as there are such."""
+    """Choose up to `count` different sentences, those of an easily read length first."""
     make = _beginning if causal else _masked
-    found: dict[str, Sample] = {}
+    chosen: dict[str, Sample] = {}
     seen: set[tuple[int, ...]] = set()
-    several = list(_drawn(shards, TRIES * count, seed))
-    for number, ids in sorted(
-        several, key=lambda one: max(SHORT - len(one[1]), len(one[1]) - LONG, 0)
-    ):
-        if len(found) < count and len(ids) > 1 and tuple(ids) not in seen:
+
+    def off_length(candidate: tuple[int, list[int]]) -> int:
+        length = len(candidate[1])
+        return max(SHORT - length, length - LONG, 0)
+
+    for number, ids in sorted(_draw(shards, TRIES * count, seed), key=off_length):
+        if len(chosen) < count and len(ids) > 1 and tuple(ids) not in seen:
             seen.add(tuple(ids))
-            one = make(ids[:room], tokenizer, order.key(seed, _CHOICE, number))
-            found.setdefault(one.text, one)
-    return list(found.values())
+            sample = make(ids[:room], tokenizer, order.key(seed, _CHOICE, number))
+            chosen.setdefault(sample.text, sample)
+    return list(chosen.values())
 
 
-def _drawn(shards: Sequence[Shard], most: int, seed: int) -> Iterator[tuple[int, list[int]]]:
-    """Sentences in a random order, with their numbers."""
+def _draw(shards: Sequence[Shard], most: int, seed: int) -> Iterator[tuple[int, list[int]]]:
+    """Yield the numbers and tokens of sentences in a random order."""
     ends = np.cumsum([0, *(len(shard.sentence_ends) for shard in shards)])
     total = int(ends[-1])
-    for number in order.permute(
-        np.arange(min(most, total)), total, order.key(seed, _CHOICE)
-    ).tolist():
+    numbers = order.permute(np.arange(min(most, total)), total, order.key(seed, _CHOICE))
+    for number in numbers.tolist():
         at = int(np.searchsorted(ends, number, side="right")) - 1
         shard, index = shards[at], number - int(ends[at])
         start = int(shard.sentence_ends[index - 1]) if index else 0
@@ -151,24 +144,23 @@ def _drawn(shards: Sequence[Shard], most: int, seed: int) -> Iterator[tuple[int,
 
 
 def _masked(ids: list[int], tokenizer: Tokenizer, key: int) -> Sample:
-    """One or two of the words that are one token masked; of a sentence without such words, any tokens."""
-    wanted = 2 if len(ids) >= TWO else 1
+    """Mask one or two words that are one token; any tokens of a sentence without such words."""
+    count = 2 if len(ids) >= TWO else 1
     words = [
         at
         for at in range(len(ids))
-        if _whole(ids, at, tokenizer) and tokenizer.vocab[ids[at]].isalpha()
+        if _is_word(ids, at, tokenizer) and tokenizer.vocab[ids[at]].isalpha()
     ]
-    places = words if len(words) >= wanted else list(range(len(ids)))
-    picked = sorted(places[n] for n in order.permute(np.arange(wanted), len(places), key))
+    places = words if len(words) >= count else list(range(len(ids)))
+    picked = sorted(places[n] for n in order.permute(np.arange(count), len(places), key))
     hidden = [tokenizer.special.mask if at in picked else token for at, token in enumerate(ids)]
     answers = [tokenizer.vocab[ids[at]] for at in picked]
-    return Sample(
-        hidden, [at + 1 for at in picked], tokenizer.written(hidden), answers
-    )  # after [CLS]
+    columns = [at + 1 for at in picked]  # after [CLS]
+    return Sample(hidden, columns, tokenizer.written(hidden), answers)
 
 
 def _beginning(ids: list[int], tokenizer: Tokenizer, key: int) -> Sample:
-    """The sentence up to some word about its middle."""
+    """Cut a sentence before some word about its middle."""
     middle = range(max(1, len(ids) // 3), max(2, len(ids) * 2 // 3))
     places = [at for at in middle if not tokenizer.continuation[ids[at]]] or list(middle)[:1]
     at = places[int(order.permute(np.arange(1), len(places), key)[0])]
@@ -176,7 +168,7 @@ def _beginning(ids: list[int], tokenizer: Tokenizer, key: int) -> Sample:
     return Sample(before, [at], f"{tokenizer.written(before)} {BLANK}", [tokenizer.vocab[ids[at]]])
 
 
-def _whole(ids: list[int], at: int, tokenizer: Tokenizer) -> bool:
-    """Whether a word is this token alone."""
-    rest = tokenizer.continuation[ids[at + 1]] if at + 1 < len(ids) else False
-    return not (tokenizer.continuation[ids[at]] or rest)
+def _is_word(ids: list[int], at: int, tokenizer: Tokenizer) -> bool:
+    """Return whether a token is a whole word."""
+    continued = tokenizer.continuation[ids[at + 1]] if at + 1 < len(ids) else False
+    return not (tokenizer.continuation[ids[at]] or continued)

@@ -1,8 +1,8 @@
-"""How good predictions are: the metrics of each kind of task.
+"""The metrics of each kind of task.
 
-Metrics of a class that never occurs are 0, as in the libraries; a correlation with a constant, or of fewer than two
-numbers, is NaN. A word that was cut off counts as wrong, and for entities as O. SQuAD's are in per cent, as published;
-all others are fractions.
+Metrics of a class that never occurs are 0, as in the libraries; a correlation with a constant, or
+of fewer than two numbers, is NaN. A word that was cut off counts as wrong, and for entities as O.
+SQuAD's metrics are in per cent, as published; all others are fractions.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ ENTITY = re.compile(r"[BIES]-.+")
 
 
 def higher_is_better(name: str) -> bool:
-    """Whether a larger value of a metric is the better one."""
+    """Return whether a larger value of a metric is the better one."""
     return as_lower(name, 1.0) < 0
 
 
 def reported(kind: str, labels: Sequence[str], task: knobs.Task) -> tuple[str, ...]:
-    """The names of what `score` finds for a task with these classes."""
+    """Return the names of the metrics that `score` finds for a task with these classes."""
     absent: tuple[str, ...] = ()
     if kind == "classify":
         absent = ("macro_f1",) if len(labels) == 2 else ("f1",)
@@ -38,11 +38,8 @@ def reported(kind: str, labels: Sequence[str], task: knobs.Task) -> tuple[str, .
         absent = ("precision", "recall", "f1")
     elif kind == "span" and not task.no_answer:
         absent = tuple(name for name in knobs.METRICS[kind] if name not in ("exact", "f1"))
-    return tuple(
-        n
-        for n in knobs.METRICS[kind]
-        if n not in absent and (not task.metrics or n in task.metrics)
-    )
+    names = tuple(name for name in knobs.METRICS[kind] if name not in absent)
+    return tuple(name for name in names if not task.metrics or name in task.metrics)
 
 
 def score(
@@ -52,27 +49,24 @@ def score(
     labels: Sequence[str],
     task: knobs.Task,
 ) -> dict[str, float]:
-    """Those of `knobs.METRICS[kind]` that apply and `task.metrics` names, if it does; unlabelled examples are left out.
+    """Score predictions, as `answers.decode` makes them; leave out examples without a label.
 
-    Predictions are those of `answers.decode`.
+    The metrics are those of `knobs.METRICS[kind]` that apply to the task, and of these the ones in
+    `task.metrics`, if it names any.
     """
-    pairs = [
-        (one, made)
-        for one, made in zip(examples, predictions, strict=True)
-        if one.label is not None
-    ]
-    if not pairs:
+    pairs = zip(examples, predictions, strict=True)
+    labelled = [(example, output) for example, output in pairs if example.label is not None]
+    if not labelled:
         raise DataError(
             f"none of {len(examples)} examples has a label", "score a split that has labels"
         )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of what is undefined; the values say it
-        found = _TABLE[kind](
-            [one for one, _ in pairs], [made for _, made in pairs], tuple(labels), task
-        )
+        warnings.simplefilter("ignore")  # about undefined metrics, whose values show it
+        known, outputs = map(list, zip(*labelled, strict=True))
+        metrics = _TABLE[kind](known, outputs, tuple(labels), task)
     return {
         name: float(value)
-        for name, value in found.items()
+        for name, value in metrics.items()
         if not task.metrics or name in task.metrics
     }
 
@@ -82,8 +76,8 @@ def _classify(
 ) -> dict[str, Any]:
     from sklearn import metrics
 
-    truth = np.array([one.label for one in examples])  # [N]
-    chosen = np.array([made.argmax() for made in predictions])  # [N]
+    truth = np.array([example.label for example in examples])  # [N]
+    chosen = np.array([scores.argmax() for scores in predictions])  # [N]
     binary = len(labels) == 2
     average = {"average": "binary" if binary else "macro", "zero_division": 0}
     return {
@@ -98,41 +92,39 @@ def _regress(
 ) -> dict[str, Any]:
     from scipy import stats
 
-    truth, made = (
-        np.array([one.label for one in examples], np.float64),
-        np.array(predictions, np.float64),
-    )  # [N] each
-    defined = len(truth) > 1 and bool(np.isfinite(made).all())
+    truth = np.array([example.label for example in examples], np.float64)  # [N]
+    values = np.array(predictions, np.float64)  # [N]
+    defined = len(truth) > 1 and bool(np.isfinite(values).all())
     return {
-        "pearson": stats.pearsonr(truth, made).statistic if defined else np.nan,
-        "spearman": stats.spearmanr(truth, made).statistic if defined else np.nan,
-        "mse": np.mean((truth - made) ** 2),
+        "pearson": stats.pearsonr(truth, values).statistic if defined else np.nan,
+        "spearman": stats.spearmanr(truth, values).statistic if defined else np.nan,
+        "mse": np.mean((truth - values) ** 2),
     }
 
 
 def _tag(
     examples: list[Example], predictions: list, labels: tuple[str, ...], task: knobs.Task
 ) -> dict[str, Any]:
-    pairs = [
-        (t, p)
-        for one, made in zip(examples, predictions, strict=True)
-        for t, p in zip(one.label, made, strict=True)
+    hits = [
+        tag == predicted
+        for example, tags in zip(examples, predictions, strict=True)
+        for tag, predicted in zip(example.label, tags, strict=True)
     ]
-    found = {"accuracy": np.mean([t == p for t, p in pairs])}
+    metrics = {"accuracy": np.mean(hits)}
     if is_entities(labels):
         from seqeval.metrics.sequence_labeling import precision_recall_fscore_support
 
-        truth = [[labels[i] for i in one.label] for one in examples]
-        chosen = [[labels[i] if i >= 0 else "O" for i in made] for made in predictions]
+        truth = [[labels[i] for i in example.label] for example in examples]
+        chosen = [[labels[i] if i >= 0 else "O" for i in tags] for tags in predictions]
         precision, recall, f1, _ = precision_recall_fscore_support(
             truth, chosen, average="micro", zero_division=0
         )
-        found |= {"precision": precision, "recall": recall, "f1": f1}
-    return found
+        metrics |= {"precision": precision, "recall": recall, "f1": f1}
+    return metrics
 
 
 def is_entities(labels: Sequence[str]) -> bool:
-    """Whether labels are O, B-NAME, I-NAME and the like."""
+    """Return whether labels are O, B-NAME, I-NAME and the like."""
     entities = [label for label in labels if ENTITY.fullmatch(label)]
     return bool(entities) and set(labels) - set(entities) <= {"O"}
 
@@ -140,22 +132,19 @@ def is_entities(labels: Sequence[str]) -> bool:
 def _span(
     examples: list[Example], predictions: list[Span], labels: tuple[str, ...], task: knobs.Task
 ) -> dict[str, Any]:
-    answers = [[answer.text for answer in one.label] for one in examples]
-    texts = [made.text for made in predictions]
+    answers = [[answer.text for answer in example.label] for example in examples]
+    texts = [span.text for span in predictions]
     if not task.no_answer:
         return squad.evaluate(answers, texts)
-    doubts = [made.no_answer_score - made.score for made in predictions]
-    return squad.evaluate(answers, texts, doubts, [made.best_text for made in predictions])
+    doubts = [span.no_answer_score - span.score for span in predictions]
+    return squad.evaluate(answers, texts, doubts, [span.best_text for span in predictions])
 
 
 def _choice(
     examples: list[Example], predictions: list, labels: tuple[str, ...], task: knobs.Task
 ) -> dict[str, Any]:
-    return {
-        "accuracy": np.mean(
-            [made.argmax() == one.label for one, made in zip(examples, predictions, strict=True)]
-        )
-    }
+    pairs = zip(examples, predictions, strict=True)
+    return {"accuracy": np.mean([scores.argmax() == example.label for example, scores in pairs])}
 
 
 _TABLE: dict[str, Callable[..., dict[str, Any]]] = {

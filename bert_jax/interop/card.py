@@ -1,4 +1,4 @@
-"""The README of an exported model: what it is, what it was trained on and how well, and how to use it."""
+"""The model card: the README of an exported model, with its run, config, evaluation and usage."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bert_jax.reporting import records
 from bert_jax.system import jsons
 from bert_jax.system.jsons import Maybe
 
-ENVIRONMENT = {  # what is said of a run
+ENVIRONMENT = {  # schema of environment.json
     "machine": {"devices": [str]},
     "versions": {"bert-jax": str, str: str},
     "corpus": object,
@@ -25,7 +25,7 @@ ENVIRONMENT = {  # what is said of a run
 
 
 def text(run: runs.Run, parameters: int, pipeline: str) -> str:
-    """Everything said is read from the run; what the run does not know is not mentioned."""
+    """Write the card from what the run knows of itself, and nothing else."""
     lines = [
         *("---", "library_name: transformers", f"pipeline_tag: {pipeline}"),
         *("tags:", "- bert", "- jax", "- sentence-transformers", "---", ""),
@@ -39,7 +39,8 @@ def text(run: runs.Run, parameters: int, pipeline: str) -> str:
         "```python",
         "from transformers import AutoModel, AutoTokenizer",
         "",
-        'model, tokenizer = (kind.from_pretrained("THIS_FOLDER") for kind in (AutoModel, AutoTokenizer))',
+        'model, tokenizer = (kind.from_pretrained("THIS_FOLDER") '
+        "for kind in (AutoModel, AutoTokenizer))",
         "```",
         "",
     ]
@@ -56,25 +57,17 @@ def text(run: runs.Run, parameters: int, pipeline: str) -> str:
     changed = configs.differences(default, configs.to_dict(run.config))
     if "foreign" not in run.meta and changed:
         rows = {f"`{path}`": f"`{json.dumps(new)}`" for path, (_, new) in changed.items()}
-        lines += [
-            "## Config",
-            "",
-            "Knobs that differ from the defaults.",
-            "",
-            *_table({"knob": "value"} | rows),
-            "",
-        ]
+        lines += ["## Config", "", "Knobs that differ from the defaults.", ""]
+        lines += [*_table({"knob": "value"} | rows), ""]
     return "\n".join(lines)
 
 
 def _title(run: runs.Run) -> str:
-    """A name, without the folders of this machine before it."""
+    """Return the model's name, without the folders of this machine before it."""
     source = run.meta.get("foreign", "")
-    return (
-        source
-        if source and not Path(source).exists()
-        else Path(source or run.folder).resolve().name
-    )
+    if source and not Path(source).exists():
+        return source
+    return Path(source or run.folder).resolve().name
 
 
 def _origin(run: runs.Run) -> str:
@@ -82,10 +75,12 @@ def _origin(run: runs.Run) -> str:
     layers = f"{m.layers} layer{'' if m.layers == 1 else 's'} of {m.hidden}"
     shape = f"BERT with {layers} ({m.heads} heads, feed-forward {m.mlp})"
     heads = ", ".join(run.config.objectives) or "none"
+    model = f"{shape}, heads: {heads}"
     if "foreign" in run.meta:
-        return f"{shape}, heads: {heads}. Converted by bert_jax from `{_title(run)}`; trained elsewhere."
+        return f"{model}. Converted by bert_jax from `{_title(run)}`; trained elsewhere."
     start = f", starting from `{Path(run.config.init_from).name}`" if run.config.init_from else ""
-    return f"{shape}, heads: {heads}. Pre-trained with bert_jax{start}; step {run.step:,} of {run.config.steps:,}."
+    steps = f"step {run.step:,} of {run.config.steps:,}"
+    return f"{model}. Pre-trained with bert_jax{start}; {steps}."
 
 
 def _run_rows(run: runs.Run, environment: dict[str, Any]) -> dict[str, str]:
@@ -104,27 +99,20 @@ def _run_rows(run: runs.Run, environment: dict[str, Any]) -> dict[str, str]:
 
 
 def _metrics(run: runs.Run) -> dict[str, str]:
-    """The evaluations of this very step."""
+    """Read the evaluations of the checkpoint's own step."""
     file = run.folder / "metrics.jsonl"
     if "foreign" in run.meta or not file.exists():
         return {}
     rows = [row for row in records.rows(file) if row["step"] == run.step]
-    found = {
-        k: v
+    return {
+        name.removeprefix("eval/"): f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
         for row in rows
-        for k, v in row.items()
-        if k.startswith("eval/") and isinstance(v, (int, float))
+        for name, value in row.items()
+        if name.startswith("eval/") and isinstance(value, (int, float))
     }
-    said = {
-        key: f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
-        for key, value in found.items()
-    }
-    return {key.removeprefix("eval/"): value for key, value in said.items()}
 
 
 def _table(rows: dict[str, str]) -> list[str]:
-    first, *rest = [
-        f"| {key} | {value} |"
-        for key, value in ((k, v.replace("|", "\\|")) for k, v in rows.items())
-    ]
+    escaped = {key: value.replace("|", "\\|") for key, value in rows.items()}
+    first, *rest = [f"| {key} | {value} |" for key, value in escaped.items()]
     return [first, "|---|---|", *rest]

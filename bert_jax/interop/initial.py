@@ -1,9 +1,9 @@
 """Parameters a run starts from: fresh ones, or those of another model as far as they fit.
 
-`init_fresh_layers` starts the top of an encoder anew although it fits (Zhang et al., 2021).
-
-What does not fit is an error that names it, unless the config says that it may start fresh. `init_vocab=remap` moves
-the rows of the vocabulary by their pieces: a piece both vocabularies have keeps its vector, any other starts fresh.
+A parameter that does not fit is an error that names it, unless `init_fresh` says that it may start
+fresh. `init_fresh_layers` starts the top of an encoder fresh although it fits (Zhang et al., 2021).
+`init_vocab=remap` moves the rows of the vocabulary by their pieces: a piece that both vocabularies
+have keeps its vector, any other starts fresh.
 """
 
 from __future__ import annotations
@@ -23,38 +23,43 @@ from bert_jax.errors import ConfigError
 from bert_jax.interop import runs
 from bert_jax.interop.parameter_names import PADDED, listing
 
-UNNAMED = re.compile(r"LABEL_\d+|\d+")  # what transformers calls classes that nobody named
+UNNAMED = re.compile(r"LABEL_\d+|\d+")  # transformers' names of classes that nobody named
 SIZES = ("layers", "hidden", "heads", "mlp", "max_positions", "type_vocab")
 SAME = ("activation", "head_activation", "norm", "norm_epsilon", "position", "gated", "causal")
 
 
 def start_from(config: knobs.Config, params: Any, tokenizer: Tokenizer) -> Any:
-    """`params` with everything that `config.init_from` has, placed as they are."""
+    """Fill in the parameters that `config.init_from` has, placed as in `params`."""
     run = runs.open_run(config.init_from)
     theirs = {name: np.asarray(value) for name, value in trees.flat(run.params).items()}
-    given = run.tokenizer.style
-    style = dataclasses.replace(
-        tokenizer.style, max_word_length=given.max_word_length, characters=given.characters
-    )  # of rare words only
-    if run.tokenizer.vocab != tokenizer.vocab or given != style:
+    their_style = run.tokenizer.style
+    style = dataclasses.replace(  # two rules may differ, which concern rare words only
+        tokenizer.style,
+        max_word_length=their_style.max_word_length,
+        characters=their_style.characters,
+    )
+    if run.tokenizer.vocab != tokenizer.vocab or their_style != style:
         theirs = _remapped(config, run, tokenizer, params, theirs)
     for head in _other_classes(config, run.config):
         theirs = {name: value for name, value in theirs.items() if not name.startswith(f"{head}/")}
     fresh = re.compile(config.init_fresh) if config.init_fresh else None
     ours = trees.flat(params)
     wrong: list[str] = []
-    left: list[str] = []
+    left: list[str] = []  # parameters that start fresh
     for name, leaf in ours.items():
         if name in theirs and theirs[name].shape == leaf.shape:
             continue
         (left if fresh and fresh.search(name) else wrong).append(name)
-    if wrong:
-        absent = sorted(name for name in wrong if name not in theirs)
+    if absent := sorted(name for name in wrong if name not in theirs):
+        parts = "|".join(sorted({_part(name) for name in absent}))
         raise ConfigError(
-            f"init_from {config.init_from} {'lacks' if absent else 'has another shape for'} {listing(absent or wrong)}",
-            f"--config.init_fresh='^({'|'.join(sorted({_part(n) for n in absent}))})/' starts them fresh"
-            if absent
-            else f"set config.model: {_settings(run.config.model, SIZES)}",
+            f"init_from {config.init_from} lacks {listing(absent)}",
+            f"--config.init_fresh='^({parts})/' starts them fresh",
+        )
+    if wrong:
+        raise ConfigError(
+            f"init_from {config.init_from} has another shape for {listing(wrong)}",
+            f"set config.model: {_settings(run.config.model, SIZES)}",
         )
     differ = [key for key in SAME if getattr(run.config.model, key) != getattr(config.model, key)]
     if differ:
@@ -64,42 +69,41 @@ def start_from(config: knobs.Config, params: Any, tokenizer: Tokenizer) -> Any:
         )
     theirs |= _fresh_top(config, ours, theirs)
     unused = sorted(theirs.keys() - ours.keys())
-    if config.init_fresh_layers:
-        left_too = (
-            f"the top {config.init_fresh_layers} of {config.model.layers} layers and the pooler"
-        )
-        print(f"init_from {config.init_from}: {left_too} start fresh", file=sys.stderr)
-    for what, names in (("starts fresh", left), ("is not used", unused)):
+    if count := config.init_fresh_layers:
+        top = f"the top {count} of {config.model.layers} layers and the pooler"
+        print(f"init_from {config.init_from}: {top} start fresh", file=sys.stderr)
+    for state, names in (("starts fresh", left), ("is not used", unused)):
         if names:
-            print(f"init_from {config.init_from}: {listing(names)} {what}", file=sys.stderr)
-    taken = {
-        n: leaf if n in left else jax.device_put(theirs[n], leaf.sharding)
-        for n, leaf in ours.items()
-    }
-    return trees.nested(taken)
+            print(f"init_from {config.init_from}: {listing(names)} {state}", file=sys.stderr)
+    return trees.nested(
+        {
+            name: leaf if name in left else jax.device_put(theirs[name], leaf.sharding)
+            for name, leaf in ours.items()
+        }
+    )
 
 
 def _other_classes(ours: knobs.Config, theirs: knobs.Config) -> list[str]:
-    """Heads over classes that are not the same ones: of as many classes they would fit, and mean something else."""
-    found = []
+    """Return the heads over other classes: with as many classes they would fit and be wrong."""
+    heads = []
     for head in ours.objectives.keys() & theirs.objectives.keys():
-        here, there = ours.objectives[head].labels, theirs.objectives[head].labels
-        if here != there and not all(UNNAMED.fullmatch(label) for label in there):
-            found.append(head)
-    return found
+        our_labels, their_labels = ours.objectives[head].labels, theirs.objectives[head].labels
+        if our_labels != their_labels and not all(map(UNNAMED.fullmatch, their_labels)):
+            heads.append(head)
+    return heads
 
 
 def _fresh_top(
     config: knobs.Config, ours: dict[str, Any], theirs: dict[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """The tensors that change when the top layers, and the pooler above them, keep their fresh values."""
-    count, found = config.init_fresh_layers, {}
+    """Return the tensors that change when the top layers and the pooler keep their fresh values."""
+    count, changed = config.init_fresh_layers, {}
     for name in (ours.keys() & theirs.keys()) if count else ():
         if "/layers/" in name:
-            found[name] = np.concatenate([theirs[name][:-count], np.asarray(ours[name])[-count:]])
+            changed[name] = np.concatenate([theirs[name][:-count], np.asarray(ours[name])[-count:]])
         elif name.startswith(("encoder/pooler/", "encoder/final_norm/")):
-            found[name] = np.asarray(ours[name])
-    return found
+            changed[name] = np.asarray(ours[name])
+    return changed
 
 
 def _remapped(
@@ -109,37 +113,35 @@ def _remapped(
     params: Any,
     theirs: dict[str, np.ndarray],
 ) -> dict[str, np.ndarray]:
-    """Their tensors with the vocabulary's rows in our order, fresh where they have no such piece."""
+    """Bring the vocabulary's rows into our order; rows of pieces that only we have stay fresh."""
     if config.init_vocab != "remap":
         raise ConfigError(
-            f"init_from {config.init_from} has another tokenizer: {_pieces(run.tokenizer)}; this run has "
-            f"{_pieces(tokenizer)}",
-            f"--config.tokenizer.path={run.tokenizer_path} takes its own; --config.init_vocab=remap moves its vectors",
+            f"init_from {config.init_from} has another tokenizer: {_pieces(run.tokenizer)}; "
+            f"this run has {_pieces(tokenizer)}",
+            f"--config.tokenizer.path={run.tokenizer_path} takes its own; "
+            "--config.init_vocab=remap moves its vectors",
         )
-    place = {piece: i for i, piece in enumerate(run.tokenizer.vocab)}
-    pairs = [(i, place[piece]) for i, piece in enumerate(tokenizer.vocab) if piece in place]
-    here, there = (list(ids) for ids in zip(*pairs, strict=True))  # the special tokens at least
+    their_ids = {piece: i for i, piece in enumerate(run.tokenizer.vocab)}
+    pairs = [(i, their_ids[piece]) for i, piece in enumerate(tokenizer.vocab) if piece in their_ids]
+    rows, sources = (list(ids) for ids in zip(*pairs, strict=True))  # special tokens at least
     moved = dict(theirs)
     for name, leaf in trees.flat(params).items():
         if name in PADDED and name in theirs and leaf.shape[1:] == theirs[name].shape[1:]:
             moved[name] = np.array(leaf)
-            moved[name][here] = theirs[name][there]
-    print(
-        f"init_from {config.init_from}: {len(pairs):,} of {tokenizer.size:,} pieces keep their rows",
-        file=sys.stderr,
-    )
+            moved[name][rows] = theirs[name][sources]
+    kept = f"{len(pairs):,} of {tokenizer.size:,} pieces keep their rows"
+    print(f"init_from {config.init_from}: {kept}", file=sys.stderr)
     return moved
 
 
 def _pieces(tokenizer: Tokenizer) -> str:
     style = dataclasses.asdict(tokenizer.style)
-    return (
-        f"{tokenizer.size:,} pieces ({', '.join(f'{key} {value}' for key, value in style.items())})"
-    )
+    rules = ", ".join(f"{key} {value}" for key, value in style.items())
+    return f"{tokenizer.size:,} pieces ({rules})"
 
 
 def _part(name: str) -> str:
-    """The head a parameter belongs to, or the module of the encoder."""
+    """Return the head that a parameter belongs to, or the module of the encoder."""
     first, second, *_ = name.split("/")
     return f"{first}/{second}" if first == "encoder" else first
 

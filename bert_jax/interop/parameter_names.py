@@ -1,10 +1,10 @@
-"""Our parameters under the names and shapes of others: Hugging Face's, and through them those of google's TF1 files.
+"""Our parameters under Hugging Face's names and shapes, and through these under Google's of TF1.
 
-    to_ours({"bert.embeddings.word_embeddings.weight": ...}, cfg, 30_522, ("mlm",))   -> {"encoder": ..., "mlm": ...}
-    to_theirs({"encoder": ..., "mlm": ...}, 30_522)                                   -> the same names and arrays back
+    to_ours({"bert.pooler.dense.weight": ...}, shapes, 30_522, "file")  -> {"encoder/pooler/kernel"}
+    to_theirs({"encoder/pooler/kernel": ...}, 30_522)                   -> the names and arrays back
 
-Their matrices are [out, in] and apart for each layer; ours are [in, out], split into heads, and stacked over layers.
-Nothing is computed, so both directions are exact.
+Their matrices are [out, in] and separate for each layer; ours are [in, out], split into heads, and
+stacked over layers. Nothing is computed, so both directions are exact.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MODULES = (  # ours, Hugging Face's with {} for the layer, kind
     ("choice/logits", "classifier", "dense"),
     ("span/logits", "qa_outputs", "dense"),
 )
-TENSORS = {  # ours -> theirs, of what is no module
+TENSORS = {  # ours -> theirs, of tensors that belong to no module above
     "encoder/embeddings/token": "bert.embeddings.word_embeddings.weight",
     "encoder/embeddings/type": "bert.embeddings.token_type_embeddings.weight",
     "encoder/embeddings/position": "bert.embeddings.position_embeddings.weight",
@@ -53,17 +53,14 @@ LEAVES = {
 BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")  # constants some versions store
 TIED = "cls.predictions.decoder.weight"
 BIASES = ("cls.predictions.decoder.bias", "cls.predictions.bias")  # one tensor under two names
-SECOND_NAMES = {TIED, BIASES[0]}  # of tensors that have their own row
+SECOND_NAMES = {TIED, BIASES[0]}  # of tensors that have a row under another name
 LONGEST = 80  # characters of a name in a message; no name of ours has as many
-PADDED = (
-    "encoder/embeddings/token",
-    "mlm/bias",
-    "causal_lm/bias",
-)  # rows beyond the vocabulary are zero here and absent there
+# Ours have rows of zeros beyond the vocabulary; theirs have none.
+PADDED = ("encoder/embeddings/token", "mlm/bias", "causal_lm/bias")
 
 
 class Row(NamedTuple):
-    """One of our tensors: its name there, and whether it is a matrix that lies the other way round."""
+    """One of our tensors: its name there, and whether its matrix is transposed there."""
 
     theirs: str
     transposed: bool
@@ -79,90 +76,83 @@ ROWS = {ours: Row(theirs, False) for ours, theirs in TENSORS.items()} | {
 def to_ours(
     tensors: dict[str, np.ndarray], shapes: dict[str, tuple[int, ...]], vocab_size: int, where: str
 ) -> dict[str, np.ndarray]:
-    """Their tensors as our flat parameters; every name must be there and every shape the one expected.
+    """Convert their tensors to our flat parameters; every name and every shape must be right.
 
     Args:
       tensors: float32, by their names, as `plain_names` leaves them.
-      shapes: our name -> shape of every parameter wanted.
+      shapes: our name -> shape of every parameter to convert.
       vocab_size: rows of their table; ours is padded beyond.
       where: the file, for messages.
     """
     tensors = dict(tensors)
     _check_tied(tensors, where)
-    wanted = {name: names(name, shape) for name, shape in shapes.items()}
-    missing = sorted(one for several in wanted.values() for one in several if one not in tensors)
+    hint = "the file and its config.json must belong together"
+    their_names = {name: names(name, shape) for name, shape in shapes.items()}
+    missing = sorted(set().union(*their_names.values()) - tensors.keys())
     if missing:
-        raise CheckpointError(
-            f"{where} lacks {listing(missing)}", "the file and its config.json must belong together"
-        )
-    found = {}
+        raise CheckpointError(f"{where} lacks {listing(missing)}", hint)
+    params = {}
     for name, shape in shapes.items():
-        there = _shape_there(name, shape, vocab_size)
+        their_shape = _their_shape(name, shape, vocab_size)
         parts = []
-        for one in wanted[name]:
-            value = tensors[one]
-            if value.shape != there:
-                said = f"{one} is {list(value.shape)} and config.json says {list(there)}"
-                raise CheckpointError(
-                    f"{where}: {said}", "the file and its config.json must belong together"
+        for theirs in their_names[name]:
+            value = tensors[theirs]
+            if value.shape != their_shape:
+                problem = (
+                    f"{theirs} is {list(value.shape)} and config.json says {list(their_shape)}"
                 )
+                raise CheckpointError(f"{where}: {problem}", hint)
             parts.append(value.T if ROWS[name].transposed else value)
         whole = np.stack(parts) if "/layers/" in name else parts[0]
         if name in PADDED:
-            whole = np.concatenate(
-                [whole, np.zeros((shape[0] - vocab_size, *shape[1:]), np.float32)]
-            )
-        found[name] = np.ascontiguousarray(whole).reshape(shape)
-    return found
+            padding = np.zeros((shape[0] - vocab_size, *shape[1:]), np.float32)
+            whole = np.concatenate([whole, padding])
+        params[name] = np.ascontiguousarray(whole).reshape(shape)
+    return params
 
 
 def to_theirs(params: dict[str, np.ndarray], vocab_size: int) -> dict[str, np.ndarray]:
-    """Our flat parameters under their names, for the heads there are; the tied output matrix is left out."""
-    found = {}
-    for name, value in params.items():
-        value = np.asarray(value)
+    """Convert our flat parameters to their tensors; the tied output matrix is left out."""
+    tensors = {}
+    for name, array in params.items():
+        value = np.asarray(array)
         value = value[:vocab_size] if name in PADDED else value
-        row = ROWS[name]
-        for one, part in zip(
-            names(name, value.shape), value if "/layers/" in name else [value], strict=True
-        ):
-            matrix = (
-                part.reshape(_shape_there(name, value.shape, vocab_size)[::-1]).T
-                if row.transposed
-                else part
-            )
-            found[one] = np.ascontiguousarray(
-                matrix.reshape(_shape_there(name, value.shape, vocab_size))
-            )
-    return found
+        shape = _their_shape(name, value.shape, vocab_size)
+        parts = value if "/layers/" in name else [value]
+        for theirs, part in zip(names(name, value.shape), parts, strict=True):
+            matrix = part.reshape(shape[::-1]).T if ROWS[name].transposed else part
+            tensors[theirs] = np.ascontiguousarray(matrix.reshape(shape))
+    return tensors
 
 
 def names(ours: str, shape: tuple[int, ...]) -> list[str]:
-    """Their names of one of our tensors, which may be stacked over layers."""
+    """Return their names of one of our tensors, which may be stacked over layers."""
     theirs = ROWS[ours].theirs
     return [theirs.format(layer) for layer in range(shape[0])] if "{}" in theirs else [theirs]
 
 
 def plain_names(tensors: Iterable[str]) -> dict[str, str]:
-    """Name in a file -> Hugging Face's name of today: `bert.` in front, weight and bias for gamma and beta."""
-    there = list(tensors)
+    """Map names in a file to Hugging Face's names of today.
+
+    These have `bert.` in front, and weight and bias for gamma and beta.
+    """
+    stored = list(tensors)
     ending = "embeddings.word_embeddings.weight"
-    prefix = next((n.removesuffix(ending) for n in there if n.endswith(ending)), "bert.")
-    found = {}
-    for name in there:
+    prefix = next((n.removesuffix(ending) for n in stored if n.endswith(ending)), "bert.")
+    heads = ("cls.", "classifier.", "qa_outputs.")
+    plain_of = {}
+    for name in stored:
         plain = re.sub(r"gamma$", "weight", re.sub(r"beta$", "bias", name))
-        heads = ("cls.", "classifier.", "qa_outputs.")
         plain = plain if plain.startswith(heads) else "bert." + plain.removeprefix(prefix)
         if not plain.endswith(BUFFERS):
-            found[name] = plain
-    return found
+            plain_of[name] = plain
+    return plain_of
 
 
 def from_tf1(name: str) -> str | None:
-    """Hugging Face's name of a variable of google's code; None for the optimizer's and counters."""
-    if re.search(r"(^|/)(adam_[mv]|Adam(_1)?)$", name) or not re.match(
-        r"(bert|cls)/|output_(weights|bias)$", name
-    ):
+    """Return Hugging Face's name of a variable of Google's code; None if no model has it."""
+    of_optimizer = re.search(r"(^|/)(adam_[mv]|Adam(_1)?)$", name)
+    if of_optimizer or not re.match(r"(bert|cls)/|output_(weights|bias)$", name):
         return None
     name = re.sub(r"^cls/squad/output_", "qa_outputs/output_", name)
     name = re.sub(r"^output_", "classifier/output_", name)
@@ -174,28 +164,33 @@ def from_tf1(name: str) -> str | None:
 
 
 def tf1_layout(name: str, value: np.ndarray) -> np.ndarray:
-    """A variable of google's code as Hugging Face stores it: dense kernels are [in, out] there."""
+    """Transpose a dense kernel of Google's code, which is [in, out]; leave other variables."""
     return value.T if name.endswith("kernel") else value
 
 
 def heads_in(tensors: Iterable[str]) -> set[str]:
-    """Which of our heads a file's tensors may be: `classifier` is one of several, as is `cls.predictions`."""
-    there = set(tensors)
-    return {ours.partition("/")[0] for ours, row in ROWS.items() if row.theirs in there} - {
-        "encoder"
-    }
+    """Return which of our heads the tensors of a file may be.
+
+    Several heads have tensors named `classifier`, and two have `cls.predictions`.
+    """
+    stored = set(tensors)
+    parts = {ours.partition("/")[0] for ours, row in ROWS.items() if row.theirs in stored}
+    return parts - {"encoder"}
 
 
-def listing(found: list[str], most: int = 6) -> str:
+def listing(every: list[str], most: int = 6) -> str:
     """Return a few names, long ones cut, and how many more there are."""
     shown = ", ".join(
-        name if len(name) <= LONGEST else f"{name[: LONGEST - 3]}..." for name in found[:most]
+        name if len(name) <= LONGEST else f"{name[: LONGEST - 3]}..." for name in every[:most]
     )
-    return f"{shown} and {len(found) - most} more" if len(found) > most else shown
+    return f"{shown} and {len(every) - most} more" if len(every) > most else shown
 
 
 def _check_tied(tensors: dict[str, np.ndarray], where: str) -> None:
-    """The output matrix and its bias may be stored a second time; another matrix would not be BERT's."""
+    """Drop second copies of the output matrix and its bias; refuse a copy that differs.
+
+    An output matrix that is not the word embeddings would not be BERT's.
+    """
     table = tensors.get(TENSORS["encoder/embeddings/token"])
     decoder = tensors.pop(TIED, None)
     if decoder is not None and (table is None or not np.array_equal(decoder, table)):
@@ -212,12 +207,12 @@ def _check_tied(tensors: dict[str, np.ndarray], where: str) -> None:
         tensors[BIASES[1]] = biases[0]
 
 
-def _shape_there(name: str, shape: tuple[int, ...], vocab_size: int) -> tuple[int, ...]:
-    """The shape of one of their tensors, of ours with this name and shape."""
+def _their_shape(name: str, shape: tuple[int, ...], vocab_size: int) -> tuple[int, ...]:
+    """Return the shape of each of their tensors for one of ours."""
     if name in PADDED:
         return (vocab_size, *shape[1:])
-    one = shape[1:] if "/layers/" in name else shape
+    layer = shape[1:] if "/layers/" in name else shape
     if ROWS[name].transposed:
         contracted = 2 if name.endswith("attention/out/kernel") else 1
-        return int(np.prod(one[contracted:])), int(np.prod(one[:contracted]))
-    return (int(np.prod(one)),) if name.endswith("bias") else one
+        return int(np.prod(layer[contracted:])), int(np.prod(layer[:contracted]))
+    return (int(np.prod(layer)),) if name.endswith("bias") else layer

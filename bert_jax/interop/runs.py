@@ -1,4 +1,4 @@
-"""Opens a trained model, ours or somebody else's: its config, tokenizer and parameters."""
+"""Opening a trained model, ours or from elsewhere: its config, tokenizer and parameters."""
 
 from __future__ import annotations
 
@@ -21,16 +21,12 @@ from bert_jax.models.bert import padded_vocab
 from bert_jax.system import disk, jsons
 
 BACKUP = "restore it from the run's backup"
-META = {
-    "step": range(2**63),
-    "config": dict,
-    "tokenizer": str,
-}  # what every checkpoint of a run says
+META = {"step": range(2**63), "config": dict, "tokenizer": str}  # in every checkpoint of a run
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A trained model, ready to be evaluated or asked."""
+    """A trained model, opened to be evaluated, to predict or to be exported."""
 
     folder: Path
     config: knobs.Config
@@ -38,36 +34,33 @@ class Run:
     tokenizer_path: Path
     params: Any
     step: int
-    meta: dict[
-        str, Any
-    ]  # what the checkpoint says of itself; `foreign` where it was not trained here
+    meta: dict[str, Any]  # of the checkpoint; has `foreign` where it was not trained here
 
     @property
     def sentence(self) -> dict[str, Any]:
-        """How sentence-transformers would make one vector of a text, where the model says so."""
+        """The settings of sentence-transformers for one vector of a text, if the model has any."""
         return self.meta.get("sentence", {})
 
     @property
     def longest(self) -> int:
-        """Tokens a row may have: learned positions past the training length were never trained."""
+        """The most tokens of a row: learned positions past the training length are untrained."""
         learned = self.config.model.position == "learned"
-        return min(
-            self.config.sequence_length if learned else sys.maxsize,
-            self.sentence.get("length") or sys.maxsize,
-        )
+        trained = self.config.sequence_length if learned else sys.maxsize
+        return min(trained, self.sentence.get("length") or sys.maxsize)
 
 
 def step_folder(folder: Path) -> bool:
-    """Whether a path has the form RUN/checkpoints/STEP."""
+    """Return whether a path has the form RUN/checkpoints/STEP."""
     return folder.name.isdecimal() and folder.parent.name == "checkpoints"
 
 
 def open_run(path: str, *, tokenizer: str = "", **allowed: bool) -> Run:
-    """Reads a run folder (its best verified step, else its latest), one step of it, or a model of somebody else.
+    """Open a run (its best verified step, else its latest), one step of it, or a foreign model.
 
     Args:
-      path: RUN, RUN/checkpoints/STEP, a Hugging Face folder, a .safetensors file, a TF1 checkpoint, or a hub name.
-      tokenizer: a folder or file with the vocabulary, for a model of somebody else that has none beside it.
+      path: RUN, RUN/checkpoints/STEP, a Hugging Face folder, a .safetensors file, a TF1 checkpoint,
+        or a hub name.
+      tokenizer: a folder or file with the vocabulary, for a foreign model that has none beside it.
       allowed: `allow_missing`, `allow_unused` and `resize_vocab` of `foreign`.
     """
     folder = Path(path)
@@ -78,11 +71,7 @@ def open_run(path: str, *, tokenizer: str = "", **allowed: bool) -> Run:
                 f"no checkpoint at {path}", "its folder lists the steps there are"
             )
         folder, step = folder.parent.parent, int(folder.name)
-    if (
-        folder.name == "checkpoints"
-        and folder.is_dir()
-        and any(step_folder(one) for one in folder.iterdir())
-    ):
+    if folder.name == "checkpoints" and folder.is_dir() and any(map(step_folder, folder.iterdir())):
         raise CheckpointError(
             f"{path} is where a run keeps its steps",
             f"{folder.parent} is the run, {folder}/N a step",
@@ -98,20 +87,20 @@ def open_run(path: str, *, tokenizer: str = "", **allowed: bool) -> Run:
         raise CheckpointError(
             f"{folder / 'checkpoints'}: of a checkpoint's meta, {problem}", BACKUP
         )
-    found = meta["step"]
-    vocabulary = tokenizers.load(folder / "tokenizer")
+    tokenizer_path = folder / "tokenizer"
+    vocabulary = tokenizers.load(tokenizer_path)
     if vocabulary.hash != meta["tokenizer"]:
         raise ConfigError(
-            f"{folder / 'tokenizer'} is not the tokenizer step {found} was trained with",
-            "restore the folder from the run's backup: another vocabulary makes every prediction wrong",
+            f"{tokenizer_path} is not the tokenizer step {meta['step']} was trained with",
+            "restore the folder from the run's backup: "
+            "another vocabulary makes every prediction wrong",
         )
-    return Run(
-        folder, recorded(meta["config"]), vocabulary, folder / "tokenizer", params, found, meta
-    )
+    config = recorded(meta["config"])
+    return Run(folder, config, vocabulary, tokenizer_path, params, meta["step"], meta)
 
 
 def described(path: str) -> tuple[knobs.Config, Path]:
-    """The config and the tokenizer's place of a model; of a run of ours without its parameters, nor any device."""
+    """Read a model's config and tokenizer path; of a run of ours without parameters or devices."""
     folder = Path(path)
     folder = folder.parent.parent if step_folder(folder) else folder
     if not (folder / "checkpoints").is_dir():
@@ -122,17 +111,12 @@ def described(path: str) -> tuple[knobs.Config, Path]:
 
 
 def _meant(path: str) -> str:
-    """The hint for a path where nothing is."""
+    """Return the hint for a path where nothing is."""
     if re.fullmatch(r"bert-[\w-]+", path):
         return f"if the hub's is meant: google-bert/{path}"
-    there = Path(path).parent
-    near = (
-        [str(there / one) for one in sorted(os.listdir(there))]
-        if there.is_dir() and "/" in path
-        else []
-    )
-    if near:
-        return suggest(path, near[:20])
+    folder = Path(path).parent
+    if "/" in path and folder.is_dir() and (names := sorted(os.listdir(folder))):
+        return suggest(path, [str(folder / name) for name in names[:20]])
     return "give a run folder, such as runs/demo, a model folder, or OWNER/NAME of the hub"
 
 
@@ -143,51 +127,56 @@ def foreign(
     allow_unused: bool = False,
     resize_vocab: bool = False,
 ) -> Run:
-    """A model of somebody else as a run at step 0."""
-    there = Path(path)
-    if not there.exists() and not Path(f"{path}.index").is_file():
+    """Open a model from elsewhere as a run at step 0; see `huggingface.read`.
+
+    With `resize_vocab`, rows of the table beyond the vocabulary are cut.
+    """
+    folder = Path(path)
+    if not folder.exists() and not Path(f"{path}.index").is_file():
         fetched = huggingface.fetch(path)
         if fetched is None:
             raise CheckpointError(f"no checkpoint at {path}", _meant(path))
-        there = fetched
-    found = huggingface.read(there, allow_missing, allow_unused)
-    place = Path(tokenizer) if tokenizer else found.tokenizer
-    if place is None:
+        folder = fetched
+    model = huggingface.read(folder, allow_missing, allow_unused)
+    tokenizer_path = Path(tokenizer) if tokenizer else model.tokenizer
+    if tokenizer_path is None:
         raise CheckpointError(
             f"no vocab.txt or tokenizer.json beside {path}", "name one with --tokenizer=PATH"
         )
     try:
-        vocabulary = tokenizers.load(place)
+        vocabulary = tokenizers.load(tokenizer_path)
     except DataError as error:
         raise CheckpointError(str(error), error.hint) from error
-    if found.tokenizer_hash not in (None, vocabulary.hash):
+    if model.tokenizer_hash not in (None, vocabulary.hash):
         raise ConfigError(
-            f"{place} is not the tokenizer {path} was exported with",
+            f"{tokenizer_path} is not the tokenizer {path} was exported with",
             "restore its files, or export again: another vocabulary makes every prediction wrong",
         )
-    if found.sentence.get("lowercase") and not vocabulary.style.lowercase:
+    if model.sentence.get("lowercase") and not vocabulary.style.lowercase:
         raise CheckpointError(
             f"{path} lower-cases texts before a cased tokenizer",
             "set lowercase in its tokenizer, or do_lower_case false",
         )
-    params = found.params
-    if vocabulary.size != found.vocab_size:
-        if not resize_vocab or vocabulary.size > found.vocab_size:
+    params, size = model.params, vocabulary.size
+    if size != model.vocab_size:
+        if not resize_vocab or size > model.vocab_size:
             raise CheckpointError(
-                f"{place} has {vocabulary.size:,} pieces and the model's table {found.vocab_size:,} rows",
-                "bert-jax import --resize-vocab cuts rows that no piece has; rows that are missing cannot be made up",
+                f"{tokenizer_path} has {size:,} pieces "
+                f"and the model's table {model.vocab_size:,} rows",
+                "bert-jax import --resize-vocab cuts rows that no piece has; "
+                "rows that are missing cannot be made up",
             )
-        params = _cut(params, padded_vocab(found.config.model, vocabulary.size), vocabulary.size)
+        params = _cut(params, padded_vocab(model.config.model, size), size)
     settings = dataclasses.replace(
-        found.config.tokenizer, path=str(place), vocab_size=vocabulary.size
+        model.config.tokenizer, path=str(tokenizer_path), vocab_size=size
     )
-    config = dataclasses.replace(found.config, tokenizer=settings)
-    meta = {"foreign": os.fspath(path), "sentence": found.sentence, "tokenizer": vocabulary.hash}
-    return Run(there, config, vocabulary, place, params, 0, meta)
+    config = dataclasses.replace(model.config, tokenizer=settings)
+    meta = {"foreign": os.fspath(path), "sentence": model.sentence, "tokenizer": vocabulary.hash}
+    return Run(folder, config, vocabulary, tokenizer_path, params, 0, meta)
 
 
 def _cut(params: Any, rows: int, vocab_size: int) -> Any:
-    """The parameters of a smaller vocabulary: the rows of its ids, zero in the padding."""
+    """Cut parameters to a smaller vocabulary: the rows of its ids, and zeros in the padding."""
 
     def cut(table: np.ndarray) -> np.ndarray:
         padding = [(0, rows - vocab_size)] + [(0, 0)] * (table.ndim - 1)
@@ -205,5 +194,5 @@ def _cut(params: Any, rows: int, vocab_size: int) -> Any:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Writes JSON so that a reader never sees half of it."""
+    """Write JSON so that a reader never sees half of it."""
     disk.write(path, json.dumps(value, indent=2) + "\n")

@@ -1,7 +1,8 @@
-"""Safetensors files of anybody's: one file, a folder with model.safetensors, or an index and its shards.
+"""Safetensors files from anywhere: a file, a folder with model.safetensors, or an index and shards.
 
-Nothing here is trusted: our own look at the header comes first, stricter than the library's (which takes duplicate keys
-in silence), then the library reads the data. Pickles are never opened: to unpickle is to run the file's code.
+Nothing in them is trusted: we check the header first, more strictly than the library (which accepts
+duplicate keys silently), then the library reads the data. Pickles are never opened: to unpickle is
+to run the file's code.
 """
 
 from __future__ import annotations
@@ -23,9 +24,7 @@ from bert_jax.system import disk, jsons, opening
 from bert_jax.system.jsons import show
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
-HEADER_LIMIT = (
-    16 << 20
-)  # bytes; that of BERT-large has 50 kB, and parsing takes 25 times the memory
+HEADER_LIMIT = 16 << 20  # bytes; BERT-large's has 50 kB, and parsing takes 25 times the memory
 BYTES_LIMIT = 1 << 48  # of one tensor, and of each number in a header: what numpy can count with
 DTYPES: dict[str, np.dtype] = {
     **{f"F{bits}": np.dtype(f"float{bits}") for bits in (64, 32, 16)},
@@ -41,19 +40,24 @@ MAGIC = (  # first bytes, for a pickle under another name
     b"\x93NUMPY",
 )
 CONVERT = (
-    "convert it on a machine where you trust its source: load it in transformers by from_pretrained(FOLDER) of the "
-    "model's class, then save_pretrained(NEW_FOLDER, safe_serialization=True); or torch.load(FILE, weights_only=True), "
-    "then safetensors.torch.save_file"
+    "convert it on a machine where you trust its source: load it in transformers by "
+    "from_pretrained(FOLDER) of the model's class, then "
+    "save_pretrained(NEW_FOLDER, safe_serialization=True); "
+    "or torch.load(FILE, weights_only=True), then safetensors.torch.save_file"
 )
 NO_WEIGHTS = (
-    "give the folder of a model; one that has only pytorch_model.bin, here or on the hub, has to be converted first: "
-    "from_pretrained and save_pretrained in transformers write model.safetensors"
+    "give the folder of a model; one that has only pytorch_model.bin, here or on the hub, has to "
+    "be converted first: from_pretrained and save_pretrained in transformers write "
+    "model.safetensors"
 )
-DAMAGED = "it is damaged, or not a safetensors file: fetch it again and compare its size and sha256 with the source's"
+DAMAGED = (
+    "it is damaged, or not a safetensors file: "
+    "fetch it again and compare its size and sha256 with the source's"
+)
 
 
 class Entry(NamedTuple):
-    """What the header says of a tensor."""
+    """A header's entry of a tensor."""
 
     dtype: np.dtype
     shape: tuple[int, ...]
@@ -62,20 +66,21 @@ class Entry(NamedTuple):
 
 
 def read(path: Path | str) -> dict[str, np.ndarray]:
-    """Every tensor by name; all headers are checked before any data is read."""
-    found: dict[str, np.ndarray] = {}
+    """Read every tensor by name; all headers are checked before any data is read."""
+    tensors: dict[str, np.ndarray] = {}
     for file, entries in _headers(Path(path)).items():
         try:
-            # pread: a memory map would hold the file beside its copy, and kill us were it truncated meanwhile.
+            # pread, because a memory map would hold the file in memory beside its copy, and kill
+            # the process if the file were truncated meanwhile.
             with safe_open(file, framework="numpy", backend="pread") as opened:
-                found |= {name: opened.get_tensor(name) for name in entries}
+                tensors |= {name: opened.get_tensor(name) for name in entries}
         except (SafetensorError, OSError, ValueError) as error:
             raise CheckpointError(f"{file} cannot be read: {_line(error)}", DAMAGED) from error
-    return found
+    return tensors
 
 
 def header(path: Path | str) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Name -> (numpy's name of the dtype, shape), without reading data."""
+    """Return (numpy's name of the dtype, shape) by tensor name, without reading data."""
     files = _headers(Path(path)).values()
     return {
         name: (entry.dtype.name, entry.shape)
@@ -85,12 +90,13 @@ def header(path: Path | str) -> dict[str, tuple[str, tuple[int, ...]]]:
 
 
 def write(path: Path | str, tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> None:
-    """Whole or not at all; the same tensors give the same bytes.
+    """Write a file whole or not at all; the same tensors give the same bytes.
 
-    The library's writer is not used: it orders several metadata keys at random and ignores an array's strides.
+    The library's writer is not used: it orders several metadata keys at random and ignores an
+    array's strides.
     """
     path, codes = Path(path), {dtype: code for code, dtype in DTYPES.items()}
-    # Wide types first, as the library has it: every tensor then begins at a multiple of its item size.
+    # Wide types first, as in the library: then every tensor begins at a multiple of its item size.
     names = sorted(tensors, key=lambda name: (-tensors[name].dtype.itemsize, name))
     entries: dict[str, Any] = {"__metadata__": dict(sorted(metadata.items()))} if metadata else {}
     end = 0
@@ -120,23 +126,21 @@ def write(path: Path | str, tensors: Mapping[str, np.ndarray], metadata: Mapping
 
 
 def check_finite(arrays: Mapping[str, np.ndarray], source: Path | str) -> None:
-    """Weights with a NaN or an infinity are of no use to anybody."""
-    bad = {
-        name: n
-        for name, array in arrays.items()
-        if (n := array.size - int(np.isfinite(array).sum()))
-    }
+    """Refuse weights with a NaN or an infinity."""
+    counts = {name: array.size - int(np.isfinite(array).sum()) for name, array in arrays.items()}
+    bad = [name for name, count in counts.items() if count]
     if bad:
-        first, n = next(iter(bad.items()))
-        problem = (
-            f"{len(bad)} of {len(arrays)} tensors hold NaN or infinite values, first {show(first)}"
+        first = bad[0]
+        raise CheckpointError(
+            f"{source}: {len(bad)} of {len(arrays)} tensors hold NaN or infinite values, "
+            f"first {show(first)}, {counts[first]} of its {arrays[first].size}",
+            "the training that wrote it had diverged, or the file is damaged: "
+            "take an earlier checkpoint",
         )
-        hint = "the training that wrote it had diverged, or the file is damaged: take an earlier checkpoint"
-        raise CheckpointError(f"{source}: {problem}, {n} of its {arrays[first].size}", hint)
 
 
 def inside(folder: Path, name: str) -> Path:
-    """Return the file a foreign folder means by a name: a plain one, and in that folder."""
+    """Return the path of a file that a foreign folder names; it must lie in that folder."""
     if not _is_plain(name) or name != Path(name).name:
         raise CheckpointError(
             f"{folder} names the file {show(name)}, which is not a plain file name", DAMAGED
@@ -144,11 +148,11 @@ def inside(folder: Path, name: str) -> Path:
     return opening.inside(folder, folder / name, CheckpointError)
 
 
-# --- which files ----------------------------------------------------------------------------------------------------
+# --- files ---------------------------------------------------------------------------------------
 
 
 def _headers(path: Path) -> dict[Path, dict[str, Entry]]:
-    """Every file that belongs to a path, and its tensors."""
+    """Return every file that belongs to a path, and its header's entries."""
     if not os.path.isdir(path):  # Path.is_dir raises where it may not look
         return {path: _header(path)}
     try:
@@ -172,34 +176,31 @@ def _headers(path: Path) -> dict[Path, dict[str, Entry]]:
 
 
 def _shards(folder: Path) -> dict[Path, dict[str, Entry]]:
-    """The shards of an index: together they hold each tensor it names, each where it says, and no other."""
+    """Read the headers of an index's shards, which must hold the tensors it names and no other."""
     index = inside(folder, INDEX)
-    places = jsons.read(index, CheckpointError, hint=DAMAGED, limit=HEADER_LIMIT, strict=True).get(
-        "weight_map"
-    )
-    if (
-        not isinstance(places, dict)
-        or not places
-        or not all(isinstance(shard, str) for shard in places.values())
-    ):
+    stated = jsons.read(index, CheckpointError, hint=DAMAGED, limit=HEADER_LIMIT, strict=True)
+    files = stated.get("weight_map")  # tensor -> file
+    is_table = isinstance(files, dict) and all(isinstance(file, str) for file in files.values())
+    if not files or not is_table:
         raise CheckpointError(
             f"{index}: its weight_map is not a table of tensors and their files", DAMAGED
         )
-    found = {}
-    for shard in sorted(set(places.values())):
+    headers = {}
+    for shard in sorted(set(files.values())):
         entries = _header(inside(folder, shard))
-        wanted = {name for name, place in places.items() if place == shard}
-        for name in sorted(wanted ^ entries.keys()):
-            problem = "lacks" if name in wanted else "also holds"
+        named = {name for name, file in files.items() if file == shard}
+        for name in sorted(named ^ entries.keys()):
+            problem = "lacks" if name in named else "also holds"
             raise CheckpointError(
-                f"{folder / shard} {problem} tensor {show(name)}, against {INDEX} ({len(wanted)} tensors there)",
+                f"{folder / shard} {problem} tensor {show(name)}, "
+                f"against {INDEX} ({len(named)} tensors there)",
                 "files of different downloads may be mixed: fetch the folder again",
             )
-        found[folder / shard] = entries
-    return found
+        headers[folder / shard] = entries
+    return headers
 
 
-# --- one header -----------------------------------------------------------------------------------------------------
+# --- a header ------------------------------------------------------------------------------------
 
 
 def _header(file: Path) -> dict[str, Entry]:
@@ -224,24 +225,22 @@ def _header(file: Path) -> dict[str, Entry]:
     if not text.startswith(b"{"):
         raise CheckpointError(f"{file}: its header does not begin with an object", DAMAGED)
     try:
-        found = jsons.parse(text, dict, strict=True)
+        stated = jsons.parse(text, dict, strict=True)
     except jsons.Malformed as error:
         raise CheckpointError(f"{file}: {error}", DAMAGED) from error
-    metadata = found.pop("__metadata__", {})
-    if not isinstance(metadata, dict) or not all(
-        isinstance(value, str) for value in metadata.values()
-    ):
+    metadata = stated.pop("__metadata__", {})
+    if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
         raise CheckpointError(f"{file}: its __metadata__ is not a table of strings", DAMAGED)
-    entries = {name: _entry(file, name, fields) for name, fields in found.items()}
-    place, last = 0, "the header"
+    entries = {name: _entry(file, name, fields) for name, fields in stated.items()}
+    end, last = 0, "the header"
     for name, entry in sorted(entries.items(), key=lambda item: (item[1].begin, item[1].end)):
-        if entry.begin != place:
-            problem = f"tensor {show(name)} begins at byte {entry.begin}, {last} ends at {place}"
+        if entry.begin != end:
+            problem = f"tensor {show(name)} begins at byte {entry.begin}, {last} ends at {end}"
             raise CheckpointError(f"{file}: {problem}", DAMAGED)
-        place, last = entry.end, show(name)
-    if place != size - 8 - length:
+        end, last = entry.end, show(name)
+    if end != size - 8 - length:
         raise CheckpointError(
-            f"{file}: its tensors take {place} bytes, it holds {size - 8 - length} of data", DAMAGED
+            f"{file}: its tensors take {end} bytes, it holds {size - 8 - length} of data", DAMAGED
         )
     return entries
 
@@ -270,7 +269,7 @@ def _entry(file: Path, name: str, fields: Any) -> Entry:
 
 
 def _are_counts(values: Any) -> bool:
-    """A bool is an int to isinstance, not to type."""
+    """Return whether values are a list of counts; isinstance would take a bool for an int."""
     return isinstance(values, list) and all(
         type(n) is int and 0 <= n <= BYTES_LIMIT for n in values
     )
@@ -287,6 +286,6 @@ def _unreadable(path: Path, error: OSError) -> CheckpointError:
 
 
 def _line(error: Exception) -> str:
-    """An error of others in one line."""
+    """Return the message of a library's error in one line."""
     text = (error.strerror or "") if isinstance(error, OSError) else ""
     return " ".join((text or str(error) or type(error).__name__).split())[:200]

@@ -1,8 +1,9 @@
 """TensorFlow 1 checkpoints, read by numpy alone: TensorFlow is 500 MB for a job of one file.
 
-The format (tensorflow/core/util/tensor_bundle, tensorflow/core/lib/io/table_format.txt): PREFIX.index is a sorted table
-of keys and values, as LevelDB has it, PREFIX.data-0000i-of-0000n hold the bytes. The key "" has the BundleHeaderProto,
-any other key is a tensor's name and has its BundleEntryProto: dtype, shape, data file, offset, size, checksum.
+The format (tensorflow/core/util/tensor_bundle, tensorflow/core/lib/io/table_format.txt):
+PREFIX.index is a sorted table of keys and values, as in LevelDB; PREFIX.data-0000i-of-0000n hold
+the bytes. The key "" has the BundleHeaderProto, any other key is a tensor's name and has its
+BundleEntryProto: dtype, shape, data file, offset, size, checksum.
 """
 
 from __future__ import annotations
@@ -43,11 +44,14 @@ DTYPES: dict[int, np.dtype] = {  # tensorflow/core/framework/types.proto
     23: np.dtype("<u8"),
 }
 DAMAGED = "it is damaged, or its files are of different checkpoints: fetch all of them again"
-FOREIGN = "read it in TensorFlow, and save the weights again by tf.compat.v1.train.Saver as plain unpartitioned variables"
+FOREIGN = (
+    "read it in TensorFlow, and save the weights again by tf.compat.v1.train.Saver "
+    "as plain unpartitioned variables"
+)
 
 
 class Entry(NamedTuple):
-    """Where a tensor lies."""
+    """A tensor's place in the data files."""
 
     dtype: np.dtype
     shape: tuple[int, ...]
@@ -58,7 +62,7 @@ class Entry(NamedTuple):
 
 
 class _Malformed(ValueError):
-    """What is wrong inside an index, and a hint; `read` adds which file."""
+    """An error inside an index, with a hint; `read` adds which file."""
 
     def __init__(self, message: str, hint: str = DAMAGED):
         super().__init__(message)
@@ -68,25 +72,23 @@ class _Malformed(ValueError):
 def read(
     path: Path | str, wanted: Callable[[str], bool] = lambda name: True
 ) -> dict[str, np.ndarray]:
-    """The wanted tensors by name, of PREFIX, PREFIX.index, or a folder with one index."""
+    """Read the wanted tensors of PREFIX, PREFIX.index, or a folder with one index."""
     index = _index(Path(path))
     try:
         entries, shards = _entries(opening.read(index, CheckpointError, INDEX_LIMIT), wanted)
     except _Malformed as error:
         raise CheckpointError(f"{index}: {error}", error.hint) from error
-    found: dict[str, np.ndarray] = {}
+    tensors: dict[str, np.ndarray] = {}
+    prefix = index.name.removesuffix(".index")
     for shard in sorted({entry.shard for entry in entries.values()}):
-        file = index.with_name(
-            f"{index.name.removesuffix('.index')}.data-{shard:05d}-of-{shards:05d}"
-        )
-        found |= _read(
-            file, {name: entry for name, entry in entries.items() if entry.shard == shard}
-        )
-    return {name: found[name] for name in entries}
+        file = index.with_name(f"{prefix}.data-{shard:05d}-of-{shards:05d}")
+        part = {name: entry for name, entry in entries.items() if entry.shard == shard}
+        tensors |= _read(file, part)
+    return {name: tensors[name] for name in entries}
 
 
 def _index(path: Path) -> Path:
-    """The index that a path means."""
+    """Return the index that a path means."""
     hint = (
         "give PREFIX of PREFIX.index and PREFIX.data-00000-of-00001, such as FOLDER/bert_model.ckpt"
     )
@@ -108,46 +110,42 @@ def _index(path: Path) -> Path:
 
 
 def _read(file: Path, entries: dict[str, Entry]) -> dict[str, np.ndarray]:
-    """The tensors of one data file, in its order."""
-    found = {}
+    """Read the tensors of one data file, in its order."""
+    tensors = {}
     try:
         with opening.regular(
             file, CheckpointError, "all data files of a checkpoint lie beside its index"
         ) as opened:
             length = os.fstat(opened.fileno()).st_size
-            place, last = 0, ""
-            for name, entry in sorted(
-                entries.items(), key=lambda item: (item[1].offset, item[1].size)
-            ):
+            last_end, last = 0, ""
+            ordered = sorted(entries.items(), key=lambda item: (item[1].offset, item[1].size))
+            for name, entry in ordered:
                 end = entry.offset + entry.size
-                if entry.offset < place or end > length:
-                    what = f"{file}: tensor {show(name)} takes bytes {entry.offset} to {end}"
-                    limit = (
-                        f"the file has {length}"
-                        if end > length
-                        else f"{show(last)} ends at {place}"
-                    )
-                    raise CheckpointError(f"{what}, but {limit}", DAMAGED)
-                place, last = end, name
+                problem = f"{file}: tensor {show(name)} takes bytes {entry.offset} to {end}, but"
+                if end > length:
+                    raise CheckpointError(f"{problem} the file has {length}", DAMAGED)
+                if entry.offset < last_end:
+                    raise CheckpointError(f"{problem} {show(last)} ends at {last_end}", DAMAGED)
+                last_end, last = end, name
                 opened.seek(entry.offset)
                 data = np.fromfile(opened, np.uint8, entry.size)
                 if masked(crc32c(data)) != entry.crc:
                     raise CheckpointError(
                         f"{file}: the checksum of tensor {show(name)} differs", DAMAGED
                     )
-                found[name] = data.view(entry.dtype).reshape(entry.shape)
+                tensors[name] = data.view(entry.dtype).reshape(entry.shape)
     except OSError as error:
         raise CheckpointError(
             f"{file} cannot be read: {error.strerror}", "may you read this file?"
         ) from error
-    return found
+    return tensors
 
 
-# --- the index ------------------------------------------------------------------------------------------------------
+# --- the index -----------------------------------------------------------------------------------
 
 
 def _entries(table: bytes, wanted: Callable[[str], bool]) -> tuple[dict[str, Entry], int]:
-    """Wanted entries in name order, and how many data files there are."""
+    """Return the wanted entries in name order, and the number of data files."""
     pairs = _pairs(table)
     key, value = next(pairs, (b"", b""))
     if key:
@@ -160,7 +158,7 @@ def _entries(table: bytes, wanted: Callable[[str], bool]) -> tuple[dict[str, Ent
         raise _Malformed(f"it announces {shards} data files")
     if order:
         raise _Malformed("its numbers are big-endian, which is not read", FOREIGN)
-    found = {}
+    entries = {}
     for key, value in pairs:
         if key.startswith(b"\0"):  # a slice of a partitioned variable
             continue
@@ -169,8 +167,8 @@ def _entries(table: bytes, wanted: Callable[[str], bool]) -> tuple[dict[str, Ent
         except UnicodeDecodeError as error:
             raise _Malformed(f"the name {show(key)} is not UTF-8") from error
         if wanted(name):
-            found[name] = _entry(name, value, shards)
-    return found, shards
+            entries[name] = _entry(name, value, shards)
+    return entries, shards
 
 
 def _entry(name: str, value: bytes, shards: int) -> Entry:
@@ -195,10 +193,14 @@ def _entry(name: str, value: bytes, shards: int) -> Entry:
 
 
 def _pairs(table: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Keys and values of all data blocks, keys strictly ascending: so no block is read twice and no key is double."""
+    """Yield the keys and values of all data blocks.
+
+    Keys must ascend strictly, so that no block is read twice and no key occurs twice.
+    """
     if len(table) < FOOTER or int.from_bytes(table[-8:], "little") != MAGIC:
         raise _Malformed(
-            f"it has {len(table)} bytes and does not end as the index of a TensorFlow checkpoint does"
+            f"it has {len(table)} bytes "
+            "and does not end as the index of a TensorFlow checkpoint does"
         )
     footer, place = table[-FOOTER:-8], 0
     handles = []
@@ -206,9 +208,8 @@ def _pairs(table: bytes) -> Iterator[tuple[bytes, bytes]]:
         number, place = _varint(footer, place)
         handles.append(number)
     last = None
-    for _, handle in _block(
-        table, *handles[2:]
-    ):  # the first two are of the meta index, which has nothing in it
+    # The first two handles are of the meta index, which is empty.
+    for _, handle in _block(table, *handles[2:]):
         offset, place = _varint(handle, 0)
         size, _ = _varint(handle, place)
         for key, value in _block(table, offset, size):
@@ -219,7 +220,11 @@ def _pairs(table: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _block(table: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
-    """Keys and values of a block: entries, where some of them start (not needed here), kind and checksum."""
+    """Yield the keys and values of a block.
+
+    After the entries it has the places where some of them start, which are not needed here, its
+    kind and its checksum.
+    """
     end = offset + size
     if end + 5 > len(table) - FOOTER:
         raise _Malformed(f"a block takes bytes {offset} to {end + 5} of {len(table)}")
@@ -251,11 +256,11 @@ def _block(table: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]
         yield key, block[place - length : place]
 
 
-# --- protocol buffers -----------------------------------------------------------------------------------------------
+# --- protocol buffers ----------------------------------------------------------------------------
 
 
 def _varint(data: bytes, place: int) -> tuple[int, int]:
-    """A number of at most 64 bits, seven a byte, and the place after it."""
+    """Read a number of at most 64 bits, seven a byte; return it and the place after it."""
     number = 0
     for shift in range(0, 70, 7):
         if place >= len(data):
@@ -270,7 +275,7 @@ def _varint(data: bytes, place: int) -> tuple[int, int]:
 
 
 def _message(data: bytes) -> dict[int, list[int | bytes]]:
-    """Field number -> values, in the order written."""
+    """Return the values of a message by field number, in the order written."""
     fields: dict[int, list[int | bytes]] = {}
     place = 0
     while place < len(data):
@@ -292,7 +297,10 @@ def _message(data: bytes) -> dict[int, list[int | bytes]]:
 
 
 def _number(fields: dict[int, list[int | bytes]], field: int) -> int:
-    """The last value wins, absent is 0: the rules of protocol buffers. None of ours is negative."""
+    """Return a number by the rules of protocol buffers: the last value wins, and absent is 0.
+
+    None of the fields read here is negative.
+    """
     value = fields[field][-1] if field in fields else 0
     if not isinstance(value, int):
         raise _Malformed(f"field {field} of a message is {show(value)}")

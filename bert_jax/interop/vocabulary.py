@@ -1,4 +1,4 @@
-"""The size of a config's vocabulary, which a model and its costs need before anything is prepared."""
+"""The size of a config's vocabulary, which the model and its costs need before preparation."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from bert_jax.errors import ConfigError
 
 
 def vocabulary_size(config: knobs.Config, make: bool = False) -> int:
-    """The real size of a config's vocabulary: of one that is given or has been trained; else, with `make`, it is."""
+    """Return the real size of a config's vocabulary; with `make`, train one that does not exist."""
     if config.task.source and not config.tokenizer.path:
-        from bert_jax.interop.runs import described  # which takes jax with it
+        from bert_jax.interop.runs import described  # it imports jax
 
         return tokenizers.load(described(config.init_from)[1]).size
     if config.tokenizer.path:
@@ -22,19 +22,19 @@ def vocabulary_size(config: knobs.Config, make: bool = False) -> int:
     return _trained_size(config.corpus, config.tokenizer, make)
 
 
-@functools.cache  # of many cells: the text is read once to name what was made of it
+@functools.cache  # for studies of many cells: the fingerprint reads the whole text
 def _trained_size(source: knobs.Corpus, settings: knobs.Tokenizer, make: bool) -> int:
     config = knobs.Config(corpus=source, tokenizer=settings)
     if make:
-        return prepare.prepare(
-            config, log=lambda text: print(text, file=sys.stderr, flush=True)
-        ).tokenizer.size
+        log = functools.partial(print, file=sys.stderr, flush=True)
+        return prepare.prepare(config, log=log).tokenizer.size
     cache = prepare.cache_folder(source)
     folder = cache / prepare.fingerprint(config, cache)[:16]
     if not (folder / "manifest.json").is_file():
         raise ConfigError(
-            f"a trained vocabulary may have fewer than tokenizer.vocab_size = {settings.vocab_size} tokens, and a "
-            "budget of FLOPs needs to know",
-            "prepare the corpus first (bert-jax prepare; a study that is run does so itself), or give tokenizer.path",
+            "a trained vocabulary may have fewer than tokenizer.vocab_size = "
+            f"{settings.vocab_size} tokens, and a budget of FLOPs needs to know",
+            "prepare the corpus first (bert-jax prepare; a study that is run does so itself), "
+            "or give tokenizer.path",
         )
     return int(shards.read_manifest(folder)["tokenizer"]["size"])

@@ -1,6 +1,7 @@
-"""What a model can be asked: one file and one row of the table each.
+"""The tasks of `bert-jax predict`: one file and one row of the table each.
 
-A row is made of a `base.Model` and says how a line is read and what it asks of the model: see `base.Predictor`.
+A row is a predictor, made from a `base.Model`. It decides how a line is read and what the model
+computes for it: see `base.Predictor`.
 """
 
 from __future__ import annotations

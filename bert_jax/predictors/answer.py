@@ -1,4 +1,4 @@
-"""The answer to a question that stands in a context."""
+"""The predictor that finds the answer to a question in a context."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from bert_jax.predictors.labelled import Labelled
 
 
 class Answer(Labelled):
-    """{"question", "answer", "start", "end", "score"}, and with --top-k "n_best", a list of such.
+    """Results {"question", "answer", "start", "end", "score"}; with --top-k also "n_best", a list.
 
-    The answer is context[start:end]; where there is none it is empty, and start and end are 0. The score is a
-    probability among the best answers.
+    The answer is context[start:end]; where there is none it is empty, and start and end are 0. The
+    score is a probability among the best answers.
     """
 
     heads = ("span",)
@@ -34,20 +34,23 @@ class Answer(Labelled):
             )
 
     def example_of(self, row: Row) -> Example:
-        """The question, and the context as its pair."""
+        """Return the question, with the context as its pair."""
         return Example(f"line {row.number}", "", row.fields["question"], row.fields["context"])
 
     def result(self, row: Row, prediction: Any) -> dict[str, Any]:
-        """The answer that was chosen, which need not be the first where a threshold says so."""
+        """Return the chosen answer, which a threshold may make another than the best."""
         span = (prediction.text, prediction.start, prediction.end)
-        chosen = next(one for one in prediction.n_best if (one.text, one.start, one.end) == span)
-        found = {"question": row.fields["question"], **_written(chosen)}
-        if self.model.options.top_k is not None:
-            found["n_best"] = [
-                _written(one) for one in prediction.n_best[: self.model.options.top_k]
-            ]
-        return found
+        chosen = next(c for c in prediction.n_best if (c.text, c.start, c.end) == span)
+        result = {"question": row.fields["question"], **_written(chosen)}
+        if (top_k := self.model.options.top_k) is not None:
+            result["n_best"] = [_written(candidate) for candidate in prediction.n_best[:top_k]]
+        return result
 
 
-def _written(one: Candidate) -> dict[str, Any]:
-    return {"answer": one.text, "start": one.start, "end": one.end, "score": one.probability}
+def _written(candidate: Candidate) -> dict[str, Any]:
+    return {
+        "answer": candidate.text,
+        "start": candidate.start,
+        "end": candidate.end,
+        "score": candidate.probability,
+    }

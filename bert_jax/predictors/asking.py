@@ -1,7 +1,7 @@
-"""Asks a trained model: one text a line in, one JSON object a line out, in the same order.
+"""Lines of text in, one result for each out, in the same order.
 
-Lines are read some batches ahead, so that rows of about the same length share a batch. When the input pauses, what is
-there is answered: a line typed by hand waits for no other.
+Lines are read some batches ahead, so that rows of about the same length share a batch. When the
+input pauses, the lines read so far are answered: a line typed by hand waits for no other.
 """
 
 from __future__ import annotations
@@ -16,34 +16,32 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
-import numpy as np
 import tqdm
 
 from bert_jax.config.knobs import LINE
-from bert_jax.data.labelled.batches import rounded
 from bert_jax.errors import DataError
+from bert_jax.evaluation import inference
 from bert_jax.predictors import TABLE
 from bert_jax.predictors.base import Model, Predictor, Row, Work
 
 AHEAD = 8  # batches of lines that are read before the first is answered, to be sorted by length
-PAUSE = 0.02  # seconds without a new line after which those that are there are answered
+PAUSE = 0.02  # seconds without a new line after which the lines read so far are answered
 CHUNK = 1 << 16  # bytes read at once
-HELD = (
-    1 << 21
-)  # bytes of lines held at most, once there is a whole one: tokenised, they take 200 times as many
+# Bytes of lines held at most, once there is a whole line: tokenised, they take 200 times as many.
+HELD = 1 << 21
 
 
-# --- reading --------------------------------------------------------------------------------------------------------
+# --- reading -------------------------------------------------------------------------------------
 
 
 def read(descriptor: int, count: int) -> Iterator[list[bytes]]:
     """Yield up to `count` lines at once, and fewer when the input pauses or they are long.
 
-    Of a line of more than LINE bytes no more is kept than shows that it is.
+    A line of more than LINE bytes is cut, but stays long enough to be recognised as too long.
     """
     regular = stat.S_ISREG(os.fstat(descriptor).st_mode)  # never pauses
     held: list[bytes] = []
-    begun: list[bytes] = []  # of a line whose end has not come yet
+    begun: list[bytes] = []  # chunks of a line whose end has not come yet
     size = 0
     while True:
         if not regular and not select.select([descriptor], [], [], PAUSE if held else None)[0]:
@@ -79,12 +77,12 @@ def decode(number: int, line: bytes) -> str:
         raise DataError(f"line {number}: not UTF-8: {error.reason}", hint) from error
 
 
-# --- asking ---------------------------------------------------------------------------------------------------------
+# --- computing -----------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass
 class Tally:
-    """What was asked so far."""
+    """Counts of the input so far."""
 
     lines: int = 0  # read
     bad: int = 0  # left out
@@ -93,7 +91,7 @@ class Tally:
 
 
 class Asking:
-    """Lines in, results out."""
+    """A stream of lines through a predictor."""
 
     def __init__(self, model: Model, task: str):
         self.predictor: Predictor = TABLE[task](model)
@@ -101,7 +99,11 @@ class Asking:
         self.tally = Tally()
 
     def answers(self, lines: Sequence[str | bytes]) -> Iterator[dict[str, Any]]:
-        """The results of some lines, in order; DataError behind those of the lines before a bad one."""
+        """Yield the results of some lines, in order.
+
+        Raises:
+          DataError: a line is bad; the results of the lines before it were yielded.
+        """
         first = self.tally.lines + 1
         self.tally.lines += len(lines)
         rows: list[Row] = []
@@ -115,9 +117,9 @@ class Asking:
                     break
         try:
             work = self.predictor.encode(rows) if rows else None
-        except DataError:  # of some row: which?
-            rows, late = self._sound(rows)
-            failed = late or failed
+        except DataError:  # which does not say of which row
+            rows, row_failed = self._sound(rows)
+            failed = row_failed or failed
             work = self.predictor.encode(rows) if rows else None
         if work is not None:
             self.tally.cut += work.cut
@@ -127,7 +129,7 @@ class Asking:
             raise failed
 
     def _sound(self, rows: list[Row]) -> tuple[list[Row], DataError | None]:
-        """The rows that can be asked, up to one that ends it."""
+        """Return the rows that can be encoded, up to the first that ends the stream."""
         sound: list[Row] = []
         for row in rows:
             try:
@@ -139,7 +141,7 @@ class Asking:
         return sound, None
 
     def _bad(self, error: DataError) -> DataError | None:
-        """What ends it, or a warning."""
+        """Return the error if it ends the stream; else count the line and warn."""
         if self.options.on_bad_row == "fail":
             return error
         self.tally.bad += 1
@@ -148,26 +150,17 @@ class Asking:
 
 
 def compute(work: Work, size: int) -> list[Any]:
-    """What is computed of each row, in batches of rows of about the same length."""
+    """Compute the outputs of each row, in batches of rows of about the same length."""
     outputs: list[Any] = [None] * len(work.lengths)
-    order = np.argsort(
-        -work.lengths, kind="stable"
-    )  # the longest first: if memory is short, it is said at once
-    started = []
-    for first in range(0, len(order), size):
-        chosen = order[first : first + size]
-        length = rounded(int(work.lengths[chosen[0]]))
-        count = min(size, 1 << (len(chosen) - 1).bit_length())
-        started.append((chosen, work.compute(chosen, length, count)))
-    for chosen, computed in started:
-        arrays = jax.device_get(computed)
-        for k, row in enumerate(chosen):
+    plan = inference.by_length(work.lengths, size, shrink_last=True)
+    for rows, arrays in inference.run(lambda planned: work.compute(*planned), plan):
+        for k, row in enumerate(rows):
             outputs[row] = jax.tree.map(lambda array, k=k: array[k], arrays)
     return outputs
 
 
 def predict(model: Model, task: str, lines: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """One result a line, in order."""
+    """Yield one result for each line, in order."""
     asking, rest = Asking(model, task), iter(lines)
     while window := list(itertools.islice(rest, model.options.batch_size * AHEAD)):
         yield from asking.answers(window)

@@ -1,4 +1,4 @@
-"""The class of a text or pair, its number, or the likeliest of some options: what the model's head is for."""
+"""The predictor of a class, a number or the best of some options, as the model's head has it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bert_jax.predictors.labelled import Labelled
 
 
 class Classify(Labelled):
-    """{"text", "label", "probabilities": {label: p}}; of a regress head {"text", "value"}."""
+    """Results {"text", "label", "probabilities": {label: p}}; of regress {"text", "value"}."""
 
     heads = ("classify", "regress", "choice")
 
@@ -28,7 +28,7 @@ class Classify(Labelled):
             self.forms = (pair, ("text",))
 
     def example_of(self, row: Row) -> Example:
-        """A text, pair, or text and options."""
+        """Return a text, a pair, or a text and its options."""
         fields = row.fields
         options = tuple(fields.get("options", ()))
         if self.kind == "choice" and (len(options) < 2 or len(set(options)) < len(options)):
@@ -40,7 +40,7 @@ class Classify(Labelled):
         )
 
     def result(self, row: Row, prediction: Any) -> dict[str, Any]:
-        """The number, or the likeliest and all of them."""
+        """Return the number, or the likeliest label and all probabilities."""
         if self.kind == "regress":
             return {**row.fields, "value": prediction}
         names = row.fields.get("options", self.labels)

@@ -1,4 +1,4 @@
-"""One vector a text: the mean over its tokens, [CLS] and [SEP] among them, or that of [CLS]."""
+"""The predictor of one vector a text: the mean over its tokens, [CLS] and [SEP] too, or [CLS]'s."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bert_jax.predictors.base import Model, OfText, Row, Work
 
 
 class Embed(OfText):
-    """{"text", "embedding"}."""
+    """Results {"text", "embedding"}."""
 
     def __init__(self, model: Model):
         super().__init__(model)
@@ -36,9 +36,9 @@ class Embed(OfText):
         self.apply = lambda batch: vectors(params, batch)
 
     def encode(self, rows: Sequence[Row]) -> Work:
-        """One text a line."""
+        """Encode one text a line."""
         return self.one_each(rows, [[ids] for ids in self.ids(rows)], self.apply, self.result)
 
     def result(self, row: Row, vector: Any) -> dict[str, Any]:
-        """What is written of a line."""
+        """Return the result of a line."""
         return {"text": row.fields["text"], "embedding": [float(x) for x in vector]}

@@ -1,4 +1,4 @@
-"""What predictors of heads over labels share: their rows and predictions are made as in an evaluation."""
+"""The base of predictors for fine-tuned heads: rows and predictions as in an evaluation."""
 
 from __future__ import annotations
 
@@ -15,39 +15,34 @@ from bert_jax.predictors.base import Model, Predictor, Row, Work
 
 
 class Labelled(Predictor):
-    """Lines become examples, and predictions of examples become results."""
+    """A predictor that turns lines into examples, and predictions for them into results."""
 
-    heads: ClassVar[tuple[str, ...]]  # of which the model has one
+    heads: ClassVar[tuple[str, ...]]  # the model must have one of these
 
     def __init__(self, model: Model):
         super().__init__(model)
         config, options = model.run.config, model.options
         self.kind = model.choose(*self.heads)
         self.labels = config.objectives[self.kind].labels
-        given: dict[str, Any] = {
-            "long": options.long,
-            "stride": options.stride,
-            "stride_as": options.stride_as,
-        }
-        self.task = dataclasses.replace(
-            config.task, **{k: v for k, v in given.items() if v not in ("", None)}
-        )
+        settings = {name: getattr(options, name) for name in ("long", "stride", "stride_as")}
+        changes = {name: value for name, value in settings.items() if value not in ("", None)}
+        self.task = dataclasses.replace(config.task, **changes)
         self.limit = min(model.limit, config.sequence_length)
         self.apply = model.head(self.kind, lambda logits: logits)
 
     def example_of(self, row: Row) -> Example:
-        """The line as an example without a label; DataError if it is none."""
+        """Return a line as an example without a label; DataError if it cannot be one."""
         raise NotImplementedError
 
     def result(self, row: Row, prediction: Any) -> dict[str, Any]:
-        """What is written of a line."""
+        """Return the result of a line."""
         raise NotImplementedError
 
     def encode(self, rows: Sequence[Row]) -> Work:
-        """The rows of an evaluation; a long text may have several."""
+        """Encode lines as an evaluation does; a long text may have several rows."""
         tokenizer, examples = self.model.run.tokenizer, [self.example_of(row) for row in rows]
         try:
-            made = features.encode(
+            encoded = features.encode(
                 examples, self.kind, tokenizer, self.task, self.limit, train=False
             )
         except DataError as error:
@@ -56,19 +51,20 @@ class Labelled(Predictor):
             raise DataError(
                 str(error), "--long=cut loses its end; tag and answer have --long=windows too"
             ) from error
-        if made.type_ids.max(initial=0) >= self.model.run.config.model.type_vocab:
-            what = f"{self.model.run.folder} has one segment type, and the second text of a pair another"
-            raise ConfigError(what, "ask a model with model.type_vocab = 2")
+        if encoded.type_ids.max(initial=0) >= self.model.run.config.model.type_vocab:
+            raise ConfigError(
+                f"{self.model.run.folder} has one segment type, "
+                "and the second text of a pair another",
+                "ask a model with model.type_vocab = 2",
+            )
 
         def compute(chosen: np.ndarray, length: int, size: int) -> Any:
-            return self.apply(features.batch(made, chosen, length, size, tokenizer.special))
+            return self.apply(features.batch(encoded, chosen, length, size, tokenizer.special))
 
         def results(outputs: list[Any]) -> Iterator[dict[str, Any]]:
-            lengths = made.lengths.tolist()
-            trimmed = [
-                answers.trim(self.kind, one, n) for one, n in zip(outputs, lengths, strict=True)
-            ]
-            predictions = answers.decode(self.kind, made, examples, trimmed, self.task)
+            pairs = zip(outputs, encoded.lengths.tolist(), strict=True)
+            trimmed = [answers.trim(self.kind, output, length) for output, length in pairs]
+            predictions = answers.decode(self.kind, encoded, examples, trimmed, self.task)
             return map(self.result, rows, predictions)
 
-        return Work(made.lengths, compute, results, made.cut)
+        return Work(encoded.lengths, compute, results, encoded.cut)

@@ -1,4 +1,4 @@
-"""A label for every word, and what the words that belong together name."""
+"""The predictor of a label for every word, and of the entities that the labels mark."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from bert_jax.predictors.labelled import Labelled
 
 
 class Tag(Labelled):
-    """{"words", "labels"}, and with --entities [{"text", "label", "start", "end"}, …], counted in characters.
+    """Results {"words", "labels"}; with --entities also "entities", a list of what the labels mark.
 
-    A text is split at blanks. Where words are given, entities lie in the text they make with a blank between.
+    An entity is {"text", "label", "start", "end"}, counted in characters. A text is split at
+    blanks. Where words are given, entities lie in the text they make with a blank between.
     """
 
     heads = ("tag",)
@@ -32,17 +33,17 @@ class Tag(Labelled):
             )
 
     def example_of(self, row: Row) -> Example:
-        """Its words."""
+        """Return the words of a line as an example."""
         return Example(f"line {row.number}", "", words=tuple(self._words(row)))
 
     def result(self, row: Row, prediction: Any) -> dict[str, Any]:
-        """A label for each word; none where the text was cut off before it, and O is no label."""
+        """Return a label for each word; None, not O, where the text was cut off before it."""
         words = self._words(row)
         labels = [self.labels[tag] if tag >= 0 else None for tag in prediction]
-        found: dict[str, Any] = {"words": words, "labels": labels}
+        result: dict[str, Any] = {"words": words, "labels": labels}
         if self.model.options.entities:
-            found["entities"] = entities(row.fields.get("text", " ".join(words)), words, labels)
-        return found
+            result["entities"] = entities(row.fields.get("text", " ".join(words)), words, labels)
+        return result
 
     @staticmethod
     def _words(row: Row) -> list[str]:
@@ -50,16 +51,16 @@ class Tag(Labelled):
 
 
 def entities(text: str, words: Sequence[str], labels: Sequence[str | None]) -> list[dict[str, Any]]:
-    """What the labels mark, as seqeval reads them."""
+    """Return the entities that labels mark, as seqeval reads them."""
     from seqeval.metrics.sequence_labeling import get_entities
 
-    places, at = [], 0
+    spans, at = [], 0
     for word in words:
         at = text.index(word, at)
-        places.append((at, at + len(word)))
+        spans.append((at, at + len(word)))
         at += len(word)
-    found = []
+    results = []
     for label, first, last in get_entities([label or "O" for label in labels]):
-        start, end = places[first][0], places[last][1]
-        found.append({"text": text[start:end], "label": label, "start": start, "end": end})
-    return found
+        start, end = spans[first][0], spans[last][1]
+        results.append({"text": text[start:end], "label": label, "start": start, "end": end})
+    return results

@@ -1,9 +1,10 @@
-"""What `bert-jax evaluate --suite=NAME` can ask of a checkpoint: a table of suites.
+"""The suites of `bert-jax evaluate --suite=NAME`: a table.
 
-A suite is a function of (runs.Run, base.SuiteOptions) that returns numbers by metric, or by part and then by metric. Its row
-says which fields of SuiteOptions it reads: a flag that none of the suites asked for reads is refused; and which head it asks,
-which is looked for before the first of several suites begins. To add one, write its
-function in a file of this folder, and its row here.
+A suite is a function of (runs.Run, base.SuiteOptions) that returns numbers by metric, or by part
+and then by metric. Its row names the fields of SuiteOptions that it reads: a flag that no selected
+suite reads is refused. It also names the head that the suite needs, which is checked before the
+first of several suites begins. To add a suite, write its function in a file of this folder, and its
+row here.
 """
 
 from __future__ import annotations
@@ -38,34 +39,35 @@ TABLE: dict[str, Suite] = {
 
 
 def detailed(name: str, run: runs.Run, ask: SuiteOptions) -> Detailed:
-    """What a suite finds, and of each example where it can tell; nothing is computed twice."""
+    """Run a suite; return its result and, where it has them, metrics of each example.
+
+    Nothing is computed twice.
+    """
     suite = TABLE[name]
     return suite.each(run, ask) if suite.each else (suite.run(run, ask), {})
 
 
 def evaluate(
-    run: runs.Run, suite: str, config: knobs.Config | None = None, **asked: Any
+    run: runs.Run, suite: str, config: knobs.Config | None = None, **options: Any
 ) -> dict[str, Any]:
-    """Scores a run on a suite; `config` names another corpus, masks or sizes than the run's own."""
+    """Score a run on a suite; `config` names another corpus, masks or sizes than the run's own."""
     table = named([suite])
-    return table[suite].run(run, ask(table, config=config, **asked))
+    return table[suite].run(run, ask(table, config=config, **options))
 
 
 def named(names: Sequence[str]) -> dict[str, Suite]:
-    """Return the rows of TABLE by name; refuse a name that is none."""
+    """Return the rows of TABLE by name; refuse a name that is not in it."""
     for name in names:
         if name not in TABLE:
             raise ConfigError(f"no suite {name!r}", suggest(name, TABLE))
     return {name: TABLE[name] for name in names}
 
 
-def ask(table: dict[str, Any], **asked: Any) -> SuiteOptions:
+def ask(table: dict[str, Any], **options: Any) -> SuiteOptions:
     """Build the options the suites share; reject flags that no selected suite reads."""
     read = {"batch_size"}.union(*(suite.reads for suite in table.values()))
-    for name, value in asked.items():
+    for name, value in options.items():
         if value and name not in read:
-            flag = {"changes": "--config.KNOB", "within_word": "--within-word"}.get(
-                name, f"--{name.replace('_', '-')}"
-            )
+            flag = "--config.KNOB" if name == "changes" else f"--{name.replace('_', '-')}"
             raise ConfigError(f"{flag} means nothing to {', '.join(table)}", "leave it out")
-    return SuiteOptions(**asked)
+    return SuiteOptions(**options)

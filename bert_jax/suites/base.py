@@ -1,4 +1,4 @@
-"""The interface of a suite: what it is asked, how it says what is missing and how far it is."""
+"""The interface of a suite: its options, its row of the table, its progress and its checks."""
 
 from __future__ import annotations
 
@@ -18,68 +18,61 @@ from bert_jax.errors import HeadError
 from bert_jax.interop import runs
 
 Result = dict[str, Any]  # numbers by metric, or by part of the suite and then by metric
-Detailed = tuple[
-    Result, dict[str, np.ndarray]
-]  # and of each example, in an order that is the data's: see Suite
+Detailed = tuple[Result, dict[str, np.ndarray]]  # and metrics of each example: see Suite
 PAUSE = 30.0  # seconds between two lines about progress, where nobody watches a terminal
 
 
 @dataclasses.dataclass(frozen=True)
 class SuiteOptions:
-    """What `bert-jax evaluate` was asked besides the checkpoint; a suite reads the part its row of TABLE names."""
+    """The options of `bert-jax evaluate`; a suite reads the fields its row of TABLE names."""
 
     config: knobs.Config | None = None  # of --config
-    changes: tuple[
-        tuple[str, str], ...
-    ] = ()  # knobs that differ from it, or from the checkpoint's own
+    changes: tuple[tuple[str, str], ...] = ()  # --config.KNOB=VALUE, to it or the checkpoint's own
     task: str = ""  # row of data/tasks.py
-    source: str = ""  # where texts come from, where they are not the checkpoint's own
+    source: str = ""  # of texts, where they are not the checkpoint's own
     split: str = ""
     limit: int = 0  # texts, pairs or examples used, the first ones; 0 is all
-    submission: str = ""  # folder for what a benchmark's server takes
+    submission: str = ""  # folder for the files that a benchmark's server takes
     within_word: bool = False  # a masked piece does not see the rest of its word to its right
     batch_size: int = 0  # rows a step, which never changes the result; 0 is up to the suite
 
 
 @dataclasses.dataclass(frozen=True)
 class Suite:
-    """One row of TABLE: its function, and which fields of SuiteOptions that are not for all it reads.
+    """One row of TABLE: a suite's function, and the fields of SuiteOptions that it reads.
 
-    `each` finds the same, and with it float64 [N] METRIC.sum and METRIC.count of every example, and by the name
-    metrics.EXAMPLES which examples these are: what two checkpoints are compared by in pairs.
+    `each` returns the same result and the metrics of every example, in the data's order: float64
+    [N] METRIC.sum and METRIC.count, and as metrics.EXAMPLES the digest of the examples. With them
+    two checkpoints are compared example by example.
     """
 
     run: Callable[[runs.Run, SuiteOptions], Result]
-    reads: tuple[str, ...] = ()
-    head: str = ""  # that it asks, where that does not depend on the checkpoint
+    reads: tuple[str, ...] = ()  # besides batch_size, which all may read
+    head: str = ""  # needed, where that does not depend on the checkpoint
     each: Callable[[runs.Run, SuiteOptions], Detailed] | None = None
 
     def check(self, run: runs.Run, name: str) -> None:
-        """Refuses a model that lacks the head."""
+        """Refuse a model that lacks the head."""
         if self.head:
             need_head(run, self.head, name)
 
 
 class Progress:
-    """How much is done and about how long the rest takes, on standard error."""
+    """A progress line on standard error: how much is done, and about how long the rest takes."""
 
-    def __init__(self, what: str):
-        self.what = what
-        self.began = self.said = time.monotonic()
+    def __init__(self, label: str):
+        self.label = label
+        self.began = self.printed = time.monotonic()
 
     def __call__(self, done: int, total: int) -> None:
-        """Says so: over and over on a terminal, else now and then."""
+        """Rewrite the line on a terminal; elsewhere print one every PAUSE seconds."""
         now = time.monotonic()
-        if done < total and not sys.stderr.isatty() and now < self.said + PAUSE:
+        if done < total and not sys.stderr.isatty() and now < self.printed + PAUSE:
             return
-        self.said = now
-        rest = (
-            ""
-            if done == total
-            else f", about {_duration((now - self.began) * (total - done) / done)} left"
-        )
+        self.printed = now
+        left = _duration((now - self.began) * (total - done) / done) if done < total else ""
         start, end = ("\r", "\x1b[K") if sys.stderr.isatty() else ("", "\n")
-        text = f"{start}{self.what} {done}/{total}{rest}"
+        text = f"{start}{self.label} {done}/{total}{f', about {left} left' if left else ''}"
         print(text, end="\n" if done == total else end, file=sys.stderr, flush=True)
 
 
@@ -91,7 +84,7 @@ def _duration(seconds: float) -> str:
 
 
 def need_head(run: runs.Run, name: str, suite: str) -> None:
-    """Refuses a model without the head a suite asks."""
+    """Refuse a model without the head a suite needs."""
     if name not in run.config.objectives:
         have = ", ".join(run.config.objectives) or "no head at all"
         raise HeadError(
@@ -101,6 +94,6 @@ def need_head(run: runs.Run, name: str, suite: str) -> None:
 
 
 def on_devices(params: Any) -> tuple[Any, Mesh]:
-    """Parameters on all devices, and the mesh over them."""
+    """Put parameters on all devices; return them and the mesh."""
     mesh = sharding.make_mesh(knobs.Parallel())
     return jax.device_put(params, sharding.state_shardings(params, mesh)), mesh

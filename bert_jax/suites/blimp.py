@@ -1,10 +1,10 @@
-"""Minimal pairs (BLiMP, Warstadt et al., 2020): is the sentence that is right likelier than the one that is wrong?"""
+"""Minimal pairs (BLiMP, Warstadt et al., 2020): how often the good sentence is the likelier one."""
 
 from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -21,15 +21,12 @@ from bert_jax.suites.left_to_right import scorer
 
 EXAMPLE = "files:blimp, a folder of PARADIGM.jsonl files, or tfds:blimp"
 SENTENCES = ("sentence_good", "sentence_bad")
-GROUPS = {
-    "field": "field",
-    "term": "linguistics_term",
-    "paradigm": "UID",
-}  # key of the result -> of a row
+# Key of the result -> key of a row.
+GROUPS = {"field": "field", "term": "linguistics_term", "paradigm": "UID"}
 
 
 class Pair(NamedTuple):
-    """Two sentences, and what the difference between them belongs to."""
+    """Two sentences, and the groups of phenomena that their difference belongs to."""
 
     where: str  # FILE:LINE, for messages
     good: str
@@ -38,12 +35,15 @@ class Pair(NamedTuple):
 
 
 def blimp(run: runs.Run, ask: SuiteOptions) -> Result:
-    """The share of pairs told apart: of all, by field, by linguistic term and by paradigm. Equal scores are wrong."""
+    """Return the share of right pairs: of all, and by field, linguistic term and paradigm.
+
+    A pair is right where the good sentence has the higher score; equal scores are wrong.
+    """
     return blimp_each(run, ask)[0]
 
 
 def blimp_each(run: runs.Run, ask: SuiteOptions) -> Detailed:
-    """The same, and which pairs are told apart."""
+    """Return the same, and for each pair whether it is right."""
     if not ask.source:
         raise ConfigError("suite blimp needs --source", f"--source={EXAMPLE}")
     score = scorer(run, ask, "blimp")
@@ -51,63 +51,61 @@ def blimp_each(run: runs.Run, ask: SuiteOptions) -> Detailed:
     texts = [p.good for p in pairs] + [p.bad for p in pairs]
     encoded = run.tokenizer.encode_batch(texts)
     for pair, text, ids in zip(pairs * 2, texts, encoded, strict=True):
-        if not ids:  # it would score 0, more than any sentence
+        if not ids:  # an empty sentence would score 0, more than any other
             raise DataError(
                 f"{pair.where}: no token in {text[:80]!r}", "repair or leave out the pair"
             )
     scores = score(encoded, Progress("blimp: tokens"))
-    totals = [float(one.sum()) for one in scores]
-    good, bad = totals[: len(pairs)], totals[len(pairs) :]
-    right = [a > b for a, b in zip(good, bad, strict=True)]
-    if ties := sum(a == b for a, b in zip(good, bad, strict=True)):
+    totals = [float(tokens.sum()) for tokens in scores]
+    compared = list(zip(totals[: len(pairs)], totals[len(pairs) :], strict=True))
+    right = [good > bad for good, bad in compared]
+    if ties := sum(good == bad for good, bad in compared):
         print(
             f"blimp: {ties:,} of {len(pairs):,} pairs have equal scores and count as wrong",
             file=sys.stderr,
         )
     low, high = wilson(sum(right), len(right))
     name = "accuracy_word_l2r" if ask.within_word else "accuracy"
-    found: Result = {"pairs": len(pairs), "ties": ties, name: sum(right) / len(right)}
-    found |= {f"{name}_low": low, f"{name}_high": high}
+    result: Result = {"pairs": len(pairs), "ties": ties, name: sum(right) / len(right)}
+    result |= {f"{name}_low": low, f"{name}_high": high}
     for group in GROUPS:
-        marks: dict[str, list[bool]] = {}
+        hits_of: dict[str, list[bool]] = {}
         for pair, hit in zip(pairs, right, strict=True):
-            marks.setdefault(pair.groups[group], []).append(hit)
-        found[group] = {key: sum(hits) / len(hits) for key, hits in sorted(marks.items()) if key}
+            hits_of.setdefault(pair.groups[group], []).append(hit)
+        result[group] = {key: sum(hits) / len(hits) for key, hits in sorted(hits_of.items()) if key}
     each = {f"{name}.sum": np.array(right, np.float64), f"{name}.count": np.ones(len(right))}
-    return found, each | {EXAMPLES: which(f"{len(text)}:{text}".encode() for text in texts)}
+    return result, each | {EXAMPLES: which(f"{len(text)}:{text}".encode() for text in texts)}
 
 
 def _pairs(ask: SuiteOptions) -> Iterator[Pair]:
-    for paradigm, found in _paradigms(ask.source):
-        first = next(found, None)
+    for paradigm, located in _paradigms(ask.source):
+        first = next(located, None)
         if first is None:
             raise DataError(
                 f"{paradigm} of {ask.source} holds no pairs", f"for example --source={EXAMPLE}"
             )
-        for where, row in itertools.islice(itertools.chain([first], found), ask.limit or None):
+        for where, row in itertools.islice(itertools.chain([first], located), ask.limit or None):
             groups = {key: row.get(field) or "" for key, field in GROUPS.items()}
             good, bad = (row[name] for name in SENTENCES)
             yield Pair(where, good, bad, groups | {"paradigm": row.get("UID") or paradigm})
 
 
 def _paradigms(source: str) -> Iterator[tuple[str, Iterator[tuple[str, dict[str, str]]]]]:
-    """The rows of each paradigm, and where each is."""
+    """Yield each paradigm's name and its rows, each with FILE:LINE."""
     scheme, _, name = source.partition(":")
     if scheme != "tfds":
         for path in lines.find(source, "blimp", EXAMPLE):
             yield path.name.partition(".")[0], lines.objects(path, SENTENCES)
         return
-    names = (
-        [name]
-        if "/" in name
-        else [
-            f"{name}/{one}"
-            for one in sorted(tfds_text.builder(name, "", "--source").builder_configs)
-        ]
-    )
-    for one in names:
-        found = rows.read(knobs.Task(source=f"tfds:{one}"), "train", lambda line: None)
-        yield (
-            one.partition("/")[2],
-            ((row.where, lines.checked(row.where, row.fields, SENTENCES)) for row in found),
-        )
+    names = [name]
+    if "/" not in name:
+        builder = tfds_text.builder(name, "", "--source")
+        names = [f"{name}/{config}" for config in sorted(builder.builder_configs)]
+    for full_name in names:
+        task = knobs.Task(source=f"tfds:{full_name}")
+        yield full_name.partition("/")[2], _checked(rows.read(task, "train", lambda line: None))
+
+
+def _checked(table: Iterable[rows.Row]) -> Iterator[tuple[str, dict[str, str]]]:
+    for row in table:
+        yield row.where, lines.checked(row.where, row.fields, SENTENCES)

@@ -1,4 +1,4 @@
-"""Labelled data that a suite is asked about, whatever the checkpoint was trained on."""
+"""The labelled data of a suite, whatever the checkpoint was trained on."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ from bert_jax.suites.base import SuiteOptions
 
 
 def log(text: str) -> None:
-    """A line on standard error."""
+    """Print a line on standard error."""
     print(text, file=sys.stderr)
 
 
 def task_of(
     run: runs.Run, ask: SuiteOptions, suite: str, usual: str | Mapping[str, Any] = ""
 ) -> knobs.Config:
-    """A config whose task, objective and length are those of the data.
+    """Return a config whose task, objective and length are those of the data.
 
-    It is that of --config, else the row of `data/tasks.py` that was named, else what is usual for the suite, a row or
-    knobs by path, else the run's own; with the source and the knobs of the task that were asked for.
+    It is that of --config, else the named row of `data/tasks.py`, else the suite's usual task (a
+    row's name, or knobs by path), else the run's own; with the source and the knobs of the task
+    from the command line.
     """
     config, row = ask.config, ask.task or usual
     name = "--suite=sst2" if suite == "task" else "--task=sst2"
@@ -69,23 +70,24 @@ def task_of(
 
 
 def main_split(config: knobs.Config, ask: SuiteOptions) -> str:
-    """The part that is scored: what was asked for, else what the task's evaluation reads."""
+    """Return the split to score: --split, else that of the task's evaluation."""
     return ask.split or config.evals.get("validation", knobs.Eval()).split
 
 
 def whole(task: knobs.Task, split: str) -> knobs.Task:
-    """The task with all rows of a single file as that split: nothing is trained on the rest."""
-    scheme, _, place = task.source.partition(":")
-    one = scheme == "files" and Path(place).expanduser().is_file()
-    return dataclasses.replace(task, source=f"files:{split}={place}") if one else task
+    """Take all rows of a single file as the split, since nothing is trained on the rest of it."""
+    scheme, _, path = task.source.partition(":")
+    if scheme == "files" and Path(path).expanduser().is_file():
+        return dataclasses.replace(task, source=f"files:{split}={path}")
+    return task
 
 
 def kind_of(config: knobs.Config) -> str:
-    """The objective of a task."""
+    """Return the objective of a task."""
     return next(iter(config.objectives))
 
 
 def load(config: knobs.Config, split: str) -> list[Example]:
-    """The examples of a split."""
+    """Load the examples of a split."""
     kind = kind_of(config)
     return examples.load(config.task, kind, config.objectives[kind].labels, split, log)

@@ -1,4 +1,4 @@
-"""Files of texts: a line each, or JSON lines, plain or gzipped."""
+"""Files of texts: one a line, or JSON lines, plain or gzipped."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from bert_jax.system import jsons
 
 
 def find(source: str, suite: str, example: str) -> list[Path]:
-    """The files of files:PATTERN, in order of their names; a folder stands for its JSON lines."""
+    """Find the files of files:PATTERN, sorted by name; a folder stands for its JSON lines."""
     kind, _, pattern = source.partition(":")
     if kind != "files" or not pattern:
         raise ConfigError(
             f"suite {suite} cannot read --source={source!r}", f"for example --source={example}"
         )
-    place = Path(pattern)
-    if place.is_dir():
-        found = sorted(file for ending in ("*.jsonl", "*.jsonl.gz") for file in place.glob(ending))
+    path = Path(pattern)
+    if path.is_dir():
+        files = sorted(file for ending in ("*.jsonl", "*.jsonl.gz") for file in path.glob(ending))
     else:
-        found = [place] if place.is_file() else sorted(Path(name) for name in glob.glob(pattern))
-    if not found:
+        files = [path] if path.is_file() else sorted(Path(name) for name in glob.glob(pattern))
+    if not files:
         raise DataError(f"no files at {pattern}", f"for example --source={example}")
-    return found
+    return files
 
 
 def read(path: Path) -> Iterator[tuple[str, str]]:
-    """FILE:LINE and text of each line that is not blank."""
+    """Yield FILE:LINE and the text of each line that is not blank."""
     for number, text, problem in formats.lines(path):
         if problem:
             raise DataError(
@@ -41,7 +41,7 @@ def read(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def objects(path: Path, needed: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """FILE:LINE and the JSON object of each line, in which these fields are texts."""
+    """Yield FILE:LINE and the JSON object of each line, in which the needed fields are texts."""
     for where, line in read(path):
         try:
             row = jsons.parse(line)
@@ -51,7 +51,7 @@ def objects(path: Path, needed: Sequence[str]) -> Iterator[tuple[str, dict[str, 
 
 
 def checked(where: str, row: Any, needed: Sequence[str]) -> dict[str, Any]:
-    """The row, in which these fields are texts."""
+    """Return a row once the needed fields are known to be texts."""
     for name in needed:
         if not isinstance(row, dict) or not isinstance(row.get(name), str) or not row[name].strip():
             raise DataError(f"{where}: no text {name!r}", f"each row needs {', '.join(needed)}")

@@ -20,7 +20,7 @@ from bert_jax.suites.base import Progress, Result, SuiteOptions, need_head, on_d
 from bert_jax.suites.rows import run_rows
 
 LABELS = ("is_next", "not_next")  # in the order of the head
-PAIRS = {  # how a file of pairs is read; --config.task.KNOB says otherwise
+PAIRS = {  # how a file of pairs is read, unless --config.task.KNOB changes it
     "objectives": {"classify": {"weight": None, "labels": LABELS}},
     "task.text_pair": "text_pair",
     "checkpoints.best": "accuracy",
@@ -28,7 +28,7 @@ PAIRS = {  # how a file of pairs is read; --config.task.KNOB says otherwise
 
 
 def nsp(run: runs.Run, ask: SuiteOptions) -> Result:
-    """Loss and accuracy with its interval, beside that of the commoner answer."""
+    """Return loss, accuracy with its interval, and the accuracy of the commoner answer."""
     need_head(run, "nsp", "nsp")
     return _of_file(run, ask) if ask.source else _of_corpus(run, ask)
 
@@ -48,51 +48,47 @@ def _of_corpus(run: runs.Run, ask: SuiteOptions) -> Result:
 
 
 def _of_file(run: runs.Run, ask: SuiteOptions) -> Result:
-    """Columns text, text_pair and label, which is is_next or not_next."""
+    """Score a file with the columns text, text_pair and label, which is is_next or not_next."""
     config = labelled.task_of(run, ask, "nsp", PAIRS)
     split = labelled.main_split(config, ask)
-    pairs = labelled.load(
-        dataclasses.replace(config, task=labelled.whole(config.task, split)), split
-    )
-    pairs = [one for one in pairs if one.label is not None][: ask.limit or None]
-    if (
-        not pairs
-        or labelled.kind_of(config) != "classify"
-        or len(config.objectives["classify"].labels) != 2
-    ):
+    task = labelled.whole(config.task, split)
+    pairs = labelled.load(dataclasses.replace(config, task=task), split)
+    pairs = [pair for pair in pairs if pair.label is not None][: ask.limit or None]
+    classes = config.objectives[labelled.kind_of(config)].labels
+    if not pairs or labelled.kind_of(config) != "classify" or len(classes) != 2:
         raise DataError(
             f"{config.task.source} holds no pairs labelled {' or '.join(LABELS)}",
             "see --config.task.values",
         )
-    made = features.encode(
+    encoded = features.encode(
         pairs, "classify", run.tokenizer, config.task, config.sequence_length, train=False
     )
-    if made.cut:
+    if encoded.cut:
         labelled.log(
-            f"{made.cut:,} of {len(pairs):,} pairs are cut to {config.sequence_length} tokens"
+            f"{encoded.cut:,} of {len(pairs):,} pairs are cut to {config.sequence_length} tokens"
         )
-    of_one = network.Network(run.config.model, run.tokenizer.size, (("nsp", 0),))
+    one_head = network.Network(run.config.model, run.tokenizer.size, (("nsp", 0),))
     params, mesh = on_devices({part: run.params[part] for part in ("encoder", "nsp")})
 
     def step(params: Any, batch: Batch) -> jax.Array:
-        return jax.nn.log_softmax(network.outputs(of_one, params, batch)["nsp"][:, 0])  # [B, 2]
+        return jax.nn.log_softmax(network.outputs(one_head, params, batch)["nsp"][:, 0])  # [B, 2]
 
     def make(rows: np.ndarray, length: int, size: int) -> Batch:
-        return features.batch(made, rows, length, size, run.tokenizer.special)
+        return features.batch(encoded, rows, length, size, run.tokenizer.special)
 
-    found = np.zeros((len(pairs), 2))
+    scores = np.zeros((len(pairs), 2))
     for rows, values in run_rows(
-        *(step, params, made.lengths, make, mesh),
+        *(step, params, encoded.lengths, make, mesh),
         batch_size=ask.batch_size,
         progress=Progress("nsp: tokens"),
     ):
-        found[rows] = values
-    truth = np.array([one.label for one in pairs])
-    hits, share = int((found.argmax(-1) == truth).sum()), float(np.mean(truth == 0))
+        scores[rows] = values
+    truth = np.array([pair.label for pair in pairs])
+    hits, share = int((scores.argmax(-1) == truth).sum()), float(np.mean(truth == 0))
     low, high = wilson(hits, len(pairs))
     return {
         "examples": len(pairs),
-        "nsp_loss": float(-found[np.arange(len(pairs)), truth].mean()),
+        "nsp_loss": float(-scores[np.arange(len(pairs)), truth].mean()),
         "nsp_accuracy": hits / len(pairs),
         "nsp_accuracy_low": low,
         "nsp_accuracy_high": high,

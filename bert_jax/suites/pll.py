@@ -22,24 +22,23 @@ _ORDER = 0x504C4C  # keeps the order's hashes apart from those of other orders
 
 
 def pll(run: runs.Run, ask: SuiteOptions) -> Result:
-    """What texts have on average, and the inverse geometric mean of the probabilities of all tokens.
+    """Return the mean pseudo-log-likelihood of texts, and the pseudo-perplexity over all tokens.
 
-    Of a causal model both are those of the texts themselves: log-likelihood and perplexity.
+    For a causal model these are the log-likelihood and the perplexity.
     """
     score = scorer(run, ask, "pll")
     texts = _of_files(run, ask) if ask.source else _of_corpus(run, ask)
     scores = score(texts, Progress("pll: tokens"))
-    total, count = math.fsum(float(one.sum()) for one in scores), sum(map(len, scores))
-    name = "_word_l2r" if ask.within_word else ""
-    causal = "causal_lm" in run.config.objectives
-    sums, means = (
-        ("log_likelihood", "perplexity") if causal else (f"pll{name}", f"pseudo_perplexity{name}")
-    )
+    total, count = math.fsum(float(tokens.sum()) for tokens in scores), sum(map(len, scores))
+    suffix = "_word_l2r" if ask.within_word else ""
+    likelihood, perplexity = f"pll{suffix}", f"pseudo_perplexity{suffix}"
+    if "causal_lm" in run.config.objectives:
+        likelihood, perplexity = "log_likelihood", "perplexity"
     return {
         "texts": len(texts),
         "tokens": count,
-        sums: total / len(texts),
-        means: math.exp(-total / count),
+        likelihood: total / len(texts),
+        perplexity: math.exp(-total / count),
     }
 
 
@@ -59,28 +58,27 @@ def _of_files(run: runs.Run, ask: SuiteOptions) -> list[list[int]]:
 
 
 def _of_corpus(run: runs.Run, ask: SuiteOptions) -> list[list[int]]:
-    """Sentences of the validation split, drawn by a hash of their number."""
+    """Draw sentences of the validation split by a hash of their number."""
     if ask.config is None and "foreign" in run.meta and not ask.changes:
         raise ConfigError(
             f"suite pll needs a --source: {run.meta['foreign']} names no text",
             f"--source={EXAMPLE}",
         )
-    shards: Sequence[Shard] = corpus.prepared(run, ask, corpus.chosen(run, ask)).splits[
-        "validation"
-    ]
+    prepared = corpus.prepared(run, ask, corpus.chosen(run, ask))
+    shards: Sequence[Shard] = prepared.splits["validation"]
     ends = np.cumsum([len(shard.sentence_ends) for shard in shards])
     total = int(ends[-1]) if len(ends) else 0
     if not total:
         raise DataError("the validation split is empty", f"name texts: --source={EXAMPLE}")
-    wanted = min(ask.limit or SENTENCES, total)
+    count = min(ask.limit or SENTENCES, total)
     print(
-        f"pll: {wanted:,} of {total:,} sentences of the validation split, the same ones each time",
+        f"pll: {count:,} of {total:,} sentences of the validation split, the same ones each time",
         file=sys.stderr,
     )
-    found = []
-    for number in order.permute(np.arange(wanted), total, order.key(_ORDER)).tolist():
+    sentences = []
+    for number in order.permute(np.arange(count), total, order.key(_ORDER)).tolist():
         at = int(np.searchsorted(ends, number, side="right"))
         shard, index = shards[at], number - (int(ends[at - 1]) if at else 0)
         start = int(shard.sentence_ends[index - 1]) if index else 0
-        found.append(np.asarray(shard.tokens[start : int(shard.sentence_ends[index])]).tolist())
-    return found
+        sentences.append(np.asarray(shard.tokens[start : int(shard.sentence_ends[index])]).tolist())
+    return sentences

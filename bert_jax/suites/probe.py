@@ -1,4 +1,4 @@
-"""Linear probes: what a linear model can read off the frozen vectors of each layer."""
+"""Linear probes: how well a linear model predicts labels from the frozen vectors of each layer."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ITERATIONS = 1000  # of logistic regression, at most
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """Labelled items, which are texts or words, with their vectors."""
+    """A split's labelled items, which are texts or words, with their vectors."""
 
     examples: list[Example]
     features: Features
@@ -41,9 +41,10 @@ class Split:
 
 
 def probe(run: runs.Run, ask: SuiteOptions) -> Result:
-    """Metrics of each layer by pooling, beside those of always saying what is commonest (regress: the mean).
+    """Return the metrics of each layer by pooling, and of the majority class (regress: the mean).
 
-    A word is the vector of its first piece. Vectors are standardised; the rest is scikit-learn's own.
+    A word's vector is that of its first piece. Vectors are standardised; all else is scikit-learn's
+    default.
     """
     config = labelled.task_of(run, ask, "probe")
     kind = labelled.kind_of(config)
@@ -58,163 +59,148 @@ def probe(run: runs.Run, ask: SuiteOptions) -> Result:
         config = dataclasses.replace(config, objectives={kind: objective})
     if ask.limit:
         config = dataclasses.replace(config, task=dataclasses.replace(config.task, rows=ask.limit))
-    parts = {
-        split: _examples(ask, config, split)
-        for split in ("train", labelled.main_split(config, ask))
-    }
-    both = [_split(run, ask, config, split, found) for split, found in parts.items()]
-    train, held_out = both[0], both[-1]
+    names = dict.fromkeys(("train", labelled.main_split(config, ask)))  # --split=train is one split
+    parts = {name: _examples(ask, config, name) for name in names}  # all, before any is encoded
+    splits = [_split(run, ask, config, name, part) for name, part in parts.items()]
+    train, held_out = splits[0], splits[-1]
     count = len(held_out.targets)
     if kind == "regress":
-        usual = np.full((count, 1), train.targets.mean())
+        baseline = np.full((count, 1), train.targets.mean())
     else:
-        usual = np.tile(
-            np.bincount(train.targets, minlength=len(labels)) / len(train.targets), (count, 1)
-        )
-    found: Result = {
+        shares = np.bincount(train.targets, minlength=len(labels)) / len(train.targets)
+        baseline = np.tile(shares, (count, 1))
+    result: Result = {
         "train": len(train.targets),
         "scored": count,
-        "majority": _scores(config, held_out, usual),
+        "majority": _scores(config, held_out, baseline),
     }
     progress, done = Progress("probe: linear models"), 0
     pools = list(train.vectors)
-    for layer in range(len(train.vectors[pools[0]])):
-        mine = found["embeddings" if layer == 0 else f"layer_{layer}"] = {}
+    layers = len(train.vectors[pools[0]])
+    for layer in range(layers):
+        metrics = result["embeddings" if layer == 0 else f"layer_{layer}"] = {}
         for pool in pools:
-            made = _fit(
-                kind,
-                train.vectors[pool][layer],
-                train.targets,
-                held_out.vectors[pool][layer],
-                len(labels),
+            vectors = [split.vectors[pool][layer] for split in (train, held_out)]
+            metrics[pool] = _scores(
+                config, held_out, _fit(kind, vectors[0], train.targets, vectors[1], len(labels))
             )
-            mine[pool] = _scores(config, held_out, made)
             done += 1
-            progress(done, len(train.vectors[pools[0]]) * len(pools))
-    return found
+            progress(done, layers * len(pools))
+    return result
 
 
 def _examples(ask: SuiteOptions, config: knobs.Config, split: str) -> list[Example]:
-    """What has a label, and of that as much as was asked for."""
-    found = [one for one in labelled.load(config, split) if one.label is not None]
-    if not found:
+    """Load the labelled examples of a split, up to the limit."""
+    known = [example for example in labelled.load(config, split) if example.label is not None]
+    if not known:
         raise DataError(
             f"{config.task.source}: split {split} has no labels", "name another with --split"
         )
-    return found[: ask.limit or None]
+    return known[: ask.limit or None]
 
 
 def _split(
-    run: runs.Run, ask: SuiteOptions, config: knobs.Config, split: str, found: list[Example]
+    run: runs.Run, ask: SuiteOptions, config: knobs.Config, split: str, known: list[Example]
 ) -> Split:
-    """Labelled items and their vectors."""
-    kind = labelled.kind_of(config)
-    made = features.encode(
-        found, kind, run.tokenizer, config.task, config.sequence_length, train=False
-    )
-    if made.cut:
-        labelled.log(
-            f"{split}: {made.cut:,} of {len(found):,} texts are cut to {config.sequence_length} tokens"
-        )
-    rows, columns = np.arange(len(found)), np.zeros(len(found), np.int64)
-    targets = np.array([one.label for one in found]) if kind != "tag" else np.zeros(0)
+    """Encode the examples of a split, and compute the vectors of their labelled items."""
+    kind, length = labelled.kind_of(config), config.sequence_length
+    encoded = features.encode(known, kind, run.tokenizer, config.task, length, train=False)
+    if encoded.cut:
+        labelled.log(f"{split}: {encoded.cut:,} of {len(known):,} texts are cut to {length} tokens")
     if kind == "tag":
-        assert made.words is not None
-        at = np.flatnonzero(made.words >= 0)
-        rows = np.searchsorted(made.offsets, at, side="right") - 1
-        columns = at - made.offsets[rows]
-        targets = np.array(
-            [found[e].label[w] for e, w in zip(made.example[rows], made.words[at], strict=True)]
-        )
-    vectors = _vectors(run, ask, made, rows, columns, kind, split)
-    return Split(found, made, rows, columns, targets, vectors)
+        assert encoded.words is not None
+        at = np.flatnonzero(encoded.words >= 0)
+        rows = np.searchsorted(encoded.offsets, at, side="right") - 1
+        columns = at - encoded.offsets[rows]
+        places = zip(encoded.example[rows], encoded.words[at], strict=True)
+        targets = np.array([known[example].label[word] for example, word in places])
+    else:
+        rows, columns = np.arange(len(known)), np.zeros(len(known), np.int64)
+        targets = np.array([example.label for example in known])
+    vectors = _vectors(run, ask, encoded, rows, columns, kind, split)
+    return Split(known, encoded, rows, columns, targets, vectors)
 
 
 def _vectors(
     run: runs.Run,
     ask: SuiteOptions,
-    made: Features,
+    encoded: Features,
     rows: np.ndarray,
     columns: np.ndarray,
     kind: str,
     split: str,
 ) -> dict[str, np.ndarray]:
-    """Vectors of every layer for each item."""
+    """Compute the vectors of every layer for each item."""
     encoder = Bert(run.config.model, run.tokenizer.size, pool=False, capture=True)
     params, mesh = on_devices(run.params["encoder"])
 
     def step(params: Any, batch: Batch) -> dict[str, jax.Array]:
-        layers = encoder.apply({"params": params}, batch).layers  # type: ignore[union-attr]  # [layers + 1, B, L, D]
+        output: Any = encoder.apply({"params": params}, batch)
+        layers = output.layers  # [layers + 1, B, L, D]
         if kind == "tag":
             return {"word": jnp.moveaxis(layers, 0, 2).astype(jnp.float32)}  # [B, L, layers + 1, D]
         return {
             p: jnp.stack([pooled(x, batch["segment_ids"], p) for x in layers], 1) for p in POOLINGS
         }
 
-    def make(some: np.ndarray, length: int, size: int) -> Batch:
-        return features.batch(made, some, length, size, run.tokenizer.special)
+    def make(chosen: np.ndarray, length: int, size: int) -> Batch:
+        return features.batch(encoded, chosen, length, size, run.tokenizer.special)
 
     model = run.config.model
     assert model.layers is not None
     assert model.hidden is not None
     shape = (model.layers + 1, len(rows), model.hidden)
-    found = {
-        pool: np.zeros(shape, np.float32) for pool in (("word",) if kind == "tag" else POOLINGS)
-    }
-    first = np.searchsorted(
-        rows, np.arange(len(made.example) + 1)
-    )  # items of a row lie side by side
-    for some, outputs in run_rows(
-        *(step, params, made.lengths, make, mesh),
+    pools = ("word",) if kind == "tag" else POOLINGS
+    vectors = {pool: np.zeros(shape, np.float32) for pool in pools}
+    first = np.searchsorted(rows, np.arange(len(encoded.example) + 1))  # a row's items are adjacent
+    for chosen, outputs in run_rows(
+        *(step, params, encoded.lengths, make, mesh),
         batch_size=ask.batch_size,
         progress=Progress(f"probe: tokens of {split}"),
     ):
         for pool, values in outputs.items():
-            for row, value in zip(some.tolist(), values, strict=True):
-                mine = slice(first[row], first[row + 1])
-                picked = (
-                    value[columns[mine]] if kind == "tag" else value[None]
-                )  # [items, layers + 1, D]
-                found[pool][:, mine] = np.moveaxis(picked, 1, 0)
-    return found
+            for row, value in zip(chosen.tolist(), values, strict=True):
+                items = slice(first[row], first[row + 1])
+                # [items, layers + 1, D]
+                of_items = value[columns[items]] if kind == "tag" else value[None]
+                vectors[pool][:, items] = np.moveaxis(of_items, 1, 0)
+    return vectors
 
 
 def _fit(
-    kind: str, vectors: np.ndarray, targets: np.ndarray, asked: np.ndarray, labels: int
+    kind: str, vectors: np.ndarray, targets: np.ndarray, held_out: np.ndarray, labels: int
 ) -> np.ndarray:
-    """Probabilities [N, labels], or numbers [N, 1]."""
+    """Fit a linear model; predict held-out probabilities [N, labels], or numbers [N, 1]."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression, Ridge
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
     if kind == "regress":
-        return (
-            make_pipeline(StandardScaler(), Ridge()).fit(vectors, targets).predict(asked)[:, None]
-        )
+        ridge = make_pipeline(StandardScaler(), Ridge()).fit(vectors, targets)
+        return ridge.predict(held_out)[:, None]
     model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=ITERATIONS))
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model.fit(vectors, targets)
-    if any(issubclass(one.category, ConvergenceWarning) for one in said):
+    if any(issubclass(warning.category, ConvergenceWarning) for warning in caught):
         labelled.log(f"probe: a linear model had not converged after {ITERATIONS} iterations")
-    found = np.zeros((len(asked), labels))
-    found[:, model.classes_] = model.predict_proba(asked)
-    return found
+    probabilities = np.zeros((len(held_out), labels))
+    probabilities[:, model.classes_] = model.predict_proba(held_out)
+    return probabilities
 
 
-def _scores(config: knobs.Config, split: Split, made: np.ndarray) -> dict[str, float]:
-    """Metrics of the task, from what was made for each item: the probes answer as a head would."""
+def _scores(config: knobs.Config, split: Split, predicted: np.ndarray) -> dict[str, float]:
+    """Score what a probe predicts for each item as if it were the output of a head."""
     kind = labelled.kind_of(config)
     labels = config.objectives[kind].labels
-    outputs: list[Any] = list(made)
+    outputs: list[Any] = list(predicted)
     if kind == "classify":
-        outputs = list(np.log(np.maximum(made, 1e-30)))
+        outputs = list(np.log(np.maximum(predicted, 1e-30)))
     if kind == "tag":
         outputs = [np.zeros((length, len(labels))) for length in split.features.lengths]
-        for row, column, value in zip(
-            split.rows.tolist(), split.columns.tolist(), made, strict=True
-        ):
+        places = zip(split.rows.tolist(), split.columns.tolist(), strict=True)
+        for (row, column), value in zip(places, predicted, strict=True):
             outputs[row][column] = value
     predictions = answers.decode(kind, split.features, split.examples, outputs, config.task)
     return scores.score(kind, split.examples, predictions, labels, config.task)

@@ -1,4 +1,4 @@
-"""Semantic similarity without training: the cosine of two texts' vectors against what people say of them."""
+"""Semantic similarity without training: cosines of two texts' vectors against human ratings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ from bert_jax.suites.rows import run_rows
 
 
 def sts(run: runs.Run, ask: SuiteOptions) -> Result:
-    """Spearman's and Pearson's correlation by pooling: `mean`, `cls`, and `own` where the model states one."""
+    """Return Spearman's and Pearson's correlation by pooling.
+
+    The poolings are `mean`, `cls`, and `own` where the model states one.
+    """
     config = labelled.task_of(run, ask, "sts", "stsb")
     if labelled.kind_of(config) != "regress":
         raise ConfigError(
@@ -30,56 +33,51 @@ def sts(run: runs.Run, ask: SuiteOptions) -> Result:
     split = labelled.main_split(config, ask)
     config = dataclasses.replace(config, task=labelled.whole(config.task, split))
     pairs = labelled.load(config, split)[: ask.limit or None]
-    if any(one.pair is None for one in pairs):
+    if any(pair.pair is None for pair in pairs):
         raise ConfigError(
             "suite sts compares two texts", "name the second: --config.task.text_pair=COLUMN"
         )
-    vectors = embed(run, ask, [text for one in pairs for text in (one.text, one.pair or "")])
-    found: Result = {"pairs": len(pairs)}
-    own = {"own": run.sentence["pooling"]} if "pooling" in run.sentence else {}
-    for name, pooling in {**{how: how for how in POOLINGS}, **own}.items():
+    vectors = embed(run, ask, [text for pair in pairs for text in (pair.text, pair.pair or "")])
+    task = dataclasses.replace(config.task, metrics=())
+    result: Result = {"pairs": len(pairs)}
+    poolings = {pooling: pooling for pooling in POOLINGS}
+    if "pooling" in run.sentence:
+        poolings["own"] = run.sentence["pooling"]
+    for name, pooling in poolings.items():
         a, b = np.moveaxis(vectors[pooling].reshape(len(pairs), 2, -1), 1, 0)  # [N, D] each
-        cosines = (a * b).sum(-1) / np.maximum(
-            np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1), 1e-12
-        )
-        cosines = cosines.round(
-            6
-        )  # like texts are a tie, which rounding in the model must not break
-        scored = scores.score(
-            "regress", pairs, cosines.tolist(), (), dataclasses.replace(config.task, metrics=())
-        )
-        found[name] = {metric: scored[metric] for metric in ("spearman", "pearson")}
-    return found
+        norms = np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)
+        cosines = (a * b).sum(-1) / np.maximum(norms, 1e-12)
+        # Pairs of equal texts are a tie, which rounding in the model must not break.
+        metrics = scores.score("regress", pairs, cosines.round(6).tolist(), (), task)
+        result[name] = {metric: metrics[metric] for metric in ("spearman", "pearson")}
+    return result
 
 
 def embed(run: runs.Run, ask: SuiteOptions, texts: list[str]) -> dict[str, np.ndarray]:
-    """Vectors of texts under every pooling: float64 [N, D] each; a text's end is cut off where the model is shorter."""
+    """Embed texts under every pooling: float64 [N, D] each; the ends of long texts are cut."""
     room = run.longest - 2
     encoded = run.tokenizer.encode_batch(texts)
     if cut := sum(len(ids) > room for ids in encoded):
         labelled.log(f"{cut:,} of {len(texts):,} texts are cut to {run.longest} tokens")
-    ids = [one[:room] for one in encoded]
+    rows = [ids[:room] for ids in encoded]
     encoder = Bert(run.config.model, run.tokenizer.size, pool=False)
     params, mesh = on_devices(run.params["encoder"])
 
     def step(params: Any, batch: Batch) -> dict[str, jax.Array]:
         hidden = encoder.apply({"params": params}, batch).hidden  # type: ignore[union-attr]  # an Encoded
-        return {how: pooled(hidden, batch["segment_ids"], how) for how in POOLINGS}
+        return {pooling: pooled(hidden, batch["segment_ids"], pooling) for pooling in POOLINGS}
 
-    def make(rows: np.ndarray, length: int, size: int) -> Batch:
-        return encoding.rows(run.tokenizer.special, [[ids[i]] for i in rows], length, size=size)
+    def make(chosen: np.ndarray, length: int, size: int) -> Batch:
+        parts = [[rows[row]] for row in chosen]
+        return encoding.rows(run.tokenizer.special, parts, length, size=size)
 
-    lengths = np.array([len(one) + 2 for one in ids], np.int64)
-    found = {how: np.zeros((len(ids), run.config.model.hidden or 0)) for how in POOLINGS}
-    for rows, vectors in run_rows(
-        step,
-        params,
-        lengths,
-        make,
-        mesh,
+    lengths = np.array([len(ids) + 2 for ids in rows], np.int64)
+    vectors = {pooling: np.zeros((len(rows), run.config.model.hidden or 0)) for pooling in POOLINGS}
+    for chosen, outputs in run_rows(
+        *(step, params, lengths, make, mesh),
         batch_size=ask.batch_size,
         progress=Progress("sts: tokens"),
     ):
-        for how, values in vectors.items():
-            found[how][rows] = values
-    return found
+        for pooling, values in outputs.items():
+            vectors[pooling][chosen] = values
+    return vectors

@@ -1,4 +1,4 @@
-"""A fine-tuned checkpoint on a task: its own, one of the table's, or all of GLUE that its head fits."""
+"""The suites of a fine-tuned checkpoint: its own task, a named one, or all of GLUE that fits."""
 
 from __future__ import annotations
 
@@ -25,32 +25,32 @@ GLUE = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "a
 
 
 def own(run: runs.Run, ask: SuiteOptions) -> Result:
-    """The task the checkpoint was fine-tuned on, or that of --config."""
+    """Score the task the checkpoint was fine-tuned on, or that of --config."""
     return _score(run, ask, labelled.task_of(run, ask, "task"))
 
 
 def named(name: str) -> Callable[[runs.Run, SuiteOptions], Result]:
-    """The suite of one row of `data/tasks.py`."""
+    """Build the suite of one row of `data/tasks.py`."""
     return functools.partial(_named, name)
 
 
 def glue(run: runs.Run, ask: SuiteOptions) -> Result:
-    """Every task of GLUE whose classes the head knows and whose files are there, by its name."""
-    found: Result = {}
-    left: list[str] = []
+    """Score, by name, every task of GLUE whose classes the head has and whose files exist."""
+    result: Result = {}
+    left_out: list[str] = []
     for name in GLUE:
         try:
-            found[name] = _named(name, run, ask)
+            result[name] = _named(name, run, ask)
         except (HeadError, MissingError) as error:
-            left.append(f"{name}: {error}")
-    if not found:
+            left_out.append(f"{name}: {error}")
+    if not result:
         raise ConfigError(
-            f"no task of GLUE fits {run.folder}; {left[0]}",
+            f"no task of GLUE fits {run.folder}; {left_out[0]}",
             "fine-tune with configs/finetune.py:TASK",
         )
-    for line in left:
+    for line in left_out:
         labelled.log(f"left out {line}")
-    return found
+    return result
 
 
 def _named(name: str, run: runs.Run, ask: SuiteOptions) -> Result:
@@ -60,7 +60,7 @@ def _named(name: str, run: runs.Run, ask: SuiteOptions) -> Result:
 
 
 def _score(run: runs.Run, ask: SuiteOptions, config: knobs.Config) -> Result:
-    """Metrics of the split asked for, else of all the task's evaluations; those of its main one without a prefix."""
+    """Score --split, else all the task's evaluations; the main one's metrics have no prefix."""
     kind = labelled.kind_of(config)
     need_head(run, kind, config.task.name or "task")
     if ask.submission:
@@ -68,14 +68,15 @@ def _score(run: runs.Run, ask: SuiteOptions, config: knobs.Config) -> Result:
             raise ConfigError(
                 "--limit leaves out rows that a server asks for", "leave it out, or --submission"
             )
+        # Nor may a bad row be left out.
         config = dataclasses.replace(
             config, task=dataclasses.replace(config.task, on_bad_row="fail")
-        )  # nor skips any
+        )
     if config.task == run.config.task and not ask.source:
         _check_data(run)
     config, head = _with_head(config, run)
     params, mesh = on_devices({"encoder": run.params["encoder"], kind: head})
-    found: Result = {}
+    result: Result = {}
     for name, split in _splits(config, ask).items():
         held_out = labelled.load(_whole(config, run, ask, split), split)[: ask.limit or None]
         scorer = task_evaluator.TaskEvaluator(
@@ -91,8 +92,8 @@ def _score(run: runs.Run, ask: SuiteOptions, config: knobs.Config) -> Result:
             labelled.log("wrote " + ", ".join(str(path) for path in written))
         if len(scores) == 1:
             labelled.log(f"{split}: no labels, so there is nothing to score")
-        found |= {f"{prefix}{key}": value for key, value in scores.items()}
-    return found
+        result |= {f"{prefix}{key}": value for key, value in scores.items()}
+    return result
 
 
 def _check_data(run: runs.Run) -> None:
@@ -114,14 +115,14 @@ def _check_data(run: runs.Run) -> None:
 
 
 def _whole(config: knobs.Config, run: runs.Run, ask: SuiteOptions, split: str) -> knobs.Config:
-    """The config with all rows of a file that the model was not trained on, not the part held out of it."""
+    """Take all rows of a file the model was not trained on, not only the part held out of it."""
     if ask.source in ("", run.config.task.source):
         return config
     return dataclasses.replace(config, task=labelled.whole(config.task, split))
 
 
 def _splits(config: knobs.Config, ask: SuiteOptions) -> dict[str, str]:
-    """The splits to score, by the name of their evaluation."""
+    """Return the splits to score, by the name of their evaluation."""
     if ask.split:
         return {"validation": ask.split}
     if ask.submission:
@@ -132,11 +133,11 @@ def _splits(config: knobs.Config, ask: SuiteOptions) -> dict[str, str]:
             )
         public = "validation" if row.kind == "span" else "test"  # SQuAD's test set is not
         return {split: split for split in row.submission.files if split.startswith(public)}
-    return {name: one.split for name, one in config.evals.items()}
+    return {name: evaluation.split for name, evaluation in config.evals.items()}
 
 
 def _with_head(config: knobs.Config, run: runs.Run) -> tuple[knobs.Config, Any]:
-    """Return the task's config with the model's own encoder, and its head with the classes in the task's order.
+    """Return the task's config with the model's encoder, and the head in the task's class order.
 
     The order matters: F1 is that of the second of two classes.
     """
@@ -146,18 +147,16 @@ def _with_head(config: knobs.Config, run: runs.Run) -> tuple[knobs.Config, Any]:
     theirs = config.objectives[kind].labels or ours
     if set(ours) == set(theirs):
         order = np.array([ours.index(label) for label in theirs], int)
-        head = (
-            jax.tree.map(lambda values: np.asarray(values)[..., order], head)
-            if ours != theirs
-            else head
-        )
+        if ours != theirs:
+            head = jax.tree.map(lambda values: np.asarray(values)[..., order], head)
     elif len(ours) == len(theirs) and all(UNNAMED.fullmatch(label) for label in ours):
         labelled.log(
             f"{run.folder} does not name its classes: taken as {', '.join(theirs)}, in this order"
         )
     else:
         raise HeadError(
-            f"{run.folder} knows the classes {', '.join(ours)}, and {task.name or 'the task'} has {', '.join(theirs)}",
+            f"{run.folder} knows the classes {', '.join(ours)}, "
+            f"and {task.name or 'the task'} has {', '.join(theirs)}",
             "evaluate a checkpoint that was fine-tuned on this task",
         )
     objective = dataclasses.replace(config.objectives[kind], labels=theirs)

@@ -26,7 +26,7 @@ from bert_jax.batch import Batch, Encoded
 from bert_jax.data.encoding import rows
 from bert_jax.interop import runs
 from bert_jax.models.bert import Bert
-from bert_jax.predict import predict
+from bert_jax.predictors.asking import predict
 from bert_jax.predictors.base import Model, Options
 
 HERE = Path(__file__).resolve().parent

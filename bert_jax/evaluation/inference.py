@@ -1,0 +1,150 @@
+"""The inference driver: rows through a compiled function, in batches of about one length.
+
+    plan = by_length(lengths, size)            # which rows form a batch, and its padded shape
+    for rows, outputs in run(compute, plan):   # outputs on the host, in the plan's order
+
+Evaluations, suites, predictors and pages all compute through `run`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from bert_jax import sharding
+from bert_jax.batch import Batch
+from bert_jax.data.labelled.batches import rounded
+from bert_jax.system import fault_points
+
+TOKENS = 8192  # of a batch, where nobody names a batch size
+LEAST = 8  # tokens of the shortest rows
+Progress = Callable[[int, int], None]  # how much is done, and of how much
+
+
+def silent(done: int, total: int) -> None:
+    """Report no progress."""
+
+
+class Planned(NamedTuple):
+    """One batch of a plan: its rows, and its shape with padding."""
+
+    rows: np.ndarray  # int64 [n], n <= size
+    length: int  # columns
+    size: int  # rows, with the padding rows behind the real ones
+
+
+# --- plans ---------------------------------------------------------------------------------------
+
+
+def in_order(count: int, size: int, length: int) -> list[Planned]:
+    """Plan rows of one length in their own order."""
+    starts = range(0, count, size)
+    return [Planned(np.arange(at, min(at + size, count)), length, size) for at in starts]
+
+
+def by_length(lengths: np.ndarray, size: int, shrink_last: bool = False) -> list[Planned]:
+    """Plan batches of rows sorted by length, each padded to the `rounded` length of its longest.
+
+    The longest rows come first, so that a batch that does not fit in memory fails at once. With
+    `shrink_last`, an incomplete batch has the next power of two of rows instead of `size`.
+    """
+    order = np.argsort(-lengths, kind="stable")
+    plan = []
+    for start in range(0, len(order), size):
+        rows = order[start : start + size]
+        count = min(size, _power_of_two(len(rows))) if shrink_last else size
+        plan.append(Planned(rows, rounded(int(lengths[rows[0]])), count))
+    return plan
+
+
+def by_shape(lengths: np.ndarray, mesh: Mesh, batch_size: int = 0) -> list[Planned]:
+    """Plan batches of rows that share one `padded` length, the longest first.
+
+    This suits many short rows: each length has a batch size of its own, as many rows as hold
+    TOKENS. That or the given batch size is rounded up to what the devices of `mesh` can share.
+    """
+    shapes = np.array([padded(n) for n in range(int(lengths.max(initial=0)) + 1)])[lengths]
+    plan = []
+    for length in sorted(set(shapes.tolist()), reverse=True):
+        group = np.flatnonzero(shapes == length)
+        size = batch_size or min(max(1, TOKENS // length), _power_of_two(len(group)))
+        size = shared_rows(size, mesh)
+        starts = range(0, len(group), size)
+        plan += [Planned(group[start : start + size], length, size) for start in starts]
+    return plan
+
+
+def padded(length: int) -> int:
+    """Return the next of 8, 12, 16, 24, 32, 48, ...: at most a third of a row is padding.
+
+    This is finer than `rounded`, because rows of suites are often sentences of some ten tokens.
+    """
+    power = max(LEAST, _power_of_two(length))
+    return power * 3 // 4 if length <= power * 3 // 4 and power > LEAST else power
+
+
+def _power_of_two(count: int) -> int:
+    """Return the smallest power of two that is at least `count`."""
+    return 1 << (count - 1).bit_length()
+
+
+# --- devices -------------------------------------------------------------------------------------
+
+
+def shared_rows(size: int, mesh: Mesh) -> int:
+    """Round a batch size up to a multiple of the devices that split its rows."""
+    ways = mesh.shape["data"] * mesh.shape["fsdp"]
+    return -(-size // ways) * ways
+
+
+def place(batch: Batch, mesh: Mesh) -> Batch:
+    """Split the rows of a host batch over the mesh; every process has the whole batch."""
+    size = len(next(iter(batch.values())))
+    local = sharding.local_rows(size, mesh)
+    return sharding.place({key: value[local] for key, value in batch.items()}, size, mesh)
+
+
+# --- the loop ------------------------------------------------------------------------------------
+
+
+def run(
+    compute: Callable[[Planned], Any],
+    plan: Sequence[Planned],
+    progress: Progress = silent,
+    cost: Callable[[Planned], int] = lambda batch: 1,
+) -> Iterator[tuple[np.ndarray, Any]]:
+    """Compute every batch of a plan; yield its rows' numbers and its outputs, in the plan's order.
+
+    Outputs are fetched one batch late, so that the device never waits for the host.
+
+    Args:
+      compute: starts a batch on the devices and returns its outputs, replicated: arrays with a row
+        for each row of the batch, and scalars, which belong to the batch as a whole.
+      plan: the batches.
+      progress: called after each batch with the cost of the batches started so far, and of all.
+      cost: what a batch counts; 1 counts batches.
+
+    Yields:
+      The numbers of a batch's rows, and its outputs as numpy arrays without padding rows.
+    """
+    done, total = 0, sum(map(cost, plan))
+    previous: tuple[np.ndarray, Any] | None = None
+    for index, batch in enumerate(plan):
+        started = batch.rows, compute(batch)
+        if previous is not None:
+            yield _fetch(*previous)
+        previous = started
+        fault_points.point("evaluation", index)
+        done += cost(batch)
+        progress(done, total)
+    if previous is not None:
+        yield _fetch(*previous)
+
+
+def _fetch(rows: np.ndarray, outputs: Any) -> tuple[np.ndarray, Any]:
+    host = sharding.to_host(outputs)
+    return rows, jax.tree.map(lambda array: array[: len(rows)] if array.ndim else array, host)
