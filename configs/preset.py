@@ -2,12 +2,14 @@
 
     bert-jax train --config=configs/preset.py:google_2018 --workdir=runs/google_2018
 
-NAME is one of google_2018, google_head, huggingface, roberta, wettig, mosaic. The text and all a recipe leaves open
-are those of pretrain.py. What a recipe sets, from where, and what it does not reproduce:
+NAME is one of google_2018, google_head, huggingface, roberta, wettig, mosaic. The text and all a
+recipe leaves open are those of pretrain.py. What a recipe sets, from where, and what it does not
+reproduce:
 
     bert-jax doctor --preset-diff roberta defaults
 
-At `base` and on Wikipedia each of them is meant for several accelerators. A changed knob goes on top:
+At `base` and on Wikipedia each of them is meant for several accelerators. A changed knob goes on
+top:
 --config.masking.rate=0.4
 """
 

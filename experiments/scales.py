@@ -1,10 +1,12 @@
-"""What the studies share at each scale: the base of their cells, seeds, the budget, and what each cell is judged by.
+"""What the studies share at each scale: the base of their cells, seeds, the budget, and what each
+cell is judged by.
 
     cpu    two layers of 128 on a few megabytes of text: minutes a cell on two cores
     full   the published size and text, as it would be launched on a pod
 
-The text, minimal pairs and tags of `cpu` lie beside the checkout, in ../shared/data; where they do not, text is that of
-the docstrings and the other two are left out. Every number of `cpu` is here. A study takes its scale with
+The text, minimal pairs and tags of `cpu` lie beside the checkout, in ../shared/data; where they do
+not, text is that of the docstrings and the other two are left out. Every number of `cpu` is here. A
+study takes its scale with
 
     scale = load_file(f"../scales.py:{name}", beside=__file__, function="get_scale")
 """
@@ -21,7 +23,7 @@ from bert_jax.config import load_file, put
 from bert_jax.errors import ConfigError
 from bert_jax.studies.definition import Budget, Finetune, Suite
 
-# --- cpu ------------------------------------------------------------------------------------------------------------
+# --- cpu ------------------------------------------------------------------------------------------
 
 SEEDS = (0, 1, 2)
 TOKENS = 1_000 * 32 * 64  # that every cell reads, padding included
@@ -34,8 +36,9 @@ SIZES: dict[str, dict[str, Any]] = {
         "model.init_stddev": 0.05,
     },
 }
-# With learned positions two layers stay on the plateau near the unigram for all of so short a run: 0.6 nats below it
-# after 1,500 updates of 2,048 tokens. With rotary ones they are 1.2 nats below it after 500 and 1.6 after 1,000.
+# With learned positions two layers stay on the plateau near the unigram for all of so short a run:
+# 0.6 nats below it after 1,500 updates of 2,048 tokens. With rotary ones they are 1.2 nats below it
+# after 500 and 1.6 after 1,000.
 LEARNING = {
     "model.position": "rotary",
     "model.init_stddev": 0.05,
@@ -52,8 +55,11 @@ TOKENS_OFTEN = (
     2 * TOKENS
 )  # ... so that each of ten copies comes again; RoBERTa reads its text forty times
 SIZE_OFTEN = "2 x 64"
-COLLOCATED = 0.3  # share of so small a text to lie in collocations: for the paper's half, the last of them are chance
-NSP_WEIGHT = 0.1  # at full weight so small a model learns pairs first and words much later: see configs/tiny.py
+# Share of so small a text to lie in collocations: for the paper's half, the last of them are
+# chance.
+COLLOCATED = 0.3
+# At full weight so small a model learns pairs first and words much later: see configs/tiny.py.
+NSP_WEIGHT = 0.1
 PAIRS = 30  # of each of the 37 paradigms of BLiMP
 TAGGED = {  # parts of speech: from the 1,000 first sentences, so that what was learnt before counts
     "task.rows": 1_000,
@@ -75,7 +81,7 @@ FROZEN = TAGGED | {
 TAGGED_FILES = {"train": "train", "validation": "dev"}
 
 
-# --- both -----------------------------------------------------------------------------------------------------------
+# --- both -----------------------------------------------------------------------------------------
 
 HEADLINE = {  # the metric of an evaluation that arms are compared by, where it is not its accuracy
     **dict.fromkeys(("validation", "only_masks", "whole_words"), "mlm_loss"),
@@ -97,7 +103,9 @@ class Scale(NamedTuple):
     collocated: float  # masking.pmi_coverage
 
     def on(self, base: ml_collections.ConfigDict) -> Scale:
-        """The same on another base, of which too the last step counts; its tasks of pairs need two segment types."""
+        """The same on another base, of which too the last step counts; its tasks of pairs need two
+        segment types.
+        """
         base.checkpoints.best = ""
         base.model.type_vocab = max(2, base.model.type_vocab)
         return self._replace(base=base)
@@ -159,7 +167,7 @@ def _cpu(text: tuple[str, float]) -> Scale:
     return Scale(base, SEEDS, budget, SIZES, evaluations, frozen, NSP_WEIGHT, COLLOCATED).on(base)
 
 
-# --- full -----------------------------------------------------------------------------------------------------------
+# --- full -----------------------------------------------------------------------------------------
 
 PUBLISHED_SIZES = {size: {"model.size": size} for size in ("medium", "base", "large")}
 TASKS = ("mnli", "qnli", "sst2")  # from TFDS, with the recipes of data/tasks.py

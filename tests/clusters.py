@@ -1,7 +1,8 @@
 """Clusters on this machine: SLURM itself where it is installed, and stand-ins for submitit and ray.
 
-The stand-ins do as much as the engines use; their calls run in processes of this machine. They know what the packages
-promise, and nothing of the engines; where a package is installed the same tests use it.
+The stand-ins do as much as the engines use; their calls run in processes of this machine. They know
+what the packages promise, and nothing of the engines; where a package is installed the same tests
+use it.
 """
 
 from __future__ import annotations
@@ -250,7 +251,9 @@ def free_ports(count: int) -> list[int]:
 
 @contextlib.contextmanager
 def slurm(folder: Path) -> Iterator[dict[str, str]]:
-    """Starts a SLURM cluster of one node, this machine, and yields the variables with which srun finds it."""
+    """Starts a SLURM cluster of one node, this machine, and yields the variables with which srun
+    finds it.
+    """
     if missing := [
         tool for tool in ("slurmctld", "slurmd", "srun", "scancel") if shutil.which(tool) is None
     ]:

@@ -1,4 +1,6 @@
-"""Every test runs on eight fake CPU devices, writes only below a temporary folder, and repeats exactly."""
+"""Every test runs on eight fake CPU devices, writes only below a temporary folder, and repeats
+exactly.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,8 @@ os.environ["XLA_FLAGS"] = f"{flags} {FEWER_PARTS}{faster_compilation(jaxlib.__ve
 jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_numpy_rank_promotion", "raise")
-# What was compiled before in this process is taken again, and goes with it: a stale entry can never make a test pass.
+# What was compiled before in this process is taken again, and goes with it: a stale entry can never
+# make a test pass.
 COMPILED = tempfile.TemporaryDirectory(prefix="bert_jax_compiled")
 jax.config.update("jax_enable_compilation_cache", True)
 jax.config.update("jax_compilation_cache_dir", COMPILED.name)
@@ -58,8 +61,8 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("bert_jax")
 
 
-# Tests of a file share what they train and compile, so a process takes whole files (see the Makefile): these first, as
-# one of them begun last would leave the other processes idle.
+# Tests of a file share what they train and compile, so a process takes whole files (see the
+# Makefile): these first, as one of them begun last would leave the other processes idle.
 LONGEST = (
     "train",
     "step",

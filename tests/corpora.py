@@ -20,7 +20,9 @@ FIRST = 5  # the first id that is text
 
 
 def shard(documents: Sequence[Sequence[int]], vocab: int | None = None) -> Shard:
-    """Documents as lists of sentence lengths. Token t of the shard has the id FIRST + t (modulo a vocabulary)."""
+    """Documents as lists of sentence lengths. Token t of the shard has the id FIRST + t (modulo a
+    vocabulary).
+    """
     lengths = [length for document in documents for length in document]
     ids = np.arange(sum(lengths))
     return Shard(
@@ -43,7 +45,9 @@ def random_documents(
 def prepared(
     folder: Path, shards: Sequence[Shard], on_disk: bool = False, **splits: Sequence[Shard]
 ) -> Prepared:
-    """A prepared corpus without a tokenizer that could read text; every third id goes on with a word."""
+    """A prepared corpus without a tokenizer that could read text; every third id goes on with a
+    word.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     size = FIRST + max(len(s.tokens) for s in shards)
     continuation = np.arange(size) % 3 == 1

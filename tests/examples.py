@@ -1,9 +1,9 @@
 """Finished training examples, ours and the published ones: made, measured alike and compared.
 
-Every token of a text has an id of its own, so finished examples show by themselves where their text was taken from and
-what truncation cost it. `measure` gives, for each pass over the text, eighty numbers or more, and counts what must
-never occur. Passes are independent draws, whatever is correlated inside one, so two samples of passes are compared by
-Welch's t-test, number by number.
+Every token of a text has an id of its own, so finished examples show by themselves where their text
+was taken from and what truncation cost it. `measure` gives, for each pass over the text, eighty
+numbers or more, and counts what must never occur. Passes are independent draws, whatever is
+correlated inside one, so two samples of passes are compared by Welch's t-test, number by number.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ AGAIN = 10  # further epochs, which tell static masks from dynamic ones
 ROWS = 512  # of a batch
 
 
-# --- a text whose tokens are all different --------------------------------------------------------------------------
+# --- a text whose tokens are all different --------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +57,9 @@ class Text:
 
 
 def text_of(structure: Sequence[Shard], continues: np.ndarray) -> Text:
-    """The same sentences and documents, with ids that tell tokens apart; `continues` is by place, [T]."""
+    """The same sentences and documents, with ids that tell tokens apart; `continues` is by place,
+    [T].
+    """
     shards, begins, document, start, documents = [], [], [], 0, 0
     for shard in structure:
         lengths = np.diff(shard.sentence_ends.astype(int), prepend=0)
@@ -78,7 +80,9 @@ def text_of(structure: Sequence[Shard], continues: np.ndarray) -> Text:
 
 
 def made_up(documents: int, sentences: float, tokens: float, seed: int = 0) -> Text:
-    """Geometric numbers of sentences and tokens, in two shards; two tokens of five go on with a word."""
+    """Geometric numbers of sentences and tokens, in two shards; two tokens of five go on with a
+    word.
+    """
     structure = [
         corpora.shard(corpora.random_documents(documents // 2, seed + i, sentences, tokens))
         for i in (0, 1)
@@ -87,7 +91,7 @@ def made_up(documents: int, sentences: float, tokens: float, seed: int = 0) -> T
     return text_of(structure, going)
 
 
-# --- finished examples, ours and the published ones -----------------------------------------------------------------
+# --- finished examples, ours and the published ones -----------------------------------------------
 
 
 class Case(NamedTuple):
@@ -230,7 +234,7 @@ def ours(folder: Path, text: Text, case: Case, plant: Plant | None = None) -> Fi
     return Finished(*(np.concatenate(c)[: len(epochs)] for c in zip(*found, strict=True)), epochs)
 
 
-# --- what is measured -----------------------------------------------------------------------------------------------
+# --- what is measured -----------------------------------------------------------------------------
 
 Measured = tuple[dict[str, np.ndarray], dict[str, int]]
 
@@ -238,8 +242,9 @@ Measured = tuple[dict[str, np.ndarray], dict[str, int]]
 def measure(found: Finished, text: Text, case: Case) -> Measured:
     """Numbers, one a pass each, and how many examples show what must never occur.
 
-    Where truncation lets B begin inside a word, the original takes its first pieces for the end of A's last word. Ours
-    are a unit of their own, so masks of whole words are compared on the other examples.
+    Where truncation lets B begin inside a word, the original takes its first pieces for the end of
+    A's last word. Ours are a unit of their own, so masks of whole words are compared on the other
+    examples.
     """
     every = Parts(
         found.at(np.lexsort((found.tokens[:, 1], found.epochs))), text, case
@@ -396,7 +401,9 @@ def word_sizes(p: Parts) -> tuple[np.ndarray, np.ndarray]:
 
 
 def repeated(p: Parts) -> np.ndarray:
-    """Of the positions selected in the n-th example of a pass, how many are again in that of a later pass."""
+    """Of the positions selected in the n-th example of a pass, how many are again in that of a
+    later pass.
+    """
     by_epoch = np.split(p.chosen, np.cumsum(np.bincount(p.e.epochs, minlength=p.case.epochs))[:-1])
     found = np.full(p.case.passes, np.nan)
     for epoch in range(min(p.case.passes, p.case.epochs - p.case.lag)):

@@ -1,7 +1,8 @@
-"""Trains, stops, goes on, evaluates, exports and generates as users do: the compiler has every optimization on.
+"""Trains, stops, goes on, evaluates, exports and generates as users do: the compiler has every
+optimization on.
 
-`python -m tests.production FOLDER` does all of it in one process, on one small text, and leaves there what
-`test_production.py` looks at.
+`python -m tests.production FOLDER` does all of it in one process, on one small text, and leaves
+there what `test_production.py` looks at.
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ CAUSAL = {"objectives__causal_lm__weight": 1, "model__causal": True, "pairs": "n
 
 
 def configs(folder: Path) -> dict[str, knobs.Config]:
-    """Return everything that is trained; the docstrings that the demo reads differ from machine to machine."""
+    """Return everything that is trained; the docstrings that the demo reads differ from machine to
+    machine.
+    """
     base = texts.config_file(folder)
     small = texts.configure(base, **SMALL, **PACKED)
     text = dataclasses.asdict(small.corpus)

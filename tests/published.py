@@ -1,10 +1,12 @@
 """The published construction of training examples, stated again in plain Python.
 
-What create_pretraining_data.py of google-research/bert (at eedf571) does to documents of tokenised sentences, in words
-of our own and with nothing vectorised, so that it can be read beside the original. Left out are its two shuffles, of
-documents and of instances: nothing that is compared depends on an order.
+What create_pretraining_data.py of google-research/bert (at eedf571) does to documents of tokenised
+sentences, in words of our own and with nothing vectorised, so that it can be read beside the
+original. Left out are its two shuffles, of documents and of instances: nothing that is compared
+depends on an order.
 
-`mode="sop"` is ALBERT's task with chunks of at least two sentences, as `bert_jax.data.batches.pairs` defines it.
+`mode="sop"` is ALBERT's task with chunks of at least two sentences, as
+`bert_jax.data.batches.pairs` defines it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""BERT as its paper states it, in plain float64 numpy, one row at a time: what the model is held against."""
+"""BERT as its paper states it, in plain float64 numpy, one row at a time: what the model is held
+against.
+"""
 
 from __future__ import annotations
 

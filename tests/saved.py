@@ -1,4 +1,6 @@
-"""Run folders as training leaves them, saved without an update: what tests of opening and resuming spoil."""
+"""Run folders as training leaves them, saved without an update: what tests of opening and resuming
+spoil.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from bert_jax.training import program as steps
 
 
 def run(workdir: Path, config: knobs.Config, metrics: Mapping[int, float | None]) -> Path:
-    """Save fresh parameters as the steps given, each with the metric that ranks it; all steps are kept."""
+    """Save fresh parameters as the steps given, each with the metric that ranks it; all steps are
+    kept.
+    """
     given = data.gather(config)
     init = jax.jit(lambda seed: steps.init_state(given.config, given.tokenizer.size, seed))
     meta = {

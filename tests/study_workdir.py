@@ -1,7 +1,9 @@
-"""Workdirs of studies as they would be, made of files alone: plausible numbers, and cells in any state.
+"""Workdirs of studies as they would be, made of files alone: plausible numbers, and cells in any
+state.
 
-What is true is chosen here, so that a report can be held against it: `truth` is the loss an arm ends at, but for a part
-that is the seed's, which all arms share, and a little that is the cell's own.
+What is true is chosen here, so that a report can be held against it: `truth` is the loss an arm
+ends at, but for a part that is the seed's, which all arms share, and a little that is the cell's
+own.
 """
 
 from __future__ import annotations
@@ -107,7 +109,9 @@ def build(
     examples: int = 300,
     lines: int = 40,
 ) -> Place:
-    """Writes a workdir; a cell is done, trained, halfway, failed, diverged, killed or untouched, as `state` says."""
+    """Writes a workdir; a cell is done, trained, halfway, failed, diverged, killed or untouched, as
+    `state` says.
+    """
     place, cells = Place(Path(workdir)), expand(study)
     asked = {
         key: {"kind": "suite", "name": one.name, "ask": one.ask}

@@ -78,7 +78,9 @@ def vocabulary(folder: Path) -> Path:
 
 
 def config(kind: str, source: str, folder: Path, **overrides: object) -> knobs.Config:
-    """A run of a second or two of a very small model from nothing; keys use __ for the dots of a path."""
+    """A run of a second or two of a very small model from nothing; keys use __ for the dots of a
+    path.
+    """
     tree = default()
     put(tree, ["objectives"], {kind: {"weight": None, "labels": ()}})
     base = {

@@ -1,4 +1,6 @@
-"""From outputs back to predictions: run_squad.py's search told as loops, and answers that come back as they were."""
+"""From outputs back to predictions: run_squad.py's search told as loops, and answers that come back
+as they were.
+"""
 
 from __future__ import annotations
 
@@ -33,13 +35,15 @@ def decode(found: Features, examples: list[Example], outputs: list[np.ndarray], 
     return answers.decode(kind, found, examples, outputs, knobs.Task(**task))
 
 
-# --- spans ----------------------------------------------------------------------------------------------------------
+# --- spans ----------------------------------------------------------------------------------------
 
 
 def run_squad(
     found: Features, examples: list[Example], outputs: list[np.ndarray], task: knobs.Task
 ) -> list[tuple]:
-    """write_predictions of run_squad.py, question by question: what is answered, the n best, the null score."""
+    """write_predictions of run_squad.py, question by question: what is answered, the n best, the
+    null score.
+    """
     results = []
     for number, one in enumerate(examples):
         prelim, null = [], math.inf
@@ -136,7 +140,9 @@ def oracle(found: Features) -> list[np.ndarray]:
 
 
 def in_a_window(found: Features) -> set[int]:
-    """Examples whose answer lies in the very window that is the best for its start, as run_squad.py wants it."""
+    """Examples whose answer lies in the very window that is the best for its start, as run_squad.py
+    wants it.
+    """
     starts = found.targets["spans"][:, 0]
     return set(found.example[(starts > 0) & found.best[found.offsets[:-1] + starts]].tolist())
 
@@ -267,7 +273,7 @@ def test_the_threshold_tuned_on_development_data_gives_its_best_score():
     assert scored(1e9)["no_answer_exact"] == 0.0
 
 
-# --- the others -----------------------------------------------------------------------------------------------------
+# --- the others -----------------------------------------------------------------------------------
 
 
 @given(

@@ -1,4 +1,6 @@
-"""Runs that train together are the runs they would be alone, and what befalls one does not touch the others."""
+"""Runs that train together are the runs they would be alone, and what befalls one does not touch
+the others.
+"""
 
 from __future__ import annotations
 
@@ -148,7 +150,9 @@ def test_fewer_arms_of_the_same_slots_are_the_same_in_every_bit(base, fused, tmp
 
 @pytest.mark.fault(15)
 def test_spikes_of_an_arm_are_counted_in_its_account_and_resumed(base, tmp_path, monkeypatch):
-    """One arm meets spikes at updates 12 and 18: state, account, lines and page agree, also when interrupted."""
+    """One arm meets spikes at updates 12 and 18: state, account, lines and page agree, also when
+    interrupted.
+    """
     real = steps.inputs_at
 
     def poisoned(config, step):
@@ -327,7 +331,7 @@ def test_what_cannot_train_together_says_so(base, tmp_path):
         train.train([(config, tmp_path / "a"), (config, tmp_path / "b")], command=[])
 
 
-# --- nothing counted ------------------------------------------------------------------------------------------------
+# --- nothing counted ------------------------------------------------------------------------------
 
 
 def test_totals_of_nothing_are_no_result():

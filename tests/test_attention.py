@@ -21,7 +21,8 @@ from bert_jax.objectives import network
 from tests import toy
 
 ROWS, LENGTH, HEADS, WIDTH = 3, 256, 2, 8  # two blocks of splash's in either direction
-BACKENDS = {  # as a CPU can run them: cudnn's arguments are those that XLA takes too, splash is interpreted
+# As a CPU can run them: cudnn's arguments are those that XLA takes too, splash is interpreted.
+BACKENDS = {
     "einsum": functools.partial(backends.einsum, drop=lambda x: x),
     "cudnn": functools.partial(backends.cudnn, implementation="xla"),
     "splash": functools.partial(backends.splash, interpret=True),
@@ -95,7 +96,9 @@ def plain(query, key, value, cotangent, batch, cfg):
 
 @functools.cache
 def run(name, form, packed, far=None, dtype="float32"):
-    """What a backend returns and its gradients; gradients if padding were read; the batch; what is expected."""
+    """What a backend returns and its gradients; gradients if padding were read; the batch; what is
+    expected.
+    """
     cfg, batch = model(**FORMS[form], dtype=dtype), layout(packed)
     query, key, value, cotangent = operands()
     cotangent = np.where((batch["segment_ids"] > 0)[..., None, None], cotangent, 0)
@@ -150,7 +153,9 @@ def test_a_layer_may_see_past_the_window(name, far):
 
 @pytest.mark.parametrize("name", BACKENDS)
 def test_nothing_is_seen_outside_the_window_or_across_examples(name):
-    """Of what each token's vector depends on: exactly the values it may see, exactly nothing of the others."""
+    """Of what each token's vector depends on: exactly the values it may see, exactly nothing of the
+    others.
+    """
     batch = toy.batch(1, 128, seed=2, examples=3)
     for causal, window in ((False, 5), (True, 5), (True, 0)):
         cfg = model(causal=causal, window=window)
@@ -170,7 +175,7 @@ def test_nothing_is_seen_outside_the_window_or_across_examples(name):
         assert (by_key[real][~may[real]] == 0).all()
 
 
-# --- in the model ---------------------------------------------------------------------------------------------------
+# --- in the model ---------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -202,7 +207,9 @@ NARROW = {"sequence_length": 128, "model__layers": 2, "model__position": "rotary
 
 @pytest.mark.parametrize("name", ["cudnn", "splash"])
 def test_a_model_is_the_same_with_any_backend(name, taken):
-    """Rotated, packed, with a window that the first layer sees past, its layers in a loop and computed again."""
+    """Rotated, packed, with a window that the first layer sees past, its layers in a loop and
+    computed again.
+    """
     config = toy.config(
         **NARROW,
         model__window=9,
@@ -249,14 +256,16 @@ def test_a_window_is_needed_work_only_as_far_as_it_reaches():
     assert costs.pairs(toy.config().model, sizes) == (sizes**2).sum()
 
 
-# --- which one ------------------------------------------------------------------------------------------------------
+# --- which one ------------------------------------------------------------------------------------
 
 FITTING = {"cuda": {"model__dtype": "bfloat16"}, "tpu": {}}
 
 
 @pytest.fixture
 def on(monkeypatch):
-    """A function that makes backends believe in another kind of device, one of it unless told otherwise."""
+    """A function that makes backends believe in another kind of device, one of it unless told
+    otherwise.
+    """
 
     def device(kind, count=1):
         monkeypatch.setattr(devices, "device", lambda: kind)
@@ -394,12 +403,14 @@ def test_splash_of_arms_all_at_once_is_that_of_each():
             np.testing.assert_allclose(ours[arm], theirs, atol=1e-5)
 
 
-# --- what a GPU is given --------------------------------------------------------------------------------------------
+# --- what a GPU is given --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("packed", [True, False])
 def test_the_program_for_a_gpu_calls_cudnn(packed, taken, monkeypatch):
-    """Lowered as far as it can be without one: its kernel forwards and backwards, with a bias only where it must."""
+    """Lowered as far as it can be without one: its kernel forwards and backwards, with a bias only
+    where it must.
+    """
     library = pytest.importorskip(
         "jax._src.cudnn.fused_attention_stablehlo", reason="it has moved in this jax"
     )

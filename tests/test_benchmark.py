@@ -28,7 +28,7 @@ def contestant(function: str, called: str = "", **arguments) -> Contestant:
     return Contestant(called or function, f"tests.contestants:{function}", arguments)
 
 
-# --- the harness ----------------------------------------------------------------------------------------------------
+# --- the harness ----------------------------------------------------------------------------------
 
 
 def test_times_and_ratios_are_those_of_what_was_done(capfd):
@@ -102,7 +102,7 @@ def test_ratios_are_of_medians_and_their_quartiles_within_a_round():
     assert harness.ratio(result("a", [3.0]), result("b", [2.0])) == (1.5, 1.5, 1.5)
 
 
-# --- the command ----------------------------------------------------------------------------------------------------
+# --- the command ----------------------------------------------------------------------------------
 
 
 def nap(seen: list) -> table.Row:
@@ -230,7 +230,7 @@ def test_rivals_are_there_when_they_are_asked_for():
         assert len(both) > len(mine) or name not in ("train-step", "forward", "pipeline")
 
 
-# --- ours -----------------------------------------------------------------------------------------------------------
+# --- ours -----------------------------------------------------------------------------------------
 
 SMALL = toy.config(batch_size=4, sequence_length=32, steps=10)
 TYPES = ("float32", "bfloat16")

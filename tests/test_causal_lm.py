@@ -1,4 +1,6 @@
-"""Causal language modelling: what is predicted, from what, and how texts are scored; against plain statements."""
+"""Causal language modelling: what is predicted, from what, and how texts are scored; against plain
+statements.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ def _init(settings: knobs.Config, vocab_size: int = toy.VOCAB) -> dict:
 
 
 def predicted(batch: dict, row: int, end: bool) -> list[tuple[int, int]]:
-    """(column, the token after it) of a row: in turn all text, with the end of an example or without, and no more."""
+    """(column, the token after it) of a row: in turn all text, with the end of an example or
+    without, and no more.
+    """
     found = []
     for column in range(batch["tokens"].shape[1] - 1):
         same = batch["segment_ids"][row, column] == batch["segment_ids"][row, column + 1] > 0
@@ -84,7 +88,9 @@ def test_the_loss_is_that_of_every_token_from_the_column_before_it(examples, end
 
 
 def test_no_loss_depends_on_a_later_token():
-    """Through the vectors of the places: each column has one of its own, and a gradient shows who reads it."""
+    """Through the vectors of the places: each column has one of its own, and a gradient shows who
+    reads it.
+    """
     settings = config(model__init_stddev=0.3, model__layers=2)
     batch = toy.batch(1, 24, seed=1)
     batch |= {
@@ -155,7 +161,7 @@ def test_text_alone_is_what_runs_from_before_there_was_an_end_were_trained_on():
     assert configs.recorded(masked) == toy.config()
 
 
-# --- configs --------------------------------------------------------------------------------------------------------
+# --- configs --------------------------------------------------------------------------------------
 
 
 def test_it_takes_the_place_of_mlm_and_needs_a_causal_model():
@@ -182,7 +188,7 @@ def test_memory_counts_logits_of_every_token():
     assert one > costs.activation_bytes(masked, toy.VOCAB, rows)
 
 
-# --- updates and evaluations ----------------------------------------------------------------------------------------
+# --- updates and evaluations ----------------------------------------------------------------------
 
 
 def test_an_update_reads_the_text_as_it_is_and_masks_are_nothing_to_it():
@@ -248,7 +254,7 @@ def test_a_run_learns_and_is_evaluated_beside_the_unigram(trained):
     assert lines[-1]["eval/validation/causal_lm_loss"] == pytest.approx(found["causal_lm_loss"])
 
 
-# --- scores of texts ------------------------------------------------------------------------------------------------
+# --- scores of texts ------------------------------------------------------------------------------
 
 
 PIECES = [

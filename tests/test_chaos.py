@@ -1,4 +1,6 @@
-"""Faults at random over a whole pipeline: the harness sees what is wrong, and finds nothing in five draws."""
+"""Faults at random over a whole pipeline: the harness sees what is wrong, and finds nothing in five
+draws.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def test_chaos_sees_a_command_that_hangs(chaos):
 
 
 def test_chaos_finds_another_answer(chaos, tmp_path, monkeypatch):
-    """A pipeline whose evaluation is not what it was without faults is a violation, with what repeats it."""
+    """A pipeline whose evaluation is not what it was without faults is a violation, with what
+    repeats it.
+    """
 
     class Told(chaos.World):
         def run(self, stage):

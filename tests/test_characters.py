@@ -1,4 +1,6 @@
-"""Every character as google's code takes it, whatever the tokenizers library does; places in the text; who chooses."""
+"""Every character as google's code takes it, whatever the tokenizers library does; places in the
+text; who chooses.
+"""
 
 from __future__ import annotations
 
@@ -164,7 +166,7 @@ def test_special_tokens_in_such_texts_are_text_unless_asked_for():
     assert named(short, ["ab\ue000 a\ue000"])[0] == ["[UNK]", "a\ue000"]
 
 
-# --- places ---------------------------------------------------------------------------------------------------------
+# --- places ---------------------------------------------------------------------------------------
 
 ORDINARY = st.text(
     st.sampled_from("abe字 ,.é\u0301Éİßﬁ가й’[]\t\xad\ufffd")
@@ -214,7 +216,7 @@ def test_places_in_texts_that_the_library_would_cut_otherwise():
     ]
 
 
-# --- every code point -----------------------------------------------------------------------------------------------
+# --- every code point -----------------------------------------------------------------------------
 
 
 def test_the_one_letter_that_becomes_two_and_the_one_that_looks_about():
@@ -266,7 +268,7 @@ def test_every_code_point_alone_and_inside_a_word(request, name, lowercase):
     assert wrong == []
 
 
-# --- who chooses ----------------------------------------------------------------------------------------------------
+# --- who chooses ----------------------------------------------------------------------------------
 
 
 def test_files_of_ours_say_whose_rules_hold_and_others_have_the_librarys(tmp_path):

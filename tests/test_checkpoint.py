@@ -97,7 +97,7 @@ def restore(folder: Path, step: int | None = None):
         made.close()
 
 
-# --- sound checkpoints ----------------------------------------------------------------------------------------------
+# --- sound checkpoints ----------------------------------------------------------------------------
 
 
 def test_round_trip_is_bitwise(saved):
@@ -125,7 +125,9 @@ def test_donated_and_changed_buffers_do_not_reach_the_disk(checkpoints):
 
 
 def test_updates_go_on_while_a_save_does_and_do_not_reach_it(checkpoints, monkeypatch):
-    """64 MB, updated in place from the moment `save` returns until long after it is written and not yet hashed."""
+    """64 MB, updated in place from the moment `save` returns until long after it is written and not
+    yet hashed.
+    """
     go, hashed = threading.Event(), manifest.write
 
     def late(*arguments):
@@ -239,7 +241,7 @@ def test_peek_shows_what_restore_takes(saved):
     made.close()
 
 
-# --- spoiled checkpoints --------------------------------------------------------------------------------------------
+# --- spoiled checkpoints --------------------------------------------------------------------------
 
 
 def kind(path: Path) -> str:
@@ -415,7 +417,7 @@ def test_weights_that_are_not_finite_are_never_saved(checkpoints, value):
     assert checkpoints.restore(shapes(state))[2] == 1
 
 
-# --- failing writes and kills ---------------------------------------------------------------------------------------
+# --- failing writes and kills ---------------------------------------------------------------------
 
 
 @pytest.mark.fault(5)

@@ -66,7 +66,7 @@ def _fails(capsys, argv) -> tuple[int, str, str]:
     return code, lines[0].removeprefix("error: "), "".join(lines[1:]).removeprefix("hint: ")
 
 
-# --- what is passed on ----------------------------------------------------------------------------------------------
+# --- what is passed on ----------------------------------------------------------------------------
 
 
 def test_train(calls, config):
@@ -158,7 +158,7 @@ def test_overrides_are_taken_out_in_order():
     )
 
 
-# --- usage errors: exit code 2 --------------------------------------------------------------------------------------
+# --- usage errors: exit code 2 --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_usage_error(calls, capsys, config, argv, message, hint):
     assert calls.calls == []
 
 
-# --- how failures end -----------------------------------------------------------------------------------------------
+# --- how failures end -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -319,7 +319,7 @@ def test_main_exits_with_the_code(calls):
     assert caught.value.code == 3
 
 
-# --- help -----------------------------------------------------------------------------------------------------------
+# --- help -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", sorted(cli.COMMANDS))
@@ -352,7 +352,7 @@ def test_help_and_usage_errors_do_not_load_jax():
     )
 
 
-# --- real processes -------------------------------------------------------------------------------------------------
+# --- real processes -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", sorted(cli.COMMANDS))

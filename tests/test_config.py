@@ -1,4 +1,6 @@
-"""Configs: what is accepted comes back as written, what is not is refused in one line that names the knob."""
+"""Configs: what is accepted comes back as written, what is not is refused in one line that names
+the knob.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,7 @@ def _walk(tree, names: list[str]):
     return tree
 
 
-# --- knobs ----------------------------------------------------------------------------------------------------------
+# --- knobs ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("path", "field", "hint"), KNOBS, ids=IDS)
@@ -105,7 +107,7 @@ def test_a_word_that_is_no_choice_is_refused_with_the_choices(path, field, hint)
     assert all(choice in caught.value.hint for choice in field.metadata["choices"])
 
 
-# --- typos, types and rules: FAULTS row 32 --------------------------------------------------------------------------
+# --- typos, types and rules: FAULTS row 32 --------------------------------------------------------
 
 TYPOS = [
     ("maksing.rate", "0.4", "config has no knob 'maksing'", "did you mean 'masking'"),
@@ -262,7 +264,7 @@ def test_a_config_file_cannot_misspell_a_knob():
             config.resolve(bad)
 
 
-# --- values ---------------------------------------------------------------------------------------------------------
+# --- values ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -549,7 +551,7 @@ def test_a_number_is_finite(text):
         config.resolve({"optim": {"learning_rate": float(text)}})
 
 
-# --- files ----------------------------------------------------------------------------------------------------------
+# --- files ----------------------------------------------------------------------------------------
 
 
 def _arguments(file: Path) -> list[str]:
@@ -620,7 +622,7 @@ def test_a_missing_file_says_where_examples_are():
     assert "configs/tiny.py" in caught.value.hint
 
 
-# --- resume ---------------------------------------------------------------------------------------------------------
+# --- resume ---------------------------------------------------------------------------------------
 
 
 def test_differences_name_added_removed_and_changed_paths():

@@ -1,4 +1,6 @@
-"""Documents come out as they stand in the files, whatever the format, and whatever is wrong with the bytes."""
+"""Documents come out as they stand in the files, whatever the format, and whatever is wrong with
+the bytes.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ def write(file, data: bytes):
     return file
 
 
-# --- formats --------------------------------------------------------------------------------------------------------
+# --- formats --------------------------------------------------------------------------------------
 
 
 def rows(documents) -> bytes:
@@ -208,7 +210,7 @@ def test_auto_finds_out_whether_a_line_is_a_sentence(tmp_path, line, expected):
         assert math.isnan(share)
 
 
-# --- bad text and bad rows ------------------------------------------------------------------------------------------
+# --- bad text and bad rows ------------------------------------------------------------------------
 
 BAD = {
     "utf8": b"Good.\n\nCaf\xe9 bad.\nMore.\n\nLast.\n",
@@ -290,7 +292,7 @@ def test_a_row_beyond_the_limit_is_malformed(tmp_path, monkeypatch):
     assert read(write(tmp_path / "a.jsonl", data), on_bad_row="skip") == [["one"], ["two"]]
 
 
-# --- paths ----------------------------------------------------------------------------------------------------------
+# --- paths ----------------------------------------------------------------------------------------
 
 
 def names(path):
@@ -363,7 +365,7 @@ def test_identity_is_of_content_and_is_remembered(tmp_path, monkeypatch):
     assert len(digests) == 1
 
 
-# --- deduplication and the split ------------------------------------------------------------------------------------
+# --- deduplication and the split ------------------------------------------------------------------
 
 
 @given(
@@ -444,7 +446,7 @@ def test_near_copies_share_a_band_and_others_do_not():
     assert (docstrings.bands("Return x.") == docstrings.bands("return X")).all()
 
 
-# --- docstrings -----------------------------------------------------------------------------------------------------
+# --- docstrings -----------------------------------------------------------------------------------
 
 SAMPLE = """
     Compute the mean of the given values along an axis.

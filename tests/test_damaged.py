@@ -1,4 +1,6 @@
-"""Files of ours that were spoiled and paths that lead to no file: each place says so, and none waits or fails."""
+"""Files of ours that were spoiled and paths that lead to no file: each place says so, and none
+waits or fails.
+"""
 
 from __future__ import annotations
 
@@ -148,7 +150,7 @@ def test_commands_refuse_pipes_with_their_exit_code(tmp_path, capsys):
         assert hint.startswith("hint: ")
 
 
-# --- JSON of other types --------------------------------------------------------------------------------------------
+# --- JSON of other types --------------------------------------------------------------------------
 
 OTHER = [
     "[]",
@@ -296,7 +298,7 @@ def test_broken_metrics_and_samples_are_left_out_of_a_report_with_a_warning(tmp_
     assert [line["time"] for line in writer.truncate(tmp_path / records.METRICS, 5)][-1] == 2.5
 
 
-# --- a run ----------------------------------------------------------------------------------------------------------
+# --- a run ----------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -353,7 +355,7 @@ def test_a_checkpoint_whose_meta_is_not_as_it_should_be_is_named(run, monkeypatc
             runs.open_run(str(run))
 
 
-# --- pickles and code -----------------------------------------------------------------------------------------------
+# --- pickles and code -----------------------------------------------------------------------------
 
 
 class Payload:

@@ -1,6 +1,8 @@
-"""Several processes on one run, joined by gloo: what they compute and write is what one process does.
+"""Several processes on one run, joined by gloo: what they compute and write is what one process
+does.
 
-Two processes of two devices each are held against one process of four. Dropout is off: its bits follow the devices.
+Two processes of two devices each are held against one process of four. Dropout is off: its bits
+follow the devices.
 """
 
 from __future__ import annotations
@@ -141,7 +143,9 @@ def test_two_processes_are_one_run(knobs, base, reference, tmp_path):
 @pytest.mark.parametrize("step", ["jit", "pmap"])
 @pytest.mark.fault(12)
 def test_the_number_of_processes_may_change(step, base, tmp_path):
-    """Two, stopped by a signal to the second alone; then one, stopped; then two: no example is lost or repeated."""
+    """Two, stopped by a signal to the second alone; then one, stopped; then two: no example is lost
+    or repeated.
+    """
     command = words(base, tmp_path / "run", steps=24, parallel__step=step)
     codes, errors = two(command, ("", "step:5:term"))
     assert codes == [75, 75], errors
@@ -164,7 +168,9 @@ def test_the_number_of_processes_may_change(step, base, tmp_path):
 
 @pytest.mark.slow
 def test_what_process_0_refuses_ends_both(base, reference):
-    """Nobody waits for the other: a changed config is every process's error, a workdir in use is passed on."""
+    """Nobody waits for the other: a changed config is every process's error, a workdir in use is
+    passed on.
+    """
     codes, errors = two(words(base, reference, masking__rate=0.5))
     assert codes == [2, 2], errors
     assert "masking.rate: 0.15 -> 0.5" in errors[0]
@@ -176,7 +182,9 @@ def test_what_process_0_refuses_ends_both(base, reference):
 
 
 def assert_lost(code: int, err: str, workdir: Path) -> None:
-    """The end of a process whose peer is gone: one line, a hint, and nothing of C++ where a user looks."""
+    """The end of a process whose peer is gone: one line, a hint, and nothing of C++ where a user
+    looks.
+    """
     assert code == 75, err
     *before, error, hint = err.splitlines()
     assert error == "error: another process of this run has ended, or the link to it is cut"
@@ -194,7 +202,9 @@ def assert_lost(code: int, err: str, workdir: Path) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("dead", [0, 1])
 def test_a_lost_process_ends_the_other_and_the_run_goes_on(dead, base, reference, tmp_path):
-    """Process 0 keeps the list of who is alive: the other sees its end at once, and it the other's after a minute."""
+    """Process 0 keeps the list of who is alive: the other sees its end at once, and it the other's
+    after a minute.
+    """
     kill = "step:6:kill"
     processes = start_two(words(base, tmp_path), (kill, "") if dead == 0 else ("", kill))
     processes[dead].wait(timeout=250)

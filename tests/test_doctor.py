@@ -1,4 +1,6 @@
-"""The doctor: facts agree with another source, and each known trouble is reported where it is planted."""
+"""The doctor: facts agree with another source, and each known trouble is reported where it is
+planted.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ HEALTHY = {
 
 
 def _write_corpus(folder, fingerprint):
-    """Two training shards and a validation shard, by the writer that prepare uses; a manifest by hand."""
+    """Two training shards and a validation shard, by the writer that prepare uses; a manifest by
+    hand.
+    """
     sizes = {"train-00000": (7, 3, 2), "train-00001": (5, 2, 1), "validation-00000": (4, 2, 1)}
     entries = {
         name: shards.write(
@@ -187,7 +191,7 @@ def test_every_needed_package_is_a_requirement_of_ours():
     assert set(doctor.NEEDED) <= ours | {"jaxlib"}  # which jax requires
 
 
-# --- presets --------------------------------------------------------------------------------------------------------
+# --- presets --------------------------------------------------------------------------------------
 
 
 def test_two_presets_differ_as_their_tables_do(capsys):
@@ -253,7 +257,7 @@ def test_a_misspelt_preset_ends_in_one_line(capsys, names, meant):
     assert cli.execute(["doctor", "--preset-diff", "roberta"]) == 2
 
 
-# --- trouble --------------------------------------------------------------------------------------------------------
+# --- trouble --------------------------------------------------------------------------------------
 
 
 def test_a_healthy_machine_has_no_warnings():

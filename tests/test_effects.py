@@ -1,4 +1,6 @@
-"""Every knob states where it has an effect, acts there, and is refused where it is set and does nothing."""
+"""Every knob states where it has an effect, acts there, and is refused where it is set and does
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,8 @@ TEXT: dict[str, Any] = {}
 LINEAR = {"masking.schedule": "linear", "masking.final_rate": 0.3}
 NSP = {"objectives": {"nsp": {"weight": 1.0}}, "checkpoints.best": "nsp_loss"}
 
-# A value away from the default, a config in which it has an effect, and configs in which it has none.
+# A value away from the default, a config in which it has an effect, and configs in which it has
+# none.
 FILES = {"corpus.source": "files"}
 TFDS = {"corpus.source": "tfds"}
 INIT = {"init_from": "run"}
@@ -277,7 +280,7 @@ def test_what_a_run_has_recorded_is_opened_whatever_does_nothing_in_it():
     assert recorded(tree.to_dict()).masking.rate == 0.4
 
 
-# --- studies --------------------------------------------------------------------------------------------------------
+# --- studies --------------------------------------------------------------------------------------
 
 
 def study(base: dict[str, Any], *axes: Any, **more: Any) -> Study:
@@ -324,7 +327,7 @@ def test_a_point_takes_the_place_of_what_the_base_has():
     assert [cell.config.optim.warmup_steps for cell in cells] == [10, 20]
 
 
-# --- whole commands -------------------------------------------------------------------------------------------------
+# --- whole commands -------------------------------------------------------------------------------
 
 
 @pytest.mark.fault(32)

@@ -1,4 +1,6 @@
-"""Pairs cut as google's loop and the tokenizers library cut them, and rows that are Hugging Face's encodings."""
+"""Pairs cut as google's loop and the tokenizers library cut them, and rows that are Hugging Face's
+encodings.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Wrong input through the real command line: one line of what and where, one hint, the exit code of the contract."""
+"""Wrong input through the real command line: one line of what and where, one hint, the exit code of
+the contract.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +96,7 @@ def a_file_of(step: Path) -> Path:
     )
 
 
-# --- before anything starts -----------------------------------------------------------------------------------------
+# --- before anything starts -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -187,7 +189,7 @@ def test_a_workdir_that_cannot_be_written(place, base, tmp_path, capsys):
     assert files(tmp_path) == {"file": b"mine"}
 
 
-# --- resuming -------------------------------------------------------------------------------------------------------
+# --- resuming -------------------------------------------------------------------------------------
 
 
 @pytest.mark.fault(10)
@@ -253,7 +255,7 @@ def test_without_an_older_one_it_ends_with_4(base, run, capsys):
     assert {**files(run), "run.lock": b""} == {**before, "run.lock": b""}
 
 
-# --- evaluating and asking ------------------------------------------------------------------------------------------
+# --- evaluating and asking ------------------------------------------------------------------------
 
 
 def hugging_face(folder: Path) -> Path:
@@ -331,7 +333,7 @@ def test_an_input_that_is_not_there(trained, tmp_path, capsys):
     assert str(tmp_path / "none.txt") in error
 
 
-# --- in processes of their own --------------------------------------------------------------------------------------
+# --- in processes of their own --------------------------------------------------------------------
 
 
 def test_the_process_ends_with_the_code_and_the_two_lines(base, tmp_path):

@@ -1,4 +1,6 @@
-"""Checked examples: what rows of every kind become, and what is refused, where, and with which values."""
+"""Checked examples: what rows of every kind become, and what is refused, where, and with which
+values.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ def load(path: Path, kind: str, labels=(), split="train", log=silent, **task) ->
     return examples.load(Task(source=f"files:{split}={path}", **task), kind, labels, split, log)
 
 
-# --- one's own task -------------------------------------------------------------------------------------------------
+# --- one's own task -------------------------------------------------------------------------------
 
 COMPLAINTS = {
     "hardware": "The {} is broken and does not start.",
@@ -110,7 +112,7 @@ def test_the_first_rows_are_trained_on(complaints):
     assert len(examples.load(task, "classify", LABELS, "validation", silent)) == 30
 
 
-# --- every kind -----------------------------------------------------------------------------------------------------
+# --- every kind -----------------------------------------------------------------------------------
 
 
 def test_texts_pairs_and_ids(tmp_path):
@@ -269,7 +271,7 @@ def test_a_question_may_have_fewer_options(tmp_path):
         load(path, "choice", text="p", options=("a", "b", "c"))
 
 
-# --- splits without labels ------------------------------------------------------------------------------------------
+# --- splits without labels ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("header", [("text",), ("text", "label")])
@@ -306,7 +308,7 @@ def test_some_labels_are_not_none_and_minus_one_may_be_one(tmp_path):
     assert load(path, "classify", ("-1", "1"), split="test")[0].label == 0
 
 
-# --- what is refused ------------------------------------------------------------------------------------------------
+# --- what is refused ------------------------------------------------------------------------------
 
 TEXT = "text\tlabel\nfine\thardware\n"
 REFUSED = {  # name: (file, content, kind, task, line, message)
@@ -580,7 +582,7 @@ def test_any_row_is_an_example_or_a_data_error(tmp_path_factory, row, kind):
         assert math.isfinite(example.label)
 
 
-# --- what is enormous -----------------------------------------------------------------------------------------------
+# --- what is enormous -----------------------------------------------------------------------------
 
 ENORMOUS = 50 << 20
 LIMITED = """

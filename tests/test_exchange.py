@@ -1,4 +1,6 @@
-"""Models of others through the command line: taken in, asked, evaluated, trained on, given out again, or refused."""
+"""Models of others through the command line: taken in, asked, evaluated, trained on, given out
+again, or refused.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,7 @@ def equal(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> None:
         np.testing.assert_array_equal(value, theirs[name], err_msg=name)
 
 
-# --- in -------------------------------------------------------------------------------------------------------------
+# --- in -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -191,7 +193,7 @@ def _no_network(name, allow_patterns):
     raise LocalEntryNotFoundError("no route\nto the host")
 
 
-# --- used -----------------------------------------------------------------------------------------------------------
+# --- used -----------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -328,7 +330,7 @@ def test_masks_of_a_long_text_are_seen_where_most_is_around_them(exported, strid
         )
 
 
-# --- out ------------------------------------------------------------------------------------------------------------
+# --- out ------------------------------------------------------------------------------------------
 
 
 def test_exported_and_taken_in_again_a_run_is_the_same_bit_for_bit(
@@ -421,7 +423,9 @@ def test_a_swapped_vocabulary_is_noticed(exported, tmp_path, capsys):
 
 @pytest.mark.filterwarnings("ignore")  # of other libraries
 def test_the_folder_loads_in_transformers_and_gives_our_logits(trained, exported):
-    """Where torch and transformers are installed; elsewhere the golden folders say how they would be read."""
+    """Where torch and transformers are installed; elsewhere the golden folders say how they would
+    be read.
+    """
     torch, transformers = (pytest.importorskip(name) for name in ("torch", "transformers"))
     run = runs.open_run(str(trained))
     tokenizer = transformers.AutoTokenizer.from_pretrained(exported)
@@ -486,7 +490,7 @@ def test_nothing_is_written_over(exported, trained, tmp_path, capsys):
     assert {p.name for p in tmp_path.iterdir()} == {"file", "link"}
 
 
-# --- hostile --------------------------------------------------------------------------------------------------------
+# --- hostile --------------------------------------------------------------------------------------
 
 
 class Payload:

@@ -155,7 +155,9 @@ def test_arms_of_next_sentence_are_those_of_the_tables():
 
 
 def test_cells_are_called_as_when_they_were_run(shared):
-    """By what they train: a knob that came later, or another default, renames none. The text is part of the name."""
+    """By what they train: a knob that came later, or another default, renames none. The text is
+    part of the name.
+    """
     for name in CELLS:
         with (FOLDER / name / "results.csv").open() as file:
             recorded = {row["cell"] for row in csv.DictReader(file)}

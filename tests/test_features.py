@@ -1,4 +1,6 @@
-"""Token rows against plain statements of what they hold; windows lose nothing and answer for everything once."""
+"""Token rows against plain statements of what they hold; windows lose nothing and answer for
+everything once.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,7 @@ def tokens(found: Features) -> list[list[int]]:
     return [row_of(found, "tokens", row) for row in range(len(found.example))]
 
 
-# --- texts and pairs ------------------------------------------------------------------------------------------------
+# --- texts and pairs ------------------------------------------------------------------------------
 
 
 @given(st.lists(st.tuples(TEXT, st.none() | TEXT), min_size=1, max_size=6), st.integers(8, 40))
@@ -131,7 +133,7 @@ def test_a_text_over_the_length_is_looked_at_in_windows_that_lose_nothing(length
         encode([words], "tag", 512, long="refuse")
 
 
-# --- batches --------------------------------------------------------------------------------------------------------
+# --- batches --------------------------------------------------------------------------------------
 
 
 def all_kinds() -> list[tuple[str, Features]]:
@@ -252,7 +254,7 @@ def test_a_stream_has_the_same_name_in_every_process():
     assert first == second
 
 
-# --- choices --------------------------------------------------------------------------------------------------------
+# --- choices --------------------------------------------------------------------------------------
 
 
 @given(
@@ -282,7 +284,7 @@ def test_options_of_a_question_share_a_row(questions, length):
     assert found.targets["labels"].tolist() == [[1]] * len(questions)
 
 
-# --- tags -----------------------------------------------------------------------------------------------------------
+# --- tags -----------------------------------------------------------------------------------------
 
 
 @given(
@@ -328,7 +330,7 @@ def test_words_beyond_a_cut_are_counted_as_text_lost():
         encode([words], "tag", 10, long="refuse")
 
 
-# --- spans ----------------------------------------------------------------------------------------------------------
+# --- spans ----------------------------------------------------------------------------------------
 
 
 def run_squad_windows(count: int, room: int, stride: int) -> list[tuple[int, int]]:
@@ -448,7 +450,7 @@ def test_a_context_that_is_cut_or_empty_and_a_question_without_room():
         encode(asked, "span", question_tokens=2, long="refuse")
 
 
-# --- where tokens lie -----------------------------------------------------------------------------------------------
+# --- where tokens lie -----------------------------------------------------------------------------
 
 ODD = st.text(
     st.sampled_from("aAbÉé\u0301\u0300 字.-\t\x07\x00\ufffd\u200d한😀ﬁİ\u00a0\u2028ǅ")

@@ -1,53 +1,92 @@
-"""Training examples follow the published construction: the same numbers, measured alike on both, agree.
+"""Training examples follow the published construction: the same numbers, measured alike on both,
+agree.
 
-Ours are made on the path of a run: shards on disk, `Source.batch`, `masking.apply` with the traced numbers of a step.
-The published ones come from `published`, in plain Python. `examples` measures and compares both: a verdict raises a
-false alarm once in 100,000 (Bonferroni over its numbers), and there are nine that must find nothing. Seeds are fixed,
-so a test that passes keeps passing.
+Ours are made on the path of a run: shards on disk, `Source.batch`, `masking.apply` with the traced
+numbers of a step. The published ones come from `published`, in plain Python. `examples` measures
+and compares both: a verdict raises a false alarm once in 100,000 (Bonferroni over its numbers), and
+there are nine that must find nothing. Seeds are fixed, so a test that passes keeps passing.
 
-A verdict that finds nothing proves little by itself. So each known bug of other projects, and what a restatement
-easily gets wrong, is planted in the path, and the verdict must name what it breaks. `[...]` is the id of a case of
-`test_a_bug_is_caught`.
+A verdict that finds nothing proves little by itself. So each known bug of other projects, and what
+a restatement easily gets wrong, is planted in the path, and the verdict must name what it breaks.
+`[...]` is the id of a case of `test_a_bug_is_caught`.
 
-| bug                                         | source                     | test                                      |
+| bug                                         | source                     | test
+|
 |---------------------------------------------|----------------------------|-------------------------------------------|
-| [CLS] or [SEP] selected for masking         | ModernBERT #212, HF #11155 | [special tokens are selected]             |
-| padding selected for masking                | ModernBERT #212, HF #11155 | [padding is selected]                     |
-| 80/10/10 computed as 80/2/18                | HF TF collator, #32329     | [80/2/18]                                 |
-| positions drawn with replacement            | ELECTRA                    | [drawn with replacement]                  |
-| slots for 15 % cap every rate               | f_net, scenic              | [the rate capped]                         |
-| labels of one class: documents run together | bert #125                  | [blank lines lost]                        |
-| labels of one class: each line a document   | bert #125                  | [blank lines everywhere]                  |
-| one document: true pairs labelled random    | NVIDIA #421                | test_one_document_makes_no_false_label    |
-| sop with segments from elsewhere            | albert #234                | [random where sop has one sentence]       |
-| nsp data for sop                            | albert #234                | [next sentences as swapped halves]        |
-| swapped halves called nsp                   | f_net                      | [swapped halves as next sentences]        |
-| means of device means                       | HF #19494                  | test_the_loss_is_no_mean_of_device_means  |
-| duplicated text                             | bert #746                  | test_repeated_documents_are_dropped       |
-| a converted model's weights untied          | HF #11364                  | test_exchange.py, hostile [untied]        |
-| a converted model's GELU the other one      | HF #11364                  | test_parity.py, another_gelu              |
-| special tokens mid-sequence                 | HF #10737                  | [special tokens mid-sequence]             |
-| unused sentences not put back               |                            | [unused sentences not put back]           |
-| truncation always at the end                |                            | [truncated at the end]                    |
-| one coin for all truncated tokens           |                            | [truncated at one end]                    |
-| A loses first where both are as long        | forks                      | [truncated from A where both are as long] |
-| short_seq_prob by example, not document     |                            | [short by example]                        |
-| no short sequences                          |                            | [never short]                             |
-| random B from A's own document              |                            | [random from A's document too]            |
-| random B from a document's beginning        |                            | [B from the beginning of a document]      |
-| forced random B made up for elsewhere       |                            | [no more than half of all B are random]   |
-| quota of the length without [CLS], [SEP]    |                            | [[CLS] and [SEP] do not count]            |
-| half up for half to even                    |                            | [rounded half up]                         |
-| ceil                                        |                            | [rounded up]                              |
-| floor                                       |                            | [rounded down]                            |
-| random tokens without special ones          | fairseq                    | [no special tokens among random ones]     |
-| A and B swapped                             |                            | [A and B swapped]                         |
-| everything repeats although dynamic         |                            | [static where dynamic was asked for]      |
-| masks repeat although dynamic               |                            | [static masks on dynamic pairs]           |
-| static copies do not come back              |                            | [dynamic where static was asked for]      |
-| whole words: pieces are drawn               |                            | [pieces instead of words]                 |
-| whole words: the last may exceed the quota  |                            | [a word that does not fit is taken]       |
-| whole words: one draw of 80/10/10 each      |                            | [one draw of 80/10/10 for a word]         |
+| [CLS] or [SEP] selected for masking         | ModernBERT #212, HF #11155 | [special tokens are
+selected]             |
+| padding selected for masking                | ModernBERT #212, HF #11155 | [padding is selected]
+|
+| 80/10/10 computed as 80/2/18                | HF TF collator, #32329     | [80/2/18]
+|
+| positions drawn with replacement            | ELECTRA                    | [drawn with
+replacement]                  |
+| slots for 15 % cap every rate               | f_net, scenic              | [the rate capped]
+|
+| labels of one class: documents run together | bert #125                  | [blank lines lost]
+|
+| labels of one class: each line a document   | bert #125                  | [blank lines
+everywhere]                  |
+| one document: true pairs labelled random    | NVIDIA #421                |
+test_one_document_makes_no_false_label    |
+| sop with segments from elsewhere            | albert #234                | [random where sop has
+one sentence]       |
+| nsp data for sop                            | albert #234                | [next sentences as
+swapped halves]        |
+| swapped halves called nsp                   | f_net                      | [swapped halves as next
+sentences]        |
+| means of device means                       | HF #19494                  |
+test_the_loss_is_no_mean_of_device_means  |
+| duplicated text                             | bert #746                  |
+test_repeated_documents_are_dropped       |
+| a converted model's weights untied          | HF #11364                  | test_exchange.py,
+hostile [untied]        |
+| a converted model's GELU the other one      | HF #11364                  | test_parity.py,
+another_gelu              |
+| special tokens mid-sequence                 | HF #10737                  | [special tokens
+mid-sequence]             |
+| unused sentences not put back               |                            | [unused sentences not
+put back]           |
+| truncation always at the end                |                            | [truncated at the end]
+|
+| one coin for all truncated tokens           |                            | [truncated at one end]
+|
+| A loses first where both are as long        | forks                      | [truncated from A where
+both are as long] |
+| short_seq_prob by example, not document     |                            | [short by example]
+|
+| no short sequences                          |                            | [never short]
+|
+| random B from A's own document              |                            | [random from A's
+document too]            |
+| random B from a document's beginning        |                            | [B from the beginning
+of a document]      |
+| forced random B made up for elsewhere       |                            | [no more than half of
+all B are random]   |
+| quota of the length without [CLS], [SEP]    |                            | [[CLS] and [SEP] do not
+count]            |
+| half up for half to even                    |                            | [rounded half up]
+|
+| ceil                                        |                            | [rounded up]
+|
+| floor                                       |                            | [rounded down]
+|
+| random tokens without special ones          | fairseq                    | [no special tokens
+among random ones]     |
+| A and B swapped                             |                            | [A and B swapped]
+|
+| everything repeats although dynamic         |                            | [static where dynamic
+was asked for]      |
+| masks repeat although dynamic               |                            | [static masks on
+dynamic pairs]           |
+| static copies do not come back              |                            | [dynamic where static
+was asked for]      |
+| whole words: pieces are drawn               |                            | [pieces instead of
+words]                 |
+| whole words: the last may exceed the quota  |                            | [a word that does not
+fit is taken]       |
+| whole words: one draw of 80/10/10 each      |                            | [one draw of 80/10/10
+for a word]         |
 """
 
 from __future__ import annotations
@@ -86,7 +125,7 @@ from tests.examples import (
     welch,
 )
 
-# --- ours agree -----------------------------------------------------------------------------------------------------
+# --- ours agree -----------------------------------------------------------------------------------
 
 sentences = functools.lru_cache(functools.partial(made_up, 40, 10, 7))
 paragraphs = functools.lru_cache(functools.partial(made_up, 24, 30, 14))
@@ -124,7 +163,7 @@ def test_ours_are_as_published(name: str, tmp_path: Path) -> None:
     assert compare(tmp_path, name) == {}
 
 
-# --- and bugs are found ---------------------------------------------------------------------------------------------
+# --- and bugs are found ---------------------------------------------------------------------------
 
 
 def everywhere(batch: dict, eligible: np.ndarray) -> dict:
@@ -408,7 +447,9 @@ def test_false_alarms_are_as_rare_as_stated() -> None:
 
 
 def test_one_document_makes_no_false_label(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the original finds no other document, it takes B from the same one and calls it random. Ours does not."""
+    """Where the original finds no other document, it takes B from the same one and calls it random.
+    Ours does not.
+    """
     shard = corpora.shard([corpora.random_documents(1, 0, 60, 7)[0]])
     text = text_of([shard], np.zeros(len(shard.tokens), bool))
     case = Case(lambda: text, 32, passes=20)
@@ -478,7 +519,7 @@ def test_the_loss_is_no_mean_of_device_means(
     assert (abs(found["loss"] / found["mlm_loss"] - 1) > 1e-4) == planted
 
 
-# --- real text ------------------------------------------------------------------------------------------------------
+# --- real text ------------------------------------------------------------------------------------
 
 
 def real_text(shared: Path, folder: Path) -> Text:

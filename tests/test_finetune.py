@@ -1,4 +1,6 @@
-"""Fine-tuning end to end: the loop of pre-training on labelled data, its recipes, and what it refuses."""
+"""Fine-tuning end to end: the loop of pre-training on labelled data, its recipes, and what it
+refuses.
+"""
 
 from __future__ import annotations
 
@@ -133,7 +135,9 @@ def test_scores_are_exact_at_any_batch_size_and_device_count(trained):
 
 
 def test_a_run_goes_on_where_it_was_stopped(folder, tmp_path, monkeypatch, capfd, one_device):
-    """Bitwise, with dropout, grouped rows, and what is known of the best step and of the misses since."""
+    """Bitwise, with dropout, grouped rows, and what is known of the best step and of the misses
+    since.
+    """
     settings = {
         "epochs": 12,
         "checkpoints__patience": 9,

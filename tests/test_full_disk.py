@@ -1,4 +1,6 @@
-"""A disk that is really full, at any moment of a command: said as it is, nothing finished is lost, and it goes on."""
+"""A disk that is really full, at any moment of a command: said as it is, nothing finished is lost,
+and it goes on.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ from tests import outcomes, saved, texts
 
 pytestmark = [
     pytest.mark.usefixtures("one_device"),
-    # What Orbax leaves behind when a save of its fails: coroutines and futures of a loop that is closed.
+    # What Orbax leaves behind when a save of its fails: coroutines and futures of a loop that is
+    # closed.
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
     pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning"),
 ]
@@ -286,7 +289,7 @@ def test_is_full_knows_a_full_disk_by_number_text_and_cause(error, answer):
     assert disk.is_full(outer) is answer
 
 
-# --- a study --------------------------------------------------------------------------------------------------------
+# --- a study --------------------------------------------------------------------------------------
 
 STUDY = """
 from bert_jax.config import load_file
@@ -343,7 +346,9 @@ class Broken:
 
 
 def test_writes_that_end_after_a_failed_save_print_no_traceback(tmp_path, monkeypatch):
-    """TensorStore reports each of them where the loop that waited for it has ended; all else is still reported."""
+    """TensorStore reports each of them where the loop that waited for it has ended; all else is
+    still reported.
+    """
     heard: list[str] = []
     monkeypatch.setattr(sys, "unraisablehook", lambda found: heard.append(str(found.exc_value)))
     storage.silence_late_writes.__wrapped__()

@@ -1,4 +1,6 @@
-"""`predict generate` against a plain loop that reads the whole text for each token, and against transformers."""
+"""`predict generate` against a plain loop that reads the whole text for each token, and against
+transformers.
+"""
 
 from __future__ import annotations
 
@@ -151,7 +153,7 @@ def check(run: runs.Run, found: list[dict[str, Any]], draw: Draw) -> set[str]:
     return {row["stopped"] for row in found}
 
 
-# --- token for token ------------------------------------------------------------------------------------------------
+# --- token for token ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -229,7 +231,7 @@ def test_the_likeliest_is_always_left():
     assert generate.choose(scores, keys, Draw(1.0, top_k=1)).tolist() == [1, 0]
 
 
-# --- the loop -------------------------------------------------------------------------------------------------------
+# --- the loop -------------------------------------------------------------------------------------
 
 
 def test_it_stops_when_all_rows_have_ended(monkeypatch):
@@ -249,7 +251,9 @@ def test_it_stops_when_all_rows_have_ended(monkeypatch):
 
 
 def test_training_keeps_nothing_and_looks_back_at_nothing():
-    """The collections are there for who asks for them; a forward pass without is one of keys and values alone."""
+    """The collections are there for who asks for them; a forward pass without is one of keys and
+    values alone.
+    """
     run = model("learned")
     batch = toy.batch(2, 16, vocab=tokenizer().size)
     net = network.build(run.config, tokenizer().size)
@@ -262,7 +266,7 @@ def test_training_keeps_nothing_and_looks_back_at_nothing():
     assert set(jax.eval_shape(net.init, jax.random.key(0), batch)) == {"params"}
 
 
-# --- learning -------------------------------------------------------------------------------------------------------
+# --- learning -------------------------------------------------------------------------------------
 
 LINE = "the cat sees abcdef , the cats see ( a ) . jihg"
 
@@ -313,7 +317,7 @@ def test_without_the_end_as_a_target_it_does_not_know_when_to_stop():
     assert found["stopped"] == "length"
 
 
-# --- the command ----------------------------------------------------------------------------------------------------
+# --- the command ----------------------------------------------------------------------------------
 
 
 @pytest.fixture

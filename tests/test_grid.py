@@ -1,4 +1,6 @@
-"""The paper's grid: every cell once, finished ones never again, and the best of n apart from the means."""
+"""The paper's grid: every cell once, finished ones never again, and the best of n apart from the
+means.
+"""
 
 import csv
 import importlib.util

@@ -114,7 +114,7 @@ def test_a_dataset_that_is_not_there_or_of_another_format(there, said, hint, tmp
     assert isinstance(caught.value, MissingError) != there
 
 
-# --- predict --------------------------------------------------------------------------------------------------------
+# --- predict --------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,6 @@
-"""Metrics and samples that were lost or cut while a checkpoint stands: the run goes on and says what is missing."""
+"""Metrics and samples that were lost or cut while a checkpoint stands: the run goes on and says
+what is missing.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Folders of others that mean harm: links out of them, special files in them, names without an end, code."""
+"""Folders of others that mean harm: links out of them, special files in them, names without an end,
+code.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The attention page: its numbers against attention written out in float64 numpy, and the page in a real browser."""
+"""The attention page: its numbers against attention written out in float64 numpy, and the page in a
+real browser.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ def page(run: runs.Run, *fields: dict[str, str], long: str = "refuse", **setting
     return attention.page(Texts(Model(run, Options(long=long))), rows, **settings)
 
 
-# --- reading a page ---------------------------------------------------------------------------------------------------
+# --- reading a page -------------------------------------------------------------------------------
 
 
 class Parts(html.parser.HTMLParser):
@@ -86,7 +88,9 @@ def data_of(page: str) -> dict[str, Any]:
 
 
 def weights_of(data: dict[str, Any], text: int = 0) -> np.ndarray:
-    """What the page holds [layers, heads + 1, n, n], one weight after the other as its script reads them."""
+    """What the page holds [layers, heads + 1, n, n], one weight after the other as its script reads
+    them.
+    """
     stored, n = data["texts"][text], len(data["texts"][text]["tokens"])
     layers = []
     for layer in stored["layers"]:
@@ -106,7 +110,9 @@ def weights_of(data: dict[str, Any], text: int = 0) -> np.ndarray:
 
 
 def written_out(run: runs.Run, row: dict[str, str], mask=None) -> np.ndarray:
-    """Attention of one row [layers, heads, n, n] in float64, head by head; `mask` says who sees whom, by layer."""
+    """Attention of one row [layers, heads, n, n] in float64, head by head; `mask` says who sees
+    whom, by layer.
+    """
     special = run.tokenizer.special
     parts = run.tokenizer.encode_batch(list(row.values()), escape=False)
     tokens = [special.cls, *(i for part in parts for i in (*part, special.sep))]
@@ -142,7 +148,7 @@ def lower(_layer: int, n: int) -> np.ndarray:
     return np.tri(n, dtype=bool)
 
 
-# --- numbers ----------------------------------------------------------------------------------------------------------
+# --- numbers --------------------------------------------------------------------------------------
 
 
 def test_weights_are_those_written_out_for_texts_and_pairs_padded_or_not(golden):
@@ -279,7 +285,7 @@ def test_a_small_model_attends_as_transformers_says():
         assert np.abs(ours - theirs["attentions"][:, i, :, :n, :n]).max() <= 1e-5
 
 
-# --- text is text -----------------------------------------------------------------------------------------------------
+# --- text is text ---------------------------------------------------------------------------------
 
 HOSTILE = {
     "text": "</script><script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\"> & 😀👩‍👧",
@@ -305,7 +311,7 @@ def test_the_mask_token_is_meant(golden):
     assert "[MASK]" in data_of(page(golden, {"text": "the [MASK] sat"}))["texts"][0]["tokens"]
 
 
-# --- the command ------------------------------------------------------------------------------------------------------
+# --- the command ----------------------------------------------------------------------------------
 
 
 def command(tmp_path: Path, *words: str) -> int:
@@ -394,7 +400,7 @@ def test_an_empty_file_is_an_error(tmp_path, golden):
         inspect.run("attention", str(FOLDER), [], [], None, tmp_path / "page.html")
 
 
-# --- in a browser -----------------------------------------------------------------------------------------------------
+# --- in a browser ---------------------------------------------------------------------------------
 
 
 def browser(folder: Path, page: str, address: str = "", script: str = "") -> str:

@@ -1,4 +1,6 @@
-"""`bert-jax inspect embeddings`: its numbers against other ways to them, its page in a parser and in a browser."""
+"""`bert-jax inspect embeddings`: its numbers against other ways to them, its page in a parser and
+in a browser.
+"""
 
 from __future__ import annotations
 
@@ -96,7 +98,7 @@ class Seen(html.parser.HTMLParser):
         self.inside = self.inside and tag not in ("td", "th")
 
 
-# --- vectors ----------------------------------------------------------------------------------------------------------
+# --- vectors --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
@@ -201,7 +203,7 @@ def test_the_nearest_are_those_of_sorting_all():
     )
 
 
-# --- the page ---------------------------------------------------------------------------------------------------------
+# --- the page -------------------------------------------------------------------------------------
 
 
 def test_the_numbers_of_every_view_are_on_the_page(run, page):
@@ -362,7 +364,7 @@ def test_many_points_have_no_table_and_too_many_no_page(run, monkeypatch):
         made(run, TEXTS)
 
 
-# --- other ways onto a plane ------------------------------------------------------------------------------------------
+# --- other ways onto a plane ----------------------------------------------------------------------
 
 
 def test_tsne_places_like_beside_like():
@@ -410,7 +412,7 @@ def test_what_is_slow_is_made_of_one_view(run, monkeypatch, capsys):
     assert len(data_of(made(run, TEXTS))["views"]) == 12
 
 
-# --- tables as pictures -----------------------------------------------------------------------------------------------
+# --- tables as pictures ---------------------------------------------------------------------------
 
 
 def pixels(png: bytes) -> np.ndarray:
@@ -517,7 +519,7 @@ def test_rows_are_spread_over_a_table():
     assert np.ptp(np.diff(chosen)) <= 1
 
 
-# --- the command ------------------------------------------------------------------------------------------------------
+# --- the command ----------------------------------------------------------------------------------
 
 
 def test_the_command_writes_the_page_and_says_where(tmp_path, capsys, monkeypatch):
@@ -624,9 +626,10 @@ def test_a_wheel_holds_script_and_style(tmp_path):
     assert "bert_jax/studies/report/build.css" in names
 
 
-# --- in a browser -----------------------------------------------------------------------------------------------------
+# --- in a browser ---------------------------------------------------------------------------------
 
-# Done on the page as a person would: keys, the controls, the pictures. What is seen is written into the document.
+# Done on the page as a person would: keys, the controls, the pictures. What is seen is written into
+# the document.
 ACTS = """<script>
 const seen = {}, key = (at, name) => at.dispatchEvent(new KeyboardEvent('keydown', { key: name, bubbles: true }));
 window.addEventListener('error', event => { seen.error = event.message; });

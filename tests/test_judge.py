@@ -1,4 +1,6 @@
-"""A task's score takes every example once: the same at any batch size and device count, for every kind of task."""
+"""A task's score takes every example once: the same at any batch size and device count, for every
+kind of task.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Every knob has a test that changing it changes the result as an independent statement predicts.
 
-COVERED names that test for each knob; a knob that is added without one fails here. The tests below are those that have
-no better place: a knob's effect on shapes, on the program that is traced, on what a run leaves behind.
+COVERED names that test for each knob; a knob that is added without one fails here. The tests below
+are those that have no better place: a knob's effect on shapes, on the program that is traced, on
+what a run leaves behind.
 """
 
 from __future__ import annotations
@@ -209,7 +210,7 @@ COVERED = {
 }
 
 
-# --- the table ------------------------------------------------------------------------------------------------------
+# --- the table ------------------------------------------------------------------------------------
 
 
 def _paths(kind: type, prefix: str = "") -> typing.Iterator[str]:
@@ -241,7 +242,7 @@ def test_the_tests_named_exist():
     assert set(COVERED.values()) - there == set()
 
 
-# --- seeds ----------------------------------------------------------------------------------------------------------
+# --- seeds ----------------------------------------------------------------------------------------
 
 
 def test_seed_is_of_weights_and_masks_and_data_seed_of_neither():
@@ -265,7 +266,7 @@ def test_seed_is_of_weights_and_masks_and_data_seed_of_neither():
         assert (result(base) != result(other)).any()
 
 
-# --- the model ------------------------------------------------------------------------------------------------------
+# --- the model ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -288,7 +289,9 @@ def test_a_size_is_the_shape_of_a_parameter(knob, value, name, shape):
 
 
 def parameters(module, *inputs) -> dict:
-    """Random ones, large enough that what they do differs by more than rounding; nothing is compiled for them."""
+    """Random ones, large enough that what they do differs by more than rounding; nothing is
+    compiled for them.
+    """
     random = np.random.default_rng(0)
     shapes = jax.eval_shape(module.init, jax.random.key(0), *inputs)["params"]
     return jax.tree.map(lambda p: random.normal(0, 0.5, p.shape).astype(np.float32), shapes)
@@ -439,7 +442,7 @@ def test_the_compute_type_is_that_of_vectors_and_never_of_logits(dtype):
     assert {x.dtype for x in logits.values()} == {jnp.dtype("float32")}
 
 
-# --- updates --------------------------------------------------------------------------------------------------------
+# --- updates --------------------------------------------------------------------------------------
 
 
 def test_an_update_clips_decays_and_steps_as_configured():
@@ -529,7 +532,7 @@ def test_a_run_gives_up_after_so_many_updates_in_a_row():
             arms.check_learned({"skipped_in_row": (limit, 1)}, np.arange(3), 9, config)
 
 
-# --- devices --------------------------------------------------------------------------------------------------------
+# --- devices --------------------------------------------------------------------------------------
 
 
 def test_the_mesh_is_as_wide_as_asked_for():
@@ -567,7 +570,7 @@ def test_dropout_draws_from_the_generator_named_and_masks_from_threefry(prng, sh
     assert {name for name in ("fry", "rbg", "urbg") if f"key<{name}>" in traced} == {"fry", short}
 
 
-# --- the loader -----------------------------------------------------------------------------------------------------
+# --- the loader -----------------------------------------------------------------------------------
 
 
 class Slow:
@@ -602,7 +605,7 @@ def test_the_loader_works_ahead_as_far_and_as_wide_as_asked_for(prefetch, thread
     batches.close()  # type: ignore[attr-defined]
 
 
-# --- text -----------------------------------------------------------------------------------------------------------
+# --- text -----------------------------------------------------------------------------------------
 
 
 def test_the_field_that_holds_the_text(tmp_path):
@@ -688,7 +691,7 @@ def test_a_vocabulary_has_the_size_and_word_length_asked_for(tmp_path):
             )
 
 
-# --- a run ----------------------------------------------------------------------------------------------------------
+# --- a run ----------------------------------------------------------------------------------------
 
 
 COUNTED = ("masked", "mask_token", "random", "kept", "quota", "asked", "predicted", "predict_quota")
@@ -696,7 +699,9 @@ COUNTED = ("masked", "mask_token", "random", "kept", "quota", "asked", "predicte
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory) -> Path:
-    """The loop alone, ten steps of it; its update and its evaluations are stand-ins that compile nothing."""
+    """The loop alone, ten steps of it; its update and its evaluations are stand-ins that compile
+    nothing.
+    """
     folder = tmp_path_factory.mktemp("knobs")
     tree = load_file(str(texts.config_file(folder)))
     for path, value in {
@@ -785,7 +790,9 @@ def test_an_evaluation_takes_batches_of_its_size(ran, size, rows):
 
 @pytest.mark.parametrize(("name", "better"), [("mlm_loss", 0.5), ("nsp_accuracy", 0.7)])
 def test_the_best_step_is_by_the_metric_named(name, better):
-    """The lower is kept, and of an accuracy the higher; that its checkpoint stays is shown in test_train."""
+    """The lower is kept, and of an accuracy the higher; that its checkpoint stays is shown in
+    test_train.
+    """
     one, other = {"mlm_loss": 0.5, "nsp_accuracy": 0.6}, {"mlm_loss": 0.9, "nsp_accuracy": 0.7}
     assert min((one, other), key=lambda found: metrics.as_lower(name, found[name]))[name] == better
 

@@ -1,4 +1,6 @@
-"""The stream of a task's batches, and what grouping rows by length does to it and what it leaves alone."""
+"""The stream of a task's batches, and what grouping rows by length does to it and what it leaves
+alone.
+"""
 
 from __future__ import annotations
 
@@ -105,11 +107,13 @@ def test_without_groups_the_order_and_the_name_of_the_stream_are_what_they_were(
     assert labelled.Source(found, WORDS.special, grouped).fingerprint != known
 
 
-# --- rows of like length --------------------------------------------------------------------------------------------
+# --- rows of like length --------------------------------------------------------------------------
 
 
 def test_a_batch_holds_rows_that_are_neighbours_by_length_in_their_window():
-    """The batches of a window are what its rows make when they are sorted; the windows are cut from the old order."""
+    """The batches of a window are what its rows make when they are sorted; the windows are cut from
+    the old order.
+    """
     of, plain = source(MANY, 32), source(MANY, 32, "none")
     whole = len(MANY) // 32  # 93 batches of the first epoch: three windows of 31
     windows = np.array_split(ids_of(plain, range(whole)), 3)
@@ -138,7 +142,9 @@ def test_batches_of_all_lengths_come_in_random_order():
 
 
 def test_an_epoch_of_one_window_has_no_more_padding_than_any_batches_could():
-    """Sorted rows in runs of a batch have the least sum of the longest: what the source pads to follows from it."""
+    """Sorted rows in runs of a batch have the least sum of the longest: what the source pads to
+    follows from it.
+    """
     sizes, size = MANY[:256], 16
     least = sum(rounded(int(part.max())) for part in np.sort(sizes + 2).reshape(-1, size))
     for seed in range(3):

@@ -1,4 +1,6 @@
-"""The shape of the package: who may import whom, and how long a file may be. Sources are read, never imported."""
+"""The shape of the package: who may import whom, and how long a file may be. Sources are read,
+never imported.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).resolve().parents[1] / "bert_jax"
-ROOMS = (  # from the top to the bottom: a room imports what stands in rows below its own, and itself
+# From the top to the bottom: a room imports what stands in rows below its own, and itself.
+ROOMS = (
     {"study"},  # whose workers train
     {"train", "evaluate", "predict", "inspect", "prepare", "export", "import"}
     | {"benchmark", "doctor"},  # a file for each command
@@ -60,7 +63,9 @@ def parse(source: str) -> ast.Module:
 
 
 def _is_guard(node: ast.AST) -> bool:
-    """`if __name__ == "__main__"` and `if TYPE_CHECKING`: lines that importing a module does not run."""
+    """`if __name__ == "__main__"` and `if TYPE_CHECKING`: lines that importing a module does not
+    run.
+    """
     return isinstance(node, ast.If) and ast.unparse(node.test) in (
         "__name__ == '__main__'",
         "TYPE_CHECKING",

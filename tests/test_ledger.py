@@ -28,7 +28,7 @@ def test_what_is_configured_passes(rate, unit, count):
     assert ledger.totals["examples"] == 4 * 256
 
 
-# --- words that are skipped -----------------------------------------------------------------------------------------
+# --- words that are skipped -----------------------------------------------------------------------
 
 
 def skipping(**settings) -> Masking:
@@ -83,7 +83,7 @@ def test_an_account_from_before_a_column_was_added_is_continued():
     assert Ledger(Masking(), totals=old).totals == Ledger(Masking()).totals
 
 
-# --- bugs -----------------------------------------------------------------------------------------------------------
+# --- bugs -----------------------------------------------------------------------------------------
 
 
 def run_bug(settings: Masking, change) -> None:
@@ -115,7 +115,9 @@ def test_a_prediction_rate_of_its_own_is_accounted_for():
 
 
 def test_static_masks_repeat_their_draws_and_are_allowed_to():
-    """The same 64 examples 3,000 times: a deviation of two sigma of theirs would be a hundred of fresh draws."""
+    """The same 64 examples 3,000 times: a deviation of two sigma of theirs would be a hundred of
+    fresh draws.
+    """
     settings = Masking(dupe_factor=1)
     row = next(
         r

@@ -1,4 +1,6 @@
-"""One run a workdir, freed however it ends; stop signals that save, and a second one that does not wait."""
+"""One run a workdir, freed however it ends; stop signals that save, and a second one that does not
+wait.
+"""
 
 from __future__ import annotations
 
@@ -143,7 +145,7 @@ def test_writable_leaves_nothing_behind(tmp_path):
     assert list((tmp_path / "a/b").iterdir()) == []
 
 
-# --- signals --------------------------------------------------------------------------------------------------------
+# --- signals --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("number", signals.SIGNALS)

@@ -1,4 +1,6 @@
-"""The two commands of a newcomer, and what gates a change: the Makefile and .ci/run, read and asked, not run."""
+"""The two commands of a newcomer, and what gates a change: the Makefile and .ci/run, read and
+asked, not run.
+"""
 
 from __future__ import annotations
 

@@ -121,7 +121,9 @@ def test_corruption_does_not_depend_on_the_rate_where_both_select(b, seed):
     st.sampled_from(["fair", "skip"]),
 )
 def test_a_mask_does_not_depend_on_the_batch_around_it(b, random, seed, overflow):
-    """Some of its rows in another order, with padding behind them; that the size is free is shown by packed rows."""
+    """Some of its rows in another order, with padding behind them; that the size is free is shown
+    by packed rows.
+    """
     order = list(range(len(b["tokens"])))
     random.shuffle(order)
     order = order[: random.randint(1, len(order))]
@@ -196,7 +198,8 @@ def test_the_split_holds_within_sampling_error(rate, split):
     out, ledger = toy.mask(b, Masking(rate=rate, replace=split), seed=11)
     hit = toy.chosen(out)
     n = int(hit.sum())
-    # Counted from the tokens, not from the ledger: a random draw hits the true token or [MASK] once in VOCAB.
+    # Counted from the tokens, not from the ledger: a random draw hits the true token or [MASK] once
+    # in VOCAB.
     to_mask = (out["inputs"][hit] == toy.SPECIAL.mask).sum() / n
     same = (out["inputs"][hit] == b["tokens"][hit]).sum() / n
     expected_mask, expected_same = split[0] + split[1] / toy.VOCAB, split[2] + split[1] / toy.VOCAB
@@ -249,11 +252,13 @@ def test_units_meet_the_quota_on_average_and_slots_always_suffice():
     assert out["predict_weights"].sum() == selected == ledger["predicted_fraction"][0]
 
 
-# --- units that do not fit: skipped, as the original does with words ------------------------------------------------
+# --- units that do not fit: skipped, as the original does with words ------------------------------
 
 
 def original(cand_indexes: list[list[int]], num_to_predict: int) -> list[list[int]]:
-    """The loop of create_masked_lm_predictions over shuffled candidates, for candidates that do not overlap."""
+    """The loop of create_masked_lm_predictions over shuffled candidates, for candidates that do not
+    overlap.
+    """
     masked_lms: list[int] = []
     taken = []
     for index_set in cand_indexes:

@@ -184,7 +184,9 @@ def test_logits_are_finer_than_the_compute_type():
 @pytest.mark.parametrize("bias", [-10_000.0, float(np.finfo(np.float32).min)])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_fully_masked_row_stays_finite(position, bias, dtype):
-    """Forwards and backwards, also with the bias of Hugging Face, below which float32 has nothing but infinity."""
+    """Forwards and backwards, also with the bias of Hugging Face, below which float32 has nothing
+    but infinity.
+    """
     config, b, params = setup(
         model__position=position, model__attention_bias=bias, model__dtype=dtype
     )
@@ -206,7 +208,9 @@ def test_a_fully_masked_row_stays_finite(position, bias, dtype):
 
 
 def test_the_most_negative_bias_forbids_as_much_as_any():
-    """What is forbidden gets exactly nothing, with either of the published numbers and with alibi on top."""
+    """What is forbidden gets exactly nothing, with either of the published numbers and with alibi
+    on top.
+    """
     config, b, params = setup(rows=2, model__position="alibi")
     least = toy.config(
         model__position="alibi", model__attention_bias=float(np.finfo(np.float32).min)
@@ -339,7 +343,9 @@ def test_dropout_drops_its_rate_and_keeps_the_mean(width):
 
 
 def test_dropout_in_bfloat16_scales_exactly_before_it_rounds():
-    """Over values of all mantissas the mean scale is that of the rate, to less than a rounding of the scale itself."""
+    """Over values of all mantissas the mean scale is that of the rate, to less than a rounding of
+    the scale itself.
+    """
     x = jnp.asarray(np.linspace(1, 2, 128, endpoint=False), jnp.bfloat16)[None].repeat(64, 0)
     y, pull = jax.vjp(
         lambda x: Dropout(0.1, True).apply({}, x, rngs={"dropout": jax.random.key(0)}), x
@@ -380,7 +386,9 @@ def test_initial_weights_have_the_published_deviation(init, deviation):
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_features_are_the_last_layers_as_a_head_would_read_them(norm):
-    """With pre-norm each goes through the final norm: the last of them is what a head over one layer reads."""
+    """With pre-norm each goes through the final norm: the last of them is what a head over one
+    layer reads.
+    """
     config, b, params = setup(rows=2, model__norm=norm, objectives__nsp__weight=1)
     model = dataclasses.replace(config.model, features=2)
     encoded = jax.jit(Bert(model, toy.VOCAB, capture=True).apply)({"params": params["encoder"]}, b)
@@ -410,7 +418,9 @@ OUTPUTS = {"classify": 3, "tag": 3, "regress": 1, "choice": 1, "span": 2, "nsp":
 
 
 def test_heads_over_labels_are_one_dense_layer():
-    """A pooled vector or each token's, times a matrix; dropout before it where the paper's fine-tuning has it."""
+    """A pooled vector or each token's, times a matrix; dropout before it where the paper's
+    fine-tuning has it.
+    """
     config, b, _ = setup(model__classifier_dropout=0.5, model__dropout=0.0)
     heads = {
         name: knobs.Objective(1.0, ("a", "b", "c") if name in ("classify", "tag") else ())

@@ -54,11 +54,13 @@ def _flat(tree) -> dict[str, np.ndarray]:
     return found
 
 
-# --- independent statements -----------------------------------------------------------------------------------------
+# --- independent statements -----------------------------------------------------------------------
 
 
 def google_2018(params, gradients, rates, beta_1, beta_2, epsilon, weight_decay_rate):
-    """AdamWeightDecayOptimizer.apply_gradients of the 2018 optimization.py, for every variable and step."""
+    """AdamWeightDecayOptimizer.apply_gradients of the 2018 optimization.py, for every variable and
+    step.
+    """
     exclude = ["LayerNorm", "layer_norm", "norm/", "bias"]
     for name, param in params.items():
         m, v = np.zeros(param.shape), np.zeros(param.shape)
@@ -77,7 +79,9 @@ def google_2018(params, gradients, rates, beta_1, beta_2, epsilon, weight_decay_
 
 
 def adamw(params, gradients, rates, b1, b2, epsilon, decay):
-    """Loshchilov and Hutter, algorithm 2, with the rate in place of schedule times alpha in both terms."""
+    """Loshchilov and Hutter, algorithm 2, with the rate in place of schedule times alpha in both
+    terms.
+    """
     for name, theta in params.items():
         theta = theta.astype(np.float64)
         m, v = np.zeros(theta.shape), np.zeros(theta.shape)
@@ -116,7 +120,7 @@ def lamb(params, gradients, rates, b1, b2, epsilon, decay):
             yield name, one(theta, history, wd)
 
 
-# --- optimizers -----------------------------------------------------------------------------------------------------
+# --- optimizers -----------------------------------------------------------------------------------
 
 
 def _ours(settings, params, gradients, rates, decay):
@@ -154,7 +158,8 @@ def test_steps_equal_the_written_out_algorithm(name, statement, steps):
 
 
 def test_bias_correction_keeps_float32_accuracy():
-    # 1 - 0.999 in float32 is wrong in the fifth digit; the first step of Adam is the sign of the gradient.
+    # 1 - 0.999 in float32 is wrong in the fifth digit; the first step of Adam is the sign of the
+    # gradient.
     params = {"kernel": np.ones(1000, np.float32), "bias": np.ones(1, np.float32)}
     grads = jax.tree.map(lambda p: 3 * p, params)
     tx = optim.transformation(knobs.Optim(name="adamw", epsilon=1e-12), params, 0.0)
@@ -227,7 +232,7 @@ def test_unused_rows_stay_finite():
         np.testing.assert_array_equal(value, _flat(params)[key])
 
 
-# --- names and the decay mask ---------------------------------------------------------------------------------------
+# --- names and the decay mask ---------------------------------------------------------------------
 
 
 def test_names_join_dictionary_keys():
@@ -264,7 +269,7 @@ def test_only_stacked_layers_count_as_stacked(name, stacked):
     assert bool(optim.STACKED.search(name)) == stacked
 
 
-# --- clipping -------------------------------------------------------------------------------------------------------
+# --- clipping -------------------------------------------------------------------------------------
 
 CLIP = jax.jit(optim.clip)
 
@@ -304,7 +309,7 @@ def test_clip_of_zero_gradients_is_zero():
     assert all(not v.any() for v in _flat(clipped).values())
 
 
-# --- schedules ------------------------------------------------------------------------------------------------------
+# --- schedules ------------------------------------------------------------------------------------
 
 GOOGLE = knobs.Optim(learning_rate=1e-4, warmup_steps=10_000, schedule="linear2018")
 
@@ -340,7 +345,9 @@ def test_schedules_at_their_ends(kind, final):
 
 @pytest.mark.parametrize("kind", ["linear", "cosine"])
 def test_the_final_fraction_is_reached_when_the_last_update_is_done(kind):
-    """A run's last update, at index steps - 1, is a step short of it, as in the published implementations."""
+    """A run's last update, at index steps - 1, is a step short of it, as in the published
+    implementations.
+    """
     settings = knobs.Optim(learning_rate=1.0, warmup_steps=0, schedule=kind, final_fraction=0.5)
     rate = optim.schedule(settings, 10)
     assert rate(10) == 0.5
@@ -372,7 +379,7 @@ def test_rates_stay_between_zero_and_the_peak(kind, steps_and_warmup):
     assert all(r > 0 for r in rates[1:steps])
 
 
-# --- spikes ---------------------------------------------------------------------------------------------------------
+# --- spikes ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.fault(15)
@@ -385,7 +392,9 @@ def test_rates_stay_between_zero_and_the_peak(kind, steps_and_warmup):
     ),
 )
 def test_a_spike_is_far_above_the_last_losses_that_were_learned_from(window, sigmas, losses):
-    """Against a list of Python's: nothing is a spike before the window is full, and no spike widens it."""
+    """Against a list of Python's: nothing is a spike before the window is full, and no spike widens
+    it.
+    """
     watched, kept = optim.usual(knobs.Optim(spike_window=window)), []
     for loss in losses:
         last = np.array(kept[-window:], np.float32)
@@ -406,7 +415,7 @@ def test_a_spike_is_far_above_the_last_losses_that_were_learned_from(window, sig
         )
 
 
-# --- layers that learn less, or not at all --------------------------------------------------------------------------
+# --- layers that learn less, or not at all --------------------------------------------------------
 
 
 def _steps(seed: int, **settings):

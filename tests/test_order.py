@@ -64,7 +64,8 @@ def test_places_neighbours_and_fixed_points(size: int) -> None:
     freedom = 9 * (size - 1)  # both margins are fixed
     assert abs(chi_square - freedom) < 5 * math.sqrt(2 * freedom)
 
-    # Where an index goes says nothing about its neighbour: the correlation of a permutation is -1 / (N - 1).
+    # Where an index goes says nothing about its neighbour: the correlation of a permutation is -1 /
+    # (N - 1).
     for lag in (1, 2, math.isqrt(size), math.isqrt(size) + 1):
         centred = drawn - (size - 1) / 2
         pairs = (centred[:, lag:] * centred[:, :-lag]).mean(1) / ((size**2 - 1) / 12)

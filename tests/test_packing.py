@@ -1,4 +1,6 @@
-"""Packed rows: every example once, as it is by itself, in rows that leave little empty; and the same loss."""
+"""Packed rows: every example once, as it is by itself, in rows that leave little empty; and the
+same loss.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ from tests.test_step import advance, flat
 MODES = ("nsp", "sop", "none")
 
 
-# --- which lengths share a row --------------------------------------------------------------------------------------
+# --- which lengths share a row --------------------------------------------------------------------
 
 
 def one_by_one(sizes: list[int], length: int, most: int) -> int:
@@ -78,7 +80,7 @@ def test_a_million_examples_are_planned_in_seconds():
     assert sizes.sum() / (len(table) * 512) > 0.99
 
 
-# --- prediction slots -----------------------------------------------------------------------------------------------
+# --- prediction slots -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -98,7 +100,7 @@ def test_slots_are_as_many_as_the_worst_row_needs(masking):
         assert quotas.slots(settings, length, most) == max(1, worst)
 
 
-# --- rows of a corpus -----------------------------------------------------------------------------------------------
+# --- rows of a corpus -----------------------------------------------------------------------------
 
 
 def alone(s, epoch: int, start: int) -> dict[int, Batch]:
@@ -212,7 +214,7 @@ def test_the_efficiency_is_that_of_the_rows(tmp_path):
     assert before < real
 
 
-# --- the same loss --------------------------------------------------------------------------------------------------
+# --- the same loss --------------------------------------------------------------------------------
 
 
 def packed_and_plain(rows: int, length: int) -> tuple[Batch, Batch, int]:

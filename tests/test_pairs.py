@@ -1,4 +1,6 @@
-"""Plans against the original's algorithm, restated in `published`, and against what must always hold."""
+"""Plans against the original's algorithm, restated in `published`, and against what must always
+hold.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +101,8 @@ def test_agrees_with_the_original(mode: str, length: int, short: float) -> None:
     for name in ours[0]:
         a, b = (np.array([one[name] for one in side], float) for side in (ours, theirs))
         error = np.sqrt((a.var() + b.var()) / passes)
-        # 19 numbers in 6 settings: four standard errors of the difference of two means are exceeded once in 140 runs
+        # 19 numbers in 6 settings: four standard errors of the difference of two means are exceeded
+        # once in 140 runs
         assert abs(a.mean() - b.mean()) <= 4 * error + 1e-12, (
             f"{name}: {a.mean():.4f} here, {b.mean():.4f} there"
         )
@@ -230,7 +233,8 @@ def test_more_than_half_of_the_labels_are_random_as_single_sentences_force_it() 
     shard = corpora.shard(documents)
     plans = {p: pairs.plan(shard, "nsp", knobs.Examples(0.1, p), 64, 0, 0) for p in (0.0, 0.5, 1.0)}
     sentences = np.concatenate([[0], shard.sentence_ends])
-    # At 0 only chunks of one sentence are random, and A is then that sentence: no put-back, so A ends its chunk.
+    # At 0 only chunks of one sentence are random, and A is then that sentence: no put-back, so A
+    # ends its chunk.
     forced = plans[0.0][plans[0.0]["label"] == 1]
     assert len(forced)
     whole = np.searchsorted(
@@ -310,7 +314,9 @@ def test_one_document_or_one_sentence_makes_no_false_label(mode: str) -> None:
 
 
 def test_every_short_target_from_two_to_the_whole_room_occurs() -> None:
-    """With sentences of one token an untruncated example has its target's length, or the rest of its document."""
+    """With sentences of one token an untruncated example has its target's length, or the rest of
+    its document.
+    """
     length = 8
     shard = corpora.shard([[1] * length] * 400)
     found = pairs.plan(shard, "nsp", knobs.Examples(short_probability=1.0), length, 0, 0)

@@ -1,6 +1,8 @@
-"""Our BERT against transformers' and google's: hidden states, every head, gradients; the golden outputs are theirs.
+"""Our BERT against transformers' and google's: hidden states, every head, gradients; the golden
+outputs are theirs.
 
-`golden/` holds small random models and needs nothing else. The real checkpoints are reference data beside the checkout.
+`golden/` holds small random models and needs nothing else. The real checkpoints are reference data
+beside the checkout.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ HEADS = {  # folder -> our head, their output
 
 
 def close(ours, theirs, what: str) -> None:
-    """To 1e-5, or to 1e-5 of the largest reference value where that is above 1: float32 keeps seven digits of it."""
+    """To 1e-5, or to 1e-5 of the largest reference value where that is above 1: float32 keeps seven
+    digits of it.
+    """
     assert np.shape(ours) == theirs.shape, what
     worst = np.abs(np.asarray(ours) - theirs).max() / max(1.0, np.abs(theirs).max())
     assert worst <= 1e-5, f"{what}: {worst:.1e}"
@@ -105,7 +109,9 @@ def test_every_head_gives_what_transformers_gives(name):
 
 
 def test_another_gelu_would_be_noticed(tmp_path):
-    """What a converted model once got wrong (HF #11364): the golden outputs tell the two GELUs apart."""
+    """What a converted model once got wrong (HF #11364): the golden outputs tell the two GELUs
+    apart.
+    """
     shutil.copytree(GOLDEN / "huggingface" / "pretraining", tmp_path, dirs_exist_ok=True)
     stated = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(stated | {"hidden_act": "gelu_new"}))
@@ -134,7 +140,9 @@ def test_a_tf1_checkpoint_is_the_model_it_was_made_of():
 
 
 def gradients() -> tuple[float, dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Loss and gradients of MLM + NSP without dropout by every parameter, and torch's loss and gradients."""
+    """Loss and gradients of MLM + NSP without dropout by every parameter, and torch's loss and
+    gradients.
+    """
     found = huggingface.read(GOLDEN / "huggingface" / "pretraining")
     golden, given = (
         np.load(GOLDEN / "huggingface" / "pretraining" / f"{n}.npz")
@@ -169,9 +177,10 @@ def gradients() -> tuple[float, dict[str, np.ndarray], dict[str, np.ndarray]]:
 def test_loss_and_gradients_are_those_of_torch():
     """To 1e-5 of the tensor's largest gradient.
 
-    A key's bias adds the same to all scores of a query, which the softmax does not see: its gradient is a sum that
-    cancels to 0 but for rounding, on both sides. It is held to 1e-5 of the largest gradient of the key's weights, which
-    sums the same terms, each times an input, and does not cancel.
+    A key's bias adds the same to all scores of a query, which the softmax does not see: its
+    gradient is a sum that cancels to 0 but for rounding, on both sides. It is held to 1e-5 of the
+    largest gradient of the key's weights, which sums the same terms, each times an input, and does
+    not cancel.
     """
     value, ours, theirs = gradients()
     assert value == pytest.approx(float(theirs.pop("loss")), rel=1e-6)
@@ -185,7 +194,7 @@ def test_loss_and_gradients_are_those_of_torch():
             assert np.abs(ours[name] - gradient).max() <= 1e-5 * largest, name
 
 
-# --- real checkpoints -----------------------------------------------------------------------------------------------
+# --- real checkpoints -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -219,7 +228,9 @@ def minilm() -> str:
 
 
 def test_minilm_gives_the_golden_outputs(shared, minilm):
-    """At padding positions transformers itself is 9e-5 off a float64 computation: they are left out."""
+    """At padding positions transformers itself is 9e-5 off a float64 computation: they are left
+    out.
+    """
     run = runs.open_run(minilm)
     golden = np.load(shared / "golden_model" / "all_minilm_l6_v2.npz")
     for prefix in ("", "pair_"):

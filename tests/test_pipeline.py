@@ -1,4 +1,6 @@
-"""Batches against rows put together one by one from the plan, and the stream against what an epoch promises."""
+"""Batches against rows put together one by one from the plan, and the stream against what an epoch
+promises.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,7 @@ def epoch_of(s: Source, epoch: int, start: int) -> np.ndarray:
     return ids[start % size :][:count, 0]
 
 
-# --- what a row holds -----------------------------------------------------------------------------------------------
+# --- what a row holds -----------------------------------------------------------------------------
 
 
 def row_of(
@@ -154,7 +156,7 @@ def test_full_sentences_use_every_token_once(
     )  # a separator between two documents, unless a row ends there
 
 
-# --- the stream -----------------------------------------------------------------------------------------------------
+# --- the stream -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -231,7 +233,9 @@ def test_rows_of_a_batch_are_a_slice_of_it(tmp_path_factory: Any, rows: slice) -
 def test_no_example_is_lost_or_repeated_when_the_number_of_hosts_changes(
     axes, tmp_path, monkeypatch
 ) -> None:
-    """One, two, one, four, two hosts with eight devices in all; each makes the rows of its own devices alone."""
+    """One, two, one, four, two hosts with eight devices in all; each makes the rows of its own
+    devices alone.
+    """
     s = source(tmp_path, batch_size=16)
     mesh = jax.make_mesh(axes, sharding.AXES, axis_types=(jax.sharding.AxisType.Auto,) * 4)
     devices = mesh.devices.ravel()
@@ -373,7 +377,7 @@ def test_threads_share_a_source(tmp_path: Path) -> None:
     assert all(same(found[step], expected[step]) for step in range(40))
 
 
-# --- other processes ------------------------------------------------------------------------------------------------
+# --- other processes ------------------------------------------------------------------------------
 
 
 def child(code: str, *arguments: object) -> subprocess.Popen:
@@ -435,7 +439,8 @@ def test_a_late_step_costs_a_fresh_process_no_more_than_the_first(
     for _ in range(5):
         for step, found in times.items():
             found.append(answer(child(TIMED, tmp_path, step, dupe_factor))[0])
-    # The fastest of five: other work on the machine only ever adds. 0.3 ms for the clock and the allocator.
+    # The fastest of five: other work on the machine only ever adds. 0.3 ms for the clock and the
+    # allocator.
     assert min(times[late]) < 1.2 * min(times[0]) + 3e-4, times
 
 
@@ -459,7 +464,7 @@ def test_no_jax_on_the_data_side() -> None:
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
 
 
-# --- prefetching ----------------------------------------------------------------------------------------------------
+# --- prefetching ----------------------------------------------------------------------------------
 
 
 def grain_threads() -> list[str]:

@@ -1,4 +1,6 @@
-"""Scores of masked copies against a loop that masks one token at a time; minimal pairs; what a source may hold."""
+"""Scores of masked copies against a loop that masks one token at a time; minimal pairs; what a
+source may hold.
+"""
 
 from __future__ import annotations
 
@@ -192,7 +194,7 @@ def test_every_row_is_computed_once_and_padding_never_returned(run):
         assert told[-1][0] == told[-1][1]
 
 
-# --- suites ---------------------------------------------------------------------------------------------------------
+# --- suites ---------------------------------------------------------------------------------------
 
 
 def ask(run: runs.Run, suite: str, **asked: object) -> dict:
@@ -332,7 +334,7 @@ def test_pairs_of_tensorflow_datasets(run, monkeypatch, one_device):
     assert list(ask(run, "blimp", source="tfds:blimp/order")["paradigm"]) == ["order"]
 
 
-# --- what is refused ------------------------------------------------------------------------------------------------
+# --- what is refused ------------------------------------------------------------------------------
 
 
 def test_a_model_without_the_head(run):

@@ -149,7 +149,9 @@ def test_the_list_is_as_long_as_the_share_of_the_text_asks_for(tmp_path, coverag
 
     assert covered(set(found)) >= coverage * total
     assert (len(found) == 0) == (coverage == 0)
-    if found:  # half pairs, a quarter threes, a quarter fours, each the best of its kind; without the last it is too few
+    # Half pairs, a quarter threes, a quarter fours, each the best of its kind; without the last it
+    # is too few.
+    if found:
         parts = {
             n: [text for text, (words, _, _) in found.items() if words == n] for n in (2, 3, 4)
         }
@@ -215,7 +217,7 @@ def test_a_planted_collocation_is_the_best_of_its_length(tmp_path):
     assert best[2][0] in ("11 12", "12 11")
 
 
-# --- units ----------------------------------------------------------------------------------------------------------
+# --- units ----------------------------------------------------------------------------------------
 
 
 def rows(seed: int, count: int, length: int) -> tuple[np.ndarray, np.ndarray]:
@@ -313,7 +315,7 @@ def test_masks_take_all_of_a_collocation_or_nothing(tmp_path, rate):
     assert several > 10
 
 
-# --- the list on disk -----------------------------------------------------------------------------------------------
+# --- the list on disk -----------------------------------------------------------------------------
 
 
 def source(prepared: Prepared, **changes: object) -> Source:

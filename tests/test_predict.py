@@ -41,7 +41,7 @@ def asking(golden, task: str = "embed", **options) -> predictions.Asking:
     return predictions.Asking(predictions.Model(golden, Options(**options)), task)
 
 
-# --- reading --------------------------------------------------------------------------------------------------------
+# --- reading --------------------------------------------------------------------------------------
 
 
 def piped(parts: list[bytes], count: int, monkeypatch, pause: float = 0.0) -> list[list[bytes]]:
@@ -99,7 +99,7 @@ def test_a_pause_gives_what_is_there_but_no_half_line(monkeypatch):
     assert found == [[b"a", b"b"], [b"half"], [b"c"]]
 
 
-# --- batches --------------------------------------------------------------------------------------------------------
+# --- batches --------------------------------------------------------------------------------------
 
 
 def test_rows_are_batched_by_length_and_each_is_computed_once():
@@ -172,7 +172,7 @@ def test_results_are_in_order_and_the_same_whatever_the_batches_and_the_look_ahe
     assert alone.tally.tokens == words + 60 * (3 if task == "nsp" else 2)
 
 
-# --- bad lines ------------------------------------------------------------------------------------------------------
+# --- bad lines ------------------------------------------------------------------------------------
 
 BAD = [
     b"\xff\xfe",
@@ -258,7 +258,7 @@ def test_whatever_a_line_holds_it_is_read_or_an_error_of_its_number(golden, line
 READERS: dict = {}
 
 
-# --- in a process of its own ----------------------------------------------------------------------------------------
+# --- in a process of its own ----------------------------------------------------------------------
 
 
 def test_each_line_of_a_pipe_is_answered_before_the_next_is_written():
@@ -282,7 +282,7 @@ def test_each_line_of_a_pipe_is_answered_before_the_next_is_written():
     assert answered == ["the cat", "", "a dog sat"]
 
 
-# --- what is enormous -----------------------------------------------------------------------------------------------
+# --- what is enormous -----------------------------------------------------------------------------
 
 
 def peak_of(work) -> int:

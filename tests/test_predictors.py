@@ -1,4 +1,6 @@
-"""Each predictor against transformers' answers for the golden models, and against its own definition."""
+"""Each predictor against transformers' answers for the golden models, and against its own
+definition.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,7 @@ def given_keys(rows: list[dict], *names: str) -> list[dict]:
     return [{key: row[key] for key in names if key in row} for row in rows]
 
 
-# --- as transformers answers ----------------------------------------------------------------------------------------
+# --- as transformers answers ----------------------------------------------------------------------
 
 
 def test_classify_gives_the_probabilities_of_the_pipeline(models):
@@ -110,7 +112,9 @@ def test_a_choice_head_gives_the_softmax_over_the_options(models):
 
 
 def test_tag_finds_the_entities_of_the_pipeline(models):
-    """Its words are parted at blanks, the pipeline's also at punctuation; in these texts that is the same."""
+    """Its words are parted at blanks, the pipeline's also at punctuation; in these texts that is
+    the same.
+    """
     rows = given_keys(ANSWERS["tag"], "text")
     assert any(golden["entities"] for golden in ANSWERS["tag"])
     for row, found, golden in zip(
@@ -164,7 +168,7 @@ def test_no_answer_wins_by_more_than_the_threshold(models, share):
     assert all(0 <= one["score"] <= 1 for one in found)
 
 
-# --- as an evaluation has it -----------------------------------------------------------------------------------------
+# --- as an evaluation has it ----------------------------------------------------------------------
 
 
 FLOATS = {"probabilities", "value", "score"}
@@ -179,7 +183,9 @@ LABELS = {  # any: an evaluation needs some
 
 @pytest.mark.parametrize("name", LABELS)
 def test_predictions_are_those_an_evaluation_scores(models, name):
-    """On eight devices there and one here; long texts too, of which tag and answer look at several windows."""
+    """On eight devices there and one here; long texts too, of which tag and answer look at several
+    windows.
+    """
     run, draw, (task, label) = models(name), random.Random(name), LABELS[name]
     long = [" ".join(draw.choices(WORDS, k=30)) for _ in range(9)]
     rows = {
@@ -203,7 +209,7 @@ def test_predictions_are_those_an_evaluation_scores(models, name):
             assert found[key] == pytest.approx(wanted[key], abs=1e-5)
 
 
-# --- by definition --------------------------------------------------------------------------------------------------
+# --- by definition --------------------------------------------------------------------------------
 
 
 def test_a_long_text_is_tagged_as_the_windows_that_show_most_around_each_word(models):

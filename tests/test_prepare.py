@@ -1,4 +1,6 @@
-"""From raw text to shards: the same bytes whatever the workers, the interruptions and the order of arrival."""
+"""From raw text to shards: the same bytes whatever the workers, the interruptions and the order of
+arrival.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +86,7 @@ def texts(prepared: shards.Prepared, side: str) -> list[list[str]]:
     return found
 
 
-# --- what comes out -------------------------------------------------------------------------------------------------
+# --- what comes out -------------------------------------------------------------------------------
 
 
 @pytest.mark.fault(21, 22)
@@ -210,7 +212,7 @@ def test_the_command_prints_the_folder_alone_on_standard_output(tmp_path, capsys
     assert "sentence tokens (train)" in err
 
 
-# --- documents and shards of bounded size ---------------------------------------------------------------------------
+# --- documents and shards of bounded size ---------------------------------------------------------
 
 
 def test_long_documents_are_cut_at_sentences_and_long_sentences_hard(tmp_path):
@@ -331,7 +333,7 @@ def test_word_by_word_gives_the_ids_of_google(shared, name):
             assert each(words, [" ".join(row["text"].split())]) == [row[name]]
 
 
-# --- the same again -------------------------------------------------------------------------------------------------
+# --- the same again -------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -499,7 +501,7 @@ def test_workers_import_no_jax():
         assert [found for _, found in workers.map("builtins:eval", [(code,)] * 2)] == [[], []]
 
 
-# --- the fingerprint ------------------------------------------------------------------------------------------------
+# --- the fingerprint ------------------------------------------------------------------------------
 
 
 def test_what_shapes_the_corpus_shapes_its_name_and_nothing_else_does(tmp_path):
@@ -580,7 +582,7 @@ def test_the_cache_is_the_knob_the_variable_or_the_home(monkeypatch, tmp_path):
     assert prepare.cache_folder(knobs.Corpus()) == Path.home() / ".cache" / "bert_jax"
 
 
-# --- errors ---------------------------------------------------------------------------------------------------------
+# --- errors ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.fault(23)
@@ -719,7 +721,7 @@ def test_a_full_disk_stops_it_and_it_goes_on(tmp_path, monkeypatch):
     assert prepare.prepare(chosen, silent).splits["train"]
 
 
-# --- TensorFlow Datasets --------------------------------------------------------------------------------------------
+# --- TensorFlow Datasets --------------------------------------------------------------------------
 
 
 @pytest.mark.filterwarnings("ignore")  # the library's own
@@ -811,7 +813,7 @@ def test_dataset_fields_and_splits_are_checked(built):
         prepare.prepare(config("local_text", folder / "cache", split="none", **options), silent)
 
 
-# --- at scale -------------------------------------------------------------------------------------------------------
+# --- at scale -------------------------------------------------------------------------------------
 
 LIMITED = """
 import json, re, resource, sys
@@ -829,7 +831,9 @@ print(json.dumps([str(done.folder), peaks]))
 
 
 def limited(chosen: knobs.Config, limit: int) -> tuple[shards.Prepared, list[int]]:
-    """Prepares in a process, and workers, whose address space is limited; also their peaks of memory in MiB."""
+    """Prepares in a process, and workers, whose address space is limited; also their peaks of
+    memory in MiB.
+    """
     arguments = json.dumps(
         [dataclasses.asdict(chosen.corpus), dataclasses.asdict(chosen.tokenizer)]
     )
@@ -916,7 +920,7 @@ def test_a_corpus_larger_than_memory_is_prepared(tmp_path, size, limit):
     assert abs(facts["validation"]["documents"] / kept - 0.1) < 4 * (0.09 / kept) ** 0.5
 
 
-# --- whose fault it is ----------------------------------------------------------------------------------------------
+# --- whose fault it is ----------------------------------------------------------------------------
 
 
 def test_prepare_blames_the_parquet_file_for_its_damaged_page(tmp_path):

@@ -1,4 +1,6 @@
-"""Presets: each holds what its source says and trains; every number that must be right is a knob or explained."""
+"""Presets: each holds what its source says and trains; every number that must be right is a knob or
+explained.
+"""
 
 from __future__ import annotations
 
@@ -37,11 +39,13 @@ def value(settings: knobs.Config, path: str) -> object:
     return found
 
 
-# --- what must be right, and where it is ----------------------------------------------------------------------------
+# --- what must be right, and where it is ----------------------------------------------------------
 
 
 class Row(NamedTuple):
-    """One row of the numerics: the knobs that hold it, what is constant and where that is said, and what tests it."""
+    """One row of the numerics: the knobs that hold it, what is constant and where that is said, and
+    what tests it.
+    """
 
     knobs: tuple[str, ...]
     tests: tuple[str, ...]
@@ -242,7 +246,7 @@ def test_every_number_is_a_knob_or_explained_and_has_a_test(name):
         assert words in " ".join(text.split()), place
 
 
-# --- what presets are -----------------------------------------------------------------------------------------------
+# --- what presets are -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -391,7 +395,9 @@ def test_a_preset_has_the_published_numbers(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_preset_states_all_it_is_about(name):
-    """Every number of the model and of an update that a source decides, also where it is today's default."""
+    """Every number of the model and of an update that a source decides, also where it is today's
+    default.
+    """
     numerics = {
         knob
         for row in ("GELU", "LayerNorm eps", "init", "embeddings", "attention bias")
@@ -477,7 +483,7 @@ def test_the_config_takes_text_and_size_from_pretraining_and_the_rest_from_the_p
     assert config.resolve(config.load_file(str(file))).optim.name == "adam2018"
 
 
-# --- what they do ---------------------------------------------------------------------------------------------------
+# --- what they do ---------------------------------------------------------------------------------
 
 
 def small(name: str, **changes: object) -> knobs.Config:
@@ -543,7 +549,9 @@ def test_the_learning_rate_of_a_run_is_the_published_one(name):
 
 @pytest.mark.parametrize("step", [2_100, 4_200, 70_000])
 def test_the_decay_of_mosaic_is_not_multiplied_by_the_peak_rate(step):
-    """DecoupledAdamW multiplies each weight by 1 - decay * rate / peak, biases and scales too, whatever the peak is."""
+    """DecoupledAdamW multiplies each weight by 1 - decay * rate / peak, biases and scales too,
+    whatever the peak is.
+    """
     settings = config.resolve(config.default("mosaic"))
     rate = float(steps.inputs_at(settings, step).learning_rate)
     params = {

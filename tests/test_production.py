@@ -1,7 +1,7 @@
 """What users run is what is tested: the same numbers with every optimization of the compiler.
 
-The other tests compile with most of them off, as compiling is what they wait for. Here one process has the flags of a
-user, and does everything once on small models.
+The other tests compile with most of them off, as compiling is what they wait for. Here one process
+has the flags of a user, and does everything once on small models.
 """
 
 from __future__ import annotations
@@ -32,15 +32,13 @@ DEMO = (  # the masked language model's losses by a compiler without any optimiz
 def folder(tmp_path_factory) -> Path:
     """Everything that the process left."""
     found = tmp_path_factory.mktemp("production")
-    environment = (
-        {name: value for name, value in os.environ.items() if name not in FLAGS}
-        | {
-            "PYTHONPATH": str(texts.ROOT),
-            "JAX_ENABLE_COMPILATION_CACHE": "true",  # of this process: the same program is not compiled again
-            "JAX_COMPILATION_CACHE_DIR": str(found / "compiled"),
-            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        }
-    )
+    environment = {name: value for name, value in os.environ.items() if name not in FLAGS} | {
+        "PYTHONPATH": str(texts.ROOT),
+        # Of this process: the same program is not compiled again.
+        "JAX_ENABLE_COMPILATION_CACHE": "true",
+        "JAX_COMPILATION_CACHE_DIR": str(found / "compiled"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
     command = [sys.executable, "-m", "tests.production", str(found)]
     done = subprocess.run(
         command, env=environment, cwd=texts.ROOT, capture_output=True, text=True, timeout=280

@@ -16,7 +16,9 @@ from bert_jax.models.matmul import KINDS, product
 from bert_jax.objectives import network
 from tests import toy
 
-SHAPES = [  # M, K, N: either gradient of the weights turns the smaller factor; primes cannot be turned in parts
+# M, K, N: either gradient of the weights turns the smaller factor; primes cannot be turned in
+# parts.
+SHAPES = [
     ((), 16, 8, 24),
     ((), 16, 24, 8),
     ((), 15, 7, 1),
@@ -67,7 +69,9 @@ def test_factors_are_rounded_and_sums_are_not():
 
 
 def test_a_network_of_rounded_factors_learns_in_the_same_direction():
-    """The losses of the two types agree to bfloat16's digits, and their gradients point the same way."""
+    """The losses of the two types agree to bfloat16's digits, and their gradients point the same
+    way.
+    """
     found = {}
     for dtype in ("float32", "bfloat16_products"):
         config = toy.config(model__dtype=dtype, model__dropout=0.0, model__attention_dropout=0.0)
@@ -130,7 +134,9 @@ print("trained")
 
 @pytest.mark.slow
 def test_a_cpu_runs_what_its_compiler_makes_of_odd_shapes():
-    """With all optimisations, which other tests do without: it may ask for products that the CPU does not have."""
+    """With all optimisations, which other tests do without: it may ask for products that the CPU
+    does not have.
+    """
     own, say = (
         os.environ | {"XLA_FLAGS": ""},
         {"capture_output": True, "text": True},

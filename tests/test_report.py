@@ -320,7 +320,7 @@ def test_ten_thousand_lines_stay_small(tmp_path):
     assert run_report.write(tmp_path).stat().st_size < 300_000
 
 
-# --- charts ---------------------------------------------------------------------------------------------------------
+# --- charts ---------------------------------------------------------------------------------------
 
 FINITE = st.floats(-1e6, 1e6, allow_subnormal=False).filter(lambda v: v == 0 or abs(v) > 1e-6)
 

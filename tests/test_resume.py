@@ -1,7 +1,9 @@
-"""A run that is killed, stopped or damaged and started again ends as if nothing had happened, in every bit.
+"""A run that is killed, stopped or damaged and started again ends as if nothing had happened, in
+every bit.
 
-The command runs in processes of its own, with all that could make a difference: dropout, NSP, masks drawn anew or
-repeated, a rate schedule, two microbatches, batches made ahead by threads, asynchronous saves, an epoch boundary.
+The command runs in processes of its own, with all that could make a difference: dropout, NSP, masks
+drawn anew or repeated, a rate schedule, two microbatches, batches made ahead by threads,
+asynchronous saves, an epoch boundary.
 """
 
 from __future__ import annotations
@@ -56,7 +58,8 @@ FAST = {
 class Case:
     """One config, its command line, and the run that nothing interrupts, which starts at once.
 
-    That one compiles for itself; where `compiled` is a folder, the others take what was compiled by those before them.
+    That one compiles for itself; where `compiled` is a folder, the others take what was compiled by
+    those before them.
     """
 
     def __init__(
@@ -118,7 +121,9 @@ class Case:
             process.communicate()
 
     def finish(self, workdir: Path) -> str:
-        """Lets the run end, and compares it with the one that nothing interrupted; returns its standard error."""
+        """Lets the run end, and compares it with the one that nothing interrupted; returns its
+        standard error.
+        """
         code, err = self.go(workdir)
         assert code == 0, err
         code, reference_err = self._undisturbed.result()
@@ -160,12 +165,14 @@ def flip_a_bit(folder: Path, seed: int) -> Path:
     return file
 
 
-# --- quick: one kill anywhere, one during a save ----------------------------------------------------------------------
+# --- quick: one kill anywhere, one during a save --------------------------------------------------
 
 
 @pytest.mark.fault(2, 7, 34)
 def test_killed_anywhere_then_damaged(tmp_path, pool, compiled, capsys):
-    """Dynamic masks. A second run is refused meanwhile; the lock dies with its holder; one flipped bit is survived."""
+    """Dynamic masks. A second run is refused meanwhile; the lock dies with its holder; one flipped
+    bit is survived.
+    """
     case = Case(tmp_path, pool, KNOBS, FAST, compiled)
     workdir = tmp_path / "run"
     with case.started(workdir, "step:14:sleep=600") as first:
@@ -208,7 +215,7 @@ def test_killed_during_a_save_then_stopped_by_a_signal(tmp_path, pool, compiled)
     assert f"resuming {workdir} at step 17" in err
 
 
-# --- slow: a run that is hardly ever left alone -----------------------------------------------------------------------
+# --- slow: a run that is hardly ever left alone ---------------------------------------------------
 
 SAVING = ("save-start", "save-running", "save-committed", "manifest-ready", "manifest-written")
 KINDS = ("first step", "step", "saving", "evaluation", "any moment")
@@ -237,7 +244,9 @@ def disturb(case: Case, workdir: Path, kind: str, random: np.random.Generator) -
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.fault(1, 2)
 def test_ten_kills_leave_no_trace(mode, tmp_path, pool):
-    """As compiled for use; places at random, but each kind twice, and one kill twice in a row at the same place."""
+    """As compiled for use; places at random, but each kind twice, and one kill twice in a row at
+    the same place.
+    """
     case = Case(tmp_path, pool, {**KNOBS, "masking.dupe_factor": MODES[mode]}, {})
     random = np.random.default_rng(MODES[mode])
     kinds = [str(kind) for kind in random.permutation([*KINDS, *KINDS[1:]])]
@@ -267,7 +276,8 @@ def command_line(pid: int) -> bytes:
 @pytest.mark.fault(37)
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="reads children from /proc")
 def test_batches_from_a_process_change_nothing(tmp_path, pool):
-    """Nor does it stay behind when its parent is killed, nor die of a signal to the whole group before the save.
+    """Nor does it stay behind when its parent is killed, nor die of a signal to the whole group
+    before the save.
 
     When it is killed the run ends, to be continued.
     """
@@ -354,14 +364,16 @@ def test_any_flipped_bit_is_found(seed, tmp_path, pool):
     assert f"resuming {tmp_path / 'run'} at step {older}" in err
 
 
-# --- saving while the state moves on ----------------------------------------------------------------------------------
+# --- saving while the state moves on --------------------------------------------------------------
 
 
 @pytest.mark.parametrize("devices", [1, 8])
 def test_a_save_that_has_not_begun_to_write_keeps_the_state_it_was_given(
     devices, tmp_path, monkeypatch
 ):
-    """The update overwrites the state in place at once; on CPU what the save holds is a view of those very bytes."""
+    """The update overwrites the state in place at once; on CPU what the save holds is a view of
+    those very bytes.
+    """
     release, held = threading.Event(), threading.Event()
     write = jax_array_handlers._async_serialize_replica_slices
 

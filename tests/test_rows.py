@@ -39,7 +39,7 @@ def fields(found: list[rows.Row]) -> list[dict]:
     return [row.fields for row in found]
 
 
-# --- formats --------------------------------------------------------------------------------------------------------
+# --- formats --------------------------------------------------------------------------------------
 
 TEXTS = st.text(
     st.characters(exclude_characters="\t\n\r\0", exclude_categories=["Cs"]), min_size=1, max_size=12
@@ -322,7 +322,7 @@ def test_universal_dependencies(tmp_path):
     assert (row.where, row.lines) == (f"{path}:4", (4, 5, 7))
 
 
-# --- what is malformed ----------------------------------------------------------------------------------------------
+# --- what is malformed ----------------------------------------------------------------------------
 
 MALFORMED = {  # name: (file, content, line, message)
     "too few columns": ("a.tsv", b"text\tlabel\none\t1\ntwo\n", 3, "1 columns, not 2"),
@@ -408,7 +408,7 @@ def test_any_bytes_are_rows_or_a_data_error(tmp_path_factory, content, kind):
             assert str(path) in str(error)  # noqa: PT017  # either outcome is right
 
 
-# --- where files are ------------------------------------------------------------------------------------------------
+# --- where files are ------------------------------------------------------------------------------
 
 
 SICK = "pair_ID\tsentence_A\trelatedness\n1\tA dog runs.\t4.5\n2\tA cat sits.\t3.3\n"
@@ -520,7 +520,7 @@ def test_a_split_that_is_not_there(tmp_path):
     assert "is the path right" in caught.value.hint
 
 
-# --- one file -------------------------------------------------------------------------------------------------------
+# --- one file -------------------------------------------------------------------------------------
 
 
 def ticket(number: int) -> str:

@@ -1,4 +1,6 @@
-"""Text, data or vocabulary that changed since training: whoever says something about a checkpoint compares first."""
+"""Text, data or vocabulary that changed since training: whoever says something about a checkpoint
+compares first.
+"""
 
 from __future__ import annotations
 
@@ -126,7 +128,7 @@ def test_evaluate_goes_on_with_the_text_while_only_the_libraries_that_cut_it_cha
     assert "what is installed changed since" in err
 
 
-# --- docstrings, which change with what is installed ----------------------------------------------------------------
+# --- docstrings, which change with what is installed ----------------------------------------------
 
 
 @pytest.fixture
@@ -188,7 +190,7 @@ def test_evaluate_says_what_to_do_where_the_docstrings_of_a_run_are_gone(
     assert evaluate(documented, word) == 0
 
 
-# --- labelled data --------------------------------------------------------------------------------------------------
+# --- labelled data --------------------------------------------------------------------------------
 
 
 @pytest.mark.fault(49)
@@ -213,7 +215,7 @@ def test_evaluate_refuses_data_of_a_task_that_changed(split, tmp_path, capsys):
     assert "cannot be compared" in capsys.readouterr().err
 
 
-# --- a study --------------------------------------------------------------------------------------------------------
+# --- a study --------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -1,4 +1,6 @@
-"""The sentences that show a run learning: which, what the model makes of them, and what is written of it."""
+"""The sentences that show a run learning: which, what the model makes of them, and what is written
+of it.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,7 @@ def chosen(
     )
 
 
-# --- which ----------------------------------------------------------------------------------------------------------
+# --- which ----------------------------------------------------------------------------------------
 
 
 def test_as_many_sentences_are_chosen_as_asked_for_or_there_are(base):
@@ -127,7 +129,7 @@ def test_a_causal_model_reads_beginnings(base):
         assert one.text == f"{tokenizer.written(one.ids)} …"
 
 
-# --- what a model makes of them -------------------------------------------------------------------------------------
+# --- what a model makes of them -------------------------------------------------------------------
 
 
 def plainly(
@@ -200,7 +202,7 @@ def test_predictions_are_those_of_each_sentence_alone(base, changes):
     assert len({json.dumps(row["predictions"]) for row in rows}) == 12
 
 
-# --- what is written ------------------------------------------------------------------------------------------------
+# --- what is written ------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

@@ -41,7 +41,7 @@ def span(text: str, doubt: float = 0.0) -> Span:
     return Span(text, 0, len(text), 0.0, doubt, (Candidate(text, 0, len(text), 0.0, 1.0),))
 
 
-# --- golden files ---------------------------------------------------------------------------------------------------
+# --- golden files ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["CoLA", "SST-2", "MRPC", "RTE", "STS-B", "MNLI-10k"])
@@ -108,7 +108,7 @@ def test_squad_equals_the_golden_file(shared, name):
         assert abs(value - golden["official"][OFFICIAL[metric]]) < 1e-6, metric
 
 
-# --- SQuAD, written out ---------------------------------------------------------------------------------------------
+# --- SQuAD, written out ---------------------------------------------------------------------------
 
 
 def official(answers: list[list[str]], made: list[str], doubts: list[float]) -> dict[str, float]:
@@ -194,7 +194,8 @@ def test_a_tuned_threshold_gives_what_it_promises(rows):
     for name in ("exact", "f1"):
         limit = found[f"best_{name}_threshold"]
         applied = ["" if doubt > limit else text for text, doubt in zip(kept, doubts, strict=True)]
-        # The original counts an answer without words, such as "the", as wrong where there is none; scored, it is right.
+        # The original counts an answer without words, such as "the", as wrong where there is none;
+        # scored, it is right.
         assert squad.evaluate(answers, applied)[name] >= found[f"best_{name}"] - 1e-9
         if all(squad.normalize(text) or not text for text in kept):
             assert squad.evaluate(answers, applied)[name] == pytest.approx(found[f"best_{name}"])
@@ -219,7 +220,7 @@ def test_a_part_without_questions_has_no_score():
     assert "no_answer_exact" not in found
 
 
-# --- classes, numbers, tags, options --------------------------------------------------------------------------------
+# --- classes, numbers, tags, options --------------------------------------------------------------
 
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=30))
@@ -285,7 +286,9 @@ def test_numbers(pairs):
 
 
 def entities(tags: list[str]) -> set[tuple[str, int, int]]:
-    """conlleval: an entity begins at B, and at I after O or after another type; it ends where that does not go on."""
+    """conlleval: an entity begins at B, and at I after O or after another type; it ends where that
+    does not go on.
+    """
     found, start = set(), None
     for i, tag in enumerate([*tags, "O"]):
         before = tags[i - 1] if i else "O"
@@ -361,7 +364,7 @@ def test_options():
     }
 
 
-# --- what is reported -----------------------------------------------------------------------------------------------
+# --- what is reported -----------------------------------------------------------------------------
 
 
 def test_examples_without_labels_are_left_out_and_need_some_with():

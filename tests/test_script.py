@@ -1,4 +1,6 @@
-"""A user's Python file: whatever it does is reported as its own, and disturbs nothing of a command's."""
+"""A user's Python file: whatever it does is reported as its own, and disturbs nothing of a
+command's.
+"""
 
 from __future__ import annotations
 
@@ -128,7 +130,7 @@ def test_a_plain_dict_is_a_config_too(tmp_path):
     assert (config.resolve(found).steps, config.resolve(found).masking.rate) == (3, 0.3)
 
 
-# --- standard streams -----------------------------------------------------------------------------------------------
+# --- standard streams -----------------------------------------------------------------------------
 
 
 def shell(command: str) -> subprocess.CompletedProcess:

@@ -1,4 +1,6 @@
-"""Absurd sizes in models of others: refused before anything is made by a number that the tensors do not confirm."""
+"""Absurd sizes in models of others: refused before anything is made by a number that the tensors do
+not confirm.
+"""
 
 from __future__ import annotations
 
@@ -121,8 +123,9 @@ FILES = {  # a file of the model's folder, what it holds, what is said of it
     "another vocabulary": ("tokenizer.json", vocabulary(), "model's table 47 rows"),
 }
 
-# In a process of its own, with 256 MiB more than it has once everything is imported and the devices are started (their
-# threads reserve memory by the number of processors): 2**30 names alone take 60 GiB.
+# In a process of its own, with 256 MiB more than it has once everything is imported and the devices
+# are started (their threads reserve memory by the number of processors): 2**30 names alone take 60
+# GiB.
 LIMITED = """
 import json, resource, sys
 import jax

@@ -1,4 +1,6 @@
-"""A run whose files were spoiled, opened by everything that opens runs: what is wrong is said, never passed over."""
+"""A run whose files were spoiled, opened by everything that opens runs: what is wrong is said,
+never passed over.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,9 @@ def test_read_names_every_spoiled_file_of_the_best_step_and_takes_the_next_best(
 
 
 def byte_classes(data: bytes) -> dict[str, int]:
-    """A place of each kind of byte that a manifest has: of its names, numbers, digests, marks and blanks."""
+    """A place of each kind of byte that a manifest has: of its names, numbers, digests, marks and
+    blanks.
+    """
     kinds: dict[str, Callable[[bytes], int]] = {
         "mark": lambda d: d.index(b"{"),
         "blank": lambda d: d.index(b" "),

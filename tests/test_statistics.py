@@ -46,7 +46,9 @@ def test_summary_is_scipys(values, confidence):
 
 
 def test_a_table_of_students_t():
-    """n = 5: t = 2.776 at 95 % with 4 degrees of freedom, and 2.306 with the 8 of two equal variances."""
+    """n = 5: t = 2.776 at 95 % with 4 degrees of freedom, and 2.306 with the 8 of two equal
+    variances.
+    """
     a = [1.0, 2.0, 3.0, 4.0, 5.0]  # mean 3, variance 2.5
     found = summary(a)
     assert (found.mean, found.deviation) == (3.0, pytest.approx(math.sqrt(2.5)))

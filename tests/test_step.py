@@ -1,4 +1,6 @@
-"""One update: the same on any devices and split, and what its loss must be before and after learning."""
+"""One update: the same on any devices and split, and what its loss must be before and after
+learning.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +88,9 @@ LAYOUTS = {
 @pytest.mark.fault(11)
 @pytest.mark.parametrize("devices", [2, 4, 8])
 def test_the_loss_of_a_batch_does_not_depend_on_how_many_devices_share_it(devices):
-    """The batch itself follows from the step alone; what is summed over devices is close, and counts are equal."""
+    """The batch itself follows from the step alone; what is summed over devices is close, and
+    counts are equal.
+    """
     config = toy.config(optim__clip_norm=0)
     data = batches(config, 1)[0]
     (alone,), _ = advance(config, [data], devices=1)
@@ -247,7 +251,9 @@ def test_a_non_finite_gradient_is_skipped_and_counted():
 @pytest.mark.fault(15)
 @pytest.mark.parametrize("how", ["alone", "map", "vmap"])
 def test_a_spike_is_skipped_and_counted_like_a_gradient_that_is_not_finite(how):
-    """A batch learned by heart, then noise: alone, and for arms of which the second takes nothing for a spike."""
+    """A batch learned by heart, then noise: alone, and for arms of which the second takes nothing
+    for a spike.
+    """
     several = how != "alone"
     arms = {} if how == "alone" else {"parallel__arms": how}
     config = toy.config(

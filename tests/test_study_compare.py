@@ -1,4 +1,6 @@
-"""Paired differences: closed forms, the bootstrap against analytic errors, coverage, and what a hole may not do."""
+"""Paired differences: closed forms, the bootstrap against analytic errors, coverage, and what a
+hole may not do.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,13 @@ def resampled(sums: np.ndarray, counts: np.ndarray, draws: int = 4_000) -> np.nd
     return np.stack([one.values for one in compare.replicates(arrays, draws).values()])
 
 
-# --- closed forms ---------------------------------------------------------------------------------------------------
+# --- closed forms ---------------------------------------------------------------------------------
 
 
 def test_three_pairs_by_hand():
-    """Differences 1, 2, 3: mean 2, standard error 1 / sqrt(3), and t = 4.302653 with two degrees of freedom."""
+    """Differences 1, 2, 3: mean 2, standard error 1 / sqrt(3), and t = 4.302653 with two degrees of
+    freedom.
+    """
     found = intervals.paired([11.0, 22.0, 33.0], [10.0, 20.0, 30.0])
     assert (found.n, found.mean) == (3, 2.0)
     assert found.error == pytest.approx(1 / math.sqrt(3))
@@ -59,7 +63,7 @@ def test_pairing_helps_by_the_root_of_what_is_not_shared(correlation):
     assert found.error / found.unpaired == pytest.approx(math.sqrt(1 - correlation), rel=0.03)
 
 
-# --- bootstrap ------------------------------------------------------------------------------------------------------
+# --- bootstrap ------------------------------------------------------------------------------------
 
 
 def test_of_examples_alone_the_error_is_that_of_a_ratio():
@@ -75,7 +79,9 @@ def test_of_examples_alone_the_error_is_that_of_a_ratio():
 
 
 def test_all_cells_are_seen_on_the_same_resample():
-    """What is common to two arms cancels in every single resample, however much the examples differ."""
+    """What is common to two arms cancels in every single resample, however much the examples
+    differ.
+    """
     rng = np.random.default_rng(4)
     counts = rng.integers(1, 9, 200).astype(float)
     base = counts * rng.normal(0, 10, 200)
@@ -122,7 +128,9 @@ def test_weights_are_those_of_draws_with_replacement():
 @pytest.mark.parametrize("ratio", [0.0, 0.3, 1.0, 3.0, 10.0])
 @pytest.mark.parametrize("seeds", [2, 3, 5, 8])
 def test_interval_over_seeds_and_examples_covers_what_it_says(seeds, ratio):
-    """Simulate 6,000 experiments with seeds and examples drawn anew, by the ratio of the two errors."""
+    """Simulate 6,000 experiments with seeds and examples drawn anew, by the ratio of the two
+    errors.
+    """
     rng = np.random.default_rng([seeds, int(10 * ratio)])
     trials, size, truth = 6_000, 100, 0.3
     own = rng.normal(0, 1, (trials, seeds))
@@ -161,14 +169,16 @@ def test_holm_is_that_of_the_original():
 
 
 def test_holm_keeps_the_share_of_families_with_a_false_verdict():
-    """Of 2,000 families of eight differences that are all nothing; uncorrected a third would say otherwise."""
+    """Of 2,000 families of eight differences that are all nothing; uncorrected a third would say
+    otherwise.
+    """
     values = np.random.default_rng(8).random((2_000, 8))
     corrected = np.array([intervals.holm(row) for row in values])
     assert np.mean((corrected <= 0.05).any(axis=1)) == pytest.approx(0.05, abs=0.012)
     assert np.mean((values <= 0.05).any(axis=1)) > 0.3
 
 
-# --- from a workdir -------------------------------------------------------------------------------------------------
+# --- from a workdir -------------------------------------------------------------------------------
 
 
 def compared(
@@ -181,7 +191,9 @@ def compared(
 
 
 def test_pairs_share_their_seed_and_the_other_axes(tmp_path):
-    """Seeds move the loss by 0.05 and cells by 0.008 (as the workdir is built): pairs see only the latter."""
+    """Seeds move the loss by 0.05 and cells by 0.008 (as the workdir is built): pairs see only the
+    latter.
+    """
     study = study_workdir.masking_rate(rates=(0.15, 0.2, 0.4), seeds=range(6))
     place = study_workdir.build(tmp_path, study, examples=50, lines=4)
     cells = {
@@ -210,7 +222,9 @@ def test_pairs_share_their_seed_and_the_other_axes(tmp_path):
 
 
 def test_what_the_same_examples_are_worth_is_the_error_they_share(tmp_path):
-    """By the delta method, of the mean over seeds: what examples do to both arms leaves the difference."""
+    """By the delta method, of the mean over seeds: what examples do to both arms leaves the
+    difference.
+    """
     place = study_workdir.build(
         tmp_path, study_workdir.masking_rate(**SMALL), examples=200, lines=4
     )
@@ -232,7 +246,9 @@ def test_what_the_same_examples_are_worth_is_the_error_they_share(tmp_path):
 @pytest.mark.fault(39)
 @pytest.mark.parametrize("state", ["failed", "diverged", "trained", "untouched"])
 def test_a_hole_takes_its_pair_along(state, tmp_path):
-    """The mean is of whole pairs: that the seed of the hole was a bad one for both arms does not enter it."""
+    """The mean is of whole pairs: that the seed of the hole was a bad one for both arms does not
+    enter it.
+    """
     study = study_workdir.masking_rate(**SMALL, seeds=(0, 1, 2, 3))
 
     def hole(cell):

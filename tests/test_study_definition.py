@@ -1,4 +1,6 @@
-"""A study: what its axes, budget and seeds make of a base, what its cells are called, and what is refused."""
+"""A study: what its axes, budget and seeds make of a base, what its cells are called, and what is
+refused.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,7 @@ def ids(made: Study) -> list[str]:
     return [cell.id for cell in expand(made)]
 
 
-# --- axes -----------------------------------------------------------------------------------------------------------
+# --- axes -----------------------------------------------------------------------------------------
 
 
 def test_a_point_is_called_by_its_value():
@@ -146,7 +148,7 @@ def test_a_range_has_the_numbers_that_one_would_write():
     assert between(0.1, 0.9, 9) == (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
 
-# --- cells ----------------------------------------------------------------------------------------------------------
+# --- cells ----------------------------------------------------------------------------------------
 
 
 def test_a_cell_knows_where_it_stands():
@@ -203,7 +205,7 @@ def test_every_cell_is_what_the_same_config_file_would_resolve_to():
         assert cell.config == configs.resolve(tree)
 
 
-# --- names of cells -------------------------------------------------------------------------------------------------
+# --- names of cells -------------------------------------------------------------------------------
 
 
 def with_leaf(node, names, value):
@@ -324,7 +326,7 @@ def test_an_edited_study_has_the_cells_it_had_and_others(rates, seeds):
     assert set(ids(part)) < set(ids(further))
 
 
-# --- budgets --------------------------------------------------------------------------------------------------------
+# --- budgets --------------------------------------------------------------------------------------
 
 
 def predictions(config) -> float:
@@ -442,7 +444,9 @@ def test_what_follows_from_the_steps_follows_from_the_budget():
 
 @pytest.mark.fault(41)
 def test_identity_counts_evaluations_that_may_end_training():
-    """With patience another evaluation is another run, and --reuse must not take the one for the other."""
+    """With patience another evaluation is another run, and --reuse must not take the one for the
+    other.
+    """
 
     def names(patience: int, **validation) -> list[str]:
         tree = base(checkpoints__patience=patience)
@@ -482,7 +486,7 @@ def test_identity_of_cells_is_what_it_was():
     assert ids(study(base=tree)) == IDS
 
 
-# --- from a file ----------------------------------------------------------------------------------------------------
+# --- from a file ----------------------------------------------------------------------------------
 
 FILE = """
 from bert_jax.config import default
@@ -551,7 +555,7 @@ def test_what_is_no_study_says_so(folder, monkeypatch):
     assert "did you mean 'experiments/masking_rate'?" in error.value.hint
 
 
-# --- what is refused ------------------------------------------------------------------------------------------------
+# --- what is refused ------------------------------------------------------------------------------
 
 
 def compared(axis_name="masking.rate", baseline="15 %", metrics=("validation/mlm_loss",)) -> dict:
@@ -777,7 +781,7 @@ def test_what_suites_are_asked_is_what_they_read():
         assert kinds[name].partition("[")[0] == kind.__name__
 
 
-# --- how long it takes ----------------------------------------------------------------------------------------------
+# --- how long it takes ----------------------------------------------------------------------------
 
 MANY = """
 import dataclasses, sys
@@ -793,7 +797,9 @@ print(*(cell.id for cell in cells))
 
 
 def test_200_cells_expand_and_are_planned_in_two_seconds_by_a_fresh_process(folder):
-    """Counted as the processor's time, all of it from the start of Python: others may use the machine meanwhile."""
+    """Counted as the processor's time, all of it from the start of Python: others may use the
+    machine meanwhile.
+    """
     took, said = [], set()
     while len(took) < 3 and min(took, default=9.0) >= 2.0:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -812,7 +818,7 @@ def test_200_cells_expand_and_are_planned_in_two_seconds_by_a_fresh_process(fold
     assert names.split() == ids(here)  # in every process the same
 
 
-# --- what a study's file may hold -----------------------------------------------------------------------------------
+# --- what a study's file may hold -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
-"""Engines: every task ends once with its code, in its share of the machine; stops reach it, as does a dead parent."""
+"""Engines: every task ends once with its code, in its share of the machine; stops reach it, as does
+a dead parent.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,7 @@ def running(*tasks: engines.Task) -> None:
         time.sleep(0.02)
 
 
-# --- every engine ---------------------------------------------------------------------------------------------------
+# --- every engine ---------------------------------------------------------------------------------
 
 
 def stand_in(name: str, monkeypatch, tmp_path) -> None:
@@ -76,7 +78,9 @@ def stand_in(name: str, monkeypatch, tmp_path) -> None:
 
 @pytest.fixture(params=["local", "slurm", "ray", "real slurm", "real ray"])
 def engine(request, monkeypatch, tmp_path):
-    """Each of the table; slurm and ray over stand-ins, and also over the packages where these are installed."""
+    """Each of the table; slurm and ray over stand-ins, and also over the packages where these are
+    installed.
+    """
     real, _, name = request.param.rpartition(" ")
     package = {"local": "sys", "slurm": "submitit", "ray": "ray"}[name]
     if real and importlib.util.find_spec(package) is None:
@@ -125,7 +129,7 @@ def test_a_program_that_is_not_there_is_a_failure_with_its_reason(engine, tmp_pa
     assert "FileNotFoundError" in (tmp_path / "a.log").read_text()
 
 
-# --- local ----------------------------------------------------------------------------------------------------------
+# --- local ----------------------------------------------------------------------------------------
 
 
 def test_a_process_has_its_share_of_the_cores(task, tmp_path, monkeypatch):
@@ -236,7 +240,7 @@ def test_a_job_passes_on_what_it_is_told(sent, told, task):
     assert child.log.read_text().split("\n")[1:] == [f"told {told}", "saved", ""]
 
 
-# --- clusters -------------------------------------------------------------------------------------------------------
+# --- clusters -------------------------------------------------------------------------------------
 
 
 def test_an_array_a_round_with_the_parameters_given(monkeypatch, tmp_path, task):

@@ -57,7 +57,7 @@ def spent(several: list[Cell], pace: float) -> float:
     )
 
 
-# --- every cell has its group ---------------------------------------------------------------------------------------
+# --- every cell has its group ---------------------------------------------------------------------
 
 CELLS = st.lists(
     st.builds(
@@ -109,7 +109,9 @@ def test_every_cell_is_in_one_group_with_cells_like_it_and_room_for_all(cells, h
 
 @given(CELLS.filter(len), st.sampled_from((1e8, 1e10, 1e12)))
 def test_no_band_is_wider_than_a_compilation_is_worth(cells, pace):
-    """Cut anywhere, a group would save fewer seconds of empty slots than another program takes to compile."""
+    """Cut anywhere, a group would save fewer seconds of empty slots than another program takes to
+    compile.
+    """
     for group in plan(cells, pace=pace):
         for slots in {costs.own_slots(one.config) for one in group.cells} - {group.slots}:
             below = [one for one in group.cells if costs.own_slots(one.config) <= slots]
@@ -161,7 +163,7 @@ def test_bands_part_rates_where_training_is_long_and_join_them_where_it_is_short
     assert all(re.match(r"band [12] of 2", group.why) for group in two)
 
 
-# --- what may differ ------------------------------------------------------------------------------------------------
+# --- what may differ ------------------------------------------------------------------------------
 
 MAY_DIFFER = {  # with another value than that of ONE
     "seed": 3,
@@ -241,7 +243,7 @@ def test_what_cannot_share_a_program_trains_alone_and_says_why(knob, why):
     assert all(why in group.why for group in found)
 
 
-# --- how many -------------------------------------------------------------------------------------------------------
+# --- how many -------------------------------------------------------------------------------------
 
 
 def test_fuse_says_how_many_train_together():
@@ -336,7 +338,7 @@ def test_a_group_is_named_by_its_cells_and_slots():
     assert isinstance(one, Group)
 
 
-# --- what it takes --------------------------------------------------------------------------------------------------
+# --- what it takes --------------------------------------------------------------------------------
 
 WIDE = dict.fromkeys(("sequence_length", "model__hidden", "model__max_positions"), 128)
 WIDE |= {"batch_size": 4, "model__heads": 2, "tokenizer__vocab_size": 2_000}
@@ -353,7 +355,9 @@ MODELS = {
 
 @pytest.mark.parametrize("name", MODELS)
 def test_costs_are_those_of_the_program(name):
-    """FLOPs as XLA counts them, element by element too; parameters as the model has them, with biases and norms."""
+    """FLOPs as XLA counts them, element by element too; parameters as the model has them, with
+    biases and norms.
+    """
     config = toy.config(**WIDE, **MODELS[name])
     state = jax.eval_shape(lambda seed: steps.init_state(config, 2_000, seed), np.uint32(0))
     step = jax.jit(steps.make_step(config, toy.SPECIAL, 2_000))

@@ -1,4 +1,6 @@
-"""A study whose launcher and workers are killed at random moments is completed by the same command, and is the same."""
+"""A study whose launcher and workers are killed at random moments is completed by the same command,
+and is the same.
+"""
 
 from __future__ import annotations
 

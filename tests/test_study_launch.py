@@ -1,4 +1,6 @@
-"""Launching: every cell is made once, whatever crashes, is stopped, killed or edited. A worker of our own trains."""
+"""Launching: every cell is made once, whatever crashes, is stopped, killed or edited. A worker of
+our own trains.
+"""
 
 from __future__ import annotations
 
@@ -209,7 +211,7 @@ def bench(tmp_path, monkeypatch):
     return bench
 
 
-# --- when all goes well ---------------------------------------------------------------------------------------------
+# --- when all goes well ---------------------------------------------------------------------------
 
 
 def test_every_cell_is_made_once_and_a_second_run_makes_none(bench, capfd):
@@ -252,7 +254,9 @@ def test_a_cell_that_diverged_is_not_made_again(bench, capfd):
 
 @pytest.mark.fault(5, 42)
 def test_a_worker_without_room_stops_the_study_which_goes_on_once_there_is(bench, capfd):
-    """The other tries would find no room either; it is no fault of the cell's, however often it happens."""
+    """The other tries would find no room either; it is no fault of the cell's, however often it
+    happens.
+    """
     bench.behave(_15={"full": 2})
     for _ in range(4):
         with pytest.raises(
@@ -268,7 +272,9 @@ def test_a_worker_without_room_stops_the_study_which_goes_on_once_there_is(bench
 
 @pytest.mark.fault(5, 42)
 def test_a_launcher_without_room_for_a_log_or_a_plan_stops_in_order(bench, monkeypatch, capfd):
-    """Its own writes fail: of the log of a task that starts, and of the plan to try each cell alone."""
+    """Its own writes fail: of the log of a task that starts, and of the plan to try each cell
+    alone.
+    """
 
     def no_room(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -290,7 +296,7 @@ def test_a_launcher_without_room_for_a_log_or_a_plan_stops_in_order(bench, monke
     assert bench.states() == {"done": 4}
 
 
-# --- when something goes wrong --------------------------------------------------------------------------------------
+# --- when something goes wrong --------------------------------------------------------------------
 
 
 @pytest.mark.fault(39)
@@ -303,7 +309,9 @@ def test_what_fails_once_is_tried_again(bench, capfd):
 
 @pytest.mark.fault(39)
 def test_a_cell_that_always_fails_stops_no_other(bench, capfd):
-    """Its group is tried twice, then its cells alone; the same command tries it again, and nothing else."""
+    """Its group is tried twice, then its cells alone; the same command tries it again, and nothing
+    else.
+    """
     bench.behave(_40={"fail": 99})
     with pytest.raises(
         IncompleteError, match=r"2 of 4 cells failed, \w{12} \(masking.rate 40 %, seed 0\)"
@@ -387,7 +395,7 @@ def test_reports_leave_the_cores_to_the_workers(bench, monkeypatch):
     assert written == [1, 1]
 
 
-# --- when it is stopped ---------------------------------------------------------------------------------------------
+# --- when it is stopped ---------------------------------------------------------------------------
 
 
 @pytest.mark.fault(40)
@@ -464,7 +472,7 @@ def test_a_second_launch_is_told_who_is_there(bench):
         launched.communicate()
 
 
-# --- when it is edited, or moved ------------------------------------------------------------------------------------
+# --- when it is edited, or moved ------------------------------------------------------------------
 
 
 @pytest.mark.fault(41)
@@ -504,7 +512,9 @@ def test_another_engine_goes_on_with_the_same_cells(bench, monkeypatch):
 
 
 def test_cells_that_have_begun_stay_in_their_group(bench, monkeypatch):
-    """Their slots, and with them the last bits of their numbers, must not follow from how far a study is."""
+    """Their slots, and with them the last bits of their numbers, must not follow from how far a
+    study is.
+    """
     bench.behave(_15={"fail": 99}, _40={"fail": 99})
     with pytest.raises(IncompleteError):
         bench.run(retries=0, fuse="4")
@@ -523,7 +533,7 @@ def test_cells_that_have_begun_stay_in_their_group(bench, monkeypatch):
     assert {cell.id: group.id for group in split for cell in group.cells} == begun
 
 
-# --- cells of another study -----------------------------------------------------------------------------------------
+# --- cells of another study -----------------------------------------------------------------------
 
 
 def test_cells_that_another_study_has_trained_are_copied_and_only_their_new_evaluations_made(
@@ -562,7 +572,7 @@ def test_cells_that_another_study_has_trained_are_copied_and_only_their_new_eval
     assert bench.ran == again
 
 
-# --- what is printed ------------------------------------------------------------------------------------------------
+# --- what is printed ------------------------------------------------------------------------------
 
 
 def test_a_job_that_nobody_saw_end_is_not_called_killed(bench, monkeypatch, capfd):
@@ -645,7 +655,8 @@ def test_status_says_how_far_it_is(bench, capfd):
     assert told["counts"] == {"done": 0, "diverged": 0, "running": 4, "failed": 0, "waiting": 0}
     assert {cell["step"] for cell in told["cells"]} <= {2, 3, 4}
     assert all(cell["steps"] == 5 and cell["missing"] == ["validation"] for cell in told["cells"])
-    # A step of two cells takes 4 seconds of its clock: 5 - step of them are left, and as much again / 9 to evaluate.
+    # A step of two cells takes 4 seconds of its clock: 5 - step of them are left, and as much again
+    # / 9 to evaluate.
     for cell in told["cells"]:
         assert cell["seconds_left"] == pytest.approx(sum_left(cell["step"]), rel=0.3)
     assert told["seconds_left"] == pytest.approx(
@@ -688,7 +699,7 @@ def test_time_left_follows_from_what_was_done():
     assert progress.Progress(fresh, expected, of, 1).seconds_left == pytest.approx(200)
 
 
-# --- what is refused ------------------------------------------------------------------------------------------------
+# --- what is refused ------------------------------------------------------------------------------
 
 
 def fails(capsys, *argv: object) -> tuple[int, str]:

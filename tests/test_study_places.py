@@ -1,4 +1,6 @@
-"""The folder of a study: what is written is read again, whole at every moment, and says how far a cell is."""
+"""The folder of a study: what is written is read again, whole at every moment, and says how far a
+cell is.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ def entry(place: Place):
     return place.read_cell(CELL.id)
 
 
-# --- the layout -----------------------------------------------------------------------------------------------------
+# --- the layout -----------------------------------------------------------------------------------
 
 
 def test_everything_lies_where_the_layout_says(tmp_path):
@@ -105,7 +107,7 @@ def test_what_is_missing_or_broken_is_named(place):
         place.read_study()
 
 
-# --- results --------------------------------------------------------------------------------------------------------
+# --- results --------------------------------------------------------------------------------------
 
 EACH = {"mlm_loss.sum": np.array([1.5, 2.0]), "mlm_loss.count": np.array([1.0, 3.0])}
 
@@ -167,7 +169,7 @@ def test_arrays_do_not_outlive_the_evaluation_they_are_of(place):
     assert place.read_each(entry(place), "validation") == {}
 
 
-# --- attempts and states --------------------------------------------------------------------------------------------
+# --- attempts and states --------------------------------------------------------------------------
 
 
 def attempt(place: Place, outcome: str = "", code: int = 0, what: str = "training") -> None:
@@ -265,7 +267,7 @@ def test_attempts_say_when_where_and_why(place):
     )
 
 
-# --- files ----------------------------------------------------------------------------------------------------------
+# --- files ----------------------------------------------------------------------------------------
 
 LINES = st.lists(
     st.fixed_dictionaries({"step": st.integers(0, 10**6), "time": st.floats(0, 1e6)}), max_size=5

@@ -1,4 +1,6 @@
-"""A study's rows, page and pictures: from any state of its folder, held against numbers read from the files by hand."""
+"""A study's rows, page and pictures: from any state of its folder, held against numbers read from
+the files by hand.
+"""
 
 from __future__ import annotations
 
@@ -101,7 +103,7 @@ def cells(place: Place) -> dict[tuple[str, str, int], str]:
     return found
 
 
-# --- rows -----------------------------------------------------------------------------------------------------------
+# --- rows -----------------------------------------------------------------------------------------
 
 
 def test_every_cell_has_a_row(place):
@@ -199,7 +201,9 @@ def test_predictions_under_a_schedule_are_added_up_step_by_step(step):
 
 
 def test_flops_are_those_of_the_vocabulary_there_is(tmp_path):
-    """Of a cell that has begun its own size counts, before that the one its budget was spent with; never the wish."""
+    """Of a cell that has begun its own size counts, before that the one its budget was spent with;
+    never the wish.
+    """
     base = study_workdir.base()
     base.tokenizer.vocab_size = 30_522
     study = masking_rate((0.15, 0.4), ONE_SIZE, (0,), base=base)
@@ -218,7 +222,7 @@ def test_flops_are_those_of_the_vocabulary_there_is(tmp_path):
     assert plan._sized(place, [unknown])[0].vocabulary in (1_000, 2_000)
 
 
-# --- the page -------------------------------------------------------------------------------------------------------
+# --- the page -------------------------------------------------------------------------------------
 
 
 def test_the_page_says_what_the_files_say(place, view, body):
@@ -394,7 +398,7 @@ def test_a_study_that_compares_nothing_is_shown_by_its_last_axis(tmp_path):
     assert "no published table called no such table" in parts["Published"]
 
 
-# --- figures --------------------------------------------------------------------------------------------------------
+# --- figures --------------------------------------------------------------------------------------
 
 
 def test_lines_are_means_at_their_rates(place, view):
@@ -496,7 +500,8 @@ def test_the_common_budget_is_the_least_that_was_given(view):
             assert least is None or budgets.common(family, panel.kind) == pytest.approx(least)
             if panel.kind != "predictions":
                 continue
-            # 15 % has spent as many after a third of its steps, 40 % at its first evaluation, 80 % before that.
+            # 15 % has spent as many after a third of its steps, 40 % at its first evaluation, 80 %
+            # before that.
             line = dict(panel.reading.series[number].points)
             assert line.keys() == {0.05, 0.15, 0.4}
             arm = [
@@ -630,7 +635,7 @@ def test_published_tables_are_whole(name):
         assert len(list(ElementTree.fromstring(picture).iter("circle"))) == len(one.rows)
 
 
-# --- files ----------------------------------------------------------------------------------------------------------
+# --- files ----------------------------------------------------------------------------------------
 
 
 def test_everything_is_written_and_written_again_alike(tmp_path):

@@ -176,7 +176,9 @@ def test_a_command_with_marks_is_one_span_of_code():
 
 
 def test_a_summary_is_made_from_the_table_alone(place, tmp_path, capsys):
-    """study.json and results.csv are kept with a study; cells and what is known of single examples are not."""
+    """study.json and results.csv are kept with a study; cells and what is known of single examples
+    are not.
+    """
     report.write(place)
     kept = Place(tmp_path)
     for name in ("study.json", "results.csv"):

@@ -161,7 +161,9 @@ def test_found_metrics_are_those_that_comparisons_may_take(done):
 
 @pytest.mark.parametrize(("changes", "wanted"), [({}, 7), ({"data_seed": 5}, 5)])
 def test_finetuning_reads_its_data_in_the_order_of_the_cell(done, monkeypatch, changes, wanted):
-    """With pair_seeds the order of the data is paired with the seed, of what comes after pre-training too."""
+    """With pair_seeds the order of the data is paired with the seed, of what comes after
+    pre-training too.
+    """
     place, (cell, _) = done
     asked = {"films": {"kind": "finetune", "task": "sst2", "changes": list(changes.items())}}
     paired = dataclasses.replace(cell.config, data_seed=7)

@@ -1,4 +1,6 @@
-"""Fine-tuned checkpoints on tasks, by the command line's function: their own, a named one, all of GLUE that fits."""
+"""Fine-tuned checkpoints on tasks, by the command line's function: their own, a named one, all of
+GLUE that fits.
+"""
 
 from __future__ import annotations
 

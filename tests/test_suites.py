@@ -72,11 +72,13 @@ def ask(run: runs.Run, suite: str, **asked: object) -> dict:
     return found
 
 
-# --- a corpus -------------------------------------------------------------------------------------------------------
+# --- a corpus -------------------------------------------------------------------------------------
 
 
 def test_each_example_of_the_validation_split(run, usual, monkeypatch):
-    """They add up to the totals, are what a row finds alone, the same at any batch size and on any devices."""
+    """They add up to the totals, are what a row finds alone, the same at any batch size and on any
+    devices.
+    """
     made = []
     make = corpus.Evaluator.__init__
 
@@ -216,7 +218,7 @@ def test_a_corpus_without_pairs_has_no_next_sentences(run, base):
         ask(alone, "nsp", config=configure(base, pairs="none"))
 
 
-# --- pairs of a file ------------------------------------------------------------------------------------------------
+# --- pairs of a file ------------------------------------------------------------------------------
 
 
 def write_pairs(
@@ -264,8 +266,8 @@ def test_sts_is_the_correlation_of_cosines(run, tmp_path, one_device):
         run, meta={"sentence": {"pooling": "cls", "normalize": True, "length": None}}
     )
     found = [ask(told, "sts", source=f"files:{file}", batch_size=size) for size in (0, 7)]
-    # A model that knows nothing gives cosines that differ in their last digits, and correlations near 0 of them: there
-    # the error of float32 is absolute. Batches of seven change its sums.
+    # A model that knows nothing gives cosines that differ in their last digits, and correlations
+    # near 0 of them: there the error of float32 is absolute. Batches of seven change its sums.
     assert found[0] == {
         key: pytest.approx(value, rel=1e-4, abs=1e-5) for key, value in found[1].items()
     }
@@ -301,11 +303,13 @@ def test_minilm_judges_similarity_as_sentence_transformers_says(shared):
     assert found["own"] == found["mean"]
 
 
-# --- linear probes --------------------------------------------------------------------------------------------------
+# --- linear probes --------------------------------------------------------------------------------
 
 
 def write_texts(folder: Path, kind: str) -> str:
-    """Texts whose label is read off one word (classify), counted (regress), or is of the word before (tag)."""
+    """Texts whose label is read off one word (classify), counted (regress), or is of the word
+    before (tag).
+    """
     random = np.random.default_rng(0)
     for split, count in (("train", 80), ("validation", 40)):
         lines = []
@@ -404,7 +408,7 @@ def test_what_has_no_probe(run, tmp_path):
         ask(run, "probe", task="sst2", config=run.config)
 
 
-# --- the command ----------------------------------------------------------------------------------------------------
+# --- the command ----------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -1,4 +1,6 @@
-"""The supervisor of a distributed run's process, with children that play one: how each end is told to the user."""
+"""The supervisor of a distributed run's process, with children that play one: how each end is told
+to the user.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ def play(body: str, workdir: Path, debug: bool = False) -> int:
 
 
 def test_supervisor_passes_output_and_exit_code_through_in_order(tmp_path):
-    """Lines of both streams stand in the order in which they were written; a child that knows no supervisor works."""
+    """Lines of both streams stand in the order in which they were written; a child that knows no
+    supervisor works.
+    """
     body = """
         for n in range(3):
             print("out", n, flush=True)
@@ -232,7 +236,7 @@ def test_a_child_that_comes_late_finds_its_supervisor_gone():
     assert (done.returncode, done.stdout) == (75, "")
 
 
-# --- the command line and jax ---------------------------------------------------------------------------------------
+# --- the command line and jax ---------------------------------------------------------------------
 
 
 def test_distributed_training_starts_itself_again_and_ends_as_its_child_does(

@@ -1,4 +1,6 @@
-"""The table of tasks: its names against those of TFDS, its knobs, and the published data of every task that is here."""
+"""The table of tasks: its names against those of TFDS, its knobs, and the published data of every
+task that is here.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ def load(name: str, split: str, source: str, **task) -> list[examples.Example]:
     )
 
 
-# --- the table ------------------------------------------------------------------------------------------------------
+# --- the table ------------------------------------------------------------------------------------
 
 
 def test_every_task_of_the_paper_is_a_row():
@@ -125,7 +127,7 @@ def test_rows_name_fields_of_the_task():
     assert {field for row in TASKS.values() for field in row.task} <= fields
 
 
-# --- TensorFlow Datasets --------------------------------------------------------------------------------------------
+# --- TensorFlow Datasets --------------------------------------------------------------------------
 
 
 @pytest.mark.filterwarnings("ignore")  # the library's own
@@ -196,7 +198,7 @@ def test_a_dataset_of_ones_own_is_read_by_its_names(tmp_path):
     assert caught.value.hint == "it has: train, dev"
 
 
-# --- published data -------------------------------------------------------------------------------------------------
+# --- published data -------------------------------------------------------------------------------
 
 COUNTS = {  # of the READMEs beside the data: (task, folder) -> rows of each split
     ("cola", "glue"): {"train": 8551, "validation": 1043, "test": 1063},

@@ -1,4 +1,6 @@
-"""Files of tensors from elsewhere: read exactly, or refused in one line, and no code of theirs is run."""
+"""Files of tensors from elsewhere: read exactly, or refused in one line, and no code of theirs is
+run.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +82,7 @@ def read_or_refused(path: Path) -> dict[str, np.ndarray] | None:
         return None
 
 
-# --- what is right --------------------------------------------------------------------------------------------------
+# --- what is right --------------------------------------------------------------------------------
 
 
 @given(
@@ -154,11 +156,13 @@ def test_arrays_that_were_read_may_be_changed():
     safetensors.read(variants.GOLDEN / "huggingface" / "model")["pooler.dense.bias"][0] = 1.0
 
 
-# --- links ----------------------------------------------------------------------------------------------------------
+# --- links ----------------------------------------------------------------------------------------
 
 
 def test_the_links_of_a_hub_snapshot_are_followed(tmp_path):
-    """models--x/snapshots/REVISION/model.safetensors -> ../../blobs/HASH, and through a link to the snapshot too."""
+    """models--x/snapshots/REVISION/model.safetensors -> ../../blobs/HASH, and through a link to the
+    snapshot too.
+    """
     blobs, snapshot = tmp_path / "models--x" / "blobs", tmp_path / "models--x" / "snapshots" / "abc"
     blobs.mkdir(parents=True)
     snapshot.mkdir(parents=True)
@@ -204,7 +208,7 @@ def test_links_that_lead_nowhere_are_refused(tmp_path):
     refused(tmp_path, "which does not exist")
 
 
-# --- what is wrong --------------------------------------------------------------------------------------------------
+# --- what is wrong --------------------------------------------------------------------------------
 
 
 def entry(
@@ -318,7 +322,9 @@ def test_a_hostile_file_is_one_line(tmp_path, kind):
 
 
 def test_why_the_library_alone_is_not_enough():
-    """It takes the last of two keys: a checker and a loader could see different tensors in one file."""
+    """It takes the last of two keys: a checker and a loader could see different tensors in one
+    file.
+    """
     header = b'{"a":' + F32 + b',"a":' + F32.replace(b"[2]", b"[1,2]") + b"}"
     assert load(packed(header, bytes(8)))["a"].shape == (1, 2)
 
@@ -400,7 +406,7 @@ def test_a_folder_without_the_usual_names_says_what_it_has(tmp_path):
     assert "adapter.safetensors" in refused(tmp_path, "neither").hint
 
 
-# --- shards ---------------------------------------------------------------------------------------------------------
+# --- shards ---------------------------------------------------------------------------------------
 
 
 def sharded(folder: Path, change) -> Path:
@@ -488,7 +494,7 @@ def test_the_total_size_of_an_index_is_nobodys_business(tmp_path):
     assert same(safetensors.read(folder), SMALL)
 
 
-# --- pickles --------------------------------------------------------------------------------------------------------
+# --- pickles --------------------------------------------------------------------------------------
 
 
 class Payload:
@@ -589,7 +595,7 @@ def test_shards_may_not_be_pickles(tmp_path):
     assert not marker.exists()
 
 
-# --- writing and numbers --------------------------------------------------------------------------------------------
+# --- writing and numbers --------------------------------------------------------------------------
 
 
 def test_a_failed_write_leaves_what_was_there(tmp_path):

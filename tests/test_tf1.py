@@ -1,4 +1,6 @@
-"""TensorFlow's checkpoints, against TensorFlow's own reading and a writer of the format that lives here only."""
+"""TensorFlow's checkpoints, against TensorFlow's own reading and a writer of the format that lives
+here only.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ NUMBERS = {  # of DataType in types.proto
 }
 
 
-# --- a writer -------------------------------------------------------------------------------------------------------
+# --- a writer -------------------------------------------------------------------------------------
 
 
 def varint(number: int) -> bytes:
@@ -171,7 +173,7 @@ def read_or_refused(path: Path) -> None:
             raise
 
 
-# --- what is right --------------------------------------------------------------------------------------------------
+# --- what is right --------------------------------------------------------------------------------
 
 
 def is_weight(name: str) -> bool:
@@ -266,7 +268,7 @@ def test_what_is_not_wanted_is_not_read(tmp_path):
     refused(prefix, "00001-of-00002 does not exist")
 
 
-# --- what is wrong --------------------------------------------------------------------------------------------------
+# --- what is wrong --------------------------------------------------------------------------------
 
 CRC = stored(bytes(8))
 SOUND = bundle_entry(1, (2,), 0, 0, 8, CRC)

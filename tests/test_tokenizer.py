@@ -1,4 +1,6 @@
-"""Google's ids and Hugging Face's, SMILES, the same vocabulary every time, and text that stays text."""
+"""Google's ids and Hugging Face's, SMILES, the same vocabulary every time, and text that stays
+text.
+"""
 
 from __future__ import annotations
 
@@ -288,7 +290,9 @@ def test_saved_files_add_special_tokens_for_others(tmp_path, vocab, style, first
 def test_only_what_transformers_rebuilds_alike_is_called_a_bert_tokenizer(
     tmp_path, vocab, style, name
 ):
-    """BertTokenizer of transformers 5 keeps vocabulary and flags, and has its own word length and cleaning."""
+    """BertTokenizer of transformers 5 keeps vocabulary and flags, and has its own word length and
+    cleaning.
+    """
     tokenizer.Tokenizer(vocab, style).save(tmp_path)
     assert json.loads((tmp_path / "tokenizer_config.json").read_text())["tokenizer_class"] == name
 
@@ -323,7 +327,7 @@ def test_missing_files_are_refused(tmp_path):
         tokenizer.load(tmp_path)
 
 
-# --- what files state -----------------------------------------------------------------------------------------------
+# --- what files state -----------------------------------------------------------------------------
 
 
 def test_the_word_length_is_what_the_files_state(tmp_path):
@@ -523,7 +527,7 @@ def test_huge_files_are_not_read(tmp_path):
         tokenizer.load(tmp_path)
 
 
-# --- SMILES ---------------------------------------------------------------------------------------------------------
+# --- SMILES ---------------------------------------------------------------------------------------
 
 
 @given(st.lists(st.sampled_from([*ATOMS, "[Xx]", "é", "B", "r", "]", "[", " ", "%1"]), max_size=12))
@@ -618,7 +622,7 @@ def test_reactions_are_those_the_checkpoint_was_run_on(shared):
     np.testing.assert_array_equal(batch["segment_ids"], golden["attention_mask"])
 
 
-# --- training -------------------------------------------------------------------------------------------------------
+# --- training -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("lowercase", [True, False])

@@ -1,4 +1,6 @@
-"""The walk of experiments/tour: every program runs, its page quotes what it prints, and what the page claims is so."""
+"""The walk of experiments/tour: every program runs, its page quotes what it prints, and what the
+page claims is so.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,7 @@ def quoted(name: str) -> str:
     return found[0]
 
 
-# --- the three that are promised, first: others share their models ---------------------------------------------------
+# --- the three that are promised, first: others share their models --------------------------------
 
 
 def test_the_poem_is_recited_exactly(stop):
@@ -92,7 +94,7 @@ def test_these_take_less_than_a_minute_together(stop):
     assert sum(stop.seconds[name] for name in TRAINED) < 60
 
 
-# --- the others -----------------------------------------------------------------------------------------------------
+# --- the others -----------------------------------------------------------------------------------
 
 
 def test_words_that_stand_alike_have_vectors_alike(stop):
@@ -230,7 +232,7 @@ def test_sizes_are_those_of_the_published_models(stop):
     }  # and its BertForPreTraining
 
 
-# --- the page -------------------------------------------------------------------------------------------------------
+# --- the page -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -239,7 +241,8 @@ def test_sizes_are_those_of_the_published_models(stop):
 def test_the_page_quotes_what_a_program_prints_and_shows_its_figure(stop, name):
     _, printed = stop(name)
     there, here = (NUMBER.sub("#", text).split() for text in (quoted(name), printed))
-    # Numbers differ from one machine to another, and what is likeliest of a model may where two are all but alike.
+    # Numbers differ from one machine to another, and what is likeliest of a model may where two are
+    # all but alike.
     assert difflib.SequenceMatcher(None, there, here, autojunk=False).ratio() > 0.9
     for written in (stop.folder, TOUR):
         assert (written / f"{name}.png").read_bytes().startswith(b"\x89PNG")

@@ -1,4 +1,6 @@
-"""The loop end to end, in this process: what it writes, what it learns, what evaluation and prediction make of it."""
+"""The loop end to end, in this process: what it writes, what it learns, what evaluation and
+prediction make of it.
+"""
 
 from __future__ import annotations
 
@@ -373,7 +375,8 @@ def test_a_run_is_evaluated_with_other_masks_by_flags_alone(trained, capsys, one
 def test_layouts_train_the_same_run(base, wide, tmp_path, overrides):
     train.run(configure(base, steps=10, **STILL, **overrides), tmp_path, command=[])
     for one, other in zip(rows(wide, "eval/"), rows(tmp_path, "eval/"), strict=True):
-        # After ten updates: Adam turns rounding in small gradients into steps. test_step.py compares gradients to 1e-5.
+        # After ten updates: Adam turns rounding in small gradients into steps. test_step.py
+        # compares gradients to 1e-5.
         assert other["eval/validation/mlm_loss"] == pytest.approx(
             one["eval/validation/mlm_loss"], rel=1e-3
         )

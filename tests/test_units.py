@@ -1,4 +1,6 @@
-"""Units against the rule told token by token, and span lengths against the distribution they come from."""
+"""Units against the rule told token by token, and span lengths against the distribution they come
+from.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""metrics.jsonl: valid JSON whatever the numbers, cut exactly where a run resumes, readable while it grows."""
+"""metrics.jsonl: valid JSON whatever the numbers, cut exactly where a run resumes, readable while
+it grows.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,9 @@ def test_a_new_run_starts_empty(tmp_path):
 def test_truncation_keeps_exactly_the_lines_up_to_the_step(
     tmp_path_factory, steps, step, cut, noise
 ):
-    """Against a plain statement: of the whole lines, those with a step at most this one, in their order."""
+    """Against a plain statement: of the whole lines, those with a step at most this one, in their
+    order.
+    """
     path = tmp_path_factory.mktemp("truncate") / "metrics.jsonl"
     whole = [json.dumps({"step": s, "time": i, "x": "é"}) for i, s in enumerate(steps)]
     torn = json.dumps({"step": 0, "time": 99})[:cut][:-1]
@@ -172,7 +176,9 @@ def test_a_terminal_gets_a_bar(tmp_path, monkeypatch):
 
 
 def test_tensorboard_events_are_purged_on_resume(tmp_path):
-    """Read back with the format's own definition: after the second start, what lies after its step is void."""
+    """Read back with the format's own definition: after the second start, what lies after its step
+    is void.
+    """
     from tensorboardX.proto import event_pb2
 
     run(tmp_path, 0, 5, tensorboard=True)

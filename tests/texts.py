@@ -31,7 +31,9 @@ PLACES = ["in the garden", "near the sea", "under a tree", "on the long road", "
 
 
 def document(random: np.random.Generator, sentences: int) -> list[str]:
-    """Sentences about one subject in one place: the verb follows from the subject, the next sentence from this one."""
+    """Sentences about one subject in one place: the verb follows from the subject, the next
+    sentence from this one.
+    """
     subject, place = int(random.integers(len(SUBJECTS))), PLACES[random.integers(len(PLACES))]
     others = [SUBJECTS[random.integers(len(SUBJECTS))] for _ in range(sentences)]
     return [f"{SUBJECTS[subject]} {VERBS[subject]} {other} {place}." for other in others]
@@ -93,7 +95,9 @@ def configure(base: Path, **overrides: object) -> knobs.Config:
 
 @contextlib.contextmanager
 def one_device() -> Iterator[None]:
-    """Runs in this process take one of the eight devices: all take twice as long, and often show nothing more."""
+    """Runs in this process take one of the eight devices: all take twice as long, and often show
+    nothing more.
+    """
     axes = (jax.sharding.AxisType.Auto,) * 4
     mesh = jax.make_mesh((1, 1, 1, 1), sharding.AXES, axis_types=axes, devices=jax.devices()[:1])
     with pytest.MonkeyPatch.context() as patch:

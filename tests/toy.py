@@ -54,7 +54,9 @@ def batch(
     longest_unit: int = 1,
     vocab: int = VOCAB,
 ) -> Batch:
-    """Random rows: `examples` a row, each [CLS] text [SEP], then padding; units of 1 to `longest_unit` tokens."""
+    """Random rows: `examples` a row, each [CLS] text [SEP], then padding; units of 1 to
+    `longest_unit` tokens.
+    """
     rng = np.random.default_rng(seed)
     b = {
         k: np.zeros((rows, length), np.int32)

@@ -1,4 +1,6 @@
-"""The golden weights as other versions of other libraries would store them, written by the safetensors library."""
+"""The golden weights as other versions of other libraries would store them, written by the
+safetensors library.
+"""
 
 from __future__ import annotations
 

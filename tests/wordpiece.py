@@ -21,7 +21,9 @@ ASCII_MARKS = re.compile(r"[!-/:-@\[-`{-~]")
 
 
 def google_words(text: str, lowercase: bool) -> list[str]:
-    """Control characters go, ideographs are words, then case and accents go, then punctuation is set apart."""
+    """Control characters go, ideographs are words, then case and accents go, then punctuation is
+    set apart.
+    """
     kept = [
         c
         for c in text

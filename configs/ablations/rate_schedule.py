@@ -1,4 +1,5 @@
-"""A masking rate that falls from 30 % to 15 % over training; one compiled program, the rate is a traced number.
+"""A masking rate that falls from 30 % to 15 % over training; one compiled program, the rate is a
+traced number.
 
     bert-jax train --config=configs/ablations/rate_schedule.py --workdir=runs/rate_schedule
 

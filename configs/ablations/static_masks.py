@@ -1,4 +1,5 @@
-"""Static masks: ten copies of the corpus masked once each, as in the original's data files (RoBERTa table 1).
+"""Static masks: ten copies of the corpus masked once each, as in the original's data files (RoBERTa
+table 1).
 
     bert-jax train --config=configs/ablations/static_masks.py --workdir=runs/static_masks
 

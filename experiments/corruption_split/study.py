@@ -1,4 +1,5 @@
-"""What should become of a selected token: [MASK], itself, or a random one? The rows of BERT's table 8.
+"""What should become of a selected token: [MASK], itself, or a random one? The rows of BERT's table
+8.
 
 bert-jax study run experiments/corruption_split --workdir=runs/corruption_split
 bert-jax study run experiments/corruption_split:full --workdir=runs/corruption_split_full

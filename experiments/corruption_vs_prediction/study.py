@@ -1,7 +1,9 @@
-"""Is it the corruption or the number of predictions? The two rates apart from each other, as Wettig et al. have them.
+"""Is it the corruption or the number of predictions? The two rates apart from each other, as Wettig
+et al. have them.
 
 bert-jax study run experiments/corruption_vs_prediction --workdir=runs/corruption_vs_prediction
-bert-jax study run experiments/corruption_vs_prediction:full --workdir=runs/corruption_vs_prediction_full
+bert-jax study run experiments/corruption_vs_prediction:full
+--workdir=runs/corruption_vs_prediction_full
 """
 
 from bert_jax.config import load_file

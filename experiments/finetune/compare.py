@@ -1,11 +1,12 @@
 """Our fine-tuning beside that of transformers: same checkpoint, head, data, recipe and seeds.
 
-python compare.py losses --workdir=W --torch=PYTHON    without dropout, in the same order: the losses of 50 updates
-python compare.py ours   --workdir=W                   every task and seed through `bert-jax train`: W/ours.jsonl
-python compare.py times  --workdir=W                   update by update in turn; for a Python that has torch and us
+python compare.py losses --workdir=W --torch=PYTHON    without dropout, in the same order: the
+losses of 50 updates python compare.py ours   --workdir=W                   every task and seed
+through `bert-jax train`: W/ours.jsonl python compare.py times  --workdir=W                   update
+by update in turn; for a Python that has torch and us
 
-`losses` and `ours` need bert_jax alone, and the first starts theirs.py with the Python of --torch. What is in W is not
-redone. table.py says what came out.
+`losses` and `ours` need bert_jax alone, and the first starts theirs.py with the Python of --torch.
+What is in W is not redone. table.py says what came out.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ def append(path: Path, line: dict[str, Any]) -> None:
     )
 
 
-# --- (a) the same losses --------------------------------------------------------------------------------------------
+# --- (a) the same losses --------------------------------------------------------------------------
 
 NO_DROPOUT = {"model.dropout": 0.0, "model.attention_dropout": 0.0, "model.classifier_dropout": 0.0}
 
@@ -156,7 +157,7 @@ def _missing(tasks: list[str], path: Path) -> list[str]:
     return [task for task in tasks if task not in done]
 
 
-# --- (b) the same quality -------------------------------------------------------------------------------------------
+# --- (b) the same quality -------------------------------------------------------------------------
 
 
 def ours(args: argparse.Namespace) -> None:
@@ -192,13 +193,15 @@ def ours(args: argparse.Namespace) -> None:
             )
 
 
-# --- (c) the time ---------------------------------------------------------------------------------------------------
+# --- (c) the time ---------------------------------------------------------------------------------
 
 TIMED = 12  # updates
 
 
 def times(args: argparse.Namespace) -> None:
-    """W/times.jsonl: seconds of each side's updates, in turn, on the same batches and after all is compiled."""
+    """W/times.jsonl: seconds of each side's updates, in turn, on the same batches and after all is
+    compiled.
+    """
     import torch
 
     torch.set_num_threads(args.threads)

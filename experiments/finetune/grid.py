@@ -1,12 +1,15 @@
-"""The paper's grid over any task: batches of 16 and 32; 5e-5, 3e-5 and 2e-5; 2, 3 and 4 epochs; several seeds.
+"""The paper's grid over any task: batches of 16 and 32; 5e-5, 3e-5 and 2e-5; 2, 3 and 4 epochs;
+several seeds.
 
-    python grid.py --config=../../configs/finetune.py:mrpc,init_from=DIR --workdir=runs/grid --seeds=0,1,2,3,4 \\
+    python grid.py --config=../../configs/finetune.py:mrpc,init_from=DIR --workdir=runs/grid
+    --seeds=0,1,2,3,4 \\
       --config.task.source='files:glue_data/MRPC'
 
-A cell is one `bert-jax train` with its own workdir below --workdir; the same command again goes on where it was, and
-runs no finished cell twice. A run counts with its last evaluation on development data, not with its best one.
-results.csv has a row for each run. What is printed: each cell's mean and spread over its seeds, and apart from them the
-best of all runs, which is what the paper and most others report: chosen on the data it is scored on, it is too good.
+A cell is one `bert-jax train` with its own workdir below --workdir; the same command again goes on
+where it was, and runs no finished cell twice. A run counts with its last evaluation on development
+data, not with its best one. results.csv has a row for each run. What is printed: each cell's mean
+and spread over its seeds, and apart from them the best of all runs, which is what the paper and
+most others report: chosen on the data it is scored on, it is too good.
 """
 
 from __future__ import annotations

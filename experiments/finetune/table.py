@@ -92,7 +92,9 @@ def table(args: argparse.Namespace) -> None:
 
 
 def _late(line: dict[str, Any]) -> list[float]:
-    """Losses of the second half of training, with dropout: more telling of a few updates than a metric is."""
+    """Losses of the second half of training, with dropout: more telling of a few updates than a
+    metric is.
+    """
     return line["losses"][len(line["losses"]) // 2 :]
 
 
@@ -135,7 +137,9 @@ def _markdown(found: list[dict[str, Any]]) -> str:
 
 
 def _figure(found: list[dict[str, Any]]) -> None:
-    """Each task's seeds on both sides, as distances from the mean of all, and the interval of the difference."""
+    """Each task's seeds on both sides, as distances from the mean of all, and the interval of the
+    difference.
+    """
     import matplotlib
 
     matplotlib.use("Agg")

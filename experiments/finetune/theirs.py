@@ -1,11 +1,13 @@
-"""Fine-tuning with transformers and torch: a plain loop, the other side of compare.py. Needs those two alone.
+"""Fine-tuning with transformers and torch: a plain loop, the other side of compare.py. Needs those
+two alone.
 
-python theirs.py heads --model=MINILM --workdir=W                        the checkpoints both sides start from
-python theirs.py train --data=D --workdir=W --tasks=mrpc,rte             results in W/theirs.jsonl
-python theirs.py train ... --tasks=rte --seeds=0 --dropout=0 --order=F   in an order given, and no predictions
+python theirs.py heads --model=MINILM --workdir=W                        the checkpoints both sides
+start from python theirs.py train --data=D --workdir=W --tasks=mrpc,rte             results in
+W/theirs.jsonl python theirs.py train ... --tasks=rte --seeds=0 --dropout=0 --order=F   in an order
+given, and no predictions
 
-Rows are those of theirs_data.py. Every epoch has an order of its own, default_rng(seed).permutation, and batches go on
-from one epoch into the next.
+Rows are those of theirs_data.py. Every epoch has an order of its own,
+default_rng(seed).permutation, and batches go on from one epoch into the next.
 """
 
 from __future__ import annotations
@@ -55,11 +57,13 @@ def collate(
     )
 
 
-# --- training -------------------------------------------------------------------------------------------------------
+# --- training -------------------------------------------------------------------------------------
 
 
 def span_logits(output: Any, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of starts and ends; padding columns compete for nothing, so that a loss does not depend on how much there is."""
+    """Of starts and ends; padding columns compete for nothing, so that a loss does not depend on
+    how much there is.
+    """
     hidden = torch.finfo(torch.float32).min
     return tuple(x.masked_fill(mask == 0, hidden) for x in (output.start_logits, output.end_logits))
 
@@ -131,7 +135,7 @@ def train(model: Any, features: list, order: np.ndarray, recipe: Recipe) -> dict
     return record
 
 
-# --- predictions on the development set -----------------------------------------------------------------------------
+# --- predictions on the development set -----------------------------------------------------------
 
 
 def outputs_of(model: Any, features: list[dict[str, Any]], recipe: Recipe) -> list[np.ndarray]:
@@ -185,7 +189,9 @@ def predictions_of(
 def answer_of(
     context: str, windows: list[tuple[dict[str, Any], np.ndarray]], recipe: Recipe
 ) -> tuple[str, float]:
-    """run_squad.py's choice over the windows of one question; the best single token where it would choose none."""
+    """run_squad.py's choice over the windows of one question; the best single token where it would
+    choose none.
+    """
     best, best_score, none_score = "", -np.inf, np.inf
     for feature, output in windows:
         none_score = min(none_score, float(output[0].sum()))
@@ -217,11 +223,13 @@ def answer_of(
     return ("" if recipe.no_answer and margin > 0 else best), margin
 
 
-# --- commands -------------------------------------------------------------------------------------------------------
+# --- commands -------------------------------------------------------------------------------------
 
 
 def heads(args: argparse.Namespace) -> None:
-    """Writes W/heads/TASK-SEED: the checkpoint with a fresh head, which transformers draws from the seed."""
+    """Writes W/heads/TASK-SEED: the checkpoint with a fresh head, which transformers draws from the
+    seed.
+    """
     for name in args.tasks:
         recipe = RECIPES[name]
         labels = {"regress": ("score",), "span": ("start", "end")}.get(recipe.kind, recipe.labels)
@@ -242,7 +250,9 @@ def heads(args: argparse.Namespace) -> None:
 
 
 def runs(args: argparse.Namespace) -> None:
-    """Trains each task with each seed, and appends a JSON line of what came out; a line that is there is not redone."""
+    """Trains each task with each seed, and appends a JSON line of what came out; a line that is
+    there is not redone.
+    """
     results = args.workdir / args.results
     lines = results.read_text().splitlines() if results.exists() else []
     done = {(line["task"], line["seed"]) for line in map(json.loads, lines)}

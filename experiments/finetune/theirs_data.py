@@ -1,7 +1,8 @@
-"""The data of theirs.py as rows of tokens: GLUE's tables, sentences of words, SQuAD's JSON. Plain Python.
+"""The data of theirs.py as rows of tokens: GLUE's tables, sentences of words, SQuAD's JSON. Plain
+Python.
 
-One row of the task's data is one row here: a text or pair cut to the length by tokenizers' longest_first, a sentence of
-words each tokenized alone, a question with one window of its context.
+One row of the task's data is one row here: a text or pair cut to the length by tokenizers'
+longest_first, a sentence of words each tokenized alone, a question with one window of its context.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from recipes import RECIPES, Recipe
 QUESTION_TOKENS = 64
 IGNORED = -100  # torch's target that does not count
 
-# --- data -----------------------------------------------------------------------------------------------------------
+# --- data -----------------------------------------------------------------------------------------
 
 
 def read_table(path: Path, recipe: Recipe) -> list[dict[str, Any]]:
@@ -74,7 +75,7 @@ def read(data: Path, name: str, split: str) -> list[dict[str, Any]]:
     return rows[: recipe.rows] if split == "train" and recipe.rows else rows
 
 
-# --- features: one dict a row ---------------------------------------------------------------------------------------
+# --- features: one dict a row ---------------------------------------------------------------------
 
 
 def of_texts(rows: list[dict[str, Any]], tokenizer: Any, recipe: Recipe) -> list[dict[str, Any]]:
@@ -126,7 +127,9 @@ def _alone(tokenizer: Any, texts: list[str], **more: Any) -> Any:
 
 
 def of_squad(rows: list[dict[str, Any]], tokenizer: Any, recipe: Recipe) -> list[dict[str, Any]]:
-    """Windows over the context, the next `stride` tokens on; one without the whole answer points at [CLS]."""
+    """Windows over the context, the next `stride` tokens on; one without the whole answer points at
+    [CLS].
+    """
     questions = _alone(tokenizer, [row["question"] for row in rows])["input_ids"]
     contexts = _alone(tokenizer, [row["context"] for row in rows], return_offsets_mapping=True)
     cls, sep = tokenizer.cls_token_id, tokenizer.sep_token_id

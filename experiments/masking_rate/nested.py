@@ -1,9 +1,11 @@
-"""What nested masks are worth: the loss of one checkpoint at two masking rates, over many draws of the masks.
+"""What nested masks are worth: the loss of one checkpoint at two masking rates, over many draws of
+the masks.
 
     python experiments/masking_rate/nested.py runs/masking_rate/cells/ID --draws=8
 
-With the same draw for both rates the masks of the lower lie inside those of the higher; with a draw for each they do
-not. The standard error of the difference is given both ways, per draw: nothing but the masks differs.
+With the same draw for both rates the masks of the lower lie inside those of the higher; with a draw
+for each they do not. The standard error of the difference is given both ways, per draw: nothing but
+the masks differs.
 """
 
 from __future__ import annotations

@@ -3,8 +3,9 @@
 bert-jax study run experiments/masking_rate --workdir=runs/masking_rate
 bert-jax study run experiments/masking_rate:full --workdir=runs/masking_rate_full
 
-`experiments/masking_rate:cpu,2 x 128` is one size alone; `experiments/masking_rate:timing` a quarter of the updates of
-two of its rates, to see what training together is worth: with --fuse=never --jobs=1 they train one after another.
+`experiments/masking_rate:cpu,2 x 128` is one size alone; `experiments/masking_rate:timing` a
+quarter of the updates of two of its rates, to see what training together is worth: with
+--fuse=never --jobs=1 they train one after another.
 """
 
 import dataclasses

@@ -1,4 +1,5 @@
-"""What should be masked as one? Tokens, whole words, spans of words, or collocations by pointwise mutual information.
+"""What should be masked as one? Tokens, whole words, spans of words, or collocations by pointwise
+mutual information.
 
 bert-jax study run experiments/masking_unit --workdir=runs/masking_unit
 bert-jax study run experiments/masking_unit:full --workdir=runs/masking_unit_full

@@ -1,4 +1,5 @@
-"""Does a loss on pairs of segments help? NSP, the same pairs without it, full sentences, SOP, and left to right.
+"""Does a loss on pairs of segments help? NSP, the same pairs without it, full sentences, SOP, and
+left to right.
 
 bert-jax study run experiments/next_sentence --workdir=runs/next_sentence
 bert-jax study run experiments/next_sentence:full --workdir=runs/next_sentence_full
@@ -20,7 +21,8 @@ def get_study(scale="cpu"):
         "left to right": {
             "pairs": "none",
             "objectives.causal_lm.weight": 1.0,
-            "objectives.causal_lm.end": False,  # a loss on the tokens that the others may be asked for
+            # A loss on the tokens that the others may be asked for.
+            "objectives.causal_lm.end": False,
             "model.causal": True,
         },
     }

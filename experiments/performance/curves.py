@@ -2,9 +2,10 @@
 
     python experiments/performance/curves.py [NAME ...] [--rounds=3]
 
-The points of a curve are contestants of one interleaved run. Rows go to curves.csv and figures beside this file; a
-curve measured again replaces its rows. Devices are eight fake ones on the same cores: they show that shapes and
-collectives are right, and what splitting costs where nothing is gained.
+The points of a curve are contestants of one interleaved run. Rows go to curves.csv and figures
+beside this file; a curve measured again replaces its rows. Devices are eight fake ones on the same
+cores: they show that shapes and collectives are right, and what splitting costs where nothing is
+gained.
 """
 
 from __future__ import annotations
@@ -93,7 +94,9 @@ def asked(changes: dict[str, Any]) -> table.Setup:
 
 
 def draw(rows: list[dict[str, str]]) -> None:
-    """curves.png: a panel for each curve that was measured, of least times: what disturbs a machine only adds."""
+    """curves.png: a panel for each curve that was measured, of least times: what disturbs a machine
+    only adds.
+    """
     names = [name for name in CURVES if any(row["curve"] == name for row in rows)]
     figure, panels = plt.subplots(
         2, -(-len(names) // 2), figsize=(13, 6), layout="constrained", squeeze=False

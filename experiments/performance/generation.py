@@ -1,10 +1,13 @@
-"""What a token costs that is generated after so many others: beside what is kept of them, or reading all again.
+"""What a token costs that is generated after so many others: beside what is kept of them, or
+reading all again.
 
-    python experiments/performance/generation.py [--size=4x256] [--rows=1] [--rounds=7] [--output=FILE.json]
+    python experiments/performance/generation.py [--size=4x256] [--rows=1] [--rounds=7]
+    [--output=FILE.json]
 
-`cached` is a token of `predict generate`: the time of 33 tokens less that of one, over 32. `uncached` reads the whole
-text for one token, which is what the first one of a generation takes. `attention` is what a token needs of attention
-by itself, in all layers: where `cached` grows by more, the cache is in the way. Random weights, greedy, without an end.
+`cached` is a token of `predict generate`: the time of 33 tokens less that of one, over 32.
+`uncached` reads the whole text for one token, which is what the first one of a generation takes.
+`attention` is what a token needs of attention by itself, in all layers: where `cached` grows by
+more, the cache is in the way. Random weights, greedy, without an end.
 """
 
 from __future__ import annotations
@@ -72,7 +75,9 @@ def contestants(config: Config, rows: int) -> dict[tuple[str, int], Callable[[],
 
 
 def attending(config: Config, rows: int, length: int) -> Callable[[], Any]:
-    """The attention of MORE tokens, one after the other in all layers, each over a text of a length."""
+    """The attention of MORE tokens, one after the other in all layers, each over a text of a
+    length.
+    """
     cfg = devices.settled(config.model, train=False)
     assert cfg.layers is not None
     assert cfg.heads is not None

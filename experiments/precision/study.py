@@ -1,4 +1,5 @@
-"""Does the type of matrix products cost accuracy? float32, or factors in bfloat16 with sums in float32.
+"""Does the type of matrix products cost accuracy? float32, or factors in bfloat16 with sums in
+float32.
 
 bert-jax study run experiments/precision --workdir=runs/precision
 bert-jax study run experiments/precision:full --workdir=runs/precision_full

@@ -1,4 +1,5 @@
-"""The small world that faults are drawn over: text, labels, configs, a study, and the commands that use them.
+"""The small world that faults are drawn over: text, labels, configs, a study, and the commands that
+use them.
 
 Every stage is a command line of `bert-jax`. Some give an answer: numbers that must come out the
 same, whatever happened before them.
@@ -107,7 +108,7 @@ def make(world: Path) -> None:
         (world / name).write_text(text.format(world=world, configs=CONFIGS))
 
 
-# --- answers ----------------------------------------------------------------------------------------------------------
+# --- answers --------------------------------------------------------------------------------------
 
 
 def printed(_: Path, out: str) -> object:
@@ -131,15 +132,15 @@ def results(world: Path, _: str) -> object:
     return found
 
 
-# --- stages -----------------------------------------------------------------------------------------------------------
+# --- stages ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Stage:
     """A command, what it makes, and the answer it gives.
 
-    `codes` are the exit codes it may end with besides 0 where it has done its work already or a part
-    of it failed: an export never writes over another, a study goes on without a failed cell.
+    `codes` are the exit codes it may end with besides 0 where it has done its work already or a
+    part of it failed: an export never writes over another, a study goes on without a failed cell.
     """
 
     name: str

@@ -1,4 +1,5 @@
-"""Should the masking rate change while training? Constant, falling from 30 to 15 %, rising from 15 to 30 %.
+"""Should the masking rate change while training? Constant, falling from 30 to 15 %, rising from 15
+to 30 %.
 
 bert-jax study run experiments/schedule --workdir=runs/schedule
 bert-jax study run experiments/schedule:full --workdir=runs/schedule_full

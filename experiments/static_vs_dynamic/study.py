@@ -1,4 +1,5 @@
-"""Does it matter that masks are drawn anew? 1, 4 and 10 static copies of the text against dynamic masks.
+"""Does it matter that masks are drawn anew? 1, 4 and 10 static copies of the text against dynamic
+masks.
 
 bert-jax study run experiments/static_vs_dynamic --workdir=runs/static_vs_dynamic
 bert-jax study run experiments/static_vs_dynamic:full --workdir=runs/static_vs_dynamic_full

@@ -1,4 +1,6 @@
-"""Stop 1: a language model says what comes next. Trained on the four lines of a poem, it recites them."""
+"""Stop 1: a language model says what comes next. Trained on the four lines of a poem, it recites
+them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Stop 3: positions. Attention alone sees a bag of words; a vector for each place tells it their order."""
+"""Stop 3: positions. Attention alone sees a bag of words; a vector for each place tells it their
+order.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *sorted(set(SENTENCE.spli
 
 
 def changes_when_shuffled() -> dict[str, float]:
-    """By kind of position: how much a word's vector differs when dog and cat change places, at most."""
+    """By kind of position: how much a word's vector differs when dog and cat change places, at
+    most.
+    """
     config = resolve(load_file(f"{walk.HERE / 'config.py'}:masked"))
     params = jax.jit(lambda seed: network.init(config, len(VOCAB), seed))(np.uint32(0))["encoder"]
     ids = np.array([[VOCAB.index(word) for word in SENTENCE.split()]], np.int32)

@@ -1,4 +1,6 @@
-"""Stop 5: what masks do. The gradient of each output by each input is zero exactly where a mask forbids to look."""
+"""Stop 5: what masks do. The gradient of each output by each input is zero exactly where a mask
+forbids to look.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ WORDS = 8
 def slopes(causal: bool) -> Callable[[np.ndarray], np.ndarray]:
     """Segment ids [L] to the size of d output_i / d input_j [L, L], in a fresh model of two layers.
 
-    A place's position vector is added to what stands there, so the gradient by it is the gradient by the input.
+    A place's position vector is added to what stands there, so the gradient by it is the gradient
+    by the input.
     """
     config = resolve(load_file(f"{walk.HERE / 'config.py'}:masked"))
     params = jax.jit(lambda seed: network.init(config, WORDS, seed))(np.uint32(0))["encoder"]

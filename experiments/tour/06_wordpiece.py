@@ -1,4 +1,6 @@
-"""Stop 6: WordPiece. Frequent words are pieces of their own; others are put together from parts that begin with ##."""
+"""Stop 6: WordPiece. Frequent words are pieces of their own; others are put together from parts
+that begin with ##.
+"""
 
 from __future__ import annotations
 

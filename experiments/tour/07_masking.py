@@ -1,4 +1,6 @@
-"""Stop 7: masking. 15 % of the tokens are to be guessed: 80 % of them as [MASK], 10 % as a random token, 10 % as is."""
+"""Stop 7: masking. 15 % of the tokens are to be guessed: 80 % of them as [MASK], 10 % as a random
+token, 10 % as is.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ def masked(wordpiece: tokenizer.Tokenizer, rate: float) -> tuple[Batch, Metrics,
 
 
 def chosen(batch: Batch) -> np.ndarray:
-    """Which tokens are to be guessed, bool [B, L]; a slot that is not needed points at the end, with weight 0."""
+    """Which tokens are to be guessed, bool [B, L]; a slot that is not needed points at the end,
+    with weight 0.
+    """
     hit = np.zeros(batch["tokens"].shape, bool)
     np.put_along_axis(hit, batch["predict_positions"], batch["predict_weights"] > 0, axis=1)
     return hit

@@ -1,4 +1,6 @@
-"""Stop 8: next sentence prediction. Does the second line follow the first? Asked of the poem, and of three others."""
+"""Stop 8: next sentence prediction. Does the second line follow the first? Asked of the poem, and
+of three others.
+"""
 
 from __future__ import annotations
 

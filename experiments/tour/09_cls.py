@@ -1,4 +1,6 @@
-"""Stop 9: what [CLS] gathers. It stands for no word; what its vector holds is what training makes it collect."""
+"""Stop 9: what [CLS] gathers. It stands for no word; what its vector holds is what training makes
+it collect.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Stop 10: text classification. A head on [CLS], thirty complaints to learn from, and three that are new."""
+"""Stop 10: text classification. A head on [CLS], thirty complaints to learn from, and three that
+are new.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Stop 13: feature-based or fine-tuned. What a pre-trained encoder knows, taken as it is, or trained on."""
+"""Stop 13: feature-based or fine-tuned. What a pre-trained encoder knows, taken as it is, or
+trained on.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Stop 14: BERT beside GPT. The same sentences, size and updates; one sees both sides of a gap, the other goes on."""
+"""Stop 14: BERT beside GPT. The same sentences, size and updates; one sees both sides of a gap, the
+other goes on.
+"""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
     bert-jax train --config=experiments/tour/config.py:poem --workdir=runs/poem
 
-NAME is one of MODELS. Two layers of 64, a vocabulary of whole words, no dropout, nothing held out: what a stop has to
-show it shows on texts of its own.
+NAME is one of MODELS. Two layers of 64, a vocabulary of whole words, no dropout, nothing held out:
+what a stop has to show it shows on texts of its own.
 """
 
 from pathlib import Path

@@ -53,12 +53,14 @@ plt.rcParams |= {
 }
 
 
-# --- models ---------------------------------------------------------------------------------------------------------
+# --- models ---------------------------------------------------------------------------------------
 
 
 @functools.cache  # stops that read the same model share it where they run in one process
 def trained(name: str, folder: Path, *changes: tuple[str, str]) -> runs.Run:
-    """The model of that name in config.py, trained anew in folder/runs/NAME; `changes` are as on a command line."""
+    """The model of that name in config.py, trained anew in folder/runs/NAME; `changes` are as on a
+    command line.
+    """
     workdir = (
         folder / "runs" / "-".join([name, *(value for _, value in changes if "/" not in value)])
     )
@@ -87,7 +89,9 @@ def ask(
 
 
 def batch_of(run: runs.Run, *texts: str, length: int = 0) -> tuple[Batch, list[list[str]]]:
-    """Texts as a batch, a row each and padded to the longest or to a length; and the tokens of each."""
+    """Texts as a batch, a row each and padded to the longest or to a length; and the tokens of
+    each.
+    """
     ids = run.tokenizer.encode_batch(texts)
     batch = rows(run.tokenizer.special, [[one] for one in ids], length or max(map(len, ids)) + 2)
     return batch, [["[CLS]", *(run.tokenizer.vocab[i] for i in one), "[SEP]"] for one in ids]
@@ -100,7 +104,7 @@ def look_inside(run: runs.Run, batch: Batch, params: Any = None) -> Encoded:
     return jax.device_get(jax.jit(encoder.apply)({"params": of_encoder}, batch))
 
 
-# --- numbers --------------------------------------------------------------------------------------------------------
+# --- numbers --------------------------------------------------------------------------------------
 
 
 def cosines(vectors: np.ndarray) -> np.ndarray:
@@ -109,7 +113,7 @@ def cosines(vectors: np.ndarray) -> np.ndarray:
     return units @ units.T
 
 
-# --- figures --------------------------------------------------------------------------------------------------------
+# --- figures --------------------------------------------------------------------------------------
 
 
 def heat(
@@ -121,7 +125,9 @@ def heat(
     numbers: str = "",
     **scale: Any,
 ) -> None:
-    """A heat map with a name at each row and column, and with the numbers in it where a format is given."""
+    """A heat map with a name at each row and column, and with the numbers in it where a format is
+    given.
+    """
     drawn = panel.imshow(values, **({"cmap": "Blues", "vmin": 0} | scale))
     panel.set_xticks(range(len(columns)), columns, rotation=90 if max(map(len, columns)) > 2 else 0)
     panel.set_yticks(range(len(rows)), rows)
@@ -145,7 +151,7 @@ def save(figure: Any, folder: Path, program: str) -> None:
     plt.close(figure)
 
 
-# --- the page -------------------------------------------------------------------------------------------------------
+# --- the page -------------------------------------------------------------------------------------
 
 
 def programs() -> list[Path]:

@@ -1,7 +1,8 @@
-"""Small random models of every head, saved by transformers, and what they return: tests/golden/huggingface/.
+"""Small random models of every head, saved by transformers, and what they return:
+tests/golden/huggingface/.
 
-Made on 2026-11-21 with Python 3.11, torch 2.13.0, transformers 5.23.0, numpy 2.4.6, in fp32 on a CPU. To make again, in
-an environment that has these (the tests need none of them):
+Made on 2026-11-21 with Python 3.11, torch 2.13.0, transformers 5.23.0, numpy 2.4.6, in fp32 on a
+CPU. To make again, in an environment that has these (the tests need none of them):
 
     python tests/golden/make_huggingface.py
 """
@@ -94,7 +95,9 @@ def main() -> None:
 
 
 def make(kind: str, config: BertConfig, seed: int) -> torch.nn.Module:
-    """Every parameter is drawn at random: no bias is 0 and no LayerNorm is 1, or a swap of two would go unseen."""
+    """Every parameter is drawn at random: no bias is 0 and no LayerNorm is 1, or a swap of two
+    would go unseen.
+    """
     config._attn_implementation = "eager"
     model = getattr(transformers, kind)(config).eval()
     generator = torch.Generator().manual_seed(seed)
@@ -121,7 +124,9 @@ def batch(config: BertConfig, seed: int, choices: int | None) -> dict[str, torch
 
 
 def gradients(model: torch.nn.Module, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The loss as BertForPreTraining has it, mean over labelled tokens + mean over pairs, and every gradient of it."""
+    """The loss as BertForPreTraining has it, mean over labelled tokens + mean over pairs, and every
+    gradient of it.
+    """
     generator = np.random.default_rng(0)
     ids = inputs["input_ids"].numpy()
     chosen = (ids > 4) & (generator.random(ids.shape) < 0.6)

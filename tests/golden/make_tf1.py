@@ -1,11 +1,12 @@
-"""A checkpoint of a fine-tuned classifier as google's run_classifier.py leaves it: tests/golden/tf1/.
+"""A checkpoint of a fine-tuned classifier as google's run_classifier.py leaves it:
+tests/golden/tf1/.
 
-Names, transposed kernels, optimizer slots and global_step are google-research/bert's; the weights are those of
-huggingface/classifier_one_layer, so that folder has the outputs. Two data files, because large models have several.
-values.npz is what TensorFlow reads back, less the slots.
+Names, transposed kernels, optimizer slots and global_step are google-research/bert's; the weights
+are those of huggingface/classifier_one_layer, so that folder has the outputs. Two data files,
+because large models have several. values.npz is what TensorFlow reads back, less the slots.
 
-Made on 2026-11-21 with Python 3.11, tensorflow-cpu 2.21.0, numpy 2.4.6, safetensors 0.8.0. To make again, after
-make_huggingface.py, in an environment that has these (the tests need none of them):
+Made on 2026-11-21 with Python 3.11, tensorflow-cpu 2.21.0, numpy 2.4.6, safetensors 0.8.0. To make
+again, after make_huggingface.py, in an environment that has these (the tests need none of them):
 
     python tests/golden/make_tf1.py
 """
