@@ -15,8 +15,8 @@ from bert_jax.config import costs, devices, validation
 from bert_jax.errors import ConfigError
 from bert_jax.models import backends
 from bert_jax.models.bert import Bert
-from bert_jax.models.matmul import KINDS
 from bert_jax.models.positions import slopes
+from bert_jax.models.precision import KINDS
 from bert_jax.objectives import network
 from tests import toy
 

@@ -14,7 +14,7 @@ from bert_jax.benchmarks.worker import Ready
 from bert_jax.config import devices, recorded
 from bert_jax.models import backends
 from bert_jax.models.layers import Dropout
-from bert_jax.models.matmul import KINDS
+from bert_jax.models.precision import KINDS
 
 
 def attention(config: dict[str, Any], backend: str, drop: bool = False) -> Ready:

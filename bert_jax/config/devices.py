@@ -9,8 +9,9 @@ experience; they were not measured.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import jax
@@ -40,11 +41,26 @@ TABLE: Mapping[str, Row] = {
 }
 READING = "float32"  # results of a model do not depend on the compute type of its training
 
+_target = ""  # of traced_for; without one, what this process has
+
 
 def device() -> str:
-    """Return the kind of this process's devices: a key of TABLE, or another."""
+    """Return the kind of the devices that code is traced for: a key of TABLE, or another."""
+    if _target:
+        return _target
     kind = jax.default_backend()
     return "cuda" if kind == "gpu" and "cuda" in jax.devices()[0].client.platform_version else kind
+
+
+@contextlib.contextmanager
+def traced_for(kind: str) -> Iterator[None]:
+    """Have what is traced meanwhile be the code of another kind of device, as if it were here."""
+    global _target
+    before, _target = _target, kind
+    try:
+        yield
+    finally:
+        _target = before
 
 
 def here() -> Row:

@@ -17,8 +17,9 @@ import jax.numpy as jnp
 from bert_jax.batch import Batch
 from bert_jax.config import abilities, devices, knobs
 from bert_jax.errors import ConfigError
-from bert_jax.models.matmul import KINDS, product
+from bert_jax.models.matmul import matmul
 from bert_jax.models.positions import alibi
+from bert_jax.models.precision import KINDS
 
 
 class AttentionMask(NamedTuple):
@@ -128,10 +129,10 @@ def einsum(
         bias = bias + alibi(mask.positions, query.shape[2], mask.keys)
     query, key, value = (x.swapaxes(1, 2) for x in (query, key, value))  # [B, heads, L, d]
     kind = KINDS[cfg.dtype]
-    scores = product(query, key, kind._replace(result="float32"), True)
+    scores = matmul(query, key, kind._replace(result="float32"), True)
     scores = scores * query.shape[-1] ** -0.5 + bias  # [B, heads, L, L]
     probabilities = jax.nn.softmax(scores, axis=-1)
-    context = product(drop(probabilities.astype(query.dtype)), value, kind)
+    context = matmul(drop(probabilities.astype(query.dtype)), value, kind)
     return context.swapaxes(1, 2), probabilities
 
 

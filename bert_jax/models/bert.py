@@ -11,8 +11,8 @@ from bert_jax.config import devices, knobs
 from bert_jax.models import backends
 from bert_jax.models.attention import Attention
 from bert_jax.models.layers import ACTIVATIONS, Dense, Dropout, LayerNorm, weights
-from bert_jax.models.matmul import KINDS
 from bert_jax.models.positions import sinusoids
+from bert_jax.models.precision import KINDS
 
 
 def padded_vocab(cfg: knobs.Model, vocab_size: int) -> int:

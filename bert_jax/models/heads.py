@@ -16,7 +16,8 @@ from bert_jax.batch import Batch, Encoded
 from bert_jax.config import knobs
 from bert_jax.models.bert import pooled_positions
 from bert_jax.models.layers import ACTIVATIONS, Dense, Dropout, LayerNorm
-from bert_jax.models.matmul import KINDS, product
+from bert_jax.models.matmul import matmul
+from bert_jax.models.precision import KINDS
 
 
 class MlmHead(nn.Module):
@@ -41,7 +42,7 @@ class MlmHead(nn.Module):
         bias = self.param("bias", jax.nn.initializers.zeros, (table.shape[0],), jnp.float32)
         # [B, K, V padded], in float32 whatever the type of the matmul's inputs
         kind = KINDS[cfg.dtype]._replace(result="float32")
-        logits = product(x.reshape(-1, x.shape[-1]), table, kind, True).reshape(*x.shape[:-1], -1)
+        logits = matmul(x.reshape(-1, x.shape[-1]), table, kind, True).reshape(*x.shape[:-1], -1)
         real = jnp.arange(table.shape[0], dtype=jnp.int32) < self.vocab_size
         # The table's padding, all zeros, is never predicted.
         return logits + jnp.where(real, bias, -1e9)[None, None]

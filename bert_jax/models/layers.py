@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.config import knobs
-from bert_jax.models.matmul import KINDS, product
+from bert_jax.models.matmul import matmul
+from bert_jax.models.precision import KINDS
 
 
 def gelu(x: jax.Array) -> jax.Array:
@@ -62,7 +63,7 @@ class Dense(nn.Module):
         kernel = self.param("kernel", weights(self.cfg), (*inputs, *self.features), jnp.float32)
         bias = self.param("bias", jax.nn.initializers.zeros, self.features, jnp.float32)
         width = math.prod(inputs)
-        y = product(x.reshape(-1, width), kernel.reshape(width, -1), kind)
+        y = matmul(x.reshape(-1, width), kernel.reshape(width, -1), kind)
         y = y.reshape(*outer, *self.features)
         return y + jnp.broadcast_to(bias.astype(y.dtype), y.shape)
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from bert_jax.batch import HOST_KEYS, Batch
 from bert_jax.config import devices, knobs
 from bert_jax.models.bert import Bert
-from bert_jax.models.matmul import KINDS
+from bert_jax.models.precision import KINDS
 from bert_jax.objectives import TABLE
 
 

@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 from bert_jax import objectives
-from bert_jax.models.matmul import KINDS, product
+from bert_jax.config import devices
+from bert_jax.models.matmul import matmul
+from bert_jax.models.precision import KINDS
 from bert_jax.objectives import network
 from tests import toy
 
@@ -44,7 +46,7 @@ def test_values_and_gradients_are_those_of_the_plain_product(batch, m, k, n, dty
 
     @jax.jit
     def compute(a, b, g):
-        y, pull = jax.vjp(lambda a, b: product(a, b, kind, turned), a, b)
+        y, pull = jax.vjp(lambda a, b: matmul(a, b, kind, turned), a, b)
         return y, *pull(g.astype(y.dtype))
 
     y, da, db = compute(*(jnp.asarray(x, kind.result) for x in (a, stored, g)))
@@ -60,12 +62,12 @@ def test_factors_are_rounded_and_sums_are_not():
         jnp.full((4, 300), 1.0),
         jnp.full((300, 8), 1 + 2.0**-9),
     )  # half a unit of the last place: rounds to even, 1
-    found = product(a, b, KINDS["bfloat16_products"])
+    found = matmul(a, b, KINDS["bfloat16_products"])
     np.testing.assert_array_equal(
         found, 300.0
     )  # 300 has nine bits: a sum kept in bfloat16 would not be it
     assert found.dtype == jnp.float32
-    np.testing.assert_allclose(product(a, b, KINDS["float32"]), 300 * (1 + 2.0**-9), rtol=1e-6)
+    np.testing.assert_allclose(matmul(a, b, KINDS["float32"]), 300 * (1 + 2.0**-9), rtol=1e-6)
 
 
 def test_a_network_of_rounded_factors_learns_in_the_same_direction():
@@ -143,3 +145,59 @@ def test_a_cpu_runs_what_its_compiler_makes_of_odd_shapes():
     )  # and as it is without tests
     done = subprocess.run([sys.executable, "-c", ODD], env=own, check=False, timeout=300, **say)
     assert done.stdout.split()[-1:] == ["trained"], done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("scan", [False, True])
+def test_models_for_accelerators_have_forward_derivatives(scan):
+    """Told that its device is an accelerator, a model is made of plain matmuls: jvp and linearize work.
+
+    A Jacobian J is one linear map: v . (J u) by jvp is (J' v) . u by vjp.
+    """
+    config = toy.config(model__dtype="float32", model__attention="einsum", model__scan=scan)
+    batch, _ = toy.mask(toy.batch(2, 16, seed=1), config.masking)
+    rng = np.random.default_rng(0)
+
+    def draw(tree):
+        return jax.tree.map(lambda x: rng.normal(size=x.shape).astype(np.float32), tree)
+
+    with devices.traced_for("tpu"):
+        params = network.init(config, toy.VOCAB, np.uint32(0))
+        model = network.build(config, toy.VOCAB)
+
+        def outputs(params):
+            return network.outputs(model, params, batch)["mlm"]
+
+        along = draw(params)
+        out, forward = jax.jvp(outputs, (params,), (along,))
+        _, pull = jax.vjp(outputs, params)
+        again, linear = jax.linearize(outputs, params)
+        across = draw(out)
+        (back,) = pull(across)
+        np.testing.assert_allclose(out, again, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(linear(along), forward, rtol=1e-4, atol=1e-4)
+    left = np.vdot(across, np.asarray(forward))
+    pairs = zip(jax.tree.leaves(along), jax.tree.leaves(jax.device_get(back)), strict=True)
+    assert left == pytest.approx(sum(np.vdot(a, b) for a, b in pairs), rel=1e-3)
+    size = np.abs(out).max()
+    np.testing.assert_allclose(outputs(params), out, atol=1e-5 * size)  # the CPU's way
+
+
+def test_matmuls_of_accelerators_are_those_of_the_cpu():
+    rng = np.random.default_rng(0)
+    a, b = (jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in ((24, 16), (16, 32)))
+    for kind in KINDS.values():
+        of_cpu = matmul(a, b, kind)
+        with devices.traced_for("tpu"):
+            assert (
+                str(jax.make_jaxpr(lambda a, b, kind=kind: matmul(a, b, kind))(a, b)).count(
+                    "dot_general"
+                )
+                == 1
+            )
+            found = matmul(a, b, kind)
+        assert found.dtype == of_cpu.dtype
+        np.testing.assert_allclose(
+            np.float32(found),
+            np.float32(of_cpu),
+            atol=1e-2 * float(np.abs(np.float32(of_cpu)).max()),
+        )
