@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import math
 import os
 import shutil
@@ -24,6 +25,8 @@ from typing import IO, Any
 
 from bert_jax.errors import ConfigError
 from bert_jax.system.durations import duration
+
+logger = logging.getLogger(__name__)
 
 TURN = 1.0  # seconds of a turn, at least one call
 REST = 0.3  # seconds between turns: threads of the last contestant may still spin for work
@@ -87,7 +90,7 @@ def compare(contestants: Sequence[Contestant], rounds: int) -> list[Result]:
                 worker.turn()
             left = (time.monotonic() - began) * (rounds / (round_ + 1) - 1)
             text = f"round {round_ + 1} of {rounds}, about {duration(left, rough=True)} left"
-            print(text, file=sys.stderr, flush=True)
+            logger.info(text)
         return [worker.result() for worker in workers]
 
 
@@ -164,7 +167,7 @@ def _worker(contestant: Contestant) -> Iterator[_Worker]:
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     command = [contestant.python, "-m", "bert_jax.benchmarks.worker", json.dumps(spec)]
     with tempfile.TemporaryFile("w+") as errors:
-        print(f"starting {contestant.name}", file=sys.stderr, flush=True)
+        logger.info(f"starting {contestant.name}")
         process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,

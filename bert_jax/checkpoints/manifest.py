@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import re
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,8 @@ from typing import Any
 from bert_jax.errors import CheckpointError
 from bert_jax.system import disk, fault_points, jsons, opening
 from bert_jax.system.jsons import Maybe
+
+logger = logging.getLogger(__name__)
 
 NAME = "manifest.json"
 UNFINISHED = "*.orbax-checkpoint-tmp*"  # Orbax's names of folders it has not committed
@@ -193,4 +195,4 @@ def readable(folder: Path) -> dict[str, Any] | None:
 
 def warn(text: str) -> None:
     """Print a warning on standard error."""
-    print(f"warning: {text}", file=sys.stderr, flush=True)
+    logger.warning(text)

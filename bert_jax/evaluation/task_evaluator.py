@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import logging
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -22,6 +22,8 @@ from bert_jax.evaluation import inference, scores
 from bert_jax.evaluation.inference import Progress
 from bert_jax.evaluation.metrics import Totals, wilson
 from bert_jax.objectives import network
+
+logger = logging.getLogger(__name__)
 
 
 class TaskEvaluator:
@@ -49,7 +51,7 @@ class TaskEvaluator:
         )
         if self.features.cut:
             text = f"{self.features.cut:,} of {len(self.examples):,} texts are cut"
-            print(f"{text} to {length} tokens", file=sys.stderr)
+            logger.info(f"{text} to {length} tokens")
         self.size = inference.shared_rows(batch_size, mesh)
         self.special = tokenizer.special
         model, objective = network.build(config, tokenizer.size), objectives.TABLE[self.kind]

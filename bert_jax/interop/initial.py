@@ -9,8 +9,8 @@ have keeps its vector, any other starts fresh.
 from __future__ import annotations
 
 import dataclasses
+import logging
 import re
-import sys
 from typing import Any
 
 import jax
@@ -22,6 +22,8 @@ from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import ConfigError
 from bert_jax.interop import runs
 from bert_jax.interop.parameter_names import PADDED, listing
+
+logger = logging.getLogger(__name__)
 
 UNNAMED = re.compile(r"LABEL_\d+|\d+")  # transformers' names of classes that nobody named
 SIZES = ("layers", "hidden", "heads", "mlp", "max_positions", "type_vocab")
@@ -63,18 +65,15 @@ def start_from(config: knobs.Config, params: Any, tokenizer: Tokenizer) -> Any:
         )
     differ = [key for key in SAME if getattr(run.config.model, key) != getattr(config.model, key)]
     if differ:
-        print(
-            f"warning: {config.init_from} was trained with {_settings(run.config.model, differ)}",
-            file=sys.stderr,
-        )
+        logger.warning(f"{config.init_from} was trained with {_settings(run.config.model, differ)}")
     theirs |= _fresh_top(config, ours, theirs)
     unused = sorted(theirs.keys() - ours.keys())
     if count := config.init_fresh_layers:
         top = f"the top {count} of {config.model.layers} layers and the pooler"
-        print(f"init_from {config.init_from}: {top} start fresh", file=sys.stderr)
+        logger.info(f"init_from {config.init_from}: {top} start fresh")
     for state, names in (("starts fresh", left), ("is not used", unused)):
         if names:
-            print(f"init_from {config.init_from}: {listing(names)} {state}", file=sys.stderr)
+            logger.info(f"init_from {config.init_from}: {listing(names)} {state}")
     return trees.nested(
         {
             name: leaf if name in left else jax.device_put(theirs[name], leaf.sharding)
@@ -130,7 +129,7 @@ def _remapped(
             moved[name] = np.array(leaf)
             moved[name][rows] = theirs[name][sources]
     kept = f"{len(pairs):,} of {tokenizer.size:,} pieces keep their rows"
-    print(f"init_from {config.init_from}: {kept}", file=sys.stderr)
+    logger.info(f"init_from {config.init_from}: {kept}")
     return moved
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-import sys
 
 from bert_jax.config import knobs
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.data.text import prepare, shards
 from bert_jax.errors import ConfigError
+from bert_jax.system.log import line
 
 
 def vocabulary_size(config: knobs.Config, make: bool = False) -> int:
@@ -26,8 +26,7 @@ def vocabulary_size(config: knobs.Config, make: bool = False) -> int:
 def _trained_size(source: knobs.Corpus, settings: knobs.Tokenizer, make: bool) -> int:
     config = knobs.Config(corpus=source, tokenizer=settings)
     if make:
-        log = functools.partial(print, file=sys.stderr, flush=True)
-        return prepare.prepare(config, log=log).tokenizer.size
+        return prepare.prepare(config, log=line).tokenizer.size
     cache = prepare.cache_folder(source)
     folder = cache / prepare.fingerprint(config, cache)[:16]
     if not (folder / "manifest.json").is_file():

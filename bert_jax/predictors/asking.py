@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import logging
 import os
 import select
 import stat
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
-import tqdm
 
 from bert_jax.config.knobs import LINE
 from bert_jax.errors import DataError
 from bert_jax.evaluation import inference
 from bert_jax.predictors import TABLE
 from bert_jax.predictors.base import Model, Predictor, Row, Work
+
+logger = logging.getLogger(__name__)
 
 AHEAD = 8  # batches of lines that are read before the first is answered, to be sorted by length
 PAUSE = 0.02  # seconds without a new line after which the lines read so far are answered
@@ -145,7 +146,7 @@ class Asking:
         if self.options.on_bad_row == "fail":
             return error
         self.tally.bad += 1
-        tqdm.tqdm.write(f"warning: {error}; left out", file=sys.stderr)  # above the bar
+        logger.warning(f"{error}; left out")  # above the bar
         return None
 
 

@@ -12,8 +12,8 @@ import dataclasses
 import functools
 import hashlib
 import json
+import logging
 import platform
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,8 @@ from bert_jax.studies.folder import RETRIES, Place
 from bert_jax.studies.groups import Group
 from bert_jax.studies.launch import WORKER, Launcher
 from bert_jax.system import disk, folder_locks, machine
+
+logger = logging.getLogger(__name__)
 
 LOCK = "study.lock"
 PACKAGES = ("bert-jax", "jax", "jaxlib", "flax", "optax", "grain", "tokenizers", "numpy")
@@ -201,7 +203,7 @@ def _refresh(place: Place) -> None:
     except Exception as error:  # the cells go on, and `study report` shows the whole error
         if disk.is_full(error):
             raise disk.full(place.workdir, what="the report") from error
-        print(f"warning: no report: {type(error).__name__}: {error}", file=sys.stderr)
+        logger.warning(f"no report: {type(error).__name__}: {error}")
 
 
 # --- checks, and the end of a run -----------------------------------------------------------------
@@ -255,5 +257,5 @@ def _conclude(place: Place, stopped: bool) -> None:
             f"log: {place.log(first.entry.group)}; `bert-jax study status` lists all; "
             "the same command tries again",
         )
-    print(now.line(), file=sys.stderr)
+    logger.info(now.line())
     print(place.report)

@@ -10,6 +10,7 @@ full, nothing is retried: all running workers are asked to stop.
 from __future__ import annotations
 
 import contextlib
+import logging
 import signal
 import sys
 import time
@@ -25,6 +26,8 @@ from bert_jax.studies.engines import FULL, LOST, STOPPED, Engine, Task
 from bert_jax.studies.folder import KILLS, Place, State
 from bert_jax.studies.groups import Group, alone
 from bert_jax.system.disk import DiskFull
+
+logger = logging.getLogger(__name__)
 
 WORKER = (sys.executable, "-m", "bert_jax.study", "work")
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
@@ -205,10 +208,7 @@ class Launcher:
 
     def say(self, text: str) -> None:
         """Print a line on standard error without breaking the progress bar."""
-        if self._bar is not None:
-            self._bar.write(text, file=sys.stderr)
-        else:
-            print(text, file=sys.stderr, flush=True)
+        logger.info(text)  # above the bar
 
     def _show(self) -> None:
         if time.monotonic() - self._spoke < SPEAK:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import logging
 import platform
 import shutil
 import signal
@@ -26,6 +27,8 @@ from bert_jax.studies.engines import FULL
 from bert_jax.studies.folder import WORK, Entry, Place
 from bert_jax.system import allocator, disk, folder_locks, machine
 from bert_jax.system.disk import DiskFull
+
+logger = logging.getLogger(__name__)
 
 CODE_STOPPED, CODE_INTERNAL = 75, 1
 Train = Callable[..., bool]  # bert_jax.train.train
@@ -61,7 +64,7 @@ def _evaluate(place: Place, group: str, cells: Sequence[Entry], train: Train) ->
             _finetune(place, group, missing, name, train)
         elif kinds:
             for number, cell in enumerate(missing):
-                print(f"{name}: cell {number + 1} of {len(missing)}", file=sys.stderr)
+                logger.info(f"{name}: cell {number + 1} of {len(missing)}")
                 _suite(place, group, cell, name)
 
 
@@ -113,11 +116,11 @@ def _train_together(
     on_diverged: Callable[[Path, DivergedError], None],
 ) -> bool:
     """Train runs in one program; return whether a stop was requested by the time they ended."""
-    print(f"training {len(runs)} runs; the figures are those of the first", file=sys.stderr)
+    logger.info(f"training {len(runs)} runs; the figures are those of the first")
     try:
         return train(runs, slots=slots, command=["bert-jax", "study"], on_diverged=on_diverged)
     except DivergedError as error:  # of the last run left; `on_diverged` was called for it
-        print(f"all runs diverged: {error}", file=sys.stderr)
+        logger.info(f"all runs diverged: {error}")
         return False
 
 
@@ -284,6 +287,6 @@ def main(workdir: Path, group: str, train: Train) -> int:
             return FULL
         raise
     except KeyboardInterrupt:
-        print("stopped: the same command continues", file=sys.stderr)
+        logger.info("stopped: the same command continues")
         return CODE_STOPPED
     return 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import sys
+import logging
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -18,6 +18,8 @@ from bert_jax.interop import runs
 from bert_jax.suites import lines
 from bert_jax.suites.base import Detailed, Progress, Result, SuiteOptions
 from bert_jax.suites.left_to_right import scorer
+
+logger = logging.getLogger(__name__)
 
 EXAMPLE = "files:blimp, a folder of PARADIGM.jsonl files, or tfds:blimp"
 SENTENCES = ("sentence_good", "sentence_bad")
@@ -60,10 +62,7 @@ def blimp_each(run: runs.Run, ask: SuiteOptions) -> Detailed:
     compared = list(zip(totals[: len(pairs)], totals[len(pairs) :], strict=True))
     right = [good > bad for good, bad in compared]
     if ties := sum(good == bad for good, bad in compared):
-        print(
-            f"blimp: {ties:,} of {len(pairs):,} pairs have equal scores and count as wrong",
-            file=sys.stderr,
-        )
+        logger.info(f"blimp: {ties:,} of {len(pairs):,} pairs have equal scores and count as wrong")
     low, high = wilson(sum(right), len(right))
     name = "accuracy_word_l2r" if ask.within_word else "accuracy"
     result: Result = {"pairs": len(pairs), "ties": ties, name: sum(right) / len(right)}

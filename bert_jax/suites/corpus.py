@@ -12,7 +12,7 @@ from bert_jax.errors import ConfigError
 from bert_jax.evaluation.corpus import Evaluator
 from bert_jax.interop import runs
 from bert_jax.suites.base import Detailed, Progress, Result, SuiteOptions, need_head, on_devices
-from bert_jax.suites.labelled import log
+from bert_jax.system import log
 
 RATES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 
@@ -87,7 +87,7 @@ def prepared(run: runs.Run, ask: SuiteOptions, config: knobs.Config) -> Prepared
     named = any(path.startswith("corpus.") for path, _ in ask.changes)
     if "corpus" in run.meta and not named and _text(config.corpus) == _text(run.config.corpus):
         return _trained_on(run)
-    corpus = prepare.prepare(config, log=log)
+    corpus = prepare.prepare(config, log=log.line)
     if corpus.tokenizer.hash != run.tokenizer.hash:
         raise ConfigError(
             "the corpus is prepared with another vocabulary than the checkpoint's",
@@ -111,7 +111,7 @@ def _trained_on(run: runs.Run) -> Prepared:
     settings, saved = run.config.corpus, run.meta["corpus"]
     cache = prepare.cache_folder(settings)
     if prepare.fingerprint(run.config, cache) == saved:
-        return prepare.prepare(run.config, log=log)
+        return prepare.prepare(run.config, log=log.line)
     tokenizer = run.config.tokenizer
     if tokenizer.path and prepare.given_tokenizer(tokenizer).hash != run.tokenizer.hash:
         raise ConfigError(
@@ -121,7 +121,7 @@ def _trained_on(run: runs.Run) -> Prepared:
     kept = prepare.kept(settings, saved)
     text = prepare.text_digest(settings, cache)
     if kept is not None and (settings.source != "files" or kept.manifest.get("text") == text):
-        log(
+        log.line(
             f"{run.folder}: the text as it was prepared in {kept.folder}; "
             "what is installed changed since"
         )

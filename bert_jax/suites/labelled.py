@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,11 +14,7 @@ from bert_jax.data.labelled.examples import Example
 from bert_jax.errors import ConfigError
 from bert_jax.interop import runs
 from bert_jax.suites.base import SuiteOptions
-
-
-def log(text: str) -> None:
-    """Print a line on standard error."""
-    print(text, file=sys.stderr)
+from bert_jax.system import log
 
 
 def task_of(
@@ -90,4 +85,4 @@ def kind_of(config: knobs.Config) -> str:
 def load(config: knobs.Config, split: str) -> list[Example]:
     """Load the examples of a split."""
     kind = kind_of(config)
-    return examples.load(config.task, kind, config.objectives[kind].labels, split, log)
+    return examples.load(config.task, kind, config.objectives[kind].labels, split, log.line)

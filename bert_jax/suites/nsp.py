@@ -18,6 +18,7 @@ from bert_jax.objectives import network
 from bert_jax.suites import corpus, labelled
 from bert_jax.suites.base import Progress, Result, SuiteOptions, need_head, on_devices
 from bert_jax.suites.rows import run_rows
+from bert_jax.system import log
 
 LABELS = ("is_next", "not_next")  # in the order of the head
 PAIRS = {  # how a file of pairs is read, unless --config.task.KNOB changes it
@@ -64,7 +65,7 @@ def _of_file(run: runs.Run, ask: SuiteOptions) -> Result:
         pairs, "classify", run.tokenizer, config.task, config.sequence_length, train=False
     )
     if encoded.cut:
-        labelled.log(
+        log.line(
             f"{encoded.cut:,} of {len(pairs):,} pairs are cut to {config.sequence_length} tokens"
         )
     one_head = network.Network(run.config.model, run.tokenizer.size, (("nsp", 0),))

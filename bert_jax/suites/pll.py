@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import logging
 import math
-import sys
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,6 +15,8 @@ from bert_jax.interop import runs
 from bert_jax.suites import corpus, lines
 from bert_jax.suites.base import Progress, Result, SuiteOptions
 from bert_jax.suites.left_to_right import scorer
+
+logger = logging.getLogger(__name__)
 
 SENTENCES = 200  # of the checkpoint's own validation split, unless --limit says otherwise
 EXAMPLE = "files:texts.txt"
@@ -71,9 +73,8 @@ def _of_corpus(run: runs.Run, ask: SuiteOptions) -> list[list[int]]:
     if not total:
         raise DataError("the validation split is empty", f"name texts: --source={EXAMPLE}")
     count = min(ask.limit or SENTENCES, total)
-    print(
-        f"pll: {count:,} of {total:,} sentences of the validation split, the same ones each time",
-        file=sys.stderr,
+    logger.info(
+        f"pll: {count:,} of {total:,} sentences of the validation split, the same ones each time"
     )
     sentences = []
     for number in order.permute(np.arange(count), total, order.key(_ORDER)).tolist():

@@ -23,6 +23,7 @@ from bert_jax.models.pooling import POOLINGS, pooled
 from bert_jax.suites import labelled
 from bert_jax.suites.base import Progress, Result, SuiteOptions, on_devices
 from bert_jax.suites.rows import run_rows
+from bert_jax.system import log
 
 KINDS = ("classify", "regress", "tag")
 ITERATIONS = 1000  # of logistic regression, at most
@@ -54,7 +55,7 @@ def probe(run: runs.Run, ask: SuiteOptions) -> Result:
         )
     labels = config.objectives[kind].labels
     if kind != "regress" and not labels:
-        labels = examples.found_labels(config.task, kind, labelled.log)
+        labels = examples.found_labels(config.task, kind, log.line)
         objective = dataclasses.replace(config.objectives[kind], labels=labels)
         config = dataclasses.replace(config, objectives={kind: objective})
     if ask.limit:
@@ -106,7 +107,7 @@ def _split(
     kind, length = labelled.kind_of(config), config.sequence_length
     encoded = features.encode(known, kind, run.tokenizer, config.task, length, train=False)
     if encoded.cut:
-        labelled.log(f"{split}: {encoded.cut:,} of {len(known):,} texts are cut to {length} tokens")
+        log.line(f"{split}: {encoded.cut:,} of {len(known):,} texts are cut to {length} tokens")
     if kind == "tag":
         assert encoded.words is not None
         at = np.flatnonzero(encoded.words >= 0)
@@ -184,7 +185,7 @@ def _fit(
         warnings.simplefilter("always")
         model.fit(vectors, targets)
     if any(issubclass(warning.category, ConvergenceWarning) for warning in caught):
-        labelled.log(f"probe: a linear model had not converged after {ITERATIONS} iterations")
+        log.line(f"probe: a linear model had not converged after {ITERATIONS} iterations")
     probabilities = np.zeros((len(held_out), labels))
     probabilities[:, model.classes_] = model.predict_proba(held_out)
     return probabilities

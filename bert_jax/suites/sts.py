@@ -18,6 +18,7 @@ from bert_jax.models.pooling import POOLINGS, pooled
 from bert_jax.suites import labelled
 from bert_jax.suites.base import Progress, Result, SuiteOptions, on_devices
 from bert_jax.suites.rows import run_rows
+from bert_jax.system import log
 
 
 def sts(run: runs.Run, ask: SuiteOptions) -> Result:
@@ -58,7 +59,7 @@ def embed(run: runs.Run, ask: SuiteOptions, texts: list[str]) -> dict[str, np.nd
     room = run.longest - 2
     encoded = run.tokenizer.encode_batch(texts)
     if cut := sum(len(ids) > room for ids in encoded):
-        labelled.log(f"{cut:,} of {len(texts):,} texts are cut to {run.longest} tokens")
+        log.line(f"{cut:,} of {len(texts):,} texts are cut to {run.longest} tokens")
     rows = [ids[:room] for ids in encoded]
     encoder = Bert(run.config.model, run.tokenizer.size, pool=False)
     params, mesh = on_devices(run.params["encoder"])

@@ -20,6 +20,7 @@ from bert_jax.interop import runs
 from bert_jax.interop.initial import UNNAMED
 from bert_jax.suites import labelled
 from bert_jax.suites.base import Progress, Result, SuiteOptions, need_head, on_devices
+from bert_jax.system import log
 
 GLUE = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "ax")
 
@@ -49,7 +50,7 @@ def glue(run: runs.Run, ask: SuiteOptions) -> Result:
             "fine-tune with configs/finetune.py:TASK",
         )
     for line in left_out:
-        labelled.log(f"left out {line}")
+        log.line(f"left out {line}")
     return result
 
 
@@ -89,9 +90,9 @@ def _score(run: runs.Run, ask: SuiteOptions, config: knobs.Config) -> Result:
             written = submission.write(
                 config.task.name, split, held_out, predictions, labels, Path(ask.submission)
             )
-            labelled.log("wrote " + ", ".join(str(path) for path in written))
+            log.line("wrote " + ", ".join(str(path) for path in written))
         if len(scores) == 1:
-            labelled.log(f"{split}: no labels, so there is nothing to score")
+            log.line(f"{split}: no labels, so there is nothing to score")
         result |= {f"{prefix}{key}": value for key, value in scores.items()}
     return result
 
@@ -104,7 +105,7 @@ def _check_data(run: runs.Run) -> None:
     try:
         same = examples.trained_on(run.config) == saved
     except MissingError as error:
-        labelled.log(f"warning: {error}: what the data were when it was trained cannot be compared")
+        log.line(f"warning: {error}: what the data were when it was trained cannot be compared")
         return
     if not same:
         source = run.config.task.source
@@ -150,7 +151,7 @@ def _with_head(config: knobs.Config, run: runs.Run) -> tuple[knobs.Config, Any]:
         if ours != theirs:
             head = jax.tree.map(lambda values: np.asarray(values)[..., order], head)
     elif len(ours) == len(theirs) and all(UNNAMED.fullmatch(label) for label in ours):
-        labelled.log(
+        log.line(
             f"{run.folder} does not name its classes: taken as {', '.join(theirs)}, in this order"
         )
     else:

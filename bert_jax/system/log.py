@@ -32,6 +32,16 @@ class StandardError(logging.Handler):
             print(text, file=sys.stderr, flush=True)
 
 
+def line(text: str) -> None:
+    """Log a line that a callee was told to pass on; one that begins with "warning: " as a warning."""
+    logger = logging.getLogger("bert_jax")
+    prefix = PREFIXES[logging.WARNING]
+    if text.startswith(prefix):
+        logger.warning(text.removeprefix(prefix))
+    else:
+        logger.info(text)
+
+
 def install() -> None:
     """Install the handler; leave alone what a program has already set on the logger."""
     logger = logging.getLogger("bert_jax")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -25,10 +24,7 @@ from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.evaluation import corpus, samples, scores, task_evaluator
 from bert_jax.interop import runs
-
-
-def _log(text: str) -> None:
-    print(text, file=sys.stderr)
+from bert_jax.system import log
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,11 +74,11 @@ def gather(config: knobs.Config) -> TrainingData:
 
 
 def _of_text(config: knobs.Config) -> TrainingData:
-    prepared = prepare.prepare(config, log=_log)
+    prepared = prepare.prepare(config, log=log.line)
     source = pipeline.Source(prepared, "train", config)
     if source.packer:
         examples_per_row, real, real_unpacked = source.packer.efficiency()
-        _log(
+        log.line(
             f"packing: {examples_per_row:.2f} examples a row; "
             f"{real:.1%} of the tokens are real, {real_unpacked:.1%} with one a row"
         )
@@ -106,12 +102,12 @@ def _of_task(config: knobs.Config) -> TrainingData:
     odd = [label for label in labels if not scores.ENTITY.fullmatch(label) and label != "O"]
     if kind == "tag" and 0 < len(odd) < len(labels) // 2:
         names = ", ".join(odd)
-        _log(f"warning: {names} is not written as B-NAME or I-NAME: entities are not scored")
+        log.line(f"warning: {names} is not written as B-NAME or I-NAME: entities are not scored")
     length = config.sequence_length
-    train = examples.load(config.task, kind, labels, "train", _log)
+    train = examples.load(config.task, kind, labels, "train", log.line)
     encoded = features.encode(train, kind, tokenizer, config.task, length, train=True)
     if encoded.cut:
-        _log(f"{encoded.cut:,} of {len(train):,} training texts are cut to {length} tokens")
+        log.line(f"{encoded.cut:,} of {len(train):,} training texts are cut to {length} tokens")
     facts = Facts(labels if kind in ("classify", "tag") else None, len(encoded.example))
     config = finalize(config, facts)
     source = batches.Source(encoded, tokenizer.special, config)
@@ -149,7 +145,7 @@ def _check_metrics(config: knobs.Config, kind: str) -> None:
 def held_out(config: knobs.Config, split: str) -> list[examples.Example]:
     """Load the examples of a split of the task."""
     kind = next(iter(config.objectives))
-    return examples.load(config.task, kind, config.objectives[kind].labels, split, _log)
+    return examples.load(config.task, kind, config.objectives[kind].labels, split, log.line)
 
 
 def vocabulary(config: knobs.Config) -> Tokenizer:
@@ -165,7 +161,7 @@ def labels_of(config: knobs.Config) -> knobs.Config:
     if kind not in ("classify", "tag") or config.objectives[kind].labels:
         return config
     objective = dataclasses.replace(
-        config.objectives[kind], labels=examples.found_labels(config.task, kind, _log)
+        config.objectives[kind], labels=examples.found_labels(config.task, kind, log.line)
     )
     return dataclasses.replace(config, objectives={kind: objective})
 

@@ -7,8 +7,8 @@ folder of its own, the same that it would have made alone: checkpoints, ledger, 
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,8 @@ from bert_jax.training import program
 from bert_jax.training.data import TrainingData
 from bert_jax.training.ledger import Ledger
 from bert_jax.training.writer import Writer
+
+logger = logging.getLogger(__name__)
 
 DATA_KNOBS = ("corpus.", "task.", "evals.validation.split")
 BATCH_KNOBS = (
@@ -210,7 +212,7 @@ def check_learned(
         reason = "its gradient is not finite"
         if spiked:
             reason = f"its loss of {metrics['loss'][0]:.4g} is a spike"
-        print(f"warning: step {step}{run} skipped: {reason} ({in_row} in a row)", file=sys.stderr)
+        logger.warning(f"step {step}{run} skipped: {reason} ({in_row} in a row)")
     if in_row >= config.optim.nonfinite_limit:
         causes = "a non-finite gradient"
         if config.optim.spike_window:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import sys
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,8 @@ from bert_jax.training.clock import Clock, peak
 from bert_jax.training.data import finalize
 from bert_jax.training.program import Program, State
 from bert_jax.training.run import Run
+
+logger = logging.getLogger(__name__)
 
 Job = tuple[knobs.Config, Path]  # a config and its workdir
 OnDiverged = Callable[[Path, DivergedError], None]
@@ -90,7 +92,7 @@ class Runs:
             states.append(program.hold(state))
         if any(resumed):
             subject = f"{len(self)} runs" if len(self) > 1 else self._runs[0].workdir
-            print(f"resuming {subject} at step {start}", file=sys.stderr)
+            logger.info(f"resuming {subject} at step {start}")
         for run in self._runs:
             run.begin(start, self.data.distinct(), run is not self._runs[0], self._resources)
         nominal = peak(jax.devices()[0].device_kind)
@@ -165,7 +167,7 @@ class Runs:
             self._on_diverged(run.workdir, error)
             if all(other.failed for other in self._runs):
                 raise
-            print(f"warning: {run.workdir} is frozen, the others go on: {error}", file=sys.stderr)
+            logger.warning(f"{run.workdir} is frozen, the others go on: {error}")
 
     # --- the end ----------------------------------------------------------------------------------
 
@@ -188,10 +190,10 @@ class Runs:
             if self.ended:
                 best = run.config.checkpoints.best
                 text = f"ended early: {run.misses} evaluations in a row without a better {best}"
-                print(text, file=sys.stderr)
+                logger.info(text)
             report = run_report.write(run.workdir)
             if len(self) == 1:
-                print(f"report: {report}", file=sys.stderr)
+                logger.info(f"report: {report}")
 
 
 def last_common_step(runs: Sequence[Run]) -> int:

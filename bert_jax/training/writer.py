@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import math
 import os
 import re
@@ -28,6 +29,8 @@ from bert_jax.reporting import records
 from bert_jax.system import disk
 from bert_jax.training import history
 from bert_jax.training.events import Events
+
+logger = logging.getLogger(__name__)
 
 # Metrics of tasks that a progress line shows.
 RESULTS = {"loss", *(metric for metrics in knobs.METRICS.values() for metric in metrics)}
@@ -102,11 +105,10 @@ class Writer:
         """Warn of lines that the files had when the checkpoint was saved, and have no more."""
         for kind, steps in history.missing(before, self.history).items():
             file = self._samples if kind == history.SAMPLES else path
-            print(
-                f"warning: {file} lacks the lines of {kind}, {history.described(steps)}, "
+            logger.warning(
+                f"{file} lacks the lines of {kind}, {history.described(steps)}, "
                 f"that it had when step {self.start} was saved: "
-                "the run goes on, and its curves have a gap",
-                file=sys.stderr,
+                "the run goes on, and its curves have a gap"
             )
 
     @property
@@ -146,10 +148,7 @@ class Writer:
         """Print a line on standard error without breaking the progress bar."""
         if not self.active:
             return
-        if self._bar is not None:
-            self._bar.write(text, file=sys.stderr)
-        else:
-            print(text, file=sys.stderr, flush=True)
+        logger.info(text)  # above the bar
 
     def _remember(self, kind: str, step: int) -> None:
         history.add(self.history.setdefault(kind, []), int(step))

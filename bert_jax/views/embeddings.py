@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import logging
 import re
-import sys
 from collections.abc import Sequence
 from html import escape
 from typing import Any
@@ -23,6 +23,8 @@ from bert_jax.views import vectors
 from bert_jax.views.tables import tables
 from bert_jax.views.texts import data_script, model_facts, shorten
 from bert_jax.views.vectors import Points
+
+logger = logging.getLogger(__name__)
 
 STYLE, SCRIPT = pages.asset(__file__, ".css"), pages.asset(__file__, ".js")
 TABLE = 60  # points of a cosine table, and of a page with vocabulary neighbours at every layer
@@ -117,7 +119,7 @@ def _views(reader: OfText, shown: Points, method: str, start: tuple[int, int], c
     chosen = [(layer, pool) for layer in range(layers) for pool in range(poolings)]
     placing = f"{METHOD[method]} of {points:,} points"
     if method != "pca" and len(chosen) * points > SLOW:
-        print(f"{placing} is slow: this layer alone is on the page", file=sys.stderr)
+        logger.info(f"{placing} is slow: this layer alone is on the page")
         chosen = [start]
     token_table = np.asarray(run.params["encoder"]["embeddings"]["token"])[: run.tokenizer.size]
     vocabulary = vectors.unit(token_table)
@@ -128,7 +130,7 @@ def _views(reader: OfText, shown: Points, method: str, start: tuple[int, int], c
     for number, (layer, pool) in enumerate(chosen, 1):
         if method != "pca":
             text = f"{placing}, view {number} of {len(chosen)}"
-            print(text, file=sys.stderr, flush=True)
+            logger.info(text)
         raw = shown.vectors[layer, pool]
         unit = vectors.unit(raw)
         views[layer, pool] = View(

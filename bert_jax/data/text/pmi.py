@@ -31,6 +31,7 @@ from bert_jax.data.text import pool
 from bert_jax.data.text.ngrams import Hashes, grams, word_hashes
 from bert_jax.data.text.shards import Prepared, Shard
 from bert_jax.system import disk
+from bert_jax.system.log import line
 
 VERSION = 1  # of the construction: raise it when a list would come out different
 HELD = 1 << 25  # hashes of a pass over the text that are in memory at once
@@ -224,12 +225,8 @@ def name(settings: knobs.Masking) -> str:
     return "-".join(["pmi", str(VERSION), *(f"{value:g}" for value in values)])
 
 
-def _log(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
 def collocations(
-    prepared: Prepared, settings: knobs.Masking, log: Callable[[str], None] = _log
+    prepared: Prepared, settings: knobs.Masking, log: Callable[[str], None] = line
 ) -> Hashes:
     """Return the collocations of a prepared corpus, read from beside its shards if they are there.
 
