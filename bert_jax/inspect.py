@@ -128,7 +128,7 @@ def run(
 
 def read(reader: OfText, file: Path) -> list[Row]:
     """Read the texts and pairs of a file, one a line; leave blank lines out."""
-    from bert_jax.predictors.asking import decode
+    from bert_jax.predictors.stream import decode
 
     lines = opening.read(file, DataError, LARGEST, "check --input").split(b"\n")
     texts = [(number, decode(number, line).rstrip("\r")) for number, line in enumerate(lines, 1)]

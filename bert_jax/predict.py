@@ -19,7 +19,7 @@ from bert_jax.errors import DataError
 from bert_jax.system import allocator, opening
 
 if TYPE_CHECKING:
-    from bert_jax.predictors.asking import Asking
+    from bert_jax.predictors.stream import Stream
 
 logger = logging.getLogger(__name__)
 
@@ -97,13 +97,13 @@ def run(task: str, model: str, input: Path | None, tokenizer: str = "", **option
     `options` are the fields of `predictors.base.Options`.
     """
     from bert_jax.interop import runs
-    from bert_jax.predictors.asking import AHEAD, Asking, read
     from bert_jax.predictors.base import Model, Options
+    from bert_jax.predictors.stream import AHEAD, Stream, read
 
     hint = "give a file of texts, or leave --input out to read standard input"
     if input is not None:
         opening.check(input, DataError, hint)  # before the model is read
-    asking = Asking(Model(runs.open_run(model, tokenizer=tokenizer), Options(**options)), task)
+    stream = Stream(Model(runs.open_run(model, tokenizer=tokenizer), Options(**options)), task)
     with contextlib.suppress(AttributeError):  # of a stream that captures standard output
         sys.stdout.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
     with contextlib.ExitStack() as stack:
@@ -114,31 +114,31 @@ def run(task: str, model: str, input: Path | None, tokenizer: str = "", **option
         bar = stack.enter_context(tqdm.tqdm(unit=" lines", disable=quiet, delay=2, leave=False))
         began = time.perf_counter()
         try:
-            for window in read(descriptor, asking.options.batch_size * AHEAD):
-                for result in asking.answers(window):
+            for window in read(descriptor, stream.options.batch_size * AHEAD):
+                for result in stream.answers(window):
                     print(json.dumps(result, ensure_ascii=False))
                 sys.stdout.flush()
                 bar.update(len(window))
         finally:
             sys.stdout.flush()  # the results before a bad line
         bar.close()
-        summary(asking, time.perf_counter() - began)
+        summary(stream, time.perf_counter() - began)
 
 
-def summary(asking: Asking, seconds: float) -> None:
+def summary(stream: Stream, seconds: float) -> None:
     """Log the rate, and warn of anything unusual in the input."""
-    tally = asking.tally
+    tally = stream.tally
     rates = f"{tally.lines / seconds:.1f} lines/s, {tally.tokens / seconds:.0f} tokens/s"
     text = f"{tally.lines} lines, {rates} with compilation"
     if tally.cut:
-        text += f", {tally.cut} of them cut to {asking.predictor.limit} tokens"
+        text += f", {tally.cut} of them cut to {stream.predictor.limit} tokens"
     if tally.bad:
         text += f"; bad lines left out: {tally.bad}"
     logger.info(text)
     if not tally.lines:
         logger.warning("the input has no lines: nothing was asked")
         return
-    for remark in asking.predictor.remarks():
+    for remark in stream.predictor.remarks():
         logger.warning(remark)
 
 

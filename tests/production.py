@@ -27,7 +27,7 @@ from bert_jax.errors import Stopped
 from bert_jax.interop import runs
 from bert_jax.models.bert import Bert
 from bert_jax.objectives import network
-from bert_jax.predictors import asking
+from bert_jax.predictors import stream
 from bert_jax.predictors.base import Options
 from bert_jax.system import fault_points
 from tests import texts
@@ -137,9 +137,11 @@ def fresh(config: knobs.Config, size: int) -> Any:
     return jax.device_get(jax.jit(lambda seed: network.init(config, size, seed))(np.uint32(1)))
 
 
-def ask(run: runs.Run, task: str, lines: list[str], **options: Any) -> list[dict[str, Any]]:
+def ask(
+    run: runs.TrainedModel, task: str, lines: list[str], **options: Any
+) -> list[dict[str, Any]]:
     """Return what a model makes of the lines."""
-    return list(asking.predict(asking.Model(run, Options(**options)), task, lines))
+    return list(stream.predict(stream.Model(run, Options(**options)), task, lines))
 
 
 if __name__ == "__main__":

@@ -272,7 +272,7 @@ TEXTS = ["the cat sees", "cat", "abc de . the fghij", "the cats see .", "the cat
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory) -> runs.Run:
+def run(tmp_path_factory) -> runs.TrainedModel:
     """A causal model of random weights."""
     file = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
     file.write_text(
@@ -282,10 +282,12 @@ def run(tmp_path_factory) -> runs.Run:
     short = {"model__max_positions": LONGEST, "sequence_length": LONGEST}
     settings = config(model__init_stddev=0.3, **short)
     params = jax.tree.map(np.asarray, _init(settings, tokenizer.size)["params"])
-    return runs.Run(Path("model"), settings, tokenizer, file, params, 0, {"foreign": "model"})
+    return runs.TrainedModel(
+        Path("model"), settings, tokenizer, file, params, 0, {"foreign": "model"}
+    )
 
 
-def plainly(run: runs.Run, ids: list[int]) -> list[float]:
+def plainly(run: runs.TrainedModel, ids: list[int]) -> list[float]:
     """The log-probability of each token given what precedes it, a row of its own for each."""
     room, step, found = LONGEST - 1, (LONGEST - 1) // 2, []
     for at, token in enumerate(ids):

@@ -23,7 +23,7 @@ from bert_jax.data import tokenizer as tokenizers
 from bert_jax.errors import CheckpointError, ConfigError
 from bert_jax.interop import export, huggingface, runs
 from bert_jax.objectives import network
-from bert_jax.predictors import asking
+from bert_jax.predictors import stream
 from bert_jax.predictors.base import Options
 from tests import texts, toy, variants
 from tests.texts import configure
@@ -244,10 +244,10 @@ def test_a_folder_is_evaluated_asked_and_trained_on_like_the_run_it_came_from(
     assert scores[0] == pytest.approx(scores[1], rel=1e-6)
     answers = []
     for path in (trained, exported):
-        asked = asking.Model(runs.open_run(str(path)), Options(top_k=3))
-        answers.append(list(asking.predict(asked, "fill-mask", ["the cat [MASK] near the sea."])))
-        answers[-1] += list(asking.predict(asked, "nsp", ["the cat sees.\tthe cat sees."]))
-        answers[-1] += list(asking.predict(asked, "embed", ["the cat sees."]))
+        asked = stream.Model(runs.open_run(str(path)), Options(top_k=3))
+        answers.append(list(stream.predict(asked, "fill-mask", ["the cat [MASK] near the sea."])))
+        answers[-1] += list(stream.predict(asked, "nsp", ["the cat sees.\tthe cat sees."]))
+        answers[-1] += list(stream.predict(asked, "embed", ["the cat sees."]))
     assert answers[0] == answers[1]
     config = configure(base, steps=10, optim__learning_rate=0, init_from=str(exported))
     train.run(config, tmp_path / "w", command=[])
@@ -274,7 +274,7 @@ def test_embeddings_are_means_over_real_tokens_or_that_of_cls(exported):
         alone.append(np.asarray(encode({"params": run.params["encoder"]}, b).hidden[0], np.float64))
     for pooling, normalize in (("mean", False), ("cls", True)):
         options = Options(pooling=pooling, normalize=normalize)
-        found = list(asking.predict(asking.Model(run, options), "embed", lines))
+        found = list(stream.predict(stream.Model(run, options), "embed", lines))
         for line, hidden, row in zip(lines, alone, found, strict=True):
             expected = hidden.mean(0) if pooling == "mean" else hidden[0]
             expected /= np.linalg.norm(expected) if normalize else 1
@@ -299,7 +299,7 @@ def test_masks_of_a_long_text_are_seen_where_most_is_around_them(exported, strid
     words = [w for i in range(30) for w in ("the", "cat", "sees", "every")[: 2 + i % 3]]
     words[5::9] = ["[MASK]"] * len(words[5::9])
     options = Options(top_k=2, long="windows", stride=stride, stride_as=meaning, batch_size=3)
-    (found,) = asking.predict(asking.Model(run, options), "fill-mask", [" ".join(words)])
+    (found,) = stream.predict(stream.Model(run, options), "fill-mask", [" ".join(words)])
     (ids,) = run.tokenizer.encode_batch([" ".join(words)], escape=False)
     room = run.config.sequence_length - 2
     assert len(ids) > 2 * room
@@ -309,7 +309,7 @@ def test_masks_of_a_long_text_are_seen_where_most_is_around_them(exported, strid
         for a in range(0, len(ids), step)
         if a == 0 or a - step + room < len(ids)
     ]
-    alone = asking.Asking(asking.Model(run, Options(top_k=2, batch_size=1)), "fill-mask")
+    alone = stream.Stream(stream.Model(run, Options(top_k=2, batch_size=1)), "fill-mask")
     at = [i for i, token in enumerate(ids) if token == run.tokenizer.special.mask]
     assert len(found["masks"]) == len(at)
     for place, answer in zip(at, found["masks"], strict=True):
@@ -471,7 +471,7 @@ def test_what_their_bert_cannot_express_is_refused_by_knob(knob, tmp_path):
     vocab = [f"w{i}" for i in range(toy.VOCAB - 5)]
     (tmp_path / "vocab.txt").write_text("".join(f"{p}\n" for p in [*tokenizers.SPECIALS, *vocab]))
     tokenizer = tokenizers.load(tmp_path / "vocab.txt")
-    run = runs.Run(
+    run = runs.TrainedModel(
         tmp_path, config, tokenizer, tmp_path, {}, 1, {}
     )  # refused before a parameter is looked at
     with pytest.raises(ConfigError, match=f"cannot express {knob}"):

@@ -23,7 +23,7 @@ from bert_jax.data.vocabulary import Style
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.interop import runs
 from bert_jax.objectives import network
-from bert_jax.predictors import asking, generate
+from bert_jax.predictors import generate, stream
 from bert_jax.predictors.base import Options
 from bert_jax.predictors.generate import Draw
 from bert_jax.training import program as steps
@@ -73,13 +73,13 @@ def tokenizer() -> tokenizers.Tokenizer:
 
 
 @functools.cache
-def model(name: str, **changes: object) -> runs.Run:
+def model(name: str, **changes: object) -> runs.TrainedModel:
     """Random weights."""
     config = toy.config(
         **CAUSAL, **{f"model__{key}": value for key, value in (MODELS[name] | changes).items()}
     )
     params = toy.init(config, seed=1, vocab=tokenizer().size)
-    return runs.Run(Path("model"), config, tokenizer(), Path("vocab.txt"), params, 0, {})
+    return runs.TrainedModel(Path("model"), config, tokenizer(), Path("vocab.txt"), params, 0, {})
 
 
 @functools.cache
@@ -104,7 +104,7 @@ def filtered(scores: np.ndarray, draw: Draw) -> np.ndarray:
 
 
 def plainly(
-    run: runs.Run, text: str, number: int, draw: Draw, most: int = MOST
+    run: runs.TrainedModel, text: str, number: int, draw: Draw, most: int = MOST
 ) -> tuple[list[int], str]:
     """The tokens a text goes on with, the whole row read for each, and why it ends."""
     special, length = run.tokenizer.special, run.config.sequence_length
@@ -136,12 +136,12 @@ def plainly(
     return found, "length"
 
 
-def asked(run: runs.Run, texts: list[str], **options: Any) -> list[dict[str, Any]]:
-    made = asking.Model(run, Options(**{"max_tokens": MOST, **options}))
-    return list(asking.predict(made, "generate", texts))
+def asked(run: runs.TrainedModel, texts: list[str], **options: Any) -> list[dict[str, Any]]:
+    made = stream.Model(run, Options(**{"max_tokens": MOST, **options}))
+    return list(stream.predict(made, "generate", texts))
 
 
-def check(run: runs.Run, found: list[dict[str, Any]], draw: Draw) -> set[str]:
+def check(run: runs.TrainedModel, found: list[dict[str, Any]], draw: Draw) -> set[str]:
     """Each row is what the plain loop says; how the rows ended."""
     for number, (text, row) in enumerate(zip(PROMPTS, found, strict=True), 1):
         ids, stopped = plainly(run, text, number, draw)
@@ -272,7 +272,7 @@ LINE = "the cat sees abcdef , the cats see ( a ) . jihg"
 
 
 @functools.cache
-def memorised(end: bool) -> runs.Run:
+def memorised(end: bool) -> runs.TrainedModel:
     """A model that has learnt one line by heart."""
     small = {
         "model__init_stddev": 0.1,
@@ -290,7 +290,7 @@ def memorised(end: bool) -> runs.Run:
     for number in range(60):
         state, metrics = update(state, batch, steps.inputs_at(config, number))
     assert float(metrics["loss"][0]) < 0.1
-    return runs.Run(
+    return runs.TrainedModel(
         Path("m"), config, tokenizer(), Path("v"), jax.device_get(state["params"]), 60, {}
     )
 

@@ -14,7 +14,7 @@ from bert_jax.data.labelled import fields
 from bert_jax.data.text import tfds_text
 from bert_jax.errors import ConfigError, MissingError
 from bert_jax.interop import runs
-from bert_jax.predictors import asking as predictions
+from bert_jax.predictors import stream as predictions
 from bert_jax.predictors.base import Options
 from tests import variants
 
@@ -118,7 +118,7 @@ def test_a_dataset_that_is_not_there_or_of_another_format(there, said, hint, tmp
 
 
 @pytest.fixture(scope="module")
-def golden() -> runs.Run:
+def golden() -> runs.TrainedModel:
     return runs.open_run(str(GOLDEN))
 
 
@@ -137,7 +137,7 @@ def golden() -> runs.Run:
     ],
 )
 def test_texts_without_a_mask_and_an_input_without_texts_are_said(lines, remark, golden, capsys):
-    asking = predictions.Asking(predictions.Model(golden, Options()), "fill-mask")
+    asking = predictions.Stream(predictions.Model(golden, Options()), "fill-mask")
     found = list(asking.answers(lines)) if lines else []
     assert [bool(one["masks"]) for one in found] == ["[MASK]" in line for line in lines]
     predict.summary(asking, 1.0)

@@ -33,18 +33,20 @@ DOG = {"text": "a big dog ran"}
 
 
 @pytest.fixture(scope="module")
-def golden() -> runs.Run:
+def golden() -> runs.TrainedModel:
     return runs.open_run(str(FOLDER))
 
 
 @pytest.fixture(scope="module")
-def causal() -> runs.Run:
+def causal() -> runs.TrainedModel:
     return runs.open_run(
         str(GOLDEN / "huggingface" / "causal_lm"), tokenizer=str(FOLDER / "vocab.txt")
     )
 
 
-def page(run: runs.Run, *fields: dict[str, str], long: str = "refuse", **settings: Any) -> str:
+def page(
+    run: runs.TrainedModel, *fields: dict[str, str], long: str = "refuse", **settings: Any
+) -> str:
     rows = [Row(number, one) for number, one in enumerate(fields, 1)]
     return attention.page(Texts(Model(run, Options(long=long))), rows, **settings)
 
@@ -109,7 +111,7 @@ def weights_of(data: dict[str, Any], text: int = 0) -> np.ndarray:
     )
 
 
-def written_out(run: runs.Run, row: dict[str, str], mask=None) -> np.ndarray:
+def written_out(run: runs.TrainedModel, row: dict[str, str], mask=None) -> np.ndarray:
     """Attention of one row [layers, heads, n, n] in float64, head by head; `mask` says who sees
     whom, by layer.
     """

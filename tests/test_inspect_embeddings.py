@@ -27,7 +27,7 @@ from bert_jax.errors import ConfigError, DataError
 from bert_jax.interop import runs
 from bert_jax.models.bert import Bert
 from bert_jax.models.positions import sinusoids
-from bert_jax.predictors import asking
+from bert_jax.predictors import stream
 from bert_jax.predictors.base import Model, OfText, Options, Row
 from bert_jax.views import embeddings, pictures, vectors
 from bert_jax.views.tables import spread, tables
@@ -38,11 +38,11 @@ TEXTS = ["the cat sat", "a big dog", "the dog walked", "a mat", "jumping"]
 
 
 @pytest.fixture(scope="module")
-def run() -> runs.Run:
+def run() -> runs.TrainedModel:
     return runs.open_run(str(GOLDEN))
 
 
-def asked(run: runs.Run, long: str = "refuse") -> OfText:
+def asked(run: runs.TrainedModel, long: str = "refuse") -> OfText:
     return OfText(Model(run, Options(long=long)))
 
 
@@ -50,7 +50,7 @@ def rows(texts: list[str]) -> list[Row]:
     return [Row(i, {"text": text}) for i, text in enumerate(texts, 1)]
 
 
-def made(run: runs.Run, texts: list[str], **options: Any) -> str:
+def made(run: runs.TrainedModel, texts: list[str], **options: Any) -> str:
     return embeddings.page(asked(run), rows(texts), **options)
 
 
@@ -103,7 +103,7 @@ class Seen(html.parser.HTMLParser):
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
 def test_the_last_layer_is_what_predict_embed_writes(run, pooling):
-    theirs = list(asking.predict(Model(run, Options(pooling=pooling)), "embed", TEXTS))
+    theirs = list(stream.predict(Model(run, Options(pooling=pooling)), "embed", TEXTS))
     points = vectors.points(asked(run), rows(TEXTS))
     mine = points.vectors[-1, points.poolings.index(pooling)]
     np.testing.assert_allclose(mine, [row["embedding"] for row in theirs], atol=2e-6)

@@ -21,7 +21,7 @@ from bert_jax import objectives, trees
 from bert_jax.interop import huggingface, parameter_names, runs
 from bert_jax.models.bert import Bert
 from bert_jax.objectives import network
-from bert_jax.predictors import asking
+from bert_jax.predictors import stream
 from bert_jax.predictors.base import Options
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -247,7 +247,7 @@ def test_minilm_gives_the_golden_outputs(shared, minilm):
             close(encoded.layers[0], golden["embedding_output"], "embeddings")
             close(encoded.pooled[:, 0], golden["pooler_output"], "pooled")
     texts = json.loads((shared / "golden_model" / "all_minilm_l6_v2_sentences.json").read_text())
-    found = list(asking.predict(asking.Model(run, Options()), "embed", texts))
+    found = list(stream.predict(stream.Model(run, Options()), "embed", texts))
     close(
         np.array([row["embedding"] for row in found]),
         golden["mean_pooled_l2"],
@@ -265,10 +265,10 @@ def restored(shared: Path) -> list[bool]:
     assert expression is not None
     tokens = [match[0] for match in re.finditer(expression[1], text)]
     lines = ["".join([*tokens[:i], "[MASK]", *tokens[i + 1 :]]) for i in range(len(tokens))]
-    model = asking.Model(
+    model = stream.Model(
         runs.open_run(str(shared / "ckpt_rxnfp_bert_pretrained")), Options(top_k=1)
     )
-    found = [row["masks"][0][0]["token"] for row in asking.predict(model, "fill-mask", lines)]
+    found = [row["masks"][0][0]["token"] for row in stream.predict(model, "fill-mask", lines)]
     return [a == b for a, b in zip(found, tokens, strict=True)]
 
 

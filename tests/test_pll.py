@@ -56,7 +56,7 @@ def vocabulary(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def run(vocabulary) -> runs.Run:
+def run(vocabulary) -> runs.TrainedModel:
     """A model of random weights, as somebody else's."""
     tokenizer = tokenizers.load(vocabulary)
     config = toy.config(
@@ -68,10 +68,12 @@ def run(vocabulary) -> runs.Run:
     params = toy.init(config, vocab=tokenizer.size)
     bias = np.random.default_rng(1).normal(size=params["mlm"]["bias"].shape).astype(np.float32)
     params = params | {"mlm": params["mlm"] | {"bias": bias}}
-    return runs.Run(Path("model"), config, tokenizer, vocabulary, params, 0, {"foreign": "model"})
+    return runs.TrainedModel(
+        Path("model"), config, tokenizer, vocabulary, params, 0, {"foreign": "model"}
+    )
 
 
-def plainly(run: runs.Run, ids: list[int], within_word: bool = False) -> list[float]:
+def plainly(run: runs.TrainedModel, ids: list[int], within_word: bool = False) -> list[float]:
     """The log-probability of each token, a copy made by hand for each."""
     special, copies = run.tokenizer.special, []
     spans = windows(len(ids), LONGEST - 2, LONGEST // 2 - 1, "step")
@@ -197,7 +199,7 @@ def test_every_row_is_computed_once_and_padding_never_returned(run):
 # --- suites ---------------------------------------------------------------------------------------
 
 
-def ask(run: runs.Run, suite: str, **asked: object) -> dict:
+def ask(run: runs.TrainedModel, suite: str, **asked: object) -> dict:
     """What a suite finds, held against what comparisons of a study may ask of it."""
     found = suites.evaluate(run, suite, **asked)
     assert [

@@ -24,7 +24,7 @@ from bert_jax.data.labelled.batches import rounded
 from bert_jax.errors import DataError
 from bert_jax.interop import runs
 from bert_jax.predictors import TABLE
-from bert_jax.predictors import asking as predictions
+from bert_jax.predictors import stream as predictions
 from bert_jax.predictors.base import Options, Work
 from tests import texts, variants
 
@@ -33,12 +33,12 @@ WORDS = ["the", "a", "cat", "dog", "sat", "ran", "mat", "big", "red", "[MASK]"]
 
 
 @pytest.fixture(scope="module")
-def golden() -> runs.Run:
+def golden() -> runs.TrainedModel:
     return runs.open_run(str(GOLDEN))
 
 
-def asking(golden, task: str = "embed", **options) -> predictions.Asking:
-    return predictions.Asking(predictions.Model(golden, Options(**options)), task)
+def asking(golden, task: str = "embed", **options) -> predictions.Stream:
+    return predictions.Stream(predictions.Model(golden, Options(**options)), task)
 
 
 # --- reading --------------------------------------------------------------------------------------

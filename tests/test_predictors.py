@@ -24,7 +24,7 @@ from bert_jax.errors import ConfigError, DataError
 from bert_jax.evaluation import task_evaluator
 from bert_jax.interop import runs
 from bert_jax.predictors import TABLE
-from bert_jax.predictors import asking as predictions
+from bert_jax.predictors import stream as predictions
 from bert_jax.predictors.base import Options
 from bert_jax.predictors.tag import entities
 from tests import variants
@@ -40,7 +40,7 @@ def models(tmp_path_factory):
     root = tmp_path_factory.mktemp("models")
 
     @functools.cache
-    def opened(name: str) -> runs.Run:
+    def opened(name: str) -> runs.TrainedModel:
         folder = root / name
         shutil.copytree(GOLDEN / name, folder)
         shutil.copy(GOLDEN / "pretraining" / "vocab.txt", folder)
@@ -49,13 +49,15 @@ def models(tmp_path_factory):
     return opened
 
 
-ASKED: dict[tuple, tuple[runs.Run, predictions.Asking]] = {}  # compiled once; the run keeps its id
+ASKED: dict[
+    tuple, tuple[runs.TrainedModel, predictions.Stream]
+] = {}  # compiled once; the run keeps its id
 
 
-def ask(run: runs.Run, task: str, rows: list[Any], **options: Any) -> list[dict[str, Any]]:
+def ask(run: runs.TrainedModel, task: str, rows: list[Any], **options: Any) -> list[dict[str, Any]]:
     key = (id(run), task, Options(**options))
     if key not in ASKED:
-        ASKED[key] = run, predictions.Asking(predictions.Model(run, key[2]), task)
+        ASKED[key] = run, predictions.Stream(predictions.Model(run, key[2]), task)
     asking = ASKED[key][1]
     asking.tally = predictions.Tally()
     return list(asking.answers([row if isinstance(row, str) else json.dumps(row) for row in rows]))

@@ -53,7 +53,7 @@ def found(folder) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def demo(folder) -> runs.Run:
+def demo(folder) -> runs.TrainedModel:
     return runs.open_run(str(folder / "demo"))
 
 

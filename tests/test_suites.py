@@ -22,7 +22,7 @@ from bert_jax.data.text import prepare
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.evaluation import corpus
 from bert_jax.interop import runs
-from bert_jax.predictors import asking
+from bert_jax.predictors import stream
 from bert_jax.predictors.base import Model, Options
 from bert_jax.studies import definition, measures, worker
 from bert_jax.studies import spec as parts
@@ -42,12 +42,12 @@ def base(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def run(base) -> runs.Run:
+def run(base) -> runs.TrainedModel:
     """A run as it is before its first update, with weights large enough to matter."""
     config = configure(base, model__init_stddev=0.2, sequence_length=32)
     found = prepare.prepare(config)
     params = toy.init(config, vocab=found.tokenizer.size)
-    return runs.Run(Path("run"), config, found.tokenizer, found.folder, params, 0, {})
+    return runs.TrainedModel(Path("run"), config, found.tokenizer, found.folder, params, 0, {})
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def usual(run) -> dict:
     return suites.evaluate(run, "pretrain")
 
 
-def ask(run: runs.Run, suite: str, **asked: object) -> dict:
+def ask(run: runs.TrainedModel, suite: str, **asked: object) -> dict:
     """What a suite finds, held against what comparisons of a study may ask of it."""
     found = suites.evaluate(run, suite, **asked)
     known = (
@@ -237,7 +237,7 @@ def test_nsp_on_pairs_of_a_file(run, tmp_path, one_device):
     labels = [("is_next", "not_next")[n % 3 == 0] for n in range(13)]
     file, pairs = write_pairs(tmp_path, "label", labels)
     lines = [json.dumps({"text": a, "text_pair": b}) for a, b in pairs]
-    said = [one["is_next"] for one in asking.predict(Model(run, Options(long="cut")), "nsp", lines)]
+    said = [one["is_next"] for one in stream.predict(Model(run, Options(long="cut")), "nsp", lines)]
     right = [(p > 0.5) == (label == "is_next") for p, label in zip(said, labels, strict=True)]
     loss = -np.mean(
         [
@@ -276,7 +276,7 @@ def test_sts_is_the_correlation_of_cosines(run, tmp_path, one_device):
         sides = [
             [
                 one["embedding"]
-                for one in asking.predict(Model(run, options), "embed", [pair[i] for pair in pairs])
+                for one in stream.predict(Model(run, options), "embed", [pair[i] for pair in pairs])
             ]
             for i in (0, 1)
         ]

@@ -23,7 +23,7 @@ from bert_jax.errors import ConfigError, DivergedError
 from bert_jax.evaluation import corpus
 from bert_jax.interop import runs
 from bert_jax.objectives import masking
-from bert_jax.predictors import asking
+from bert_jax.predictors import stream
 from bert_jax.predictors.base import Options
 from bert_jax.training import memory, program, run
 from tests import texts, toy
@@ -196,8 +196,8 @@ def test_evaluate_prints_json_and_takes_another_rate(base, trained, capsys, tmp_
 
 
 def ask(model: Path, task: str, lines: list[str], **settings: int) -> list[dict]:
-    asked = asking.Model(runs.open_run(str(model)), Options(**settings))
-    return list(asking.predict(asked, task, lines))
+    asked = stream.Model(runs.open_run(str(model)), Options(**settings))
+    return list(stream.predict(asked, task, lines))
 
 
 def test_fill_mask_gives_the_best_tokens_of_every_mask(trained):
@@ -256,19 +256,19 @@ def test_predict_writes_only_json_to_standard_output(trained, tmp_path, capsys):
     ],
 )
 def test_bad_lines_are_named(trained, lines, message):
-    with pytest.raises(asking.DataError, match=message):
+    with pytest.raises(stream.DataError, match=message):
         ask(trained, "nsp", lines)
 
 
 def test_fill_mask_reads_whole_lines_and_only_utf8(trained, tmp_path):
     (row,) = ask(trained, "fill-mask", ["the cat\tsees [MASK]"])
     assert (row["text"], len(row["masks"])) == ("the cat\tsees [MASK]", 1)
-    with pytest.raises(asking.DataError, match="line 1: a text_pair"):
+    with pytest.raises(stream.DataError, match="line 1: a text_pair"):
         ask(trained, "fill-mask", ['{"text": "a", "text_pair": "b"}'])
     (tmp_path / "in.txt").write_bytes(b"fine\nbad \xff [MASK]\n")
-    with pytest.raises(asking.DataError, match="line 2: not UTF-8"):
+    with pytest.raises(stream.DataError, match="line 2: not UTF-8"):
         predict.run("fill-mask", str(trained), tmp_path / "in.txt", top_k=2)
-    assert asking.decode(1, b'\xef\xbb\xbf{"text": "a"}\n') == '{"text": "a"}\n'
+    assert stream.decode(1, b'\xef\xbb\xbf{"text": "a"}\n') == '{"text": "a"}\n'
 
 
 def test_a_head_that_was_not_trained_is_not_asked(unpaired):

@@ -24,7 +24,7 @@ ENVIRONMENT = {  # schema of environment.json
 }
 
 
-def text(run: runs.Run, parameters: int, pipeline: str) -> str:
+def text(run: runs.TrainedModel, parameters: int, pipeline: str) -> str:
     """Write the card from what the run knows of itself, and nothing else."""
     lines = [
         *("---", "library_name: transformers", f"pipeline_tag: {pipeline}"),
@@ -62,7 +62,7 @@ def text(run: runs.Run, parameters: int, pipeline: str) -> str:
     return "\n".join(lines)
 
 
-def _title(run: runs.Run) -> str:
+def _title(run: runs.TrainedModel) -> str:
     """Return the model's name, without the folders of this machine before it."""
     source = run.meta.get("foreign", "")
     if source and not Path(source).exists():
@@ -70,7 +70,7 @@ def _title(run: runs.Run) -> str:
     return Path(source or run.folder).resolve().name
 
 
-def _origin(run: runs.Run) -> str:
+def _origin(run: runs.TrainedModel) -> str:
     m = run.config.model
     layers = f"{m.layers} layer{'' if m.layers == 1 else 's'} of {m.hidden}"
     shape = f"BERT with {layers} ({m.heads} heads, feed-forward {m.mlp})"
@@ -83,7 +83,7 @@ def _origin(run: runs.Run) -> str:
     return f"{model}. Pre-trained with bert_jax{start}; {steps}."
 
 
-def _run_rows(run: runs.Run, environment: dict[str, Any]) -> dict[str, str]:
+def _run_rows(run: runs.TrainedModel, environment: dict[str, Any]) -> dict[str, str]:
     machine, versions = environment["machine"], environment["versions"]
     return {
         "": "",
@@ -98,7 +98,7 @@ def _run_rows(run: runs.Run, environment: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def _metrics(run: runs.Run) -> dict[str, str]:
+def _metrics(run: runs.TrainedModel) -> dict[str, str]:
     """Read the evaluations of the checkpoint's own step."""
     file = run.folder / "metrics.jsonl"
     if "foreign" in run.meta or not file.exists():

@@ -38,7 +38,7 @@ CLASSES = {  # our heads -> Hugging Face's class and its hub's pipeline; the fir
 EXPRESSED = {"position": "learned", "norm": "post", "gated": False, "features": 1, "window": 0}
 
 
-def write(run: runs.Run, folder: Path) -> None:
+def write(run: runs.TrainedModel, folder: Path) -> None:
     """Write the whole folder; refuse what cannot be expressed before anything is written."""
     check(run.config)
     architecture, pipeline = kind(run.config)

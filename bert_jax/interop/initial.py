@@ -107,7 +107,7 @@ def _fresh_top(
 
 def _remapped(
     config: knobs.Config,
-    run: runs.Run,
+    run: runs.TrainedModel,
     tokenizer: Tokenizer,
     params: Any,
     theirs: dict[str, np.ndarray],

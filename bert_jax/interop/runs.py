@@ -25,7 +25,7 @@ META = {"step": range(2**63), "config": dict, "tokenizer": str}  # in every chec
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
+class TrainedModel:
     """A trained model, opened to be evaluated, to predict or to be exported."""
 
     folder: Path
@@ -54,7 +54,7 @@ def step_folder(folder: Path) -> bool:
     return folder.name.isdecimal() and folder.parent.name == "checkpoints"
 
 
-def open_run(path: str, *, tokenizer: str = "", **allowed: bool) -> Run:
+def open_run(path: str, *, tokenizer: str = "", **allowed: bool) -> TrainedModel:
     """Open a run (its best verified step, else its latest), one step of it, or a foreign model.
 
     Args:
@@ -96,7 +96,7 @@ def open_run(path: str, *, tokenizer: str = "", **allowed: bool) -> Run:
             "another vocabulary makes every prediction wrong",
         )
     config = recorded(meta["config"])
-    return Run(folder, config, vocabulary, tokenizer_path, params, meta["step"], meta)
+    return TrainedModel(folder, config, vocabulary, tokenizer_path, params, meta["step"], meta)
 
 
 def described(path: str) -> tuple[knobs.Config, Path]:
@@ -126,7 +126,7 @@ def foreign(
     allow_missing: bool = False,
     allow_unused: bool = False,
     resize_vocab: bool = False,
-) -> Run:
+) -> TrainedModel:
     """Open a model from elsewhere as a run at step 0; see `huggingface.read`.
 
     With `resize_vocab`, rows of the table beyond the vocabulary are cut.
@@ -172,7 +172,7 @@ def foreign(
     )
     config = dataclasses.replace(model.config, tokenizer=settings)
     meta = {"foreign": os.fspath(path), "sentence": model.sentence, "tokenizer": vocabulary.hash}
-    return Run(folder, config, vocabulary, tokenizer_path, params, 0, meta)
+    return TrainedModel(folder, config, vocabulary, tokenizer_path, params, 0, meta)
 
 
 def _cut(params: Any, rows: int, vocab_size: int) -> Any:

@@ -64,7 +64,7 @@ class Work:
 class Model:
     """A run and the options of its predictors."""
 
-    def __init__(self, run: runs.Run, options: Options):
+    def __init__(self, run: runs.TrainedModel, options: Options):
         self.run, self.options = run, options
         self.limit = run.longest
 

@@ -91,7 +91,7 @@ class Generate(OfText):
         return {"text": text + more, "continuation": more, "stopped": "end" if ended else "length"}
 
 
-def _check_model(run: runs.Run) -> None:
+def _check_model(run: runs.TrainedModel) -> None:
     model = run.config.model
     hint = (
         "configs/ablations/left_to_right.py trains one that can; "

@@ -1,6 +1,6 @@
 """The suites of `bert-jax evaluate --suite=NAME`: a table.
 
-A suite is a function of (runs.Run, base.SuiteOptions) that returns numbers by metric, or by part
+A suite is a function of (runs.TrainedModel, base.SuiteOptions) that returns numbers by metric, or by part
 and then by metric. Its row names the fields of SuiteOptions that it reads: a flag that no selected
 suite reads is refused. It also names the head that the suite needs, which is checked before the
 first of several suites begins. To add a suite, write its function in a file of this folder, and its
@@ -38,7 +38,7 @@ TABLE: dict[str, Suite] = {
 }
 
 
-def detailed(name: str, run: runs.Run, ask: SuiteOptions) -> Detailed:
+def detailed(name: str, run: runs.TrainedModel, ask: SuiteOptions) -> Detailed:
     """Run a suite; return its result and, where it has them, metrics of each example.
 
     Nothing is computed twice.
@@ -48,7 +48,7 @@ def detailed(name: str, run: runs.Run, ask: SuiteOptions) -> Detailed:
 
 
 def evaluate(
-    run: runs.Run, suite: str, config: knobs.Config | None = None, **options: Any
+    run: runs.TrainedModel, suite: str, config: knobs.Config | None = None, **options: Any
 ) -> dict[str, Any]:
     """Score a run on a suite; `config` names another corpus, masks or sizes than the run's own."""
     table = named([suite])

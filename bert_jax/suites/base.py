@@ -46,12 +46,12 @@ class Suite:
     two checkpoints are compared example by example.
     """
 
-    run: Callable[[runs.Run, SuiteOptions], Result]
+    run: Callable[[runs.TrainedModel, SuiteOptions], Result]
     reads: tuple[str, ...] = ()  # besides batch_size, which all may read
     head: str = ""  # needed, where that does not depend on the checkpoint
-    each: Callable[[runs.Run, SuiteOptions], Detailed] | None = None
+    each: Callable[[runs.TrainedModel, SuiteOptions], Detailed] | None = None
 
-    def check(self, run: runs.Run, name: str) -> None:
+    def check(self, run: runs.TrainedModel, name: str) -> None:
         """Refuse a model that lacks the head."""
         if self.head:
             need_head(run, self.head, name)
@@ -83,7 +83,7 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
-def need_head(run: runs.Run, name: str, suite: str) -> None:
+def need_head(run: runs.TrainedModel, name: str, suite: str) -> None:
     """Refuse a model without the head a suite needs."""
     if name not in run.config.objectives:
         have = ", ".join(run.config.objectives) or "no head at all"

@@ -36,7 +36,7 @@ class Pair(NamedTuple):
     groups: dict[str, str]
 
 
-def blimp(run: runs.Run, ask: SuiteOptions) -> Result:
+def blimp(run: runs.TrainedModel, ask: SuiteOptions) -> Result:
     """Return the share of right pairs: of all, and by field, linguistic term and paradigm.
 
     A pair is right where the good sentence has the higher score; equal scores are wrong.
@@ -44,7 +44,7 @@ def blimp(run: runs.Run, ask: SuiteOptions) -> Result:
     return blimp_each(run, ask)[0]
 
 
-def blimp_each(run: runs.Run, ask: SuiteOptions) -> Detailed:
+def blimp_each(run: runs.TrainedModel, ask: SuiteOptions) -> Detailed:
     """Return the same, and for each pair whether it is right."""
     if not ask.source:
         raise ConfigError("suite blimp needs --source", f"--source={EXAMPLE}")

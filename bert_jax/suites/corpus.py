@@ -17,19 +17,19 @@ from bert_jax.system import log
 RATES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 
 
-def pretrain(run: runs.Run, ask: SuiteOptions) -> Result:
+def pretrain(run: runs.TrainedModel, ask: SuiteOptions) -> Result:
     """Score the validation split as training does: losses, accuracies and baselines."""
     evaluator, params = _validation(run, ask)
     return evaluator(params, Progress("evaluating"))
 
 
-def pretrain_each(run: runs.Run, ask: SuiteOptions) -> Detailed:
+def pretrain_each(run: runs.TrainedModel, ask: SuiteOptions) -> Detailed:
     """Return the same, and loss and accuracy of each example."""
     evaluator, params = _validation(run, ask)
     return evaluator.detailed(params, Progress("evaluating"))
 
 
-def _validation(run: runs.Run, ask: SuiteOptions) -> tuple[Evaluator, Any]:
+def _validation(run: runs.TrainedModel, ask: SuiteOptions) -> tuple[Evaluator, Any]:
     """Build the evaluator, and place the parameters for it."""
     config = chosen(run, ask)
     if not config.objectives.keys() & set(knobs.PRETRAINING):
@@ -43,7 +43,7 @@ def _validation(run: runs.Run, ask: SuiteOptions) -> tuple[Evaluator, Any]:
     return Evaluator(config, prepared(run, ask, config), settings_of(config, ask), mesh), params
 
 
-def cross_rate(run: runs.Run, ask: SuiteOptions) -> Result:
+def cross_rate(run: runs.TrainedModel, ask: SuiteOptions) -> Result:
     """Return MLM loss and accuracy at many masking rates, and those of the unigram baseline.
 
     The masks of a lower rate are part of those of a higher one, and at the rate of the pre-training
@@ -78,7 +78,7 @@ def settings_of(config: knobs.Config, ask: SuiteOptions) -> knobs.Eval:
     return dataclasses.replace(settings, batch_size=ask.batch_size or settings.batch_size)
 
 
-def prepared(run: runs.Run, ask: SuiteOptions, config: knobs.Config) -> Prepared:
+def prepared(run: runs.TrainedModel, ask: SuiteOptions, config: knobs.Config) -> Prepared:
     """Return the corpus of a config in the model's vocabulary.
 
     It is the very one that the model was trained on, unless another is named: by any
@@ -101,7 +101,7 @@ def _text(settings: knobs.Corpus) -> knobs.Corpus:
     return dataclasses.replace(settings, cache="", workers=0)
 
 
-def _trained_on(run: runs.Run) -> Prepared:
+def _trained_on(run: runs.TrainedModel) -> Prepared:
     """Return the corpus that a run was trained on, or refuse to take another text for it.
 
     Text may have changed without the user's doing: docstrings change with Python and its packages,
@@ -140,7 +140,7 @@ def _trained_on(run: runs.Run) -> Prepared:
     )
 
 
-def chosen(run: runs.Run, ask: SuiteOptions) -> knobs.Config:
+def chosen(run: runs.TrainedModel, ask: SuiteOptions) -> knobs.Config:
     """Choose the config to evaluate: the checkpoint's model, and the text and masks asked for."""
     config, foreign = ask.config, "foreign" in run.meta
     named = not foreign or any(path.startswith("corpus.") for path, _ in ask.changes)

@@ -18,7 +18,7 @@ from bert_jax.system import log
 
 
 def task_of(
-    run: runs.Run, ask: SuiteOptions, suite: str, usual: str | Mapping[str, Any] = ""
+    run: runs.TrainedModel, ask: SuiteOptions, suite: str, usual: str | Mapping[str, Any] = ""
 ) -> knobs.Config:
     """Return a config whose task, objective and length are those of the data.
 

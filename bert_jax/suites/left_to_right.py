@@ -36,7 +36,7 @@ class LeftToRight:
     each token is scored in the window where most tokens precede it.
     """
 
-    def __init__(self, run: runs.Run, ask: SuiteOptions, suite: str):
+    def __init__(self, run: runs.TrainedModel, ask: SuiteOptions, suite: str):
         need_head(run, "causal_lm", suite)
         if ask.within_word:
             raise ConfigError(
@@ -98,6 +98,6 @@ class LeftToRight:
         return [scores[number] for number in number_of]
 
 
-def scorer(run: runs.Run, ask: SuiteOptions, suite: str) -> LeftToRight | Scorer:
+def scorer(run: runs.TrainedModel, ask: SuiteOptions, suite: str) -> LeftToRight | Scorer:
     """Build the scorer of a model: left to right if it is causal, else each token masked alone."""
     return (LeftToRight if "causal_lm" in run.config.objectives else Scorer)(run, ask, suite)

@@ -28,13 +28,13 @@ PAIRS = {  # how a file of pairs is read, unless --config.task.KNOB changes it
 }
 
 
-def nsp(run: runs.Run, ask: SuiteOptions) -> Result:
+def nsp(run: runs.TrainedModel, ask: SuiteOptions) -> Result:
     """Return loss, accuracy with its interval, and the accuracy of the commoner answer."""
     need_head(run, "nsp", "nsp")
     return _of_file(run, ask) if ask.source else _of_corpus(run, ask)
 
 
-def _of_corpus(run: runs.Run, ask: SuiteOptions) -> Result:
+def _of_corpus(run: runs.TrainedModel, ask: SuiteOptions) -> Result:
     config = corpus.chosen(run, ask)
     if "nsp" not in config.objectives:
         raise ConfigError(
@@ -48,7 +48,7 @@ def _of_corpus(run: runs.Run, ask: SuiteOptions) -> Result:
     return evaluator(params, Progress("nsp"))
 
 
-def _of_file(run: runs.Run, ask: SuiteOptions) -> Result:
+def _of_file(run: runs.TrainedModel, ask: SuiteOptions) -> Result:
     """Score a file with the columns text, text_pair and label, which is is_next or not_next."""
     config = labelled.task_of(run, ask, "nsp", PAIRS)
     split = labelled.main_split(config, ask)

@@ -23,7 +23,7 @@ EXAMPLE = "files:texts.txt"
 _ORDER = 0x504C4C  # keeps the order's hashes apart from those of other orders
 
 
-def pll(run: runs.Run, ask: SuiteOptions) -> Result:
+def pll(run: runs.TrainedModel, ask: SuiteOptions) -> Result:
     """Return the mean pseudo-log-likelihood of texts, and the pseudo-perplexity over all tokens.
 
     For a causal model these are the log-likelihood and the perplexity.
@@ -44,7 +44,7 @@ def pll(run: runs.Run, ask: SuiteOptions) -> Result:
     }
 
 
-def _of_files(run: runs.Run, ask: SuiteOptions) -> list[list[int]]:
+def _of_files(run: runs.TrainedModel, ask: SuiteOptions) -> list[list[int]]:
     texts = []
     for path in lines.find(ask.source, "pll", EXAMPLE):
         if ".jsonl" in path.suffixes or path.suffix == ".json":
@@ -59,7 +59,7 @@ def _of_files(run: runs.Run, ask: SuiteOptions) -> list[list[int]]:
     return encoded
 
 
-def _of_corpus(run: runs.Run, ask: SuiteOptions) -> list[list[int]]:
+def _of_corpus(run: runs.TrainedModel, ask: SuiteOptions) -> list[list[int]]:
     """Draw sentences of the validation split by a hash of their number."""
     if ask.config is None and "foreign" in run.meta and not ask.changes:
         raise ConfigError(

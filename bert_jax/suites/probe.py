@@ -41,7 +41,7 @@ class Split:
     vectors: dict[str, np.ndarray]  # by pooling: float32 [layers + 1, N, D]
 
 
-def probe(run: runs.Run, ask: SuiteOptions) -> Result:
+def probe(run: runs.TrainedModel, ask: SuiteOptions) -> Result:
     """Return the metrics of each layer by pooling, and of the majority class (regress: the mean).
 
     A word's vector is that of its first piece. Vectors are standardised; all else is scikit-learn's
@@ -101,7 +101,11 @@ def _examples(ask: SuiteOptions, config: knobs.Config, split: str) -> list[Examp
 
 
 def _split(
-    run: runs.Run, ask: SuiteOptions, config: knobs.Config, split: str, known: list[Example]
+    run: runs.TrainedModel,
+    ask: SuiteOptions,
+    config: knobs.Config,
+    split: str,
+    known: list[Example],
 ) -> Split:
     """Encode the examples of a split, and compute the vectors of their labelled items."""
     kind, length = labelled.kind_of(config), config.sequence_length
@@ -123,7 +127,7 @@ def _split(
 
 
 def _vectors(
-    run: runs.Run,
+    run: runs.TrainedModel,
     ask: SuiteOptions,
     encoded: Features,
     rows: np.ndarray,

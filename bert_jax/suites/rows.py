@@ -61,7 +61,7 @@ class Scorer:
     each token is scored in the window with most context around it.
     """
 
-    def __init__(self, run: runs.Run, ask: SuiteOptions, suite: str):
+    def __init__(self, run: runs.TrainedModel, ask: SuiteOptions, suite: str):
         need_head(run, "mlm", suite)
         if ask.within_word and not run.tokenizer.has_words:
             raise ConfigError(

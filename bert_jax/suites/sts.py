@@ -21,7 +21,7 @@ from bert_jax.suites.rows import run_rows
 from bert_jax.system import log
 
 
-def sts(run: runs.Run, ask: SuiteOptions) -> Result:
+def sts(run: runs.TrainedModel, ask: SuiteOptions) -> Result:
     """Return Spearman's and Pearson's correlation by pooling.
 
     The poolings are `mean`, `cls`, and `own` where the model states one.
@@ -54,7 +54,7 @@ def sts(run: runs.Run, ask: SuiteOptions) -> Result:
     return result
 
 
-def embed(run: runs.Run, ask: SuiteOptions, texts: list[str]) -> dict[str, np.ndarray]:
+def embed(run: runs.TrainedModel, ask: SuiteOptions, texts: list[str]) -> dict[str, np.ndarray]:
     """Embed texts under every pooling: float64 [N, D] each; the ends of long texts are cut."""
     room = run.longest - 2
     encoded = run.tokenizer.encode_batch(texts)

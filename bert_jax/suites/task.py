@@ -25,17 +25,17 @@ from bert_jax.system import log
 GLUE = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "ax")
 
 
-def own(run: runs.Run, ask: SuiteOptions) -> Result:
+def own(run: runs.TrainedModel, ask: SuiteOptions) -> Result:
     """Score the task the checkpoint was fine-tuned on, or that of --config."""
     return _score(run, ask, labelled.task_of(run, ask, "task"))
 
 
-def named(name: str) -> Callable[[runs.Run, SuiteOptions], Result]:
+def named(name: str) -> Callable[[runs.TrainedModel, SuiteOptions], Result]:
     """Build the suite of one row of `data/tasks.py`."""
     return functools.partial(_named, name)
 
 
-def glue(run: runs.Run, ask: SuiteOptions) -> Result:
+def glue(run: runs.TrainedModel, ask: SuiteOptions) -> Result:
     """Score, by name, every task of GLUE whose classes the head has and whose files exist."""
     result: Result = {}
     left_out: list[str] = []
@@ -54,13 +54,13 @@ def glue(run: runs.Run, ask: SuiteOptions) -> Result:
     return result
 
 
-def _named(name: str, run: runs.Run, ask: SuiteOptions) -> Result:
+def _named(name: str, run: runs.TrainedModel, ask: SuiteOptions) -> Result:
     need_head(run, tasks.TASKS[name].kind, name)
     known = run.config.task.source and run.config.task.name == name and not ask.source
     return _score(run, ask, labelled.task_of(run, ask, name, "" if known else name))
 
 
-def _score(run: runs.Run, ask: SuiteOptions, config: knobs.Config) -> Result:
+def _score(run: runs.TrainedModel, ask: SuiteOptions, config: knobs.Config) -> Result:
     """Score --split, else all the task's evaluations; the main one's metrics have no prefix."""
     kind = labelled.kind_of(config)
     need_head(run, kind, config.task.name or "task")
@@ -97,7 +97,7 @@ def _score(run: runs.Run, ask: SuiteOptions, config: knobs.Config) -> Result:
     return result
 
 
-def _check_data(run: runs.Run) -> None:
+def _check_data(run: runs.TrainedModel) -> None:
     """Refuse to score a run on its own task where the data changed since it was trained on them."""
     saved = run.meta.get("corpus")
     if saved is None:
@@ -115,7 +115,9 @@ def _check_data(run: runs.Run) -> None:
         )
 
 
-def _whole(config: knobs.Config, run: runs.Run, ask: SuiteOptions, split: str) -> knobs.Config:
+def _whole(
+    config: knobs.Config, run: runs.TrainedModel, ask: SuiteOptions, split: str
+) -> knobs.Config:
     """Take all rows of a file the model was not trained on, not only the part held out of it."""
     if ask.source in ("", run.config.task.source):
         return config
@@ -137,7 +139,7 @@ def _splits(config: knobs.Config, ask: SuiteOptions) -> dict[str, str]:
     return {name: evaluation.split for name, evaluation in config.evals.items()}
 
 
-def _with_head(config: knobs.Config, run: runs.Run) -> tuple[knobs.Config, Any]:
+def _with_head(config: knobs.Config, run: runs.TrainedModel) -> tuple[knobs.Config, Any]:
     """Return the task's config with the model's encoder, and the head in the task's class order.
 
     The order matters: F1 is that of the second of two classes.

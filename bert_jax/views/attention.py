@@ -91,7 +91,7 @@ def page(texts: Texts, rows: Sequence[Row], *, digits: int = 6) -> str:
 # --- numbers -----------------------------------------------------------------------------------
 
 
-def attention(run: runs.Run, batch: dict[str, np.ndarray]) -> list[np.ndarray]:
+def attention(run: runs.TrainedModel, batch: dict[str, np.ndarray]) -> list[np.ndarray]:
     """Compute the weights of each row [layers, heads, n, n], without padding."""
     model = Bert(run.config.model, run.tokenizer.size, pool=False, capture=True)
 
@@ -219,7 +219,7 @@ MEASURES = {
 }
 
 
-def document(run: runs.Run, data: dict[str, Any], measured: Sequence[Measures]) -> str:
+def document(run: runs.TrainedModel, data: dict[str, Any], measured: Sequence[Measures]) -> str:
     """Build the page: tables for browsers without script, the data, and the script."""
     texts = data["texts"]
     body = (
@@ -248,7 +248,7 @@ def _beside(note: str, boxes: str) -> str:
     return f'<p class="note">{note}</p><div class="beside">{boxes}</div>'
 
 
-def _facts(run: runs.Run, data: dict[str, Any]) -> str:
+def _facts(run: runs.TrainedModel, data: dict[str, Any]) -> str:
     """Describe the model, and what the page leaves out."""
     cfg = run.config.model
     facts = model_facts(run)

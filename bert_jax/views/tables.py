@@ -6,7 +6,7 @@ from html import escape
 
 import numpy as np
 
-from bert_jax.interop.runs import Run
+from bert_jax.interop.runs import TrainedModel
 from bert_jax.models.positions import sinusoids
 from bert_jax.reporting import page
 from bert_jax.reporting.charts import number
@@ -25,7 +25,7 @@ NONE = {
 }
 
 
-def tables(run: Run) -> str:
+def tables(run: TrainedModel) -> str:
     """Build the sections of the token, position and segment tables."""
     parts = run.params["encoder"]["embeddings"]
     token = np.asarray(parts["token"], np.float32)[: run.tokenizer.size]
@@ -87,7 +87,7 @@ def _density(table: np.ndarray) -> str:
     )
 
 
-def _position(run: Run) -> str:
+def _position(run: TrainedModel) -> str:
     """Draw the learned table or the sinusoids, and their cosines; or say that there is none."""
     model = run.config.model
     if model.position == "learned":

@@ -38,12 +38,12 @@ class Texts(OfText):
         return fitted, [after is not before for after, before in zip(fitted, whole, strict=True)]
 
 
-def model_name(run: runs.Run) -> str:
+def model_name(run: runs.TrainedModel) -> str:
     """Return the name of the model's folder."""
     return Path(run.meta.get("foreign", run.folder)).resolve().name
 
 
-def model_facts(run: runs.Run) -> list[str]:
+def model_facts(run: runs.TrainedModel) -> list[str]:
     """Return the model's name and step as HTML, for the line under a page's title."""
     return [
         f"<b><bdi>{escape(model_name(run))}</bdi></b>",

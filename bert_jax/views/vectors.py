@@ -15,8 +15,8 @@ from bert_jax.batch import Batch
 from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.models.bert import Bert
-from bert_jax.predictors.asking import compute as compute_rows
 from bert_jax.predictors.base import OfText, Row, Work, lengths
+from bert_jax.predictors.stream import compute as compute_rows
 
 MOST = 2000  # points on a page
 ROWS = 16  # texts per batch

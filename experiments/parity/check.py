@@ -37,7 +37,7 @@ import transformers
 from bert_jax.config import knobs
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.interop import export, huggingface, runs
-from bert_jax.predictors import asking
+from bert_jax.predictors import stream
 from bert_jax.predictors.base import Options
 from tests import test_optim
 from tests.test_parity import GOLDEN, HEADS, batch_of, encode, gradients, outputs, restored
@@ -175,12 +175,12 @@ def minilm(data: Path, folder: str) -> None:
     gold = [float(f[9]) for f in fields]
     sides = [[f[i] for f in fields] for i in (7, 8)]
     reference = sentence_transformers.SentenceTransformer(folder, device="cpu")
-    model = asking.Model(run, Options(batch_size=64))
+    model = stream.Model(run, Options(batch_size=64))
     vectors = {"ours": [], "theirs": []}
     for texts in sides:
         plain = [json.dumps({"text": text}) for text in texts]
         vectors["ours"].append(
-            np.array([r["embedding"] for r in asking.predict(model, "embed", plain)])
+            np.array([r["embedding"] for r in stream.predict(model, "embed", plain)])
         )
         vectors["theirs"].append(np.asarray(reference.encode(texts, batch_size=64)))
     row(
@@ -237,7 +237,7 @@ def exported(path: str, name: str, texts: list[str]) -> None:
         sentences = sentence_transformers.SentenceTransformer(str(folder), device="cpu")
         plain = [json.dumps({"text": text}) for text in texts if "[MASK]" not in text]
         ours = [
-            r["embedding"] for r in asking.predict(asking.Model(run, Options()), "embed", plain)
+            r["embedding"] for r in stream.predict(stream.Model(run, Options()), "embed", plain)
         ]
         row(
             f"{name}, exported: embeddings",

@@ -46,7 +46,7 @@ def main(folder: Path = walk.HERE) -> dict:
     return {"answer": answer, "context": context, "right": sum(right), "questions": len(data)}
 
 
-def draw(run: walk.runs.Run, context: str, answer: dict, folder: Path) -> None:
+def draw(run: walk.runs.TrainedModel, context: str, answer: dict, folder: Path) -> None:
     """The context with its answer, and the two probabilities of each of its tokens."""
     question, (ids, offsets) = (
         run.tokenizer.encode_batch([QUESTION])[0],

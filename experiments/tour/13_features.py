@@ -40,7 +40,7 @@ def main(folder: Path = walk.HERE) -> dict:
     return found
 
 
-def hits(run: walk.runs.Run) -> np.ndarray:
+def hits(run: walk.runs.TrainedModel) -> np.ndarray:
     """Whether each labelled word of unseen.conll got its label."""
     blocks = (walk.DATA / "unseen.conll").read_text().strip().split("\n\n")
     rows = [[line.split() for line in block.splitlines()] for block in blocks]

@@ -21,7 +21,7 @@ GAPS = [
 ]
 
 
-def both_sides(run: walk.runs.Run, sentence: str) -> list[float]:
+def both_sides(run: walk.runs.TrainedModel, sentence: str) -> list[float]:
     """What BERT gives each word of a sentence when it alone is masked."""
     words = sentence.split()
     texts = [" ".join([*words[:i], "[MASK]", *words[i + 1 :]]) for i in range(len(words))]
@@ -32,7 +32,7 @@ def both_sides(run: walk.runs.Run, sentence: str) -> list[float]:
     ]
 
 
-def left_side(run: walk.runs.Run, sentence: str) -> list[float]:
+def left_side(run: walk.runs.TrainedModel, sentence: str) -> list[float]:
     """What GPT gives each word after those before it."""
     batch, _ = walk.batch_of(run, sentence)
     model = network.build(run.config, run.tokenizer.size)
@@ -41,7 +41,7 @@ def left_side(run: walk.runs.Run, sentence: str) -> list[float]:
     return [float(chances[i, batch["tokens"][0, i + 1]]) for i in range(len(sentence.split()))]
 
 
-def filled(run: walk.runs.Run, text: str) -> str:
+def filled(run: walk.runs.TrainedModel, text: str) -> str:
     """The likeliest token at each [MASK], each by itself."""
     for mask in walk.ask(run, "fill-mask", [text])[0]["masks"]:
         text = text.replace("[MASK]", mask[0]["token"], 1)

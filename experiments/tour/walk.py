@@ -26,8 +26,8 @@ from bert_jax.batch import Batch, Encoded
 from bert_jax.data.encoding import rows
 from bert_jax.interop import runs
 from bert_jax.models.bert import Bert
-from bert_jax.predictors.asking import predict
 from bert_jax.predictors.base import Model, Options
+from bert_jax.predictors.stream import predict
 
 HERE = Path(__file__).resolve().parent
 DATA = HERE / "data"
@@ -57,7 +57,7 @@ plt.rcParams |= {
 
 
 @functools.cache  # stops that read the same model share it where they run in one process
-def trained(name: str, folder: Path, *changes: tuple[str, str]) -> runs.Run:
+def trained(name: str, folder: Path, *changes: tuple[str, str]) -> runs.TrainedModel:
     """The model of that name in config.py, trained anew in folder/runs/NAME; `changes` are as on a
     command line.
     """
@@ -72,7 +72,7 @@ def trained(name: str, folder: Path, *changes: tuple[str, str]) -> runs.Run:
     return runs.open_run(str(workdir))
 
 
-def losses(run: runs.Run, name: str) -> list[tuple[int, float]]:
+def losses(run: runs.TrainedModel, name: str) -> list[tuple[int, float]]:
     """(update, loss) of a run's metrics."""
     lines = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
     return [
@@ -81,14 +81,14 @@ def losses(run: runs.Run, name: str) -> list[tuple[int, float]]:
 
 
 def ask(
-    run: runs.Run, task: str, lines: Sequence[str | dict], **options: Any
+    run: runs.TrainedModel, task: str, lines: Sequence[str | dict], **options: Any
 ) -> list[dict[str, Any]]:
     """`bert-jax predict TASK`, of texts or of objects."""
     texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
     return list(predict(Model(run, Options(**options)), task, texts))
 
 
-def batch_of(run: runs.Run, *texts: str, length: int = 0) -> tuple[Batch, list[list[str]]]:
+def batch_of(run: runs.TrainedModel, *texts: str, length: int = 0) -> tuple[Batch, list[list[str]]]:
     """Texts as a batch, a row each and padded to the longest or to a length; and the tokens of
     each.
     """
@@ -97,7 +97,7 @@ def batch_of(run: runs.Run, *texts: str, length: int = 0) -> tuple[Batch, list[l
     return batch, [["[CLS]", *(run.tokenizer.vocab[i] for i in one), "[SEP]"] for one in ids]
 
 
-def look_inside(run: runs.Run, batch: Batch, params: Any = None) -> Encoded:
+def look_inside(run: runs.TrainedModel, batch: Batch, params: Any = None) -> Encoded:
     """What the encoder makes of a batch: vectors and attention of every layer."""
     encoder = Bert(run.config.model, run.tokenizer.size, pool=False, capture=True)
     of_encoder = (params or run.params)["encoder"]

@@ -91,7 +91,7 @@ class Tally:
     tokens: int = 0
 
 
-class Asking:
+class Stream:
     """A stream of lines through a predictor."""
 
     def __init__(self, model: Model, task: str):
@@ -162,6 +162,6 @@ def compute(work: Work, size: int) -> list[Any]:
 
 def predict(model: Model, task: str, lines: Iterable[str]) -> Iterator[dict[str, Any]]:
     """Yield one result for each line, in order."""
-    asking, rest = Asking(model, task), iter(lines)
+    stream, rest = Stream(model, task), iter(lines)
     while window := list(itertools.islice(rest, model.options.batch_size * AHEAD)):
-        yield from asking.answers(window)
+        yield from stream.answers(window)
