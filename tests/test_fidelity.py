@@ -348,7 +348,7 @@ BUGS = {
     "truncated at one end": Bug(
         "128 tokens",
         {"A lost its front", "A lost its end"},
-        plan=planning(("random.binomial(lost, 0.5)", "lost * random.binomial(1, 0.5, len(lost))")),
+        plan=planning(("random.binomial(cut, 0.5)", "cut * random.binomial(1, 0.5, len(cut))")),
     ),
     "truncated from A where both are as long": Bug(
         "32 tokens",
@@ -508,10 +508,10 @@ def test_the_loss_is_no_mean_of_device_means(
     if planted:
         changed = rewritten(
             steps,
-            ("counts = everywhere(", "counts = ("),
+            ("counts = over_devices(", "counts = ("),
             (
-                "grads, metrics = everywhere(_acc",
-                "grads, metrics = (lambda tree: jax.lax.pmean(tree, axis))(_acc",
+                "grads, metrics = over_devices(",
+                "grads, metrics = (lambda tree: jax.lax.pmean(tree, axis))(",
             ),
         )
         monkeypatch.setattr(steps, "make_step", changed.make_step)

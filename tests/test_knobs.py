@@ -785,7 +785,7 @@ def test_an_evaluation_has_units_pairs_and_masks_of_its_own(ran):
 def test_an_evaluation_takes_batches_of_its_size(ran, size, rows):
     """Rounded up to the devices; that the result stays the same is shown in test_train."""
     found = evaluator(ran, batch_size=size)
-    assert (found.rows, found.batches) == (rows, -(-found.source.count(0) // rows))
+    assert (found.rows, len(found._plan())) == (rows, -(-found.source.count(0) // rows))
 
 
 @pytest.mark.parametrize(("name", "better"), [("mlm_loss", 0.5), ("nsp_accuracy", 0.7)])

@@ -205,7 +205,7 @@ ROWS = {
             "test_windows.py::test_an_overlap_is_the_stride_of_tokenizers",
             "test_windows.py::test_each_token_is_best_seen_where_the_original_says",
         ),
-        (("bert_jax.data.windows:windows", "step, as in run_squad.py"),),
+        (("bert_jax.data.windows:windows", '"step", as in run_squad.py'),),
     ),
     "word length": Row(
         ("tokenizer.max_word_length",),
