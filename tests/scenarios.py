@@ -40,16 +40,22 @@ def get_config():
 """
 
 STUDY = """
+import dataclasses
 import runpy
 
 
-def get_study():
+def get_study(scale="evaluated"):
     of = runpy.run_path("checkout/experiments/masking_rate/study.py")
-    return of["Study"](
+    study = of["Study"](
         question="Which rate?",
         base=of["load_file"]("pretrain.py"),
         axes=(of["axis"]("masking.rate", (0.15, 0.4)),),
         seeds=(0, 1),
+    )
+    if scale == "trained":
+        return study
+    return dataclasses.replace(
+        study,
         evaluations={"validation": of["Suite"]("pretrain")},
         comparisons=(of["Comparison"]("masking.rate", "15 %", ("validation/mlm_loss",)),),
     )
@@ -109,6 +115,7 @@ MODERN = ("model.position=rotary", "model.norm=pre", "model.gated=true")
 MODERN += ("optim.name=lamb", "optim.schedule=cosine")
 STATIC = ("masking.dupe_factor=2", "masking.unit=word")
 SCHEDULE = ("masking.schedule=linear", "masking.rate=0.4", "masking.final_rate=0.1")
+VMAP = "--workdir=vmap --jobs=1 --config.parallel.arms=vmap"
 WINDOWS = ("task.stride=16",)
 
 SCENARIOS = {
@@ -131,6 +138,7 @@ SCENARIOS = {
     "pmap": Scenario((pretrain("pmap", "parallel.step=pmap", **FOUR),)),
     "mesh": Scenario((pretrain("mesh", "parallel.fsdp=2", "parallel.tensor=2", **FOUR),)),
     "study": Scenario((Command("study run study --workdir=study --jobs=1"),)),
+    "vmap": Scenario((Command(f"study run study:trained {VMAP}", variables=FOUR),)),
     "classify": finetune("classify", "sst2", "tasks"),
     "regress": finetune("regress", "stsb", "tasks"),
     "tag": finetune("tag", "conll2003", "tasks/words", *WINDOWS),
@@ -138,7 +146,7 @@ SCENARIOS = {
     "choice": finetune("choice", "copa", "tasks/copa"),
     "evaluate": Scenario(
         (
-            Command("evaluate --checkpoint=nsp --suite=pretrain,nsp,cross_rate,pll"),
+            Command("evaluate --checkpoint=nsp --suite=pretrain,nsp,cross_rate,pll --limit=40"),
             Command("evaluate --checkpoint=nsp --suite=blimp --source=files:pairs"),
             Command("evaluate --checkpoint=nsp --suite=sts --source=files:tasks"),
             Command("evaluate --checkpoint=nsp --suite=probe --task=sst2 --source=files:tasks"),
@@ -192,7 +200,7 @@ def write_inputs(folder: Path, checkout: Path) -> None:
     files = {
         "pretrain.py": PRETRAIN,
         "study/study.py": STUDY,
-        "lines.txt": LINES.replace("[MASK]", "a"),
+        "lines.txt": "".join(f"{_sentence(chance)}\n" for _ in range(4)),
         "texts/corpus.txt": "\n\n".join(_document(chance) for _ in range(150)) + "\n",
         "pairs/order.jsonl": _lines(pairs),
     }

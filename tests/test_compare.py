@@ -1,4 +1,4 @@
-"""What `compare_checkouts.py` sees and passes over; slow: that it finds what is planted in a copy."""
+"""What `compare_checkouts.py` sees and passes over; slow: it finds what is planted in a copy."""
 
 from __future__ import annotations
 
