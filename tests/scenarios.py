@@ -48,8 +48,8 @@ def get_study(scale="evaluated"):
     of = runpy.run_path("checkout/experiments/masking_rate/study.py")
     study = of["Study"](
         question="Which rate?",
-        base=of["load_file"]("pretrain.py"),
-        axes=(of["axis"]("masking.rate", (0.15, 0.4)),),
+        base=runpy.run_path("pretrain.py")["get_config"](),
+        axes=(of["axis"]("masking.rate", (0.15, 0.4), ["15 %", "40 %"]),),
         seeds=(0, 1),
     )
     if scale == "trained":

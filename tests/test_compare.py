@@ -182,7 +182,7 @@ def test_a_checkout_does_not_differ_from_its_copy(tmp_path):
 
 @pytest.mark.slow
 def test_a_slightly_larger_learning_rate_is_found(tmp_path):
-    change = ("peak * step / warmup", "peak * (1 + 1e-7) * step / warmup")
+    change = ("return peak * (last + ", "return peak * (1 + 1e-7) * (last + ")
     code, said = compared(planted(tmp_path / "copy", *change))
     assert (code, said.split()[:2]) == (1, ["DIFFERENT", "sop"])
     assert "sop/checkpoints/24/params: " in said
