@@ -87,8 +87,6 @@ STOP = {"BERT_JAX_FAULT": "step:15:term"}  # SIGTERM in this update
 LINES = "the cat sees [MASK] small dog.\nevery [MASK] hears the quiet [MASK] near the sea.\n"
 PAIRS = '{"text": "the cat sees it.", "text_pair": "my old friend likes the cat."}\n'
 QUESTIONS = '{"question": "who sees the sea?", "context": "a child sees the sea. it rains."}\n'
-
-
 RECIPE = ("init_from=nsp", "epochs=2", "batch_size=8", "optim.learning_rate=2e-3")
 RECIPE += ("sequence_length=48", "logging.every=2", "logging.tensorboard=false")
 
@@ -113,7 +111,7 @@ CAUSAL += ("checkpoints.best=causal_lm_loss",)
 PACKING = ("packing=4", "sequence_length=64", "examples.short_probability=1")
 MODERN = ("model.position=rotary", "model.norm=pre", "model.gated=true")
 MODERN += ("optim.name=lamb", "optim.schedule=cosine")
-STATIC = ("masking.dupe_factor=2", "masking.unit=word")
+STATIC = ("masking.dupe_factor=2", "masking.unit=word", "steps=72")  # both copies come again
 SCHEDULE = ("masking.schedule=linear", "masking.rate=0.4", "masking.final_rate=0.1")
 VMAP = "--workdir=vmap --jobs=1 --config.parallel.arms=vmap"
 WINDOWS = ("task.stride=16",)
