@@ -51,6 +51,7 @@ def get_study(scale="evaluated"):
         base=runpy.run_path("pretrain.py")["get_config"](),
         axes=(of["axis"]("masking.rate", (0.15, 0.4), ["15 %", "40 %"]),),
         seeds=(0, 1),
+        evaluations={},
     )
     if scale == "trained":
         return study
