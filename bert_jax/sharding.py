@@ -61,7 +61,7 @@ def start_processes(settings: knobs.Parallel) -> None:
 
 
 @contextlib.contextmanager
-def peers() -> Iterator[None]:
+def translate_peer_loss() -> Iterator[None]:
     """Turn a network error between the processes of a run into PeerLost, a resumable stop."""
     try:
         yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from argparse import SUPPRESS, ArgumentParser
 from pathlib import Path
@@ -70,7 +71,9 @@ def main(call: cli.Call) -> None:
         from bert_jax.studies import worker
         from bert_jax.train import train
 
-        sys.exit(worker.main(args.workdir, args.group, train))
+        sys.exit(
+            worker.main(args.workdir, args.group, functools.partial(train, command=call.words))
+        )
     owners = {"dry_run": "run", "reuse": "run", "verbose": "status", "json": "status"}
     for flag, action in owners.items():
         if getattr(args, flag) and args.action != action:

@@ -1,7 +1,8 @@
 """`bert-jax train`: prepare if needed, train, evaluate; the same command resumes.
 
 `main` reads the command line, `run` checks the config, and `train` is THE loop: pre-training,
-fine-tuning and the runs of a study all go through it. Its lines are calls of three objects:
+fine-tuning and the runs of a study all go through it. Its lines are mostly calls of
+three objects:
 
 - `Program` (training/program.py): the compiled update and the placement of its state on devices.
   Only a program knows how many runs it trains at once, and whether under jit or pmap.
@@ -9,7 +10,7 @@ fine-tuning and the runs of a study all go through it. Its lines are calls of th
   restore or initialise the state, give the inputs of an update, record its metrics, and save.
 - `Evaluations` (training/runs.py): the evaluations of the config, each at its own steps.
 
-Steps count from 1, so `step` is the number of completed updates. A batch is a function of its step
+Steps count from 1: `step` is the number of completed updates once its update is made. A batch is a function of its step
 (training/data.py), which is why a resumed run sees the batches that it would have seen.
 """
 
@@ -94,7 +95,7 @@ def run(
         folder_locks.check_place(workdir)
         print(summary(config))
         return
-    with sharding.peers():
+    with sharding.translate_peer_loss():
         train([(config, workdir)], allow_change=allow_change, command=command)
 
 
@@ -106,11 +107,13 @@ def train(
     command: Sequence[str] = (),
     on_diverged: Callable[[Path, DivergedError], None] = lambda workdir, error: None,
 ) -> bool:
-    """Train runs in one program, from the last step that all of them have saved to the last one.
+    """Train runs in one program to their last step, from the last one that all of them have saved.
 
     Args:
-      jobs: a config and a workdir for each run; the configs differ in step inputs alone.
-      slots: prediction slots of a row, where other runs of the same study need more than these.
+      jobs: a config and a workdir for each run; the configs differ in step inputs alone, the
+        numbers an update takes (`batch.StepInputs`).
+      slots: prediction slots of a row, where other runs of the same study need more; 0: as many
+        as these runs need.
       allow_change: knobs that may differ from those of an earlier attempt.
       command: the command line, to be recorded in environment.json.
       on_diverged: called with the workdir and the error of a run that diverged; its folder stays as
@@ -129,7 +132,7 @@ def train(
         stop_flag = resources.enter_context(stop.StopFlag())
         runs = Runs(jobs, command, on_diverged, resources)
         config, data = runs.config, runs.data
-        resources.enter_context(memory.out_of_memory(config, data.tokenizer.size, mesh))
+        resources.enter_context(memory.explain_out_of_memory(config, data.tokenizer.size, mesh))
         program = runs.build_program(mesh, slots)
         state, start = runs.restore_or_init(program, allow_change)
         evaluations = Evaluations(runs, program)
@@ -137,16 +140,18 @@ def train(
         for step in runs.steps(start):
             batch = runs.next_batch(batches)
             state, metrics = program.update(state, batch, runs.inputs(step))
-            runs.record(program, step, metrics, batch)  # one update late: the device never waits
+            # Takes in the metrics of the update before, so that the device never waits; evaluations
+            # and saves take in those of this one.
+            runs.record(program, step, metrics, batch)
             if due := evaluations.due(step):
                 evaluations.run(due, state, step)
             stopping = stop_flag.should_stop(step)
             if stopping or runs.save_is_due(step):
                 runs.save(program, state, step)
-            if runs.ended:
+            if runs.stop_early:
                 break
             if stopping and step < config.steps:
-                runs.interrupt(step)
+                runs.interrupt(step)  # raises Stopped
         runs.conclude()
         return stop_flag.signal is not None
 

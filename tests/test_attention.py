@@ -105,7 +105,7 @@ def run(name, form, packed, far=None, dtype="float32"):
 
     @jax.jit
     def compute(query, key, value, cotangent):
-        sight = backends.sight(batch, cfg)
+        sight = backends.attention_mask(batch, cfg)
         flag = None if far is None else jnp.asarray(far)
         out, pull = jax.vjp(lambda *x: BACKENDS[name](*x, sight, cfg, flag)[0], query, key, value)
         return (out, *pull(cotangent.astype(out.dtype))), pull(jnp.ones_like(out))
@@ -163,7 +163,9 @@ def test_nothing_is_seen_outside_the_window_or_across_examples(name):
 
         def context(key, value, cfg=cfg, query=query):
             return jnp.sum(
-                BACKENDS[name](query, key, value, backends.sight(batch, cfg), cfg, None)[0][0],
+                BACKENDS[name](query, key, value, backends.attention_mask(batch, cfg), cfg, None)[
+                    0
+                ][0],
                 (1, 2),
             )
 
@@ -393,7 +395,9 @@ def test_splash_of_arms_all_at_once_is_that_of_each():
     query, key, value, _ = (jnp.stack([x, x[::-1]]) for x in operands())
 
     def sums(*x):
-        return jnp.sum(jnp.sin(BACKENDS["splash"](*x, backends.sight(batch, cfg), cfg, None)[0]))
+        return jnp.sum(
+            jnp.sin(BACKENDS["splash"](*x, backends.attention_mask(batch, cfg), cfg, None)[0])
+        )
 
     of_one = jax.grad(sums, (0, 1, 2))
     together = jax.jit(jax.vmap(of_one))(query, key, value)

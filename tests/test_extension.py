@@ -76,19 +76,17 @@ OBJECTIVE = Mine()
 '''
         },
         """
-import dataclasses, jax, numpy as np
-from bert_jax.training import program
-from tests import toy
+import dataclasses, json
+from pathlib import Path
+from bert_jax import train
 from bert_jax.config import knobs
-config = toy.config(pairs="none")
+from tests import texts
+config = texts.configure(texts.config_file(Path.cwd()), steps=4, pairs="none", checkpoints__best="")
 config = dataclasses.replace(config, objectives={"mine": knobs.Objective(weight=1.0)})
-state = program.init_state(config, toy.VOCAB, np.uint32(0))
-step = jax.jit(program.make_step(config, toy.SPECIAL, toy.VOCAB))
-losses = []
-for index in range(3):
-    state, metrics = step(state, toy.batch(4, 32), program.inputs_at(config, index))
-    losses.append(float(metrics["mine_loss"][0]) / float(metrics["mine_loss"][1]))
-assert np.all(np.isfinite(losses)) and losses[-1] != losses[0], losses
+train.run(config, Path("run"), command=[])
+lines = [json.loads(line) for line in Path("run/metrics.jsonl").read_text().splitlines()]
+assert any("train/mine_loss" in line for line in lines), lines
+assert any("eval/validation/mine_loss" in line for line in lines), lines
 """,
     ),
     "a preset": (

@@ -273,7 +273,7 @@ def test_error_of_the_network_between_processes_is_a_lost_peer(monkeypatch):
         (said, 1, jax.errors.JaxRuntimeError),
     ):
         monkeypatch.setattr(jax, "process_count", lambda processes=processes: processes)
-        with pytest.raises(expected), sharding.peers():
+        with pytest.raises(expected), sharding.translate_peer_loss():
             raise jax.errors.JaxRuntimeError(text)
 
 

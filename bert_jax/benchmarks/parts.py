@@ -45,7 +45,7 @@ def attention(config: dict[str, Any], backend: str, drop: bool = False) -> Ready
             return out
 
         def context(*projections: Any) -> jax.Array:
-            return attend(*projections, backends.sight(batch, m), m, None, dropped)[0]
+            return attend(*projections, backends.attention_mask(batch, m), m, None, dropped)[0]
 
         out, pull = jax.vjp(context, query, key, value)
         return out, pull(cotangent)

@@ -153,11 +153,12 @@ class Evaluator:
         values = totals.values()
         metrics: dict[str, float] = {"examples": int(totals.sums["examples"][0])}
         for name in self.config.objectives:
-            metrics |= {key: values[key] for key in (f"{name}_loss", f"{name}_accuracy")}
+            measured = (f"{name}_loss", f"{name}_accuracy")
+            metrics |= {key: values[key] for key in measured if key in values}
             if name in ("mlm", "causal_lm"):
                 metrics[f"{name}_predictions"] = int(totals.sums[f"{name}_loss"][1])
                 metrics |= {key: values[key] for key in ("unigram_loss", "unigram_accuracy")}
-            else:
+            elif name in ("nsp", "sop"):
                 low, high = wilson(*totals.sums[f"{name}_accuracy"])
                 metrics |= {f"{name}_accuracy_low": low, f"{name}_accuracy_high": high}
                 first = values["first_label"]

@@ -40,7 +40,7 @@ Attend = Callable[
 ]
 
 
-def sight(batch: Batch, cfg: knobs.Model) -> AttentionMask:
+def attention_mask(batch: Batch, cfg: knobs.Model) -> AttentionMask:
     """Return the attention mask of a batch, for all layers."""
     ids = batch["segment_ids"]
     if "past_positions" in batch:

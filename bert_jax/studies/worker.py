@@ -118,7 +118,7 @@ def _train_together(
     """Train runs in one program; return whether a stop was requested by the time they ended."""
     logger.info(f"training {len(runs)} runs; the figures are those of the first")
     try:
-        return train(runs, slots=slots, command=["bert-jax", "study"], on_diverged=on_diverged)
+        return train(runs, slots=slots, on_diverged=on_diverged)
     except DivergedError as error:  # of the last run left; `on_diverged` was called for it
         logger.info(f"all runs diverged: {error}")
         return False

@@ -31,7 +31,7 @@ def estimate(config: knobs.Config, vocab_size: int, mesh: Mesh) -> tuple[int, in
 
 
 @contextlib.contextmanager
-def out_of_memory(config: knobs.Config, vocab_size: int, mesh: Mesh) -> Iterator[None]:
+def explain_out_of_memory(config: knobs.Config, vocab_size: int, mesh: Mesh) -> Iterator[None]:
     """Turn a lack of device memory into an error whose hint makes the same batch fit."""
     try:
         yield

@@ -6,7 +6,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import numpy as np
@@ -50,7 +50,7 @@ class Runs:
             for config, workdir in jobs
         ]
         self.config = self._runs[0].config
-        self.ended = False  # too many evaluations in a row without a better one
+        self.stop_early = False  # too many evaluations in a row without a better one
         self._command, self._on_diverged, self._resources = list(command), on_diverged, resources
         self._pending: tuple[int, Metrics, np.ndarray] | None = None  # step, metrics, example ids
         if jax.process_index() == 0:
@@ -103,13 +103,13 @@ class Runs:
             nominal and nominal * program.mesh.size,
             self._runs[0].saved.get("clock"),
         )
-        self.ended = all(run.ended for run in self._runs)
+        self.stop_early = all(run.ended for run in self._runs)
         return program.place(states), start
 
     def save_is_due(self, step: int) -> bool:
         """Tell whether to save after an update: every so many steps, and at the end of training."""
         every = self.config.checkpoints.every
-        return self.ended or step == self.config.steps or step % every == 0
+        return self.stop_early or step == self.config.steps or step % every == 0
 
     def save(self, program: Program, state: State, step: int) -> None:
         """Begin to save each run that has not diverged."""
@@ -123,7 +123,7 @@ class Runs:
 
     def steps(self, start: int) -> range:
         """Return the updates still to make."""
-        return range(start + 1, start + 1 if self.ended else self.config.steps + 1)
+        return range(start + 1, start + 1 if self.stop_early else self.config.steps + 1)
 
     def next_batch(self, batches: Iterator[Batch]) -> Batch:
         """Wait for the next batch, on the clock."""
@@ -171,8 +171,8 @@ class Runs:
 
     # --- the end ----------------------------------------------------------------------------------
 
-    def interrupt(self, step: int) -> None:
-        """End training before its last step, once everything is saved."""
+    def interrupt(self, step: int) -> NoReturn:
+        """Raise Stopped, once everything is saved."""
         for run in self._runs:
             run.checkpoints.wait()
         raise Stopped(
@@ -187,7 +187,7 @@ class Runs:
         if jax.process_index() != 0:
             return
         for _, run in self.active():
-            if self.ended:
+            if self.stop_early:
                 best = run.config.checkpoints.best
                 text = f"ended early: {run.misses} evaluations in a row without a better {best}"
                 logger.info(text)
@@ -220,7 +220,7 @@ class Evaluations:
         ]
 
     def run(self, names: Sequence[str], state: State, step: int) -> None:
-        """Evaluate each run that has not diverged; note in `Runs.ended` whether to end early."""
+        """Evaluate each run that has not diverged; note in `Runs.stop_early` whether to end early."""
         runs, program = self._runs, self._program
         runs.settle(program)
         for name in names:
@@ -230,4 +230,4 @@ class Evaluations:
                     run.evaluated(name, self._evaluators[name](params), step)
                     if self._sampler and name == "validation":
                         run.writer.show(step, self._sampler(params))
-            runs.ended = all(run.ended for _, run in runs.active())
+            runs.stop_early = all(run.ended for _, run in runs.active())

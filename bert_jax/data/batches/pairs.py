@@ -2,28 +2,23 @@
 
 A plan is an array of indices; no token is read to make it.
 
-`nsp` is the construction of the original (google-research/bert, create_pretraining_data.py),
-  exactly in
-distribution, with one deviation: where a shard holds a single document there is no other document
-  to
-draw from, and the original then labels text of the same document as random. Here no such example is
-labelled random: a chunk takes at least two sentences where the document has them, and is a true
-  pair.
+`nsp` is the construction of the original (google-research/bert, create_pretraining_data.py), the
+same in distribution, with one deviation: where a shard holds a single document there is no other
+document to draw from, and the original then labels text of the same document as random. Here no
+such example is labelled random: a chunk takes at least two sentences where the document has them,
+and is a true pair.
 
 `sop` has the same chunks with at least two sentences where the document has them, and swaps A and B
-  half
-of the time. The released ALBERT code draws B from another document when a chunk has one sentence,
-  which
-makes part of the task next sentence prediction; here B always comes from the same chunk.
+half of the time. The released ALBERT code draws B from another document when a chunk has one
+sentence, which makes part of the task next sentence prediction; here B always comes from the same
+chunk.
 
 The last sentence of a document, where it is left over by itself in either mode, is kept for masked
 language modelling as a single segment with label -1, which no pair objective counts.
 
 `none` is RoBERTa's FULL-SENTENCES: contiguous sentences up to the row's length, across documents,
-  with a
-separator between two documents. A sentence longer than a row is cut and continues in the next row,
-  so
-every token is used once.
+with a separator between two documents. A sentence longer than a row is cut and continues in the
+next row, so every token is used once.
 """
 
 from __future__ import annotations
