@@ -41,6 +41,6 @@ def get_study(scale="cpu"):
         comparisons=(Comparison("masking.replace", "80/10/10", shared.compared(more)),),
         published=("bert_table_8", "wettig_split"),
         notes="Labels are [MASK] / same / random, as in the paper. Held-out text is masked "
-        "80/10/10 for every arm, and once more by [MASK] alone. An arm that never saw [MASK] fails both: "
-        "what counts is what comes after.",
+        "80/10/10 for every arm, and once more by [MASK] alone. An arm that never saw [MASK] fails "
+        "both: what counts is what comes after.",
     )

@@ -87,7 +87,7 @@ def loss_of(
 
 
 def optimizer_of(model: torch.nn.Module, recipe: Recipe, steps: int) -> tuple[Any, Any]:
-    """Build torch's AdamW and transformers' linear schedule: from 0 up, and to 0 at the last step."""
+    """Build torch's AdamW and transformers' linear schedule: up from 0, then down to 0."""
     named = list(model.named_parameters())
     plain = [p for name, p in named if name.endswith("bias") or "LayerNorm" in name]
     decayed = [p for name, p in named if not (name.endswith("bias") or "LayerNorm" in name)]

@@ -160,7 +160,7 @@ def of_squad(rows: list[dict[str, Any]], tokenizer: Any, recipe: Recipe) -> list
             for t in range(len(tokens))
         ]
         for w, (a, b) in enumerate(windows):
-            contained = 0 <= first and a <= first and last < b
+            contained = first >= 0 and a <= first and last < b
             features.append(
                 {
                     "ids": [*front, *tokens[a:b], sep],
