@@ -19,7 +19,7 @@ def softmax(scores: np.ndarray) -> np.ndarray:
 
 
 def normalised(x: np.ndarray, norm: dict) -> np.ndarray:
-    """Apply LayerNorm: mean 0 and deviation 1 over the components, then a learnt scale and shift."""
+    """Apply LayerNorm: mean 0, deviation 1 over the components, then a learnt scale and shift."""
     x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-12)
     return x * norm["scale"] + norm["bias"]
 

@@ -27,20 +27,17 @@ def masked(wordpiece: tokenizer.Tokenizer, rate: float) -> tuple[Batch, Metrics,
     """Mask COPIES copies of the sentence, each by its own draw, with the code that a run calls."""
     tree = default()
     tree.masking.rate, tree.sequence_length = rate, LENGTH
-    config = resolve(tree)
-    batch = rows(wordpiece.special, [wordpiece.encode_batch([SENTENCE])] * COPIES, LENGTH)
-    words = batch["tokens"] > wordpiece.special.mask  # neither special nor padding
+    config, special = resolve(tree), wordpiece.special
+    batch = rows(special, [wordpiece.encode_batch([SENTENCE])] * COPIES, LENGTH)
+    words = batch["tokens"] > special.mask  # neither special nor padding
     batch["unit_ids"] = np.where(words, np.arange(LENGTH, dtype=np.int32)[None], -1)
     batch["example_ids"] = np.zeros((COPIES, 1), np.int32)
     batch["copies"] = np.arange(COPIES, dtype=np.int32)[:, None]  # as if each were an epoch
-    apply = functools.partial(
-        masking.apply,
-        settings=config.masking,
-        special=wordpiece.special,
-        replacements=masking.random_ids(config.masking, wordpiece.special, wordpiece.size),
-        slots=quotas.slots(config.masking, LENGTH),
-    )
-    return *jax.device_get(jax.jit(apply)(batch, program.inputs_at(config, 0))), config
+    replacements = masking.random_ids(config.masking, special, wordpiece.size)
+    slots = quotas.slots(config.masking, LENGTH)
+    options = {"special": special, "replacements": replacements, "slots": slots}
+    apply = jax.jit(functools.partial(masking.apply, settings=config.masking, **options))
+    return *jax.device_get(apply(batch, program.inputs_at(config, 0))), config
 
 
 def chosen(batch: Batch) -> np.ndarray:
@@ -52,24 +49,23 @@ def chosen(batch: Batch) -> np.ndarray:
 
 def main(folder: Path = walk.HERE) -> dict:
     """Show a few copies, and the ledger of all."""
-    # Given twice, each word of the sentence becomes a piece.
-    wordpiece = tokenizer.train([SENTENCE, SENTENCE], knobs.Tokenizer(vocab_size=200))
+    wordpiece = tokenizer.train([SENTENCE] * 2, knobs.Tokenizer(vocab_size=200))  # whole words
     batch, metrics, config = masked(wordpiece, 0.15)
     ledger = Ledger(config.masking)
     # Raises an error where the masks are not what the config says:
     ledger.add(metrics, config.masking.rate, COPIES, step=1)
     totals = ledger.totals
     text = int(batch["segment_ids"][0].sum()) - 2  # tokens without [CLS] and [SEP]
-    number = f"15 % of {text} is {0.15 * text:.1f}, so two each time"
-    print(f"{text} tokens and two special ones, never masked; {number}")
+    quota = f"15 % of {text} is {0.15 * text:.1f}, so two each time"
+    print(f"{text} tokens and two special ones, never masked; {quota}")
     for row in batch["inputs"][:3]:
         print(f"  {wordpiece.decode(row[1 : text + 1])}")
     print(f"\nthe ledger of {COPIES:,} copies")
     selected, eligible = totals["selected"], totals["eligible"]
     print(f"  selected {selected:6.0f} of {eligible:.0f}; the quotas sum to {totals['quota']:.0f}")
     for name, share in zip(NAMES, config.masking.replace, strict=True):
-        counted = f"{totals[name]:6.0f}, {totals[name] / selected:6.2%}"
-        print(f"  {name:8} {counted}, asked for {share:.0%}")
+        count = totals[name]
+        print(f"  {name:8} {count:6.0f}, {count / selected:6.2%}, asked for {share:.0%}")
     nested = bool(np.all(chosen(masked(wordpiece, 0.40)[0])[chosen(batch)]))
     print(f"every token selected at 15 % is selected at 40 % too: {nested}")
     draw(batch, wordpiece.vocab, wordpiece.special.mask, totals, folder)
