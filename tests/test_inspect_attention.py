@@ -290,7 +290,8 @@ def test_a_small_model_attends_as_transformers_says():
 # --- text is text ---------------------------------------------------------------------------------
 
 HOSTILE = {
-    "text": "</script><script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\"> & 😀👩‍👧",
+    "text": "</script><script>document.title='taken'</script><img src=x "
+    "onerror=\"document.title='taken'\"> & 😀👩‍👧",
     "text_pair": "مرحبا שלום\u202e evil \x00\x07\x1b[31m ]]> <!-- {{x}} \udc80",
 }
 
@@ -407,7 +408,10 @@ def test_an_empty_file_is_an_error(tmp_path, golden):
 
 def browser(folder: Path, page: str, address: str = "", script: str = "") -> str:
     """The document as it stands after its script, and ours behind it, have run."""
-    waiting = f"<script>new MutationObserver((_, o) => {{ o.disconnect(); setTimeout(() => {{ {script} }}, 50); }})"
+    waiting = (
+        f"<script>new MutationObserver((_, o) => "
+        f"{{ o.disconnect(); setTimeout(() => {{ {script} }}, 50); }})"
+    )
     waiting += ".observe(document.documentElement, { attributeFilter: ['data-ready'] });</script>"
     shown = page.replace("<main>", waiting + "<main>", 1) if script else page
     return chromium.document(folder, shown, address=address)

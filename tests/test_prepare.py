@@ -495,7 +495,10 @@ def test_worker_errors_keep_their_kind_and_place():
 
 
 def test_workers_import_no_jax():
-    code = "[name for name in __import__('sys').modules if name in ('jax', 'flax', 'optax', 'pyarrow')]"
+    code = (
+        "[name for name in __import__('sys').modules if name in ('jax', 'flax', 'optax', "
+        "'pyarrow')]"
+    )
     with pool.Pool(2) as workers:
         list(workers.map("bert_jax.data.text.encode:plan", [([], 0, 1)] * 2))
         assert [found for _, found in workers.map("builtins:eval", [(code,)] * 2)] == [[], []]
@@ -913,7 +916,8 @@ def test_a_corpus_larger_than_memory_is_prepared(tmp_path, size, limit):
     kept = sum(facts[side]["documents"] for side in shards.SPLITS)
     tokens = sum(facts[side]["tokens"] for side in shards.SPLITS)
     print(
-        f"\n{size >> 20} MiB, {tokens:,} tokens, {time.monotonic() - began:.0f} s, peaks {peaks} MiB"
+        f"\n{size >> 20} MiB, {tokens:,} tokens, {time.monotonic() - began:.0f} s, "
+        f"peaks {peaks} MiB"
     )
     assert kept == facts["documents"] - facts["empty"] - facts["duplicates"] == count
     assert sum(facts[side]["sentences"] for side in shards.SPLITS) == 41 * count

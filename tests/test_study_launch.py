@@ -154,7 +154,10 @@ class Bench:
 
     def start(self, **flags) -> subprocess.Popen:
         """The same in a process of its own, whose end is as the command's."""
-        call = f"actions.run({str(self.file.parent)!r}, Path({str(self.workdir)!r}), worker={self.worker!r}, **{flags!r})"
+        call = (
+            f"actions.run({str(self.file.parent)!r}, Path({str(self.workdir)!r}), "
+            f"worker={self.worker!r}, **{flags!r})"
+        )
         lines = [
             "import sys",
             "from pathlib import Path",
