@@ -436,18 +436,23 @@ def test_the_address_chooses_a_weight_and_the_browser_reads_it_as_we_do(golden, 
 
 KEYS = """
 const key = (element, name) => { element.focus();
-  element.dispatchEvent(new KeyboardEvent('keydown', { key: name, bubbles: true, cancelable: true })); };
+  const event = { key: name, bubbles: true, cancelable: true };
+  element.dispatchEvent(new KeyboardEvent('keydown', event)); };
 const log = [], note = () => log.push(document.getElementById('said').textContent);
 const canvas = name => document.querySelector(`[data-view=${name}] canvas.heat`);
 key(canvas('model'), 'ArrowDown'); key(canvas('model'), 'ArrowRight'); note();
-key(canvas('matrix'), 'ArrowDown'); key(canvas('matrix'), 'ArrowRight'); key(canvas('matrix'), 'ArrowRight'); note();
+key(canvas('matrix'), 'ArrowDown'); key(canvas('matrix'), 'ArrowRight');
+key(canvas('matrix'), 'ArrowRight'); note();
 key(canvas('model'), 'ArrowRight'); key(canvas('matrix'), 'ArrowDown'); note();
 const form = document.getElementById('controls');
 form.head.value = 0; form.layer.value = 0; form.dispatchEvent(new Event('change')); note();
-const left = document.querySelector('.tokens.from li'); key(left, 'ArrowDown'); key(document.activeElement, 'Enter');
-log.push([...document.querySelectorAll('[data-view=lines] .tokens.to i')].map(i => i.textContent).join(' '));
+const left = document.querySelector('.tokens.from li');
+key(left, 'ArrowDown'); key(document.activeElement, 'Enter');
+const lines = [...document.querySelectorAll('[data-view=lines] .tokens.to i')];
+log.push(lines.map(i => i.textContent).join(' '));
 log.push(String(document.querySelectorAll('[tabindex="0"]').length), location.hash, document.title);
-const pre = document.body.appendChild(document.createElement('pre')); pre.id = 'log'; pre.textContent = log.join('\\n');
+const pre = document.body.appendChild(document.createElement('pre'));
+pre.id = 'log'; pre.textContent = log.join('\\n');
 """
 
 

@@ -378,7 +378,8 @@ from bert_jax.data import corpus
 from bert_jax.data.text import files
 corpus.TASK, files.RANGE = 4000, 3000
 c, t = json.loads(sys.argv[1])
-print(prepare.prepare(knobs.Config(corpus=knobs.Corpus(**c), tokenizer=knobs.Tokenizer(**t)), lambda m: None).folder)
+config = knobs.Config(corpus=knobs.Corpus(**c), tokenizer=knobs.Tokenizer(**t))
+print(prepare.prepare(config, lambda m: None).folder)
 assert "jax" not in sys.modules
 """
 
@@ -825,8 +826,9 @@ resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[2]), int(sys.argv[2])))
 from bert_jax.config import knobs
 from bert_jax.data.text import prepare
 c, t = json.loads(sys.argv[1])
-done = prepare.prepare(knobs.Config(corpus=knobs.Corpus(**c), tokenizer=knobs.Tokenizer(**t)), lambda m: None)
-# ru_maxrss of this process would begin with what the process that started it held; VmHWM begins anew.
+config = knobs.Config(corpus=knobs.Corpus(**c), tokenizer=knobs.Tokenizer(**t))
+done = prepare.prepare(config, lambda m: None)
+# ru_maxrss of this process would begin with what its parent held; VmHWM begins anew.
 mine = re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())
 peaks = [int(mine.group(1)) >> 10, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss >> 10]
 print(json.dumps([str(done.folder), peaks]))
