@@ -154,7 +154,7 @@ def test_a_cpu_runs_what_its_compiler_makes_of_odd_shapes():
 
 @pytest.mark.parametrize("scan", [False, True])
 def test_models_for_accelerators_have_forward_derivatives(scan):
-    """Told that its device is an accelerator, a model is made of plain matmuls: jvp and linearize work.
+    """On accelerators a model is made of plain matmuls, so that jvp and linearize work.
 
     A Jacobian J is one linear map: v . (J u) by jvp is (J' v) . u by vjp.
     """

@@ -28,8 +28,8 @@ from bert_jax.batch import Batch, Encoded
 from bert_jax.data.encoding import rows
 from bert_jax.interop import runs
 from bert_jax.models.bert import Bert
-from bert_jax.predictors.stream import predict
 from bert_jax.predictors.base import Model, Options
+from bert_jax.predictors.stream import predict
 
 HERE = Path(__file__).resolve().parent
 DATA = HERE / "data"
