@@ -65,6 +65,7 @@ test-slow: venv  ## the tests that take minutes
 lint: venv  ## formatting, lint and types
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
+	$(BIN)/python tests/docstrings.py bert_jax configs experiments
 	$(BIN)/mypy
 
 lock:  ## requirements.lock from pyproject.toml; holds hashes, no address and no path

@@ -1,10 +1,10 @@
-"""Pre-training on your own text, on one machine: local.py:PATH or local.py:PATH,SIZE; `mini` unless
-told.
+"""Pre-training on your own text, on one machine: local.py:PATH or local.py:PATH,SIZE.
 
-bert-jax train --config=configs/local.py:my_texts/ --workdir=runs/local
+    bert-jax train --config=configs/local.py:my_texts/ --workdir=runs/local
 
-PATH is a file, folder or glob of .txt, .jsonl or .parquet. Choose the size here: initial weights go
-by its width. README.md says what a run on 84 MB takes and gives.
+PATH is a file, folder or glob of .txt, .jsonl or .parquet. SIZE is `mini` by default; choose it
+here, because the scale of the initial weights follows from the model's width. README.md says how
+long a run on 84 MB takes and what it reaches.
 """
 
 from bert_jax.config import default
@@ -21,12 +21,12 @@ def get_config(arg="my_texts"):
     config.corpus.validation_fraction = 0.01
     config.tokenizer.vocab_size = 16_000
     config.model.size = size
-    # 0.02 suits a width of 1,000; narrower models leave the plateau of unigram guessing sooner with
-    # this.
+    # 0.02 suits a width of 1,000; with 1 / sqrt(width), narrower models leave the plateau of
+    # unigram guessing sooner.
     config.model.init_stddev = SIZES[config.model.size][1] ** -0.5
-    config.model.dropout = 0.0  # text is seen about once
+    config.model.dropout = 0.0  # the text is seen about once
     config.model.attention_dropout = 0.0
-    config.objectives.nsp.weight = 0.3  # at full weight NSP comes first and words much later
+    config.objectives.nsp.weight = 0.3  # at full weight NSP is learnt first and words much later
     config.steps = 2_000
     config.batch_size = 32
     config.sequence_length = 128

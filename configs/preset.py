@@ -1,16 +1,17 @@
-"""Pre-training by a published recipe: preset.py:NAME or preset.py:NAME,SIZE; `base` unless told.
+"""Pre-training by a published recipe: preset.py:NAME or preset.py:NAME,SIZE.
 
     bert-jax train --config=configs/preset.py:google_2018 --workdir=runs/google_2018
 
-NAME is one of google_2018, google_head, huggingface, roberta, wettig, mosaic. The text and all a
-recipe leaves open are those of pretrain.py. What a recipe sets, from where, and what it does not
-reproduce:
+NAME is one of google_2018, google_head, huggingface, roberta, wettig, mosaic; SIZE is `base` by
+default. The text, and everything a recipe leaves open, is as in pretrain.py. To see what a recipe
+sets, from which source, and what it does not reproduce:
 
     bert-jax doctor --preset-diff roberta defaults
 
-At `base` and on Wikipedia each of them is meant for several accelerators. A changed knob goes on
-top:
---config.masking.rate=0.4
+At `base` and on Wikipedia each of them is meant for several accelerators. Knobs can be changed on
+top of a recipe:
+
+    --config.masking.rate=0.4
 """
 
 from bert_jax.config import apply, load_file

@@ -1,13 +1,16 @@
-"""BERT pre-training: masked language model and next sentence prediction, at any of the published
-sizes.
+"""BERT pre-training, masked language model and next sentence prediction, at any published size.
 
     bert-jax train --config=configs/pretrain.py:base --workdir=runs/base
 
 Sizes: tiny, mini, small, medium, base, large. This is the paper's recipe at 128 tokens on
 Wikipedia: a million updates of 256 examples. `base` has 110 M parameters and is meant for several
-accelerators; a TFDS data set is prepared beforehand with
-`tfds.builder('wikipedia/20230601.en').download_and_prepare(file_format='array_record')`. For local
-text: --config.corpus.source=files --config.corpus.path=FOLDER
+accelerators. Prepare the TFDS data set beforehand:
+
+    tfds.builder('wikipedia/20230601.en').download_and_prepare(file_format='array_record')
+
+For local text:
+
+    --config.corpus.source=files --config.corpus.path=FOLDER
 """
 
 from bert_jax.config import default

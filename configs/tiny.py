@@ -1,11 +1,10 @@
-"""The run of `make demo`: a two-layer BERT on the English of Python's docstrings, with nothing to
-download.
+"""The run of `make demo`: a two-layer BERT on the English of Python's docstrings, no download.
 
-bert-jax train --config=configs/tiny.py --workdir=runs/demo
+    bert-jax train --config=configs/tiny.py --workdir=runs/demo
 
-Three to four minutes on two cores, the corpus included. Held-out MLM loss ends 1.1 to 1.4 nats
-below the unigram baseline (seeds 0, 1 and 2), NSP accuracy well above the share of the larger
-class.
+Takes three to four minutes on two cores, preparing the corpus included. Held-out MLM loss ends 1.1
+to 1.4 nats below the unigram baseline (seeds 0, 1 and 2), and NSP accuracy well above the share of
+the larger class.
 """
 
 from bert_jax.config import default
@@ -16,14 +15,14 @@ def get_config():
     config.corpus.validation_fraction = 0.05
     config.tokenizer.vocab_size = 8_000
     config.model.size = "tiny"
-    # So small and so briefly trained, the model wants weights of deviation 1 / sqrt(width), and no
-    # dropout.
+    # So small a model, trained so briefly, needs initial weights of deviation 1 / sqrt(width) and
+    # no dropout.
     config.model.init_stddev = 0.08
     config.model.dropout = 0.0
     config.model.attention_dropout = 0.0
-    # At full weight NSP is learnt first, and two layers then find the words only much later. Seeds
-    # 0, 1, 2 end at an MLM loss of 5.1, 5.0, 5.4 with this weight, seeds 0, 1 at 5.5, 4.8 with 0.3:
-    # when the plateau ends is chance.
+    # At full weight two layers learn NSP first and the words only much later. Seeds 0, 1, 2 end at
+    # an MLM loss of 5.1, 5.0, 5.4 with this weight, seeds 0, 1 at 5.5, 4.8 with 0.3: when the
+    # plateau ends is chance.
     config.objectives.nsp.weight = 0.1
     config.steps = 2_500
     config.batch_size = 32

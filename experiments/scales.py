@@ -1,12 +1,11 @@
-"""What the studies share at each scale: the base of their cells, seeds, the budget, and what each
-cell is judged by.
+"""The base, seeds, budget and evaluations that the studies share, at each scale.
 
     cpu    two layers of 128 on a few megabytes of text: minutes a cell on two cores
     full   the published size and text, as it would be launched on a pod
 
-The text, minimal pairs and tags of `cpu` lie beside the checkout, in ../shared/data; where they do
-not, text is that of the docstrings and the other two are left out. Every number of `cpu` is here. A
-study takes its scale with
+The text, minimal pairs and tags of `cpu` lie beside the checkout, in ../shared/data; where that
+folder is missing, the text is that of Python's docstrings and the other two are left out. Every
+number of `cpu` is in this file. A study takes its scale with
 
     scale = load_file(f"../scales.py:{name}", beside=__file__, function="get_scale")
 """
@@ -26,7 +25,7 @@ from bert_jax.studies.definition import Budget, Finetune, Suite
 # --- cpu ------------------------------------------------------------------------------------------
 
 SEEDS = (0, 1, 2)
-TOKENS = 1_000 * 32 * 64  # that every cell reads, padding included
+TOKENS = 1_000 * 32 * 64  # read by every cell, padding included
 SIZES: dict[str, dict[str, Any]] = {
     "2 x 64": {"model.layers": 2, "model.hidden": 64, "model.heads": 1, "model.init_stddev": 0.08},
     "2 x 128": {
@@ -36,9 +35,9 @@ SIZES: dict[str, dict[str, Any]] = {
         "model.init_stddev": 0.05,
     },
 }
-# With learned positions two layers stay on the plateau near the unigram for all of so short a run:
-# 0.6 nats below it after 1,500 updates of 2,048 tokens. With rotary ones they are 1.2 nats below it
-# after 500 and 1.6 after 1,000.
+# With learned positions two layers stay on the plateau near the unigram loss for all of so short a
+# run: 0.6 nats below it after 1,500 updates of 2,048 tokens. With rotary positions they are 1.2
+# nats below it after 500 updates and 1.6 after 1,000.
 LEARNING = {
     "model.position": "rotary",
     "model.init_stddev": 0.05,
@@ -47,21 +46,18 @@ LEARNING = {
 }
 VOCABULARY = 4_000
 CORPUS = ("*.gz", 0.002)  # files, and the share of their documents that is held out
-READ_OFTEN = (
-    "wikitext2_valid.jsonl.gz",
-    0.5,
-)  # half a megabyte to train on, read 17 times over ...
-TOKENS_OFTEN = (
-    2 * TOKENS
-)  # ... so that each of ten copies comes again; RoBERTa reads its text forty times
+# Half a megabyte to train on, read 17 times over, so that each of ten copies comes again; RoBERTa
+# reads its text forty times.
+READ_OFTEN = ("wikitext2_valid.jsonl.gz", 0.5)
+TOKENS_OFTEN = 2 * TOKENS
 SIZE_OFTEN = "2 x 64"
-# Share of so small a text to lie in collocations: for the paper's half, the last of them are
-# chance.
+# The share of the text that lies in collocations. In so small a text the paper's half would include
+# collocations that occur together by chance.
 COLLOCATED = 0.3
 # At full weight so small a model learns pairs first and words much later: see configs/tiny.py.
 NSP_WEIGHT = 0.1
 PAIRS = 30  # of each of the 37 paradigms of BLiMP
-TAGGED = {  # parts of speech: from the 1,000 first sentences, so that what was learnt before counts
+TAGGED = {  # parts of speech: the first 1,000 sentences only, so that pre-training counts
     "task.rows": 1_000,
     "epochs": 2.0,
     "optim.learning_rate": 1e-3,
@@ -70,7 +66,7 @@ TAGGED = {  # parts of speech: from the 1,000 first sentences, so that what was 
     "evals.validation.epochs": None,
     "evals.validation.every": 0,
 }
-# The same from vectors that stay as they are, of both layers side by side.
+# The same from frozen vectors of both layers, side by side.
 FROZEN = TAGGED | {
     "optim.freeze": "^encoder/",
     "optim.learning_rate": 5e-3,
@@ -83,7 +79,7 @@ TAGGED_FILES = {"train": "train", "validation": "dev"}
 
 # --- both -----------------------------------------------------------------------------------------
 
-HEADLINE = {  # the metric of an evaluation that arms are compared by, where it is not its accuracy
+HEADLINE = {  # the metric by which an evaluation compares runs, where it is not accuracy
     **dict.fromkeys(("validation", "only_masks", "whole_words"), "mlm_loss"),
     **dict.fromkeys(("mrpc", "squad", "ner", "ner_frozen"), "f1"),
     "squad2": "best_f1",
@@ -91,7 +87,7 @@ HEADLINE = {  # the metric of an evaluation that arms are compared by, where it 
 
 
 class Scale(NamedTuple):
-    """What a study takes from here, and may add to."""
+    """The parts of a study that depend on its scale."""
 
     base: ml_collections.ConfigDict
     seeds: tuple[int, ...]
@@ -103,20 +99,22 @@ class Scale(NamedTuple):
     collocated: float  # masking.pmi_coverage
 
     def on(self, base: ml_collections.ConfigDict) -> Scale:
-        """The same on another base, of which too the last step counts; its tasks of pairs need two
-        segment types.
+        """Return this scale on another base.
+
+        There too the last step is evaluated, not the best one; tasks of pairs need two segment
+        types.
         """
         base.checkpoints.best = ""
         base.model.type_vocab = max(2, base.model.type_vocab)
         return self._replace(base=base)
 
     def compared(self, more: dict[str, Suite | Finetune]) -> tuple[str, ...]:
-        """What arms are compared by: a metric of each evaluation, and of those a study adds."""
+        """Return the metrics that runs are compared by: one an evaluation, `more` included."""
         return tuple(f"{name}/{HEADLINE.get(name, 'accuracy')}" for name in self.evaluations | more)
 
 
 def get_scale(arg: str = "cpu") -> Scale:
-    """One of the scales; of `cpu,read_often`, with so little text that it is read many times over."""
+    """Return a scale: `cpu`, `full`, or `cpu,read_often`, whose small text is read many times."""
     name, _, text = arg.partition(",")
     if name not in ("cpu", "full") or text not in ("", "read_often"):
         raise ConfigError(f"no scale {arg!r}", "cpu or full")
@@ -131,37 +129,31 @@ def _cpu(text: tuple[str, float]) -> Scale:
     for path, value in LEARNING.items():
         put(base, path.split("."), value)
     base.evals.validation.every = 250
-    base.checkpoints.keep = 2  # a group goes on from a step that all its arms have
+    base.checkpoints.keep = 2  # a group resumes from a step that all its runs have saved
     base.logging.every = 20
     base.logging.tensorboard = False
     evaluations: dict[str, Suite | Finetune] = {"validation": Suite("pretrain")}
     frozen: dict[str, Finetune] = {}
     folder = Path(__file__).resolve().parents[2] / "shared" / "data"
     if folder.is_dir():
-        there = os.path.relpath(
-            folder
-        )  # so that a cell has the same name wherever the checkout lies
+        # Relative, so that a cell has the same name wherever the checkout lies.
+        data = os.path.relpath(folder)
+        files, held_out = text
         base.corpus.source = "files"
-        base.corpus.path, base.corpus.validation_fraction = (
-            f"{there}/pretrain_text/{text[0]}",
-            text[1],
-        )
-        evaluations["blimp"] = Suite(
-            "blimp", (("source", f"files:{there}/blimp"), ("limit", PAIRS))
-        )
-        files = {
-            split: f"{there}/pos_ud_ewt/en_ewt-ud-{name}.conllu.gz"
+        base.corpus.path = f"{data}/pretrain_text/{files}"
+        base.corpus.validation_fraction = held_out
+        evaluations["blimp"] = Suite("blimp", (("source", f"files:{data}/blimp"), ("limit", PAIRS)))
+        tagged = ",".join(
+            f"{split}={data}/pos_ud_ewt/en_ewt-ud-{name}.conllu.gz"
             for split, name in TAGGED_FILES.items()
-        }
-        source = {
-            "task.source": "files:" + ",".join(f"{split}={file}" for split, file in files.items())
-        }
+        )
+        source = {"task.source": f"files:{tagged}"}
         evaluations["pos"] = Finetune("ud_ewt", tuple((source | TAGGED).items()))
         frozen["pos_frozen"] = Finetune("ud_ewt", tuple((source | FROZEN).items()))
     budget = Budget("tokens", TOKENS)
     if text == READ_OFTEN:
         budget = Budget("tokens", TOKENS_OFTEN)
-        base.evals.validation.every = 1_000  # of seven times the usual text
+        base.evals.validation.every = 1_000  # held-out text is seven times as long as usual
         for path, value in SIZES[SIZE_OFTEN].items():
             put(base, path.split("."), value)
     return Scale(base, SEEDS, budget, SIZES, evaluations, frozen, NSP_WEIGHT, COLLOCATED).on(base)
@@ -171,7 +163,7 @@ def _cpu(text: tuple[str, float]) -> Scale:
 
 PUBLISHED_SIZES = {size: {"model.size": size} for size in ("medium", "base", "large")}
 TASKS = ("mnli", "qnli", "sst2")  # from TFDS, with the recipes of data/tasks.py
-FEATURES = {  # BERT's feature-based named entities: the last four layers, as they are
+FEATURES = {  # BERT's feature-based named entities: the last four layers, frozen
     "optim.freeze": "^encoder/",
     "optim.learning_rate": 1e-3,
     "model.features": 4,

@@ -26,7 +26,8 @@ import pytest
 CALL = """
 import pickle, sys
 sys.path[:0] = {path!r}
-sys.modules.update({{name: __import__("tests.clusters").clusters.modules()[name] for name in ("submitit", "ray")}})
+modules = __import__("tests.clusters").clusters.modules()
+sys.modules.update({{name: modules[name] for name in ("submitit", "ray")}})
 from pathlib import Path
 function, arguments = pickle.loads(Path({place!r}, "call").read_bytes())
 try:

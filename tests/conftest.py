@@ -93,7 +93,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory):
 
 @pytest.fixture(scope="session", autouse=True)
 def ordinary_memory():
-    """The allocator's settings belong to a process of a user's command, not to that of all tests."""
+    """The allocator's settings belong to the process of a user's command, not to all tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("bert_jax.system.allocator.retain", lambda: "")
         yield
@@ -110,7 +110,7 @@ def one_device():
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """The folder of reference data beside the checkout; its tests are skipped where it is absent."""
+    """The folder of reference data beside the checkout; tests are skipped where it is absent."""
     folder = Path(__file__).resolve().parents[2] / "shared" / "data"
     if not folder.is_dir():
         pytest.skip(f"no reference data at {folder}")

@@ -32,5 +32,6 @@ if __name__ == "__main__":
         for file in sorted(Path(root).rglob("*.py"))
         for line in faults(file)
     ]
-    print("\n".join(listed))
+    for line in listed:
+        print(line)
     sys.exit(bool(listed))

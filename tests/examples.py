@@ -393,7 +393,7 @@ def masks(p: Parts) -> dict[str, np.ndarray]:
 
 
 def word_sizes(p: Parts) -> tuple[np.ndarray, np.ndarray]:
-    """For each word, at its first piece [N, L]: its pieces, and whether all of them are selected."""
+    """For each word, at its first piece [N, L]: its pieces, and whether all are selected."""
     pieces = np.bincount(p.word[p.eligible], minlength=p.word.max() + 1)
     hits = np.bincount(p.word[p.eligible & p.chosen], minlength=p.word.max() + 1)
     first = p.eligible & (np.diff(p.word, axis=1, prepend=-1) != 0)

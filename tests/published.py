@@ -119,7 +119,7 @@ def quota(length: int, masks: Masks) -> int:
 def predictions(
     tokens: list[int], masks: Masks, rng: random.Random
 ) -> tuple[list[int], list[int], list[int]]:
-    """The tokens after masking, the positions that are predicted, and the tokens to predict there."""
+    """The tokens after masking, the positions that are predicted, and the tokens there."""
     candidates: list[list[int]] = []
     for position, token in enumerate(tokens):
         if token in (masks.special.cls, masks.special.sep):

@@ -68,7 +68,8 @@ def base() -> Any:
 def masking_rate(rates=RATES, sizes=SIZES, seeds=(0, 1, 2), **changes: Any) -> Study:
     """The study of rates, at one size or several."""
     study = Study(
-        question="Which masking rate gives the best model for the tokens it reads, and does that depend on its size?",
+        question="Which masking rate gives the best model for the tokens it reads, "
+        "and does that depend on its size?",
         base=base(),
         axes=(variants("size", sizes), axis("masking.rate", rates)),
         seeds=tuple(seeds),

@@ -1,4 +1,4 @@
-"""Every attention backend against a plain numpy statement of attention, in values and in gradients."""
+"""Every attention backend against a plain statement of it in numpy, in values and in gradients."""
 
 from __future__ import annotations
 

@@ -464,7 +464,8 @@ SMALL_DISK = """
     made.save(1, small, {})
     made.wait()
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
-    noise = {"params": {"w": jax.numpy.asarray(np.random.default_rng(0).normal(size=500_000), "float32")}}
+    values = np.random.default_rng(0).normal(size=500_000)
+    noise = {"params": {"w": jax.numpy.asarray(values, "float32")}}
     try:
         made.save(2, noise, {})
         made.wait()
@@ -499,7 +500,8 @@ LOOP = """
     from bert_jax.checkpoints import manager
     made = manager.Checkpoints(sys.argv[1], keep=1, keep_best=False)
     for step in range(1, 4):
-        made.save(step, {"params": {"w": jnp.full(200_000, step, "float32")}, "n": jnp.int32(step)}, {})
+        params = {"w": jnp.full(200_000, step, "float32")}
+        made.save(step, {"params": params, "n": jnp.int32(step)}, {})
     made.close()
 """
 
@@ -560,7 +562,8 @@ TWO = """
     from bert_jax.checkpoints import manager
     mesh = jax.make_mesh((4,), ("data",), axis_types=(AxisType.Auto,))
     def place(value, *spec):
-        return jax.make_array_from_callback(value.shape, NamedSharding(mesh, PartitionSpec(*spec)), lambda i: value[i])
+        sharding = NamedSharding(mesh, PartitionSpec(*spec))
+        return jax.make_array_from_callback(value.shape, sharding, lambda i: value[i])
     def state(step):
         table = np.arange(24, dtype="float32").reshape(8, 3) + step
         return {"params": {"w": place(table, "data")}, "step": place(np.asarray(step))}
@@ -576,7 +579,9 @@ TWO = """
     multihost_utils.sync_global_devices("spoiled")
     restored, meta, step = made.restore(state(0))
     same = [np.array_equal(s.data, np.asarray(t.data)) for s, t in zip(
-        restored["params"]["w"].addressable_shards, state(3)["params"]["w"].addressable_shards, strict=True)]
+        restored["params"]["w"].addressable_shards,
+        state(3)["params"]["w"].addressable_shards,
+        strict=True)]
     print(steps, step, meta, same)
     made.close()
 """

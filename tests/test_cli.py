@@ -343,7 +343,8 @@ def test_overview_lists_every_command(capsys):
 
 def test_help_and_usage_errors_do_not_load_jax():
     source = (
-        "import sys\nfrom bert_jax import cli\ncli.execute(['train', '--help'])\ncli.execute(['train'])\n"
+        "import sys\nfrom bert_jax import cli\ncli.execute(['train', '--help'])\n"
+        "cli.execute(['train'])\n"
         "sys.exit('jax' in sys.modules)"
     )
     assert (
@@ -393,7 +394,8 @@ def test_retained_memory_is_not_faulted_in_again():
         "import resource, sys\nimport numpy as np\nfrom bert_jax.system import allocator\n"
         "if sys.argv[1] == 'retain':\n    assert allocator.retain() == ''\n"
         "faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt\n"
-        "for i in range(4):\n    before = faults()\n    np.ones(8 * 2**20)\n    last = faults() - before\n"
+        "for i in range(4):\n    before = faults()\n    np.ones(8 * 2**20)\n"
+        "    last = faults() - before\n"
         "print(last)"
     )
     last = {}

@@ -461,7 +461,10 @@ def test_a_run_may_end_while_it_warms_up(capsys):
         config.override(tree, path, text)
     found = config.resolve(tree)
     validation.warn(found, dataclasses.replace(found, seed=1), config.resolve(config.default()))
-    said = "warning: optim.warmup_steps = 100 exceeds steps = 5: the learning rate ends at 0.04 of its peak\n"
+    said = (
+        "warning: optim.warmup_steps = 100 exceeds steps = 5: the learning rate ends at 0.04 "
+        "of its peak\n"
+    )
     assert capsys.readouterr().err == said
 
 
@@ -583,7 +586,8 @@ def test_every_config_builds_and_says_how_to_run_it(spec):
         ("x = 1", "broken.py defines no get_config"),
         ("def get_config():\n    return 1 / 0", ":2: ZeroDivisionError"),
         (
-            "from bert_jax.config import default\n\ndef get_config():\n    c = default()\n    c.sed = 1",
+            "from bert_jax.config import default\n\ndef get_config():\n    c = default()\n"
+            "    c.sed = 1",
             ":5: no knob 'sed'",
         ),
     ],
@@ -604,7 +608,8 @@ def test_a_config_file_takes_an_argument_and_may_build_on_another(tmp_path):
     )
     (tmp_path / "diff.py").write_text(
         "from bert_jax.config import load_file\n"
-        "def get_config():\n    c = load_file('base.py:7', beside=__file__)\n    c.masking.rate = 0.4\n    return c\n"
+        "def get_config():\n    c = load_file('base.py:7', beside=__file__)\n"
+        "    c.masking.rate = 0.4\n    return c\n"
     )
     found = config.resolve(config.load_file(f"{tmp_path}/diff.py"))
     assert (found.seed, found.masking.rate) == (7, 0.4)

@@ -433,7 +433,10 @@ def test_few_documents_still_leave_one_on_each_side(tmp_path, count, fraction, e
 
 
 def test_near_copies_share_a_band_and_others_do_not():
-    base = "The quick brown fox jumps over the lazy dog while seven wizards mix a potion of great power in the old tower"
+    base = (
+        "The quick brown fox jumps over the lazy dog while seven wizards mix a potion of "
+        "great power in the old tower"
+    )
     near = base.replace("seven", "eleven") + " again"
     bands = docstrings.bands(base)
     assert len(set(bands.tolist())) == docstrings.BANDS

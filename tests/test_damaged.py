@@ -288,8 +288,8 @@ def test_broken_metrics_and_samples_are_left_out_of_a_report_with_a_warning(tmp_
     assert "a <mark>[MASK]</mark>" in html
     first, second = capsys.readouterr().err.splitlines()
     assert (
-        first
-        == f"warning: {tmp_path / records.METRICS}:2: time is 'abc', not a finite number; 7 such lines are left out"
+        first == f"warning: {tmp_path / records.METRICS}:2: time is 'abc', not a finite number; "
+        f"7 such lines are left out"
     )
     assert second.startswith(
         f"warning: {tmp_path / records.SAMPLES}:2: predictions[0][0] has no 'probability'; 5 such"

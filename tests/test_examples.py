@@ -592,7 +592,8 @@ from bert_jax.config import knobs
 from bert_jax.data.labelled import examples
 from bert_jax.errors import DataError
 for path, kind, task in json.loads(sys.argv[1]):
-    task = knobs.Task(source=f"files:train={path}", **{k: tuple(v) if type(v) is list else v for k, v in task.items()})
+    task = {k: tuple(v) if type(v) is list else v for k, v in task.items()}
+    task = knobs.Task(source=f"files:train={path}", **task)
     try:
         print("read", examples.load(task, kind, ("0", "1"), "train", print))
     except DataError as error:

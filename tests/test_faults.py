@@ -46,7 +46,10 @@ def test_every_row_has_a_test():
 
 
 def test_marks_are_found():
-    source = "@pytest.mark.fault(3, 7)\ndef test_a(): ...\nx = pytest.param(1, marks=pytest.mark.fault(9))\n"
+    source = (
+        "@pytest.mark.fault(3, 7)\ndef test_a(): ...\n"
+        "x = pytest.param(1, marks=pytest.mark.fault(9))\n"
+    )
     assert sorted(marked(source)) == [3, 7, 9]
     with pytest.raises(AssertionError, match="written as numbers"):
         list(marked("pytest.mark.fault(N)"))

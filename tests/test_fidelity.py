@@ -364,7 +364,8 @@ BUGS = {
         plan=planning(
             (
                 "goal = document_ends[document], target[document]",
-                "goal = document_ends[document], np.where(random.random(len(document)) < settings.short_probability, "
+                "goal = document_ends[document], np.where(random.random(len(document)) < "
+                "settings.short_probability, "
                 "random.integers(2, limit, len(document), endpoint=True), limit)",
             )
         ),

@@ -89,7 +89,7 @@ def logits_of(cfg: knobs.Model) -> Any:
 
 
 def filtered(scores: np.ndarray, draw: Draw) -> np.ndarray:
-    """Scores at a temperature, -inf where a filter leaves a token out; in float64, token by token."""
+    """Scores at a temperature, -inf where a filter drops a token; in float64, token by token."""
     scores = scores / draw.temperature
     order = sorted(range(len(scores)), key=lambda token: -scores[token])
     kept = set(order[: draw.top_k or None])

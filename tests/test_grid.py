@@ -84,8 +84,8 @@ def test_a_stopped_grid_goes_on_and_runs_nothing_twice(tmp_path, monkeypatch, tr
     assert f"| 32 | 5e-05 | 1 | 3 | {np.mean(values):.4f} | {np.std(values, ddof=1):.4f} |" in said
     assert "best mean: batch 32, rate 5e-05, epochs 1" in said
     assert (
-        f"best of all 6 runs on the development data they were chosen on (optimistic): {max(values):.4f}"
-        in said
+        f"best of all 6 runs on the development data they were chosen on (optimistic): "
+        f"{max(values):.4f}" in said
     )
 
 

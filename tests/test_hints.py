@@ -102,7 +102,10 @@ def test_an_empty_label(value):
 )
 def test_a_dataset_that_is_not_there_or_of_another_format(there, said, hint, tmp_path, monkeypatch):
     def refuse(split: str) -> None:
-        text = "Random access data source for file format FileFormat.TFRECORD is not supported. Possible root causes:\n"
+        text = (
+            "Random access data source for file format FileFormat.TFRECORD is not supported. "
+            "Possible root causes:\n"
+        )
         raise NotImplementedError(text)
 
     place = tmp_path / ("texts" if there else "nowhere")

@@ -290,7 +290,8 @@ def test_a_small_model_attends_as_transformers_says():
 # --- text is text ---------------------------------------------------------------------------------
 
 HOSTILE = {
-    "text": "</script><script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\"> & 😀👩‍👧",
+    "text": "</script><script>document.title='taken'</script><img src=x "
+    "onerror=\"document.title='taken'\"> & 😀👩‍👧",
     "text_pair": "مرحبا שלום\u202e evil \x00\x07\x1b[31m ]]> <!-- {{x}} \udc80",
 }
 
@@ -407,7 +408,10 @@ def test_an_empty_file_is_an_error(tmp_path, golden):
 
 def browser(folder: Path, page: str, address: str = "", script: str = "") -> str:
     """The document as it stands after its script, and ours behind it, have run."""
-    waiting = f"<script>new MutationObserver((_, o) => {{ o.disconnect(); setTimeout(() => {{ {script} }}, 50); }})"
+    waiting = (
+        f"<script>new MutationObserver((_, o) => "
+        f"{{ o.disconnect(); setTimeout(() => {{ {script} }}, 50); }})"
+    )
     waiting += ".observe(document.documentElement, { attributeFilter: ['data-ready'] });</script>"
     shown = page.replace("<main>", waiting + "<main>", 1) if script else page
     return chromium.document(folder, shown, address=address)
@@ -432,18 +436,23 @@ def test_the_address_chooses_a_weight_and_the_browser_reads_it_as_we_do(golden, 
 
 KEYS = """
 const key = (element, name) => { element.focus();
-  element.dispatchEvent(new KeyboardEvent('keydown', { key: name, bubbles: true, cancelable: true })); };
+  const event = { key: name, bubbles: true, cancelable: true };
+  element.dispatchEvent(new KeyboardEvent('keydown', event)); };
 const log = [], note = () => log.push(document.getElementById('said').textContent);
 const canvas = name => document.querySelector(`[data-view=${name}] canvas.heat`);
 key(canvas('model'), 'ArrowDown'); key(canvas('model'), 'ArrowRight'); note();
-key(canvas('matrix'), 'ArrowDown'); key(canvas('matrix'), 'ArrowRight'); key(canvas('matrix'), 'ArrowRight'); note();
+key(canvas('matrix'), 'ArrowDown'); key(canvas('matrix'), 'ArrowRight');
+key(canvas('matrix'), 'ArrowRight'); note();
 key(canvas('model'), 'ArrowRight'); key(canvas('matrix'), 'ArrowDown'); note();
 const form = document.getElementById('controls');
 form.head.value = 0; form.layer.value = 0; form.dispatchEvent(new Event('change')); note();
-const left = document.querySelector('.tokens.from li'); key(left, 'ArrowDown'); key(document.activeElement, 'Enter');
-log.push([...document.querySelectorAll('[data-view=lines] .tokens.to i')].map(i => i.textContent).join(' '));
+const left = document.querySelector('.tokens.from li');
+key(left, 'ArrowDown'); key(document.activeElement, 'Enter');
+const lines = [...document.querySelectorAll('[data-view=lines] .tokens.to i')];
+log.push(lines.map(i => i.textContent).join(' '));
 log.push(String(document.querySelectorAll('[tabindex="0"]').length), location.hash, document.title);
-const pre = document.body.appendChild(document.createElement('pre')); pre.id = 'log'; pre.textContent = log.join('\\n');
+const pre = document.body.appendChild(document.createElement('pre'));
+pre.id = 'log'; pre.textContent = log.join('\\n');
 """
 
 

@@ -631,20 +631,24 @@ def test_a_wheel_holds_script_and_style(tmp_path):
 # Done on the page as a person would: keys, the controls, the pictures. What is seen is written into
 # the document.
 ACTS = """<script>
-const seen = {}, key = (at, name) => at.dispatchEvent(new KeyboardEvent('keydown', { key: name, bubbles: true }));
+const seen = {}, key = (at, name) =>
+  at.dispatchEvent(new KeyboardEvent('keydown', { key: name, bubbles: true }));
 window.addEventListener('error', event => { seen.error = event.message; });
 window.alert = text => { seen.alert = text; };
 const of = (selector, from = document) => [...from.querySelectorAll(selector)];
 const texts = (selector, from) => of(selector, from).map(one => one.textContent);
 seen.labels = texts('#map text.label');
-seen.boxes = of('#map text.label').map(one => { const b = one.getBBox(); return [b.x, b.y, b.width, b.height]; });
+seen.boxes = of('#map text.label').map(one => {
+  const b = one.getBBox(); return [b.x, b.y, b.width, b.height]; });
 seen.first = document.querySelector('#one h3').textContent;
 seen.aria = of('#map circle').map(one => one.getAttribute('aria-label'));
 document.querySelector('#map circle').focus();
 key(document.activeElement, 'End');
 seen.last = document.querySelector('#one h3').textContent;
-const before = document.activeElement, at = one => [+one.getAttribute('cx'), +one.getAttribute('cy')];
-for (const name of ['ArrowUp', 'ArrowLeft', 'ArrowDown', 'ArrowRight']) key(document.activeElement, name);
+const before = document.activeElement;
+const at = one => [+one.getAttribute('cx'), +one.getAttribute('cy')];
+for (const name of ['ArrowUp', 'ArrowLeft', 'ArrowDown', 'ArrowRight'])
+  key(document.activeElement, name);
 seen.moved = document.activeElement !== before && document.activeElement.tagName;
 seen.stops = of('#map circle[tabindex="0"]').length;
 const cell = document.querySelector('#cosines tbody td');

@@ -128,7 +128,10 @@ def test_broken_lines_are_left_out_with_one_warning(tmp_path, capsys):
 
 
 def test_neither_needs_jax():
-    code = "import sys, bert_jax.system.jsons, bert_jax.system.opening; print('jax' in sys.modules or 'numpy' in sys.modules)"
+    code = (
+        "import sys, bert_jax.system.jsons, bert_jax.system.opening; "
+        "print('jax' in sys.modules or 'numpy' in sys.modules)"
+    )
     assert (
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
         == "False\n"

@@ -92,7 +92,7 @@ def test_hosts_have_parts_of_the_same_batches_in_any_order_of_calls(many, hosts)
 
 
 def test_without_groups_the_order_and_the_name_of_the_stream_are_what_they_were():
-    """The order by its definition; the name as earlier versions gave it, so that their runs go on."""
+    """The order by its definition; its name is as in earlier versions, so that runs resume."""
     sizes = MANY[:50]
     of = source(sizes, 8, "none", seed=5)
     expected = [

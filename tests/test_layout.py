@@ -112,9 +112,11 @@ def part(module: str) -> str:
 
 def test_the_reader_sees_every_kind_of_import():
     source = (
-        "from typing import TYPE_CHECKING\nimport jax.numpy as jnp\nfrom bert_jax.config import knobs\n"
+        "from typing import TYPE_CHECKING\nimport jax.numpy as jnp\n"
+        "from bert_jax.config import knobs\n"
         "from bert_jax.models.bert import Bert\ndef f():\n    from bert_jax import cli\n"
-        "if TYPE_CHECKING:\n    import flax\nif __name__ == '__main__':\n    from bert_jax import train\n"
+        "if TYPE_CHECKING:\n    import flax\nif __name__ == '__main__':\n"
+        "    from bert_jax import train\n"
     )
     assert imports(source) == {
         *(

@@ -1,4 +1,4 @@
-"""The ledger accepts what the config says and stops what it does not, each known bug planted once."""
+"""The ledger accepts what the config says and stops all else, each known bug planted once."""
 
 from __future__ import annotations
 

@@ -25,7 +25,8 @@ child.warning("trouble: 100 %s")
         ("logger.setLevel(logging.WARNING)", ["warning: trouble: 100 %s"]),
         ("logger.setLevel(logging.CRITICAL)", []),
         (
-            "logger.handlers.clear(); logger.propagate = True; logging.basicConfig(format='%(name)s')",
+            "logger.handlers.clear(); logger.propagate = True; "
+            "logging.basicConfig(format='%(name)s')",
             ["bert_jax.some.module"] * 2,
         ),
     ],

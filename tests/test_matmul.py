@@ -115,10 +115,14 @@ from bert_jax.training import program
 from bert_jax.benchmarks import ours
 from tests import toy
 for changes in (
-    {"batch_size": 3, "sequence_length": 17, "model__hidden": 14, "model__heads": 2, "model__mlp": 21},
-    {"batch_size": 1, "sequence_length": 11, "model__hidden": 7, "model__heads": 1, "model__mlp": 5},
-    {"batch_size": 4, "sequence_length": 16, "model__scan": True, "model__remat": True, "optim__accumulation": 2},
-    {"batch_size": 4, "sequence_length": 16, "model__position": "rotary", "model__norm": "pre", "model__gated": True},
+    {"batch_size": 3, "sequence_length": 17,
+     "model__hidden": 14, "model__heads": 2, "model__mlp": 21},
+    {"batch_size": 1, "sequence_length": 11,
+     "model__hidden": 7, "model__heads": 1, "model__mlp": 5},
+    {"batch_size": 4, "sequence_length": 16,
+     "model__scan": True, "model__remat": True, "optim__accumulation": 2},
+    {"batch_size": 4, "sequence_length": 16,
+     "model__position": "rotary", "model__norm": "pre", "model__gated": True},
 ):
     config = toy.config(model__dtype="bfloat16_products", **changes)
     mesh = sharding.make_mesh(config.parallel)
@@ -128,7 +132,8 @@ for changes in (
     batch = ours.rows(config)
     batch["tokens"] %= toy.VOCAB
     for _ in range(2):
-        state, metrics = update(state, sharding.place(batch, config.batch_size, mesh), program.inputs_at(config, 1))
+        placed = sharding.place(batch, config.batch_size, mesh)
+        state, metrics = update(state, placed, program.inputs_at(config, 1))
     assert np.isfinite(jax.device_get(metrics["loss"][0])), changes
 print("trained")
 """
@@ -149,7 +154,7 @@ def test_a_cpu_runs_what_its_compiler_makes_of_odd_shapes():
 
 @pytest.mark.parametrize("scan", [False, True])
 def test_models_for_accelerators_have_forward_derivatives(scan):
-    """Told that its device is an accelerator, a model is made of plain matmuls: jvp and linearize work.
+    """On accelerators a model is made of plain matmuls, so that jvp and linearize work.
 
     A Jacobian J is one linear map: v . (J u) by jvp is (J' v) . u by vjp.
     """

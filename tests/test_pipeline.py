@@ -403,7 +403,8 @@ def test_a_fresh_process_makes_the_same_batches_and_races_do_no_harm(tmp_path: P
     code = (
         "s = corpora.source(Path(sys.argv[1]), on_disk=True, masking__unit='span')\n"
         "batches = [s.batch(i) for i in (70, 0, 31)]\n"
-        "print(json.dumps([hashlib.sha256(b''.join(b[k].tobytes() for k in HOST_KEYS)).hexdigest() for b in batches]))"
+        "print(json.dumps([hashlib.sha256(b''.join(b[k].tobytes() for k in "
+        "HOST_KEYS)).hexdigest() for b in batches]))"
     )
     source(tmp_path, on_disk=True)  # the shards are there, the plans are not
     processes = [child(code, tmp_path) for _ in range(3)]
@@ -419,7 +420,8 @@ def test_a_fresh_process_makes_the_same_batches_and_races_do_no_harm(tmp_path: P
 
 TIMED = (
     "c = corpora.config(batch_size=8, sequence_length=32, masking__dupe_factor=sys.argv[3])\n"
-    "p = corpora.prepared(Path(sys.argv[1]), [corpora.shard(corpora.random_documents(600, 0))], True)\n"
+    "p = corpora.prepared(Path(sys.argv[1]), [corpora.shard(corpora.random_documents(600, 0))], "
+    "True)\n"
     "s = corpora.Source(p, 'train', c)\n"
     "start = time.perf_counter(); s.batch(int(sys.argv[2])); took = time.perf_counter() - start\n"
     "print(json.dumps([took, len(s._plans._table)]))"
@@ -460,7 +462,10 @@ def test_a_pickled_source_names_files_and_carries_no_tokens(tmp_path: Path) -> N
 
 
 def test_no_jax_on_the_data_side() -> None:
-    code = "import sys, bert_jax.data.batches.pipeline; sys.exit(any(m in sys.modules for m in ('jax', 'flax', 'grain', 'torch')))"
+    code = (
+        "import sys, bert_jax.data.batches.pipeline; "
+        "sys.exit(any(m in sys.modules for m in ('jax', 'flax', 'grain', 'torch')))"
+    )
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
 
 

@@ -378,7 +378,8 @@ from bert_jax.data import corpus
 from bert_jax.data.text import files
 corpus.TASK, files.RANGE = 4000, 3000
 c, t = json.loads(sys.argv[1])
-print(prepare.prepare(knobs.Config(corpus=knobs.Corpus(**c), tokenizer=knobs.Tokenizer(**t)), lambda m: None).folder)
+config = knobs.Config(corpus=knobs.Corpus(**c), tokenizer=knobs.Tokenizer(**t))
+print(prepare.prepare(config, lambda m: None).folder)
 assert "jax" not in sys.modules
 """
 
@@ -495,7 +496,10 @@ def test_worker_errors_keep_their_kind_and_place():
 
 
 def test_workers_import_no_jax():
-    code = "[name for name in __import__('sys').modules if name in ('jax', 'flax', 'optax', 'pyarrow')]"
+    code = (
+        "[name for name in __import__('sys').modules if name in ('jax', 'flax', 'optax', "
+        "'pyarrow')]"
+    )
     with pool.Pool(2) as workers:
         list(workers.map("bert_jax.data.text.encode:plan", [([], 0, 1)] * 2))
         assert [found for _, found in workers.map("builtins:eval", [(code,)] * 2)] == [[], []]
@@ -822,8 +826,9 @@ resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[2]), int(sys.argv[2])))
 from bert_jax.config import knobs
 from bert_jax.data.text import prepare
 c, t = json.loads(sys.argv[1])
-done = prepare.prepare(knobs.Config(corpus=knobs.Corpus(**c), tokenizer=knobs.Tokenizer(**t)), lambda m: None)
-# ru_maxrss of this process would begin with what the process that started it held; VmHWM begins anew.
+config = knobs.Config(corpus=knobs.Corpus(**c), tokenizer=knobs.Tokenizer(**t))
+done = prepare.prepare(config, lambda m: None)
+# ru_maxrss of this process would begin with what its parent held; VmHWM begins anew.
 mine = re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())
 peaks = [int(mine.group(1)) >> 10, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss >> 10]
 print(json.dumps([str(done.folder), peaks]))
@@ -913,7 +918,8 @@ def test_a_corpus_larger_than_memory_is_prepared(tmp_path, size, limit):
     kept = sum(facts[side]["documents"] for side in shards.SPLITS)
     tokens = sum(facts[side]["tokens"] for side in shards.SPLITS)
     print(
-        f"\n{size >> 20} MiB, {tokens:,} tokens, {time.monotonic() - began:.0f} s, peaks {peaks} MiB"
+        f"\n{size >> 20} MiB, {tokens:,} tokens, {time.monotonic() - began:.0f} s, "
+        f"peaks {peaks} MiB"
     )
     assert kept == facts["documents"] - facts["empty"] - facts["duplicates"] == count
     assert sum(facts[side]["sentences"] for side in shards.SPLITS) == 41 * count

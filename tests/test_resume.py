@@ -327,7 +327,7 @@ def test_batches_from_a_process_change_nothing(tmp_path, pool):
 )
 @pytest.mark.fault(3)
 def test_signals_save_and_a_second_one_does_not_wait(names, tmp_path, pool):
-    """A second of another kind adds nothing, as schedulers send both; the same again stops at once."""
+    """A second of another kind adds nothing: schedulers send both; the same again stops at once."""
     case = Case(tmp_path, pool, KNOBS, FAST)
     workdir = tmp_path / "run"
     with case.started(workdir, "step:14:sleep=20") as process:

@@ -1,4 +1,4 @@
-"""Sources and formats of labelled data, on files the tests write, and the places that errors name."""
+"""Sources and formats of labelled data, on files the tests write, and places that errors name."""
 
 from __future__ import annotations
 

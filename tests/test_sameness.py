@@ -105,7 +105,10 @@ def test_whatever_opens_a_run_refuses_another_vocabulary_in_its_folder(
             file.read_text().replace('"garden"', '"nedrag"').replace("garden\n", "nedrag\n")
         )
     if words == "init":
-        words = f"train --config={folder / 'config.py'} --workdir=w --config.init_from={{}} --config.model.hidden=16"
+        words = (
+            f"train --config={folder / 'config.py'} --workdir=w --config.init_from={{}} "
+            f"--config.model.hidden=16"
+        )
     assert cli.execute(words.format(folder / "run").split()) == 2
     assert (
         f"{folder / 'run/tokenizer'} is not the tokenizer step 10 was trained with"

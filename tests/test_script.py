@@ -17,7 +17,10 @@ from bert_jax.config import script
 from bert_jax.errors import ConfigError
 
 pytestmark = pytest.mark.fault(50)
-GOOD = "from bert_jax.config import default\n\ndef get_config(arg='x'):\n    {}\n    return default()\n"
+GOOD = (
+    "from bert_jax.config import default\n\ndef get_config(arg='x'):\n    {}\n"
+    "    return default()\n"
+)
 
 
 def write(folder: Path, text: str, name: str = "mine.py") -> str:

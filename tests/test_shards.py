@@ -147,7 +147,10 @@ def test_a_token_beyond_the_vocabulary_is_named_with_its_place(tmp_path, monkeyp
     monkeypatch.setattr(shards, "BLOCK", 2)
     resigned(folder, "tokens", np.array([5, 6, 7, token], np.uint16))
     for _ in range(2):
-        said = rf"train-00001/tokens\.npy has token {token} at position 3, and the vocabulary ends at 7"
+        said = (
+            rf"train-00001/tokens\.npy has token {token} at position 3, "
+            rf"and the vocabulary ends at 7"
+        )
         with pytest.raises(DataError, match=said) as caught:
             shards.open(folder)
         assert caught.value.code == 3

@@ -132,7 +132,8 @@ import jax
 from bert_jax.interop import runs
 from bert_jax.errors import UserError
 jax.block_until_ready(jax.numpy.zeros(8) + 1)
-used = next(int(line.split()[1]) << 10 for line in open("/proc/self/status") if line.startswith("VmSize"))
+sizes = [line for line in open("/proc/self/status") if line.startswith("VmSize")]
+used = int(sizes[0].split()[1]) << 10
 resource.setrlimit(resource.RLIMIT_AS, (used + (256 << 20),) * 2)
 found = {}
 for folder in sys.argv[1:]:

@@ -147,7 +147,7 @@ def test_every_command_that_opens_a_run_says_that_its_best_step_is_corrupt(
 
 @pytest.mark.fault(48)
 def test_save_says_that_a_step_it_deletes_had_a_corrupt_manifest(run, capsys):
-    """The best step of a run may be spoiled while it trains, and be gone before anything opens it."""
+    """The best step of a run may be spoiled while it trains, and be gone before it is opened."""
     flip(run / "checkpoints" / str(BEST) / manifest.NAME)
     made = manager.Checkpoints(run / "checkpoints", keep=1, keep_best=True)
     made.save(40, {"params": {}, "n": jnp.int32(0)}, {}, 5.0)

@@ -104,7 +104,7 @@ def test_the_loss_of_a_batch_does_not_depend_on_how_many_devices_share_it(device
 @pytest.mark.fault(16)
 @pytest.mark.parametrize("empty", ["nothing eligible", "padding alone"])
 def test_a_batch_with_nothing_to_predict_has_loss_0_and_trains_on(empty):
-    """Never 0 / 0: the loss is 0, no number is anything but finite, and the update is not skipped."""
+    """Never 0 / 0: the loss is 0, every number is finite, and the update is not skipped."""
     config = toy.config(pairs="none")
     data = batches(config, 1)[0]
     data["unit_ids"][:] = -1

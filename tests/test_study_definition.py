@@ -496,7 +496,8 @@ def get_study(scale="cpu"):
     base = default()
     base.model.size = scale if scale != "cpu" else "tiny"
     arms = {"pairs": {"pairs": "nsp", "masking.unit": "word"}, "none": {"pairs": "none"}}
-    return Study("?", base, (axis("masking.rate", (0.15, 0.4)), variants("arm", arms)), (0,), {"v": Suite("pretrain")},
+    axes = (axis("masking.rate", (0.15, 0.4)), variants("arm", arms))
+    return Study("?", base, axes, (0,), {"v": Suite("pretrain")},
                  budget=Budget("tokens", 1e9))
 """
 

@@ -307,7 +307,7 @@ def test_groups_are_divided_for_those_who_wait_while_that_helps():
 
 @given(st.lists(st.floats(0, 100), max_size=5), st.integers(1, 4))
 def test_when_all_have_ended(seconds, parallel):
-    """Never later than four thirds of the best there is, which Graham proved for the longest first."""
+    """Never later than four thirds of the best, which Graham proved for the longest first."""
     ends = makespan(seconds, parallel)
     best = math.inf
     for hands in itertools.product(range(parallel), repeat=len(seconds)):

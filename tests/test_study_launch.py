@@ -44,7 +44,10 @@ def get_study(scale="cpu"):
     )
 """
 WORKER = '''
-"""Trains a group as the real one does: all cells together, a step at a time, each of them saved; then evaluates."""
+"""Trains a group as the real one does, then evaluates.
+
+All cells train together, a step at a time, and each is saved.
+"""
 import contextlib, json, os, signal, sys, time
 from pathlib import Path
 from bert_jax.system import folder_locks
@@ -62,7 +65,8 @@ class Cell:
     def __init__(self, name):
         self.id, self.folder = name, workdir / "cells" / name
         said = files.need(self.folder / "cell.json")
-        self.mine, self.evaluations = behaviour.get(said["labels"]["masking.rate"], {}), list(said["evaluations"])
+        self.mine = behaviour.get(said["labels"]["masking.rate"], {})
+        self.evaluations = list(said["evaluations"])
         self.step = files.last_step(self.folder / "metrics.jsonl")[0]
         self.trained = files.read(self.folder / "trained.json")
 
@@ -107,11 +111,13 @@ with contextlib.ExitStack() as locks:
             time.sleep(cell.mine.get("sleep", 0))
         for cell in left:
             cell.did(f"step {step}")
-            files.append(cell.folder / "metrics.jsonl", {"step": step, "time": 2.0 * step * len(left)})
+            row = {"step": step, "time": 2.0 * step * len(left)}
+            files.append(cell.folder / "metrics.jsonl", row)
         if told:
             end(left, "stopped", 75)
     for cell in left:
-        how = cell.trained = {"step": 5, "seconds": 10.0, "outcome": cell.mine.get("outcome", "done"), "error": ""}
+        outcome = cell.mine.get("outcome", "done")
+        how = cell.trained = {"step": 5, "seconds": 10.0, "outcome": outcome, "error": ""}
         files.write(cell.folder / "trained.json", how)
         cell.note(event="end", outcome="done", code=0, error="")
 
@@ -145,7 +151,7 @@ class Bench:
         self.file.write_text(STUDY.format(rates=list(rates), evaluations=f"{{{asked}}}"))
 
     def behave(self, **by_rate: dict) -> None:
-        """What goes wrong in which cells: _15={"fail": 1} fails the first time, of the rate 15 %."""
+        """What goes wrong in which cells: _15={"fail": 1} fails the rate 15 % the first time."""
         named = {f"{rate[1:]} %": what for rate, what in by_rate.items()}
         (self.folder / "behaviour.json").write_text(json.dumps(named))
 
@@ -154,7 +160,10 @@ class Bench:
 
     def start(self, **flags) -> subprocess.Popen:
         """The same in a process of its own, whose end is as the command's."""
-        call = f"actions.run({str(self.file.parent)!r}, Path({str(self.workdir)!r}), worker={self.worker!r}, **{flags!r})"
+        call = (
+            f"actions.run({str(self.file.parent)!r}, Path({str(self.workdir)!r}), "
+            f"worker={self.worker!r}, **{flags!r})"
+        )
         lines = [
             "import sys",
             "from pathlib import Path",
@@ -673,7 +682,7 @@ def sum_left(step: int) -> float:
 
 
 def test_time_left_follows_from_what_was_done():
-    """Of two groups of 100 expected seconds: one half done in 100 real ones, the other not begun."""
+    """Two groups of 100 expected seconds: one half done in 100 real ones, the other not begun."""
 
     def cell(name: str, step: int, seconds: float, state: str = "running"):
         entry = type("Entry", (), {"id": name, "evaluations": {}, "labels": {}, "seed": 0})

@@ -328,6 +328,9 @@ def test_a_file_is_whole_while_it_is_written_and_after_its_writer_is_killed(tmp_
 
 
 def test_looking_needs_no_jax():
-    told = "import sys, bert_jax.studies.folder, bert_jax.studies.progress; print('jax' in sys.modules)"
+    told = (
+        "import sys, bert_jax.studies.folder, bert_jax.studies.progress; "
+        "print('jax' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

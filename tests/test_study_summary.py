@@ -102,7 +102,10 @@ def test_it_says_where_it_comes_from_but_not_on_which_machine(place):
     )
     for words in places:
         found = text(place, command=[*typed, *words], git_commit="0123456789")
-        wanted = "- `bert-jax study run 'experiments/masking_rate:cpu,2 x 64' --jobs=2 --reuse=runs/pairs "
+        wanted = (
+            "- `bert-jax study run 'experiments/masking_rate:cpu,2 x 64' --jobs=2 "
+            "--reuse=runs/pairs "
+        )
         assert f"{wanted}--workdir=runs/masking_rate`" in found.splitlines()
         assert "/home" not in found
     assert "- commit 0123456" in found.splitlines()
@@ -135,7 +138,10 @@ def test_differences_have_a_p_value_of_their_family_and_the_widest_interval(plac
         cell = pairs[f"{one.family}, 40 %"][0]
         assert f"({one.both_low:+.3f} to {one.both_high:+.3f}; p = {one.corrected:.2g})" in cell
         assert cell.startswith("**") == one.resolved
-    said = "over seeds and examples for Validation MLM loss, BLiMP accuracy, over seeds alone for others; "
+    said = (
+        "over seeds and examples for Validation MLM loss, BLiMP accuracy, "
+        "over seeds alone for others; "
+    )
     assert (
         f"{said}p is that of the difference, corrected by Holm's method for the 2 of its column."
         in text(place)
@@ -149,7 +155,10 @@ def test_names_of_users_stand_as_they_are(place):
     assert "<script>" not in re.sub(
         "``.*``", "", found
     )  # the command is code, which nothing is read in
-    shown = r"&lt;script&gt;alert(1)&lt;/script&gt; \*a\* \[b\](c) \| \`d\` \_e\_ masking.prediction_rate"
+    shown = (
+        r"&lt;script&gt;alert(1)&lt;/script&gt; "
+        r"\*a\* \[b\](c) \| \`d\` \_e\_ masking.prediction_rate"
+    )
     assert found.splitlines()[0] == f"# {shown}"
     assert found.splitlines()[2] == f"&#35; {shown} ## Not a heading"
     assert [summary.literal(one) for one in ("2. x", "- x", "22.5 %", "-1")] == [

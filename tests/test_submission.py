@@ -1,4 +1,4 @@
-"""Files for the servers of GLUE and SQuAD: their names, headers, order and spelling, written out."""
+"""Files for the servers of GLUE and SQuAD: names, headers, order and spelling, written out."""
 
 from __future__ import annotations
 

@@ -74,7 +74,10 @@ def test_supervisor_passes_output_and_exit_code_through_in_order(tmp_path):
 
 @pytest.mark.fault(38, 46)
 def test_abort_of_a_child_is_one_line_and_75_and_its_trace_a_file(tmp_path, capfd):
-    said = "assert resource.getrlimit(resource.RLIMIT_CORE)[0] == 0; assert os.getsid(0) == os.getpid()\n"
+    said = (
+        "assert resource.getrlimit(resource.RLIMIT_CORE)[0] == 0; "
+        "assert os.getsid(0) == os.getpid()\n"
+    )
     said += "print('ok', flush=True)\n"
     before = resource.getrlimit(resource.RLIMIT_CORE)
     with pytest.raises(PeerLost) as lost:
@@ -175,7 +178,10 @@ def test_signals_are_passed_on_and_equal_ones_within_a_second_once(tmp_path, cap
 @pytest.mark.fault(3)
 def test_a_second_urgent_signal_later_ends_the_child_at_once(tmp_path):
     ready = tmp_path / "ready"
-    deaf = f"signal.signal(signal.SIGTERM, signal.SIG_IGN); open({str(ready)!r}, 'w').close(); time.sleep(60)"
+    deaf = (
+        f"signal.signal(signal.SIGTERM, signal.SIG_IGN); open({str(ready)!r}, 'w').close(); "
+        f"time.sleep(60)"
+    )
     begun = time.monotonic()
     sender = send(os.getpid(), ready, (0, signal.SIGTERM), (signals.SAME + 0.1, signal.SIGTERM))
     with pytest.raises(Stopped, match="second SIGTERM: stopped without saving"):
@@ -264,7 +270,10 @@ def test_distributed_training_starts_itself_again_and_ends_as_its_child_does(
 
 def test_error_of_the_network_between_processes_is_a_lost_peer(monkeypatch):
     """An error of the device, or in a run of one process, stays what it is."""
-    said = "UNKNOWN: Gloo all-reduce failed: [external/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer"
+    said = (
+        "UNKNOWN: Gloo all-reduce failed: [external/gloo/gloo/transport/tcp/pair.cc:547] "
+        "Connection closed by peer"
+    )
     for text, processes, expected in (
         (said, 2, PeerLost),
         ("UNAVAILABLE: Socket closed", 2, PeerLost),

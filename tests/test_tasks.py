@@ -298,7 +298,10 @@ def test_reading_starts_without_tensorflow_datasets():
     """Its import takes seconds, which only its source may cost."""
     import subprocess
 
-    code = "import sys, bert_jax.data.labelled.examples, bert_jax.data.tasks; print('tensorflow_datasets' in sys.modules)"
+    code = (
+        "import sys, bert_jax.data.labelled.examples, bert_jax.data.tasks; "
+        "print('tensorflow_datasets' in sys.modules)"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,

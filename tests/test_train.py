@@ -86,7 +86,10 @@ def wide(base, tmp_path_factory) -> Path:
 
 def test_a_run_learns_and_writes_what_the_contract_names(trained):
     first, last = rows(trained, "train/")[0], rows(trained, "train/")[-1]
-    wanted = "loss mlm_loss nsp_loss mlm_accuracy nsp_accuracy masked_fraction mask_token_fraction random_fraction"
+    wanted = (
+        "loss mlm_loss nsp_loss mlm_accuracy nsp_accuracy masked_fraction "
+        "mask_token_fraction random_fraction"
+    )
     for name in [*wanted.split(), "kept_fraction", "learning_rate", "grad_norm", *SPEED]:
         assert f"train/{name}" in last, name
     assert first["step"] == 5
@@ -489,8 +492,8 @@ def test_a_dry_run_counts_and_writes_nothing(base, tmp_path, capsys):
     train.run(configure(base, optim__warmup_steps=60), tmp_path / "none", dry_run=True, command=[])
     text, said = capsys.readouterr()
     assert (
-        "warning: optim.warmup_steps = 60 exceeds steps = 30: the learning rate ends at 0.48 of its peak"
-        in said
+        "warning: optim.warmup_steps = 60 exceeds steps = 30: the learning rate ends at 0.48 of "
+        "its peak" in said
     )
     assert not (tmp_path / "none").exists()
     assert (

@@ -1,11 +1,10 @@
-"""A left-to-right model: each token from what precedes it, nothing masked, no NSP (BERT table 5,
-third row).
+"""A left-to-right model without masking and without NSP (BERT table 5, third row).
 
     bert-jax train --config=configs/ablations/left_to_right.py --workdir=runs/left_to_right
     echo "Once upon a time" | bert-jax predict generate --model=runs/left_to_right
 
-left_to_right.py:SIZE takes another size. Cost is that of configs/pretrain.py and of logits at every
-token, not at one in seven.
+Each token is predicted from the tokens before it. left_to_right.py:SIZE takes another size. Costs
+what configs/pretrain.py costs, and logits at every token in place of one in seven.
 """
 
 from bert_jax.config import load_file, put

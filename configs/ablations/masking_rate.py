@@ -2,8 +2,8 @@
 
     bert-jax train --config=configs/ablations/masking_rate.py:0.4 --workdir=runs/rate40
 
-Prediction slots follow from the rate, so nothing caps it. Time and cost are those of
-configs/pretrain.py, plus the larger MLM head.
+The number of prediction slots follows from the rate, so it never caps what is predicted. Time and
+cost are those of configs/pretrain.py, plus the larger MLM head.
 """
 
 from bert_jax.config import load_file

@@ -1,12 +1,11 @@
-"""PMI-Masking: collocations of the training text are masked as one, other words whole (Levine et
-al., 2021).
+"""PMI-Masking: collocations of the training text are masked as one, other words whole.
 
     bert-jax train --config=configs/ablations/pmi.py --workdir=runs/pmi
 
-pmi.py:SIZE takes another size. Time and cost are those of configs/pretrain.py, and ten minutes or
-so before the first update, once for a text, in which its collocations are looked for; `bert-jax
-prepare` with this config does that too. They lie beside the prepared text, in collocations/, with a
-list to read.
+After Levine et al., 2021. pmi.py:SIZE takes another size. Time and cost are those of
+configs/pretrain.py, plus ten minutes or so before the first update, once for each text, to find its
+collocations; `bert-jax prepare` with this config finds them too. They are kept beside the prepared
+text, in collocations/, with a list to read.
 """
 
 from bert_jax.config import load_file

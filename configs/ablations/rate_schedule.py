@@ -1,9 +1,9 @@
-"""A masking rate that falls from 30 % to 15 % over training; one compiled program, the rate is a
-traced number.
+"""A masking rate that falls from 30 % to 15 % over training.
 
     bert-jax train --config=configs/ablations/rate_schedule.py --workdir=runs/rate_schedule
 
-rate_schedule.py:SIZE takes another size. Time and cost are those of configs/pretrain.py.
+The rate is a traced number, so one compiled program serves the whole run. rate_schedule.py:SIZE
+takes another size. Time and cost are those of configs/pretrain.py.
 """
 
 from bert_jax.config import load_file

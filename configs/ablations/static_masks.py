@@ -1,9 +1,9 @@
-"""Static masks: ten copies of the corpus masked once each, as in the original's data files (RoBERTa
-table 1).
+"""Static masks: ten copies of the corpus, each masked once (RoBERTa table 1).
 
     bert-jax train --config=configs/ablations/static_masks.py --workdir=runs/static_masks
 
-static_masks.py:SIZE takes another size. Time and cost are those of configs/pretrain.py.
+The original BERT's data files are made this way. static_masks.py:SIZE takes another size. Time and
+cost are those of configs/pretrain.py.
 """
 
 from bert_jax.config import load_file

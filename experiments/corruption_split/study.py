@@ -1,16 +1,16 @@
-"""What should become of a selected token: [MASK], itself, or a random one? The rows of BERT's table
-8.
+"""Splits of the selected tokens into [MASK], the same token and a random one.
 
-bert-jax study run experiments/corruption_split --workdir=runs/corruption_split
-bert-jax study run experiments/corruption_split:full --workdir=runs/corruption_split_full
+    bert-jax study run experiments/corruption_split --workdir=runs/corruption_split
+    bert-jax study run experiments/corruption_split:full --workdir=runs/corruption_split_full
 
-`experiments/corruption_split:cpu,0.15,0.4` has every row at both rates.
+The rows of BERT's table 8. `experiments/corruption_split:cpu,0.15,0.4` crosses the rows with two
+masking rates.
 """
 
 from bert_jax.config import load_file
 from bert_jax.studies.definition import Comparison, Finetune, Study, Suite, axis
 
-ROWS = {  # the paper's order is mask, same, random; the knob's is mask, random, same
+ROWS = {  # labels in the paper's order: mask, same, random; the knob: mask, random, same
     "80/10/10": (0.8, 0.1, 0.1),
     "100/0/0": (1.0, 0.0, 0.0),
     "80/0/20": (0.8, 0.2, 0.0),
@@ -31,7 +31,8 @@ def get_study(scale="cpu"):
         more["ner"] = Finetune("conll2003")
     by_rate = [axis("masking.rate", [float(rate) for rate in rates])] if rates else []
     return Study(
-        question="Which split of the selected tokens into [MASK], the same and a random token trains the best model?",
+        question="Which split of the selected tokens into [MASK], the same and a random token "
+        "trains the best model?",
         base=shared.base,
         axes=(*by_rate, axis("masking.replace", ROWS.values(), ROWS)),
         seeds=shared.seeds,
@@ -39,6 +40,7 @@ def get_study(scale="cpu"):
         evaluations=shared.evaluations | more,
         comparisons=(Comparison("masking.replace", "80/10/10", shared.compared(more)),),
         published=("bert_table_8", "wettig_split"),
-        notes="Labels are [MASK] / same / random, as in the paper. Held-out text is masked 80/10/10 for every arm, and "
-        "once more by [MASK] alone. An arm that never saw [MASK] fails both: what counts is what comes after.",
+        notes="Labels are [MASK] / same / random, as in the paper. Held-out text is masked "
+        "80/10/10 for every arm, and once more by [MASK] alone. An arm that never saw [MASK] fails "
+        "both: what counts is what comes after.",
     )

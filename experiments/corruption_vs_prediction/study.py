@@ -1,9 +1,11 @@
-"""Is it the corruption or the number of predictions? The two rates apart from each other, as Wettig
-et al. have them.
+"""Does the corruption rate matter, or the number of predictions? One is varied without the other.
 
-bert-jax study run experiments/corruption_vs_prediction --workdir=runs/corruption_vs_prediction
-bert-jax study run experiments/corruption_vs_prediction:full
---workdir=runs/corruption_vs_prediction_full
+    bert-jax study run experiments/corruption_vs_prediction \\
+      --workdir=runs/corruption_vs_prediction
+    bert-jax study run experiments/corruption_vs_prediction:full \\
+      --workdir=runs/corruption_vs_prediction_full
+
+After Wettig et al.
 """
 
 from bert_jax.config import load_file
@@ -19,21 +21,20 @@ def get_study(scale="cpu"):
     rates = RATES[scale]
     labels = [f"{100 * rate:g} %" for rate in rates]
     return Study(
-        question="At a higher masking rate, does it help that more is predicted, and does it harm that more is hidden?",
+        question="At a higher masking rate, does it help that more is predicted, and does it harm "
+        "that more is hidden?",
         base=shared.base,
         axes=(axis("masking.rate", rates, labels), axis("masking.prediction_rate", rates, labels)),
         seeds=shared.seeds,
         budget=shared.budget,
         evaluations=shared.evaluations,
         comparisons=(
-            Comparison(
-                "masking.rate", "80 %", shared.compared({})
-            ),  # there at every prediction rate
-            Comparison(
-                "masking.prediction_rate", labels[0], shared.compared({})
-            ),  # there at every rate
+            # Each baseline is one that exists at every value of the other rate.
+            Comparison("masking.rate", "80 %", shared.compared({})),
+            Comparison("masking.prediction_rate", labels[0], shared.compared({})),
         ),
         keep=lambda points: points["masking.prediction_rate"].value <= points["masking.rate"].value,
-        notes="More predictions than corrupted tokens need an example to be shown several times, with other masks each "
-        "time, as Wettig et al. do; that is not built, so those rows of theirs are missing.",
+        notes="More predictions than corrupted tokens need an example to be shown several times, "
+        "with other masks each time, as Wettig et al. do; that is not built, so those rows of "
+        "theirs are missing.",
     )

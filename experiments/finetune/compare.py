@@ -1,12 +1,15 @@
-"""Our fine-tuning beside that of transformers: same checkpoint, head, data, recipe and seeds.
+"""Compare our fine-tuning with that of transformers: same checkpoint, head, data, recipe, seeds.
 
-python compare.py losses --workdir=W --torch=PYTHON    without dropout, in the same order: the
-losses of 50 updates python compare.py ours   --workdir=W                   every task and seed
-through `bert-jax train`: W/ours.jsonl python compare.py times  --workdir=W                   update
-by update in turn; for a Python that has torch and us
+    python compare.py losses --workdir=W --torch=PYTHON
+    python compare.py ours --workdir=W
+    python compare.py times --workdir=W
 
-`losses` and `ours` need bert_jax alone, and the first starts theirs.py with the Python of --torch.
-What is in W is not redone. table.py says what came out.
+losses: 50 updates without dropout, on both sides in the same order.
+ours:   every task and seed through `bert-jax train`, into W/ours.jsonl.
+times:  the seconds of updates of both sides in turn; needs a Python with torch and bert_jax.
+
+`losses` and `ours` need bert_jax only; `losses` starts theirs.py with the Python of --torch.
+Results that are in W already are not computed again. table.py summarises them.
 """
 
 from __future__ import annotations
@@ -25,16 +28,17 @@ from recipes import BATCH, RECIPES, SEEDS, WARMUP, updates
 
 HERE = Path(__file__).resolve().parent
 CONFIG = HERE.parents[1] / "configs" / "finetune.py"
-NAMES = {"xquad": "squad", "electronics": "squad2"}  # in data/tasks.py
-LOSSES, SMALL = 50, 8  # updates without dropout, and rows in each
+NAMES = {"xquad": "squad", "electronics": "squad2"}  # names in data/tasks.py
+LOSSES, SMALL = 50, 8  # updates without dropout, and rows of each
 
 
 def command(args: argparse.Namespace, task: str, seed: int, **changes: Any) -> list[str]:
-    """`bert-jax train` without its program and --workdir."""
+    """Return the flags of `bert-jax train` for one task and seed, without --workdir."""
     recipe = RECIPES[task]
     kind = {} if recipe.kind != "tag" else {"objectives.tag.labels": json.dumps(recipe.labels)}
     knobs = kind | {
-        "task.source": f"files:train={args.data / recipe.train},validation={args.data / recipe.dev}",
+        "task.source": f"files:train={args.data / recipe.train},"
+        f"validation={args.data / recipe.dev}",
         "task.rows": recipe.rows,
         "task.stride": recipe.stride,
         "task.stride_as": "step",
@@ -61,7 +65,7 @@ def command(args: argparse.Namespace, task: str, seed: int, **changes: Any) -> l
 
 
 def config_of(flags: list[str]) -> Any:
-    """The config those flags make, with what follows from the data, and the task's material."""
+    """Load the data that a run with these flags trains on, and the config settled by it."""
     from bert_jax import config
     from bert_jax.training import data
 
@@ -74,13 +78,12 @@ def config_of(flags: list[str]) -> Any:
 
 
 def rows_of(args: argparse.Namespace, task: str) -> int:
-    """Rows of the training data, windows counted one by one."""
+    """Count the rows of the training data; each window is a row."""
     return config_of(command(args, task, 0, steps=1)).source.count(0)
 
 
 def train(flags: list[str], workdir: Path) -> list[dict[str, Any]]:
-    """Runs `bert-jax train` where it has not run to its end, and gives its metrics."""
-    said = workdir / "metrics.jsonl"
+    """Run `bert-jax train` unless it has finished already, and return its lines of metrics."""
     if not (workdir / "report.html").exists():
         subprocess.run(
             [sys.executable, "-m", "bert_jax.cli", "train", *flags, f"--workdir={workdir}"],
@@ -88,16 +91,16 @@ def train(flags: list[str], workdir: Path) -> list[dict[str, Any]]:
             stdout=sys.stderr,
         )
     shutil.rmtree(workdir / "checkpoints", ignore_errors=True)  # 270 MB each, and not read again
-    return [json.loads(line) for line in said.read_text().splitlines()]
+    return read(workdir / "metrics.jsonl")
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """Lines of JSON, none where there is no file."""
+    """Read a file with a JSON object on each line; return an empty list where there is no file."""
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def append(path: Path, line: dict[str, Any]) -> None:
-    """Adds one, and says it without its lists."""
+    """Append a line of JSON to a file, and print it without its lists."""
     with path.open("a") as file:
         file.write(json.dumps(line) + "\n")
     print(
@@ -113,34 +116,20 @@ NO_DROPOUT = {"model.dropout": 0.0, "model.attention_dropout": 0.0, "model.class
 
 
 def losses(args: argparse.Namespace) -> None:
-    """W/losses.jsonl: for each task both sides' losses over the same batches."""
+    """Write W/losses.jsonl: for each task both sides' losses over the same batches."""
     out = args.workdir / "losses.jsonl"
     for task in _missing(args.tasks, out):
         flags = command(args, task, 0, steps=LOSSES, batch_size=SMALL, **NO_DROPOUT)
         source = config_of(flags).source
+        rows = [source.batch(step)["example_ids"][:, 0] for step in range(LOSSES)]
         order = args.workdir / f"order-{task}.npy"
-        np.save(
-            order, np.stack([source.batch(step)["example_ids"][:, 0] for step in range(LOSSES)])
-        )  # [50, 8]
-        ours = [
-            line["train/loss"]
-            for line in train(flags, args.workdir / "losses" / task)
-            if "train/loss" in line
-        ]
-        same = ["--data", args.data, "--workdir", args.workdir, "--results", "losses-theirs.jsonl"]
-        asked = [
-            "train",
-            *same,
-            "--tasks",
-            task,
-            "--seeds",
-            "0",
-            "--dropout",
-            "0",
-            "--order",
-            order,
-        ]
-        subprocess.run([args.torch, HERE / "theirs.py", *asked], check=True, stdout=sys.stderr)
+        np.save(order, np.stack(rows))  # [50, 8]
+        metrics = train(flags, args.workdir / "losses" / task)
+        ours = [line["train/loss"] for line in metrics if "train/loss" in line]
+        options = ["--data", args.data, "--workdir", args.workdir, "--tasks", task, "--seeds", "0"]
+        options += ["--results", "losses-theirs.jsonl", "--dropout", "0", "--order", order]
+        theirs_py = [args.torch, HERE / "theirs.py", "train", *options]
+        subprocess.run(theirs_py, check=True, stdout=sys.stderr)
         theirs = next(
             line["losses"]
             for line in read(args.workdir / "losses-theirs.jsonl")
@@ -161,7 +150,7 @@ def _missing(tasks: list[str], path: Path) -> list[str]:
 
 
 def ours(args: argparse.Namespace) -> None:
-    """W/ours.jsonl: a line for each task and seed."""
+    """Write W/ours.jsonl: a line for each task and seed."""
     out = args.workdir / "ours.jsonl"
     done = {(line["task"], line["seed"]) for line in read(out)}
     for task in args.tasks:
@@ -169,28 +158,17 @@ def ours(args: argparse.Namespace) -> None:
         steps = updates(RECIPES[task], rows_of(args, task)) if todo else 0
         for seed in todo:
             began = time.perf_counter()
-            lines = train(
-                command(args, task, seed, steps=steps), args.workdir / "ours" / f"{task}-{seed}"
-            )
-            made = {
-                k.removeprefix("eval/validation/"): v
-                for k, v in lines[-1].items()
-                if k.startswith("eval/")
+            flags = command(args, task, seed, steps=steps)
+            lines = train(flags, args.workdir / "ours" / f"{task}-{seed}")
+            seconds = round(time.perf_counter() - began, 1)
+            row = {"task": task, "seed": seed, "updates": steps, "seconds": seconds}
+            row |= {
+                name.removeprefix("eval/validation/"): value
+                for name, value in lines[-1].items()
+                if name.startswith("eval/")
             }
-            line = {
-                "task": task,
-                "seed": seed,
-                "updates": steps,
-                "seconds": round(time.perf_counter() - began, 1),
-            }
-            append(
-                out,
-                {
-                    **line,
-                    **made,
-                    "losses": [at["train/loss"] for at in lines if "train/loss" in at],
-                },
-            )
+            history = [line["train/loss"] for line in lines if "train/loss" in line]
+            append(out, row | {"losses": history})
 
 
 # --- (c) the time ---------------------------------------------------------------------------------
@@ -199,8 +177,9 @@ TIMED = 12  # updates
 
 
 def times(args: argparse.Namespace) -> None:
-    """W/times.jsonl: seconds of each side's updates, in turn, on the same batches and after all is
-    compiled.
+    """Write W/times.jsonl: seconds of each side's updates.
+
+    The sides take turns on the same batches, after everything is compiled.
     """
     import torch
 
@@ -252,7 +231,9 @@ def _time(args: argparse.Namespace, task: str) -> dict[str, Any]:
         theirs.update(model, *optimizer, [features[row] for row in rows], recipe)
 
     widths = [given.source.batch(number)["tokens"].shape[1] for number in range(TIMED)]
-    for number in {width: number for number, width in enumerate(widths)}.values():  # one of each
+    for number in {
+        width: number for number, width in enumerate(widths)
+    }.values():  # each width once
         ours_once(number)
         theirs_once(number)
     seconds: dict[str, list[float]] = {
@@ -273,7 +254,7 @@ def _time(args: argparse.Namespace, task: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Reads the command line."""
+    """Run one of the three commands."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -284,7 +265,7 @@ def main() -> None:
         "--torch", default=sys.executable, help="a Python that has torch and transformers"
     )
     parser.add_argument(
-        "--threads", type=int, default=2, help="times: of torch; we take all cores there are"
+        "--threads", type=int, default=2, help="times: threads of torch; bert_jax takes all cores"
     )
     parser.add_argument("--tasks", type=lambda text: text.split(","), default=list(RECIPES))
     parser.add_argument(

@@ -1,15 +1,14 @@
-"""The paper's grid over any task: batches of 16 and 32; 5e-5, 3e-5 and 2e-5; 2, 3 and 4 epochs;
-several seeds.
+"""Fine-tune any task over the paper's grid of batch sizes, learning rates and epochs.
 
-    python grid.py --config=../../configs/finetune.py:mrpc,init_from=DIR --workdir=runs/grid
-    --seeds=0,1,2,3,4 \\
-      --config.task.source='files:glue_data/MRPC'
+    python grid.py --config=../../configs/finetune.py:mrpc,init_from=DIR --workdir=runs/grid \\
+      --seeds=0,1,2,3,4 --config.task.source='files:glue_data/MRPC'
 
-A cell is one `bert-jax train` with its own workdir below --workdir; the same command again goes on
-where it was, and runs no finished cell twice. A run counts with its last evaluation on development
-data, not with its best one. results.csv has a row for each run. What is printed: each cell's mean
-and spread over its seeds, and apart from them the best of all runs, which is what the paper and
-most others report: chosen on the data it is scored on, it is too good.
+The grid is batches of 16 and 32; rates of 5e-5, 3e-5 and 2e-5; 2, 3 and 4 epochs; several seeds. A
+cell is one `bert-jax train` with its own workdir below --workdir. The same command again resumes
+the grid and runs no finished cell twice. A run counts with its last evaluation on development data,
+not with its best one. results.csv has a row for each run. Each cell's mean and spread over its
+seeds is printed, and separately the best of all runs, which is what the paper and most others
+report: chosen on the data it is scored on, it is too good.
 """
 
 from __future__ import annotations
@@ -35,62 +34,55 @@ SHORT = {"batch_size": "batch", "optim.learning_rate": "rate", "epochs": "epochs
 
 
 def cells(axes: dict[str, list]) -> list[dict[str, Any]]:
-    """Every combination, the first axis slowest."""
+    """Return every combination of the axes, the first axis changing slowest."""
     return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
 
 
 def folder(workdir: Path, cell: dict[str, Any], seed: int) -> Path:
-    """Of one run."""
-    return (
-        workdir
-        / "cells"
-        / "-".join([*(f"{SHORT[k]}_{v:g}" for k, v in cell.items()), f"seed_{seed}"])
-    )
+    """Return the workdir of one run."""
+    parts = [f"{SHORT[knob]}_{value:g}" for knob, value in cell.items()]
+    return workdir / "cells" / "-".join([*parts, f"seed_{seed}"])
 
 
 def last_evaluation(run: Path) -> dict[str, float] | None:
-    """Metrics of a finished run; None if it has not finished."""
+    """Return the metrics of a finished run, or None if it has not finished."""
     if not (run / "report.html").exists():  # the last thing a run writes
         return None
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    found = [line for line in lines if any(key.startswith("eval/validation/") for key in line)]
-    return {
-        k.removeprefix("eval/validation/"): v
-        for k, v in found[-1].items()
-        if k.startswith("eval/validation/")
-    }
+    prefix = "eval/validation/"
+    evaluated = [line for line in lines if any(key.startswith(prefix) for key in line)]
+    return {k.removeprefix(prefix): v for k, v in evaluated[-1].items() if k.startswith(prefix)}
 
 
 def check_same(workdir: Path, flags: list[str]) -> None:
-    """Cells of two configs in one folder would be compared as if they were of one."""
+    """Refuse a folder that holds a grid with other flags: its cells would be compared with ours."""
     file = workdir / "flags.json"
     if file.exists() and json.loads(file.read_text()) != flags:
         raise SystemExit(
-            f"error: {workdir} holds a grid with other flags: {file.read_text()}; use another --workdir"
+            f"error: {workdir} holds a grid with other flags: {file.read_text()}; "
+            "use another --workdir"
         )
     workdir.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(flags))
 
 
 def run(flags: list[str], workdir: Path, cell: dict[str, Any], seed: int) -> int:
-    """Trains one cell with one seed; the exit code of `bert-jax train`."""
+    """Train one cell with one seed, and return the exit code of `bert-jax train`."""
     changes = {**cell, "seed": seed, "data_seed": seed}
     command = ["train", *flags, *(f"--config.{k}={v}" for k, v in changes.items())]
-    where = folder(workdir, cell, seed)
-    where.mkdir(parents=True, exist_ok=True)
-    with (where / "grid.log").open("a") as log:
-        program = [sys.executable, "-m", "bert_jax.cli", *command, f"--workdir={where}"]
+    run_folder = folder(workdir, cell, seed)
+    run_folder.mkdir(parents=True, exist_ok=True)
+    with (run_folder / "grid.log").open("a") as log:
+        program = [sys.executable, "-m", "bert_jax.cli", *command, f"--workdir={run_folder}"]
         return subprocess.run(program, stdout=log, stderr=log, check=False).returncode
 
 
 def collect(workdir: Path, grid: list[dict[str, Any]], seeds: list[int]) -> list[dict[str, Any]]:
-    """A row for each finished run, also written to results.csv."""
-    made = [
-        (cell, seed, last_evaluation(folder(workdir, cell, seed)))
-        for cell in grid
-        for seed in seeds
-    ]
-    rows = [{**cell, "seed": seed, **metrics} for cell, seed, metrics in made if metrics]
+    """Return a row for each finished run, and write the rows to results.csv."""
+    rows = []
+    for cell, seed in itertools.product(grid, seeds):
+        if metrics := last_evaluation(folder(workdir, cell, seed)):
+            rows.append({**cell, "seed": seed, **metrics})
     if rows:
         with (workdir / "results.csv").open("w", newline="") as file:
             writer = csv.DictWriter(file, list(rows[0]))
@@ -100,27 +92,23 @@ def collect(workdir: Path, grid: list[dict[str, Any]], seeds: list[int]) -> list
 
 
 def report(rows: list[dict[str, Any]], grid: list[dict[str, Any]], metric: str) -> str:
-    """A line for each cell, then the best run by itself."""
+    """Write a table with a line for each cell, and below it the best run by itself."""
     higher = higher_is_better(metric)
-    lines = [
-        f"| {' | '.join([*SHORT.values(), 'n', f'mean {metric}', 'standard deviation', '95 % interval'])} |"
-    ]
-    lines.append("|" + "---|" * 7)
+    header = [*SHORT.values(), "n", f"mean {metric}", "standard deviation", "95 % interval"]
+    lines = [f"| {' | '.join(header)} |", "|" + "---|" * 7]
     means = {}
     for number, cell in enumerate(grid):
         values = [row[metric] for row in rows if all(row[k] == v for k, v in cell.items())]
         if not values:
             continue
-        found = summary(values, higher_is_better=higher)
-        means[number] = found.mean
-        spread = (
-            f"{found.deviation:.4f} | {found.low:.4f} to {found.high:.4f}"
-            if found.n > 1
-            else "unknown | unknown"
-        )
-        lines.append(
-            f"| {' | '.join(f'{v:g}' for v in cell.values())} | {found.n} | {found.mean:.4f} | {spread} |"
-        )
+        over_seeds = summary(values, higher_is_better=higher)
+        means[number] = over_seeds.mean
+        spread = "unknown | unknown"
+        if over_seeds.n > 1:
+            interval = f"{over_seeds.low:.4f} to {over_seeds.high:.4f}"
+            spread = f"{over_seeds.deviation:.4f} | {interval}"
+        knobs = " | ".join(f"{value:g}" for value in cell.values())
+        lines.append(f"| {knobs} | {over_seeds.n} | {over_seeds.mean:.4f} | {spread} |")
     if means:
         pick = max if higher else min
         cell = grid[pick(means, key=lambda number: means[number])]
@@ -128,13 +116,14 @@ def report(rows: list[dict[str, Any]], grid: list[dict[str, Any]], metric: str) 
         lines += [
             "",
             f"best mean: {', '.join(f'{SHORT[k]} {v:g}' for k, v in cell.items())}",
-            f"best of all {best.n} runs on the development data they were chosen on (optimistic): {best.best:.4f}",
+            f"best of all {best.n} runs on the development data they were chosen on (optimistic): "
+            f"{best.best:.4f}",
         ]
     return "\n".join(lines)
 
 
 def main() -> int:
-    """Reads the command line, runs what is missing, reports."""
+    """Run the cells that are missing, and print the report."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -144,7 +133,7 @@ def main() -> int:
     parser.add_argument("--workdir", type=Path, required=True)
     parser.add_argument("--seeds", default="0,1,2,3,4")
     parser.add_argument(
-        "--metric", help="the one compared; the config's checkpoints.best unless given"
+        "--metric", help="metric to compare by; the config's checkpoints.best unless given"
     )
     for axis, values in AXES.items():
         parser.add_argument(f"--{SHORT[axis]}", default=",".join(map(str, values)))
@@ -158,26 +147,22 @@ def main() -> int:
     grid, seeds = cells(axes), [int(seed) for seed in args.seeds.split(",")]
     check_same(args.workdir, flags)
     failed = 0
-    for seed, cell in itertools.product(
-        seeds, [] if args.report_only else grid
-    ):  # seed by seed: early rows are fair
-        if last_evaluation(folder(args.workdir, cell, seed)) is None:
+    # Seed by seed, so that the cells can be compared before all seeds have run.
+    for seed, cell in itertools.product(seeds, [] if args.report_only else grid):
+        workdir = folder(args.workdir, cell, seed)
+        if last_evaluation(workdir) is None:
             code = run(flags, args.workdir, cell, seed)
-            print(
-                f"{folder(args.workdir, cell, seed).name}: exit code {code}",
-                file=sys.stderr,
-                flush=True,
-            )
+            print(f"{workdir.name}: exit code {code}", file=sys.stderr, flush=True)
             if code in (2, 75):  # a mistake that all cells share, or a signal
                 return code
             failed += code != 0
     rows = collect(args.workdir, grid, seeds)
     if not rows:
         raise SystemExit("error: no cell has finished; cells/*/grid.log say why")
-    metric = args.metric or json.loads(
-        (folder(args.workdir, grid[0], seeds[0]) / "config.json").read_text()
-    )
-    metric = metric if isinstance(metric, str) else metric["checkpoints"]["best"]
+    metric = args.metric
+    if not metric:
+        config = folder(args.workdir, grid[0], seeds[0]) / "config.json"
+        metric = json.loads(config.read_text())["checkpoints"]["best"]
     print(report(rows, grid, metric))
     return 1 if failed else 0
 

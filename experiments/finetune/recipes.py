@@ -1,4 +1,4 @@
-"""What both sides of the comparison train on, and how: data, recipe and seeds, once. Plain Python."""
+"""The data, recipes and seeds that both sides of the comparison train with, in plain Python."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ WARMUP = 0.1
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """One task. `train` and `dev` are files below the data folder."""
+    """The settings of one task; `train` and `dev` are files below the data folder."""
 
     kind: str
     train: str
@@ -20,12 +20,12 @@ class Recipe:
     epochs: float
     rate: float = 1e-4
     length: int = 64
-    columns: tuple[str, ...] = ()  # of the texts
+    columns: tuple[str, ...] = ()  # names of the columns that hold the texts
     label: str = ""
     labels: tuple[str, ...] = ()  # as the file writes them, in the order of the classes
-    rows: int = 0  # the first ones; 0 is all
+    rows: int = 0  # train on the first so many; 0 is all
     no_answer: bool = False
-    stride: int = 128  # of windows: where the next begins
+    stride: int = 128  # tokens from the beginning of a window to that of the next
 
 
 RECIPES = {
@@ -59,34 +59,20 @@ RECIPES = {
         length=128,
         labels=(
             *("B-corporation", "B-creative-work", "B-group", "B-location", "B-person", "B-product"),
-            *(
-                "I-corporation",
-                "I-creative-work",
-                "I-group",
-                "I-location",
-                "I-person",
-                "I-product",
-                "O",
-            ),
+            *("I-corporation", "I-creative-work", "I-group", "I-location", "I-person", "I-product"),
+            "O",
         ),
     ),
     "xquad": Recipe(
-        "span",
-        "squad_xquad_en/train.json",
-        "squad_xquad_en/dev.json",
-        "f1",
-        0.5,
+        *("span", "squad_xquad_en/train.json", "squad_xquad_en/dev.json", "f1", 0.5),
         rate=2e-4,
         length=256,
     ),
     "electronics": Recipe(
-        *(
-            "span",
-            "squad2_subjqa/electronics_train.json.gz",
-            "squad2_subjqa/electronics_dev.json.gz",
-            "f1",
-            0.5,
-        ),
+        "span",
+        "squad2_subjqa/electronics_train.json.gz",
+        "squad2_subjqa/electronics_dev.json.gz",
+        *("f1", 0.5),
         rate=2e-4,
         length=256,
         rows=250,
@@ -96,11 +82,11 @@ RECIPES = {
 
 
 def updates(recipe: Recipe, rows: int) -> int:
-    """Updates of a run: the epochs' whole batches, the order going on from one epoch into the next."""
+    """Return the number of updates of a run: whole batches, which may span two epochs."""
     return int(recipe.epochs * rows // BATCH)
 
 
 def padded_to(longest: int) -> int:
-    """Tokens of the rows of a batch: its longest, rounded up to 16, 32, 48, 64, 96, 128, 160, ..."""
+    """Return a batch's row length: its longest, rounded up to 16, 32, 48, 64, 96, 128, 160, ..."""
     step = 16 if longest <= 64 else 32
     return -(-longest // step) * step

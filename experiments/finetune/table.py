@@ -1,6 +1,8 @@
-"""What the comparison says: results.csv, figure.png, and the README's table on standard output.
+"""Summarise the comparison: results.csv, figure.png, and the README's table on standard output.
 
-python table.py --workdir=W      after `theirs.py train` and compare.py's commands
+    python table.py --workdir=W
+
+Run it after `theirs.py train` and compare.py's commands.
 """
 
 from __future__ import annotations
@@ -21,48 +23,50 @@ from bert_jax.training import data
 
 
 def metrics_of_theirs(args: argparse.Namespace) -> list[dict[str, Any]]:
-    """The lines of W/theirs.jsonl with metrics, from the libraries that score ours."""
-    given: dict[str, Any] = {}
+    """Return the lines of W/theirs.jsonl with metrics, by the code that scores our own runs."""
+    tasks: dict[str, Any] = {}
     lines = []
     for line in read(args.workdir / "theirs.jsonl"):
         task, kind = line["task"], RECIPES[line["task"]].kind
-        if task not in given:
+        if task not in tasks:
             config = config_of(command(args, task, 0, steps=1)).config
-            given[task] = config, data.held_out(config, "validation")
-        config, examples = given[task]
-        labels, made = config.objectives[kind].labels, line["predictions"]
+            tasks[task] = config, data.held_out(config, "validation")
+        config, examples = tasks[task]
+        labels, predictions = config.objectives[kind].labels, line["predictions"]
         if kind == "classify":
-            made = [np.eye(len(labels))[one] for one in made]
+            predictions = [np.eye(len(labels))[label] for label in predictions]
         elif kind == "span":
-            made = [Span(text, 0, len(text), 0.0, margin, ()) for text, margin in made]
+            predictions = [
+                Span(text, 0, len(text), 0.0, margin, ()) for text, margin in predictions
+            ]
         elif kind == "tag":
-            made = [tuple(one) for one in made]
-        lines.append(line | scores.score(kind, examples, made, labels, config.task))
+            predictions = [tuple(tags) for tags in predictions]
+        lines.append(line | scores.score(kind, examples, predictions, labels, config.task))
     return lines
 
 
 def table(args: argparse.Namespace) -> None:
-    """results.csv and figure.png beside this file, and the README's table on standard output."""
+    """Write results.csv and figure.png beside this file, and print the README's table."""
     sides = {"ours": read(args.workdir / "ours.jsonl"), "theirs": metrics_of_theirs(args)}
     agreed = {line["task"]: line["worst"] for line in read(args.workdir / "losses.jsonl")}
     timed = {line["task"]: line for line in read(args.workdir / "times.jsonl")}
-    found = []
+    rows = []
     for task, recipe in RECIPES.items():
-        made = {
+        lines_of = {
             side: {line["seed"]: line for line in lines if line["task"] == task}
             for side, lines in sides.items()
         }
-        seeds = sorted(made["ours"].keys() & made["theirs"].keys())
+        seeds = sorted(lines_of["ours"].keys() & lines_of["theirs"].keys())
         if not seeds:
             continue
         values = {
-            side: [lines[seed][recipe.metric] for seed in seeds] for side, lines in made.items()
+            side: [lines[seed][recipe.metric] for seed in seeds] for side, lines in lines_of.items()
         }
         difference = welch(values["ours"], values["theirs"])
         row: dict[str, Any] = {
             "task": task,
             "metric": recipe.metric,
-            "updates": made["ours"][seeds[0]]["updates"],
+            "updates": lines_of["ours"][seeds[0]]["updates"],
         }
         row["seeds"] = len(seeds)
         for side, numbers in values.items():
@@ -73,52 +77,50 @@ def table(args: argparse.Namespace) -> None:
         row |= {"difference": difference.mean, "low": difference.low, "high": difference.high}
         row["zero_inside"] = difference.low <= 0 <= difference.high
         late = {
-            side: [np.mean(_late(lines[seed])) for seed in seeds] for side, lines in made.items()
+            side: [np.mean(_late(lines[seed])) for seed in seeds]
+            for side, lines in lines_of.items()
         }
         loss = welch(late["ours"], late["theirs"])
         row |= {"loss_difference": loss.mean, "loss_low": loss.low, "loss_high": loss.high}
         row["largest_loss_difference"] = agreed.get(task, "")
         for key in ("ours_cpu_median", "theirs_cpu_median", "cpu_ratio", "wall_ratio"):
             row[key] = timed.get(task, {}).get(key, "")
-        found.append(
+        rows.append(
             row | {f"{side}_values": " ".join(f"{v:.6g}" for v in values[side]) for side in values}
         )
     with (HERE / "results.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(found[0]))
+        writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
-        writer.writerows(found)
-    print(_markdown(found))
-    _figure(found)
+        writer.writerows(rows)
+    print(_markdown(rows))
+    _figure(rows)
 
 
 def _late(line: dict[str, Any]) -> list[float]:
-    """Losses of the second half of training, with dropout: more telling of a few updates than a
-    metric is.
+    """Return the losses of the second half of training, with dropout.
+
+    After so few updates they tell more than a metric does.
     """
     return line["losses"][len(line["losses"]) // 2 :]
 
 
-def _markdown(found: list[dict[str, Any]]) -> str:
-    heads = [
-        "task",
-        "metric",
-        "updates",
-        "n",
-        "ours",
-        "transformers",
-        "difference, 95 % interval",
-        "zero inside",
-    ]
-    heads += ["difference of the loss, 95 % interval", "largest difference of 50 losses"]
-    lines = [[*heads, "CPU s an update: ours", "transformers", "ratio", "ratio of wall time"]]
+def _markdown(rows: list[dict[str, Any]]) -> str:
+    heads = ["task", "metric", "updates", "n", "ours", "transformers"]
+    heads += ["difference, 95 % interval", "zero inside", "difference of the loss, 95 % interval"]
+    heads += ["largest difference of 50 losses", "CPU s an update: ours", "transformers", "ratio"]
+    lines = [[*heads, "ratio of wall time"]]
     lines.append(["---"] * len(lines[0]))
-    for row in found:
-        digits = 1 if row["task"] in NAMES else 3  # SQuAD's are in per cent
+    for row in rows:
+        digits = 1 if row["task"] in NAMES else 3  # SQuAD's metrics are in per cent
         sides = [
             f"{row[f'{side}_mean']:.{digits}f} ± {row[f'{side}_deviation']:.{digits}f}"
             for side in ("ours", "theirs")
         ]
-        interval = f"{row['difference']:+.{digits}f} ({row['low']:+.{digits}f} to {row['high']:+.{digits}f})"
+        interval = (
+            f"{row['difference']:+.{digits}f} "
+            f"({row['low']:+.{digits}f} to {row['high']:+.{digits}f})"
+        )
+        worst = row["largest_loss_difference"]
         measured = [
             row[key] for key in ("ours_cpu_median", "theirs_cpu_median", "cpu_ratio", "wall_ratio")
         ]
@@ -126,28 +128,22 @@ def _markdown(found: list[dict[str, Any]]) -> str:
             [row["task"], row["metric"], str(row["updates"]), str(row["seeds"]), *sides, interval]
             + ["yes" if row["zero_inside"] else "no"]
             + [f"{row['loss_difference']:+.3f} ({row['loss_low']:+.3f} to {row['loss_high']:+.3f})"]
-            + [
-                f"{row['largest_loss_difference']:.1e}"
-                if row["largest_loss_difference"] != ""
-                else ""
-            ]
+            + [f"{worst:.1e}" if worst != "" else ""]
             + [f"{value:.2f}" if value != "" else "" for value in measured]
         )
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _figure(found: list[dict[str, Any]]) -> None:
-    """Each task's seeds on both sides, as distances from the mean of all, and the interval of the
-    difference.
-    """
+def _figure(rows: list[dict[str, Any]]) -> None:
+    """Draw each task's seeds, as distances from their mean, and the interval of the difference."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    _, (left, right) = plt.subplots(1, 2, figsize=(10, 0.5 * len(found) + 1.4), sharey=True)
-    for place, row in enumerate(found):
-        unit = 1 if row["task"] in NAMES else 100  # in per cent, all of them
+    _, (left, right) = plt.subplots(1, 2, figsize=(10, 0.5 * len(rows) + 1.4), sharey=True)
+    for place, row in enumerate(rows):
+        unit = 1 if row["task"] in NAMES else 100  # so that all are in per cent
         values = {
             side: unit * np.array([float(v) for v in row[f"{side}_values"].split()])
             for side in ("ours", "theirs")
@@ -174,7 +170,7 @@ def _figure(found: list[dict[str, Any]]) -> None:
     for axes, title in zip((left, right), titles, strict=True):
         axes.axvline(0, color="grey", linewidth=0.8)
         axes.set_xlabel(title)
-    left.set_yticks(range(len(found)), [f"{row['task']} ({row['metric']})" for row in found])
+    left.set_yticks(range(len(rows)), [f"{row['task']} ({row['metric']})" for row in rows])
     left.invert_yaxis()
     left.legend(loc="best")
     plt.tight_layout()
@@ -182,7 +178,7 @@ def _figure(found: list[dict[str, Any]]) -> None:
 
 
 def main() -> None:
-    """Reads the command line."""
+    """Parse the flags and summarise."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

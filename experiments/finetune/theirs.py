@@ -1,13 +1,15 @@
-"""Fine-tuning with transformers and torch: a plain loop, the other side of compare.py. Needs those
-two alone.
+"""Fine-tuning with transformers and torch in a plain loop, to compare ours with.
 
-python theirs.py heads --model=MINILM --workdir=W                        the checkpoints both sides
-start from python theirs.py train --data=D --workdir=W --tasks=mrpc,rte             results in
-W/theirs.jsonl python theirs.py train ... --tasks=rte --seeds=0 --dropout=0 --order=F   in an order
-given, and no predictions
+    python theirs.py heads --model=MINILM --workdir=W
+    python theirs.py train --data=D --workdir=W --tasks=mrpc,rte
+    python theirs.py train --data=D --workdir=W --tasks=rte --seeds=0 --dropout=0 --order=F
 
-Rows are those of theirs_data.py. Every epoch has an order of its own,
-default_rng(seed).permutation, and batches go on from one epoch into the next.
+The first writes the checkpoints that both sides start from, the second the results to
+W/theirs.jsonl. The third trains in a given order and predicts nothing. Needs transformers and torch
+only, not bert_jax.
+
+theirs_data.py makes the rows. Every epoch has its own order, default_rng(seed).permutation, and
+batches may span two epochs.
 """
 
 from __future__ import annotations
@@ -32,13 +34,13 @@ CLASSES = {
 }
 ANSWER_TOKENS, N_BEST = 30, 20
 
-# --- batches ------------------------------------------------------------
+# --- batches --------------------------------------------------------------------------------------
 
 
 def collate(
     rows: list[dict[str, Any]], recipe: Recipe
 ) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
-    """Inputs of a batch and its targets."""
+    """Return the inputs of a batch and its targets."""
     width = padded_to(max(len(row["ids"]) for row in rows))
 
     def padded(lists: list[list[int]], filler: int) -> torch.Tensor:
@@ -61,17 +63,18 @@ def collate(
 
 
 def span_logits(output: Any, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of starts and ends; padding columns compete for nothing, so that a loss does not depend on
-    how much there is.
+    """Return the logits of starts and of ends, without padding columns.
+
+    Padding takes no part in the softmax, so that a loss does not depend on how much of it there is.
     """
-    hidden = torch.finfo(torch.float32).min
-    return tuple(x.masked_fill(mask == 0, hidden) for x in (output.start_logits, output.end_logits))
+    lowest = torch.finfo(torch.float32).min
+    return tuple(x.masked_fill(mask == 0, lowest) for x in (output.start_logits, output.end_logits))
 
 
 def loss_of(
     model: Any, inputs: dict[str, torch.Tensor], targets: torch.Tensor, kind: str
 ) -> torch.Tensor:
-    """The mean over rows; tag: over first pieces; span: of starts and ends."""
+    """Return the mean loss: over rows; tag: over first pieces; span: over starts and ends."""
     output, entropy = model(**inputs), torch.nn.functional.cross_entropy
     if kind == "regress":
         return torch.nn.functional.mse_loss(output.logits[:, 0], targets)
@@ -84,7 +87,7 @@ def loss_of(
 
 
 def optimizer_of(model: torch.nn.Module, recipe: Recipe, steps: int) -> tuple[Any, Any]:
-    """torch's AdamW and transformers' linear schedule: warm-up from 0, then to 0 at the last step."""
+    """Build torch's AdamW and transformers' linear schedule: up from 0, then down to 0."""
     named = list(model.named_parameters())
     plain = [p for name, p in named if name.endswith("bias") or "LayerNorm" in name]
     decayed = [p for name, p in named if not (name.endswith("bias") or "LayerNorm" in name)]
@@ -96,18 +99,17 @@ def optimizer_of(model: torch.nn.Module, recipe: Recipe, steps: int) -> tuple[An
 
 
 def order_of(rows: int, seed: int, steps: int) -> np.ndarray:
-    """int64 [steps, BATCH]: an order of its own for each epoch, one after the other."""
+    """Return the rows of each batch, int64 [steps, BATCH]; each epoch has its own permutation."""
     rng = np.random.default_rng(seed)
     epochs = -(-steps * BATCH // rows)
-    return np.concatenate([rng.permutation(rows) for _ in range(epochs)])[: steps * BATCH].reshape(
-        steps, BATCH
-    )
+    order = np.concatenate([rng.permutation(rows) for _ in range(epochs)])
+    return order[: steps * BATCH].reshape(steps, BATCH)
 
 
 def update(
     model: Any, optimizer: Any, schedule: Any, rows: list[dict[str, Any]], recipe: Recipe
 ) -> tuple[float, int]:
-    """One update on a batch of rows: its loss, and the tokens that were computed, padding included."""
+    """Make one update on a batch of rows; return its loss and its tokens, padding included."""
     inputs, targets = collate(rows, recipe)
     loss = loss_of(model, inputs, targets, recipe.kind)
     optimizer.zero_grad()
@@ -119,19 +121,16 @@ def update(
 
 
 def train(model: Any, features: list, order: np.ndarray, recipe: Recipe) -> dict[str, list[float]]:
-    """An update for each batch of `order`, int [updates, batch]; their losses, seconds and tokens."""
+    """Train on the batches of `order`, int [updates, batch]; return losses, seconds and tokens."""
     optimizer, schedule = optimizer_of(model, recipe, len(order))
     record: dict[str, list[float]] = {"losses": [], "seconds": [], "tokens": []}
     model.train()
     for rows in order.tolist():
         before = time.perf_counter()
         loss, tokens = update(model, optimizer, schedule, [features[row] for row in rows], recipe)
-        for name, value in (
-            ("losses", loss),
-            ("seconds", time.perf_counter() - before),
-            ("tokens", tokens),
-        ):
-            record[name].append(value)
+        record["seconds"].append(time.perf_counter() - before)
+        record["losses"].append(loss)
+        record["tokens"].append(tokens)
     return record
 
 
@@ -139,7 +138,10 @@ def train(model: Any, features: list, order: np.ndarray, recipe: Recipe) -> dict
 
 
 def outputs_of(model: Any, features: list[dict[str, Any]], recipe: Recipe) -> list[np.ndarray]:
-    """The head's output of each row, without padding; rows of like lengths together, for speed."""
+    """Return the head's output for each row, without padding.
+
+    Rows of about the same length are computed together, for speed.
+    """
     model.eval()
     outputs: list[Any] = [None] * len(features)
     by_length = sorted(range(len(features)), key=lambda row: len(features[row]["ids"]))
@@ -163,7 +165,11 @@ def outputs_of(model: Any, features: list[dict[str, Any]], recipe: Recipe) -> li
 def predictions_of(
     rows: list, features: list, outputs: list[np.ndarray], recipe: Recipe
 ) -> list[Any]:
-    """A class, a number, the classes of the words, or [answer, how much more `no answer` scores]."""
+    """Return a prediction for each row of data.
+
+    It is a class, a number, the classes of the words, or an answer and its margin: how much more
+    `no answer` scores.
+    """
     if recipe.kind == "classify":
         return [int(output.argmax()) for output in outputs]
     if recipe.kind == "regress":
@@ -173,8 +179,8 @@ def predictions_of(
             [t for t, tag in enumerate(feature["target"]) if tag != IGNORED] for feature in features
         ]
         return [
-            output[where].argmax(-1).tolist()
-            for output, where in zip(outputs, counted, strict=True)
+            output[tokens].argmax(-1).tolist()
+            for output, tokens in zip(outputs, counted, strict=True)
         ]
     return [
         answer_of(
@@ -189,8 +195,9 @@ def predictions_of(
 def answer_of(
     context: str, windows: list[tuple[dict[str, Any], np.ndarray]], recipe: Recipe
 ) -> tuple[str, float]:
-    """run_squad.py's choice over the windows of one question; the best single token where it would
-    choose none.
+    """Choose the answer to one question from its windows, by the rule of run_squad.py.
+
+    Where that rule chooses nothing, return the best single token.
     """
     best, best_score, none_score = "", -np.inf, np.inf
     for feature, output in windows:
@@ -227,9 +234,7 @@ def answer_of(
 
 
 def heads(args: argparse.Namespace) -> None:
-    """Writes W/heads/TASK-SEED: the checkpoint with a fresh head, which transformers draws from the
-    seed.
-    """
+    """Write W/heads/TASK-SEED: the checkpoint with a head that transformers draws from the seed."""
     for name in args.tasks:
         recipe = RECIPES[name]
         labels = {"regress": ("score",), "span": ("start", "end")}.get(recipe.kind, recipe.labels)
@@ -250,8 +255,9 @@ def heads(args: argparse.Namespace) -> None:
 
 
 def runs(args: argparse.Namespace) -> None:
-    """Trains each task with each seed, and appends a JSON line of what came out; a line that is
-    there is not redone.
+    """Train each task with each seed, and append its result as a line of JSON.
+
+    A task and seed that has a line already is skipped.
     """
     results = args.workdir / args.results
     lines = results.read_text().splitlines() if results.exists() else []
@@ -269,27 +275,22 @@ def runs(args: argparse.Namespace) -> None:
         total = updates(recipe, len(features["train"]))
         for seed in todo:
             torch.manual_seed(seed)
-            rates = (
-                {}
-                if args.dropout is None
-                else dict.fromkeys(
-                    ("hidden_dropout_prob", "attention_probs_dropout_prob"), args.dropout
-                )
-            )
+            rates = {}
+            if args.dropout is not None:
+                names = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+                rates = dict.fromkeys(names, args.dropout)
             folder = args.workdir / "heads" / f"{name}-{seed}"
             model = CLASSES[recipe.kind].from_pretrained(folder, dtype=torch.float32, **rates)
-            order = (
-                np.load(args.order) if args.order else order_of(len(features["train"]), seed, total)
-            )
+            order = order_of(len(features["train"]), seed, total)
+            if args.order:
+                order = np.load(args.order)
             record = train(model, features["train"], order, recipe)
             line = {
                 "task": name,
                 "seed": seed,
                 "updates": len(record["losses"]),
                 "tokens": sum(record["tokens"]),
-            }
-            line["seconds"] = round(sum(record["seconds"]), 2)
-            line |= {
+                "seconds": round(sum(record["seconds"]), 2),
                 "losses": record["losses"],
                 "step_seconds": record["seconds"],
                 "step_tokens": record["tokens"],
@@ -299,17 +300,13 @@ def runs(args: argparse.Namespace) -> None:
                 line["predictions"] = predictions_of(rows["dev"], features["dev"], outputs, recipe)
             with results.open("a") as file:
                 file.write(json.dumps(line) + "\n")
-            said = {key: value for key, value in line.items() if not isinstance(value, list)}
-            print(
-                time.strftime("%H:%M:%S"),
-                json.dumps(said),
-                f"{line['tokens'] / line['seconds']:.0f} tokens/s",
-                flush=True,
-            )
+            short = {key: value for key, value in line.items() if not isinstance(value, list)}
+            rate = f"{line['tokens'] / line['seconds']:.0f} tokens/s"
+            print(time.strftime("%H:%M:%S"), json.dumps(short), rate, flush=True)
 
 
 def main() -> None:
-    """Reads the command line."""
+    """Run one of the two commands."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -323,11 +320,12 @@ def main() -> None:
     )
     parser.add_argument("--results", default="theirs.jsonl", help="file below the workdir")
     parser.add_argument(
-        "--dropout", type=float, help="all rates; as the checkpoint says if not given"
+        "--dropout", type=float, help="all dropout rates; the checkpoint's if not given"
     )
     parser.add_argument(
         "--order",
-        help="a .npy file, int [updates, batch] of rows, to train on in this order; nothing is predicted",
+        help="a .npy file, int [updates, batch] of rows, to train on in this order; nothing is "
+        "predicted",
     )
     args = parser.parse_args()
     args.workdir.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,8 @@
-"""The data of theirs.py as rows of tokens: GLUE's tables, sentences of words, SQuAD's JSON. Plain
-Python.
+"""The data of theirs.py as rows of tokens, in plain Python.
 
-One row of the task's data is one row here: a text or pair cut to the length by tokenizers'
-longest_first, a sentence of words each tokenized alone, a question with one window of its context.
+GLUE's tables give a row for each text or pair, cut to the length by tokenizers' longest_first;
+sentences of words a row each, every word tokenized alone; SQuAD's JSON a row for each question and
+window of its context.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ IGNORED = -100  # torch's target that does not count
 
 
 def read_table(path: Path, recipe: Recipe) -> list[dict[str, Any]]:
-    """Rows of a GLUE file: tabs, a header, quotes that mean nothing."""
+    """Read a GLUE file: columns by tabs, a header, quotes without a meaning."""
     header, *lines = path.read_text(encoding="utf-8-sig").rstrip("\n").split("\n")
     rows = [
         dict(zip(header.split("\t"), line.rstrip("\r").split("\t"), strict=False)) for line in lines
@@ -34,7 +34,7 @@ def read_table(path: Path, recipe: Recipe) -> list[dict[str, Any]]:
 
 
 def read_words(path: Path, recipe: Recipe) -> list[dict[str, Any]]:
-    """Sentences of two columns; a blank line ends one."""
+    """Read sentences: a word and its tag on each line, a blank line after each sentence."""
     sentences: list[list[list[str]]] = [[]]
     for line in path.read_text(encoding="utf-8").split("\n"):
         if line.strip():
@@ -49,7 +49,7 @@ def read_words(path: Path, recipe: Recipe) -> list[dict[str, Any]]:
 
 
 def read_squad(path: Path, recipe: Recipe) -> list[dict[str, Any]]:
-    """Questions of SQuAD's JSON; trained on the first answer, as run_squad.py does."""
+    """Read the questions of SQuAD's JSON."""
     content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     articles = json.loads(content)["data"]
     return [
@@ -69,7 +69,7 @@ READERS = {"classify": read_table, "regress": read_table, "tag": read_words, "sp
 
 
 def read(data: Path, name: str, split: str) -> list[dict[str, Any]]:
-    """The task's rows of `train` or `dev`."""
+    """Read a task's rows of `train` or `dev`."""
     recipe = RECIPES[name]
     rows = READERS[recipe.kind](data / getattr(recipe, split), recipe)
     return rows[: recipe.rows] if split == "train" and recipe.rows else rows
@@ -79,7 +79,7 @@ def read(data: Path, name: str, split: str) -> list[dict[str, Any]]:
 
 
 def of_texts(rows: list[dict[str, Any]], tokenizer: Any, recipe: Recipe) -> list[dict[str, Any]]:
-    """One row a text or pair."""
+    """Make a row for each text or pair."""
     columns = [list(column) for column in zip(*(row["texts"] for row in rows), strict=True)]
     encoded = tokenizer(*columns, truncation="longest_first", max_length=recipe.length)
     return [
@@ -94,7 +94,10 @@ def of_texts(rows: list[dict[str, Any]], tokenizer: Any, recipe: Recipe) -> list
 
 
 def of_words(rows: list[dict[str, Any]], tokenizer: Any, recipe: Recipe) -> list[dict[str, Any]]:
-    """Labels on first pieces; a word the tokenizer drops becomes [UNK], so that none is lost."""
+    """Make a row for each sentence, with labels on first pieces.
+
+    A word that the tokenizer drops becomes [UNK], so that no label is lost.
+    """
     features = []
     for i, row in enumerate(rows):
         pieces = [
@@ -112,7 +115,8 @@ def of_words(rows: list[dict[str, Any]], tokenizer: Any, recipe: Recipe) -> list
         ]
         if len(ids) > recipe.length:
             raise SystemExit(
-                f"a sentence of {len(ids)} tokens: windows are not needed for this data, nor written here"
+                f"a sentence of {len(ids)} tokens: windows are not needed for this data, "
+                "nor written here"
             )
         features.append({"ids": ids, "types": [0] * len(ids), "target": target, "example": i})
     return features
@@ -127,8 +131,9 @@ def _alone(tokenizer: Any, texts: list[str], **more: Any) -> Any:
 
 
 def of_squad(rows: list[dict[str, Any]], tokenizer: Any, recipe: Recipe) -> list[dict[str, Any]]:
-    """Windows over the context, the next `stride` tokens on; one without the whole answer points at
-    [CLS].
+    """Make a row for each window over a question's context, `stride` tokens apart.
+
+    The target is the first answer, as in run_squad.py; a window without all of it points at [CLS].
     """
     questions = _alone(tokenizer, [row["question"] for row in rows])["input_ids"]
     contexts = _alone(tokenizer, [row["context"] for row in rows], return_offsets_mapping=True)
@@ -155,12 +160,14 @@ def of_squad(rows: list[dict[str, Any]], tokenizer: Any, recipe: Recipe) -> list
             for t in range(len(tokens))
         ]
         for w, (a, b) in enumerate(windows):
-            here = first >= a and last < b and first >= 0
+            contained = first >= 0 and a <= first and last < b
             features.append(
                 {
                     "ids": [*front, *tokens[a:b], sep],
                     "types": [0] * len(front) + [1] * (b - a + 1),
-                    "target": [len(front) + first - a, len(front) + last - a] if here else [0, 0],
+                    "target": [len(front) + first - a, len(front) + last - a]
+                    if contained
+                    else [0, 0],
                     "example": i,
                     "begin": len(front),
                     "offsets": offsets[a:b],

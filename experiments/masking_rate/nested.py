@@ -1,11 +1,10 @@
-"""What nested masks are worth: the loss of one checkpoint at two masking rates, over many draws of
-the masks.
+"""Measure what nested masks are worth: the loss of one checkpoint at two rates, over many draws.
 
     python experiments/masking_rate/nested.py runs/masking_rate/cells/ID --draws=8
 
-With the same draw for both rates the masks of the lower lie inside those of the higher; with a draw
-for each they do not. The standard error of the difference is given both ways, per draw: nothing but
-the masks differs.
+With the same draw of masks for both rates, those of the lower rate lie inside those of the higher;
+with a draw for each rate they do not. The standard error of the difference in loss is given both
+ways, for one draw: nothing but the masks differs.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ BASE, OTHERS = "0.15", ("0.2", "0.3", "0.4", "0.8")
 
 
 def main() -> None:
-    """Prints a table."""
+    """Print the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -31,21 +30,18 @@ def main() -> None:
     run = runs.open_run(args.checkpoint)
     losses: dict[str, list[float]] = {rate: [] for rate in (BASE, *OTHERS)}
     for draw in range(args.draws):
-        ask = suites.SuiteOptions(changes=(("evals.validation.seed", str(draw)),))
-        found = suites.TABLE["cross_rate"].run(run, ask)
-        for rate, seen in losses.items():
-            seen.append(found[rate]["mlm_loss"])
+        options = suites.SuiteOptions(changes=(("evals.validation.seed", str(draw)),))
+        metrics = suites.TABLE["cross_rate"].run(run, options)
+        for rate, values in losses.items():
+            values.append(metrics[rate]["mlm_loss"])
     print("| rates | difference in loss | SE, nested masks | SE, masks of their own | ratio |")
     print("| --- | ---: | ---: | ---: | ---: |")
     for rate in OTHERS:
         pairs = intervals.paired(losses[rate], losses[BASE])
-        nested, own = (
-            pairs.error * math.sqrt(pairs.n),
-            pairs.unpaired * math.sqrt(pairs.n),
-        )  # of one draw
-        print(
-            f"| {rate} less {BASE} | {pairs.mean:+.4f} | {nested:.4f} | {own:.4f} | {nested / own:.2f} |"
-        )
+        nested = pairs.error * math.sqrt(pairs.n)  # of one draw
+        separate = pairs.unpaired * math.sqrt(pairs.n)
+        errors = f"{nested:.4f} | {separate:.4f} | {nested / separate:.2f}"
+        print(f"| {rate} less {BASE} | {pairs.mean:+.4f} | {errors} |")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""How much should be masked? Rates from 5 to 80 %, at two sizes of model.
+"""How many tokens should be masked? Rates from 5 to 80 %, at two sizes of model.
 
-bert-jax study run experiments/masking_rate --workdir=runs/masking_rate
-bert-jax study run experiments/masking_rate:full --workdir=runs/masking_rate_full
+    bert-jax study run experiments/masking_rate --workdir=runs/masking_rate
+    bert-jax study run experiments/masking_rate:full --workdir=runs/masking_rate_full
 
-`experiments/masking_rate:cpu,2 x 128` is one size alone; `experiments/masking_rate:timing` a
-quarter of the updates of two of its rates, to see what training together is worth: with
+`experiments/masking_rate:cpu,2 x 128` runs one size only. `experiments/masking_rate:timing` trains
+two of its rates for a quarter of the updates, to measure what training runs together saves: with
 --fuse=never --jobs=1 they train one after another.
 """
 
@@ -30,7 +30,8 @@ def get_study(scale="cpu"):
     if name == "full":
         shared = shared.on(load_file("../../configs/preset.py:wettig,large", beside=__file__))
     return Study(
-        question="Which masking rate gives the best model for the tokens it reads, and does that depend on its size?",
+        question="Which masking rate gives the best model for the tokens it reads, and does that "
+        "depend on its size?",
         base=shared.base,
         axes=(
             variants("size", {size: shared.sizes[size]} if size else shared.sizes),
@@ -41,7 +42,8 @@ def get_study(scale="cpu"):
         evaluations=shared.evaluations | {"cross_rate": Suite("cross_rate")},
         comparisons=(Comparison("masking.rate", "15 %", shared.compared({})),),
         published=("wettig_rates",),
-        notes="Whatever an arm is trained with, it is evaluated on the same masks, of 15 %; cross_rate has the others.",
+        notes="Whatever an arm is trained with, it is evaluated on the same masks, of 15 %; "
+        "cross_rate has the others.",
     )
 
 

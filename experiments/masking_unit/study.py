@@ -1,8 +1,9 @@
-"""What should be masked as one? Tokens, whole words, spans of words, or collocations by pointwise
-mutual information.
+"""Units that are masked as one: tokens, whole words, spans of words, or collocations.
 
-bert-jax study run experiments/masking_unit --workdir=runs/masking_unit
-bert-jax study run experiments/masking_unit:full --workdir=runs/masking_unit_full
+    bert-jax study run experiments/masking_unit --workdir=runs/masking_unit
+    bert-jax study run experiments/masking_unit:full --workdir=runs/masking_unit_full
+
+Collocations are chosen by pointwise mutual information.
 """
 
 from bert_jax.config import load_file
@@ -18,13 +19,14 @@ def get_study(scale="cpu"):
     if scale == "full":
         more["squad2"] = Finetune("squad2")
     return Study(
-        question="Does masking whole words, spans or collocations train a better model than masking single tokens?",
+        question="Does masking whole words, spans or collocations train a better model than "
+        "masking single tokens?",
         base=shared.base,
         axes=(variants("masking.unit", arms),),
         seeds=shared.seeds,
         budget=shared.budget,
         evaluations=shared.evaluations | more,
         comparisons=(Comparison("masking.unit", "token", shared.compared(more)),),
-        notes="Held-out text is masked token by token for every arm, which is what the first was trained for, and once "
-        "more by whole words.",
+        notes="Held-out text is masked token by token for every arm, which is what the first was "
+        "trained for, and once more by whole words.",
     )

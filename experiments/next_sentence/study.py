@@ -1,10 +1,10 @@
-"""Does a loss on pairs of segments help? NSP, the same pairs without it, full sentences, SOP, and
-left to right.
+"""Does a loss on pairs of segments help? NSP, its pairs without the loss, and three alternatives.
 
-bert-jax study run experiments/next_sentence --workdir=runs/next_sentence
-bert-jax study run experiments/next_sentence:full --workdir=runs/next_sentence_full
+    bert-jax study run experiments/next_sentence --workdir=runs/next_sentence
+    bert-jax study run experiments/next_sentence:full --workdir=runs/next_sentence_full
 
-BERT's table 5 and RoBERTa's table 2.
+The alternatives are full sentences, SOP, and a left-to-right model. BERT's table 5 and RoBERTa's
+table 2.
 """
 
 from bert_jax.config import load_file
@@ -21,18 +21,18 @@ def get_study(scale="cpu"):
         "left to right": {
             "pairs": "none",
             "objectives.causal_lm.weight": 1.0,
-            # A loss on the tokens that the others may be asked for.
+            # The loss counts the tokens that the other runs may predict, so not the end of text.
             "objectives.causal_lm.end": False,
             "model.causal": True,
         },
     }
-    more = {
-        "validation": Suite("pretrain", (("changes", (("pairs", "none"),)),))
-    }  # the same rows for every arm
+    # The same rows for every run.
+    more = {"validation": Suite("pretrain", (("changes", (("pairs", "none"),)),))}
     if scale == "full":
         more |= {"mrpc": Finetune("mrpc"), "squad": Finetune("squad")}
     return Study(
-        question="Does next sentence prediction help, or the pairs it needs, or is either in the way?",
+        question="Does next sentence prediction help, or the pairs it needs, or is either in the "
+        "way?",
         base=shared.base,
         axes=(variants("objective", arms),),
         seeds=shared.seeds,
@@ -40,6 +40,7 @@ def get_study(scale="cpu"):
         evaluations=shared.evaluations | more | {"own_rows": Suite("pretrain")},
         comparisons=(Comparison("objective", "NSP", shared.compared(more)),),
         published=("bert_table_5", "roberta_table_2"),
-        notes="validation is of full sentences for every arm, own_rows of what it was trained on. Left to right has "
-        "a loss on every token and none on masked ones: only what comes after compares it with the others.",
+        notes="validation is of full sentences for every arm, own_rows of what it was trained on. "
+        "Left to right has a loss on every token and none on masked ones: only what comes after "
+        "compares it with the others.",
     )

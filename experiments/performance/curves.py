@@ -1,11 +1,11 @@
-"""What an update costs against batch, length, layers, width, masking rate, arms and devices.
+"""Measure the cost of an update against batch, length, layers, width, rate, runs and devices.
 
     python experiments/performance/curves.py [NAME ...] [--rounds=3]
 
-The points of a curve are contestants of one interleaved run. Rows go to curves.csv and figures
-beside this file; a curve measured again replaces its rows. Devices are eight fake ones on the same
-cores: they show that shapes and collectives are right, and what splitting costs where nothing is
-gained.
+The points of a curve are contestants of one benchmark, timed in turn. Rows go to curves.csv and the
+figure to curves.png, beside this file; measuring a curve again replaces its rows. The devices are
+up to eight fake ones on the same cores: they show that shapes and collectives are right, and what
+splitting costs where nothing is gained.
 """
 
 from __future__ import annotations
@@ -58,35 +58,34 @@ CURVES: dict[str, tuple[str, list[tuple[float, dict[str, Any]]]]] = {
 
 
 def measure(name: str, rounds: int) -> list[dict[str, Any]]:
-    """The rows of a curve."""
-    made = []
+    """Measure a curve, and return its rows."""
+    contestants = []
     for x, changes in CURVES[name][1]:
-        arms = int(x) if name == "arms" else 1
-        contestant = asked(changes).ours(f"{x:g}", "train_step", runs=arms)
-        made.append((x, contestant))
+        runs = int(x) if name == "arms" else 1
+        contestants.append((x, setup(changes).ours(f"{x:g}", "train_step", runs=runs)))
     if name == "devices":  # their number is a setting of a process, which contestants inherit
-        found = []
-        for x, contestant in made:
+        results = []
+        for x, contestant in contestants:
             os.environ["JAX_NUM_CPU_DEVICES"] = f"{x:g}"
-            found += harness.compare([contestant], rounds)
+            results += harness.compare([contestant], rounds)
         del os.environ["JAX_NUM_CPU_DEVICES"]
     else:
-        found = harness.compare([contestant for _, contestant in made], rounds)
+        results = harness.compare([contestant for _, contestant in contestants], rounds)
     return [
         {
             "curve": name,
             "x": x,
-            "median_ms": round(1000 * one.seconds, 2),
-            "min_ms": round(1000 * one.fastest, 2),
-            "tokens_per_second": round(one.rate),
-            "gflops_per_second": round(one.about["flops"] / one.seconds / 1e9, 1),
+            "median_ms": round(1000 * result.seconds, 2),
+            "min_ms": round(1000 * result.fastest, 2),
+            "tokens_per_second": round(result.rate),
+            "gflops_per_second": round(result.about["flops"] / result.seconds / 1e9, 1),
         }
-        for (x, _), one in zip(made, found, strict=True)
+        for (x, _), result in zip(contestants, results, strict=True)
     ]
 
 
-def asked(changes: dict[str, Any]) -> table.Setup:
-    """The usual benchmark with other knobs."""
+def setup(changes: dict[str, Any]) -> table.Setup:
+    """Set up the usual benchmark with some knobs changed."""
     tree = table.tree_of(None, table.SIZE)
     for path, value in changes.items():
         configs.put(tree, path.split("."), value)
@@ -94,8 +93,9 @@ def asked(changes: dict[str, Any]) -> table.Setup:
 
 
 def draw(rows: list[dict[str, str]]) -> None:
-    """curves.png: a panel for each curve that was measured, of least times: what disturbs a machine
-    only adds.
+    """Draw curves.png, a panel for each curve that was measured.
+
+    It shows least times, since other work on a machine can only add to a time.
     """
     names = [name for name in CURVES if any(row["curve"] == name for row in rows)]
     figure, panels = plt.subplots(
@@ -104,8 +104,8 @@ def draw(rows: list[dict[str, str]]) -> None:
     for panel in panels.flat[len(names) :]:
         panel.axis("off")
     for name, panel in zip(names, panels.flat, strict=False):
-        mine = [row for row in rows if row["curve"] == name]
-        x, y = [float(row["x"]) for row in mine], [float(row["min_ms"]) for row in mine]
+        points = [(float(row["x"]), float(row["min_ms"])) for row in rows if row["curve"] == name]
+        x, y = zip(*points, strict=True)
         panel.plot(x, y, marker="o")
         panel.set(
             title=f"against {name}",
@@ -113,13 +113,13 @@ def draw(rows: list[dict[str, str]]) -> None:
             ylabel="ms an update, the least",
             ylim=(0, None),
         )
-        panel.set_xticks(x, [f"{one:g}" for one in x])
+        panel.set_xticks(x, [f"{value:g}" for value in x])
         panel.spines[["top", "right"]].set_visible(False)
     figure.savefig(HERE / "curves.png", dpi=130)
 
 
 def main() -> None:
-    """Measures, writes, draws."""
+    """Measure the curves, write the table and draw the figure."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

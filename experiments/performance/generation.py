@@ -1,13 +1,12 @@
-"""What a token costs that is generated after so many others: beside what is kept of them, or
-reading all again.
+"""Measure the cost of generating a token after so many others, with a cache and without.
 
-    python experiments/performance/generation.py [--size=4x256] [--rows=1] [--rounds=7]
-    [--output=FILE.json]
+    python experiments/performance/generation.py [--size=4x256] [--rows=1] [--rounds=7] \\
+      [--output=FILE.json]
 
 `cached` is a token of `predict generate`: the time of 33 tokens less that of one, over 32.
-`uncached` reads the whole text for one token, which is what the first one of a generation takes.
-`attention` is what a token needs of attention by itself, in all layers: where `cached` grows by
-more, the cache is in the way. Random weights, greedy, without an end.
+`uncached` reads the whole text for one token, as the first token of a generation does. `attention`
+is the attention of one token by itself, in all layers: where `cached` grows by more than that, the
+cache costs time. Weights are random, decoding is greedy and never ends early.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ LENGTHS = (32, 64, 128, 256, 384, 512)
 
 
 def config_of(size: str) -> Config:
-    """A causal language model with room for the longest text."""
+    """Build the config of a causal language model with room for the longest text."""
     tree = table.tree_of(None, size)
     knobs = {
         "objectives.causal_lm.weight": 1.0,
@@ -52,7 +51,7 @@ def config_of(size: str) -> Config:
 
 
 def contestants(config: Config, rows: int) -> dict[tuple[str, int], Callable[[], Any]]:
-    """By name and length, what is timed."""
+    """Build the functions that are timed, by name and length."""
     vocab_size = config.tokenizer.vocab_size
     params = jax.jit(lambda seed: network.init(config, vocab_size, seed))(np.uint32(0))
     endless = SPECIAL._replace(sep=-1)
@@ -64,20 +63,16 @@ def contestants(config: Config, rows: int) -> dict[tuple[str, int], Callable[[],
         zeros = np.zeros(rows, np.int32)
         return lambda: go_on(params, tokens, zeros, zeros + most, zeros)
 
-    found: dict[tuple[str, int], Callable[[], Any]] = {}
+    functions: dict[tuple[str, int], Callable[[], Any]] = {}
     for length in LENGTHS:
-        found["one", length], found["many", length] = (
-            generating(length, 1),
-            generating(length, 1 + MORE),
-        )
-        found["attention", length] = attending(config, rows, length)
-    return found
+        functions["one", length] = generating(length, 1)
+        functions["many", length] = generating(length, 1 + MORE)
+        functions["attention", length] = attending(config, rows, length)
+    return functions
 
 
 def attending(config: Config, rows: int, length: int) -> Callable[[], Any]:
-    """The attention of MORE tokens, one after the other in all layers, each over a text of a
-    length.
-    """
+    """Build the attention of MORE tokens, one after the other in all layers, over `length` keys."""
     cfg = devices.settled(config.model, train=False)
     assert cfg.layers is not None
     assert cfg.heads is not None
@@ -85,13 +80,13 @@ def attending(config: Config, rows: int, length: int) -> Callable[[], Any]:
     shape = (rows, length, cfg.heads, cfg.hidden // cfg.heads)
     kept = [jax.random.normal(jax.random.key(n), shape) for n in range(2 * cfg.layers)]
     place = jnp.zeros((rows, 1), jnp.int32)
-    sight = backends.AttentionMask(place + 1, place, jnp.zeros((rows, 1, 1, length)))
+    mask = backends.AttentionMask(place + 1, place, jnp.zeros((rows, 1, 1, length)))
 
     @jax.jit
     def attend(query: jax.Array, kept: list[jax.Array]) -> jax.Array:
         def token(_: int, query: jax.Array) -> jax.Array:
             for key, value in zip(kept[::2], kept[1::2], strict=True):
-                query = backends.einsum(query, key, value, sight, cfg, None, lambda x: x)[0]
+                query = backends.einsum(query, key, value, mask, cfg, None, lambda x: x)[0]
             return query
 
         return jax.lax.fori_loop(0, MORE, token, query)
@@ -100,11 +95,11 @@ def attending(config: Config, rows: int, length: int) -> Callable[[], Any]:
 
 
 def measure(config: Config, rows: int, rounds: int) -> list[dict[str, Any]]:
-    """A row a length, in ms a token; all are timed in turn."""
-    made = contestants(config, rows)
-    times: dict[tuple[str, int], list[float]] = {key: [] for key in made}
+    """Time the functions in turn, and return a row for each length, in ms a token."""
+    functions = contestants(config, rows)
+    times: dict[tuple[str, int], list[float]] = {key: [] for key in functions}
     for number in range(rounds + 1):
-        for key, run in made.items():
+        for key, run in functions.items():
             began = time.perf_counter()
             jax.block_until_ready(run())
             if number:  # the first call compiles
@@ -127,10 +122,10 @@ if __name__ == "__main__":
     parser.add_argument("--rows", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--output", type=Path)
-    asked = parser.parse_args()
-    found = measure(config_of(asked.size), asked.rows, asked.rounds)
-    print("".join(f"{name:>16}" for name in found[0]), "   ms a token")
-    for row in found:
+    args = parser.parse_args()
+    table_rows = measure(config_of(args.size), args.rows, args.rounds)
+    print("".join(f"{name:>16}" for name in table_rows[0]), "   ms a token")
+    for row in table_rows:
         print("".join(f"{value:>16}" for value in row.values()))
-    if asked.output:
-        asked.output.write_text(json.dumps(found, indent=1) + "\n")
+    if args.output:
+        args.output.write_text(json.dumps(table_rows, indent=1) + "\n")

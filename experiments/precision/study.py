@@ -1,5 +1,4 @@
-"""Does the type of matrix products cost accuracy? float32, or factors in bfloat16 with sums in
-float32.
+"""Does the type of matmuls cost accuracy? float32, or bfloat16 factors with float32 sums.
 
 bert-jax study run experiments/precision --workdir=runs/precision
 bert-jax study run experiments/precision:full --workdir=runs/precision_full
@@ -14,7 +13,8 @@ ARMS = {name.replace("_", " "): {"model.dtype": name} for name in ("float32", "b
 def get_study(scale="cpu"):
     shared = load_file(f"../scales.py:{scale}", beside=__file__, function="get_scale")
     return Study(
-        question="Are models trained with products of bfloat16 factors as good as those of float32?",
+        question="Are models trained with products of bfloat16 factors as good as those of "
+        "float32?",
         base=shared.base,
         axes=(variants("precision", ARMS),),
         seeds=shared.seeds,

@@ -1,4 +1,7 @@
-"""Draws curve.png beside this file: python experiments/pretrain_mini/plot.py RUN/metrics.jsonl"""
+"""Draw curve.png beside this file from the metrics of a run.
+
+python experiments/pretrain_mini/plot.py RUN/metrics.jsonl
+"""
 
 import json
 import sys

@@ -1,14 +1,15 @@
-"""Faults at random over a whole pipeline, and whether each promise of tests/faults.md held.
+"""Draw faults at random over a whole pipeline, and check each promise of tests/faults.md.
 
-python experiments/reliability/chaos.py --seed=0 --faults=200
+    python experiments/reliability/chaos.py --seed=0 --faults=200
 
 An episode is the pipeline of `world.py`, prepare to export and back, with a fault or two drawn at
 most stages: processes killed, stopped or doubled, a full disk, bits flipped, files cut or removed,
-text changed. After each fault: the exit code is one its row allows, an error is one line with a
-hint, nothing is an internal error or a traceback. An answer that differs must come with a warning,
-and once the damage is undone it must be that of a pipeline without faults, to the bit.
+text changed. After each fault the exit code must be one that its row allows, an error must be one
+line with a hint, and there must be no internal error and no traceback. An answer that differs must
+come with a warning, and once the damage is undone it must be that of a pipeline without faults, to
+the bit.
 
-Episode k of `--seed=S` is the first of `--seed=S+k`, which is how a violation is repeated. Needs
+Episode k of `--seed=S` is the first of `--seed=S+k`, so that a violation can be repeated. Needs
 Linux; a full disk is drawn where a tmpfs can be mounted (root).
 """
 
@@ -43,7 +44,7 @@ DONE, USAGE, DATA, CHECKPOINT, STOPPED = 0, 2, 3, 4, 75
 
 @dataclasses.dataclass
 class Outcome:
-    """How a command ended."""
+    """The end of a command: its exit code, its output and its time."""
 
     code: int
     out: str
@@ -52,11 +53,11 @@ class Outcome:
     hung: bool = False
 
     def told(self) -> bool:
-        """Return whether it said that something was not as it should be."""
+        """Return whether the command reported a fault, by its exit code or a warning."""
         return self.code != DONE or "warning:" in self.err
 
     def wrong(self, allowed: set[int]) -> str:
-        """Return what is wrong with this end, whatever the fault; empty where nothing is."""
+        """Describe what is wrong with this end, whatever the fault; empty where nothing is."""
         if self.hung:
             return f"hung for {WAIT:.0f} s"
         for sign in ("internal:", "Traceback", "Fatal Python error"):
@@ -74,7 +75,7 @@ class Outcome:
 
 @dataclasses.dataclass
 class Verdict:
-    """What became of a fault; `wrong` is empty where the promise held."""
+    """The result of a fault; `wrong` is empty where the promise held."""
 
     kind: str
     row: int
@@ -124,8 +125,8 @@ class World:
 
     def files(self, under: tuple[str, ...]) -> list[Path]:
         """Return the files below some folders, in an order that repeats."""
-        found = [file for name in under for file in sorted((self.path / name).rglob("*"))]
-        return [one for one in found if one.is_file() and not one.name.endswith(".lock")]
+        paths = [path for name in under for path in sorted((self.path / name).rglob("*"))]
+        return [path for path in paths if path.is_file() and not path.name.endswith(".lock")]
 
     @contextlib.contextmanager
     def restored(self) -> Iterator[Callable[[], None]]:
@@ -136,19 +137,20 @@ class World:
         try:
             yield lambda: kept.append(True)
             if not kept:
-                for one in self.path.iterdir():
-                    shutil.rmtree(one) if one.is_dir() else one.unlink()
+                for path in self.path.iterdir():
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
                 shutil.copytree(copy, self.path, dirs_exist_ok=True, symlinks=True)
         finally:
             shutil.rmtree(copy)
 
 
 class Running:
-    """A command that runs."""
+    """The process of a command that was started."""
 
     def __init__(self, world: World, stage: Stage):
         # Files, not pipes: workers that outlive their parent would keep a pipe open.
-        self.streams = [tempfile.TemporaryFile("w+", dir=world.scratch) for _ in "oe"]  # noqa: SIM115  # closed in end()
+        # They are closed in end().
+        self.streams = [tempfile.TemporaryFile("w+", dir=world.scratch) for _ in "oe"]  # noqa: SIM115
         self.began = time.monotonic()
         self.process = subprocess.Popen(
             [sys.executable, "-m", "bert_jax.cli", *stage.words.split()],
@@ -161,7 +163,7 @@ class Running:
         )
 
     def wait(self, seconds: float) -> bool:
-        """Wait so long, and return whether it still runs."""
+        """Wait for some seconds, and return whether the command still runs."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(seconds)
         return self.process.poll() is None
@@ -172,7 +174,7 @@ class Running:
             (os.killpg if group else os.kill)(self.process.pid, number)
 
     def end(self) -> Outcome:
-        """Wait for its end."""
+        """Wait until the command ends, and return its outcome; kill it if it hangs."""
         hung = self.wait(WAIT)
         if hung:
             self.send(signal.SIGKILL)
@@ -190,17 +192,17 @@ class Running:
 
 @dataclasses.dataclass
 class Draw:
-    """What a fault needs: its chance, the world, the stage, and what the stage takes and gives."""
+    """The place of a fault: random numbers, the world, the stage, and its usual time and answer."""
 
     chance: random.Random
     world: World
     stage: Stage
     seconds: float
     answer: object
-    finished: bool  # the stage has come to its end before
+    finished: bool  # whether the stage has ended well before
 
     def moment(self) -> float:
-        """Draw a moment of the command."""
+        """Draw a moment while the command runs, in seconds from its start."""
         return self.chance.uniform(0.1, 1.0) * self.seconds
 
 
@@ -208,8 +210,8 @@ def _killed(draw: Draw) -> tuple[str, str, Outcome]:
     running, moment = draw.world.begin(draw.stage), draw.moment()
     running.wait(moment)
     running.send(signal.SIGKILL)
-    found = running.end()
-    return f"after {moment:.1f} s", found.wrong({KILLED, DONE, *draw.stage.codes}), found
+    outcome = running.end()
+    return f"after {moment:.1f} s", outcome.wrong({KILLED, DONE, *draw.stage.codes}), outcome
 
 
 def _terminated(draw: Draw) -> tuple[str, str, Outcome]:
@@ -217,9 +219,9 @@ def _terminated(draw: Draw) -> tuple[str, str, Outcome]:
     number = draw.chance.choice((signal.SIGTERM, signal.SIGINT))
     running.wait(moment)
     running.send(number, group=draw.chance.random() < 0.5)
-    found = running.end()
+    outcome = running.end()
     ends = {DONE, -number, *draw.stage.codes, STOPPED if draw.stage.resumable else 130}
-    return f"{number.name} after {moment:.1f} s", found.wrong(ends), found
+    return f"{number.name} after {moment:.1f} s", outcome.wrong(ends), outcome
 
 
 def _paused(draw: Draw) -> tuple[str, str, Outcome]:
@@ -229,8 +231,12 @@ def _paused(draw: Draw) -> tuple[str, str, Outcome]:
         running.send(signal.SIGSTOP)
         time.sleep(pause)
         running.send(signal.SIGCONT)
-    found = running.end()
-    return f"after {moment:.1f} s, for {pause:.1f} s", found.wrong({DONE, *draw.stage.codes}), found
+    outcome = running.end()
+    return (
+        f"after {moment:.1f} s, for {pause:.1f} s",
+        outcome.wrong({DONE, *draw.stage.codes}),
+        outcome,
+    )
 
 
 def _doubled(draw: Draw) -> tuple[str, str, Outcome]:
@@ -238,10 +244,12 @@ def _doubled(draw: Draw) -> tuple[str, str, Outcome]:
     first.wait(moment)
     second = draw.world.begin(draw.stage)
     ends = [second.end(), first.end()]
-    wrong = next(filter(None, (one.wrong({DONE, USAGE, *draw.stage.codes}) for one in ends)), "")
-    if not wrong and not draw.stage.codes and all(one.code for one in ends):
+    wrong = next(
+        filter(None, (outcome.wrong({DONE, USAGE, *draw.stage.codes}) for outcome in ends)), ""
+    )
+    if not wrong and not draw.stage.codes and all(outcome.code for outcome in ends):
         wrong = "both were refused"
-    return f"after {moment:.1f} s", wrong, max(ends, key=lambda one: one.code)
+    return f"after {moment:.1f} s", wrong, max(ends, key=lambda outcome: outcome.code)
 
 
 def _filled(draw: Draw) -> tuple[str, str, Outcome]:
@@ -254,12 +262,12 @@ def _filled(draw: Draw) -> tuple[str, str, Outcome]:
             os.write(file.fileno(), b"\0" * 65_536)
     with contextlib.suppress(OSError):
         os.truncate(filler, max(0, filler.stat().st_size - left))
-    found = running.end()
+    outcome = running.end()
     filler.unlink()
-    wrong = found.wrong({DONE, CHECKPOINT, *draw.stage.codes})
-    if not wrong and found.code == CHECKPOINT and "free" not in found.err:
+    wrong = outcome.wrong({DONE, CHECKPOINT, *draw.stage.codes})
+    if not wrong and outcome.code == CHECKPOINT and "free" not in outcome.err:
         wrong = "a full disk that does not say what is free"
-    return f"{left} bytes left after {moment:.1f} s", wrong, found
+    return f"{left} bytes left after {moment:.1f} s", wrong, outcome
 
 
 # --- damage before a command ----------------------------------------------------------------------
@@ -289,27 +297,25 @@ def _damaged(
 ) -> Callable[[Draw], tuple[str, str, Outcome]]:
     def run(draw: Draw) -> tuple[str, str, Outcome]:
         files = draw.world.files(READS[draw.stage.name])
-        groups = collections.defaultdict(
-            list
-        )  # by kind of file, or shards of a checkpoint would be all
-        for one in files:
-            if one.stat().st_size:
-                groups[
-                    one.parent.name if one.parent.name.isdigit() else one.suffix or "array"
-                ].append(one)
+        # Drawn by kind of file first: shards of a checkpoint outnumber all others.
+        groups = collections.defaultdict(list)
+        for path in files:
+            if path.stat().st_size:
+                numbered = path.parent.name.isdigit()
+                groups[path.parent.name if numbered else path.suffix or "array"].append(path)
         file = draw.chance.choice(groups[draw.chance.choice(sorted(groups))])
         with draw.world.restored() as keep:
             what = f"{hurt(draw.chance, file)} {file.relative_to(draw.world.path)}"
-            found = draw.world.run(draw.stage)
-            wrong = found.wrong({DONE, USAGE, DATA, CHECKPOINT, *draw.stage.codes})
-            well = not wrong and found.code == DONE
-            if well and draw.stage.answer and not found.told():
-                other = draw.stage.answer(draw.world.path, found.out) != draw.answer
+            outcome = draw.world.run(draw.stage)
+            wrong = outcome.wrong({DONE, USAGE, DATA, CHECKPOINT, *draw.stage.codes})
+            well = not wrong and outcome.code == DONE
+            if well and draw.stage.answer and not outcome.told():
+                other = draw.stage.answer(draw.world.path, outcome.out) != draw.answer
                 wrong = "another answer, without a word" if other else ""
-            own = any(file.is_relative_to(draw.world.path / name) for name in draw.stage.makes)
-            if well and own and draw.stage.resumable and not draw.finished:
-                keep()  # it went on: the end of the pipeline will show whether it was sound
-        return what, wrong, found
+            output = any(file.is_relative_to(draw.world.path / name) for name in draw.stage.makes)
+            if well and output and draw.stage.resumable and not draw.finished:
+                keep()  # the stage resumed: the end of the pipeline shows whether that was sound
+        return what, wrong, outcome
 
     return run
 
@@ -325,11 +331,11 @@ def _changed(draw: Draw) -> tuple[str, str, Outcome]:
         else:
             with (world / name).open("a") as file:
                 file.write("\n\na new document follows the cat near the sea.\n")
-        found = draw.world.run(draw.stage)
-        wrong = found.wrong({DONE, USAGE, *draw.stage.codes})
-        if not wrong and begun and found.code == DONE and draw.stage.name != "study":
-            wrong = "taken without a word" if not found.told() else ""
-    return name, wrong, found
+        outcome = draw.world.run(draw.stage)
+        wrong = outcome.wrong({DONE, USAGE, *draw.stage.codes})
+        if not wrong and begun and outcome.code == DONE and draw.stage.name != "study":
+            wrong = "taken without a word" if not outcome.told() else ""
+    return name, wrong, outcome
 
 
 @dataclasses.dataclass(frozen=True)
@@ -376,13 +382,13 @@ def reference(scratch: Path, compiled: Path) -> Reference:
         answers.append({})
         with World(scratch, f"reference{turn}", compiled) as world:
             for stage in STAGES:
-                found = world.run(stage)
-                wrong = found.wrong({DONE})
+                outcome = world.run(stage)
+                wrong = outcome.wrong({DONE})
                 if wrong:
-                    raise SystemExit(f"{stage.name} without any fault: {wrong}\n{found.err}")
-                seconds[stage.name] = found.seconds
+                    raise SystemExit(f"{stage.name} without any fault: {wrong}\n{outcome.err}")
+                seconds[stage.name] = outcome.seconds
                 if stage.answer:
-                    answers[-1][stage.name] = stage.answer(world.path, found.out)
+                    answers[-1][stage.name] = stage.answer(world.path, outcome.out)
     differ = [name for name in answers[0] if answers[0][name] != answers[1][name]]
     if differ:
         raise SystemExit(f"two pipelines without faults differ in {', '.join(differ)}")
@@ -390,74 +396,74 @@ def reference(scratch: Path, compiled: Path) -> Reference:
 
 
 def _kinds(world: World, stage: Stage) -> list[Kind]:
-    there = world.files(READS[stage.name])
+    files = world.files(READS[stage.name])
     return [
         kind
         for kind in KINDS
         if stage.name in kind.stages
         and (kind.name != "full disk" or world.small)
-        and (kind.row not in (6, 7, 8) or there)
+        and (kind.row not in (6, 7, 8) or files)
     ]
 
 
 def episode(
     seed: int, scratch: Path, compiled: Path, normal: Reference, tell: Callable[[Verdict], bool]
 ) -> None:
-    """Run one pipeline with faults, until `tell` of a verdict says that it is enough."""
+    """Run one pipeline with faults, until `tell`, called with a verdict, returns True."""
     chance, drawn = random.Random(seed), 0
     with World(scratch, f"world{seed}", compiled) as world:
         for stage in STAGES:
             answer, finished, lately = normal.answers.get(stage.name), False, []
             for _ in range(chance.choice((0, 1, 1, 2, 3))):
                 kinds = _kinds(world, stage)
-                kind = chance.choices(kinds, [one.weight for one in kinds])[0]
+                kind = chance.choices(kinds, [kind.weight for kind in kinds])[0]
                 draw = Draw(chance, world, stage, normal.seconds[stage.name], answer, finished)
-                what, wrong, found = kind.run(draw)
-                finished, drawn = finished or found.code == DONE, drawn + 1
+                what, wrong, outcome = kind.run(draw)
+                finished, drawn = finished or outcome.code == DONE, drawn + 1
                 lately.append(f"{kind.name}, {what}")
-                log = f"--seed={seed} --faults={drawn}\n{found.err[-3000:]}" if wrong else ""
+                log = f"--seed={seed} --faults={drawn}\n{outcome.err[-3000:]}" if wrong else ""
                 if tell(Verdict(kind.name, kind.row, stage.name, what, wrong, log)):
                     return
-            wrong, found = _finish(world, stage, answer)
+            wrong, outcome = _finish(world, stage, answer)
             if wrong:
                 last = f"--seed={seed} --faults={drawn}, then {stage.name}, after:"
-                log = "\n  ".join((last, *lately, found.err[-3000:]))
+                log = "\n  ".join((last, *lately, outcome.err[-3000:]))
                 tell(Verdict(LATER, 52, stage.name, "the same command, undisturbed", wrong, log))
                 return
 
 
 def _finish(world: World, stage: Stage, answer: object) -> tuple[str, Outcome]:
-    """Run a stage undisturbed after its faults: it must end well, with the answer it always has."""
-    found = world.run(stage)
-    done = stage.codes and "exists and is not empty" in found.err
-    wrong = "" if done else found.wrong({DONE})
-    if not wrong and stage.answer and stage.answer(world.path, found.out) != answer:
+    """Run a stage undisturbed after its faults: it must end well, with its usual answer."""
+    outcome = world.run(stage)
+    finished = stage.codes and "exists and is not empty" in outcome.err
+    wrong = "" if finished else outcome.wrong({DONE})
+    if not wrong and stage.answer and stage.answer(world.path, outcome.out) != answer:
         wrong = "another answer than without faults"
-    return wrong, found
+    return wrong, outcome
 
 
 def table(verdicts: list[Verdict]) -> str:
     """Write the verdicts as a table: faults by kind, survived, violated."""
     rows = ["| fault | row | drawn | survived | violated |", "|---|---|---|---|---|"]
-    kinds = {(one.kind, one.row) for one in verdicts}
-    for kind, row in [(one.name, one.row) for one in KINDS] + [(LATER, 52)]:
-        if (kind, row) in kinds:
-            mine = [one for one in verdicts if one.kind == kind]
-            bad = sum(bool(one.wrong) for one in mine)
-            rows.append(f"| {kind} | {row} | {len(mine)} | {len(mine) - bad} | {bad} |")
-    faults = [one for one in verdicts if one.kind != LATER]
-    bad = sum(bool(one.wrong) for one in verdicts)
+    kinds = {(verdict.kind, verdict.row) for verdict in verdicts}
+    for name, row in [(kind.name, kind.row) for kind in KINDS] + [(LATER, 52)]:
+        if (name, row) in kinds:
+            drawn = [verdict for verdict in verdicts if verdict.kind == name]
+            bad = sum(bool(verdict.wrong) for verdict in drawn)
+            rows.append(f"| {name} | {row} | {len(drawn)} | {len(drawn) - bad} | {bad} |")
+    faults = [verdict for verdict in verdicts if verdict.kind != LATER]
+    bad = sum(bool(verdict.wrong) for verdict in verdicts)
     rows.append(f"| all | | {len(faults)} | {len(faults) - bad} | {bad} |")
     return "\n".join(rows)
 
 
 def run(seed: int, faults: int, minutes: float, jobs: int) -> list[Verdict]:
-    """Draw faults until there are enough or the time is over, and return what became of each."""
+    """Draw faults until there are enough or the time is over, and return their verdicts."""
     verdicts: list[Verdict] = []
     lock, began = threading.Lock(), time.monotonic()
 
     def enough() -> bool:
-        drawn = sum(one.kind != LATER for one in verdicts)
+        drawn = sum(verdict.kind != LATER for verdict in verdicts)
         return drawn >= faults or time.monotonic() - began > minutes * 60
 
     def tell(verdict: Verdict) -> bool:
@@ -505,10 +511,10 @@ def main() -> int:
     args = parser.parse_args()
     verdicts = run(args.seed, args.faults, args.minutes, args.jobs)
     print(table(verdicts))
-    bad = [one for one in verdicts if one.wrong]
-    for one in bad:
-        print(f"\n{one.kind} ({one.stage}, {one.what}): {one.wrong}\n{one.log}")
-    return 1 if bad else 0
+    violated = [verdict for verdict in verdicts if verdict.wrong]
+    for verdict in violated:
+        print(f"\n{verdict.kind} ({verdict.stage}, {verdict.what}): {verdict.wrong}\n{verdict.log}")
+    return 1 if violated else 0
 
 
 if __name__ == "__main__":

@@ -1,5 +1,4 @@
-"""The small world that faults are drawn over: text, labels, configs, a study, and the commands that
-use them.
+"""The small pipeline that faults are drawn over: text, labels, configs, a study, and commands.
 
 Every stage is a command line of `bert-jax`. Some give an answer: numbers that must come out the
 same, whatever happened before them.
@@ -125,11 +124,11 @@ def results(world: Path, _: str) -> object:
     """Return the metrics that a study found of each of its cells."""
     with (world / "runs" / "study" / "results.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    found = {}
+    cells = {}
     for row in rows:
         metrics = {key: value for key, value in row.items() if key.startswith("validation/")}
-        found[row["masking.rate"], row["seed"]] = row["state"], row["step"], metrics
-    return found
+        cells[row["masking.rate"], row["seed"]] = row["state"], row["step"], metrics
+    return cells
 
 
 # --- stages ---------------------------------------------------------------------------------------
@@ -185,7 +184,7 @@ STAGES = (
     Stage("import", "import --model=exported --output=imported", ("imported",), codes=(2,)),
     Stage("compare", "evaluate --checkpoint=imported --config=pretrain.py", answer=printed),
 )
-READS = {  # what damage a stage may meet
+READS = {  # the folders that a stage reads, in which damage is drawn
     "prepare": ("data",),
     "train": ("data", "runs/base"),
     "evaluate": ("data", "runs/base"),

@@ -1,8 +1,9 @@
-"""Should the masking rate change while training? Constant, falling from 30 to 15 %, rising from 15
-to 30 %.
+"""Should the masking rate change during training? Constant, falling, or rising.
 
-bert-jax study run experiments/schedule --workdir=runs/schedule
-bert-jax study run experiments/schedule:full --workdir=runs/schedule_full
+    bert-jax study run experiments/schedule --workdir=runs/schedule
+    bert-jax study run experiments/schedule:full --workdir=runs/schedule_full
+
+It falls from 30 to 15 %, or rises from 15 to 30 %.
 """
 
 from bert_jax.config import load_file
@@ -29,5 +30,6 @@ def get_study(scale="cpu"):
         budget=shared.budget,
         evaluations=shared.evaluations | {"cross_rate": Suite("cross_rate")},
         comparisons=(Comparison("schedule", "22.5 %", shared.compared({})),),
-        notes="At 22.5 % as many tokens are predicted as under either schedule: they are compared with that.",
+        notes="At 22.5 % as many tokens are predicted as under either schedule: they are compared "
+        "with that.",
     )

@@ -1,8 +1,7 @@
-"""Does it matter that masks are drawn anew? 1, 4 and 10 static copies of the text against dynamic
-masks.
+"""Do new masks in every epoch help? 1, 4 and 10 static copies of the text against dynamic masks.
 
-bert-jax study run experiments/static_vs_dynamic --workdir=runs/static_vs_dynamic
-bert-jax study run experiments/static_vs_dynamic:full --workdir=runs/static_vs_dynamic_full
+    bert-jax study run experiments/static_vs_dynamic --workdir=runs/static_vs_dynamic
+    bert-jax study run experiments/static_vs_dynamic:full --workdir=runs/static_vs_dynamic_full
 
 RoBERTa's table 1.
 """
@@ -16,14 +15,12 @@ COPIES = {"1 copy": 1, "4 copies": 4, "10 copies": 10, "dynamic": 0}
 def get_study(scale="cpu"):
     shared = load_file(f"../scales.py:{scale},read_often", beside=__file__, function="get_scale")
     more = {"squad2": Finetune("squad2")} if scale == "full" else {}
+    arms = {label: {"masking.dupe_factor": count} for label, count in COPIES.items()}
     return Study(
-        question="Do masks that are drawn anew in every epoch train a better model than a few copies masked once?",
+        question="Do masks that are drawn anew in every epoch train a better model than a few "
+        "copies masked once?",
         base=shared.base,
-        axes=(
-            variants(
-                "copies", {label: {"masking.dupe_factor": count} for label, count in COPIES.items()}
-            ),
-        ),
+        axes=(variants("copies", arms),),
         seeds=shared.seeds,
         budget=shared.budget,
         evaluations=shared.evaluations | more,

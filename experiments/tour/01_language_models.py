@@ -1,6 +1,4 @@
-"""Stop 1: a language model says what comes next. Trained on the four lines of a poem, it recites
-them.
-"""
+"""Stop 1: language models. A model that is trained on the four lines of a poem recites them."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ BEGINNING = "Before my"
 
 
 def main(folder: Path = walk.HERE) -> dict:
-    """The mask that hides what comes later, the training, the recitation."""
+    """Show the causal mask, train a model on the poem, and let it recite."""
     poem = (walk.DATA / "poem.txt").read_text()
     words = ["[CLS]", *poem.split()[:6]]
     mask = np.asarray(allowed(np.ones((1, len(words)), np.int32), causal=True, window=0))[0, 0]
@@ -24,19 +22,16 @@ def main(folder: Path = walk.HERE) -> dict:
 
     run = walk.trained("poem", folder)
     curve = walk.losses(run, "causal_lm")
-    print(
-        f"\nloss, nats a token: {curve[0][1]:.2f} after {curve[0][0]} updates, {curve[-1][1]:.2f} after {curve[-1][0]}"
-    )
+    (first, before), (last, after) = curve[0], curve[-1]
+    print(f"\nloss, nats a token: {before:.2f} after {first} updates, {after:.2f} after {last}")
     answer = walk.ask(run, "generate", [BEGINNING], max_tokens=40)[0]
-    told = answer["text"]
+    recited = rest = answer["text"]
     print(f"{BEGINNING!r} goes on:")
-    rest = told
     for line in poem.splitlines():
         part, rest = rest[: len(line)], rest[len(line) :].lstrip()
         print(f"  {part}")
-    print(
-        f"word for word the poem: {told.split() == poem.split()}; stopped by: {answer['stopped']}"
-    )
+    same = recited.split() == poem.split()
+    print(f"word for word the poem: {same}; stopped by: {answer['stopped']}")
 
     figure, (left, right) = walk.plt.subplots(1, 2, figsize=(9, 3.4), width_ratios=(2, 3))
     walk.heat(left, mask.astype(float), words, words, vmax=1.6)
@@ -49,7 +44,7 @@ def main(folder: Path = walk.HERE) -> dict:
         title="four lines, learnt by heart",
     )
     walk.save(figure, folder, __file__)
-    return {"mask": mask, "told": told, "stopped": answer["stopped"], "poem": poem}
+    return {"mask": mask, "told": recited, "stopped": answer["stopped"], "poem": poem}
 
 
 if __name__ == "__main__":

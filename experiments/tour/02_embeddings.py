@@ -1,4 +1,4 @@
-"""Stop 2: words as vectors. Words that stand in the same places come to lie in the same direction."""
+"""Stop 2: embeddings. Words that are used in the same places get vectors of like direction."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BESIDE = ["sweet", "ripe", "files", "network"]
 
 
 def counts(words: list[str], others: list[str]) -> np.ndarray:
-    """How often each word stands in one sentence with each of the others."""
+    """Count how often each word stands in one sentence with each of the others."""
     sentences = [line.split() for line in (walk.DATA / "sentences.txt").read_text().splitlines()]
     return np.array(
         [[sum(w in s and o in s for s in sentences) for o in others] for w in words], float
@@ -23,7 +23,7 @@ def counts(words: list[str], others: list[str]) -> np.ndarray:
 
 
 def main(folder: Path = walk.HERE) -> dict:
-    """Counts, then what a masked language model has learnt of the same sentences."""
+    """Compare counts with the vectors that a masked language model learns from the sentences."""
     run = walk.trained("masked", folder)
     vocab = run.tokenizer.vocab
     table = counts(WORDS, BESIDE)
@@ -49,8 +49,8 @@ def main(folder: Path = walk.HERE) -> dict:
     for group, colour in zip(
         groups, ("#b23a48", walk.BLUE, walk.GREEN, walk.ORANGE, "#6b4fa0"), strict=True
     ):
-        here = spots[[every.index(word) for word in group]]
-        right.scatter(*here.T, color=colour, s=22, label=" ".join(group))
+        points = spots[[every.index(word) for word in group]]
+        right.scatter(*points.T, color=colour, s=22, label=" ".join(group))
     for word in WORDS:
         left_of = word in ("cherry", "information")
         aside = {"xytext": (-7 if left_of else 7, 4), "ha": "right" if left_of else "left"}

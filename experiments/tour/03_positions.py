@@ -1,6 +1,4 @@
-"""Stop 3: positions. Attention alone sees a bag of words; a vector for each place tells it their
-order.
-"""
+"""Stop 3: positions. Attention alone sees a bag of words; position vectors give it their order."""
 
 from __future__ import annotations
 
@@ -21,16 +19,14 @@ VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *sorted(set(SENTENCE.spli
 
 
 def changes_when_shuffled() -> dict[str, float]:
-    """By kind of position: how much a word's vector differs when dog and cat change places, at
-    most.
-    """
+    """Return, by kind of position, the largest change of a word's vector when dog and cat swap."""
     config = resolve(load_file(f"{walk.HERE / 'config.py'}:masked"))
     params = jax.jit(lambda seed: network.init(config, len(VOCAB), seed))(np.uint32(0))["encoder"]
     ids = np.array([[VOCAB.index(word) for word in SENTENCE.split()]], np.int32)
     batch = {"type_ids": np.zeros_like(ids), "segment_ids": np.ones_like(ids)}
     batch["positions"] = np.arange(ids.shape[1], dtype=np.int32)[None]
     swapped = np.array([0, 4, 2, 3, 1])  # "the cat follows the dog"
-    found = {}
+    changes = {}
     for kind in ("none", "sinusoidal", "learned"):
         model = dataclasses.replace(config.model, position=kind)
         encode = jax.jit(Bert(model, len(VOCAB), pool=False).apply)
@@ -38,16 +34,15 @@ def changes_when_shuffled() -> dict[str, float]:
             np.asarray(encode({"params": params}, {**batch, "tokens": tokens}).hidden)
             for tokens in (ids, ids[:, swapped])
         )
-        found[kind] = float(np.abs(straight[:, swapped] - shuffled).max())
-    return found
+        changes[kind] = float(np.abs(straight[:, swapped] - shuffled).max())
+    return changes
 
 
 def main(folder: Path = walk.HERE) -> dict:
-    """Sinusoids, learnt vectors, and what either is for."""
+    """Show what positions are for, and compare sinusoids with learnt vectors."""
     changes = changes_when_shuffled()
-    print(
-        'largest change of any word\'s vector from "the dog follows the cat" to "the cat follows the dog":'
-    )
+    pair = '"the dog follows the cat" to "the cat follows the dog"'
+    print(f"largest change of any word's vector from {pair}:")
     for kind, change in changes.items():
         print(f"  positions {kind:12} {change:.6f}")
 
@@ -66,9 +61,8 @@ def main(folder: Path = walk.HERE) -> dict:
     moved = np.linalg.norm(position - fresh["encoder"]["embeddings"]["position"], axis=1)
     learnt, used = walk.cosines(position[:20]), run.config.sequence_length
     print("\nlearnt positions: how far training moved them, in the mean")
-    print(
-        f"  places 0 to 9, which texts reach: {moved[:10].mean():.2f}; 12 and more: {moved[used:].mean():.2f}"
-    )
+    reached, beyond = moved[:10].mean(), moved[used:].mean()
+    print(f"  places 0 to 9, which texts reach: {reached:.2f}; 12 and more: {beyond:.2f}")
 
     figure, panels = walk.plt.subplots(1, 3, figsize=(10, 3.4))
     panels[0].imshow(waves, cmap="RdBu", vmin=-1, vmax=1)

@@ -1,4 +1,4 @@
-"""Stop 4: one layer by hand, in numpy, on ten tokens; then beside the model's."""
+"""Stop 4: attention. One layer in numpy on ten tokens, compared with the model's layer."""
 
 from __future__ import annotations
 
@@ -13,20 +13,19 @@ ERF = np.vectorize(math.erf)
 
 
 def softmax(scores: np.ndarray) -> np.ndarray:
-    """Positive, and each row sums to one."""
+    """Make each row positive, with a sum of one."""
     powers = np.exp(scores - scores.max(-1, keepdims=True))
     return powers / powers.sum(-1, keepdims=True)
 
 
 def normalised(x: np.ndarray, norm: dict) -> np.ndarray:
-    """LayerNorm: mean 0 and deviation 1 over the components, then a scale and a shift of their own."""
-    return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-12) * norm[
-        "scale"
-    ] + norm["bias"]
+    """Apply LayerNorm: mean 0, deviation 1 over the components, then a learnt scale and shift."""
+    x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-12)
+    return x * norm["scale"] + norm["bias"]
 
 
 def layer_by_hand(x: np.ndarray, layer: dict) -> tuple[np.ndarray, np.ndarray]:
-    """Vectors [L, D] through one layer: the new vectors, and the attention [heads, L, L]."""
+    """Put vectors [L, D] through one layer; return them and the attention [heads, L, L]."""
     attention, mlp = layer["attention"], layer["mlp"]
 
     def project(name: str) -> np.ndarray:  # [heads, L, d]
@@ -36,9 +35,8 @@ def layer_by_hand(x: np.ndarray, layer: dict) -> tuple[np.ndarray, np.ndarray]:
         )
 
     query, key, value = project("query"), project("key"), project("value")
-    scores = (
-        query @ key.swapaxes(1, 2) / np.sqrt(query.shape[-1])
-    )  # how well each query fits each key
+    # How well each query fits each key:
+    scores = query @ key.swapaxes(1, 2) / np.sqrt(query.shape[-1])
     weights = softmax(scores)
     gathered = weights @ value  # each row a weighted mean of the values
     out = np.einsum("hlk,hkd->ld", gathered, attention["out"]["kernel"]) + attention["out"]["bias"]
@@ -50,7 +48,7 @@ def layer_by_hand(x: np.ndarray, layer: dict) -> tuple[np.ndarray, np.ndarray]:
 
 
 def first_layer(tree: dict) -> dict:
-    """Parameters of all layers are stacked in one array: those of the first, in float64."""
+    """Take the first layer's parameters, in float64, from arrays that stack all layers."""
     return {
         k: first_layer(v) if isinstance(v, dict) else np.asarray(v[0], np.float64)
         for k, v in tree.items()
@@ -58,7 +56,7 @@ def first_layer(tree: dict) -> dict:
 
 
 def main(folder: Path = walk.HERE) -> dict:
-    """By hand and by the model."""
+    """Compute a layer by hand and by the model, and compare."""
     run = walk.trained("masked", folder)
     batch, (tokens,) = walk.batch_of(run, SENTENCE)
     inside = walk.look_inside(run, batch)
@@ -74,16 +72,12 @@ def main(folder: Path = walk.HERE) -> dict:
     print(f"{len(tokens)} tokens: {' '.join(tokens)}")
     print(f"rows of softmax sum to {weights.sum(-1).min():.6f} ... {weights.sum(-1).max():.6f}")
     for name, gap in gaps.items():
-        print(
-            f"by hand and by the model, largest difference of {name}: {'below 1e-5' if gap < 1e-5 else gap}"
-        )
+        size = "below 1e-5" if gap < 1e-5 else gap
+        print(f"by hand and by the model, largest difference of {name}: {size}")
     for word in ("sweet", "cherry"):
         row = weights[:, tokens.index(word)]
-        print(
-            f'"{word}" looks at',
-            ", ".join(f"{tokens[h.argmax()]} ({h.max():.2f})" for h in row),
-            "most, by head",
-        )
+        most = ", ".join(f"{tokens[head.argmax()]} ({head.max():.2f})" for head in row)
+        print(f'"{word}" looks at {most} most, by head')
     figure, panels = walk.plt.subplots(1, 2, figsize=(9.5, 4.9), sharey=True)
     for head, panel in enumerate(panels):
         walk.heat(panel, weights[head], tokens, tokens, numbers=".2f", vmax=1)

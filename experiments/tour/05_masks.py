@@ -1,6 +1,4 @@
-"""Stop 5: what masks do. The gradient of each output by each input is zero exactly where a mask
-forbids to look.
-"""
+"""Stop 5: attention masks. Where a mask hides an input, the gradient by it is exactly zero."""
 
 from __future__ import annotations
 
@@ -21,10 +19,10 @@ WORDS = 8
 
 
 def slopes(causal: bool) -> Callable[[np.ndarray], np.ndarray]:
-    """Segment ids [L] to the size of d output_i / d input_j [L, L], in a fresh model of two layers.
+    """Build a function from segment ids [L] to the size of d output_i / d input_j [L, L].
 
-    A place's position vector is added to what stands there, so the gradient by it is the gradient
-    by the input.
+    The model is untrained and has two layers. A position vector is added to the vector of the token
+    at its place, so the gradient by either is the same.
     """
     config = resolve(load_file(f"{walk.HERE / 'config.py'}:masked"))
     params = jax.jit(lambda seed: network.init(config, WORDS, seed))(np.uint32(0))["encoder"]
@@ -39,8 +37,8 @@ def slopes(causal: bool) -> Callable[[np.ndarray], np.ndarray]:
             "type_ids": 0 * places,
             "segment_ids": segments[None],
         }
-        found: Any = encoder.apply({"params": changed}, batch)
-        return found.hidden[0]
+        encoded: Any = encoder.apply({"params": changed}, batch)
+        return encoded.hidden[0]
 
     gradient = jax.jit(jax.jacrev(outputs))
     inputs = params["embeddings"]["position"]  # [places, D], of which the first L are read
@@ -50,22 +48,16 @@ def slopes(causal: bool) -> Callable[[np.ndarray], np.ndarray]:
 
 
 def main(folder: Path = walk.HERE) -> dict:
-    """Three masks side by side."""
+    """Show the gradients under three masks, side by side."""
     both_ways, to_the_left = slopes(causal=False), slopes(causal=True)
-    full, padded = (
-        np.ones(WORDS, np.int32),
-        (np.arange(WORDS) < WORDS - 3).astype(np.int32),
-    )  # 0 is padding
+    full = np.ones(WORDS, np.int32)
+    padded = (np.arange(WORDS) < WORDS - 3).astype(np.int32)  # 0 is padding
     found = {"none": both_ways(full), "causal": to_the_left(full), "padding": both_ways(padded)}
     for name, matrix in found.items():
-        zero = matrix == 0
-        print(
-            f"{name:8} {zero.sum():2} of {matrix.size} gradients are exactly zero; the smallest other",
-            end=" ",
-        )
-        print(
-            "is above a thousandth" if matrix[~zero].min() > 1e-3 else f"{matrix[~zero].min():.1e}"
-        )
+        zero, least = matrix == 0, matrix[matrix != 0].min()
+        zeros = f"{name:8} {zero.sum():2} of {matrix.size} gradients are exactly zero"
+        size = "is above a thousandth" if least > 1e-3 else f"{least:.1e}"
+        print(f"{zeros}; the smallest other {size}")
     names = [str(place + 1) for place in range(WORDS)]
     figure, panels = walk.plt.subplots(1, 3, figsize=(10, 3.7))
     titles = {"none": "no mask", "causal": "causal", "padding": "places 6 to 8 are padding"}

@@ -1,6 +1,4 @@
-"""Stop 6: WordPiece. Frequent words are pieces of their own; others are put together from parts
-that begin with ##.
-"""
+"""Stop 6: WordPiece. Frequent words stay whole; others are put together from ##parts."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ COLOURS = {"special": "#e4e7ec", "word": "#d5e3f5", "piece": "#fbe3c8"}
 
 
 def greedy(word: str, vocab: set[str]) -> list[str]:
-    """The longest piece that fits, again and again: all there is to cutting a word."""
+    """Cut a word into pieces: take the longest piece that fits, again and again."""
     pieces = []
     while word:
         prefix = "##" if pieces else ""
@@ -29,7 +27,7 @@ def greedy(word: str, vocab: set[str]) -> list[str]:
 
 
 def main(folder: Path = walk.HERE) -> dict:
-    """The same two sentences under vocabularies of three sizes, and what the model gets."""
+    """Cut two sentences by vocabularies of three sizes, and print what the model reads."""
     texts = [f"{sentence}." for sentence in walk.load(walk.DATA / "make.py").sentences()]
     texts += [line for line in (walk.DATA / "verses.txt").read_text().splitlines() if line]
     found: dict[int, list[list[str]]] = {}
@@ -58,13 +56,9 @@ def main(folder: Path = walk.HERE) -> dict:
         panel.text(-0.7, -row, name, ha="right", va="center")
         for column, cell in enumerate(line):
             token = tokens[column]
-            kind = (
-                "special"
-                if token in ("[CLS]", "[SEP]")
-                else "piece"
-                if token.startswith("##")
-                else "word"
-            )
+            kind = "piece" if token.startswith("##") else "word"
+            if token in ("[CLS]", "[SEP]"):
+                kind = "special"
             box = {"boxstyle": "round,pad=0.3", "facecolor": COLOURS[kind], "edgecolor": "none"}
             panel.text(column, -row, cell, ha="center", va="center", fontsize=9, bbox=box)
     panel.set(xlim=(-2.2, length), ylim=(-3.6, 0.6))

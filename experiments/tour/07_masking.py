@@ -1,6 +1,4 @@
-"""Stop 7: masking. 15 % of the tokens are to be guessed: 80 % of them as [MASK], 10 % as a random
-token, 10 % as is.
-"""
+"""Stop 7: masking. 15 % of tokens are predicted: 80 % as [MASK], 10 % random, 10 % unchanged."""
 
 from __future__ import annotations
 
@@ -20,67 +18,54 @@ from bert_jax.training import program
 from bert_jax.training.ledger import Ledger
 
 SENTENCE = "Rome is the capital of Italy, which is why it hosts many government buildings."
-COPIES, SHOWN = 5_000, 12
+COPIES, SHOWN, LENGTH = 5_000, 12, 32
 NAMES = ("mask", "random", "kept")  # in the ledger
 COLOURS = ("#eef0f3", "#c5d8f0", "#fbd9b5", "#cce8d6")  # as it is, [MASK], random, kept
 
 
 def masked(wordpiece: tokenizer.Tokenizer, rate: float) -> tuple[Batch, Metrics, knobs.Config]:
-    """So many copies of the sentence, each with a mask of its own, by the code that a run calls."""
+    """Mask COPIES copies of the sentence, each by its own draw, with the code that a run calls."""
     tree = default()
-    tree.masking.rate, tree.sequence_length = rate, 32
-    config = resolve(tree)
-    batch = rows(
-        wordpiece.special, [wordpiece.encode_batch([SENTENCE])] * COPIES, config.sequence_length
-    )
-    words = batch["tokens"] > wordpiece.special.mask  # neither special nor padding
-    batch["unit_ids"] = np.where(words, np.arange(config.sequence_length, dtype=np.int32)[None], -1)
+    tree.masking.rate, tree.sequence_length = rate, LENGTH
+    config, special = resolve(tree), wordpiece.special
+    batch = rows(special, [wordpiece.encode_batch([SENTENCE])] * COPIES, LENGTH)
+    words = batch["tokens"] > special.mask  # neither special nor padding
+    batch["unit_ids"] = np.where(words, np.arange(LENGTH, dtype=np.int32)[None], -1)
     batch["example_ids"] = np.zeros((COPIES, 1), np.int32)
     batch["copies"] = np.arange(COPIES, dtype=np.int32)[:, None]  # as if each were an epoch
-    apply = functools.partial(
-        masking.apply,
-        settings=config.masking,
-        special=wordpiece.special,
-        replacements=masking.random_ids(config.masking, wordpiece.special, wordpiece.size),
-        slots=quotas.slots(config.masking, config.sequence_length),
-    )
-    return *jax.device_get(jax.jit(apply)(batch, program.inputs_at(config, 0))), config
+    replacements = masking.random_ids(config.masking, special, wordpiece.size)
+    slots = quotas.slots(config.masking, LENGTH)
+    options = {"special": special, "replacements": replacements, "slots": slots}
+    apply = jax.jit(functools.partial(masking.apply, settings=config.masking, **options))
+    return *jax.device_get(apply(batch, program.inputs_at(config, 0))), config
 
 
 def chosen(batch: Batch) -> np.ndarray:
-    """Which tokens are to be guessed, bool [B, L]; a slot that is not needed points at the end,
-    with weight 0.
-    """
+    """Mark the tokens to predict, bool [B, L]; slots that are not needed have weight 0."""
     hit = np.zeros(batch["tokens"].shape, bool)
     np.put_along_axis(hit, batch["predict_positions"], batch["predict_weights"] > 0, axis=1)
     return hit
 
 
 def main(folder: Path = walk.HERE) -> dict:
-    """A few copies, and the account of all."""
-    wordpiece = tokenizer.train(
-        [SENTENCE, SENTENCE], knobs.Tokenizer(vocab_size=200)
-    )  # whole words
+    """Show a few copies, and the ledger of all."""
+    wordpiece = tokenizer.train([SENTENCE] * 2, knobs.Tokenizer(vocab_size=200))  # whole words
     batch, metrics, config = masked(wordpiece, 0.15)
     ledger = Ledger(config.masking)
-    ledger.add(
-        metrics, config.masking.rate, COPIES, step=1
-    )  # raises where the masks are not what the config says
+    # Raises an error where the masks are not what the config says:
+    ledger.add(metrics, config.masking.rate, COPIES, step=1)
     totals = ledger.totals
     text = int(batch["segment_ids"][0].sum()) - 2  # tokens without [CLS] and [SEP]
-    print(
-        f"{text} tokens and two special ones, never masked; 15 % of {text} is {0.15 * text:.1f}, so two each time"
-    )
+    quota = f"15 % of {text} is {0.15 * text:.1f}, so two each time"
+    print(f"{text} tokens and two special ones, never masked; {quota}")
     for row in batch["inputs"][:3]:
         print(f"  {wordpiece.decode(row[1 : text + 1])}")
     print(f"\nthe ledger of {COPIES:,} copies")
-    print(
-        f"  selected {totals['selected']:6.0f} of {totals['eligible']:.0f}; the quotas sum to {totals['quota']:.0f}"
-    )
+    selected, eligible = totals["selected"], totals["eligible"]
+    print(f"  selected {selected:6.0f} of {eligible:.0f}; the quotas sum to {totals['quota']:.0f}")
     for name, share in zip(NAMES, config.masking.replace, strict=True):
-        print(
-            f"  {name:8} {totals[name]:6.0f}, {totals[name] / totals['selected']:6.2%}, asked for {share:.0%}"
-        )
+        count = totals[name]
+        print(f"  {name:8} {count:6.0f}, {count / selected:6.2%}, asked for {share:.0%}")
     nested = bool(np.all(chosen(masked(wordpiece, 0.40)[0])[chosen(batch)]))
     print(f"every token selected at 15 % is selected at 40 % too: {nested}")
     draw(batch, wordpiece.vocab, wordpiece.special.mask, totals, folder)
@@ -88,30 +73,18 @@ def main(folder: Path = walk.HERE) -> dict:
 
 
 def draw(batch: Batch, vocab: list[str], mask: int, totals: dict[str, float], folder: Path) -> None:
-    """The first copies, and the shares of all."""
-    text = slice(1, int(batch["segment_ids"][0].sum()) - 1)
-    now, was, hit = (
-        batch["inputs"][:SHOWN, text],
-        batch["tokens"][:SHOWN, text],
-        chosen(batch)[:SHOWN, text],
-    )
+    """Draw the first copies, and the shares of all."""
+    shown = np.s_[:SHOWN, 1 : int(batch["segment_ids"][0].sum()) - 1]
+    now, was, hit = batch["inputs"][shown], batch["tokens"][shown], chosen(batch)[shown]
     kind = np.where(hit, np.where(now == mask, 1, np.where(now != was, 2, 3)), 0)
     figure, (left, right) = walk.plt.subplots(1, 2, figsize=(12, 3.6), width_ratios=(6, 1))
-    left.pcolormesh(
-        kind,
-        cmap=walk.matplotlib.colors.ListedColormap(COLOURS),
-        vmin=0,
-        vmax=3,
-        edgecolor="white",
-        linewidth=2,
-    )
+    colours = walk.matplotlib.colors.ListedColormap(COLOURS)
+    left.pcolormesh(kind, cmap=colours, vmin=0, vmax=3, edgecolor="white", linewidth=2)
+    middle = {"ha": "center", "va": "center", "fontsize": 6.5}
     for row, column in np.ndindex(now.shape):
-        left.text(
-            column + 0.5, row + 0.5, vocab[now[row, column]], ha="center", va="center", fontsize=6.5
-        )
-    left.set(
-        ylim=(SHOWN, 0), title=f"{SHOWN} copies: blue [MASK], orange a random token, green kept"
-    )
+        left.text(column + 0.5, row + 0.5, vocab[now[row, column]], **middle)
+    left.set_title(f"{SHOWN} copies: blue [MASK], orange a random token, green kept")
+    left.set(ylim=(SHOWN, 0))
     left.axis("off")
     right.bar(NAMES, [totals[name] / totals["selected"] for name in NAMES], color=COLOURS[1:])
     right.set(ylim=(0, 1), title="the ledger")

@@ -1,6 +1,4 @@
-"""Stop 8: next sentence prediction. Does the second line follow the first? Asked of the poem, and
-of three others.
-"""
+"""Stop 8: next sentence prediction. Two lines of four poems: does the second follow the first."""
 
 from __future__ import annotations
 
@@ -11,14 +9,14 @@ import walk
 
 
 def main(folder: Path = walk.HERE) -> dict:
-    """Every line of four poems before every other."""
+    """Ask a model about every line of four poems after every other."""
     poems = [
         poem.splitlines() for poem in (walk.DATA / "verses.txt").read_text().strip().split("\n\n")
     ]
     lines = [line for poem in poems for line in poem]
     run = walk.trained("nsp", folder)
-    asked = [{"text": first, "text_pair": second} for first in lines for second in lines]
-    answers = walk.ask(run, "nsp", asked, long="cut")
+    pairs = [{"text": first, "text_pair": second} for first in lines for second in lines]
+    answers = walk.ask(run, "nsp", pairs, long="cut")
     chance = np.array([answer["is_next"] for answer in answers]).reshape(len(lines), -1)
 
     print("probability that the second line follows the first:")

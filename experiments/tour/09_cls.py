@@ -1,6 +1,4 @@
-"""Stop 9: what [CLS] gathers. It stands for no word; what its vector holds is what training makes
-it collect.
-"""
+"""Stop 9: what [CLS] gathers. It stands for no word; training decides what its vector holds."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ COLOURS = {"hardware": walk.BLUE, "software": walk.GREEN, "billing": walk.ORANGE
 
 
 def main(folder: Path = walk.HERE) -> dict:
-    """[CLS] of thirty complaints before and after training, and what it looks at."""
+    """Compare [CLS] of thirty complaints before and after training, and show its attention."""
     run = walk.trained("complaints", folder)
     fresh = jax.device_get(
         jax.jit(lambda seed: network.init(run.config, run.tokenizer.size, seed))(np.uint32(0))

@@ -1,6 +1,4 @@
-"""Stop 10: text classification. A head on [CLS], thirty complaints to learn from, and three that
-are new.
-"""
+"""Stop 10: text classification. A head on [CLS] learns from thirty complaints."""
 
 from __future__ import annotations
 
@@ -36,32 +34,23 @@ MORE = {
 
 
 def main(folder: Path = walk.HERE) -> dict:
-    """What each of the three is about."""
+    """Classify three new complaints, and twelve more."""
     run = walk.trained("complaints", folder)
     answers = walk.ask(run, "classify", list(COMPLAINTS))
     labels = run.config.objectives["classify"].labels
     for answer in answers:
         print(answer["text"])
-        print(
-            "  ",
-            ", ".join(f"{label} {answer['probabilities'][label]:.2f}" for label in labels),
-            "->",
-            answer["label"],
-        )
+        chances = (f"{label} {answer['probabilities'][label]:.2f}" for label in labels)
+        print("  ", ", ".join(chances), "->", answer["label"])
     more = {text: label for label, several in MORE.items() for text in several}
-    right = sum(
-        a["label"] == label
-        for a, label in zip(walk.ask(run, "classify", list(more)), more.values(), strict=True)
-    )
+    others = walk.ask(run, "classify", list(more))
+    right = sum(a["label"] == label for a, label in zip(others, more.values(), strict=True))
     print(f"of {len(more)} more: {right} right")
     figure, panels = walk.plt.subplots(3, 1, figsize=(7, 3.6), sharex=True)
     for panel, answer in zip(panels, answers, strict=True):
         chances = [answer["probabilities"][label] for label in labels]
-        panel.barh(
-            labels,
-            chances,
-            color=[walk.BLUE if label == answer["label"] else walk.GREY for label in labels],
-        )
+        colours = [walk.BLUE if label == answer["label"] else walk.GREY for label in labels]
+        panel.barh(labels, chances, color=colours)
         panel.set_title(answer["text"], loc="left")
         panel.tick_params(axis="y", length=0)
     panels[-1].set(xlim=(0, 1), xlabel="probability")

@@ -1,4 +1,4 @@
-"""Stop 11: question answering. Two numbers a token: does the answer begin here, does it end here?"""
+"""Stop 11: question answering. For each token: does the answer begin or end here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ QUESTION = "What is the fashion capital of China?"
 
 
 def main(folder: Path = walk.HERE) -> dict:
-    """The answer in its context."""
+    """Answer a question from its context, and then from changed contexts."""
     run = walk.trained("questions", folder)
     data = [json.loads(line) for line in (walk.DATA / "questions.jsonl").read_text().splitlines()]
     context = next(row["context"] for row in data if row["question"] == QUESTION)
@@ -27,55 +27,45 @@ def main(folder: Path = walk.HERE) -> dict:
     print(f"{context[:start]}>>{context[start:end]}<<{context[end:]}")
     print(f"answer: {answer['answer']}, characters {start} to {end}, score {answer['score']:.2f}")
     right = [
-        one["answer"] == row["answers"][0]["text"]
-        for one, row in zip(walk.ask(run, "answer", data), data, strict=True)
+        answer["answer"] == row["answers"][0]["text"]
+        for answer, row in zip(walk.ask(run, "answer", data), data, strict=True)
     ]
     print(f"{sum(right)} of the {len(data)} questions it was trained on")
+    swapped = context.replace("Shanghai", "X").replace("Beijing", "Shanghai")
+    beginning = context.partition(",")[0]
     changed = {
-        "Shanghai and Beijing have changed places": (
-            context.replace("Shanghai", "X").replace("Beijing", "Shanghai").replace("X", "Beijing")
-        ),
-        "another sentence comes first": f"From Tianjin ships leave for the sea. {context.partition(',')[0]}.",
+        "Shanghai and Beijing have changed places": swapped.replace("X", "Beijing"),
+        "another sentence comes first": f"From Tianjin ships leave for the sea. {beginning}.",
     }
-    others = walk.ask(
-        run, "answer", [{"question": QUESTION, "context": text} for text in changed.values()]
-    )
-    for what, other in zip(changed, others, strict=True):
-        print(f"the same question where {what}: {other['answer']}")
+    asked = [{"question": QUESTION, "context": text} for text in changed.values()]
+    for change, other in zip(changed, walk.ask(run, "answer", asked), strict=True):
+        print(f"the same question where {change}: {other['answer']}")
     draw(run, context, answer, folder)
     return {"answer": answer, "context": context, "right": sum(right), "questions": len(data)}
 
 
 def draw(run: walk.runs.TrainedModel, context: str, answer: dict, folder: Path) -> None:
-    """The context with its answer, and the two probabilities of each of its tokens."""
-    question, (ids, offsets) = (
-        run.tokenizer.encode_batch([QUESTION])[0],
-        run.tokenizer.encode_with_offsets([context])[0],
-    )
+    """Draw the context with its answer, and the two probabilities of each of its tokens."""
+    question = run.tokenizer.encode_batch([QUESTION])[0]
+    ids, offsets = run.tokenizer.encode_with_offsets([context])[0]
     batch = rows(run.tokenizer.special, [[question, ids]], len(question) + len(ids) + 3)
     model = network.build(run.config, run.tokenizer.size)
-    logits = np.asarray(
-        jax.jit(lambda batch: network.outputs(model, run.params, batch)["span"])(batch)
-    )[0]  # [L, 2]
+    heads = jax.jit(lambda batch: network.outputs(model, run.params, batch))(batch)
+    logits = np.asarray(heads["span"])[0]  # [L, 2]
     chances = np.exp(logits) / np.exp(logits).sum(0)
     names = [context[a:b] for a, b in offsets]
     figure, (top, bottom) = walk.plt.subplots(2, 1, figsize=(9, 3.8), height_ratios=(1, 3))
     for line, text in enumerate(textwrap.wrap(context, 90)):
         at = context.index(text)
         inside = at <= answer["start"] < at + len(text)
-        for start, end in [
-            (at, at + len(text)),
-            *([(answer["start"], answer["end"])] if inside else []),
-        ]:
+        spans = [(at, at + len(text)), *([(answer["start"], answer["end"])] if inside else [])]
+        for start, end in spans:
             marked = {"boxstyle": "square,pad=0.15", "facecolor": "#fbd9b5", "edgecolor": "none"}
             top.annotate(
                 context[start:end],
                 xy=(0, 0.85),
                 xycoords="axes fraction",
-                xytext=(
-                    6.02 * (start - at),
-                    -18 * line,
-                ),  # points: how wide a letter is, and how high a line
+                xytext=(6.02 * (start - at), -18 * line),  # points: width of a letter, line height
                 textcoords="offset points",
                 fontsize=10,
                 fontfamily="DejaVu Sans Mono",
@@ -85,13 +75,8 @@ def draw(run: walk.runs.TrainedModel, context: str, answer: dict, folder: Path) 
     top.axis("off")
     places = np.arange(len(names))
     for k, (label, colour) in enumerate((("begins here", walk.BLUE), ("ends here", walk.ORANGE))):
-        bottom.bar(
-            places + 0.4 * k - 0.2,
-            chances[len(question) + 2 : -1, k],
-            0.4,
-            label=label,
-            color=colour,
-        )
+        heights = chances[len(question) + 2 : -1, k]
+        bottom.bar(places + 0.4 * k - 0.2, heights, 0.4, label=label, color=colour)
     bottom.set_xticks(places, names, rotation=90, fontsize=8)
     bottom.set(ylim=(0, 1.05), ylabel="probability")
     bottom.legend()

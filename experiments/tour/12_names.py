@@ -15,38 +15,26 @@ COLOURS = {"PER": "#cce8d6", "ORG": "#c5d8f0", "LOC": "#fbd9b5"}
 
 
 def main(folder: Path = walk.HERE) -> dict:
-    """The names in three new sentences."""
+    """Find the names in three new sentences."""
     run = walk.trained("names", folder)
     answers = walk.ask(run, "tag", SENTENCES, entities=True)
     for sentence, answer in zip(SENTENCES, answers, strict=True):
         print(sentence)
         print("  ", " ".join(answer["labels"]))
-        print("  ", ", ".join(f"{one['text']}: {one['label']}" for one in answer["entities"]))
+        print("  ", ", ".join(f"{name['text']}: {name['label']}" for name in answer["entities"]))
     figure, panel = walk.plt.subplots(figsize=(8, 1.9))
     for row, answer in enumerate(answers):
         for column, (word, label) in enumerate(zip(answer["words"], answer["labels"], strict=True)):
-            box = {
-                "boxstyle": "round,pad=0.35",
-                "facecolor": COLOURS.get(label[2:], "none"),
-                "edgecolor": "none",
-            }
+            colour = COLOURS.get(label[2:], "none")
+            box = {"boxstyle": "round,pad=0.35", "facecolor": colour, "edgecolor": "none"}
             panel.text(column, -row, word, ha="center", va="center", bbox=box)
-            panel.text(
-                column,
-                -row - 0.42,
-                label if label != "O" else "",
-                ha="center",
-                va="center",
-                fontsize=7,
-            )
+            below = label if label != "O" else ""
+            panel.text(column, -row - 0.42, below, ha="center", va="center", fontsize=7)
     panel.set(xlim=(-0.6, 8.6), ylim=(-2.6, 0.5))
     panel.axis("off")
     walk.save(figure, folder, __file__)
-    return {
-        "entities": [
-            [(one["text"], one["label"]) for one in answer["entities"]] for answer in answers
-        ]
-    }
+    found = [[(name["text"], name["label"]) for name in a["entities"]] for a in answers]
+    return {"entities": found}
 
 
 if __name__ == "__main__":

@@ -1,6 +1,4 @@
-"""Stop 13: feature-based or fine-tuned. What a pre-trained encoder knows, taken as it is, or
-trained on.
-"""
+"""Stop 13: feature-based or fine-tuned. A pre-trained encoder stays frozen or trains on."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ from bert_jax.training import optim
 
 
 def main(folder: Path = walk.HERE) -> dict:
-    """Six words with labels; then twelve others, which only the unlabelled sentences have."""
+    """Train on six labelled words, and ask about twelve that only unlabelled sentences have."""
     start = ("init_from", str(walk.trained("masked", folder).folder)), ("init_fresh", "^tag/")
     ways = {
         "from nothing": (),
@@ -41,16 +39,16 @@ def main(folder: Path = walk.HERE) -> dict:
 
 
 def hits(run: walk.runs.TrainedModel) -> np.ndarray:
-    """Whether each labelled word of unseen.conll got its label."""
+    """Mark the labelled words of unseen.conll that got their label."""
     blocks = (walk.DATA / "unseen.conll").read_text().strip().split("\n\n")
     rows = [[line.split() for line in block.splitlines()] for block in blocks]
     answers = walk.ask(run, "tag", [{"words": [word for word, _ in row]} for row in rows])
     pairs = zip(rows, answers, strict=True)
     return np.array(
         [
-            found == label
-            for row, a in pairs
-            for (_, label), found in zip(row, a["labels"], strict=True)
+            predicted == label
+            for row, answer in pairs
+            for (_, label), predicted in zip(row, answer["labels"], strict=True)
             if label != "O"
         ]
     )

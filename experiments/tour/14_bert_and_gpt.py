@@ -1,6 +1,4 @@
-"""Stop 14: BERT beside GPT. The same sentences, size and updates; one sees both sides of a gap, the
-other goes on.
-"""
+"""Stop 14: BERT and GPT. One sees both sides of a gap, the other goes on with a text."""
 
 from __future__ import annotations
 
@@ -22,18 +20,18 @@ GAPS = [
 
 
 def both_sides(run: walk.runs.TrainedModel, sentence: str) -> list[float]:
-    """What BERT gives each word of a sentence when it alone is masked."""
+    """Return the probability that BERT gives each word of a sentence when only it is masked."""
     words = sentence.split()
     texts = [" ".join([*words[:i], "[MASK]", *words[i + 1 :]]) for i in range(len(words))]
     answers = walk.ask(run, "fill-mask", texts, top_k=run.tokenizer.size)
     return [
-        next(one["probability"] for one in answer["masks"][0] if one["token"] == word)
+        next(fill["probability"] for fill in answer["masks"][0] if fill["token"] == word)
         for word, answer in zip(words, answers, strict=True)
     ]
 
 
 def left_side(run: walk.runs.TrainedModel, sentence: str) -> list[float]:
-    """What GPT gives each word after those before it."""
+    """Return the probability that GPT gives each word after the words before it."""
     batch, _ = walk.batch_of(run, sentence)
     model = network.build(run.config, run.tokenizer.size)
     logits = jax.jit(lambda batch: network.outputs(model, run.params, batch)["causal_lm"])(batch)
@@ -42,14 +40,14 @@ def left_side(run: walk.runs.TrainedModel, sentence: str) -> list[float]:
 
 
 def filled(run: walk.runs.TrainedModel, text: str) -> str:
-    """The likeliest token at each [MASK], each by itself."""
+    """Fill each [MASK] with its likeliest token, each by itself."""
     for mask in walk.ask(run, "fill-mask", [text])[0]["masks"]:
         text = text.replace("[MASK]", mask[0]["token"], 1)
     return text
 
 
 def main(folder: Path = walk.HERE) -> dict:
-    """A gap, a beginning, and the numbers behind them."""
+    """Compare both models, trained on the same sentences with the same size and updates."""
     bert, gpt = walk.trained("masked", folder), walk.trained("causal", folder)
     words = SENTENCE.split()
     chances = {"BERT": both_sides(bert, SENTENCE), "GPT": left_side(gpt, SENTENCE)}
@@ -60,10 +58,11 @@ def main(folder: Path = walk.HERE) -> dict:
     fills = {gap: filled(bert, gap) for gap in GAPS}
     for gap, text in fills.items():
         print(f"  {gap:36} {text}")
-    told = walk.ask(gpt, "generate", ["the cat", "the"], max_tokens=8)
+    answers = walk.ask(gpt, "generate", ["the cat", "the"], max_tokens=8)
+    told = [answer["text"] for answer in answers]
     print("GPT goes on:")
-    for start, one in zip(("the cat", "the"), told, strict=True):
-        print(f"  {start:36} {one['text']}")
+    for start, text in zip(("the cat", "the"), told, strict=True):
+        print(f"  {start:36} {text}")
 
     figure, panel = walk.plt.subplots(figsize=(7.5, 2.9))
     for k, (name, colour) in enumerate((("BERT", walk.BLUE), ("GPT", walk.ORANGE))):
@@ -74,12 +73,7 @@ def main(folder: Path = walk.HERE) -> dict:
     panel.set(ylim=(0, 1.05), ylabel="probability of the word")
     panel.legend(ncols=2, loc="lower left", bbox_to_anchor=(0, 1))
     walk.save(figure, folder, __file__)
-    return {
-        "chances": chances,
-        "fills": fills,
-        "told": [one["text"] for one in told],
-        "times": TIMES,
-    }
+    return {"chances": chances, "fills": fills, "told": told, "times": TIMES}
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Stop 15: how large base and large are, counted; nothing is allocated, only shapes are made."""
+"""Stop 15: sizes. The parameters of base and large, counted from shapes; nothing is allocated."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COLOURS = ("#1f4e8c", "#86aeda", "#d9822b", "#f3c48b", "#3f9266", "#8a93a0")
 
 
 def part(name: str) -> str:
-    """Which part of the model a parameter belongs to, by its name."""
+    """Return the part of the model that a parameter belongs to, by its name."""
     if "/embeddings/" in name:
         return PARTS[0] if name.endswith("/token") else PARTS[1]
     if "/layers/" in name:
@@ -34,21 +34,20 @@ def part(name: str) -> str:
 
 
 def count(size: str) -> dict[str, int]:
-    """Parameters of a published size, by part."""
-    tree = load_file(
-        f"preset.py:google_2018,{size}", beside=str(walk.HERE.parents[1] / "configs" / "x")
-    )
+    """Count the parameters of a published size, by part."""
+    configs = walk.HERE.parents[1] / "configs"
+    tree = load_file(f"{configs / 'preset.py'}:google_2018,{size}")
     tree.model.vocab_multiple = 1  # no padding of the table, as published
     config = resolve(tree)
     shapes = jax.eval_shape(lambda seed: network.init(config, VOCABULARY, seed), np.uint32(0))
-    found = dict.fromkeys(PARTS, 0)
+    counts = dict.fromkeys(PARTS, 0)
     for path, leaf in jax.tree_util.tree_leaves_with_path(shapes):
-        found[part("/" + "/".join(key.key for key in path))] += math.prod(leaf.shape)
-    return found
+        counts[part("/" + "/".join(key.key for key in path))] += math.prod(leaf.shape)
+    return counts
 
 
 def main(folder: Path = walk.HERE) -> dict:
-    """Both sizes, part by part."""
+    """Print the parameters of both sizes, part by part."""
     found = {size: count(size) for size in ("base", "large")}
     print(f"{'':30}" + "".join(f"{size:>14}" for size in found))
     for name in PARTS:
@@ -60,10 +59,9 @@ def main(folder: Path = walk.HERE) -> dict:
     for row, counts in enumerate(list(found.values())[::-1]):
         left = 0.0
         for name, colour in zip(PARTS, COLOURS, strict=True):
-            panel.barh(
-                row, counts[name] / 1e6, left=left, color=colour, label=name if row == 0 else None
-            )
-            left += counts[name] / 1e6
+            width, label = counts[name] / 1e6, name if row == 0 else None
+            panel.barh(row, width, left=left, color=colour, label=label)
+            left += width
         panel.text(left + 3, row, f"{left:.0f} M", va="center")
     panel.set_yticks((0, 1), list(found)[::-1])
     panel.tick_params(axis="y", length=0)

@@ -2,8 +2,8 @@
 
     bert-jax train --config=experiments/tour/config.py:poem --workdir=runs/poem
 
-NAME is one of MODELS. Two layers of 64, a vocabulary of whole words, no dropout, nothing held out:
-what a stop has to show it shows on texts of its own.
+NAME is one of MODELS. They have two layers of 64, a vocabulary of whole words, no dropout, and no
+held-out data: the stops test them on texts of their own.
 """
 
 from pathlib import Path
@@ -16,14 +16,12 @@ COMPLAINTS = HERE.parent / "complaints" / "complaints.tsv"
 
 
 def get_config(name="poem"):
-    """What all share, then what one has of its own."""
+    """Build the config of one model: what all share, then its own settings."""
     config = default()
     config.model.size = "tiny"
     config.model.hidden = 64
     config.model.max_positions = 64
-    config.model.init_stddev = (
-        0.125  # 1 / sqrt(64): so small a model wants larger weights than 0.02
-    )
+    config.model.init_stddev = 0.125  # 1 / sqrt(64): so small a model needs more than 0.02
     config.model.dropout = config.model.attention_dropout = 0.0
     config.tokenizer.path = str(DATA / "vocab.txt")
     config.pairs = "none"
@@ -39,7 +37,7 @@ def get_config(name="poem"):
 
 
 def text(config, name):
-    """A text, a sentence a line, all of it to train on."""
+    """Train on all of a text that has a sentence on each line."""
     config.corpus.source = "files"
     config.corpus.path = str(DATA / name)
     config.corpus.sentences = "lines"
@@ -48,7 +46,7 @@ def text(config, name):
 
 
 def poem(config):
-    """Left to right: each token from those before it."""
+    """Set up a left-to-right model: each token from those before it."""
     text(config, "poem.txt")
     config.objectives = {"causal_lm": {"weight": 1.0}}
     config.model.causal = True
@@ -58,36 +56,34 @@ def poem(config):
 
 
 def masked(config):
-    """BERT's objective, on short sentences, one a row."""
+    """Set up BERT's objective, on short sentences, one a row."""
     sentences(config)
     config.objectives = {"mlm": {"weight": 1.0}}
-    config.masking.rate = 0.4  # short sentences: at 15 % one word of each
+    config.masking.rate = 0.4  # at 15 % only one word of so short a sentence
 
 
 def causal(config):
-    """GPT's objective on the same text, of the same size and length."""
+    """Set up GPT's objective, for the same text, model size and number of updates."""
     sentences(config)
     config.objectives = {"causal_lm": {"weight": 1.0}}
     config.model.causal = True
 
 
 def sentences(config):
-    """What the two objectives share."""
+    """Set the text, model and training that the two objectives share."""
     text(config, "sentences.txt")
     config.sequence_length = 12
-    config.model.init_stddev = (
-        0.05  # vectors of words are read here: little of where they began is to remain
-    )
+    # Stop 2 compares the vectors of words: little of their random start should remain.
+    config.model.init_stddev = 0.05
     config.batch_size = 64
     config.steps = 400
 
 
 def nsp(config):
-    """Pairs of lines of four short poems."""
+    """Set up next sentence prediction, on pairs of lines of four short poems."""
     text(config, "verses.txt")
-    config.objectives = {
-        "nsp": {"weight": 1.0}
-    }  # beside `mlm` in real runs; alone, it is learnt in seconds
+    # In real runs it stands beside `mlm`; alone, it is learnt in seconds.
+    config.objectives = {"nsp": {"weight": 1.0}}
     config.pairs = "nsp"
     config.examples.short_probability = 0.0
     config.sequence_length = 19  # two lines: longer ones lose a word or two
@@ -98,33 +94,32 @@ def nsp(config):
 
 
 def complaints(config):
-    """Thirty complaints and what each is about."""
+    """Set up the classification of thirty complaints by what each is about."""
     task(config, "classify", f"files:{COMPLAINTS}", 120)
-    config.model.dropout = 0.3  # thirty texts are learnt by heart all too soon
+    config.model.dropout = 0.3  # thirty texts are soon learnt by heart
 
 
 def questions(config):
-    """Questions, and where in a context the answer stands."""
+    """Set up question answering: find the answer in a context."""
     task(config, "span", f"files:{DATA / 'questions.jsonl'}", 120)
     config.task.text, config.task.text_pair, config.task.label = "question", "context", "answers"
 
 
 def names(config):
-    """Words, and the persons, places and organisations they name."""
+    """Set up the tagging of names of persons, places and organisations."""
     task(config, "tag", f"files:{DATA / 'names.conll'}", 150)
     config.model.dropout = 0.3
 
 
 def kinds(config):
-    """Six words with labels; what is asked about are twelve others."""
-    task(
-        config, "tag", f"files:train={DATA / 'known.conll'},validation={DATA / 'unseen.conll'}", 100
-    )
+    """Set up the tagging of words by kind: six have labels, and twelve others are asked about."""
+    files = f"files:train={DATA / 'known.conll'},validation={DATA / 'unseen.conll'}"
+    task(config, "tag", files, 100)
     config.sequence_length = 12
 
 
 def task(config, kind, source, steps):
-    """Labelled data, all of it to train on."""
+    """Train a task on all of its labelled data."""
     config.objectives = {kind: {"weight": 1.0, "labels": ()}}
     config.task.source = source
     config.task.validation_fraction = 0.0

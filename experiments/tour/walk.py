@@ -1,6 +1,8 @@
-"""What the stops share: training a model of config.py, asking it, drawing; and renewing README.md.
+"""Functions that the stops share: training and asking a model, drawing, and renewing README.md.
 
-python experiments/tour/walk.py        # runs every stop, and puts what it prints into README.md
+    python experiments/tour/walk.py
+
+runs every stop, and puts what it prints into README.md.
 """
 
 from __future__ import annotations
@@ -58,12 +60,12 @@ plt.rcParams |= {
 
 @functools.cache  # stops that read the same model share it where they run in one process
 def trained(name: str, folder: Path, *changes: tuple[str, str]) -> runs.TrainedModel:
-    """The model of that name in config.py, trained anew in folder/runs/NAME; `changes` are as on a
-    command line.
+    """Train the model of that name in config.py anew, in folder/runs/NAME, and open it.
+
+    `changes` are knobs and their values, as on a command line.
     """
-    workdir = (
-        folder / "runs" / "-".join([name, *(value for _, value in changes if "/" not in value)])
-    )
+    parts = [name, *(value for _, value in changes if "/" not in value)]
+    workdir = folder / "runs" / "-".join(parts)
     shutil.rmtree(workdir, ignore_errors=True)
     tree = config.load_file(f"{HERE / 'config.py'}:{name}")
     for path, text in changes:
@@ -73,7 +75,7 @@ def trained(name: str, folder: Path, *changes: tuple[str, str]) -> runs.TrainedM
 
 
 def losses(run: runs.TrainedModel, name: str) -> list[tuple[int, float]]:
-    """(update, loss) of a run's metrics."""
+    """Return (update, loss) pairs from a run's metrics."""
     lines = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
     return [
         (line["step"], line[f"train/{name}_loss"]) for line in lines if f"train/{name}_loss" in line
@@ -83,22 +85,24 @@ def losses(run: runs.TrainedModel, name: str) -> list[tuple[int, float]]:
 def ask(
     run: runs.TrainedModel, task: str, lines: Sequence[str | dict], **options: Any
 ) -> list[dict[str, Any]]:
-    """`bert-jax predict TASK`, of texts or of objects."""
+    """Return the answers of `bert-jax predict TASK` to texts or objects."""
     texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
     return list(predict(Model(run, Options(**options)), task, texts))
 
 
 def batch_of(run: runs.TrainedModel, *texts: str, length: int = 0) -> tuple[Batch, list[list[str]]]:
-    """Texts as a batch, a row each and padded to the longest or to a length; and the tokens of
-    each.
+    """Return texts as a batch, a row each, and the tokens of each.
+
+    Rows are padded to the longest, or to a length.
     """
-    ids = run.tokenizer.encode_batch(texts)
-    batch = rows(run.tokenizer.special, [[one] for one in ids], length or max(map(len, ids)) + 2)
-    return batch, [["[CLS]", *(run.tokenizer.vocab[i] for i in one), "[SEP]"] for one in ids]
+    encoded = run.tokenizer.encode_batch(texts)
+    length = length or max(map(len, encoded)) + 2
+    batch = rows(run.tokenizer.special, [[ids] for ids in encoded], length)
+    return batch, [["[CLS]", *(run.tokenizer.vocab[i] for i in ids), "[SEP]"] for ids in encoded]
 
 
 def look_inside(run: runs.TrainedModel, batch: Batch, params: Any = None) -> Encoded:
-    """What the encoder makes of a batch: vectors and attention of every layer."""
+    """Run the encoder on a batch, and return the vectors and attention of every layer."""
     encoder = Bert(run.config.model, run.tokenizer.size, pool=False, capture=True)
     of_encoder = (params or run.params)["encoder"]
     return jax.device_get(jax.jit(encoder.apply)({"params": of_encoder}, batch))
@@ -108,7 +112,7 @@ def look_inside(run: runs.TrainedModel, batch: Batch, params: Any = None) -> Enc
 
 
 def cosines(vectors: np.ndarray) -> np.ndarray:
-    """The cosine of the angle between every two rows."""
+    """Return the cosine of the angle between every two rows."""
     units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     return units @ units.T
 
@@ -125,8 +129,9 @@ def heat(
     numbers: str = "",
     **scale: Any,
 ) -> None:
-    """A heat map with a name at each row and column, and with the numbers in it where a format is
-    given.
+    """Draw a heat map with a name at each row and column.
+
+    Where a format for numbers is given, each square shows its value.
     """
     drawn = panel.imshow(values, **({"cmap": "Blues", "vmin": 0} | scale))
     panel.set_xticks(range(len(columns)), columns, rotation=90 if max(map(len, columns)) > 2 else 0)
@@ -140,7 +145,7 @@ def heat(
 
 
 def save(figure: Any, folder: Path, program: str) -> None:
-    """Writes the figure of a program under its name."""
+    """Write the figure of a program under the program's name."""
     figure.savefig(
         folder / f"{Path(program).stem}.png",
         facecolor="white",
@@ -155,12 +160,12 @@ def save(figure: Any, folder: Path, program: str) -> None:
 
 
 def programs() -> list[Path]:
-    """The stops, in order."""
+    """List the stops, in order."""
     return sorted(HERE.glob("[0-9][0-9]_*.py"))
 
 
 def load(program: Path) -> ModuleType:
-    """A stop as a module: its name begins with a digit, so `import` cannot say it."""
+    """Import a program by its path: a name that begins with a digit cannot be imported."""
     spec = importlib.util.spec_from_file_location(f"stop_{program.stem}", program)
     assert spec is not None
     assert spec.loader is not None
@@ -170,25 +175,25 @@ def load(program: Path) -> ModuleType:
 
 
 def run_stop(program: Path, folder: Path) -> tuple[Any, str]:
-    """What its `main` returns, and what it prints."""
+    """Run the `main` of a stop; return its result and what it prints."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        found = load(program).main(folder)
-    return found, printed.getvalue()
+        result = load(program).main(folder)
+    return result, printed.getvalue()
 
 
 def block(program: Path) -> re.Pattern[str]:
-    """Where the page quotes a program: its command, then what it prints."""
+    """Build the pattern of a program's quotation in README.md: its command and its output."""
     return re.compile(rf"(?s)```\n\$ python experiments/tour/{program.name}\n(.*?)```\n")
 
 
 def renew() -> None:
-    """Runs all stops and writes the page anew."""
+    """Run all stops and write README.md anew."""
     page = (HERE / "README.md").read_text()
     for program in programs():
         _, printed = run_stop(program, HERE)
-        said = f"```\n$ python experiments/tour/{program.name}\n{printed}```\n"
-        page, count = block(program).subn(lambda _, said=said: said, page)
+        quotation = f"```\n$ python experiments/tour/{program.name}\n{printed}```\n"
+        page, count = block(program).subn(lambda _, text=quotation: text, page)
         assert count == 1, f"README.md quotes {program.name} {count} times"
     (HERE / "README.md").write_text(page)
 

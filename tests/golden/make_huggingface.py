@@ -66,7 +66,8 @@ MODELS = {  # folder: class, what differs in its config
     ),
 }
 VOCABULARY = (  # 47 lines of vocab.txt
-    "[PAD] [UNK] [CLS] [SEP] [MASK] . , ? ' the a is of to and cat dog sat ran mat big red it in on "
+    "[PAD] [UNK] [CLS] [SEP] [MASK] . , ? ' the a is of to and cat dog sat ran mat big red it in "
+    "on "
     "##s ##ed ##ing ##er un ##able play walk jump want b c d e f ##b ##c ##d ##e ##f 1 2"
 )
 

@@ -20,7 +20,10 @@ import transformers
 
 HERE = Path(__file__).parent
 MODELS = HERE / "huggingface"
-WORDS = "the a is of cat dog sat ran mat big red it in on cats walked jumping player unwantable zzz b c The Dog"
+WORDS = (
+    "the a is of cat dog sat ran mat big red it in on cats walked jumping player unwantable "
+    "zzz b c The Dog"
+)
 LONGEST = 30  # tokens of an answer
 
 

@@ -1,6 +1,7 @@
-"""Writes sentences.txt, known.conll, unseen.conll and vocab.txt beside itself.
+"""Write sentences.txt, known.conll, unseen.conll and vocab.txt beside this file.
 
-They are committed, and a test holds them to this grammar."""
+They are committed, and a test checks that they follow from this grammar.
+"""
 
 from __future__ import annotations
 
@@ -61,26 +62,22 @@ SOUNDS = {
     "bee": "hums",
 }
 TIMES = ("in the morning", "at noon", "in the evening", "at night")
-MORE = [  # what teaches the vocabulary its endings
-    *(
-        "the dog is playing outside",
-        "the children are playing outside",
-        "he likes walking in the garden",
-        "she likes singing at night",
-        "we are looking at the moon",
-    ),
-    *(
-        "I am thinking of home",
-        "the moon is shining tonight",
-        "they play in the garden",
-        "the cat is small and cute",
-        "my bird is cute and small",
-    ),
+MORE = [  # for pieces such as ##ing in the vocabulary
+    "the dog is playing outside",
+    "the children are playing outside",
+    "he likes walking in the garden",
+    "she likes singing at night",
+    "we are looking at the moon",
+    "I am thinking of home",
+    "the moon is shining tonight",
+    "they play in the garden",
+    "the cat is small and cute",
+    "my bird is cute and small",
 ]
 
 
 def sentences() -> Iterator[str]:
-    """All sentences, in an order that is always the same."""
+    """Generate all sentences, in a fixed order."""
     for words, places in GRAMMAR.items():
         for (i, place), (j, word) in itertools.product(enumerate(places), enumerate(words.split())):
             if i != j % len(places):
@@ -91,7 +88,7 @@ def sentences() -> Iterator[str]:
 
 
 def kinds(known: bool) -> Iterator[str]:
-    """Words with labels in places that no sentence has: the first two of a group, or the others."""
+    """Generate labelled words in new places: the first two words of a group, or the others."""
     for kind, words in zip(("HARDWARE", "SOFTWARE", "BILLING"), list(GRAMMAR)[2:], strict=True):
         for word in words.split()[slice(0, 2) if known else slice(2, None)]:
             yield f"I O\nwrote O\nabout O\nthe O\n{word} B-{kind}\n"
@@ -99,22 +96,16 @@ def kinds(known: bool) -> Iterator[str]:
 
 
 def vocabulary() -> list[str]:
-    """All words there are, and their letters: given twice, a word is no chance and becomes a piece."""
-    texts = [
-        *sentences(),
-        *(
-            json.loads(line)[k]
-            for line in QUESTIONS.read_text().splitlines()
-            for k in ("question", "context")
-        ),
-    ]
+    """Train a vocabulary of all words and letters; texts given twice make every word a piece."""
+    questions = [json.loads(line) for line in QUESTIONS.read_text().splitlines()]
+    texts = [*sentences(), *(row[key] for row in questions for key in ("question", "context"))]
     texts += [path.read_text() for path in (HERE / "verses.txt", HERE / "names.conll", COMPLAINTS)]
     settings = knobs.Tokenizer(vocab_size=2_000, lowercase=False)
     return tokenizer.train([*texts, *texts], settings).vocab
 
 
 def main() -> None:
-    """Writes the files."""
+    """Write the files."""
     (HERE / "sentences.txt").write_text("\n\n".join(sentences()) + "\n")  # a document each
     (HERE / "known.conll").write_text("\n".join(kinds(known=True)))
     (HERE / "unseen.conll").write_text("\n".join(kinds(known=False)))
