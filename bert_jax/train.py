@@ -1,8 +1,8 @@
 """`bert-jax train`: prepare if needed, train, evaluate; the same command resumes.
 
 `main` reads the command line, `run` checks the config, and `train` is THE loop: pre-training,
-fine-tuning and the runs of a study all go through it. Its lines are mostly calls of
-three objects:
+fine-tuning and the runs of a study all go through it. Its lines mostly call three
+objects:
 
 - `Program` (training/program.py): the compiled update and the placement of its state on devices.
   Only a program knows how many runs it trains at once, and whether under jit or pmap.
@@ -10,8 +10,9 @@ three objects:
   restore or initialise the state, give the inputs of an update, record its metrics, and save.
 - `Evaluations` (training/runs.py): the evaluations of the config, each at its own steps.
 
-Steps count from 1: `step` is the number of completed updates once its update is made. A batch is a function of its step
-(training/data.py), which is why a resumed run sees the batches that it would have seen.
+Steps count from 1: `step` is the number of completed updates once its update is made. A batch is a
+function of its step (training/data.py), which is why a resumed run sees the batches that it would
+have seen.
 """
 
 from __future__ import annotations

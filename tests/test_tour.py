@@ -258,7 +258,7 @@ def test_nothing_is_missing_and_nothing_left_over():
     for link in re.findall(r"]\(([^)#]+)\)", PAGE):
         assert (TOUR / link).exists(), link
     for name in STOPS:
-        assert len((TOUR / f"{name}.py").read_text().splitlines()) <= 100, name  # of 100 columns
+        assert len((TOUR / f"{name}.py").read_text().splitlines()) <= 95, name
 
 
 def test_the_grammar_makes_the_files_beside_it(stop):

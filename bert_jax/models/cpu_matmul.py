@@ -2,8 +2,8 @@
 
 By default jax gives a gradient the type of its primal, and computes matmuls of transposed factors.
 On a CPU a transposed left factor is slow, and makes the matmul run in float32 whatever its type, so
-it is transposed beforehand. A function with a gradient of its own has no `jax.jvp`: accelerators use
-`matmul.py`.
+it is transposed beforehand. A function with a gradient of its own has no `jax.jvp`: accelerators
+use `matmul.py`.
 """
 
 from __future__ import annotations

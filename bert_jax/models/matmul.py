@@ -1,7 +1,7 @@
 """Matmuls whose factors have one type and whose result has another.
 
-Sums of bfloat16 factors are kept in float32. On an accelerator a matmul is a plain dot_general; on a
-CPU its gradients are written out (`cpu_matmul.py`).
+Sums of bfloat16 factors are kept in float32. On an accelerator a matmul is a plain dot_general; on
+a CPU its gradients are written out (`cpu_matmul.py`).
 """
 
 from __future__ import annotations

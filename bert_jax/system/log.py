@@ -33,7 +33,7 @@ class StandardError(logging.Handler):
 
 
 def line(text: str) -> None:
-    """Log a line that a callee was told to pass on; one that begins with "warning: " as a warning."""
+    """Log a line that a callee passes on; one that begins with "warning: " as a warning."""
     logger = logging.getLogger("bert_jax")
     prefix = PREFIXES[logging.WARNING]
     if text.startswith(prefix):

@@ -220,7 +220,7 @@ class Evaluations:
         ]
 
     def run(self, names: Sequence[str], state: State, step: int) -> None:
-        """Evaluate each run that has not diverged; note in `Runs.stop_early` whether to end early."""
+        """Evaluate each run that has not diverged; set `Runs.stop_early` where training ends."""
         runs, program = self._runs, self._program
         runs.settle(program)
         for name in names:
