@@ -2,9 +2,9 @@
 
 A suite is a function of (runs.TrainedModel, base.SuiteOptions) that returns numbers by metric, or
 by part and then by metric. Its row names the fields of SuiteOptions that it reads: a flag that no
-selected suite reads is refused. It also names the head that the suite needs, which is checked before
-the first of several suites begins. To add a suite, write its function in a file of this folder, and
-its row here.
+selected suite reads is refused. It also names the head that the suite needs, which is checked
+before the first of several suites begins. To add a suite, write its function in a file of this
+folder, and its row here.
 """
 
 from __future__ import annotations
