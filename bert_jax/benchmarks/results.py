@@ -5,16 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bert_jax.benchmarks import harness
 from bert_jax.benchmarks.harness import Result
+from bert_jax.benchmarks.setup import Row, Setup
 from bert_jax.config import knobs
 from bert_jax.reporting.text_table import table
 from bert_jax.system import machine
-
-if TYPE_CHECKING:
-    from bert_jax.benchmarks.table import Row, Setup
 
 MACHINE = ("system", "processor", "cores", "memory_bytes")
 PACKAGES = ("bert-jax", "jax", "jaxlib", "flax", "optax", "numpy", "tokenizers")
