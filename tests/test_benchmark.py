@@ -10,6 +10,7 @@ import pytest
 
 from bert_jax import cli, config
 from bert_jax.benchmarks import around, harness, ours, parts, table
+from bert_jax.benchmarks import setup as contestants_of
 from bert_jax.benchmarks.harness import Contestant, Result
 from bert_jax.config import costs, quotas
 from bert_jax.data.text import prepare
@@ -219,12 +220,12 @@ def test_rivals_are_there_when_they_are_asked_for():
         assert mine[0].name == "ours"
         assert [one.name for one in both[: len(mine)]] == [one.name for one in mine]
         assert {one.make.partition(":")[0] for one in mine} <= {
-            table.OURS,
-            table.AROUND,
-            table.PARTS,
+            contestants_of.OURS,
+            contestants_of.AROUND,
+            contestants_of.PARTS,
         }
         assert all(
-            one.make.startswith(table.THEIRS) and one.python == "python"
+            one.make.startswith(contestants_of.THEIRS) and one.python == "python"
             for one in both[len(mine) :]
         )
         assert len(both) > len(mine) or name not in ("train-step", "forward", "pipeline")

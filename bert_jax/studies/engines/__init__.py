@@ -8,59 +8,39 @@ another. To add an engine, write its class in a file of this folder, and its row
 from __future__ import annotations
 
 import importlib
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Protocol
 
 from bert_jax.errors import ConfigError
+from bert_jax.studies.engines.base import (
+    FAILED,
+    FULL,
+    KILLED,
+    LOST,
+    STOPPED,
+    Engine,
+    Room,
+    Task,
+    need,
+    refuse,
+)
 
-# Exit codes as those of processes; a negative one is the signal that killed the process.
-STOPPED, FAILED, KILLED = 75, 1, -9
-LOST = -(2**31)  # a job that ended without a result, for an unknown reason
-FULL = 28  # a worker whose disk has no room (ENOSPC)
-
-
-@dataclass(frozen=True)
-class Task:
-    """A program to run."""
-
-    name: str
-    command: tuple[str, ...]
-    log: Path  # output is appended there
-    seconds: float = 0.0  # estimated; 0: not known
-
-
-@dataclass(frozen=True)
-class Room:
-    """The resources for tasks, as far as is known before they run."""
-
-    parallel: int = 1  # tasks at the same time
-    cores: float = 1.0  # of each task
-    devices: float = 0.0  # accelerators of each task
-    memory: float = math.inf  # bytes of each task, on the device that trains
-
-
-class Engine(Protocol):
-    """The interface of an engine; `poll` returns every submitted task once."""
-
-    room: Room
-    pause: float  # seconds between two calls of `poll`
-
-    def submit(self, tasks: Sequence[Task]) -> None:
-        """Queue tasks, and start each as soon as there is room for it."""
-
-    def poll(self) -> list[tuple[Task, int]]:
-        """Return the tasks that have ended since the last call, with their exit codes."""
-
-    def stop(self) -> None:
-        """Ask running tasks to save and end; drop the others. A second call ends all at once."""
-
-    def describe(self) -> str:
-        """Return where tasks run, and how many at a time, for the log."""
-
+__all__ = [
+    "FAILED",
+    "FULL",
+    "KILLED",
+    "LOST",
+    "STOPPED",
+    "TABLE",
+    "Engine",
+    "Room",
+    "Task",
+    "check",
+    "make",
+    "need",
+    "refuse",
+]
 
 TABLE = {  # name -> class, in the module of that name
     "local": "Local",
@@ -73,10 +53,8 @@ def check(name: str, options: Mapping[str, str] | None = None) -> None:
     """Refuse an unknown engine, or options that its cluster cannot satisfy."""
     if name not in TABLE:
         raise ConfigError(f"no engine {name!r}", f"one of: {', '.join(TABLE)}")
-    if name == "slurm":
-        from bert_jax.studies.engines import slurm
-
-        slurm.check(options or {})
+    if check_options := getattr(_module(name), "check", None):
+        check_options(options or {})
 
 
 def make(
@@ -91,23 +69,10 @@ def make(
       options: settings of the engine, from `--engine-option`.
     """
     check(name)
-    engine = getattr(importlib.import_module(f"{__name__}.{name}"), TABLE[name])
+    engine = getattr(_module(name), TABLE[name])
     return engine(folder, jobs, dict(options or {}))
 
 
-def need(package: str, extra: str) -> ModuleType:
-    """Import an optional package, or raise an error that says how to install it."""
-    try:
-        return importlib.import_module(package)
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"engine {extra} needs the package {package}",
-            f"install it: pip install 'bert-jax[{extra}]', or {package}",
-        ) from error
-
-
-def refuse(options: Mapping[str, str], engine: str, known: Sequence[str] = ()) -> None:
-    """Refuse options that the engine does not know."""
-    for name in options:
-        hint = f"it has {', '.join(known)}" if known else "it has none"
-        raise ConfigError(f"engine {engine} has no option {name!r}", hint)
+def _module(name: str) -> ModuleType:
+    """Import the module of an engine."""
+    return importlib.import_module(f"{__name__}.{name}")

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from bert_jax.studies.engines import FULL, STOPPED, Room, Task, refuse
+from bert_jax.studies.engines.base import FULL, STOPPED, Room, Task, refuse
 from bert_jax.system import disk
 
 PAUSE = 0.1

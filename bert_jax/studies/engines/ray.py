@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax.errors import ConfigError
-from bert_jax.studies.engines import FAILED, KILLED, STOPPED, Room, Task, local, need
+from bert_jax.studies.engines import local
+from bert_jax.studies.engines.base import FAILED, KILLED, STOPPED, Room, Task, need
 
 
 class Ray:

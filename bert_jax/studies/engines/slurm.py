@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax.errors import ConfigError
-from bert_jax.studies.engines import FAILED, KILLED, LOST, STOPPED, Room, Task, local, need
+from bert_jax.studies.engines import local
+from bert_jax.studies.engines.base import FAILED, KILLED, LOST, STOPPED, Room, Task, need
 
 HOUR = 60  # minutes; the shortest time limit of a job without timeout_min
 SPARE = 3.0  # time limit of a job, as a multiple of the estimated time
