@@ -8,7 +8,6 @@ from pathlib import Path
 
 from bert_jax import cli
 
-HELP = "speed of this project and of its alternatives, timed in turn"
 EXAMPLE = "train-step --size=4x512 --against=transformers --config.model.dtype=bfloat16"
 
 

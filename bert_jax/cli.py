@@ -1,7 +1,7 @@
 """Entry point of `bert-jax COMMAND` and `python -m bert_jax.COMMAND`, from arguments to exit code.
 
-A command is a module of the package with HELP, EXAMPLE, `flags(parser)` and `main(call)`, imported
-by its name when it is used. Every error ends in `error: …`, a `hint: …` and an exit code.
+A command is a row of COMMANDS and a module of that name, imported when it is used, with EXAMPLE,
+`flags(parser)` and `main(call)`. Every error ends in `error: …`, a `hint: …` and an exit code.
 """
 
 from __future__ import annotations
@@ -27,10 +27,18 @@ import bert_jax
 from bert_jax.errors import EXHAUSTED, ConfigError, UserError
 from bert_jax.system import disk, opening, streams, supervisor
 
-COMMANDS = (
-    *("prepare", "train", "evaluate", "predict", "inspect"),
-    *("study", "export", "import", "benchmark", "doctor"),
-)
+COMMANDS = {  # name -> what it does; the rest is in the module of that name
+    "prepare": "corpus and vocabulary of a config, once",
+    "train": "prepare if needed, train, evaluate; the same command resumes",
+    "evaluate": "exact evaluation of a checkpoint, as JSON",
+    "predict": "fill masks, classify, tag, answer, embed, generate: texts in, JSON lines out",
+    "inspect": "attention or embeddings of texts, as one offline HTML page",
+    "study": "many runs that answer one question: run, status, report",
+    "export": "a checkpoint as a folder for transformers and sentence-transformers",
+    "import": "another project's model as a run: Hugging Face, safetensors, TF1",
+    "benchmark": "speed of this project and of its alternatives, timed in turn",
+    "doctor": "versions, devices, disk, prepared corpora, known trouble",
+}
 PATHS = ("DIR", "FILE", "PATH", "RUN")  # what the help calls a value that is a path
 INTERNAL, INTERRUPTED, STOPPED, BROKEN_PIPE = 1, 130, 75, 141
 
@@ -198,7 +206,7 @@ def _unexpected(error: Exception, debug: bool) -> int:
 def _run(name: str, command: ModuleType, argv: list[str], debug: bool) -> None:
     prog = f"bert-jax {name}"
     parser = Parser(
-        prog=prog, description=command.HELP, epilog=f"example:\n  {prog} {command.EXAMPLE}"
+        prog=prog, description=COMMANDS[name], epilog=f"example:\n  {prog} {command.EXAMPLE}"
     )
     command.flags(parser)
     has_flag = "--config" in parser._option_string_actions
@@ -212,11 +220,11 @@ def _find(name: str) -> ModuleType:
     if name in COMMANDS:
         return importlib.import_module(f"bert_jax.{name}")
     problem = f"no command {shlex.quote(name)}" if name else "no command given"
-    raise ConfigError(problem, _suggestion(name, COMMANDS))
+    raise ConfigError(problem, _suggestion(name, list(COMMANDS)))
 
 
 def _overview() -> str:
-    rows = "\n".join(f"  {name:10} {_find(name).HELP}" for name in COMMANDS)
+    rows = "\n".join(f"  {name:10} {does}" for name, does in COMMANDS.items())
     return (
         f"usage: bert-jax COMMAND [flags]\n\n{bert_jax.__doc__}\n\ncommands:\n{rows}\n\n"
         "bert-jax COMMAND --help lists its flags; --debug shows the traceback of an error."

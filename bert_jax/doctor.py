@@ -22,7 +22,6 @@ from bert_jax import cli
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.system import jsons, machine
 
-HELP = "versions, devices, disk, prepared corpora, known trouble"
 EXAMPLE = "--json"
 
 NEEDED = (

@@ -14,7 +14,6 @@ from bert_jax import cli
 from bert_jax.config import knobs
 from bert_jax.system import allocator, disk
 
-HELP = "exact evaluation of a checkpoint, as JSON"
 EXAMPLE = "--checkpoint=runs/tiny --output=runs/tiny/evaluation.json"
 LIMITS = (
     f"labelled data: texts of at most {knobs.TEXT:,} characters, in lines of at most "

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from bert_jax import cli
 
-HELP = "a checkpoint as a folder for transformers and sentence-transformers"
 EXAMPLE = "--checkpoint=runs/tiny --output=exported"
 
 

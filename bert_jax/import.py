@@ -16,7 +16,6 @@ from bert_jax import cli
 from bert_jax.config import to_dict
 from bert_jax.errors import ConfigError
 
-HELP = "another project's model as a run: Hugging Face, safetensors, TF1"
 EXAMPLE = "--model=google-bert/bert-base-uncased --output=runs/bert_base"
 
 

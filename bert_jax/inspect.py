@@ -15,7 +15,6 @@ from bert_jax.system import allocator, disk, opening
 if TYPE_CHECKING:
     from bert_jax.predictors.base import OfText, Row
 
-HELP = "attention or embeddings of texts, as one offline HTML page"
 EXAMPLE = "attention --model=runs/tiny --input=texts.txt --output=attention.html"
 
 logger = logging.getLogger(__name__)

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-HELP = "fill masks, classify, tag, answer, embed, generate: texts in, JSON lines out"
 EXAMPLE = "fill-mask --model=runs/tiny --input=texts.txt"
 
 

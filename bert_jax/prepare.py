@@ -13,7 +13,6 @@ from bert_jax.system import jsons
 
 logger = logging.getLogger(__name__)
 
-HELP = "corpus and vocabulary of a config, once"
 EXAMPLE = "--config=configs/tiny.py"
 RESUMABLE = True
 

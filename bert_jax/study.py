@@ -10,7 +10,6 @@ from pathlib import Path
 from bert_jax import cli
 from bert_jax.errors import ConfigError
 
-HELP = "many runs that answer one question: run, status, report"
 EXAMPLE = "run experiments/masking_rate --workdir=runs/masking_rate"
 RESUMABLE = True
 OVERRIDES = True

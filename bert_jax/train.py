@@ -28,7 +28,6 @@ from bert_jax.config import knobs, validation
 from bert_jax.errors import DivergedError
 from bert_jax.system import allocator, folder_locks, supervisor
 
-HELP = "prepare if needed, train, evaluate; the same command resumes"
 EXAMPLE = "--config=configs/tiny.py --workdir=runs/tiny --config.masking.rate=0.4"
 RESUMABLE = True
 LIMITS = (
