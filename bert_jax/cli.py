@@ -294,18 +294,12 @@ def make_room(output: Path | None) -> None:
     """Create the folder of an output file, and check that the file can be written."""
     if output is None:
         return
-    try:
+    with disk.output(output, ConfigError, "choose another --output", repr(str(output))):
         output.parent.mkdir(parents=True, exist_ok=True)
         existed = output.exists()
         output.open("a").close()
         if not existed:
             output.unlink()
-    except OSError as error:
-        if disk.is_full(error):
-            raise disk.full(output) from error
-        raise ConfigError(
-            f"cannot write {str(output)!r}: {error.strerror}", "choose another --output"
-        ) from error
 
 
 def config_flag(parser: ArgumentParser) -> None:

@@ -103,8 +103,9 @@ def run(task: str, model: str, input: Path | None, tokenizer: str = "", **option
     if input is not None:
         opening.check(input, DataError, hint)  # before the model is read
     stream = Stream(Model(runs.open_run(model, tokenizer=tokenizer), Options(**options)), task)
+    stdout: Any = sys.stdout
     with contextlib.suppress(AttributeError):  # of a stream that captures standard output
-        sys.stdout.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
+        stdout.reconfigure(encoding="utf-8", errors="replace")
     with contextlib.ExitStack() as stack:
         descriptor = 0
         if input is not None:

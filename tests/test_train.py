@@ -169,7 +169,7 @@ def test_baselines_equal_a_plain_count(base, trained):
     targets, labels = [], []
     settings = {"settings": knobs.Masking(), "replacements": np.arange(3), "slots": 32}
     mask = jax.jit(functools.partial(masking.apply, special=run.tokenizer.special, **settings))
-    for index in range(evaluator.source.evaluation_batches(evaluator.rows)):
+    for index in range(-(-evaluator.source.count(0) // evaluator.rows)):
         b = evaluator.source.evaluation_batch(index, evaluator.rows)
         out, _ = mask(b, evaluator.traced)
         hit = (np.asarray(out["inputs"]) == run.tokenizer.special.mask) & (b["unit_ids"] >= 0)

@@ -62,27 +62,16 @@ def fresh_folder(output: Path) -> Iterator[Path]:
         raise ConfigError(
             f"{output} exists and is not empty", "choose another --output, or delete it"
         )
-    try:
+    with disk.output(output, ConfigError, "choose another --output"):
         output.parent.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=f".{output.name}.", dir=output.parent))
-    except OSError as error:
-        if disk.is_full(error):
-            raise disk.full(output) from error
-        raise ConfigError(
-            f"cannot write {output}: {error.strerror}", "choose another --output"
-        ) from error
     try:
-        yield draft
-        draft.chmod(0o755)
-        if output.exists():
-            output.rmdir()
-        draft.rename(output)
-    except OSError as error:
-        if disk.is_full(error):
-            raise disk.full(output) from error
-        raise CheckpointError(
-            f"cannot write {output}: {error.strerror}", "may you write there?"
-        ) from error
+        with disk.output(output, CheckpointError, "may you write there?"):
+            yield draft
+            draft.chmod(0o755)
+            if output.exists():
+                output.rmdir()
+            draft.rename(output)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 

@@ -50,7 +50,6 @@ def apply(
       The batch with `inputs` and `predict_*` added, and the ledger as (sum, count) pairs.
     """
     tokens, unit_ids = batch["tokens"], batch["unit_ids"]  # [B, L]
-    length = tokens.shape[-1]
     scores, boundary, replace_draw, token_draw = _draws(batch, traced.seed)  # uint32 [B, L] each
     units = _in_score_order(batch, scores, boundary)
 
@@ -66,23 +65,11 @@ def apply(
         _tokens_of(units, choice.taken, unit_ids) for choice in (chosen, restored)
     )
 
-    share = (replace_draw >> 8).astype(jnp.float32) * 2.0**-24  # [B, L], uniform, same at all rates
-    as_mask = selected & (share < traced.replace[0])
-    as_random = selected & ~as_mask & (share < traced.replace[0] + traced.replace[1])
-    drawn = jnp.asarray(replacements)[(token_draw % len(replacements)).astype(jnp.int32)]
-    inputs = jnp.where(as_mask, special.mask, jnp.where(as_random, drawn, tokens))
-
-    columns = jnp.arange(length, dtype=jnp.int32)[None, :]
-    order = jnp.sort(jnp.where(predicted, columns, length), axis=-1)[:, :slots]  # [B, K]
-    used = order < length
-    order = jnp.minimum(order, length - 1)
-    masked = {
-        **batch,
-        "inputs": inputs,
-        "predict_positions": order,
-        "predict_targets": jnp.take_along_axis(tokens, order, -1),
-        "predict_weights": used.astype(jnp.float32),
-    }
+    inputs, as_mask, as_random = _replaced(
+        tokens, selected, (replace_draw, token_draw), traced.replace, special.mask, replacements
+    )
+    slotted = _in_slots(tokens, predicted, slots)
+    masked = {**batch, "inputs": inputs, **slotted}
     n_selected, n_mask, n_random, n_available = map(
         _count, (selected, as_mask, as_random, available)
     )
@@ -93,7 +80,7 @@ def apply(
         "kept_fraction": (n_selected - n_mask - n_random, n_selected),
         "quota_fraction": (_count(chosen.quota), n_available),
         "asked_fraction": (_count(traced.quotas[totals]), _count(totals)),
-        "predicted_fraction": (_count(used), n_selected),
+        "predicted_fraction": (_count(slotted["predict_weights"] > 0), n_selected),
         "predict_quota_fraction": (_count(restored.quota), n_selected),
     }
     if settings.overflow == "skip":  # the tokens by which a selection may miss its quota
@@ -102,6 +89,37 @@ def apply(
     if totals.shape[1] > 1:
         ledger["examples_per_row"] = (_count(totals > 0), _count(jnp.any(totals > 0, axis=1)))
     return masked, ledger
+
+
+def _replaced(
+    tokens: jax.Array,
+    selected: jax.Array,
+    draws: tuple[jax.Array, jax.Array],
+    shares: jax.Array,
+    mask_id: int,
+    replacements: np.ndarray,
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Return what the model reads [B, L], and where that is [MASK] and where a random token."""
+    replace_draw, token_draw = draws
+    share = (replace_draw >> 8).astype(jnp.float32) * 2.0**-24  # [B, L], uniform, same at all rates
+    as_mask = selected & (share < shares[0])
+    as_random = selected & ~as_mask & (share < shares[0] + shares[1])
+    drawn = jnp.asarray(replacements)[(token_draw % len(replacements)).astype(jnp.int32)]
+    return jnp.where(as_mask, mask_id, jnp.where(as_random, drawn, tokens)), as_mask, as_random
+
+
+def _in_slots(tokens: jax.Array, predicted: jax.Array, slots: int) -> Batch:
+    """Return the predicted tokens of each row in its K prediction slots, by position."""
+    length = tokens.shape[-1]
+    columns = jnp.arange(length, dtype=jnp.int32)[None, :]
+    order = jnp.sort(jnp.where(predicted, columns, length), axis=-1)[:, :slots]  # [B, K]
+    used = order < length
+    order = jnp.minimum(order, length - 1)
+    return {
+        "predict_positions": order,
+        "predict_targets": jnp.take_along_axis(tokens, order, -1),
+        "predict_weights": used.astype(jnp.float32),
+    }
 
 
 def _count(values: jax.Array) -> jax.Array:

@@ -171,6 +171,28 @@ Kept = tuple[jax.Array, jax.Array]  # keys and values [layers, B, L, heads, d]
 Continue = Callable[[Any, jax.Array, jax.Array, jax.Array, jax.Array], jax.Array]
 
 
+def _reader(
+    cfg: knobs.Model, vocab_size: int, special: Special
+) -> Callable[[Any, Batch, Kept | None], tuple[jax.Array, Kept]]:
+    """Build the function that reads a batch behind the kept keys and values of what came before."""
+    cfg = dataclasses.replace(devices.settled(cfg, train=False), attention="einsum", remat=False)
+    encoder, head = Bert(cfg, vocab_size, pool=False), MlmHead(cfg, vocab_size, everywhere=True)
+    never = jnp.array([special.pad, special.unk, special.cls, special.mask])
+
+    def read(params: Any, batch: Batch, past: Kept | None) -> tuple[jax.Array, Kept]:
+        """Return the logits of the next token [B, V], and the keys and values of all columns."""
+        variables = {"params": params["encoder"]}
+        if past is not None:
+            variables["past"] = {"layers": {"attention": {"kept": past}}}
+        encoded, captured = encoder.apply(variables, batch, mutable=["intermediates"])
+        last: Any = encoded._replace(hidden=encoded.hidden[:, -1:])
+        logits: Any = head.apply({"params": params["causal_lm"]}, last, batch)
+        kept = captured["intermediates"]["layers"]["attention"]["kept"]
+        return logits[:, 0, :vocab_size].at[:, never].set(-jnp.inf), kept
+
+    return read
+
+
 def continuations(
     cfg: knobs.Model, vocab_size: int, special: Special, draw: Draw, most: int
 ) -> Continue:
@@ -181,20 +203,7 @@ def continuations(
     from. A prompt is read at once, then each token by itself, beside the kept keys and values of
     those before it. Behind its end a row has [SEP]; when all have ended, nothing more is computed.
     """
-    cfg = dataclasses.replace(devices.settled(cfg, train=False), attention="einsum", remat=False)
-    encoder, head = Bert(cfg, vocab_size, pool=False), MlmHead(cfg, vocab_size, everywhere=True)
-    never = jnp.array([special.pad, special.unk, special.cls, special.mask])
-
-    def read(params: Any, batch: Batch, past: Kept | None = None) -> tuple[jax.Array, Kept]:
-        """Return the logits of the next token [B, V], and the keys and values of all columns."""
-        variables = {"params": params["encoder"]}
-        if past is not None:
-            variables["past"] = {"layers": {"attention": {"kept": past}}}
-        encoded, captured = encoder.apply(variables, batch, mutable=["intermediates"])
-        last: Any = encoded._replace(hidden=encoded.hidden[:, -1:])
-        logits: Any = head.apply({"params": params["causal_lm"]}, last, batch)
-        kept = captured["intermediates"]["layers"]["attention"]["kept"]
-        return logits[:, 0, :vocab_size].at[:, never].set(-jnp.inf), kept
+    read = _reader(cfg, vocab_size, special)
 
     def go_on(
         params: Any, tokens: jax.Array, starts: jax.Array, rooms: jax.Array, numbers: jax.Array
@@ -240,7 +249,7 @@ def continuations(
 
         real = (places[:, :length] >= 0).astype(jnp.int32)
         prompt = {"tokens": tokens, "type_ids": jnp.zeros_like(tokens), "segment_ids": real}
-        logits, kept = read(params, prompt | {"positions": places[:, :length] * real})
+        logits, kept = read(params, prompt | {"positions": places[:, :length] * real}, None)
         past = tuple(jnp.pad(whole, ((0, 0), (0, 0), (0, most), (0, 0), (0, 0))) for whole in kept)
         last = tuple(whole[:, :, -1:] for whole in kept)
         blank = jnp.full((len(tokens), most), special.sep, jnp.int32)

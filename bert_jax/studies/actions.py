@@ -68,11 +68,8 @@ def run(
         f"{len(known)} trained cells are taken from {', '.join(map(str, reuse))}" if reuse else ""
     )
     if dry_run:
-        engines.check(engine, options)
-        room = engines.Room(jobs or 1)
-        if engine == "local":
-            room = engines.make(engine, place.workdir, jobs, options).room
         left = [cell for cell in cells if cell.id not in known]
+        room = _dry_room(engine, place.workdir, jobs, options)
         groups = plan.plan(place, left, evaluations_of(study), fuse, room)
         evaluations = plan.evaluation_estimate(place, groups, room)
         print(plan.described(name, cells, groups, room, taken, evaluations))
@@ -98,6 +95,16 @@ def run(
             raise disk.full(place.workdir, what="the study")
         _refresh(place)
         _conclude(place, launcher.stopped)
+
+
+def _dry_room(
+    engine: str, workdir: Path, jobs: int, options: Mapping[str, str] | None
+) -> engines.Room:
+    """Return where the runs would go; only the engine of this machine is made to find out."""
+    engines.check(engine, options)
+    if engine == "local":
+        return engines.make(engine, workdir, jobs, options).room
+    return engines.Room(jobs or 1)
 
 
 def status(workdir: Path, *, verbose: bool = False, as_json: bool = False) -> None:

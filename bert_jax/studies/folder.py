@@ -250,8 +250,8 @@ class Place:
         self.each(entry.id, name).unlink(missing_ok=True)
         if each:
             packed = io.BytesIO()
-            # The type stub takes the names of arrays for flags.
-            np.savez_compressed(packed, **dict(each))  # type: ignore[arg-type]
+            arrays: dict[str, Any] = dict(each)
+            np.savez_compressed(packed, **arrays)
             disk.write(self.each(entry.id, name), packed.getvalue())
         result = {
             "spec": spec_hash(entry, name),

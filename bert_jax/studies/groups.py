@@ -25,7 +25,8 @@ from bert_jax.studies.spec import Cell
 # Knobs that are traced numbers in the program, and knobs that only the host reads.
 FUSABLE = re.compile(
     r"masking\.(rate|final_rate|schedule|prediction_rate|replace)|objectives\.\w+\.weight|seed"
-    r"|optim\.(learning_rate|weight_decay|schedule|warmup_steps|warmup_fraction|final_fraction|spike_sigmas)"
+    r"|optim\.(learning_rate|weight_decay|schedule|warmup_steps|warmup_fraction|final_fraction"
+    r"|spike_sigmas)"
 )
 COMPILE = 25.0  # seconds: a process, its data, and the compilation of its programs
 PACE = 9e10  # FLOP/s of a core, until cells of the study have been measured

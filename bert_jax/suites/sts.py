@@ -65,7 +65,8 @@ def embed(run: runs.TrainedModel, ask: SuiteOptions, texts: list[str]) -> dict[s
     params, mesh = on_devices(run.params["encoder"])
 
     def step(params: Any, batch: Batch) -> dict[str, jax.Array]:
-        hidden = encoder.apply({"params": params}, batch).hidden  # type: ignore[union-attr]  # an Encoded
+        encoded: Any = encoder.apply({"params": params}, batch)
+        hidden = encoded.hidden
         return {pooling: pooled(hidden, batch["segment_ids"], pooling) for pooling in POOLINGS}
 
     def make(chosen: np.ndarray, length: int, size: int) -> Batch:

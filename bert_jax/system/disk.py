@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from io import BufferedWriter
 from pathlib import Path
 
-from bert_jax.errors import CheckpointError
+from bert_jax.errors import CheckpointError, UserError
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 FULL_MESSAGES = (  # of libraries whose errors have no number; the last is numpy's
@@ -78,6 +78,24 @@ def room(place: Path | str, needed: int | None = None, what: str = "") -> Iterat
         if is_full(error):
             raise full(error.filename or place, needed, what) from error
         raise
+
+
+@contextlib.contextmanager
+def output(path: Path, kind: type[UserError], hint: str, name: str | None = None) -> Iterator[None]:
+    """Turn an OSError of writing an output into the user's error, which names the output.
+
+    Args:
+      path: the output.
+      kind: the error where the disk is not full.
+      hint: for that error.
+      name: the output's name in that error; its path by default.
+    """
+    try:
+        yield
+    except OSError as error:
+        if is_full(error):
+            raise full(path) from error
+        raise kind(f"cannot write {name or path}: {error.strerror}", hint) from error
 
 
 @contextlib.contextmanager

@@ -35,12 +35,12 @@ def ready() -> None:
     """
     global _output
     if sys.stdin is None:
-        sys.stdin = open(os.devnull)  # noqa: SIM115  # for good, as those below
+        sys.stdin = open(os.devnull)  # noqa: SIM115  # for good
     closed = sys.stdout is None
     if closed:
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # for good
     if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # for good
     if closed:
         raise ConfigError("standard output is closed", "redirect it: > FILE, or > /dev/null")
     if sys.stdout is sys.__stdout__ and isinstance(sys.stdout, io.TextIOWrapper):

@@ -105,10 +105,6 @@ class Source:
             self._fill(batch, np.arange(len(examples)), self._copy(0), examples)
         return batch
 
-    def evaluation_batches(self, size: int) -> int:
-        """Return how many evaluation batches cover every example once."""
-        return -(-self.count(0) // size)
-
     def _copy(self, epoch: int) -> int:
         return epoch % self._copies if self._copies else epoch
 

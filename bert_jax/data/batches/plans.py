@@ -28,15 +28,10 @@ import numpy as np
 from bert_jax.config import knobs
 from bert_jax.data.batches import pairs
 from bert_jax.errors import DataError
-from bert_jax.system import disk
+from bert_jax.system import disk, folder_locks
 
 if TYPE_CHECKING:
     from bert_jax.data.text.shards import Shard
-
-try:
-    import fcntl
-except ImportError:  # Windows: processes may then build the same plan twice, with the same result
-    fcntl = None  # type: ignore[assignment]  # a module, or None
 
 _VERSION = 1  # of the construction and of the files: increase it when either changes
 _KEPT = 3  # copies of dynamic masks: the current, the next, and the previous one
@@ -240,9 +235,7 @@ class Plans:
             # The folder may be read-only, or its file system without locks.
             with contextlib.suppress(OSError):
                 self._folder.mkdir(exist_ok=True)
-                file = stack.enter_context((self._folder / f"{self.family}.lock").open("w"))
-                if fcntl is not None:
-                    fcntl.flock(file, fcntl.LOCK_EX)
+                stack.enter_context(folder_locks.wait(self._folder / f"{self.family}.lock"))
             yield
 
 

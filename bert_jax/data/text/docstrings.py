@@ -183,7 +183,7 @@ def _docstring(node: ast.AST) -> str | None:
         if isinstance(text, ast.Constant) and isinstance(text.value, str):
             return text.value
         return None
-    return ast.get_docstring(node, clean=False)  # type: ignore[arg-type]
+    return ast.get_docstring(node, clean=False)  # type: ignore[arg-type]  # a def or class
 
 
 def _objects(module: ast.Module) -> Iterator[ast.AST]:

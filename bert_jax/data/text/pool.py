@@ -143,7 +143,7 @@ def serve() -> None:
             answer: tuple[str, Any] = ("value", _function(function)(*call))
         except (UserError, OSError) as error:  # the parent turns an OSError into a user's error
             answer = ("user", error)
-        except Exception:
+        except Exception:  # whatever a call raises: the parent raises it again
             answer = ("error", traceback.format_exc())
         pickle.dump(answer, answers)
         answers.flush()

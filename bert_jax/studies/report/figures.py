@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 import re
 import textwrap
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ from bert_jax.reporting import charts, plots
 from bert_jax.reporting.charts import Chart, Series, number
 from bert_jax.reporting.page import STYLE
 from bert_jax.reporting.plots import HOLE, Heat
+from bert_jax.system import disk
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,13 +47,11 @@ def write(folder: Path, figures: Mapping[str, plots.Figure], source: str) -> lis
         if not plots.draw(figure):
             continue
         path = folder / f"{name}.png"
-        draft = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-        with rc_context(FONT):
+        with rc_context(FONT), disk.replacing(path) as file:
             drawn = _heat(figure) if isinstance(figure, Heat) else _chart(figure)
             _caption(drawn, figure.title, " ".join(filter(None, [figure.note, source])))
             # Without metadata the same data give the same bytes.
-            FigureCanvasAgg(drawn).print_png(draft, metadata={"Software": ""})
-        draft.replace(path)
+            FigureCanvasAgg(drawn).print_png(file, metadata={"Software": ""})
         written.append(path)
     return written
 
