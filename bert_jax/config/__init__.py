@@ -11,15 +11,16 @@ import functools
 import json
 import typing
 from collections.abc import Iterable, Mapping
-from typing import Any
-
-import ml_collections
+from typing import TYPE_CHECKING, Any
 
 from bert_jax.config import effects, script, validation
 from bert_jax.config.knobs import OBJECTIVES, SIZES, Config, Objective
 from bert_jax.config.load import at, build, parse, suggest
 from bert_jax.config.presets import PRESETS
 from bert_jax.errors import ConfigError
+
+if TYPE_CHECKING:
+    import ml_collections
 
 FREE_ON_RESUME = (
     *(f"parallel.{name}" for name in ("step", "data", "fsdp", "tensor", "arms", "distributed")),
@@ -37,22 +38,11 @@ BEFORE = {
 TAKEN = "taken"
 
 
-class Entries(ml_collections.ConfigDict):
-    """A section whose entries have their own names, and may be added and deleted at any time."""
-
-    def lock(self) -> Entries:
-        """Lock the entries, but not the section: `resolve` checks the names of entries."""
-        for entry in self.values():
-            if isinstance(entry, ml_collections.ConfigDict):
-                entry.lock()
-        return self
-
-
 def default(preset: str = "") -> ml_collections.ConfigDict:
     """Return all knobs at their defaults, or a preset's; a misspelt knob cannot be set."""
-    tree = ml_collections.ConfigDict(dataclasses.asdict(Config()), type_safe=False)
-    for section in effects.NAMED:
-        tree[section] = Entries(tree[section], type_safe=False)
+    from bert_jax.config import configdict  # here: --help needs neither it nor ml_collections
+
+    tree = configdict.make(dataclasses.asdict(Config()), effects.NAMED)
     tree.lock()
     if preset:
         apply(tree, preset)
@@ -105,13 +95,15 @@ def settle(tree: Any, said: Iterable[str] = ()) -> tuple[Config, list[effects.Id
 
 
 def plain(tree: Any) -> Any:
-    """Return a ConfigDict as plain dicts, and anything else as it is."""
-    return tree.to_dict() if isinstance(tree, ml_collections.ConfigDict) else tree
+    """Return a ConfigDict as plain dicts, and a dict as it is."""
+    return tree if isinstance(tree, dict) else tree.to_dict()
 
 
 def copied(tree: Any) -> ml_collections.ConfigDict:
     """Return an unlocked copy of a ConfigDict or plain dict."""
-    return ml_collections.ConfigDict(copy.deepcopy(plain(tree)), type_safe=False)
+    from bert_jax.config import configdict
+
+    return configdict.make(plain(tree))
 
 
 def to_dict(config: Config) -> dict[str, Any]:
@@ -137,6 +129,8 @@ def recorded(tree: dict[str, Any]) -> Config:
 
 def load_file(spec: str, beside: str = "", function: str = "get_config") -> Any:
     """Return what a user's file returns (see `script.call`); turn a config into a ConfigDict."""
+    import ml_collections
+
     result = script.call(spec, beside, function)
     if function != "get_config" or isinstance(result, ml_collections.ConfigDict):
         return result
