@@ -387,7 +387,7 @@ def spool(folder, documents, **options):
     write(folder / "in" / "a.jsonl", rows(documents))
     chosen = knobs.Corpus(source="files", path=str(folder / "in"), **options)
     corpus.extract(0, files.items(chosen)[0], chosen, True, folder)
-    (marks,), counts = dedup.marks(folder, ["00000-0000"], chosen, near=False)
+    (marks,), counts = dedup.marks(folder, ["00000-0000"], chosen)
     return marks, counts
 
 
@@ -597,14 +597,10 @@ def test_the_whole_corpus_is_large_enough_to_learn_from():
 def test_a_document_that_joins_is_never_divided_between_volumes(tmp_path, monkeypatch):
     monkeypatch.setattr(corpus, "VOLUME", 10)
     groups = [[f"Text {i} of {j}." for i in range(3)] for j in range(4)]
-    source = corpus.Source(
-        lambda *_: None,
-        lambda *_: ([], []),
-        lambda *_: (
-            sentences.Chunk([line], joins=i > 0) for group in groups for i, line in enumerate(group)
-        ),
-    )
-    monkeypatch.setitem(corpus.SOURCES, "files", source)
+    chunks = [
+        sentences.Chunk([line], joins=i > 0) for group in groups for i, line in enumerate(group)
+    ]
+    monkeypatch.setattr(corpus.SOURCES["files"], "read", lambda *_: iter(chunks))
     done = corpus.extract(
         0, [sentences.Item("x", 1, ())], knobs.Corpus(source="files"), True, tmp_path
     )

@@ -120,6 +120,83 @@ from bert_jax.studies import engines
 assert engines.make("mine", ".", 0, {}).room.parallel == 1
 """,
     ),
+    "a corpus source": (
+        ("config/data_knobs.py", "SOURCES", '    "mine": Source("mine", ("path",)),\n'),
+        {
+            "data/text/mine.py": '''
+"""Corpus source `mine`: as many documents as its path says."""
+
+from bert_jax.data.text.sentences import Chunk, Item
+
+
+def identity(settings, cache):
+    return settings.path
+
+
+def items(settings):
+    return [Item("mine", 1, (int(settings.path),))], []
+
+
+def read(item, settings, tally):
+    for i in range(*item.spec):
+        yield Chunk([f"The document with number {i} ends here."])
+'''
+        },
+        """
+import json, pathlib
+from bert_jax import config, prepare
+tree = config.default()
+config.overrides(tree, [("corpus.source", "mine"), ("corpus.path", "100")])
+config.overrides(tree, [("corpus.cache", "cache"), ("tokenizer.vocab_size", "60")])
+prepare.run(config.resolve(tree))
+(audit,) = pathlib.Path("cache").glob("*/audit.json")
+assert json.loads(audit.read_text())["documents"] == 100
+tree.corpus.text_field = "body"
+assert [idle.path for idle in config.settle(tree)[1]] == ["corpus.text_field"]
+""",
+    ),
+    "a kind of vocabulary": (
+        ("config/data_knobs.py", "VOCABULARIES", '    "mine": r"[01]{2}|[01]",\n'),
+        {},
+        """
+from pathlib import Path
+from bert_jax.config import default, resolve
+from bert_jax.data import tokenizer
+specials = [f"[{name}]" for name in ("PAD", "UNK", "CLS", "SEP", "MASK")]
+Path("vocab.txt").write_text("\\n".join([*specials, "00", "11", "0", "1"]))
+assert tokenizer.load(Path("vocab.txt")).encode_batch(["1100101"]) == [[6, 5, 1, 8]]
+tokenizer.load(Path("vocab.txt"), kind="mine").save(Path("saved"))
+assert tokenizer.load(Path("saved")).style.kind == "mine"
+tree = default()
+tree.tokenizer.path, tree.tokenizer.kind = "vocab.txt", "mine"
+assert resolve(tree).tokenizer.kind == "mine"
+""",
+    ),
+    "a masking unit": (
+        ("config/data_knobs.py", "UNITS", '    "halves": ("span_max",),\n'),
+        {
+            "data/units.py": '''
+
+
+def halves(rows: Rows) -> np.ndarray:
+    """Make everything before the middle of a row a unit, and everything after it."""
+    middle = np.int32(rows.tokens.shape[1] // 2)
+    halves = np.where(np.arange(rows.tokens.shape[1]) < middle, np.int32(1), middle)
+    return np.where(rows.eligible, halves, np.int32(-1))
+'''
+        },
+        """
+import numpy as np
+from pathlib import Path
+from bert_jax.data.batches import pipeline
+from bert_jax.data.text import prepare
+from tests import texts
+changes = {"masking__unit": "halves", "masking__span_max": 3, "evals__validation__unit": "halves"}
+config = texts.configure(texts.config_file(Path.cwd()), **changes)
+source = pipeline.Source(prepare.prepare(config, log=print), "train", config)
+assert set(np.unique(source.batch(0)["unit_ids"])) == {-1, 1, config.sequence_length // 2}
+""",
+    ),
     "a benchmark": (
         ("benchmarks/table.py", "TABLE", '    "mine": Row(lambda setup: [], "nothing at all"),\n'),
         {},
@@ -149,7 +226,8 @@ def test_adding_takes_one_file_or_one_row(what, tmp_path):
     shutil.copytree(PACKAGE, tmp_path / "bert_jax", ignore=shutil.ignore_patterns("__pycache__"))
     add_row(tmp_path / "bert_jax" / name, table, row)
     for path, text in files.items():
-        (tmp_path / "bert_jax" / path).write_text(text.lstrip())
+        with (tmp_path / "bert_jax" / path).open("a") as file:  # or at the end of one
+            file.write(text.lstrip("\n") if file.tell() == 0 else text)
     path = os.pathsep.join([str(tmp_path), str(PACKAGE.parent)])
     env = {**os.environ, "PYTHONPATH": path}
     check = f"import bert_jax; assert bert_jax.__file__.startswith({str(tmp_path)!r})\n" + check

@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 
 from bert_jax import sharding
 from bert_jax.batch import HOST_KEYS, Batch
-from bert_jax.config import knobs
+from bert_jax.config import data_knobs, knobs
 from bert_jax.data import units
 from bert_jax.data.batches import pairs, pipeline
 from bert_jax.data.batches.pipeline import Source
@@ -82,7 +82,7 @@ def row_of(
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("unit", list(units.TABLE))
+@pytest.mark.parametrize("unit", list(data_knobs.UNITS))
 def test_rows_hold_what_the_plan_says(tmp_path: Path, mode: str, unit: str) -> None:
     s = source(tmp_path, pairs=mode, masking__unit=unit)
     cfg = corpora.config(sequence_length=32)
@@ -113,7 +113,7 @@ def test_rows_hold_what_the_plan_says(tmp_path: Path, mode: str, unit: str) -> N
             assert batch["copies"][row, 0] == 0
             assert batch["cls_positions"][row, 0] == 0
             assert ((batch["unit_ids"][row] >= 0) == np.array(text)).all()
-            alone = units.TABLE[unit](
+            rows = units.Rows(
                 *(np.array([x]) for x in (tokens, text)),
                 continuation,
                 knobs.Masking(unit=unit),
@@ -122,6 +122,7 @@ def test_rows_hold_what_the_plan_says(tmp_path: Path, mode: str, unit: str) -> N
                 0,
                 *more,
             )
+            alone = getattr(units, unit)(rows)
             assert np.array_equal(batch["unit_ids"][row], alone[0])
             seen += batch["unit_ids"][row].max() >= 0
     assert seen

@@ -265,8 +265,8 @@ def run_unit(
 ) -> np.ndarray:
     numbers = np.arange(len(tokens))[:, None]
     found, _ = pmi.Search(prepared, masking).run()
-    return units.TABLE["pmi"](
-        tokens, eligible, CONTINUATION, masking, numbers, numbers * 0, 0, found
+    return units.pmi(
+        units.Rows(tokens, eligible, CONTINUATION, masking, numbers, numbers * 0, 0, found)
     )
 
 
@@ -291,7 +291,7 @@ def test_without_collocations_units_are_words(tmp_path):
     prepared = planted(tmp_path)
     numbers = np.arange(9)[:, None]
     masking = knobs.Masking(unit="pmi", pmi_coverage=0.0)
-    words = units.word(tokens, eligible, CONTINUATION, masking, numbers, numbers, 0)
+    words = units.word(units.Rows(tokens, eligible, CONTINUATION, masking, numbers, numbers, 0))
     assert np.array_equal(run_unit(prepared, masking, tokens, eligible), words)
 
 

@@ -143,14 +143,7 @@ def documented(tmp_path, monkeypatch) -> Path:
         found, notes = items(settings)
         return found[:1], notes
 
-    monkeypatch.setattr(
-        prepare.corpus,
-        "SOURCES",
-        {
-            **prepare.corpus.SOURCES,
-            "docstrings": prepare.corpus.SOURCES["docstrings"]._replace(items=few),
-        },
-    )
+    monkeypatch.setattr(docstrings, "items", few)
     base = texts.config_file(tmp_path)
     config = texts.configure(
         base,

@@ -534,7 +534,7 @@ def test_huge_files_are_not_read(tmp_path):
 def test_smiles_are_split_by_the_expression_and_nothing_vanishes(found):
     text = "".join(found)
     ours = tokenizer.Tokenizer(ATOMS, REACTION)
-    atoms = [atom for atom in re.split(tokenizer.KINDS["smiles"], text.strip()) if atom]
+    atoms = [atom for atom in re.split(tokenizer.VOCABULARIES["smiles"], text.strip()) if atom]
     known = {piece: i for i, piece in enumerate(ATOMS) if piece not in SPECIALS}
     assert ours.encode_batch([text])[0] == [known.get(atom, ours.special.unk) for atom in atoms]
 
@@ -560,7 +560,7 @@ def test_the_kind_of_a_vocabulary_is_recognised():
         field.metadata["choices"]
         for field in dataclasses.fields(knobs.Tokenizer)
         if field.name == "kind"
-    ] == [("auto", *tokenizer.KINDS)]
+    ] == [("auto", *tokenizer.VOCABULARIES)]
 
 
 def test_smiles_come_back_from_their_files(tmp_path):

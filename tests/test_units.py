@@ -40,9 +40,9 @@ def run(
 ) -> np.ndarray:
     ids = np.arange(len(tokens))[:, None] if ids is None else ids
     copies = np.zeros_like(ids) if copies is None else copies
-    found = units.TABLE[unit](
-        tokens, eligible, CONTINUATION, knobs.Masking(unit=unit, **settings), ids, copies, seed
-    )
+    masking = knobs.Masking(unit=unit, **settings)
+    rows = units.Rows(tokens, eligible, CONTINUATION, masking, ids, copies, seed)
+    found = getattr(units, unit)(rows)
     assert found.dtype == np.int32
     return found
 

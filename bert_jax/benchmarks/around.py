@@ -99,7 +99,7 @@ def _sentences(settings: knobs.Corpus) -> Iterator[tuple[int, str]]:
             for i, task in enumerate(corpus.tasks(items))
         ]
         names = [volume["name"] for record in extracted for volume in record["volumes"]]
-        marks, _ = dedup.marks(spool, names, settings, source.near is not None)
+        marks, _ = dedup.marks(spool, names, settings)
         for name, mark in zip(names, marks, strict=True):
             yield from encode.sentences(spool, name, mark)
 

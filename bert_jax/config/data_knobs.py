@@ -3,9 +3,40 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
-UNITS = ("token", "word", "span", "pmi")  # of masks
+
+class Source(NamedTuple):
+    """A row of SOURCES."""
+
+    module: str  # in bert_jax/data/text: see data/corpus.py for what it holds
+    knobs: tuple[str, ...] = ()  # those of `corpus` that this source reads, and not every other
+
+
+_ROWS = ("path", "text_field", "on_bad_text", "on_bad_row")
+SOURCES = {  # of a corpus
+    "docstrings": Source("docstrings"),
+    "files": Source("files", _ROWS),
+    "tfds": Source("tfds_text", (*_ROWS, "tfds_dir", "split")),
+}
+# The kinds of vocabulary: None is WordPiece over words; else the tokens are the matches of this
+# expression, each of which is looked up in the vocabulary.
+VOCABULARIES: dict[str, str | None] = {
+    "wordpiece": None,
+    "smiles": (
+        r"(\[[^\]]+]|Br?|Cl?|N|O|S|P|F|I|b|c|n|o|s|p|\(|\)|\.|=|#|-|\+|\\|\/|:|~|@|\?|>>?|\*|\$|"
+        r"\%[0-9]{2}|[0-9])"
+    ),
+}
+# Masking units, each with the knobs of `masking` that it reads, in training and in evaluations; the
+# unit itself is the function of its name in bert_jax/data/units.py.
+UNITS: dict[str, tuple[str, ...]] = {
+    "token": (),
+    "word": ("max_unit",),
+    "span": ("max_unit", "span_mean", "span_max"),
+    "pmi": ("max_unit", "pmi_words", "pmi_count", "pmi_coverage", "pmi_tokens"),
+}
+OF_UNITS = tuple(dict.fromkeys(knob for knobs in UNITS.values() for knob in knobs))
 FORMATS = ("auto", "tsv", "csv", "jsonl", "conll", "conllu", "squad")  # of a task's files
 
 
@@ -28,9 +59,7 @@ def knob(
 class Corpus:
     """The raw text, and its division into documents of sentences."""
 
-    source: str = knob(
-        "docstrings", "where text comes from", choices=("docstrings", "files", "tfds")
-    )
+    source: str = knob("docstrings", "where text comes from", choices=tuple(SOURCES))
     path: str = knob(
         "", "files: a file, folder or glob; tfds: a dataset name such as wikipedia/20230601.en"
     )
@@ -159,7 +188,7 @@ class Tokenizer:
     kind: str = knob(
         "auto",
         "path: the kind of its tokens; auto detects it from the files",
-        choices=("auto", "wordpiece", "smiles"),
+        choices=("auto", *VOCABULARIES),
     )
     vocab_size: int = knob(30_522, "size of a trained vocabulary", low=16, high=10_000_000)
     lowercase: bool = knob(
@@ -209,7 +238,7 @@ class Masking:
         (0.8, 0.1, 0.1), "shares of [MASK], random token, kept", low=0, high=1
     )
     unit: str = knob(
-        "token", "unit of selection; pmi is collocations, and words elsewhere", choices=UNITS
+        "token", "unit of selection; pmi is collocations, and words elsewhere", choices=tuple(UNITS)
     )
     max_unit: int = knob(
         16, "a longer unit is cut into several, so that prediction slots stay bounded", low=1

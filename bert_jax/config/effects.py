@@ -11,7 +11,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from bert_jax.config.knobs import LABELLED, OF_UNITS, Config
+from bert_jax.config.data_knobs import OF_UNITS, SOURCES, UNITS
+from bert_jax.config.knobs import LABELLED, Config
 from bert_jax.errors import ConfigError
 
 NAMED = ("objectives", "evals")  # sections whose entries have their own names: * in a path below
@@ -60,12 +61,23 @@ def _for(*kinds: str, hint: str = "") -> Where:
     return Where(f"tasks of the kind {' or '.join(kinds)}", lambda c, _: kind_of(c) in kinds, hint)
 
 
-def _unit(*units: str) -> Where:
-    """Return the condition that training or an evaluation selects one of these units."""
+def _unit(knob: str) -> Where:
+    """Return the condition that training or an evaluation selects a unit that reads a knob."""
+    units = [name for name, knobs in UNITS.items() if knob in knobs]
     return Where(
         f"masking.unit = {' or '.join(units)}, or that of an evaluation",
         lambda c, _: bool({c.masking.unit, *(e.unit for e in c.evals.values())} & {*units}),
         f"--config.masking.unit={units[0]}",
+    )
+
+
+def _source(knob: str) -> Where:
+    """Return the condition that the corpus has a source that reads a knob."""
+    sources = [name for name, row in SOURCES.items() if knob in row.knobs]
+    return Where(
+        f"corpus.source = {' or '.join(sources)}",
+        lambda c, _: c.corpus.source in sources,
+        f"--config.corpus.source={sources[0]}",
     )
 
 
@@ -98,14 +110,6 @@ WORDS = Where(
 )
 INIT = Where(
     "init_from", lambda c, _: bool(c.init_from), "name the model that training starts from"
-)
-FILES = Where(
-    "corpus.source = files or tfds",
-    lambda c, _: c.corpus.source != "docstrings",
-    "--config.corpus.source=files",
-)
-TFDS = Where(
-    "corpus.source = tfds", lambda c, _: c.corpus.source == "tfds", "--config.corpus.source=tfds"
 )
 NO_EPOCHS = Where(
     "a length in steps, and epochs is set", lambda c, _: c.epochs is None, "--config.epochs=None"
@@ -148,15 +152,10 @@ EFFECTS: dict[str, Where] = {
     "init_fresh_layers": INIT,
     "init_vocab": INIT,
     "corpus": TEXT,
-    "corpus.path": FILES,
-    "corpus.tfds_dir": TFDS,
-    "corpus.split": TFDS,
-    "corpus.text_field": FILES,
+    **{f"corpus.{knob}": _source(knob) for row in SOURCES.values() for knob in row.knobs},
     "corpus.language": Where(
         "corpus.sentences = auto or split", lambda c, _: c.corpus.sentences != "lines"
     ),
-    "corpus.on_bad_text": FILES,
-    "corpus.on_bad_row": FILES,
     "task": LABELS,
     "task.files": _from("files:"),
     "task.tfds_dir": _from("tfds:"),
@@ -205,18 +204,12 @@ EFFECTS: dict[str, Where] = {
     ),
     "masking": MASKS,
     "masking.prediction_rate": Where("the objective mlm", lambda c, _: "mlm" in c.objectives),
-    "masking.max_unit": _unit("word", "span", "pmi"),
+    **{f"masking.{knob}": _unit(knob) for knob in OF_UNITS},
     "masking.overflow": Where(
-        "masking.unit = word, span or pmi",
+        "a masking.unit other than token",
         lambda c, _: c.masking.unit != "token",
         "--config.masking.unit=word",
     ),
-    "masking.span_mean": _unit("span"),
-    "masking.span_max": _unit("span"),
-    "masking.pmi_words": _unit("pmi"),
-    "masking.pmi_count": _unit("pmi"),
-    "masking.pmi_coverage": _unit("pmi"),
-    "masking.pmi_tokens": _unit("pmi"),
     "masking.final_rate": Where(
         "masking.schedule = linear",
         lambda c, _: c.masking.schedule == "linear",

@@ -9,9 +9,6 @@ import dataclasses
 from typing import NamedTuple
 
 from bert_jax.config.data_knobs import (
-    FORMATS as FORMATS,
-)
-from bert_jax.config.data_knobs import (
     UNITS,
     Corpus,
     Examples,
@@ -63,11 +60,6 @@ DEFAULT = tuple(name for name, row in OBJECTIVES.items() if row.default)
 PRETRAINING = tuple(name for name, row in OBJECTIVES.items() if row.targets == "text")
 LABELLED = tuple(name for name, row in OBJECTIVES.items() if row.targets == "labels")
 METRICS = {name: OBJECTIVES[name].metrics for name in LABELLED}
-# The masking knobs that define units, in training and in evaluations.
-OF_UNITS = (
-    *("max_unit", "span_mean", "span_max"),
-    *("pmi_words", "pmi_count", "pmi_coverage", "pmi_tokens"),
-)
 
 LINE = 16 << 20  # bytes of the longest line of labelled data or of an input of `predict`
 TEXT = 1_000_000  # characters of the longest text in such a line
@@ -297,7 +289,7 @@ class Eval:
     unit: str = knob(
         "token",
         "masking unit, independent of that of training; the knobs of `masking` define it",
-        choices=UNITS,
+        choices=tuple(UNITS),
     )
     seed: int = knob(0, "seed of evaluation pairs and masks", low=0, high=2**31 - 1)
     batch_size: int = knob(64, "examples a step; never changes the result", low=1)

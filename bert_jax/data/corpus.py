@@ -1,25 +1,32 @@
 """Raw text to documents of sentences: the table of sources, and the spool of text to be tokenised.
 
 A source lists items of work and reads the records of one item lazily, so that work spreads over
-processes and no text stays in memory. Adding a source takes one module and one row of SOURCES.
+processes and no text stays in memory. It is a module of `data/text`, and a row of SOURCES in
+`config/data_knobs.py`, with
+
+    identity(settings, cache)    -> JSON that names the text
+    items(settings)              -> items, warnings
+    read(item, settings, tally)  -> an iterator of chunks
+    bands(text)                  -> digests that near-identical records share; not every source
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib
 import io
 import os
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import zstandard
 
-from bert_jax.config import knobs
-from bert_jax.data.text import docstrings, files, readers, shards, tfds_text
+from bert_jax.config import data_knobs, knobs
+from bert_jax.data.text import docstrings, shards
 from bert_jax.data.text.sentences import REPLACED, Chunk, Item, Tally, sentences
 from bert_jax.errors import DataError
 from bert_jax.system import disk, jsons
@@ -31,19 +38,9 @@ SAMPLED = 16  # items sampled
 ONE_SENTENCE = 0.2  # lines are sentences if at most this share of them splits into several
 
 
-class Source(NamedTuple):
-    """A row of the table of sources."""
-
-    identity: Callable[[knobs.Corpus, Path], Any]  # (settings, cache) -> JSON that names the text
-    items: Callable[[knobs.Corpus], tuple[list[Item], list[str]]]  # -> items, warnings
-    read: Callable[[Item, knobs.Corpus, Tally], Iterator[Chunk]]
-    near: Callable[[str], np.ndarray] | None = None  # digests that near-identical records share
-
-
-SOURCES = {
-    "docstrings": Source(docstrings.identity, docstrings.items, docstrings.read, docstrings.bands),
-    "files": Source(files.identity, files.items, readers.read),
-    "tfds": Source(tfds_text.identity, tfds_text.items, tfds_text.read),
+SOURCES: dict[str, Any] = {
+    name: importlib.import_module(f"bert_jax.data.text.{row.module}")
+    for name, row in data_knobs.SOURCES.items()
 }
 
 RECORD = np.dtype(
@@ -53,7 +50,7 @@ RECORD = np.dtype(
         ("characters", np.uint64),
         ("joins", bool),  # continues the document of the previous record
         ("bad", bool),
-        ("bands", np.uint64, docstrings.BANDS),  # zeros where the source has no `near`
+        ("bands", np.uint64, docstrings.BANDS),  # zeros where the source has no `bands`
     ]
 )
 
@@ -106,15 +103,16 @@ def extract(
 ) -> dict[str, Any]:
     """Read the items of one task into volumes; its JSON, written last, marks the task as done."""
     source = SOURCES[settings.source]
+    bands = getattr(source, "bands", None)
     tally = Tally()
     volumes: list[dict[str, Any]] = []
-    volume = _Volume(folder, f"{index:05d}-{len(volumes):04d}", source.near)
+    volume = _Volume(folder, f"{index:05d}-{len(volumes):04d}", bands)
     try:
         for item in items:
             for chunk in source.read(item, settings, tally):
                 if volume.characters >= VOLUME and not volume.begun and not chunk.joins:
                     volumes.append(volume.close())
-                    volume = _Volume(folder, f"{index:05d}-{len(volumes):04d}", source.near)
+                    volume = _Volume(folder, f"{index:05d}-{len(volumes):04d}", bands)
                 lines_of_text = [line for line in chunk.lines if line.strip()]
                 tally.counts["lines"] += len(lines_of_text)
                 tally.counts["bad_lines"] += sum(REPLACED in line for line in lines_of_text)
@@ -131,8 +129,8 @@ def extract(
 class _Volume:
     """Writer of one volume."""
 
-    def __init__(self, folder: Path, name: str, near: Callable[[str], np.ndarray] | None):
-        self.folder, self.name, self.near = folder, name, near
+    def __init__(self, folder: Path, name: str, bands: Callable[[str], np.ndarray] | None):
+        self.folder, self.name, self.bands = folder, name, bands
         self.characters = 0
         self.records: list[tuple] = []
         self.part = folder / f".{name}.{os.getpid()}"
@@ -155,11 +153,11 @@ class _Volume:
         self.count += len(sentences)
         self.size += sum(map(len, sentences))
         self.bad = self.bad or chunk.bad
-        if self.near:
+        if self.bands:
             self.text += sentences
         if chunk.last:
             number = int.from_bytes(self.digest.digest(), "little")
-            bands = self.near(" ".join(self.text)) if self.near else 0
+            bands = self.bands(" ".join(self.text)) if self.bands else 0
             self.records.append((number, self.count, self.size, chunk.joins, self.bad, bands))
             self.characters += self.size
             self._begin()

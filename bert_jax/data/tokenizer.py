@@ -30,12 +30,12 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from bert_jax.batch import Special
 from bert_jax.config import knobs
+from bert_jax.config.data_knobs import VOCABULARIES
 from bert_jax.data import vocabulary
 from bert_jax.data.characters import Rules, google, replace_surrogates
 from bert_jax.data.vocabulary import (
     GOOGLE,
     HUGGINGFACE,
-    KINDS,
     PREFIX,
     SPECIALS,
     WORD_LENGTH,
@@ -74,7 +74,7 @@ class Tokenizer:
         self.size = len(vocab)
         self.lowercase = style.lowercase
         self.max_word_length = style.max_word_length
-        self.has_words = KINDS[style.kind] is None
+        self.has_words = VOCABULARIES[style.kind] is None
         self.special = Special(*(ids[name] for name in SPECIALS))
         self.continuation = np.array([piece.startswith(PREFIX) for piece in vocab], bool)  # [V]
         self.hash = _hash(vocab, style)
@@ -210,7 +210,7 @@ def load(
     overrides = {name: value for name, value in overrides.items() if value is not None}
     if kind != "auto":
         stated["kind"] = kind
-    if overrides and KINDS[stated["kind"]] is not None:
+    if overrides and VOCABULARIES[stated["kind"]] is not None:
         options = " and ".join(f"{name} = {value}" for name, value in overrides.items())
         raise ConfigError(
             f"{options} does nothing to {path}: its kind is {stated['kind']}, which has no words",
@@ -257,7 +257,7 @@ def _with_marks(text: str, offsets: list[tuple[int, int]]) -> list[tuple[int, in
 
 def _engine(ids: dict[str, int], style: Style, markup: bool = False) -> tokenizers.Tokenizer:
     """Build the tokenizers object; `markup` finds special tokens in text and adds [CLS], [SEP]."""
-    expression = KINDS[style.kind]
+    expression = VOCABULARIES[style.kind]
     if expression is None:
         model: Any = models.WordPiece(
             ids,

@@ -15,6 +15,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from bert_jax.config.data_knobs import VOCABULARIES
 from bert_jax.errors import DataError
 from bert_jax.system import jsons, opening
 from bert_jax.system.jsons import show
@@ -27,16 +28,6 @@ GOOGLE, HUGGINGFACE = CHARACTERS = ("google", "huggingface")  # whose rules of c
 LONGEST_WORD = 1_000_000  # largest max_input_chars_per_word of a file
 LARGEST = 1 << 28  # bytes of a file
 CUT = "the file may be cut short"
-
-# The tokens of each kind. None: WordPiece over words. An expression: its matches, each of which is
-# looked up in the vocabulary.
-KINDS: dict[str, str | None] = {
-    "wordpiece": None,
-    "smiles": (
-        r"(\[[^\]]+]|Br?|Cl?|N|O|S|P|F|I|b|c|n|o|s|p|\(|\)|\.|=|#|-|\+|\\|\/|:|~|@|\?|>>?|\*|\$|"
-        r"\%[0-9]{2}|[0-9])"
-    ),
-}
 
 # Fields of the normalizer of a tokenizer.json, and the names that tokenizer_config.json gives them.
 NORMALIZER = {
@@ -75,12 +66,14 @@ class Style:
 
     def __post_init__(self):
         fixed: dict[str, Any] = {}
-        if KINDS[self.kind] is not None:  # text is not normalised
+        if VOCABULARIES[self.kind] is not None:  # text is not normalised
             fixed = dict.fromkeys(("lowercase", "chinese", "clean_text"), False)
             fixed |= {"strip_accents": None, "max_word_length": 0}
         elif self.strip_accents == self.lowercase:
             fixed = {"strip_accents": None}
-        if KINDS[self.kind] is not None or not self.clean_text:  # google's code can do neither
+        if (
+            VOCABULARIES[self.kind] is not None or not self.clean_text
+        ):  # google's code can do neither
             fixed["characters"] = HUGGINGFACE
         for name, value in fixed.items():
             object.__setattr__(self, name, value)
@@ -100,7 +93,7 @@ def recognise(vocab: list[str]) -> str:
     """Return the kind whose expression matches every piece as a whole, by default WordPiece."""
     pieces = _pieces(vocab)
     if pieces and not any(p.startswith(PREFIX) for p in pieces):
-        for kind, expression in KINDS.items():
+        for kind, expression in VOCABULARIES.items():
             if expression and all(
                 (m := re.match(expression, p)) and m.end() == len(p) for p in pieces
             ):
@@ -129,7 +122,7 @@ def tokenizer_config(style: Style, model_max_length: int | None) -> dict[str, An
         "tokenizer_class": "BertTokenizer" if bert else "PreTrainedTokenizerFast",
         "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
     }
-    if KINDS[style.kind] is None:
+    if VOCABULARIES[style.kind] is None:
         values |= {name: getattr(style, field) for name, field in CONFIG.items()}
         values["max_input_chars_per_word"] = style.max_word_length
     if style.characters == GOOGLE:
@@ -173,7 +166,7 @@ def read(path: Path) -> tuple[list[str], dict[str, Any]]:
     if config:  # it keeps our field where another program has rewritten tokenizer.json without it
         stated = _characters(config, _json(config)) | stated
         _check_agrees(config, stated)
-    default = {"characters": HUGGINGFACE} if KINDS[stated["kind"]] is None else {}
+    default = {"characters": HUGGINGFACE} if VOCABULARIES[stated["kind"]] is None else {}
     return vocab, default | stated
 
 
@@ -246,7 +239,7 @@ def _from_json(file: Path) -> tuple[list[str], dict[str, Any]]:
             "BERT needs a WordPiece vocabulary; the file may be cut short",
         )
     pre_tokenizer = state.get("pre_tokenizer")
-    splits = {kind: split_of(expression) for kind, expression in KINDS.items() if expression}
+    splits = {kind: split_of(expression) for kind, expression in VOCABULARIES.items() if expression}
     kind = next((kind for kind, split in splits.items() if split == pre_tokenizer), "wordpiece")
     words = kind == "wordpiece"
     # Old files name no type.

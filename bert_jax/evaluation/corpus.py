@@ -17,7 +17,7 @@ from jax.sharding import Mesh
 
 from bert_jax import objectives, sharding
 from bert_jax.batch import Batch, Metrics, StepInputs
-from bert_jax.config import knobs, quotas
+from bert_jax.config import data_knobs, knobs, quotas
 from bert_jax.data.batches import pipeline
 from bert_jax.data.text.shards import Prepared
 from bert_jax.errors import DataError
@@ -37,7 +37,7 @@ class Evaluator:
     def __init__(self, config: knobs.Config, prepared: Prepared, settings: knobs.Eval, mesh: Mesh):
         masks = knobs.Masking(rate=settings.rate, replace=settings.replace, unit=settings.unit)
         masks = dataclasses.replace(
-            masks, **{name: getattr(config.masking, name) for name in knobs.OF_UNITS}
+            masks, **{name: getattr(config.masking, name) for name in data_knobs.OF_UNITS}
         )
         self.config = dataclasses.replace(config, masking=masks)
         self.source = pipeline.Source(prepared, "validation", self.config, seed=settings.seed)

@@ -49,8 +49,8 @@ class Source:
         self._continuation = prepared.tokenizer.continuation
         self._seed = config.data_seed if seed is None else seed
         masking = config.masking
-        # Further arguments of the masking unit.
-        self._more = (pmi.collocations(prepared, masking),) if masking.unit == "pmi" else ()
+        pmi_unit = masking.unit == "pmi"
+        self._collocations = pmi.collocations(prepared, masking) if pmi_unit else None
         self._copies = masking.dupe_factor if seed is None else 1  # 0: a new one each epoch
         # Epochs after which their lengths repeat; 0: never.
         self._period = 1 if self._mode == "none" else self._copies
@@ -69,7 +69,8 @@ class Source:
         shape = [self._plans.family, self._seed, self._copies]
         shape += [self.batch_size, self.length, self._mode]
         shape += [masking[name] for name in ("unit", "max_unit", "span_mean", "span_max")]
-        shape += [hashlib.sha256(more.sorted.tobytes()).hexdigest() for more in self._more]
+        if self._collocations:
+            shape += [hashlib.sha256(self._collocations.sorted.tobytes()).hexdigest()]
         shape += [self._most] if self._most > 1 else []
         shape += [list(self._special), hashlib.sha256(self._continuation.tobytes()).hexdigest()]
         return hashlib.sha256(json.dumps(shape).encode()).hexdigest()
@@ -171,9 +172,8 @@ class Source:
         tokens[~real] = self._special.pad
         ids = examples.astype(np.int32)[:, None]  # [B, 1]
         copies = np.full_like(ids, copy)
-        unit_ids = units.TABLE[self._masking.unit](
-            tokens, text, self._continuation, self._masking, ids, copies, self._seed, *self._more
-        )
+        unit_of = (self._continuation, self._masking, ids, copies, self._seed, self._collocations)
+        unit_ids = getattr(units, self._masking.unit)(units.Rows(tokens, text, *unit_of))
         batch["tokens"][rows] = tokens
         batch["type_ids"][rows] = type_ids
         batch["positions"][rows] = np.where(real, columns, 0)

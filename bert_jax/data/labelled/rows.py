@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bert_jax.config.knobs import FORMATS, Task
+from bert_jax.config.data_knobs import FORMATS, Task
 from bert_jax.data.labelled import conll, detect, formats
 from bert_jax.data.labelled.formats import Count, Log, Row, pick
 from bert_jax.data.text import tfds_text

@@ -45,7 +45,7 @@ def repeats(
 
 
 def marks(
-    spool: Path, names: list[str], settings: knobs.Corpus, near: bool
+    spool: Path, names: list[str], settings: knobs.Corpus
 ) -> tuple[list[np.ndarray], dict[str, int]]:
     """Return the marks of the records of each volume, uint8, and counts of what was dropped."""
     counts = dict.fromkeys(
@@ -64,7 +64,7 @@ def marks(
         same = repeats(lambda name: corpus.records(spool, name)["digest"], names, usable)
         usable &= ~same
         counts["duplicates"] = int(same.sum())
-        if near:
+        if hasattr(corpus.SOURCES[settings.source], "bands"):
             alike = np.zeros(len(usable), bool)
             for band in range(corpus.RECORD["bands"].shape[0]):
 

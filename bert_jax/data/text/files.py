@@ -12,6 +12,7 @@ from typing import Any
 
 from bert_jax.config import knobs
 from bert_jax.data.text import shards
+from bert_jax.data.text.readers import read as read
 from bert_jax.data.text.readers import row_groups
 from bert_jax.data.text.sentences import Item
 from bert_jax.errors import DataError

@@ -262,8 +262,7 @@ def _mark(
         )
     marks: list[np.ndarray] = []
     if names:
-        near = corpus.SOURCES[settings.source].near is not None
-        marks, dropped = dedup.marks(work.spool, names, settings, near)
+        marks, dropped = dedup.marks(work.spool, names, settings)
         counts.update(dropped)
     if not any((mark & 3).any() for mark in marks):
         kinds = [kind for kind in ("empty", "bad_documents", "bad_rows") if counts[kind]]
