@@ -17,14 +17,13 @@ import shlex
 import sys
 import traceback
 from argparse import ArgumentParser, ArgumentTypeError
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
 import bert_jax
-from bert_jax.errors import EXHAUSTED, ConfigError, UserError
+from bert_jax.errors import EXHAUSTED, ConfigError, UserError, suggest
 from bert_jax.system import disk, opening, streams, supervisor
 
 COMMANDS = {  # name -> what it does; the rest is in the module of that name
@@ -60,7 +59,7 @@ class Parser(argparse.ArgumentParser):
         """Refuse a word that is no choice, and suggest the nearest one."""
         if action.choices is not None and value not in action.choices:
             name = action.option_strings[0] if action.option_strings else action.metavar
-            hint = _suggestion(str(value), [str(choice) for choice in action.choices])
+            hint = suggest(str(value), action.choices)
             raise ConfigError(f"argument {name}: invalid choice: {value!r}", hint)
 
     def strict(self, argv: list[str]) -> argparse.Namespace:
@@ -82,13 +81,6 @@ class Parser(argparse.ArgumentParser):
                 for path in value if isinstance(value, list) else [value]:
                     opening.local(path or "", (action.option_strings or [action.dest])[0])
         return args
-
-
-def _suggestion(word: str, choices: Sequence[str]) -> str:
-    """Return the hint for a word that is none of the choices."""
-    close = difflib.get_close_matches(word, choices, n=1, cutoff=0.5)
-    listing = f"one of: {', '.join(choices)}"
-    return f"did you mean {close[0]!r}? {listing}" if close else listing
 
 
 def split_overrides(argv: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
@@ -220,7 +212,7 @@ def _find(name: str) -> ModuleType:
     if name in COMMANDS:
         return importlib.import_module(f"bert_jax.{name}")
     problem = f"no command {shlex.quote(name)}" if name else "no command given"
-    raise ConfigError(problem, _suggestion(name, list(COMMANDS)))
+    raise ConfigError(problem, suggest(name, COMMANDS))
 
 
 def _overview() -> str:

@@ -1,6 +1,9 @@
 """Errors a user can act on: one line of what, where and which values, one hint, one exit code."""
 
+import difflib
 import re
+from collections.abc import Iterable
+from typing import Any
 
 # Status codes that only a call to another machine returns, and the libraries of collectives.
 NETWORK = re.compile(
@@ -76,3 +79,11 @@ class IncompleteError(UserError):
     """Work of which a part failed; the rest is done."""
 
     code = 1
+
+
+def suggest(word: str, options: Iterable[Any]) -> str:
+    """Return the hint for a word that is none of the options."""
+    words = [str(option) for option in options]
+    close = difflib.get_close_matches(word, words, n=1, cutoff=0.5)
+    listing = f"one of: {', '.join(words)}"
+    return f"did you mean {close[0]!r}? {listing}" if close else listing

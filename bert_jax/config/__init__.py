@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from bert_jax.config import effects, script, validation
 from bert_jax.config.knobs import OBJECTIVES, SIZES, Config, Objective
-from bert_jax.config.load import at, build, parse, suggest
+from bert_jax.config.load import at, build, parse
 from bert_jax.config.presets import PRESETS
 from bert_jax.errors import ConfigError
+from bert_jax.errors import suggest as suggest
 
 if TYPE_CHECKING:
     import ml_collections
@@ -160,7 +161,7 @@ def assign(tree: ml_collections.ConfigDict, values: Mapping[str, Any]) -> None:
         for other in replaced if value not in (None, "") else ():
             other = other.replace("*", path.split(".")[1]) if "*" in other else other
             if other not in values:
-                put(tree, other.split("."), default_of(other))
+                put(tree, other.split("."), at(other)[1].default)
         put(tree, path.split("."), value)
 
 
@@ -181,13 +182,6 @@ def _read(path: str, text: str) -> Any:
 def check_path(path: str) -> Any:
     """Return the type of the knob at a path; raise a ConfigError that names the nearest knob."""
     return at(path)[0]
-
-
-def default_of(path: str) -> Any:
-    """Return the default of the knob at a path."""
-    field = at(path)[1]
-    assert field is not None
-    return field.default
 
 
 def checked(path: str, value: Any) -> Any:

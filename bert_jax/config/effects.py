@@ -7,6 +7,7 @@ that are the same. So a user's config is refused there; the recorded config of a
 from __future__ import annotations
 
 import dataclasses
+import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -53,6 +54,22 @@ def kind_of(c: Config) -> str:
     return next((name for name in c.objectives if name in LABELLED), "")
 
 
+def _is(path: str, *values: Any) -> Where:
+    """Return the condition that a knob has one of these values."""
+    of = operator.attrgetter(path)
+    return Where(
+        f"{path} = {' or '.join(map(str, values))}",
+        lambda c, _: of(c) in values,
+        f"--config.{path}={values[0]}",
+    )
+
+
+def _above_0(path: str, example: str) -> Where:
+    """Return the condition that a number is above 0."""
+    of = operator.attrgetter(path)
+    return Where(f"{path} above 0", lambda c, _: of(c) > 0, f"--config.{path}={example}")
+
+
 def _labelled(c: Config, _: str = "") -> bool:
     return bool(c.task.source or kind_of(c))
 
@@ -73,12 +90,7 @@ def _unit(knob: str) -> Where:
 
 def _source(knob: str) -> Where:
     """Return the condition that the corpus has a source that reads a knob."""
-    sources = [name for name, row in SOURCES.items() if knob in row.knobs]
-    return Where(
-        f"corpus.source = {' or '.join(sources)}",
-        lambda c, _: c.corpus.source in sources,
-        f"--config.corpus.source={sources[0]}",
-    )
+    return _is("corpus.source", *(name for name, row in SOURCES.items() if knob in row.knobs))
 
 
 def _from(scheme: str) -> Where:
@@ -128,7 +140,6 @@ WINDOWS = Where(
     "texts that are read in windows",
     lambda c, _: kind_of(c) in ("tag", "span") and c.task.long in ("auto", "windows"),
 )
-WINDOW = Where("model.window above 0", lambda c, _: c.model.window > 0, "--config.model.window=N")
 DROPS = Where(
     "dropout, and there is none",
     lambda c, _: bool(
@@ -153,9 +164,7 @@ EFFECTS: dict[str, Where] = {
     "init_vocab": INIT,
     "corpus": TEXT,
     **{f"corpus.{knob}": _source(knob) for row in SOURCES.values() for knob in row.knobs},
-    "corpus.language": Where(
-        "corpus.sentences = auto or split", lambda c, _: c.corpus.sentences != "lines"
-    ),
+    "corpus.language": _is("corpus.sentences", "auto", "split"),
     "task": LABELS,
     "task.files": _from("files:"),
     "task.tfds_dir": _from("tfds:"),
@@ -180,9 +189,7 @@ EFFECTS: dict[str, Where] = {
     "task.no_answer_threshold": Where(
         "questions without an answer", lambda c, _: c.task.no_answer, "--config.task.no_answer=true"
     ),
-    "task.group": Where(
-        "task.pad = batch", lambda c, _: c.task.pad == "batch", "--config.task.pad=batch"
-    ),
+    "task.group": _is("task.pad", "batch"),
     "tokenizer.path": ALWAYS,
     "tokenizer.kind": Where(
         "tokenizer.path", lambda c, _: bool(c.tokenizer.path), "--config.tokenizer.path=FOLDER"
@@ -193,15 +200,9 @@ EFFECTS: dict[str, Where] = {
     "tokenizer.characters": CUT,
     "tokenizer.train_characters": TRAINED,
     "examples": TEXT,
-    "examples.short_probability": Where(
-        "pairs = nsp or sop", lambda c, _: c.pairs != "none", "--config.pairs=nsp"
-    ),
-    "examples.random_next_probability": Where(
-        "pairs = nsp", lambda c, _: c.pairs == "nsp", "--config.pairs=nsp"
-    ),
-    "examples.truncate": Where(
-        "pairs = nsp or sop", lambda c, _: c.pairs != "none", "--config.pairs=nsp"
-    ),
+    "examples.short_probability": _is("pairs", "nsp", "sop"),
+    "examples.random_next_probability": _is("pairs", "nsp"),
+    "examples.truncate": _is("pairs", "nsp", "sop"),
     "masking": MASKS,
     "masking.prediction_rate": Where("the objective mlm", lambda c, _: "mlm" in c.objectives),
     **{f"masking.{knob}": _unit(knob) for knob in OF_UNITS},
@@ -210,21 +211,15 @@ EFFECTS: dict[str, Where] = {
         lambda c, _: c.masking.unit != "token",
         "--config.masking.unit=word",
     ),
-    "masking.final_rate": Where(
-        "masking.schedule = linear",
-        lambda c, _: c.masking.schedule == "linear",
-        "--config.masking.schedule=linear",
-    ),
+    "masking.final_rate": _is("masking.schedule", "linear"),
     "masking.random_from": Where(
         "a share of random tokens in masking.replace", lambda c, _: c.masking.replace[1] > 0
     ),
     "model": ALWAYS,
-    "model.max_positions": Where(
-        "model.position = learned", lambda c, _: c.model.position == "learned"
-    ),
+    "model.max_positions": _is("model.position", "learned"),
     "model.head_activation": WORDS,
     "model.features": CLASSES,
-    "model.global_every": WINDOW,
+    "model.global_every": _above_0("model.window", "N"),
     "model.classifier_dropout": CLASSES,
     "objectives.*.weight": ALWAYS,
     "objectives.*.labels": Where("classify and tag", lambda c, name: name in ("classify", "tag")),
@@ -237,27 +232,13 @@ EFFECTS: dict[str, Where] = {
         lambda c, _: c.optim.warmup_fraction is None,
         "--config.optim.warmup_fraction=None",
     ),
-    "optim.spike_sigmas": Where(
-        "optim.spike_window above 0",
-        lambda c, _: c.optim.spike_window > 0,
-        "--config.optim.spike_window=100",
-    ),
-    "optim.final_fraction": Where(
-        "optim.schedule = linear or cosine",
-        lambda c, _: c.optim.schedule in ("linear", "cosine"),
-        "--config.optim.schedule=linear",
-    ),
-    "optim.no_decay": Where(
-        "optim.weight_decay above 0",
-        lambda c, _: c.optim.weight_decay > 0,
-        "--config.optim.weight_decay=0.01",
-    ),
+    "optim.spike_sigmas": _above_0("optim.spike_window", "100"),
+    "optim.final_fraction": _is("optim.schedule", "linear", "cosine"),
+    "optim.no_decay": _above_0("optim.weight_decay", "0.01"),
     "parallel": ALWAYS,
     "parallel.prng": DROPS,
     "loader": ALWAYS,
-    "loader.threads": Where(
-        "loader.prefetch above 0", lambda c, _: c.loader.prefetch > 0, "--config.loader.prefetch=4"
-    ),
+    "loader.threads": _above_0("loader.prefetch", "4"),
     "checkpoints": ALWAYS,
     "checkpoints.every": Where(
         "saves counted in steps, and checkpoints.epochs is set",

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import difflib
+import functools
 import math
 import types
 import typing
-from collections.abc import Iterable
 from typing import Any
 
 from bert_jax.config.knobs import Config
-from bert_jax.errors import ConfigError
+from bert_jax.errors import ConfigError, suggest
 
 WRITTEN = {  # how a value of each type is written, for hints
     float: "a finite number, such as 0.1",
@@ -23,14 +22,8 @@ WRITTEN = {  # how a value of each type is written, for hints
 }
 
 
-_HINTS: dict[Any, dict[str, Any]] = {}
-
-
-def _hints(kind: Any) -> dict[str, Any]:
-    """Return the types of a dataclass's fields; cached, for reading them dominates resolving."""
-    if kind not in _HINTS:
-        _HINTS[kind] = typing.get_type_hints(kind)
-    return _HINTS[kind]
+# The types of a dataclass's fields; cached, for reading them dominates resolving.
+_hints = functools.cache(typing.get_type_hints)
 
 
 def build(kind: Any, value: Any, path: str, field: dataclasses.Field | None = None) -> Any:
@@ -119,14 +112,6 @@ def _child_type(kind: Any, name: str, path: str) -> Any:
     if name not in hints:
         raise ConfigError(f"{path} has no knob {name!r}", suggest(name, tuple(hints)))
     return hints[name]
-
-
-def suggest(word: str, options: Iterable[Any]) -> str:
-    """Return the hint for a word that is none of the options."""
-    words = [str(option) for option in options]
-    close = difflib.get_close_matches(word, words, n=1, cutoff=0.5)
-    listing = ", ".join(words)
-    return f"did you mean {close[0]!r}? one of: {listing}" if close else f"one of: {listing}"
 
 
 def parse(text: str, kind: Any, path: str) -> Any:

@@ -29,6 +29,22 @@ _MODEL: dict[str, Any] = {
     "model.dropout": 0.1,
     "model.init_stddev": 0.02,
 }
+_SINCE: dict[str, Any] = (
+    _MASKING
+    | _MODEL
+    | {  # the same in all sources but google's
+        "pairs": "none",
+        "objectives.mlm.weight": 1.0,
+        "masking.count": "eligible",
+        "masking.dupe_factor": 0,
+        "model.activation": "gelu",
+        "model.head_activation": "gelu",
+        "model.init": "normal",
+        "optim.name": "adamw",
+        "optim.b1": 0.9,
+        "optim.schedule": "linear",
+    }
+)
 
 GOOGLE_2018: dict[str, Any] = {
     "pairs": "nsp",
@@ -80,67 +96,43 @@ GOOGLE_HEAD: dict[str, Any] = GOOGLE_2018 | {
     "model.head_activation": "gelu_tanh",
 }
 
-HUGGINGFACE: dict[str, Any] = {
-    "pairs": "none",
+HUGGINGFACE: dict[str, Any] = _SINCE | {
     "tokenizer.max_word_length": 100,
     "tokenizer.characters": "huggingface",
-    "objectives.mlm.weight": 1.0,
-    **_MASKING,
     "masking.rate": 0.15,
     "masking.replace": (0.8, 0.1, 0.1),
-    "masking.count": "eligible",
     "masking.random_from": "all",
-    "masking.dupe_factor": 0,
-    **_MODEL,
     "model.position": "learned",
     "model.max_positions": 512,
     "model.type_vocab": 2,
     "model.norm": "post",
     "model.norm_epsilon": 1e-12,
-    "model.activation": "gelu",
-    "model.head_activation": "gelu",
     "model.attention_dropout": 0.1,
     "model.classifier_dropout": None,  # the hidden dropout
     "model.attention_bias": LEAST,
-    "model.init": "normal",
-    "optim.name": "adamw",
-    "optim.b1": 0.9,
     "optim.b2": 0.999,
     "optim.epsilon": 1e-8,
     "optim.weight_decay": 0.0,
     "optim.no_decay": r"norm/|bias$",
     "optim.clip_norm": 1.0,
-    "optim.schedule": "linear",
     "optim.final_fraction": 0.0,
     "optim.learning_rate": 5e-5,
     "optim.warmup_steps": 0,
 }
 
-_FAIRSEQ: dict[str, Any] = {
-    "pairs": "none",
-    "objectives.mlm.weight": 1.0,
-    **_MASKING,
-    "masking.count": "eligible",
+_FAIRSEQ: dict[str, Any] = _SINCE | {
     "masking.random_from": "regular",
-    "masking.dupe_factor": 0,
-    **_MODEL,
     "model.position": "learned",
     "model.max_positions": 512,
     "model.type_vocab": 1,
     "model.norm_epsilon": 1e-5,
-    "model.activation": "gelu",
-    "model.head_activation": "gelu",
     "model.attention_dropout": 0.1,
     "model.attention_bias": LEAST,
-    "model.init": "normal",
-    "optim.name": "adamw",
-    "optim.b1": 0.9,
     "optim.b2": 0.98,
     "optim.epsilon": 1e-6,
     "optim.weight_decay": 0.01,
     "optim.no_decay": "",
     "optim.clip_norm": 0.0,
-    "optim.schedule": "linear",
     "optim.final_fraction": 0.0,
 }
 
@@ -166,38 +158,26 @@ WETTIG: dict[str, Any] = _FAIRSEQ | {
     "sequence_length": 128,
 }
 
-MOSAIC: dict[str, Any] = {
-    "pairs": "none",
+MOSAIC: dict[str, Any] = _SINCE | {
     "tokenizer.max_word_length": 100,
     "tokenizer.characters": "huggingface",
-    "objectives.mlm.weight": 1.0,
-    **_MASKING,
     "masking.rate": 0.3,
     "masking.replace": (0.8, 0.1, 0.1),
-    "masking.count": "eligible",
     "masking.random_from": "all",
-    "masking.dupe_factor": 0,
-    **_MODEL,
     "model.gated": True,
     "model.position": "alibi",
     "model.type_vocab": 2,
     "model.vocab_multiple": 64,
     "model.norm": "post",
     "model.norm_epsilon": 1e-12,
-    "model.activation": "gelu",
-    "model.head_activation": "gelu",
     "model.attention_dropout": 0.0,
     "model.classifier_dropout": None,
     "model.attention_bias": -10_000.0,
-    "model.init": "normal",
-    "optim.name": "adamw",
-    "optim.b1": 0.9,
     "optim.b2": 0.98,
     "optim.epsilon": 1e-6,
     "optim.weight_decay": 1e-5 / 5e-4,
     "optim.no_decay": "",
     "optim.clip_norm": 0.0,
-    "optim.schedule": "linear",
     "optim.final_fraction": 0.02,
     "optim.learning_rate": 5e-4,
     "optim.warmup_steps": 4_200,

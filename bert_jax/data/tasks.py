@@ -62,7 +62,8 @@ def _files(folder: str, **names: str) -> dict[str, str]:
 
 _TSV = {"train": "train.tsv", "validation": "dev.tsv", "test": "test.tsv"}
 _GLUE = {"batch_size": 32, "epochs": 3.0, "optim.learning_rate": 2e-5, "sequence_length": 128}
-_WORDS = {"batch_size": 32, "epochs": 3.0, "optim.learning_rate": 5e-5, "sequence_length": 128}
+_WORDS = _GLUE | {"optim.learning_rate": 5e-5}
+_LONG = _WORDS | {"sequence_length": 384}
 # TFDS shuffles: the index that a server expects is in the row.
 _NUMBERED = {"id": "idx|index|", "format": "auto"}
 
@@ -214,12 +215,7 @@ TASKS: dict[str, Row] = {
             "metrics": ("exact", "f1"),
         },
         best="f1",
-        recipe={
-            "batch_size": 32,
-            "epochs": 3.0,
-            "optim.learning_rate": 5e-5,
-            "sequence_length": 384,
-        },
+        recipe=_LONG,
         source_tfds="tfds:squad",
         submission=Submission({"validation": "predictions.json", "test": "predictions.json"}, ()),
     ),
@@ -228,12 +224,7 @@ TASKS: dict[str, Row] = {
         task=_SQUAD
         | {"files": {"train": "train-v2.0.json", "validation": "dev-v2.0.json"}, "no_answer": True},
         best="best_f1",
-        recipe={
-            "batch_size": 48,
-            "epochs": 2.0,
-            "optim.learning_rate": 5e-5,
-            "sequence_length": 384,
-        },
+        recipe=_LONG | {"batch_size": 48, "epochs": 2.0},
         source_tfds="tfds:squad/v2.0",
         submission=Submission({"validation": "predictions.json", "test": "predictions.json"}, ()),
     ),
@@ -296,12 +287,7 @@ TASKS: dict[str, Row] = {
             "files": {"train": "train.csv", "validation": "val.csv", "test": "test.csv"},
         },
         best="accuracy",
-        recipe={
-            "batch_size": 16,
-            "epochs": 3.0,
-            "optim.learning_rate": 2e-5,
-            "sequence_length": 512,
-        },
+        recipe=_GLUE | {"batch_size": 16, "sequence_length": 512},
     ),
     "copa": Row(
         kind="choice",
@@ -317,12 +303,7 @@ TASKS: dict[str, Row] = {
             },
         },
         best="accuracy",
-        recipe={
-            "batch_size": 16,
-            "epochs": 4.0,
-            "optim.learning_rate": 2e-5,
-            "sequence_length": 128,
-        },
+        recipe=_GLUE | {"batch_size": 16, "epochs": 4.0},
     ),
     "trec": Row(
         kind="classify",

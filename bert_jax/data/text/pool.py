@@ -158,11 +158,6 @@ def _exit_with(parent: int) -> None:
 # --- around long work -----------------------------------------------------------------------------
 
 
-def cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 @contextlib.contextmanager
 def lock(file: Path, log: Callable[[str], None]) -> Iterator[None]:
     """Hold a lock, after waiting for its holder; the system releases it when a process ends."""

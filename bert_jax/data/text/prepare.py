@@ -33,7 +33,7 @@ from bert_jax.data import corpus
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.data.text import audit, dedup, encode, pool, shards
 from bert_jax.errors import DataError, UserError
-from bert_jax.system import disk, fault_points, jsons, opening
+from bert_jax.system import disk, fault_points, jsons, machine, opening
 
 # Corpus knobs that do not affect the result by themselves.
 FREE = ("path", "tfds_dir", "cache", "workers")
@@ -146,7 +146,7 @@ def _make(config: knobs.Config, mark: str, final: Path, log: Log) -> None:
     for note in notes:
         log(f"warning: {note}")
     begun = time.monotonic()
-    with pool.Pool(settings.workers or pool.cores()) as workers:
+    with pool.Pool(settings.workers or machine.cores()) as workers:
         work = _Work(final.with_suffix(".work"), settings, workers, log)
         lines, several = corpus.one_sentence_lines(items, settings)
         log(
