@@ -17,7 +17,6 @@ import io
 import json
 import threading
 import time
-import uuid
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -201,29 +200,22 @@ class Plans:
         Where the folder is read-only, as that of a corpus another user prepared, the file is in
         memory: each process then plans for itself.
         """
-        temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
-        try:
-            path.parent.mkdir(exist_ok=True)
-            file = temporary.open("wb")
-        except OSError as error:
-            if error.errno not in _READ_ONLY:
-                raise _unwritten(temporary, error) from error
-            yield io.BytesIO()
-            return
-        try:
-            with file:
-                yield file
-            temporary.replace(path)
-        except OSError as error:
-            raise _unwritten(path, error) from error
-        finally:
-            temporary.unlink(missing_ok=True)
+        hint = "plans are kept there"
+        with disk.output(path, DataError, hint), contextlib.ExitStack() as stack:
+            file: IO[bytes] = io.BytesIO()
+            try:
+                path.parent.mkdir(exist_ok=True)
+                file = stack.enter_context(disk.replacing(path))
+            except OSError as error:
+                if error.errno not in _READ_ONLY:
+                    raise
+            yield file
 
     def _evict(self) -> None:
         """Remove all but the last copies of dynamic masks, and drafts of killed processes."""
         plans = [] if self._static else self._folder.glob(f"{self.family}-*.plan")
         old = sorted((_modified(path), path) for path in plans)[:-_KEPT]
-        drafts = [(_modified(path), path) for path in self._folder.glob(f"{self.family}*.tmp")]
+        drafts = [(_modified(path), path) for path in self._folder.glob(f"*{self.family}*.tmp")]
         hour_ago = time.time() - 3600
         for _, path in old + [draft for draft in drafts if draft[0] < hour_ago]:
             path.unlink(missing_ok=True)
@@ -237,12 +229,6 @@ class Plans:
                 self._folder.mkdir(exist_ok=True)
                 stack.enter_context(folder_locks.wait(self._folder / f"{self.family}.lock"))
             yield
-
-
-def _unwritten(path: Path, error: OSError) -> Exception:
-    if disk.is_full(error):
-        return disk.full(path)
-    return DataError(f"cannot write {path}: {error.strerror}", "plans are kept there")
 
 
 def _modified(path: Path) -> float:

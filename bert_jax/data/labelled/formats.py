@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from bert_jax.config.knobs import LINE, Task
-from bert_jax.data.text.readers import BROKEN, opened
+from bert_jax.data.text.readers import BROKEN, Pieces, opened
 from bert_jax.data.text.sentences import PIECE
 from bert_jax.errors import DataError
 from bert_jax.system import jsons
@@ -133,36 +133,20 @@ def _utf8(stream: BinaryIO) -> BinaryIO:
     """
     begin = stream.peek(2)[:2]  # type: ignore[attr-defined]  # `opened` returns buffered streams
     if begin in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-        return io.BufferedReader(_Recoded(stream))
+        return io.BufferedReader(Pieces(stream, _recoded(stream)))
     return stream
 
 
-class _Recoded(io.RawIOBase):
-    """UTF-16 as UTF-8; incomplete characters become bytes that are not valid UTF-8.
+def _recoded(stream: BinaryIO) -> Iterator[bytes]:
+    """Yield UTF-16 as UTF-8; incomplete characters become bytes that are not valid UTF-8.
 
     These are half a surrogate pair, or half a character at the end of the file.
     """
-
-    def __init__(self, stream: BinaryIO):
-        self.stream = stream
-        self.decoder = codecs.getincrementaldecoder("utf-16")("surrogatepass")
-        self.data = b""
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while not self.data:
-            packed = self.stream.read(PIECE)
-            if not packed:
-                incomplete = bool(self.decoder.getstate()[0])
-                self.data = b"\xff" if incomplete else b""
-                self.decoder.reset()
-                break
-            self.data = self.decoder.decode(packed).encode("utf-8", "surrogatepass")
-        taken = min(len(buffer), len(self.data))
-        buffer[:taken], self.data = self.data[:taken], self.data[taken:]
-        return taken
+    decoder = codecs.getincrementaldecoder("utf-16")("surrogatepass")
+    while packed := stream.read(PIECE):
+        yield decoder.decode(packed).encode("utf-8", "surrogatepass")
+    if decoder.getstate()[0]:
+        yield b"\xff"
 
 
 def _whole(path: Path) -> str:

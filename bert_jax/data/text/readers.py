@@ -59,35 +59,23 @@ def opened(path: str) -> BinaryIO:
     if path.endswith(".gz"):
         return io.BufferedReader(gzip.open(path), PIECE)
     if path.endswith(".zst"):
-        return io.BufferedReader(_Zstandard(path), PIECE)
+        file = opening.regular(path, DataError)
+        return io.BufferedReader(Pieces(file, _unpacked(file)), PIECE)
     return opening.regular(path, DataError)
 
 
-class _Zstandard(io.RawIOBase):
-    """Reader of consecutive frames; the library's own takes a truncated file for a complete one."""
+class Pieces(io.RawIOBase):
+    """A stream of the bytes that an iterator makes of a file, which it closes."""
 
-    def __init__(self, path: str):
-        self.file = opening.regular(path, DataError)
-        self.frame: Any = None
-        self.data = b""
+    def __init__(self, file: BinaryIO, pieces: Iterator[bytes]):
+        self.file, self.pieces, self.data = file, pieces, b""
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        while not self.data:
-            packed = (
-                self.file.read(PACKED) if self.frame is None or not self.frame.unused_data else b""
-            )
-            if self.frame is not None and self.frame.eof:
-                packed = self.frame.unused_data + packed
-                self.frame = None
-            if not packed:
-                if self.frame is not None:
-                    raise EOFError("it ends inside a frame")
-                return 0
-            self.frame = self.frame or zstandard.ZstdDecompressor().decompressobj()
-            self.data = self.frame.decompress(packed)
+        while not self.data and (piece := next(self.pieces, None)) is not None:
+            self.data = piece
         taken = min(len(buffer), len(self.data))
         buffer[:taken], self.data = self.data[:taken], self.data[taken:]
         return taken
@@ -95,6 +83,20 @@ class _Zstandard(io.RawIOBase):
     def close(self) -> None:
         self.file.close()
         super().close()
+
+
+def _unpacked(file: BinaryIO) -> Iterator[bytes]:
+    """Yield from consecutive frames; the library's own reader accepts a truncated file."""
+    frame = zstandard.ZstdDecompressor().decompressobj()
+    begun = False
+    while packed := file.read(PACKED):
+        while packed:
+            if frame.eof:
+                frame = zstandard.ZstdDecompressor().decompressobj()
+            yield frame.decompress(packed)
+            packed, begun = frame.unused_data if frame.eof else b"", not frame.eof
+    if begun:
+        raise EOFError("it ends inside a frame")
 
 
 # --- lines of text --------------------------------------------------------------------------------
