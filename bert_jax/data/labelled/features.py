@@ -84,9 +84,18 @@ def encode(
             f"task.long = 'windows' has no meaning for {kind}",
             "cut or refuse; windows are for tag, span",
         )
-    rows = _Rows(length, long)
-    finish = _ENCODERS[kind](rows, examples, tokenizer, task)
-    return finish(rows.features(tokenizer.special), train)
+    rows = _Rows(examples, tokenizer, task, length, long)
+    finish = _ENCODERS[kind](rows)
+    features = Features(
+        **encoding.flat(tokenizer.special, rows.parts),
+        targets={},
+        example=np.array(rows.example, np.int32),
+        words=None,
+        characters=None,
+        best=None,
+        cut=len(rows.cut),
+    )
+    return finish(features, train)
 
 
 def batch(features: Features, rows: np.ndarray, length: int, size: int, special: Special) -> Batch:
@@ -123,9 +132,17 @@ def batch(features: Features, rows: np.ndarray, length: int, size: int, special:
 
 
 class _Rows:
-    """Rows as they are collected, and the example of each."""
+    """The examples to encode; their rows as they are collected, and the example of each."""
 
-    def __init__(self, length: int, long: str):
+    def __init__(
+        self,
+        examples: Sequence[Example],
+        tokenizer: Tokenizer,
+        task: knobs.Task,
+        length: int,
+        long: str,
+    ):
+        self.examples, self.tokenizer, self.task = examples, tokenizer, task
         self.length, self.long = length, long
         self.parts: list[Sequence[encoding.Part]] = []
         self.example: list[int] = []
@@ -136,26 +153,15 @@ class _Rows:
         self.parts.append(parts)
         self.example.append(number)
 
-    def shorten(self, number: int, example: Example, tokens: int) -> None:
+    def shorten(self, number: int, tokens: int) -> None:
         """Record that an example of so many tokens loses text, or refuse it."""
         if self.long == "refuse":
             raise DataError(
-                f"{example.where}: {tokens} tokens, and sequence_length = {self.length}",
+                f"{self.examples[number].where}: {tokens} tokens, "
+                f"and sequence_length = {self.length}",
                 "task.long = 'cut' takes the beginning; or raise sequence_length",
             )
         self.cut.add(number)
-
-    def features(self, special: Special) -> Features:
-        """Return the rows, without targets."""
-        return Features(
-            **encoding.flat(special, self.parts),
-            targets={},
-            example=np.array(self.example, np.int32),
-            words=None,
-            characters=None,
-            best=None,
-            cut=len(self.cut),
-        )
 
 
 # --- objectives: each adds its rows, and returns a function that completes their features ---------
@@ -163,80 +169,67 @@ class _Rows:
 Finish = Callable[[Features, bool], Features]
 
 
-def _texts(rows: _Rows, examples: Sequence[Example], tokenizer: Tokenizer) -> None:
+def _texts(rows: _Rows) -> None:
     """Add one row for each text or pair."""
-    first = tokenizer.encode_batch([example.text for example in examples])
-    pairs = [example.pair for example in examples if example.pair is not None]
-    second = iter(tokenizer.encode_batch(pairs))
-    for number, (example, a) in enumerate(zip(examples, first, strict=True)):
-        b = None if example.pair is None else next(second)
-        rows.add(number, _fitted(rows, number, example, a, b))
+    first = rows.tokenizer.encode_batch([example.text for example in rows.examples])
+    pairs = [example.pair for example in rows.examples if example.pair is not None]
+    second = iter(rows.tokenizer.encode_batch(pairs))
+    for number, (example, a) in enumerate(zip(rows.examples, first, strict=True)):
+        rows.add(number, _fitted(rows, number, a, None if example.pair is None else next(second)))
 
 
 def _fitted(
-    rows: _Rows, number: int, example: Example, first: Sequence[int], second: Sequence[int] | None
+    rows: _Rows, number: int, first: Sequence[int], second: Sequence[int] | None
 ) -> encoding.Part:
     """Return a text or pair, cut where it is longer than a row."""
     size = len(first) + 2 + (0 if second is None else len(second) + 1)
     if size <= rows.length:
         return first, second
-    rows.shorten(number, example, size)
+    rows.shorten(number, size)
     room = rows.length - (2 if second is None else 3)
     a, b = encoding.truncate(first, second or (), room)
     return a, None if second is None else b
 
 
-def _classify(
-    rows: _Rows, examples: Sequence[Example], tokenizer: Tokenizer, task: knobs.Task
-) -> Finish:
-    _texts(rows, examples, tokenizer)
-    return _labelled(examples)
+def _classify(rows: _Rows) -> Finish:
+    _texts(rows)
+    return _labelled(rows, "labels", -1, np.int32)
 
 
-def _choice(
-    rows: _Rows, examples: Sequence[Example], tokenizer: Tokenizer, task: knobs.Task
-) -> Finish:
-    premises = tokenizer.encode_batch([example.text for example in examples])
-    texts = [option for example in examples for option in example.options]
-    encoded = iter(tokenizer.encode_batch(texts))
-    for number, (example, premise) in enumerate(zip(examples, premises, strict=True)):
+def _regress(rows: _Rows) -> Finish:
+    _texts(rows)
+    return _labelled(rows, "values", np.nan, np.float32)
+
+
+def _choice(rows: _Rows) -> Finish:
+    premises = rows.tokenizer.encode_batch([example.text for example in rows.examples])
+    texts = [option for example in rows.examples for option in example.options]
+    encoded = iter(rows.tokenizer.encode_batch(texts))
+    for number, (example, premise) in enumerate(zip(rows.examples, premises, strict=True)):
         options = itertools.islice(encoded, len(example.options))
-        rows.add(number, *(_fitted(rows, number, example, premise, option) for option in options))
-    return _labelled(examples)
+        rows.add(number, *(_fitted(rows, number, premise, option) for option in options))
+    return _labelled(rows, "labels", -1, np.int32)
 
 
-def _labelled(examples: Sequence[Example]) -> Finish:
-    """Complete features with the class or option of each example."""
-    return _with_targets("labels", [-1 if e.label is None else e.label for e in examples], np.int32)
-
-
-def _with_targets(name: str, values: list, dtype: type) -> Finish:
+def _labelled(rows: _Rows, name: str, none: float, dtype: type) -> Finish:
+    """Complete features with the class, option or value of each example, `none` without one."""
+    values = [none if example.label is None else example.label for example in rows.examples]
     column: np.ndarray = np.array(values, dtype)[:, None]  # [N, 1]
     return lambda features, train: dataclasses.replace(features, targets={name: column})
 
 
-def _regress(
-    rows: _Rows, examples: Sequence[Example], tokenizer: Tokenizer, task: knobs.Task
-) -> Finish:
-    _texts(rows, examples, tokenizer)
-    values = [np.nan if example.label is None else example.label for example in examples]
-    return _with_targets("values", values, np.float32)
-
-
-def _tag(
-    rows: _Rows, examples: Sequence[Example], tokenizer: Tokenizer, task: knobs.Task
-) -> Finish:
-    texts = [word for example in examples for word in example.words]
-    pieces = iter(tokenizer.encode_batch(texts))
+def _tag(rows: _Rows) -> Finish:
+    texts = [word for example in rows.examples for word in example.words]
+    pieces = iter(rows.tokenizer.encode_batch(texts))
     answered: list[np.ndarray] = []  # of each row: the word of each token, without special tokens
-    for number, example in enumerate(examples):
+    for number, example in enumerate(rows.examples):
         # A word without any piece is [UNK], so that no word is lost.
-        words = [next(pieces) or [tokenizer.special.unk] for _ in example.words]
+        words = [next(pieces) or [rows.tokenizer.special.unk] for _ in example.words]
         ids = list(itertools.chain.from_iterable(words))
         firsts = encoding.places(np.array([len(word) for word in words], np.int64))[:-1]
         word_of = np.full(len(ids), -1, np.int32)
         word_of[firsts] = np.arange(len(words))
-        for start, end, best in _windows(rows, number, example, len(ids), rows.length - 2, task):
+        for start, end, best in _windows(rows, number, len(ids), rows.length - 2):
             rows.add(number, (ids[start:end], None))
             answered.append(np.where(best, word_of[start:end], -1))
 
@@ -244,7 +237,7 @@ def _tag(
         words = np.full(len(features.tokens), -1, np.int32)  # [T]
         for start, of_row in zip(features.offsets.tolist(), answered, strict=False):
             words[start + 1 : start + 1 + len(of_row)] = of_row
-        labels = [[-1] * len(e.words) if e.label is None else e.label for e in examples]
+        labels = [[-1] * len(e.words) if e.label is None else e.label for e in rows.examples]
         begins = encoding.places(np.array([len(classes) for classes in labels], np.int64))
         flat = np.fromiter(itertools.chain.from_iterable(labels), np.int32, int(begins[-1]))
         firsts = words >= 0  # [T]
@@ -257,51 +250,41 @@ def _tag(
     return finish
 
 
-def _windows(
-    rows: _Rows, number: int, example: Example, length: int, room: int, task: knobs.Task
-) -> list[tuple[int, int, np.ndarray]]:
-    """Return (start, end, best) of each window over a text; `best` marks the tokens it answers for.
+def _windows(rows: _Rows, number: int, length: int, room: int) -> list[tuple[int, int, np.ndarray]]:
+    """Return (start, end, best) of each window of `room` tokens over a text of an example.
 
-    Args:
-      rows: how long texts are treated.
-      number: index of the example.
-      example: named where it is refused.
-      length: tokens of the text.
-      room: tokens that fit.
-      task: the stride.
+    `best` marks the tokens that a window answers for.
     """
     if length <= room:
         return [(0, length, np.ones(length, bool))]
     if rows.long != "windows":
-        rows.shorten(number, example, length + rows.length - room)
+        rows.shorten(number, length + rows.length - room)
         return [(0, room, np.ones(room, bool))]
-    spans = windows(length, room, task.stride, task.stride_as)
+    spans = windows(length, room, rows.task.stride, rows.task.stride_as)
     best = best_windows(spans, length)
     return [(start, end, best[start:end] == i) for i, (start, end) in enumerate(spans.tolist())]
 
 
-def _span(
-    rows: _Rows, examples: Sequence[Example], tokenizer: Tokenizer, task: knobs.Task
-) -> Finish:
-    questions = tokenizer.encode_batch([example.text for example in examples])
+def _span(rows: _Rows) -> Finish:
+    questions = rows.tokenizer.encode_batch([example.text for example in rows.examples])
     # Questions share contexts, each of which is encoded once.
-    contexts = list(dict.fromkeys(example.pair or "" for example in examples))
+    contexts = list(dict.fromkeys(example.pair or "" for example in rows.examples))
     encoded = {
         context: (ids, np.array(offsets, np.int32).reshape(-1, 2))
         for context, (ids, offsets) in zip(
-            contexts, tokenizer.encode_with_offsets(contexts), strict=True
+            contexts, rows.tokenizer.encode_with_offsets(contexts), strict=True
         )
     }
     # Of each row: the column at which the context begins, characters, best.
     shown: list[tuple[int, np.ndarray, np.ndarray]] = []
     spans: list[tuple[int, int]] = []
-    for number, (example, tokens) in enumerate(zip(examples, questions, strict=True)):
-        question = _fitted_question(rows, number, example, tokens, task.question_tokens)
+    for number, (example, tokens) in enumerate(zip(rows.examples, questions, strict=True)):
+        question = _fitted_question(rows, number, tokens)
         ids, characters = encoded[example.pair or ""]
         first, last = _answer_tokens(characters, example.label)
         column = len(question) + 2
         room = rows.length - column - 1
-        for start, end, best in _windows(rows, number, example, len(ids), room, task):
+        for start, end, best in _windows(rows, number, len(ids), room):
             rows.add(number, (question, ids[start:end]))
             shown.append((column, characters[start:end], best))
             inside = start <= first and last < end
@@ -325,14 +308,13 @@ def _span(
     return finish
 
 
-def _fitted_question(
-    rows: _Rows, number: int, example: Example, question: Sequence[int], limit: int
-) -> Sequence[int]:
-    """Return a question, cut to `limit` tokens; refuse one that leaves no room for the context."""
+def _fitted_question(rows: _Rows, number: int, question: Sequence[int]) -> Sequence[int]:
+    """Return a question, cut where it is too long; refuse one that leaves a context no room."""
+    where, limit = rows.examples[number].where, rows.task.question_tokens
     if len(question) > limit:
         if rows.long == "refuse":
             raise DataError(
-                f"{example.where}: a question of {len(question)} tokens, and "
+                f"{where}: a question of {len(question)} tokens, and "
                 f"task.question_tokens = {limit}",
                 "task.long = 'cut' takes the beginning; or raise task.question_tokens",
             )
@@ -340,7 +322,7 @@ def _fitted_question(
         question = question[:limit]
     if rows.length - 3 - len(question) < 1:
         raise DataError(
-            f"{example.where}: sequence_length = {rows.length} cannot hold {len(question)} tokens "
+            f"{where}: sequence_length = {rows.length} cannot hold {len(question)} tokens "
             "of a question",
             "lower task.question_tokens, or raise sequence_length",
         )
