@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import math
 import os
@@ -195,17 +194,6 @@ def to_host(tree: Any) -> Any:
         lambda x: np.asarray(x.addressable_data(0)) if isinstance(x, jax.Array) else np.asarray(x),
         tree,
     )
-
-
-def largest_share(tree: Any) -> float:
-    """Return the largest share of a tree's bytes that any one device holds."""
-    device_bytes: collections.Counter[Any] = collections.Counter()
-    total = 0
-    for leaf in jax.tree.leaves(tree):
-        total += leaf.nbytes
-        for shard in leaf.addressable_shards:
-            device_bytes[shard.device] += math.prod(shard.data.shape) * leaf.dtype.itemsize
-    return max(device_bytes.values()) / total
 
 
 def pmap_wrap(step: Callable, mesh: Mesh) -> Callable:

@@ -1,6 +1,4 @@
-"""Pairs cut as google's loop and the tokenizers library cut them, and rows that are Hugging Face's
-encodings.
-"""
+"""Pairs cut as the tokenizers library cuts them, and rows that are Hugging Face's encodings."""
 
 from __future__ import annotations
 
@@ -21,14 +19,6 @@ SPECIAL = Special(pad=0, unk=1, cls=2, sep=3, mask=4)
 LENGTHS = st.integers(0, 12)
 
 
-def google(first: list, second: list, room: int) -> tuple[list, list]:
-    """`_truncate_seq_pair` of google-research/bert's run_classifier.py."""
-    first, second = list(first), list(second)
-    while len(first) + len(second) > room:
-        (first if len(first) > len(second) else second).pop()
-    return first, second
-
-
 @pytest.fixture(scope="module")
 def library() -> tokenizers.Tokenizer:
     """One token a letter, and BERT's special tokens around them."""
@@ -39,12 +29,6 @@ def library() -> tokenizers.Tokenizer:
     engine.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     engine.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
     return engine
-
-
-@given(LENGTHS, LENGTHS, st.integers(0, 26))
-def test_google_pops_from_the_longer_and_from_the_second_of_equals(first, second, room):
-    a, b = list(range(first)), list(range(100, 100 + second))
-    assert encoding.truncate(a, b, room, "google") == google(a, b, room)
 
 
 @given(LENGTHS, LENGTHS, st.integers(0, 26))
@@ -59,13 +43,12 @@ def test_longest_first_is_that_of_the_tokenizers_library(library, first, second,
     assert [2, *encoding.truncate([5] * first, [], room + 1)[0], 3] == single.ids
 
 
-def test_the_two_differ_by_one_token_of_an_odd_room():
-    assert encoding.lengths(9, 9, 5, "google") == (3, 2)
-    assert encoding.lengths(9, 9, 5) == encoding.lengths(8, 9, 5) == (2, 3)
-    assert encoding.lengths(9, 8, 5) == (3, 2)
-    for room, style in ((-1, "google"), (5, "longest")):
-        with pytest.raises(ValueError, match=f"room = {room}, style = '{style}'"):
-            encoding.lengths(9, 9, room, style)
+def test_the_last_token_of_an_odd_room():
+    for first, second, kept in ((9, 9, (2, 3)), (8, 9, (2, 3)), (9, 8, (3, 2))):
+        a, b = encoding.truncate([5] * first, [6] * second, 5)
+        assert (len(a), len(b)) == kept
+    with pytest.raises(ValueError, match="room = -1"):
+        encoding.truncate([5], [6], -1)
 
 
 IDS = st.lists(st.integers(5, 99), max_size=9)

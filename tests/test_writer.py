@@ -166,7 +166,7 @@ def test_a_terminal_gets_a_bar(tmp_path, monkeypatch):
     made = writer.Writer(tmp_path, 100, 40, tensorboard=False)
     made.write(50, {"train/loss": 2.5})
     made.write(50, {"eval/validation/mlm_loss": 3.25})
-    made.note("saved")
+    writer.logger.info("saved")
     made.close()
     shown = terminal.getvalue()
     assert "50/100" in shown

@@ -277,10 +277,9 @@ def _objectives(c: Config) -> dict[str, Objective]:
             if name in ("nsp", "sop")
             else name != "mlm" or "causal_lm" not in c.objectives
         )
-        if objective.weight is None and fits:
-            active[name] = dataclasses.replace(objective, weight=1.0)
-        elif objective.weight is not None and fits:
-            active[name] = objective
+        if fits:
+            weight = 1.0 if objective.weight is None else objective.weight
+            active[name] = dataclasses.replace(objective, weight=weight)
         elif objective.weight is not None and name == "mlm":
             raise ConfigError(
                 f"config.objectives.mlm.weight = {objective.weight} beside objectives.causal_lm",

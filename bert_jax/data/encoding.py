@@ -15,35 +15,25 @@ import numpy as np
 from bert_jax.batch import Batch, Special
 from bert_jax.errors import DataError
 
-STYLES = ("longest_first", "google")
 Part = tuple[Sequence[int], Sequence[int] | None]  # a text, and the second text of a pair
 
 
-def lengths(first: int, second: int, room: int, style: str = "longest_first") -> tuple[int, int]:
-    """Return the lengths to which two texts are truncated so that together they fit in `room`.
+def truncate(
+    first: Sequence[int], second: Sequence[int], room: int
+) -> tuple[Sequence[int], Sequence[int]]:
+    """Cut two texts at their ends to `room` tokens together; `second` of a single text is empty.
 
     The longer text is cut. If both must be cut, they end up equally long, and of an odd room the
-    first text gets one more; the `longest_first` of tokenizers gives it to the second text instead,
-    unless that was the shorter one.
+    second text gets one more unless it was the shorter one: `longest_first` of tokenizers.
     """
-    if room < 0 or style not in STYLES:
-        raise ValueError(f"room = {room}, style = {style!r}: at least 0, and one of {STYLES}")
-    if first + second <= room:
-        return first, second
-    half = room // 2
-    if style == "longest_first" and first <= second:
-        first = min(first, max(half, room - second))
-        return first, room - first
-    second = min(second, max(half, room - first))
-    return room - second, second
-
-
-def truncate(
-    first: Sequence[int], second: Sequence[int], room: int, style: str = "longest_first"
-) -> tuple[Sequence[int], Sequence[int]]:
-    """Cut two texts at their ends to `room` tokens together; `second` of a single text is empty."""
-    a, b = lengths(len(first), len(second), room, style)
-    return first[:a], second[:b]
+    if room < 0:
+        raise ValueError(f"room = {room}: at least 0")
+    a, b = len(first), len(second)
+    if a + b > room and a <= b:
+        a = min(a, max(room // 2, room - b))
+    elif a + b > room:
+        a = room - min(b, max(room // 2, room - a))
+    return first[:a], second[: room - a]
 
 
 def rows(

@@ -10,16 +10,33 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Iterable
+from types import FrameType
+from typing import Any, Self
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 SAME = 1.0  # seconds within which equal signals count as one
 
 
-class Requests:
-    """The signals received so far."""
+class Handler:
+    """A handler of signals inside a `with` block, and when each came first."""
 
-    def __init__(self) -> None:
-        self.since: dict[int, float] = {}  # signal -> when it came first
+    def __init__(self, numbers: Iterable[int]):
+        self.since: dict[int, float] = {}
+        self._numbers = list(numbers)
+        self._previous: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        self._previous = {number: signal.signal(number, self.handle) for number in self._numbers}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def handle(self, number: int, _: FrameType | None) -> None:
+        """Act on a signal."""
+        raise NotImplementedError
 
     def again(self, number: int) -> bool | None:
         """Record a signal: return False for the first of its kind, None within SAME, else True."""

@@ -103,30 +103,18 @@ def run(command: list[str], workdir: Path, debug: bool) -> int:
         raise _ended(signal.Signals(-code), relay, _tail(log), workdir)
 
 
-class Relay:
+class Relay(signals.Handler):
     """A relay of signals to a child, each kind once; a repeated one ends it. See `signals`."""
 
     def __init__(self, process: subprocess.Popen):
+        # An ignored signal stays ignored, as nohup sets it.
+        super().__init__(n for n in FORWARDED if signal.getsignal(n) != signal.SIG_IGN)
         self.process = process
-        self.requests = signals.Requests()
         self.second: int | None = None  # the signal that ended the child at once
-        self._previous = {
-            number: handler
-            for number in FORWARDED
-            if (handler := signal.getsignal(number)) != signal.SIG_IGN  # as nohup sets it
-        }
 
-    def __enter__(self) -> Relay:
-        for number in self._previous:
-            signal.signal(number, self._handle)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
-
-    def _handle(self, number: int, _: FrameType | None) -> None:
-        again = self.requests.again(number)
+    def handle(self, number: int, _: FrameType | None) -> None:
+        """Pass a signal on; kill the child at the same signal again."""
+        again = self.again(number)
         if again:
             self.second = number
             self.process.kill()
@@ -165,7 +153,7 @@ def _ended(number: signal.Signals, relay: Relay, written: bytes, workdir: Path) 
     """Return the error for a child that a signal ended."""
     if relay.second is not None:
         return Stopped(f"second {signal.Signals(relay.second).name}: stopped without saving", HINT)
-    if number in relay.requests.since:
+    if number in relay.since:
         return Stopped("interrupted", HINT)
     hint = f"{HINT}; one that uses too much memory ends so" if number == signal.SIGKILL else HINT
     if written and workdir.is_dir():

@@ -36,29 +36,19 @@ class Ledger:
         self, metrics: dict[str, tuple[float, float]], rate: float, examples: int, step: int
     ) -> None:
         """Add the counts of an update, and check the totals so far."""
-        selected, eligible = (float(x) for x in metrics["masked_fraction"])
-        quotas, countable = (float(x) for x in metrics["asked_fraction"])
-        row = {
+        selected, eligible = metrics["masked_fraction"]
+        asked, countable = metrics["asked_fraction"]
+        names = ["quota", "predicted", "predict_quota", "random", "kept"]
+        names += ["shortfall", "predict_shortfall"] if self.settings.overflow == "skip" else []
+        row = {name: metrics[f"{name}_fraction"][0] for name in names} | {
             "eligible": eligible,
             "selected": selected,
-            "quota": float(metrics["quota_fraction"][0]),
-            "predicted": float(metrics["predicted_fraction"][0]),
-            "predict_quota": float(metrics["predict_quota_fraction"][0]),
-            "mask": float(metrics["mask_token_fraction"][0]),
-            "random": float(metrics["random_fraction"][0]),
-            "kept": float(metrics["kept_fraction"][0]),
-            "asked": quotas,
+            "mask": metrics["mask_token_fraction"][0],
+            "asked": asked,
             "nominal": rate * countable,
-            "examples": float(examples),
-            "shortfall": 0.0,
-            "predict_shortfall": 0.0,
+            "examples": examples,
         }
-        if self.settings.overflow == "skip":
-            row |= {
-                name: float(metrics[f"{name}_fraction"][0])
-                for name in ("shortfall", "predict_shortfall")
-            }
-        self.totals = {name: self.totals[name] + value for name, value in row.items()}
+        self.totals |= {name: self.totals[name] + float(value) for name, value in row.items()}
         fault = self.fault()
         if fault:
             raise DivergedError(

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 import jax
 import numpy as np
@@ -50,7 +49,7 @@ def run_locks(workdirs: Sequence[Path]) -> Iterator[None]:
         yield
 
 
-class StopFlag:
+class StopFlag(signals.Handler):
     """A flag that stop signals raise and that the loop reads after each step.
 
     The same signal again ends the process at once; the module `signals` says which signals count.
@@ -64,21 +63,10 @@ class StopFlag:
 
     def __init__(self) -> None:
         self.signal: int | None = None
-        self._requests = signals.Requests()
         self._in_loop = False
         self._distributed = jax.process_count() > 1
-        self._previous: dict[int, Any] = {}
-
-    def __enter__(self) -> StopFlag:
-        for number in signals.SIGNALS:
-            if self._distributed and number == signal.SIGTERM:
-                continue
-            self._previous[number] = signal.signal(number, self._handle)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
+        kept = {signal.SIGTERM} if self._distributed else set()
+        super().__init__(number for number in signals.SIGNALS if number not in kept)
 
     def should_stop(self, step: int) -> bool:
         """Tell whether to save now and stop; each process has to ask at each step."""
@@ -87,9 +75,10 @@ class StopFlag:
             return multihost_utils.reached_preemption_sync_point(step)
         return self.signal is not None
 
-    def _handle(self, number: int, _: FrameType | None) -> None:
+    def handle(self, number: int, _: FrameType | None) -> None:
+        """Raise the flag; end the process at the same signal again."""
         name = signal.Signals(number).name
-        again = self._requests.again(number)
+        again = self.again(number)
         if again is None or (self.signal is not None and not again):
             return
         if again:

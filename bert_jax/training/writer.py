@@ -142,13 +142,7 @@ class Writer:
             os.fsync(file.fileno())
         self._remember(history.SAMPLES, step)
         if not self.quiet:
-            self.note(f"step {step}: {_sample(samples[0])}")
-
-    def note(self, text: str) -> None:
-        """Print a line on standard error without breaking the progress bar."""
-        if not self.active:
-            return
-        logger.info(text)  # above the bar
+            logger.info(f"step {step}: {_sample(samples[0])}")
 
     def _remember(self, kind: str, step: int) -> None:
         history.add(self.history.setdefault(kind, []), int(step))
@@ -198,12 +192,12 @@ class Writer:
             self._bar.set_postfix_str(_summary(self._latest), refresh=False)
             self._bar.update(step - self._bar.n)
             if evaluated:
-                self.note(f"step {step}: {_evaluation(values)}")
+                logger.info(f"step {step}: {_evaluation(values)}")
             return
         if evaluated or now - self._shown >= EVERY or (self._first is None and step > self.start):
             self._shown = now
             text = f"{_summary(self._latest)}{self._left(step, now)}"
-            self.note(f"step {step}/{self.total}  {_evaluation(values) if evaluated else text}")
+            logger.info(f"step {step}/{self.total}  {_evaluation(values) if evaluated else text}")
         if self._first is None:
             self._first = (step, now)
 
