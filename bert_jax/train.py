@@ -76,14 +76,10 @@ def run(
     allow_change: tuple[str, ...] = (),
     command: list[str],
 ) -> None:
-    """Train to `config.steps`, from the last step saved in `workdir`.
+    """Train to `config.steps`, from the last step saved in `workdir`; a dry run describes it only.
 
-    Args:
-      config: the resolved config.
-      workdir: the folder of the run.
-      dry_run: print config, parameters, memory and steps instead of training.
-      allow_change: knobs that may differ from those of an earlier attempt.
-      command: the command line, to be recorded in environment.json.
+    Knobs in `allow_change` may differ from those of an earlier attempt; `command` is the command
+    line, to be recorded in environment.json.
     """
     from bert_jax import sharding  # here: --help and usage errors answer before jax is loaded
 

@@ -83,9 +83,7 @@ def resolve(tree: Any) -> Config:
 def settle(tree: Any, said: Iterable[str] = ()) -> tuple[Config, list[effects.Idle]]:
     """Return the checked config, and the knobs that are set where they have no effect.
 
-    Args:
-      tree: a ConfigDict or plain dict.
-      said: paths that the user set, even if a preset has the same value.
+    `said` are paths that the user set, even if a preset has the same value.
     """
     values = {**plain(tree)}
     taken = dict(values.pop(TAKEN, ()))

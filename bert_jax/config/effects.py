@@ -334,10 +334,8 @@ def general(path: str) -> str:
 def idle(written: Config, resolved: Config, defaults: Mapping[str, Any]) -> list[Idle]:
     """Return the knobs that differ from their defaults where they have no effect.
 
-    Args:
-      written: the config as the user wrote it.
-      resolved: the same with dependent values filled in.
-      defaults: values by path that a preset, a task or a model set, and that count as defaults.
+    `resolved` is the config that the user has `written` with dependent values filled in; values by
+    path in `defaults` are those of a preset, a task or a model, and count as defaults.
     """
     knobs = []
     for path, value, default in _leaves(written):

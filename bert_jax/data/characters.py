@@ -39,13 +39,7 @@ Letters = list[tuple[str, int]]  # characters, each with its index in the text
 
 
 class Rules:
-    """google's character rules, and the characters that the tokenizers library treats differently.
-
-    Args:
-      lowercase: lowercase the text.
-      strip_accents: drop combining marks.
-      chinese: make each CJK ideograph a word by itself.
-    """
+    """google's rules, and the characters that the tokenizers library treats differently."""
 
     def __init__(self, lowercase: bool, strip_accents: bool, chinese: bool):
         self.lowercase = lowercase

@@ -309,12 +309,7 @@ def train(texts: Iterable[str], settings: knobs.Tokenizer, folder: Path | None =
 
     The trainer numbers characters in hash order, and breaks ties between merges by number. So
     every piece of one character is given its number: the alphabet by `initial_alphabet`, its
-    continuations as "special" tokens.
-
-    Args:
-      texts: of the corpus.
-      settings: vocab_size and the style.
-      folder: for a temporary file with the normalised text; by default the system's.
+    continuations as "special" tokens. `folder` is for a temporary file with the normalised text.
     """
     style = Style(
         lowercase=settings.lowercase,

@@ -10,13 +10,10 @@ from bert_jax.errors import ConfigError
 def windows(length: int, room: int, stride: int, meaning: str) -> np.ndarray:
     """Return windows of up to `room` tokens that cover a text; the last window ends with the text.
 
-    Args:
-      length: tokens of the text; an empty text has one empty window.
-      room: tokens that a window holds, not counting special tokens.
-      stride: in tokens, as `meaning` defines it.
-      meaning: "step", as in run_squad.py: the next window begins `stride` tokens after this one
-        begins, or where this one ends if that comes first; "overlap", as in tokenizers: neighbours
-        share `stride` tokens.
+    A stride has a `meaning`: "step", as in run_squad.py, lets the next window begin so many tokens
+    after this one begins, or where this one ends if that comes first; with "overlap", as in
+    tokenizers, neighbours share so many tokens. Room is without special tokens; an empty text has
+    one empty window.
 
     Returns:
       int64 [N, 2]: where each window begins and ends.

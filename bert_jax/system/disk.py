@@ -40,10 +40,8 @@ def is_full(error: BaseException | None) -> bool:
 def full(place: Path | str, needed: int | None = None, what: str = "") -> DiskFull:
     """Return the error of a full disk, with the bytes that a write needs and those that are free.
 
-    Args:
-      place: the file or folder that was to be written.
-      needed: bytes, where they are known; otherwise more than are free.
-      what: describes what was to be written; empty is the name of the place.
+    `what` describes what was to be written, which is the place by default; without `needed`, it is
+    more than is free.
     """
     folder = Path(place).absolute()
     while not folder.is_dir():
@@ -84,11 +82,7 @@ def room(place: Path | str, needed: int | None = None, what: str = "") -> Iterat
 def output(path: Path, kind: type[UserError], hint: str, name: str | None = None) -> Iterator[None]:
     """Turn an OSError of writing an output into the user's error, which names the output.
 
-    Args:
-      path: the output.
-      kind: the error where the disk is not full.
-      hint: for that error.
-      name: the output's name in that error; its path by default.
+    `kind` and `hint` are those of the error where the disk is not full.
     """
     try:
         yield
@@ -103,10 +97,7 @@ def replacing(path: Path, needed: int | None = None) -> Iterator[BufferedWriter]
     """Yield a draft, which replaces `path` in one move when the block ends without an error.
 
     A reader, or a kill, finds the old file or the new one. The draft is removed if anything fails.
-
-    Args:
-      path: the file to replace or create; its folder exists.
-      needed: bytes that will be written, where they are known, for the error of a full disk.
+    Bytes that are `needed` are named where the disk is full.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:

@@ -6,9 +6,7 @@ from __future__ import annotations
 def duration(seconds: float, rough: bool = False) -> str:
     """Return a duration as text: 2 h 05 min, 3 min 07 s, 41.2 s, 35 ms.
 
-    Args:
-      seconds: the duration.
-      rough: whether it is an estimate, which is worth one unit: 2 h, 3 min, 41 s.
+    A `rough` one is an estimate, which is worth one unit: 2 h, 3 min, 41 s.
     """
     if rough:
         for unit, size in (("h", 3600), ("min", 60)):

@@ -71,13 +71,9 @@ def read(
 ) -> Any:
     """Read the JSON of a regular file, checked against a schema.
 
-    Args:
-      path: the file.
-      kind: the error to raise if the file cannot be read or does not fit the schema.
-      schema: what the caller relies on, as the module's docstring describes.
-      hint: what the user can do about an error.
-      limit: the most bytes the file may have.
-      strict: refuse repeated keys, NaN and half surrogate pairs; for models of other projects.
+    Raises `kind`, with the hint, if the file cannot be read, has more than `limit` bytes or does
+    not fit; `strict`, for files of other projects, also refuses repeated keys, NaN and half
+    surrogate pairs.
     """
     data = opening.read(path, kind, limit, hint)
     try:

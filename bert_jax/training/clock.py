@@ -59,12 +59,8 @@ class Clock:
     ):
         """Start the clock.
 
-        Args:
-          config: of the runs.
-          vocab_size: of the model.
-          runs: how many runs an update trains.
-          nominal: peak FLOP/s of all devices together.
-          saved: `state` of an earlier attempt, from its checkpoint.
+        `nominal` is the peak FLOP/s of all devices together; `saved` the `state` of an earlier
+        attempt, from its checkpoint.
         """
         self._config, self._vocab_size = config, vocab_size
         self._runs, self._nominal = runs, nominal

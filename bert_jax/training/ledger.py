@@ -19,10 +19,7 @@ class Ledger:
     ):
         """Begin with the totals of an earlier attempt, or with zeros.
 
-        Args:
-          settings: the masking of the config.
-          distinct: how many examples have masks of their own; static masks then repeat.
-          totals: `totals` of an earlier attempt, from its checkpoint.
+        Where masks are static they repeat, and `distinct` examples have masks of their own.
         """
         self.settings, self.distinct = settings, distinct
         names = (

@@ -182,13 +182,8 @@ def transformation(
     Where the decay mask says no, weight_decay is 0; LAMB's ratio applies to those tensors too, as
     in the paper's algorithm. `layer_decay` and `freeze` then scale d, for some tensors to 0.
 
-    Args:
-      settings: name and constants.
-      params: for their names; shapes will do.
-      weight_decay: may be traced.
-
-    Returns:
-      A transformation whose state is that of its moments alone, whatever else is chained.
+    Of `params` only names matter; `weight_decay` may be traced. The state is that of the moments
+    alone, whatever else is chained.
     """
     moments = scale_by_moments(
         settings.b1, settings.b2, settings.epsilon, correct=settings.name != "adam2018"

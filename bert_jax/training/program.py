@@ -70,12 +70,8 @@ def make_step(
 ) -> Step:
     """Build the update of one run.
 
-    Args:
-      config: of the run.
-      special: ids of the special tokens.
-      vocab_size: of the model.
-      axis: the mapped axis that sums run over, under pmap.
-      slots: prediction slots of a row, where runs with higher masking rates take the same update.
+    Under pmap, sums run over the mapped `axis`. `slots` are prediction slots of a row, where runs
+    with higher masking rates take the same update.
     """
     model = network.build(config, vocab_size, train=True)
     table = objectives.of(config.objectives)
@@ -221,13 +217,8 @@ class Program:
     ):
         """Lay out the state; compile nothing yet.
 
-        Args:
-          config: of the run, or of the first one.
-          special: ids of the special tokens.
-          vocab_size: of the model.
-          mesh: of `mesh_for`.
-          run_count: how many runs the program trains.
-          slots: prediction slots of a row, where a run needs more than the first one.
+        The config is that of the run, or of the first one, and `slots` are prediction slots of a
+        row, where a run needs more than the first one.
         """
         self.config, self.mesh, self.vocab_size = config, mesh, vocab_size
         self._run_count = run_count

@@ -103,13 +103,9 @@ class Run:
     def begin(
         self, start: int, distinct: float, quiet: bool, resources: contextlib.ExitStack
     ) -> None:
-        """Take up the record at step `start`, and open the files of metrics.
+        """Take up the record at step `start`; open the files of metrics, which `resources` closes.
 
-        Args:
-          start: the step that training goes on from.
-          distinct: how many examples have masks of their own.
-          quiet: show no progress, which one of many runs shows for all.
-          resources: closes the files.
+        So many examples as are `distinct` have masks of their own; see `Writer` for `quiet`.
         """
         saved = self.saved = self.saved if start else {}
         self.ledger = Ledger(self.config.masking, distinct, saved.get("ledger"))
@@ -230,11 +226,8 @@ def check_same(
 ) -> dict[str, Any]:
     """Return the record of an earlier attempt; refuse to continue a run as another one.
 
-    Args:
-      checkpoint: the record in the latest checkpoint.
-      current: config and fingerprints of this attempt.
-      allowed: knobs that may have changed.
-      workdir: of the run.
+    `checkpoint` is the record in the latest checkpoint, `current` has config and fingerprints of
+    this attempt, and the knobs in `allowed` may have changed.
     """
     saved = dict(checkpoint)
     before = recorded(saved["config"])  # with the knobs that were added since

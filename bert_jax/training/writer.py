@@ -52,14 +52,9 @@ class Writer:
     ):
         """Open the files, drop their lines after the start step, and warn of lines that are gone.
 
-        Args:
-          workdir: the folder of the run.
-          total_steps: of the run.
-          start_step: the step the run goes on from.
-          tensorboard: write TensorBoard events too.
-          quiet: write the files and show no progress, which one of many runs shows for all.
-          before: `history` when the checkpoint of the start step was saved.
-          seconds: the time the run had worked by then; None takes that of its last line.
+        With `quiet`, the files are written and no progress is shown, which one of many runs shows
+        for all. `before` is the `history` when the checkpoint of the start step was saved, and
+        `seconds` the time the run had worked by then; None takes that of its last line.
         """
         self.active, self.quiet = jax.process_index() == 0, quiet
         self.total, self.start = total_steps, start_step

@@ -66,14 +66,9 @@ def decode(
     outputs: Sequence[np.ndarray],
     task: knobs.Task,
 ) -> list[Prediction]:
-    """Return one prediction an example.
+    """Return one prediction an example, from the output of each row as `trim` leaves it.
 
-    Args:
-      kind: the objective.
-      features: what `encode` made of the examples with train=False.
-      examples: all of them, in order.
-      outputs: of each row, without its padding, as `trim` leaves them.
-      task: how answers are chosen.
+    `features` is what `encode` made of all the examples, in order, with train=False.
 
     Returns:
       classify, choice: probabilities [C]; regress: a number; tag: a class for each word, -1 for one

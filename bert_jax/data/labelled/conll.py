@@ -73,10 +73,8 @@ def _counted(block: list[list[str]]) -> bool:
 def _comment(text: str, sample: str, begun: bool) -> bool:
     """Return whether a line is not a word.
 
-    Args:
-      text: the line.
-      sample: the line of some word of the file.
-      begun: whether a word of the same sentence came before.
+    `sample` is the line of some word of the file; `begun` tells whether a word of the same
+    sentence came before.
     """
     if text.startswith("-DOCSTART-"):
         return True
@@ -132,8 +130,7 @@ def conllu(path: Path, task: Task, count: Count) -> Iterator[Row]:
 def _blocks(path: Path, skipped: Callable[[str, bool], bool]) -> Iterator[list[Line]]:
     """Yield the lines of each sentence.
 
-    `skipped(text, begun)` tells whether a line is not a word; `begun` is whether one came before
-      it.
+    `skipped(text, begun)` tells whether a line is not a word, as `_comment` does.
     """
     block: list[Line] = []
     size = 0

@@ -70,13 +70,9 @@ def encode(
 ) -> Features:
     """Return the rows of the examples, in their order.
 
-    Args:
-      examples: labelled or not; an example without a label has targets -1, or NaN.
-      kind: the objective, one of `knobs.LABELLED`.
-      tokenizer: its ids contain no special tokens.
-      task: how texts that are too long are treated.
-      length: tokens of a row, special tokens included; choice: of each option.
-      train: leaves out words, characters and best, which only decoding needs.
+    An example without a label has targets -1, or NaN. A row, or an option of a choice, has at most
+    `length` tokens, special ones included. `train` leaves out words, characters and best, which
+    only decoding needs.
     """
     long = ("windows" if kind in IN_WINDOWS else "cut") if task.long == "auto" else task.long
     if long == "windows" and kind not in IN_WINDOWS:

@@ -20,13 +20,8 @@ def repeats(
 ) -> np.ndarray:
     """Tell for each record of all volumes whether an earlier usable record has the same value.
 
-    Values are sorted one residue class at a time, so that memory grows with the corpus only by the
-    result, one byte a record.
-
-    Args:
-      column: reads the values of a volume.
-      names: of the volumes.
-      usable: bool, for each record of all volumes.
+    `column` reads the values of a volume. They are sorted one residue class at a time, so that
+    memory grows with the corpus only by the result, one byte a record.
     """
     repeated = np.zeros(len(usable), bool)
     classes = np.uint64(1 + len(usable) // PARTITION)

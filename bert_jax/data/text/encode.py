@@ -55,13 +55,7 @@ def encode(
 ) -> dict[str, Any]:
     """Tokenise one volume into a part, in bounded memory, and return its counts.
 
-    Args:
-      spool: folder of the volumes.
-      name: of the volume.
-      marks: of its records.
-      folder: of the tokenizer.
-      limit: most tokens of a document.
-      parts: folder of the parts.
+    `folder` is that of the tokenizer; a document has at most `limit` tokens.
     """
     words = known_words(folder)
     working = parts / f".{name}.{os.getpid()}"
@@ -183,10 +177,7 @@ class _Part:
     def add(self, ids: np.ndarray, lengths: list[int], starts: list[bool]) -> None:
         """Append sentences, some of which start a document; end a document that would be too long.
 
-        Args:
-          ids: of all sentences, concatenated.
-          lengths: tokens of each sentence.
-          starts: whether each sentence starts a document.
+        `ids` are those of all sentences, one after the other.
         """
         counts, ends = self.counts, self.held["sentence_ends"]
         for size, start in zip(lengths, starts, strict=True):
@@ -242,13 +233,7 @@ def _load(part: str, name: str) -> np.ndarray:
 def plan(parts: list[str], tokens: int, limit: int) -> list[list[Slice]]:
     """Divide the documents of all parts, in order, into shards of about equal size.
 
-    Args:
-      parts: folders of the parts.
-      tokens: of all parts together.
-      limit: most tokens of a shard.
-
-    Returns:
-      the slices of each shard.
+    Returns the slices of each shard, which has at most `limit` of all the tokens.
     """
     target = tokens / max(1, -(-tokens // limit))
     planned: list[list[Slice]] = []

@@ -48,15 +48,9 @@ def word_hashes(tokens: np.ndarray, begins: np.ndarray) -> np.ndarray:
 def grams(
     words: np.ndarray, text: np.ndarray, most: int
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Yield for n from 1 to `most` the n-grams that begin at each word.
+    """Yield n, the hash of the n-gram that begins at each word, and whether it lies in one text.
 
-    Args:
-      words: hash of each word.
-      text: number of the text that each word belongs to.
-      most: largest n.
-
-    Yields:
-      n, the hash of each n-gram, and whether it lies within one text.
+    For n from 1 to `most`; `words` has the hash of each word, `text` the number of its text.
     """
     hashes = words
     for n in range(1, most + 1):
@@ -69,14 +63,8 @@ def longest(
 ) -> np.ndarray:
     """Return the words of the longest collocation that begins at each word: int32 [W].
 
-    A word at which none begins has 1.
-
-    Args:
-      collocations: hashes of the collocations.
-      most: words of the longest collocation.
-      tokens: of texts one after the other, without special tokens: [T].
-      starts: bool [T], where a word begins.
-      first: bool [T], where a text begins.
+    A word at which none begins has 1. `tokens` [T] are those of texts one after the other, without
+    special tokens; words begin at `starts` [T] and texts at `first` [T].
     """
     begins = np.flatnonzero(starts)
     words = word_hashes(tokens, begins)

@@ -172,15 +172,8 @@ def progress(
 ) -> Iterator[Callable[[int], None]]:
     """Show a progress bar on a terminal, and a line every ten seconds elsewhere.
 
-    Args:
-      name: of the step.
-      weights: of all calls, in units.
-      todo: indices of the calls that earlier starts have not finished.
-      unit: of the weights.
-      log: prints a line.
-
-    Yields:
-      a function to call with the index of each finished call.
+    The weights are of all calls, in units; `todo` are the calls that earlier starts have not
+    finished. Yields a function to call with the index of each finished call.
     """
     total = sum(weights)
     ready = total - sum(weights[i] for i in todo)

@@ -206,12 +206,8 @@ class _Work:
     ) -> dict[int, Any]:
         """Run the unfinished calls of a step and return their results by index.
 
-        Args:
-          step: its name; the fault point after each call is `prepare_<step>`.
-          function: "module:function".
-          calls: arguments of each unfinished call, by index.
-          weights: of all calls of the step, finished ones too, in units.
-          unit: of the weights, for the progress bar.
+        `calls` has the arguments of "module:function" for each; `weights` are those of all calls of
+        the step, finished ones too. The fault point after each call is `prepare_<step>`.
         """
         todo = list(calls)
         results = {}
