@@ -130,11 +130,6 @@ def replicated(mesh: Mesh) -> NamedSharding:
     return NamedSharding(mesh, PartitionSpec())
 
 
-def of_arms(mesh: Mesh, several: bool) -> NamedSharding:
-    """Return the sharding of a leaf with the runs along its first axis; replicated for one run."""
-    return NamedSharding(mesh, PartitionSpec("arm")) if several else replicated(mesh)
-
-
 def stacked(layout: Any, mesh: Mesh) -> Any:
     """Return the shardings of the stacked states of several runs, whose first axis is the runs."""
 

@@ -8,6 +8,7 @@ import functools
 import math
 import types
 import typing
+from collections.abc import Callable
 from typing import Any
 
 from bert_jax.config.knobs import Config
@@ -23,7 +24,7 @@ WRITTEN = {  # how a value of each type is written, for hints
 
 
 # The types of a dataclass's fields; cached, for reading them dominates resolving.
-_hints = functools.cache(typing.get_type_hints)
+_hints: Callable[[Any], dict[str, Any]] = functools.cache(typing.get_type_hints)
 
 
 def build(kind: Any, value: Any, path: str, field: dataclasses.Field | None = None) -> Any:
@@ -86,7 +87,7 @@ def _check_range(value: Any, path: str, field: dataclasses.Field | None) -> None
             raise ConfigError(f"{path} = {value!r} is not a choice", suggest(str(item), choices))
 
 
-def at(path: str) -> tuple[Any, dataclasses.Field | None]:
+def at(path: str) -> tuple[Any, Any]:
     """Return the type of the knob at a path, and the field with its default and range."""
     kind: Any = Config
     field = None

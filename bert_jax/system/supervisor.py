@@ -21,7 +21,6 @@ import tempfile
 import time
 from pathlib import Path
 from types import FrameType
-from typing import IO
 
 from bert_jax.errors import PeerLost, Stopped
 from bert_jax.system import signals
@@ -100,7 +99,8 @@ def run(command: list[str], workdir: Path, debug: bool) -> int:
         os.close(announced)
         if code >= 0:
             return code
-        raise _ended(signal.Signals(-code), relay, _tail(log), workdir)
+        log.seek(max(0, log.seek(0, os.SEEK_END) - TAIL))
+        raise _ended(signal.Signals(-code), relay, log.read(), workdir)
 
 
 class Relay(signals.Handler):
@@ -141,12 +141,6 @@ def _announced(descriptor: int) -> int | None:
         if code := os.read(descriptor, 1):
             return code[0]
     return None
-
-
-def _tail(log: IO[bytes]) -> bytes:
-    size = log.seek(0, os.SEEK_END)
-    log.seek(max(0, size - TAIL))
-    return log.read()
 
 
 def _ended(number: signal.Signals, relay: Relay, written: bytes, workdir: Path) -> Stopped:

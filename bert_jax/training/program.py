@@ -320,9 +320,10 @@ def compile_step(
         config = dataclasses.replace(config, model=batched(config.model))
     update = make_step(config, special, vocab_size, slots=slots)
     batch_layout = jax.NamedSharding(mesh, sharding.BATCH)
+    inputs_layout = jax.NamedSharding(mesh, jax.P("arm") if run_axis else jax.P())
     return jax.jit(
         _over_runs(update, mesh, mapping) if run_axis else update,
-        in_shardings=(layout, batch_layout, sharding.of_arms(mesh, run_axis)),
+        in_shardings=(layout, batch_layout, inputs_layout),
         out_shardings=(layout, sharding.replicated(mesh)),
         donate_argnums=0,
     )

@@ -27,17 +27,12 @@ def kind(path: Path, task: Task) -> str:
         [len(text.split("\t")) == len(conll.CONLLU) and text[0].isdigit() for text in words]
     ):
         return "conllu"
-    if _sentences(texts):
+    form = conll.layout(texts)  # words in columns, and blank lines between sentences?
+    width = form.label + 1
+    votes = [form.numbered or len(row) == width for block in form.sentences for row in block]
+    if len(form.sentences) > 1 and width > 1 and conll.most(votes):
         return "conll"
     columns = first.count("\t") + 1
     if columns > 1 and conll.most([text.count("\t") + 1 == columns for text in full]):
         return "tsv"
     return "csv" if len(first.split(mark)) == len(task.columns) > 1 else ""
-
-
-def _sentences(texts: list[str]) -> bool:
-    """Return whether lines are words in columns, and blank lines divide sentences."""
-    form = conll.layout(texts)
-    width = form.label + 1
-    votes = [form.numbered or len(row) == width for block in form.sentences for row in block]
-    return len(form.sentences) > 1 and width > 1 and conll.most(votes)

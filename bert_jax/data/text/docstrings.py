@@ -164,14 +164,6 @@ def _document(tree: ast.Module, tally: Tally) -> Iterator[Chunk]:
             joins = True
 
 
-def _adds_docstring(node: ast.expr) -> bool:
-    return (
-        isinstance(node, ast.Call)
-        and getattr(node.func, "id", "") == "add_newdoc"
-        and bool(node.args)
-    )
-
-
 def _docstring(node: ast.AST) -> str | None:
     """Return the docstring of an object, or the one that a call of `add_newdoc` holds.
 
@@ -194,8 +186,13 @@ def _objects(module: ast.Module) -> Iterator[ast.AST]:
         node: ast.AST = waiting.pop()
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             yield node
-        elif isinstance(node, ast.Expr) and _adds_docstring(node.value):
-            yield node.value
+        elif (
+            isinstance(node, ast.Expr)
+            and isinstance(call := node.value, ast.Call)
+            and getattr(call.func, "id", "") == "add_newdoc"
+            and call.args
+        ):
+            yield call
         for field in ("finalbody", "orelse", "handlers", "body"):
             inner = getattr(node, field, None)
             waiting += reversed(inner) if isinstance(inner, list) else []

@@ -152,18 +152,15 @@ class _Skip:
         self.deeper = -1
         if self.section < 0:
             return False
-        level = depth == self.section and not heading and _sections_are_underlined(self.lines)
+        level = depth == self.section and not heading
+        level = level and any(  # sections are underlined here
+            SECTION.match(a.strip()) and UNDERLINE.match(b.strip())
+            for a, b in itertools.pairwise(self.lines)
+        )
         if depth > self.section or level:
             return True
         self.section = -1
         return False
-
-
-def _sections_are_underlined(lines: list[str]) -> bool:
-    return any(
-        SECTION.match(a.strip()) and UNDERLINE.match(b.strip())
-        for a, b in itertools.pairwise(lines)
-    )
 
 
 def _plain(text: str) -> str:
