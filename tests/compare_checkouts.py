@@ -292,7 +292,8 @@ def main() -> None:
     """Compare the checkouts of the command line."""
     parser = argparse.ArgumentParser(description="Compare what two checkouts make of commands.")
     add = parser.add_argument
-    add("checkouts", type=Path, nargs=2, metavar=("OLD", "NEW"))
+    add("old", type=Path, metavar="OLD")
+    add("new", type=Path, metavar="NEW")
     add("--only", default="", metavar="NAME,...", help=", ".join(SCENARIOS))
     add("--ignore", default="", metavar="REGEX", help="values to pass over, as FILE: NAME")
     add("--workdir", type=Path, metavar="DIR", help="new or empty (a temporary folder)")
@@ -304,8 +305,7 @@ def main() -> None:
         sys.exit(f"error: {args.workdir} is not empty")
     workdir = args.workdir or Path(tempfile.mkdtemp(prefix="compare_checkouts_"))
     try:
-        old, new = args.checkouts
-        sides = [Side(old, workdir / "old"), Side(new, workdir / "new")]
+        sides = [Side(args.old, workdir / "old"), Side(args.new, workdir / "new")]
         same = compare(sides, scenarios, args.jobs, args.ignore)
     finally:
         if args.keep:
