@@ -654,7 +654,7 @@ def test_the_language_decides_where_sentences_end(tmp_path):
 
 def test_as_many_workers_prepare_as_are_asked_for(tmp_path, monkeypatch):
     texts.write(tmp_path / "in", documents=5)
-    monkeypatch.setattr(prepare.pool, "cores", lambda: 7)
+    monkeypatch.setattr(prepare.machine, "cores", lambda: 7)
     asked = []
     monkeypatch.setattr(
         prepare.pool,
