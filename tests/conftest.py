@@ -17,6 +17,9 @@ from tests import FEWER_PARTS
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"
 os.environ["MPLBACKEND"] = "Agg"
+# Compiling hundreds of programs and running each for a moment is what tests wait for. The flags of
+# a user are those of test_production.py and of compare_checkouts.py.
+os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "true"
 os.environ["OMP_WAIT_POLICY"] = (
     "passive"  # threads of scikit-learn that wait take nothing from other tests
 )
@@ -52,8 +55,6 @@ jax.config.update("jax_enable_compilation_cache", True)
 jax.config.update("jax_compilation_cache_dir", COMPILED.name)
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-# Tests compile hundreds of programs and run each for a moment: compiling is what they wait for.
-jax.config.update("jax_disable_most_optimizations", True)
 
 hypothesis.settings.register_profile(
     "bert_jax", deadline=None, derandomize=True, database=None, max_examples=50

@@ -2,7 +2,8 @@
 optimization on.
 
 `python -m tests.production FOLDER` does all of it in one process, on one small text, and leaves
-there what `test_production.py` looks at.
+there what `test_production.py` looks at; `python -m tests.production FOLDER fused` then trains the
+fused runs.
 """
 
 from __future__ import annotations
@@ -88,7 +89,6 @@ def main(folder: Path) -> None:
     for name in ("demo", "packed"):
         train.run(asked[name], folder / name, command=[])
     stop_and_go_on(asked["packed"], folder / "resumed")
-    train.train([(asked[str(rate)], folder / str(rate)) for rate in RATES], command=[])
     demo, packed = (runs.open_run(str(folder / name)) for name in ("demo", "packed"))
     causal = dataclasses.replace(
         demo, config=asked["causal"], params=fresh(asked["causal"], demo.tokenizer.size)
@@ -120,6 +120,12 @@ def main(folder: Path) -> None:
     (folder / "found.json").write_text(json.dumps(found))
 
 
+def fused(folder: Path) -> None:
+    """Train runs of several rates in one program."""
+    asked = configs(folder)
+    train.train([(asked[str(rate)], folder / str(rate)) for rate in RATES], command=[])
+
+
 def stop_and_go_on(config: knobs.Config, workdir: Path) -> None:
     """Train, be asked to stop in the seventh update, and train on."""
     os.environ[fault_points.VARIABLE] = "step:7:term"
@@ -145,4 +151,4 @@ def ask(
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    (fused if "fused" in sys.argv else main)(Path(sys.argv[1]))

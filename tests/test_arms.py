@@ -148,6 +148,7 @@ def test_fewer_arms_of_the_same_slots_are_the_same_in_every_bit(base, fused, tmp
         outcomes.assert_same(folder, fused[index], 20)
 
 
+@pytest.mark.slow
 @pytest.mark.fault(15)
 def test_spikes_of_an_arm_are_counted_in_its_account_and_resumed(base, tmp_path, monkeypatch):
     """One arm meets spikes at updates 12 and 18: state, account, lines and page agree, also when

@@ -35,7 +35,6 @@ KNOBS = {
     "evals.validation.every": 4,
     "evals.validation.batch_size": 40,  # the last batch is padded
 }
-FAST = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "true"}
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +59,7 @@ def start_two(
     address: str = "127.0.0.1",
 ) -> list[subprocess.Popen]:
     (port,) = clusters.free_ports(1)
-    shared = {"JAX_COORDINATOR_ADDRESS": f"{address}:{port}", "JAX_NUM_PROCESSES": "2", **FAST}
+    shared = {"JAX_COORDINATOR_ADDRESS": f"{address}:{port}", "JAX_NUM_PROCESSES": "2"}
     return [
         texts.start(
             *command,
@@ -86,7 +85,7 @@ def two(command: list[str], faults: tuple[str, str] = ("", "")) -> tuple[list[in
 
 
 def one(command: list[str], fault: str = "") -> tuple[int, str]:
-    code, _, err = texts.run(*command, devices=4, BERT_JAX_FAULT=fault, **FAST)
+    code, _, err = texts.run(*command, devices=4, BERT_JAX_FAULT=fault)
     return code, err
 
 
@@ -287,7 +286,7 @@ def test_under_srun_a_signal_to_all_saves_and_a_lost_process_ends_all(base, tmp_
     workdir = tmp_path / "run"
     with clusters.slurm(tmp_path / "slurm") as found:
         (port,) = clusters.free_ports(1)
-        variables = {**found, **FAST, "JAX_COORDINATOR_PORT": str(port)}
+        variables = {**found, "JAX_COORDINATOR_PORT": str(port)}
         srun = ["srun", "--ntasks=2", "--kill-on-bad-exit=0", "--job-name=bert", "--quiet"]
 
         def start(steps: int) -> subprocess.Popen:
@@ -347,7 +346,7 @@ def test_fine_tuning_a_run_of_ours_in_two_processes_is_that_of_one(tmp_path, ste
     command += [f"--config.{key}={value}" for key, value in flags.items()]
     codes, errors = ends(start_two([*command, f"--workdir={tmp_path / 'two'}"]))
     assert codes == [0, 0], errors
-    code, _, error = texts.run(*command, f"--workdir={tmp_path / 'one'}", devices=4, **FAST)
+    code, _, error = texts.run(*command, f"--workdir={tmp_path / 'one'}", devices=4)
     assert code == 0, error
     two, one = (tasks.lines(tmp_path / name) for name in ("two", "one"))
     assert [line["step"] for line in two] == [line["step"] for line in one]

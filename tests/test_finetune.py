@@ -343,10 +343,11 @@ def test_features_train_a_head_alone_on_the_last_layers(folder, trained, tmp_pat
 @pytest.mark.parametrize(
     "overrides",
     [
-        pytest.param({"parallel__step": "pmap"}, marks=pytest.mark.slow),
+        {"parallel__step": "pmap"},
         {"parallel__fsdp": 4, "parallel__tensor": 2},
     ],
 )
+@pytest.mark.slow
 def test_ways_over_devices_change_nothing(folder, plain, tmp_path, overrides):
     assert losses_of(folder, tmp_path / "w", **overrides) == pytest.approx(plain, rel=2e-5)
 

@@ -181,8 +181,9 @@ def test_logits_are_finer_than_the_compute_type():
 
 @pytest.mark.fault(16)
 @pytest.mark.parametrize("position", ["learned", "alibi"])
-@pytest.mark.parametrize("bias", [-10_000.0, float(np.finfo(np.float32).min)])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("bias", "dtype"), [(-10_000.0, "float32"), (float(np.finfo(np.float32).min), "bfloat16")]
+)
 def test_a_fully_masked_row_stays_finite(position, bias, dtype):
     """Forwards and backwards, also with the bias of Hugging Face, below which float32 has nothing
     but infinity.

@@ -241,7 +241,7 @@ def packed_and_plain(rows: int, length: int) -> tuple[Batch, Batch, int]:
     "overrides",
     [
         {},
-        {"model__position": "rotary", "model__norm": "pre"},
+        pytest.param({"model__position": "rotary", "model__norm": "pre"}, marks=pytest.mark.slow),
         pytest.param({"pairs": "none"}, marks=pytest.mark.slow),
     ],
 )

@@ -32,6 +32,12 @@ DEMO = (  # the masked language model's losses by a compiler without any optimiz
 def folder(tmp_path_factory) -> Path:
     """Everything that the process left."""
     found = tmp_path_factory.mktemp("production")
+    process(found)
+    return found
+
+
+def process(found: Path, *words: str) -> None:
+    """Run `tests.production` with the flags of a user."""
     environment = {name: value for name, value in os.environ.items() if name not in FLAGS} | {
         "PYTHONPATH": str(texts.ROOT),
         # Of this process: the same program is not compiled again.
@@ -39,12 +45,11 @@ def folder(tmp_path_factory) -> Path:
         "JAX_COMPILATION_CACHE_DIR": str(found / "compiled"),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     }
-    command = [sys.executable, "-m", "tests.production", str(found)]
+    command = [sys.executable, "-m", "tests.production", str(found), *words]
     done = subprocess.run(
         command, env=environment, cwd=texts.ROOT, capture_output=True, text=True, timeout=280
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +136,9 @@ def test_a_stopped_run_goes_on_bit_for_bit(folder):
     outcomes.assert_same(folder / "resumed", folder / "packed", production.STEPS)
 
 
+@pytest.mark.slow
 def test_fused_runs_are_what_they_are_alone(folder):
+    process(folder, "fused")
     for name in (
         "train/mlm_loss",
         "train/nsp_loss",

@@ -50,9 +50,6 @@ KNOBS = {
     "logging.samples": 12,
 }
 MODES = {"dynamic": 0, "static": 2}
-FAST = {
-    "JAX_DISABLE_MOST_OPTIMIZATIONS": "true"
-}  # halves the compile time; runs are compared only with their like
 
 
 class Case:
@@ -67,12 +64,11 @@ class Case:
         folder: Path,
         pool: ThreadPoolExecutor,
         knobs: dict[str, object],
-        variables: dict[str, str],
         compiled: Path | None = None,
     ):
         corpus = texts.write(folder / "corpus", documents=50)
         (folder / "config.py").write_text(texts.CONFIG.format(path=str(corpus)))
-        self.variables = variables
+        self.variables: dict[str, str] = {}
         self.words = [
             "train",
             f"--config={folder / 'config.py'}",
@@ -90,9 +86,9 @@ class Case:
         source = pipeline.Source(prepare.prepare(config, log=lambda _: None), "train", config)
         assert source.count(0) < config.steps * config.batch_size, "an epoch ends inside the run"
         self.reference = folder / "reference"
-        self._undisturbed: Future = pool.submit(self.go, self.reference, variables=variables)
+        self._undisturbed: Future = pool.submit(self.go, self.reference, variables={})
         if compiled:
-            self.variables = variables | {
+            self.variables = {
                 "JAX_ENABLE_COMPILATION_CACHE": "true",
                 "JAX_COMPILATION_CACHE_DIR": str(compiled),
                 "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
@@ -173,7 +169,7 @@ def test_killed_anywhere_then_damaged(tmp_path, pool, compiled, capsys):
     """Dynamic masks. A second run is refused meanwhile; the lock dies with its holder; one flipped
     bit is survived.
     """
-    case = Case(tmp_path, pool, KNOBS, FAST, compiled)
+    case = Case(tmp_path, pool, KNOBS, compiled)
     workdir = tmp_path / "run"
     with case.started(workdir, "step:14:sleep=600") as first:
         wait_for_step(workdir, 10, first)
@@ -198,7 +194,7 @@ def test_killed_anywhere_then_damaged(tmp_path, pool, compiled, capsys):
 @pytest.mark.fault(1, 2)
 def test_killed_during_a_save_then_stopped_by_a_signal(tmp_path, pool, compiled):
     """Static masks."""
-    case = Case(tmp_path, pool, {**KNOBS, "masking.dupe_factor": MODES["static"]}, FAST, compiled)
+    case = Case(tmp_path, pool, {**KNOBS, "masking.dupe_factor": MODES["static"]}, compiled)
     workdir = tmp_path / "run"
     code, err = case.go(workdir, "save-running:10:kill")
     assert code == -signal.SIGKILL, err
@@ -281,7 +277,7 @@ def test_batches_from_a_process_change_nothing(tmp_path, pool):
 
     When it is killed the run ends, to be continued.
     """
-    case = Case(tmp_path, pool, {**KNOBS, "loader.workers": 1}, FAST)
+    case = Case(tmp_path, pool, {**KNOBS, "loader.workers": 1})
     workdir = tmp_path / "run"
     with case.started(workdir, "step:8:sleep=600") as process:
         wait_for_step(workdir, 5, process)
@@ -328,7 +324,7 @@ def test_batches_from_a_process_change_nothing(tmp_path, pool):
 @pytest.mark.fault(3)
 def test_signals_save_and_a_second_one_does_not_wait(names, tmp_path, pool):
     """A second of another kind adds nothing: schedulers send both; the same again stops at once."""
-    case = Case(tmp_path, pool, KNOBS, FAST)
+    case = Case(tmp_path, pool, KNOBS)
     workdir = tmp_path / "run"
     with case.started(workdir, "step:14:sleep=20") as process:
         wait_for_step(workdir, 10, process)
@@ -354,7 +350,7 @@ def test_signals_save_and_a_second_one_does_not_wait(names, tmp_path, pool):
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.fault(7)
 def test_any_flipped_bit_is_found(seed, tmp_path, pool):
-    case = Case(tmp_path, pool, KNOBS, FAST)
+    case = Case(tmp_path, pool, KNOBS)
     code, err = case.go(tmp_path / "run", "step:22:kill")
     assert code == -signal.SIGKILL, err
     *_, older, newest = saved(tmp_path / "run")  # 15 and 20, or what was saved before them

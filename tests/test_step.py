@@ -88,7 +88,9 @@ LAYOUTS = {
 
 
 @pytest.mark.fault(11)
-@pytest.mark.parametrize("devices", [2, 4, 8])
+@pytest.mark.parametrize(
+    "devices", [2, *(pytest.param(count, marks=pytest.mark.slow) for count in (4, 8))]
+)
 def test_the_loss_of_a_batch_does_not_depend_on_how_many_devices_share_it(devices):
     """The batch itself follows from the step alone; what is summed over devices is close, and
     counts are equal.
@@ -262,7 +264,7 @@ def test_a_non_finite_gradient_is_skipped_and_counted():
 
 
 @pytest.mark.fault(15)
-@pytest.mark.parametrize("how", ["alone", "map", "vmap"])
+@pytest.mark.parametrize("how", ["alone", pytest.param("map", marks=pytest.mark.slow), "vmap"])
 def test_a_spike_is_skipped_and_counted_like_a_gradient_that_is_not_finite(how):
     """A batch learned by heart, then noise: alone, and for arms of which the second takes nothing
     for a spike.

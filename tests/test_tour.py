@@ -29,7 +29,14 @@ TRAINED = (
     "11_question_answering",
 )  # what the walk promises to train
 
-LONGER = ("08_next_sentence", "13_features", "14_bert_and_gpt")  # than ten seconds
+LONGER = (  # than a few seconds
+    "02_embeddings",
+    "08_next_sentence",
+    "10_classification",
+    "12_names",
+    "13_features",
+    "14_bert_and_gpt",
+)
 
 
 class Walk:
@@ -75,6 +82,7 @@ def test_the_poem_is_recited_exactly(stop):
     np.testing.assert_array_equal(found["mask"], np.tri(7, dtype=bool))
 
 
+@pytest.mark.slow
 def test_the_three_complaints_are_classified(stop):
     found, _ = stop("10_classification")
     assert found["labels"] == found["expected"] == ["hardware", "software", "billing"]
@@ -88,6 +96,7 @@ def test_the_answer_is_shanghai(stop):
     assert found["right"] == found["questions"]
 
 
+@pytest.mark.slow
 def test_these_take_less_than_a_minute_together(stop):
     for name in TRAINED:
         stop(name)
@@ -97,6 +106,7 @@ def test_these_take_less_than_a_minute_together(stop):
 # --- the others -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_words_that_stand_alike_have_vectors_alike(stop):
     found, _ = stop("02_embeddings")
     assert found["words"] == ["cherry", "tomato", "digital", "information"]
@@ -183,6 +193,7 @@ def test_cls_gathers_what_the_head_reads(stop):
     assert same - other < 0.1 < 0.5 < apart_same - apart_other
 
 
+@pytest.mark.slow
 def test_names_in_new_sentences(stop):
     found, _ = stop("12_names")
     assert found["entities"] == [

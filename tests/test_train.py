@@ -371,9 +371,10 @@ def test_a_run_is_evaluated_with_other_masks_by_flags_alone(trained, capsys, one
     "overrides",
     [
         {"parallel__step": "pmap"},
-        pytest.param({"parallel__fsdp": 4, "optim__accumulation": 2}, marks=pytest.mark.slow),
+        {"parallel__fsdp": 4, "optim__accumulation": 2},
     ],
 )
+@pytest.mark.slow
 @pytest.mark.fault(11)
 def test_layouts_train_the_same_run(base, wide, tmp_path, overrides):
     train.run(configure(base, steps=10, **STILL, **overrides), tmp_path, command=[])
