@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import html.parser
-import itertools
 import json
-import math
 import random
 import re
-import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from bert_jax import config
-from bert_jax.reporting import charts, run_report
+from bert_jax.reporting import run_report
 
 VOID = {"meta", "br", "i-never"}
 
@@ -318,98 +313,3 @@ def test_samples_show_what_stood_there(tmp_path):
 def test_ten_thousand_lines_stay_small(tmp_path):
     pretraining(tmp_path, lines=10_000, steps=100_000)
     assert run_report.write(tmp_path).stat().st_size < 300_000
-
-
-# --- charts ---------------------------------------------------------------------------------------
-
-FINITE = st.floats(-1e6, 1e6, allow_subnormal=False).filter(lambda v: v == 0 or abs(v) > 1e-6)
-
-
-def polylines(figure: str) -> list[list[tuple[float, float]]]:
-    root = ElementTree.fromstring(figure)
-    return [
-        [tuple(map(float, p.split(","))) for p in line.get("points").split()]
-        for line in root.iter("polyline")
-    ]
-
-
-def read_back(figure: str) -> list[list[tuple[float, float]]]:
-    """Values recovered from the drawing the way the page's script does."""
-    root = ElementTree.fromstring(figure)
-
-    def axis(text):
-        low, high, start, stop, log = map(float, text.split())
-
-        def value(at):
-            linear = low + (at - start) / (stop - start) * (high - low)
-            return 10**linear if log else linear
-
-        return value
-
-    x, y = axis(root.get("data-x")), axis(root.get("data-y"))
-    return [[(x(a), y(b)) for a, b in line] for line in polylines(figure)]
-
-
-@given(st.lists(FINITE, min_size=1, max_size=60), st.booleans())
-def test_lines_are_drawn_to_scale_and_inside(values, percent):
-    points = [(10 * i, v) for i, v in enumerate(values, 1)]
-    figure = charts.draw(
-        charts.Chart("t", [charts.Series("s", points)], [("b", values[0])], percent=percent)
-    )
-    for x, y in polylines(figure)[0]:
-        assert charts.LEFT - 0.1 <= x <= charts.WIDTH - charts.RIGHT + 0.1
-        assert charts.TOP - 0.1 <= y <= charts.HEIGHT - charts.BOTTOM + 0.1
-    spread = max(values) - min(values)
-    log = not percent and min(values) > 0 and max(values) > 100 * min(values)
-    for (_, want), (_, got) in zip(points, read_back(figure)[0], strict=True):
-        assert got == pytest.approx(
-            want, rel=0.02 if log else 1e-6, abs=1e-3 * (spread or abs(want) or 1)
-        )
-
-
-@given(st.lists(st.tuples(st.integers(0, 1000), FINITE), max_size=200), st.integers(3, 50))
-def test_thinning_keeps_the_ends_the_order_and_the_mean(points, most):
-    points = [(float(i), y) for i, (_, y) in enumerate(points)]
-    thinned = charts.thin(points, most)
-    assert len(thinned) == min(len(points), most)
-    assert thinned[:1] == points[:1]
-    assert thinned[-1:] == points[-1:]
-    assert [x for x, _ in thinned] == sorted(x for x, _ in thinned)
-    if (
-        len(points) > most and (len(points) - 2) % (most - 2) == 0
-    ):  # equal runs: the mean of means is the mean
-        means, inner = [y for _, y in thinned[1:-1]], [y for _, y in points[1:-1]]
-        assert math.fsum(means) / len(means) == pytest.approx(
-            math.fsum(inner) / len(inner), rel=1e-6, abs=1e-3
-        )
-
-
-@given(FINITE, FINITE, st.integers(2, 8))
-def test_ticks_are_round_and_inside(a, b, count):
-    axis = charts.Axis([a, b], 0, 100, pad=0.05)
-    ticks = axis.ticks(count)
-    assert 1 <= len(ticks) <= count + 1
-    span = axis.high - axis.low
-    assert all(axis.low - 1e-6 * span <= t <= axis.high + 1e-6 * span for t in ticks)
-    for step in {
-        round((y - x) / 10 ** math.floor(math.log10(y - x) + 1e-9), 6)
-        for x, y in itertools.pairwise(ticks)
-    }:
-        assert step in (1, 2, 2.5, 5)
-
-
-@pytest.mark.parametrize(
-    ("value", "percent", "text"),
-    [
-        (0, False, "0"),
-        (1234567, False, "1,234,567"),
-        (4.354, False, "4.354"),
-        (1e-4, False, "0.0001"),
-        (12.3, False, "12.30"),
-        (-0.5, False, "-0.500"),
-        (0.123, True, "12.3 %"),
-        (0.0004, True, "0.040 %"),
-    ],
-)
-def test_numbers_are_written_as_people_do(value, percent, text):
-    assert charts.number(value, percent).replace(charts.SPACE, " ") == text

@@ -20,7 +20,9 @@ import pytest
 from bert_jax import config
 from bert_jax.config import costs, quotas
 from bert_jax.errors import DataError
-from bert_jax.reporting import charts, page, plots
+from bert_jax.reporting import page, svg
+from bert_jax.reporting.figures import Chart, Heat
+from bert_jax.reporting.formats import HOLE, SPACE
 from bert_jax.studies import definition, plan
 from bert_jax.studies.definition import Comparison, Study, axis, variants
 from bert_jax.studies.folder import Place
@@ -29,7 +31,6 @@ from bert_jax.studies.report import (
     budgets,
     collect,
     compare,
-    figures,
     matrices,
     published,
     tables,
@@ -42,7 +43,6 @@ from tests.study_workdir import SIZES, build, masking_rate
 from tests.test_report import HOSTILE, VOID, Checker
 
 ONE_SIZE = {"2 x 64": SIZES["2 x 64"]}
-HOLE = plots.HOLE
 VOID.add("input")
 
 
@@ -265,7 +265,7 @@ def test_holes_are_seen_everywhere(body):
     assert "2 x 128, 40 % 1" in state
     assert "XlaRuntimeError: out of <memory>" in state
     assert "5 updates in a row were not finite" in state
-    answer = read(parts["Answer"]).replace(charts.SPACE, " ")
+    answer = read(parts["Answer"]).replace(SPACE, " ")
     assert "Fewer: 2 x 64: 80 % (2 of 3); 2 x 128: 40 % (2 of 3)." in answer
     assert (
         answer.count("(2 of 3)") >= 2 * 3 + 2 * 3
@@ -287,7 +287,7 @@ def test_differences_are_shown_with_both_errors(view, body):
         assert aggregate.plain(one.mean, signed=True) in shown
         assert aggregate.interval(one.low, one.high) in shown
         assert f"{one.ratio:.2f}" in shown
-    assert "Minus 15 %, in 2 to 3 pairs" in shown.replace(charts.SPACE, " ")
+    assert "Minus 15 %, in 2 to 3 pairs" in shown.replace(SPACE, " ")
     assert re.search(r"Standard error over seeds 0\.\d+ paired and 0\.\d+ unpaired", shown)
     assert re.search(
         r"Standard error over examples 0\.\d+ with the same ones on both sides and 0\.\d+ with",
@@ -405,7 +405,7 @@ def test_lines_are_means_at_their_rates(place, view):
     from bert_jax.studies.report import sections as parts
 
     chart = parts.headline(view, view.comparisons[0])["masking.rate_validation_mlm_loss"]
-    assert isinstance(chart, charts.Chart)
+    assert isinstance(chart, Chart)
     line = chart.series[0]
     assert line.name == "2 x 64"
     assert [x for x, _ in line.points] == [0.05, 0.15, 0.4, 0.8]
@@ -420,19 +420,6 @@ def test_lines_are_means_at_their_rates(place, view):
     assert "Unigram: 6.430" in chart.note
 
 
-def test_points_without_a_value_yet_have_their_place():
-    ticks = [(rate, f"{100 * rate:g} %") for rate in (0.05, 0.15, 0.4, 0.8)]
-    html = charts.draw(
-        charts.Chart("t", [charts.Series("", [(0.15, 1.0), (0.4, 2.0)])], x="rate", ticks=ticks)
-    )
-    places = [
-        float(x)
-        for x in re.findall(r'<text x="([\d.-]+)" y="\d+" text-anchor="middle">[^<]* %<', html)
-    ]
-    assert len(places) == 4
-    assert all(charts.LEFT <= x <= charts.WIDTH - charts.RIGHT for x in places)
-
-
 def test_far_apart_numbers_are_placed_by_their_logarithm_and_words_in_rows():
     rates = collect.Axis("optim.learning_rate", ("1e-5", "1e-4", "1e-2"), (1e-5, 1e-4, 1e-2))
     assert aggregate.places(rates) == pytest.approx({"1e-5": -5, "1e-4": -4, "1e-2": -2})
@@ -440,46 +427,6 @@ def test_far_apart_numbers_are_placed_by_their_logarithm_and_words_in_rows():
     assert aggregate.places(words) == {"NSP": 0.0, "none": 1.0}
     assert not words.numeric
     assert aggregate.chart_over(words, "t", []).rows == ("NSP", "none")
-
-
-def sideways(*points: tuple[float, float], rows: int = 3) -> charts.Chart:
-    whiskers = [(row, value - 1, value + 1) for row, value in points]
-    names = [f"the name of row {i}, which is long" for i in range(rows)]
-    return charts.Chart(
-        "t", [charts.Series("s", points, whiskers=whiskers)], rows=names, last=False
-    )
-
-
-def test_rows_are_drawn_to_scale():
-    picture = ElementTree.fromstring(plots.draw(sideways((0, 10.0), (1, 12.0), (2, 16.0))))
-    dots = [(float(one.get("cx")), float(one.get("cy"))) for one in picture.iter("circle")]
-    (a, _), (b, _), (c, _) = dots
-    assert (c - b) / (b - a) == pytest.approx(2, rel=0.01)
-    assert [y for _, y in dots] == sorted(y for _, y in dots)
-    whiskers = [one for one in picture.iter("line") if "whisker" in one.get("class")]
-    for (x, _), line in zip(dots, whiskers, strict=True):
-        assert float(line.get("x2")) - x == pytest.approx((b - a) / 2, rel=0.02)
-    texts = " ".join("".join(one.itertext()) for one in picture.iter("text"))
-    assert texts.count("the name of row") == 3
-
-
-def test_an_interval_much_longer_than_most_does_not_squash_the_rest():
-    short = [(float(i), 1.0 + i / 10 - 0.1, 1.0 + i / 10 + 0.1) for i in range(5)]
-    points = [(x, (low + high) / 2) for x, low, high in short]
-    chart = charts.Chart(
-        "t", [charts.Series("s", points, whiskers=[*short[:-1], (4.0, -98.6, 101.4)])]
-    )
-    values = charts.y_range(chart)
-    assert max(values) < 2
-    assert min(values) <= 0.9
-    for line in ElementTree.fromstring(charts.draw(chart)).iter("line"):
-        if "whisker" in line.get("class"):
-            assert (
-                charts.TOP
-                <= float(line.get("y2"))
-                <= float(line.get("y1"))
-                <= charts.HEIGHT - charts.BOTTOM
-            )
 
 
 def test_budgets_are_read_where_all_runs_have_spent_as_much():
@@ -532,9 +479,9 @@ def test_curves_leave_out_cells_that_fell_behind(view):
 
 def test_the_cross_rate_matrix_marks_the_best_of_each_column(place, view):
     heat = matrices.cross_rate(view)["cross_rate_2x64"]
-    assert isinstance(heat, plots.Heat)
+    assert isinstance(heat, Heat)
     rates = sorted(study_workdir.RATES)
-    assert list(heat.columns) == [f"{100 * rate:g}{charts.SPACE}%" for rate in rates]
+    assert list(heat.columns) == [f"{100 * rate:g}{SPACE}%" for rate in rates]
     grid = np.array(
         [
             [
@@ -563,7 +510,7 @@ def test_the_cross_rate_matrix_marks_the_best_of_each_column(place, view):
     shades = np.array(heat.shades)[:-1]
     assert np.all(shades.max(axis=0) == 1)
     assert np.array_equal(np.argsort(-shades, axis=0), np.argsort(whole, axis=0))
-    assert plots.draw(heat).count('class="n best"') == len(rates)
+    assert svg.draw(heat).count('class="best"') == len(rates)
 
 
 def test_a_point_that_lacks_seeds_is_best_nowhere():
@@ -590,14 +537,14 @@ def test_crossed_axes_of_masking_are_a_heat_map_with_holes(tmp_path):
     (heat,) = matrices.crossed(view).values()
     assert (heat.rows, heat.columns) == (("15 %", "40 %"), ("80/10/10", "100/0/0"))
     assert math.isnan(heat.values[1][1])
-    assert "hole" in plots.draw(heat)
+    assert 'class="hole"' in svg.draw(heat)
     top = max(value for row in heat.values for value in row if math.isfinite(value))
     assert [heat.values[i][j] for i, j in heat.marks] == [top]
     assert "rate 15 %" in read(sections(compose(place))["Answer"])  # a number says of what it is
 
 
 def test_the_ledger_is_beside_the_config(view):
-    table = read(f"<table>{tables.ledger(view)}</table>").replace(charts.SPACE, " ")
+    table = read(f"<table>{tables.ledger(view)}</table>").replace(SPACE, " ")
     quota = quotas.table(0.15, 62)[-1] / 62
     assert f"2 x 64, 15 % 15.0 % {100 * quota:.1f} % {100 * quota:.1f} % 80.0 %" in table
 
@@ -608,7 +555,7 @@ def test_a_schedule_is_shown_from_end_to_end(tmp_path):
         axes=(variants("rate", {"30 to 15 %": falling}),), seeds=(0,), comparisons=()
     )
     place = build(tmp_path, study, examples=10, lines=8)
-    text = read(compose(place)).replace(charts.SPACE, " ")
+    text = read(compose(place)).replace(SPACE, " ")
     assert "30.0 % to 15.0 %" in text
 
 
@@ -629,7 +576,7 @@ def test_published_tables_are_whole(name):
     assert {len(row) for row in one.rows.values()} == {len(one.columns)}
     assert not one.values or len(one.values) == len(one.rows)
     assert all(70 < score < 100 for row in one.rows.values() for score in row)
-    drawn = [plots.draw(figure) for figure in tables.figures_of(name)]
+    drawn = [svg.draw(figure) for figure in tables.figures_of(name)]
     assert len(drawn) == len(one.columns)
     for picture in drawn:
         assert len(list(ElementTree.fromstring(picture).iter("circle"))) == len(one.rows)
@@ -663,16 +610,8 @@ def test_everything_is_written_and_written_again_alike(tmp_path):
     assert all_files() == first
 
 
-def test_pictures_have_the_colours_of_the_light_page():
-    assert figures.COLOURS["c1"] == re.search(r"--c1: (#\w+)", page.STYLE)[1]
-    assert len(figures.COLOURS) == 5 + aggregate.TONES
-    light = page.STYLE.index("prefers-color-scheme: dark) {\n")
-    for tone in range(aggregate.TONES):
-        assert page.STYLE.index(figures.COLOURS[f"q{tone}"]) < light
-
-
 def test_a_report_needs_no_jax():
-    names = ("report.collect", "report.compare", "report.build", "report.figures", "definition")
+    names = ("report.collect", "report.compare", "report.build", "definition")
     code = f"import sys\nfor n in {names}: __import__('bert_jax.studies.' + n)\n"
     code += "print([m for m in ('jax', 'flax', 'matplotlib') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -682,5 +621,5 @@ def test_a_report_needs_no_jax():
 def test_the_hole_is_a_dash():
     assert aggregate.plain(math.nan) == aggregate.interval(-math.inf, math.inf) == HOLE
     assert aggregate.plain(-0.00001) == "0.000"
-    assert aggregate.plain(0.1234, True, True).replace(charts.SPACE, " ") == "+12.34 %"
+    assert aggregate.plain(0.1234, True, True).replace(SPACE, " ") == "+12.34 %"
     assert Path(aggregate.slug("a b", "", "c/d %")).name == "ab_c_d"

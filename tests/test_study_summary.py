@@ -10,7 +10,7 @@ import statistics
 import pytest
 
 from bert_jax.errors import DataError
-from bert_jax.reporting.charts import SPACE
+from bert_jax.reporting.formats import SPACE
 from bert_jax.studies import actions
 from bert_jax.studies.folder import Place
 from bert_jax.studies.report import build as report

@@ -34,6 +34,15 @@ WRITTEN = {
 }
 COUNTS = ("_low", "_high", "examples", "predictions", "seconds")  # beside an evaluation's results
 SHARES = ("accuracy", "fraction", "data_wait", "mfu", "f1", "exact", "precision", "recall")
+UNITS = {  # by the ending of a metric's name
+    "loss": "nats",
+    "tokens_per_second": "tokens/s",
+    "flops_per_second": "FLOP/s",
+    "seconds": "s",
+    "bytes": "bytes",
+    "skipped": "updates",
+    "spikes": "updates",
+}
 LOWER = ("loss", "mse", "perplexity")  # is better
 
 
@@ -51,6 +60,13 @@ def is_result(name: str) -> bool:
 def lower_is_better(name: str) -> bool:
     """Return whether lower values of a metric are better."""
     return name.endswith(LOWER)
+
+
+def axis_title(name: str, words: str = "") -> str:
+    """Write a metric's name, or other words, with its unit; shares have theirs at the ticks."""
+    unit = next((unit for ending, unit in UNITS.items() if name.endswith(ending)), "")
+    words = words or pretty(name)
+    return f"{words} ({unit})" if unit else words
 
 
 def pretty(name: str) -> str:

@@ -19,7 +19,7 @@ from typing import Any
 from bert_jax import config as configs
 from bert_jax.config import knobs
 from bert_jax.errors import UserError
-from bert_jax.reporting import records
+from bert_jax.reporting import records, svg
 
 SAMPLES = 12  # sentences with predictions on a page
 
@@ -29,7 +29,7 @@ def asset(module: str, ending: str) -> str:
     return Path(module).with_suffix(ending).read_text(encoding="utf-8")
 
 
-STYLE, SCRIPT = asset(__file__, ".css"), asset(__file__, ".js")
+STYLE, SCRIPT = svg.STYLE + asset(__file__, ".css"), asset(__file__, ".js")
 
 
 def page(title: str, body: str, style: str = "") -> str:

@@ -15,8 +15,17 @@ from typing import Any
 
 from bert_jax.errors import DataError
 from bert_jax.reporting import records
-from bert_jax.reporting.charts import SPACE, Chart, Series, draw, number
-from bert_jax.reporting.metric_names import BASELINES, CHANCE, SHOUTED, is_result, is_share, pretty
+from bert_jax.reporting.figures import Chart, Series
+from bert_jax.reporting.formats import SPACE, number
+from bert_jax.reporting.metric_names import (
+    BASELINES,
+    CHANCE,
+    SHOUTED,
+    axis_title,
+    is_result,
+    is_share,
+    pretty,
+)
 from bert_jax.reporting.page import (
     config_box,
     environment_box,
@@ -27,6 +36,7 @@ from bert_jax.reporting.page import (
     table,
     tile,
 )
+from bert_jax.reporting.svg import draw
 from bert_jax.system import disk, jsons
 from bert_jax.system.durations import duration
 
@@ -255,13 +265,13 @@ def _learning(curves: Curves, name: str) -> Chart:
         baselines.append(("chance", CHANCE[name]))
     several = name == "loss" and any(n.startswith("train/") and n.endswith("_loss") for n in curves)
     title = "Loss, the weighted sum" if several else pretty(name)
-    return Chart(title, series, baselines, percent=is_share(name))
+    return Chart(title, series, baselines, percent=is_share(name), y=axis_title(name))
 
 
 def _alone(curves: Curves, name: str) -> str:
     short = name.partition("/")[2]
     series = [Series("training", curves.get(name, []))]
-    return draw(Chart(pretty(short), series, percent=is_share(short)))
+    return draw(Chart(pretty(short), series, percent=is_share(short), y=axis_title(short)))
 
 
 def _ledger(recorded: dict[str, Any], curves: Curves) -> str:
@@ -288,7 +298,7 @@ def _ledger(recorded: dict[str, Any], curves: Curves) -> str:
         levels = dict.fromkeys(value for _, value in shares if value is not None)
         baselines = [("config", value) for value in levels]
         series = [line for line, _ in shares]
-        return draw(Chart(title, series, baselines, percent=True, zero=True))
+        return draw(Chart(title, series, baselines, percent=True, zero=True, y="share of tokens"))
 
     head = ["share", "config", "mean", "lowest", "highest"]
     return (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import struct
 import zlib
@@ -11,18 +12,9 @@ from html import escape
 
 import numpy as np
 
-from bert_jax.reporting.charts import (
-    BOTTOM,
-    HEIGHT,
-    LEFT,
-    RIGHT,
-    TOP,
-    WIDTH,
-    Axis,
-    note,
-    number,
-    short,
-)
+from bert_jax.reporting.figures import Bar, Bars
+from bert_jax.reporting.formats import exact, number
+from bert_jax.reporting.svg import draw
 
 # Colours of negative and positive numbers, both visible on light and on dark ground.
 COLD, HOT = (47, 124, 214), (222, 105, 40)
@@ -81,6 +73,7 @@ def picture(
     height, width = values.shape
     rows, columns = f"{axes[0]}, {height:,} down", f"{axes[1]}, {width:,} across"
     named = f' data-names="{escape(json.dumps(list(names)))}"' if names else ""
+    note = f'<p class="note">{escape(below)}</p>' if below else ""
     return (
         f'<figure class="chart picture{" square" if square else ""}" data-end="{end:.9g}" '
         f'data-row="{escape(axes[0])}" data-column="{escape(axes[1])}"{named}>'
@@ -90,7 +83,7 @@ def picture(
         f'height="{height}" style="--rows:{height}" '
         f'alt="{escape(f"{title}: {rows}, {columns}")}"></div>'
         f"{_legend(end, unit, both=bool((values < 0).any()))}"
-        f'<p class="read note" aria-live="polite"></p>{note(below)}</figure>'
+        f'<p class="read note" aria-live="polite"></p>{note}</figure>'
     )
 
 
@@ -105,32 +98,10 @@ def _legend(end: float, unit: str, both: bool) -> str:
 def histogram(title: str, values: np.ndarray, x: str, y: str, below: str = "") -> str:
     """Draw a `<figure>` of the histogram of values; `x` names them and `y` what is counted."""
     counts, edges = np.histogram(values, BINS)
-    across = Axis([float(edges[0]), float(edges[-1])], LEFT, WIDTH - RIGHT, pad=0.02)
-    base = HEIGHT - BOTTOM
-    up = Axis([0.0, float(counts.max())], base, TOP, pad=0.04)
-    parts, ticks = [], up.ticks(5)
-    for tick in ticks:
-        line = f"{up.at(tick):.1f}"
-        ends = f'x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{line}" y2="{line}"'
-        place = f'x="{LEFT - 7}" y="{up.at(tick) + 4:.1f}" text-anchor="end"'
-        parts.append(f'<line class="grid" {ends}/>')
-        parts.append(f"<text {place}>{short(tick, False, ticks)}</text>")
-    for tick in across.ticks(6):
-        place = f'x="{across.at(tick):.1f}" y="{HEIGHT - 8}" text-anchor="middle"'
-        parts.append(f"<text {place}>{number(tick)}</text>")
-    bins = zip(counts.tolist(), edges[:-1].tolist(), edges[1:].tolist(), strict=True)
-    for count, low, high in bins:
-        left, right, top = across.at(low), across.at(high), up.at(count)
-        text = f"{x} {number(low)} to {number(high)}: {count:,} {y}"
-        parts.append(
-            f'<rect class="c1" x="{left:.1f}" y="{top:.1f}" '
-            f'width="{max(right - left - 1, 0.5):.1f}" height="{base - top:.1f}">'
-            f"<title>{escape(text)}</title></rect>"
+    bars = [
+        Bar(low, high, count, f"{x} {exact(low)} to {exact(high)}: {count:,} {y}")
+        for count, (low, high) in zip(
+            counts.tolist(), itertools.pairwise(edges.tolist()), strict=True
         )
-    parts.append(f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{base}" y2="{base}"/>')
-    return (
-        f'<figure class="chart"><figcaption>{escape(title)}</figcaption>'
-        f'<p class="note">{escape(f"{y} by {x}")}</p>'
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">'
-        f"{''.join(parts)}</svg>{note(below)}</figure>"
-    )
+    ]
+    return draw(Bars(title, bars, x, y, note=below))

@@ -9,7 +9,7 @@ import numpy as np
 from bert_jax.interop.runs import TrainedModel
 from bert_jax.models.positions import sinusoids
 from bert_jax.reporting import page
-from bert_jax.reporting.charts import number
+from bert_jax.reporting.formats import number
 from bert_jax.views.pictures import histogram, picture
 from bert_jax.views.vectors import alike, pca, unit
 

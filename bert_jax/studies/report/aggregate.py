@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bert_jax.reporting.charts import SPACE, Chart, Series, number
+from bert_jax.reporting.figures import Chart, Figure, Series
+from bert_jax.reporting.formats import HOLE, SPACE, number
 from bert_jax.reporting.metric_names import is_share
-from bert_jax.reporting.plots import HOLE, Figure
 from bert_jax.studies.folder import Place
 from bert_jax.studies.report import collect, intervals
 from bert_jax.studies.report.collect import Axis, Family, Result

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bert_jax.reporting.charts import SPACE, Chart, Series
-from bert_jax.reporting.metric_names import pretty
+from bert_jax.reporting.figures import Chart, Series
+from bert_jax.reporting.formats import SPACE
+from bert_jax.reporting.metric_names import axis_title, pretty
 from bert_jax.studies.report import aggregate, intervals
 from bert_jax.studies.report.aggregate import View
 from bert_jax.studies.report.collect import Axis, Family, Result
@@ -100,6 +101,7 @@ def _panel(axis: Axis, families: Sequence[Family], name: str, kind: str) -> Pane
         axis,
         f"{pretty(name.partition('/')[2])} after equal {KINDS[kind]}",
         aggregate.means(axis, families, value),
+        y=axis_title(name.partition("/")[2]),
         note=aggregate.seeds_note(families, value),
     )
     curves = [
@@ -155,4 +157,6 @@ def _curves(axis: Axis, family: Family, name: str, kind: str, mark: float | None
     note = f"On held-out text, during training. {seeds_text}"
     note += f" Fewer: {', '.join(fewer)}." if fewer else ""
     note += "" if mark is None else " Dashed: the budget that all runs have."
-    return Chart(title, lines, x=KINDS[kind] if kind != "steps" else "step", mark=mark, note=note)
+    x = KINDS[kind] if kind != "steps" else "step"
+    y = axis_title(name.partition("/")[2])
+    return Chart(title, lines, x=x, y=y, mark=mark, note=note)

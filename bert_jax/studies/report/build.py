@@ -1,9 +1,9 @@
-"""Report of a study: report.html for offline reading, results.csv, summary.md and PNG figures.
+"""Report of a study: report.html for offline reading, results.csv, summary.md and figures.
 
     write(Place(workdir))
 
-It shows the study's present state. Every figure is drawn twice from one description: on the page,
-in the page's colours, and as a PNG.
+It shows the study's present state. Every figure is laid out once, for the page and for PNG, SVG
+and PDF files.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax.config import to_dict
-from bert_jax.reporting.charts import SPACE
+from bert_jax.reporting import files as figure_files
+from bert_jax.reporting.formats import SPACE
 from bert_jax.reporting.metric_names import pretty
 from bert_jax.reporting.page import asset, config_box, page, section, table, tile
-from bert_jax.reporting.plots import draw
+from bert_jax.reporting.svg import draw
 from bert_jax.studies import files
 from bert_jax.studies.folder import Place
 from bert_jax.studies.report import (
@@ -28,7 +29,6 @@ from bert_jax.studies.report import (
     budgets,
     collect,
     compare,
-    figures,
     matrices,
     published,
     sections,
@@ -43,7 +43,7 @@ STYLE = asset(__file__, ".css")
 
 
 def write(place: Place) -> Path:
-    """Write results.csv, figures/*.png, summary.md and, last, report.html; return its path."""
+    """Write results.csv, figures/*, summary.md and, last, report.html; return its path."""
     study, results = place.read_study(), collect.results(place)
     collect.write_csv(place, results)
     view = View(place, study, results)
@@ -52,7 +52,8 @@ def write(place: Place) -> Path:
     name, (_, ended) = str(study.get("name") or place.workdir.resolve().name), aggregate.span(view)
     done = sum(result.state.name == "done" for result in results)
     source = f"{name}: {done} of {len(results)} cells done, {ended[:10] or 'not begun'}."
-    figures.write(place.figures, shown, source)
+    for figure, described in shown.items():
+        figure_files.write(place.figures / figure, [described], source=source)
     files.write_text(place.summary, summary.text(view, gaps))
     files.write_text(place.report, page(f"Study {name}", body, STYLE))
     return place.report

@@ -6,9 +6,9 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from bert_jax.reporting.charts import SPACE
+from bert_jax.reporting.figures import Heat
+from bert_jax.reporting.formats import SPACE
 from bert_jax.reporting.metric_names import lower_is_better, pretty
-from bert_jax.reporting.plots import Heat
 from bert_jax.studies.report import aggregate
 from bert_jax.studies.report.aggregate import Figures, View, getter, slug
 from bert_jax.studies.report.collect import Axis, Family, Result
@@ -43,12 +43,13 @@ def _cross_rate(axis: Axis, family: Family, evaluation: str) -> Heat:
     shades, marks = _by_column(grid, whole)
     return Heat(
         ", ".join(filter(None, ["MLM loss (nats) by rate of evaluation", family.name])),
-        axis.name,
         names,
         [f"{100 * float(rate):g}{SPACE}%" for rate in rates],
         grid,
         shades,
-        marks,
+        marks=marks,
+        y=axis.name,
+        x="masking rate of evaluation",
         note="Rows: the setting that runs were trained with. Columns: the masking rate they are "
         "evaluated at, on one set of nested masks. Means over seeds, over fewer where noted; bold: "
         "the best of its column among rows with all seeds; darker cells are nearer to it.",
@@ -78,13 +79,14 @@ def crossed(view: View) -> Figures:
         shades, marks = _by_all(grid, lower_is_better(metric))
         figures[slug(first.name, second.name, metric, name)] = Heat(
             ", ".join(filter(None, [pretty(metric), name])),
-            f"{first.name}, by {second.name}",
             first.labels,
             second.labels,
             grid,
             shades,
-            marks,
-            aggregate.percent(metric, view.results),
+            marks=marks,
+            y=first.name,
+            x=second.name,
+            percent=aggregate.percent(metric, view.results),
             note="Means over seeds; empty if a seed is missing. Bold: the best; darker cells are "
             "nearer to it.",
         )

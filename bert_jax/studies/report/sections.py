@@ -6,10 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bert_jax.reporting.charts import SPACE, number
-from bert_jax.reporting.metric_names import BASELINES, lower_is_better, pretty
+from bert_jax.reporting.formats import HOLE, SPACE, number
+from bert_jax.reporting.metric_names import BASELINES, axis_title, lower_is_better, pretty
 from bert_jax.reporting.page import table
-from bert_jax.reporting.plots import HOLE
 from bert_jax.studies.report import aggregate
 from bert_jax.studies.report.aggregate import Figures, View, getter, plain, plus_minus, slug
 from bert_jax.studies.report.collect import Axis, Family
@@ -34,7 +33,13 @@ def headline(view: View, comparison: Mapping[str, Any]) -> Figures:
             else:
                 note += f" {name[:1].upper()}{name[1:]}: {number(level, share)}."
         figures[slug(axis.name, metric)] = aggregate.chart_over(
-            axis, pretty(metric), series, percent=share, baselines=baselines, note=note
+            axis,
+            pretty(metric),
+            series,
+            percent=share,
+            baselines=baselines,
+            y=axis_title(metric),
+            note=note,
         )
     return figures
 
@@ -116,6 +121,7 @@ def gaps(view: View, comparison: Mapping[str, Any], differences: Sequence[Differ
             f"{pretty(metric)}, minus {baseline}",
             aggregate.gaps(axis, families, chosen),
             baselines=[("", 0.0)],
+            y=axis_title(metric, "difference"),
             percent=aggregate.percent(metric, view.results),
             note=f"Minus {baseline}, in {count} pairs{intervals}. {better} zero is better.",
         )

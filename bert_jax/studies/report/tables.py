@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bert_jax.reporting.charts import Series, number
+from bert_jax.reporting.figures import Figure, Series
+from bert_jax.reporting.formats import HOLE, number
 from bert_jax.reporting.metric_names import is_result, is_share, pretty
 from bert_jax.reporting.page import table
-from bert_jax.reporting.plots import HOLE, Figure
 from bert_jax.studies.report import aggregate, published
 from bert_jax.studies.report.aggregate import View, getter, plus_minus
 from bert_jax.studies.report.collect import LEDGER, SPENT, Axis, Result
@@ -164,7 +164,9 @@ def figures_of(name: str) -> list[Figure]:
     for column in source.columns:
         points = [(at[label], score) for label, score in source.column(column).items()]
         title = f"Published: {column}, per cent"
-        figures.append(aggregate.chart_over(axis, title, [Series("", points, 3)]))
+        figures.append(
+            aggregate.chart_over(axis, title, [Series("", points, 3)], y=f"{column} (%)")
+        )
     return figures
 
 

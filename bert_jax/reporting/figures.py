@@ -1,0 +1,125 @@
+"""Descriptions of figures: what is shown, and not where. `layout` gives every part its place."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from bert_jax.reporting.scales import finite
+
+Points = Sequence[tuple[float, float]]
+Intervals = Sequence[tuple[float, float, float]]  # x, low, high
+
+LONG = 3  # an interval longer than so many medians is cut at the axis
+MOST = 300  # points of a drawn line
+
+
+@dataclass(frozen=True)
+class Series:
+    """Line of a chart: values, intervals (`band` or `whiskers`), and the values they average."""
+
+    name: str
+    points: Points
+    colour: int | str = 1  # 1 to 5 of the page's palette, or the name of a tone
+    faint: bool = False  # for noisy values
+    band: Intervals = ()
+    whiskers: Intervals = ()
+    dots: Points = ()  # the single values that a point is the mean of
+    joined: bool = True  # whether a line goes through the points
+
+    @property
+    def tone(self) -> str:
+        """Return the name of the colour."""
+        return f"c{self.colour}" if isinstance(self.colour, int) else self.colour
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Lines over `x`, or dots in rows that have names; dashed baselines and a vertical mark."""
+
+    title: str
+    series: Sequence[Series]
+    baselines: Sequence[tuple[str, float]] = field(default=())
+    percent: bool = False
+    zero: bool = False  # whether the axis of values starts at 0
+    x: str = "step"  # title of the axis, with its unit
+    y: str = ""  # title of the axis of values, with its unit
+    ticks: Sequence[tuple[float, str]] = ()  # places and labels on the x axis; else round numbers
+    rows: Sequence[str] = ()  # names of rows; then values go to the right and x counts the rows
+    last: bool = True  # whether the legend shows the last value of each line
+    mark: float | None = None
+    note: str = ""
+
+    def values(self) -> list[float]:
+        """Return the values the axis must hold; of unusually long intervals only a part."""
+        points = [y for series in self.series for _, y in (*series.points, *series.dots)]
+        points += [value for _, value in self.baselines]
+        points += [0.0] if self.zero else []
+        intervals = [
+            (low, high)
+            for series in self.series
+            for _, low, high in (*series.band, *series.whiskers)
+            if finite(low) and finite(high)
+        ]
+        halves = sorted((high - low) / 2 for low, high in intervals)
+        most = LONG * halves[len(halves) // 2] if halves else 0.0
+        middles = [((low + high) / 2, min((high - low) / 2, most)) for low, high in intervals]
+        points += [middle + sign * half for middle, half in middles for sign in (-1, 1)]
+        return list(filter(finite, points))
+
+
+@dataclass(frozen=True)
+class Bar:
+    """Bar from 0 to `value` over the stretch of the x axis from `low` to `high`."""
+
+    low: float
+    high: float
+    value: float
+    text: str  # of its hover
+    colour: int = 1
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Bars, such as those of a histogram."""
+
+    title: str
+    bars: Sequence[Bar]
+    x: str
+    y: str
+    percent: bool = False
+    ticks: Sequence[tuple[float, str]] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Heat:
+    """Matrix of numbers with shades from 0 to 1; NaN is a hole."""
+
+    title: str
+    rows: Sequence[str]
+    columns: Sequence[str]
+    values: Sequence[Sequence[float]]
+    shades: Sequence[Sequence[float]]
+    x: str = ""  # what the columns are
+    y: str = ""  # what the rows are
+    marks: Collection[tuple[int, int]] = ()  # the best cells
+    percent: bool = False
+    note: str = ""
+
+
+Figure = Chart | Bars | Heat
+
+
+def thin(points: Points, most: int = MOST) -> list[tuple[float, float]]:
+    """Reduce points to at most `most`: the first, means of equal stretches, and the last."""
+    if len(points) <= most:
+        return list(points)
+    inner, stretches = points[1:-1], most - 2
+    edges = [len(inner) * i // stretches for i in range(stretches + 1)]
+    means = [
+        (sum(x for x, _ in inner[a:b]) / (b - a), sum(y for _, y in inner[a:b]) / (b - a))
+        for a, b in itertools.pairwise(edges)
+    ]
+    return [points[0], *means, points[-1]]

@@ -1,0 +1,358 @@
+"""Layout of figures: every part of a description gets its place, once for pages and files."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+
+from bert_jax.reporting.figures import Bars, Chart, Figure, Heat, Points, Series, thin
+from bert_jax.reporting.formats import HOLE, exact, number, tick
+from bert_jax.reporting.scales import Scale, finite, wide
+from bert_jax.reporting.scene import Area, Box, Dot, Line, Mark, Scene, Text, text_width, wrap
+
+WIDTH = 460
+RIGHT, TOP = 12, 10  # room beside and above the values
+PLOT = 205  # height of the values of a chart
+LABELS, TITLE = 20, 19  # heights of the labels and of the title of an axis
+ROW, EACH = 14, 15  # heights of a row without dots, and of each dot in it
+LINE = 15  # height of a line of text
+NAME = 150  # width of the name of a row, at most
+CELL, WIDEST = 26, 90  # height of a cell, and width of the name of a column, at most
+MARKED = 25  # points of a line that has a dot at each
+
+
+def scene_of(figure: Figure) -> Scene | None:
+    """Lay a figure out; return None if it has no values."""
+    if isinstance(figure, Heat):
+        return _heat(figure)
+    if isinstance(figure, Bars):
+        return _bars(figure) if any(finite(bar.value) for bar in figure.bars) else None
+    if not any(finite(y) for series in figure.series for _, y in series.points):
+        return None
+    return _rows(figure) if figure.rows else _lines(figure)
+
+
+# --- axes --------------------------------------------------------------------------------------
+
+
+def _legend(chart: Chart) -> tuple[list[Mark], float]:
+    """List the lines, with their last values if the chart asks for them; return the height too."""
+    lines = [series for series in chart.series if series.points]
+    if not chart.last and len(lines) == 1 and not lines[0].name:
+        return [], 0
+    marks: list[Mark] = []
+    x, y = 0.0, 13.0
+    for series in lines:
+        last = number(series.points[-1][1], chart.percent) if chart.last else ""
+        wide_name, wide_last = text_width(series.name), text_width(last)
+        if x and x + 20 + wide_name + wide_last > WIDTH:
+            x, y = 0.0, y + 18
+        if series.joined and not chart.rows:
+            ends, strength = [(x, y - 4), (x + 14, y - 4)], 0.5 if series.faint else 1.0
+            marks.append(Line(ends, role="swatch", tone=series.tone, strength=strength))
+        else:
+            marks.append(Dot(x + 8, y - 4, 3.6, role="dot", tone=series.tone))
+        marks.append(Text(x + 19, y, series.name, "start", role="tick"))
+        if last:
+            marks.append(Text(x + 24 + wide_name, y, last, "start", role="last"))
+        x += 19 + wide_name + (5 + wide_last if last else 0) + 14
+    return marks, y + 5
+
+
+def _below(axis: Scale, ticks: Sequence[tuple[float, str]], base: float, title: str) -> list[Mark]:
+    """Label the axis at the bottom; labels that would overlap the one before are left out."""
+    marks: list[Mark] = []
+    free = -math.inf
+    for value, label in sorted(ticks):
+        half = text_width(label) / 2
+        x = max(min(axis.at(value), WIDTH - half), half)
+        if x - half >= free:
+            free = x + half + 6
+            marks.append(Text(x, base + 17, label, role="tick"))
+    if title:
+        middle = (axis.start + axis.stop) / 2
+        marks.append(Text(middle, base + LABELS + 14, title, role="axistitle"))
+    return marks
+
+
+def _beside(title: str, top: float, base: float) -> tuple[list[Mark], float]:
+    """Write the title of the upright axis, in lines of its length; return their width, too."""
+    lines = wrap(title, base - top) if title else []
+    marks: list[Mark] = [
+        Text(11 + LINE * i, (top + base) / 2, line, upright=True, role="axistitle")
+        for i, line in enumerate(lines)
+    ]
+    return marks, LINE * len(lines) + 3 * bool(lines)
+
+
+def _values_up(up: Scale, percent: bool, title: str) -> tuple[list[Mark], float]:
+    """Draw the grid and labels of the axis of values; return where the values begin, too."""
+    ticks = up.ticks(6)
+    labels = [tick(value, percent, [value] if up.log else ticks) for value in ticks]
+    marks, begin = _beside(title, up.stop, up.start)
+    left = begin + max(map(text_width, labels), default=0) + 8
+    for value, label in zip(ticks, labels, strict=True):
+        y = up.at(value)
+        marks.append(Line([(left, y), (WIDTH - RIGHT, y)], role="grid"))
+        marks.append(Text(left - 7, y + 4, label, "end", role="tick"))
+    return marks, left
+
+
+def _rounded(axis: Scale) -> list[tuple[float, str]]:
+    """Label the axis at the bottom with whole numbers, or with others where there are none."""
+    ticks = axis.ticks(5)
+    ticks = [value for value in ticks if float(value).is_integer()] or ticks
+    return [(value, tick(value, False, ticks)) for value in ticks]
+
+
+# --- lines -------------------------------------------------------------------------------------
+
+
+def _lines(chart: Chart) -> Scene:
+    """Lay out lines over an axis at the bottom."""
+    lines = [series for series in chart.series if series.points]
+    marks, top = _legend(chart)
+    top += TOP
+    base = top + PLOT
+    values = chart.values()
+    up = Scale(values, base, top, pad=0.06, log=not chart.percent and wide(values))
+    grid, left = _values_up(up, chart.percent, chart.y)
+    places = [x for series in lines for x, _ in series.points]
+    places += [] if chart.mark is None else [chart.mark]
+    places += [x for x, _ in chart.ticks]  # a tick without a value yet has its place too
+    across = Scale(places, left, WIDTH - RIGHT, pad=0.035 if chart.ticks else 0.0)
+    marks += grid + _below(across, chart.ticks or _rounded(across), base, chart.x)
+    if chart.mark is not None:
+        x = across.at(chart.mark)
+        marks.append(Line([(x, top), (x, base)], role="baseline"))
+    marks.append(Line([(left, base), (WIDTH - RIGHT, base)], role="axis"))
+    dashes, labels = _baselines(chart, up, left)
+    middle = (len(lines) - 1) / 2  # lines with whiskers stand side by side
+    drawn = [
+        (series.faint, _series(chart, series, across, up, 5 * (i - middle) * bool(series.whiskers)))
+        for i, series in enumerate(lines)
+    ]
+    drawn.sort(key=lambda pair: not pair[0])  # faint lines below
+    marks += [*dashes, *(mark for _, several in drawn for mark in several), *labels]
+    height = base + LABELS + (TITLE if chart.x else 0)
+    return Scene(WIDTH, height, marks, (left, top, WIDTH - RIGHT, base))
+
+
+def _baselines(chart: Chart, up: Scale, left: float) -> tuple[list[Mark], list[Mark]]:
+    """Draw dashed lines, which lie below the curves, and their labels, which lie above them."""
+    dashes: list[Mark] = []
+    labels: list[Mark] = []
+    taken: list[float] = []
+    for name, value in chart.baselines:
+        y = up.at(value)
+        title = f"{name} {exact(value, chart.percent)}".strip()
+        dashes.append(Line([(left, y), (WIDTH - RIGHT, y)], role="baseline", title=title))
+        above = y > up.stop + 16 and all(abs(y - 5 - other) > 13 for other in taken)
+        taken.append(y - 5 if above else y + 14)
+        if name:
+            text = f"{name} {number(value, chart.percent)}"
+            labels.append(Text(WIDTH - RIGHT - 2, taken[-1], text, "end", role="halo"))
+    return dashes, labels
+
+
+def _reading(chart: Chart, x: float) -> str:
+    """Write a place on the x axis: its label, or its number, rounded if it is large."""
+    labels = dict(chart.ticks)
+    return f"{chart.x} {labels.get(x) or exact(round(x) if abs(x) >= 100 else x)}"
+
+
+def _pieces(points: Points) -> Iterator[list[tuple[float, float]]]:
+    """Yield stretches of points that have a place."""
+    for known, piece in itertools.groupby(points, lambda point: finite(point[1])):
+        if known:
+            yield list(piece)
+
+
+def _series(chart: Chart, series: Series, across: Scale, up: Scale, shift: float) -> list[Mark]:
+    """Draw a line with its intervals and dots, moved to the right by `shift`."""
+    tone = series.tone
+    marks: list[Mark] = []
+
+    def at(x: float, y: float) -> tuple[float, float]:  # intervals are cut where they leave it
+        return across.at(x) + shift, up.inside(y)
+
+    marks += [
+        Dot(*at(x, y), 2, role="single", tone=tone, title=_said(chart, series, x, y, single=True))
+        for x, y in series.dots
+        if finite(y)
+    ]
+    low = thin([(x, low) for x, low, high in series.band if finite(low) and finite(high)])
+    high = thin([(x, high) for x, low, high in series.band if finite(low) and finite(high)])
+    if low:
+        corners = [at(x, y) for x, y in [*low, *reversed(high)]]
+        marks.append(Area(corners, role="band", tone=tone))
+    points = thin(series.points)
+    role = "faint" if series.faint else "line"
+    for piece in _pieces(points) if series.joined else ():
+        readings = [(_reading(chart, x), exact(y, chart.percent)) for x, y in piece]
+        places = [at(x, y) for x, y in piece]
+        marks.append(Line(places, readings, role=role, tone=tone, title=series.name))
+    dotted = not series.joined or (len(points) <= MARKED and not series.faint)
+    marks += [
+        Dot(*at(x, y), 2.6, role="dot", tone=tone, title=_said(chart, series, x, y))
+        for piece in _pieces(points)
+        for x, y in piece
+        if dotted or len(piece) == 1
+    ]
+    marks += [
+        Line([at(x, low), at(x, high)], role="whisker", tone=tone)
+        for x, low, high in series.whiskers
+        if not math.isnan(low + high)
+    ]
+    return marks
+
+
+def _said(chart: Chart, series: Series, x: float, value: float, single: bool = False) -> str:
+    """Write the hover of a point: its series and place, its exact value and its interval."""
+    place = chart.rows[int(x)] if chart.rows else _reading(chart, x)
+    text = ", ".join(filter(None, [series.name, place]))
+    text = f"{text}: {exact(value, chart.percent)}"
+    ends = {at: (low, high) for at, low, high in (*series.band, *series.whiskers)}.get(x)
+    if single or ends is None:
+        return text
+    return f"{text} ({exact(ends[0], chart.percent)} to {exact(ends[1], chart.percent)})"
+
+
+# --- rows --------------------------------------------------------------------------------------
+
+
+def _rows(chart: Chart) -> Scene:
+    """Lay out values to the right, one row for each point; the series of a row are stacked."""
+    lines = [series for series in chart.series if series.points]
+    marks, top = _legend(chart)
+    top += TOP
+    title = "" if chart.x == "step" else chart.x
+    names = [wrap(name, NAME) for name in chart.rows]
+    heights = [max(ROW + EACH * len(lines), LINE * len(name) + 8) for name in names]
+    tops = [top + sum(heights[:i]) for i in range(len(heights))]
+    base = top + sum(heights)
+    beside, begin = _beside(title, top, base)
+    left = begin + max(text_width(line) for name in names for line in name) + 12
+    axis = Scale(chart.values(), left, WIDTH - RIGHT, pad=0.05)
+    ticks = axis.ticks(5)
+    for value in ticks:
+        marks.append(Line([(axis.at(value), top), (axis.at(value), base)], role="grid"))
+    marks += _below(axis, [(v, tick(v, chart.percent, ticks)) for v in ticks], base, chart.y)
+    marks += beside
+    for label, value in chart.baselines:
+        x, said = axis.at(value), f"{label} {exact(value, chart.percent)}".strip()
+        marks.append(Line([(x, top), (x, base)], role="baseline", title=said))
+    for first, height, name in zip(tops, heights, names, strict=True):
+        marks += _named(name, left - 9, first + height / 2)
+        marks.append(Line([(left, first + height), (WIDTH - RIGHT, first + height)], role="grid"))
+    for i, series in enumerate(lines):
+        shift = EACH * (i - (len(lines) - 1) / 2)
+        middles = [first + height / 2 + shift for first, height in zip(tops, heights, strict=True)]
+        marks += _dots(chart, series, axis, middles)
+    return Scene(WIDTH, base + LABELS + (TITLE if chart.y else 0), marks)
+
+
+def _named(lines: Sequence[str], x: float, middle: float) -> list[Mark]:
+    """Write the name of a row to the left of `x`."""
+    first = middle + 4 - LINE / 2 * (len(lines) - 1)
+    return [Text(x, first + LINE * i, line, "end", role="name") for i, line in enumerate(lines)]
+
+
+def _dots(chart: Chart, series: Series, axis: Scale, middles: Sequence[float]) -> list[Mark]:
+    """Draw the intervals, single values and means of a series; `middles` are the rows' heights."""
+    tone = series.tone
+    marks: list[Mark] = []
+    for row, low, high in series.whiskers:
+        if not math.isnan(low + high):
+            y = middles[int(row)]
+            ends = [(axis.inside(low), y), (axis.inside(high), y)]
+            marks.append(Line(ends, role="whisker", tone=tone))
+    kinds = ((series.dots, "single", 2.0), (series.points, "dot", 3.6))
+    for points, role, radius in kinds:
+        for row, value in points:
+            if finite(value):
+                said = _said(chart, series, row, value, single=role == "single")
+                place = axis.at(value), middles[int(row)]
+                marks.append(Dot(*place, radius, role=role, tone=tone, title=said))
+    return marks
+
+
+# --- bars --------------------------------------------------------------------------------------
+
+
+def _bars(figure: Bars) -> Scene:
+    """Lay out bars that stand on the axis at the bottom."""
+    top, base = TOP, TOP + PLOT
+    known = [bar for bar in figure.bars if finite(bar.value)]
+    up = Scale([0.0, *(bar.value for bar in known)], base, top, pad=0.04)
+    marks, left = _values_up(up, figure.percent, figure.y)
+    across = Scale(
+        [end for bar in known for end in (bar.low, bar.high)], left, WIDTH - RIGHT, pad=0.02
+    )
+    ticks = across.ticks(6)
+    labels = figure.ticks or [(value, tick(value, False, ticks)) for value in ticks]
+    marks += _below(across, labels, base, figure.x)
+    for bar in known:
+        x, y = across.at(bar.low), up.at(bar.value)
+        width = max(across.at(bar.high) - x - 1, 0.5)
+        zero = up.at(0.0)
+        place = (x, min(y, zero), width, abs(zero - y))
+        marks.append(Box(*place, role="bar", tone=f"c{bar.colour}", title=bar.text))
+    marks.append(Line([(left, up.at(0.0)), (WIDTH - RIGHT, up.at(0.0))], role="axis"))
+    return Scene(WIDTH, base + LABELS + (TITLE if figure.x else 0), marks)
+
+
+# --- heat maps ---------------------------------------------------------------------------------
+
+
+def _heat(heat: Heat) -> Scene | None:
+    """Lay out a matrix as shaded cells with their numbers."""
+    if not any(finite(value) for row in heat.values for value in row):
+        return None
+    rows = [wrap(name, NAME) for name in heat.rows]
+    columns = [wrap(name, WIDEST) for name in heat.columns]
+    texts = [_cell_text(value, heat.percent) for row in heat.values for value in row]
+    top = (TITLE if heat.x else 0) + LINE * max(map(len, columns)) + 5
+    heights = [max(CELL, LINE * len(name) + 4) for name in rows]
+    tops = [top + sum(heights[:i]) for i in range(len(heights))]
+    base = top + sum(heights)
+    marks, begin = _beside(heat.y, top, base)
+    left = begin + max(text_width(line) for name in rows for line in name) + 12
+    widest = max(map(text_width, [*texts, *(line for name in columns for line in name)]))
+    width = max(widest + 10, (WIDTH - left) / len(columns))
+    end = left + width * len(columns)
+    if heat.x:
+        marks.append(Text((left + end) / 2, 13, heat.x, role="axistitle"))
+    for j, name in enumerate(columns):
+        for k, line in enumerate(reversed(name)):
+            x, y = left + width * (j + 0.5), top - 6 - LINE * k
+            marks.append(Text(x, y, line, role="name"))
+    for i, (above, height, name) in enumerate(zip(tops, heights, rows, strict=True)):
+        marks += _named(name, left - 8, above + height / 2)
+        for j in range(len(columns)):
+            marks += _cell(heat, i, j, (left + width * j, above, width, height))
+    return Scene(end, base + 4, marks)
+
+
+def _cell(heat: Heat, i: int, j: int, place: tuple[float, float, float, float]) -> list[Mark]:
+    """Draw a cell: its shade, its number, and a frame around the best."""
+    x, y, width, height = place
+    value, best = heat.values[i][j], (i, j) in heat.marks
+    known = finite(value)
+    said = exact(value, heat.percent) if known else "none"
+    said = f"{heat.rows[i]}, {heat.columns[j]}: {said}"
+    shade = max(min(heat.shades[i][j], 1.0), 0.0) if known else 0.0
+    inside = (x + 1, y + 1, width - 2, height - 2)
+    marks: list[Mark] = [Box(*inside, role="cell", title=said, strength=shade)]
+    if best:
+        marks.append(Box(x + 2, y + 2, width - 4, height - 4, role="best"))
+    role = "strong" if best else "value" if known else "hole"
+    text = _cell_text(value, heat.percent)
+    return [*marks, Text(x + width / 2, y + height / 2 + 4, text, role=role)]
+
+
+def _cell_text(value: float, percent: bool) -> str:
+    if not finite(value):
+        return HOLE
+    return number(value, percent) if percent or abs(value) < 0.1 else f"{value:.3f}"

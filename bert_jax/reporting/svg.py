@@ -1,0 +1,117 @@
+"""Scenes as SVG: inside a page, in the colours of its theme, or as a document of its own."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from html import escape
+from pathlib import Path
+
+from bert_jax.reporting.figures import Figure
+from bert_jax.reporting.layout import WIDTH, scene_of
+from bert_jax.reporting.scene import Area, Box, Dot, Line, Mark, Scene, Text
+
+STYLE = Path(__file__).with_name("figure.css").read_text(encoding="utf-8")
+FONT = "DejaVu Sans, Verdana, Helvetica, Arial, sans-serif"
+Look = Callable[[Mark], str]  # the attributes that give a mark its colours and strokes
+
+
+def draw(figure: Figure) -> str:
+    """Draw a `<figure>` of a page, with exact values on hover; empty if there are no values."""
+    scene = scene_of(figure)
+    if scene is None:
+        return ""
+    frame = " ".join(f"{edge:.1f}" for edge in scene.frame or ())
+    read_off = f' data-frame="{frame}"' if frame else ""
+    drawn = (
+        f'<svg viewBox="0 0 {scene.width:.0f} {scene.height:.0f}" role="img" '
+        f'aria-label="{escape(figure.title)}">{_marks(scene, _classes)}</svg>'
+    )
+    if scene.width > WIDTH:
+        wide = f"min-width:{0.8 * scene.width:.0f}px"
+        drawn = f'<div class="scroll"><div style="{wide}">{drawn}</div></div>'
+    below = f'<p class="note">{escape(figure.note)}</p>' if figure.note else ""
+    return (
+        f'<figure class="chart"{read_off}><figcaption>{escape(figure.title)}</figcaption>'
+        f"{drawn}{below}</figure>"
+    )
+
+
+def document(scene: Scene, title: str, source: str = "") -> str:
+    """Write a scene as an SVG file on white ground; `source` is metadata, not drawn."""
+    size = f'width="{scene.width:.0f}pt" height="{scene.height:.0f}pt"'
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} '
+        f'viewBox="0 0 {scene.width:.0f} {scene.height:.0f}" font-family="{FONT}">'
+        f"<title>{escape(title)}</title><desc>{escape(source)}</desc>"
+        f'<rect width="100%" height="100%" fill="white"/>{_marks(scene, _attributes)}</svg>\n'
+    )
+
+
+def _marks(scene: Scene, look: Look) -> str:
+    return "".join(_element(mark, look) for mark in scene.marks)
+
+
+def _element(mark: Mark, look: Look) -> str:
+    """Write a mark; a line's readings are for the page's script, all other hovers are titles."""
+    attributes = look(mark)
+    title = f"<title>{escape(mark.title)}</title>" if mark.title else ""
+    if isinstance(mark, Text):
+        place = f'x="{mark.x:.1f}" y="{mark.y:.1f}"'
+        if mark.upright:
+            place += f' transform="rotate(-90 {mark.x:.1f} {mark.y:.1f})"'
+        return f'<text {attributes} {place} text-anchor="{mark.anchor}">{escape(mark.text)}</text>'
+    if isinstance(mark, Box):
+        place = f'x="{mark.x:.1f}" y="{mark.y:.1f}"'
+        size = f'width="{mark.width:.1f}" height="{mark.height:.1f}"'
+        return f"<rect {attributes} {place} {size}>{title}</rect>"
+    if isinstance(mark, Dot):
+        place = f'cx="{mark.x:.1f}" cy="{mark.y:.1f}" r="{mark.radius:g}"'
+        return f"<circle {attributes} {place}>{title}</circle>"
+    assert isinstance(mark, Line | Area)
+    points = " ".join(f"{x:.1f},{y:.1f}" for x, y in mark.points)
+    if isinstance(mark, Area):
+        return f'<polygon {attributes} points="{points}">{title}</polygon>'
+    if not mark.readings:
+        return f'<polyline {attributes} points="{points}">{title}</polyline>'
+    readings = "|".join(f"{x}:{y}" for x, y in mark.readings)
+    named = f'data-name="{escape(mark.title)}" data-readings="{escape(readings)}"'
+    return f'<polyline {attributes} {named} points="{points}"/>'
+
+
+def _classes(mark: Mark) -> str:
+    """Leave the look to the style sheet."""
+    strength = f' style="opacity:{look(mark)["opacity"]}"' if mark.strength < 1 else ""
+    return f'class="{f"{mark.role} {mark.tone}".strip()}"{strength}'
+
+
+def _attributes(mark: Mark) -> str:
+    """Write the look of the light theme out, for programs that know no variables of CSS."""
+    return " ".join(f'{name}="{value}"' for name, value in look(mark).items())
+
+
+def look(mark: Mark) -> dict[str, str]:
+    """Return the properties of a mark in the light theme."""
+    roles, tones = _light()
+    properties = {name: tones.get(value, value) for name, value in roles[mark.role].items()}
+    for name, value in properties.items():
+        if value == "currentColor":
+            properties[name] = tones[mark.tone]
+    if mark.strength < 1:
+        properties["opacity"] = f"{float(properties.get('opacity', 1)) * mark.strength:.3f}"
+    return properties
+
+
+@functools.cache
+def _light() -> tuple[dict[str, dict[str, str]], dict[str, str]]:
+    """Read the properties of each role, and the colour of each tone and variable."""
+    light = STYLE.partition("@media")[0]
+    tones = {f"var(--{name})": value for name, value in re.findall(r"--(\w+): ([^;]+);", light)}
+    for name, value in re.findall(r"\.(\w\d) \{ color: ([^;]+);", light):
+        tones[name] = tones.get(value, value)
+    roles = {
+        role: dict(re.findall(r"([\w-]+): ([^;]+?)(?:px)?;", body))
+        for role, body in re.findall(r"svg \.(\w+) \{(.*?)\}", light, re.DOTALL)
+    }
+    return roles, tones
