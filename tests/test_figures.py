@@ -178,6 +178,8 @@ def test_an_interval_much_longer_than_most_does_not_squash_the_rest():
     chart = Chart("t", [Series("s", points, whiskers=[*short[:-1], (4.0, -98.6, 101.4)])])
     assert max(chart.values()) < 2
     assert min(chart.values()) <= 0.9
+    whole = dataclasses.replace(chart, cut=False).values()
+    assert (min(whole), max(whole)) == (-98.6, 101.4)
     _, top, _, base = scene_of(chart).frame
     for whisker in marks(chart, Line, "whisker"):
         assert all(top <= y <= base for _, y in whisker.points)

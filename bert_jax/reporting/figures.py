@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
@@ -49,10 +50,11 @@ class Chart:
     rows: Sequence[str] = ()  # names of rows; then values go to the right and x counts the rows
     last: bool = True  # whether the legend shows the last value of each line
     mark: float | None = None
+    cut: bool = True  # whether unusually long intervals are cut at the axis
     note: str = ""
 
     def values(self) -> list[float]:
-        """Return the values the axis must hold; of unusually long intervals only a part."""
+        """Return the values the axis must hold; of intervals that are cut only a part."""
         points = [y for series in self.series for _, y in (*series.points, *series.dots)]
         points += [value for _, value in self.baselines]
         points += [0.0] if self.zero else []
@@ -63,7 +65,7 @@ class Chart:
             if finite(low) and finite(high)
         ]
         halves = sorted((high - low) / 2 for low, high in intervals)
-        most = LONG * halves[len(halves) // 2] if halves else 0.0
+        most = LONG * halves[len(halves) // 2] if halves and self.cut else math.inf
         middles = [((low + high) / 2, min((high - low) / 2, most)) for low, high in intervals]
         points += [middle + sign * half for middle, half in middles for sign in (-1, 1)]
         return list(filter(finite, points))

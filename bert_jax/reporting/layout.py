@@ -226,7 +226,7 @@ def _rows(chart: Chart) -> Scene:
     """Lay out values to the right, one row for each point; the series of a row are stacked."""
     lines = [series for series in chart.series if series.points]
     marks, top = _legend(chart)
-    top += TOP
+    top += TOP + LINE * any(label for label, _ in chart.baselines)
     title = "" if chart.x == "step" else chart.x
     names = [wrap(name, NAME) for name in chart.rows]
     heights = [max(ROW + EACH * len(lines), LINE * len(name) + 8) for name in names]
@@ -243,6 +243,10 @@ def _rows(chart: Chart) -> Scene:
     for label, value in chart.baselines:
         x, said = axis.at(value), f"{label} {exact(value, chart.percent)}".strip()
         marks.append(Line([(x, top), (x, base)], role="baseline", title=said))
+        if label:
+            text = f"{label} {number(value, chart.percent)}"
+            half = text_width(text) / 2
+            marks.append(Text(min(max(x, half), WIDTH - half), top - 5, text, role="tick"))
     for first, height, name in zip(tops, heights, names, strict=True):
         marks += _named(name, left - 9, first + height / 2)
         marks.append(Line([(left, first + height), (WIDTH - RIGHT, first + height)], role="grid"))

@@ -121,7 +121,8 @@ def status(workdir: Path, *, verbose: bool = False, as_json: bool = False) -> No
 def report(workdir: Path) -> None:
     """Write results.csv, the figures, the summary and the page; print the path of the page.
 
-    For a study kept without its cells (study.json and results.csv alone), write the summary only.
+    For a study kept without its cells (study.json and results.csv alone), write the summary and
+    draw the figures beside it again.
     """
     place = _existing(workdir)
     from bert_jax.studies.report import build as reports

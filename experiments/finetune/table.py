@@ -18,6 +18,8 @@ from recipes import RECIPES
 
 from bert_jax.data.labelled.answers import Span
 from bert_jax.evaluation import scores
+from bert_jax.reporting import files
+from bert_jax.reporting.figures import Chart, Series
 from bert_jax.studies.report.intervals import summary, welch
 from bert_jax.training import data
 
@@ -136,45 +138,38 @@ def _markdown(rows: list[dict[str, Any]]) -> str:
 
 def _figure(rows: list[dict[str, Any]]) -> None:
     """Draw each task's seeds, as distances from their mean, and the interval of the difference."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    _, (left, right) = plt.subplots(1, 2, figsize=(10, 0.5 * len(rows) + 1.4), sharey=True)
+    points: dict[str, list[tuple[float, float]]] = {"ours": [], "theirs": []}
+    differences, intervals = [], []
     for place, row in enumerate(rows):
         unit = 1 if row["task"] in NAMES else 100  # so that all are in per cent
-        values = {
-            side: unit * np.array([float(v) for v in row[f"{side}_values"].split()])
-            for side in ("ours", "theirs")
-        }
+        values = {side: [float(v) for v in row[f"{side}_values"].split()] for side in points}
         middle = np.mean([*values.values()])
-        for side, lift, colour in (("ours", -0.12, "tab:blue"), ("theirs", 0.12, "tab:orange")):
-            label = {"ours": "bert_jax", "theirs": "transformers"}[side] if not place else None
-            left.plot(
-                values[side] - middle,
-                np.full(len(values[side]), place + lift),
-                "o",
-                color=colour,
-                label=label,
-            )
-        half = [
-            [unit * (row["difference"] - row["low"])],
-            [unit * (row["high"] - row["difference"])],
-        ]
-        right.errorbar(unit * row["difference"], place, xerr=half, fmt="ko", capsize=4)
-    titles = (
-        "points of each seed, less the mean of all",
-        "ours less theirs: means and 95 % interval",
+        for side, numbers in values.items():
+            points[side] += [(place, unit * (number - middle)) for number in numbers]
+        difference, low, high = (unit * float(row[key]) for key in ("difference", "low", "high"))
+        differences.append((place, difference))
+        intervals.append((place, low, high))
+    names = [f"{row['task']} ({row['metric']})" for row in rows]
+    seeds = Chart(
+        "Each seed, less the mean of all",
+        [Series("bert_jax", points["ours"], 1), Series("transformers", points["theirs"], 2)],
+        baselines=[("", 0.0)],
+        rows=names,
+        x="",
+        y="difference from the mean (points of per cent)",
+        last=False,
     )
-    for axes, title in zip((left, right), titles, strict=True):
-        axes.axvline(0, color="grey", linewidth=0.8)
-        axes.set_xlabel(title)
-    left.set_yticks(range(len(rows)), [f"{row['task']} ({row['metric']})" for row in rows])
-    left.invert_yaxis()
-    left.legend(loc="best")
-    plt.tight_layout()
-    plt.savefig(HERE / "figure.png", dpi=120)
+    gaps = Chart(
+        "Ours less theirs: means and 95 % intervals",
+        [Series("", differences, whiskers=intervals)],
+        baselines=[("", 0.0)],
+        rows=names,
+        x="",
+        y="difference (points of per cent)",
+        last=False,
+        cut=False,
+    )
+    files.write(HERE / "figure", [seeds, gaps], columns=2, kinds=("png",))
 
 
 def main() -> None:

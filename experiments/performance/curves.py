@@ -16,10 +16,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-import matplotlib.pyplot as plt
-
 from bert_jax import config as configs
 from bert_jax.benchmarks import harness, table
+from bert_jax.reporting import files
+from bert_jax.reporting.figures import Chart, Series
 
 HERE = Path(__file__).parent
 TABLE = HERE / "curves.csv"
@@ -97,25 +97,23 @@ def draw(rows: list[dict[str, str]]) -> None:
 
     It shows least times, since other work on a machine can only add to a time.
     """
-    names = [name for name in CURVES if any(row["curve"] == name for row in rows)]
-    figure, panels = plt.subplots(
-        2, -(-len(names) // 2), figsize=(13, 6), layout="constrained", squeeze=False
-    )
-    for panel in panels.flat[len(names) :]:
-        panel.axis("off")
-    for name, panel in zip(names, panels.flat, strict=False):
+    figures = []
+    for name, (axis, _) in CURVES.items():
         points = [(float(row["x"]), float(row["min_ms"])) for row in rows if row["curve"] == name]
-        x, y = zip(*points, strict=True)
-        panel.plot(x, y, marker="o")
-        panel.set(
-            title=f"against {name}",
-            xlabel=CURVES[name][0],
-            ylabel="ms an update, the least",
-            ylim=(0, None),
+        figures.append(
+            Chart(
+                f"Against {name}",
+                [Series("", points)],
+                zero=True,
+                x=axis,
+                y="least time of an update (ms)",
+                ticks=[(x, f"{x:g}") for x, _ in points],
+                last=False,
+            )
         )
-        panel.set_xticks(x, [f"{value:g}" for value in x])
-        panel.spines[["top", "right"]].set_visible(False)
-    figure.savefig(HERE / "curves.png", dpi=130)
+    measured = [figure for figure in figures if figure.series[0].points]
+    columns = -(-len(measured) // 2)
+    files.write(HERE / "curves", measured, columns=columns, kinds=("png",))
 
 
 def main() -> None:

@@ -49,19 +49,39 @@ def write(place: Place) -> Path:
     view = View(place, study, results)
     gaps = differences(view)
     body, shown = compose(view, gaps)
-    name, (_, ended) = str(study.get("name") or place.workdir.resolve().name), aggregate.span(view)
-    done = sum(result.state.name == "done" for result in results)
-    source = f"{name}: {done} of {len(results)} cells done, {ended[:10] or 'not begun'}."
-    for figure, described in shown.items():
-        figure_files.write(place.figures / figure, [described], source=source)
+    for name, figure in shown.items():
+        figure_files.write(place.figures / name, [figure], source=_source(view))
     files.write_text(place.summary, summary.text(view, gaps))
-    files.write_text(place.report, page(f"Study {name}", body, STYLE))
+    files.write_text(place.report, page(f"Study {_name(view)}", body, STYLE))
     return place.report
 
 
+def _name(view: View) -> str:
+    return str(view.study.get("name") or view.place.workdir.resolve().name)
+
+
+def _source(view: View) -> str:
+    """Say where figures come from."""
+    done = sum(result.state.name == "done" for result in view.results)
+    ended = aggregate.span(view)[1][:10] or "not begun"
+    return f"{_name(view)}: {done} of {len(view.results)} cells done, {ended}."
+
+
 def write_summary(place: Place) -> Path:
-    """Write summary.md from study.json and results.csv, without the cells; return its path."""
-    view = View(place, place.read_study(), collect.read_csv(place))
+    """Write summary.md from study.json and results.csv, without the cells; return its path.
+
+    PNG figures beside it are drawn again, but for those of training, which take the cells.
+    """
+    results = collect.read_csv(place)
+    evaluations = {key.partition("/")[0] for result in results for key in result.metrics}
+    suites = {"evaluations": {name: {"name": name} for name in sorted(evaluations)}}
+    view = View(place, suites | place.read_study(), results)
+    known = matrices.crossed(view) | matrices.cross_rate(view)
+    for comparison in view.comparisons:
+        known |= sections.headline(view, comparison)
+    for name, figure in known.items():
+        if (place.workdir / f"{name}.png").exists():
+            figure_files.write(place.workdir / name, [figure], source=_source(view), kinds=("png",))
     files.write_text(place.summary, summary.text(view, differences(view)))
     return place.summary
 
