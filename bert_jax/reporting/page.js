@@ -19,22 +19,25 @@ for (const chart of document.querySelectorAll('.chart[data-frame]')) {
   svg.addEventListener('pointermove', event => {
     const box = svg.getBoundingClientRect(), scale = svg.viewBox.baseVal.width / box.width;
     const at = (event.clientX - box.left) * scale;
-    const near = lines.map(({ name, places, readings }) => {
+    const near = lines.map(({ places }) => {
       const distance = i => Math.abs(places[i] - at);
       const i = places.reduce((best, _, j) => distance(j) < distance(best) ? j : best, 0);
-      return { name, place: places[i], away: distance(i), x: readings[i][0], y: readings[i][1] };
+      return { i, place: places[i], away: distance(i) };
     });
     const first = near.reduce((best, other) => other.away < best.away ? other : best);
-    const values = near.map(({ name, x, y }) =>
-      `\n${name}${name ? '  ' : ''}${y}${x === first.x ? '' : ` at ${x}`}`);
-    tip.textContent = first.x + values.join('');
+    const x = lines[near.indexOf(first)].readings[first.i][0];
+    const values = lines.map(({ name, readings }, k) => {
+      const [at, y] = readings.find(reading => reading[0] === x) || readings[near[k].i];
+      return `\n${name}${name ? '  ' : ''}${y}${at === x ? '' : ` at ${at}`}`;
+    });
+    tip.textContent = x + values.join('');
     cursor.style.display = 'inline'; tip.style.display = 'block';
     const ends = { x1: first.place, x2: first.place, y1: top, y2: base };
     for (const [name, value] of Object.entries(ends)) cursor.setAttribute(name, value);
     const outer = chart.getBoundingClientRect();
     const left = box.left - outer.left + first.place / scale;
     tip.style.top = box.top - outer.top + top / scale + 6 + 'px';
-    const aside = left > chart.clientWidth / 2 ? -tip.offsetWidth - 10 : 10;
-    tip.style.left = Math.max(4, left + aside) + 'px';
+    const fits = left + tip.offsetWidth + 10 <= chart.clientWidth;
+    tip.style.left = Math.max(4, fits ? left + 10 : left - tip.offsetWidth - 10) + 'px';
   });
 }
