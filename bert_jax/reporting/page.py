@@ -1,6 +1,6 @@
 """Building blocks of report pages: a document whole in one file for offline reading, and its parts.
 
-Style and script lie beside this module as page.css and page.js.
+They lie beside this module as page.html, page.css and page.js.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import math
 import re
 import shlex
+import string
 from collections import defaultdict
 from html import escape
 from pathlib import Path
@@ -29,17 +30,17 @@ def asset(module: str, ending: str) -> str:
     return Path(module).with_suffix(ending).read_text(encoding="utf-8")
 
 
+def fill(module: str, **parts: str) -> str:
+    """Put HTML into the $names of the page (".html") beside a module."""
+    return string.Template(asset(module, ".html")).substitute(parts)
+
+
 STYLE, SCRIPT = svg.STYLE + asset(__file__, ".css"), asset(__file__, ".js")
 
 
 def page(title: str, body: str, style: str = "") -> str:
     """Build a document that loads nothing; `style` adds to the style that all pages share."""
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>\n{STYLE}{style}</style></head>\n"
-        f"<body><main>{body}</main><script>\n{SCRIPT}</script></body></html>\n"
-    )
+    return fill(__file__, title=escape(title), style=STYLE + style, body=body, script=SCRIPT)
 
 
 def section(title: str, body: str, kind: str = "") -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import base64
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any, NamedTuple
 
@@ -182,70 +182,44 @@ def packed(numbers: np.ndarray) -> dict[str, Any]:
 
 # --- document ----------------------------------------------------------------------------------
 
-VIEWS = {  # name: title, explanation
-    "lines": (
-        "One head",
-        "From each token on the left to the tokens it attends to on the right; stronger lines have "
-        "more weight. Point at a token, or go there with Tab and the arrow keys, to see its "
-        "weights alone; Enter keeps them, Escape lets them go.",
-    ),
-    "matrix": (
-        "The same head as a matrix",
-        "Rows attend to columns and add up to 1. Arrow keys move the frame; the line at the top "
-        "has the exact weight. The shade is the square root of the weight.",
-    ),
-    "row": (
-        "One token, in every head and layer",
-        "What the token of the framed row attends to; at first [CLS], or the last token of a "
-        "causal model. Above: in every head of the chosen layer; below: in every layer of the "
-        "chosen head.",
-    ),
-    "model": (
-        "Every layer and head",
-        "Layers downwards, heads to the right, the rollout last; over all tokens. A click or the "
-        "arrow keys choose one.",
-    ),
-}
-MEASURES = {
-    "entropy": (
-        "Entropy of each head, nats",
-        "The mean over tokens of &minus;Σ p ln p of their weights: 0 attends to one token, ln n to "
-        "all n equally.",
-    ),
-    "distance": (
-        "Mean distance of each head, tokens",
-        "The mean over tokens of Σ p |i &minus; j|: how far away the attended tokens are.",
-    ),
-}
+VIEWS = ("lines", "matrix", "row", "model")  # figures that the script draws
 
 
 def document(run: runs.TrainedModel, data: dict[str, Any], measured: Sequence[Measures]) -> str:
     """Build the page: tables for browsers without script, the data, and the script."""
     texts = data["texts"]
-    body = (
-        f'<h1>Attention</h1><p class="sub">{_facts(run, data)}</p>'
-        f"{_title(texts[0], 'p class=text') if len(texts) == 1 else ''}"
-        '<noscript><p class="box">The figures need JavaScript; the tables below do not.</p>'
-        '</noscript><div id="failed" class="box" role="alert" hidden></div>'
-        f"{_controls(data)}"
-    )
-    for name, (title, note) in VIEWS.items():
-        boxes = "".join(
-            f'<div class="box" data-view="{name}" data-text="{i}"></div>' for i in range(len(texts))
+    several = len(texts) > 1
+    boxes = {
+        view: "".join(
+            f'<div class="box" data-view="{view}" data-text="{i}"></div>' for i in range(len(texts))
         )
-        body += f'<section class="live"><h2>{title}</h2>{_beside(note, boxes)}</section>'
-    for name, (title, note) in MEASURES.items():
-        tables = ""
-        for measure, text in zip(measured, texts, strict=True):
-            heading = _title(text, "h3") if len(texts) > 1 else ""
-            tables += _heads(name, getattr(measure, name), heading)
-        body += f"<section><h2>{title}</h2>{_beside(note, tables)}</section>"
-    body += f"{data_script(data)}<script>{SCRIPT}</script>"
+        for view in VIEWS
+    }
+    tables = {
+        name: "".join(
+            _heads(name, getattr(measure, name), _title(text, "h3") if several else "")
+            for measure, text in zip(measured, texts, strict=True)
+        )
+        for name in Measures._fields
+    }
+    heads = [*range(1, data["heads"] + 1), "rollout"]
+    body = pages.fill(
+        __file__,
+        facts=_facts(run, data),
+        title="" if several else _title(texts[0], "p class=text"),
+        layers=_options(range(1, data["layers"] + 1)),
+        heads=_options(heads),
+        one_segment="" if any(1 in text["segments"] for text in texts) else " hidden",
+        data=data_script(data),
+        script=SCRIPT,
+        **boxes,
+        **tables,
+    )
     return pages.page(f"Attention of {model_name(run)}", body, STYLE)
 
 
-def _beside(note: str, boxes: str) -> str:
-    return f'<p class="note">{note}</p><div class="beside">{boxes}</div>'
+def _options(names: Iterable[Any]) -> str:
+    return "".join(f"<option value={i}>{name}</option>" for i, name in enumerate(names))
 
 
 def _facts(run: runs.TrainedModel, data: dict[str, Any]) -> str:
@@ -267,24 +241,6 @@ def _facts(run: runs.TrainedModel, data: dict[str, Any]) -> str:
                 "out, but count in rollout, entropy and distance"
             )
     return " · ".join(facts)
-
-
-def _controls(data: dict[str, Any]) -> str:
-    """Build the choices that all figures share."""
-    layers = "".join(f"<option value={i}>{i + 1}</option>" for i in range(data["layers"]))
-    heads = "".join(f"<option value={i}>{i + 1}</option>" for i in range(data["heads"]))
-    heads += f"<option value={data['heads']}>rollout</option>"
-    pairs = {"all": "all", "00": "A to A", "01": "A to B", "10": "B to A", "11": "B to B"}
-    between = "".join(f"<option value={key}>{name}</option>" for key, name in pairs.items())
-    hidden = "" if any(1 in text["segments"] for text in data["texts"]) else " hidden"
-    return (
-        '<form id="controls" class="live" aria-label="what the figures show">'
-        f'<label>Layer <select name="layer">{layers}</select></label>'
-        f'<label>Head <select name="head">{heads}</select></label>'
-        f'<label{hidden}>Segments <select name="between">{between}</select></label>'
-        '<label><input type="checkbox" name="plain"> without [CLS] and [SEP]</label>'
-        '<output id="said" aria-live="polite"></output></form>'
-    )
 
 
 def _title(text: dict[str, Any], tag: str) -> str:

@@ -83,15 +83,16 @@ def page(
     texts = [_clean(row.fields["text"]) for row in rows]
     vocab = run.tokenizer.vocab
     data = _data(shown, names, texts, views, start, method, vocab)
-    body = (
-        f"<h1>Embeddings</h1>{_subtitle(reader, shown, len(rows))}"
-        f"{_controls(start, len(shown.vectors), shown.poolings)}"
-        + _map(method)
-        + pages.section("Nearest neighbours", _neighbours(shown, names, views[start], vocab), "box")
-        + pages.section("Cosines", _cosines(names, views[start]), "box")
-        + tables(run)
-        + data_script(data)
-        + f"<script>{SCRIPT}</script>"
+    body = pages.fill(
+        __file__,
+        subtitle=_subtitle(reader, shown, len(rows)),
+        method=METHOD[method],
+        **_choices(start, len(shown.vectors), shown.poolings),
+        **_neighbours(shown, names, views[start], vocab),
+        cosines=pages.section("Cosines", _cosines(names, views[start]), "box"),
+        tables=tables(run),
+        data=data_script(data),
+        script=SCRIPT,
     )
     return pages.page("Embeddings", body, STYLE)
 
@@ -203,8 +204,8 @@ def _subtitle(reader: OfText, shown: Points, texts: int) -> str:
     return f'<p class="sub">{" · ".join(parts)}</p>'
 
 
-def _controls(start: tuple[int, int], layers: int, poolings: Sequence[str]) -> str:
-    """Build the choice of layer and pooling, shown by the script, and name the first view."""
+def _choices(start: tuple[int, int], layers: int, poolings: Sequence[str]) -> dict[str, str]:
+    """List the layers and poolings to choose from, and name those of the first view."""
 
     def options(names: Sequence[str], chosen: int) -> str:
         return "".join(
@@ -217,31 +218,16 @@ def _controls(start: tuple[int, int], layers: int, poolings: Sequence[str]) -> s
     names[-1] += ", last" if layers > 2 else ""
     words = len(poolings) == 1
     pooled = ["mean of its pieces"] if words else [POOLED[name] for name in poolings]
-    return (
-        '<form class="controls" id="controls" hidden autocomplete="off"><label>Layer '
-        '<span><button type="button" id="down" aria-label="the layer before">&minus;</button>'
-        f'<select id="layer">{options(names, start[0])}</select>'
-        '<button type="button" id="up" aria-label="the next layer">+</button></span></label>'
-        f"<label>A {'word' if words else 'text'} is the "
-        f'<select id="pooling">{options(pooled, start[1])}</select></label></form>'
-        f'<p class="note" id="first">Shown: {escape(names[start[0]])}, '
-        f"{escape(pooled[start[1]])}.</p>"
-    )
+    return {
+        "layers": options(names, start[0]),
+        "poolings": options(pooled, start[1]),
+        "first": f"{escape(names[start[0]])}, {escape(pooled[start[1]])}",
+        "point": "word" if words else "text",
+    }
 
 
-def _map(method: str) -> str:
-    return pages.section(
-        "Map",
-        '<div class="atlas"><figure class="chart" id="map"><figcaption id="map-name">'
-        f'{METHOD[method]}</figcaption><p class="note" id="map-note"></p>'
-        '<noscript><p class="note">The map needs JavaScript; the tables below do not.</p>'
-        '</noscript></figure><div class="box" id="one" hidden></div></div>',
-    )
-
-
-def _neighbours(shown: Points, names: list[str], view: View, vocab: list[str]) -> str:
+def _neighbours(shown: Points, names: list[str], view: View, vocab: list[str]) -> dict[str, str]:
     """Tabulate neighbours, a row a point; the script writes other views into the last two cells."""
-    texts = len(shown.poolings) > 1
     lines = ""
     for i, name in enumerate(names):
         near = _near([names[k] for k in view.near[0][i]], view.near[1][i])
@@ -253,24 +239,12 @@ def _neighbours(shown: Points, names: list[str], view: View, vocab: list[str]) -
             f'{escape(shorten(name, SHOWN))}</bdi></th><td class="n">{len(shown.pieces[i])}</td>'
             f"{near}{words}</tr>"
         )
-    head = (
-        f"<th class=n></th><th>{'text' if texts else 'word'}</th><th class=n>tokens</th>"
-        '<th>nearest here</th><th id="spoken">nearest in the vocabulary</th>'
-    )
-    note = (
-        "Cosines. In the vocabulary: rows of the token table, without special tokens and the "
-        "text's own pieces. The table is the space of the input, so read its neighbours of higher "
-        "layers with care."
-    )
-    if not texts:
+    note = ""
+    if len(shown.poolings) == 1:
         note += " The small number behind a word is that of its text."
     if len(names) > TABLE:
         note += f" With more than {TABLE} points they are computed for the input alone."
-    return (
-        '<div class="scroll tall" tabindex="0" role="region" aria-label="Nearest neighbours">'
-        f'<table id="near"><thead><tr>{head}</tr></thead><tbody>{lines}</tbody>'
-        f'</table></div><p class="note">{note}</p>'
-    )
+    return {"neighbours": lines, "neighbours_note": note}
 
 
 def _near(names: list[str], cosines: np.ndarray) -> str:
