@@ -82,6 +82,19 @@ def test_summary_follows_from_the_table_beside_it(name, tmp_path):
     assert (tmp_path / "summary.md").read_text() == (FOLDER / name / "summary.md").read_text()
 
 
+def test_figures_beside_a_table_are_drawn_from_it(tmp_path):
+    kept = FOLDER / "masking_rate"
+    for file in ("study.json", "results.csv"):
+        (tmp_path / file).write_bytes((kept / file).read_bytes())
+    beside = ["cross_rate_2x128.png", "masking.rate_pos_accuracy.png"]
+    for name in beside:
+        (tmp_path / name).touch()
+    build.write_summary(Place(tmp_path))
+    assert sorted(path.name for path in tmp_path.glob("*.png")) == beside  # and no others
+    for name in beside:
+        assert b"masking_rate: 54 of 54 cells done" in (tmp_path / name).read_bytes()
+
+
 def test_a_few_cells_show_what_training_together_is_worth():
     made = study("masking_rate", "timing")
     cells = definition.expand(made)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from bert_jax.reporting import files, formats, layout, metric_names, page, scales, scene, svg
 from bert_jax.reporting.figures import Bar, Bars, Chart, Heat, Series, thin
 from bert_jax.reporting.layout import scene_of
-from bert_jax.reporting.scene import Area, Box, Dot, Line, Text
+from bert_jax.reporting.scene import Box, Dot, Line, Text
 
 FINITE = st.floats(-1e6, 1e6, allow_subnormal=False).filter(lambda v: v == 0 or abs(v) > 1e-6)
 LINE = Chart(
@@ -253,7 +253,7 @@ def test_extreme_values_are_drawn(values):
     chart = Chart("t", [Series("s", points, dots=points, whiskers=[(0.0, -math.inf, math.nan)])])
     drawn = scene_of(chart)
     for mark in drawn.marks:
-        if isinstance(mark, Line | Area):
+        if isinstance(mark, Line):
             assert all(math.isfinite(x + y) for x, y in mark.points)
         else:
             assert math.isfinite(mark.x + mark.y)
@@ -389,7 +389,7 @@ def test_files_are_drawn_from_the_same_marks(tmp_path, monkeypatch):
     half = len(seen) // 2
     assert seen[:half] == seen[half:]  # PNG and PDF
     root = ElementTree.fromstring((tmp_path / "f.svg").read_text())
-    kinds = {"polyline": Line, "polygon": Area, "rect": Box, "circle": Dot, "text": Text}
+    kinds = {"polyline": Line, "rect": Box, "circle": Dot, "text": Text}
     shapes = [one.tag.partition("}")[2] for one in root.iter()]
     shapes = [kinds[tag] for tag in shapes if tag in kinds][1:]  # without the ground
     assert shapes == [type(mark) for mark in seen[:half]]

@@ -107,7 +107,7 @@ def cells(place: Place) -> dict[tuple[str, str, int], str]:
 
 
 def test_every_cell_has_a_row(place):
-    collect.write_csv(place)
+    collect.write_csv(place, collect.results(place))
     text = place.csv.read_text()
     rows = list(csv.DictReader(text.splitlines()))
     assert [row["cell"] for row in rows] == place.read_study()["cells"]
@@ -147,11 +147,11 @@ def test_columns_stay_where_they_are_while_the_study_runs(tmp_path):
         examples=10,
         lines=4,
     )
-    collect.write_csv(place)
+    collect.write_csv(place, collect.results(place))
     before = place.csv.read_text().splitlines()
     assert [row.split(",")[1] for row in before[1:]].count("waiting") == 4
     build(tmp_path, study, examples=10, lines=4)
-    collect.write_csv(place)
+    collect.write_csv(place, collect.results(place))
     assert place.csv.read_text().splitlines()[0] == before[0]
 
 
@@ -172,7 +172,7 @@ def test_an_evaluation_that_came_to_nothing_is_told(tmp_path):
         tmp_path, masking_rate(rates=(0.15,), sizes=ONE_SIZE, seeds=(0,)), examples=10, lines=4
     )
     place.write_result(place.cells()[0], "pos", {}, 1.0, {}, error="the loss is <nan>")
-    assert "pos: the loss is <nan>" in collect.rows(place)[0]["error"]
+    assert "pos: the loss is <nan>" in collect.row(collect.results(place)[0])["error"]
     text = read(compose(place))
     assert "pos: no result" in text
     assert "the loss is <nan>" in text
@@ -365,7 +365,7 @@ def test_any_state_has_a_page(state, seeds, rates, tmp_path):
     )
     html = compose(place)
     text = read(html)
-    done = sum(row["state"] == "done" for row in collect.rows(place))
+    done = sum(row["state"] == "done" for row in map(collect.row, collect.results(place)))
     assert f"{done} of {len(seeds) * len(rates)}" in text
     assert "nan" not in html.lower()
     assert ("Answer" in sections(html)) == (done > 0)

@@ -27,7 +27,6 @@ class Series:
     band: Intervals = ()
     whiskers: Intervals = ()
     dots: Points = ()  # the single values that a point is the mean of
-    joined: bool = True  # whether a line goes through the points
 
     @property
     def tone(self) -> str:
@@ -79,7 +78,6 @@ class Bar:
     high: float
     value: float
     text: str  # of its hover
-    colour: int = 1
 
 
 @dataclass(frozen=True)
@@ -90,8 +88,6 @@ class Bars:
     bars: Sequence[Bar]
     x: str
     y: str
-    percent: bool = False
-    ticks: Sequence[tuple[float, str]] = ()
     note: str = ""
 
 

@@ -10,17 +10,7 @@ from typing import TYPE_CHECKING, Any
 from bert_jax.reporting import svg
 from bert_jax.reporting.figures import Figure
 from bert_jax.reporting.layout import scene_of
-from bert_jax.reporting.scene import (
-    Area,
-    Box,
-    Dot,
-    Line,
-    Mark,
-    Scene,
-    Text,
-    captioned,
-    side_by_side,
-)
+from bert_jax.reporting.scene import Box, Dot, Line, Mark, Scene, Text, captioned, side_by_side
 from bert_jax.system import disk
 
 if TYPE_CHECKING:
@@ -53,24 +43,14 @@ def write(
     ]
     if not scenes:
         return []
-    title = "; ".join(figure.title for figure in figures)
-    return write_scene(path, side_by_side(scenes, columns), title, source=source, kinds=kinds)
-
-
-def write_scene(
-    path: Path, scene: Scene, title: str, *, source: str = "", kinds: Collection[str] = KINDS
-) -> list[Path]:
-    """Write a scene to `path` with the ending of each kind."""
+    title, scene = "; ".join(f.title for f in figures), side_by_side(scenes, columns)
     path.parent.mkdir(parents=True, exist_ok=True)
-    written = []
-    for kind in kinds:
-        file = path.with_name(f"{path.name}.{kind}")
+    written = [path.with_name(f"{path.name}.{kind}") for kind in kinds]
+    for file, kind in zip(written, kinds, strict=True):
         if kind == "svg":
-            data = svg.document(scene, title, source).encode()
+            disk.write(file, svg.document(scene, title, source))
         else:
-            data = _drawn(scene, title, source, kind)
-        disk.write(file, data)
-        written.append(file)
+            disk.write(file, _drawn(scene, title, source, kind))
     return written
 
 
@@ -99,7 +79,7 @@ def _drawn(scene: Scene, title: str, source: str, kind: str) -> bytes:
 
 def _draw(axes: Axes, mark: Mark, order: int) -> None:
     """Draw a mark, `order` above those before it."""
-    from matplotlib import lines, patches, patheffects
+    from matplotlib import patches, patheffects
 
     look = svg.look(mark)
     alpha, width = float(look.get("opacity", 1)), float(look.get("stroke-width", 1))
@@ -122,16 +102,19 @@ def _draw(axes: Axes, mark: Mark, order: int) -> None:
             zorder=order,
         )
         return
-    style: dict[str, Any] = {"alpha": alpha, "linewidth": width, "zorder": order, "clip_on": False}
+    dashes = [float(part) / width for part in look.get("stroke-dasharray", "").split()]
+    style: dict[str, Any] = {
+        "facecolor": look.get("fill", "none"),
+        "edgecolor": look.get("stroke", "none"),
+        "alpha": alpha,
+        "linewidth": width,
+        "linestyle": (0, dashes) if dashes else "solid",
+        "joinstyle": "round" if isinstance(mark, Line) else "miter",
+        "zorder": order,
+        "clip_on": False,
+    }
     if isinstance(mark, Line):
-        dashes = [float(part) / width for part in look.get("stroke-dasharray", "").split()]
-        style |= {"linestyle": (0, dashes)} if dashes else {}
-        xs, ys = zip(*mark.points, strict=True)
-        axes.add_line(lines.Line2D(xs, ys, color=look["stroke"], **style))
-        return
-    style |= {"facecolor": look["fill"], "edgecolor": look.get("stroke", "none")}
-    if isinstance(mark, Area):
-        axes.add_patch(patches.Polygon(mark.points, **style))
+        axes.add_patch(patches.Polygon(mark.points, closed=False, **style))
     elif isinstance(mark, Box):
         axes.add_patch(patches.Rectangle((mark.x, mark.y), mark.width, mark.height, **style))
     else:

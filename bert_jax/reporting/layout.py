@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from bert_jax.reporting.figures import Bars, Chart, Figure, Heat, Points, Series, thin
 from bert_jax.reporting.formats import HOLE, exact, number, tick
 from bert_jax.reporting.scales import Scale, finite, wide
-from bert_jax.reporting.scene import Area, Box, Dot, Line, Mark, Scene, Text, text_width, wrap
+from bert_jax.reporting.scene import Box, Dot, Line, Mark, Scene, Text, text_width, wrap
 
 WIDTH = 460
 RIGHT, TOP = 12, 10  # room beside and above the values
@@ -48,7 +48,7 @@ def _legend(chart: Chart) -> tuple[list[Mark], float]:
         wide_name, wide_last = text_width(series.name), text_width(last)
         if x and x + 20 + wide_name + wide_last > WIDTH:
             x, y = 0.0, y + 18
-        if series.joined and not chart.rows:
+        if not chart.rows:
             ends, strength = [(x, y - 4), (x + 14, y - 4)], 0.5 if series.faint else 1.0
             marks.append(Line(ends, role="swatch", tone=series.tone, strength=strength))
         else:
@@ -186,14 +186,14 @@ def _series(chart: Chart, series: Series, across: Scale, up: Scale, shift: float
     high = thin([(x, high) for x, low, high in series.band if finite(low) and finite(high)])
     if low:
         corners = [at(x, y) for x, y in [*low, *reversed(high)]]
-        marks.append(Area(corners, role="band", tone=tone))
+        marks.append(Line(corners, role="band", tone=tone))
     points = thin(series.points)
     role = "faint" if series.faint else "line"
-    for piece in _pieces(points) if series.joined else ():
+    for piece in _pieces(points):
         readings = [(_reading(chart, x), exact(y, chart.percent)) for x, y in piece]
         places = [at(x, y) for x, y in piece]
         marks.append(Line(places, readings, role=role, tone=tone, title=series.name))
-    dotted = not series.joined or (len(points) <= MARKED and not series.faint)
+    dotted = len(points) <= MARKED and not series.faint
     marks += [
         Dot(*at(x, y), 2.6, role="dot", tone=tone, title=_said(chart, series, x, y))
         for piece in _pieces(points)
@@ -290,19 +290,19 @@ def _bars(figure: Bars) -> Scene:
     top, base = TOP, TOP + PLOT
     known = [bar for bar in figure.bars if finite(bar.value)]
     up = Scale([0.0, *(bar.value for bar in known)], base, top, pad=0.04)
-    marks, left = _values_up(up, figure.percent, figure.y)
+    marks, left = _values_up(up, False, figure.y)
     across = Scale(
         [end for bar in known for end in (bar.low, bar.high)], left, WIDTH - RIGHT, pad=0.02
     )
     ticks = across.ticks(6)
-    labels = figure.ticks or [(value, tick(value, False, ticks)) for value in ticks]
+    labels = [(value, tick(value, False, ticks)) for value in ticks]
     marks += _below(across, labels, base, figure.x)
     for bar in known:
         x, y = across.at(bar.low), up.at(bar.value)
         width = max(across.at(bar.high) - x - 1, 0.5)
         zero = up.at(0.0)
         place = (x, min(y, zero), width, abs(zero - y))
-        marks.append(Box(*place, role="bar", tone=f"c{bar.colour}", title=bar.text))
+        marks.append(Box(*place, role="bar", tone="c1", title=bar.text))
     marks.append(Line([(left, up.at(0.0)), (WIDTH - RIGHT, up.at(0.0))], role="axis"))
     return Scene(WIDTH, base + LABELS + (TITLE if figure.x else 0), marks)
 
@@ -353,7 +353,7 @@ def _cell(heat: Heat, i: int, j: int, place: tuple[float, float, float, float]) 
         marks.append(Box(x + 2, y + 2, width - 4, height - 4, role="best"))
     role = "strong" if best else "value" if known else "hole"
     text = _cell_text(value, heat.percent)
-    return [*marks, Text(x + width / 2, y + height / 2 + 4, text, role=role)]
+    return [*marks, Text(x + width / 2, y + height / 2 + 4, text, role=role, title=said)]
 
 
 def _cell_text(value: float, percent: bool) -> str:

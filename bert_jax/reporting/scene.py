@@ -27,17 +27,10 @@ class Mark:
 
 @dataclass(frozen=True)
 class Line(Mark):
-    """Line through points; `readings` are the texts of x and y at each of them."""
+    """Line through points, or the area inside; `readings` are the texts of x and y at each."""
 
     points: Sequence[tuple[float, float]]
     readings: Sequence[tuple[str, str]] = ()
-
-
-@dataclass(frozen=True)
-class Area(Mark):
-    """Filled polygon."""
-
-    points: Sequence[tuple[float, float]]
 
 
 @dataclass(frozen=True)
@@ -110,7 +103,7 @@ def wrap(text: str, width: float, size: float = SIZE) -> list[str]:
 
 def moved(mark: Mark, right: float, down: float) -> Mark:
     """Return a mark in another place."""
-    if isinstance(mark, Line | Area):
+    if isinstance(mark, Line):
         points = [(x + right, y + down) for x, y in mark.points]
         return dataclasses.replace(mark, points=points)
     assert isinstance(mark, Box | Dot | Text)

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from html import escape
 from pathlib import Path
 
-from bert_jax.reporting.figures import Figure
+from bert_jax.reporting.figures import Figure, Heat
 from bert_jax.reporting.layout import WIDTH, scene_of
-from bert_jax.reporting.scene import Area, Box, Dot, Line, Mark, Scene, Text
+from bert_jax.reporting.scene import Box, Dot, Line, Mark, Scene, Text
 
 STYLE = Path(__file__).with_name("figure.css").read_text(encoding="utf-8")
 FONT = "DejaVu Sans, Verdana, Helvetica, Arial, sans-serif"
@@ -24,8 +24,9 @@ def draw(figure: Figure) -> str:
         return ""
     frame = " ".join(f"{edge:.1f}" for edge in scene.frame or ())
     read_off = f' data-frame="{frame}"' if frame else ""
+    role = "group" if isinstance(figure, Heat) else "img"  # a matrix is read as text, too
     drawn = (
-        f'<svg viewBox="0 0 {scene.width:.0f} {scene.height:.0f}" role="img" '
+        f'<svg viewBox="0 0 {scene.width:.0f} {scene.height:.0f}" role="{role}" '
         f'aria-label="{escape(figure.title)}">{_marks(scene, _classes)}</svg>'
     )
     if scene.width > WIDTH:
@@ -50,34 +51,31 @@ def document(scene: Scene, title: str, source: str = "") -> str:
 
 
 def _marks(scene: Scene, look: Look) -> str:
-    return "".join(_element(mark, look) for mark in scene.marks)
+    return "".join(_element(mark, look(mark)) for mark in scene.marks)
 
 
-def _element(mark: Mark, look: Look) -> str:
+def _element(mark: Mark, look: str) -> str:
     """Write a mark; a line's readings are for the page's script, all other hovers are titles."""
-    attributes = look(mark)
-    title = f"<title>{escape(mark.title)}</title>" if mark.title else ""
-    if isinstance(mark, Text):
-        place = f'x="{mark.x:.1f}" y="{mark.y:.1f}"'
+    inner = f"<title>{escape(mark.title)}</title>" if mark.title else ""
+    if isinstance(mark, Line):
+        points = " ".join(f"{x:.1f},{y:.1f}" for x, y in mark.points)
+        tag, place = "polyline", f'points="{points}"'
+        if mark.readings:
+            readings = escape("|".join(f"{x}:{y}" for x, y in mark.readings))
+            place += f' data-name="{escape(mark.title)}" data-readings="{readings}"'
+            inner = ""
+    elif isinstance(mark, Dot):
+        tag, place = "circle", f'cx="{mark.x:.1f}" cy="{mark.y:.1f}" r="{mark.radius:g}"'
+    elif isinstance(mark, Box):
+        tag, place = "rect", f'x="{mark.x:.1f}" y="{mark.y:.1f}"'
+        place += f' width="{mark.width:.1f}" height="{mark.height:.1f}"'
+    else:
+        assert isinstance(mark, Text)
+        tag, inner = "text", inner + escape(mark.text)
+        place = f'x="{mark.x:.1f}" y="{mark.y:.1f}" text-anchor="{mark.anchor}"'
         if mark.upright:
             place += f' transform="rotate(-90 {mark.x:.1f} {mark.y:.1f})"'
-        return f'<text {attributes} {place} text-anchor="{mark.anchor}">{escape(mark.text)}</text>'
-    if isinstance(mark, Box):
-        place = f'x="{mark.x:.1f}" y="{mark.y:.1f}"'
-        size = f'width="{mark.width:.1f}" height="{mark.height:.1f}"'
-        return f"<rect {attributes} {place} {size}>{title}</rect>"
-    if isinstance(mark, Dot):
-        place = f'cx="{mark.x:.1f}" cy="{mark.y:.1f}" r="{mark.radius:g}"'
-        return f"<circle {attributes} {place}>{title}</circle>"
-    assert isinstance(mark, Line | Area)
-    points = " ".join(f"{x:.1f},{y:.1f}" for x, y in mark.points)
-    if isinstance(mark, Area):
-        return f'<polygon {attributes} points="{points}">{title}</polygon>'
-    if not mark.readings:
-        return f'<polyline {attributes} points="{points}">{title}</polyline>'
-    readings = "|".join(f"{x}:{y}" for x, y in mark.readings)
-    named = f'data-name="{escape(mark.title)}" data-readings="{escape(readings)}"'
-    return f'<polyline {attributes} {named} points="{points}"/>'
+    return f"<{tag} {look} {place}>{inner}</{tag}>"
 
 
 def _classes(mark: Mark) -> str:

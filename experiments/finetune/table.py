@@ -156,7 +156,7 @@ def _figure(rows: list[dict[str, Any]]) -> None:
         baselines=[("", 0.0)],
         rows=names,
         x="",
-        y="difference from the mean (points of per cent)",
+        y="difference from the mean (percentage points)",
         last=False,
     )
     gaps = Chart(
@@ -165,7 +165,7 @@ def _figure(rows: list[dict[str, Any]]) -> None:
         baselines=[("", 0.0)],
         rows=names,
         x="",
-        y="difference (points of per cent)",
+        y="difference (percentage points)",
         last=False,
         cut=False,
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bert_jax.reporting.figures import Chart, Figure, Series
-from bert_jax.reporting.formats import HOLE, SPACE, number
+from bert_jax.reporting.formats import HOLE, SIZES, SPACE, number
 from bert_jax.reporting.metric_names import is_share
 from bert_jax.studies.folder import Place
 from bert_jax.studies.report import collect, intervals
@@ -129,8 +129,8 @@ def interval(low: float, high: float, share: bool = False) -> str:
 
 def short_amount(value: float) -> str:
     """Format a large number for people."""
-    for size, mark in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")):
-        if value >= size:
+    for size, mark in SIZES:
+        if value >= size > 1e3:
             return f"{value / size:.3g}{SPACE}{mark}"
     return number(value)
 

@@ -224,13 +224,8 @@ def families(study: Mapping[str, Any], results: Sequence[Result], axis: str) -> 
 # --- results.csv -------------------------------------------------------------------------------
 
 
-def rows(place: Place) -> list[dict[str, Any]]:
-    """Return one flat row for each cell, finished or not; values that are missing have no key."""
-    return [row(result) for result in results(place, history=False)]
-
-
 def row(result: Result) -> dict[str, Any]:
-    """Return the row of a cell."""
+    """Return the flat row of a cell, finished or not; values that are missing have no key."""
     entry, state = result.entry, result.state
     out: dict[str, Any] = {"cell": entry.id, "state": state.name}
     for axis, label in entry.labels.items():
@@ -252,9 +247,9 @@ def _columns(axis: str) -> tuple[str, str]:
     return name, f"{name}.value"
 
 
-def write_csv(place: Place, results: Sequence[Result] | None = None) -> None:
+def write_csv(place: Place, results: Sequence[Result]) -> None:
     """Write results.csv in one move: what a cell is, what it cost, then metrics by name."""
-    table = rows(place) if results is None else [row(result) for result in results]
+    table = [row(result) for result in results]
     of_axes = [name for axis in axes(place.read_study()) for name in _columns(axis.name)]
     fixed = [*IDENTITY, *of_axes, *PROGRESS, *LAST]
     names = [*fixed, *sorted({key for line in table for key in line} - set(fixed))]

@@ -10,18 +10,13 @@ import numpy as np
 
 
 class Summary(NamedTuple):
-    """Mean, spread and best of n runs.
-
-    `best` is what a search over the runs reports: it improves with n and does not predict the next
-    run.
-    """
+    """Mean and spread of n runs."""
 
     n: int
     mean: float
     deviation: float  # standard deviation of one run, by n - 1
     low: float  # the t interval of the mean
     high: float
-    best: float
 
 
 class Difference(NamedTuple):
@@ -44,15 +39,12 @@ class Pairing(NamedTuple):
     unpaired: float  # the same for two independent means, by Welch
 
 
-def summary(
-    values: Sequence[float], *, confidence: float = 0.95, higher_is_better: bool = True
-) -> Summary:
-    """Compute mean, spread and best; a single value has spread NaN and an infinite interval."""
+def summary(values: Sequence[float], *, confidence: float = 0.95) -> Summary:
+    """Compute mean and spread; a single value has spread NaN and an infinite interval."""
     sample = _sample(values)
     mean, error = float(sample.mean()), _squared_error(sample) ** 0.5
     half = half_width(error, len(sample) - 1, confidence)
-    best = float(sample.max() if higher_is_better else sample.min())
-    return Summary(len(sample), mean, error * len(sample) ** 0.5, mean - half, mean + half, best)
+    return Summary(len(sample), mean, error * len(sample) ** 0.5, mean - half, mean + half)
 
 
 def welch(a: Sequence[float], b: Sequence[float], *, confidence: float = 0.95) -> Difference:
