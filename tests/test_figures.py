@@ -386,13 +386,11 @@ def test_files_are_drawn_from_the_same_marks(tmp_path, monkeypatch):
     )
     written = files.write(tmp_path / "f", [LINE, HEAT], columns=2, source="who & when")
     assert [path.name for path in written] == ["f.png", "f.svg", "f.pdf"]
-    half = len(seen) // 2
-    assert seen[:half] == seen[half:]  # PNG and PDF
     root = ElementTree.fromstring((tmp_path / "f.svg").read_text())
     kinds = {"polyline": Line, "rect": Box, "circle": Dot, "text": Text}
     shapes = [one.tag.partition("}")[2] for one in root.iter()]
     shapes = [kinds[tag] for tag in shapes if tag in kinds][1:]  # without the ground
-    assert shapes == [type(mark) for mark in seen[:half]]
+    assert shapes == [type(mark) for mark in seen]
     assert "var(" not in (tmp_path / "f.svg").read_text()
 
 

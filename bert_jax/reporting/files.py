@@ -15,11 +15,15 @@ from bert_jax.system import disk
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Canvas
 
 KINDS = ("png", "svg", "pdf")
 DOTS = 180  # per inch of a PNG
 INCH = 72  # points of a scene
-FONT: Any = {"font.family": "sans-serif", "pdf.fonttype": 42}  # of PDFs: text that can be searched
+METADATA = {  # what title and source are called; what is left out, as it differs every time
+    "png": (("Title", "Description"), "Software"),
+    "pdf": (("Title", "Subject"), "CreationDate"),
+}
 ANCHORS: Any = {"start": "left", "middle": "center", "end": "right"}
 
 
@@ -45,36 +49,33 @@ def write(
         return []
     title, scene = "; ".join(f.title for f in figures), side_by_side(scenes, columns)
     path.parent.mkdir(parents=True, exist_ok=True)
-    written = [path.with_name(f"{path.name}.{kind}") for kind in kinds]
-    for file, kind in zip(written, kinds, strict=True):
-        if kind == "svg":
-            disk.write(file, svg.document(scene, title, source))
-        else:
-            disk.write(file, _drawn(scene, title, source, kind))
-    return written
+    written = {kind: path.with_name(f"{path.name}.{kind}") for kind in kinds}
+    if "svg" in written:
+        disk.write(written["svg"], svg.document(scene, title, source))
+    if printed := [kind for kind in written if kind != "svg"]:
+        from matplotlib import rc_context
+
+        with rc_context({"font.family": "sans-serif", "savefig.bbox": None}):
+            canvas = _canvas(scene)
+            for kind in printed:
+                buffer = io.BytesIO()
+                names, changing = METADATA[kind]
+                metadata = dict(zip(names, (title, source), strict=True)) | {changing: None}
+                canvas.savefig(buffer, format=kind, metadata=metadata)
+                disk.write(written[kind], buffer.getvalue())
+    return list(written.values())
 
 
-def _drawn(scene: Scene, title: str, source: str, kind: str) -> bytes:
-    from matplotlib import rc_context
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.backends.backend_pdf import FigureCanvasPdf
+def _canvas(scene: Scene) -> Canvas:
     from matplotlib.figure import Figure as Canvas
 
-    buffer = io.BytesIO()
-    with rc_context(FONT):
-        size = scene.width / INCH, scene.height / INCH
-        canvas = Canvas(figsize=size, dpi=DOTS, facecolor="white")
-        axes = canvas.add_axes((0, 0, 1, 1), xlim=(0, scene.width), ylim=(scene.height, 0))
-        axes.set_axis_off()
-        for order, mark in enumerate(scene.marks):
-            _draw(axes, mark, order)
-        if kind == "png":
-            metadata = {"Title": title, "Description": source, "Software": None}
-            FigureCanvasAgg(canvas).print_png(buffer, metadata=metadata)
-        else:
-            metadata = {"Title": title, "Subject": source, "CreationDate": None}
-            FigureCanvasPdf(canvas).print_pdf(buffer, metadata=metadata)
-    return buffer.getvalue()
+    size = scene.width / INCH, scene.height / INCH
+    canvas = Canvas(figsize=size, dpi=DOTS, facecolor="white")
+    axes = canvas.add_axes((0, 0, 1, 1), xlim=(0, scene.width), ylim=(scene.height, 0))
+    axes.set_axis_off()
+    for order, mark in enumerate(scene.marks):
+        _draw(axes, mark, order)
+    return canvas
 
 
 def _draw(axes: Axes, mark: Mark, order: int) -> None:
@@ -114,9 +115,9 @@ def _draw(axes: Axes, mark: Mark, order: int) -> None:
         "clip_on": False,
     }
     if isinstance(mark, Line):
-        axes.add_patch(patches.Polygon(mark.points, closed=False, **style))
+        axes.add_artist(patches.Polygon(mark.points, closed=False, **style))
     elif isinstance(mark, Box):
-        axes.add_patch(patches.Rectangle((mark.x, mark.y), mark.width, mark.height, **style))
+        axes.add_artist(patches.Rectangle((mark.x, mark.y), mark.width, mark.height, **style))
     else:
         assert isinstance(mark, Dot)
-        axes.add_patch(patches.Circle((mark.x, mark.y), mark.radius, **style))
+        axes.add_artist(patches.Circle((mark.x, mark.y), mark.radius, **style))
