@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 import math
 import re
 import subprocess
@@ -18,6 +19,7 @@ from bert_jax.reporting import files, formats, layout, metric_names, page, scale
 from bert_jax.reporting.figures import Bar, Bars, Chart, Heat, Series, thin
 from bert_jax.reporting.layout import scene_of
 from bert_jax.reporting.scene import Box, Dot, Line, Text
+from tests import chromium
 
 FINITE = st.floats(-1e6, 1e6, allow_subnormal=False).filter(lambda v: v == 0 or abs(v) > 1e-6)
 LINE = Chart(
@@ -250,7 +252,8 @@ EXTREME = [
 @pytest.mark.parametrize("values", EXTREME)
 def test_extreme_values_are_drawn(values):
     points = [(float(i), v) for i, v in enumerate(values)]
-    chart = Chart("t", [Series("s", points, dots=points, whiskers=[(0.0, -math.inf, math.nan)])])
+    series = Series("s", points, dots=points, whiskers=[(0.0, -math.inf, math.nan)])
+    chart = Chart("t", [series], [("b", values[0])])
     drawn = scene_of(chart)
     for mark in drawn.marks:
         if isinstance(mark, Line):
@@ -338,10 +341,19 @@ def test_every_point_says_its_exact_value_on_hover(values, percent):
     root = ElementTree.fromstring(svg.draw(chart))
     assert said == [title.text for circle in root.iter("circle") for title in circle.iter("title")]
     (line,) = (one for one in root.iter("polyline") if one.get("data-readings"))
-    readings = [text.rpartition(":")[2] for text in line.get("data-readings").split("|")]
-    assert readings == [formats.exact(value, percent) for value in values]
+    readings = json.loads(line.get("data-readings"))
+    assert [y for _, y in readings] == [formats.exact(value, percent) for value in values]
     assert line.get("data-name") == "a<b"
     assert len(line.get("points").split()) == len(readings)
+
+
+def test_labels_of_users_cannot_break_the_readings():
+    label = """a|b: 'c' "d" <e> & f"""
+    chart = Chart("t", [Series(label, [(0.0, 1.0), (1.0, 2.0)])], x="x", ticks=[(0.0, label)])
+    root = ElementTree.fromstring(svg.draw(chart))
+    (line,) = (one for one in root.iter("polyline") if one.get("data-readings"))
+    assert json.loads(line.get("data-readings")) == [[f"x {label}", "1"], ["x 1", "2"]]
+    assert line.get("data-name") == label
 
 
 def test_cells_rows_and_bars_say_their_values():
@@ -367,6 +379,28 @@ def test_pages_know_every_role_and_colour_in_both_themes():
             look = svg.look(mark)
             assert {"fill", "stroke"} & look.keys()
             assert not any("var(" in value or value == "currentColor" for value in look.values())
+
+
+POINT = """<script>
+const svg = document.querySelector('.chart svg'), box = svg.getBoundingClientRect();
+const right = { clientX: box.right - 30, clientY: box.top + 30 };
+svg.dispatchEvent(new PointerEvent('pointermove', right));
+</script></body>"""
+
+
+def test_the_script_reads_all_lines_off_at_one_place(tmp_path):
+    series = [
+        Series("long", [(float(step), 1 / step) for step in range(1, 31)]),
+        Series("short", [(10.0, 0.123456), (20.0, 0.654321)], 2),
+    ]
+    body = svg.draw(Chart("t", series, y="loss (nats)"))
+    whole = chromium.document(tmp_path, page.page("t", body).replace("</body>", POINT))
+    tip = re.search(r'<div class="tip"[^>]*>(.*?)</div>', whole, re.DOTALL)[1]
+    first, long, short = tip.split("\n")
+    step = int(first.removeprefix("step "))
+    assert 20 < step <= 30
+    assert long == f"long  {formats.exact(1 / step)}"
+    assert short == "short  0.654321 at step 20"
 
 
 def test_faint_lines_lie_below():

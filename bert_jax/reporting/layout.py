@@ -145,6 +145,8 @@ def _baselines(chart: Chart, up: Scale, left: float) -> tuple[list[Mark], list[M
     labels: list[Mark] = []
     taken: list[float] = []
     for name, value in chart.baselines:
+        if not finite(value):
+            continue
         y = up.at(value)
         title = f"{name} {exact(value, chart.percent)}".strip()
         dashes.append(Line([(left, y), (WIDTH - RIGHT, y)], role="baseline", title=title))
@@ -241,6 +243,8 @@ def _rows(chart: Chart) -> Scene:
     marks += _below(axis, [(v, tick(v, chart.percent, ticks)) for v in ticks], base, chart.y)
     marks += beside
     for label, value in chart.baselines:
+        if not finite(value):
+            continue
         x, said = axis.at(value), f"{label} {exact(value, chart.percent)}".strip()
         marks.append(Line([(x, top), (x, base)], role="baseline", title=said))
         if label:

@@ -5,16 +5,12 @@ for (const chart of document.querySelectorAll('.chart[data-frame]')) {
   const lines = [...svg.querySelectorAll('polyline[data-readings]')].map(line => ({
     name: line.dataset.name,
     places: line.getAttribute('points').split(' ').map(place => +place.split(',')[0]),
-    readings: line.dataset.readings.split('|').map(reading => {
-      const colon = reading.lastIndexOf(':');
-      return [reading.slice(0, colon), reading.slice(colon + 1)];
-    }),
+    readings: JSON.parse(line.dataset.readings),
   }));
   const tip = chart.appendChild(Object.assign(document.createElement('div'), { className: 'tip' }));
   const cursor = document.createElementNS('http://www.w3.org/2000/svg', 'line');
   cursor.setAttribute('class', 'cursor'); cursor.style.display = 'none'; svg.appendChild(cursor);
   const hide = () => { tip.style.display = cursor.style.display = 'none'; };
-  for (const title of svg.querySelectorAll('circle > title')) title.remove(); // says it again
   svg.addEventListener('pointerleave', hide);
   svg.addEventListener('pointermove', event => {
     const box = svg.getBoundingClientRect(), scale = svg.viewBox.baseVal.width / box.width;

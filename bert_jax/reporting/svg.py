@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import re
 from collections.abc import Callable
 from html import escape
@@ -61,8 +62,9 @@ def _element(mark: Mark, look: str) -> str:
         points = " ".join(f"{x:.1f},{y:.1f}" for x, y in mark.points)
         tag, place = "polyline", f'points="{points}"'
         if mark.readings:
-            readings = escape("|".join(f"{x}:{y}" for x, y in mark.readings))
-            place += f' data-name="{escape(mark.title)}" data-readings="{readings}"'
+            readings = escape(json.dumps(mark.readings, ensure_ascii=False, separators=(",", ":")))
+            readings = readings.replace("&quot;", '"')  # the attribute stands in single quotes
+            place += f" data-name=\"{escape(mark.title)}\" data-readings='{readings}'"
             inner = ""
     elif isinstance(mark, Dot):
         tag, place = "circle", f'cx="{mark.x:.1f}" cy="{mark.y:.1f}" r="{mark.radius:g}"'

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from bert_jax.reporting.figures import Heat
 from bert_jax.reporting.formats import SPACE
-from bert_jax.reporting.metric_names import lower_is_better, pretty
+from bert_jax.reporting.metric_names import axis_title, lower_is_better
 from bert_jax.studies.report import aggregate
 from bert_jax.studies.report.aggregate import Figures, View, getter, slug
 from bert_jax.studies.report.collect import Axis, Family, Result
@@ -78,7 +78,7 @@ def crossed(view: View) -> Figures:
         ]
         shades, marks = _by_all(grid, lower_is_better(metric))
         figures[slug(first.name, second.name, metric, name)] = Heat(
-            ", ".join(filter(None, [pretty(metric), name])),
+            ", ".join(filter(None, [axis_title(metric), name])),
             first.labels,
             second.labels,
             grid,
