@@ -131,7 +131,13 @@ def test_axes_have_titles():
     assert metric_names.axis_title("pos/accuracy") == "POS accuracy"
 
 
-@pytest.mark.parametrize("figure", [LINE, ROWS, BARS, HEAT])
+NAMED = dataclasses.replace(
+    LINE,
+    series=[Series(f"a name {'that goes on ' * n}", [(1, 2), (2, 3)]) for n in range(0, 12, 3)],
+)
+
+
+@pytest.mark.parametrize("figure", [LINE, ROWS, BARS, HEAT, NAMED])
 def test_nothing_is_outside_the_picture(figure):
     drawn = scene.captioned(
         scene_of(figure), "A title that takes more than one line. " * 4, "n " * 99
@@ -155,6 +161,13 @@ def test_nothing_is_outside_the_picture(figure):
         assert box[1] >= 0, mark
         assert box[2] <= drawn.width + 0.01, mark
         assert box[3] <= drawn.height, mark
+
+
+@given(st.text(max_size=60), st.floats(15, 200))
+def test_wrapping_keeps_the_text_and_the_width(text, width):
+    lines = scene.wrap(text, width)
+    assert "".join(lines).replace(" ", "") == text.replace(" ", "")
+    assert all(scene.text_width(line) <= width for line in lines)
 
 
 def test_texts_of_an_axis_do_not_overlap():
@@ -464,6 +477,16 @@ def test_drawing_pages_needs_no_matplotlib():
     code += "print([m for m in ('jax', 'flax', 'matplotlib') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_name_of_any_characters_is_drawn(tmp_path):
+    chart = Chart("a\x00b\x1b[0m <&>", [Series("\x07 長い名前", [(0, 1)])], rows=["長" * 40])
+    files.write(tmp_path / "f", [chart], kinds=("svg",))
+    root = ElementTree.fromstring((tmp_path / "f.svg").read_text())
+    assert root.find("{*}title").text == "a b [0m <&>"
+    dots = [mark for mark in marks(chart, Dot, "dot") if mark.title]
+    assert 150 < dots[0].x < layout.WIDTH
+    assert scene.text_width("長い") > scene.text_width("ab") * 1.5
 
 
 def test_figures_side_by_side_keep_apart():

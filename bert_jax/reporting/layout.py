@@ -45,18 +45,22 @@ def _legend(chart: Chart) -> tuple[list[Mark], float]:
     x, y = 0.0, 13.0
     for series in lines:
         last = number(series.points[-1][1], chart.percent) if chart.last else ""
-        wide_name, wide_last = text_width(series.name), text_width(last)
-        if x and x + 20 + wide_name + wide_last > WIDTH:
+        wide_last = text_width(last)
+        names = wrap(series.name, WIDTH - 24 - wide_last)
+        if x and x + 24 + text_width(series.name) + wide_last > WIDTH:
             x, y = 0.0, y + 18
         if not chart.rows:
             ends, strength = [(x, y - 4), (x + 14, y - 4)], 0.5 if series.faint else 1.0
             marks.append(Line(ends, role="swatch", tone=series.tone, strength=strength))
         else:
             marks.append(Dot(x + 8, y - 4, 3.6, role="dot", tone=series.tone))
-        marks.append(Text(x + 19, y, series.name, "start", role="tick"))
+        for k, line in enumerate(names):
+            marks.append(Text(x + 19, y + LINE * k, line, "start", role="tick"))
+        y += LINE * (len(names) - 1)
+        x += 19 + text_width(names[-1])
         if last:
-            marks.append(Text(x + 24 + wide_name, y, last, "start", role="last"))
-        x += 19 + wide_name + (5 + wide_last if last else 0) + 14
+            marks.append(Text(x + 5, y, last, "start", role="last"))
+        x += (5 + wide_last if last else 0) + 14
     return marks, y + 5
 
 

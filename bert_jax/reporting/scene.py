@@ -6,6 +6,7 @@ Each has a role, which figure.css gives its stroke, filling and size, and maybe 
 from __future__ import annotations
 
 import dataclasses
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -84,20 +85,26 @@ def text_width(text: str, size: float = SIZE) -> float:
             return 0.36
         if c in SLIM:
             return 0.42
+        if unicodedata.east_asian_width(c) in "FW":
+            return 1.0
         return 0.95 if c in BROAD else 0.7 if c.isupper() else 0.62
 
     return size * sum(map(share, text))
 
 
 def wrap(text: str, width: float, size: float = SIZE) -> list[str]:
-    """Break a text into lines of at most a width, if its words are not wider themselves."""
-    lines: list[str] = []
+    """Break a text into lines of at most a width, at spaces or, if need be, inside words."""
+    lines = [""]
     for word in text.split(" "):
-        longer = f"{lines[-1]} {word}" if lines else word
-        if lines and text_width(longer, size) <= width:
+        longer = f"{lines[-1]} {word}" if lines[-1] else word
+        if text_width(longer, size) <= width:
             lines[-1] = longer
-        else:
-            lines.append(word)
+            continue
+        lines += [""] if lines[-1] else []
+        for character in word:
+            if text_width(lines[-1] + character, size) > width:
+                lines.append("")
+            lines[-1] += character
     return lines
 
 

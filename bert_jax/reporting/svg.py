@@ -15,6 +15,7 @@ from bert_jax.reporting.scene import Box, Dot, Line, Mark, Scene, Text
 
 STYLE = Path(__file__).with_name("figure.css").read_text(encoding="utf-8")
 FONT = "DejaVu Sans, Verdana, Helvetica, Arial, sans-serif"
+CONTROL = re.compile("[\x00-\x08\x0b-\x1f\ud800-\udfff\ufffe\uffff]")  # not allowed in XML
 Look = Callable[[Mark], str]  # the attributes that give a mark its colours and strokes
 
 
@@ -43,12 +44,13 @@ def draw(figure: Figure) -> str:
 def document(scene: Scene, title: str, source: str = "") -> str:
     """Write a scene as an SVG file on white ground; `source` is metadata, not drawn."""
     size = f'width="{scene.width:.0f}pt" height="{scene.height:.0f}pt"'
-    return (
+    text = (
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} '
         f'viewBox="0 0 {scene.width:.0f} {scene.height:.0f}" font-family="{FONT}">'
         f"<title>{escape(title)}</title><desc>{escape(source)}</desc>"
         f'<rect width="100%" height="100%" fill="white"/>{_marks(scene, _attributes)}</svg>\n'
     )
+    return CONTROL.sub(" ", text)
 
 
 def _marks(scene: Scene, look: Look) -> str:
