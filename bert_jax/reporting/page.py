@@ -5,7 +5,6 @@ They lie beside this module as page.html, page.css and page.js.
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 import math
@@ -132,7 +131,7 @@ def config_box(recorded: dict[str, Any]) -> str:
     """List the knobs that differ from their defaults, then all knobs."""
     if not recorded:
         return ""
-    default = json.loads(json.dumps(dataclasses.asdict(knobs.Config())))
+    default = configs.to_dict(knobs.Config())
     changed = configs.differences(_derived_like(recorded), recorded)
     size = subtree(recorded, "model").get("size")
     changed |= configs.differences(
@@ -157,7 +156,7 @@ def _derived_like(recorded: dict[str, Any]) -> dict[str, Any]:
     try:
         return configs.to_dict(configs.recorded(chosen))
     except UserError:  # a config of another version is compared with the plain defaults
-        return json.loads(json.dumps(dataclasses.asdict(knobs.Config())))
+        return configs.to_dict(knobs.Config())
 
 
 def environment_box(environment: dict[str, Any]) -> str:
