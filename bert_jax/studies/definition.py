@@ -15,14 +15,14 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from bert_jax import config as configs
 from bert_jax import recipes
 from bert_jax.config import knobs, script, validation
-from bert_jax.config.costs import per_step, predicted
+from bert_jax.config.costs import per_step
 from bert_jax.config.effects import Idle, in_evaluation
 from bert_jax.data import tasks
 from bert_jax.errors import ConfigError
@@ -46,7 +46,7 @@ from bert_jax.studies.spec import (
 
 __all__ = ["Axis", "Budget", "Cell", "Comparison", "Finetune", "Point", "Study", "Suite"]
 __all__ += ["axis", "between", "variants", "zipped"]
-__all__ += ["check", "expand", "identity", "load", "per_step", "predicted", "steps_of"]
+__all__ += ["check", "expand", "identity", "load"]
 
 # Name of a suite -> fields of `suites.base.SuiteOptions` it reads; a test compares `suites.TABLE`.
 SUITES = {
@@ -57,6 +57,7 @@ SUITES = {
     "blimp": ("source", "limit", "within_word"),
     "sts": ("changes", "task", "source", "split", "limit"),
     "probe": ("changes", "task", "source", "split", "limit"),
+    "task": ("changes", "source", "split", "limit"),
 }
 OPTION_TYPES = {  # field of `suites.base.SuiteOptions` -> its type
     **dict.fromkeys(("source", "split", "task"), str),
@@ -88,21 +89,17 @@ def load(spec: str, overrides: Iterable[tuple[str, str]] = ()) -> tuple[str, Stu
     file = path / "study.py" if path.suffix != ".py" else path
     if not file.is_file():
         folders = sorted(str(study.parent) for study in Path("experiments").glob("*/study.py"))
-        hint = _near(folder, folders) if folders else "a folder with study.py"
+        hint = configs.suggest(folder, folders) if folders else "a folder with study.py"
         raise ConfigError(f"no study at {folder!r}", hint)
     study = configs.load_file(f"{file}:{argument}" if argument else str(file), function="get_study")
     if not isinstance(study, Study):
         raise ConfigError(
             f"{file}: get_study returned {type(study).__name__}", "it returns a Study"
         )
-    settled = _settled(study)
-    changes = list(overrides)
+    settled, changes = _settled(study), list(overrides)
     for knob, _ in changes:
-        _need(
-            knob not in settled,
-            f"config.{knob} is not set by the base: {settled.get(knob)}",
-            "edit the study",
-        )
+        said = f"config.{knob} is not set by the base: {settled.get(knob)}"
+        _need(knob not in settled, said, "edit the study")
     configs.overrides(study.base, changes)
     return file.resolve().parent.name, study
 
@@ -141,13 +138,10 @@ def expand(study: Study, vocabulary: Callable[[knobs.Config], int] | None = None
             config = dataclasses.replace(
                 first, seed=seed, data_seed=seed if study.pair_seeds else first.data_seed
             )
-            name = identity(config)
-            _need(
-                name not in seen,
-                f"{_where(labels)} is the same run as {seen.get(name)}",
-                "leave one of them out",
-            )
-            seen[name] = _where(labels)
+            name, where = identity(config), _where(labels)
+            same = f"{where} is the same run as {seen.get(name)}"
+            _need(name not in seen, same, "leave one of them out")
+            seen[name] = where
             cells.append(Cell(name, config, labels, values, seed, known))
         idle = {path: knob for path, knob in of_base.items() if idle is None or path in idle}
     _need(bool(cells), "the study has no cell", "keep refuses all of them")
@@ -191,11 +185,6 @@ def _usual() -> dict[str, Any]:
     return ends | configs.BEFORE | configs.flat(configs.to_dict(knobs.Config()))
 
 
-def steps_of(budget: Budget, config: knobs.Config, vocab_size: int) -> int:
-    """Return the number of steps that spend a budget, to the nearest step."""
-    return max(1, round(budget.amount / per_step(budget.kind, config, vocab_size)))
-
-
 def _resolved(
     study: Study, changes: Mapping[str, Any], size: Callable[[knobs.Config], int]
 ) -> tuple[knobs.Config, int | None, dict[str, Idle]]:
@@ -207,13 +196,12 @@ def _resolved(
     """
     tree, known = configs.copied(study.base), None
     configs.assign(tree, changes)
-    if study.budget is not None:
+    if budget := study.budget:
         configs.assign(tree, {"steps": LONG})
         endless = configs.settle(tree)[0]
-        known = size(endless) if study.budget.kind == "flops" else None
-        configs.assign(
-            tree, {"steps": steps_of(study.budget, endless, known or endless.tokenizer.vocab_size)}
-        )
+        known = size(endless) if budget.kind == "flops" else None
+        cost = per_step(budget.kind, endless, known or endless.tokenizer.vocab_size)
+        configs.assign(tree, {"steps": max(1, round(budget.amount / cost))})
     config, idle = configs.settle(tree, said=changes)
     for knob in idle:
         if any(_overlap(knob.path, path) for path in changes):
@@ -243,35 +231,27 @@ def check(study: Study) -> None:
     """Refuse an invalid study before any cell is made."""
     _check_axes(study)
     _need(bool(study.seeds), "the study has no seeds", "seeds=(0, 1, 2)")
-    _need(
-        len(set(study.seeds)) == len(study.seeds), f"a seed twice: {study.seeds}", "leave one out"
-    )
+    distinct = len(set(study.seeds)) == len(study.seeds)
+    _need(distinct, f"a seed twice: {study.seeds}", "leave one out")
     for seed in study.seeds:
         configs.checked("seed", seed)
     if study.budget is not None:
         kind, amount = study.budget.kind, study.budget.amount
-        _need(kind in BUDGETS, f"no budget {kind!r}", _near(kind, BUDGETS))
+        _known(kind, BUDGETS, f"no budget {kind!r}")
         _need(math.isfinite(amount) and amount > 0, f"a budget of {amount}", "a number above 0")
     for name, evaluation in study.evaluations.items():
-        _need(
-            re.fullmatch(r"\w+", name) is not None,
-            f"{name!r} names an evaluation",
-            "letters, digits and _ only",
-        )
+        plain = re.fullmatch(r"\w+", name) is not None
+        _need(plain, f"{name!r} names an evaluation", "letters, digits and _ only")
         if isinstance(evaluation, Suite):
             _check_suite(evaluation)
         else:
-            _need(
-                evaluation.task in tasks.TASKS,
-                f"no task {evaluation.task!r}",
-                _near(evaluation.task, tasks.TASKS),
-            )
+            _known(evaluation.task, tasks.TASKS, f"no task {evaluation.task!r}")
             for path, value in evaluation.changes:
                 configs.checked(path, value)
     for comparison in study.comparisons:
         _check_comparison(study, comparison)
     for row in study.published:
-        _need(row in PUBLISHED, f"no published row {row!r}", _near(row, PUBLISHED))
+        _known(row, PUBLISHED, f"no published row {row!r}")
 
 
 def _study_knobs(study: Study) -> dict[str, str]:
@@ -315,33 +295,26 @@ def _check_axes(study: Study) -> None:
         distinct = len(set(labels)) == len(labels)
         _need(distinct, f"{name} has a point twice: {', '.join(labels)}", "labels=…")
         for path in _paths(factor):
-            _need(
-                not dataclasses.is_dataclass(configs.check_path(path)),
-                f"config.{path} is a section, not a value",
-                f"a point sets knobs of it: {path}.KNOB",
-            )
+            section = dataclasses.is_dataclass(configs.check_path(path))
+            hint = f"a point sets knobs of it: {path}.KNOB"
+            _need(not section, f"config.{path} is a section, not a value", hint)
             other = next((owner for known, owner in owners.items() if _overlap(path, known)), "")
-            _need(
-                not other,
-                f"axes {other!r} and {factor.name!r} both set config.{path}",
-                "one would undo the other",
-            )
+            both = f"axes {other!r} and {factor.name!r} both set config.{path}"
+            _need(not other, both, "one would undo the other")
             _need(path not in reserved, f"{name} sets config.{path}", reserved.get(path, ""))
         owners |= dict.fromkeys(_paths(factor), factor.name)
 
 
 def _check_suite(suite: Suite) -> None:
-    known = SUITES.get(suite.name)
-    _need(known is not None, f"no suite {suite.name!r} for a study", _near(suite.name, SUITES))
-    assert known is not None
-    fields = (*known, "batch_size")
+    _known(suite.name, SUITES, f"no suite {suite.name!r} for a study")
+    fields = (*SUITES[suite.name], "batch_size")
     for field, value in suite.ask:
-        _need(field in fields, f"suite {suite.name} has no option {field!r}", _near(field, fields))
+        _known(field, fields, f"suite {suite.name} has no option {field!r}")
         kind, setting = OPTION_TYPES[field], f"suite {suite.name}: {field} = {value!r}"
         right = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
         _need(right, setting, f"a value of type {kind.__name__}")
         if field == "task":
-            _need(value in tasks.TASKS, f"no task {value!r}", _near(value, tasks.TASKS))
+            _known(value, tasks.TASKS, f"no task {value!r}")
         if field == "changes":
             scratch = configs.default()
             for path, text in value:
@@ -371,24 +344,15 @@ def finetunings(study: Study, cells: Iterable[knobs.Config]) -> list[tuple[str, 
 def _check_comparison(study: Study, comparison: Comparison) -> None:
     axes = {factor.name: [point.label for point in factor.points] for factor in study.axes}
     name, baseline = comparison.axis, comparison.baseline
-    _need(name in axes, f"no axis {name!r} to compare", _near(name, axes))
-    _need(
-        baseline in axes[name],
-        f"axis {name!r} has no point {baseline!r}",
-        _near(baseline, axes[name]),
-    )
-    _need(
-        bool(comparison.metrics),
-        f"a comparison over {name!r} has no metrics",
-        "EVALUATION/METRIC, or several",
-    )
+    _known(name, axes, f"no axis {name!r} to compare")
+    _known(baseline, axes[name], f"axis {name!r} has no point {baseline!r}")
+    none = f"a comparison over {name!r} has no metrics"
+    _need(bool(comparison.metrics), none, "EVALUATION/METRIC, or several")
+    hint = f"EVALUATION/METRIC; evaluations are {', '.join(study.evaluations)}"
     for metric in comparison.metrics:
-        first, slash, rest = metric.partition("/")
-        _need(
-            first in study.evaluations and bool(slash) and bool(rest),
-            f"{metric!r} names no evaluation of the study",
-            f"EVALUATION/METRIC; evaluations are {', '.join(study.evaluations)}",
-        )
+        first, _, rest = metric.partition("/")
+        named = first in study.evaluations and bool(rest)
+        _need(named, f"{metric!r} names no evaluation of the study", hint)
 
 
 def _need(holds: bool, message: str, hint: str) -> None:
@@ -396,5 +360,5 @@ def _need(holds: bool, message: str, hint: str) -> None:
         raise ConfigError(message, hint)
 
 
-def _near(word: str, options: Iterable[str]) -> str:
-    return configs.suggest(word, list(options))
+def _known(word: str, options: Collection[str], message: str) -> None:
+    _need(word in options, message, configs.suggest(word, options))

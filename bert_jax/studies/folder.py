@@ -338,7 +338,9 @@ class Place:
                 recent = [] if note.get("outcome") == "done" else [*recent, note]
         failures = [note for note in recent if note.get("outcome") == "failed"]
         killed = sum({"start": 1, "end": -1}[note["event"]] for note in recent)
-        missing = tuple(self.missing(entry))
+        missing, steps = tuple(self.missing(entry)), entry.config.steps
+        if entry.config.epochs is not None:  # the run itself counts them, once it knows its data
+            steps = (files.read(self.cell(entry.id) / "config.json") or {}).get("steps", 0)
         error = trained.get("error") or ""
         if trained.get("outcome") == "diverged":
             name = "diverged"
@@ -351,7 +353,7 @@ class Place:
             usage = bool(failures) and failures[-1].get("code") == ConfigError.code
             name = "failed" if usage or len(failures) > retries or killed >= KILLS else "waiting"
             error = failures[-1].get("error") or "" if failures else error
-        return State(name, starts, error, step, entry.config.steps, seconds, missing)
+        return State(name, starts, error, step, steps, seconds, missing)
 
     def states(self, retries: int | None = None) -> dict[str, State]:
         """Return the state of every listed cell."""

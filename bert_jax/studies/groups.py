@@ -195,9 +195,10 @@ def _name(cells: Sequence[Cell], slots: int) -> str:
 
 
 def _seconds(cells: Sequence[Cell], pace: float) -> float:
-    slots = max(own_slots(cell.config) for cell in cells)
-    flops = flops_per_step(cells[0].config, cells[0].vocab_size, slots)
-    return COMPILE + len(cells) * cells[0].config.steps * flops / pace
+    slots, first = max(own_slots(cell.config) for cell in cells), cells[0].config
+    steps = 0 if first.epochs is not None else first.steps  # epochs have steps once data is read
+    flops = flops_per_step(first, cells[0].vocab_size, slots)
+    return COMPILE + len(cells) * steps * flops / pace
 
 
 def _room(cells: Sequence[Cell], memory: float, accelerator: bool) -> float:

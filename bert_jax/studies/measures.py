@@ -13,37 +13,22 @@ from bert_jax.studies.spec import Finetune, Study, Suite
 # Of every task, beside the task's own metrics.
 TASK = ("examples", "loss", "accuracy_low", "accuracy_high", "majority_accuracy")
 READING = ("mlm", "causal_lm")  # objectives over tokens; the others are over pairs
+LABELLED = tuple(dict.fromkeys(sum(knobs.METRICS.values(), ())))
 LAYERS = ("majority", "embeddings/*", "layer_*")
 FOUND = {  # suite -> patterns of its metrics; a test compares them with the suites' results
     "nsp": (
-        "nsp_loss",
-        "nsp_accuracy",
-        "nsp_accuracy_low",
-        "nsp_accuracy_high",
-        "majority_accuracy",
-        "examples",
+        *("nsp_loss", "nsp_accuracy", "nsp_accuracy_low", "nsp_accuracy_high"),
+        *("majority_accuracy", "examples"),
     ),
-    "cross_rate": tuple(
-        f"0.*/{name}"
-        for name in (
-            "mlm_loss",
-            "mlm_accuracy",
-            "mlm_predictions",
-            "unigram_loss",
-            "unigram_accuracy",
-        )
+    "cross_rate": (
+        *("0.*/mlm_loss", "0.*/mlm_accuracy", "0.*/mlm_predictions"),
+        *("0.*/unigram_loss", "0.*/unigram_accuracy"),
     ),
     "pll": ("pseudo_perplexity*", "pll*", "perplexity", "log_likelihood", "texts", "tokens"),
     "blimp": ("accuracy*", "field/*", "term/*", "paradigm/*", "pairs", "ties"),
     "sts": ("*/spearman", "*/pearson", "pairs"),
-    "probe": (
-        *(
-            f"{part}/{name}"
-            for part in LAYERS
-            for name in dict.fromkeys(sum(knobs.METRICS.values(), ()))
-        ),
-        *("train", "scored"),
-    ),
+    "probe": (*(f"{part}/{name}" for part in LAYERS for name in LABELLED), "train", "scored"),
+    "task": (*LABELLED, *TASK),
 }
 
 

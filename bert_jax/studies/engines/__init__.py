@@ -8,45 +8,75 @@ another. To add an engine, write its class in a file of this folder, and its row
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Protocol
 
 from bert_jax.errors import ConfigError
-from bert_jax.studies.engines.base import (
-    FAILED,
-    FULL,
-    KILLED,
-    LOST,
-    STOPPED,
-    Engine,
-    Room,
-    Task,
-    need,
-    refuse,
-)
-
-__all__ = [
-    "FAILED",
-    "FULL",
-    "KILLED",
-    "LOST",
-    "STOPPED",
-    "TABLE",
-    "Engine",
-    "Room",
-    "Task",
-    "check",
-    "make",
-    "need",
-    "refuse",
-]
 
 TABLE = {  # name -> class, in the module of that name
     "local": "Local",
     "slurm": "Slurm",
     "ray": "Ray",
 }
+
+# Exit codes as those of processes; a negative one is the signal that killed the process.
+STOPPED, FAILED, KILLED = 75, 1, -9
+LOST = -(2**31)  # a job that ended without a result, for an unknown reason
+FULL = 28  # a worker whose disk has no room (ENOSPC)
+
+
+@dataclass(frozen=True)
+class Task:
+    """A program to run."""
+
+    name: str
+    command: tuple[str, ...]
+    log: Path  # output is appended there
+    seconds: float = 0.0  # estimated; 0: not known
+
+
+@dataclass(frozen=True)
+class Room:
+    """The resources for tasks, as far as is known before they run."""
+
+    parallel: int = 1  # tasks at the same time
+    cores: float = 1.0  # of each task
+    devices: float = 0.0  # accelerators of each task
+    memory: float = math.inf  # bytes of each task, on the device that trains
+
+
+class Engine(Protocol):
+    """The interface of an engine; `poll` returns every submitted task once."""
+
+    room: Room
+    pause: float  # seconds between two calls of `poll`
+
+    def submit(self, tasks: Sequence[Task]) -> None:
+        """Queue tasks, and start each as soon as there is room for it."""
+
+    def poll(self) -> list[tuple[Task, int]]:
+        """Return the tasks that have ended since the last call, with their exit codes."""
+
+    def stop(self) -> None:
+        """Ask running tasks to save and end; drop the others. A second call ends all at once."""
+
+    def describe(self) -> str:
+        """Return where tasks run, and how many at a time, for the log."""
+
+
+def need(package: str, extra: str) -> ModuleType:
+    """Import an optional package, or raise an error that says how to install it."""
+    try:
+        return importlib.import_module(package)
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"engine {extra} needs the package {package}",
+            f"install it: pip install 'bert-jax[{extra}]', or {package}",
+        ) from error
 
 
 def check(name: str, options: Mapping[str, str] | None = None) -> None:
@@ -68,7 +98,7 @@ def make(
       jobs: tasks to run at the same time; 0: as many as suit the engine.
       options: settings of the engine, from `--engine-option`.
     """
-    check(name)
+    check(name, options)
     engine = getattr(_module(name), TABLE[name])
     return engine(folder, jobs, dict(options or {}))
 

@@ -20,7 +20,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from bert_jax.studies.engines.base import FULL, STOPPED, Room, Task, refuse
+from bert_jax.errors import ConfigError
+from bert_jax.studies.engines import FULL, STOPPED, Room, Task
 from bert_jax.system import disk
 
 PAUSE = 0.1
@@ -44,13 +45,12 @@ class Local:
 
     pause = PAUSE
 
-    def __init__(
-        self, folder: Path, jobs: int = 0, options: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, folder: Path, jobs: int, options: Mapping[str, str]) -> None:
         # Imported late: every task imports this module for `become`, and waits for its imports.
         from bert_jax.system import machine
 
-        refuse(options or {}, "local")
+        for name in options:
+            raise ConfigError(f"engine local has no option {name!r}", "it has none")
         self._devices, self._cores = accelerators(), cores()
         jobs = jobs or (1 if self._devices else len(self._cores))
         devices = len(self._devices) / jobs

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax.errors import ConfigError
-from bert_jax.studies.engines import local
-from bert_jax.studies.engines.base import FAILED, KILLED, STOPPED, Room, Task, need
+from bert_jax.studies.engines import FAILED, KILLED, STOPPED, Room, Task, local, need
 
 
 class Ray:
@@ -26,11 +25,9 @@ class Ray:
 
     pause = 0.5
 
-    def __init__(
-        self, folder: Path, jobs: int = 0, options: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, folder: Path, jobs: int, options: Mapping[str, str]) -> None:
         self._ray = need("ray", "ray")
-        settings = dict(options or {})
+        settings = dict(options)
         address = settings.pop("address", None)
         try:
             amounts = {name: float(text) for name, text in settings.items()}

@@ -25,8 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax.errors import ConfigError
-from bert_jax.studies.engines import local
-from bert_jax.studies.engines.base import FAILED, KILLED, LOST, STOPPED, Room, Task, need
+from bert_jax.studies.engines import FAILED, KILLED, LOST, STOPPED, Room, Task, local, need
 
 HOUR = 60  # minutes; the shortest time limit of a job without timeout_min
 SPARE = 3.0  # time limit of a job, as a multiple of the estimated time
@@ -51,13 +50,10 @@ class Slurm:
 
     pause = 2.0
 
-    def __init__(
-        self, folder: Path, jobs: int = 0, options: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, folder: Path, jobs: int, options: Mapping[str, str]) -> None:
         submitit = need("submitit", "slurm")
-        parameters = {name: _value(text) for name, text in (options or {}).items()}
+        parameters = {name: _value(text) for name, text in options.items()}
         cluster = parameters.pop("cluster", "slurm")
-        check(options or {})
         gpus = float(parameters.get("gpus_per_node", 0))
         memory = math.inf if gpus else float(parameters.get("mem_gb", math.inf)) * PLANNED * 2**30
         self.room = Room(jobs or 1, float(parameters.get("cpus_per_task", 1)), gpus, memory)
@@ -99,9 +95,11 @@ class Slurm:
     def poll(self) -> list[tuple[Task, int]]:
         """Return the tasks whose jobs have a result, or were missing from squeue twice."""
         gone = self._gone()
-        known = [(task, job, self._done(job) or job.job_id in gone) for task, job in self._jobs]
-        self._jobs = [(task, job) for task, job, done in known if not done]
-        return [(task, self._code(task, job)) for task, job, done in known if done]
+        # submitit's `done` would also call sacct, which warns at each call where accounting is off.
+        done = self._has_result if self._slurm else lambda job: job.done()
+        known = [(task, job, done(job) or job.job_id in gone) for task, job in self._jobs]
+        self._jobs = [(task, job) for task, job, over in known if not over]
+        return [(task, self._code(task, job)) for task, job, over in known if over]
 
     def stop(self) -> None:
         """Cancel all jobs; SLURM signals running ones before it kills them."""
@@ -116,13 +114,6 @@ class Slurm:
     def describe(self) -> str:
         """Return the name by which squeue and scancel know the jobs."""
         return f"jobs of SLURM named {self._name}, {self._most} at a time at most"
-
-    def _done(self, job: Any) -> bool:
-        """Return whether a job has a result.
-
-        submitit would also call sacct, which warns at each call where accounting is off.
-        """
-        return self._has_result(job) if self._slurm else job.done()
 
     def _has_result(self, job: Any) -> bool:
         paths = [job.task(rank).paths.result_pickle for rank in range(job.num_tasks)]

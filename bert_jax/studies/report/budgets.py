@@ -49,7 +49,7 @@ def metric(results: Sequence[Result]) -> str:
 
 def given(result: Result, kind: str) -> float:
     """Return the budget of a whole run."""
-    return result.spent(kind, result.entry.config.steps)
+    return result.spent(kind, result.state.steps)
 
 
 def common(family: Family, kind: str) -> float:
