@@ -20,7 +20,7 @@ import ml_collections
 
 from bert_jax.config import load_file, put
 from bert_jax.errors import ConfigError
-from bert_jax.studies.definition import Budget, Finetune, Suite
+from bert_jax.studies.definition import Budget, Comparison, Finetune, Study, Suite
 
 # --- cpu ------------------------------------------------------------------------------------------
 
@@ -86,6 +86,9 @@ HEADLINE = {  # the metric by which an evaluation compares runs, where it is not
 }
 
 
+Evaluations = dict[str, Suite | Finetune]
+
+
 class Scale(NamedTuple):
     """The parts of a study that depend on its scale."""
 
@@ -93,32 +96,47 @@ class Scale(NamedTuple):
     seeds: tuple[int, ...]
     budget: Budget | None  # None: the steps of the base
     sizes: dict[str, dict[str, Any]]  # of models
-    evaluations: dict[str, Suite | Finetune]  # of every study
+    evaluations: Evaluations  # of every study
     frozen: dict[str, Finetune]  # features without fine-tuning
     nsp_weight: float
     collocated: float  # masking.pmi_coverage
 
-    def on(self, base: ml_collections.ConfigDict) -> Scale:
-        """Return this scale on another base.
+    def study(
+        self, baselines: dict[str, str], more: Any = (), apart: Any = (), **fields: Any
+    ) -> Study:
+        """Build a study at this scale.
 
-        There too the last step is evaluated, not the best one; tasks of pairs need two segment
-        types.
+        Runs are compared with the baseline of each axis by one metric of each evaluation, those of
+        the scale and `more`; those `apart` are made too.
         """
-        base.checkpoints.best = ""
-        base.model.type_vocab = max(2, base.model.type_vocab)
-        return self._replace(base=base)
-
-    def compared(self, more: dict[str, Suite | Finetune]) -> tuple[str, ...]:
-        """Return the metrics that runs are compared by: one an evaluation, `more` included."""
-        return tuple(f"{name}/{HEADLINE.get(name, 'accuracy')}" for name in self.evaluations | more)
+        compared = self.evaluations | dict(more)
+        metrics = tuple(f"{name}/{HEADLINE.get(name, 'accuracy')}" for name in compared)
+        return Study(
+            base=self.base,
+            seeds=self.seeds,
+            budget=self.budget,
+            evaluations=compared | dict(apart),
+            comparisons=tuple(Comparison(*pair, metrics) for pair in baselines.items()),
+            **fields,
+        )
 
 
 def get_scale(arg: str = "cpu") -> Scale:
-    """Return a scale: `cpu`, `full`, or `cpu,read_often`, whose small text is read many times."""
-    name, _, text = arg.partition(",")
-    if name not in ("cpu", "full") or text not in ("", "read_often"):
-        raise ConfigError(f"no scale {arg!r}", "cpu or full")
-    return _full() if name == "full" else _cpu(READ_OFTEN if text else CORPUS)
+    """Return a scale, `cpu` or `full`.
+
+    With `,read_often` the small text of `cpu` is read many times over; with `,wettig` the base of
+    `full` is that of Wettig et al.
+    """
+    name, _, how = arg.partition(",")
+    if name not in ("cpu", "full") or how not in ("", "read_often", "wettig"):
+        raise ConfigError(f"no scale {name!r}", "cpu or full")
+    if name == "cpu":
+        scale = _cpu(READ_OFTEN if how == "read_often" else CORPUS)
+    else:
+        scale = _full("preset.py:wettig,large" if how == "wettig" else "pretrain.py:base")
+    scale.base.checkpoints.best = ""  # the last step is evaluated
+    scale.base.model.type_vocab = max(2, scale.base.model.type_vocab)  # for tasks of pairs
+    return scale
 
 
 def _cpu(text: tuple[str, float]) -> Scale:
@@ -132,7 +150,7 @@ def _cpu(text: tuple[str, float]) -> Scale:
     base.checkpoints.keep = 2  # a group resumes from a step that all its runs have saved
     base.logging.every = 20
     base.logging.tensorboard = False
-    evaluations: dict[str, Suite | Finetune] = {"validation": Suite("pretrain")}
+    evaluations: Evaluations = {"validation": Suite("pretrain")}
     frozen: dict[str, Finetune] = {}
     folder = Path(__file__).resolve().parents[2] / "shared" / "data"
     if folder.is_dir():
@@ -156,7 +174,7 @@ def _cpu(text: tuple[str, float]) -> Scale:
         base.evals.validation.every = 1_000  # held-out text is seven times as long as usual
         for path, value in SIZES[SIZE_OFTEN].items():
             put(base, path.split("."), value)
-    return Scale(base, SEEDS, budget, SIZES, evaluations, frozen, NSP_WEIGHT, COLLOCATED).on(base)
+    return Scale(base, SEEDS, budget, SIZES, evaluations, frozen, NSP_WEIGHT, COLLOCATED)
 
 
 # --- full -----------------------------------------------------------------------------------------
@@ -172,10 +190,10 @@ FEATURES = {  # BERT's feature-based named entities: the last four layers, froze
 }
 
 
-def _full() -> Scale:
-    base = load_file("../configs/pretrain.py:base", beside=__file__)
-    evaluations: dict[str, Suite | Finetune] = {"validation": Suite("pretrain")}
+def _full(config: str) -> Scale:
+    base = load_file(f"../configs/{config}", beside=__file__)
+    evaluations: Evaluations = {"validation": Suite("pretrain")}
     evaluations["blimp"] = Suite("blimp", (("source", "tfds:blimp"),))
     evaluations |= {task: Finetune(task) for task in TASKS}
     frozen = {"ner_frozen": Finetune("conll2003", tuple(FEATURES.items()))}
-    return Scale(base, SEEDS, None, PUBLISHED_SIZES, evaluations, frozen, 1.0, 0.5).on(base)
+    return Scale(base, SEEDS, None, PUBLISHED_SIZES, evaluations, frozen, 1.0, 0.5)

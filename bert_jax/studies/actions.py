@@ -71,8 +71,7 @@ def run(
         left = [cell for cell in cells if cell.id not in known]
         room = _dry_room(engine, place.workdir, jobs, options)
         groups = plan.plan(place, left, evaluations_of(study), fuse, room)
-        evaluations = plan.evaluation_estimate(place, groups, room)
-        print(plan.described(name, cells, groups, room, taken, evaluations))
+        print(plan.described(place, name, cells, groups, room, taken))
         return
     with folder_locks.hold(place.workdir, LOCK):
         executor = engines.make(engine, place.workdir, jobs, options)
@@ -83,11 +82,11 @@ def run(
         _write(place, name, spec, study, cells, groups, command, retries)
         launcher = Launcher(place, groups, executor, retries, lambda: _refresh(place), worker)
         now = progress.look(place, executor.room.parallel)
-        launcher.say(f"study {name}: {now.line()}; {executor.describe()}")
+        logger.info(f"study {name}: {now.line()}; {executor.describe()}")
         if taken:
-            launcher.say(taken)
+            logger.info(taken)
         if hidden:
-            launcher.say(
+            logger.info(
                 f"{len(hidden)} cells of an earlier version of the study are kept, but not shown"
             )
         launcher.run()

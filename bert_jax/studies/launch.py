@@ -121,14 +121,16 @@ class Launcher:
         left = {cell: state for cell, state in states.items() if state.name not in progress.FINAL}
         diverged = sum(state.name == "diverged" for state in states.values())
         if not left:
-            self.say(f"{job.name} is done" + (f", {diverged} of them diverged" if diverged else ""))
+            logger.info(
+                f"{job.name} is done" + (f", {diverged} of them diverged" if diverged else "")
+            )
             self._report()
         elif code == FULL:
             self._no_room(job, "a worker found no room on the disk")
         elif self.stopped:
             self._waiting.append(job)
         elif code == STOPPED and self._held(job):
-            self.say(f"{job.name} is held by another worker; it goes on when that worker ends")
+            logger.info(f"{job.name} is held by another worker; it goes on when that worker ends")
             self._waiting.append(job)
         else:
             self._again(job, code, left)
@@ -136,7 +138,7 @@ class Launcher:
     def _no_room(self, job: Job, why: str) -> None:
         """Stop the launch, for the next worker would find no room either."""
         self._waiting.append(job)
-        self.say(f"{job.name}: {why}")
+        logger.info(f"{job.name}: {why}")
         if not self.stopped:
             self._stop("no room")
         self.full = True
@@ -159,15 +161,15 @@ class Launcher:
             outcome = f"failed ({how})" + (f": {error}" if error and code else "")
         hopeless = code == ConfigError.code
         if not hopeless and job.failures <= self.retries and job.kills < KILLS:
-            self.say(f"{job.name} {outcome}; it is tried again")
+            logger.info(f"{job.name} {outcome}; it is tried again")
             self._waiting.append(job)
             return
         log = self.place.log(job.group.id)
         if len(job.group.cells) > 1:
-            self.say(f"{job.name} {outcome}; each of its cells is tried alone (log: {log})")
+            logger.info(f"{job.name} {outcome}; each of its cells is tried alone (log: {log})")
             self._divide(job.group, left)
         else:
-            self.say(f"{job.name} {outcome}; it is given up (log: {log})")
+            logger.info(f"{job.name} {outcome}; it is given up (log: {log})")
         self._report()
 
     def _divide(self, group: Group, left: dict[str, State]) -> None:
@@ -184,7 +186,7 @@ class Launcher:
             try:
                 self.after()
             except DiskFull as error:  # workers may need less, and the last report is written again
-                self.say(f"warning: {error}")
+                logger.info(f"warning: {error}")
             self._reported = time.monotonic()
             self._report_took = self._reported - began
 
@@ -195,20 +197,16 @@ class Launcher:
     def _held(self, job: Job) -> bool:
         return any(self.place.busy(cell.id) for cell in job.group.cells)
 
-    # --- what is said -----------------------------------------------------------------------------
+    # --- what is said (above the progress bar) ----------------------------------------------------
 
     def _stop(self, name: str) -> None:
         if self.stopped:
-            self.say(f"{name} again: stopping without saving")
+            logger.info(f"{name} again: stopping without saving")
         else:
             count = f"{len(self._running)} group{'s' if len(self._running) != 1 else ''}"
-            self.say(f"{name}: waiting for {count} to save; once more stops at once")
+            logger.info(f"{name}: waiting for {count} to save; once more stops at once")
         self.stopped = True
         self.engine.stop()
-
-    def say(self, text: str) -> None:
-        """Print a line on standard error without breaking the progress bar."""
-        logger.info(text)  # above the bar
 
     def _show(self) -> None:
         if time.monotonic() - self._spoke < SPEAK:
@@ -216,7 +214,7 @@ class Launcher:
         self._spoke = time.monotonic()
         now = progress.look(self.place, self.engine.room.parallel)
         if self._bar is None:
-            self.say(now.line())
+            logger.info(now.line())
             return
         self._bar.total = len(now.cells)
         self._bar.n = sum(now.counts[name] for name in progress.FINAL)

@@ -7,9 +7,9 @@ their numbers. The other cells are divided anew, by the pace that trained cells 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
+from bert_jax.config.costs import flops_per_step
 from bert_jax.reporting.text_table import table
 from bert_jax.studies import groups
 from bert_jax.studies.definition import Cell
@@ -37,31 +37,14 @@ def plan(
       room: resources of the engine.
     """
     most = groups.limit(fuse)
-    cells = _sized(place, cells)
     left = [cell for cell in cells if _state(place, cell, evaluations) not in FINAL]
     begun = _begun(place, cells, left, most)
     known = {cell.id for group in begun for cell in group.cells}
     rest = [cell for cell in left if cell.id not in known]
-    fresh = groups.plan(
-        rest,
-        fuse,
-        max(1, room.parallel - len(begun)),
-        room.memory,
-        pace(place, room),
-        room.devices > 0,
-    )
+    beside = max(1, room.parallel - len(begun))
+    speed = pace(place, room)
+    fresh = groups.plan(rest, fuse, beside, room.memory, speed, room.devices > 0)
     return sorted([*begun, *fresh], key=lambda group: (-group.seconds, group.id))
-
-
-def _sized(place: Place, cells: Sequence[Cell]) -> list[Cell]:
-    """Return the cells with the vocabulary sizes that other cells of the workdir have recorded."""
-    known = {
-        (result.entry.config.corpus, result.entry.config.tokenizer): result.vocabulary
-        for result in _results(place)
-        if result.vocabulary
-    }
-    size = {cell.id: known.get((cell.config.corpus, cell.config.tokenizer)) for cell in cells}
-    return [replace(cell, vocabulary=cell.vocabulary or size[cell.id]) for cell in cells]
 
 
 def recorded(place: Place, cells: Sequence[Cell]) -> dict[str, str]:
@@ -72,11 +55,17 @@ def recorded(place: Place, cells: Sequence[Cell]) -> dict[str, str]:
 
 
 def pace(place: Place, room: Room) -> float:
-    """Return the FLOP/s of a worker: measured on this workdir's cells, else an assumption."""
-    trained = [result for result in _results(place) if result.state.step]
-    seconds = sum(result.seconds for result in trained)
+    """Return the FLOP/s of a worker: measured on this workdir's cells, else an assumption.
+
+    FLOPs are counted as in the estimates, with the vocabulary that the config asks for.
+    """
+    seconds = spent = 0.0
+    for result in _results(place):
+        seconds, entry = seconds + result.seconds, result.entry
+        size = entry.vocabulary or entry.config.tokenizer.vocab_size
+        spent += result.state.step * flops_per_step(entry.config, size)
     if seconds >= MEASURED:
-        return sum(result.spent("flops") for result in trained) / seconds
+        return spent / seconds
     return DEVICE_PACE * room.devices if room.devices else groups.PACE * room.cores
 
 
@@ -85,11 +74,12 @@ def _results(place: Place) -> list[Result]:
 
 
 def described(
-    name: str, cells: Sequence[Cell], planned: Sequence[Group], room: Room, *notes: str
+    place: Place, name: str, cells: Sequence[Cell], planned: Sequence[Group], room: Room, note: str
 ) -> str:
-    """Return what `--dry-run` prints: cells, groups to do, notes, and the estimated time."""
+    """Return what `--dry-run` prints: cells, groups to do, a note, and the estimated time."""
     group_of = {cell.id: group.id for group in planned for cell in group.cells}
     axes = list(cells[0].labels)
+    evaluations = ""
     listing = [("cell", *axes, "seed", "steps", "tokens", "group")]
     for cell in cells:
         tokens = cell.config.steps * cell.config.batch_size * cell.config.sequence_length
@@ -100,24 +90,18 @@ def described(
     for group in planned:
         runs = str(len(group.cells)), str(group.slots), f"{group.empty:.0%}"
         parts.append((group.id, *runs, duration(group.seconds, rough=True), group.why))
+    made = [r.evaluation_seconds for r in _results(place) if r.evaluation_seconds]
+    if made and planned:
+        mean, left = sum(made) / len(made), sum(len(group.cells) for group in planned)
+        more = duration(mean * left / room.parallel, rough=True)
+        evaluations = f"evaluations take about {more} more: {duration(mean)} a cell so far"
     beside = "" if room.parallel == 1 else f", {room.parallel} at a time"
     seconds = groups.makespan((group.seconds for group in planned), room.parallel)
     total = (
         f"study {name}: {len(cells)} cells, {len(planned)} groups to do{beside}; "
         f"training takes about {duration(seconds, rough=True)}"
     )
-    return "\n\n".join(filter(None, [table(listing), table(parts), *notes, total]))
-
-
-def evaluation_estimate(place: Place, planned: Sequence[Group], room: Room) -> str:
-    """Estimate the time of the evaluations, by those already made in this workdir."""
-    known = [r.evaluation_seconds for r in _results(place) if r.evaluation_seconds]
-    left = sum(len(group.cells) for group in planned)
-    if not known or not left:
-        return ""
-    mean = sum(known) / len(known)
-    more = duration(mean * left / room.parallel, rough=True)
-    return f"evaluations take about {more} more: {duration(mean)} a cell so far"
+    return "\n\n".join(filter(None, [table(listing), table(parts), note, evaluations, total]))
 
 
 def _state(place: Place, cell: Cell, evaluations: Mapping[str, Any]) -> str:
@@ -130,7 +114,6 @@ def _state(place: Place, cell: Cell, evaluations: Mapping[str, Any]) -> str:
 def _begun(place: Place, cells: Sequence[Cell], left: Sequence[Cell], most: float) -> list[Group]:
     """Return the begun and unfinished groups of the last launch whose cells all still exist."""
     group_of, by_id = recorded(place, cells), {cell.id: cell for cell in cells}
-    unfinished = {cell.id for cell in left}
     begun = []
     for name in dict.fromkeys(group_of[cell.id] for cell in left if cell.id in group_of):
         group = place.read_group(name)
@@ -138,7 +121,6 @@ def _begun(place: Place, cells: Sequence[Cell], left: Sequence[Cell], most: floa
         whole = len(members) == len(group["cells"]) <= most
         alike = len({groups.signature(cell) for cell in members}) == 1
         if whole and alike and any(place.attempts(cell.id) for cell in members):
-            share = sum(cell.id in unfinished for cell in members) / len(members)
-            seconds = group["estimate_seconds"] * share
+            seconds = group["estimate_seconds"]
             begun.append(Group(name, tuple(members), group["slots"], seconds))
     return begun

@@ -8,7 +8,7 @@ masking rates.
 """
 
 from bert_jax.config import load_file
-from bert_jax.studies.definition import Comparison, Finetune, Study, Suite, axis
+from bert_jax.studies.definition import Finetune, Suite, axis
 
 ROWS = {  # labels in the paper's order: mask, same, random; the knob: mask, random, same
     "80/10/10": (0.8, 0.1, 0.1),
@@ -30,15 +30,12 @@ def get_study(scale="cpu"):
     if name == "full":
         more["ner"] = Finetune("conll2003")
     by_rate = [axis("masking.rate", [float(rate) for rate in rates])] if rates else []
-    return Study(
+    return shared.study(
         question="Which split of the selected tokens into [MASK], the same and a random token "
         "trains the best model?",
-        base=shared.base,
         axes=(*by_rate, axis("masking.replace", ROWS.values(), ROWS)),
-        seeds=shared.seeds,
-        budget=shared.budget,
-        evaluations=shared.evaluations | more,
-        comparisons=(Comparison("masking.replace", "80/10/10", shared.compared(more)),),
+        more=more,
+        baselines={"masking.replace": "80/10/10"},
         published=("bert_table_8", "wettig_split"),
         notes="Labels are [MASK] / same / random, as in the paper. Held-out text is masked "
         "80/10/10 for every arm, and once more by [MASK] alone. An arm that never saw [MASK] fails "

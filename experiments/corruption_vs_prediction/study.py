@@ -9,30 +9,21 @@ After Wettig et al.
 """
 
 from bert_jax.config import load_file
-from bert_jax.studies.definition import Comparison, Study, axis
+from bert_jax.studies.definition import axis
 
 RATES = {"cpu": (0.2, 0.4, 0.8), "full": (0.1, 0.2, 0.4, 0.8)}
 
 
 def get_study(scale="cpu"):
-    shared = load_file(f"../scales.py:{scale}", beside=__file__, function="get_scale")
-    if scale == "full":
-        shared = shared.on(load_file("../../configs/preset.py:wettig,large", beside=__file__))
+    shared = load_file(f"../scales.py:{scale},wettig", beside=__file__, function="get_scale")
     rates = RATES[scale]
     labels = [f"{100 * rate:g} %" for rate in rates]
-    return Study(
+    return shared.study(
         question="At a higher masking rate, does it help that more is predicted, and does it harm "
         "that more is hidden?",
-        base=shared.base,
         axes=(axis("masking.rate", rates, labels), axis("masking.prediction_rate", rates, labels)),
-        seeds=shared.seeds,
-        budget=shared.budget,
-        evaluations=shared.evaluations,
-        comparisons=(
-            # Each baseline is one that exists at every value of the other rate.
-            Comparison("masking.rate", "80 %", shared.compared({})),
-            Comparison("masking.prediction_rate", labels[0], shared.compared({})),
-        ),
+        # Each baseline is one that exists at every value of the other rate.
+        baselines={"masking.rate": "80 %", "masking.prediction_rate": labels[0]},
         keep=lambda points: points["masking.prediction_rate"].value <= points["masking.rate"].value,
         notes="More predictions than corrupted tokens need an example to be shown several times, "
         "with other masks each time, as Wettig et al. do; that is not built, so those rows of "

@@ -11,7 +11,7 @@ two of its rates for a quarter of the updates, to measure what training runs tog
 import dataclasses
 
 from bert_jax.config import load_file
-from bert_jax.studies.definition import Comparison, Study, Suite, axis, variants
+from bert_jax.studies.definition import Suite, axis, variants
 
 RATES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8)
 TIMED = (0.15, 0.4)
@@ -26,21 +26,16 @@ def get_study(scale="cpu"):
             whole, axes=(_rates(TIMED),), budget=budget, evaluations=few, comparisons=()
         )
     name, _, size = scale.partition(",")
-    shared = load_file(f"../scales.py:{name}", beside=__file__, function="get_scale")
-    if name == "full":
-        shared = shared.on(load_file("../../configs/preset.py:wettig,large", beside=__file__))
-    return Study(
+    shared = load_file(f"../scales.py:{name},wettig", beside=__file__, function="get_scale")
+    return shared.study(
         question="Which masking rate gives the best model for the tokens it reads, and does that "
         "depend on its size?",
-        base=shared.base,
         axes=(
             variants("size", {size: shared.sizes[size]} if size else shared.sizes),
             _rates(RATES),
         ),
-        seeds=shared.seeds,
-        budget=shared.budget,
-        evaluations=shared.evaluations | {"cross_rate": Suite("cross_rate")},
-        comparisons=(Comparison("masking.rate", "15 %", shared.compared({})),),
+        apart={"cross_rate": Suite("cross_rate")},
+        baselines={"masking.rate": "15 %"},
         published=("wettig_rates",),
         notes="Whatever an arm is trained with, it is evaluated on the same masks, of 15 %; "
         "cross_rate has the others.",

@@ -7,7 +7,7 @@ Collocations are chosen by pointwise mutual information.
 """
 
 from bert_jax.config import load_file
-from bert_jax.studies.definition import Comparison, Finetune, Study, Suite, variants
+from bert_jax.studies.definition import Finetune, Suite, variants
 
 
 def get_study(scale="cpu"):
@@ -18,15 +18,12 @@ def get_study(scale="cpu"):
     more = {"whole_words": Suite("pretrain", (("changes", (("evals.validation.unit", "word"),)),))}
     if scale == "full":
         more["squad2"] = Finetune("squad2")
-    return Study(
+    return shared.study(
         question="Does masking whole words, spans or collocations train a better model than "
         "masking single tokens?",
-        base=shared.base,
         axes=(variants("masking.unit", arms),),
-        seeds=shared.seeds,
-        budget=shared.budget,
-        evaluations=shared.evaluations | more,
-        comparisons=(Comparison("masking.unit", "token", shared.compared(more)),),
+        more=more,
+        baselines={"masking.unit": "token"},
         notes="Held-out text is masked token by token for every arm, which is what the first was "
         "trained for, and once more by whole words.",
     )

@@ -8,7 +8,7 @@ table 2.
 """
 
 from bert_jax.config import load_file
-from bert_jax.studies.definition import Comparison, Finetune, Study, Suite, variants
+from bert_jax.studies.definition import Finetune, Suite, variants
 
 
 def get_study(scale="cpu"):
@@ -30,15 +30,13 @@ def get_study(scale="cpu"):
     more = {"validation": Suite("pretrain", (("changes", (("pairs", "none"),)),))}
     if scale == "full":
         more |= {"mrpc": Finetune("mrpc"), "squad": Finetune("squad")}
-    return Study(
+    return shared.study(
         question="Does next sentence prediction help, or the pairs it needs, or is either in the "
         "way?",
-        base=shared.base,
         axes=(variants("objective", arms),),
-        seeds=shared.seeds,
-        budget=shared.budget,
-        evaluations=shared.evaluations | more | {"own_rows": Suite("pretrain")},
-        comparisons=(Comparison("objective", "NSP", shared.compared(more)),),
+        more=more,
+        apart={"own_rows": Suite("pretrain")},
+        baselines={"objective": "NSP"},
         published=("bert_table_5", "roberta_table_2"),
         notes="validation is of full sentences for every arm, own_rows of what it was trained on. "
         "Left to right has a loss on every token and none on masked ones: only what comes after "

@@ -5,21 +5,17 @@ bert-jax study run experiments/precision:full --workdir=runs/precision_full
 """
 
 from bert_jax.config import load_file
-from bert_jax.studies.definition import Comparison, Study, variants
+from bert_jax.studies.definition import variants
 
 ARMS = {name.replace("_", " "): {"model.dtype": name} for name in ("float32", "bfloat16_products")}
 
 
 def get_study(scale="cpu"):
     shared = load_file(f"../scales.py:{scale}", beside=__file__, function="get_scale")
-    return Study(
+    return shared.study(
         question="Are models trained with products of bfloat16 factors as good as those of "
         "float32?",
-        base=shared.base,
         axes=(variants("precision", ARMS),),
-        seeds=shared.seeds,
-        budget=shared.budget,
-        evaluations=shared.evaluations,
-        comparisons=(Comparison("precision", "float32", shared.compared({})),),
+        baselines={"precision": "float32"},
         notes="Both arms of a seed start from the same parameters and see the same masks.",
     )

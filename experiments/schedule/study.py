@@ -7,7 +7,7 @@ It falls from 30 to 15 %, or rises from 15 to 30 %.
 """
 
 from bert_jax.config import load_file
-from bert_jax.studies.definition import Comparison, Study, Suite, variants
+from bert_jax.studies.definition import Suite, variants
 
 LINEAR = {"masking.schedule": "linear"}
 ARMS = {
@@ -19,17 +19,12 @@ ARMS = {
 
 
 def get_study(scale="cpu"):
-    shared = load_file(f"../scales.py:{scale}", beside=__file__, function="get_scale")
-    if scale == "full":
-        shared = shared.on(load_file("../../configs/preset.py:wettig,large", beside=__file__))
-    return Study(
+    shared = load_file(f"../scales.py:{scale},wettig", beside=__file__, function="get_scale")
+    return shared.study(
         question="Does a masking rate that falls or rises while training beat a constant one?",
-        base=shared.base,
         axes=(variants("schedule", ARMS),),
-        seeds=shared.seeds,
-        budget=shared.budget,
-        evaluations=shared.evaluations | {"cross_rate": Suite("cross_rate")},
-        comparisons=(Comparison("schedule", "22.5 %", shared.compared({})),),
+        apart={"cross_rate": Suite("cross_rate")},
+        baselines={"schedule": "22.5 %"},
         notes="At 22.5 % as many tokens are predicted as under either schedule: they are compared "
         "with that.",
     )

@@ -7,7 +7,7 @@ RoBERTa's table 1.
 """
 
 from bert_jax.config import load_file
-from bert_jax.studies.definition import Comparison, Finetune, Study, variants
+from bert_jax.studies.definition import Finetune, variants
 
 COPIES = {"1 copy": 1, "4 copies": 4, "10 copies": 10, "dynamic": 0}
 
@@ -16,15 +16,12 @@ def get_study(scale="cpu"):
     shared = load_file(f"../scales.py:{scale},read_often", beside=__file__, function="get_scale")
     more = {"squad2": Finetune("squad2")} if scale == "full" else {}
     arms = {label: {"masking.dupe_factor": count} for label, count in COPIES.items()}
-    return Study(
+    return shared.study(
         question="Do masks that are drawn anew in every epoch train a better model than a few "
         "copies masked once?",
-        base=shared.base,
         axes=(variants("copies", arms),),
-        seeds=shared.seeds,
-        budget=shared.budget,
-        evaluations=shared.evaluations | more,
-        comparisons=(Comparison("copies", "10 copies", shared.compared(more)),),
+        more=more,
+        baselines={"copies": "10 copies"},
         published=("roberta_table_1",),
         notes="The text must be read many times over: in a single epoch nothing could differ.",
     )
