@@ -1,8 +1,8 @@
 """Tiny runs of every kind as command lines, and the files they read: see `compare_checkouts.py`.
 
 Each command runs in a folder that `write_inputs` has filled; `checkout` there is a link to the
-checkout. Configs and the study begin with files of the checkout, so that no module of the package
-is named here.
+checkout. Configs begin with files of the checkout, and the study with the module that users' studies
+import, so that no other module of the package is named here.
 """
 
 from __future__ import annotations
@@ -43,13 +43,14 @@ STUDY = """
 import dataclasses
 import runpy
 
+from bert_jax.studies.definition import Comparison, Study, Suite, axis
+
 
 def get_study(scale="evaluated"):
-    of = runpy.run_path("checkout/experiments/masking_rate/study.py")
-    study = of["Study"](
+    study = Study(
         question="Which rate?",
         base=runpy.run_path("pretrain.py")["get_config"](),
-        axes=(of["axis"]("masking.rate", (0.15, 0.4), ["15 %", "40 %"]),),
+        axes=(axis("masking.rate", (0.15, 0.4), ["15 %", "40 %"]),),
         seeds=(0, 1),
         evaluations={},
     )
@@ -57,8 +58,8 @@ def get_study(scale="evaluated"):
         return study
     return dataclasses.replace(
         study,
-        evaluations={"validation": of["Suite"]("pretrain")},
-        comparisons=(of["Comparison"]("masking.rate", "15 %", ("validation/mlm_loss",)),),
+        evaluations={"validation": Suite("pretrain")},
+        comparisons=(Comparison("masking.rate", "15 %", ("validation/mlm_loss",)),),
     )
 """
 

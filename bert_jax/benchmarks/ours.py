@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
 import sys
 from collections import Counter
@@ -84,22 +85,17 @@ class Trainer:
     """The state of one run, or of several that train together, and the compiled update."""
 
     def __init__(self, config: knobs.Config, special: Special, vocab_size: int, runs: int = 1):
-        several = runs > 1
-        self.rows, self.mesh = config.batch_size, sharding.make_mesh(config.parallel, runs)
-        shapes = jax.eval_shape(
-            lambda seed: step.init_state(config, vocab_size, seed), np.uint32(0)
-        )
-        layout = sharding.state_layout(shapes, self.mesh, config.parallel)
-        init = jax.jit(lambda seed: step.init_state(config, vocab_size, seed), out_shardings=layout)
-        states = [init(np.uint32(seed)) for seed in range(runs)]
-        self.state, self._inputs = states[0], step.inputs_at(config, config.steps // 2)
-        if several:
-            layout = sharding.stacked(layout, self.mesh)
-            self.state = sharding.stack([jax.device_get(state) for state in states], layout)
+        self.rows, self.mesh = config.batch_size, step.mesh_for(config, runs)
+        program = step.Program(config, special, vocab_size, self.mesh, runs)
+        self.state = program.place([program.hold(program.init(seed)) for seed in range(runs)])
+        self.parameters = sum(leaf.size for leaf in jax.tree.leaves(program.shapes["params"]))
+        self._inputs = step.inputs_at(config, config.steps // 2)
+        if runs > 1:
             self._inputs = jax.tree.map(lambda leaf: np.stack([leaf] * runs), self._inputs)
-        self.parameters = sum(leaf.size for leaf in jax.tree.leaves(shapes["params"]))
+        # Not `program.update`, which takes batches from the host.
+        layout = jax.tree.map(lambda leaf: leaf.sharding, self.state)
         self._update = step.compile_step(
-            config, special, vocab_size, self.mesh, layout, run_axis=several
+            config, special, vocab_size, self.mesh, layout, run_axis=runs > 1
         )
         self._metrics: Any = ()
 
@@ -323,12 +319,10 @@ def batches(config: dict[str, Any]) -> Ready:
             slots=slots,
         )[0]
 
-    at = 0
+    steps = itertools.count()
 
     def call() -> None:
-        nonlocal at
-        jax.block_until_ready(mask(source.batch(at), traced))
-        at += 1
+        jax.block_until_ready(mask(source.batch(next(steps)), traced))
 
     return Ready(call, resolved.batch_size * length, "tokens", {})
 
@@ -337,12 +331,10 @@ def assembly(config: dict[str, Any]) -> Ready:
     """Assemble batches of the corpus, which is all the work of the host."""
     resolved, prepared = corpus_of(config)
     source = pipeline.Source(prepared, "train", resolved)
-    at = 0
+    steps = itertools.count()
 
     def call() -> None:
-        nonlocal at
-        source.batch(at)
-        at += 1
+        source.batch(next(steps))
 
     return Ready(call, resolved.batch_size * resolved.sequence_length, "tokens", {})
 
@@ -381,15 +373,14 @@ def compiling(config: dict[str, Any]) -> Ready:
     resolved = recorded(config)
     vocab_size = resolved.tokenizer.vocab_size
     mesh = sharding.make_mesh(resolved.parallel)
-    shapes = jax.eval_shape(lambda seed: step.init_state(resolved, vocab_size, seed), np.uint32(0))
-    layout = sharding.state_layout(shapes, mesh, resolved.parallel)
+    program = step.Program(resolved, SPECIAL, vocab_size, mesh)
     batch = jax.eval_shape(lambda: jax.tree.map(jnp.asarray, rows(resolved)))
     traced = step.inputs_at(resolved, 0)
     jax.config.update("jax_enable_compilation_cache", False)
 
     def call() -> None:
         jax.clear_caches()
-        update: Any = step.compile_step(resolved, SPECIAL, vocab_size, mesh, layout)
-        update.lower(shapes, batch, traced).compile()
+        update: Any = step.compile_step(resolved, SPECIAL, vocab_size, mesh, program.layout)
+        update.lower(program.shapes, batch, traced).compile()
 
     return Ready(call, 1, "programs", {})

@@ -44,29 +44,27 @@ def _in_both_types(setup: Setup, function: str) -> list[Contestant]:
     ]
 
 
+def _rivals(setup: Setup, function: str, **more: Any) -> list[Contestant]:
+    """Make transformers as it is shipped and compiled, and torch as fast as it can be."""
+    return [
+        *setup.theirs("transformers-eager", function, way="eager", **more),
+        *setup.theirs("transformers-compiled", function, way="compiled", **more),
+        *setup.theirs("torch-tuned-bf16", function, True, way="tuned", **more),
+        *setup.theirs("torch-tuned-fp32", function, True, way="tuned", half=False, **more),
+    ]
+
+
 def _train_step(setup: Setup) -> list[Contestant]:
-    slots = costs.own_slots(setup.config)
     return [
         *_in_both_types(setup, "train_step"),
         setup.exact().ours("matmul-bound-fp32", "matmuls"),
         setup.halved().ours("matmul-bound-bf16", "matmuls"),
-        *setup.theirs("transformers-eager", "train_step", way="eager", predictions=slots),
-        *setup.theirs("transformers-compiled", "train_step", way="compiled", predictions=slots),
-        *setup.theirs("torch-tuned-bf16", "train_step", True, way="tuned", predictions=slots),
-        *setup.theirs(
-            "torch-tuned-fp32", "train_step", True, way="tuned", half=False, predictions=slots
-        ),
+        *_rivals(setup, "train_step", predictions=costs.own_slots(setup.config)),
     ]
 
 
 def _forward(setup: Setup) -> list[Contestant]:
-    return [
-        *_in_both_types(setup, "forward"),
-        *setup.theirs("transformers-eager", "forward", way="eager"),
-        *setup.theirs("transformers-compiled", "forward", way="compiled"),
-        *setup.theirs("torch-tuned-bf16", "forward", True, way="tuned"),
-        *setup.theirs("torch-tuned-fp32", "forward", True, way="tuned", half=False),
-    ]
+    return [*_in_both_types(setup, "forward"), *_rivals(setup, "forward")]
 
 
 def _pipeline(setup: Setup) -> list[Contestant]:

@@ -23,7 +23,7 @@ import os
 import socket
 import zipfile
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -106,37 +106,16 @@ class State:
     missing: tuple[str, ...] = field(default=())  # evaluations that have no result yet
 
 
-@dataclass(frozen=True)
 class Place:
     """The workdir of a study."""
 
-    workdir: Path
+    def __init__(self, workdir: Path) -> None:
+        self.workdir = workdir
+        self.study, self.csv = workdir / "study.json", workdir / "results.csv"
+        self.report, self.summary = workdir / "report.html", workdir / "summary.md"
+        self.figures, self.compiled = workdir / "figures", workdir.resolve() / "compiled"
 
     # --- paths ------------------------------------------------------------------------------------
-
-    @property
-    def study(self) -> Path:
-        return self.workdir / "study.json"
-
-    @property
-    def compiled(self) -> Path:
-        return self.workdir.resolve() / "compiled"
-
-    @property
-    def csv(self) -> Path:
-        return self.workdir / "results.csv"
-
-    @property
-    def report(self) -> Path:
-        return self.workdir / "report.html"
-
-    @property
-    def summary(self) -> Path:
-        return self.workdir / "summary.md"
-
-    @property
-    def figures(self) -> Path:
-        return self.workdir / "figures"
 
     def group(self, group: str) -> Path:
         return self.workdir / "groups" / f"{group}.json"
@@ -177,31 +156,19 @@ class Place:
 
     def write_cell(self, cell: Cell, group: str, evaluations: Mapping[str, dict[str, Any]]) -> None:
         """Write cell.json, before the cell is trained."""
-        entry = {
-            "id": cell.id,
-            "labels": cell.labels,
-            "values": cell.values,
-            "seed": cell.seed,
-            "group": group,
-            "config": to_dict(cell.config),
-            "evaluations": dict(evaluations),
-            "vocabulary": cell.vocabulary,
-        }
-        files.write(self.cell(cell.id) / "cell.json", entry)
+        more = {"group": group, "evaluations": dict(evaluations), "config": to_dict(cell.config)}
+        files.write(self.cell(cell.id) / "cell.json", vars(cell) | more)
 
     def read_cell(self, cell: str) -> Entry:
         """Read cell.json."""
         path = self.cell(cell) / "cell.json"
         content = files.need(path, CELL)
-        names = ("id", "labels", "values", "seed", "evaluations", "group")
         try:
-            config = recorded(content["config"])
+            content["config"] = recorded(content["config"])
         except ConfigError as error:
             raise DataError(f"{path}: {error}", error.hint) from error
-        vocabulary = content.get("vocabulary")  # older cells have none
-        return Entry(
-            config=config, vocabulary=vocabulary, **{name: content[name] for name in names}
-        )
+        names = (field.name for field in fields(Entry))
+        return Entry(**{name: content[name] for name in names if name in content})
 
     def write_group(self, group: str, cells: Iterable[str], slots: int, seconds: float) -> None:
         """Write the cells of a group, their prediction slots and the estimated time."""
@@ -250,27 +217,18 @@ class Place:
         self.each(entry.id, name).unlink(missing_ok=True)
         if each:
             packed = io.BytesIO()
-            arrays: dict[str, Any] = dict(each)
-            np.savez_compressed(packed, **arrays)
+            np.savez_compressed(packed, **dict[str, Any](each))
             disk.write(self.each(entry.id, name), packed.getvalue())
-        result = {
-            "spec": spec_hash(entry, name),
-            "metrics": dict(metrics),
-            "seconds": seconds,
-            "error": error,
-        }
-        files.write(path, result)
+        result = {"metrics": dict(metrics), "seconds": seconds, "error": error}
+        files.write(path, {"spec": spec_hash(entry, name)} | result)
 
     def read_each(self, entry: Entry, name: str) -> dict[str, np.ndarray]:
         """Read METRIC.sum and METRIC.count of every example; return {} if there are none."""
-        if not self.read_result(entry, name) or not self.each(entry.id, name).exists():
-            return {}
         file = self.each(entry.id, name)
+        if not self.read_result(entry, name) or not file.exists():
+            return {}
         try:
-            with (
-                opening.regular(file, DataError) as stream,
-                np.load(stream, allow_pickle=False) as arrays,
-            ):
+            with opening.regular(file, DataError) as stream, np.load(stream) as arrays:
                 return {key: arrays[key] for key in arrays.files}
         except (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile) as error:
             # ValueError: a pickle, or an array of objects; TypeError: an array, not an archive
@@ -290,26 +248,20 @@ class Place:
 
     def note_start(self, cell: str, group: str, activity: str) -> None:
         """Record that training or an evaluation begins."""
-        self._note(cell, {"event": "start", "group": group, "what": activity})
+        self._note(cell, group, activity, event="start")
 
     def note_end(
         self, cell: str, group: str, activity: str, outcome: str, code: int, error: str
     ) -> None:
         """Record how training or an evaluation ended: done, failed or stopped."""
-        entry = {
-            "event": "end",
-            "group": group,
-            "what": activity,
-            "outcome": outcome,
-            "code": code,
-            "error": error,
-        }
-        self._note(cell, entry)
+        self._note(cell, group, activity, event="end", outcome=outcome, code=code, error=error)
 
-    def _note(self, cell: str, entry: dict[str, Any]) -> None:
+    def _note(self, cell: str, group: str, activity: str, **entry: Any) -> None:
         now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
         who = {"time": now, "host": socket.gethostname(), "pid": os.getpid()}
-        files.append(self.cell(cell) / "attempts.jsonl", who | entry)
+        files.append(
+            self.cell(cell) / "attempts.jsonl", who | {"group": group, "what": activity} | entry
+        )
 
     def attempts(self, cell: str) -> list[dict[str, Any]]:
         """Return the recorded starts and ends, in order."""

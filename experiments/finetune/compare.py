@@ -196,22 +196,15 @@ def _time(args: argparse.Namespace, task: str) -> dict[str, Any]:
     import theirs
     import torch
 
-    from bert_jax import sharding
     from bert_jax.interop import initial
-    from bert_jax.training import program as steps
+    from bert_jax.training.program import Program, inputs_at, mesh_for
 
     recipe, folder = RECIPES[task], args.workdir / "heads" / f"{task}-0"
     given = config_of(command(args, task, 0, steps=1_000))
     config, size = given.config, given.tokenizer.size
-    mesh = sharding.make_mesh(config.parallel)
-
-    def fresh(seed: np.uint32) -> Any:
-        return steps.init_state(config, size, seed)
-
-    layout = sharding.state_layout(jax.eval_shape(fresh, np.uint32(0)), mesh, config.parallel)
-    state = jax.jit(fresh, out_shardings=layout)(np.uint32(0))
+    program = Program(config, given.tokenizer.special, size, mesh_for(config))
+    state = program.init(0)
     state["params"] = initial.start_from(config, state["params"], given.tokenizer)
-    compiled = steps.compile_step(config, given.tokenizer.special, size, mesh, layout)
 
     model = theirs.CLASSES[recipe.kind].from_pretrained(folder, dtype=torch.float32).train()
     tokenizer = theirs.transformers.AutoTokenizer.from_pretrained(folder)
@@ -222,8 +215,8 @@ def _time(args: argparse.Namespace, task: str) -> dict[str, Any]:
 
     def ours_once(number: int) -> None:
         nonlocal state
-        batch = sharding.place(given.source.batch(number), BATCH, mesh)
-        state, metrics = compiled(state, batch, steps.inputs_at(config, number))
+        inputs = [inputs_at(config, number)]
+        state, metrics = program.update(state, given.source.batch(number), inputs)
         jax.block_until_ready((state, metrics))
 
     def theirs_once(number: int) -> None:
