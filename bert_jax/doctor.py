@@ -20,6 +20,7 @@ from typing import Any
 import bert_jax
 from bert_jax import cli
 from bert_jax.errors import ConfigError, DataError
+from bert_jax.reporting.text_table import table
 from bert_jax.system import jsons, machine
 
 EXAMPLE = "--json"
@@ -56,7 +57,7 @@ def main(call: cli.Call) -> None:
     run(call.args.json, call.args.preset_diff)
 
 
-def run(as_json: bool, presets: Sequence[str] = ()) -> None:
+def run(as_json: bool, presets: Sequence[str]) -> None:
     """Print the facts, or the differences between two presets, as lines or one JSON object."""
     report = compare(*presets) if presets else examine()
     text = compared if presets else as_text
@@ -230,11 +231,7 @@ def compared(report: dict[str, Any]) -> str:
             text = json.dumps(value) if quoted else str(value)
             cells.append(text if named else f"[{text}]")
         rows.append((path, *cells))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
+    lines = [table(rows)]
     for name, about in zip(report["presets"], report["about"], strict=True):
         lines += ["", *textwrap.wrap(f"{name}: {about}", 100, subsequent_indent="  ")]
     return "\n".join(lines)

@@ -1,8 +1,8 @@
 """Tiny runs of every kind as command lines, and the files they read: see `compare_checkouts.py`.
 
 Each command runs in a folder that `write_inputs` has filled; `checkout` there is a link to the
-checkout. Configs begin with files of the checkout, and the study with the module that users' studies
-import, so that no other module of the package is named here.
+checkout. Configs begin with files of the checkout, and the study with the module that users import,
+so that no other module of the package is named here.
 """
 
 from __future__ import annotations

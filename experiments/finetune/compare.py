@@ -130,15 +130,11 @@ def losses(args: argparse.Namespace) -> None:
         options += ["--results", "losses-theirs.jsonl", "--dropout", "0", "--order", order]
         theirs_py = [args.torch, HERE / "theirs.py", "train", *options]
         subprocess.run(theirs_py, check=True, stdout=sys.stderr)
-        theirs = next(
-            line["losses"]
-            for line in read(args.workdir / "losses-theirs.jsonl")
-            if line["task"] == task
-        )
+        lines = read(args.workdir / "losses-theirs.jsonl")
+        theirs = next(line["losses"] for line in lines if line["task"] == task)
         worst = float(np.abs(np.subtract(ours, theirs)).max())
-        append(
-            out, {"task": task, "worst": worst, "last": theirs[-1], "ours": ours, "theirs": theirs}
-        )
+        both = {"last": theirs[-1], "ours": ours, "theirs": theirs}
+        append(out, {"task": task, "worst": worst, **both})
 
 
 def _missing(tasks: list[str], path: Path) -> list[str]:
@@ -184,11 +180,9 @@ def times(args: argparse.Namespace) -> None:
     import torch
 
     torch.set_num_threads(args.threads)
-    for task in _missing(args.tasks, args.workdir / "times.jsonl"):
-        append(
-            args.workdir / "times.jsonl",
-            {"task": task, "threads": args.threads, **_time(args, task)},
-        )
+    out = args.workdir / "times.jsonl"
+    for task in _missing(args.tasks, out):
+        append(out, {"task": task, "threads": args.threads, **_time(args, task)})
 
 
 def _time(args: argparse.Namespace, task: str) -> dict[str, Any]:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import argparse
 import csv
+import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.stats
 from compare import HERE, NAMES, command, config_of, read
 from recipes import RECIPES
 
@@ -20,7 +22,7 @@ from bert_jax.data.labelled.answers import Span
 from bert_jax.evaluation import scores
 from bert_jax.reporting import files
 from bert_jax.reporting.figures import Chart, Series
-from bert_jax.studies.report.intervals import summary, welch
+from bert_jax.studies.report.intervals import summary
 from bert_jax.training import data
 
 
@@ -47,6 +49,16 @@ def metrics_of_theirs(args: argparse.Namespace) -> list[dict[str, Any]]:
     return lines
 
 
+def welch(values: dict[str, list[float]]) -> tuple[float, float, float]:
+    """Return ours less theirs, in the mean, and Welch's 95 % interval."""
+    ours, theirs = values["ours"], values["theirs"]
+    mean = float(np.mean(ours) - np.mean(theirs))
+    if np.ptp(ours) == np.ptp(theirs) == 0:  # constants
+        return mean, mean, mean
+    low, high = scipy.stats.ttest_ind(ours, theirs, equal_var=False).confidence_interval(0.95)
+    return (mean, low, high) if low <= high else (mean, -math.inf, math.inf)  # of a single seed
+
+
 def table(args: argparse.Namespace) -> None:
     """Write results.csv and figure.png beside this file, and print the README's table."""
     sides = {"ours": read(args.workdir / "ours.jsonl"), "theirs": metrics_of_theirs(args)}
@@ -64,26 +76,24 @@ def table(args: argparse.Namespace) -> None:
         values = {
             side: [lines[seed][recipe.metric] for seed in seeds] for side, lines in lines_of.items()
         }
-        difference = welch(values["ours"], values["theirs"])
-        row: dict[str, Any] = {
-            "task": task,
-            "metric": recipe.metric,
-            "updates": lines_of["ours"][seeds[0]]["updates"],
-        }
+        difference = welch(values)
+        made = lines_of["ours"][seeds[0]]["updates"]
+        row: dict[str, Any] = {"task": task, "metric": recipe.metric, "updates": made}
         row["seeds"] = len(seeds)
         for side, numbers in values.items():
             row |= {
                 f"{side}_mean": summary(numbers).mean,
                 f"{side}_deviation": summary(numbers).deviation,
             }
-        row |= {"difference": difference.mean, "low": difference.low, "high": difference.high}
-        row["zero_inside"] = difference.low <= 0 <= difference.high
+        row |= dict(zip(("difference", "low", "high"), difference, strict=True))
+        row["zero_inside"] = row["low"] <= 0 <= row["high"]
+        # Of the second half of training, with dropout: after so few updates it tells more than a
+        # metric does.
         late = {
-            side: [np.mean(_late(lines[seed])) for seed in seeds]
+            side: [np.mean(lines[s]["losses"][len(lines[s]["losses"]) // 2 :]) for s in seeds]
             for side, lines in lines_of.items()
         }
-        loss = welch(late["ours"], late["theirs"])
-        row |= {"loss_difference": loss.mean, "loss_low": loss.low, "loss_high": loss.high}
+        row |= dict(zip(("loss_difference", "loss_low", "loss_high"), welch(late), strict=True))
         row["largest_loss_difference"] = agreed.get(task, "")
         for key in ("ours_cpu_median", "theirs_cpu_median", "cpu_ratio", "wall_ratio"):
             row[key] = timed.get(task, {}).get(key, "")
@@ -96,14 +106,6 @@ def table(args: argparse.Namespace) -> None:
         writer.writerows(rows)
     print(_markdown(rows))
     _figure(rows)
-
-
-def _late(line: dict[str, Any]) -> list[float]:
-    """Return the losses of the second half of training, with dropout.
-
-    After so few updates they tell more than a metric does.
-    """
-    return line["losses"][len(line["losses"]) // 2 :]
 
 
 def _markdown(rows: list[dict[str, Any]]) -> str:

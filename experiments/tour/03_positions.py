@@ -12,7 +12,6 @@ import walk
 from bert_jax.config import load_file, resolve
 from bert_jax.models.bert import Bert
 from bert_jax.models.positions import sinusoids
-from bert_jax.objectives import network
 
 SENTENCE = "the dog follows the cat"
 VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *sorted(set(SENTENCE.split()))]
@@ -21,7 +20,7 @@ VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *sorted(set(SENTENCE.spli
 def changes_when_shuffled() -> dict[str, float]:
     """Return, by kind of position, the largest change of a word's vector when dog and cat swap."""
     config = resolve(load_file(f"{walk.HERE / 'config.py'}:masked"))
-    params = jax.jit(lambda seed: network.init(config, len(VOCAB), seed))(np.uint32(0))["encoder"]
+    params = walk.untrained(config, len(VOCAB))["encoder"]
     ids = np.array([[VOCAB.index(word) for word in SENTENCE.split()]], np.int32)
     batch = {"type_ids": np.zeros_like(ids), "segment_ids": np.ones_like(ids)}
     batch["positions"] = np.arange(ids.shape[1], dtype=np.int32)[None]
@@ -57,7 +56,7 @@ def main(folder: Path = walk.HERE) -> dict:
 
     run = walk.trained("masked", folder)
     position = run.params["encoder"]["embeddings"]["position"]
-    fresh = jax.jit(lambda seed: network.init(run.config, run.tokenizer.size, seed))(np.uint32(0))
+    fresh = walk.untrained(run.config, run.tokenizer.size)
     moved = np.linalg.norm(position - fresh["encoder"]["embeddings"]["position"], axis=1)
     learnt, used = walk.cosines(position[:20]), run.config.sequence_length
     print("\nlearnt positions: how far training moved them, in the mean")

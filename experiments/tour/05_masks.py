@@ -13,7 +13,6 @@ import walk
 
 from bert_jax.config import load_file, resolve
 from bert_jax.models.bert import Bert
-from bert_jax.objectives import network
 
 WORDS = 8
 
@@ -25,7 +24,7 @@ def slopes(causal: bool) -> Callable[[np.ndarray], np.ndarray]:
     at its place, so the gradient by either is the same.
     """
     config = resolve(load_file(f"{walk.HERE / 'config.py'}:masked"))
-    params = jax.jit(lambda seed: network.init(config, WORDS, seed))(np.uint32(0))["encoder"]
+    params = walk.untrained(config, WORDS)["encoder"]
     encoder = Bert(dataclasses.replace(config.model, causal=causal), WORDS, pool=False)
     places = np.arange(WORDS, dtype=np.int32)[None]
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
-import jax
 import numpy as np
 import walk
 
-from bert_jax.objectives import network
 from bert_jax.views.vectors import pca
 
 COMPLAINTS = walk.HERE.parent / "complaints" / "complaints.tsv"
@@ -24,9 +22,7 @@ COLOURS = {"hardware": walk.BLUE, "software": walk.GREEN, "billing": walk.ORANGE
 def main(folder: Path = walk.HERE) -> dict:
     """Compare [CLS] of thirty complaints before and after training, and show its attention."""
     run = walk.trained("complaints", folder)
-    fresh = jax.device_get(
-        jax.jit(lambda seed: network.init(run.config, run.tokenizer.size, seed))(np.uint32(0))
-    )
+    fresh = walk.untrained(run.config, run.tokenizer.size)
     with COMPLAINTS.open() as file:
         data = list(csv.DictReader(file, delimiter="\t"))
     labels = np.array([row["label"] for row in data])

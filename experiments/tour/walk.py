@@ -25,9 +25,11 @@ import numpy as np
 
 from bert_jax import config, train
 from bert_jax.batch import Batch, Encoded
+from bert_jax.config import knobs
 from bert_jax.data.encoding import rows
 from bert_jax.interop import runs
 from bert_jax.models.bert import Bert
+from bert_jax.objectives import network
 from bert_jax.predictors.base import Model, Options
 from bert_jax.predictors.stream import predict
 
@@ -72,6 +74,12 @@ def trained(name: str, folder: Path, *changes: tuple[str, str]) -> runs.TrainedM
         config.override(tree, path, text)
     train.run(config.resolve(tree), workdir, command=[])
     return runs.open_run(str(workdir))
+
+
+def untrained(config: knobs.Config, vocab_size: int) -> Any:
+    """Initialise the parameters of a config, by seed 0."""
+    init = jax.jit(lambda seed: network.init(config, vocab_size, seed))
+    return jax.device_get(init(np.uint32(0)))
 
 
 def losses(run: runs.TrainedModel, name: str) -> list[tuple[int, float]]:

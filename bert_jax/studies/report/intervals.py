@@ -19,15 +19,6 @@ class Summary(NamedTuple):
     high: float
 
 
-class Difference(NamedTuple):
-    """Mean of a minus mean of b, with Welch's interval, which assumes no equal variances."""
-
-    mean: float
-    low: float
-    high: float
-    freedom: float  # degrees of freedom, by Welch and Satterthwaite
-
-
 class Pairing(NamedTuple):
     """Mean of a minus b over pairs, with the standard errors with and without pairing."""
 
@@ -39,35 +30,20 @@ class Pairing(NamedTuple):
     unpaired: float  # the same for two independent means, by Welch
 
 
-def summary(values: Sequence[float], *, confidence: float = 0.95) -> Summary:
+def summary(values: Sequence[float]) -> Summary:
     """Compute mean and spread; a single value has spread NaN and an infinite interval."""
     sample = _sample(values)
     mean, error = float(sample.mean()), _squared_error(sample) ** 0.5
-    half = half_width(error, len(sample) - 1, confidence)
+    half = half_width(error, len(sample) - 1)
     return Summary(len(sample), mean, error * len(sample) ** 0.5, mean - half, mean + half)
 
 
-def welch(a: Sequence[float], b: Sequence[float], *, confidence: float = 0.95) -> Difference:
-    """Compute mean(a) - mean(b) and its interval, which is infinite if a side has one value."""
-    first, second = _sample(a), _sample(b)
-    parts = [_squared_error(first), _squared_error(second)]
-    mean = float(first.mean() - second.mean())
-    if not math.isfinite(sum(parts)):
-        return Difference(mean, -math.inf, math.inf, 0.0)
-    below = sum(
-        part**2 / (len(sample) - 1) for part, sample in zip(parts, (first, second), strict=True)
-    )
-    freedom = sum(parts) ** 2 / below if below else math.inf
-    half = half_width(sum(parts) ** 0.5, freedom, confidence)
-    return Difference(mean, mean - half, mean + half, freedom)
-
-
-def paired(a: Sequence[float], b: Sequence[float], *, confidence: float = 0.95) -> Pairing:
+def paired(a: Sequence[float], b: Sequence[float]) -> Pairing:
     """Compute the mean of a[i] - b[i] and its interval, which is infinite for one pair."""
     first, second = _sample(a), _sample(b)
     if len(first) != len(second):
         raise ValueError(f"{len(first)} and {len(second)} values are no pairs")
-    gap = summary(first - second, confidence=confidence)
+    gap = summary(first - second)
     error = gap.deviation / math.sqrt(gap.n)
     unpaired = math.sqrt(_squared_error(first) + _squared_error(second))
     return Pairing(gap.n, gap.mean, gap.low, gap.high, error, unpaired)
@@ -85,13 +61,13 @@ def _squared_error(sample: np.ndarray) -> float:
     return float(sample.var(ddof=1) / len(sample)) if len(sample) > 1 else math.nan
 
 
-def half_width(error: float, freedom: float, confidence: float = 0.95) -> float:
-    """Return half of a t interval for a standard error; infinite if the error is NaN."""
+def half_width(error: float, freedom: float) -> float:
+    """Return half of a 95 % t interval for a standard error; infinite if the error is NaN."""
     from scipy import special  # scipy.stats has it too, but takes a second to load
 
     if math.isnan(error):
         return math.inf
-    return float(error * special.stdtrit(freedom, 0.5 + confidence / 2))
+    return float(error * special.stdtrit(freedom, 0.975))
 
 
 # --- seeds and examples ------------------------------------------------------------------------
