@@ -25,18 +25,16 @@ import zipfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from bert_jax.config import knobs, recorded, to_dict
+from bert_jax.config import recorded, to_dict
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.studies import files
+from bert_jax.studies.spec import Cell
 from bert_jax.system import disk, folder_locks, opening
 from bert_jax.system.jsons import Maybe
-
-if TYPE_CHECKING:
-    from bert_jax.studies.definition import Cell
 
 WORK = "work.lock"  # held by a worker from start to end; a run's own lock, only while it trains
 RETRIES = 2  # after a failure
@@ -80,17 +78,11 @@ ATTEMPT = {
 
 
 @dataclass(frozen=True)
-class Entry:
-    """The content of cell.json."""
+class Entry(Cell):
+    """The content of cell.json: a cell, its evaluations and its group."""
 
-    id: str
-    config: knobs.Config
-    labels: dict[str, str]
-    values: dict[str, float | str | None]
-    seed: int
-    evaluations: dict[str, dict[str, Any]]
+    evaluations: dict[str, dict[str, Any]] = field(default_factory=dict)
     group: str = ""
-    vocabulary: int | None = None  # the real size, where the budget needed it
 
 
 @dataclass(frozen=True)

@@ -61,9 +61,8 @@ def pace(place: Place, room: Room) -> float:
     """
     seconds = spent = 0.0
     for result in _results(place):
-        seconds, entry = seconds + result.seconds, result.entry
-        size = entry.vocabulary or entry.config.tokenizer.vocab_size
-        spent += result.state.step * flops_per_step(entry.config, size)
+        seconds, cell = seconds + result.seconds, result.entry
+        spent += result.state.step * flops_per_step(cell.config, cell.vocab_size)
     if seconds >= MEASURED:
         return spent / seconds
     return DEVICE_PACE * room.devices if room.devices else groups.PACE * room.cores
@@ -107,8 +106,7 @@ def described(
 def _state(place: Place, cell: Cell, evaluations: Mapping[str, Any]) -> str:
     if not place.cell(cell.id).exists():
         return "waiting"
-    entry = Entry(cell.id, cell.config, cell.labels, cell.values, cell.seed, dict(evaluations))
-    return place.state(entry).name
+    return place.state(Entry(**vars(cell), evaluations=dict(evaluations))).name
 
 
 def _begun(place: Place, cells: Sequence[Cell], left: Sequence[Cell], most: float) -> list[Group]:

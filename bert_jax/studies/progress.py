@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bert_jax.errors import DataError
-from bert_jax.studies.folder import Entry, Place
+from bert_jax.studies.folder import Place
 from bert_jax.studies.report.collect import Result, results
 from bert_jax.studies.spec import Cell
 from bert_jax.system.durations import duration
@@ -138,7 +138,7 @@ def share(cell: Result) -> float:
     return TRAINING * trained + (1 - TRAINING) * (1 - len(cell.state.missing) / evaluations)
 
 
-def described(cell: Cell | Entry) -> str:
+def described(cell: Cell) -> str:
     """Return the labels and the seed of a cell as text."""
     labels = [f"{axis} {label}" for axis, label in cell.labels.items()]
     return ", ".join([*labels, f"seed {cell.seed}"])

@@ -280,7 +280,7 @@ def _from_row(line: Mapping[str, str], names: Sequence[str]) -> Result:
     values: dict[str, Any] = {name: line[value] for name, (_, value) in columns.items()}
     fixed = {*FIXED, *(column for pair in columns.values() for column in pair)}
     metrics = {key: float(text) for key, text in line.items() if key not in fixed and text}
-    entry = Entry(line["cell"], Config(), labels, values, int(line["seed"]), {})
+    entry = Entry(line["cell"], Config(), labels, values, int(line["seed"]))
     state = State(line["state"], int(line["attempts"]), "", int(line["step"]), int(line["steps"]))
     return Result(
         entry,

@@ -16,7 +16,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -124,15 +124,9 @@ def _difference(
     pairing = intervals.paired(
         [a.metrics[metric] for a, _ in pairs], [b.metrics[metric] for _, b in pairs]
     )
-    gap = replace(
-        gap,
-        mean=pairing.mean,
-        low=pairing.low,
-        high=pairing.high,
-        error=pairing.error,
-        unpaired=pairing.unpaired,
-        p=intervals.p_value(pairing),
-    )
+    over_seeds: dict[str, Any] = pairing._asdict()
+    del over_seeds["n"]  # `pairs` of the difference
+    gap = replace(gap, p=intervals.p_value(pairing), **over_seeds)
     drawn = [(known.get(a.entry.id), known.get(b.entry.id)) for a, b in pairs]
     both = [(a, b) for a, b in drawn if a and b and a.group == b.group]
     if len(both) < len(pairs) or len({a.group for a, _ in both}) > 1:
