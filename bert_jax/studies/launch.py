@@ -14,23 +14,22 @@ import logging
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import FrameType
 
 from tqdm import tqdm
 
 from bert_jax.errors import ConfigError
 from bert_jax.studies import progress
-from bert_jax.studies.engines import FULL, LOST, STOPPED, Engine, Task
+from bert_jax.studies.engines import FULL, LOST, STOPPED, Engine, Task, local
 from bert_jax.studies.folder import KILLS, Place, State
 from bert_jax.studies.groups import Group, alone
 from bert_jax.system.disk import DiskFull
+from bert_jax.system.signals import SIGNALS
 
 logger = logging.getLogger(__name__)
 
 WORKER = (sys.executable, "-m", "bert_jax.study", "work")
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 UNHANDLED = tuple(-number for number in SIGNALS)  # signalled before the handlers were installed
 LOOK, SPEAK = 1.0, 60.0  # seconds between checks of locks, and between progress lines
 # Time between two reports, as a multiple of the time to write one, which takes cores from workers.
@@ -78,7 +77,7 @@ class Launcher:
 
     def run(self) -> None:
         """Run until nothing is left to do or, after a stop signal, nothing runs."""
-        with _stop_signals() as signals, contextlib.ExitStack() as closing:
+        with local.caught(SIGNALS) as signals, contextlib.ExitStack() as closing:
             if self._bar is not None:
                 closing.callback(self._bar.close)
             handled = 0
@@ -225,19 +224,3 @@ def _mark(states: dict[str, State]) -> tuple[int, int]:
     """Return a key that grows with the work done: evaluations with a result, then steps."""
     missing = sum(len(state.missing) for state in states.values())
     return -missing, sum(state.step for state in states.values())
-
-
-@contextlib.contextmanager
-def _stop_signals() -> Iterator[list[int]]:
-    """Yield a list to which every stop signal is appended, instead of ending the process."""
-    received: list[int] = []
-
-    def note(number: int, _: FrameType | None) -> None:
-        received.append(number)
-
-    before = {number: signal.signal(number, note) for number in SIGNALS}
-    try:
-        yield received
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -6,6 +6,7 @@ A process ends when the launcher that started it dies. On two cores, two one-cor
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib.util
 import math
@@ -15,9 +16,8 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Any, NoReturn
 
 from bert_jax.errors import ConfigError
@@ -205,19 +205,22 @@ def become(parent: int, cores: Sequence[int], command: Sequence[str]) -> NoRetur
 
 def attend(task: Task, environment: Mapping[str, str] | None = None) -> int:
     """Run a task inside a job of a cluster, pass the job's signals on, and return the exit code."""
-    received: list[signal.Signals] = []
-
-    def note(number: int, _: FrameType | None) -> None:
-        received.append(ASKING[signal.Signals(number)])
-
-    before = {number: signal.signal(number, note) for number in ASKING}
-    try:
+    with caught(ASKING) as received:
         process = start(task, environment=environment)
         while (code := process.poll()) is None:
             while received:
-                process.send_signal(received.pop(0))
+                process.send_signal(ASKING[signal.Signals(received.pop(0))])
             time.sleep(PAUSE)
         return code
+
+
+@contextlib.contextmanager
+def caught(numbers: Iterable[int]) -> Iterator[list[int]]:
+    """Yield a list to which these signals are appended, instead of ending the process."""
+    received: list[int] = []
+    before = {number: signal.signal(number, lambda n, _: received.append(n)) for number in numbers}
+    try:
+        yield received
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
