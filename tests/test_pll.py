@@ -19,8 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_jax import sharding, suites
-from bert_jax.config import knobs
 from bert_jax.data import tokenizer as tokenizers
+from bert_jax.data.labelled.batches import rounded
 from bert_jax.data.windows import best_windows, windows
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.evaluation import inference
@@ -160,16 +160,15 @@ def test_like_texts_have_exactly_like_scores(run, one_device):
 @settings(max_examples=200)
 @given(st.integers(1, 100_000))
 def test_a_row_is_padded_by_at_most_a_third(length):
-    shape = inference.padded(length)
+    shape = rounded(length, inference.FINEST)
     assert shape >= length
     assert length <= 8 or shape * 2 / 3 < length
-    assert inference.padded(shape) == shape
-    assert len({inference.padded(n) for n in range(1, 513)}) == 13
+    assert rounded(shape, inference.FINEST) == shape
+    assert len({rounded(n, inference.FINEST) for n in range(1, 513)}) == 22
 
 
 def test_every_row_is_computed_once_and_padding_never_returned(run):
     lengths = np.random.default_rng(0).integers(1, 60, 101)
-    mesh = sharding.make_mesh(knobs.Parallel())
 
     def make(some, length, size):
         numbers = np.full((size, 1), -1, np.int32)
@@ -182,12 +181,11 @@ def test_every_row_is_computed_once_and_padding_never_returned(run):
         found = list(
             rows.run_rows(
                 lambda params, batch: batch["numbers"] * params,
-                jax.device_put(np.int32(2), sharding.replicated(mesh)),
+                np.int32(2),
                 lengths,
                 make,
-                mesh,
-                batch_size=size,
-                progress=lambda done, total, told=told: told.append((done, total)),
+                size,
+                lambda done, total, told=told: told.append((done, total)),
             )
         )
         for some, values in found:

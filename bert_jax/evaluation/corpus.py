@@ -24,7 +24,7 @@ from bert_jax.errors import DataError
 from bert_jax.evaluation import inference
 from bert_jax.evaluation.inference import Progress
 from bert_jax.evaluation.metrics import EXAMPLES, Totals, unigram_log_probabilities, which, wilson
-from bert_jax.objectives import causal_lm, masking, network
+from bert_jax.objectives import masking, network
 
 
 class Evaluator:
@@ -175,12 +175,12 @@ def _make_step(
     replacements = masking.random_ids(config.masking, special, vocab_size)
     slots = quotas.slots(config.masking, config.sequence_length)
     table = objectives.of(config.objectives)
-    causal = "causal_lm" in config.objectives  # reads the text as it is
+    causal: Any = table.get("causal_lm")  # reads the text as it is
 
     def step(params: Any, batch: Batch, traced: StepInputs) -> tuple[Metrics, Metrics]:
         if causal:
             masked = batch
-            targets, weights = causal_lm.targets(batch, config.objectives["causal_lm"].end)
+            targets, weights = causal.targets(batch)
         else:
             masked, _ = masking.apply(
                 batch,

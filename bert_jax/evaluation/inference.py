@@ -21,7 +21,7 @@ from bert_jax.data.labelled.batches import rounded
 from bert_jax.system import fault_points
 
 TOKENS = 8192  # of a batch, where nobody names a batch size
-LEAST = 8  # tokens of the shortest rows
+FINEST = 4  # tokens by which the lengths of short rows differ
 Progress = Callable[[int, int], None]  # how much is done, and of how much
 
 
@@ -62,12 +62,13 @@ def by_length(lengths: np.ndarray, size: int, shrink_last: bool = False) -> list
 
 
 def by_shape(lengths: np.ndarray, mesh: Mesh, batch_size: int = 0) -> list[Planned]:
-    """Plan batches of rows that share one `padded` length, the longest first.
+    """Plan batches of rows that share one `rounded` length, the longest first.
 
-    This suits many short rows: each length has a batch size of its own, as many rows as hold
-    TOKENS. That or the given batch size is rounded up to what the devices of `mesh` can share.
+    This suits many short rows, such as sentences of some ten tokens: each length has a batch size
+    of its own, as many rows as hold TOKENS. That or the given batch size is rounded up to what the
+    devices of `mesh` can share.
     """
-    shapes = np.array([padded(n) for n in range(int(lengths.max(initial=0)) + 1)])[lengths]
+    shapes = np.array([rounded(n, FINEST) for n in range(int(lengths.max(initial=0)) + 1)])[lengths]
     plan = []
     for length in sorted(set(shapes.tolist()), reverse=True):
         group = np.flatnonzero(shapes == length)
@@ -76,15 +77,6 @@ def by_shape(lengths: np.ndarray, mesh: Mesh, batch_size: int = 0) -> list[Plann
         starts = range(0, len(group), size)
         plan += [Planned(group[start : start + size], length, size) for start in starts]
     return plan
-
-
-def padded(length: int) -> int:
-    """Return the next of 8, 12, 16, 24, 32, 48, ...: at most a third of a row is padding.
-
-    This is finer than `rounded`, because rows of suites are often sentences of some ten tokens.
-    """
-    power = max(LEAST, _power_of_two(length))
-    return power * 3 // 4 if length <= power * 3 // 4 and power > LEAST else power
 
 
 def _power_of_two(count: int) -> int:

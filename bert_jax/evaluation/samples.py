@@ -119,11 +119,13 @@ def choose(
     chosen: dict[str, Sample] = {}
     seen: set[tuple[int, ...]] = set()
 
+    drawn = draw(shards, TRIES * count, order.key(seed, _CHOICE))
+
     def off_length(candidate: tuple[int, list[int]]) -> int:
         length = len(candidate[1])
         return max(SHORT - length, length - LONG, 0)
 
-    for number, ids in sorted(_draw(shards, TRIES * count, seed), key=off_length):
+    for number, ids in sorted(drawn, key=off_length):
         if len(chosen) < count and len(ids) > 1 and tuple(ids) not in seen:
             seen.add(tuple(ids))
             sample = make(ids[:room], tokenizer, order.key(seed, _CHOICE, number))
@@ -131,11 +133,11 @@ def choose(
     return list(chosen.values())
 
 
-def _draw(shards: Sequence[Shard], most: int, seed: int) -> Iterator[tuple[int, list[int]]]:
-    """Yield the numbers and tokens of sentences in a random order."""
+def draw(shards: Sequence[Shard], most: int, key: int) -> Iterator[tuple[int, list[int]]]:
+    """Yield the numbers and tokens of up to `most` sentences, in the random order of a key."""
     ends = np.cumsum([0, *(len(shard.sentence_ends) for shard in shards)])
     total = int(ends[-1])
-    numbers = order.permute(np.arange(min(most, total)), total, order.key(seed, _CHOICE))
+    numbers = order.permute(np.arange(min(most, total)), total, key)
     for number in numbers.tolist():
         at = int(np.searchsorted(ends, number, side="right")) - 1
         shard, index = shards[at], number - int(ends[at])

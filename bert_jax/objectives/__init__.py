@@ -5,6 +5,7 @@ The file ends with OBJECTIVE, an instance of a frozen dataclass with
   `head(cfg, vocab_size, labels, train, name)`: the head, called with (Encoded, Batch),
   `count(batch) -> scalar`: what its loss is divided by; it never depends on parameters,
   `loss(outputs, batch) -> {metric: (sum, count)}` of the head's outputs; `<name>_loss` is trained.
+`base.OverLabels` has the head of most, `base.CrossEntropy` the count and loss of nearly all.
 Fields of the dataclass that `knobs.Objective` has too are its options, which a config sets.
 """
 

@@ -1,8 +1,9 @@
-"""The interface of an objective, and the cross-entropy they share."""
+"""The interface of an objective, and the head and the cross-entropy that most of them share."""
 
 from __future__ import annotations
 
-from typing import Protocol
+import dataclasses
+from typing import ClassVar, Protocol
 
 import flax.linen as nn
 import jax
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 
 from bert_jax.batch import Batch, Metrics
 from bert_jax.config import knobs
+from bert_jax.models.heads import label_head
 
 
 class Objective(Protocol):
@@ -52,3 +54,47 @@ def cross_entropy(logits: jax.Array, targets: jax.Array, weights: jax.Array, nam
         f"{name}_loss": (jnp.sum(losses * weights), total),
         f"{name}_accuracy": (jnp.sum(hits * weights), total),
     }
+
+
+@dataclasses.dataclass(frozen=True)
+class OverLabels:
+    """An objective whose head is one dense layer on each pooled vector, or else on each token."""
+
+    pooled: ClassVar[bool]
+    outputs: ClassVar[int] = 0  # of the head; 0 is one for each label of the task
+    dropout: ClassVar[bool] = True
+
+    def head(
+        self, cfg: knobs.Model, vocab_size: int, labels: int, train: bool, name: str
+    ) -> nn.Module:
+        """Return the head."""
+        shape = {"pooled": self.pooled, "dropout": self.dropout}
+        return label_head(cfg, self.outputs or labels, **shape, train=train, name=name)
+
+
+@dataclasses.dataclass(frozen=True)
+class CrossEntropy:
+    """An objective whose loss is the cross-entropy of weighted targets."""
+
+    name: ClassVar[str]
+
+    def targets(self, batch: Batch) -> tuple[jax.Array, jax.Array]:
+        """Return the targets, and their weights in float32."""
+        raise NotImplementedError
+
+    def count(self, batch: Batch) -> jax.Array:
+        """Return the sum of the weights."""
+        return jnp.sum(self.targets(batch)[1])
+
+    def logits(self, outputs: jax.Array, batch: Batch) -> jax.Array:
+        """Return the logits of the classes, in the shape of the targets."""
+        return outputs
+
+    def loss(self, outputs: jax.Array, batch: Batch) -> Metrics:
+        """Return <name>_loss and <name>_accuracy."""
+        return cross_entropy(self.logits(outputs, batch), *self.targets(batch), self.name)
+
+
+def known(targets: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return targets and their weights: a target below 0 is not counted."""
+    return jnp.maximum(targets, 0), (targets >= 0).astype(jnp.float32)

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
 
-from bert_jax.batch import Batch, Metrics
+from bert_jax.batch import Batch
 from bert_jax.config import knobs
 from bert_jax.models.heads import MlmHead
-from bert_jax.objectives.base import cross_entropy
+from bert_jax.objectives.base import CrossEntropy
 
 
-@dataclasses.dataclass(frozen=True)
-class Mlm:
+class Mlm(CrossEntropy):
     """Cross-entropy over the vocabulary at the prediction slots.
 
     The original divides by count + 1e-5; for 20 predictions that changes the loss by 5e-7 of
@@ -23,6 +19,7 @@ class Mlm:
     used here.
     """
 
+    name = "mlm"
     pooled = False
 
     def head(
@@ -31,13 +28,9 @@ class Mlm:
         """Return vocabulary logits of the prediction slots."""
         return MlmHead(cfg, vocab_size, name=name)
 
-    def count(self, batch: Batch) -> jax.Array:
-        """Return the number of prediction slots in use."""
-        return jnp.sum(batch["predict_weights"])
-
-    def loss(self, outputs: jax.Array, batch: Batch) -> Metrics:
-        """Return mlm_loss and mlm_accuracy."""
-        return cross_entropy(outputs, batch["predict_targets"], batch["predict_weights"], "mlm")
+    def targets(self, batch: Batch) -> tuple[jax.Array, jax.Array]:
+        """Return the original token of each prediction slot [B, K]."""
+        return batch["predict_targets"], batch["predict_weights"]
 
 
 OBJECTIVE = Mlm()

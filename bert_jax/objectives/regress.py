@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
-
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from bert_jax.batch import Batch, Metrics
-from bert_jax.config import knobs
-from bert_jax.models.heads import label_head
+from bert_jax.objectives.base import OverLabels
 
 
-@dataclasses.dataclass(frozen=True)
-class Regress:
+class Regress(OverLabels):
     """Squared error; a value that is not finite is not counted."""
 
-    pooled = True
-
-    def head(
-        self, cfg: knobs.Model, vocab_size: int, labels: int, train: bool, name: str
-    ) -> nn.Module:
-        """Return one number for each pooled vector."""
-        return label_head(cfg, 1, pooled=self.pooled, dropout=True, train=train, name=name)
+    pooled, outputs = True, 1
 
     def count(self, batch: Batch) -> jax.Array:
         """Return the number of rows with a value."""

@@ -2,38 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
-
-import flax.linen as nn
 import jax
-import jax.numpy as jnp
 
-from bert_jax.batch import Batch, Metrics
-from bert_jax.config import knobs
-from bert_jax.models.heads import label_head
-from bert_jax.objectives.base import cross_entropy
+from bert_jax.batch import Batch
+from bert_jax.objectives.base import CrossEntropy, OverLabels, known
 
 
-@dataclasses.dataclass(frozen=True)
-class Tag:
+class Tag(OverLabels, CrossEntropy):
     """Cross-entropy at the tokens that have a tag; a tag of -1 is not counted."""
 
+    name = "tag"
     pooled = False
 
-    def head(
-        self, cfg: knobs.Model, vocab_size: int, labels: int, train: bool, name: str
-    ) -> nn.Module:
-        """Return a logit of each label for each token."""
-        return label_head(cfg, labels, pooled=self.pooled, dropout=True, train=train, name=name)
-
-    def count(self, batch: Batch) -> jax.Array:
-        """Return the number of tagged tokens."""
-        return jnp.sum(batch["tags"] >= 0, dtype=jnp.float32)
-
-    def loss(self, outputs: jax.Array, batch: Batch) -> Metrics:
-        """Return tag_loss and tag_accuracy."""
-        tags = batch["tags"]  # [B, L]
-        return cross_entropy(outputs, jnp.maximum(tags, 0), (tags >= 0).astype(jnp.float32), "tag")
+    def targets(self, batch: Batch) -> tuple[jax.Array, jax.Array]:
+        """Return the tag of each token [B, L]."""
+        return known(batch["tags"])
 
 
 OBJECTIVE = Tag()

@@ -10,13 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from bert_jax.batch import Batch
-from bert_jax.data.windows import windows
 from bert_jax.errors import ConfigError
 from bert_jax.evaluation import inference
 from bert_jax.interop import runs
-from bert_jax.objectives import network
-from bert_jax.suites.base import SuiteOptions, need_head, on_devices
-from bert_jax.suites.rows import Scorer, run_rows
+from bert_jax.suites.base import SuiteOptions
+from bert_jax.suites.rows import Scorer, TokenScorer, log_probabilities, run_rows
 
 
 class _Window(NamedTuple):
@@ -28,7 +26,7 @@ class _Window(NamedTuple):
     ids: Sequence[int]
 
 
-class LeftToRight:
+class LeftToRight(TokenScorer):
     """Log-probabilities of tokens, each given [CLS] and all tokens before it.
 
     Their sum over a sentence is the sentence's log-probability. The end of the text is not scored,
@@ -36,41 +34,30 @@ class LeftToRight:
     each token is scored in the window where most tokens precede it.
     """
 
+    head = "causal_lm"
+
     def __init__(self, run: runs.TrainedModel, ask: SuiteOptions, suite: str):
-        need_head(run, "causal_lm", suite)
+        super().__init__(run, ask, suite)
         if ask.within_word:
             raise ConfigError(
                 "--within-word corrects what is masked, and a causal model masks nothing",
                 "leave it out",
             )
-        self.special, self.batch_size = run.tokenizer.special, ask.batch_size
-        self.room = run.longest - 1
-        one_head = network.Network(run.config.model, run.tokenizer.size, (("causal_lm", 0),))
-        parts = {part: run.params[part] for part in ("encoder", "causal_lm")}
-        self.params, self.mesh = on_devices(parts)
 
-        def step(params: Any, batch: Batch) -> jax.Array:
-            logits = network.outputs(one_head, params, batch)["causal_lm"][:, :-1]  # [B, L - 1, V]
-            chosen = jnp.take_along_axis(logits, batch["tokens"][:, 1:, None], axis=-1)[..., 0]
-            scores = chosen - jax.nn.logsumexp(logits, axis=-1)
-            return jnp.pad(scores, ((0, 0), (1, 0)))  # [B, L], in the column of the scored token
+    def step(self, params: Any, batch: Batch) -> jax.Array:
+        """Return the log-probability of each token in its column [B, L]."""
+        logits = self.outputs(params, batch)[:, :-1]  # [B, L - 1, V]
+        return jnp.pad(log_probabilities(logits, batch["tokens"][:, 1:]), ((0, 0), (1, 0)))
 
-        self.step = step
-
-    def __call__(
-        self, texts: Sequence[Sequence[int]], progress: inference.Progress = inference.silent
+    def score(
+        self, texts: Sequence[Sequence[int]], progress: inference.Progress
     ) -> list[np.ndarray]:
-        """Score the tokens of each text: a float64 array of log-probabilities for each.
-
-        Equal texts are scored once, so their scores are exactly equal.
-        """
-        numbers: dict[tuple[int, ...], int] = {}
-        number_of = [numbers.setdefault(tuple(ids), len(numbers)) for ids in texts]
-        scores = [np.zeros(len(ids)) for ids in numbers]
+        """Score texts by one row for each window."""
+        scores = [np.zeros(len(ids)) for ids in texts]
         rows: list[_Window] = []
-        for number, ids in enumerate(numbers):
+        for number, ids in enumerate(texts):
             known = 0
-            for start, end in windows(len(ids), self.room, max(1, self.room // 2), "step").tolist():
+            for start, end in self.windows(len(ids), self.longest - 1).tolist():
                 rows.append(_Window(number, start, known, ids[start:end]))
                 known = end
 
@@ -87,15 +74,12 @@ class LeftToRight:
 
         lengths = np.array([len(row.ids) + 1 for row in rows], np.int64)
         for chosen, outputs in run_rows(
-            *(self.step, self.params, lengths, make, self.mesh),
-            batch_size=self.batch_size,
-            progress=progress,
+            self.step, self.params, lengths, make, self.ask.batch_size, progress
         ):
             for row, values in zip(chosen.tolist(), outputs, strict=True):
                 text, start, first, ids = rows[row]
-                end = start + len(ids)
-                scores[text][first:end] = values[1 + first - start : 1 + len(ids)]
-        return [scores[number] for number in number_of]
+                scores[text][first : start + len(ids)] = values[1 + first - start : 1 + len(ids)]
+        return scores
 
 
 def scorer(run: runs.TrainedModel, ask: SuiteOptions, suite: str) -> LeftToRight | Scorer:

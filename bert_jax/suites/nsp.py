@@ -69,7 +69,7 @@ def _of_file(run: runs.TrainedModel, ask: SuiteOptions) -> Result:
             f"{encoded.cut:,} of {len(pairs):,} pairs are cut to {config.sequence_length} tokens"
         )
     one_head = network.Network(run.config.model, run.tokenizer.size, (("nsp", 0),))
-    params, mesh = on_devices({part: run.params[part] for part in ("encoder", "nsp")})
+    params = {part: run.params[part] for part in ("encoder", "nsp")}
 
     def step(params: Any, batch: Batch) -> jax.Array:
         return jax.nn.log_softmax(network.outputs(one_head, params, batch)["nsp"][:, 0])  # [B, 2]
@@ -79,9 +79,7 @@ def _of_file(run: runs.TrainedModel, ask: SuiteOptions) -> Result:
 
     scores = np.zeros((len(pairs), 2))
     for rows, values in run_rows(
-        *(step, params, encoded.lengths, make, mesh),
-        batch_size=ask.batch_size,
-        progress=Progress("nsp: tokens"),
+        step, params, encoded.lengths, make, ask.batch_size, Progress("nsp: tokens")
     ):
         scores[rows] = values
     truth = np.array([pair.label for pair in pairs])

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
-
-import numpy as np
 
 from bert_jax.data.batches import order
-from bert_jax.data.text.shards import Shard
 from bert_jax.errors import ConfigError, DataError
+from bert_jax.evaluation import samples
 from bert_jax.interop import runs
 from bert_jax.suites import corpus, lines
 from bert_jax.suites.base import Progress, Result, SuiteOptions
@@ -67,19 +64,12 @@ def _of_corpus(run: runs.TrainedModel, ask: SuiteOptions) -> list[list[int]]:
             f"--source={EXAMPLE}",
         )
     prepared = corpus.prepared(run, ask, corpus.chosen(run, ask))
-    shards: Sequence[Shard] = prepared.splits["validation"]
-    ends = np.cumsum([len(shard.sentence_ends) for shard in shards])
-    total = int(ends[-1]) if len(ends) else 0
+    shards = prepared.splits["validation"]
+    total = sum(len(shard.sentence_ends) for shard in shards)
     if not total:
         raise DataError("the validation split is empty", f"name texts: --source={EXAMPLE}")
     count = min(ask.limit or SENTENCES, total)
     logger.info(
         f"pll: {count:,} of {total:,} sentences of the validation split, the same ones each time"
     )
-    sentences = []
-    for number in order.permute(np.arange(count), total, order.key(_ORDER)).tolist():
-        at = int(np.searchsorted(ends, number, side="right"))
-        shard, index = shards[at], number - (int(ends[at - 1]) if at else 0)
-        start = int(shard.sentence_ends[index - 1]) if index else 0
-        sentences.append(np.asarray(shard.tokens[start : int(shard.sentence_ends[index])]).tolist())
-    return sentences
+    return [ids for _, ids in samples.draw(shards, count, order.key(_ORDER))]

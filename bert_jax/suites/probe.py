@@ -21,7 +21,7 @@ from bert_jax.interop import runs
 from bert_jax.models.bert import Bert
 from bert_jax.models.pooling import POOLINGS, pooled
 from bert_jax.suites import labelled
-from bert_jax.suites.base import Progress, Result, SuiteOptions, on_devices
+from bert_jax.suites.base import Progress, Result, SuiteOptions
 from bert_jax.suites.rows import run_rows
 from bert_jax.system import log
 
@@ -137,7 +137,6 @@ def _vectors(
 ) -> dict[str, np.ndarray]:
     """Compute the vectors of every layer for each item."""
     encoder = Bert(run.config.model, run.tokenizer.size, pool=False, capture=True)
-    params, mesh = on_devices(run.params["encoder"])
 
     def step(params: Any, batch: Batch) -> dict[str, jax.Array]:
         output: Any = encoder.apply({"params": params}, batch)
@@ -158,10 +157,9 @@ def _vectors(
     pools = ("word",) if kind == "tag" else POOLINGS
     vectors = {pool: np.zeros(shape, np.float32) for pool in pools}
     first = np.searchsorted(rows, np.arange(len(encoded.example) + 1))  # a row's items are adjacent
+    progress = Progress(f"probe: tokens of {split}")
     for chosen, outputs in run_rows(
-        *(step, params, encoded.lengths, make, mesh),
-        batch_size=ask.batch_size,
-        progress=Progress(f"probe: tokens of {split}"),
+        step, run.params["encoder"], encoded.lengths, make, ask.batch_size, progress
     ):
         for pool, values in outputs.items():
             for row, value in zip(chosen.tolist(), values, strict=True):

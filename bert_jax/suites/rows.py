@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
 
 from bert_jax import sharding
 from bert_jax.batch import Batch
+from bert_jax.data import encoding
 from bert_jax.data.windows import best_windows, windows
 from bert_jax.errors import ConfigError
 from bert_jax.evaluation import inference
@@ -28,56 +28,40 @@ def run_rows(
     params: Any,
     lengths: np.ndarray,
     make: Make,
-    mesh: Mesh,
-    *,
-    batch_size: int = 0,
-    progress: inference.Progress = inference.silent,
+    batch_size: int,
+    progress: inference.Progress,
 ) -> Iterator[tuple[np.ndarray, Any]]:
     """Compute every row once; yield the numbers of a batch's rows, and the step's outputs for them.
 
     Args:
       step: compiled here; takes parameters and a batch, and returns arrays [B, ...].
-      params: on the devices of `mesh`.
+      params: placed on all devices, which share the rows of a batch.
       lengths: tokens of each row.
       make: assembles a batch; rows beyond those it is given are padding.
-      mesh: its devices share the rows of a batch.
       batch_size: rows of a batch; 0 is as many as hold `inference.TOKENS`.
       progress: called with the tokens that are done, padding included, and with all of them.
     """
+    placed, mesh = on_devices(params)
     compiled = jax.jit(step, out_shardings=sharding.replicated(mesh))
 
     def compute(planned: inference.Planned) -> Any:
-        return compiled(params, inference.place(make(*planned), mesh))
+        return compiled(placed, inference.place(make(*planned), mesh))
 
     plan = inference.by_shape(lengths, mesh, batch_size)
     return inference.run(compute, plan, progress, cost=lambda batch: batch.length * len(batch.rows))
 
 
-class Scorer:
-    """Log-probabilities of tokens, each masked alone in its context (Salazar et al., 2020).
+class TokenScorer:
+    """The log-probability of every token of a text under one head of a model."""
 
-    With `within_word` the later pieces of the word are masked too, since they give a piece away
-    (Kauf and Ivanova, 2023: PLL-word-l2r). A text longer than the model is read in windows, and
-    each token is scored in the window with most context around it.
-    """
+    head: ClassVar[str]
 
     def __init__(self, run: runs.TrainedModel, ask: SuiteOptions, suite: str):
-        need_head(run, "mlm", suite)
-        if ask.within_word and not run.tokenizer.has_words:
-            raise ConfigError(
-                f"the vocabulary of {run.folder} has no words", "leave --within-word out"
-            )
-        self.special, self.continuation = run.tokenizer.special, run.tokenizer.continuation
-        self.room, self.ask = run.longest - 2, ask
-        one_head = network.Network(run.config.model, run.tokenizer.size, (("mlm", 0),))
-        self.params, self.mesh = on_devices({part: run.params[part] for part in ("encoder", "mlm")})
-
-        def step(params: Any, batch: Batch) -> jax.Array:
-            logits = network.outputs(one_head, params, batch)["mlm"][:, 0]  # [B, V padded]
-            chosen = jnp.take_along_axis(logits, batch["predict_targets"], axis=-1)[:, 0]
-            return chosen - jax.nn.logsumexp(logits, axis=-1)  # [B]
-
-        self.step = step
+        need_head(run, self.head, suite)
+        self.tokenizer, self.special, self.ask = run.tokenizer, run.tokenizer.special, ask
+        self.longest = run.longest
+        self.network = network.Network(run.config.model, run.tokenizer.size, ((self.head, 0),))
+        self.params = {part: run.params[part] for part in ("encoder", self.head)}
 
     def __call__(
         self, texts: Sequence[Sequence[int]], progress: inference.Progress = inference.silent
@@ -86,67 +70,87 @@ class Scorer:
 
         Equal texts are scored once, so their scores are exactly equal.
         """
-        numbers: dict[tuple[int, ...], int] = {}
-        number_of = [numbers.setdefault(tuple(ids), len(numbers)) for ids in texts]
-        ends = np.cumsum([len(ids) for ids in numbers])
-        if not len(ends) or not ends[-1]:
+        different = list(dict.fromkeys(map(tuple, texts)))
+        if not any(different):
             return [np.zeros(0) for _ in texts]
-        self.tokens = np.concatenate([np.array(ids, np.int32) for ids in numbers])  # [T]
-        self.starts, self.stops = self._spans(ends)
-        at = np.arange(len(self.tokens))
-        self.hidden = at[:, None] + 1  # [T, 1], behind the last token that is masked with each
+        scores = dict(zip(different, self.score(different, progress), strict=True))
+        return [scores[tuple(ids)] for ids in texts]
+
+    def score(
+        self, texts: Sequence[Sequence[int]], progress: inference.Progress
+    ) -> list[np.ndarray]:
+        """Score texts, no two of them equal and not all of them empty."""
+        raise NotImplementedError
+
+    def outputs(self, params: Any, batch: Batch) -> jax.Array:
+        """Return the logits of the head."""
+        return network.outputs(self.network, params, batch)[self.head]
+
+    def windows(self, length: int, room: int) -> np.ndarray:
+        """Return the windows, each half over the next, of a text of some length."""
+        return windows(length, room, max(1, room // 2), "step")
+
+
+def log_probabilities(logits: jax.Array, tokens: jax.Array) -> jax.Array:
+    """Return the log-probability of each token [B, K] under its logits [B, K, V]."""
+    chosen = jnp.take_along_axis(logits, tokens[..., None], axis=-1)[..., 0]
+    return chosen - jax.nn.logsumexp(logits, axis=-1)
+
+
+class Scorer(TokenScorer):
+    """Log-probabilities of tokens, each masked alone in its context (Salazar et al., 2020).
+
+    With `within_word` the later pieces of the word are masked too, since they give a piece away
+    (Kauf and Ivanova, 2023: PLL-word-l2r). A text longer than the model is read in windows, and
+    each token is scored in the window with most context around it.
+    """
+
+    head = "mlm"
+
+    def __init__(self, run: runs.TrainedModel, ask: SuiteOptions, suite: str):
+        super().__init__(run, ask, suite)
+        if ask.within_word and not run.tokenizer.has_words:
+            raise ConfigError(
+                f"the vocabulary of {run.folder} has no words", "leave --within-word out"
+            )
+
+    def step(self, params: Any, batch: Batch) -> jax.Array:
+        """Return the log-probability of the masked token of each row [B]."""
+        return log_probabilities(self.outputs(params, batch), batch["predict_targets"])[:, 0]
+
+    def score(
+        self, texts: Sequence[Sequence[int]], progress: inference.Progress
+    ) -> list[np.ndarray]:
+        """Score texts by a copy of its context for each token, with [MASK] in its place."""
+        ends = np.cumsum([len(ids) for ids in texts])
+        tokens = np.fromiter(itertools.chain.from_iterable(texts), np.int32, ends[-1])  # [T]
+        # Where the context of each token begins and ends in `tokens`.
+        starts, stops = (np.zeros(len(tokens), np.int64) for _ in range(2))
+        for first, end in itertools.pairwise([0, *ends.tolist()]):
+            spans = self.windows(end - first, self.longest - 2)
+            starts[first:end], stops[first:end] = first + spans[best_windows(spans, end - first)].T
+        hidden = np.arange(len(tokens)) + 1  # behind the last token that is masked with each
         if self.ask.within_word:
-            word_starts = np.flatnonzero(~self.continuation[self.tokens])
+            word_starts = np.flatnonzero(~self.tokenizer.continuation[tokens])
             bounds = np.sort(np.concatenate([word_starts, ends]))  # of words and texts
-            self.hidden = bounds[np.searchsorted(bounds, at, side="right")][:, None]
-        scores = np.zeros(len(self.tokens))
+            hidden = bounds[np.searchsorted(bounds, hidden - 1, side="right")]
+        hidden = np.minimum(hidden, stops)
+
+        def make(rows: np.ndarray, length: int, size: int) -> Batch:
+            contexts = [[tokens[starts[row] : stops[row]].tolist()] for row in rows]
+            batch = encoding.rows(self.special, contexts, length, size=size)
+            columns = np.arange(length)[None, :]
+            first, end = (at[rows] - starts[rows] + 1 for at in (np.arange(len(tokens)), hidden))
+            masked = (columns >= first[:, None]) & (columns < end[:, None])
+            batch["tokens"][: len(rows)][masked] = self.special.mask
+            for key, values in (("predict_positions", first), ("predict_targets", tokens[rows])):
+                batch[key] = np.zeros((size, 1), np.int32)
+                batch[key][: len(rows), 0] = values
+            return batch
+
+        scores, lengths = np.zeros(len(tokens)), stops - starts + 2
         for rows, values in run_rows(
-            *(self.step, self.params, self.stops - self.starts + 2, self._batch, self.mesh),
-            batch_size=self.ask.batch_size,
-            progress=progress,
+            self.step, self.params, lengths, make, self.ask.batch_size, progress
         ):
             scores[rows] = values
-        parts = np.split(scores, ends[:-1])
-        return [parts[number] for number in number_of]
-
-    def _spans(self, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return where the context of each token begins and ends: int64 [T] each."""
-        starts, stops = (np.zeros(ends[-1], np.int64) for _ in range(2))
-        for first, end in itertools.pairwise([0, *ends.tolist()]):
-            count = end - first
-            spans = windows(count, self.room, max(1, self.room // 2), "step")
-            several = len(spans) > 1
-            best = best_windows(spans, count) if several else np.zeros(count, np.int64)
-            starts[first:end], stops[first:end] = first + spans[best].T
-        return starts, stops
-
-    def _batch(self, rows: np.ndarray, length: int, size: int) -> Batch:
-        """Assemble a copy of its context for each of these tokens, with [MASK] in its place."""
-        start, stop = (np.zeros((size, 1), np.int64) for _ in range(2))
-        start[: len(rows), 0], stop[: len(rows), 0] = self.starts[rows], self.stops[rows]
-        columns = np.arange(length)[None, :]
-        at = columns + start - 1  # [B, L], of the token in a column
-        end = stop - start + 1  # [B, 1], the column of [SEP]
-        text = self.tokens[np.clip(at, 0, len(self.tokens) - 1)]
-        tokens = np.where(columns < end, text, self.special.pad)
-        tokens[:, 0] = self.special.cls
-        tokens = np.where(columns == end, self.special.sep, tokens)
-        segments = (columns <= end).astype(np.int32)
-        segments[len(rows) :] = 0
-        blank = np.zeros((size, 1), np.int32)
-        batch = {
-            "tokens": tokens.astype(np.int32),
-            "type_ids": np.zeros_like(segments),
-            "positions": (columns * segments).astype(np.int32),
-            "segment_ids": segments,
-            "cls_positions": blank,
-            "predict_positions": blank.copy(),
-            "predict_targets": blank.copy(),
-        }
-        n = len(rows)
-        target = rows[:, None]  # [n, 1], places in self.tokens
-        masked = (at[:n] >= target) & (at[:n] < np.minimum(self.hidden[rows], stop[:n]))
-        batch["tokens"][:n][masked] = self.special.mask
-        batch["predict_positions"][:n] = target - start[:n] + 1
-        batch["predict_targets"][:n] = self.tokens[target]
-        return batch
+        return np.split(scores, ends[:-1])

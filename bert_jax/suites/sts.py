@@ -16,7 +16,7 @@ from bert_jax.interop import runs
 from bert_jax.models.bert import Bert
 from bert_jax.models.pooling import POOLINGS, pooled
 from bert_jax.suites import labelled
-from bert_jax.suites.base import Progress, Result, SuiteOptions, on_devices
+from bert_jax.suites.base import Progress, Result, SuiteOptions
 from bert_jax.suites.rows import run_rows
 from bert_jax.system import log
 
@@ -62,7 +62,6 @@ def embed(run: runs.TrainedModel, ask: SuiteOptions, texts: list[str]) -> dict[s
         log.line(f"{cut:,} of {len(texts):,} texts are cut to {run.longest} tokens")
     rows = [ids[:room] for ids in encoded]
     encoder = Bert(run.config.model, run.tokenizer.size, pool=False)
-    params, mesh = on_devices(run.params["encoder"])
 
     def step(params: Any, batch: Batch) -> dict[str, jax.Array]:
         encoded: Any = encoder.apply({"params": params}, batch)
@@ -76,9 +75,7 @@ def embed(run: runs.TrainedModel, ask: SuiteOptions, texts: list[str]) -> dict[s
     lengths = np.array([len(ids) + 2 for ids in rows], np.int64)
     vectors = {pooling: np.zeros((len(rows), run.config.model.hidden or 0)) for pooling in POOLINGS}
     for chosen, outputs in run_rows(
-        *(step, params, lengths, make, mesh),
-        batch_size=ask.batch_size,
-        progress=Progress("sts: tokens"),
+        step, run.params["encoder"], lengths, make, ask.batch_size, Progress("sts: tokens")
     ):
         for pooling, values in outputs.items():
             vectors[pooling][chosen] = values

@@ -29,10 +29,14 @@ _ORDER = 0x54415348  # keeps the hashes of the order of rows apart from those of
 _BATCHES = 0x42415443  # keeps the hashes of the order of batches apart from both
 
 
-def rounded(longest: int) -> int:
-    """Round up to one of 16, 32, 48, 64, 96, 128, 160, ... tokens."""
-    step = 16 if longest <= 64 else 32
-    return max(16, -(-longest // step) * step)
+def rounded(longest: int, finest: int = 16) -> int:
+    """Round up to one of 16, 32, 48, 64, 96, 128, 160, ... tokens.
+
+    A smaller `finest`, a power of two, adds shorter lengths: 4 adds 4, 8, 12 and 24, so that at
+    most a third of a row of more than 8 tokens is padding.
+    """
+    step = min(32, max(finest, (1 << (longest - 1).bit_length()) // 4))
+    return max(finest, -(-longest // step) * step)
 
 
 class Source:
