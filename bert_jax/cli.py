@@ -49,7 +49,9 @@ class Parser(argparse.ArgumentParser):
         super().__init__(
             allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **settings
         )
-        self.add_argument("--debug", action="store_true", help="show the traceback of an error")
+        # For --help alone: `execute` takes it out of the command line.
+        debug = "show the traceback of an error"
+        self.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=debug)
 
     def error(self, message: str) -> NoReturn:
         """Raise a ConfigError, whose exit code is 2, like that of every other usage error."""

@@ -56,30 +56,22 @@ def flags(parser: ArgumentParser) -> None:
 
 def main(call: cli.Call) -> None:
     """Run the command line."""
-    args = call.args
-    config = None
-    if args.config:
-        config = cli.read_config(args.config, call.overrides, args.source or "")
+    args = {name: value for name, value in vars(call.args).items() if value is not None}
+    if spec := args.pop("config", None):
+        config = cli.read_config(spec, call.overrides, args.get("source", ""))
+        args |= {"config": config}
+    else:
+        args |= {"changes": call.overrides}  # of the checkpoint's own config
     allocator.retain()
-    cli.make_room(args.output)
-    options = {key: getattr(args, key) for key in ("tokenizer", "batch_size", "limit")}
-    options |= {key: getattr(args, key) or "" for key in ("task", "source", "split", "submission")}
-    run(
-        args.checkpoint,
-        args.suite,
-        config,
-        args.output,
-        changes=[] if config else call.overrides,  # of the checkpoint's own config
-        within_word=args.within_word,
-        **options,
-    )
+    cli.make_room(args.get("output"))
+    run(**args)
 
 
 def run(
     checkpoint: str,
-    suite: str,
-    config: knobs.Config | None,
-    output: Path | None,
+    suite: str = "",
+    config: knobs.Config | None = None,
+    output: Path | None = None,
     *,
     changes: Sequence[tuple[str, str]] = (),
     tokenizer: str = "",

@@ -20,7 +20,7 @@ def flags(parser: ArgumentParser) -> None:
 
 def main(call: cli.Call) -> None:
     """Run the command line."""
-    run(call.args.checkpoint, call.args.output, call.args.tokenizer)
+    run(**vars(call.args))
 
 
 def run(checkpoint: str, output: Path, tokenizer: str = "") -> None:

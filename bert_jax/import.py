@@ -36,28 +36,21 @@ def flags(parser: ArgumentParser) -> None:
 
 def main(call: cli.Call) -> None:
     """Run the command line."""
-    flags = ("allow_missing", "allow_unused", "resize_vocab")
-    options = {flag: getattr(call.args, flag) for flag in flags}
-    run(call.args.checkpoint, call.args.output, call.args.tokenizer, **options)
+    run(**vars(call.args))
 
 
-def run(
-    model: str,
-    output: Path,
-    tokenizer: str,
-    *,
-    allow_missing: bool,
-    allow_unused: bool,
-    resize_vocab: bool,
-) -> None:
-    """Import a model; print the run's folder, heads and vocabulary size as JSON."""
+def run(checkpoint: str, output: Path, tokenizer: str, **allowed: bool) -> None:
+    """Import a model; print the run's folder, heads and vocabulary size as JSON.
+
+    `allowed` are `allow_missing`, `allow_unused` and `resize_vocab` of `runs.foreign`.
+    """
     from bert_jax.checkpoints.manager import Checkpoints
     from bert_jax.interop import runs
     from bert_jax.interop.export import fresh_folder
 
-    if (Path(model) / "checkpoints").is_dir() or runs.step_folder(Path(model)):
-        raise ConfigError(f"{model} is a run already", "every command takes it as it is")
-    opened = runs.foreign(model, tokenizer, allow_missing, allow_unused, resize_vocab)
+    if (Path(checkpoint) / "checkpoints").is_dir() or runs.step_folder(Path(checkpoint)):
+        raise ConfigError(f"{checkpoint} is a run already", "every command takes it as it is")
+    opened = runs.foreign(checkpoint, tokenizer, **allowed)
     with fresh_folder(output) as folder:
         runs.write_json(folder / "config.json", to_dict(opened.config))
         opened.tokenizer.save(folder / "tokenizer")

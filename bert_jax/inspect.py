@@ -31,9 +31,13 @@ def flags(parser: ArgumentParser) -> None:
     parser.add_argument("page", metavar="PAGE", choices=OF_PAGE, help=", ".join(OF_PAGE))
     cli.checkpoint_flag(parser)
     text = "a text to show; may be repeated, and all are shown beside one another"
-    parser.add_argument("--text", action="append", default=[], metavar="TEXT", help=text)
+    parser.add_argument(
+        "--text", dest="texts", action="append", default=[], metavar="TEXT", help=text
+    )
     pair = "attention: the second text of a pair; the n-th goes with the n-th text"
-    parser.add_argument("--text-pair", action="append", default=[], metavar="TEXT", help=pair)
+    parser.add_argument(
+        "--text-pair", dest="pairs", action="append", default=[], metavar="TEXT", help=pair
+    )
     lines = "instead of --text: one text a line (attention: or two with a tab between), or JSON "
     lines += "lines with text (and text_pair)"
     parser.add_argument("--input", type=Path, metavar="FILE", help=lines)
@@ -60,39 +64,23 @@ def flags(parser: ArgumentParser) -> None:
 
 def main(call: cli.Call) -> None:
     """Run the command line."""
-    args = call.args
-    settings = {}
-    for page, names in OF_PAGE.items():
-        for name in names:
-            if (value := getattr(args, name)) is None:
-                continue
-            if page != args.page:
-                problem = f"inspect {args.page} has no flag --{name}"
-                raise ConfigError(problem, f"inspect {page} has it")
-            settings[name] = value
-    output = args.output or Path(f"{args.page}.html")
+    args = {name: value for name, value in vars(call.args).items() if value is not None}
+    page = args["page"]
+    for other, names in OF_PAGE.items():
+        if other != page and (foreign := args.keys() & names):
+            problem = f"inspect {page} has no flag --{min(foreign)}"
+            raise ConfigError(problem, f"inspect {other} has it")
     allocator.retain()
-    cli.make_room(output)
-    run(
-        args.page,
-        args.checkpoint,
-        args.text,
-        args.text_pair,
-        args.input,
-        output,
-        tokenizer=args.tokenizer,
-        long=args.long,
-        **settings,
-    )
+    run(**args)
 
 
 def run(
     page: str,
-    model: str,
+    checkpoint: str,
     texts: list[str],
     pairs: list[str],
-    input: Path | None,
-    output: Path,
+    input: Path | None = None,
+    output: Path | None = None,
     tokenizer: str = "",
     long: str = "refuse",
     **settings: Any,
@@ -102,6 +90,8 @@ def run(
     from bert_jax.predictors.base import Model, OfText, Options, Row
     from bert_jax.views import PAGES
 
+    output = output or Path(f"{page}.html")
+    cli.make_room(output)
     if len(pairs) > len(texts):
         raise ConfigError(
             f"{len(pairs)} --text-pair and {len(texts)} --text", "the n-th goes with the n-th text"
@@ -116,7 +106,7 @@ def run(
     kind, make = PAGES[page]
     if pairs and kind is OfText:
         raise ConfigError(f"inspect {page} has no pairs", "give every text with --text")
-    reader = kind(Model(runs.open_run(model, tokenizer=tokenizer), Options(long=long)))
+    reader = kind(Model(runs.open_run(checkpoint, tokenizer=tokenizer), Options(long=long)))
     if input is not None:
         rows = read(reader, input)
     html = make(reader, rows, **settings)

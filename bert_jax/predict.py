@@ -77,20 +77,13 @@ def flags(parser: ArgumentParser) -> None:
 
 def main(call: cli.Call) -> None:
     """Run the command line."""
-    args = call.args
     allocator.retain()
-    options = {
-        key: getattr(args, key)
-        for key in (
-            *("top_k", "pooling", "normalize", "entities", "no_answer_threshold"),
-            *("max_tokens", "temperature", "top_p", "seed"),
-            *("long", "stride", "stride_as", "on_bad_row", "batch_size"),
-        )
-    }
-    run(args.task, args.checkpoint, args.input, args.tokenizer, **options)
+    run(**vars(call.args))
 
 
-def run(task: str, model: str, input: Path | None, tokenizer: str = "", **options: Any) -> None:
+def run(
+    task: str, checkpoint: str, input: Path | None, tokenizer: str = "", **options: Any
+) -> None:
     """Print JSON lines on standard output and the rate on standard error.
 
     `options` are the fields of `predictors.base.Options`.
@@ -102,7 +95,7 @@ def run(task: str, model: str, input: Path | None, tokenizer: str = "", **option
     hint = "give a file of texts, or leave --input out to read standard input"
     if input is not None:
         opening.check(input, DataError, hint)  # before the model is read
-    stream = Stream(Model(runs.open_run(model, tokenizer=tokenizer), Options(**options)), task)
+    stream = Stream(Model(runs.open_run(checkpoint, tokenizer=tokenizer), Options(**options)), task)
     stdout: Any = sys.stdout
     with contextlib.suppress(AttributeError):  # of a stream that captures standard output
         stdout.reconfigure(encoding="utf-8", errors="replace")

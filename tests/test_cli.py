@@ -15,6 +15,7 @@ import pytest
 from bert_jax import cli
 from bert_jax.errors import CheckpointError, ConfigError, DataError, DivergedError, Stopped
 from bert_jax.predictors.base import Options
+from bert_jax.suites.base import SuiteOptions
 from bert_jax.system import allocator
 from bert_jax.system.allocator import retain  # before tests are kept from it
 
@@ -112,17 +113,14 @@ def test_evaluate(calls, config, tmp_path, flag):
     assert (
         cli.execute(["evaluate", flag, "runs/x", f"--config={config}", f"--output={output}"]) == 0
     )
-    (_, first, _), (_, second, _) = calls.calls
-    assert first == ("runs/x", "", None, None)
-    asked = dict.fromkeys(("task", "source", "split", "submission"), "") | {
-        "batch_size": 0,
-        "limit": 0,
-    }
-    asked |= {"within_word": False}
-    assert calls.calls[0][2] == {"changes": [], "tokenizer": "", **asked}
-    assert second[:2] == ("runs/x", "")
-    assert second[2].model.size == "tiny"
-    assert second[3] == output
+    (_, _, first), (_, _, second) = calls.calls
+    for asked in (first, second):
+        assert asked.pop("checkpoint") == "runs/x"
+        assert asked.pop("suite") == asked.pop("tokenizer") == ""
+    assert second.pop("config").model.size == "tiny"
+    assert second.pop("output") == output
+    assert first.pop("changes") == []
+    assert SuiteOptions(**first) == SuiteOptions(**second) == SuiteOptions()  # each by its name
     assert calls.order == ["retain", "evaluate"] * 2
     assert not output.exists()  # trying whether it can be written leaves nothing behind
 
@@ -136,10 +134,11 @@ def test_predict(calls, flag):
         )
         == 0
     )
-    (_, first, _), (_, second, _) = calls.calls
-    assert first[:3] == ("nsp", "runs/x", None)
-    assert second == ("fill-mask", "y", Path("a.txt"), "")
-    asked = Options(**calls.calls[0][2]), Options(**calls.calls[1][2])  # every one by its name
+    (_, _, first), (_, _, second) = calls.calls
+    names = ("task", "checkpoint", "input", "tokenizer")
+    assert [first.pop(name) for name in names] == ["nsp", "runs/x", None, ""]
+    assert [second.pop(name) for name in names] == ["fill-mask", "y", Path("a.txt"), ""]
+    asked = Options(**first), Options(**second)  # every one by its name
     assert asked == (Options(), Options(top_k=3, batch_size=2))
 
 

@@ -1,8 +1,8 @@
 """Safetensors files from anywhere: a file, a folder with model.safetensors, or an index and shards.
 
-Nothing in them is trusted: we check the header first, more strictly than the library (which accepts
-duplicate keys silently), then the library reads the data. Pickles are never opened: to unpickle is
-to run the file's code.
+Nothing in them is trusted: the header is checked first, then the library checks it again and reads
+the data. The library alone takes the last of two equal keys, parses headers of 100 MB, and names no
+tensor whose size is wrong. Pickles are never opened: to unpickle is to run the file's code.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -33,6 +33,8 @@ DTYPES: dict[str, np.dtype] = {
     "BF16": np.dtype(ml_dtypes.bfloat16),
     "BOOL": np.dtype(bool),
 }
+DIMENSIONS = 32
+ENTRY = {"dtype": str, "shape": [range(BYTES_LIMIT)], "data_offsets": (range(BYTES_LIMIT),) * 2}
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".npy", ".npz")
 MAGIC = (  # first bytes, for a pickle under another name
     *(bytes([0x80, protocol]) for protocol in range(2, 6)),
@@ -56,44 +58,25 @@ DAMAGED = (
 )
 
 
-class Entry(NamedTuple):
-    """A header's entry of a tensor."""
-
-    dtype: np.dtype
-    shape: tuple[int, ...]
-    begin: int  # bytes, from the end of the header
-    end: int
-
-
 def read(path: Path | str) -> dict[str, np.ndarray]:
     """Read every tensor by name; all headers are checked before any data is read."""
     tensors: dict[str, np.ndarray] = {}
-    for file, entries in _headers(Path(path)).items():
+    for file, names in _files(Path(path)).items():
         try:
             # pread, because a memory map would hold the file in memory beside its copy, and kill
             # the process if the file were truncated meanwhile.
             with safe_open(file, framework="numpy", backend="pread") as opened:
-                tensors |= {name: opened.get_tensor(name) for name in entries}
+                tensors |= {name: opened.get_tensor(name) for name in names}
         except (SafetensorError, OSError, ValueError) as error:
             raise CheckpointError(f"{file} cannot be read: {_line(error)}", DAMAGED) from error
     return tensors
 
 
-def header(path: Path | str) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Return (numpy's name of the dtype, shape) by tensor name, without reading data."""
-    files = _headers(Path(path)).values()
-    return {
-        name: (entry.dtype.name, entry.shape)
-        for entries in files
-        for name, entry in entries.items()
-    }
-
-
 def write(path: Path | str, tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> None:
     """Write a file whole or not at all; the same tensors give the same bytes.
 
-    The library's writer is not used: it orders several metadata keys at random and ignores an
-    array's strides.
+    The library's writer orders several metadata keys at random, ignores an array's strides, and
+    does not say when a disk is full.
     """
     path, codes = Path(path), {dtype: code for code, dtype in DTYPES.items()}
     # Wide types first, as in the library: then every tensor begins at a multiple of its item size.
@@ -101,28 +84,22 @@ def write(path: Path | str, tensors: Mapping[str, np.ndarray], metadata: Mapping
     entries: dict[str, Any] = {"__metadata__": dict(sorted(metadata.items()))} if metadata else {}
     end = 0
     for name in names:
-        array = tensors[name]
-        dtype = array.dtype.newbyteorder("=")
+        dtype, shape = tensors[name].dtype.newbyteorder("="), list(tensors[name].shape)
         if dtype not in codes or not _is_plain(name):
             problem = f"{path}: tensor {show(name)} of dtype {dtype} cannot be stored"
             raise CheckpointError(problem, f"plain names, and {', '.join(map(str, codes))}")
-        begin, end = end, end + array.nbytes
-        entries[name] = {
-            "dtype": codes[dtype],
-            "shape": list(array.shape),
-            "data_offsets": [begin, end],
-        }
+        begin, end = end, end + tensors[name].nbytes
+        entries[name] = {"dtype": codes[dtype], "shape": shape, "data_offsets": [begin, end]}
     text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
-    try:
-        with disk.replacing(path, len(text) + 8 + end) as file:
-            file.write(len(text).to_bytes(8, "little") + text)
-            for name in names:
-                tensors[name].astype(tensors[name].dtype.newbyteorder("<"), copy=False).tofile(file)
-    except OSError as error:
-        raise CheckpointError(
-            f"cannot write {path}: {_line(error)}", "is there space, and may you write?"
-        ) from error
+    hint = "is there space, and may you write?"
+    with (
+        disk.output(path, CheckpointError, hint),
+        disk.replacing(path, len(text) + 8 + end) as file,
+    ):
+        file.write(len(text).to_bytes(8, "little") + text)
+        for name in names:
+            tensors[name].astype(tensors[name].dtype.newbyteorder("<"), copy=False).tofile(file)
 
 
 def check_finite(arrays: Mapping[str, np.ndarray], source: Path | str) -> None:
@@ -151,16 +128,16 @@ def inside(folder: Path, name: str) -> Path:
 # --- files ---------------------------------------------------------------------------------------
 
 
-def _headers(path: Path) -> dict[Path, dict[str, Entry]]:
-    """Return every file that belongs to a path, and its header's entries."""
+def _files(path: Path) -> dict[Path, list[str]]:
+    """Return every file that belongs to a path, and the names of its tensors."""
     if not os.path.isdir(path):  # Path.is_dir raises where it may not look
-        return {path: _header(path)}
+        return {path: _names(path)}
     try:
         names = {file.name for file in path.iterdir()}
     except OSError as error:
         raise _unreadable(path, error) from error
     if SINGLE in names:
-        return {file: _header(file) for file in [inside(path, SINGLE)]}
+        return {file: _names(file) for file in [inside(path, SINGLE)]}
     if INDEX in names:
         return _shards(path)
     pickles = sorted(name for name in names if Path(name).suffix.lower() in PICKLES)
@@ -175,35 +152,37 @@ def _headers(path: Path) -> dict[Path, dict[str, Entry]]:
     )
 
 
-def _shards(folder: Path) -> dict[Path, dict[str, Entry]]:
-    """Read the headers of an index's shards, which must hold the tensors it names and no other."""
-    index = inside(folder, INDEX)
-    stated = jsons.read(index, CheckpointError, hint=DAMAGED, limit=HEADER_LIMIT, strict=True)
-    files = stated.get("weight_map")  # tensor -> file
-    is_table = isinstance(files, dict) and all(isinstance(file, str) for file in files.values())
-    if not files or not is_table:
-        raise CheckpointError(
-            f"{index}: its weight_map is not a table of tensors and their files", DAMAGED
-        )
-    headers = {}
+def _shards(folder: Path) -> dict[Path, list[str]]:
+    """Check the headers of an index's shards, which must hold the tensors it names and no other."""
+    schema = {"weight_map": {str: str}}  # tensor -> file
+    files: dict[str, str] = jsons.read(
+        inside(folder, INDEX),
+        *(CheckpointError, schema),
+        hint=DAMAGED,
+        limit=HEADER_LIMIT,
+        strict=True,
+    )["weight_map"]
+    if not files:
+        raise CheckpointError(f"{folder / INDEX}: its weight_map names no tensor", DAMAGED)
+    shards = {}
     for shard in sorted(set(files.values())):
-        entries = _header(inside(folder, shard))
-        named = {name for name, file in files.items() if file == shard}
-        for name in sorted(named ^ entries.keys()):
-            problem = "lacks" if name in named else "also holds"
+        names = shards[folder / shard] = _names(inside(folder, shard))
+        stated = {name for name, file in files.items() if file == shard}
+        for name in sorted(stated.symmetric_difference(names)):
+            problem = "lacks" if name in stated else "also holds"
             raise CheckpointError(
                 f"{folder / shard} {problem} tensor {show(name)}, "
-                f"against {INDEX} ({len(named)} tensors there)",
+                f"against {INDEX} ({len(stated)} tensors there)",
                 "files of different downloads may be mixed: fetch the folder again",
             )
-        headers[folder / shard] = entries
-    return headers
+    return shards
 
 
 # --- a header ------------------------------------------------------------------------------------
 
 
-def _header(file: Path) -> dict[str, Entry]:
+def _names(file: Path) -> list[str]:
+    """Check a file's header; return the names of its tensors."""
     if file.suffix.lower() in PICKLES:
         raise CheckpointError(f"{file} is a pickle by its name: not opened", CONVERT)
     try:
@@ -228,51 +207,45 @@ def _header(file: Path) -> dict[str, Entry]:
         stated = jsons.parse(text, dict, strict=True)
     except jsons.Malformed as error:
         raise CheckpointError(f"{file}: {error}", DAMAGED) from error
-    metadata = stated.pop("__metadata__", {})
-    if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
-        raise CheckpointError(f"{file}: its __metadata__ is not a table of strings", DAMAGED)
-    entries = {name: _entry(file, name, fields) for name, fields in stated.items()}
+    if problem := jsons.wrong(stated.pop("__metadata__", {}), {str: str}, "__metadata__"):
+        raise CheckpointError(f"{file}: {problem}", DAMAGED)
+    for name, entry in stated.items():
+        _check(f"{file}: tensor {show(name)}", name, entry)
     end, last = 0, "the header"
-    for name, entry in sorted(entries.items(), key=lambda item: (item[1].begin, item[1].end)):
-        if entry.begin != end:
-            problem = f"tensor {show(name)} begins at byte {entry.begin}, {last} ends at {end}"
+    ordered = sorted((*entry["data_offsets"], show(name)) for name, entry in stated.items())
+    for begin, stop, name in ordered:
+        if begin != end:
+            problem = f"tensor {name} begins at byte {begin}, {last} ends at {end}"
             raise CheckpointError(f"{file}: {problem}", DAMAGED)
-        end, last = entry.end, show(name)
+        end, last = stop, name
     if end != size - 8 - length:
         raise CheckpointError(
             f"{file}: its tensors take {end} bytes, it holds {size - 8 - length} of data", DAMAGED
         )
-    return entries
+    return list(stated)
 
 
-def _entry(file: Path, name: str, fields: Any) -> Entry:
-    where = f"{file}: tensor {show(name)}"
+def _check(where: str, name: str, entry: Any) -> None:
+    """Refuse a tensor whose name, dtype, shape or place in the file cannot be right."""
     if not _is_plain(name):
         raise CheckpointError(f"{where} has a name no library gives", DAMAGED)
-    if not isinstance(fields, dict) or fields.keys() != {"dtype", "shape", "data_offsets"}:
-        raise CheckpointError(f"{where} is not described by dtype, shape and data_offsets", DAMAGED)
-    code, shape, offsets = fields["dtype"], fields["shape"], fields["data_offsets"]
-    if not isinstance(code, str) or code not in DTYPES:
-        raise CheckpointError(f"{where} has dtype {show(code)}", f"read are {', '.join(DTYPES)}")
-    if not _are_counts(shape) or len(shape) > 32:
-        raise CheckpointError(f"{where} has shape {show(shape)}", DAMAGED)
-    if not _are_counts(offsets) or len(offsets) != 2:
-        raise CheckpointError(f"{where} has data_offsets {show(offsets)}", DAMAGED)
-    begin, end = offsets
+    if not isinstance(entry, dict) or entry.keys() != ENTRY.keys():
+        raise CheckpointError(f"{where} is not described by {', '.join(ENTRY)}", DAMAGED)
+    if problem := jsons.wrong(entry, ENTRY):
+        raise CheckpointError(f"{where}: {problem}", DAMAGED)
+    code, shape, (begin, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
+    if code not in DTYPES or len(shape) > DIMENSIONS:
+        raise CheckpointError(
+            f"{where} has dtype {show(code)} and a shape of {len(shape)} dimensions",
+            f"read are {', '.join(DTYPES)}, of at most {DIMENSIONS} dimensions",
+        )
     needed = math.prod(shape) * DTYPES[code].itemsize
     if end - begin != needed or math.prod(max(n, 1) for n in shape) > BYTES_LIMIT:
-        problem = f"of dtype {code} and shape {show(shape)} takes {needed} bytes"
         raise CheckpointError(
-            f"{where} {problem}, its data_offsets {offsets} hold {end - begin}", DAMAGED
+            f"{where} of dtype {code} and shape {shape} takes {needed} bytes, "
+            f"its data_offsets {[begin, end]} hold {end - begin}",
+            DAMAGED,
         )
-    return Entry(DTYPES[code], tuple(shape), begin, end)
-
-
-def _are_counts(values: Any) -> bool:
-    """Return whether values are a list of counts; isinstance would take a bool for an int."""
-    return isinstance(values, list) and all(
-        type(n) is int and 0 <= n <= BYTES_LIMIT for n in values
-    )
 
 
 def _is_plain(name: str) -> bool:
