@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import json
+import logging
 import math
 import shutil
 import threading
@@ -31,6 +32,8 @@ from bert_jax import trees
 from bert_jax.checkpoints import manifest, storage
 from bert_jax.errors import CheckpointError, DivergedError, PeerLost, UserError
 from bert_jax.system import disk, fault_points
+
+logger = logging.getLogger(__name__)
 
 PyTree = Any
 WHAT = "a checkpoint"
@@ -199,7 +202,7 @@ class Checkpoints:
             if old < step and old not in kept:
                 folder = self.folder / str(old)
                 if old in sound and manifest.readable(folder) is None:
-                    manifest.warn(
+                    logger.warning(
                         f"checkpoint corrupt: {folder / manifest.NAME}; step {old} is deleted"
                     )
                 (folder / manifest.NAME).unlink(missing_ok=True)  # first: half a step is not a step

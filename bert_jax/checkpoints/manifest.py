@@ -52,7 +52,9 @@ def choose(
     else:
         uncommitted = [path.name for path in sorted(folder.glob(UNFINISHED))]
         for name in [*uncommitted, *sorted(set(step_folders(folder)) - set(steps))]:
-            warn(f"skipping {folder / str(name)}: it has no {NAME}, so its save was not finished")
+            logger.warning(
+                f"skipping {folder / str(name)}: it has no {NAME}, so its save was not finished"
+            )
         candidates = ranked(folder, steps) if best_first else steps[::-1]
     first = ""
     for place, step in enumerate(candidates):
@@ -62,7 +64,9 @@ def choose(
         corrupt.add(step)
         first = first or problem
         if place + 1 < len(candidates):
-            warn(f"checkpoint corrupt: {problem}; falling back to step {candidates[place + 1]}")
+            logger.warning(
+                f"checkpoint corrupt: {problem}; falling back to step {candidates[place + 1]}"
+            )
     if candidates:
         raise CheckpointError(
             f"checkpoint corrupt: {first}",
@@ -191,8 +195,3 @@ def readable(folder: Path) -> dict[str, Any] | None:
         return load(folder)
     except CheckpointError:
         return None
-
-
-def warn(text: str) -> None:
-    """Print a warning on standard error."""
-    logger.warning(text)

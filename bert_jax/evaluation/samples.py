@@ -148,10 +148,12 @@ def draw(shards: Sequence[Shard], most: int, key: int) -> Iterator[tuple[int, li
 def _masked(ids: list[int], tokenizer: Tokenizer, key: int) -> Sample:
     """Mask one or two words that are one token; any tokens of a sentence without such words."""
     count = 2 if len(ids) >= TWO else 1
+    # A token is a whole word if neither it nor the next one continues a word.
+    parts = [*(tokenizer.continuation[token] for token in ids), False]
     words = [
         at
-        for at in range(len(ids))
-        if _is_word(ids, at, tokenizer) and tokenizer.vocab[ids[at]].isalpha()
+        for at, token in enumerate(ids)
+        if not (parts[at] or parts[at + 1]) and tokenizer.vocab[token].isalpha()
     ]
     places = words if len(words) >= count else list(range(len(ids)))
     picked = sorted(places[n] for n in order.permute(np.arange(count), len(places), key))
@@ -168,9 +170,3 @@ def _beginning(ids: list[int], tokenizer: Tokenizer, key: int) -> Sample:
     at = places[int(order.permute(np.arange(1), len(places), key)[0])]
     before = ids[:at]
     return Sample(before, [at], f"{tokenizer.written(before)} {BLANK}", [tokenizer.vocab[ids[at]]])
-
-
-def _is_word(ids: list[int], at: int, tokenizer: Tokenizer) -> bool:
-    """Return whether a token is a whole word."""
-    continued = tokenizer.continuation[ids[at + 1]] if at + 1 < len(ids) else False
-    return not (tokenizer.continuation[ids[at]] or continued)

@@ -39,28 +39,11 @@ def write(
       predictions: one for each example, as `answers.decode` makes them.
       labels: names of the model's classes, in its order, which need not be the task's.
       folder: created if it does not exist.
-    """
-    file, row = check(name, split, labels)
-    if row.kind == "span":
-        files = _answers(examples, predictions, file, "no_answer" in row.task)
-    else:
-        written = [_written(row, labels, prediction) for prediction in predictions]
-        rows = sorted(zip(map(_index, examples), written, strict=True))
-        lines = ["\t".join(row.submission.columns), *(f"{index}\t{text}" for index, text in rows)]
-        files = {file: "".join(f"{line}\n" for line in lines)}
-    folder.mkdir(parents=True, exist_ok=True)
-    for file_name, text in files.items():
-        disk.write(folder / file_name, text)
-    return [folder / file_name for file_name in files]
-
-
-def check(name: str, split: str, labels: Sequence[str]) -> tuple[str, Any]:
-    """Return the file and row of a split.
 
     Raises:
-      ConfigError: there is none, or the model has other labels than the task.
+      ConfigError: no server takes the split, or the model has other labels than the task.
     """
-    row = tasks.TASKS.get(name)
+    row: Any = tasks.TASKS.get(name)
     if row is None or row.submission is None:
         known = ", ".join(key for key, task in tasks.TASKS.items() if task.submission is not None)
         raise ConfigError(f"no server takes predictions of task {name!r}", f"one of: {known}")
@@ -75,7 +58,18 @@ def check(name: str, split: str, labels: Sequence[str]) -> tuple[str, Any]:
             f"and {name} has {', '.join(row.labels) or 'none'}",
             f"train it with configs/finetune.py:{name}, or name its classes as the task does",
         )
-    return row.submission.files[split], row
+    file = row.submission.files[split]
+    if row.kind == "span":
+        files = _answers(examples, predictions, file, "no_answer" in row.task)
+    else:
+        written = [_written(row, labels, prediction) for prediction in predictions]
+        rows = sorted(zip(map(_index, examples), written, strict=True))
+        lines = ["\t".join(row.submission.columns), *(f"{index}\t{text}" for index, text in rows)]
+        files = {file: "".join(f"{line}\n" for line in lines)}
+    folder.mkdir(parents=True, exist_ok=True)
+    for file_name, text in files.items():
+        disk.write(folder / file_name, text)
+    return [folder / file_name for file_name in files]
 
 
 def _index(example: Example) -> int:

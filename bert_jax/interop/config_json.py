@@ -191,7 +191,9 @@ def _heads(stated: dict[str, Any], names: set[str], allow_missing: bool) -> tupl
         raise ConfigError(f"architectures = {value}", f"one of: {', '.join(ARCHITECTURES)}")
     left_to_right = bool(stated.get("is_decoder")) and "BertLMHeadModel" in classes
     other = "mlm" if left_to_right else "causal_lm"  # its tensors have the same names
-    present = parameter_names.heads_in(names) - {other}
+    rows = parameter_names.ROWS.items()
+    present = {ours.partition("/")[0] for ours, row in rows if row.theirs in names}
+    present -= {"encoder", other}
     over_labels = present & {"classify", "regress", "tag", "choice"}  # one tensor's name for all
     promised = {head for c in classes for head in ARCHITECTURES[c]}
     if not left_to_right and "causal_lm" in promised:
@@ -204,7 +206,6 @@ def _heads(stated: dict[str, Any], names: set[str], allow_missing: bool) -> tupl
         )
     lacking = promised - present
     if lacking and not allow_missing:
-        rows = parameter_names.ROWS.items()
         absent = [row.theirs for ours, row in rows if ours.partition("/")[0] in lacking]
         raise ConfigError(
             f"architectures = {classes} and the file lacks {parameter_names.listing(absent)}",

@@ -136,7 +136,9 @@ def _values(path: Path) -> dict[str, np.ndarray]:
         raw = tf1.read(path, lambda name: parameter_names.from_tf1(name) is not None)
         names = {name: str(parameter_names.from_tf1(name)) for name in raw}
         values = {
-            plain: parameter_names.tf1_layout(name, raw[name]) for name, plain in names.items()
+            # A dense kernel of Google's code is [in, out].
+            plain: raw[name].T if name.endswith("kernel") else raw[name]
+            for name, plain in names.items()
         }
     else:
         raw = safetensors.read(path)

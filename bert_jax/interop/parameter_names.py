@@ -163,21 +163,6 @@ def from_tf1(name: str) -> str | None:
     return name.replace("/", ".")
 
 
-def tf1_layout(name: str, value: np.ndarray) -> np.ndarray:
-    """Transpose a dense kernel of Google's code, which is [in, out]; leave other variables."""
-    return value.T if name.endswith("kernel") else value
-
-
-def heads_in(tensors: Iterable[str]) -> set[str]:
-    """Return which of our heads the tensors of a file may be.
-
-    Several heads have tensors named `classifier`, and two have `cls.predictions`.
-    """
-    stored = set(tensors)
-    parts = {ours.partition("/")[0] for ours, row in ROWS.items() if row.theirs in stored}
-    return parts - {"encoder"}
-
-
 def listing(every: list[str], most: int = 6) -> str:
     """Return a few names, long ones cut, and how many more there are."""
     shown = ", ".join(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 
@@ -25,14 +26,9 @@ def gelu(x: jax.Array) -> jax.Array:
     return x * (0.5 + 0.5 * jax.lax.erf(x * math.sqrt(0.5)))
 
 
-def gelu_tanh(x: jax.Array) -> jax.Array:
-    """Return the tanh approximation of gelu, which the 2019 head uses."""
-    return jax.nn.gelu(x, approximate=True)
-
-
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "gelu": gelu,
-    "gelu_tanh": gelu_tanh,
+    "gelu_tanh": functools.partial(jax.nn.gelu, approximate=True),  # of the 2019 head
     "relu": jax.nn.relu,
     "silu": jax.nn.silu,
 }

@@ -19,23 +19,23 @@ from typing import Any
 from bert_jax.config import knobs
 from bert_jax.objectives.base import Objective
 
-
-def _of_file(name: str) -> Any:
-    return importlib.import_module(f"{__name__}.{name}").OBJECTIVE
-
-
-TABLE: dict[str, Objective] = {name: _of_file(name) for name in knobs.OBJECTIVES}
+TABLE: dict[str, Objective] = {
+    name: importlib.import_module(f"{__name__}.{name}").OBJECTIVE for name in knobs.OBJECTIVES
+}
 
 
 def of(settings: Mapping[str, knobs.Objective]) -> dict[str, Objective]:
     """Return the objectives of a config, with the config's options."""
-    return {name: _with_options(TABLE[name], options) for name, options in settings.items()}
-
-
-def _with_options(objective: Any, settings: knobs.Objective) -> Objective:
-    knobs_of_all = {field.name for field in dataclasses.fields(settings)}
-    options = knobs_of_all & {field.name for field in dataclasses.fields(objective)}
-    changed: Objective = dataclasses.replace(
-        objective, **{name: getattr(settings, name) for name in options}
-    )
-    return changed
+    table: dict[str, Any] = TABLE
+    options = {field.name for field in dataclasses.fields(knobs.Objective)}
+    return {
+        name: dataclasses.replace(
+            table[name],
+            **{
+                field.name: getattr(setting, field.name)
+                for field in dataclasses.fields(table[name])
+                if field.name in options
+            },
+        )
+        for name, setting in settings.items()
+    }

@@ -60,15 +60,11 @@ def rounded(cfg: knobs.Model, encoder: Any) -> Any:
     return jax.tree_util.tree_map_with_path(cast, encoder)
 
 
-def dummy_batch(config: knobs.Config, slots: int) -> Batch:
-    """Return a batch of one row of the right shapes, to initialise parameters with."""
-    per_token = ("tokens", "inputs", "type_ids", "positions", "segment_ids", "unit_ids")
-    widths = dict.fromkeys(HOST_KEYS, 1) | dict.fromkeys(per_token, config.sequence_length)
-    widths["predict_positions"] = slots
-    return {key: jnp.zeros((1, width), jnp.int32) for key, width in widths.items()}
-
-
 def init(config: knobs.Config, vocab_size: int, seed: jax.Array) -> dict:
     """Return fresh parameters, a function of seed and config alone; jit it to place them."""
     key = jax.random.key(seed, impl="threefry2x32")
-    return build(config, vocab_size).init(key, dummy_batch(config, 1))["params"]
+    per_token = ("tokens", "inputs", "type_ids", "positions", "segment_ids", "unit_ids")
+    widths = dict.fromkeys((*HOST_KEYS, "predict_positions"), 1)
+    widths |= dict.fromkeys(per_token, config.sequence_length)
+    batch = {key: jnp.zeros((1, width), jnp.int32) for key, width in widths.items()}
+    return build(config, vocab_size).init(key, batch)["params"]

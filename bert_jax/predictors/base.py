@@ -17,8 +17,10 @@ from bert_jax.interop import runs
 from bert_jax.objectives import network
 from bert_jax.system import jsons
 
-STRINGS = ("text", "text_pair", "question", "context")  # keys of a JSON line that hold a string
-LISTS = ("words", "options")  # keys that hold a list of strings
+FIELDS = {  # keys of a JSON line; others are ignored
+    **dict.fromkeys(("text", "text_pair", "question", "context"), jsons.Maybe(str)),
+    **dict.fromkeys(("words", "options"), jsons.Maybe([str])),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,19 +159,13 @@ class Predictor:
         hint = f"for example {self.example}"
         try:
             stated = jsons.parse(line, dict)
+            if problem := jsons.wrong(stated, FIELDS):
+                raise DataError(f"line {number}: {problem}", hint)
         except jsons.Malformed as error:
             raise DataError(
                 f"line {number}: {error}", "a line that begins with { is read as JSON"
             ) from error
-        fields = {key: stated[key] for key in (*STRINGS, *LISTS) if stated.get(key) is not None}
-        for key, value in fields.items():
-            if key in LISTS:
-                kind = "a list of strings"
-                fits = isinstance(value, list) and all(isinstance(item, str) for item in value)
-            else:
-                kind, fits = "a string", isinstance(value, str)
-            if not fits:
-                raise DataError(f"line {number}: {key!r} is not {kind}", hint)
+        fields = {key: stated[key] for key in FIELDS if stated.get(key) is not None}
         form = next((form for form in self.forms if fields.keys() >= set(form)), None)
         if form is None:
             absent = ([key for key in form if key not in fields] for form in self.forms)
@@ -185,6 +181,8 @@ class Predictor:
 
 class OfText(Predictor):
     """A predictor whose rows are [CLS] A [SEP], or [CLS] A [SEP] B [SEP]."""
+
+    apply: Callable[..., Any]  # a batch -> what the model computes for each row
 
     def ids(self, rows: Sequence[Row], key: str = "text", escape: bool = True) -> list[list[int]]:
         """Tokenize a field without special tokens; without `escape`, [MASK] in a text is one."""
@@ -211,24 +209,25 @@ class OfText(Predictor):
         """Assemble the rows of some texts or pairs, padded."""
         return encoding.rows(self.model.run.tokenizer.special, parts, length, size=size)
 
-    def one_each(
-        self,
-        rows: Sequence[Row],
-        parts: Sequence[list[list[int]]],
-        apply: Callable[[Batch], Any],
-        result: Callable[[Row, Any], dict[str, Any]],
-    ) -> Work:
-        """Build the work of lines that are one row of the model each."""
+    def encode(self, rows: Sequence[Row]) -> Work:
+        """Encode the texts of each line as one row of the model, for `apply` and `result`."""
+        parts = [
+            list(row) for row in zip(*(self.ids(rows, key) for key in self.plain), strict=True)
+        ]
         fitted = [self.fit(row, texts) for row, texts in zip(rows, parts, strict=True)]
 
         def compute(chosen: np.ndarray, length: int, size: int) -> Any:
-            return apply(self.batch([fitted[i] for i in chosen], length, size))
+            return self.apply(self.batch([fitted[i] for i in chosen], length, size))
 
         def results(outputs: list[Any]) -> Iterator[dict[str, Any]]:
-            return map(result, rows, outputs)
+            return map(self.result, rows, outputs)
 
         cut = sum(after is not before for after, before in zip(fitted, parts, strict=True))
         return Work(lengths(fitted), compute, results, cut)
+
+    def result(self, row: Row, output: Any) -> dict[str, Any]:
+        """Return the result of a line."""
+        raise NotImplementedError
 
 
 def lengths(parts: Sequence[Sequence[Sequence[int]]]) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -12,7 +11,7 @@ from bert_jax.batch import Batch
 from bert_jax.models.bert import Bert
 from bert_jax.models.pooling import pooled
 from bert_jax.objectives import network
-from bert_jax.predictors.base import Model, OfText, Row, Work
+from bert_jax.predictors.base import Model, OfText, Row
 
 
 class Embed(OfText):
@@ -35,10 +34,6 @@ class Embed(OfText):
 
         self.apply = lambda batch: vectors(params, batch)
 
-    def encode(self, rows: Sequence[Row]) -> Work:
-        """Encode one text a line."""
-        return self.one_each(rows, [[ids] for ids in self.ids(rows)], self.apply, self.result)
-
-    def result(self, row: Row, vector: Any) -> dict[str, Any]:
+    def result(self, row: Row, output: Any) -> dict[str, Any]:
         """Return the result of a line."""
-        return {"text": row.fields["text"], "embedding": [float(x) for x in vector]}
+        return {"text": row.fields["text"], "embedding": [float(x) for x in output]}

@@ -46,7 +46,7 @@ class Generate(OfText):
         go_on = jax.jit(
             continuations(run.config.model, tokenizer.size, tokenizer.special, draw, self.most)
         )
-        self.apply: Callable[..., jax.Array] = lambda *prompts: go_on(params, *prompts)
+        self.apply = lambda *prompts: go_on(params, *prompts)
 
     def encode(self, rows: Sequence[Row]) -> Work:
         """Encode one prompt a line; all prompts of a batch end in the same column."""
@@ -65,7 +65,7 @@ class Generate(OfText):
 
         def results(outputs: list[Any]) -> Iterator[dict[str, Any]]:
             for row, prompt, room, tokens in zip(rows, prompts, rooms, outputs, strict=True):
-                yield self.result(row, prompt[1:], tokens[:room].tolist())
+                yield self.continued(row, prompt[1:], tokens[:room].tolist())
 
         return Work(np.array([len(prompt) for prompt in prompts], np.int64), compute, results)
 
@@ -80,7 +80,7 @@ class Generate(OfText):
             )
         return min(room, self.most)
 
-    def result(self, row: Row, prompt: list[int], tokens: list[int]) -> dict[str, Any]:
+    def continued(self, row: Row, prompt: list[int], tokens: list[int]) -> dict[str, Any]:
         """Return the result of a line."""
         tokenizer, text = self.model.run.tokenizer, row.fields["text"]
         ended = tokenizer.special.sep in tokens

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import jax
 
-from bert_jax.predictors.base import Model, OfText, Row, Work
+from bert_jax.predictors.base import Model, OfText, Row
 
 
 class Nsp(OfText):
@@ -21,12 +20,6 @@ class Nsp(OfText):
         super().__init__(model)
         self.apply = model.head("nsp", lambda logits: jax.nn.softmax(logits, -1)[:, 0, 0])  # [B]
 
-    def encode(self, rows: Sequence[Row]) -> Work:
-        """Encode one pair a line."""
-        first, second = self.ids(rows), self.ids(rows, "text_pair")
-        pairs = [list(pair) for pair in zip(first, second, strict=True)]
-        return self.one_each(rows, pairs, self.apply, self.result)
-
-    def result(self, row: Row, is_next: Any) -> dict[str, Any]:
+    def result(self, row: Row, output: Any) -> dict[str, Any]:
         """Return the result of a line."""
-        return {**row.fields, "is_next": float(is_next)}
+        return {**row.fields, "is_next": float(output)}

@@ -9,6 +9,7 @@ folder, and its row here.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,7 +33,7 @@ TABLE: dict[str, Suite] = {
     "task": Suite(task.own, reads=("config", *FINE_TUNED)),
     "glue": Suite(task.glue, reads=FINE_TUNED),
     **{
-        name: Suite(task.named(name), reads=FINE_TUNED, head=row.kind)
+        name: Suite(functools.partial(task.named, name), reads=FINE_TUNED, head=row.kind)
         for name, row in TASKS.items()
     },
 }

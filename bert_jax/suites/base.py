@@ -16,6 +16,7 @@ from bert_jax import sharding
 from bert_jax.config import knobs
 from bert_jax.errors import HeadError
 from bert_jax.interop import runs
+from bert_jax.system.durations import duration
 
 Result = dict[str, Any]  # numbers by metric, or by part of the suite and then by metric
 Detailed = tuple[Result, dict[str, np.ndarray]]  # and metrics of each example: see Suite
@@ -70,17 +71,12 @@ class Progress:
         if done < total and not sys.stderr.isatty() and now < self.printed + PAUSE:
             return
         self.printed = now
-        left = _duration((now - self.began) * (total - done) / done) if done < total else ""
+        left = (
+            duration((now - self.began) * (total - done) / done, rough=True) if done < total else ""
+        )
         start, end = ("\r", "\x1b[K") if sys.stderr.isatty() else ("", "\n")
         text = f"{start}{self.label} {done}/{total}{f', about {left} left' if left else ''}"
         print(text, end="\n" if done == total else end, file=sys.stderr, flush=True)
-
-
-def _duration(seconds: float) -> str:
-    for unit, size in (("h", 3600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"
 
 
 def need_head(run: runs.TrainedModel, name: str, suite: str) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,18 +28,13 @@ def own(run: runs.TrainedModel, ask: SuiteOptions) -> Result:
     return _score(run, ask, labelled.task_of(run, ask, "task"))
 
 
-def named(name: str) -> Callable[[runs.TrainedModel, SuiteOptions], Result]:
-    """Build the suite of one row of `data/tasks.py`."""
-    return functools.partial(_named, name)
-
-
 def glue(run: runs.TrainedModel, ask: SuiteOptions) -> Result:
     """Score, by name, every task of GLUE whose classes the head has and whose files exist."""
     result: Result = {}
     left_out: list[str] = []
     for name in GLUE:
         try:
-            result[name] = _named(name, run, ask)
+            result[name] = named(name, run, ask)
         except (HeadError, MissingError) as error:
             left_out.append(f"{name}: {error}")
     if not result:
@@ -54,7 +47,8 @@ def glue(run: runs.TrainedModel, ask: SuiteOptions) -> Result:
     return result
 
 
-def _named(name: str, run: runs.TrainedModel, ask: SuiteOptions) -> Result:
+def named(name: str, run: runs.TrainedModel, ask: SuiteOptions) -> Result:
+    """Score the task of one row of `data/tasks.py`."""
     need_head(run, tasks.TASKS[name].kind, name)
     known = run.config.task.source and run.config.task.name == name and not ask.source
     return _score(run, ask, labelled.task_of(run, ask, name, "" if known else name))
@@ -79,7 +73,10 @@ def _score(run: runs.TrainedModel, ask: SuiteOptions, config: knobs.Config) -> R
     params, mesh = on_devices({"encoder": run.params["encoder"], kind: head})
     result: Result = {}
     for name, split in _splits(config, ask).items():
-        held_out = labelled.load(_whole(config, run, ask, split), split)[: ask.limit or None]
+        data = config
+        if ask.source not in ("", run.config.task.source):  # a file it was not trained on
+            data = dataclasses.replace(config, task=labelled.whole(config.task, split))
+        held_out = labelled.load(data, split)[: ask.limit or None]
         scorer = task_evaluator.TaskEvaluator(
             config, run.tokenizer, held_out, ask.batch_size or knobs.Eval().batch_size, mesh
         )
@@ -113,15 +110,6 @@ def _check_data(run: runs.TrainedModel) -> None:
             f"{run.folder} was trained on other data than {source} holds now",
             f"put the files back; to score it on what is there now, --source={source}",
         )
-
-
-def _whole(
-    config: knobs.Config, run: runs.TrainedModel, ask: SuiteOptions, split: str
-) -> knobs.Config:
-    """Take all rows of a file the model was not trained on, not only the part held out of it."""
-    if ask.source in ("", run.config.task.source):
-        return config
-    return dataclasses.replace(config, task=labelled.whole(config.task, split))
 
 
 def _splits(config: knobs.Config, ask: SuiteOptions) -> dict[str, str]:
