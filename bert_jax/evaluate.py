@@ -15,10 +15,6 @@ from bert_jax.config import knobs
 from bert_jax.system import allocator, disk
 
 EXAMPLE = "--checkpoint=runs/tiny --output=runs/tiny/evaluation.json"
-LIMITS = (
-    f"labelled data: texts of at most {knobs.TEXT:,} characters, in lines of at most "
-    f"{knobs.LINE:,} bytes"
-)
 
 
 def flags(parser: ArgumentParser) -> None:
@@ -34,7 +30,8 @@ def flags(parser: ArgumentParser) -> None:
         "--task", type=cli.given, metavar="NAME", help="sts, probe: a row of bert_jax/data/tasks.py"
     )
     source = "texts or labelled data in place of the checkpoint's or the task's own"
-    source += f": files:PATTERN or tfds:NAME; {LIMITS}"
+    source += ": files:PATTERN or tfds:NAME; labelled data: texts of at most "
+    source += f"{knobs.TEXT:,} characters, in lines of at most {knobs.LINE:,} bytes"
     parser.add_argument("--source", type=cli.given, metavar="SOURCE", help=source)
     parser.add_argument("--split", type=cli.given, metavar="NAME", help="the part of a task's data")
     parser.add_argument(

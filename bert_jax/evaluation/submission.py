@@ -98,16 +98,12 @@ def _answers(
     spans: dict[str, Span] = dict(zip(ids, predictions, strict=True))
     files: dict[str, dict[str, Any]] = {file: {key: span.text for key, span in spans.items()}}
     if no_answer:
-        files["na_prob.json"] = {key: _no_answer(span) for key, span in spans.items()}
+        # It rises with the difference of scores that `scores.py` puts a threshold on.
+        doubts = {key: span.no_answer_score - span.score for key, span in spans.items()}
+        files["na_prob.json"] = {
+            key: 1 / (1 + math.exp(-min(max(doubt, -700.0), 700.0)))
+            for key, doubt in doubts.items()
+        }
     return {
         name: json.dumps(rows, ensure_ascii=False, indent=1) + "\n" for name, rows in files.items()
     }
-
-
-def _no_answer(span: Span) -> float:
-    """Return the probability of no answer against the best answer.
-
-    It rises with the difference of scores that `scores.py` puts a threshold on.
-    """
-    doubt = min(max(span.no_answer_score - span.score, -700.0), 700.0)
-    return 1 / (1 + math.exp(-doubt))

@@ -53,7 +53,9 @@ def start_from(config: knobs.Config, params: Any, tokenizer: Tokenizer) -> Any:
             continue
         (left if fresh and fresh.search(name) else wrong).append(name)
     if absent := sorted(name for name in wrong if name not in theirs):
-        parts = "|".join(sorted({_part(name) for name in absent}))
+        # The head of each, or its module of the encoder.
+        depths = ((name.split("/"), 2 if name.startswith("encoder/") else 1) for name in absent)
+        parts = "|".join(sorted({"/".join(names[:depth]) for names, depth in depths}))
         raise ConfigError(
             f"init_from {config.init_from} lacks {listing(absent)}",
             f"--config.init_fresh='^({parts})/' starts them fresh",
@@ -137,12 +139,6 @@ def _pieces(tokenizer: Tokenizer) -> str:
     style = dataclasses.asdict(tokenizer.style)
     rules = ", ".join(f"{key} {value}" for key, value in style.items())
     return f"{tokenizer.size:,} pieces ({rules})"
-
-
-def _part(name: str) -> str:
-    """Return the head that a parameter belongs to, or the module of the encoder."""
-    first, second, *_ = name.split("/")
-    return f"{first}/{second}" if first == "encoder" else first
 
 
 def _settings(model: knobs.Model, keys: Any) -> str:

@@ -75,12 +75,17 @@ class FillMask(OfText):
                 batch["predict_positions"][k, : len(columns)] = columns
             return self.apply(batch)
 
+        vocab = self.model.run.tokenizer.vocab
+
         def results(outputs: list[Any]) -> Iterator[dict[str, Any]]:
             # For each line, the tokens of its masks by their place in the text.
             filled: list[dict[int, list[dict[str, Any]]]] = [{} for _ in rows]
             for (r, *_), at_places, (values, indices) in zip(views, places, outputs, strict=True):
                 for at, probabilities, ids in zip(at_places, values, indices, strict=False):
-                    filled[r][at] = self.likeliest(probabilities, ids)
+                    filled[r][at] = [
+                        {"token": vocab[i], "probability": float(p)}
+                        for p, i in zip(probabilities, ids, strict=True)
+                    ]
             for row, masks in zip(rows, filled, strict=True):
                 yield {"text": row.fields["text"], "masks": [masks[at] for at in sorted(masks)]}
 
@@ -101,11 +106,3 @@ class FillMask(OfText):
         best = best_windows(spans, len(ids))
         for number, (start, end) in enumerate(spans.tolist()):
             yield start, end, best == number
-
-    def likeliest(self, probabilities: np.ndarray, ids: np.ndarray) -> list[dict[str, Any]]:
-        """Return the result of one [MASK]."""
-        vocab = self.model.run.tokenizer.vocab
-        return [
-            {"token": vocab[i], "probability": float(p)}
-            for p, i in zip(probabilities, ids, strict=True)
-        ]

@@ -92,22 +92,16 @@ class Generate(OfText):
 
 
 def _check_model(run: runs.TrainedModel) -> None:
-    model = run.config.model
-    hint = (
+    reason = "so it was not trained to say what comes next"
+    if not run.config.model.causal:
+        reason = "and each token sees what follows it: what comes next was never to be guessed"
+    elif "causal_lm" in run.config.objectives:
+        return
+    raise ConfigError(
+        f"{run.folder} has no causal_lm head, {reason}",
         "configs/ablations/left_to_right.py trains one that can; "
-        "a masked model is asked by fill-mask"
+        "a masked model is asked by fill-mask",
     )
-    if not model.causal:
-        raise ConfigError(
-            f"{run.folder} has no causal_lm head, and each token sees what follows it: "
-            "what comes next was never to be guessed",
-            hint,
-        )
-    if "causal_lm" not in run.config.objectives:
-        raise ConfigError(
-            f"{run.folder} has no causal_lm head, so it was not trained to say what comes next",
-            hint,
-        )
 
 
 # --- choosing a token ----------------------------------------------------------------------------

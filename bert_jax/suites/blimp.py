@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -102,9 +102,6 @@ def _paradigms(source: str) -> Iterator[tuple[str, Iterator[tuple[str, dict[str,
         names = [f"{name}/{config}" for config in sorted(builder.builder_configs)]
     for full_name in names:
         task = knobs.Task(source=f"tfds:{full_name}")
-        yield full_name.partition("/")[2], _checked(rows.read(task, "train", lambda line: None))
-
-
-def _checked(table: Iterable[rows.Row]) -> Iterator[tuple[str, dict[str, str]]]:
-    for row in table:
-        yield row.where, lines.checked(row.where, row.fields, SENTENCES)
+        table = rows.read(task, "train", lambda line: None)
+        located = ((row.where, lines.checked(row.where, row.fields, SENTENCES)) for row in table)
+        yield full_name.partition("/")[2], located

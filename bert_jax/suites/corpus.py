@@ -19,18 +19,18 @@ RATES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 
 def pretrain(run: runs.TrainedModel, ask: SuiteOptions) -> Result:
     """Score the validation split as training does: losses, accuracies and baselines."""
-    evaluator, params = _validation(run, ask)
-    return evaluator(params, Progress("evaluating"))
+    scorer, params = evaluator(run, ask, _pretraining(run, ask))
+    return scorer(params, Progress("evaluating"))
 
 
 def pretrain_each(run: runs.TrainedModel, ask: SuiteOptions) -> Detailed:
     """Return the same, and loss and accuracy of each example."""
-    evaluator, params = _validation(run, ask)
-    return evaluator.detailed(params, Progress("evaluating"))
+    scorer, params = evaluator(run, ask, _pretraining(run, ask))
+    return scorer.detailed(params, Progress("evaluating"))
 
 
-def _validation(run: runs.TrainedModel, ask: SuiteOptions) -> tuple[Evaluator, Any]:
-    """Build the evaluator, and place the parameters for it."""
+def _pretraining(run: runs.TrainedModel, ask: SuiteOptions) -> knobs.Config:
+    """Choose the config to evaluate; refuse a model that was not pre-trained, or on other pairs."""
     config = chosen(run, ask)
     if not config.objectives.keys() & set(knobs.PRETRAINING):
         have = ", ".join(run.config.objectives) or "no head at all"
@@ -39,8 +39,18 @@ def _validation(run: runs.TrainedModel, ask: SuiteOptions) -> tuple[Evaluator, A
             f"{run.folder} has {have}",
             "and pairs to fit",
         )
+    return config
+
+
+def evaluator(
+    run: runs.TrainedModel, ask: SuiteOptions, config: knobs.Config, **changes: Any
+) -> tuple[Evaluator, Any]:
+    """Build the evaluation that training calls validation, and place the parameters for it."""
+    settings = config.evals.get("validation", knobs.Eval())
+    changes["batch_size"] = ask.batch_size or settings.batch_size
     params, mesh = on_devices(run.params)
-    return Evaluator(config, prepared(run, ask, config), settings_of(config, ask), mesh), params
+    settings = dataclasses.replace(settings, **changes)
+    return Evaluator(config, prepared(run, ask, config), settings, mesh), params
 
 
 def cross_rate(run: runs.TrainedModel, ask: SuiteOptions) -> Result:
@@ -52,11 +62,9 @@ def cross_rate(run: runs.TrainedModel, ask: SuiteOptions) -> Result:
     need_head(run, "mlm", "cross_rate")
     config = chosen(run, ask)
     config = dataclasses.replace(config, objectives={"mlm": config.objectives["mlm"]})
-    settings = dataclasses.replace(settings_of(config, ask), rate=max(RATES))
-    params, mesh = on_devices(run.params)
-    evaluator = Evaluator(config, prepared(run, ask, config), settings, mesh)
-    masks = [evaluator.at(rate) for rate in RATES]
-    results = evaluator.sweep(params, masks, Progress("cross_rate"))
+    scorer, params = evaluator(run, ask, config, rate=max(RATES))
+    masks = [scorer.at(rate) for rate in RATES]
+    results = scorer.sweep(params, masks, Progress("cross_rate"))
     return {
         f"{rate:g}": {name: value for name, value in metrics.items() if name != "examples"}
         for rate, metrics in zip(RATES, results, strict=True)
@@ -70,12 +78,6 @@ def _without_other_pairs(config: knobs.Config, changes: dict[str, str]) -> knobs
     kept = {name: row for name, row in config.objectives.items() if name != config.pairs}
     checkpoints = dataclasses.replace(config.checkpoints, best="")
     return dataclasses.replace(config, objectives=kept, checkpoints=checkpoints)
-
-
-def settings_of(config: knobs.Config, ask: SuiteOptions) -> knobs.Eval:
-    """Return the masks and batches of the evaluation that training calls validation."""
-    settings = config.evals["validation"] if "validation" in config.evals else knobs.Eval()
-    return dataclasses.replace(settings, batch_size=ask.batch_size or settings.batch_size)
 
 
 def prepared(run: runs.TrainedModel, ask: SuiteOptions, config: knobs.Config) -> Prepared:

@@ -11,12 +11,11 @@ import numpy as np
 from bert_jax.batch import Batch
 from bert_jax.data.labelled import features
 from bert_jax.errors import ConfigError, DataError
-from bert_jax.evaluation.corpus import Evaluator
 from bert_jax.evaluation.metrics import wilson
 from bert_jax.interop import runs
 from bert_jax.objectives import network
 from bert_jax.suites import corpus, labelled
-from bert_jax.suites.base import Progress, Result, SuiteOptions, need_head, on_devices
+from bert_jax.suites.base import Progress, Result, SuiteOptions, need_head
 from bert_jax.suites.rows import run_rows
 from bert_jax.system import log
 
@@ -41,11 +40,8 @@ def _of_corpus(run: runs.TrainedModel, ask: SuiteOptions) -> Result:
             f"a corpus with pairs = {config.pairs!r} has no next sentences", "--config.pairs=nsp"
         )
     config = dataclasses.replace(config, objectives={"nsp": config.objectives["nsp"]})
-    params, mesh = on_devices(run.params)
-    evaluator = Evaluator(
-        config, corpus.prepared(run, ask, config), corpus.settings_of(config, ask), mesh
-    )
-    return evaluator(params, Progress("nsp"))
+    scorer, params = corpus.evaluator(run, ask, config)
+    return scorer(params, Progress("nsp"))
 
 
 def _of_file(run: runs.TrainedModel, ask: SuiteOptions) -> Result:
