@@ -56,12 +56,11 @@ IDS = st.lists(st.integers(5, 99), max_size=9)
 
 @given(
     st.lists(st.lists(IDS, min_size=1, max_size=2), min_size=1, max_size=4),
-    st.sampled_from([1, 4, 16]),
+    st.sampled_from([21, 23]),  # the longest pair, and longer
 )
-def test_rows_hold_each_text_once_and_nothing_else(texts, rounding):
-    longest = max(1 + sum(len(part) + 1 for part in parts) for parts in texts)
-    batch = encoding.rows(SPECIAL, texts, length=23, rounding=rounding, size=5)
-    assert batch["tokens"].shape == (5, min(-(-longest // rounding) * rounding, 23))
+def test_rows_hold_each_text_once_and_nothing_else(texts, length):
+    batch = encoding.rows(SPECIAL, texts, length, size=5)
+    assert batch["tokens"].shape == (5, length)
     assert {key: array.dtype for key, array in batch.items()} == dict.fromkeys(batch, np.int32)
     for row in range(5):
         tokens, types, segments, positions = (

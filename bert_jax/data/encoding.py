@@ -40,7 +40,6 @@ def rows(
     special: Special,
     texts: Sequence[Sequence[Sequence[int]]],
     length: int,
-    rounding: int | None = None,
     size: int | None = None,
 ) -> Batch:
     """Build one padded row for each text or pair; raise DataError for a text that does not fit.
@@ -49,8 +48,6 @@ def rows(
       special: ids of the special tokens.
       texts: of each row, the token ids of one text or of two.
       length: of the rows.
-      rounding: where given, rows are only as long as the longest text, rounded up to a multiple of
-        this number, and at most `length`.
       size: rows of the batch, the last ones being padding alone; by default one for each text.
     """
     encoded = [
@@ -62,8 +59,6 @@ def rows(
         raise DataError(
             f"row {int(np.argmax(counts))} has {longest} tokens, and {length} fit", "truncate it"
         )
-    if rounding is not None:
-        length = min(-(-longest // rounding) * rounding, length)
     shape = (len(encoded) if size is None else size, length)
     tokens = np.full(shape, special.pad, np.int32)  # [B, L]
     segments, types = np.zeros(shape, np.int32), np.zeros(shape, np.int32)  # [B, L]

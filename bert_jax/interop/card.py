@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 from bert_jax import config as configs
 from bert_jax.config import knobs
@@ -46,9 +45,20 @@ def text(run: runs.TrainedModel, parameters: int, pipeline: str) -> str:
     ]
     file = run.folder / "environment.json"
     if file.exists() and "foreign" not in run.meta:
-        environment = jsons.read(file, CheckpointError, ENVIRONMENT, hint="restore or delete it")
-        lines += ["## Run", "", *_table(_run_rows(run, environment)), ""]
-        if command := environment.get("command"):
+        known = jsons.read(file, CheckpointError, ENVIRONMENT, hint="restore or delete it")
+        versions = known["versions"]
+        code = f"bert-jax {versions.pop('bert-jax')}, commit {known['git_commit'] or 'unknown'}"
+        rows = {
+            "": "",
+            "data fingerprint": f"`{known['corpus']}`",
+            "tokenizer": f"`{known['tokenizer']}`",
+            "seed, data_seed": f"{run.config.seed}, {run.config.data_seed}",
+            "code": code,
+            "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
+            "devices": ", ".join(known["machine"]["devices"]),
+        }
+        lines += ["## Run", "", *_table(rows), ""]
+        if command := known.get("command"):
             lines += ["```", " ".join(map(str, command)), "```", ""]
     metrics = _metrics(run)
     if metrics:
@@ -81,21 +91,6 @@ def _origin(run: runs.TrainedModel) -> str:
     start = f", starting from `{Path(run.config.init_from).name}`" if run.config.init_from else ""
     steps = f"step {run.step:,} of {run.config.steps:,}"
     return f"{model}. Pre-trained with bert_jax{start}; {steps}."
-
-
-def _run_rows(run: runs.TrainedModel, environment: dict[str, Any]) -> dict[str, str]:
-    machine, versions = environment["machine"], environment["versions"]
-    return {
-        "": "",
-        "data fingerprint": f"`{environment['corpus']}`",
-        "tokenizer": f"`{environment['tokenizer']}`",
-        "seed, data_seed": f"{run.config.seed}, {run.config.data_seed}",
-        "code": f"bert-jax {versions['bert-jax']}, commit {environment['git_commit'] or 'unknown'}",
-        "versions": ", ".join(
-            f"{name} {version}" for name, version in versions.items() if name != "bert-jax"
-        ),
-        "devices": ", ".join(machine["devices"]),
-    }
 
 
 def _metrics(run: runs.TrainedModel) -> dict[str, str]:
