@@ -96,7 +96,8 @@ def run(
         table = suites.named(["task" if labelled else "pretrain"])
     ask = suites.ask(table, config=config, changes=tuple(changes), **options)
     for name, row in table.items():  # all of them before the first, which may run for an hour
-        row.check(opened, name)
+        if row.head:
+            suites.base.need_head(opened, row.head, name)
     metrics = {name: row.run(opened, ask) for name, row in table.items()}
     result = json.dumps(_without_nan(metrics), indent=2)
     print(result)

@@ -109,14 +109,10 @@ class Predictor:
         self.model = model
         self.limit = model.limit  # tokens of a row
         if model.options.long == "windows" and not self.windows:
+            name = type(self).__name__.lower()
             raise ConfigError(
-                f"{self.name} does not look at texts in windows", "--long=cut, or split the texts"
+                f"{name} does not look at texts in windows", "--long=cut, or split the texts"
             )
-
-    @property
-    def name(self) -> str:
-        """Return the name of the predictor in messages."""
-        return type(self).__name__.lower()
 
     def remarks(self) -> list[str]:
         """Return warnings about lines so far that may not be what the user meant."""

@@ -52,11 +52,6 @@ class Suite:
     head: str = ""  # needed, where that does not depend on the checkpoint
     each: Callable[[runs.TrainedModel, SuiteOptions], Detailed] | None = None
 
-    def check(self, run: runs.TrainedModel, name: str) -> None:
-        """Refuse a model that lacks the head."""
-        if self.head:
-            need_head(run, self.head, name)
-
 
 class Progress:
     """A progress line on standard error: how much is done, and about how long the rest takes."""
