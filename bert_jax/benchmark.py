@@ -18,7 +18,7 @@ def flags(parser: ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", choices=table.TABLE, help=", ".join(table.TABLE))
     cli.config_flag(parser)
     size = f"LAYERSxHIDDEN or a name of the models' sizes ({table.SIZE}, or what --config says)"
-    parser.add_argument("--size", type=cli.given, metavar="SIZE", help=size)
+    parser.add_argument("--size", type=cli.nonempty, metavar="SIZE", help=size)
     rivals = "measure this library too, in turn; needs torch and transformers"
     parser.add_argument("--against", choices=table.RIVALS, default="", help=rivals)
     python = "a Python that has torch and transformers (this one)"
@@ -31,7 +31,7 @@ def flags(parser: ArgumentParser) -> None:
 def main(call: cli.Call) -> None:
     """Run the command line."""
     args = call.args
-    cli.make_room(args.output)
+    cli.check_output(args.output)
     from bert_jax.benchmarks import table
 
     options = {key: getattr(args, key) for key in ("size", "against", "python", "rounds", "output")}

@@ -119,7 +119,7 @@ def _is_switch(path: str) -> bool:
     from bert_jax.config import load
 
     try:
-        return load.is_switch(load.at(path)[0])
+        return load.is_switch(load.knob_at(path)[0])
     except ConfigError:
         return False
 
@@ -277,14 +277,14 @@ def count(text: str) -> int:
     return int(text)
 
 
-def given(text: str) -> str:
+def nonempty(text: str) -> str:
     """Refuse an empty text."""
     if not text:  # an unset shell variable, which would mean the current folder
         raise ArgumentTypeError("it is empty")
     return text
 
 
-def make_room(output: Path | None) -> None:
+def check_output(output: Path | None) -> None:
     """Create the folder of an output file, and check that the file can be written."""
     if output is None:
         return
@@ -310,7 +310,7 @@ def checkpoint_flag(parser: ArgumentParser) -> None:
         dest="checkpoint",
         metavar="PATH",
         required=True,
-        type=given,
+        type=nonempty,
         help="a run, or another project's model: Hugging Face folder, .safetensors, TF1 "
         "checkpoint, name on the hub",
     )
@@ -323,7 +323,7 @@ def output_flag(parser: ArgumentParser, what: str) -> None:
     """Add --output of a folder."""
     parser.add_argument(
         "--output",
-        type=lambda text: Path(given(text)),
+        type=lambda text: Path(nonempty(text)),
         metavar="DIR",
         required=True,
         help=f"{what}; new, or empty",

@@ -27,13 +27,18 @@ def flags(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--suite", default="", metavar="NAME[,NAME]", help=suites)
     parser.add_argument(
-        "--task", type=cli.given, metavar="NAME", help="sts, probe: a row of bert_jax/data/tasks.py"
+        "--task",
+        type=cli.nonempty,
+        metavar="NAME",
+        help="sts, probe: a row of bert_jax/data/tasks.py",
     )
     source = "texts or labelled data in place of the checkpoint's or the task's own"
     source += ": files:PATTERN or tfds:NAME; labelled data: texts of at most "
     source += f"{knobs.TEXT:,} characters, in lines of at most {knobs.LINE:,} bytes"
-    parser.add_argument("--source", type=cli.given, metavar="SOURCE", help=source)
-    parser.add_argument("--split", type=cli.given, metavar="NAME", help="the part of a task's data")
+    parser.add_argument("--source", type=cli.nonempty, metavar="SOURCE", help=source)
+    parser.add_argument(
+        "--split", type=cli.nonempty, metavar="NAME", help="the part of a task's data"
+    )
     parser.add_argument(
         "--batch-size",
         type=cli.positive,
@@ -45,7 +50,7 @@ def flags(parser: ArgumentParser) -> None:
     parser.add_argument("--limit", type=cli.positive, default=0, metavar="N", help=limit)
     submit = "tasks of GLUE, SQuAD: write the files that their servers take, for the test splits "
     submit += "or that of --split"
-    parser.add_argument("--submission", type=cli.given, metavar="DIR", help=submit)
+    parser.add_argument("--submission", type=cli.nonempty, metavar="DIR", help=submit)
     within = "pll, blimp: mask the later pieces of a token's word with it (PLL-word-l2r)"
     parser.add_argument("--within-word", action="store_true", help=within)
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the JSON there too")
@@ -60,7 +65,7 @@ def main(call: cli.Call) -> None:
     else:
         args |= {"changes": call.overrides}  # of the checkpoint's own config
     allocator.retain()
-    cli.make_room(args.get("output"))
+    cli.check_output(args.get("output"))
     run(**args)
 
 
@@ -94,11 +99,11 @@ def run(
         trained = config or opened.config
         labelled = trained.task.source or set(trained.objectives) & set(knobs.LABELLED)
         table = suites.named(["task" if labelled else "pretrain"])
-    ask = suites.ask(table, config=config, changes=tuple(changes), **options)
+    suite_options = suites.build_options(table, config=config, changes=tuple(changes), **options)
     for name, row in table.items():  # all of them before the first, which may run for an hour
         if row.head:
             suites.base.need_head(opened, row.head, name)
-    metrics = {name: row.run(opened, ask) for name, row in table.items()}
+    metrics = {name: row.run(opened, suite_options) for name, row in table.items()}
     result = json.dumps(_without_nan(metrics), indent=2)
     print(result)
     if output is not None:

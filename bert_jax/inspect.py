@@ -48,7 +48,7 @@ def flags(parser: ArgumentParser) -> None:
     parser.add_argument("--digits", type=int, choices=range(2, 7), metavar="2…6", help=digits)
     layer = "embeddings: layer shown first: input (rows of the token table), 0 (after their sum), "
     layer += "1 … or last (last)"
-    parser.add_argument("--layer", type=cli.given, metavar="N|input|last", help=layer)
+    parser.add_argument("--layer", type=cli.nonempty, metavar="N|input|last", help=layer)
     pooling = (
         "embeddings: pooling shown first: tokens (the mean over the text's own), mean (with [CLS] "
         "and [SEP], as predict embed has it) or cls (the model's own, else tokens)"
@@ -91,7 +91,7 @@ def run(
     from bert_jax.views import PAGES
 
     output = output or Path(f"{page}.html")
-    cli.make_room(output)
+    cli.check_output(output)
     if len(pairs) > len(texts):
         raise ConfigError(
             f"{len(pairs)} --text-pair and {len(texts)} --text", "the n-th goes with the n-th text"

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from bert_jax.config import assign, default, put, take
+from bert_jax.config import assign, default, put, set_values
 from bert_jax.data import tasks
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def finetuning(
     config.optim.warmup_fraction = 0.1
     config.logging.every = 10
     config.checkpoints.epochs = 1.0
-    take(config, tasks.settings(task))
+    set_values(config, tasks.settings(task))
     for evaluation in config.evals:
         put(config, ["evals", evaluation, "epochs"], 1.0)
     if init_from:
@@ -53,7 +53,7 @@ def finetuning(
             start = runs.described(init_from)[0]
         config.init_from = init_from
         shape = dataclasses.asdict(start.model)
-        take(config, {f"model.{name}": value for name, value in shape.items()})
+        set_values(config, {f"model.{name}": value for name, value in shape.items()})
         config.sequence_length = min(config.sequence_length, start.sequence_length)
         config.init_fresh = FRESH
     # Pre-training on much text may have used no dropout.

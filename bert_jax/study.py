@@ -26,7 +26,7 @@ def flags(parser: ArgumentParser) -> None:
     )
     folder = "run: the folder of the study, such as experiments/masking_rate; --config.a.b=VALUE "
     folder += "changes a knob of all its cells"
-    parser.add_argument("study", metavar="DIR[:SCALE]", nargs="?", type=cli.given, help=folder)
+    parser.add_argument("study", metavar="DIR[:SCALE]", nargs="?", type=cli.nonempty, help=folder)
     parser.add_argument(
         "--workdir",
         type=Path,

@@ -15,11 +15,21 @@ from tests import FEWER_PARTS
 
 # Inherited by the subprocesses that tests start, and set before jax looks at them.
 os.environ["JAX_PLATFORMS"] = "cpu"
-os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"
 os.environ["MPLBACKEND"] = "Agg"
 # Compiling hundreds of programs and running each for a moment is what tests wait for. The flags of
 # a user are those of test_production.py and of compare_checkouts.py.
 os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "true"
+# What one process of a test has compiled the next takes again, in this session alone: a stale entry
+# can never make a test pass. With a limit of size jax locks the folder.
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    SHARED = tempfile.TemporaryDirectory(prefix="bert_jax_processes")
+    os.environ |= {
+        "JAX_ENABLE_COMPILATION_CACHE": "true",
+        "JAX_COMPILATION_CACHE_DIR": SHARED.name,
+        "JAX_COMPILATION_CACHE_MAX_SIZE": str(2**33),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
 os.environ["OMP_WAIT_POLICY"] = (
     "passive"  # threads of scikit-learn that wait take nothing from other tests
 )
@@ -48,13 +58,10 @@ os.environ["XLA_FLAGS"] = f"{flags} {FEWER_PARTS}{faster_compilation(jaxlib.__ve
 jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_numpy_rank_promotion", "raise")
-# What was compiled before in this process is taken again, and goes with it: a stale entry can never
-# make a test pass.
+# This process has a folder of its own, which no kill of another leaves damaged.
 COMPILED = tempfile.TemporaryDirectory(prefix="bert_jax_compiled")
-jax.config.update("jax_enable_compilation_cache", True)
 jax.config.update("jax_compilation_cache_dir", COMPILED.name)
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+jax.config.update("jax_compilation_cache_max_size", -1)
 
 hypothesis.settings.register_profile(
     "bert_jax", deadline=None, derandomize=True, database=None, max_examples=50
@@ -67,7 +74,7 @@ hypothesis.settings.load_profile("bert_jax")
 LONGEST = (
     "train",
     "step",
-    "arms",
+    "fused_runs",
     "finetune",
     "resume",
     "judge",

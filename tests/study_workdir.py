@@ -20,7 +20,7 @@ import numpy as np
 
 from bert_jax import config as configs
 from bert_jax.config import quotas
-from bert_jax.evaluation.metrics import EXAMPLES, which
+from bert_jax.evaluation.metrics import EXAMPLES, digest
 from bert_jax.studies.definition import (
     Budget,
     Cell,
@@ -32,7 +32,7 @@ from bert_jax.studies.definition import (
     expand,
     variants,
 )
-from bert_jax.studies.folder import Place
+from bert_jax.studies.folder import StudyFolder
 
 RATES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8)
 SIZES = {
@@ -109,11 +109,11 @@ def build(
     name: str = "masking_rate",
     examples: int = 300,
     lines: int = 40,
-) -> Place:
+) -> StudyFolder:
     """Writes a workdir; a cell is done, trained, halfway, failed, diverged, killed or untouched, as
     `state` says.
     """
-    place, cells = Place(Path(workdir)), expand(study)
+    place, cells = StudyFolder(Path(workdir)), expand(study)
     asked = {
         key: {"kind": "suite", "name": one.name, "ask": one.ask}
         if isinstance(one, Suite)
@@ -165,7 +165,9 @@ def build(
     return place
 
 
-def _cell(place: Place, study: Study, cell: Cell, state: str, examples: int, lines: int) -> None:
+def _cell(
+    place: StudyFolder, study: Study, cell: Cell, state: str, examples: int, lines: int
+) -> None:
     if state == "untouched":
         return
     folder, steps, seconds = (
@@ -264,7 +266,7 @@ def results(
         return found, {
             "accuracy.sum": right,
             "accuracy.count": np.ones(examples),
-            EXAMPLES: which([b"blimp"]),
+            EXAMPLES: digest([b"blimp"]),
         }
     if evaluation.name == "cross_rate":
         trained = cell.config.masking.rate
@@ -296,5 +298,5 @@ def results(
     return found, {
         "mlm_loss.sum": sums,
         "mlm_loss.count": counts,
-        EXAMPLES: which([counts.tobytes()]),
+        EXAMPLES: digest([counts.tobytes()]),
     }

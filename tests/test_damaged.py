@@ -25,7 +25,7 @@ from bert_jax.errors import CheckpointError, DataError, UserError
 from bert_jax.interop import runs
 from bert_jax.reporting import page, records, run_report
 from bert_jax.studies import files as study_files
-from bert_jax.studies.folder import Place
+from bert_jax.studies.folder import StudyFolder
 from bert_jax.suites import lines
 from bert_jax.system import folder_locks
 from bert_jax.training import writer
@@ -78,7 +78,7 @@ OPENED: dict[str, tuple[str, Opens]] = {  # place -> name of the file there, and
     "metrics of a run that goes on": (records.METRICS, lambda path: writer.truncate(path, 5)),
     "the last line of metrics": (records.METRICS, study_files.last_step),
     "samples": (records.SAMPLES, page.samples),
-    "a study": ("study.json", lambda path: Place(path.parent).read_study()),
+    "a study": ("study.json", lambda path: StudyFolder(path.parent).read_study()),
     "attempts": ("attempts.jsonl", study_files.lines),
     "a run's config": ("config.json", lambda path: runs.described(str(path.parent))),
     "a lock": (folder_locks.NAME, lambda path: folder_locks.hold(path.parent).__enter__()),
@@ -195,7 +195,7 @@ def test_what_was_verified_is_verified_again_where_the_stamp_is_damaged(content,
         assert anew == []
 
 
-STUDY_FILES: dict[str, Callable[[Place], Any]] = {
+STUDY_FILES: dict[str, Callable[[StudyFolder], Any]] = {
     "study.json": lambda place: place.cells(),
     f"cells/{CELL.id}/cell.json": lambda place: place.read_cell(CELL.id),
     f"cells/{CELL.id}/trained.json": lambda place: place.state(place.read_cell(CELL.id)),
@@ -204,8 +204,8 @@ STUDY_FILES: dict[str, Callable[[Place], Any]] = {
 }
 
 
-def written(folder: Path) -> Place:
-    place = Place(folder)
+def written(folder: Path) -> StudyFolder:
+    place = StudyFolder(folder)
     place.write_study({"cells": [CELL.id]})
     place.write_cell(CELL, GROUP, ASKED)
     return place

@@ -12,7 +12,7 @@ from bert_jax.config import load_file, resolve
 from bert_jax.errors import ConfigError
 from bert_jax.recipes import finetuning
 from bert_jax.studies import definition
-from bert_jax.studies.folder import Place
+from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.report import build
 from bert_jax.studies.report.published import TABLE
 
@@ -78,7 +78,7 @@ def test_a_page_says_the_question_the_command_and_how_many_cells(name):
 def test_summary_follows_from_the_table_beside_it(name, tmp_path):
     for file in ("study.json", "results.csv"):
         (tmp_path / file).write_bytes((FOLDER / name / file).read_bytes())
-    build.write_summary(Place(tmp_path))
+    build.write_summary(StudyFolder(tmp_path))
     assert (tmp_path / "summary.md").read_text() == (FOLDER / name / "summary.md").read_text()
 
 
@@ -89,7 +89,7 @@ def test_figures_beside_a_table_are_drawn_from_it(tmp_path):
     beside = ["cross_rate_2x128.png", "masking.rate_pos_accuracy.png"]
     for name in beside:
         (tmp_path / name).touch()
-    build.write_summary(Place(tmp_path))
+    build.write_summary(StudyFolder(tmp_path))
     assert sorted(path.name for path in tmp_path.glob("*.png")) == beside  # and no others
     for name in beside:
         assert b"masking_rate: 54 of 54 cells done" in (tmp_path / name).read_bytes()

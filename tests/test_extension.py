@@ -105,14 +105,14 @@ assert config.resolve(tree).masking.rate == 0.33
             "studies/engines/mine.py": '''
 """An engine that has no room."""
 
-from bert_jax.studies.engines import Room
+from bert_jax.studies.engines import Capacity
 
 
 class Mine:
     """No tasks at all."""
 
     def __init__(self, workdir, jobs, options):
-        self.room = Room(1)
+        self.room = Capacity(1)
 '''
         },
         """

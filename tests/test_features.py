@@ -179,7 +179,7 @@ def test_a_batch_is_its_rows_padded_and_padding_is_never_counted(kind, found, wi
     count = len(found.example)
     chosen = np.array([count - 1, 0, 0])
     length, size = found.longest + wider, 7
-    made = features.batch(found, chosen, length, size, SPECIAL)
+    made = features.gather(found, chosen, length, size, SPECIAL)
     for name in FLAT:
         assert made[name].shape == (size, length)
         assert made[name].dtype == np.int32
@@ -213,11 +213,11 @@ def test_a_batch_is_its_rows_padded_and_padding_is_never_counted(kind, found, wi
 
 def test_a_batch_without_rows_and_one_too_short():
     found = encode([example(text="a b c", label=0)], "classify")
-    empty = features.batch(found, np.array([], np.int64), 8, 2, SPECIAL)
+    empty = features.gather(found, np.array([], np.int64), 8, 2, SPECIAL)
     assert (empty["tokens"] == SPECIAL.pad).all()
     assert (empty["labels"] == -1).all()
     with pytest.raises(ValueError, match="a row of 5 tokens in a batch of length 4"):
-        features.batch(found, np.array([0]), 4, 1, SPECIAL)
+        features.gather(found, np.array([0]), 4, 1, SPECIAL)
 
 
 def test_features_travel_between_processes_and_training_needs_fewer():

@@ -123,7 +123,7 @@ def test_scores_are_exact_at_any_batch_size_and_device_count(trained):
         params = jax.device_put(run.params, sharding.replicated(mesh))
         scores, predictions = task_evaluator.TaskEvaluator(
             run.config, run.tokenizer, examples, rows, mesh
-        ).both(params)
+        ).evaluate(params)
         assert len(predictions) == scores["examples"] == len(examples)
         hits = [int(p.argmax()) == e.label for p, e in zip(predictions, examples, strict=True)]
         assert scores["accuracy"] == pytest.approx(np.mean(hits))

@@ -146,7 +146,7 @@ def check(run: runs.TrainedModel, found: list[dict[str, Any]], draw: Draw) -> se
     for number, (text, row) in enumerate(zip(PROMPTS, found, strict=True), 1):
         ids, stopped = plainly(run, text, number, draw)
         before = run.tokenizer.encode_batch([text])[0]
-        said = (run.tokenizer.written(before), run.tokenizer.written([*before, *ids]))
+        said = (run.tokenizer.readable(before), run.tokenizer.readable([*before, *ids]))
         assert row["stopped"] == stopped
         assert said[0] + row["continuation"] == said[1]
         assert row["text"] == text + row["continuation"]
@@ -202,8 +202,8 @@ def test_transformers_says_the_same():
         before = run.tokenizer.encode_batch([row["text"]])[0]
         assert one["stopped"] == ("end" if pieces[-1] == "[SEP]" else "length")
         more = [ids[piece] for piece in pieces if piece != "[SEP]"]
-        whole = run.tokenizer.written([*before, *more])
-        assert whole == run.tokenizer.written(before) + one["continuation"]
+        whole = run.tokenizer.readable([*before, *more])
+        assert whole == run.tokenizer.readable(before) + one["continuation"]
     assert {one["stopped"] for one in found} == {"end", "length"}
 
 
@@ -421,9 +421,9 @@ def test_text_is_written_as_people_write_it():
     )
     ids = found.encode_batch([text])[0]
     assert found.special.unk not in ids
-    assert found.written(ids) == text
-    assert found.written([]) == ""
+    assert found.readable(ids) == text
+    assert found.readable([]) == ""
     a, b = (found.vocab.index(piece) for piece in ("##a", "b"))
-    assert found.written([a, b, found.special.mask]) == "a b [MASK]"
+    assert found.readable([a, b, found.special.mask]) == "a b [MASK]"
     smiles = tokenizers.Tokenizer([*vocabulary.SPECIALS, "C", "O", "="], Style(kind="smiles"))
-    assert smiles.written(smiles.encode_batch(["CC=O"])[0]) == "CC=O"
+    assert smiles.readable(smiles.encode_batch(["CC=O"])[0]) == "CC=O"

@@ -25,10 +25,10 @@ WORKER = '''
 import sys
 from pathlib import Path
 
-from bert_jax.studies.folder import Place
+from bert_jax.studies.folder import StudyFolder
 
 flags = dict(word[2:].split("=", 1) for word in sys.argv[1:])
-place = Place(Path(flags["workdir"]))
+place = StudyFolder(Path(flags["workdir"]))
 for cell in map(place.read_cell, place.read_group(flags["group"])["cells"]):
     batch, rate, _ = cell.values.values()
     accuracy = 0.5 + batch / 1000 + 100 * rate + (0.3 if cell.seed == 2 else 0.0)

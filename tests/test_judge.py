@@ -67,7 +67,7 @@ def write(kind: str, folder) -> tuple[str, dict]:
 
 def judged(kind: str, folder, rows: int, devices: int) -> dict[str, float]:
     source, knobs = write(kind, folder)
-    config = data.labels_of(tasks.config(kind, source, folder, **knobs))
+    config = data.with_labels(tasks.config(kind, source, folder, **knobs))
     tokenizer = tokenizers.load(tasks.vocabulary(folder))
     params = toy.init(config, vocab=tokenizer.size)
     axes = (jax.sharding.AxisType.Auto,) * 4
@@ -103,13 +103,15 @@ def test_a_row_is_answered_alike_in_any_company_and_the_answers_come_in_order(tm
         data.held_out(config, "train"),
     )
     params, mesh = toy.init(config, vocab=tokenizer.size), sharding.make_mesh(config.parallel)
-    alone = task_evaluator.TaskEvaluator(config, tokenizer, examples, 1, mesh).both(params)[1]
+    alone = task_evaluator.TaskEvaluator(config, tokenizer, examples, 1, mesh).evaluate(params)[1]
     expected = {one.id: value for one, value in zip(examples, alone, strict=True)}
     assert np.std(list(expected.values())) > 1e-3
     random = np.random.default_rng(0)
     for size in random.integers(2, 12, 2).tolist():
         order = [examples[i] for i in random.permutation(len(examples))]
-        found = task_evaluator.TaskEvaluator(config, tokenizer, order, size, mesh).both(params)[1]
+        found = task_evaluator.TaskEvaluator(config, tokenizer, order, size, mesh).evaluate(params)[
+            1
+        ]
         np.testing.assert_allclose(found, [expected[one.id] for one in order], rtol=1e-5, atol=1e-6)
 
 

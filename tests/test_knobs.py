@@ -187,7 +187,7 @@ COVERED = {
     "parallel.tensor": "test_step.py::test_tensor_parallelism_splits_heads_features_and_vocabulary",
     "parallel.distributed": "test_knobs.py::test_processes_join_where_asked_to",
     "parallel.prng": "test_knobs.py::test_dropout_draws_from_the_generator_named_and_masks_from_threefry",  # noqa: E501
-    "parallel.arms": "test_arms.py::test_arms_lie_on_devices_of_their_own",
+    "parallel.arms": "test_fused_runs.py::test_arms_lie_on_devices_of_their_own",
     "loader.prefetch": "test_knobs.py::test_the_loader_works_ahead_as_far_and_as_wide_as_asked_for",
     "loader.threads": "test_knobs.py::test_the_loader_works_ahead_as_far_and_as_wide_as_asked_for",
     "loader.workers": "test_pipeline.py::test_processes_give_the_same_batches_and_a_dead_one_stops_the_run",  # noqa: E501

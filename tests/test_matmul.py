@@ -98,7 +98,7 @@ def test_a_network_of_rounded_factors_learns_in_the_same_direction():
 def test_factors_rounded_once_give_the_same_outputs(dtype):
     config = toy.config(model__dtype=dtype)
     params = jax.device_get(toy.init(config))
-    ready = params | {"encoder": network.rounded(config.model, params["encoder"])}
+    ready = params | {"encoder": network.with_rounded_kernels(config.model, params["encoder"])}
     small = [leaf.dtype.itemsize == 2 for leaf in jax.tree.leaves(ready)]
     assert any(small) == (dtype != "float32")
     assert not all(small)

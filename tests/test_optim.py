@@ -395,7 +395,7 @@ def test_a_spike_is_far_above_the_last_losses_that_were_learned_from(window, sig
     """Against a list of Python's: nothing is a spike before the window is full, and no spike widens
     it.
     """
-    watched, kept = optim.usual(knobs.Optim(spike_window=window)), []
+    watched, kept = optim.init_watch(knobs.Optim(spike_window=window)), []
     for loss in losses:
         last = np.array(kept[-window:], np.float32)
         expected = (

@@ -202,7 +202,7 @@ def test_predictions_are_those_an_evaluation_scores(models, name):
     read = [predictor.read(i, json.dumps(row)) for i, row in enumerate(rows)]
     examples = [dataclasses.replace(predictor.example_of(row), label=label) for row in read]
     scored = task_evaluator.TaskEvaluator(run.config, run.tokenizer, examples, 8, mesh)
-    _, made = scored.both(jax.device_put(run.params, sharding.replicated(mesh)))
+    _, made = scored.evaluate(jax.device_put(run.params, sharding.replicated(mesh)))
     for row, prediction, found in zip(read, made, ask(run, task, rows), strict=True):
         wanted = predictor.result(row, prediction)
         assert found.keys() == wanted.keys()

@@ -164,6 +164,6 @@ def test_a_text_goes_on_with_the_likeliest_tokens(folder, demo, found):
             scores[[special.pad, special.unk, special.cls, special.mask]] = -np.inf
             ids.append(int(scores.argmax()))
         said = [
-            demo.tokenizer.written(i) for i in (before, [i for i in ids[1:] if i != special.sep])
+            demo.tokenizer.readable(i) for i in (before, [i for i in ids[1:] if i != special.sep])
         ]
         assert said[0] + row["continuation"] == said[1]

@@ -55,20 +55,12 @@ MODES = {"dynamic": 0, "static": 2}
 class Case:
     """One config, its command line, and the run that nothing interrupts, which starts at once.
 
-    That one compiles for itself; where `compiled` is a folder, the others take what was compiled by
-    those before them.
+    That one compiles for itself; the others take what was compiled by those before them.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        pool: ThreadPoolExecutor,
-        knobs: dict[str, object],
-        compiled: Path | None = None,
-    ):
+    def __init__(self, folder: Path, pool: ThreadPoolExecutor, knobs: dict[str, object]):
         corpus = texts.write(folder / "corpus", documents=50)
         (folder / "config.py").write_text(texts.CONFIG.format(path=str(corpus)))
-        self.variables: dict[str, str] = {}
         self.words = [
             "train",
             f"--config={folder / 'config.py'}",
@@ -86,19 +78,12 @@ class Case:
         source = pipeline.Source(prepare.prepare(config, log=lambda _: None), "train", config)
         assert source.count(0) < config.steps * config.batch_size, "an epoch ends inside the run"
         self.reference = folder / "reference"
-        self._undisturbed: Future = pool.submit(self.go, self.reference, variables={})
-        if compiled:
-            self.variables = {
-                "JAX_ENABLE_COMPILATION_CACHE": "true",
-                "JAX_COMPILATION_CACHE_DIR": str(compiled),
-                "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-            }
+        self._undisturbed: Future = pool.submit(
+            self.go, self.reference, JAX_ENABLE_COMPILATION_CACHE="false"
+        )
 
-    def go(
-        self, workdir: Path, fault: str = "", variables: dict[str, str] | None = None
-    ) -> tuple[int, str]:
+    def go(self, workdir: Path, fault: str = "", **variables: str) -> tuple[int, str]:
         """Exit code and standard error of the command, with a fault."""
-        variables = self.variables if variables is None else variables
         code, _, err = texts.run(
             *self.words, f"--workdir={workdir}", BERT_JAX_FAULT=fault, **variables
         )
@@ -107,9 +92,7 @@ class Case:
     @contextlib.contextmanager
     def started(self, workdir: Path, fault: str = "") -> Iterator[subprocess.Popen]:
         """The command as a process that is not waited for; it does not outlive the block."""
-        process = texts.start(
-            *self.words, f"--workdir={workdir}", BERT_JAX_FAULT=fault, **self.variables
-        )
+        process = texts.start(*self.words, f"--workdir={workdir}", BERT_JAX_FAULT=fault)
         try:
             yield process
         finally:
@@ -132,11 +115,6 @@ class Case:
 def pool() -> Iterator[ThreadPoolExecutor]:
     with ThreadPoolExecutor(2) as made:
         yield made
-
-
-@pytest.fixture(scope="module")
-def compiled(tmp_path_factory) -> Path:
-    return tmp_path_factory.mktemp("compiled")
 
 
 def saved(workdir: Path) -> list[int]:
@@ -165,11 +143,11 @@ def flip_a_bit(folder: Path, seed: int) -> Path:
 
 
 @pytest.mark.fault(2, 7, 34)
-def test_killed_anywhere_then_damaged(tmp_path, pool, compiled, capsys):
+def test_killed_anywhere_then_damaged(tmp_path, pool, capsys):
     """Dynamic masks. A second run is refused meanwhile; the lock dies with its holder; one flipped
     bit is survived.
     """
-    case = Case(tmp_path, pool, KNOBS, compiled)
+    case = Case(tmp_path, pool, KNOBS)
     workdir = tmp_path / "run"
     with case.started(workdir, "step:14:sleep=600") as first:
         wait_for_step(workdir, 10, first)
@@ -192,9 +170,9 @@ def test_killed_anywhere_then_damaged(tmp_path, pool, compiled, capsys):
 
 @pytest.mark.slow
 @pytest.mark.fault(1, 2)
-def test_killed_during_a_save_then_stopped_by_a_signal(tmp_path, pool, compiled):
+def test_killed_during_a_save_then_stopped_by_a_signal(tmp_path, pool):
     """Static masks."""
-    case = Case(tmp_path, pool, {**KNOBS, "masking.dupe_factor": MODES["static"]}, compiled)
+    case = Case(tmp_path, pool, {**KNOBS, "masking.dupe_factor": MODES["static"]})
     workdir = tmp_path / "run"
     code, err = case.go(workdir, "save-running:10:kill")
     assert code == -signal.SIGKILL, err

@@ -83,7 +83,7 @@ def test_as_many_sentences_are_chosen_as_asked_for_or_there_are(base):
     assert len(everything) / 2 < len(found) <= len(everything)
     assert chosen(base, 12) == chosen(base, 12) != chosen(base, 12, seed=1)
     mesh = sharding.make_mesh(knobs.Parallel())
-    assert samples.of(configure(base, logging__samples=0), corpus(base), mesh) is None
+    assert samples.build(configure(base, logging__samples=0), corpus(base), mesh) is None
     held = corpus(base).splits["validation"]
     words = [
         dataclasses.replace(shard, sentence_ends=np.arange(1, len(shard.tokens) + 1))
@@ -91,7 +91,7 @@ def test_as_many_sentences_are_chosen_as_asked_for_or_there_are(base):
     ]
     short = dataclasses.replace(corpus(base), splits={"validation": words})
     assert (
-        samples.of(configure(base, logging__samples=12), short, mesh) is None
+        samples.build(configure(base, logging__samples=12), short, mesh) is None
     )  # nothing is left of a word beside its mask
 
 
@@ -126,7 +126,7 @@ def test_a_causal_model_reads_beginnings(base):
         going_on = [*one.ids, tokenizer.vocab.index(one.answers[0])]
         assert any(ids[: len(going_on)] == going_on for ids in held_out(base))
         assert one.places == [len(one.ids)]  # the column of its last token, after [CLS]
-        assert one.text == f"{tokenizer.written(one.ids)} …"
+        assert one.text == f"{tokenizer.readable(one.ids)} …"
 
 
 # --- what a model makes of them -------------------------------------------------------------------
@@ -193,7 +193,7 @@ def test_predictions_are_those_of_each_sentence_alone(base, changes):
     )
     params = toy.init(config, vocab=prepared.tokenizer.size)
     with texts.one_device() if changes else contextlib.nullcontext():
-        found = samples.of(config, prepared, sharding.make_mesh(config.parallel))
+        found = samples.build(config, prepared, sharding.make_mesh(config.parallel))
     assert found is not None
     assert len(found.batch["tokens"]) == (12 if changes else 16)
     rows = found(params)
@@ -211,9 +211,7 @@ def whole(base, tmp_path_factory) -> tuple[Path, str]:
     workdir = tmp_path_factory.mktemp("whole")
     with pytest.MonkeyPatch.context() as patch, texts.one_device():
         said: list[str] = []
-        patch.setattr(
-            "bert_jax.training.writer.Writer.note", lambda writer, text: said.append(text)
-        )
+        patch.setattr("bert_jax.training.writer.logger.info", said.append)
         train.run(configure(base, **SMALL), workdir, command=[])
     return workdir, "\n".join(said)
 

@@ -298,7 +298,7 @@ def test_examples_that_do_not_say_which_they_are_are_not_paired(tmp_path):
     place = study_workdir.build(tmp_path, study_workdir.masking_rate(**SMALL), examples=20, lines=4)
     odd = next(c.entry for c in collect.results(place) if c.entry.labels["masking.rate"] == "40 %")
     each = place.read_each(odd, "blimp")
-    for names in ({"examples": metrics.which([b"others"])}, {}):
+    for names in ({"examples": metrics.digest([b"others"])}, {}):
         with place.each(odd.id, "blimp").open("wb") as file:
             np.savez(
                 file,

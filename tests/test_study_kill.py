@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_jax.studies.folder import Place
+from bert_jax.studies.folder import StudyFolder
 from tests import outcomes, texts
 
 KILLS = 10
@@ -57,7 +57,7 @@ def workers_of(workdir: Path) -> list[int]:
 
 
 def results(workdir: Path) -> dict[str, dict]:
-    place = Place(workdir)
+    place = StudyFolder(workdir)
     return {
         cell.id: {name: place.read_result(cell, name)["metrics"] for name in cell.evaluations}  # type: ignore[index]  # done
         for cell in place.cells()
@@ -103,7 +103,7 @@ def test_ten_kills_change_nothing(tmp_path):
     assert min(killed.values()) >= 2, killed
     assert results(broken) == results(whole)
     for cell in results(whole):
-        outcomes.assert_same(Place(broken).cell(cell), Place(whole).cell(cell), 60)
+        outcomes.assert_same(StudyFolder(broken).cell(cell), StudyFolder(whole).cell(cell), 60)
 
 
 def _words(pid: int) -> list[str]:

@@ -21,7 +21,7 @@ from bert_jax import cli
 from bert_jax.errors import CheckpointError, ConfigError, IncompleteError
 from bert_jax.studies import actions, definition, engines, groups, launch, plan, progress
 from bert_jax.studies.engines import LOST, local
-from bert_jax.studies.folder import Place
+from bert_jax.studies.folder import StudyFolder
 from bert_jax.system import disk, folder_locks
 from tests import clusters
 
@@ -122,8 +122,8 @@ with contextlib.ExitStack() as locks:
         cell.note(event="end", outcome="done", code=0, error="")
 
 if any(cell.evaluations for cell in cells):
-    from bert_jax.studies.folder import Place
-    place = Place(workdir)
+    from bert_jax.studies.folder import StudyFolder
+    place = StudyFolder(workdir)
     for entry in [place.read_cell(cell.id) for cell in cells if cell.trained["outcome"] == "done"]:
         for name in place.missing(entry):
             Cell(entry.id).did(name)
@@ -135,7 +135,7 @@ class Bench:
     """A study with a worker of our own."""
 
     def __init__(self, folder: Path):
-        self.folder, self.workdir, self.place = folder, folder / "w", Place(folder / "w")
+        self.folder, self.workdir, self.place = folder, folder / "w", StudyFolder(folder / "w")
         self.file = folder / "toy" / "study.py"
         self.file.parent.mkdir()
         self.evaluations: tuple[str, ...] = ()
@@ -531,14 +531,16 @@ def test_cells_that_have_begun_stay_in_their_group(bench, monkeypatch):
     begun = plan.recorded(bench.place, cells)
     assert len(set(begun.values())) == 4  # each was tried alone in the end
     evaluations = bench.place.read_study()["evaluations"]
-    planned = plan.plan(bench.place, cells, evaluations, "auto", engines.Room(1))
+    planned = plan.plan(bench.place, cells, evaluations, "auto", engines.Capacity(1))
     assert {cell.id: group.id for group in planned for cell in group.cells} == begun
     assert {group.slots for group in planned} == {
         groups.own_slots(cells[-1].config)
     }  # of the highest rate of all
-    fresh = plan.plan(Place(bench.folder / "new"), cells, evaluations, "auto", engines.Room(1))
+    fresh = plan.plan(
+        StudyFolder(bench.folder / "new"), cells, evaluations, "auto", engines.Capacity(1)
+    )
     assert len(fresh) < 4
-    split = plan.plan(bench.place, cells, evaluations, "never", engines.Room(1))
+    split = plan.plan(bench.place, cells, evaluations, "never", engines.Capacity(1))
     assert {cell.id: group.id for group in split for cell in group.cells} == begun
 
 
@@ -552,7 +554,7 @@ def test_cells_that_another_study_has_trained_are_copied_and_only_their_new_eval
     bench.run()
     first, (bench.workdir, bench.place) = (
         bench.workdir,
-        (bench.folder / "v", Place(bench.folder / "v")),
+        (bench.folder / "v", StudyFolder(bench.folder / "v")),
     )
     bench.behave()
     bench.evaluations = ("validation",)

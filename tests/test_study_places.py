@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from bert_jax.errors import DataError
 from bert_jax.studies import files
 from bert_jax.studies.definition import Cell, expand
-from bert_jax.studies.folder import KILLS, Place, spec_hash
+from bert_jax.studies.folder import KILLS, StudyFolder, spec_hash
 from bert_jax.system import folder_locks
 from tests.test_study_definition import study
 
@@ -31,13 +31,13 @@ CELL, GROUP = expand(study())[1], "feedbeef0123"
 
 
 @pytest.fixture
-def place(tmp_path) -> Place:
-    made = Place(tmp_path / "w")
+def place(tmp_path) -> StudyFolder:
+    made = StudyFolder(tmp_path / "w")
     made.write_cell(CELL, GROUP, ASKED)
     return made
 
 
-def entry(place: Place):
+def entry(place: StudyFolder):
     return place.read_cell(CELL.id)
 
 
@@ -45,7 +45,7 @@ def entry(place: Place):
 
 
 def test_everything_lies_where_the_layout_says(tmp_path):
-    place = Place(tmp_path)
+    place = StudyFolder(tmp_path)
     there = {
         "study.json": place.study,
         "groups/g.json": place.group("g"),
@@ -172,7 +172,7 @@ def test_arrays_do_not_outlive_the_evaluation_they_are_of(place):
 # --- attempts and states --------------------------------------------------------------------------
 
 
-def attempt(place: Place, outcome: str = "", code: int = 0, what: str = "training") -> None:
+def attempt(place: StudyFolder, outcome: str = "", code: int = 0, what: str = "training") -> None:
     place.note_start(CELL.id, GROUP, what)
     if outcome:
         place.note_end(CELL.id, GROUP, what, outcome, code, f"{outcome} {code}" if code else "")

@@ -25,7 +25,7 @@ from bert_jax.reporting.figures import Chart, Heat
 from bert_jax.reporting.formats import HOLE, SPACE
 from bert_jax.studies import definition
 from bert_jax.studies.definition import Comparison, Study, axis, variants
-from bert_jax.studies.folder import Place
+from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.report import (
     aggregate,
     budgets,
@@ -57,7 +57,7 @@ def states(cell) -> str:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory) -> Place:
+def place(tmp_path_factory) -> StudyFolder:
     """Four rates, two sizes, three seeds; one cell failed and one diverged."""
     study = masking_rate(rates=(0.05, 0.15, 0.4, 0.8))
     return build(tmp_path_factory.mktemp("study"), study, states, examples=40, lines=20)
@@ -80,7 +80,7 @@ def read(html: str) -> str:
     return re.sub(r"\s+", " ", " ".join(checked.text))
 
 
-def compose(place: Place) -> str:
+def compose(place: StudyFolder) -> str:
     view = View(place, place.read_study(), collect.results(place))
     return report.compose(view, report.differences(view))[0]
 
@@ -90,11 +90,11 @@ def sections(html: str) -> dict[str, str]:
     return dict(found)
 
 
-def metric(place: Place, cell: str, name: str, key: str) -> float:
+def metric(place: StudyFolder, cell: str, name: str, key: str) -> float:
     return json.loads(place.result(cell, name).read_text())["metrics"][key]
 
 
-def cells(place: Place) -> dict[tuple[str, str, int], str]:
+def cells(place: StudyFolder) -> dict[tuple[str, str, int], str]:
     """Ids by size, rate and seed, from cell.json alone."""
     found = {}
     for one in place.read_study()["cells"]:
@@ -180,7 +180,7 @@ def test_an_evaluation_that_came_to_nothing_is_told(tmp_path):
 
 def test_no_study_is_an_error_with_a_hint(tmp_path):
     with pytest.raises(DataError, match="no study") as error:
-        collect.results(Place(tmp_path))
+        collect.results(StudyFolder(tmp_path))
     assert "study run" in error.value.hint
 
 

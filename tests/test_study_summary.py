@@ -12,7 +12,7 @@ import pytest
 from bert_jax.errors import DataError
 from bert_jax.reporting.formats import SPACE
 from bert_jax.studies import actions
-from bert_jax.studies.folder import Place
+from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.report import build as report
 from bert_jax.studies.report import collect, compare, summary
 from bert_jax.studies.report.aggregate import View
@@ -32,7 +32,7 @@ def states(cell) -> str:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory) -> Place:
+def place(tmp_path_factory) -> StudyFolder:
     return build(
         tmp_path_factory.mktemp("study"),
         masking_rate(rates=(0.15, 0.4)),
@@ -42,7 +42,7 @@ def place(tmp_path_factory) -> Place:
     )
 
 
-def text(place: Place, **changes) -> str:
+def text(place: StudyFolder, **changes) -> str:
     view = View(place, place.read_study() | changes, collect.results(place))
     return (
         summary.text(view, report.differences(view))
@@ -64,7 +64,7 @@ def tables(found: str) -> list[dict[str, list[str]]]:
     return out
 
 
-def losses(place: Place, size: str, rate: str) -> dict[int, float]:
+def losses(place: StudyFolder, size: str, rate: str) -> dict[int, float]:
     found = {}
     for entry in place.cells():
         path = place.result(entry.id, "validation")
@@ -189,7 +189,7 @@ def test_a_summary_is_made_from_the_table_alone(place, tmp_path, capsys):
     are not.
     """
     report.write(place)
-    kept = Place(tmp_path)
+    kept = StudyFolder(tmp_path)
     for name in ("study.json", "results.csv"):
         (tmp_path / name).write_bytes((place.workdir / name).read_bytes())
     actions.report(tmp_path)

@@ -14,7 +14,7 @@ from bert_jax.config import load_file, override, to_dict
 from bert_jax.errors import DataError, Stopped
 from bert_jax.studies import measures, worker
 from bert_jax.studies.definition import Finetune, Study, Suite, axis, expand
-from bert_jax.studies.folder import Entry, Place
+from bert_jax.studies.folder import Entry, StudyFolder
 from bert_jax.system import fault_points, folder_locks
 from bert_jax.train import train
 from bert_jax.training import program as steps
@@ -83,8 +83,8 @@ def whole_study(tmp_path_factory) -> Study:
     return define(folder, validation=Suite("pretrain"), cross_rate=Suite("cross_rate"), films=films)
 
 
-def prepare(workdir: Path, study: Study, slots: int = 20) -> tuple[Place, list[Entry]]:
-    place, cells = Place(workdir), expand(study)
+def prepare(workdir: Path, study: Study, slots: int = 20) -> tuple[StudyFolder, list[Entry]]:
+    place, cells = StudyFolder(workdir), expand(study)
     for cell in cells:
         place.write_cell(cell, "g", {name: written(one) for name, one in study.evaluations.items()})
     place.write_group("g", [cell.id for cell in cells], slots, 1.0)
@@ -93,20 +93,20 @@ def prepare(workdir: Path, study: Study, slots: int = 20) -> tuple[Place, list[E
 
 
 @pytest.fixture(scope="module")
-def done(study, tmp_path_factory) -> tuple[Place, list[Entry]]:
+def done(study, tmp_path_factory) -> tuple[StudyFolder, list[Entry]]:
     place, cells = prepare(tmp_path_factory.mktemp("w"), study)
     worker.work(place, "g", train)
     return place, cells
 
 
 @pytest.fixture(scope="module")
-def wholly_done(whole_study, tmp_path_factory) -> tuple[Place, list[Entry]]:
+def wholly_done(whole_study, tmp_path_factory) -> tuple[StudyFolder, list[Entry]]:
     place, cells = prepare(tmp_path_factory.mktemp("w"), whole_study)
     worker.work(place, "g", train)
     return place, cells
 
 
-def results(place: Place, cells: list[Entry]) -> list[dict]:
+def results(place: StudyFolder, cells: list[Entry]) -> list[dict]:
     return [
         {name: place.read_result(cell, name)["metrics"] for name in cell.evaluations}  # type: ignore[index]  # all done
         for cell in cells
@@ -131,7 +131,7 @@ def test_every_cell_is_trained_and_evaluated(done):
         assert place.trained(cell.id)["outcome"] == "done"
 
 
-def written_at(place: Place) -> dict[Path, int]:
+def written_at(place: StudyFolder) -> dict[Path, int]:
     """When each file was last written, but for the locks."""
     files = [
         path
@@ -202,7 +202,7 @@ def test_another_evaluation_under_the_same_name_is_another_one(done, tmp_path):
     assert place.read_result(changed, "validation") is None
 
 
-@pytest.mark.slow  # test_arms.py and the state of cells below have the parts of it
+@pytest.mark.slow  # test_fused_runs.py and the state of cells below have the parts of it
 @pytest.mark.parametrize("where", [("step", 8), ("save-start", 12), ("evaluation", 1)])
 def test_interrupted_anywhere_it_ends_the_same(
     whole_study, wholly_done, where, tmp_path, monkeypatch

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_jax.config import default, knobs, resolve, take
+from bert_jax.config import default, knobs, resolve, set_values
 from bert_jax.config.knobs import LABELLED, METRICS, Task
 from bert_jax.data.labelled import examples, rows
 from bert_jax.data.tasks import TASKS, settings
@@ -78,7 +78,7 @@ def test_the_server_takes_these_files():
 def test_settings_make_a_config(name):
     tree = default()
     tree.pairs, tree.init_from = "none", "a model"
-    take(tree, settings(name))
+    set_values(tree, settings(name))
     tree.task.source = tree.task.source or "files:here"
     if name == "choice":
         tree.task.options = ("a", "b")
@@ -99,7 +99,7 @@ def test_settings_make_a_config(name):
 
 def test_recipes_are_of_the_paper():
     tree = default()
-    take(tree, settings("squad2"))
+    set_values(tree, settings("squad2"))
     recipe = (
         tree.batch_size,
         tree.epochs,

@@ -279,7 +279,7 @@ def forward(config: dict[str, Any]) -> Ready:
     resolved = recorded(config)
     vocab_size = resolved.tokenizer.vocab_size
     params = jax.jit(lambda seed: network.init(resolved, vocab_size, seed))(np.uint32(0))["encoder"]
-    params = network.rounded(resolved.model, params)  # as in `predict`
+    params = network.with_rounded_kernels(resolved.model, params)  # as in `predict`
     encoder = Bert(resolved.model, vocab_size, pool=False)
     batch = jax.device_put(rows(resolved))
 

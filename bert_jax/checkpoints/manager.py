@@ -73,7 +73,7 @@ class Checkpoints:
             state = _copied(state)  # since the caller's next update may donate its arrays
         check_finite(state["params"])
         needed = bytes_needed(state)
-        with disk.room(self.folder, needed, WHAT):
+        with disk.reporting_full_disk(self.folder, needed, WHAT):
             self.folder.mkdir(parents=True, exist_ok=True)
         disk.check_space(self.folder, needed, WHAT)
         fault_points.point("save-start", step)

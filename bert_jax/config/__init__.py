@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from bert_jax.config import effects, script, validation
 from bert_jax.config.knobs import OBJECTIVES, SIZES, Config, Objective
-from bert_jax.config.load import at, build, parse
+from bert_jax.config.load import build, knob_at, parse
 from bert_jax.config.presets import PRESETS
 from bert_jax.errors import ConfigError
 from bert_jax.errors import suggest as suggest
@@ -54,10 +54,10 @@ def apply(tree: ml_collections.ConfigDict, preset: str) -> None:
     """Set every knob that a preset names; leave all others as they are."""
     if preset not in PRESETS:
         raise ConfigError(f"no preset {preset!r}", suggest(preset, PRESETS))
-    take(tree, PRESETS[preset])
+    set_values(tree, PRESETS[preset])
 
 
-def take(tree: ml_collections.ConfigDict, values: Mapping[str, Any]) -> None:
+def set_values(tree: ml_collections.ConfigDict, values: Mapping[str, Any]) -> None:
     """Set the knobs of a preset, a task's row or a model, by path.
 
     Whether they have an effect depends on the rest of the config, so until they are changed they
@@ -159,7 +159,7 @@ def assign(tree: ml_collections.ConfigDict, values: Mapping[str, Any]) -> None:
         for other in replaced if value not in (None, "") else ():
             other = other.replace("*", path.split(".")[1]) if "*" in other else other
             if other not in values:
-                put(tree, other.split("."), at(other)[1].default)
+                put(tree, other.split("."), knob_at(other)[1].default)
         put(tree, path.split("."), value)
 
 
@@ -179,12 +179,12 @@ def _read(path: str, text: str) -> Any:
 
 def check_path(path: str) -> Any:
     """Return the type of the knob at a path; raise a ConfigError that names the nearest knob."""
-    return at(path)[0]
+    return knob_at(path)[0]
 
 
 def checked(path: str, value: Any) -> Any:
     """Return a value as a knob's type, checked against its range but not against other knobs."""
-    kind, field = at(path)
+    kind, field = knob_at(path)
     return build(kind, value, f"config.{path}", field)
 
 

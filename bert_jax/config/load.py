@@ -87,7 +87,7 @@ def _check_range(value: Any, path: str, field: dataclasses.Field | None) -> None
             raise ConfigError(f"{path} = {value!r} is not a choice", suggest(str(item), choices))
 
 
-def at(path: str) -> tuple[Any, Any]:
+def knob_at(path: str) -> tuple[Any, Any]:
     """Return the type of the knob at a path, and the field with its default and range."""
     kind: Any = Config
     field = None

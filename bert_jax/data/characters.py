@@ -56,7 +56,7 @@ class Rules:
         # Surrogates: google's code keeps them, the library refuses a text with one.
         self._treatment[0xD800:0xE000] = APART
 
-    def settled(self, text: str) -> str:
+    def lowercase_sigmas(self, text: str) -> str:
         """Lowercase capital sigmas, to the final form at the end of a word; keep the length."""
         if "Σ" not in text or not self.lowercase:
             return text

@@ -75,7 +75,7 @@ def rows(
     }
 
 
-def flat(special: Special, rows: Sequence[Sequence[Part]]) -> dict[str, np.ndarray]:
+def concatenate(special: Special, rows: Sequence[Sequence[Part]]) -> dict[str, np.ndarray]:
     """Concatenate rows without padding; parts of one row do not attend to one another.
 
     Returns:
@@ -88,7 +88,7 @@ def flat(special: Special, rows: Sequence[Sequence[Part]]) -> dict[str, np.ndarr
     a = np.array([2 + len(first) for first, _ in parts], np.int64)  # [P], with [CLS] and [SEP]
     b = np.array([0 if second is None else 1 + len(second) for _, second in parts], np.int64)  # [P]
     counts = np.array([len(row) for row in rows], np.int64)  # [N]
-    starts, begins = places(a + b), places(counts)  # [P + 1], [N + 1]
+    starts, begins = cumulative(a + b), cumulative(counts)  # [P + 1], [N + 1]
     row = np.repeat(np.arange(len(rows)), counts)  # [P]
     part = np.arange(len(parts)) - begins[row]  # [P]
     offsets, total = starts[begins], int(starts[-1])
@@ -111,6 +111,6 @@ def flat(special: Special, rows: Sequence[Sequence[Part]]) -> dict[str, np.ndarr
     }
 
 
-def places(counts: np.ndarray) -> np.ndarray:
+def cumulative(counts: np.ndarray) -> np.ndarray:
     """Return where each of consecutive stretches begins and the last one ends: int64 [N + 1]."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])

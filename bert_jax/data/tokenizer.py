@@ -131,15 +131,15 @@ class Tokenizer:
         """Return the texts, "" for those that the library would split differently; and those."""
         if self._rules is None:
             return list(texts), {}
-        usual = [self.settled(text) for text in texts]
+        usual = [self.lowercase_sigmas(text) for text in texts]
         others = {i: usual[i] for i in self._rules.apart(usual)}
         for i in others:
             usual[i] = ""
         return usual, others
 
-    def settled(self, text: str) -> str:
+    def lowercase_sigmas(self, text: str) -> str:
         """Lowercase the letters whose lower case depends on their neighbours; keep the length."""
-        return text if self._rules is None else self._rules.settled(text)
+        return text if self._rules is None else self._rules.lowercase_sigmas(text)
 
     def _split(self, text: str, escape: bool = True) -> Iterator[tuple[str, list[int]]]:
         """Yield the words of a settled text by google's rules, with the index of each character."""
@@ -164,7 +164,7 @@ class Tokenizer:
         """Return readable text that shows special tokens."""
         return self._markup.decode([int(i) for i in ids], skip_special_tokens=False)
 
-    def written(self, ids: Sequence[int]) -> str:
+    def readable(self, ids: Sequence[int]) -> str:
         """Return text as people write it, as far as the ids tell: no blanks around punctuation."""
         pieces = [self.vocab[int(i)] for i in ids]
         if not self.has_words:
@@ -355,7 +355,7 @@ def _normalize_function(style: Style) -> Callable[[str], str]:
     normalizer, rules = _normalizer(style), _rules(style)
 
     def normalize(text: str) -> str:
-        text = text if rules is None else rules.settled(text)
+        text = text if rules is None else rules.lowercase_sigmas(text)
         if rules is None or not rules.apart([text]):
             return normalizer.normalize_str(text)
         return " ".join("".join(letter for letter, _ in word) for word in rules.words(text))

@@ -23,7 +23,7 @@ from bert_jax.data.text.shards import Prepared
 from bert_jax.errors import DataError
 from bert_jax.evaluation import inference
 from bert_jax.evaluation.inference import Progress
-from bert_jax.evaluation.metrics import EXAMPLES, Totals, unigram_log_probabilities, which, wilson
+from bert_jax.evaluation.metrics import EXAMPLES, Totals, digest, unigram_log_probabilities, wilson
 from bert_jax.objectives import masking, network
 
 
@@ -120,7 +120,7 @@ class Evaluator:
                 for part, values in zip(("sum", "count"), pair, strict=True):
                     parts.setdefault(f"{name}.{part}", []).append(values)
         arrays = {name: np.concatenate(p).astype(np.float64) for name, p in parts.items()}
-        return self._finish(totals), arrays | {EXAMPLES: which(self._examples())}
+        return self._finish(totals), arrays | {EXAMPLES: digest(self._examples())}
 
     def _examples(self) -> Iterator[bytes]:
         """Yield what decides the masks, then the held-out rows, whatever the batch size."""

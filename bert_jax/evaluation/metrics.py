@@ -13,7 +13,7 @@ from bert_jax.batch import Metrics
 EXAMPLES = "examples"  # key, among the arrays of an evaluation, of the digest of its examples
 
 
-def which(parts: Iterable[bytes]) -> np.ndarray:
+def digest(parts: Iterable[bytes]) -> np.ndarray:
     """Digest a sequence of examples: uint8 [32], equal for equal examples in the same order."""
     digest = hashlib.sha256()
     for part in parts:

@@ -90,7 +90,7 @@ class Samples:
         return rows
 
 
-def of(config: knobs.Config, prepared: Prepared, mesh: Mesh) -> Samples | None:
+def build(config: knobs.Config, prepared: Prepared, mesh: Mesh) -> Samples | None:
     """Build the sampler of a run; None where it wants no samples or has no head over tokens."""
     head = next((name for name in ("causal_lm", "mlm") if name in config.objectives), "")
     if not (head and config.logging.samples and "validation" in config.evals):
@@ -160,7 +160,7 @@ def _masked(ids: list[int], tokenizer: Tokenizer, key: int) -> Sample:
     hidden = [tokenizer.special.mask if at in picked else token for at, token in enumerate(ids)]
     answers = [tokenizer.vocab[ids[at]] for at in picked]
     columns = [at + 1 for at in picked]  # after [CLS]
-    return Sample(hidden, columns, tokenizer.written(hidden), answers)
+    return Sample(hidden, columns, tokenizer.readable(hidden), answers)
 
 
 def _beginning(ids: list[int], tokenizer: Tokenizer, key: int) -> Sample:
@@ -169,4 +169,4 @@ def _beginning(ids: list[int], tokenizer: Tokenizer, key: int) -> Sample:
     places = [at for at in middle if not tokenizer.continuation[ids[at]]] or list(middle)[:1]
     at = places[int(order.permute(np.arange(1), len(places), key)[0])]
     before = ids[:at]
-    return Sample(before, [at], f"{tokenizer.written(before)} {BLANK}", [tokenizer.vocab[ids[at]]])
+    return Sample(before, [at], f"{tokenizer.readable(before)} {BLANK}", [tokenizer.vocab[ids[at]]])

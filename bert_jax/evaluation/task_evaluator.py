@@ -68,7 +68,7 @@ class TaskEvaluator:
         """Return the head's outputs for each row, without padding, and the mean loss."""
 
         def compute(planned: inference.Planned) -> tuple[jax.Array, Metrics]:
-            batch = features.batch(self.features, *planned, self.special)
+            batch = features.gather(self.features, *planned, self.special)
             return self.step(params, inference.place(batch, self.mesh))
 
         lengths, totals = self.features.lengths, Totals()
@@ -80,7 +80,7 @@ class TaskEvaluator:
                 trimmed[row] = answers.trim(self.kind, output, int(lengths[row]))
         return trimmed, totals.values()
 
-    def both(
+    def evaluate(
         self, params: Any, progress: Progress = inference.silent
     ) -> tuple[dict[str, float], list[answers.Prediction]]:
         """Return the metrics, where there are labels, and a prediction for each example, in order.
@@ -103,4 +103,4 @@ class TaskEvaluator:
 
     def __call__(self, params: Any, progress: Progress = inference.silent) -> dict[str, float]:
         """Return the metrics of all examples."""
-        return self.both(params, progress)[0]
+        return self.evaluate(params, progress)[0]

@@ -70,7 +70,7 @@ def _one_more(batch: Batch, cfg: knobs.Model) -> AttentionMask:
     )
 
 
-def far(cfg: knobs.Model) -> jax.Array | None:
+def global_layers(cfg: knobs.Model) -> jax.Array | None:
     """Return which layers see past the window [layers]; None if no layer differs from another."""
     assert cfg.layers is not None
     if not (cfg.window and cfg.global_every):

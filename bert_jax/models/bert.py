@@ -150,7 +150,7 @@ class Bert(nn.Module):
         )
         backend = backends.resolve(cfg, tokens.shape[1], train=self.train, capture=self.capture)
         layers = stack(cfg, self.train, self.capture, backend, name="layers")
-        x, captured = layers(x, backends.attention_mask(batch, cfg), backends.far(cfg))
+        x, captured = layers(x, backends.attention_mask(batch, cfg), backends.global_layers(cfg))
         normed = LayerNorm(cfg, name="final_norm") if cfg.norm == "pre" else lambda x: x
         x = normed(x)
 

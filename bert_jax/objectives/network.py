@@ -47,7 +47,7 @@ def build(config: knobs.Config, vocab_size: int, *, train: bool = False) -> Netw
     return Network(config.model, vocab_size, heads, train)
 
 
-def rounded(cfg: knobs.Model, encoder: Any) -> Any:
+def with_rounded_kernels(cfg: knobs.Model, encoder: Any) -> Any:
     """Return an encoder's parameters for inference, its kernels rounded to the compute type.
 
     Outputs do not change: without it each call would round them again.

@@ -80,7 +80,7 @@ class Model:
 
     def parameters(self, name: str) -> Any:
         """Put the encoder, its matmul factors rounded, and a head on the device."""
-        encoder = network.rounded(self.run.config.model, self.run.params["encoder"])
+        encoder = network.with_rounded_kernels(self.run.config.model, self.run.params["encoder"])
         return jax.device_put({"encoder": encoder, name: self.run.params[name]})
 
     def head(self, name: str, function: Callable[[jax.Array], Any]) -> Callable[[Batch], Any]:

@@ -23,7 +23,9 @@ class Embed(OfText):
         pooling = options.pooling or run.sentence.get("pooling") or "mean"
         normalize = options.normalize or run.sentence.get("normalize", False)
         encoder = Bert(run.config.model, run.tokenizer.size, pool=False)
-        params = jax.device_put(network.rounded(run.config.model, run.params["encoder"]))
+        params = jax.device_put(
+            network.with_rounded_kernels(run.config.model, run.params["encoder"])
+        )
 
         @jax.jit
         def vectors(params: Any, batch: Batch) -> jax.Array:

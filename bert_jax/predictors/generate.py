@@ -85,8 +85,8 @@ class Generate(OfText):
         tokenizer, text = self.model.run.tokenizer, row.fields["text"]
         ended = tokenizer.special.sep in tokens
         ids = tokens[: tokens.index(tokenizer.special.sep)] if ended else tokens
-        before, whole = tokenizer.written(prompt), tokenizer.written([*prompt, *ids])
-        more = whole[len(before) :] if whole.startswith(before) else f" {tokenizer.written(ids)}"
+        before, whole = tokenizer.readable(prompt), tokenizer.readable([*prompt, *ids])
+        more = whole[len(before) :] if whole.startswith(before) else f" {tokenizer.readable(ids)}"
         more = more.lstrip() if text.endswith((" ", "\t")) else more
         return {"text": text + more, "continuation": more, "stopped": "end" if ended else "length"}
 

@@ -59,7 +59,7 @@ class Labelled(Predictor):
             )
 
         def compute(chosen: np.ndarray, length: int, size: int) -> Any:
-            return self.apply(features.batch(encoded, chosen, length, size, tokenizer.special))
+            return self.apply(features.gather(encoded, chosen, length, size, tokenizer.special))
 
         def results(outputs: list[Any]) -> Iterator[dict[str, Any]]:
             pairs = zip(outputs, encoded.lengths.tolist(), strict=True)

@@ -25,7 +25,7 @@ from bert_jax.studies import definition, engines, plan, progress, sameness, sour
 from bert_jax.studies import reuse as reuses
 from bert_jax.studies.definition import Cell, Study, Suite
 from bert_jax.studies.engines import local
-from bert_jax.studies.folder import RETRIES, Place
+from bert_jax.studies.folder import RETRIES, StudyFolder
 from bert_jax.studies.groups import Group
 from bert_jax.studies.launch import WORKER, Launcher
 from bert_jax.system import disk, folder_locks, machine
@@ -61,7 +61,7 @@ def run(
     )
     validation.warn(*(cell.config for cell in cells))
     sources.check(study, [cell.config for cell in cells])
-    place = Place(Path(workdir))
+    place = StudyFolder(Path(workdir))
     _check_same(place, name, spec, cells)
     known = reuses.finished(place, cells, reuse)
     taken = (
@@ -98,12 +98,12 @@ def run(
 
 def _dry_room(
     engine: str, workdir: Path, jobs: int, options: Mapping[str, str] | None
-) -> engines.Room:
+) -> engines.Capacity:
     """Return where the runs would go; only the engine of this machine is made to find out."""
     engines.check(engine, options)
     if engine == "local":
         return engines.make(engine, workdir, jobs, options).room
-    return engines.Room(jobs or 1)
+    return engines.Capacity(jobs or 1)
 
 
 def status(workdir: Path, *, verbose: bool = False, as_json: bool = False) -> None:
@@ -148,7 +148,7 @@ def evaluations_of(study: Study) -> dict[str, dict[str, Any]]:
 
 
 def _write(
-    place: Place,
+    place: StudyFolder,
     name: str,
     spec: str,
     study: Study,
@@ -201,7 +201,7 @@ def _write(
     place.write_study(record)
 
 
-def _refresh(place: Place) -> None:
+def _refresh(place: StudyFolder) -> None:
     """Write the report of the present state; a failure stops the study only if the disk is full."""
     try:
         from bert_jax.studies.report import build as reports
@@ -216,9 +216,9 @@ def _refresh(place: Place) -> None:
 # --- checks, and the end of a run -----------------------------------------------------------------
 
 
-def _existing(workdir: Path) -> Place:
+def _existing(workdir: Path) -> StudyFolder:
     folder_locks.check_place(workdir)
-    place = Place(Path(workdir))
+    place = StudyFolder(Path(workdir))
     if not place.read_study():
         raise ConfigError(
             f"no study in {workdir}", "`bert-jax study run STUDY --workdir=…` makes one"
@@ -226,7 +226,7 @@ def _existing(workdir: Path) -> Place:
     return place
 
 
-def _check_same(place: Place, name: str, spec: str, cells: Sequence[Cell]) -> None:
+def _check_same(place: StudyFolder, name: str, spec: str, cells: Sequence[Cell]) -> None:
     """Refuse a workdir that holds another study.
 
     The cells of the other study would be hidden, and shown again by the next command.
@@ -248,7 +248,7 @@ def _check_same(place: Place, name: str, spec: str, cells: Sequence[Cell]) -> No
         )
 
 
-def _conclude(place: Place, stopped: bool) -> None:
+def _conclude(place: StudyFolder, stopped: bool) -> None:
     """Print the final counts and the report's path; raise if cells are unfinished."""
     now = progress.look(place)
     left = [cell for cell in now.cells if cell.state.name not in progress.FINAL]

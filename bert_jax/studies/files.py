@@ -50,7 +50,7 @@ def append(path: Path, value: Mapping[str, Any]) -> None:
     Only a crash of the machine can tear the line; the next line then starts after the torn one.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with disk.room(path), path.open("a+b") as file:
+    with disk.reporting_full_disk(path), path.open("a+b") as file:
         torn = b""
         if file.seek(0, os.SEEK_END):
             file.seek(-1, os.SEEK_END)

@@ -98,7 +98,7 @@ class State:
     missing: tuple[str, ...] = field(default=())  # evaluations that have no result yet
 
 
-class Place:
+class StudyFolder:
     """The workdir of a study."""
 
     def __init__(self, workdir: Path) -> None:

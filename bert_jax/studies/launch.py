@@ -22,7 +22,7 @@ from tqdm import tqdm
 from bert_jax.errors import ConfigError
 from bert_jax.studies import progress
 from bert_jax.studies.engines import FULL, LOST, STOPPED, Engine, Task, local
-from bert_jax.studies.folder import KILLS, Place, State
+from bert_jax.studies.folder import KILLS, State, StudyFolder
 from bert_jax.studies.groups import Group, alone
 from bert_jax.system.disk import DiskFull
 from bert_jax.system.signals import SIGNALS
@@ -59,7 +59,7 @@ class Launcher:
 
     def __init__(
         self,
-        place: Place,
+        place: StudyFolder,
         groups: Sequence[Group],
         engine: Engine,
         retries: int = 2,

@@ -13,8 +13,8 @@ from bert_jax.config.costs import flops_per_step
 from bert_jax.reporting.text_table import table
 from bert_jax.studies import groups
 from bert_jax.studies.definition import Cell
-from bert_jax.studies.engines import Room
-from bert_jax.studies.folder import Entry, Place
+from bert_jax.studies.engines import Capacity
+from bert_jax.studies.folder import Entry, StudyFolder
 from bert_jax.studies.groups import Group
 from bert_jax.studies.progress import FINAL
 from bert_jax.studies.report.collect import Result, results
@@ -25,7 +25,11 @@ MEASURED = 30.0  # seconds of training after which the measured pace is used
 
 
 def plan(
-    place: Place, cells: Sequence[Cell], evaluations: Mapping[str, Any], fuse: str, room: Room
+    place: StudyFolder,
+    cells: Sequence[Cell],
+    evaluations: Mapping[str, Any],
+    fuse: str,
+    room: Capacity,
 ) -> list[Group]:
     """Plan the groups that are still to do, the longest first.
 
@@ -47,14 +51,14 @@ def plan(
     return sorted([*begun, *fresh], key=lambda group: (-group.seconds, group.id))
 
 
-def recorded(place: Place, cells: Sequence[Cell]) -> dict[str, str]:
+def recorded(place: StudyFolder, cells: Sequence[Cell]) -> dict[str, str]:
     """Return the group that each cell was in at the last launch, for cells that had one."""
     known = [cell.id for cell in cells if (place.cell(cell.id) / "cell.json").exists()]
     group_of = {cell: place.read_cell(cell).group for cell in known}
     return {cell: name for cell, name in group_of.items() if name and place.group(name).exists()}
 
 
-def pace(place: Place, room: Room) -> float:
+def pace(place: StudyFolder, room: Capacity) -> float:
     """Return the FLOP/s of a worker: measured on this workdir's cells, else an assumption.
 
     FLOPs are counted as in the estimates, with the vocabulary that the config asks for.
@@ -68,12 +72,17 @@ def pace(place: Place, room: Room) -> float:
     return DEVICE_PACE * room.devices if room.devices else groups.PACE * room.cores
 
 
-def _results(place: Place) -> list[Result]:
+def _results(place: StudyFolder) -> list[Result]:
     return results(place, history=False) if place.read_study() else []
 
 
 def described(
-    place: Place, name: str, cells: Sequence[Cell], planned: Sequence[Group], room: Room, note: str
+    place: StudyFolder,
+    name: str,
+    cells: Sequence[Cell],
+    planned: Sequence[Group],
+    room: Capacity,
+    note: str,
 ) -> str:
     """Return what `--dry-run` prints: cells, groups to do, a note, and the estimated time."""
     group_of = {cell.id: group.id for group in planned for cell in group.cells}
@@ -103,13 +112,15 @@ def described(
     return "\n\n".join(filter(None, [table(listing), table(parts), note, evaluations, total]))
 
 
-def _state(place: Place, cell: Cell, evaluations: Mapping[str, Any]) -> str:
+def _state(place: StudyFolder, cell: Cell, evaluations: Mapping[str, Any]) -> str:
     if not place.cell(cell.id).exists():
         return "waiting"
     return place.state(Entry(**vars(cell), evaluations=dict(evaluations))).name
 
 
-def _begun(place: Place, cells: Sequence[Cell], left: Sequence[Cell], most: float) -> list[Group]:
+def _begun(
+    place: StudyFolder, cells: Sequence[Cell], left: Sequence[Cell], most: float
+) -> list[Group]:
     """Return the begun and unfinished groups of the last launch whose cells all still exist."""
     group_of, by_id = recorded(place, cells), {cell.id: cell for cell in cells}
     begun = []

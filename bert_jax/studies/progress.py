@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bert_jax.errors import DataError
-from bert_jax.studies.folder import Place
+from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.report.collect import Result, results
 from bert_jax.studies.spec import Cell
 from bert_jax.system.durations import duration
@@ -89,7 +89,7 @@ class Progress:
             ],
         }
 
-    def as_text(self, place: Place, verbose: bool = False) -> str:
+    def as_text(self, place: StudyFolder, verbose: bool = False) -> str:
         """Return the counts, then the running, failed and diverged cells; with `verbose` all."""
         lines = [self.line()]
         for cell in self.cells:
@@ -112,7 +112,7 @@ class Progress:
         return "\n".join(lines)
 
 
-def look(place: Place, parallel: int = 0) -> Progress:
+def look(place: StudyFolder, parallel: int = 0) -> Progress:
     """Read the progress from the folders; `parallel` is by default the number of running groups."""
     cells = results(place, history=False)
     expected, groups = {}, {}

@@ -12,14 +12,14 @@ from pathlib import Path
 
 from bert_jax.errors import ConfigError
 from bert_jax.studies.definition import Cell
-from bert_jax.studies.folder import Place
+from bert_jax.studies.folder import StudyFolder
 
 LEFT_OUT = shutil.ignore_patterns("*.lock", "attempts.jsonl", "cell.json")  # of the other study
 
 
-def finished(place: Place, cells: Iterable[Cell], others: Sequence[Path]) -> dict[str, Path]:
+def finished(place: StudyFolder, cells: Iterable[Cell], others: Sequence[Path]) -> dict[str, Path]:
     """Return the cells that another study has trained and this one has not, and their folders."""
-    places = [Place(other) for other in others]
+    places = [StudyFolder(other) for other in others]
     for other in places:
         if not other.read_study():
             raise ConfigError(
@@ -36,7 +36,7 @@ def finished(place: Place, cells: Iterable[Cell], others: Sequence[Path]) -> dic
     return folders
 
 
-def take(place: Place, folders: dict[str, Path]) -> None:
+def take(place: StudyFolder, folders: dict[str, Path]) -> None:
     """Copy cells, each completely or not at all."""
     for cell, source in folders.items():
         target = place.cell(cell)

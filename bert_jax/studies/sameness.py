@@ -18,7 +18,7 @@ from bert_jax.config.knobs import Config
 from bert_jax.data.labelled import examples
 from bert_jax.data.text import prepare
 from bert_jax.errors import ConfigError, DataError
-from bert_jax.studies.folder import Place
+from bert_jax.studies.folder import StudyFolder
 from bert_jax.system import jsons
 
 RECORD = {"corpus": str, "tokenizer": str}  # the part of environment.json that is read here
@@ -33,7 +33,7 @@ class Trained(NamedTuple):
     vocabulary: str
 
 
-def check(place: Place) -> None:
+def check(place: StudyFolder) -> None:
     """Refuse a study whose runs name one source but were trained on different or changed data."""
     known: dict[str, Trained] = {}
     for run in _runs(place):
@@ -54,7 +54,7 @@ def check(place: Place) -> None:
             )
 
 
-def _runs(place: Place) -> Iterator[Trained]:
+def _runs(place: StudyFolder) -> Iterator[Trained]:
     """Yield every run of a study that has begun, including fine-tunings."""
     for cell in place.cells():
         cell_folder = place.cell(cell.id)
@@ -90,7 +90,7 @@ def _changed(run: Trained) -> str:
             return task.source if examples.trained_on(run.config) != run.data else ""
         if task.source or settings.source != "files":
             return ""
-        if kept := prepare.kept(settings, run.data):
+        if kept := prepare.kept_text(settings, run.data):
             now = prepare.text_digest(settings, prepare.cache_folder(settings))
             return settings.path if kept.manifest.get("text", now) != now else ""
     return ""

@@ -24,7 +24,7 @@ from typing import Any
 from bert_jax.errors import ConfigError, DataError, DivergedError, Stopped, UserError
 from bert_jax.studies import files
 from bert_jax.studies.engines import FULL
-from bert_jax.studies.folder import WORK, Entry, Place
+from bert_jax.studies.folder import WORK, Entry, StudyFolder
 from bert_jax.system import allocator, disk, folder_locks, machine
 from bert_jax.system.disk import DiskFull
 
@@ -35,7 +35,7 @@ Train = Callable[..., bool]  # bert_jax.train.train
 STOPS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
 
-def work(place: Place, group: str, train: Train) -> None:
+def work(place: StudyFolder, group: str, train: Train) -> None:
     """Train and evaluate the cells of a group as far as is missing, holding their locks."""
     plan = place.read_group(group)
     cells = [place.read_cell(name) for name in plan["cells"]]
@@ -51,7 +51,7 @@ def work(place: Place, group: str, train: Train) -> None:
         _evaluate(place, group, cells, train)
 
 
-def _evaluate(place: Place, group: str, cells: Sequence[Entry], train: Train) -> None:
+def _evaluate(place: StudyFolder, group: str, cells: Sequence[Entry], train: Train) -> None:
     trained = [cell for cell in cells if place.trained(cell.id).get("outcome") == "done"]
     for name in dict.fromkeys(name for cell in trained for name in cell.evaluations):
         missing = [
@@ -71,7 +71,9 @@ def _evaluate(place: Place, group: str, cells: Sequence[Entry], train: Train) ->
 # --- training -------------------------------------------------------------------------------------
 
 
-def _train(place: Place, group: str, cells: Sequence[Entry], slots: int, train: Train) -> None:
+def _train(
+    place: StudyFolder, group: str, cells: Sequence[Entry], slots: int, train: Train
+) -> None:
     from bert_jax.checkpoints import manifest
 
     left = [cell for cell in cells if not place.trained(cell.id)]
@@ -127,7 +129,7 @@ def _train_together(
 # --- evaluation -----------------------------------------------------------------------------------
 
 
-def _suite(place: Place, group: str, cell: Entry, name: str) -> None:
+def _suite(place: StudyFolder, group: str, cell: Entry, name: str) -> None:
     from bert_jax import suites
     from bert_jax.interop import runs
 
@@ -143,7 +145,9 @@ def _suite(place: Place, group: str, cell: Entry, name: str) -> None:
         place.write_result(cell, name, flat(metrics), time.monotonic() - began, each)
 
 
-def _finetune(place: Place, group: str, cells: Sequence[Entry], name: str, train: Train) -> None:
+def _finetune(
+    place: StudyFolder, group: str, cells: Sequence[Entry], name: str, train: Train
+) -> None:
     """Fine-tune the checkpoints of several cells in one program; keep their last evaluations.
 
     Each fine-tuning has the seed and data order of its cell, so that runs which are paired in the
@@ -220,13 +224,15 @@ def flat(metrics: dict[str, Any], prefix: str = "") -> dict[str, float]:
 
 
 @contextmanager
-def _attempt(place: Place, group: str, cells: Sequence[Entry], activity: str) -> Iterator[None]:
+def _attempt(
+    place: StudyFolder, group: str, cells: Sequence[Entry], activity: str
+) -> Iterator[None]:
     """Record in each cell the start of training or an evaluation, and how it ended."""
     for cell in cells:
         place.note_start(cell.id, group, activity)
     outcome, code, error = "done", 0, ""
     try:
-        with disk.room(place.workdir):
+        with disk.reporting_full_disk(place.workdir):
             yield
     except (Stopped, KeyboardInterrupt):
         outcome, code = "stopped", CODE_STOPPED
@@ -246,7 +252,7 @@ def _attempt(place: Place, group: str, cells: Sequence[Entry], activity: str) ->
                 place.note_end(cell.id, group, activity, outcome, code, error)
 
 
-def _keep_programs(place: Place) -> None:
+def _keep_programs(place: StudyFolder) -> None:
     """Share compiled programs between the workers on machines of the same kind."""
     import jax
 
@@ -274,7 +280,7 @@ def main(workdir: Path, group: str, train: Train) -> int:
         signal.signal(number, _interrupt)
     try:
         allocator.retain()
-        place = Place(workdir)
+        place = StudyFolder(workdir)
         _keep_programs(place)
         work(place, group, train)
     except UserError as error:

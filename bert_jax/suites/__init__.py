@@ -23,11 +23,13 @@ from bert_jax.suites.base import Detailed, Suite, SuiteOptions
 FINE_TUNED = ("changes", "source", "split", "limit", "submission")
 
 TABLE: dict[str, Suite] = {
-    "pretrain": Suite(corpus.pretrain, reads=("config", "changes"), each=corpus.pretrain_each),
+    "pretrain": Suite(corpus.pretrain, reads=("config", "changes"), detailed=corpus.pretrain_each),
     "nsp": Suite(nsp.nsp, reads=("config", "changes", "source", "split", "limit")),
     "cross_rate": Suite(corpus.cross_rate, reads=("config", "changes")),
     "pll": Suite(pll.pll, reads=("config", "changes", "source", "limit", "within_word")),
-    "blimp": Suite(blimp.blimp, reads=("source", "limit", "within_word"), each=blimp.blimp_each),
+    "blimp": Suite(
+        blimp.blimp, reads=("source", "limit", "within_word"), detailed=blimp.blimp_each
+    ),
     "sts": Suite(sts.sts, reads=("config", "changes", "task", "source", "split", "limit")),
     "probe": Suite(probe.probe, reads=("config", "changes", "task", "source", "split", "limit")),
     "task": Suite(task.own, reads=("config", *FINE_TUNED)),
@@ -39,13 +41,13 @@ TABLE: dict[str, Suite] = {
 }
 
 
-def detailed(name: str, run: runs.TrainedModel, ask: SuiteOptions) -> Detailed:
+def detailed(name: str, run: runs.TrainedModel, options: SuiteOptions) -> Detailed:
     """Run a suite; return its result and, where it has them, metrics of each example.
 
     Nothing is computed twice.
     """
     suite = TABLE[name]
-    return suite.each(run, ask) if suite.each else (suite.run(run, ask), {})
+    return suite.detailed(run, options) if suite.detailed else (suite.run(run, options), {})
 
 
 def evaluate(
@@ -53,7 +55,7 @@ def evaluate(
 ) -> dict[str, Any]:
     """Score a run on a suite; `config` names another corpus, masks or sizes than the run's own."""
     table = named([suite])
-    return table[suite].run(run, ask(table, config=config, **options))
+    return table[suite].run(run, build_options(table, config=config, **options))
 
 
 def named(names: Sequence[str]) -> dict[str, Suite]:
@@ -64,7 +66,7 @@ def named(names: Sequence[str]) -> dict[str, Suite]:
     return {name: TABLE[name] for name in names}
 
 
-def ask(table: dict[str, Any], **options: Any) -> SuiteOptions:
+def build_options(table: dict[str, Any], **options: Any) -> SuiteOptions:
     """Build the options the suites share; reject flags that no selected suite reads."""
     read = {"batch_size"}.union(*(suite.reads for suite in table.values()))
     for name, value in options.items():

@@ -50,7 +50,7 @@ class Suite:
     run: Callable[[runs.TrainedModel, SuiteOptions], Result]
     reads: tuple[str, ...] = ()  # besides batch_size, which all may read
     head: str = ""  # needed, where that does not depend on the checkpoint
-    each: Callable[[runs.TrainedModel, SuiteOptions], Detailed] | None = None
+    detailed: Callable[[runs.TrainedModel, SuiteOptions], Detailed] | None = None
 
 
 class Progress:

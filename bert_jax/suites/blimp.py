@@ -13,7 +13,7 @@ from bert_jax.config import knobs
 from bert_jax.data.labelled import rows
 from bert_jax.data.text import tfds_text
 from bert_jax.errors import ConfigError, DataError
-from bert_jax.evaluation.metrics import EXAMPLES, which, wilson
+from bert_jax.evaluation.metrics import EXAMPLES, digest, wilson
 from bert_jax.interop import runs
 from bert_jax.suites import lines
 from bert_jax.suites.base import Detailed, Progress, Result, SuiteOptions
@@ -36,20 +36,20 @@ class Pair(NamedTuple):
     groups: dict[str, str]
 
 
-def blimp(run: runs.TrainedModel, ask: SuiteOptions) -> Result:
+def blimp(run: runs.TrainedModel, options: SuiteOptions) -> Result:
     """Return the share of right pairs: of all, and by field, linguistic term and paradigm.
 
     A pair is right where the good sentence has the higher score; equal scores are wrong.
     """
-    return blimp_each(run, ask)[0]
+    return blimp_each(run, options)[0]
 
 
-def blimp_each(run: runs.TrainedModel, ask: SuiteOptions) -> Detailed:
+def blimp_each(run: runs.TrainedModel, options: SuiteOptions) -> Detailed:
     """Return the same, and for each pair whether it is right."""
-    if not ask.source:
+    if not options.source:
         raise ConfigError("suite blimp needs --source", f"--source={EXAMPLE}")
-    score = scorer(run, ask, "blimp")
-    pairs = list(_pairs(ask))
+    score = scorer(run, options, "blimp")
+    pairs = list(_pairs(options))
     texts = [p.good for p in pairs] + [p.bad for p in pairs]
     encoded = run.tokenizer.encode_batch(texts)
     for pair, text, ids in zip(pairs * 2, texts, encoded, strict=True):
@@ -64,7 +64,7 @@ def blimp_each(run: runs.TrainedModel, ask: SuiteOptions) -> Detailed:
     if ties := sum(good == bad for good, bad in compared):
         logger.info(f"blimp: {ties:,} of {len(pairs):,} pairs have equal scores and count as wrong")
     low, high = wilson(sum(right), len(right))
-    name = "accuracy_word_l2r" if ask.within_word else "accuracy"
+    name = "accuracy_word_l2r" if options.within_word else "accuracy"
     result: Result = {"pairs": len(pairs), "ties": ties, name: sum(right) / len(right)}
     result |= {f"{name}_low": low, f"{name}_high": high}
     for group in GROUPS:
@@ -73,17 +73,19 @@ def blimp_each(run: runs.TrainedModel, ask: SuiteOptions) -> Detailed:
             hits_of.setdefault(pair.groups[group], []).append(hit)
         result[group] = {key: sum(hits) / len(hits) for key, hits in sorted(hits_of.items()) if key}
     each = {f"{name}.sum": np.array(right, np.float64), f"{name}.count": np.ones(len(right))}
-    return result, each | {EXAMPLES: which(f"{len(text)}:{text}".encode() for text in texts)}
+    return result, each | {EXAMPLES: digest(f"{len(text)}:{text}".encode() for text in texts)}
 
 
-def _pairs(ask: SuiteOptions) -> Iterator[Pair]:
-    for paradigm, located in _paradigms(ask.source):
+def _pairs(options: SuiteOptions) -> Iterator[Pair]:
+    for paradigm, located in _paradigms(options.source):
         first = next(located, None)
         if first is None:
             raise DataError(
-                f"{paradigm} of {ask.source} holds no pairs", f"for example --source={EXAMPLE}"
+                f"{paradigm} of {options.source} holds no pairs", f"for example --source={EXAMPLE}"
             )
-        for where, row in itertools.islice(itertools.chain([first], located), ask.limit or None):
+        for where, row in itertools.islice(
+            itertools.chain([first], located), options.limit or None
+        ):
             groups = {key: row.get(field) or "" for key, field in GROUPS.items()}
             good, bad = (row[name] for name in SENTENCES)
             yield Pair(where, good, bad, groups | {"paradigm": row.get("UID") or paradigm})

@@ -17,21 +17,21 @@ from bert_jax.system import log
 RATES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 
 
-def pretrain(run: runs.TrainedModel, ask: SuiteOptions) -> Result:
+def pretrain(run: runs.TrainedModel, options: SuiteOptions) -> Result:
     """Score the validation split as training does: losses, accuracies and baselines."""
-    scorer, params = evaluator(run, ask, _pretraining(run, ask))
+    scorer, params = evaluator(run, options, _pretraining(run, options))
     return scorer(params, Progress("evaluating"))
 
 
-def pretrain_each(run: runs.TrainedModel, ask: SuiteOptions) -> Detailed:
+def pretrain_each(run: runs.TrainedModel, options: SuiteOptions) -> Detailed:
     """Return the same, and loss and accuracy of each example."""
-    scorer, params = evaluator(run, ask, _pretraining(run, ask))
+    scorer, params = evaluator(run, options, _pretraining(run, options))
     return scorer.detailed(params, Progress("evaluating"))
 
 
-def _pretraining(run: runs.TrainedModel, ask: SuiteOptions) -> knobs.Config:
+def _pretraining(run: runs.TrainedModel, options: SuiteOptions) -> knobs.Config:
     """Choose the config to evaluate; refuse a model that was not pre-trained, or on other pairs."""
-    config = chosen(run, ask)
+    config = chosen(run, options)
     if not config.objectives.keys() & set(knobs.PRETRAINING):
         have = ", ".join(run.config.objectives) or "no head at all"
         raise ConfigError(
@@ -43,26 +43,26 @@ def _pretraining(run: runs.TrainedModel, ask: SuiteOptions) -> knobs.Config:
 
 
 def evaluator(
-    run: runs.TrainedModel, ask: SuiteOptions, config: knobs.Config, **changes: Any
+    run: runs.TrainedModel, options: SuiteOptions, config: knobs.Config, **changes: Any
 ) -> tuple[Evaluator, Any]:
     """Build the evaluation that training calls validation, and place the parameters for it."""
     settings = config.evals.get("validation", knobs.Eval())
-    changes["batch_size"] = ask.batch_size or settings.batch_size
+    changes["batch_size"] = options.batch_size or settings.batch_size
     params, mesh = on_devices(run.params)
     settings = dataclasses.replace(settings, **changes)
-    return Evaluator(config, prepared(run, ask, config), settings, mesh), params
+    return Evaluator(config, prepared(run, options, config), settings, mesh), params
 
 
-def cross_rate(run: runs.TrainedModel, ask: SuiteOptions) -> Result:
+def cross_rate(run: runs.TrainedModel, options: SuiteOptions) -> Result:
     """Return MLM loss and accuracy at many masking rates, and those of the unigram baseline.
 
     The masks of a lower rate are part of those of a higher one, and at the rate of the pre-training
     evaluation they are its masks.
     """
     need_head(run, "mlm", "cross_rate")
-    config = chosen(run, ask)
+    config = chosen(run, options)
     config = dataclasses.replace(config, objectives={"mlm": config.objectives["mlm"]})
-    scorer, params = evaluator(run, ask, config, rate=max(RATES))
+    scorer, params = evaluator(run, options, config, rate=max(RATES))
     masks = [scorer.at(rate) for rate in RATES]
     results = scorer.sweep(params, masks, Progress("cross_rate"))
     return {
@@ -80,13 +80,13 @@ def _without_other_pairs(config: knobs.Config, changes: dict[str, str]) -> knobs
     return dataclasses.replace(config, objectives=kept, checkpoints=checkpoints)
 
 
-def prepared(run: runs.TrainedModel, ask: SuiteOptions, config: knobs.Config) -> Prepared:
+def prepared(run: runs.TrainedModel, options: SuiteOptions, config: knobs.Config) -> Prepared:
     """Return the corpus of a config in the model's vocabulary.
 
     It is the very one that the model was trained on, unless another is named: by any
     `--config.corpus.KNOB`, or by a `--config` with other knobs of the corpus.
     """
-    named = any(path.startswith("corpus.") for path, _ in ask.changes)
+    named = any(path.startswith("corpus.") for path, _ in options.changes)
     if "corpus" in run.meta and not named and _text(config.corpus) == _text(run.config.corpus):
         return _trained_on(run)
     corpus = prepare.prepare(config, log=log.line)
@@ -120,7 +120,7 @@ def _trained_on(run: runs.TrainedModel) -> Prepared:
             f"{run.folder} was trained with another vocabulary than {tokenizer.path} has now",
             "put the file back",
         )
-    kept = prepare.kept(settings, saved)
+    kept = prepare.kept_text(settings, saved)
     text = prepare.text_digest(settings, cache)
     if kept is not None and (settings.source != "files" or kept.manifest.get("text") == text):
         log.line(
@@ -142,15 +142,15 @@ def _trained_on(run: runs.TrainedModel) -> Prepared:
     )
 
 
-def chosen(run: runs.TrainedModel, ask: SuiteOptions) -> knobs.Config:
+def chosen(run: runs.TrainedModel, options: SuiteOptions) -> knobs.Config:
     """Choose the config to evaluate: the checkpoint's model, and the text and masks asked for."""
-    config, foreign = ask.config, "foreign" in run.meta
-    named = not foreign or any(path.startswith("corpus.") for path, _ in ask.changes)
+    config, foreign = options.config, "foreign" in run.meta
+    named = not foreign or any(path.startswith("corpus.") for path, _ in options.changes)
     # To a model without a text, changes that name none are no better than no changes: see below.
-    if ask.changes and named:
-        for path, _ in ask.changes:
+    if options.changes and named:
+        for path, _ in options.changes:
             effects.in_evaluation(path)
-        config = changed(_without_other_pairs(run.config, dict(ask.changes)), ask.changes)
+        config = changed(_without_other_pairs(run.config, dict(options.changes)), options.changes)
         if config.model != run.config.model or config.tokenizer != run.config.tokenizer:
             raise ConfigError(
                 "model and tokenizer are the checkpoint's own", "change corpus, masking or evals"
@@ -164,7 +164,7 @@ def chosen(run: runs.TrainedModel, ask: SuiteOptions) -> knobs.Config:
         return run.config
     keep = ["model", "objectives", "tokenizer"]
     if not foreign:  # a run of ours knows what a row holds; of other models only heads are known
-        keep += {"pairs", "sequence_length"} - dict(ask.changes).keys()
+        keep += {"pairs", "sequence_length"} - dict(options.changes).keys()
     config = dataclasses.replace(config, **{key: getattr(run.config, key) for key in keep})
     positions = config.model.max_positions
     if config.model.position == "learned" and config.sequence_length > positions:

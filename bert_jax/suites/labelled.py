@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bert_jax.config import changed, default, knobs, overrides, put, resolve, take
+from bert_jax.config import changed, default, knobs, overrides, put, resolve, set_values
 from bert_jax.data import tasks
 from bert_jax.data.labelled import examples
 from bert_jax.data.labelled.examples import Example
@@ -18,7 +18,7 @@ from bert_jax.system import log
 
 
 def task_of(
-    run: runs.TrainedModel, ask: SuiteOptions, suite: str, usual: str | Mapping[str, Any] = ""
+    run: runs.TrainedModel, options: SuiteOptions, suite: str, usual: str | Mapping[str, Any] = ""
 ) -> knobs.Config:
     """Return a config whose task, objective and length are those of the data.
 
@@ -26,12 +26,12 @@ def task_of(
     row's name, or knobs by path), else the run's own; with the source and the knobs of the task
     from the command line.
     """
-    config, row = ask.config, ask.task or usual
+    config, row = options.config, options.task or usual
     name = "--suite=sst2" if suite == "task" else "--task=sst2"
     settings = tasks.settings(row) if row and isinstance(row, str) else row
-    if config is not None and ask.task:
+    if config is not None and options.task:
         raise ConfigError(
-            f"--task={ask.task} beside a --config, which has a task of its own",
+            f"--task={options.task} beside a --config, which has a task of its own",
             "leave one of them out",
         )
     if config is not None and not config.task.source:
@@ -39,7 +39,7 @@ def task_of(
             f"suite {suite} needs labelled data, and config.task.source is empty",
             f"name a task: {name}",
         )
-    foreign = [path for path, _ in ask.changes if not path.startswith(("task.", "objectives."))]
+    foreign = [path for path, _ in options.changes if not path.startswith(("task.", "objectives."))]
     if foreign:
         raise ConfigError(
             f"config.{foreign[0]} means nothing to suite {suite}", "it reads config.task alone"
@@ -47,8 +47,10 @@ def task_of(
     if config is None and settings:
         tree = default()
         put(tree, ["pairs"], "none")
-        take(tree, {**settings, **({"task.source": ask.source} if ask.source else {})})
-        overrides(tree, ask.changes)
+        set_values(
+            tree, {**settings, **({"task.source": options.source} if options.source else {})}
+        )
+        overrides(tree, options.changes)
         config = resolve(tree)
     elif config is None:
         if not run.config.task.source:
@@ -56,17 +58,17 @@ def task_of(
             raise ConfigError(
                 f"suite {suite} needs a task, and {run.folder} was not trained on one", example
             )
-        config = changed(run.config, ask.changes)
-    if ask.source:
+        config = changed(run.config, options.changes)
+    if options.source:
         config = dataclasses.replace(
-            config, task=dataclasses.replace(config.task, source=ask.source)
+            config, task=dataclasses.replace(config.task, source=options.source)
         )
     return dataclasses.replace(config, sequence_length=min(config.sequence_length, run.longest))
 
 
-def main_split(config: knobs.Config, ask: SuiteOptions) -> str:
+def main_split(config: knobs.Config, options: SuiteOptions) -> str:
     """Return the split to score: --split, else that of the task's evaluation."""
-    return ask.split or config.evals.get("validation", knobs.Eval()).split
+    return options.split or config.evals.get("validation", knobs.Eval()).split
 
 
 def whole(task: knobs.Task, split: str) -> knobs.Task:

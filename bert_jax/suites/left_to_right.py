@@ -36,9 +36,9 @@ class LeftToRight(TokenScorer):
 
     head = "causal_lm"
 
-    def __init__(self, run: runs.TrainedModel, ask: SuiteOptions, suite: str):
-        super().__init__(run, ask, suite)
-        if ask.within_word:
+    def __init__(self, run: runs.TrainedModel, options: SuiteOptions, suite: str):
+        super().__init__(run, options, suite)
+        if options.within_word:
             raise ConfigError(
                 "--within-word corrects what is masked, and a causal model masks nothing",
                 "leave it out",
@@ -74,7 +74,7 @@ class LeftToRight(TokenScorer):
 
         lengths = np.array([len(row.ids) + 1 for row in rows], np.int64)
         for chosen, outputs in run_rows(
-            self.step, self.params, lengths, make, self.ask.batch_size, progress
+            self.step, self.params, lengths, make, self.options.batch_size, progress
         ):
             for row, values in zip(chosen.tolist(), outputs, strict=True):
                 text, start, first, ids = rows[row]
@@ -82,6 +82,6 @@ class LeftToRight(TokenScorer):
         return scores
 
 
-def scorer(run: runs.TrainedModel, ask: SuiteOptions, suite: str) -> LeftToRight | Scorer:
+def scorer(run: runs.TrainedModel, options: SuiteOptions, suite: str) -> LeftToRight | Scorer:
     """Build the scorer of a model: left to right if it is causal, else each token masked alone."""
-    return (LeftToRight if "causal_lm" in run.config.objectives else Scorer)(run, ask, suite)
+    return (LeftToRight if "causal_lm" in run.config.objectives else Scorer)(run, options, suite)

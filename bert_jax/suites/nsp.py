@@ -27,30 +27,30 @@ PAIRS = {  # how a file of pairs is read, unless --config.task.KNOB changes it
 }
 
 
-def nsp(run: runs.TrainedModel, ask: SuiteOptions) -> Result:
+def nsp(run: runs.TrainedModel, options: SuiteOptions) -> Result:
     """Return loss, accuracy with its interval, and the accuracy of the commoner answer."""
     need_head(run, "nsp", "nsp")
-    return _of_file(run, ask) if ask.source else _of_corpus(run, ask)
+    return _of_file(run, options) if options.source else _of_corpus(run, options)
 
 
-def _of_corpus(run: runs.TrainedModel, ask: SuiteOptions) -> Result:
-    config = corpus.chosen(run, ask)
+def _of_corpus(run: runs.TrainedModel, options: SuiteOptions) -> Result:
+    config = corpus.chosen(run, options)
     if "nsp" not in config.objectives:
         raise ConfigError(
             f"a corpus with pairs = {config.pairs!r} has no next sentences", "--config.pairs=nsp"
         )
     config = dataclasses.replace(config, objectives={"nsp": config.objectives["nsp"]})
-    scorer, params = corpus.evaluator(run, ask, config)
+    scorer, params = corpus.evaluator(run, options, config)
     return scorer(params, Progress("nsp"))
 
 
-def _of_file(run: runs.TrainedModel, ask: SuiteOptions) -> Result:
+def _of_file(run: runs.TrainedModel, options: SuiteOptions) -> Result:
     """Score a file with the columns text, text_pair and label, which is is_next or not_next."""
-    config = labelled.task_of(run, ask, "nsp", PAIRS)
-    split = labelled.main_split(config, ask)
+    config = labelled.task_of(run, options, "nsp", PAIRS)
+    split = labelled.main_split(config, options)
     task = labelled.whole(config.task, split)
     pairs = labelled.load(dataclasses.replace(config, task=task), split)
-    pairs = [pair for pair in pairs if pair.label is not None][: ask.limit or None]
+    pairs = [pair for pair in pairs if pair.label is not None][: options.limit or None]
     classes = config.objectives[labelled.kind_of(config)].labels
     if not pairs or labelled.kind_of(config) != "classify" or len(classes) != 2:
         raise DataError(
@@ -71,11 +71,11 @@ def _of_file(run: runs.TrainedModel, ask: SuiteOptions) -> Result:
         return jax.nn.log_softmax(network.outputs(one_head, params, batch)["nsp"][:, 0])  # [B, 2]
 
     def make(rows: np.ndarray, length: int, size: int) -> Batch:
-        return features.batch(encoded, rows, length, size, run.tokenizer.special)
+        return features.gather(encoded, rows, length, size, run.tokenizer.special)
 
     scores = np.zeros((len(pairs), 2))
     for rows, values in run_rows(
-        step, params, encoded.lengths, make, ask.batch_size, Progress("nsp: tokens")
+        step, params, encoded.lengths, make, options.batch_size, Progress("nsp: tokens")
     ):
         scores[rows] = values
     truth = np.array([pair.label for pair in pairs])

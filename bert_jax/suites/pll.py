@@ -20,16 +20,16 @@ EXAMPLE = "files:texts.txt"
 _ORDER = 0x504C4C  # keeps the order's hashes apart from those of other orders
 
 
-def pll(run: runs.TrainedModel, ask: SuiteOptions) -> Result:
+def pll(run: runs.TrainedModel, options: SuiteOptions) -> Result:
     """Return the mean pseudo-log-likelihood of texts, and the pseudo-perplexity over all tokens.
 
     For a causal model these are the log-likelihood and the perplexity.
     """
-    score = scorer(run, ask, "pll")
-    texts = _of_files(run, ask) if ask.source else _of_corpus(run, ask)
+    score = scorer(run, options, "pll")
+    texts = _of_files(run, options) if options.source else _of_corpus(run, options)
     scores = score(texts, Progress("pll: tokens"))
     total, count = math.fsum(float(tokens.sum()) for tokens in scores), sum(map(len, scores))
-    suffix = "_word_l2r" if ask.within_word else ""
+    suffix = "_word_l2r" if options.within_word else ""
     likelihood, perplexity = f"pll{suffix}", f"pseudo_perplexity{suffix}"
     if "causal_lm" in run.config.objectives:
         likelihood, perplexity = "log_likelihood", "perplexity"
@@ -41,34 +41,34 @@ def pll(run: runs.TrainedModel, ask: SuiteOptions) -> Result:
     }
 
 
-def _of_files(run: runs.TrainedModel, ask: SuiteOptions) -> list[list[int]]:
+def _of_files(run: runs.TrainedModel, options: SuiteOptions) -> list[list[int]]:
     texts = []
-    for path in lines.find(ask.source, "pll", EXAMPLE):
+    for path in lines.find(options.source, "pll", EXAMPLE):
         if ".jsonl" in path.suffixes or path.suffix == ".json":
             texts += [row["text"] for _, row in lines.objects(path, ["text"])]
         else:
             texts += [text for _, text in lines.read(path)]
-    encoded = [ids for ids in run.tokenizer.encode_batch(texts[: ask.limit or None]) if ids]
+    encoded = [ids for ids in run.tokenizer.encode_batch(texts[: options.limit or None]) if ids]
     if not encoded:
         raise DataError(
-            f"{ask.source} holds no text", f"a text a line, for example --source={EXAMPLE}"
+            f"{options.source} holds no text", f"a text a line, for example --source={EXAMPLE}"
         )
     return encoded
 
 
-def _of_corpus(run: runs.TrainedModel, ask: SuiteOptions) -> list[list[int]]:
+def _of_corpus(run: runs.TrainedModel, options: SuiteOptions) -> list[list[int]]:
     """Draw sentences of the validation split by a hash of their number."""
-    if ask.config is None and "foreign" in run.meta and not ask.changes:
+    if options.config is None and "foreign" in run.meta and not options.changes:
         raise ConfigError(
             f"suite pll needs a --source: {run.meta['foreign']} names no text",
             f"--source={EXAMPLE}",
         )
-    prepared = corpus.prepared(run, ask, corpus.chosen(run, ask))
+    prepared = corpus.prepared(run, options, corpus.chosen(run, options))
     shards = prepared.splits["validation"]
     total = sum(len(shard.sentence_ends) for shard in shards)
     if not total:
         raise DataError("the validation split is empty", f"name texts: --source={EXAMPLE}")
-    count = min(ask.limit or SENTENCES, total)
+    count = min(options.limit or SENTENCES, total)
     logger.info(
         f"pll: {count:,} of {total:,} sentences of the validation split, the same ones each time"
     )

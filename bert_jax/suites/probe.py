@@ -41,13 +41,13 @@ class Split:
     vectors: dict[str, np.ndarray]  # by pooling: float32 [layers + 1, N, D]
 
 
-def probe(run: runs.TrainedModel, ask: SuiteOptions) -> Result:
+def probe(run: runs.TrainedModel, options: SuiteOptions) -> Result:
     """Return the metrics of each layer by pooling, and of the majority class (regress: the mean).
 
     A word's vector is that of its first piece. Vectors are standardised; all else is scikit-learn's
     default.
     """
-    config = labelled.task_of(run, ask, "probe")
+    config = labelled.task_of(run, options, "probe")
     kind = labelled.kind_of(config)
     if kind not in KINDS:
         raise ConfigError(
@@ -58,11 +58,15 @@ def probe(run: runs.TrainedModel, ask: SuiteOptions) -> Result:
         labels = examples.found_labels(config.task, kind, log.line)
         objective = dataclasses.replace(config.objectives[kind], labels=labels)
         config = dataclasses.replace(config, objectives={kind: objective})
-    if ask.limit:
-        config = dataclasses.replace(config, task=dataclasses.replace(config.task, rows=ask.limit))
-    names = dict.fromkeys(("train", labelled.main_split(config, ask)))  # --split=train is one split
-    parts = {name: _examples(ask, config, name) for name in names}  # all, before any is encoded
-    splits = [_split(run, ask, config, name, part) for name, part in parts.items()]
+    if options.limit:
+        config = dataclasses.replace(
+            config, task=dataclasses.replace(config.task, rows=options.limit)
+        )
+    names = dict.fromkeys(
+        ("train", labelled.main_split(config, options))
+    )  # --split=train is one split
+    parts = {name: _examples(options, config, name) for name in names}  # all, before any is encoded
+    splits = [_split(run, options, config, name, part) for name, part in parts.items()]
     train, held_out = splits[0], splits[-1]
     count = len(held_out.targets)
     if kind == "regress":
@@ -90,19 +94,19 @@ def probe(run: runs.TrainedModel, ask: SuiteOptions) -> Result:
     return result
 
 
-def _examples(ask: SuiteOptions, config: knobs.Config, split: str) -> list[Example]:
+def _examples(options: SuiteOptions, config: knobs.Config, split: str) -> list[Example]:
     """Load the labelled examples of a split, up to the limit."""
     known = [example for example in labelled.load(config, split) if example.label is not None]
     if not known:
         raise DataError(
             f"{config.task.source}: split {split} has no labels", "name another with --split"
         )
-    return known[: ask.limit or None]
+    return known[: options.limit or None]
 
 
 def _split(
     run: runs.TrainedModel,
-    ask: SuiteOptions,
+    options: SuiteOptions,
     config: knobs.Config,
     split: str,
     known: list[Example],
@@ -122,13 +126,13 @@ def _split(
     else:
         rows, columns = np.arange(len(known)), np.zeros(len(known), np.int64)
         targets = np.array([example.label for example in known])
-    vectors = _vectors(run, ask, encoded, rows, columns, kind, split)
+    vectors = _vectors(run, options, encoded, rows, columns, kind, split)
     return Split(known, encoded, rows, columns, targets, vectors)
 
 
 def _vectors(
     run: runs.TrainedModel,
-    ask: SuiteOptions,
+    options: SuiteOptions,
     encoded: Features,
     rows: np.ndarray,
     columns: np.ndarray,
@@ -148,7 +152,7 @@ def _vectors(
         }
 
     def make(chosen: np.ndarray, length: int, size: int) -> Batch:
-        return features.batch(encoded, chosen, length, size, run.tokenizer.special)
+        return features.gather(encoded, chosen, length, size, run.tokenizer.special)
 
     model = run.config.model
     assert model.layers is not None
@@ -159,7 +163,7 @@ def _vectors(
     first = np.searchsorted(rows, np.arange(len(encoded.example) + 1))  # a row's items are adjacent
     progress = Progress(f"probe: tokens of {split}")
     for chosen, outputs in run_rows(
-        step, run.params["encoder"], encoded.lengths, make, ask.batch_size, progress
+        step, run.params["encoder"], encoded.lengths, make, options.batch_size, progress
     ):
         for pool, values in outputs.items():
             for row, value in zip(chosen.tolist(), values, strict=True):

@@ -56,9 +56,9 @@ class TokenScorer:
 
     head: ClassVar[str]
 
-    def __init__(self, run: runs.TrainedModel, ask: SuiteOptions, suite: str):
+    def __init__(self, run: runs.TrainedModel, options: SuiteOptions, suite: str):
         need_head(run, self.head, suite)
-        self.tokenizer, self.special, self.ask = run.tokenizer, run.tokenizer.special, ask
+        self.tokenizer, self.special, self.options = run.tokenizer, run.tokenizer.special, options
         self.longest = run.longest
         self.network = network.Network(run.config.model, run.tokenizer.size, ((self.head, 0),))
         self.params = {part: run.params[part] for part in ("encoder", self.head)}
@@ -107,9 +107,9 @@ class Scorer(TokenScorer):
 
     head = "mlm"
 
-    def __init__(self, run: runs.TrainedModel, ask: SuiteOptions, suite: str):
-        super().__init__(run, ask, suite)
-        if ask.within_word and not run.tokenizer.has_words:
+    def __init__(self, run: runs.TrainedModel, options: SuiteOptions, suite: str):
+        super().__init__(run, options, suite)
+        if options.within_word and not run.tokenizer.has_words:
             raise ConfigError(
                 f"the vocabulary of {run.folder} has no words", "leave --within-word out"
             )
@@ -130,7 +130,7 @@ class Scorer(TokenScorer):
             spans = self.windows(end - first, self.longest - 2)
             starts[first:end], stops[first:end] = first + spans[best_windows(spans, end - first)].T
         hidden = np.arange(len(tokens)) + 1  # behind the last token that is masked with each
-        if self.ask.within_word:
+        if self.options.within_word:
             word_starts = np.flatnonzero(~self.tokenizer.continuation[tokens])
             bounds = np.sort(np.concatenate([word_starts, ends]))  # of words and texts
             hidden = bounds[np.searchsorted(bounds, hidden - 1, side="right")]
@@ -150,7 +150,7 @@ class Scorer(TokenScorer):
 
         scores, lengths = np.zeros(len(tokens)), stops - starts + 2
         for rows, values in run_rows(
-            self.step, self.params, lengths, make, self.ask.batch_size, progress
+            self.step, self.params, lengths, make, self.options.batch_size, progress
         ):
             scores[rows] = values
         return np.split(scores, ends[:-1])

@@ -21,24 +21,24 @@ from bert_jax.suites.rows import run_rows
 from bert_jax.system import log
 
 
-def sts(run: runs.TrainedModel, ask: SuiteOptions) -> Result:
+def sts(run: runs.TrainedModel, options: SuiteOptions) -> Result:
     """Return Spearman's and Pearson's correlation by pooling.
 
     The poolings are `mean`, `cls`, and `own` where the model states one.
     """
-    config = labelled.task_of(run, ask, "sts", "stsb")
+    config = labelled.task_of(run, options, "sts", "stsb")
     if labelled.kind_of(config) != "regress":
         raise ConfigError(
             "suite sts needs a number for each pair", "--config=configs/finetune.py:stsb"
         )
-    split = labelled.main_split(config, ask)
+    split = labelled.main_split(config, options)
     config = dataclasses.replace(config, task=labelled.whole(config.task, split))
-    pairs = labelled.load(config, split)[: ask.limit or None]
+    pairs = labelled.load(config, split)[: options.limit or None]
     if any(pair.pair is None for pair in pairs):
         raise ConfigError(
             "suite sts compares two texts", "name the second: --config.task.text_pair=COLUMN"
         )
-    vectors = embed(run, ask, [text for pair in pairs for text in (pair.text, pair.pair or "")])
+    vectors = embed(run, options, [text for pair in pairs for text in (pair.text, pair.pair or "")])
     task = dataclasses.replace(config.task, metrics=())
     result: Result = {"pairs": len(pairs)}
     poolings = {pooling: pooling for pooling in POOLINGS}
@@ -54,7 +54,7 @@ def sts(run: runs.TrainedModel, ask: SuiteOptions) -> Result:
     return result
 
 
-def embed(run: runs.TrainedModel, ask: SuiteOptions, texts: list[str]) -> dict[str, np.ndarray]:
+def embed(run: runs.TrainedModel, options: SuiteOptions, texts: list[str]) -> dict[str, np.ndarray]:
     """Embed texts under every pooling: float64 [N, D] each; the ends of long texts are cut."""
     room = run.longest - 2
     encoded = run.tokenizer.encode_batch(texts)
@@ -75,7 +75,7 @@ def embed(run: runs.TrainedModel, ask: SuiteOptions, texts: list[str]) -> dict[s
     lengths = np.array([len(ids) + 2 for ids in rows], np.int64)
     vectors = {pooling: np.zeros((len(rows), run.config.model.hidden or 0)) for pooling in POOLINGS}
     for chosen, outputs in run_rows(
-        step, run.params["encoder"], lengths, make, ask.batch_size, Progress("sts: tokens")
+        step, run.params["encoder"], lengths, make, options.batch_size, Progress("sts: tokens")
     ):
         for pooling, values in outputs.items():
             vectors[pooling][chosen] = values

@@ -23,18 +23,18 @@ from bert_jax.system import log
 GLUE = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "ax")
 
 
-def own(run: runs.TrainedModel, ask: SuiteOptions) -> Result:
+def own(run: runs.TrainedModel, options: SuiteOptions) -> Result:
     """Score the task the checkpoint was fine-tuned on, or that of --config."""
-    return _score(run, ask, labelled.task_of(run, ask, "task"))
+    return _score(run, options, labelled.task_of(run, options, "task"))
 
 
-def glue(run: runs.TrainedModel, ask: SuiteOptions) -> Result:
+def glue(run: runs.TrainedModel, options: SuiteOptions) -> Result:
     """Score, by name, every task of GLUE whose classes the head has and whose files exist."""
     result: Result = {}
     left_out: list[str] = []
     for name in GLUE:
         try:
-            result[name] = named(name, run, ask)
+            result[name] = named(name, run, options)
         except (HeadError, MissingError) as error:
             left_out.append(f"{name}: {error}")
     if not result:
@@ -47,19 +47,19 @@ def glue(run: runs.TrainedModel, ask: SuiteOptions) -> Result:
     return result
 
 
-def named(name: str, run: runs.TrainedModel, ask: SuiteOptions) -> Result:
+def named(name: str, run: runs.TrainedModel, options: SuiteOptions) -> Result:
     """Score the task of one row of `data/tasks.py`."""
     need_head(run, tasks.TASKS[name].kind, name)
-    known = run.config.task.source and run.config.task.name == name and not ask.source
-    return _score(run, ask, labelled.task_of(run, ask, name, "" if known else name))
+    known = run.config.task.source and run.config.task.name == name and not options.source
+    return _score(run, options, labelled.task_of(run, options, name, "" if known else name))
 
 
-def _score(run: runs.TrainedModel, ask: SuiteOptions, config: knobs.Config) -> Result:
+def _score(run: runs.TrainedModel, options: SuiteOptions, config: knobs.Config) -> Result:
     """Score --split, else all the task's evaluations; the main one's metrics have no prefix."""
     kind = labelled.kind_of(config)
     need_head(run, kind, config.task.name or "task")
-    if ask.submission:
-        if ask.limit:
+    if options.submission:
+        if options.limit:
             raise ConfigError(
                 "--limit leaves out rows that a server asks for", "leave it out, or --submission"
             )
@@ -67,25 +67,25 @@ def _score(run: runs.TrainedModel, ask: SuiteOptions, config: knobs.Config) -> R
         config = dataclasses.replace(
             config, task=dataclasses.replace(config.task, on_bad_row="fail")
         )
-    if config.task == run.config.task and not ask.source:
+    if config.task == run.config.task and not options.source:
         _check_data(run)
     config, head = _with_head(config, run)
     params, mesh = on_devices({"encoder": run.params["encoder"], kind: head})
     result: Result = {}
-    for name, split in _splits(config, ask).items():
+    for name, split in _splits(config, options).items():
         data = config
-        if ask.source not in ("", run.config.task.source):  # a file it was not trained on
+        if options.source not in ("", run.config.task.source):  # a file it was not trained on
             data = dataclasses.replace(config, task=labelled.whole(config.task, split))
-        held_out = labelled.load(data, split)[: ask.limit or None]
+        held_out = labelled.load(data, split)[: options.limit or None]
         scorer = task_evaluator.TaskEvaluator(
-            config, run.tokenizer, held_out, ask.batch_size or knobs.Eval().batch_size, mesh
+            config, run.tokenizer, held_out, options.batch_size or knobs.Eval().batch_size, mesh
         )
         prefix = "" if name == "validation" else f"{name}/"
-        scores, predictions = scorer.both(params, Progress(f"{split}: batches"))
-        if ask.submission:
+        scores, predictions = scorer.evaluate(params, Progress(f"{split}: batches"))
+        if options.submission:
             labels = config.objectives[kind].labels
             written = submission.write(
-                config.task.name, split, held_out, predictions, labels, Path(ask.submission)
+                config.task.name, split, held_out, predictions, labels, Path(options.submission)
             )
             log.line("wrote " + ", ".join(str(path) for path in written))
         if len(scores) == 1:
@@ -112,11 +112,11 @@ def _check_data(run: runs.TrainedModel) -> None:
         )
 
 
-def _splits(config: knobs.Config, ask: SuiteOptions) -> dict[str, str]:
+def _splits(config: knobs.Config, options: SuiteOptions) -> dict[str, str]:
     """Return the splits to score, by the name of their evaluation."""
-    if ask.split:
-        return {"validation": ask.split}
-    if ask.submission:
+    if options.split:
+        return {"validation": options.split}
+    if options.submission:
         row = tasks.TASKS.get(config.task.name)
         if row is None or row.submission is None:
             raise ConfigError(

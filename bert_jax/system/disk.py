@@ -68,7 +68,9 @@ def check_space(folder: Path, needed: int, what: str) -> None:
 
 
 @contextlib.contextmanager
-def room(place: Path | str, needed: int | None = None, what: str = "") -> Iterator[None]:
+def reporting_full_disk(
+    place: Path | str, needed: int | None = None, what: str = ""
+) -> Iterator[None]:
     """Turn the error of a full disk into the user's error; any other error passes."""
     try:
         yield

@@ -59,7 +59,7 @@ def hold(folder: Path, name: str = NAME) -> Iterator[None]:
     path = Path(folder) / name
     if os.path.lexists(path):
         opening.check(path, ConfigError, "delete it: no run made it")
-    with disk.room(path):
+    with disk.reporting_full_disk(path):
         descriptor = _open(path)
     with _registered(descriptor):
         if not _lock(descriptor, TRIES):
@@ -70,7 +70,7 @@ def hold(folder: Path, name: str = NAME) -> Iterator[None]:
         started = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
         record = {"host": socket.gethostname(), "pid": os.getpid(), "started": started}
         os.ftruncate(descriptor, 0)
-        with disk.room(path):
+        with disk.reporting_full_disk(path):
             os.pwrite(descriptor, json.dumps(record).encode(), 0)
         yield
 

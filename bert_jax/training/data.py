@@ -89,14 +89,14 @@ def _of_text(config: knobs.Config) -> TrainingData:
         prepared.fingerprint,
         source,
         lambda name, mesh: corpus.Evaluator(config, prepared, config.evals[name], mesh),
-        lambda mesh: samples.of(config, prepared, mesh),
+        lambda mesh: samples.build(config, prepared, mesh),
     )
 
 
 def _of_task(config: knobs.Config) -> TrainingData:
     kind = next(iter(config.objectives))
     tokenizer = vocabulary(config)
-    config = labels_of(config)
+    config = with_labels(config)
     labels = config.objectives[kind].labels
     _check_metrics(config, kind)
     odd = [label for label in labels if not scores.ENTITY.fullmatch(label) and label != "O"]
@@ -155,7 +155,7 @@ def vocabulary(config: knobs.Config) -> Tokenizer:
     return tokenizers.load(runs.described(config.init_from)[1])
 
 
-def labels_of(config: knobs.Config) -> knobs.Config:
+def with_labels(config: knobs.Config) -> knobs.Config:
     """Fill in the names of the classes from the training data, where the config has none."""
     kind = next(iter(config.objectives))
     if kind not in ("classify", "tag") or config.objectives[kind].labels:

@@ -137,7 +137,7 @@ def clip(grads: Any, norm: float | jax.Array) -> tuple[Any, jax.Array]:
 # --- spikes ---------------------------------------------------------------------------------------
 
 
-def usual(settings: knobs.Optim) -> dict[str, jax.Array]:
+def init_watch(settings: knobs.Optim) -> dict[str, jax.Array]:
     """Make the state that watches for spikes: the last losses learned from, and how many."""
     return {
         "losses": jnp.zeros(settings.spike_window, jnp.float32),

@@ -44,7 +44,9 @@ def init_state(config: knobs.Config, vocab_size: int, seed: jax.Array) -> State:
         "skipped": zero,
         "skipped_in_row": zero,
     }
-    return state | ({"watched": optim.usual(config.optim)} if config.optim.spike_window else {})
+    return state | (
+        {"watched": optim.init_watch(config.optim)} if config.optim.spike_window else {}
+    )
 
 
 def inputs_at(config: knobs.Config, step: int) -> StepInputs:

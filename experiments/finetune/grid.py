@@ -23,7 +23,7 @@ from bert_jax import cli
 from bert_jax.config import load_file
 from bert_jax.evaluation.scores import higher_is_better
 from bert_jax.studies.definition import Study, Suite, axis
-from bert_jax.studies.folder import Place
+from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.report.collect import Result, results
 from bert_jax.studies.report.intervals import summary
 
@@ -94,7 +94,7 @@ def main() -> int:
         study = f"{Path(__file__).resolve()}:{spec}"
         code = cli.execute(["study", "run", study, f"--workdir={args.workdir}", *flags])
     if (args.workdir / "study.json").exists():
-        cells = results(Place(args.workdir), history=False)
+        cells = results(StudyFolder(args.workdir), history=False)
         print(report(cells, args.metric or cells[0].entry.config.checkpoints.best))
     return code
 

@@ -80,7 +80,7 @@ class Source:
             chosen[of_epoch] = self._rows(epoch, places[of_epoch])
         length = self._full or rounded(int(self._lengths[chosen].max()))
         chosen = chosen[rows]
-        return features.batch(self._features, chosen, length, len(chosen), self._special)
+        return features.gather(self._features, chosen, length, len(chosen), self._special)
 
     def _rows(self, epoch: int, places: np.ndarray) -> np.ndarray:
         """Return the rows at places of an epoch's order that lie in one batch."""

@@ -83,7 +83,7 @@ def encode(
     rows = _Rows(examples, tokenizer, task, length, long)
     finish = _ENCODERS[kind](rows)
     features = Features(
-        **encoding.flat(tokenizer.special, rows.parts),
+        **encoding.concatenate(tokenizer.special, rows.parts),
         targets={},
         example=np.array(rows.example, np.int32),
         words=None,
@@ -94,7 +94,7 @@ def encode(
     return finish(features, train)
 
 
-def batch(features: Features, rows: np.ndarray, length: int, size: int, special: Special) -> Batch:
+def gather(features: Features, rows: np.ndarray, length: int, size: int, special: Special) -> Batch:
     """Return the given rows padded to `length`, and rows of padding alone up to `size`."""
     counts = np.zeros(size, np.int64)  # [B]
     counts[: len(rows)] = features.lengths[rows]
@@ -222,7 +222,7 @@ def _tag(rows: _Rows) -> Finish:
         # A word without any piece is [UNK], so that no word is lost.
         words = [next(pieces) or [rows.tokenizer.special.unk] for _ in example.words]
         ids = list(itertools.chain.from_iterable(words))
-        firsts = encoding.places(np.array([len(word) for word in words], np.int64))[:-1]
+        firsts = encoding.cumulative(np.array([len(word) for word in words], np.int64))[:-1]
         word_of = np.full(len(ids), -1, np.int32)
         word_of[firsts] = np.arange(len(words))
         for start, end, best in _windows(rows, number, len(ids), rows.length - 2):
@@ -234,7 +234,7 @@ def _tag(rows: _Rows) -> Finish:
         for start, of_row in zip(features.offsets.tolist(), answered, strict=False):
             words[start + 1 : start + 1 + len(of_row)] = of_row
         labels = [[-1] * len(e.words) if e.label is None else e.label for e in rows.examples]
-        begins = encoding.places(np.array([len(classes) for classes in labels], np.int64))
+        begins = encoding.cumulative(np.array([len(classes) for classes in labels], np.int64))
         flat = np.fromiter(itertools.chain.from_iterable(labels), np.int32, int(begins[-1]))
         firsts = words >= 0  # [T]
         example = np.repeat(features.example, features.lengths)  # [T]

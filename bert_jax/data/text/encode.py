@@ -114,7 +114,9 @@ class Words:
             return _concatenate(self.tokenizer.encode_batch(sentences))
         if len(self.places) > WORDS:
             self._reset()
-        text = self.tokenizer.settled("".join(f"{sentence} {END} " for sentence in sentences))
+        text = self.tokenizer.lowercase_sigmas(
+            "".join(f"{sentence} {END} " for sentence in sentences)
+        )
         for mark in MARKS:
             text = text.replace(mark, f" {mark} ")
         words = text.replace("  ", " ").split(" ")

@@ -111,7 +111,7 @@ def text_digest(settings: knobs.Corpus, cache: Path) -> str:
     return _digest(corpus.SOURCES[settings.source].identity(settings, cache))
 
 
-def kept(settings: knobs.Corpus, mark: str) -> shards.Prepared | None:
+def kept_text(settings: knobs.Corpus, mark: str) -> shards.Prepared | None:
     """Return the corpus with a fingerprint if it is in the cache, even where its text is gone."""
     folder = cache_folder(settings) / mark[:16]
     prepared = shards.open(folder) if (folder / "manifest.json").is_file() else None

@@ -40,7 +40,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Room:
+class Capacity:
     """The resources for tasks, as far as is known before they run."""
 
     parallel: int = 1  # tasks at the same time
@@ -52,7 +52,7 @@ class Room:
 class Engine(Protocol):
     """The interface of an engine; `poll` returns every submitted task once."""
 
-    room: Room
+    room: Capacity
     pause: float  # seconds between two calls of `poll`
 
     def submit(self, tasks: Sequence[Task]) -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from bert_jax.errors import ConfigError
-from bert_jax.studies.engines import FULL, STOPPED, Room, Task
+from bert_jax.studies.engines import FULL, STOPPED, Capacity, Task
 from bert_jax.system import disk
 
 PAUSE = 0.1
@@ -55,7 +55,7 @@ class Local:
         jobs = jobs or (1 if self._devices else len(self._cores))
         devices = len(self._devices) / jobs
         memory = PLANNED * (gpu_memory() * devices if self._devices else machine.memory() / jobs)
-        self.room = Room(jobs, len(self._cores) / jobs, devices, memory)
+        self.room = Capacity(jobs, len(self._cores) / jobs, devices, memory)
         self._free = list(range(jobs))
         self._waiting: deque[Task] = deque()
         self._dropped: list[tuple[Task, int]] = []

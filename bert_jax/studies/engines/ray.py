@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax.errors import ConfigError
-from bert_jax.studies.engines import FAILED, KILLED, STOPPED, Room, Task, local, need
+from bert_jax.studies.engines import FAILED, KILLED, STOPPED, Capacity, Task, local, need
 
 
 class Ray:
@@ -60,7 +60,7 @@ class Ray:
         jobs = min(jobs or most, most)
         # By default, the memory that Ray manages is 70 % of the machine's.
         memory = math.inf if gpus else self._has.get("memory", math.inf) / jobs
-        self.room = Room(jobs, max(cpus, 1.0), gpus, memory)
+        self.room = Capacity(jobs, max(cpus, 1.0), gpus, memory)
         self._remote = self._ray.remote(
             num_cpus=cpus, num_gpus=gpus, resources=amounts or None, max_retries=0
         )(run)

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax.errors import ConfigError
-from bert_jax.studies.engines import FAILED, KILLED, LOST, STOPPED, Room, Task, local, need
+from bert_jax.studies.engines import FAILED, KILLED, LOST, STOPPED, Capacity, Task, local, need
 
 HOUR = 60  # minutes; the shortest time limit of a job without timeout_min
 SPARE = 3.0  # time limit of a job, as a multiple of the estimated time
@@ -56,7 +56,7 @@ class Slurm:
         cluster = parameters.pop("cluster", "slurm")
         gpus = float(parameters.get("gpus_per_node", 0))
         memory = math.inf if gpus else float(parameters.get("mem_gb", math.inf)) * PLANNED * 2**30
-        self.room = Room(jobs or 1, float(parameters.get("cpus_per_task", 1)), gpus, memory)
+        self.room = Capacity(jobs or 1, float(parameters.get("cpus_per_task", 1)), gpus, memory)
         self._name = "bert_jax_" + hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:8]
         self._our_jobs = ("--user", str(os.getuid()), "--name", self._name)
         self._limit = "timeout_min" in parameters or "slurm_time" in parameters

@@ -10,7 +10,7 @@ from typing import Any
 from bert_jax.reporting.figures import Chart, Figure, Series
 from bert_jax.reporting.formats import HOLE, SIZES, SPACE, number
 from bert_jax.reporting.metric_names import is_share
-from bert_jax.studies.folder import Place
+from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.report import collect, intervals
 from bert_jax.studies.report.collect import Axis, Family, Result
 from bert_jax.studies.report.compare import Difference
@@ -26,7 +26,7 @@ MAIN = ("mlm_loss", "accuracy", "f1")  # metrics compared by a study that names 
 class View:
     """Study in its present state: its folder, its study.json and the results of its cells."""
 
-    place: Place
+    place: StudyFolder
     study: Mapping[str, Any]
     results: Sequence[Result]
 

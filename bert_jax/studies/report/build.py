@@ -1,6 +1,6 @@
 """Report of a study: report.html for offline reading, results.csv, summary.md and figures.
 
-    write(Place(workdir))
+    write(StudyFolder(workdir))
 
 It shows the study's present state. Every figure is laid out once, for the page and for PNG, SVG
 and PDF files.
@@ -23,7 +23,7 @@ from bert_jax.reporting.metric_names import pretty
 from bert_jax.reporting.page import asset, config_box, page, section, table, tile
 from bert_jax.reporting.svg import draw
 from bert_jax.studies import files
-from bert_jax.studies.folder import Place
+from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.report import (
     aggregate,
     budgets,
@@ -42,7 +42,7 @@ STATES = ("done", "running", "waiting", "failed", "diverged")
 STYLE = asset(__file__, ".css")
 
 
-def write(place: Place) -> Path:
+def write(place: StudyFolder) -> Path:
     """Write results.csv, figures/*, summary.md and, last, report.html; return its path."""
     study, results = place.read_study(), collect.results(place)
     collect.write_csv(place, results)
@@ -67,7 +67,7 @@ def _source(view: View) -> str:
     return f"{_name(view)}: {done} of {len(view.results)} cells done, {ended}."
 
 
-def write_summary(place: Place) -> Path:
+def write_summary(place: StudyFolder) -> Path:
     """Write summary.md from study.json and results.csv, without the cells; return its path.
 
     PNG figures beside it are drawn again, but for those of training, which take the cells.

@@ -16,7 +16,7 @@ from bert_jax.errors import DataError
 from bert_jax.reporting import records
 from bert_jax.reporting.metric_names import is_result
 from bert_jax.studies import files
-from bert_jax.studies.folder import Entry, Place, State
+from bert_jax.studies.folder import Entry, State, StudyFolder
 from bert_jax.system.jsons import Maybe
 
 LEDGER = (
@@ -103,7 +103,7 @@ class Family:
     runs: Mapping[str, list[Result]]
 
 
-def results(place: Place, history: bool = True) -> list[Result]:
+def results(place: StudyFolder, history: bool = True) -> list[Result]:
     """Read every cell that study.json lists; without their histories this is quicker."""
     if not place.read_study():
         raise DataError(
@@ -112,7 +112,7 @@ def results(place: Place, history: bool = True) -> list[Result]:
     return [_result(place, entry, history) for entry in place.cells()]
 
 
-def _result(place: Place, entry: Entry, history: bool) -> Result:
+def _result(place: StudyFolder, entry: Entry, history: bool) -> Result:
     state, trained = place.state(entry), place.trained(entry.id)
     metrics: dict[str, float] = {}
     errors: dict[str, str] = {}
@@ -149,7 +149,7 @@ def _hardware(machine: Mapping[str, Any]) -> str:
     return ", ".join(map(str, machine.get("devices", [])))
 
 
-def _group_size(place: Place, entry: Entry) -> int:
+def _group_size(place: StudyFolder, entry: Entry) -> int:
     """Count the cells that train in one program with a cell and share its time."""
     try:
         return max(1, len(place.read_group(entry.group)["cells"]))
@@ -157,7 +157,7 @@ def _group_size(place: Place, entry: Entry) -> int:
         return 1
 
 
-def _history(place: Place, cell: str) -> History:
+def _history(place: StudyFolder, cell: str) -> History:
     path = place.cell(cell) / records.METRICS
     curves: dict[str, dict[int, float]] = defaultdict(dict)
     ledger: dict[str, list[float]] = defaultdict(list)
@@ -247,7 +247,7 @@ def _columns(axis: str) -> tuple[str, str]:
     return name, f"{name}.value"
 
 
-def write_csv(place: Place, results: Sequence[Result]) -> None:
+def write_csv(place: StudyFolder, results: Sequence[Result]) -> None:
     """Write results.csv in one move: what a cell is, what it cost, then metrics by name."""
     table = [row(result) for result in results]
     of_axes = [name for axis in axes(place.read_study()) for name in _columns(axis.name)]
@@ -260,7 +260,7 @@ def write_csv(place: Place, results: Sequence[Result]) -> None:
     files.write_text(place.csv, text.getvalue())
 
 
-def read_csv(place: Place) -> list[Result]:
+def read_csv(place: StudyFolder) -> list[Result]:
     """Read results.csv back, for a summary of cells whose folders are gone; it has no configs."""
     names = [axis.name for axis in axes(place.read_study())]
     try:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_jax.evaluation.metrics import EXAMPLES
-from bert_jax.studies.folder import Place
+from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.report import intervals
 from bert_jax.studies.report.collect import Family, Result
 
@@ -82,7 +82,7 @@ class Difference:
 
 
 def differences(
-    place: Place,
+    place: StudyFolder,
     families: Sequence[Family],
     baseline: str,
     metrics: Sequence[str],
@@ -186,7 +186,7 @@ def _weights(examples: int, draws: int, seed: int) -> Iterator[np.ndarray]:
         yield counts.reshape(rows, examples).astype(np.float64)
 
 
-def _arrays(place: Place, cells: Sequence[Result], metric: str) -> dict[str, Arrays]:
+def _arrays(place: StudyFolder, cells: Sequence[Result], metric: str) -> dict[str, Arrays]:
     """Read sums, counts and identity of the examples of all cells that recorded them."""
     evaluation, _, name = metric.partition("/")
     by_cell = {}
