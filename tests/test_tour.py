@@ -31,8 +31,11 @@ TRAINED = (
 
 LONGER = (  # than a few seconds
     "02_embeddings",
+    "03_positions",
     "08_next_sentence",
+    "09_cls",
     "10_classification",
+    "11_question_answering",
     "12_names",
     "13_features",
     "14_bert_and_gpt",
@@ -88,6 +91,7 @@ def test_the_three_complaints_are_classified(stop):
     assert found["labels"] == found["expected"] == ["hardware", "software", "billing"]
 
 
+@pytest.mark.slow
 def test_the_answer_is_shanghai(stop):
     found, printed = stop("11_question_answering")
     answer = found["answer"]
@@ -114,6 +118,7 @@ def test_words_that_stand_alike_have_vectors_alike(stop):
         assert min(cosines[0, 1], cosines[2, 3]) > cosines[:2, 2:].max()
 
 
+@pytest.mark.slow
 def test_without_positions_order_does_not_matter(stop):
     found, _ = stop("03_positions")
     assert (
@@ -186,6 +191,7 @@ def test_next_lines_are_told_from_those_of_other_poems(stop):
     assert all(found["chance"][line, line + 1] > 0.5 for line in range(3))  # of Li Bai's
 
 
+@pytest.mark.slow
 def test_cls_gathers_what_the_head_reads(stop):
     (same, other), (apart_same, apart_other) = (
         stop("09_cls")[0]["cosines"][when] for when in ("before", "after")
