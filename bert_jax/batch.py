@@ -8,14 +8,16 @@ packed).
 | tokens        | [B, L] | int32 | pipeline   | masking (the truth), encoder if nothing is masked |
 | type_ids      | [B, L] | int32 | pipeline   | encoder: 0 for segment A, 1 for segment B         |
 | positions     | [B, L] | int32 | pipeline   | encoder, masking keys: place in the example       |
-| segment_ids   | [B, L] | int32 | pipeline   | attention, masking: 0 = padding, examples from 1  |
+| segment_ids   | [B, L] | int32 | pipeline   | attention, masking: example of the row, from 1    |
 | unit_ids      | [B, L] | int32 | units      | masking: column of the unit's first token, or -1  |
 | example_ids   | [B, S] | int32 | pipeline   | masking keys, messages: index in the epoch's plan |
 | copies        | [B, S] | int32 | pipeline   | masking keys: the epoch, or epoch mod dupe_factor |
 | cls_positions | [B, S] | int32 | pipeline   | pooler                                            |
 | labels        | [B, S] | int32 | pipeline   | pair objectives: 0 = true order, -1 = not counted |
 
-A token whose unit_ids is -1 is never masked. `masking.apply` adds, for K prediction slots a row:
+In segment_ids 0 is padding; BERT's two segments are type_ids. A token whose unit_ids is -1 is never
+masked. `masking.apply` adds, for K prediction slots a row
+(a slot is room for one predicted token; K is fixed, and slots that are not used weigh 0):
 
 | inputs            | [B, L] | int32   | masking | encoder: tokens after corruption             |
 | predict_positions | [B, K] | int32   | masking | MLM head: column of each slot                |

@@ -10,6 +10,8 @@ objects:
   restore or initialise the state, give the inputs of an update, record its metrics, and save.
 - `Evaluations` (training/runs.py): the evaluations of the config, each at its own steps.
 
+`Runs.data` is what they learn from (training/data.py).
+
 Steps count from 1: `step` is the number of completed updates once its update is made. A batch is a
 function of its step (training/data.py), which is why a resumed run sees the batches that it would
 have seen.
@@ -108,15 +110,15 @@ def train(
     Args:
       jobs: a config and a workdir for each run; the configs differ in step inputs alone, the
         numbers an update takes (`batch.StepInputs`).
-      slots: prediction slots of a row, where other runs of the same study need more; 0: as many
-        as these runs need.
+      slots: prediction slots of a row (`batch.py`), where other runs of the same study need more;
+        0: as many as these runs need.
       allow_change: knobs that may differ from those of an earlier attempt.
       command: the command line, to be recorded in environment.json.
       on_diverged: called with the workdir and the error of a run that diverged; its folder stays as
         it was last saved, and the error is raised once no run is left.
 
     Returns:
-      True if a stop was requested as the runs ended, too late to interrupt them.
+      True if a stop signal came, but every update was already made: begin nothing more.
     """
     from bert_jax.training import memory, stop
     from bert_jax.training.program import mesh_for
@@ -136,8 +138,8 @@ def train(
         for step in runs.steps(start):
             batch = runs.next_batch(batches)
             state, metrics = program.update(state, batch, runs.inputs(step))
-            # Takes in the metrics of the update before, so that the device never waits; evaluations
-            # and saves take in those of this one.
+            # `record` reads the metrics of the update before this one, so that the device never
+            # waits for the host; evaluations and saves read those of this one too.
             runs.record(program, step, metrics, batch)
             if due := evaluations.due(step):
                 evaluations.run(due, state, step)

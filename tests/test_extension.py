@@ -43,7 +43,7 @@ assert suites.TABLE["mine"].run(None, suites.SuiteOptions()) == {"answer": 42}
 """,
     ),
     "an objective": (
-        ("config/knobs.py", "OBJECTIVES", '    "mine": Row("text", default=False),\n'),
+        ("config/knobs.py", "OBJECTIVES", '    "mine": ObjectiveRow("text"),\n'),
         {
             "objectives/mine.py": '''
 """Distance of the pooled vector from zero: pulls all texts to one point."""
@@ -87,6 +87,17 @@ train.run(config, Path("run"), command=[])
 lines = [json.loads(line) for line in Path("run/metrics.jsonl").read_text().splitlines()]
 assert any("train/mine_loss" in line for line in lines), lines
 assert any("eval/validation/mine_loss" in line for line in lines), lines
+from bert_jax.config import validation
+from bert_jax.errors import ConfigError
+from bert_jax.interop import export
+for refuse, metric in ((export.check, ""), (validation.check, "mine_accuracy")):
+    saves = dataclasses.replace(config.checkpoints, best=metric)
+    try:
+        refuse(dataclasses.replace(config, checkpoints=saves))
+    except ConfigError as error:
+        assert "mine" in str(error), error
+    else:
+        raise AssertionError(refuse)
 """,
     ),
     "a preset": (

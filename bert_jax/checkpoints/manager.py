@@ -194,14 +194,14 @@ class Checkpoints:
 
     def _prune(self, step: int) -> None:
         """Delete steps older than `step`, now verified, except for the latest and the best."""
-        sound = [s for s in self.steps() if s <= step and s not in self._corrupt - {step}]
-        kept: set[int | None] = set(sound[-self.keep :])
+        saved = [s for s in self.steps() if s <= step and s not in self._corrupt - {step}]
+        kept: set[int | None] = set(saved[-self.keep :])
         if self.keep_best:
-            kept.add(manifest.best(self.folder, sound))
+            kept.add(manifest.best(self.folder, saved))
         for old in manifest.step_folders(self.folder):
             if old < step and old not in kept:
                 folder = self.folder / str(old)
-                if old in sound and manifest.readable(folder) is None:
+                if old in saved and manifest.readable(folder) is None:
                     logger.warning(
                         f"checkpoint corrupt: {folder / manifest.NAME}; step {old} is deleted"
                     )

@@ -10,7 +10,7 @@ class Source(NamedTuple):
     """A row of SOURCES."""
 
     module: str  # in bert_jax/data/text: see data/corpus.py for what it holds
-    knobs: tuple[str, ...] = ()  # those of `corpus` that this source reads, and not every other
+    knobs: tuple[str, ...] = ()  # of `corpus`, that not every source reads, but this one
 
 
 _ROWS = ("path", "text_field", "on_bad_text", "on_bad_row")

@@ -28,25 +28,29 @@ SIZES = {  # layers, hidden, heads; the feed-forward width is four times hidden
 }
 
 
-class Row(NamedTuple):
+class ObjectiveRow(NamedTuple):
     """Row of OBJECTIVES; the objective itself is the file of its name in `bert_jax/objectives`."""
 
     targets: str  # from "text" alone, or from "labels" of a task's data
     default: bool = False  # trained where a config names no objective; nsp and sop with their pairs
-    metrics: tuple[str, ...] = ()  # of a task's evaluation; `scores.py` computes those that apply
+    metrics: tuple[str, ...] = ()  # of its evaluation, beside the loss
+    unit: str = "nats"  # of the loss
 
 
 OBJECTIVES = {
-    "mlm": Row("text", default=True),
-    "nsp": Row("text", default=True),
-    "sop": Row("text", default=True),
-    "causal_lm": Row("text"),
+    "mlm": ObjectiveRow("text", default=True, metrics=("accuracy",)),
+    "nsp": ObjectiveRow("text", default=True, metrics=("accuracy",)),
+    "sop": ObjectiveRow("text", default=True, metrics=("accuracy",)),
+    "causal_lm": ObjectiveRow("text", metrics=("accuracy",)),
+    # `scores.py` computes the metrics of labelled data that apply.
     # f1 is that of the second of two classes; with more classes there is macro_f1 alone.
-    "classify": Row("labels", metrics=("accuracy", "f1", "macro_f1", "mcc")),
-    "regress": Row("labels", metrics=("pearson", "spearman", "mse")),
+    "classify": ObjectiveRow("labels", metrics=("accuracy", "f1", "macro_f1", "mcc")),
+    "regress": ObjectiveRow(
+        "labels", metrics=("pearson", "spearman", "mse"), unit="squared error"
+    ),
     # All but accuracy are of entities, for BIO labels.
-    "tag": Row("labels", metrics=("accuracy", "precision", "recall", "f1")),
-    "span": Row(
+    "tag": ObjectiveRow("labels", metrics=("accuracy", "precision", "recall", "f1")),
+    "span": ObjectiveRow(
         "labels",
         metrics=(
             *("exact", "f1", "has_answer_exact", "has_answer_f1", "no_answer_exact"),
@@ -54,7 +58,7 @@ OBJECTIVES = {
             "best_f1_threshold",
         ),
     ),
-    "choice": Row("labels", metrics=("accuracy",)),
+    "choice": ObjectiveRow("labels", metrics=("accuracy",)),
 }
 DEFAULT = tuple(name for name, row in OBJECTIVES.items() if row.default)
 PRETRAINING = tuple(name for name, row in OBJECTIVES.items() if row.targets == "text")

@@ -7,7 +7,7 @@ import re
 
 from bert_jax.config import abilities
 from bert_jax.config.effects import kind_of
-from bert_jax.config.knobs import LABELLED, METRICS, PRETRAINING, Config
+from bert_jax.config.knobs import LABELLED, METRICS, OBJECTIVES, PRETRAINING, Config
 from bert_jax.errors import ConfigError
 from bert_jax.system import opening
 
@@ -310,7 +310,11 @@ def _evaluation(c: Config) -> None:
             f"one of: {', '.join(METRICS[kind])}",
         )
     else:
-        metrics = [f"{name}_{kind}" for name in c.objectives for kind in ("loss", "accuracy")]
+        metrics = [
+            f"{name}_{measure}"
+            for name in c.objectives
+            for measure in ("loss", *OBJECTIVES[name].metrics)
+        ]
     need(
         not best or best in metrics,
         f"checkpoints.best = {best!r} is no metric of evals.validation",

@@ -8,6 +8,9 @@ processes and no text stays in memory. It is a module of `data/text`, and a row 
     items(settings)              -> items, warnings
     read(item, settings, tally)  -> an iterator of chunks
     bands(text)                  -> digests that near-identical records share; not every source
+
+`Item`, `Chunk` and `Tally` are those of `data/text/sentences.py`; `cache` is the folder of prepared
+corpora, where a source may keep what is slow to find out.
 """
 
 from __future__ import annotations

@@ -90,6 +90,8 @@ def check(config: knobs.Config) -> None:
         wrong["model.causal"] = "True, of a text's vector that is not of [CLS]"
     if "sop" in config.objectives:
         wrong["objectives.sop"] = "a head that Hugging Face would take for NSP"
+    known = {"sop"}.union(*CLASSES)
+    wrong |= {f"objectives.{name}": "no head of BERT" for name in {*config.objectives} - known}
     shared = sorted(set(config.objectives) & {"classify", "regress", "tag", "choice"})
     if len(shared) > 1:
         wrong["objectives"] = f"{' and '.join(shared)}, which share one name there"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from bert_jax.config.knobs import OBJECTIVES
+
 # The evaluation's own reference for a metric: the value that reading no context reaches.
 BASELINES = {
     "mlm_loss": ("unigram_loss", "the unigram"),
@@ -64,7 +66,8 @@ def lower_is_better(name: str) -> bool:
 
 def axis_title(name: str, words: str = "") -> str:
     """Write a metric's name, or other words, with its unit; shares have theirs at the ticks."""
-    unit = next((unit for ending, unit in UNITS.items() if name.endswith(ending)), "")
+    losses = {f"{objective}_loss": row.unit for objective, row in OBJECTIVES.items()}
+    unit = next((unit for ending, unit in (losses | UNITS).items() if name.endswith(ending)), "")
     words = words or pretty(name)
     return f"{words} ({unit})" if unit else words
 

@@ -80,8 +80,8 @@ class Runs:
         Where nothing is saved, the state is initialised and the step is 0.
         """
         resumed = [run.check_resume(allow_change) for run in self._runs]
-        restored_step: int | None = 0
-        if all(resumed):  # a run by itself goes on from its last sound step
+        restored_step: int | None = 0  # begin anew; None: a run's own last sound step
+        if all(resumed):
             restored_step = last_common_step(self._runs) if len(self) > 1 else None
         states = []
         for run in self._runs:
