@@ -1,9 +1,9 @@
 """Trains, stops, goes on, evaluates, exports and generates as users do: the compiler has every
 optimization on.
 
-`python -m tests.production FOLDER` does all of it in one process, on one small text, and leaves
-there what `test_production.py` looks at; `python -m tests.production FOLDER fused` then trains the
-fused runs.
+`python -m tests.production FOLDER` does what belongs to the demo in one process, on one small text,
+and leaves there what `test_production.py` looks at; `python -m tests.production FOLDER packed` does
+the rest.
 """
 
 from __future__ import annotations
@@ -84,25 +84,14 @@ def configs(folder: Path) -> dict[str, knobs.Config]:
 
 
 def main(folder: Path) -> None:
-    """Do everything, in order; `found.json` has what leaves no other trace."""
+    """Train the demo, export it, and ask both; `found.json` has what leaves no other trace."""
     asked = configs(folder)
-    for name in ("demo", "packed"):
-        train.run(asked[name], folder / name, command=[])
-    stop_and_go_on(asked["packed"], folder / "resumed")
-    demo, packed = (runs.open_run(str(folder / name)) for name in ("demo", "packed"))
+    train.run(asked["demo"], folder / "demo", command=[])
+    demo = runs.open_run(str(folder / "demo"))
     causal = dataclasses.replace(
         demo, config=asked["causal"], params=fresh(asked["causal"], demo.tokenizer.size)
     )
     np.savez(folder / "causal.npz", **trees.flat(causal.params))
-    source = pipeline.Source(prepare.prepare(asked["packed"]), "train", asked["packed"])
-    batch = source.batch(0)
-    encode = jax.jit(Bert(packed.config.model, packed.tokenizer.size).apply)
-    hidden = encode({"params": packed.params["encoder"]}, batch).hidden
-    np.savez(
-        folder / "rows.npz",
-        hidden=hidden,
-        **{name: batch[name] for name in ("tokens", "type_ids", "segment_ids")},
-    )
     with contextlib.redirect_stdout(io.StringIO()):
         export.run(str(folder / "demo"), folder / "exported")
     found = {
@@ -110,7 +99,6 @@ def main(folder: Path) -> None:
             jax.config.read("jax_disable_most_optimizations"),
             os.environ.get("XLA_FLAGS", ""),
         ],
-        "packed": suites.evaluate(packed, "pretrain"),
         "masks": ask(demo, "fill-mask", LINES, top_k=demo.tokenizer.size),
         "imported": ask(
             runs.open_run(str(folder / "exported")), "fill-mask", LINES, top_k=demo.tokenizer.size
@@ -120,10 +108,24 @@ def main(folder: Path) -> None:
     (folder / "found.json").write_text(json.dumps(found))
 
 
-def fused(folder: Path) -> None:
-    """Train runs of several rates in one program."""
+def packed(folder: Path) -> None:
+    """Train packed rows: at once, with a stop between, and fused with another rate."""
     asked = configs(folder)
+    train.run(asked["packed"], folder / "packed", command=[])
+    stop_and_go_on(asked["packed"], folder / "resumed")
     train.train([(asked[str(rate)], folder / str(rate)) for rate in RATES], command=[])
+    run = runs.open_run(str(folder / "packed"))
+    source = pipeline.Source(prepare.prepare(asked["packed"]), "train", asked["packed"])
+    batch = source.batch(0)
+    encode = jax.jit(Bert(run.config.model, run.tokenizer.size).apply)
+    hidden = encode({"params": run.params["encoder"]}, batch).hidden
+    np.savez(
+        folder / "rows.npz",
+        hidden=hidden,
+        **{name: batch[name] for name in ("tokens", "type_ids", "segment_ids")},
+    )
+    found = suites.evaluate(run, "pretrain")
+    (folder / "evaluated.json").write_text(json.dumps(found))
 
 
 def stop_and_go_on(config: knobs.Config, workdir: Path) -> None:
@@ -151,4 +153,4 @@ def ask(
 
 
 if __name__ == "__main__":
-    (fused if "fused" in sys.argv else main)(Path(sys.argv[1]))
+    (packed if "packed" in sys.argv else main)(Path(sys.argv[1]))

@@ -116,7 +116,7 @@ def run(name, form, packed, far=None, dtype="float32"):
     return found, everywhere, batch, plain(query, key, value, cotangent, batch, seen_past)
 
 
-@pytest.mark.parametrize("packed", [True, False])
+@pytest.mark.parametrize("packed", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("name", "form"), PAIRS)
 def test_every_backend_is_the_plain_statement(name, form, packed):
     (context, *gradients), everywhere, batch, (expected, *slopes_) = run(name, form, packed)

@@ -334,6 +334,7 @@ def test_the_bound_counts_each_product_in_the_types_the_update_has():
     }
 
 
+@pytest.mark.slow
 def test_vectors_and_programs_are_made(one_device):
     for make in (ours.forward, ours.compiling):
         make(config.to_dict(SMALL)).call()
@@ -396,6 +397,7 @@ def test_preparing_is_done_anew_each_time_and_gives_the_ids_of_the_rival(tmp_pat
         around.encoding(config.to_dict(base), alone=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [{}, {"save": False}, {"whole": True}])
 def test_saves_are_timed_with_the_update_after_them(how, one_device):
     ready = around.saving(config.to_dict(SMALL), **how)

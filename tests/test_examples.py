@@ -601,6 +601,7 @@ for path, kind, task in json.loads(sys.argv[1]):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.fault(45)
 def test_what_is_enormous_is_refused_by_row_and_limit_in_bounded_memory(tmp_path):
     text = "word " * (ENORMOUS // 5)

@@ -134,6 +134,7 @@ def test_scores_are_exact_at_any_batch_size_and_device_count(trained):
         assert scores == pytest.approx(found[0], rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_where_it_was_stopped(folder, tmp_path, monkeypatch, capfd, one_device):
     """Bitwise, with dropout, grouped rows, and what is known of the best step and of the misses
     since.
@@ -234,6 +235,7 @@ def test_changed_data_is_noticed_on_resume(folder, started, split):
         train.run(on_files(folder, started), started / "w", command=[])
 
 
+@pytest.mark.slow
 def test_a_resumed_run_may_change_what_it_is_told_to(folder, started, capfd):
     """Data that moved is the same data; steps follow from epochs and rows."""
     (started / "moved").mkdir()
@@ -323,6 +325,7 @@ def test_top_layers_can_start_fresh(folder, trained, tmp_path, one_device):
             np.testing.assert_allclose(value, expected[name], rtol=1e-5, atol=1e-7, err_msg=name)
 
 
+@pytest.mark.slow
 def test_features_train_a_head_alone_on_the_last_layers(folder, trained, tmp_path, one_device):
     settings = {
         "init_from": str(trained),

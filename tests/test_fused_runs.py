@@ -196,7 +196,8 @@ def test_spikes_of_an_arm_are_counted_in_its_account_and_resumed(base, tmp_path,
         assert f"{count} of them loss spikes" in page
 
 
-@pytest.mark.parametrize("at", [pytest.param(13, marks=pytest.mark.slow), 20])
+@pytest.mark.slow
+@pytest.mark.parametrize("at", [13, 20])
 def test_killed_arms_go_on_from_the_step_all_have_saved(base, fused, tmp_path, monkeypatch, at):
     """At 20 some arms have saved the last step and others have not."""
 

@@ -156,7 +156,10 @@ def check(run: runs.TrainedModel, found: list[dict[str, Any]], draw: Draw) -> se
 # --- token for token ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name",
+    [n if n in ("learned", "rotary") else pytest.param(n, marks=pytest.mark.slow) for n in MODELS],
+)
 def test_greedy_is_the_plain_loop_whatever_the_model(name):
     run = model(name)
     together = asked(run, PROMPTS)

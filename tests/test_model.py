@@ -100,7 +100,7 @@ def fresh_logits(name=""):
     "overrides",
     [{"model__scan": True}, {"model__remat": True}, {"model__scan": True, "model__remat": True}],
 )
-@pytest.mark.parametrize("position", ["learned", "alibi"])
+@pytest.mark.parametrize("position", ["learned", pytest.param("alibi", marks=pytest.mark.slow)])
 def test_scan_and_remat_compute_the_same(overrides, position):
     for a, c in zip(gradients(position), gradients(position, **overrides), strict=True):
         np.testing.assert_allclose(

@@ -902,8 +902,9 @@ def test_a_huge_line_is_read_in_bounded_memory(tmp_path):
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     ("size", "limit"),
-    [(24 << 20, 700 << 20), pytest.param(2 << 30, 1536 << 20, marks=pytest.mark.slow)],
+    [(24 << 20, 700 << 20), (2 << 30, 1536 << 20)],
 )
+@pytest.mark.slow
 def test_a_corpus_larger_than_memory_is_prepared(tmp_path, size, limit):
     count = fill(tmp_path / "a.txt", size)
     chosen = config(

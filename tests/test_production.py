@@ -58,6 +58,13 @@ def found(folder) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
+def more(folder) -> Path:
+    """Everything that the process of packed rows left."""
+    process(folder, "packed")
+    return folder
+
+
+@pytest.fixture(scope="module")
 def demo(folder) -> runs.TrainedModel:
     return runs.open_run(str(folder / "demo"))
 
@@ -108,9 +115,10 @@ def test_an_export_comes_back_bit_for_bit_and_answers_alike(folder, demo, found)
     assert found["imported"] == found["masks"]
 
 
-def test_packed_rows_are_read_as_if_each_example_stood_alone(folder):
-    run = runs.open_run(str(folder / "packed"))
-    params, rows = reference.widen(run.params["encoder"]), np.load(folder / "rows.npz")
+@pytest.mark.slow
+def test_packed_rows_are_read_as_if_each_example_stood_alone(more):
+    run = runs.open_run(str(more / "packed"))
+    params, rows = reference.widen(run.params["encoder"]), np.load(more / "rows.npz")
     several = 0
     for tokens, types, segments, hidden in zip(
         *(rows[name][:6] for name in ("tokens", "type_ids", "segment_ids", "hidden")), strict=True
@@ -121,33 +129,35 @@ def test_packed_rows_are_read_as_if_each_example_stood_alone(folder):
             wanted, _ = reference.encoder(params, tokens[here], types[here], run.config.model.heads)
             np.testing.assert_allclose(hidden[here], wanted, atol=1e-4)
     assert several
-    losses = series(folder / "packed", "train/mlm_loss")
+    losses = series(more / "packed", "train/mlm_loss")
     assert losses[-1] < losses[0] - 0.5
 
 
-def test_an_evaluation_is_what_the_run_found_in_its_end(folder, found):
-    assert found["packed"]["examples"] > 100
+@pytest.mark.slow
+def test_an_evaluation_is_what_the_run_found_in_its_end(more):
+    found = json.loads((more / "evaluated.json").read_text())
+    assert found["examples"] > 100
     for name in ("mlm_loss", "nsp_loss", "mlm_accuracy"):
-        trained = series(folder / "packed", f"eval/validation/{name}")[-1]
-        np.testing.assert_allclose(found["packed"][name], trained, rtol=1e-6)
-
-
-def test_a_stopped_run_goes_on_bit_for_bit(folder):
-    outcomes.assert_same(folder / "resumed", folder / "packed", production.STEPS)
+        trained = series(more / "packed", f"eval/validation/{name}")[-1]
+        np.testing.assert_allclose(found[name], trained, rtol=1e-6)
 
 
 @pytest.mark.slow
-def test_fused_runs_are_what_they_are_alone(folder):
-    process(folder, "fused")
+def test_a_stopped_run_goes_on_bit_for_bit(more):
+    outcomes.assert_same(more / "resumed", more / "packed", production.STEPS)
+
+
+@pytest.mark.slow
+def test_fused_runs_are_what_they_are_alone(more):
     for name in (
         "train/mlm_loss",
         "train/nsp_loss",
         "train/masked_fraction",
         "eval/validation/mlm_loss",
     ):
-        fused, alone = (series(folder / run, name) for run in (str(production.RATES[0]), "packed"))
+        fused, alone = (series(more / run, name) for run in (str(production.RATES[0]), "packed"))
         np.testing.assert_allclose(fused, alone, atol=1e-3, err_msg=name)
-    assert abs(series(folder / "0.4", "train/masked_fraction") - 0.4).max() < 0.05
+    assert abs(series(more / "0.4", "train/masked_fraction") - 0.4).max() < 0.05
 
 
 def test_a_text_goes_on_with_the_likeliest_tokens(folder, demo, found):

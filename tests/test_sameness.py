@@ -172,6 +172,7 @@ def test_evaluate_finds_the_docstrings_of_a_run_after_an_upgrade(documented, mon
     assert "preparing" not in err
 
 
+@pytest.mark.slow
 def test_evaluate_says_what_to_do_where_the_docstrings_of_a_run_are_gone(
     documented, monkeypatch, capsys
 ):
@@ -190,7 +191,7 @@ def test_evaluate_says_what_to_do_where_the_docstrings_of_a_run_are_gone(
 
 
 @pytest.mark.fault(49)
-@pytest.mark.parametrize("split", ["train", "validation"])
+@pytest.mark.parametrize("split", [pytest.param("train", marks=pytest.mark.slow), "validation"])
 def test_evaluate_refuses_data_of_a_task_that_changed(split, tmp_path, capsys):
     rows = tasks.complaints(40)
     for name, some in (("train", rows[:30]), ("validation", rows[30:])):

@@ -121,7 +121,10 @@ def test_a_batch_with_nothing_to_predict_has_loss_0_and_trains_on(empty):
     assert int(state["skipped"]) == 0
 
 
-SPLITS = [pytest.param(name, marks=[pytest.mark.slow] * (name == "fsdp 4")) for name in LAYOUTS]
+SPLITS = [
+    pytest.param(name, marks=[pytest.mark.slow] * (name in ("fsdp 4", "jit over 8")))
+    for name in LAYOUTS
+]
 
 
 @pytest.mark.parametrize("name", SPLITS)
@@ -264,7 +267,9 @@ def test_a_non_finite_gradient_is_skipped_and_counted():
 
 
 @pytest.mark.fault(15)
-@pytest.mark.parametrize("how", ["alone", pytest.param("map", marks=pytest.mark.slow), "vmap"])
+@pytest.mark.parametrize(
+    "how", ["alone", *(pytest.param(how, marks=pytest.mark.slow) for how in ("map", "vmap"))]
+)
 def test_a_spike_is_skipped_and_counted_like_a_gradient_that_is_not_finite(how):
     """A batch learned by heart, then noise: alone, and for arms of which the second takes nothing
     for a spike.

@@ -510,6 +510,7 @@ def test_an_evaluation_that_is_added_trains_nothing_again(bench):
     bench.complete()
 
 
+@pytest.mark.slow
 def test_another_engine_goes_on_with_the_same_cells(bench, monkeypatch):
     monkeypatch.setitem(sys.modules, "submitit", clusters.modules()["submitit"])
     bench.behave(_40={"fail": 99})

@@ -303,6 +303,7 @@ def test_a_run_of_before_a_knob_resumes_with_its_default(base, tmp_path):
         run.check_same(old, now, (), tmp_path)
 
 
+@pytest.mark.slow
 def test_what_a_start_lacks_is_fresh_only_when_named(base, unpaired, tmp_path, capfd, one_device):
     config = configure(base, steps=10, optim__learning_rate=0, init_from=str(unpaired), seed=5)
     with pytest.raises(
@@ -327,6 +328,7 @@ def test_what_a_start_lacks_is_fresh_only_when_named(base, unpaired, tmp_path, c
     assert "is not used" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_start_with_another_vocabulary_keeps_the_rows_of_shared_pieces(
     base, trained, tmp_path, capfd, one_device
 ):
@@ -394,6 +396,7 @@ def test_a_changed_config_is_refused_with_the_difference(base, trained):
     train.run(configure(base, **LONG, logging__every=3), trained, command=[])  # free to change
 
 
+@pytest.mark.slow
 @pytest.mark.fault(10, 49)
 def test_steps_may_be_added_when_asked_for_but_not_on_other_text(tmp_path):
     """Over all devices."""
