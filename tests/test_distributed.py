@@ -119,13 +119,14 @@ def reference(base, tmp_path_factory) -> Path:
     "knobs",
     [
         {},
-        pytest.param({"parallel__step": "pmap"}, marks=pytest.mark.slow),
-        pytest.param({"parallel__fsdp": 4}, marks=pytest.mark.slow),
-        pytest.param({"optim__accumulation": 2}, marks=pytest.mark.slow),
-        pytest.param({"loader__workers": 1, "loader__threads": 2}, marks=pytest.mark.slow),
+        {"parallel__step": "pmap"},
+        {"parallel__fsdp": 4},
+        {"optim__accumulation": 2},
+        {"loader__workers": 1, "loader__threads": 2},
     ],
     ids=["jit", "pmap", "fsdp", "accumulation", "workers"],
 )
+@pytest.mark.slow
 def test_two_processes_are_one_run(knobs, base, reference, tmp_path):
     codes, errors = two(words(base, tmp_path, **knobs))
     assert codes == [0, 0], errors

@@ -257,12 +257,12 @@ def test_an_arm_that_diverges_is_frozen_and_the_others_do_not_notice(
     ("how", "arms"),
     [
         ("map", 2),
-        *(
-            pytest.param(*case, marks=pytest.mark.slow)
-            for case in (("map", 8), ("vmap", 2), ("vmap", 8))
-        ),
+        ("map", 8),
+        ("vmap", 2),
+        ("vmap", 8),
     ],
 )
+@pytest.mark.slow
 def test_arms_lie_on_devices_of_their_own(base, how, arms):
     """The update of several states over a mesh of arms and rows equals that of each by itself."""
     config = configure(base, parallel__arms=how, masking__rate=0.4, batch_size=8)

@@ -152,7 +152,7 @@ def test_a_cpu_runs_what_its_compiler_makes_of_odd_shapes():
     assert done.stdout.split()[-1:] == ["trained"], done.stderr[-2000:]
 
 
-@pytest.mark.parametrize("scan", [False, True])
+@pytest.mark.parametrize("scan", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_models_for_accelerators_have_forward_derivatives(scan):
     """On accelerators a model is made of plain matmuls, so that jvp and linearize work.
 

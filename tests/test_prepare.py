@@ -872,6 +872,7 @@ def given_vocabulary(folder: Path) -> str:
 
 
 @pytest.mark.fault(18)
+@pytest.mark.slow
 def test_a_huge_line_is_read_in_bounded_memory(tmp_path):
     sentence = " ".join(WORDS[:12])
     with (tmp_path / "a.txt").open("w") as stream:

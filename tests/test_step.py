@@ -347,6 +347,7 @@ def test_the_traced_numbers_follow_their_schedules():
     assert steps.inputs_at(config, 10).learning_rate == pytest.approx(1e-3)
 
 
+@pytest.mark.slow
 def test_dropout_differs_by_step_and_by_device_and_seed():
     settings = {"model__dropout": 0.3, "optim__learning_rate": 0}
     same = [batches(toy.config(), 1)[0]] * 2

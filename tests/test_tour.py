@@ -32,6 +32,8 @@ TRAINED = (
 LONGER = (  # than a few seconds
     "02_embeddings",
     "03_positions",
+    "04_attention",
+    "05_masks",
     "08_next_sentence",
     "09_cls",
     "10_classification",
@@ -134,6 +136,7 @@ def test_without_positions_order_does_not_matter(stop):
     assert found["moved"][:10].min() > 5 * found["moved"][found["used"] :].max()
 
 
+@pytest.mark.slow
 def test_attention_by_hand_is_that_of_the_model(stop):
     found, _ = stop("04_attention")
     assert found["weights"].shape == (2, 10, 10)
@@ -143,6 +146,7 @@ def test_attention_by_hand_is_that_of_the_model(stop):
     assert max(found["gaps"].values()) < 1e-5
 
 
+@pytest.mark.slow
 def test_gradients_are_zero_where_masked_and_nowhere_else(stop):
     found, _ = stop("05_masks")
     size = len(found["none"])
