@@ -50,6 +50,7 @@ KNOBS = {
     "logging.samples": 12,
 }
 MODES = {"dynamic": 0, "static": 2}
+OF_A_USER = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "false", "JAX_ENABLE_COMPILATION_CACHE": "false"}
 
 
 class Case:
@@ -58,9 +59,12 @@ class Case:
     That one compiles for itself; the others take what was compiled by those before them.
     """
 
-    def __init__(self, folder: Path, pool: ThreadPoolExecutor, knobs: dict[str, object]):
+    def __init__(
+        self, folder: Path, pool: ThreadPoolExecutor, knobs: dict[str, object], **variables: str
+    ):
         corpus = texts.write(folder / "corpus", documents=50)
         (folder / "config.py").write_text(texts.CONFIG.format(path=str(corpus)))
+        self.variables = variables
         self.words = [
             "train",
             f"--config={folder / 'config.py'}",
@@ -85,14 +89,19 @@ class Case:
     def go(self, workdir: Path, fault: str = "", **variables: str) -> tuple[int, str]:
         """Exit code and standard error of the command, with a fault."""
         code, _, err = texts.run(
-            *self.words, f"--workdir={workdir}", BERT_JAX_FAULT=fault, **variables
+            *self.words,
+            f"--workdir={workdir}",
+            BERT_JAX_FAULT=fault,
+            **{**self.variables, **variables},
         )
         return code, err
 
     @contextlib.contextmanager
     def started(self, workdir: Path, fault: str = "") -> Iterator[subprocess.Popen]:
         """The command as a process that is not waited for; it does not outlive the block."""
-        process = texts.start(*self.words, f"--workdir={workdir}", BERT_JAX_FAULT=fault)
+        process = texts.start(
+            *self.words, f"--workdir={workdir}", BERT_JAX_FAULT=fault, **self.variables
+        )
         try:
             yield process
         finally:
@@ -221,7 +230,7 @@ def test_ten_kills_leave_no_trace(mode, tmp_path, pool):
     """As compiled for use; places at random, but each kind twice, and one kill twice in a row at
     the same place.
     """
-    case = Case(tmp_path, pool, {**KNOBS, "masking.dupe_factor": MODES[mode]}, {})
+    case = Case(tmp_path, pool, {**KNOBS, "masking.dupe_factor": MODES[mode]}, **OF_A_USER)
     random = np.random.default_rng(MODES[mode])
     kinds = [str(kind) for kind in random.permutation([*KINDS, *KINDS[1:]])]
     kinds.insert(int(random.integers(len(kinds))), "first step")

@@ -45,9 +45,7 @@ OBJECTIVES = {
     # `scores.py` computes the metrics of labelled data that apply.
     # f1 is that of the second of two classes; with more classes there is macro_f1 alone.
     "classify": ObjectiveRow("labels", metrics=("accuracy", "f1", "macro_f1", "mcc")),
-    "regress": ObjectiveRow(
-        "labels", metrics=("pearson", "spearman", "mse"), unit="squared error"
-    ),
+    "regress": ObjectiveRow("labels", metrics=("pearson", "spearman", "mse"), unit="squared error"),
     # All but accuracy are of entities, for BIO labels.
     "tag": ObjectiveRow("labels", metrics=("accuracy", "precision", "recall", "f1")),
     "span": ObjectiveRow(

@@ -4,7 +4,8 @@ A suite is a function of (runs.TrainedModel, base.SuiteOptions) that returns num
 by part and then by metric. Its row names the fields of SuiteOptions that it reads: a flag that no
 selected suite reads is refused. It also names the head that the suite needs, which is checked
 before the first of several suites begins. To add a suite, write its function in a file of this
-folder, and its row here.
+folder, and its row here; to ask it in studies, too, its options in `studies/definition.py` and its
+metrics in `studies/measures.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One update as a pure function of (state, batch, step inputs), and the program that runs it.
 
-Only this module knows how many runs are trained at once, and how: under jit or pmap, and along the
-run axis by lax.map or vmap.
+Only this module knows how the runs that train at once are stacked, and how they are computed: under
+jit or pmap, and along the run axis by lax.map or vmap.
 """
 
 from __future__ import annotations
