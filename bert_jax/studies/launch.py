@@ -2,9 +2,9 @@
 
 A worker that was stopped (75), or whose cells another worker holds, is submitted again later. A
 worker that was killed is submitted again until `KILLS` attempts in all made no progress, one that
-failed at most `retries` times more, and one whose config is invalid never. When a group of several cells is given up,
-each of its cells is tried alone, for one of them may have made the others fail. When the disk is
-full, nothing is retried: all running workers are asked to stop.
+failed at most `retries` times more, and one whose config is invalid never. When a group of several
+cells is given up, each of its cells is tried alone, for one of them may have made the others fail.
+When the disk is full, nothing is retried: all running workers are asked to stop.
 """
 
 from __future__ import annotations

@@ -42,9 +42,9 @@ class SuiteOptions:
 class Suite:
     """One row of TABLE: a suite's function, and the fields of SuiteOptions that it reads.
 
-    `detailed` returns the same result and the metrics of every example, in the data's order: float64
-    [N] METRIC.sum and METRIC.count, and as metrics.EXAMPLES the digest of the examples. With them
-    two checkpoints are compared example by example.
+    `detailed` returns the same result and the metrics of every example, in the data's order:
+    float64 [N] METRIC.sum and METRIC.count, and as metrics.EXAMPLES the digest of the examples.
+    With them two checkpoints are compared example by example.
     """
 
     run: Callable[[runs.TrainedModel, SuiteOptions], Result]
