@@ -37,7 +37,7 @@ WRITTEN = {
 COUNTS = ("_low", "_high", "examples", "predictions", "seconds")  # beside an evaluation's results
 SHARES = ("accuracy", "fraction", "data_wait", "mfu", "f1", "exact", "precision", "recall")
 UNITS = {  # by the ending of a metric's name
-    "loss": "nats",
+    "_loss": "nats",
     "tokens_per_second": "tokens/s",
     "flops_per_second": "FLOP/s",
     "seconds": "s",

@@ -92,6 +92,8 @@ def described(
     for cell in cells:
         tokens = cell.config.steps * cell.config.batch_size * cell.config.sequence_length
         steps = f"{cell.config.steps:,}", f"{tokens:,}"
+        if cell.config.epochs is not None:  # steps are known once the data is read
+            steps = f"{cell.config.epochs:g} epochs", "?"
         name_of_group = group_of.get(cell.id, "finished")
         listing.append((cell.id, *cell.labels.values(), str(cell.seed), *steps, name_of_group))
     parts = [("group", "runs", "slots", "empty", "about", "no more, for")]
@@ -109,6 +111,8 @@ def described(
         f"study {name}: {len(cells)} cells, {len(planned)} groups to do{beside}; "
         f"training takes about {duration(seconds, rough=True)}"
     )
+    if any(cell.config.epochs is not None for cell in cells):
+        total += ", without the time of epochs, which follows from the data"
     return "\n\n".join(filter(None, [table(listing), table(parts), note, evaluations, total]))
 
 
@@ -123,6 +127,7 @@ def _begun(
 ) -> list[Group]:
     """Return the begun and unfinished groups of the last launch whose cells all still exist."""
     group_of, by_id = recorded(place, cells), {cell.id: cell for cell in cells}
+    unfinished = {cell.id for cell in left}
     begun = []
     for name in dict.fromkeys(group_of[cell.id] for cell in left if cell.id in group_of):
         group = place.read_group(name)
@@ -130,6 +135,7 @@ def _begun(
         whole = len(members) == len(group["cells"]) <= most
         alike = len({groups.signature(cell) for cell in members}) == 1
         if whole and alike and any(place.attempts(cell.id) for cell in members):
-            seconds = group["estimate_seconds"]
+            share = sum(cell.id in unfinished for cell in members) / len(members)
+            seconds = group["estimate_seconds"] * share
             begun.append(Group(name, tuple(members), group["slots"], seconds))
     return begun

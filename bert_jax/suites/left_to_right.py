@@ -74,7 +74,7 @@ class LeftToRight(TokenScorer):
 
         lengths = np.array([len(row.ids) + 1 for row in rows], np.int64)
         for chosen, outputs in run_rows(
-            self.step, self.params, lengths, make, self.options.batch_size, progress
+            self.compute, self.params, lengths, make, self.options.batch_size, progress
         ):
             for row, values in zip(chosen.tolist(), outputs, strict=True):
                 text, start, first, ids = rows[row]

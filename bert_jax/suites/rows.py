@@ -12,7 +12,6 @@ import numpy as np
 
 from bert_jax import sharding
 from bert_jax.batch import Batch
-from bert_jax.data import encoding
 from bert_jax.data.windows import best_windows, windows
 from bert_jax.errors import ConfigError
 from bert_jax.evaluation import inference
@@ -62,6 +61,11 @@ class TokenScorer:
         self.longest = run.longest
         self.network = network.Network(run.config.model, run.tokenizer.size, ((self.head, 0),))
         self.params = {part: run.params[part] for part in ("encoder", self.head)}
+        self.compute = self.step  # one object, which jax compiles once for all calls
+
+    def step(self, params: Any, batch: Batch) -> jax.Array:
+        """Return the log-probabilities of a batch."""
+        raise NotImplementedError
 
     def __call__(
         self, texts: Sequence[Sequence[int]], progress: inference.Progress = inference.silent
@@ -137,20 +141,31 @@ class Scorer(TokenScorer):
         hidden = np.minimum(hidden, stops)
 
         def make(rows: np.ndarray, length: int, size: int) -> Batch:
-            contexts = [[tokens[starts[row] : stops[row]].tolist()] for row in rows]
-            batch = encoding.rows(self.special, contexts, length, size=size)
-            columns = np.arange(length)[None, :]
-            first, end = (at[rows] - starts[rows] + 1 for at in (np.arange(len(tokens)), hidden))
-            masked = (columns >= first[:, None]) & (columns < end[:, None])
-            batch["tokens"][: len(rows)][masked] = self.special.mask
-            for key, values in (("predict_positions", first), ("predict_targets", tokens[rows])):
-                batch[key] = np.zeros((size, 1), np.int32)
-                batch[key][: len(rows), 0] = values
-            return batch
+            start, stop = starts[rows, None], stops[rows, None]  # [n, 1]
+            columns = np.arange(length)[None, :]  # [1, L]
+            end = stop - start + 1  # the column of [SEP]
+            inside = tokens[np.clip(columns + start - 1, 0, len(tokens) - 1)]  # [n, L]
+            context = np.where(columns < end, inside, self.special.pad)
+            context = np.where(columns == end, self.special.sep, context)
+            context[:, 0] = self.special.cls
+            first, behind = rows[:, None] - start + 1, hidden[rows, None] - start + 1
+            context[(columns >= first) & (columns < behind)] = self.special.mask
+            real = (columns <= end).astype(np.int32)
+            arrays = {
+                "tokens": context,
+                "type_ids": np.zeros_like(real),
+                "positions": columns * real,
+                "segment_ids": real,
+                "cls_positions": np.zeros_like(first),
+                "predict_positions": first,
+                "predict_targets": tokens[rows, None],
+            }
+            spare = ((0, size - len(rows)), (0, 0))  # rows of padding
+            return {key: np.pad(x, spare).astype(np.int32) for key, x in arrays.items()}
 
         scores, lengths = np.zeros(len(tokens)), stops - starts + 2
         for rows, values in run_rows(
-            self.step, self.params, lengths, make, self.options.batch_size, progress
+            self.compute, self.params, lengths, make, self.options.batch_size, progress
         ):
             scores[rows] = values
         return np.split(scores, ends[:-1])

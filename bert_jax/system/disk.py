@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import secrets
 from collections.abc import Iterator
 from io import BufferedWriter
 from pathlib import Path
@@ -101,7 +102,7 @@ def replacing(path: Path, needed: int | None = None) -> Iterator[BufferedWriter]
     A reader, or a kill, finds the old file or the new one. The draft is removed if anything fails.
     Bytes that are `needed` are named where the disk is full.
     """
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    draft = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:
         with draft.open("wb") as file:
             yield file

@@ -110,7 +110,7 @@ def holder(path: Path) -> str:
 
 
 def _open(path: Path) -> int:
-    return os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    return os.open(path, os.O_RDWR | os.O_CREAT, 0o666)  # as the user's umask has it
 
 
 @contextlib.contextmanager
