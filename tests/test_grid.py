@@ -95,3 +95,17 @@ def test_cells_of_other_flags_are_not_compared_with_these(call, tmp_path, capsys
     assert len(call("--batch=16", "--seeds=0", "--config.task.rows=10")) == 2
     assert "best of all 1 runs" in capsys.readouterr().out
     assert len([*(tmp_path / "w" / "cells").iterdir()]) == 2
+
+
+def test_a_dry_run_says_epochs_and_an_older_grid_is_refused(call, tmp_path, monkeypatch, capsys):
+    (tmp_path / "ran").touch()
+    call("--batch=16", "--seeds=0", "--dry-run")
+    said = capsys.readouterr().out
+    assert "1 epochs" in said
+    assert "without the time of epochs" in said
+    assert "1,000,000" not in said
+    (tmp_path / "w").mkdir(exist_ok=True)
+    (tmp_path / "w" / "flags.json").write_text("{}")
+    with pytest.raises(AssertionError):
+        call("--batch=16", "--seeds=0")
+    assert "a grid of an older version" in capsys.readouterr().out

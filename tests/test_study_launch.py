@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from collections import Counter
 from pathlib import Path
 
@@ -543,6 +544,16 @@ def test_cells_that_have_begun_stay_in_their_group(bench, monkeypatch):
     assert len(fresh) < 4
     split = plan.plan(bench.place, cells, evaluations, "never", engines.Capacity(1))
     assert {cell.id: group.id for group in split for cell in group.cells} == begun
+
+
+def test_a_begun_group_takes_the_time_of_what_is_left(bench, monkeypatch):
+    cells = definition.expand(definition.load(str(bench.file.parent))[1])
+    members = [cell.id for cell in cells]
+    group = {"cells": members, "slots": 7, "estimate_seconds": 100.0}
+    monkeypatch.setattr(plan, "recorded", lambda place, cells: dict.fromkeys(members, "g"))
+    place = types.SimpleNamespace(read_group=lambda name: group, attempts=lambda cell: 1)
+    (begun,) = plan._begun(place, cells, cells[:1], len(cells))
+    assert begun.seconds == 100 / len(cells)
 
 
 # --- cells of another study -----------------------------------------------------------------------
