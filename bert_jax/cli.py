@@ -35,6 +35,7 @@ COMMANDS = {  # name -> what it does; the rest is in the module of that name
     "study": "many runs that answer one question: run, status, report",
     "export": "a checkpoint as a folder for transformers and sentence-transformers",
     "import": "another project's model as a run: Hugging Face, safetensors, TF1",
+    "plan": "compile the update for devices that are not here: memory, traffic, speed, cost",
     "benchmark": "speed of this project and of its alternatives, timed in turn",
     "doctor": "versions, devices, disk, prepared corpora, known trouble",
 }

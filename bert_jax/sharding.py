@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from bert_jax.batch import Batch
-from bert_jax.config import knobs
+from bert_jax.config import devices, knobs
 from bert_jax.errors import ConfigError, PeerLost
 from bert_jax.trees import name_of
 
@@ -72,18 +73,19 @@ def translate_peer_loss() -> Iterator[None]:
 
 def make_mesh(settings: knobs.Parallel, arms: int = 1) -> Mesh:
     """Return the mesh of all devices; runs that train together are spread over them first."""
-    devices = jax.device_count()
-    rest, remainder = divmod(devices, settings.fsdp * settings.tensor)
+    everything = devices.everything()
+    rest, remainder = divmod(len(everything), settings.fsdp * settings.tensor)
     across = math.gcd(arms, rest) if settings.data == -1 else 1
     data = rest // across if settings.data == -1 else settings.data
-    if remainder or across * data * settings.fsdp * settings.tensor != devices:
+    if remainder or across * data * settings.fsdp * settings.tensor != len(everything):
         raise ConfigError(
             f"parallel.data {settings.data} x fsdp {settings.fsdp} x tensor {settings.tensor} != "
-            f"{devices} devices",
+            f"{len(everything)} devices",
             "leave data at -1 and let fsdp x tensor divide the device count",
         )
     shape = (across, data, settings.fsdp, settings.tensor)
-    return jax.make_mesh(shape, AXES, axis_types=(AxisType.Auto,) * len(AXES))
+    types = (AxisType.Auto,) * len(AXES)
+    return jax.make_mesh(shape, AXES, axis_types=types, devices=everything)
 
 
 def parameter_spec(name: str, shape: tuple[int, ...], mesh: Mesh) -> PartitionSpec:
@@ -151,6 +153,56 @@ def pick(tree: Any, index: int, layout: Any) -> Any:
     return jax.tree.map(lambda leaf, where: jax.device_put(leaf[index], where), tree, layout)
 
 
+def along_rows(x: jax.Array) -> jax.Array:
+    """Keep an activation [B, ...] split by rows as the batch is, where a mesh is in context.
+
+    Without it XLA may follow the parameters under fsdp, and gather the activations of the whole
+    batch on every device. Nothing is done under pmap and in inference, where there is no such mesh.
+    """
+    return jax.lax.with_sharding_constraint(x, BATCH) if _splitting() else x
+
+
+def own_part(function: Callable, in_specs: Any, out_specs: Any) -> Callable:
+    """Have a function see each device's own part of its arguments, where a mesh is in context.
+
+    For code that XLA cannot split, and for sums that are to stay unreduced.
+    """
+    mesh = _splitting()
+    if mesh is None:
+        return function
+    # All of them, which a kernel needs: also those that split nothing.
+    free = {name for name in mesh.axis_names if name not in mesh.manual_axes}
+    specs = {"in_specs": in_specs, "out_specs": out_specs}
+    return jax.shard_map(function, axis_names=free, check_vma=False, **specs)
+
+
+def by_heads(heads: int) -> PartitionSpec:
+    """Return how queries, keys and values [B, heads, L, d] are split: by rows, and by heads."""
+    mesh = _splitting()
+    whole = mesh is None or heads % mesh.shape["tensor"]
+    return PartitionSpec(BATCH[0], None if whole else "tensor")
+
+
+def copies(table: jax.Array) -> jax.Array:
+    """Return a copy of a replicated array [N, ...] for each device that has rows of its own.
+
+    No memory is taken, as a device holds its own copy alone. The gradients of all uses of a copy
+    are added on its device, and then reduced over devices once. N is 1 without a mesh in context,
+    and where tensor parallelism splits the array.
+    """
+    mesh = _splitting()
+    if mesh is None or mesh.shape["tensor"] > 1:
+        return table[None]
+    count = mesh.shape["data"] * mesh.shape["fsdp"]
+    return along_rows(jnp.broadcast_to(table, (count, *table.shape)))
+
+
+def _splitting() -> Any:
+    """Return the mesh in context if it splits arrays by itself, else None."""
+    mesh = jax.sharding.get_abstract_mesh()
+    return None if mesh.empty or mesh.size == 1 or mesh.are_all_axes_manual else mesh
+
+
 def check_rows(rows: int, mesh: Mesh, what: str) -> None:
     """Refuse rows that do not divide evenly over the devices that split them."""
     ways = mesh.shape["data"] * mesh.shape["fsdp"]
@@ -191,23 +243,44 @@ def to_host(tree: Any) -> Any:
     )
 
 
-def pmap_wrap(step: Callable, mesh: Mesh) -> Callable:
-    """Wrap a pure `step(state, batch, traced)` in pmap: replicated state, rows split in order."""
-    mapped = jax.pmap(step, axis_name="data", in_axes=(None, 0, None), out_axes=None)
-    local = replicated(Mesh(np.array(jax.local_devices()), ("data",)))
+class MappedTrace:
+    """A step under pmap, traced for shapes, with the interface of `jax.stages.Traced`."""
 
-    def call(state: Any, batch: Batch, traced: Any) -> Any:
-        devices = jax.local_device_count()
-        split = jax.tree.map(
-            lambda x: x.reshape(devices, x.shape[0] // devices, *x.shape[1:]), batch
-        )
+    def __init__(self, mapped: Any, shapes: tuple):
+        self._mapped, self._shapes = mapped, shapes
+        self.jaxpr = jax.make_jaxpr(lambda *arrays: mapped(*arrays))(*shapes)
+
+    def lower(self, lowering_platforms: tuple[str, ...] = ()) -> Any:
+        """Lower the step for the devices that are here; pmap knows no others."""
+        return self._mapped.lower(*self._shapes)
+
+
+class Mapped:
+    """A pure `step(state, batch, inputs)` under pmap: replicated state, rows split in order."""
+
+    def __init__(self, step: Callable, mesh: Mesh):
+        axes: dict[str, Any] = {"in_axes": (None, 0, None), "out_axes": None}
+        self._mapped: Any = jax.pmap(step, axis_name="data", donate_argnums=0, **axes)
+        self._mesh = mesh
+        self._local = replicated(Mesh(np.array(jax.local_devices()), ("data",)))
+
+    def __call__(self, state: Any, batch: Batch, inputs: Any) -> Any:
+        parts = jax.local_device_count()
+        split = jax.tree.map(lambda x: x.reshape(parts, x.shape[0] // parts, *x.shape[1:]), batch)
         if jax.process_count() == 1:
-            return mapped(state, split, traced)
+            return self._mapped(state, split, inputs)
         # With several processes pmap takes arrays of local devices, all other code those of all.
-        state, metrics = mapped(_spread(state, local), split, traced)
-        return _spread(state, replicated(mesh)), metrics
+        state, metrics = self._mapped(_spread(state, self._local), split, inputs)
+        return _spread(state, replicated(self._mesh)), metrics
 
-    return call
+    def trace(self, state: Any, batch: Batch, inputs: Any) -> Any:
+        """Trace the step for shapes, to compile it ahead of time."""
+        parts = jax.local_device_count()
+        split = jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct((parts, x.shape[0] // parts, *x.shape[1:]), x.dtype),
+            batch,
+        )
+        return MappedTrace(self._mapped, (state, split, inputs))
 
 
 def _spread(tree: Any, where: NamedSharding) -> Any:

@@ -4,13 +4,18 @@
 
 Sizes: tiny, mini, small, medium, base, large. This is the paper's recipe at 128 tokens on
 Wikipedia: a million updates of 256 examples. `base` has 110 M parameters and is meant for several
-accelerators. Prepare the TFDS data set beforehand:
+accelerators.
 
-    tfds.builder('wikipedia/20230601.en').download_and_prepare(file_format='array_record')
+The text is Wikipedia's, as parquet files of the hub (11 GB for English; it was not read here, where
+there is no network). Pin it, and prepare it once, before the accelerators wait:
 
-For local text:
+    bert-jax prepare --config=configs/pretrain.py:base --config.corpus.revision=COMMIT
+
+For books beside it, or any other text, put files in a folder (.txt, .jsonl or .parquet), or name
+another data set of the hub:
 
     --config.corpus.source=files --config.corpus.path=FOLDER
+    --config.corpus.path=OWNER/NAME:CONFIG --config.corpus.text_field=COLUMN
 """
 
 from bert_jax.config import default
@@ -19,8 +24,8 @@ from bert_jax.config import default
 def get_config(size="base"):
     config = default()
     config.model.size = size
-    config.corpus.source = "tfds"
-    config.corpus.path = "wikipedia/20230601.en"
+    config.corpus.source = "hub"
+    config.corpus.path = "wikimedia/wikipedia:20231101.en"
     config.steps = 1_000_000
     config.batch_size = 256
     config.sequence_length = 128

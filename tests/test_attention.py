@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bert_jax.config import costs, devices, validation
+from bert_jax import sharding
+from bert_jax.config import costs, devices, knobs, validation
 from bert_jax.errors import ConfigError
 from bert_jax.models import backends
 from bert_jax.models.bert import Bert
@@ -217,7 +218,7 @@ def test_a_model_is_the_same_with_any_backend(name, taken):
         model__window=9,
         model__global_every=2,
         model__scan=True,
-        model__remat=True,
+        model__remat="full",
         pairs="none",
     )
     b, _ = toy.mask(toy.batch(4, 128, seed=1, examples=3), config.masking, slots=8)
@@ -234,7 +235,7 @@ def test_every_so_many_layers_see_past_the_window(every, far):
     b, params = toy.batch(2, 24, seed=7, examples=2), toy.init(toy.config(model__layers=3))
     found = {}
     for scan in (True, False):
-        cfg = dataclasses.replace(config.model, scan=scan, remat=scan)
+        cfg = dataclasses.replace(config.model, scan=scan, remat="full" if scan else "none")
         encoder = Bert(cfg, toy.VOCAB, capture=True)
         found[scan] = jax.jit(encoder.apply)({"params": params["encoder"]}, b)
     np.testing.assert_allclose(found[True].hidden, found[False].hidden, atol=1e-6)
@@ -271,7 +272,7 @@ def on(monkeypatch):
 
     def device(kind, count=1):
         monkeypatch.setattr(devices, "device", lambda: kind)
-        monkeypatch.setattr(backends.jax, "device_count", lambda: count)
+        monkeypatch.setattr(devices, "everything", lambda: [None] * count)
 
     return device
 
@@ -311,12 +312,41 @@ def test_auto_is_einsum_where_the_preferred_one_cannot(kind, length, misfit, on)
     assert resolved(length, **FITTING[kind] | misfit) == "einsum"
 
 
-def test_splash_is_not_split_by_jit():
-    """With eight devices it is taken where each has its own rows: under pmap."""
-    assert backends._of_mesh()
+def test_splash_needs_a_mesh_in_context_to_be_split(on):
+    """As training has it, and as it is under pmap."""
     found = []
-    jax.pmap(lambda x: found.append(backends._of_mesh()) or x, axis_name="data")(jnp.zeros(8))
-    assert found == [""]
+
+    def look(x):
+        found.append(resolved(model__attention="auto"))
+        return x
+
+    on("tpu", count=8)
+    assert resolved() == "einsum"
+    mesh = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    with jax.set_mesh(mesh):
+        jax.jit(look)(jnp.zeros(8))
+    jax.pmap(look, axis_name="data")(jnp.zeros(8))
+    assert set(found) == {"splash"}
+
+
+@pytest.mark.parametrize("fsdp", [1, 4])
+def test_splash_is_split_by_rows_and_heads(fsdp):
+    """Over eight devices under jit it is what it is on one."""
+    cfg, batch = model(window=20), layout(True, rows=8)
+    query, key, value, _ = operands(rows=8)
+    mesh = sharding.make_mesh(knobs.Parallel(fsdp=fsdp, tensor=2))
+
+    def sums(*x):
+        mask = backends.attention_mask(batch, cfg)
+        return jnp.sum(jnp.sin(BACKENDS["splash"](*x, mask, cfg, None)[0]))
+
+    alone = jax.jit(jax.grad(sums, (0, 1, 2)))(query, key, value)
+    with jax.set_mesh(mesh):
+        rows = jax.NamedSharding(mesh, sharding.BATCH)
+        split = jax.jit(jax.grad(sums, (0, 1, 2)), in_shardings=rows)
+        together = split(query, key, value)
+    for ours, theirs in zip(together, alone, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-5)
 
 
 NAMED = {"model__attention": "cudnn", "model__dtype": "bfloat16"}
@@ -337,7 +367,7 @@ def test_a_name_binds_training_and_lets_others_read(on):
         resolved(33, **NAMED)
     assert resolved(**NAMED, capture=True, train=False) == "einsum"
     on("tpu", count=4)
-    with pytest.raises(ConfigError, match="pmap"):
+    with pytest.raises(ConfigError, match="no mesh says how to split it"):
         resolved(model__attention="splash")
 
 

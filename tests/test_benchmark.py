@@ -294,7 +294,7 @@ def test_an_epoch_of_a_task_has_the_same_tokens_however_its_rows_are_batched(one
     "changes",
     [
         {},
-        pytest.param({"model__remat": True, "model__scan": True}, marks=pytest.mark.slow),
+        pytest.param({"model__remat": "full", "model__scan": True}, marks=pytest.mark.slow),
         {"model__gated": True},
     ],
 )

@@ -65,6 +65,7 @@ CASES: dict[str, tuple[Any, dict[str, Any], list[dict[str, Any]]]] = {
     "corpus.path": ("/my/text", FILES, [TEXT, CLASSIFY, CLASSIFY | FILES]),
     "corpus.tfds_dir": ("there", TFDS, [TEXT, FILES]),
     "corpus.split": ("test", TFDS, [TEXT, FILES]),
+    "corpus.revision": ("v1", {"corpus.source": "hub"}, [TEXT, FILES, TFDS]),
     "corpus.text_field": ("body", FILES, [TEXT, CLASSIFY]),
     "corpus.sentences": ("lines", TEXT, [CLASSIFY]),
     "corpus.language": ("de", TEXT, [{"corpus.sentences": "lines"}, CLASSIFY]),

@@ -59,7 +59,7 @@ MODELS: dict[str, dict[str, object]] = {
         "norm": "pre",
         "gated": "true",
         "scan": "true",
-        "remat": "true",
+        "remat": "full",
     },
     "rotary": {"position": "rotary", "norm": "pre", "window": 3, "layers": 1},
     "alibi": {"position": "alibi", "window": 2, "global_every": 2},

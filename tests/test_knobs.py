@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from bert_jax import config as configs
 from bert_jax import sharding, train
 from bert_jax.batch import Encoded
 from bert_jax.config import knobs, load_file, override, resolve
@@ -38,6 +39,7 @@ from bert_jax.models.bert import Bert, Layer, Mlp
 from bert_jax.models.heads import MlmHead
 from bert_jax.models.layers import LayerNorm
 from bert_jax.objectives import network
+from bert_jax.studies import definition
 from bert_jax.training import optim
 from bert_jax.training import program as steps
 from bert_jax.training import run as arms
@@ -63,6 +65,7 @@ COVERED = {
     "corpus.source": "test_prepare.py::test_a_dataset_built_from_local_text_is_read_in_ranges",
     "corpus.path": "test_corpus.py::test_a_path_is_a_file_a_folder_or_a_glob",
     "corpus.tfds_dir": "test_knobs.py::test_a_dataset_is_read_from_its_folder_split_and_field",
+    "corpus.revision": "test_hub.py::test_a_pinned_commit_is_trained_on_without_a_network",
     "corpus.split": "test_knobs.py::test_a_dataset_is_read_from_its_folder_split_and_field",
     "corpus.text_field": "test_knobs.py::test_the_field_that_holds_the_text",
     "corpus.sentences": "test_corpus.py::test_auto_finds_out_whether_a_line_is_a_sentence",
@@ -363,13 +366,15 @@ def test_the_feed_forward_and_the_head_are_their_formulas(activation):
     config = toy.config(
         model__head_activation=activation, model__activation="relu", model__vocab_multiple=1
     ).model
-    encoded = Encoded(single, None, jnp.asarray(random.normal(size=(toy.VOCAB, 32)), jnp.float32))
+    encoded = Encoded(
+        single, None, jnp.asarray(random.normal(size=(1, toy.VOCAB, 32)), jnp.float32)
+    )
     slots = {"predict_positions": np.array([[1, 4, 2]])}
     params = parameters(MlmHead(config, toy.VOCAB), encoded, slots)
     hidden = function(reference.dense(x[0, [1, 4, 2]], reference.widen(params["dense"])))
     logits = (
         reference.norm(hidden, reference.widen(params["norm"]))
-        @ np.asarray(encoded.embedding_table).T
+        @ np.asarray(encoded.embedding_table[0]).T
     )
     ours = MlmHead(config, toy.VOCAB).apply({"params": params}, encoded, slots)
     np.testing.assert_allclose(ours[0], logits + params["bias"], rtol=1e-4, atol=2e-5)
@@ -424,8 +429,27 @@ def test_remat_keeps_less_for_the_backward_pass():
         4 * 4 * 24 * 128,
     )  # of four layers: what comes in, and one feed-forward array
     for scan in (True, False):
-        assert kept(model__scan=scan) > kept(model__scan=scan, model__remat=True) + widest
-        assert kept(model__scan=scan, model__remat=True) > layer_inputs
+        assert kept(model__scan=scan) > kept(model__scan=scan, model__remat="full") + widest
+        assert kept(model__scan=scan, model__remat="full") > layer_inputs
+        dots = kept(model__scan=scan, model__remat="dots")
+        assert kept(model__scan=scan, model__remat="full") < dots < kept(model__scan=scan)
+
+
+def test_remat_of_older_versions_is_read():
+    """It was true or false; a run that is named by it keeps its name."""
+    for former, remat in (("true", "full"), ("False", "none")):
+        tree = configs.default()
+        configs.override(tree, "model.remat", former)
+        assert configs.resolve(tree).model.remat == remat
+    saved = configs.to_dict(knobs.Config())
+    for former, remat in ((True, "full"), (False, "none")):
+        saved["model"]["remat"] = former
+        assert configs.recorded(saved).model.remat == remat
+    names = {"auto": "045bb138245a", "none": "045bb138245a", "full": "09f27264f75b"}
+    for remat, name in names.items():
+        model = dataclasses.replace(knobs.Model(), remat=remat)
+        config = configs.derive(knobs.Config(model=model))
+        assert definition.identity(config) == name
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -18,11 +18,11 @@ PACKAGE = Path(__file__).resolve().parents[1] / "bert_jax"
 ROOMS = (
     {"study"},  # whose workers train
     {"train", "evaluate", "predict", "inspect", "prepare", "export", "import"}
-    | {"benchmark", "doctor"},  # a file for each command
+    | {"plan", "benchmark", "doctor"},  # a file for each command
     {"cli"},
     {"studies"},
     {"benchmarks"},
-    {"recipes"},
+    {"recipes", "planning"},
     {"training"},
     {"suites", "views"},
     {"predictors"},

@@ -120,7 +120,7 @@ for changes in (
     {"batch_size": 1, "sequence_length": 11,
      "model__hidden": 7, "model__heads": 1, "model__mlp": 5},
     {"batch_size": 4, "sequence_length": 16,
-     "model__scan": True, "model__remat": True, "optim__accumulation": 2},
+     "model__scan": True, "model__remat": "full", "optim__accumulation": 2},
     {"batch_size": 4, "sequence_length": 16,
      "model__position": "rotary", "model__norm": "pre", "model__gated": True},
 ):

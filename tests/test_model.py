@@ -98,7 +98,11 @@ def fresh_logits(name=""):
 
 @pytest.mark.parametrize(
     "overrides",
-    [{"model__scan": True}, {"model__remat": True}, {"model__scan": True, "model__remat": True}],
+    [
+        {"model__scan": True},
+        {"model__remat": "full"},
+        {"model__scan": True, "model__remat": "dots"},
+    ],
 )
 @pytest.mark.parametrize("position", ["learned", pytest.param("alibi", marks=pytest.mark.slow)])
 def test_scan_and_remat_compute_the_same(overrides, position):

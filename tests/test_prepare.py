@@ -513,7 +513,7 @@ def test_what_shapes_the_corpus_shapes_its_name_and_nothing_else_does(tmp_path):
     base = config(tmp_path / "in", tmp_path / "cache")
     cache = tmp_path / "cache"
     name = prepare.fingerprint(base, cache)
-    same = {"cache": "elsewhere", "workers": 7, "tfds_dir": "x"}
+    same = {"cache": "elsewhere", "workers": 7, "tfds_dir": "x", "revision": "x"}
     other = {
         "text_field": "body",
         "split": "test",

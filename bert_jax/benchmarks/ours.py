@@ -241,7 +241,7 @@ class Matmul(NamedTuple):
 
 def matmuls_of(config: knobs.Config) -> Counter[Matmul]:
     """Count the matmuls in the jaxpr of an update, without those that remat would recompute."""
-    config = dataclasses.replace(config, model=dataclasses.replace(config.model, remat=False))
+    config = dataclasses.replace(config, model=dataclasses.replace(config.model, remat="none"))
     vocab_size = config.tokenizer.vocab_size
     state = jax.eval_shape(lambda seed: step.init_state(config, vocab_size, seed), np.uint32(0))
     batch = jax.eval_shape(lambda: jax.tree.map(jnp.asarray, rows(config)))

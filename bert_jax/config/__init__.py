@@ -26,7 +26,15 @@ if TYPE_CHECKING:
 FREE_ON_RESUME = (
     *(f"parallel.{name}" for name in ("step", "data", "fsdp", "tensor", "arms", "distributed")),
     *(f"checkpoints.{name}" for name in ("every", "epochs", "keep", "patience")),
-    *("evals", "loader", "logging", "model.attention", "corpus.cache", "corpus.workers"),
+    *(
+        "evals",
+        "loader",
+        "logging",
+        "model.attention",
+        "model.remat",
+        "corpus.cache",
+        "corpus.workers",
+    ),
 )
 
 # The value in configs of older runs of a knob that did not exist yet, if it is not the default.

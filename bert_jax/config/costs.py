@@ -85,6 +85,12 @@ def _flops(
     return 3.0 * 2 * (layers * layer + predictions * (width**2 + width * vocab_size) + pooled)
 
 
+def attention_flops(config: knobs.Config) -> float:
+    """Return the FLOPs of an update's scores and weighted sums, padding included."""
+    layers, width, _ = _shape(config)
+    return 3.0 * 2 * layers * 2 * config.batch_size * config.sequence_length**2 * width
+
+
 def layer_weights(config: knobs.Config) -> int:
     """Return the number of weight-matrix parameters per layer."""
     _, width, mlp = _shape(config)
@@ -104,17 +110,21 @@ def activation_bytes(config: knobs.Config, vocab_size: int, rows: int, slots: in
     """Estimate the bytes the backward pass keeps for `rows` rows; compilers differ somewhat.
 
     A layer keeps about 10 arrays of [rows, L, D] (inputs of matmuls and norms, residuals), 2 of
-    [rows, L, F] (3 when gated) and 3 of [rows, heads, L, L]; the head keeps logits and their
-    gradient in float32.
+    [rows, L, F] (3 when gated) and 3 of [rows, heads, L, L]; where all but matmuls is computed
+    again, 7, 1 (2 when gated) and scores in float32. The head keeps logits and their gradient in
+    float32.
     """
     layers, width, mlp = _shape(config)
     m, length = config.model, config.sequence_length
     assert m.heads is not None
-    vectors = rows * length * (10 * width + (3 if m.gated else 2) * mlp)
-    layer = vectors + 3 * rows * m.heads * length**2
-    kept = layer + (layers - 1) * rows * length * width if m.remat else layers * layer
-    logits = 2 * 4 * rows * _predicted(config, slots) * vocab_size
-    return (2 if m.dtype == "bfloat16" else 4) * kept + logits
+    size, gate = 2 if m.dtype == "bfloat16" else 4, int(m.gated)
+    tokens, scores = rows * length, rows * m.heads * length**2
+    layer = size * (tokens * (10 * width + (2 + gate) * mlp) + 3 * scores)
+    kept = {
+        "full": layer + (layers - 1) * size * tokens * width,
+        "dots": layers * (size * tokens * (7 * width + (1 + gate) * mlp) + 4 * scores),
+    }.get(m.remat, layers * layer)
+    return kept + 2 * 4 * rows * _predicted(config, slots) * vocab_size
 
 
 def _predicted(config: knobs.Config, slots: int) -> int:

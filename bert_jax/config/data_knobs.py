@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 
@@ -18,6 +20,7 @@ SOURCES = {  # of a corpus
     "docstrings": Source("docstrings"),
     "files": Source("files", _ROWS),
     "tfds": Source("tfds_text", (*_ROWS, "tfds_dir", "split")),
+    "hub": Source("hub", (*_ROWS, "split", "revision")),
 }
 # The kinds of vocabulary: None is WordPiece over words; else the tokens are the matches of this
 # expression, each of which is looked up in the vocabulary.
@@ -47,9 +50,13 @@ def knob(
     low: float | None = None,
     high: float | None = None,
     choices: tuple = (),
+    formerly: Mapping[str, Any] = MappingProxyType({}),
 ) -> Any:
-    """Declare a dataclass field with its documentation and its allowed values."""
-    metadata = {"doc": doc, "low": low, "high": high, "choices": choices}
+    """Declare a dataclass field with its documentation and its allowed values.
+
+    `formerly` has the values of older versions, in lower case, and what they are called now.
+    """
+    metadata = {"doc": doc, "low": low, "high": high, "choices": choices, "formerly": formerly}
     if isinstance(default, dict):
         return dataclasses.field(default_factory=lambda: default, metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
@@ -61,11 +68,14 @@ class Corpus:
 
     source: str = knob("docstrings", "where text comes from", choices=tuple(SOURCES))
     path: str = knob(
-        "", "files: a file, folder or glob; tfds: a dataset name such as wikipedia/20230601.en"
+        "",
+        "files: a file, folder or glob; tfds: a dataset name such as lm1b; hub: a dataset's name, "
+        "such as wikimedia/wikipedia:20231101.en",
     )
+    revision: str = knob("", "hub: a commit, branch or tag; empty is the newest commit")
     tfds_dir: str = knob("", "tfds: its data_dir; empty is the library's default")
-    split: str = knob("train", "tfds: which split to read")
-    text_field: str = knob("text", "jsonl, parquet, tfds: the field that holds the text")
+    split: str = knob("train", "tfds, hub: which split to read")
+    text_field: str = knob("text", "jsonl, parquet, tfds, hub: the field that holds the text")
     sentences: str = knob(
         "auto",
         "auto detects whether a line is one sentence; in text without words it always is",

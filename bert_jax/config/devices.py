@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax
 
@@ -22,41 +22,53 @@ from bert_jax.config import knobs
 class Row(NamedTuple):
     """The settings of one kind of device.
 
-    The compute type of training, the attention backend, whether layers are a scan, how runs share
-    a device, and the generator of dropout bits.
+    The compute type of training, the attention backend, whether layers are a scan, what the
+    backward pass computes again, how runs share a device, and the generator of dropout bits.
     """
 
     dtype: str
     attention: str
     scan: bool
+    remat: str
     arms: str
     prng: str
 
 
 TABLE: Mapping[str, Row] = {
-    "cpu": Row("float32", "einsum", False, "map", "threefry2x32"),
-    "cuda": Row("bfloat16", "cudnn", False, "vmap", "threefry2x32"),
-    "gpu": Row("bfloat16", "einsum", False, "vmap", "threefry2x32"),  # of other makers
-    "tpu": Row("bfloat16", "splash", True, "vmap", "threefry2x32"),
+    "cpu": Row("float32", "einsum", False, "none", "map", "threefry2x32"),
+    "cuda": Row("bfloat16", "cudnn", False, "none", "vmap", "threefry2x32"),
+    "gpu": Row("bfloat16", "einsum", False, "none", "vmap", "threefry2x32"),  # of other makers
+    "tpu": Row("bfloat16", "splash", True, "dots", "vmap", "threefry2x32"),
 }
 READING = "float32"  # results of a model do not depend on the compute type of its training
 
-_target = ""  # of traced_for; without one, what this process has
+_target: tuple[str, Sequence[Any]] | None = None  # of traced_for; else what this process has
 
 
 def device() -> str:
     """Return the kind of the devices that code is traced for: a key of TABLE, or another."""
     if _target:
-        return _target
+        return _target[0]
     kind = jax.default_backend()
     return "cuda" if kind == "gpu" and "cuda" in jax.devices()[0].client.platform_version else kind
 
 
+def everything() -> Sequence[Any]:
+    """Return all devices that code is traced for, those of other processes included."""
+    return (_target and _target[1]) or jax.devices()
+
+
 @contextlib.contextmanager
-def traced_for(kind: str) -> Iterator[None]:
-    """Have what is traced meanwhile be the code of another kind of device, as if it were here."""
+def traced_for(kind: str, devices: Sequence[Any] = ()) -> Iterator[None]:
+    """Have what is traced meanwhile be the code of other devices, as if they were here.
+
+    Args:
+      kind: of the devices.
+      devices: described by a compiler; without any, the code is that of the other kind, for the
+        number of devices that are here.
+    """
     global _target
-    before, _target = _target, kind
+    before, _target = _target, (kind, devices)
     try:
         yield
     finally:
@@ -72,9 +84,9 @@ def settled(model: knobs.Model, *, train: bool) -> knobs.Model:
     """Fill in the model knobs left to the machine; `backends.py` chooses the attention."""
     row = here()
     dtype = (row.dtype if train else READING) if model.dtype == "auto" else model.dtype
-    return dataclasses.replace(
-        model, dtype=dtype, scan=row.scan if model.scan is None else model.scan
-    )
+    scan = row.scan if model.scan is None else model.scan
+    remat = (row.remat if train else "none") if model.remat == "auto" else model.remat
+    return dataclasses.replace(model, dtype=dtype, scan=scan, remat=remat)
 
 
 def prng(settings: knobs.Parallel) -> str:

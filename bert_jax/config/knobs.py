@@ -145,7 +145,14 @@ class Model:
     scan: bool | None = knob(
         None, "compile one layer and loop over layers, or unroll; None is what suits the device"
     )
-    remat: bool = knob(False, "recompute activations in the backward pass")
+    remat: str = knob(
+        "auto",
+        "activations that the backward pass computes again: none, all but the results of matmuls "
+        "and fused attention (dots), or all but the inputs of layers (full); auto is what suits "
+        "the device",
+        choices=("auto", "none", "dots", "full"),
+        formerly={"false": "none", "true": "full"},
+    )
     dtype: str = knob(
         "auto",
         "compute type; bfloat16_products multiplies bfloat16 factors into float32 sums, and all "

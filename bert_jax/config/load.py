@@ -43,7 +43,8 @@ def build(kind: Any, value: Any, path: str, field: dataclasses.Field | None = No
             raise ConfigError(f"{path} must be a section, got {value!r}")
         entry = typing.get_args(kind)[1]
         return {name: build(entry, item, f"{path}.{name}") for name, item in value.items()}
-    checked = _check_type(kind, value, path)
+    former = field.metadata.get("formerly", {}) if field else {}
+    checked = _check_type(kind, former.get(str(value).lower(), value), path)
     _check_range(checked, path, field)
     return checked
 

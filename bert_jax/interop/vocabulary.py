@@ -7,7 +7,7 @@ import functools
 from bert_jax.config import knobs
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.data.text import prepare, shards
-from bert_jax.errors import ConfigError
+from bert_jax.errors import ConfigError, DataError
 from bert_jax.system.log import line
 
 
@@ -20,6 +20,16 @@ def vocabulary_size(config: knobs.Config, make: bool = False) -> int:
     if config.tokenizer.path:
         return prepare.given_tokenizer(config.tokenizer).size
     return _trained_size(config.corpus, config.tokenizer, make)
+
+
+def assumed_size(config: knobs.Config) -> int:
+    """Return the size of a config's vocabulary; before it is trained, the size asked for."""
+    try:
+        return vocabulary_size(config)
+    except (ConfigError, DataError):
+        if config.task.source or config.tokenizer.path:
+            raise
+        return config.tokenizer.vocab_size
 
 
 @functools.cache  # for studies of many cells: the fingerprint reads the whole text

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from bert_jax import sharding
 from bert_jax.batch import Batch
 from bert_jax.config import abilities, devices, knobs
 from bert_jax.errors import ConfigError
@@ -204,15 +205,21 @@ def splash(
         sides, shape = (window or None, 0 if cfg.causal else window or None), (length, length)
         local = window or cfg.causal
         head = kernels.LocalMask(shape, sides, 0) if local else kernels.FullMask(shape)
-        kernel = kernels.make_splash_mha_single_device(
-            kernels.MultiHeadMask([head] * heads), interpret=interpret
-        )
 
-        def of_row(ids: jax.Array, *operands: jax.Array) -> jax.Array:
-            context: jax.Array = kernel(*operands, segment_ids=kernels.SegmentIds(ids, ids))
-            return context
+        def of_device(ids: jax.Array, *operands: jax.Array) -> jax.Array:
+            own_heads = kernels.MultiHeadMask([head] * operands[0].shape[1])
+            kernel = kernels.make_splash_mha_single_device(own_heads, interpret=interpret)
 
-        return jax.vmap(of_row)(mask.segment_ids, *operands).swapaxes(1, 2)
+            def of_row(ids: jax.Array, *operands: jax.Array) -> jax.Array:
+                context: jax.Array = kernel(*operands, segment_ids=kernels.SegmentIds(ids, ids))
+                return context
+
+            return jax.vmap(of_row)(ids, *operands)
+
+        rows, split = sharding.BATCH, sharding.by_heads(heads)
+        mapped = sharding.own_part(of_device, (rows, split, split, split), split)
+        context: jax.Array = mapped(mask.segment_ids, *operands)
+        return context.swapaxes(1, 2)
 
     return _of_layer(attend, cfg, far), None
 
@@ -264,14 +271,14 @@ def _of_pass(name: str, cfg: knobs.Model, length: int, train: bool, capture: boo
 
 
 def _of_mesh() -> str:
-    """Return why a kernel of Pallas cannot run on this mesh; empty if it can.
+    """Return why a kernel of Pallas cannot run here; empty if it can.
 
-    XLA cannot split such a kernel over devices by itself; under pmap there is nothing to split.
+    XLA cannot split such a kernel over devices by itself: the mesh has to be in context, as it is
+    in training (`sharding.own_part`).
     """
-    mesh = jax.sharding.get_abstract_mesh()
-    if jax.device_count() == 1 or (not mesh.empty and mesh.are_all_axes_manual):
+    if len(devices.everything()) == 1 or not jax.sharding.get_abstract_mesh().empty:
         return ""
-    return "it cannot be split over devices by jit; --config.parallel.step=pmap gives each its own"
+    return "no mesh says how to split it over several devices"
 
 
 def batched(cfg: knobs.Model) -> knobs.Model:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from bert_jax import sharding
 from bert_jax.batch import Batch, Encoded
 from bert_jax.config import devices, knobs
 from bert_jax.models import backends
@@ -13,6 +16,17 @@ from bert_jax.models.attention import Attention
 from bert_jax.models.layers import ACTIVATIONS, Dense, Dropout, LayerNorm, weights
 from bert_jax.models.positions import sinusoids
 from bert_jax.models.precision import KINDS
+
+
+def _is_product(primitive: Any, *_: Any, **__: Any) -> bool:
+    """Tell whether a primitive is a matmul or a fused attention, which are dear to repeat."""
+    return primitive.name == "dot_general" or "attention_fwd" in primitive.name
+
+
+REMAT = {  # what the backward pass of a layer finds stored, besides the layer's input
+    "dots": _is_product,
+    "full": None,
+}
 
 
 def padded_vocab(cfg: knobs.Model, vocab_size: int) -> int:
@@ -60,7 +74,8 @@ class Embeddings(nn.Module):
             "token", self.rows, (padded_vocab(cfg, self.vocab_size), cfg.hidden), jnp.float32
         )
         types = self.param("type", weights(cfg), (cfg.type_vocab, cfg.hidden), jnp.float32)
-        x = jnp.take(table, tokens, axis=0)  # [B, L, D]
+        table = sharding.copies(table)
+        x = lookup(table, tokens)  # [B, L, D]
         # There are few types: the gradient of a matmul is faster than a scatter.
         x += jax.nn.one_hot(type_ids, cfg.type_vocab, dtype=jnp.float32) @ types
         if cfg.position == "learned":
@@ -71,6 +86,16 @@ class Embeddings(nn.Module):
             x += jnp.take(jnp.asarray(sinusoids(self.length, cfg.hidden)), positions, axis=0)
         x = LayerNorm(cfg, name="norm")(x)
         return Dropout(cfg.dropout, self.train)(x).astype(KINDS[cfg.dtype].result), table
+
+
+def lookup(table: jax.Array, tokens: jax.Array) -> jax.Array:
+    """Return the rows of a table [N, V, D] for tokens [B, L], on each device from its own copy."""
+    if table.shape[0] == 1:
+        return jnp.take(table[0], tokens, axis=0)
+    rows = sharding.BATCH
+    own = sharding.own_part(lambda t, ids: jnp.take(t[0], ids, axis=0), (rows, rows), rows)
+    vectors: jax.Array = own(table, tokens)
+    return vectors
 
 
 class Mlp(nn.Module):
@@ -101,6 +126,7 @@ class Layer(nn.Module):
         self, x: jax.Array, mask: backends.AttentionMask, far: jax.Array | None = None
     ) -> tuple[jax.Array, tuple | None]:
         cfg, pre = self.cfg, self.cfg.norm == "pre"
+        x = sharding.along_rows(x)
         attention_norm = LayerNorm(cfg, name="attention_norm")
         mlp_norm = LayerNorm(cfg, name="mlp_norm")
 
@@ -111,7 +137,7 @@ class Layer(nn.Module):
 
         y = Mlp(cfg, name="mlp")(mlp_norm(x) if pre else x)
         x = x + Dropout(cfg.dropout, self.train)(y)
-        x = x if pre else mlp_norm(x)
+        x = sharding.along_rows(x if pre else mlp_norm(x))
         return x, (x, probabilities) if self.capture else None
 
 
@@ -139,7 +165,9 @@ class Bert(nn.Module):
         x, table = embeddings(tokens, batch["type_ids"], batch["positions"])
         embedded = x
 
-        layer = nn.remat(Layer, prevent_cse=not cfg.scan) if cfg.remat else Layer
+        layer = Layer
+        if cfg.remat != "none":
+            layer = nn.remat(Layer, prevent_cse=not cfg.scan, policy=REMAT[cfg.remat])
         stack = nn.scan(
             layer,
             variable_axes={"params": 0, "intermediates": 0, "past": 0},

@@ -12,6 +12,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from bert_jax import sharding
 from bert_jax.batch import Batch, Encoded
 from bert_jax.config import knobs
 from bert_jax.models.bert import pooled_positions
@@ -39,11 +40,18 @@ class MlmHead(nn.Module):
             x = jnp.take_along_axis(x, batch["predict_positions"][..., None], axis=1)  # [B, K, D]
         x = ACTIVATIONS[cfg.head_activation](Dense(cfg, (x.shape[-1],), name="dense")(x))
         x = LayerNorm(cfg, name="norm")(x)
-        bias = self.param("bias", jax.nn.initializers.zeros, (table.shape[0],), jnp.float32)
+        bias = self.param("bias", jax.nn.initializers.zeros, (table.shape[1],), jnp.float32)
         # [B, K, V padded], in float32 whatever the type of the matmul's inputs
         kind = KINDS[cfg.dtype]._replace(result="float32")
-        logits = matmul(x.reshape(-1, x.shape[-1]), table, kind, True).reshape(*x.shape[:-1], -1)
-        real = jnp.arange(table.shape[0], dtype=jnp.int32) < self.vocab_size
+
+        def product(x: jax.Array, table: jax.Array) -> jax.Array:
+            y = matmul(x.reshape(-1, x.shape[-1]), table[0], kind, True)
+            return y.reshape(*x.shape[:-1], -1)
+
+        rows = sharding.BATCH
+        own = product if table.shape[0] == 1 else sharding.own_part(product, (rows, rows), rows)
+        logits = own(x, table)
+        real = jnp.arange(table.shape[1], dtype=jnp.int32) < self.vocab_size
         # The table's padding, all zeros, is never predicted.
         return logits + jnp.where(real, bias, -1e9)[None, None]
 

@@ -61,7 +61,8 @@ class Dense(nn.Module):
         width = math.prod(inputs)
         y = matmul(x.reshape(-1, width), kernel.reshape(width, -1), kind)
         y = y.reshape(*outer, *self.features)
-        return y + jnp.broadcast_to(bias.astype(y.dtype), y.shape)
+        # Rounded after it is broadcast, so that its gradient is summed in float32.
+        return y + jnp.broadcast_to(bias, y.shape).astype(y.dtype)
 
 
 class LayerNorm(nn.Module):

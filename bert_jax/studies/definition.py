@@ -170,12 +170,14 @@ def trained_knobs(config: knobs.Config) -> dict[str, Any]:
             config, masking=dataclasses.replace(masking, prediction_rate=None)
         )
     usual = _usual()
+    # The name of a run that recomputed everything, from when it could not yet be changed.
+    former = {"model.remat": True} if config.model.remat == "full" else {}
     counts = COUNT + (ENDING if config.checkpoints.patience else ())
     return {
         knob: value
         for knob, value in configs.flat(configs.to_dict(config)).items()
         if usual.get(knob, ...) != value and (knob in counts or not configs.free_on_resume(knob))
-    }
+    } | former
 
 
 @functools.cache

@@ -8,7 +8,6 @@ import jax
 
 from bert_jax.batch import Special
 from bert_jax.config import knobs, to_dict, validation
-from bert_jax.errors import ConfigError, DataError
 from bert_jax.interop import vocabulary
 from bert_jax.training import data, memory
 from bert_jax.training.program import Program, mesh_for
@@ -24,12 +23,7 @@ def summary(config: knobs.Config) -> str:
     mesh = mesh_for(config)
     config = data.gather(config).config if config.task.source else config
     validation.warn(config)
-    try:
-        vocab_size = vocabulary.vocabulary_size(config)
-    except (ConfigError, DataError):  # none yet: assume the size in the config
-        if config.task.source or config.tokenizer.path:
-            raise
-        vocab_size = config.tokenizer.vocab_size
+    vocab_size = vocabulary.assumed_size(config)
     params = Program(config, SPECIAL, vocab_size, mesh).shapes["params"]
     parameters = sum(leaf.size for leaf in jax.tree.leaves(params))
     sizes = memory.estimate(config, vocab_size, mesh)

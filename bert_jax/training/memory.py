@@ -12,13 +12,14 @@ import numpy as np
 from jax.sharding import Mesh
 
 from bert_jax import sharding
-from bert_jax.config import costs, knobs
+from bert_jax.config import costs, devices, knobs
 from bert_jax.errors import EXHAUSTED, ConfigError
 from bert_jax.training.program import init_state
 
 
 def estimate(config: knobs.Config, vocab_size: int, mesh: Mesh) -> tuple[int, int, int]:
     """Estimate the bytes an update takes on a device: state, gradients, activations."""
+    config = dataclasses.replace(config, model=devices.settled(config.model, train=True))
     shapes = jax.eval_shape(lambda seed: init_state(config, vocab_size, seed), np.uint32(0))
     layout = sharding.state_layout(shapes, mesh, config.parallel)
     state = sum(
@@ -62,7 +63,7 @@ def _hint(config: knobs.Config, vocab_size: int, mesh: Mesh) -> str:
                 "a run that has begun takes --allow-change=optim.accumulation too"
             )
     return (
-        "no optim.accumulation is enough: --config.model.remat=true, "
+        "no optim.accumulation is enough: --config.model.remat=full, "
         "more parallel.fsdp, or a smaller model"
     )
 

@@ -6,6 +6,7 @@ jit or pmap, and along the run axis by lax.map or vmap.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
@@ -257,6 +258,17 @@ class Program:
         """Place the states of all runs on the devices, as the update takes them."""
         return sharding.stack(states, self._layout) if self._run_count > 1 else states[0]
 
+    def trace(self, batch: Any) -> Any:
+        """Trace the update of one run for a batch of shapes, to compile it ahead of time."""
+        update: Any = self._update
+        with self.context():
+            return update.trace(self.shapes, batch, inputs_at(self.config, 0))
+
+    def context(self) -> contextlib.AbstractContextManager[Any]:
+        """Have the mesh in context, by which the model splits activations; none under pmap."""
+        jitted = self.config.parallel.step == "jit"
+        return jax.set_mesh(self.mesh) if jitted else contextlib.nullcontext()
+
     def update(
         self, state: State, batch: Batch, inputs: Sequence[StepInputs]
     ) -> tuple[State, Metrics]:
@@ -264,10 +276,11 @@ class Program:
         on_device = batch
         if self.config.parallel.step == "jit":
             on_device = sharding.place(batch, self.config.batch_size, self.mesh)
-        if self._run_count == 1:
-            return self._update(state, on_device, inputs[0])
-        stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *inputs)
-        return self._update(state, on_device, stacked)
+        own: Any = inputs[0]
+        if self._run_count > 1:
+            own = jax.tree.map(lambda *leaves: np.stack(leaves), *inputs)
+        with self.context():
+            return self._update(state, on_device, own)
 
     def metrics(self, on_device: Metrics) -> list[dict[str, tuple[float, float]]]:
         """Fetch the metrics of an update, a dict of (sum, count) for each run."""
@@ -316,7 +329,7 @@ def compile_step(
     With `run_axis`, the leaves of state, step inputs and metrics have a leading axis of runs.
     """
     if config.parallel.step == "pmap":
-        return sharding.pmap_wrap(make_step(config, special, vocab_size, axis="data"), mesh)
+        return sharding.Mapped(make_step(config, special, vocab_size, axis="data"), mesh)
     mapping = _mapping(config.parallel)
     if run_axis and mapping == "vmap":
         config = dataclasses.replace(config, model=batched(config.model))

@@ -36,7 +36,7 @@ from bert_jax.errors import DataError, UserError
 from bert_jax.system import disk, fault_points, jsons, machine, opening
 
 # Corpus knobs that do not affect the result by themselves.
-FREE = ("path", "tfds_dir", "cache", "workers")
+FREE = ("path", "tfds_dir", "revision", "cache", "workers")
 STRIPE = 1 << 20  # characters; the vocabulary's sample takes the same share of every stripe
 BAD_LINES = 0.5  # share of lines with bad bytes above which a corpus is no text, or not in UTF-8
 # Bytes on disk for a byte of text while it is prepared: spool, vocabulary's sample, 4-byte ids.

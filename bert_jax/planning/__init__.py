@@ -1,0 +1,1 @@
+"""What the compilers say of an update before a machine is rented."""

@@ -1,0 +1,211 @@
+"""The devices that a config can be planned for, here or elsewhere.
+
+The compilers for TPUs and NVIDIA GPUs run without one: `jax.experimental.topologies` describes the
+devices, and a program is compiled for the description. Nominal figures are the makers'; bandwidths
+between devices count one direction and all links of a device.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib.util
+import math
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import jax
+
+from bert_jax.config import devices
+from bert_jax.errors import ConfigError
+
+GIB = 2**30
+
+
+@dataclasses.dataclass(frozen=True)
+class Chip:
+    """Nominal figures of one device."""
+
+    name: str
+    kind: str  # a key of devices.TABLE
+    memory_bytes: int
+    flops: float | None = None  # a second, dense, in bfloat16
+    bandwidth: float | None = None  # bytes a second of memory
+    network: float | None = None  # bytes a second to the other devices
+    gpu: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # differences from an H100
+
+
+CHIPS = {
+    "v5e": Chip("TPU v5e", "tpu", int(15.75 * GIB), 197e12, 819e9, 4 * 45e9),
+    "v5p": Chip("TPU v5p", "tpu", int(95.74 * GIB), 459e12, 2765e9, 6 * 90e9),
+    "h100": Chip("H100 SXM 80 GB", "cuda", 85_520_809_984, 989e12, 3352e9, 450e9),
+    "h200": Chip(
+        "H200 SXM 141 GB",
+        "cuda",
+        150_754_820_096,
+        989e12,
+        4800e9,
+        450e9,
+        {"memory_bandwidth": 4_800_000_000_000},
+    ),
+    "a100": Chip(
+        "A100 SXM 80 GB",
+        "cuda",
+        85_097_971_712,
+        312e12,
+        2039e9,
+        300e9,
+        {
+            "core_count": 108,
+            "fpus_per_core": 64,
+            "shared_memory_per_core": 167_936,
+            "shared_memory_per_block_optin": 166_912,
+            "memory_bandwidth": 2_039_000_000_000,
+            "l2_cache_size": 41_943_040,
+            "clock_rate_ghz": 1.41,
+            "cuda_compute_capability": "{ major: 8 }",
+        },
+    ),
+}
+ELSEWHERE = (  # described by the compiler of an accelerator
+    *("v5e:2x4", "v5e:4x4", "v5e:16x16", "v5p:2x2x1"),
+    *("h100x8", "h200x8", "a100x8"),
+)
+TARGETS = (*ELSEWHERE, "cpu:8", "here")  # what --target takes
+TPU_CORES = {"v5e": ("v5litepod", 1), "v5p": ("v5p", 2)}  # how a slice is named, cores of a chip
+H100 = {  # as XLA describes one
+    "threads_per_block_limit": 1024,
+    "threads_per_warp": 32,
+    "shared_memory_per_block": 49_152,
+    "shared_memory_per_core": 233_472,
+    "threads_per_core_limit": 2048,
+    "core_count": 132,
+    "fpus_per_core": 128,
+    "block_dim_limit_x": 2_147_483_647,
+    "block_dim_limit_y": 65_535,
+    "block_dim_limit_z": 65_535,
+    "memory_bandwidth": 3_352_320_000_000,
+    "l2_cache_size": 52_428_800,
+    "clock_rate_ghz": 1.98,
+    "shared_memory_per_block_optin": 232_448,
+    "registers_per_core_limit": 65_536,
+    "registers_per_block_limit": 65_536,
+    "cuda_compute_capability": "{ major: 9 }",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """Devices to compile for."""
+
+    name: str
+    chip: Chip
+    devices: tuple[Any, ...]
+
+    @property
+    def platform(self) -> str:
+        """Return the platform that a program is lowered for."""
+        return self.chip.kind
+
+    @contextlib.contextmanager
+    def chosen(self) -> Iterator[None]:
+        """Have all code that asks for devices meanwhile be told these."""
+        with devices.traced_for(self.chip.kind, self.devices):
+            yield
+
+
+def prepare_process(name: str) -> None:
+    """Set what a target needs before jax looks for devices: fake ones, or the TPU compiler's."""
+    chip, _, shape = name.partition(":")
+    if chip == "cpu":
+        jax.config.update("jax_platforms", "cpu")
+        if os.environ.get("XLA_FLAGS", "").find("host_platform_device_count") < 0:
+            jax.config.update("jax_num_cpu_devices", int(shape))
+    elif name != "here":
+        jax.config.update("jax_platforms", "cpu")
+    if chip in TPU_CORES:
+        prefix, cores = TPU_CORES[chip]
+        count = math.prod(int(side) for side in shape.split("x"))
+        os.environ |= {
+            "TPU_SKIP_MDS_QUERY": "1",
+            "TPU_ACCELERATOR_TYPE": f"{prefix}-{count * cores}",
+            "TPU_WORKER_HOSTNAMES": "localhost",
+            "TPU_WORKER_ID": "0",
+            "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+        }
+
+
+def find(name: str) -> Target:
+    """Return the target of a name; refuse one whose compiler is not installed."""
+    if name not in TARGETS:
+        raise ConfigError(f"no target {name!r}", f"one of: {', '.join(TARGETS)}")
+    if name == "here" or name.startswith("cpu:"):
+        return _of_this_process(name)
+    chip = re.split(r"[:x]", name)[0]
+    _check_compiler(CHIPS[chip].kind, name)
+    prepare_process(name)
+    from jax.experimental import topologies
+
+    try:
+        if CHIPS[chip].kind == "tpu":
+            topology = topologies.get_topology_desc(platform="tpu", topology_name=name)
+        else:
+            count = name.rpartition("x")[2]
+            topology = topologies.get_topology_desc(
+                "plan", platform="cuda", topology=f"1x1x{count}", target_config=described(chip)
+            )
+    except Exception as error:  # whatever a compiler's plugin raises: there is no common type
+        reason = str(error).strip().splitlines()[0][:200] if str(error).strip() else repr(error)
+        raise ConfigError(
+            f"target {name}: its compiler cannot describe the devices ({reason})",
+            "versions are in pyproject.toml; --target=cpu:8 needs no such compiler",
+        ) from error
+    return Target(name, CHIPS[chip], tuple(topology.devices))
+
+
+def _of_this_process(name: str) -> Target:
+    from bert_jax.training import clock, memory
+
+    prepare_process(name)
+    present = tuple(jax.devices())
+    if name != "here" and (len(present) != int(name[4:]) or present[0].platform != "cpu"):
+        raise ConfigError(
+            f"target {name}: this process has {len(present)} {present[0].platform} devices already",
+            "plan in a process of its own",
+        )
+    kind = devices.device()
+    nominal = clock.peak(present[0].device_kind)
+    chip = Chip(present[0].device_kind, kind, memory.device_bytes(), nominal)
+    return Target(name, chip, present)
+
+
+def _check_compiler(kind: str, name: str) -> None:
+    """Refuse a target whose compiler is not installed, with the extra that brings it."""
+    extra, modules = {
+        "tpu": ("tpu", ("libtpu",)),
+        "cuda": ("cuda", ("jax_cuda13_plugin", "jax_cuda12_plugin")),
+    }[kind]
+    hint = f"pip install 'bert-jax[{extra}]'; --target=cpu:8 compiles for fake devices"
+    if sys.version_info < (3, 12):
+        raise ConfigError(f"target {name} needs Python 3.12 or newer", hint)
+    if not any(importlib.util.find_spec(module) for module in modules):
+        raise ConfigError(f"target {name} needs a compiler that is not installed", hint)
+
+
+def described(chip: str) -> str:
+    """Return the description of a GPU that XLA compiles for, as a text protocol buffer."""
+    figures = {**H100, "device_memory_size": CHIPS[chip].memory_bytes, **CHIPS[chip].gpu}
+    lines = "\n".join(
+        f"  {name} {value}" if str(value).startswith("{") else f"  {name}: {value}"
+        for name, value in figures.items()
+    )
+    return (
+        f"gpu_device_info {{\n{lines}\n}}\n"
+        'platform_name: "CUDA"\n'
+        "dnn_version_info { major: 9 minor: 8 }\n"
+        "runtime_version { major: 12 minor: 8 }\n"
+        f'device_description_str: "{CHIPS[chip].name}"\n'
+    )

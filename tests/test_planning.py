@@ -1,0 +1,369 @@
+"""`bert-jax plan` and what it reads from a compiled program, held against closed forms.
+
+The compilers of TPUs and GPUs are tried where they are installed, in tests marked slow; all else is
+compiled for eight fake CPU devices.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import json
+import math
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec
+
+from bert_jax import cli, sharding
+from bert_jax.config import costs, knobs, load_file, override, resolve
+from bert_jax.errors import ConfigError
+from bert_jax.interop import vocabulary
+from bert_jax.planning import hlo, search, targets, update
+from tests import toy
+from tests.texts import ROOT
+
+TPU = pytest.mark.skipif(
+    sys.version_info < (3, 12) or importlib.util.find_spec("libtpu") is None,
+    reason="bert-jax[tpu] is not installed, or Python is older than 3.12",
+)
+CUDA = pytest.mark.skipif(
+    sys.version_info < (3, 12)
+    or not any(importlib.util.find_spec(f"jax_cuda{n}_plugin") for n in (12, 13)),
+    reason="bert-jax[cuda] is not installed, or Python is older than 3.12",
+)
+KEYS = (  # of the JSON, that people rely on
+    *("target", "devices", "fits", "peak_bytes", "memory_bytes", "argument_bytes", "temp_bytes"),
+    *("flops", "collectives", "largest_collective_rows", "overlap", "float32_matmuls"),
+    *("attention", "dtype", "remat", "roofline_ms", "mfu_bound", "hours", "cost"),
+    *("largest_batch", "advice"),
+)
+
+
+def config_of(name: str, *changes: tuple[str, str]) -> knobs.Config:
+    tree = load_file(str(ROOT / "configs" / name))
+    for path, value in changes:
+        override(tree, path, value)
+    return resolve(tree)
+
+
+def compiled(function, *arguments, **jit):
+    return hlo.parse(jax.jit(function, **jit).lower(*arguments).compile().as_text())
+
+
+# --- reading a program ----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def mesh():
+    return sharding.make_mesh(knobs.Parallel())
+
+
+def summed_over_devices(mesh, function):
+    specs = {"in_specs": PartitionSpec("data"), "out_specs": PartitionSpec()}
+    return jax.shard_map(function, mesh=mesh, check_vma=False, **specs)
+
+
+def test_collectives_in_a_loop_count_with_its_trips(mesh):
+    def five_times(x):
+        def body(total, _):
+            return jax.lax.psum(jnp.sin(total) + x[0], ("data",)), None
+
+        return jax.lax.scan(body, jnp.zeros(100), None, length=5)[0]
+
+    program = compiled(summed_over_devices(mesh, five_times), jnp.ones((8, 100)))
+    (reduced,) = program.collectives()
+    assert (reduced.kind, reduced.times, reduced.bytes) == ("all-reduce", 5, 400)
+    assert [shape.dims for shape in reduced.operands] == [(100,)]
+
+
+@pytest.mark.parametrize(
+    ("function", "kind", "size"),
+    [
+        (lambda x: jax.lax.all_gather(x, "data"), "all-gather", 8 * 4 * 6 * 8),
+        (lambda x: jax.lax.psum_scatter(x.reshape(8, 6), "data"), "reduce-scatter", 4 * 48),
+    ],
+)
+def test_bytes_of_a_collective_are_those_of_its_larger_side(mesh, function, kind, size):
+    specs = {"in_specs": PartitionSpec("data"), "out_specs": PartitionSpec("data")}
+    mapped = jax.shard_map(function, mesh=mesh, check_vma=False, **specs)
+    (collective,) = compiled(mapped, jnp.ones((64, 6))).collectives()
+    assert collective.kind == kind
+    assert collective.bytes == size
+
+
+PIPELINE = """HloModule m, is_scheduled=true
+
+%add (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %s = f32[] add(%a, %b)
+}
+
+%beside (p: bf16[4,8]) -> bf16[32,8] {
+  %p = bf16[4,8]{1,0:T(8,128)(2,1)} parameter(0)
+  ROOT %all-gather.7 = bf16[32,8]{1,0} all-gather(%p), dimensions={0}
+}
+
+%body (t: (s32[], f32[10])) -> (s32[], f32[10]) {
+  %t = (s32[], f32[10]{0}) parameter(0)
+  %i = s32[] get-tuple-element(%t), index=0
+  %x = f32[10]{0} get-tuple-element(%t), index=1
+  %all-reduce.1 = f32[10]{0} all-reduce(%x), to_apply=%add
+  ROOT %r = (s32[], f32[10]{0}) tuple(%i, /*index=1*/%all-reduce.1)
+}
+
+%condition (t: (s32[], f32[10])) -> pred[] {
+  %t = (s32[], f32[10]{0}) parameter(0)
+  %i = s32[] get-tuple-element(%t), index=0
+  %bound = s32[]{:T(128)} constant(12)
+  ROOT %less = pred[] compare(%i, %bound), direction=LT
+}
+
+ENTRY %main (x: (s32[], f32[10]), y: bf16[4,8]) -> bf16[32,8] {
+  %x = (s32[], f32[10]{0}) parameter(0)
+  %y = bf16[4,8]{1,0} parameter(1)
+  %while.3 = (s32[], f32[10]{0}) while(%x), condition=%condition, body=%body
+  %start = ((bf16[4,8]{1,0}), bf16[32,8]{1,0}) async-start(%y), calls=%beside
+  %z = f32[10]{0} custom-call(%y), custom_call_target="tpu_custom_call", metadata={op_name="splash"}
+  %reduce = (f32[10]{0}, f32[10]{0}) all-reduce-start(f32[10]{0} %z), to_apply=%add
+  ROOT %done = bf16[32,8]{1,0} async-done(%start)
+}
+"""
+
+
+def test_a_program_of_a_tpu_is_read():
+    """Its loops name no number of trips, and some collectives run beside the rest."""
+    program = hlo.parse(PIPELINE)
+    found = {(c.kind, c.times, c.bytes, c.asynchronous) for c in program.collectives()}
+    assert found == {
+        ("all-reduce", 12, 40, False),
+        ("all-gather", 1, 2 * 32 * 8, True),
+        ("all-reduce", 1, 40, True),
+    }
+    assert program.custom_calls() == {"tpu_custom_call splash": 1}
+
+
+def test_traffic_is_what_is_read_and_written():
+    """A loop that adds one row of a matrix at a time reads each once, not the matrix each time."""
+    rows, width = 64, 1000
+
+    def total(matrix):
+        def body(i, carry):
+            return carry + jax.lax.dynamic_index_in_dim(matrix, i, keepdims=False)
+
+        return jax.lax.fori_loop(0, rows, body, jnp.zeros(width))
+
+    moved = compiled(total, jnp.ones((rows, width))).traffic()
+    least = 3 * rows * 4 * width  # a row, the sum before and after
+    assert least <= moved < 1.5 * least
+
+
+# --- the update -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def target():
+    return targets.find("cpu:8")
+
+
+SMALL = {"batch_size": 32, "sequence_length": 32, "model__layers": 2}
+
+
+def plan(target, **overrides):
+    config = toy.config(**{**SMALL, **overrides})
+    return update.compile_update(config, target, toy.VOCAB)
+
+
+def test_an_update_reduces_each_gradient_once(target):
+    """The token table has two uses, whose gradients are added before they leave the device."""
+    result = plan(target)
+    moved = sum(c.bytes * c.times for c in result.collectives if c.kind == "all-reduce")
+    gradients = 4 * result.parameters
+    assert gradients <= moved < 1.02 * gradients + 2_000
+    assert result.largest_rows == 0
+    assert result.fits
+    assert result.roofline() == {"compute": None, "memory": None, "network": None}
+
+
+@pytest.mark.parametrize(
+    ("layout", "scan"),
+    [
+        ({"fsdp": 8}, True),
+        ({"fsdp": 4, "tensor": 2}, True),
+        pytest.param({"fsdp": 4, "tensor": 2}, False, marks=pytest.mark.slow),
+    ],
+)
+def test_activations_stay_on_their_device(target, layout, scan, monkeypatch):
+    overrides = {f"parallel__{name}": size for name, size in layout.items()}
+    overrides |= {"model__scan": scan, "batch_size": 64}
+    own = 64 // layout["fsdp"]
+    assert plan(target, **overrides).largest_rows <= own
+    # Left to itself, XLA moves those of other devices.
+    monkeypatch.setattr(sharding, "_splitting", lambda: None)
+    assert plan(target, **overrides).largest_rows > own
+
+
+@pytest.mark.parametrize("remat", ["none", "dots", "full"])
+def test_matmuls_are_counted_with_those_computed_again(target, remat):
+    result = plan(target, model__remat=remat)
+    config = result.config
+    ours = costs.flops_per_step(config, toy.VOCAB) / 8
+    assert result.flops == ours
+    forward = 2 * 32 * 32 * costs.layer_weights(config) * 2 / 8  # of both layers
+    scores = 2 * 2 * 2 * 32 * 32 * 32 * config.model.hidden / 8
+    again = forward + scores if remat == "full" else 0
+    assert result.matmul_flops == pytest.approx(ours + again, rel=0.03)
+
+
+def test_memory_falls_with_what_is_computed_again(target):
+    kinds = ("none", "dots", "full")
+    held = [
+        plan(
+            target, model__remat=kind, model__layers=4, model__scan=True, batch_size=256
+        ).temp_bytes
+        for kind in kinds
+    ]
+    assert held == sorted(held, reverse=True)
+    assert len(set(held)) == 3
+
+
+def test_the_update_gives_its_state_back_in_place(target):
+    """Under jit and pmap alike: the state is not held twice."""
+    for step in ("jit", "pmap"):
+        result = plan(target, parallel__step=step)
+        state = 3 * 4 * result.parameters
+        assert state < result.argument_bytes < 1.3 * state + 100_000
+        assert result.peak_bytes < result.argument_bytes + result.temp_bytes + 0.1 * state
+
+
+def test_float32_matmuls_of_a_bfloat16_model_are_found(target):
+    assert plan(target, model__dtype="bfloat16").float32_matmuls == 0
+    assert plan(target, model__dtype="float32").float32_matmuls == 0  # as was asked for
+
+
+def test_bias_gradients_are_summed_in_float32():
+    """A sum of 4,096 ones in bfloat16 stops at 256."""
+    from bert_jax.models.layers import Dense
+
+    cfg = dataclasses.replace(toy.config(model__dtype="bfloat16").model)
+    layer, x = Dense(cfg, (8,)), jnp.zeros((4096, 4), jnp.bfloat16)
+    params = layer.init(jax.random.key(0), x)
+    grads = jax.jit(jax.grad(lambda p: jnp.sum(layer.apply(p, x).astype(jnp.float32))))(params)
+    np.testing.assert_array_equal(grads["params"]["bias"], 4096)
+
+
+# --- the largest batch ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("most", [0, 1, 3, 17, 100, 255])
+def test_the_largest_batch_is_found_by_few_compilations(target, most):
+    tried = []
+
+    def compile_with(rows):
+        tried.append(rows)
+        return dataclasses.replace(known, peak_bytes=10 if rows <= 8 * most else 2**60)
+
+    known = dataclasses.replace(plan(target), config=toy.config(batch_size=8 * 256))
+    found = search.largest_batch(known, compile_with) or 0
+    assert len(tried) <= search.COMPILATIONS
+    assert found <= 8 * most
+    assert found == max([rows for rows in tried if rows <= 8 * most], default=0)
+    assert 8 * most - found <= 8 * max(search.ROUND, 256 // 2**search.COMPILATIONS)
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+def run(*words: str) -> tuple[int, str, str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "bert_jax.cli", "plan", *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_plan_prints_a_table_and_writes_json(tmp_path):
+    output = tmp_path / "new" / "plan.json"
+    code, printed, said = run(
+        *("--config=configs/tiny.py", "--target=cpu:8", "--price=2.5", f"--output={output}")
+    )
+    assert code == 0, said
+    assert "cpu:8: 8 x cpu" in printed
+    assert "fits in" in printed
+    assert "compiling for cpu:8: 32 rows a step" in said
+    found = json.loads(output.read_text())
+    assert set(KEYS) <= set(found)
+    assert (found["target"], found["devices"], found["fits"]) == ("cpu:8", 8, True)
+    assert found["roofline_ms"] == {"compute": None, "memory": None, "network": None}
+    config = config_of("tiny.py")
+    assert found["flops"] == costs.flops_per_step(config, vocabulary.assumed_size(config)) / 8
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--target=v5e:3x3"], "no target 'v5e:3x3'"),
+        (["--target=cpu:8", "--price=-1"], "'-1' is not a number of 0 or more"),
+        (["--target=cpu:8", "--config.batch_size=12"], "12 is not divisible by 8 devices"),
+        (["--target=cpu:8", "--config.no.such=1"], "no knob"),
+        ([], "--target"),
+    ],
+)
+def test_bad_input_is_one_line(words, message, capsys):
+    assert cli.execute(["plan", "--config=configs/tiny.py", *words]) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.startswith("error: ")
+    assert said.count("\n") <= 2
+
+
+@pytest.mark.parametrize("name", ["v5e:2x4", "h100x8"])
+def test_a_compiler_that_is_not_installed_is_named(name, monkeypatch):
+    extra = "tpu" if name.startswith("v5e") else "cuda"
+    monkeypatch.setattr(targets.sys, "version_info", (3, 11))
+    with pytest.raises(ConfigError, match=r"needs Python 3\.12 or newer"):
+        targets.find(name)
+    monkeypatch.setattr(targets.sys, "version_info", (3, 12))
+    monkeypatch.setattr(targets.importlib.util, "find_spec", lambda module: None)
+    with pytest.raises(ConfigError, match="not installed") as error:
+        targets.find(name)
+    assert f"bert-jax[{extra}]" in error.value.hint
+
+
+# --- compilers of accelerators --------------------------------------------------------------------
+
+BASE = ("--config=configs/pretrain.py:base", "--config.model.layers=2", "--no-search")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@TPU
+def test_a_tpu_compiles_the_update(tmp_path):
+    output = tmp_path / "plan.json"
+    code, _, said = run(*BASE, "--target=v5e:2x4", "--config.batch_size=256", f"--output={output}")
+    assert code == 0, said
+    found = json.loads(output.read_text())
+    assert (found["devices"], found["dtype"], found["fits"]) == (8, "bfloat16", True)
+    assert found["float32_matmuls"] == 0
+    assert 0 < found["mfu_bound"] < 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@CUDA
+def test_a_gpu_compiles_the_update_with_fused_attention(tmp_path):
+    output = tmp_path / "plan.json"
+    dropout = "--config.model.attention_dropout=0"
+    code, _, said = run(*BASE, dropout, "--target=h100x8", f"--output={output}")
+    assert code == 0, said
+    found = json.loads(output.read_text())
+    assert (found["devices"], found["attention"], found["fits"]) == (8, "cudnn", True)
+    assert found["overlap"] > 0.9
+    assert math.isclose(found["memory_bytes"], 80 * 2**30, rel_tol=0.01)
