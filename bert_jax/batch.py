@@ -93,7 +93,7 @@ class Encoded(NamedTuple):
 
     hidden: jax.Array  # [B, L, D]
     pooled: jax.Array | None  # [B, S, D], when an objective reads it
-    embedding_table: jax.Array  # [N, V padded, D], copies of it (`sharding.copies`)
+    embedding_table: jax.Array  # [V padded, D], or copies of it (`sharding.copies`)
     # [layers + 1, B, L, D], when captured; with pre-norm, the last is before the final norm
     layers: jax.Array | None = None
     attention: jax.Array | None = None  # [layers, B, heads, L, L], when captured

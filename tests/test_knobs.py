@@ -366,15 +366,13 @@ def test_the_feed_forward_and_the_head_are_their_formulas(activation):
     config = toy.config(
         model__head_activation=activation, model__activation="relu", model__vocab_multiple=1
     ).model
-    encoded = Encoded(
-        single, None, jnp.asarray(random.normal(size=(1, toy.VOCAB, 32)), jnp.float32)
-    )
+    encoded = Encoded(single, None, jnp.asarray(random.normal(size=(toy.VOCAB, 32)), jnp.float32))
     slots = {"predict_positions": np.array([[1, 4, 2]])}
     params = parameters(MlmHead(config, toy.VOCAB), encoded, slots)
     hidden = function(reference.dense(x[0, [1, 4, 2]], reference.widen(params["dense"])))
     logits = (
         reference.norm(hidden, reference.widen(params["norm"]))
-        @ np.asarray(encoded.embedding_table[0]).T
+        @ np.asarray(encoded.embedding_table).T
     )
     ours = MlmHead(config, toy.VOCAB).apply({"params": params}, encoded, slots)
     np.testing.assert_allclose(ours[0], logits + params["bias"], rtol=1e-4, atol=2e-5)

@@ -89,9 +89,9 @@ class Embeddings(nn.Module):
 
 
 def lookup(table: jax.Array, tokens: jax.Array) -> jax.Array:
-    """Return the rows of a table [N, V, D] for tokens [B, L], on each device from its own copy."""
-    if table.shape[0] == 1:
-        return jnp.take(table[0], tokens, axis=0)
+    """Return the rows of a table for tokens [B, L], on each device from its own copy."""
+    if table.ndim == 2:
+        return jnp.take(table, tokens, axis=0)
     rows = sharding.BATCH
     own = sharding.own_part(lambda t, ids: jnp.take(t[0], ids, axis=0), (rows, rows), rows)
     vectors: jax.Array = own(table, tokens)

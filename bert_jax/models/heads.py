@@ -40,18 +40,21 @@ class MlmHead(nn.Module):
             x = jnp.take_along_axis(x, batch["predict_positions"][..., None], axis=1)  # [B, K, D]
         x = ACTIVATIONS[cfg.head_activation](Dense(cfg, (x.shape[-1],), name="dense")(x))
         x = LayerNorm(cfg, name="norm")(x)
-        bias = self.param("bias", jax.nn.initializers.zeros, (table.shape[1],), jnp.float32)
+        bias = self.param("bias", jax.nn.initializers.zeros, (table.shape[-2],), jnp.float32)
         # [B, K, V padded], in float32 whatever the type of the matmul's inputs
         kind = KINDS[cfg.dtype]._replace(result="float32")
 
         def product(x: jax.Array, table: jax.Array) -> jax.Array:
-            y = matmul(x.reshape(-1, x.shape[-1]), table[0], kind, True)
+            y = matmul(x.reshape(-1, x.shape[-1]), table, kind, True)
             return y.reshape(*x.shape[:-1], -1)
 
-        rows = sharding.BATCH
-        own = product if table.shape[0] == 1 else sharding.own_part(product, (rows, rows), rows)
-        logits = own(x, table)
-        real = jnp.arange(table.shape[1], dtype=jnp.int32) < self.vocab_size
+        if table.ndim == 2:
+            logits = product(x, table)
+        else:
+            rows = sharding.BATCH
+            own = sharding.own_part(lambda x, t: product(x, t[0]), (rows, rows), rows)
+            logits = own(x, table)
+        real = jnp.arange(table.shape[-2], dtype=jnp.int32) < self.vocab_size
         # The table's padding, all zeros, is never predicted.
         return logits + jnp.where(real, bias, -1e9)[None, None]
 

@@ -271,6 +271,8 @@ def _trips(loop: Instruction, computations: Mapping[str, Mapping[str, Instructio
 def _called(line: str) -> list[str]:
     """Return the computations that an instruction runs; functions of a reduction are left out."""
     names = []
+    if re.search(r"\bcall\(", line):  # of no other instruction does to_apply run as it stands
+        line = line.replace("to_apply=", "calls=")
     for found in _CALLED.findall(line):
         names += [_NAME.fullmatch(part.strip()) for part in found.strip("{}").split(",")]
     return [name.group(1) for name in names if name]

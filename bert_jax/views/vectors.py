@@ -99,7 +99,7 @@ def _vectors(
     @jax.jit
     def means(params: Any, batch: Batch, weights: jax.Array) -> jax.Array:
         encoded: Any = encoder.apply({"params": params}, batch)
-        tokens = jnp.take(encoded.embedding_table[0], batch["tokens"], axis=0)  # [B, L, D]
+        tokens = jnp.take(encoded.embedding_table, batch["tokens"], axis=0)  # [B, L, D]
         layers = encoded.layers[:-1].astype(jnp.float32)
         last = encoded.hidden[None].astype(jnp.float32)
         every = jnp.concatenate([tokens[None], layers, last])  # [layers + 2, B, L, D]
