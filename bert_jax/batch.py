@@ -75,6 +75,9 @@ class Special(NamedTuple):
     mask: int
 
 
+SPECIAL = Special(pad=0, unk=1, cls=2, sep=3, mask=4)  # where there is no vocabulary
+
+
 class StepInputs(NamedTuple):
     """The traced numbers of an update: runs that differ only in them share one program."""
 

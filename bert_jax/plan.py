@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from argparse import ArgumentParser, ArgumentTypeError
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from bert_jax import cli
 from bert_jax.errors import ConfigError
-from bert_jax.system import log
+from bert_jax.planning import targets
 from bert_jax.system.durations import duration
 
 if TYPE_CHECKING:  # --help and usage errors answer before jax is loaded
@@ -18,7 +19,6 @@ if TYPE_CHECKING:  # --help and usage errors answer before jax is loaded
     from bert_jax.planning.update import Plan
 
 EXAMPLE = "--config=configs/pretrain.py:base --target=v5e:2x4"
-GIB = 2**30
 
 
 def flags(parser: ArgumentParser) -> None:
@@ -32,8 +32,7 @@ def flags(parser: ArgumentParser) -> None:
         "--target",
         required=True,
         metavar="TARGET",
-        help="v5e:2x4, v5e:4x4, v5e:16x16, v5p:2x2x1, h100x8, h200x8, a100x8, "
-        "cpu:8 (fake devices), or here",
+        help=", ".join(targets.TARGETS),
     )
     parser.add_argument("--price", type=_price, metavar="$", help="of a device and hour")
     parser.add_argument(
@@ -75,7 +74,6 @@ def run(
     """
     from bert_jax.config import validation
     from bert_jax.interop import vocabulary
-    from bert_jax.planning import targets
 
     devices = targets.find(target)
     if config.parallel.step == "pmap" and target in targets.ELSEWHERE:
@@ -83,17 +81,15 @@ def run(
         raise ConfigError("parallel.step = 'pmap' is compiled for devices that are here", hint)
     from bert_jax.planning import search as searching
     from bert_jax.planning import update
-    from bert_jax.training.program import mesh_for
 
     with devices.chosen():
         validation.trainable(config)
-        mesh_for(config)
 
     vocab_size = vocabulary.assumed_size(config)
 
     def compile_with(rows: int) -> Plan:
-        log.line(f"compiling for {target}: {rows:,} rows a step")
-        return update.compile_update(searching.with_batch(config, rows), devices, vocab_size)
+        changed = dataclasses.replace(config, batch_size=rows)
+        return update.compile_update(changed, devices, vocab_size)
 
     plan = compile_with(config.batch_size)
     largest = None
@@ -178,13 +174,16 @@ def table(plan: Plan, report: dict[str, Any]) -> str:
 
 
 def _memory(plan: Plan) -> str:
-    limit = plan.target.chip.memory_bytes / GIB
+    from bert_jax.training.memory import readable
+
+    limit = readable(plan.target.chip.memory_bytes)
     if plan.peak_bytes is None:
-        return f"does NOT fit in {limit:.2f} GiB: {plan.reason}"
+        return f"does NOT fit in {limit}: {plan.reason}"
     verdict = "fits in" if plan.fits else "does NOT fit in"
     return (
-        f"{plan.peak_bytes / GIB:.2f} GiB a device, {verdict} {limit:.2f} GiB: "
-        f"{plan.argument_bytes / GIB:.2f} state and batch, {plan.temp_bytes / GIB:.2f} temporaries"
+        f"{readable(plan.peak_bytes)} a device, {verdict} {limit}: "
+        f"state and batch {readable(plan.argument_bytes)}, "
+        f"temporaries {readable(plan.temp_bytes)}"
     )
 
 

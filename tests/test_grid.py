@@ -108,4 +108,4 @@ def test_a_dry_run_says_epochs_and_an_older_grid_is_refused(call, tmp_path, monk
     (tmp_path / "w" / "flags.json").write_text("{}")
     with pytest.raises(AssertionError):
         call("--batch=16", "--seeds=0")
-    assert "a grid of an older version" in capsys.readouterr().out
+    assert "a grid of an older version" in capsys.readouterr().err

@@ -5,17 +5,16 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import math
 import sys
 from collections import Counter
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from bert_jax import sharding
-from bert_jax.batch import Batch, Special, StepInputs
+from bert_jax.batch import SPECIAL, Batch, Special, StepInputs
 from bert_jax.benchmarks.worker import Ready
 from bert_jax.config import knobs, quotas, recorded
 from bert_jax.data.batches import packing, pipeline
@@ -25,11 +24,12 @@ from bert_jax.data.text import prepare
 from bert_jax.data.text.shards import Prepared
 from bert_jax.models.bert import Bert
 from bert_jax.objectives import masking, network
+from bert_jax.planning import matmuls as products
+from bert_jax.planning.matmuls import Matmul
 from bert_jax.training import program as step
 from bert_jax.training.clock import work
 
 say = functools.partial(print, file=sys.stderr)
-SPECIAL = Special(pad=0, unk=1, cls=2, sep=3, mask=4)
 
 
 def rows(config: knobs.Config, sizes: list[int] | None = None, seed: int = 0) -> Batch:
@@ -216,29 +216,6 @@ def matmuls(config: dict[str, Any]) -> Ready:
     return Ready(call, resolved.batch_size * resolved.sequence_length, "tokens", {"flops": flops})
 
 
-class Matmul(NamedTuple):
-    """A matmul of [batch, rows, inner] and [batch, inner, columns], with its types."""
-
-    batch: int
-    rows: int
-    inner: int
-    columns: int
-    types: tuple[str, str]
-    result: str
-    precision: Any
-
-    @property
-    def shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Shapes of both operands, without a batch axis of one."""
-        batch = () if self.batch == 1 else (self.batch,)
-        return (*batch, self.rows, self.inner), (*batch, self.inner, self.columns)
-
-    @property
-    def flops(self) -> float:
-        """FLOPs of the matmul."""
-        return 2.0 * self.batch * self.rows * self.inner * self.columns
-
-
 def matmuls_of(config: knobs.Config) -> Counter[Matmul]:
     """Count the matmuls in the jaxpr of an update, without those that remat would recompute."""
     config = dataclasses.replace(config, model=dataclasses.replace(config.model, remat="none"))
@@ -246,29 +223,8 @@ def matmuls_of(config: knobs.Config) -> Counter[Matmul]:
     state = jax.eval_shape(lambda seed: step.init_state(config, vocab_size, seed), np.uint32(0))
     batch = jax.eval_shape(lambda: jax.tree.map(jnp.asarray, rows(config)))
     update = step.make_step(config, SPECIAL, vocab_size)
-    return _matmuls(jax.make_jaxpr(update)(state, batch, step.inputs_at(config, 0)).jaxpr)
-
-
-def _matmuls(program: Any, times: int = 1) -> Counter[Matmul]:
-    counts: Counter[Matmul] = Counter()
-    for equation in program.eqns:
-        if equation.primitive.name == "dot_general":
-            counts[_matmul(equation)] += times
-        inside = times * (equation.params["length"] if equation.primitive.name == "scan" else 1)
-        for value in jax.tree.leaves(list(equation.params.values())):
-            if hasattr(value, "eqns") or hasattr(value, "jaxpr"):
-                counts += _matmuls(getattr(value, "jaxpr", value), inside)
-    return counts
-
-
-def _matmul(equation: Any) -> Matmul:
-    left, right = (operand.aval for operand in equation.invars)
-    (contracted, _), (batched, _) = equation.params["dimension_numbers"]
-    inner, batch = (math.prod(left.shape[axis] for axis in axes) for axes in (contracted, batched))
-    kinds = str(left.dtype), str(right.dtype)
-    sizes = batch, left.size // (inner * batch), inner, right.size // (inner * batch)
-    result = str(equation.outvars[0].aval.dtype)
-    return Matmul(*sizes, kinds, result, equation.params["precision"])
+    traced = jax.make_jaxpr(update)(state, batch, step.inputs_at(config, 0))
+    return products.count(traced.jaxpr)
 
 
 # --- inference ------------------------------------------------------------------------------------

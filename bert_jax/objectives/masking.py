@@ -70,14 +70,10 @@ def apply(
     )
     slotted = _in_slots(tokens, predicted, slots)
     masked = {**batch, "inputs": inputs, **slotted}
-    n_selected, n_mask, n_random, n_available = map(
-        _count, (selected, as_mask, as_random, available)
-    )
+    n_selected, n_available = _count(selected), _count(available)
     ledger = {
         "masked_fraction": (n_selected, _count(eligible)),
-        "mask_token_fraction": (n_mask, n_selected),
-        "random_fraction": (n_random, n_selected),
-        "kept_fraction": (n_selected - n_mask - n_random, n_selected),
+        **_shares_replaced(selected, as_mask, as_random),
         "quota_fraction": (_count(chosen.quota), n_available),
         "asked_fraction": (_count(traced.quotas[totals]), _count(totals)),
         "predicted_fraction": (_count(slotted["predict_weights"] > 0), n_selected),
@@ -89,6 +85,16 @@ def apply(
     if totals.shape[1] > 1:
         ledger["examples_per_row"] = (_count(totals > 0), _count(jnp.any(totals > 0, axis=1)))
     return masked, ledger
+
+
+def _shares_replaced(selected: jax.Array, as_mask: jax.Array, as_random: jax.Array) -> Metrics:
+    """Return of the selected tokens [B, L] what the ledger says of their replacement."""
+    n_selected, n_mask, n_random = map(_count, (selected, as_mask, as_random))
+    return {
+        "mask_token_fraction": (n_mask, n_selected),
+        "random_fraction": (n_random, n_selected),
+        "kept_fraction": (n_selected - n_mask - n_random, n_selected),
+    }
 
 
 def _replaced(

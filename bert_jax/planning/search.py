@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 
-from bert_jax.config import knobs
 from bert_jax.planning.update import Plan
 
 COMPILATIONS = 6  # at most, to find the largest batch
@@ -37,11 +35,6 @@ def largest_batch(plan: Plan, compile_with: Callable[[int], Plan]) -> int | None
         else:
             fails = rows
     return fits * unit or None
-
-
-def with_batch(config: knobs.Config, rows: int) -> knobs.Config:
-    """Return the config with another number of rows a step."""
-    return dataclasses.replace(config, batch_size=rows)
 
 
 def advice(plan: Plan) -> list[str]:

@@ -17,9 +17,6 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import jax
-
-from bert_jax.config import devices
 from bert_jax.errors import ConfigError
 
 GIB = 2**30
@@ -113,12 +110,16 @@ class Target:
     @contextlib.contextmanager
     def chosen(self) -> Iterator[None]:
         """Have all code that asks for devices meanwhile be told these."""
+        from bert_jax.config import devices
+
         with devices.traced_for(self.chip.kind, self.devices):
             yield
 
 
 def prepare_process(name: str) -> None:
     """Set what a target needs before jax looks for devices: fake ones, or the TPU compiler's."""
+    import jax
+
     chip, _, shape = name.partition(":")
     if chip == "cpu":
         jax.config.update("jax_platforms", "cpu")
@@ -142,11 +143,12 @@ def find(name: str) -> Target:
     """Return the target of a name; refuse one whose compiler is not installed."""
     if name not in TARGETS:
         raise ConfigError(f"no target {name!r}", f"one of: {', '.join(TARGETS)}")
-    if name == "here" or name.startswith("cpu:"):
-        return _of_this_process(name)
     chip = re.split(r"[:x]", name)[0]
-    _check_compiler(CHIPS[chip].kind, name)
+    if name in ELSEWHERE:
+        _check_compiler(CHIPS[chip].kind, name)
     prepare_process(name)
+    if name not in ELSEWHERE:
+        return _of_this_process(name)
     from jax.experimental import topologies
 
     try:
@@ -167,9 +169,11 @@ def find(name: str) -> Target:
 
 
 def _of_this_process(name: str) -> Target:
+    import jax
+
+    from bert_jax.config import devices
     from bert_jax.training import clock, memory
 
-    prepare_process(name)
     present = tuple(jax.devices())
     if name != "here" and (len(present) != int(name[4:]) or present[0].platform != "cpu"):
         raise ConfigError(

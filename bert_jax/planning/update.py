@@ -7,24 +7,26 @@ import dataclasses
 import itertools
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from bert_jax.batch import HOST_KEYS, Batch, Special
+from bert_jax.batch import HOST_KEYS, SPECIAL, Batch
 from bert_jax.config import costs, devices, knobs
 from bert_jax.errors import EXHAUSTED
 from bert_jax.models import backends
 from bert_jax.models.bert import padded_vocab
-from bert_jax.planning import hlo
+from bert_jax.planning import hlo, matmuls
+from bert_jax.planning.matmuls import Matmul
 from bert_jax.planning.targets import Target
+from bert_jax.system import log
 from bert_jax.training import data
 from bert_jax.training.program import Program, mesh_for
 
-SPECIAL = Special(0, 1, 2, 3, 4)  # of no vocabulary: shapes do not depend on it
 SMALL = 1e-3  # share of an update's FLOPs below which the type of a matmul does not matter
 
 
@@ -42,13 +44,14 @@ class Plan:
     attention: str
     dtype: str
     remat: str
-    peak_bytes: int | None  # None where the compiler only says that it does not fit
-    argument_bytes: int
-    temp_bytes: int
-    collectives: list[hlo.Collective]
-    traffic_bytes: int
-    largest_rows: int
-    reason: str = ""  # of the compiler, where it refuses
+    # Of the compiled program; as they are here where the compiler only says that it does not fit.
+    peak_bytes: int | None = None
+    argument_bytes: int = 0
+    temp_bytes: int = 0
+    collectives: Sequence[hlo.Collective] = ()
+    traffic_bytes: int = 0
+    largest_rows: int = 0
+    reason: str = ""  # why the compiler refuses
 
     @property
     def fits(self) -> bool:
@@ -120,41 +123,27 @@ def compile_update(config: knobs.Config, target: Target, vocab_size: int) -> Pla
     """Compile the update that `train` would run, for the devices of a target."""
     with target.chosen():
         mesh = mesh_for(config)
+        log.line(f"compiling for {target.name}: {config.batch_size:,} rows a step")
         program = Program(config, SPECIAL, vocab_size, mesh)
         traced = program.trace(batch_shapes(config))
-        parameters = program.shapes["params"]
-        flops = costs.flops_per_step(config, vocab_size) / mesh.size
-        products = list(_matmuls(traced.jaxpr.jaxpr))
-        settled = devices.settled(config.model, train=True)
-        wide = 0
-        if settled.dtype != "float32":
-            least = SMALL * sum(times * work for _, times, work in products)
-            wide = sum(
-                t for kinds, t, work in products if t * work > least and kinds == {"float32"}
-            )
+        model = devices.settled(config.model, train=True)
         with program.context():
-            attention = backends.resolve(settled, config.sequence_length, train=True, capture=False)
-        # Scores and weighted sums of a fused backend, which the traced program does not show.
-        fused = 0.0
-        if attention != "einsum":
-            fused = costs.attention_flops(config)
+            attention = backends.resolve(model, config.sequence_length, train=True, capture=False)
+        counts = matmuls.count(traced.jaxpr.jaxpr)
+        flops = sum(one.flops * times for one, times in counts.items())
+        if attention != "einsum":  # the traced program does not show what a fused kernel computes
+            flops += costs.attention_flops(config)
         plan = Plan(
             config=config,
             target=target,
             mesh={name: size for name, size in mesh.shape.items() if name != "arm"},
-            parameters=sum(leaf.size for leaf in jax.tree.leaves(parameters)),
-            flops=flops,
-            matmul_flops=(sum(t * work for _, t, work in products) + fused) / mesh.size,
-            float32_matmuls=wide,
+            parameters=sum(leaf.size for leaf in jax.tree.leaves(program.shapes["params"])),
+            flops=costs.flops_per_step(config, vocab_size) / mesh.size,
+            matmul_flops=flops / mesh.size,
+            float32_matmuls=0 if model.dtype == "float32" else _large_in_float32(counts),
             attention=attention,
-            dtype=settled.dtype,
-            remat=str(settled.remat),
-            peak_bytes=None,
-            argument_bytes=0,
-            temp_bytes=0,
-            collectives=[],
-            traffic_bytes=0,
-            largest_rows=0,
+            dtype=model.dtype,
+            remat=model.remat,
         )
         try:
             compiled = traced.lower(lowering_platforms=(target.platform,)).compile()
@@ -164,7 +153,7 @@ def compile_update(config: knobs.Config, target: Target, vocab_size: int) -> Pla
             return dataclasses.replace(plan, reason=_reason(str(error)))
     sizes, text = compiled.memory_analysis(), hlo.parse(compiled.as_text())
     arguments, results = sizes.argument_size_in_bytes, sizes.output_size_in_bytes
-    collectives = text.collectives()
+    collectives, parameters = text.collectives(), program.shapes["params"]
     return dataclasses.replace(
         plan,
         attention=_attention(text, attention),
@@ -174,6 +163,16 @@ def compile_update(config: knobs.Config, target: Target, vocab_size: int) -> Pla
         collectives=collectives,
         traffic_bytes=text.traffic(),
         largest_rows=_largest_rows(collectives, parameters, config, vocab_size, mesh),
+    )
+
+
+def _large_in_float32(counts: Counter[Matmul]) -> int:
+    """Return the number of matmuls of float32, without those whose work does not matter."""
+    least = SMALL * sum(one.flops * times for one, times in counts.items())
+    return sum(
+        times
+        for one, times in counts.items()
+        if set(one.types) == {"float32"} and times * one.flops > least
     )
 
 
@@ -193,23 +192,6 @@ def _attention(program: hlo.Program, asked: str) -> str:
     if "splash" in calls:
         return "splash"
     return "einsum" if asked in ("cudnn", "splash") else asked
-
-
-def _matmuls(program: Any, times: int = 1) -> Iterator[tuple[set[str], int, float]]:
-    """Yield types of the factors, number and FLOPs of each matmul of a traced program."""
-    for equation in program.eqns:
-        if equation.primitive.name == "dot_general":
-            left, right = (operand.aval for operand in equation.invars)
-            (contracted, _), _ = equation.params["dimension_numbers"]
-            inner = math.prod(left.shape[axis] for axis in contracted)
-            work = 2.0 * inner * equation.outvars[0].aval.size
-            yield {str(left.dtype), str(right.dtype)}, times, work
-        if equation.primitive.name == "pallas_call":
-            continue  # a grid runs it many times; `_fused` counts attention
-        inside = times * (equation.params["length"] if equation.primitive.name == "scan" else 1)
-        for value in jax.tree.leaves(list(equation.params.values())):
-            if hasattr(value, "eqns") or hasattr(value, "jaxpr"):
-                yield from _matmuls(getattr(value, "jaxpr", value), inside)
 
 
 def _largest_rows(

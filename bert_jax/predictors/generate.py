@@ -187,6 +187,13 @@ def _reader(
     return read
 
 
+def _one_text(tokens: jax.Array, places: jax.Array) -> Batch:
+    """Return a batch with a text in each row, whose tokens stand at `places`, padding below 0."""
+    real = (places >= 0).astype(jnp.int32)
+    blank = jnp.zeros_like(tokens)
+    return {"tokens": tokens, "type_ids": blank, "segment_ids": real, "positions": places * real}
+
+
 def continuations(
     cfg: knobs.Model, vocab_size: int, special: Special, draw: Draw, most: int
 ) -> Continue:
@@ -229,21 +236,14 @@ def continuations(
                 for whole, new in zip(past, last, strict=True)
             )
             at = length + count - 1  # the column of the token chosen last
-            blank = jnp.zeros((len(tokens), 1), jnp.int32)
             place = jax.lax.dynamic_slice_in_dim(places, at, 1, axis=1)
-            batch = {
-                "tokens": jax.lax.dynamic_slice_in_dim(chosen, count - 1, 1, axis=1),
-                "type_ids": blank,
-                "positions": jnp.where(ended[:, None], 0, place),  # an ended row may have no place
-                "segment_ids": blank + 1,
-                "past_positions": jnp.where(jnp.arange(length + most)[None] < at, places, -1),
-            }
+            place = jnp.where(ended[:, None], 0, place)  # an ended row may have none
+            batch = _one_text(jax.lax.dynamic_slice_in_dim(chosen, count - 1, 1, axis=1), place)
+            batch["past_positions"] = jnp.where(columns < at, places, -1)
             logits, last = read(params, batch, past)
             return count + 1, *append(count, logits, chosen, ended), past, last
 
-        real = (places[:, :length] >= 0).astype(jnp.int32)
-        prompt = {"tokens": tokens, "type_ids": jnp.zeros_like(tokens), "segment_ids": real}
-        logits, kept = read(params, prompt | {"positions": places[:, :length] * real}, None)
+        logits, kept = read(params, _one_text(tokens, places[:, :length]), None)
         past = tuple(jnp.pad(whole, ((0, 0), (0, 0), (0, most), (0, 0), (0, 0))) for whole in kept)
         last = tuple(whole[:, :, -1:] for whole in kept)
         blank = jnp.full((len(tokens), most), special.sep, jnp.int32)

@@ -37,6 +37,7 @@ WRITTEN = {
 COUNTS = ("_low", "_high", "examples", "predictions", "seconds")  # beside an evaluation's results
 SHARES = ("accuracy", "fraction", "data_wait", "mfu", "f1", "exact", "precision", "recall")
 UNITS = {  # by the ending of a metric's name
+    **{f"{name}_loss": row.unit for name, row in OBJECTIVES.items()},
     "_loss": "nats",
     "tokens_per_second": "tokens/s",
     "flops_per_second": "FLOP/s",
@@ -66,8 +67,7 @@ def lower_is_better(name: str) -> bool:
 
 def axis_title(name: str, words: str = "") -> str:
     """Write a metric's name, or other words, with its unit; shares have theirs at the ticks."""
-    losses = {f"{objective}_loss": row.unit for objective, row in OBJECTIVES.items()}
-    unit = next((unit for ending, unit in (losses | UNITS).items() if name.endswith(ending)), "")
+    unit = next((unit for ending, unit in UNITS.items() if name.endswith(ending)), "")
     words = words or pretty(name)
     return f"{words} ({unit})" if unit else words
 

@@ -6,13 +6,11 @@ import json
 
 import jax
 
-from bert_jax.batch import Special
+from bert_jax.batch import SPECIAL
 from bert_jax.config import knobs, to_dict, validation
 from bert_jax.interop import vocabulary
 from bert_jax.training import data, memory
 from bert_jax.training.program import Program, mesh_for
-
-SPECIAL = Special(0, 1, 2, 3, 4)  # of no vocabulary: shapes do not depend on it
 
 
 def summary(config: knobs.Config) -> str:

@@ -90,7 +90,8 @@ def main() -> int:
     args, flags = parser.parse_known_args()
     code = 0
     if (args.workdir / "flags.json").exists():
-        print(f"error: {args.workdir} is a grid of an older version\nhint: another --workdir")
+        message = f"error: {args.workdir} is a grid of an older version\nhint: another --workdir"
+        print(message, file=sys.stderr)
         return 2
     if not args.report_only:
         spec = ";".join([*(getattr(args, name) for name in GRID), args.config])

@@ -61,8 +61,7 @@ def read(item: Item, settings: knobs.Corpus, tally: Tally) -> Iterator[Chunk]:
         path = huggingface_hub.hf_hub_download(
             repository, name, repo_type="dataset", revision=commit
         )
-    groups = sum(end - start for start, end, _ in readers.row_groups(path, item.weight))
-    whole = Item(item.name, item.weight, (path, "parquet", 0, groups))
+    whole = Item(item.name, item.weight, (path, "parquet", 0, None))
     yield from readers.read(whole, settings, tally)
 
 

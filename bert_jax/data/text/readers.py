@@ -249,7 +249,7 @@ def _line_number(path: str, offset: int) -> int:
 
 
 def _parquet(
-    path: str, start: int, stop: int, settings: knobs.Corpus, tally: Tally
+    path: str, start: int, stop: int | None, settings: knobs.Corpus, tally: Tally
 ) -> Iterator[Chunk]:
     with _parquet_file(path) as file:
         names = file.schema_arrow.names
@@ -257,7 +257,7 @@ def _parquet(
             hint = f"set config.corpus.text_field; columns: {', '.join(names)}"
             raise DataError(f"{path} has no column {settings.text_field!r}", hint)
         row = sum(file.metadata.row_group(i).num_rows for i in range(start))
-        groups = list(range(start, stop))
+        groups = list(range(start, file.metadata.num_row_groups if stop is None else stop))
         for batch in file.iter_batches(
             batch_size=256, row_groups=groups, columns=[settings.text_field]
         ):
