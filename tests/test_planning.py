@@ -193,7 +193,7 @@ def test_an_update_reduces_each_gradient_once(target):
 @pytest.mark.parametrize(
     ("layout", "scan"),
     [
-        ({"fsdp": 8}, True),
+        pytest.param({"fsdp": 8}, True, marks=pytest.mark.slow),
         ({"fsdp": 4, "tensor": 2}, True),
         pytest.param({"fsdp": 4, "tensor": 2}, False, marks=pytest.mark.slow),
     ],
@@ -220,6 +220,7 @@ def test_matmuls_are_counted_with_those_computed_again(target, remat):
     assert result.matmul_flops == pytest.approx(ours + again, rel=0.03)
 
 
+@pytest.mark.slow  # tests/test_knobs.py counts what the backward pass keeps
 def test_memory_falls_with_what_is_computed_again(target):
     kinds = ("none", "dots", "full")
     held = [

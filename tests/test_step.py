@@ -122,7 +122,9 @@ def test_a_batch_with_nothing_to_predict_has_loss_0_and_trains_on(empty):
 
 
 SPLITS = [
-    pytest.param(name, marks=[pytest.mark.slow] * (name in ("fsdp 4", "jit over 8")))
+    pytest.param(
+        name, marks=[pytest.mark.slow] * (name in ("fsdp 4", "jit over 8", "accumulation 2"))
+    )
     for name in LAYOUTS
 ]
 
