@@ -12,6 +12,7 @@ packed).
 | unit_ids      | [B, L] | int32 | units      | masking: column of the unit's first token, or -1  |
 | example_ids   | [B, S] | int32 | pipeline   | masking keys, messages: index in the epoch's plan |
 | copies        | [B, S] | int32 | pipeline   | masking keys: the epoch, or epoch mod dupe_factor |
+| places        | [B, S] | int32 | pipeline   | masking: place in the epoch's order, mod 2^32     |
 | cls_positions | [B, S] | int32 | pipeline   | pooler                                            |
 | labels        | [B, S] | int32 | pipeline   | pair objectives: 0 = true order, -1 = not counted |
 
@@ -24,7 +25,8 @@ masked. `masking.apply` adds, for K prediction slots a row
 | predict_targets   | [B, K] | int32   | masking | MLM loss: the true token                     |
 | predict_weights   | [B, K] | float32 | masking | MLM loss: 1 for a used slot, 0 for a spare   |
 
-Labelled data has no unit_ids and copies, but one of these targets; -1 or NaN is not counted:
+Labelled data has no unit_ids, copies and places, but one of these targets, where -1 and NaN are not
+counted:
 
 | labels        | [B, 1] | int32   | features | classify: the class; choice: the option            |
 | values        | [B, 1] | float32 | features | regress                                            |
@@ -60,6 +62,7 @@ HOST_KEYS = (
     "unit_ids",
     "example_ids",
     "copies",
+    "places",
     "cls_positions",
     "labels",
 )
@@ -89,6 +92,9 @@ class StepInputs(NamedTuple):
     weight_decay: Any  # float32
     seed: Any  # uint32, of dropout and masks
     spike_sigmas: Any = None  # float32, where losses are watched for spikes
+    # Instead of both quotas, which are None: a table of rates that examples draw from, and what it
+    # selects (`config/laws.py`).
+    drawn: Any = None
 
 
 class Encoded(NamedTuple):

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from bert_jax import config as configs
-from bert_jax.config import quotas
+from bert_jax.config import laws, quotas
 from bert_jax.evaluation.metrics import EXAMPLES, digest
 from bert_jax.studies.definition import (
     Budget,
@@ -225,7 +225,7 @@ def _metrics(path: Path, cell: Cell, share: float, lines: int, seconds: float) -
     rows = []
     for line in range(1, int(lines * share) + 1):
         step = line * steps // lines
-        rate = float(quotas.table(quotas.rate_at(masking, step - 1, steps), 62)[-1] / 62)
+        rate = float(quotas.table(laws.rate_at(masking, step - 1, steps), 62)[-1] / 62)
         split = [max(0.0, p + draws.normal(0, 0.01) * (p > 0)) for p in masking.replace]
         row = {"train/loss": 6.0, "train/masked_fraction": rate, "train/quota_fraction": rate}
         row |= {"train/mask_token_fraction": split[0], "train/random_fraction": split[1]}

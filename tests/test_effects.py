@@ -45,6 +45,7 @@ CAUSAL = {
 }
 TEXT: dict[str, Any] = {}
 LINEAR = {"masking.schedule": "linear", "masking.final_rate": 0.3}
+UNIFORM = {"masking.draw": "uniform"}
 NSP = {"objectives": {"nsp": {"weight": 1.0}}, "checkpoints.best": "nsp_loss"}
 
 # A value away from the default, a config in which it has an effect, and configs in which it has
@@ -121,8 +122,8 @@ CASES: dict[str, tuple[Any, dict[str, Any], list[dict[str, Any]]]] = {
         [{"pairs": "none"}, {"pairs": "sop"}, CLASSIFY],
     ),
     "examples.truncate": ("front", {"pairs": "sop"}, [{"pairs": "none"}, CLASSIFY]),
-    "masking.rate": (0.4, TEXT, [CAUSAL, CLASSIFY]),
-    "masking.prediction_rate": (0.1, TEXT, [CAUSAL, CLASSIFY, NSP]),
+    "masking.rate": (0.4, TEXT, [CAUSAL, CLASSIFY, UNIFORM]),
+    "masking.prediction_rate": (0.1, TEXT, [CAUSAL, CLASSIFY, NSP, UNIFORM]),
     "masking.replace": ((1.0, 0.0, 0.0), TEXT, [CAUSAL, CLASSIFY]),
     "masking.unit": ("word", TEXT, [CAUSAL, CLASSIFY]),
     "masking.max_unit": (4, {"masking.unit": "word"}, [TEXT, CAUSAL]),
@@ -140,6 +141,13 @@ CASES: dict[str, tuple[Any, dict[str, Any], list[dict[str, Any]]]] = {
         [CAUSAL | {"masking.final_rate": 0.3}],
     ),
     "masking.final_rate": (0.2, LINEAR, [TEXT]),
+    "masking.phases": (((0.5, 0.3, "step"),), TEXT, [UNIFORM, CAUSAL]),
+    "masking.draw": ("cosine_low", TEXT, [CAUSAL, CLASSIFY]),
+    "masking.draw_low": (0.1, UNIFORM, [TEXT, {"masking.draw": "beta"}]),
+    "masking.draw_high": (0.5, {"masking.draw": "bimodal"}, [TEXT, {"masking.draw": "cosine_low"}]),
+    "masking.draw_share": (0.2, {"masking.draw": "bimodal"}, [TEXT, UNIFORM]),
+    "masking.draw_alpha": (2.0, {"masking.draw": "beta"}, [TEXT, UNIFORM]),
+    "masking.draw_beta": (2.0, {"masking.draw": "beta"}, [TEXT, UNIFORM]),
     "masking.count": ("all", TEXT, [CAUSAL, CLASSIFY]),
     "masking.random_from": ("regular", TEXT, [{"masking.replace": (1.0, 0.0, 0.0)}, CAUSAL]),
     "model.max_positions": (256, TEXT, [{"model.position": "rotary"}]),

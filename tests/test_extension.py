@@ -208,6 +208,26 @@ source = pipeline.Source(prepare.prepare(config, log=print), "train", config)
 assert set(np.unique(source.batch(0)["unit_ids"])) == {-1, 1, config.sequence_length // 2}
 """,
     ),
+    "a law of drawn rates": (
+        ("config/data_knobs.py", "DRAWS", '    "square": ("draw_high",),\n'),
+        {
+            "config/laws.py": '''
+
+
+def square(settings: knobs.Masking, u: np.ndarray) -> np.ndarray:
+    """Return rates of u squared, up to draw_high."""
+    return settings.draw_high * u**2
+'''
+        },
+        """
+from bert_jax.config import default, laws, resolve
+tree = default()
+tree.masking.draw, tree.masking.draw_high = "square", 0.6
+settings = resolve(tree).masking
+assert abs(laws.mean_rate(settings) - 0.2) < 1e-4
+assert laws.drawn(settings, 16).rates.shape == (laws.CELLS, 3)
+""",
+    ),
     "a benchmark": (
         ("benchmarks/table.py", "TABLE", '    "mine": Row(lambda setup: [], "nothing at all"),\n'),
         {},

@@ -79,7 +79,7 @@ COVERED = {
     "corpus.cache": "test_prepare.py::test_the_cache_is_the_knob_the_variable_or_the_home",
     "corpus.workers": "test_knobs.py::test_as_many_workers_prepare_as_are_asked_for",
     "task.name": "test_suite_task.py::test_glue_is_every_task_whose_classes_the_head_knows",
-    "task.pad": "test_finetune.py::test_padding_changes_shapes_and_no_loss",
+    "task.pad": "test_finetune.py::test_padding_changes_shapes",
     "task.group": "test_labelled.py::test_a_batch_holds_rows_that_are_neighbours_by_length_in_their_window",  # noqa: E501
     "task.source": "test_rows.py::test_a_pattern_a_list_and_a_folder_name_the_files_of_splits",
     "task.files": "test_rows.py::test_names_of_a_usual_layout_are_looked_for_with_and_without_its_folder",  # noqa: E501
@@ -133,6 +133,13 @@ COVERED = {
     "masking.dupe_factor": "test_pipeline.py::test_static_copies_come_again_in_another_order",
     "masking.schedule": "test_masking.py::test_the_rate_schedule_runs_from_first_to_last_step",
     "masking.final_rate": "test_masking.py::test_the_rate_schedule_runs_from_first_to_last_step",
+    "masking.phases": "test_laws.py::test_phases_go_where_they_say",
+    "masking.draw": "test_laws.py::test_each_example_has_the_quota_of_its_draw",
+    "masking.draw_low": "test_laws.py::test_rates_have_the_distribution_that_is_named",
+    "masking.draw_high": "test_laws.py::test_rates_have_the_distribution_that_is_named",
+    "masking.draw_share": "test_laws.py::test_rates_have_the_distribution_that_is_named",
+    "masking.draw_alpha": "test_laws.py::test_rates_have_the_distribution_that_is_named",
+    "masking.draw_beta": "test_laws.py::test_rates_have_the_distribution_that_is_named",
     "masking.count": "test_masking.py::test_counting_cls_and_sep_changes_the_quota_as_the_original_does",  # noqa: E501
     "masking.random_from": "test_masking.py::test_random_tokens_are_uniform_over_what_the_config_names",  # noqa: E501
     "model.size": "test_model.py::test_base_and_large_have_the_published_sizes",

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_jax.config import quotas
+from bert_jax.config import laws, quotas
 from bert_jax.config.knobs import Masking
 from bert_jax.objectives import masking
 from tests import toy
@@ -400,9 +400,9 @@ def test_counting_cls_and_sep_changes_the_quota_as_the_original_does():
 
 def test_the_rate_schedule_runs_from_first_to_last_step():
     settings = Masking(rate=0.3, schedule="linear", final_rate=0.15)
-    assert quotas.rate_at(settings, 0, 101) == 0.3
-    assert quotas.rate_at(settings, 50, 101) == pytest.approx(0.225)
-    assert quotas.rate_at(settings, 100, 101) == pytest.approx(0.15)
+    assert laws.rate_at(settings, 0, 101) == 0.3
+    assert laws.rate_at(settings, 50, 101) == pytest.approx(0.225)
+    assert laws.rate_at(settings, 100, 101) == pytest.approx(0.15)
     assert quotas.slots(settings, 128) == round(0.3 * 128)
 
 

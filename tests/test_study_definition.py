@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_jax import config as configs
-from bert_jax.config import knobs, quotas
+from bert_jax.config import knobs, laws
 from bert_jax.config.costs import flops_per_step
 from bert_jax.data.tasks import TASKS
 from bert_jax.data.text import prepare
@@ -333,9 +333,7 @@ def predictions(config) -> float:
     m, total = config.masking, 0.0
     for step in range(config.steps):
         rate = (
-            quotas.rate_at(m, step, config.steps)
-            if m.prediction_rate is None
-            else m.prediction_rate
+            laws.rate_at(m, step, config.steps) if m.prediction_rate is None else m.prediction_rate
         )
         total += config.batch_size * config.sequence_length * rate
     return total

@@ -170,6 +170,12 @@ MAY_DIFFER = {  # with another value than that of ONE
     "masking.rate": 0.1,
     "masking.final_rate": 0.3,
     "masking.schedule": "linear",
+    "masking.phases": ((0.5, 0.3, "step"),),
+    "masking.draw_low": 0.1,
+    "masking.draw_high": 0.5,
+    "masking.draw_share": 0.1,
+    "masking.draw_alpha": 2.0,
+    "masking.draw_beta": 2.0,
     "masking.prediction_rate": 0.05,
     "masking.replace": (1.0, 0.0, 0.0),
     "objectives.mlm.weight": 0.5,
@@ -196,6 +202,15 @@ def test_cells_that_differ_in_anything_else_train_apart():
         if signature(dataclasses.replace(ONE, id="x", config=config)) == mine
     }
     assert joined == set(MAY_DIFFER)
+
+
+def test_laws_of_drawn_rates_train_together_and_fixed_rates_apart():
+    drawn = [
+        dataclasses.replace(ONE, id=law, config=with_leaf(ONE.config, ["masking", "draw"], law))
+        for law in ("uniform", "cosine_low", "beta")
+    ]
+    assert len({signature(cell) for cell in drawn}) == 1
+    assert signature(drawn[0]) != signature(ONE)
 
 
 def program(config: knobs.Config) -> str:

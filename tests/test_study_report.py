@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from bert_jax import config
-from bert_jax.config import costs, quotas
+from bert_jax.config import costs, laws, quotas
 from bert_jax.errors import DataError
 from bert_jax.reporting import page, svg
 from bert_jax.reporting.figures import Chart, Heat
@@ -195,7 +195,7 @@ def test_predictions_under_a_schedule_are_added_up_step_by_step(step):
     )
     tree.optim.warmup_steps = 0
     resolved = config.resolve(tree)
-    by_hand = math.fsum(32 * 64 * quotas.rate_at(resolved.masking, one, 100) for one in range(step))
+    by_hand = math.fsum(32 * 64 * laws.rate_at(resolved.masking, one, 100) for one in range(step))
     assert collect.clock("predictions", resolved, 4_000)(step) == pytest.approx(by_hand)
     assert collect.clock("tokens", resolved, 4_000)(step) == step * 32 * 64
 

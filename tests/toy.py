@@ -11,7 +11,7 @@ import numpy as np
 
 from bert_jax import config as configs
 from bert_jax.batch import Batch, Special, StepInputs
-from bert_jax.config import knobs, quotas
+from bert_jax.config import knobs, laws, quotas
 from bert_jax.objectives import masking, network
 
 SPECIAL = Special(pad=0, unk=1, cls=2, sep=3, mask=4)
@@ -63,7 +63,7 @@ def batch(
         for k in ("tokens", "type_ids", "positions", "segment_ids")
     }
     b["unit_ids"] = np.full((rows, length), -1, np.int32)
-    for key in ("example_ids", "copies", "cls_positions"):
+    for key in ("example_ids", "copies", "places", "cls_positions"):
         b[key] = np.zeros((rows, examples), np.int32)
     b["labels"] = rng.integers(0, 2, (rows, examples)).astype(np.int32)
     for row in range(rows):
@@ -80,7 +80,7 @@ def batch(
                 size = min(int(rng.integers(1, longest_unit + 1)), start + n - 1 - at)
                 b["unit_ids"][row, at : at + size] = at
                 at += size
-            b["example_ids"][row, example] = row * examples + example
+            b["example_ids"][row, example] = b["places"][row, example] = row * examples + example
             b["cls_positions"][row, example] = start
             start += n
     return b
@@ -91,9 +91,11 @@ def traced(
 ) -> StepInputs:
     """The traced numbers of a masking."""
     wanted = settings.rate if settings.prediction_rate is None else settings.prediction_rate
+    fixed = settings.draw == "fixed"
     return StepInputs(
-        quotas=quotas.table(settings.rate, length),
-        predict_quotas=quotas.table(wanted, length),
+        quotas=quotas.table(settings.rate, length) if fixed else None,
+        predict_quotas=quotas.table(wanted, length) if fixed else None,
+        drawn=None if fixed else laws.drawn(settings, length),
         replace=np.asarray(settings.replace, np.float32),
         weights=dict.fromkeys(names, np.float32(1)),
         learning_rate=np.float32(1e-3),

@@ -53,6 +53,7 @@ def rows(config: knobs.Config, sizes: list[int] | None = None, seed: int = 0) ->
         "unit_ids": np.where(text, columns, -1),
         "example_ids": ids,
         "copies": np.zeros_like(ids),
+        "places": ids,
         "cls_positions": np.zeros_like(ids),
         "labels": ids % 2 if paired else np.full_like(ids, -1),
     }
@@ -71,7 +72,13 @@ def packed(config: knobs.Config, sizes: list[int]) -> Batch:
     batch = {
         key: np.full_like(value, -1 if key == "unit_ids" else 0) for key, value in empty.items()
     }
-    for key, value in (("example_ids", 0), ("copies", 0), ("cls_positions", 0), ("labels", -1)):
+    for key, value in (
+        ("example_ids", 0),
+        ("copies", 0),
+        ("places", 0),
+        ("cls_positions", 0),
+        ("labels", -1),
+    ):
         batch[key] = np.full((len(table), config.packing), value, np.int32)
     row, slot = np.nonzero(table >= 0)
     packing.place({key: value[table[row, slot]] for key, value in alone.items()}, batch, row, slot)

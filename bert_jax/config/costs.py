@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bert_jax.config import knobs, quotas
+from bert_jax.config import knobs, laws, quotas
 
 STATES = 4  # arrays of the parameters' size that a run holds: parameters, two moments, gradients
 
@@ -28,7 +28,7 @@ def predicted(config: knobs.Config) -> float:
     masking = config.masking
     if masking.prediction_rate is not None:
         return masking.prediction_rate
-    return (masking.rate + quotas.rate_at(masking, config.steps, config.steps)) / 2
+    return laws.mean_rate(masking)
 
 
 def own_slots(config: knobs.Config) -> int:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from bert_jax.config.data_knobs import OF_UNITS, SOURCES, UNITS
+from bert_jax.config.data_knobs import DRAWS, OF_DRAWS, OF_UNITS, SOURCES, UNITS
 from bert_jax.config.knobs import LABELLED, Config
 from bert_jax.errors import ConfigError
 
@@ -101,6 +101,11 @@ def _from(scheme: str) -> Where:
     )
 
 
+def _drawn(knob: str) -> Where:
+    """Return the condition that rates are drawn by a law that reads a knob."""
+    return _is("masking.draw", *(name for name, knobs in DRAWS.items() if knob in knobs))
+
+
 ALWAYS = Where("every run", lambda c, _: True)
 LABELS = Where(
     "labelled data",
@@ -117,6 +122,7 @@ MASKS = Where(
     "text that is masked, not a task's or that of causal_lm",
     lambda c, _: not _labelled(c) and "causal_lm" not in c.objectives,
 )
+FIXED = _is("masking.draw", "fixed")
 WORDS = Where(
     "the heads of mlm and causal_lm", lambda c, _: bool({"mlm", "causal_lm"} & set(c.objectives))
 )
@@ -204,14 +210,21 @@ EFFECTS: dict[str, Where] = {
     "examples.random_next_probability": _is("pairs", "nsp"),
     "examples.truncate": _is("pairs", "nsp", "sop"),
     "masking": MASKS,
-    "masking.prediction_rate": Where("the objective mlm", lambda c, _: "mlm" in c.objectives),
+    "masking.rate": FIXED,
+    "masking.prediction_rate": Where(
+        "the objective mlm, and a fixed rate",
+        lambda c, _: "mlm" in c.objectives and FIXED.holds(c, ""),
+    ),
     **{f"masking.{knob}": _unit(knob) for knob in OF_UNITS},
     "masking.overflow": Where(
         "a masking.unit other than token",
         lambda c, _: c.masking.unit != "token",
         "--config.masking.unit=word",
     ),
+    "masking.schedule": FIXED,
     "masking.final_rate": _is("masking.schedule", "linear"),
+    "masking.phases": FIXED,
+    **{f"masking.{knob}": _drawn(knob) for knob in OF_DRAWS},
     "masking.random_from": Where(
         "a share of random tokens in masking.replace", lambda c, _: c.masking.replace[1] > 0
     ),

@@ -6,7 +6,7 @@ import functools
 
 import numpy as np
 
-from bert_jax.config import knobs
+from bert_jax.config import knobs, laws
 
 SHORTEST = 3  # tokens of the shortest example: [CLS], one token of text, [SEP]
 
@@ -23,22 +23,15 @@ def table(rate: float, length: int) -> np.ndarray:
     return quotas.astype(np.int32)  # [L + 1]
 
 
-def rate_at(settings: knobs.Masking, step: int, steps: int) -> float:
-    """Return the corruption rate of an update: `rate` at the first, `final_rate` at the last."""
-    if settings.schedule == "constant" or settings.final_rate is None:
-        return settings.rate
-    share = min(step / max(steps - 1, 1), 1.0)
-    return settings.rate + share * (settings.final_rate - settings.rate)
-
-
 @functools.lru_cache(1024)  # planning a study asks for the same few thousands of times
 def slots(settings: knobs.Masking, length: int, examples: int = 1) -> int:
     """Return the most prediction slots that a row of so many examples needs over the schedule.
 
-    The number is derived from the rate, and never caps it.
+    The number is derived from the highest rate, and never caps it.
     """
-    rates = [settings.rate, settings.rate if settings.final_rate is None else settings.final_rate]
-    top = max(rates) if settings.prediction_rate is None else settings.prediction_rate
+    top = settings.prediction_rate
+    if top is None:
+        top = laws.extremes(settings)[1]
     # With overflow = fair the last unit may exceed the quota by all but one of its tokens.
     exact = settings.unit == "token" or settings.overflow == "skip"
     overhang = 0 if exact else settings.max_unit - 1

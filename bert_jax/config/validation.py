@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 
-from bert_jax.config import abilities
+from bert_jax.config import abilities, laws
 from bert_jax.config.effects import kind_of
 from bert_jax.config.knobs import LABELLED, METRICS, OBJECTIVES, PRETRAINING, Config
 from bert_jax.errors import ConfigError
@@ -224,9 +224,21 @@ def _masking(c: Config) -> None:
         "masking.schedule = 'linear' needs masking.final_rate",
         "set it",
     )
-    lowest = min(k.rate, k.rate if k.final_rate is None else k.final_rate)
     need(
-        k.prediction_rate is None or k.prediction_rate <= lowest,
+        not linear or not k.phases,
+        "masking.schedule = 'linear' and masking.phases both say how the rate changes",
+        f"--config.masking.phases=((1.0,{k.final_rate},'linear'),) is the schedule",
+    )
+    fault = laws.fault_of_phases(k)
+    need(not fault, f"masking.phases has {fault}", "((until, rate, how), …), until from 0 up to 1")
+    need(
+        k.draw_low <= k.draw_high and k.draw_high > 0,
+        f"masking.draw_low = {k.draw_low:g} with masking.draw_high = {k.draw_high:g}",
+        "rates above 0, from the lowest to the highest",
+    )
+    lowest = laws.extremes(k)[0]
+    need(
+        k.draw != "fixed" or k.prediction_rate is None or k.prediction_rate <= lowest,
         f"masking.prediction_rate = {k.prediction_rate} exceeds the rate",
         "only selected tokens can be predicted: lower it to the smallest rate, or leave it out",
     )

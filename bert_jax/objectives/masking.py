@@ -17,6 +17,9 @@ import numpy as np
 
 from bert_jax.batch import Batch, Metrics, Special, StepInputs
 from bert_jax.config import knobs
+from bert_jax.config.laws import DECILES, Drawn
+
+NO_EXAMPLE = 0xFFFFFFFF  # beyond the numbers of examples: what is drawn for a whole copy
 
 
 def random_ids(settings: knobs.Masking, special: Special, vocab_size: int) -> np.ndarray:
@@ -40,7 +43,7 @@ def apply(
 
     Args:
       batch: the host keys of `bert_jax.batch`.
-      traced: quotas, replacement shares and the seed.
+      traced: quotas or the law of drawn rates, replacement shares and the seed.
       settings: the tokens counted as length, and the rule for units that do not fit.
       special: ids of the special tokens, of which [MASK] is used.
       replacements: ids a random token is drawn from.
@@ -58,9 +61,14 @@ def apply(
     totals = _per_example(counted, batch)  # [B, S]
     available = _per_example(eligible, batch)  # [B, S], an upper bound of the quota
 
+    if traced.drawn is None:
+        asked, asked_predicted = traced.quotas[totals], traced.predict_quotas[totals]
+    else:
+        u = _uniform(batch, traced.seed)  # uint32 [B, S]
+        asked = asked_predicted = _drawn_quotas(traced.drawn, u, totals)
     rule = OVERFLOW[settings.overflow]
-    chosen = rule(units, jnp.minimum(traced.quotas[totals], available), units.size > 0)
-    restored = rule(units, jnp.minimum(traced.predict_quotas[totals], available), chosen.taken)
+    chosen = rule(units, jnp.minimum(asked, available), units.size > 0)
+    restored = rule(units, jnp.minimum(asked_predicted, available), chosen.taken)
     selected, predicted = (
         _tokens_of(units, choice.taken, unit_ids) for choice in (chosen, restored)
     )
@@ -75,16 +83,64 @@ def apply(
         "masked_fraction": (n_selected, _count(eligible)),
         **_shares_replaced(selected, as_mask, as_random),
         "quota_fraction": (_count(chosen.quota), n_available),
-        "asked_fraction": (_count(traced.quotas[totals]), _count(totals)),
+        "asked_fraction": (_count(asked), _count(totals)),
         "predicted_fraction": (_count(slotted["predict_weights"] > 0), n_selected),
         "predict_quota_fraction": (_count(restored.quota), n_selected),
     }
     if settings.overflow == "skip":  # the tokens by which a selection may miss its quota
         ledger["shortfall_fraction"] = (_count(chosen.shortfall), n_available)
         ledger["predict_shortfall_fraction"] = (_count(restored.shortfall), n_selected)
+    if traced.drawn is not None:
+        own = _per_example(selected, batch)
+        ledger |= _by_decile(traced.drawn, u, asked, totals, own, available)
     if totals.shape[1] > 1:
         ledger["examples_per_row"] = (_count(totals > 0), _count(jnp.any(totals > 0, axis=1)))
     return masked, ledger
+
+
+def _uniform(batch: Batch, seed: jax.Array) -> jax.Array:
+    """Return the number u that an example draws its rate by, times 2**32 [B, S].
+
+    Multiples of the golden ratio are spread evenly in every window of the stream.
+    """
+    root = jax.random.key(seed, impl="threefry2x32")
+
+    def shift(copy: jax.Array) -> jax.Array:
+        of_copy = jax.random.fold_in(jax.random.fold_in(root, copy), NO_EXAMPLE)
+        return jax.random.bits(of_copy)
+
+    shifts = jax.vmap(jax.vmap(shift))(batch["copies"])
+    return batch["places"].astype(jnp.uint32) * jnp.uint32(0x9E3779B9) + shifts
+
+
+def _drawn_quotas(drawn: Drawn, u: jax.Array, totals: jax.Array) -> jax.Array:
+    """Return the quotas of examples of `totals` tokens [B, S], at least 1 of a token or more."""
+    # The rate where the cell begins is in two parts: tokens times the first has no rounding error.
+    high, low, rise = jnp.moveaxis(drawn.rates[(u >> 20).astype(jnp.int32)], -1, 0)
+    within = (u & 0xFFFFF).astype(jnp.float32) * 2.0**-20
+    tokens = totals.astype(jnp.float32)
+    count = jnp.round(tokens * high + (tokens * low + tokens * (within * rise)))
+    return jnp.where(totals > 0, jnp.maximum(count, 1), 0).astype(jnp.int32)
+
+
+def _by_decile(
+    drawn: Drawn,
+    u: jax.Array,
+    asked: jax.Array,
+    totals: jax.Array,
+    selected: jax.Array,
+    eligible: jax.Array,
+) -> Metrics:
+    """Return for each tenth of u what is selected of it, and what is asked beside its mean."""
+    decile = (u // jnp.uint32(-(-(2**32) // DECILES))).astype(jnp.int32)
+    expected = drawn.expected[decile, totals]
+    ledger: Metrics = {}
+    for number in range(DECILES):
+        own = decile == number
+        sums = [_count(jnp.where(own, x, 0)) for x in (selected, eligible, asked, expected)]
+        ledger[f"masked_decile_{number}"] = (sums[0], sums[1])
+        ledger[f"asked_decile_{number}"] = (sums[2], sums[3])
+    return ledger
 
 
 def _shares_replaced(selected: jax.Array, as_mask: jax.Array, as_random: jax.Array) -> Metrics:

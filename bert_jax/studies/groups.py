@@ -24,7 +24,8 @@ from bert_jax.studies.spec import Cell
 
 # Knobs that are traced numbers in the program, and knobs that only the host reads.
 FUSABLE = re.compile(
-    r"masking\.(rate|final_rate|schedule|prediction_rate|replace)|objectives\.\w+\.weight|seed"
+    r"masking\.(rate|final_rate|schedule|phases|prediction_rate|replace|draw\w*)"
+    r"|objectives\.\w+\.weight|seed"
     r"|optim\.(learning_rate|weight_decay|schedule|warmup_steps|warmup_fraction|final_fraction"
     r"|spike_sigmas)"
 )
@@ -127,6 +128,7 @@ def signature(cell: Cell) -> str:
         for path, value in flat(to_dict(cell.config)).items()
         if not FUSABLE.fullmatch(path)
     }
+    tree["drawn"] = cell.config.masking.draw != "fixed"
     return json.dumps(tree, sort_keys=True)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from bert_jax.config import knobs
+from bert_jax.config import knobs, laws
+from bert_jax.config.laws import DECILES
 from bert_jax.errors import DivergedError
 
 
@@ -16,18 +17,23 @@ class Ledger:
         settings: knobs.Masking,
         distinct: float = math.inf,
         totals: dict[str, float] | None = None,
+        length: int = 0,
     ):
         """Begin with the totals of an earlier attempt, or with zeros.
 
-        Where masks are static they repeat, and `distinct` examples have masks of their own.
+        Where masks are static they repeat, and `distinct` examples have masks of their own. Where
+        rates are drawn, examples have up to `length` tokens.
         """
-        self.settings, self.distinct = settings, distinct
+        self.settings, self.distinct, self.length = settings, distinct, length
         names = (
             *("eligible", "selected", "quota", "shortfall"),
             *("predicted", "predict_quota", "predict_shortfall"),
             *("mask", "random", "kept", "asked", "nominal", "examples"),
         )
-        self.totals = dict.fromkeys(names, 0.0) | (totals or {})
+        self.totals = dict.fromkeys(names, 0.0)
+        if settings.draw != "fixed":
+            self.totals |= {f"{n}_{d}": 0.0 for n in ("drawn", "expected") for d in range(DECILES)}
+        self.totals |= totals or {}
 
     def add(
         self, metrics: dict[str, tuple[float, float]], rate: float, examples: int, step: int
@@ -45,6 +51,10 @@ class Ledger:
             "nominal": rate * countable,
             "examples": examples,
         }
+        if self.settings.draw != "fixed":
+            for decile in range(DECILES):
+                pair = metrics[f"asked_decile_{decile}"]
+                row[f"drawn_{decile}"], row[f"expected_{decile}"] = pair
         self.totals |= {name: self.totals[name] + float(value) for name, value in row.items()}
         fault = self.fault()
         if fault:
@@ -56,14 +66,17 @@ class Ledger:
     def fault(self) -> str:
         """Name what in the totals sampling cannot explain; return "" if all is as configured."""
         t = self.totals
+        # The same draws over and over: the deviation grows with the repeats, not with their root.
+        repeats = max(1.0, t["examples"] / self.distinct)
+        if self.settings.draw != "fixed":
+            if fault := self._fault_of_draws(repeats):
+                return fault
         # Rounding moves an example's quota by a half at most, or from 0 to 1.
-        if abs(t["asked"] - t["nominal"]) > t["examples"]:
+        elif abs(t["asked"] - t["nominal"]) > t["examples"]:
             return (
                 f"quotas sum to {t['asked']:.0f}, "
                 f"and the rate times the tokens counted is {t['nominal']:.0f}"
             )
-        # The same draws over and over: the deviation grows with the repeats, not with their root.
-        repeats = max(1.0, t["examples"] / self.distinct)
         # A unit across the edge of the quota is all in or all out, with mean error 0 and a
         # deviation of at most half its size.
         exact = self.settings.unit == "token" or self.settings.overflow == "skip"
@@ -83,4 +96,19 @@ class Ledger:
             if abs(t[name] - t["selected"] * share) > 6 * deviation + 1e-6 * t["selected"]:
                 realised = t[name] / max(t["selected"], 1)
                 return f"the share '{name}' is {realised:.4f} of {t['selected']:.0f}, not {share}"
+        return ""
+
+    def _fault_of_draws(self, repeats: float) -> str:
+        """Name the tenth of the draws whose quotas sum to another number than the law says."""
+        mean, variance = laws.moments(self.settings, self.length)
+        # At most so much variance for each token expected, whatever the lengths.
+        most = (variance[:, 1:] / mean[:, 1:]).max(axis=1)
+        for decile in range(DECILES):
+            drawn, expected = (self.totals[f"{name}_{decile}"] for name in ("drawn", "expected"))
+            deviation = math.sqrt(expected * most[decile] * repeats)
+            if abs(drawn - expected) > 6 * deviation + 1e-6 * expected:
+                return (
+                    f"in decile {decile} of the draws quotas sum to {drawn:.0f}, "
+                    f"and masking.draw = {self.settings.draw!r} expects {expected:.0f}"
+                )
         return ""

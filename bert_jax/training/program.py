@@ -19,7 +19,7 @@ from jax.sharding import Mesh
 
 from bert_jax import objectives, sharding
 from bert_jax.batch import Batch, Metrics, Special, StepInputs
-from bert_jax.config import devices, knobs, quotas
+from bert_jax.config import devices, knobs, laws, quotas
 from bert_jax.errors import ConfigError
 from bert_jax.models.backends import batched
 from bert_jax.objectives import masking, network
@@ -52,19 +52,21 @@ def init_state(config: knobs.Config, vocab_size: int, seed: jax.Array) -> State:
 
 def inputs_at(config: knobs.Config, step: int) -> StepInputs:
     """Compute the inputs of the update with 0-based index `step`, on the host in float64."""
-    rate = quotas.rate_at(config.masking, step, config.steps)
+    length, fixed = config.sequence_length, config.masking.draw == "fixed"
+    rate = laws.rate_at(config.masking, step, config.steps)
     prediction_rate = config.masking.prediction_rate
     if prediction_rate is None:
         prediction_rate = rate
     return StepInputs(
-        quotas=quotas.table(rate, config.sequence_length),
-        predict_quotas=quotas.table(prediction_rate, config.sequence_length),
+        quotas=quotas.table(rate, length) if fixed else None,
+        predict_quotas=quotas.table(prediction_rate, length) if fixed else None,
         replace=np.asarray(config.masking.replace, np.float32),
         weights={name: np.float32(o.weight) for name, o in config.objectives.items()},
         learning_rate=np.float32(optim.schedule(config.optim, config.steps)(step)),
         weight_decay=np.float32(config.optim.weight_decay),
         seed=np.uint32(config.seed),
         spike_sigmas=np.float32(config.optim.spike_sigmas) if config.optim.spike_window else None,
+        drawn=None if fixed else laws.drawn(config.masking, length),
     )
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from bert_jax.batch import StepInputs
 from bert_jax.checkpoints.manager import Checkpoints
-from bert_jax.config import BEFORE, differences, free_on_resume, knobs, quotas, recorded, to_dict
+from bert_jax.config import BEFORE, differences, free_on_resume, knobs, laws, recorded, to_dict
 from bert_jax.errors import ConfigError, DivergedError
 from bert_jax.evaluation.metrics import Totals, as_lower
 from bert_jax.interop import initial
@@ -108,7 +108,8 @@ class Run:
         So many examples as are `distinct` have masks of their own; see `Writer` for `quiet`.
         """
         saved = self.saved = self.saved if start else {}
-        self.ledger = Ledger(self.config.masking, distinct, saved.get("ledger"))
+        masking, length = self.config.masking, self.config.sequence_length
+        self.ledger = Ledger(masking, distinct, saved.get("ledger"), length)
         self.best: float | None = saved.get("best")
         self.misses: int = saved.get("misses", 0)  # evaluations in a row without a better one
         self.window = Totals(saved.get("window"))
@@ -145,7 +146,7 @@ class Run:
         self.skipped["spikes"] += spiked
         check_learned(metrics, ids, step, self.config, str(self.workdir) if self.shared else "")
         if self.config.masked:
-            rate = quotas.rate_at(self.config.masking, step - 1, self.config.steps)
+            rate = laws.rate_at(self.config.masking, step - 1, self.config.steps)
             examples = metrics.get("examples_per_row", (self.config.batch_size,))[0]
             self.ledger.add(dict(metrics), rate, int(examples), step)
         self.window.add(metrics)

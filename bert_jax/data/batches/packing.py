@@ -203,7 +203,7 @@ def place(examples: Batch, batch: Batch, rows: np.ndarray, slots: np.ndarray) ->
     batch["segment_ids"][target] = slots[example] + 1
     units = examples["unit_ids"][example, column]
     batch["unit_ids"][target] = np.where(units >= 0, units + start[example], units)
-    for key in ("example_ids", "copies", "labels"):
+    for key in ("example_ids", "copies", "places", "labels"):
         batch[key][rows, slots] = examples[key][:, 0]
     batch["cls_positions"][rows, slots] = start
 

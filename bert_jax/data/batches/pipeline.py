@@ -89,10 +89,11 @@ class Source:
             places, copy = offsets[targets], self._copy(epoch)
             if self.packer:
                 packed = self.packer.rows(epoch, copy, places)
-                self._fill_packed(batch, targets, copy, packed)
+                self._fill_packed(batch, targets, copy, packed, places)
                 continue
             key = order.key(self._seed, order.EXAMPLES, epoch)
-            self._fill(batch, targets, copy, order.permute(places, self.count(epoch), key))
+            examples = order.permute(places, self.count(epoch), key)
+            self._fill(batch, targets, copy, examples, places)
         return batch
 
     def evaluation_batch(self, index: int, size: int) -> Batch:
@@ -103,7 +104,7 @@ class Source:
         batch = self._padding(size)
         examples = np.arange(index * size, min((index + 1) * size, self.count(0)), dtype=np.int64)
         if len(examples):
-            self._fill(batch, np.arange(len(examples)), self._copy(0), examples)
+            self._fill(batch, np.arange(len(examples)), self._copy(0), examples, examples)
         return batch
 
     def _copy(self, epoch: int) -> int:
@@ -138,19 +139,28 @@ class Source:
             "unit_ids": np.full(tokens, -1, np.int32),
             "example_ids": np.zeros(slots, np.int32),
             "copies": np.zeros(slots, np.int32),
+            "places": np.zeros(slots, np.int32),
             "cls_positions": np.zeros(slots, np.int32),
             "labels": np.full(slots, -1, np.int32),
         }
 
-    def _fill_packed(self, batch: Batch, rows: np.ndarray, copy: int, examples: np.ndarray) -> None:
+    def _fill_packed(
+        self, batch: Batch, rows: np.ndarray, copy: int, examples: np.ndarray, places: np.ndarray
+    ) -> None:
         """Write the examples [rows, S] of a copy into rows of a batch."""
         row, slot = np.nonzero(examples >= 0)
-        unpacked = self._padding(len(row))
-        self._fill(unpacked, np.arange(len(row)), copy, examples[row, slot].astype(np.int64))
+        unpacked, own = self._padding(len(row)), examples[row, slot].astype(np.int64)
+        self._fill(unpacked, np.arange(len(row)), copy, own, places[row] * self._most + slot)
         packing.place(unpacked, batch, rows[row], slot)
 
-    def _fill(self, batch: Batch, rows: np.ndarray, copy: int, examples: np.ndarray) -> None:
-        """Write examples of a copy into rows of a batch, an example a row."""
+    def _fill(
+        self, batch: Batch, rows: np.ndarray, copy: int, examples: np.ndarray, places: np.ndarray
+    ) -> None:
+        """Write examples of a copy into rows of a batch, an example a row.
+
+        Their `places` in the order of the epoch decide rates that are drawn; in static copies,
+        where a rate belongs to the example, its number does.
+        """
         records = self._plans.records(copy)[examples]
         bounds = np.cumsum(self._plans.counts(copy))
         shard_of = np.searchsorted(bounds, examples, side="right")
@@ -181,6 +191,8 @@ class Source:
         batch["unit_ids"][rows] = unit_ids
         batch["example_ids"][rows] = ids
         batch["copies"][rows] = copies
+        places = examples if self._copies else places
+        batch["places"][rows] = places.astype(np.uint32).view(np.int32)[:, None]
         batch["labels"][rows] = records["label"][:, None]
 
 

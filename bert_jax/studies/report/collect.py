@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bert_jax.config import costs, quotas
+from bert_jax.config import costs, laws
 from bert_jax.config.knobs import Config
 from bert_jax.errors import DataError
 from bert_jax.reporting import records
@@ -179,17 +179,15 @@ def _finite(value: Any) -> bool:
 def clock(kind: str, config: Config, vocab_size: int) -> Callable[[int], float]:
     """Return the function from a number of steps to the budget they spend.
 
-    Under a schedule of the masking rate, early steps predict another number of tokens than late
-    ones; of a linear schedule the mean of the first and the last rate counts.
+    Where the masking rate has phases, early steps predict another number of tokens than late ones.
     """
     per_step, masking = costs.per_step(kind, config, vocab_size), config.masking
-    fixed = masking.schedule == "constant" or masking.prediction_rate is not None
+    fixed = not laws.phases(masking) or masking.prediction_rate is not None
     if kind != "predictions" or fixed:
         return lambda step: step * per_step
     tokens = per_step / costs.predicted(config)
-    return lambda step: (
-        step * tokens * (masking.rate + quotas.rate_at(masking, step - 1, config.steps)) / 2
-    )
+    last = max(config.steps - 1, 1)
+    return lambda step: step * tokens * laws.mean_rate(masking, (step - 1) / last)
 
 
 # --- families ----------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bert_jax.config import laws
 from bert_jax.reporting.figures import Figure, Series
 from bert_jax.reporting.formats import HOLE, number
 from bert_jax.reporting.metric_names import is_result, is_share, pretty
@@ -47,9 +48,11 @@ def ledger(view: View) -> str:
     lines = []
     for label, runs in view.points():
         masking = runs[0].entry.config.masking
-        rate = number(masking.rate, True)
-        if masking.schedule != "constant" and masking.final_rate is not None:
-            rate = f"{rate} to {number(masking.final_rate, True)}"
+        rates = [masking.rate, *(to for _, to, _ in laws.phases(masking))]
+        rate = " to ".join(number(value, True) for value in rates)
+        if masking.draw != "fixed":
+            low, high = (number(value, True) for value in laws.extremes(masking))
+            rate = f"{masking.draw}, {low} to {high}"
         known = {name: _ledger_mean(runs, name) for name in LEDGER}
         if known["masked_fraction"] == HOLE:
             lines.append([label, rate, *[HOLE] * 8])

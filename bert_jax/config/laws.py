@@ -1,0 +1,169 @@
+"""Laws of the masking rate: phases over the steps of a run, and rates drawn for each example.
+
+A drawn rate is a quantile function of u, which is uniform from 0 to 1: the function of its name
+below. The program reads it from a table of CELLS pieces, so the law is what the table says, in
+ledgers, costs and bounds alike. Computed with numpy alone: planning many runs needs no jax.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_jax.config import knobs
+
+CELLS = 4096
+DECILES = 10
+_PER_DECILE = 2048  # draws by which a decile's counts are computed
+
+
+class Drawn(NamedTuple):
+    """A law as the program takes it: traced, so that runs of different laws share a program."""
+
+    rates: np.ndarray  # float32 [CELLS, 3], the rate where a cell begins, in two parts; its rise
+    expected: np.ndarray  # float32 [DECILES, L + 1], mean quota of an example, by its length
+
+
+# --- drawn rates: a function for each value of masking.draw ---------------------------------------
+
+
+def uniform(settings: knobs.Masking, u: np.ndarray) -> np.ndarray:
+    """Return rates from draw_low to draw_high."""
+    return settings.draw_low + u * (settings.draw_high - settings.draw_low)
+
+
+def cosine_low(settings: knobs.Masking, u: np.ndarray) -> np.ndarray:
+    """Return rates of 1 - cos(pi u / 2), which are 0.36 on average."""
+    return 2 * np.sin(np.pi * u / 4) ** 2
+
+
+def cosine_high(settings: knobs.Masking, u: np.ndarray) -> np.ndarray:
+    """Return rates of cos(pi u / 2), which are 0.64 on average."""
+    return np.cos(np.pi * u / 2)
+
+
+def beta(settings: knobs.Masking, u: np.ndarray) -> np.ndarray:
+    """Return rates of the beta distribution."""
+    from scipy import special  # 0.1 s, which other laws do not pay
+
+    return special.betaincinv(settings.draw_alpha, settings.draw_beta, u)
+
+
+def bimodal(settings: knobs.Masking, u: np.ndarray) -> np.ndarray:
+    """Return draw_high for a share of the examples, in whole cells, and draw_low for the others."""
+    low = 1 - np.round(settings.draw_share * CELLS) / CELLS
+    return np.where(u < low, settings.draw_low, settings.draw_high)
+
+
+def ends(settings: knobs.Masking) -> np.ndarray:
+    """Return the rates at both ends of each cell, [CELLS, 2] in float64."""
+    quantile = globals()[settings.draw]
+    edges = np.arange(CELLS + 1) / CELLS
+    inside = np.stack([np.nextafter(edges[:-1], 1), np.nextafter(edges[1:], 0)], axis=-1)
+    return np.clip(quantile(settings, inside), 0.0, 1.0)
+
+
+def rates(settings: knobs.Masking, u: np.ndarray) -> np.ndarray:
+    """Return the rates of the table at u below 1."""
+    cell = np.asarray(u) * CELLS
+    start, end = np.moveaxis(ends(settings)[cell.astype(np.int64)], -1, 0)
+    return start + (cell - np.floor(cell)) * (end - start)
+
+
+@functools.lru_cache(64)  # of every update of a run
+def drawn(settings: knobs.Masking, length: int) -> Drawn:
+    """Return the table of a law, and what its deciles select of up to `length` tokens."""
+    start, end = np.moveaxis(ends(settings), -1, 0)
+    # Eight bits, so that the product with a length below 65,536 is exact in float32.
+    high = (start.astype(np.float32).view(np.uint32) & 0xFFFF0000).view(np.float32)
+    table = np.stack([high, (start - high).astype(np.float32), end - start], axis=-1)
+    return Drawn(table.astype(np.float32), moments(settings, length)[0].astype(np.float32))
+
+
+@functools.lru_cache(64)
+def moments(settings: knobs.Masking, length: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return mean and variance of the quotas of each decile of u, [DECILES, length + 1] each."""
+    count = DECILES * _PER_DECILE
+    drawn = rates(settings, (np.arange(count) + 0.5) / count).reshape(DECILES, _PER_DECILE)
+    mean, variance = np.zeros((2, DECILES, length + 1))
+    for n in range(1, length + 1):
+        quotas = np.maximum(np.round(n * drawn), 1)
+        mean[:, n], variance[:, n] = quotas.mean(axis=1), quotas.var(axis=1)
+    return mean, variance
+
+
+# --- phases over the steps ------------------------------------------------------------------------
+
+
+def phases(settings: knobs.Masking) -> tuple[tuple[float, float, str], ...]:
+    """Return the phases of a schedule: until which share of the steps, to which rate, and how."""
+    if settings.schedule == "linear" and settings.final_rate is not None:
+        return ((1.0, settings.final_rate, "linear"),)
+    return settings.phases
+
+
+def rate_at(settings: knobs.Masking, step: int, steps: int) -> float:
+    """Return the rate of the update with 0-based index `step`; on average, if it is drawn."""
+    if settings.draw != "fixed":
+        return float(ends(settings).mean())
+    share = min(step / max(steps - 1, 1), 1.0)
+    begin, rate = 0.0, settings.rate
+    for until, to, how in phases(settings):
+        if share < until or (share == until and how != "step"):
+            return rate + _way(how, (share - begin) / (until - begin)) * (to - rate)
+        begin, rate = until, to
+    return rate
+
+
+def mean_rate(settings: knobs.Masking, share: float = 1.0) -> float:
+    """Return the mean rate over the first `share` of training."""
+    if settings.draw != "fixed" or share <= 0:
+        return rate_at(settings, 0, 2)
+    begin, rate, total = 0.0, settings.rate, 0.0
+    for until, to, how in (*phases(settings), (math.inf, settings.rate, "step")):
+        part = min(share, until) - begin
+        done = part / (until - begin)
+        total += part * rate
+        if done and how == "linear":
+            total += part * (to - rate) * done / 2
+        elif done and how == "cosine":
+            total += part * (to - rate) * (1 - math.sin(math.pi * done) / (math.pi * done)) / 2
+        if share <= until:
+            break
+        begin, rate = until, to
+    return total / share
+
+
+def extremes(settings: knobs.Masking) -> tuple[float, float]:
+    """Return the lowest and the highest rate that an example may have."""
+    if settings.draw != "fixed":
+        table = ends(settings)
+        return float(table.min()), float(table.max())
+    every = [settings.rate, *(rate for _, rate, _ in phases(settings))]
+    return min(every), max(every)
+
+
+def fault_of_phases(settings: knobs.Masking) -> str:
+    """Name what is wrong with masking.phases; return "" if nothing is."""
+    bounds = [0.0, *(until for until, _, _ in settings.phases)]
+    for (until, rate, how), (before, after) in zip(
+        settings.phases, itertools.pairwise(bounds), strict=True
+    ):
+        if not before < after <= 1:
+            return f"a phase until {until:g} begins at {before:g}"
+        if not 0 < rate <= 1:
+            return f"a phase to the rate {rate:g}"
+        if how not in ("step", "linear", "cosine"):
+            return f"a phase by {how!r}, which is none of step, linear, cosine"
+        if how == "step" and until == 1:
+            return "a step at the end of training"
+    return ""
+
+
+def _way(how: str, share: float) -> float:
+    """Return which share of the way from one rate to the next a share of a phase has made."""
+    return {"step": 0.0, "linear": share, "cosine": (1 - math.cos(math.pi * share)) / 2}[how]
