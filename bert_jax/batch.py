@@ -24,6 +24,7 @@ masked. `masking.apply` adds, for K prediction slots a row
 | predict_positions | [B, K] | int32   | masking | MLM head: column of each slot                |
 | predict_targets   | [B, K] | int32   | masking | MLM loss: the true token                     |
 | predict_weights   | [B, K] | float32 | masking | MLM loss: 1 for a used slot, 0 for a spare   |
+| bound_weights     | [B, K] | float32 | masking | diffusion: what a slot weighs in the bound   |
 
 Labelled data has no unit_ids, copies and places, but one of these targets, where -1 and NaN are not
 counted:

@@ -52,6 +52,8 @@ def flags(parser: ArgumentParser) -> None:
     submit += "or that of --split"
     parser.add_argument("--submission", type=cli.nonempty, metavar="DIR", help=submit)
     within = "pll, blimp: mask the later pieces of a token's word with it (PLL-word-l2r)"
+    draws = "nelbo: numbers of masked tokens that an example is read under (default: 8)"
+    parser.add_argument("--draws", type=cli.positive, default=0, metavar="N", help=draws)
     parser.add_argument("--within-word", action="store_true", help=within)
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the JSON there too")
 

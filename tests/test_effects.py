@@ -45,6 +45,11 @@ CAUSAL = {
 }
 TEXT: dict[str, Any] = {}
 LINEAR = {"masking.schedule": "linear", "masking.final_rate": 0.3}
+DIFFUSION = {
+    "objectives.diffusion.weight": 1.0,
+    "masking.draw": "uniform",
+    "masking.replace": (1.0, 0.0, 0.0),
+}
 UNIFORM = {"masking.draw": "uniform"}
 NSP = {"objectives": {"nsp": {"weight": 1.0}}, "checkpoints.best": "nsp_loss"}
 
@@ -157,6 +162,7 @@ CASES: dict[str, tuple[Any, dict[str, Any], list[dict[str, Any]]]] = {
     "model.classifier_dropout": (0.5, CLASSIFY, [TEXT]),
     "objectives.classify.labels": (("x", "y"), CLASSIFY, []),
     "objectives.causal_lm.end": (False, CAUSAL, []),
+    "objectives.diffusion.gamma": (0.5, DIFFUSION, []),
     "optim.warmup_steps": (5, TEXT, [{"optim.warmup_fraction": 0.1}]),
     "optim.final_fraction": (
         0.1,
@@ -219,6 +225,7 @@ def test_a_knob_is_taken_where_it_has_an_effect(path):
 
 IN_VAIN = [(path, value, other) for path, (value, _, idle) in CASES.items() for other in idle]
 IN_VAIN += [("objectives.mlm.labels", ("x", "y"), TEXT), ("objectives.mlm.end", False, TEXT)]
+IN_VAIN += [("objectives.mlm.gamma", 0.5, TEXT)]
 
 
 @pytest.mark.parametrize(

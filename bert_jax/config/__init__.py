@@ -272,24 +272,26 @@ def _objectives(c: Config) -> dict[str, Objective]:
     """Return the objectives that are trained.
 
     A pair objective needs the labels of its `pairs`; setting its weight without them is an error.
-    `causal_lm` reads uncorrupted text, so it replaces `mlm`.
+    Where another objective over tokens is named, it replaces `mlm`.
     """
     active: dict[str, Objective] = {}
+    others = [name for name in ("causal_lm", "diffusion") if name in c.objectives]
+    if len(others) > 1:
+        raise ConfigError(
+            "config.objectives has both causal_lm and diffusion",
+            "one reads the text as it is, the other corrupted text: leave one of them out",
+        )
     for name, objective in c.objectives.items():
         if name not in OBJECTIVES:
             raise ConfigError(f"config.objectives has no {name!r}", suggest(name, OBJECTIVES))
-        fits = (
-            name == c.pairs
-            if name in ("nsp", "sop")
-            else name != "mlm" or "causal_lm" not in c.objectives
-        )
+        fits = name == c.pairs if name in ("nsp", "sop") else name != "mlm" or not others
         if fits:
             weight = 1.0 if objective.weight is None else objective.weight
             active[name] = dataclasses.replace(objective, weight=weight)
         elif objective.weight is not None and name == "mlm":
             raise ConfigError(
-                f"config.objectives.mlm.weight = {objective.weight} beside objectives.causal_lm",
-                "one reads corrupted text, the other the text as it is: leave one of them out",
+                f"config.objectives.mlm.weight = {objective.weight} beside objectives.{others[0]}",
+                "a model learns tokens by one of them: leave the other out",
             )
         elif objective.weight is not None:
             raise ConfigError(

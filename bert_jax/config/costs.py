@@ -23,7 +23,7 @@ def per_step(kind: str, config: knobs.Config, vocab_size: int) -> float:
 
 def predicted(config: knobs.Config) -> float:
     """Return the share of tokens that are predicted, on average over training."""
-    if "mlm" not in config.objectives:
+    if "mlm" not in config.heads:
         return 1.0
     masking = config.masking
     if masking.prediction_rate is not None:
@@ -33,7 +33,7 @@ def predicted(config: knobs.Config) -> float:
 
 def own_slots(config: knobs.Config) -> int:
     """Return the prediction slots per row of a run that is not fused with others."""
-    if "mlm" not in config.objectives:
+    if "mlm" not in config.heads:
         return 1
     return quotas.slots(config.masking, config.sequence_length, config.packing)
 
@@ -49,7 +49,7 @@ def flops_per_step(config: knobs.Config, vocab_size: int, slots: int = 0) -> flo
 def flops(config: knobs.Config, vocab_size: int, tokens: int, pairs: float, examples: int) -> float:
     """Return the FLOPs an update needs for its real tokens, pairs that may attend, and examples."""
     heads = sum(
-        predicted(config) if name == "mlm" else name == "causal_lm" for name in config.objectives
+        predicted(config) if name == "mlm" else name == "causal_lm" for name in config.heads
     )
     return _flops(config, vocab_size, tokens, pairs, tokens * heads, examples)
 
@@ -130,7 +130,7 @@ def activation_bytes(config: knobs.Config, vocab_size: int, rows: int, slots: in
 def _predicted(config: knobs.Config, slots: int) -> int:
     """Return the tokens per row that go through the heads over the vocabulary."""
     heads = {"mlm": slots or own_slots(config), "causal_lm": config.sequence_length}
-    return sum(heads[name] for name in config.objectives if name in heads)
+    return sum(heads[name] for name in config.heads if name in heads)
 
 
 def _shape(config: knobs.Config) -> tuple[int, int, int]:

@@ -124,7 +124,7 @@ MASKS = Where(
 )
 FIXED = _is("masking.draw", "fixed")
 WORDS = Where(
-    "the heads of mlm and causal_lm", lambda c, _: bool({"mlm", "causal_lm"} & set(c.objectives))
+    "the heads of mlm and causal_lm", lambda c, _: bool({"mlm", "causal_lm"} & set(c.heads))
 )
 INIT = Where(
     "init_from", lambda c, _: bool(c.init_from), "name the model that training starts from"
@@ -213,7 +213,7 @@ EFFECTS: dict[str, Where] = {
     "masking.rate": FIXED,
     "masking.prediction_rate": Where(
         "the objective mlm, and a fixed rate",
-        lambda c, _: "mlm" in c.objectives and FIXED.holds(c, ""),
+        lambda c, _: "mlm" in c.heads and FIXED.holds(c, ""),
     ),
     **{f"masking.{knob}": _unit(knob) for knob in OF_UNITS},
     "masking.overflow": Where(
@@ -239,6 +239,7 @@ EFFECTS: dict[str, Where] = {
     "objectives.*.end": Where(
         "causal_lm, which alone predicts where a text ends", lambda c, name: name == "causal_lm"
     ),
+    "objectives.*.gamma": Where("diffusion", lambda c, name: name == "diffusion"),
     "optim": ALWAYS,
     "optim.warmup_steps": Where(
         "a warm-up in steps, and warmup_fraction is set",

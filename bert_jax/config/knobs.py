@@ -35,12 +35,14 @@ class ObjectiveRow(NamedTuple):
     default: bool = False  # trained where a config names no objective; nsp and sop with their pairs
     metrics: tuple[str, ...] = ()  # of its evaluation, beside the loss
     unit: str = "nats"  # of the loss
+    head: str = ""  # whose head it trains, where that is another objective's
 
 
 OBJECTIVES = {
     "mlm": ObjectiveRow("text", default=True, metrics=("accuracy",)),
     "nsp": ObjectiveRow("text", default=True, metrics=("accuracy",)),
     "sop": ObjectiveRow("text", default=True, metrics=("accuracy",)),
+    "diffusion": ObjectiveRow("text", metrics=("accuracy",), head="mlm"),
     "causal_lm": ObjectiveRow("text", metrics=("accuracy",)),
     # `scores.py` computes the metrics of labelled data that apply.
     # f1 is that of the second of two classes; with more classes there is macro_f1 alone.
@@ -172,6 +174,12 @@ class Objective:
     end: bool = knob(
         True,
         "causal_lm: predict each [SEP] too, so that the model learns where a text ends",
+    )
+    gamma: float = knob(
+        1.0,
+        "diffusion: power of the weights; 1 bounds the likelihood, 0 weighs all predictions alike",
+        low=0,
+        high=1,
     )
 
 
@@ -358,6 +366,19 @@ class Config:
     checkpoints: Checkpoints = Checkpoints()
     evals: dict[str, Eval] = knob({"validation": Eval()}, "evaluations by name")
     logging: Logging = Logging()
+
+    @property
+    def heads(self) -> tuple[str, ...]:
+        """The heads of the model, by the objectives that read them."""
+        return tuple(OBJECTIVES[name].head or name for name in self.objectives)
+
+    @property
+    def as_read(self) -> Config:
+        """The config of evaluations and predictions: the objectives whose heads were trained."""
+        if tuple(self.objectives) == self.heads:
+            return self
+        weights = [Objective(weight=objective.weight) for objective in self.objectives.values()]
+        return dataclasses.replace(self, objectives=dict(zip(self.heads, weights, strict=True)))
 
     @property
     def masked(self) -> bool:

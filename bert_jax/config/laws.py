@@ -26,6 +26,8 @@ class Drawn(NamedTuple):
 
     rates: np.ndarray  # float32 [CELLS, 3], the rate where a cell begins, in two parts; its rise
     expected: np.ndarray  # float32 [DECILES, L + 1], mean quota of an example, by its length
+    # Of the bound on the likelihood: float32 [L + 1, L + 1] by length and quota, where it is used.
+    weights: np.ndarray | None = None
 
 
 # --- drawn rates: a function for each value of masking.draw ---------------------------------------
@@ -75,13 +77,18 @@ def rates(settings: knobs.Masking, u: np.ndarray) -> np.ndarray:
 
 
 @functools.lru_cache(64)  # of every update of a run
-def drawn(settings: knobs.Masking, length: int) -> Drawn:
-    """Return the table of a law, and what its deciles select of up to `length` tokens."""
+def drawn(settings: knobs.Masking, length: int, gamma: float = 0.0) -> Drawn:
+    """Return the table of a law, and what its deciles select of up to `length` tokens.
+
+    With a `gamma` above 0 it has the weights of objective `diffusion` too.
+    """
     start, end = np.moveaxis(ends(settings), -1, 0)
     # Eight bits, so that the product with a length below 65,536 is exact in float32.
     high = (start.astype(np.float32).view(np.uint32) & 0xFFFF0000).view(np.float32)
     table = np.stack([high, (start - high).astype(np.float32), end - start], axis=-1)
-    return Drawn(table.astype(np.float32), moments(settings, length)[0].astype(np.float32))
+    expected = moments(settings, length)[0].astype(np.float32)
+    weights = bound_weights(settings, length, gamma).astype(np.float32) if gamma else None
+    return Drawn(table.astype(np.float32), expected, weights)
 
 
 @functools.lru_cache(64)
@@ -94,6 +101,45 @@ def moments(settings: knobs.Masking, length: int) -> tuple[np.ndarray, np.ndarra
         quotas = np.maximum(np.round(n * drawn), 1)
         mean[:, n], variance[:, n] = quotas.mean(axis=1), quotas.var(axis=1)
     return mean, variance
+
+
+def probabilities(settings: knobs.Masking, length: int) -> np.ndarray:
+    """Return P(k | n), the probability of a quota k of n tokens, [length + 1, length + 1].
+
+    A quota is the rounded product of n and the rate, at least 1; the rate is that of the table, so
+    the probability is exact but for products that are exactly between two numbers.
+    """
+    table = ends(settings)
+    if table[0, 0] > table[-1, 1]:
+        table = table[::-1, ::-1]
+    rates, shares = table.ravel(), np.repeat(np.arange(CELLS + 1) / CELLS, 2)[1:-1]
+    result = np.zeros((length + 1, length + 1))
+    for n in range(1, length + 1):
+        below = np.interp((np.arange(1, n) + 0.5) / n, rates, shares, left=0.0, right=1.0)
+        result[n, 1 : n + 1] = np.diff(below, prepend=0.0, append=1.0)
+    return result
+
+
+def bound_weights(settings: knobs.Masking, length: int, gamma: float = 1.0) -> np.ndarray:
+    """Return (1 / (k P(k | n))) ** gamma by n and k; below 1, scaled to a mean of 1 by prediction.
+
+    Quotas that do not occur have the weight 0.
+    """
+    chances, quotas = probabilities(settings, length), np.arange(length + 1)
+    products = chances * quotas
+    weights = np.where(products > 0, products, np.inf) ** -gamma
+    if gamma < 1:
+        means = (products * weights).sum(1) / np.maximum(products.sum(1), 1e-300)
+        weights /= np.maximum(means, 1e-300)[:, None]
+    return weights
+
+
+def covers(settings: knobs.Masking, length: int) -> bool:
+    """Tell whether every quota from 1 to n occurs under the law, for n up to `length`."""
+    if settings.draw == "fixed":
+        return False
+    chances = probabilities(settings, length)
+    return all((chances[n, 1 : n + 1] > 0).all() for n in range(1, length + 1))
 
 
 # --- phases over the steps ------------------------------------------------------------------------

@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 def check(c: Config) -> None:
     """Raise a ConfigError for the first rule that a derived config breaks."""
-    sections = (_paths, _initial, _task, _tokenizer, _model, _masking, _optim, _devices)
+    sections = (_paths, _initial, _task, _tokenizer, _model, _masking, _diffusion, _optim, _devices)
     for rules in (*sections, _evaluation):
         rules(c)
 
@@ -262,6 +262,29 @@ def _masking(c: Config) -> None:
     )
 
 
+def _diffusion(c: Config) -> None:
+    k, objective = c.masking, c.objectives.get("diffusion")
+    if objective is None or not objective.gamma:
+        return
+    need(
+        k.replace == (1.0, 0.0, 0.0),
+        f"objectives.diffusion replaces by [MASK] alone, and masking.replace = {k.replace}",
+        "--config.masking.replace=(1,0,0)",
+    )
+    need(
+        k.unit == "token" and k.count == "eligible",
+        f"objectives.diffusion counts tokens, and masking.unit = {k.unit!r} with "
+        f"masking.count = {k.count!r} does not select exactly as many as it asks for",
+        "--config.masking.unit=token --config.masking.count=eligible",
+    )
+    need(
+        laws.covers(k, c.sequence_length),
+        f"under masking.draw = {k.draw!r} some numbers of masked tokens cannot occur, so there is "
+        "no bound on the likelihood",
+        "--config.masking.draw=uniform from 0 to 1, or --config.objectives.diffusion.gamma=0",
+    )
+
+
 def _optim(c: Config) -> None:
     o = c.optim
     need(
@@ -324,7 +347,7 @@ def _evaluation(c: Config) -> None:
     else:
         metrics = [
             f"{name}_{measure}"
-            for name in c.objectives
+            for name in c.heads
             for measure in ("loss", *OBJECTIVES[name].metrics)
         ]
     need(

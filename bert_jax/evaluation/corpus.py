@@ -17,8 +17,8 @@ from jax.sharding import Mesh
 
 from bert_jax import objectives, sharding
 from bert_jax.batch import Batch, Metrics, StepInputs
-from bert_jax.config import data_knobs, knobs, quotas
-from bert_jax.data.batches import pipeline
+from bert_jax.config import data_knobs, knobs, laws, quotas
+from bert_jax.data.batches import order, pipeline
 from bert_jax.data.text.shards import Prepared
 from bert_jax.errors import DataError
 from bert_jax.evaluation import inference
@@ -35,7 +35,10 @@ class Evaluator:
     """
 
     def __init__(self, config: knobs.Config, prepared: Prepared, settings: knobs.Eval, mesh: Mesh):
-        masks = knobs.Masking(rate=settings.rate, replace=settings.replace, unit=settings.unit)
+        draw = "uniform" if "diffusion" in config.objectives else "fixed"
+        masks = knobs.Masking(
+            rate=settings.rate, replace=settings.replace, unit=settings.unit, draw=draw
+        )
         masks = dataclasses.replace(
             masks, **{name: getattr(config.masking, name) for name in data_knobs.OF_UNITS}
         )
@@ -90,6 +93,24 @@ class Evaluator:
             seed=np.uint32(self.settings.seed),
         )
 
+    def draws(self, count: int) -> list[StepInputs]:
+        """Return inputs under which an example is masked at `count` rates, spread from 0 to 1.
+
+        Each has masks of its own; their rates have the same distance from one to the next.
+        """
+        drawn = laws.drawn(self.config.masking, self.config.sequence_length, 1.0)
+        seeds = [self.settings.seed, *(order.key(self.settings.seed, i) for i in range(1, count))]
+        shifts = [int(masking.shift(jnp.uint32(seed % 2**32), jnp.int32(0))) for seed in seeds]
+        inputs = []
+        for number, (seed, shift) in enumerate(zip(seeds, shifts, strict=True)):
+            ahead = (shifts[0] - shift) / 2**32 + number / count
+            rates = np.roll(drawn.rates, -round(ahead * laws.CELLS), axis=0)
+            traced = self.at(1.0)._replace(quotas=None, predict_quotas=None)
+            inputs.append(
+                traced._replace(seed=np.uint32(seed % 2**32), drawn=drawn._replace(rates=rates))
+            )
+        return inputs
+
     def __call__(self, params: Any, progress: Progress = inference.silent) -> dict[str, float]:
         """Return the metrics of the whole split."""
         return self.sweep(params, [self.traced], progress)[0]
@@ -105,19 +126,26 @@ class Evaluator:
         return [self._finish(total) for total in totals]
 
     def detailed(
-        self, params: Any, progress: Progress = inference.silent
+        self,
+        params: Any,
+        progress: Progress = inference.silent,
+        masks: Sequence[StepInputs] | None = None,
     ) -> tuple[dict[str, float], dict[str, np.ndarray]]:
         """Return the metrics of the whole split, and METRIC.sum and METRIC.count of its examples.
+
+        Under several masks they are summed.
 
         These arrays are float64 [N], in the examples' order. Beside them stands a digest of the
         examples: of all that decides what a model reads and what it has to predict.
         """
         totals = Totals()
         parts: dict[str, list[np.ndarray]] = {}
-        for _, ((metrics, each),) in self._batches(self.each, params, [self.traced], progress):
-            totals.add(metrics)
-            for name, pair in each.items():
-                for part, values in zip(("sum", "count"), pair, strict=True):
+        for _, outputs in self._batches(self.each, params, masks or [self.traced], progress):
+            for metrics, _ in outputs:
+                totals.add(metrics)
+            for name in outputs[0][1]:
+                for place, part in enumerate(("sum", "count")):
+                    values = sum(each[name][place] for _, each in outputs)
                     parts.setdefault(f"{name}.{part}", []).append(values)
         arrays = {name: np.concatenate(p).astype(np.float64) for name, p in parts.items()}
         return self._finish(totals), arrays | {EXAMPLES: digest(self._examples())}

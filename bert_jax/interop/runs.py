@@ -95,7 +95,7 @@ def open_run(path: str, *, tokenizer: str = "", **allowed: bool) -> TrainedModel
             "restore the folder from the run's backup: "
             "another vocabulary makes every prediction wrong",
         )
-    config = recorded(meta["config"])
+    config = recorded(meta["config"]).as_read
     return TrainedModel(folder, config, vocabulary, tokenizer_path, params, meta["step"], meta)
 
 

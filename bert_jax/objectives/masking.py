@@ -90,6 +90,9 @@ def apply(
     if settings.overflow == "skip":  # the tokens by which a selection may miss its quota
         ledger["shortfall_fraction"] = (_count(chosen.shortfall), n_available)
         ledger["predict_shortfall_fraction"] = (_count(restored.shortfall), n_selected)
+    if traced.drawn is not None and traced.drawn.weights is not None:
+        weights = traced.drawn.weights[available, jnp.minimum(asked, available)]  # [B, S]
+        masked["bound_weights"] = _by_slot(weights, masked)
     if traced.drawn is not None:
         own = _per_example(selected, batch)
         ledger |= _by_decile(traced.drawn, u, asked, totals, own, available)
@@ -103,14 +106,14 @@ def _uniform(batch: Batch, seed: jax.Array) -> jax.Array:
 
     Multiples of the golden ratio are spread evenly in every window of the stream.
     """
-    root = jax.random.key(seed, impl="threefry2x32")
-
-    def shift(copy: jax.Array) -> jax.Array:
-        of_copy = jax.random.fold_in(jax.random.fold_in(root, copy), NO_EXAMPLE)
-        return jax.random.bits(of_copy)
-
-    shifts = jax.vmap(jax.vmap(shift))(batch["copies"])
+    shifts = jax.vmap(jax.vmap(lambda copy: shift(seed, copy)))(batch["copies"])
     return batch["places"].astype(jnp.uint32) * jnp.uint32(0x9E3779B9) + shifts
+
+
+def shift(seed: jax.Array, copy: jax.Array) -> jax.Array:
+    """Return where the numbers u of a copy begin, times 2**32."""
+    root = jax.random.key(seed, impl="threefry2x32")
+    return jax.random.bits(jax.random.fold_in(jax.random.fold_in(root, copy), NO_EXAMPLE))
 
 
 def _drawn_quotas(drawn: Drawn, u: jax.Array, totals: jax.Array) -> jax.Array:
@@ -182,6 +185,12 @@ def _in_slots(tokens: jax.Array, predicted: jax.Array, slots: int) -> Batch:
         "predict_targets": jnp.take_along_axis(tokens, order, -1),
         "predict_weights": used.astype(jnp.float32),
     }
+
+
+def _by_slot(values: jax.Array, masked: Batch) -> jax.Array:
+    """Spread [B, S] over the prediction slots of each example: [B, K]."""
+    example = jnp.take_along_axis(masked["segment_ids"], masked["predict_positions"], -1)
+    return jnp.take_along_axis(values, jnp.maximum(example - 1, 0), -1)
 
 
 def _count(values: jax.Array) -> jax.Array:

@@ -30,8 +30,9 @@ class Network(nn.Module):
         pool = any(TABLE[name].pooled for name, _ in self.heads) and not capture
         encoded = Bert(cfg, self.vocab_size, self.train, pool, capture, name="encoder")(batch)
         return {
-            name: TABLE[name].head(cfg, self.vocab_size, labels, self.train, name)(encoded, batch)
+            name: TABLE[name].head(cfg, self.vocab_size, labels, self.train, head)(encoded, batch)
             for name, labels in self.heads
+            for head in (knobs.OBJECTIVES[name].head or name,)
         }
 
 

@@ -41,12 +41,13 @@ UNITS = {  # by the ending of a metric's name
     "_loss": "nats",
     "tokens_per_second": "tokens/s",
     "flops_per_second": "FLOP/s",
+    "nats_per_token": "nats",
     "seconds": "s",
     "bytes": "bytes",
     "skipped": "updates",
     "spikes": "updates",
 }
-LOWER = ("loss", "mse", "perplexity")  # is better
+LOWER = ("loss", "mse", "perplexity", "nats_per_token")  # is better
 
 
 def is_share(name: str) -> bool:

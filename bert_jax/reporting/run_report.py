@@ -143,9 +143,10 @@ def _subtitle(
         names = (name.upper() if name in SHOUTED else name for name in objectives)
         parts.append(escape(" + ".join(names)))
     masking = subtree(recorded, "masking")
-    if "rate" in masking and "mlm" in objectives:
-        unit = masking.get("unit", "token")
-        parts.append(escape(f"masking rate {number(masking['rate'], True)} of {unit}s"))
+    if "rate" in masking and {"mlm", "diffusion"} & set(objectives):
+        unit, law = masking.get("unit", "token"), masking.get("draw", "fixed")
+        rate = number(masking["rate"], True) if law == "fixed" else f"drawn by the law {law}"
+        parts.append(escape(f"masking rate {rate} of {unit}s"))
     for key, text in (("batch_size", "batch of {:,}"), ("sequence_length", "length {:,}")):
         if isinstance(recorded.get(key), int):
             parts.append(text.format(recorded[key]))

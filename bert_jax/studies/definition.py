@@ -53,6 +53,7 @@ SUITES = {
     "pretrain": ("changes",),
     "nsp": ("changes", "source", "split", "limit"),
     "cross_rate": ("changes",),
+    "nelbo": ("changes", "draws"),
     "pll": ("changes", "source", "limit", "within_word"),
     "blimp": ("source", "limit", "within_word"),
     "sts": ("changes", "task", "source", "split", "limit"),
@@ -61,7 +62,7 @@ SUITES = {
 }
 OPTION_TYPES = {  # field of `suites.base.SuiteOptions` -> its type
     **dict.fromkeys(("source", "split", "task"), str),
-    **dict.fromkeys(("limit", "batch_size"), int),
+    **dict.fromkeys(("limit", "draws", "batch_size"), int),
     "changes": tuple,
     "within_word": bool,
 }

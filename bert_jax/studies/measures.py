@@ -24,6 +24,7 @@ FOUND = {  # suite -> patterns of its metrics; a test compares them with the sui
         *("0.*/mlm_loss", "0.*/mlm_accuracy", "0.*/mlm_predictions"),
         *("0.*/unigram_loss", "0.*/unigram_accuracy"),
     ),
+    "nelbo": ("nats_per_token", "perplexity", "standard_error", "tokens", "examples", "draws"),
     "pll": ("pseudo_perplexity*", "pll*", "perplexity", "log_likelihood", "texts", "tokens"),
     "blimp": ("accuracy*", "field/*", "term/*", "paradigm/*", "pairs", "ties"),
     "sts": ("*/spearman", "*/pearson", "pairs"),

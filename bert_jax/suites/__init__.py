@@ -18,7 +18,7 @@ from bert_jax.config import knobs, suggest
 from bert_jax.data.tasks import TASKS
 from bert_jax.errors import ConfigError
 from bert_jax.interop import runs
-from bert_jax.suites import blimp, corpus, nsp, pll, probe, sts, task
+from bert_jax.suites import blimp, corpus, nelbo, nsp, pll, probe, sts, task
 from bert_jax.suites.base import Detailed, Suite, SuiteOptions
 
 FINE_TUNED = ("changes", "source", "split", "limit", "submission")
@@ -27,6 +27,7 @@ TABLE: dict[str, Suite] = {
     "pretrain": Suite(corpus.pretrain, reads=("config", "changes"), detailed=corpus.pretrain_each),
     "nsp": Suite(nsp.nsp, reads=("config", "changes", "source", "split", "limit")),
     "cross_rate": Suite(corpus.cross_rate, reads=("config", "changes")),
+    "nelbo": Suite(nelbo.nelbo, reads=("config", "changes", "draws"), detailed=nelbo.nelbo_each),
     "pll": Suite(pll.pll, reads=("config", "changes", "source", "limit", "within_word")),
     "blimp": Suite(
         blimp.blimp, reads=("source", "limit", "within_word"), detailed=blimp.blimp_each

@@ -35,6 +35,7 @@ class SuiteOptions:
     limit: int = 0  # texts, pairs or examples used, the first ones; 0 is all
     submission: str = ""  # folder for the files that a benchmark's server takes
     within_word: bool = False  # a masked piece does not see the rest of its word to its right
+    draws: int = 0  # numbers of masked tokens an example is read under; 0 is up to the suite
     batch_size: int = 0  # rows a step, which never changes the result; 0 is up to the suite
 
 

@@ -88,8 +88,8 @@ def _of_text(config: knobs.Config) -> TrainingData:
         prepared.tokenizer,
         prepared.fingerprint,
         source,
-        lambda name, mesh: corpus.Evaluator(config, prepared, config.evals[name], mesh),
-        lambda mesh: samples.build(config, prepared, mesh),
+        lambda name, mesh: corpus.Evaluator(config.as_read, prepared, config.evals[name], mesh),
+        lambda mesh: samples.build(config.as_read, prepared, mesh),
     )
 
 

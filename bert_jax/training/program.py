@@ -53,6 +53,8 @@ def init_state(config: knobs.Config, vocab_size: int, seed: jax.Array) -> State:
 def inputs_at(config: knobs.Config, step: int) -> StepInputs:
     """Compute the inputs of the update with 0-based index `step`, on the host in float64."""
     length, fixed = config.sequence_length, config.masking.draw == "fixed"
+    diffusion = config.objectives.get("diffusion")
+    gamma = diffusion.gamma if diffusion else 0.0
     rate = laws.rate_at(config.masking, step, config.steps)
     prediction_rate = config.masking.prediction_rate
     if prediction_rate is None:
@@ -66,7 +68,7 @@ def inputs_at(config: knobs.Config, step: int) -> StepInputs:
         weight_decay=np.float32(config.optim.weight_decay),
         seed=np.uint32(config.seed),
         spike_sigmas=np.float32(config.optim.spike_sigmas) if config.optim.spike_window else None,
-        drawn=None if fixed else laws.drawn(config.masking, length),
+        drawn=None if fixed else laws.drawn(config.masking, length, gamma),
     )
 
 

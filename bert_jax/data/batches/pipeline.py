@@ -79,6 +79,16 @@ class Source:
         """Return the number of examples in an epoch."""
         return int(self._plans.counts(self._copy(epoch)).sum())
 
+    def documents(self) -> np.ndarray:
+        """Return the document that each example of the first epoch's plan begins in."""
+        numbers, before, documents = self._plans.counts(self._copy(0)), 0, []
+        records = np.split(self._plans.records(self._copy(0)), np.cumsum(numbers)[:-1])
+        for shard, own in zip(self._shards, records, strict=True):
+            sentence = np.searchsorted(shard.sentence_ends, own["a_start"], side="right")
+            documents.append(before + np.searchsorted(shard.document_ends, sentence, side="right"))
+            before += len(shard.document_ends)
+        return np.concatenate(documents)
+
     def batch(self, step: int, rows: slice = slice(None)) -> Batch:
         """Return the given rows of the global batch of a step."""
         index = step * self.batch_size + np.arange(self.batch_size, dtype=np.int64)[rows]

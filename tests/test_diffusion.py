@@ -1,0 +1,301 @@
+"""Masked diffusion held against enumeration: a source whose entropy and conditionals are known."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bert_jax import cli, suites, train
+from bert_jax import config as configs
+from bert_jax.config import knobs, laws, resolve
+from bert_jax.config.knobs import Masking
+from bert_jax.errors import ConfigError
+from bert_jax.interop import runs
+from bert_jax.objectives import diffusion, masking, network
+from bert_jax.training import program
+from tests import texts, toy
+
+MASK_ONLY = (1.0, 0.0, 0.0)
+LAWS = {
+    "uniform": Masking(draw="uniform", replace=MASK_ONLY),
+    "cosine_low": Masking(draw="cosine_low", replace=MASK_ONLY),
+    "cosine_high": Masking(draw="cosine_high", replace=MASK_ONLY),
+    "beta": Masking(draw="beta", draw_alpha=1.5, draw_beta=1.5, replace=MASK_ONLY),
+}
+
+
+# --- how often each count occurs ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_counts_have_the_probabilities_that_the_weights_divide_by(name):
+    """Of all u of 18 bits, by the function that the update calls."""
+    u = (np.arange(2**18, dtype=np.uint32) << 14)[:, None]
+    chances = laws.probabilities(LAWS[name], 24)
+    for n in (1, 2, 7, 24):
+        quotas = masking._drawn_quotas(laws.drawn(LAWS[name], 24), u, np.full(u.shape, n, np.int32))
+        found = np.bincount(np.asarray(quotas)[:, 0], minlength=25) / len(u)
+        np.testing.assert_allclose(chances[n], found, atol=2e-5)
+        assert chances[n].sum() == pytest.approx(1)
+        weights = laws.bound_weights(LAWS[name], 24)[n, 1 : n + 1]
+        np.testing.assert_allclose(weights * chances[n, 1 : n + 1] * np.arange(1, n + 1), 1)
+
+
+def test_weights_between_0_and_1_have_a_mean_of_1():
+    for gamma in (0.0, 0.5):
+        weights = laws.bound_weights(LAWS["uniform"], 24, gamma)
+        products = laws.probabilities(LAWS["uniform"], 24) * np.arange(25)
+        means = (products * weights)[1:].sum(1) / products[1:].sum(1)
+        np.testing.assert_allclose(means, 1)
+        assert (weights[20, 1:21] == 1).all() == (gamma == 0)
+
+
+# --- the bound ------------------------------------------------------------------------------------
+
+
+SYMBOLS, LENGTH = 3, 6
+START = np.array([0.6, 0.3, 0.1])
+MOVES = np.array([[0.7, 0.2, 0.1], [0.1, 0.6, 0.3], [0.4, 0.1, 0.5]])
+TEXTS = np.array(list(itertools.product(range(SYMBOLS), repeat=LENGTH)))  # [729, 6]
+CHANCES = START[TEXTS[:, 0]] * np.prod(MOVES[TEXTS[:, :-1], TEXTS[:, 1:]], axis=1)
+ENTROPY = -(CHANCES * np.log(CHANCES)).sum() / LENGTH
+
+
+def cross_entropies(text: np.ndarray, masked: np.ndarray) -> np.ndarray:
+    """Return that of each token given those not masked, by the source's own conditionals."""
+    fits = (TEXTS[:, ~masked] == text[~masked]).all(1)
+    total = CHANCES[fits].sum()
+    of_token = [CHANCES[fits & (TEXTS[:, i] == text[i])].sum() for i in range(LENGTH)]
+    return -np.log(np.array(of_token) / total)
+
+
+def contributions(settings: Masking, count: int, reverse: bool = False) -> np.ndarray:
+    """Return what each of `count` texts adds to the bound, a token."""
+    rng = np.random.default_rng(0)
+    texts_ = TEXTS[rng.choice(len(TEXTS), count, p=CHANCES)]
+    first = len(toy.SPECIAL)
+    cls, sep = np.full((count, 1), toy.SPECIAL.cls), np.full((count, 1), toy.SPECIAL.sep)
+    tokens = np.concatenate([cls, texts_ + first, sep], axis=1).astype(np.int32)
+    columns = np.broadcast_to(np.arange(LENGTH + 2, dtype=np.int32), tokens.shape)
+    ids = np.arange(count, dtype=np.int32)[:, None]
+    batch = {
+        "tokens": tokens,
+        "positions": columns,
+        "segment_ids": np.ones_like(tokens),
+        "unit_ids": np.where((columns > 0) & (columns <= LENGTH), columns, -1).astype(np.int32),
+        "example_ids": ids,
+        "places": ids,
+        "copies": np.zeros_like(ids),
+    }
+    traced = toy.traced(settings, LENGTH + 2)
+    traced = traced._replace(drawn=laws.drawn(settings, LENGTH + 2, 1.0))
+    out, _ = toy._apply(batch, traced, Masking(), LENGTH + 2)
+    masked = np.asarray(out["inputs"])[:, 1:-1] == toy.SPECIAL.mask
+    weights = np.asarray(out["bound_weights"]).max(1)
+    if reverse:
+        table = laws.bound_weights(settings, LENGTH)
+        weights = table[LENGTH, LENGTH + 1 - masked.sum(1)]
+    sums = [
+        cross_entropies(text, hidden)[hidden].sum()
+        for text, hidden in zip(texts_, masked, strict=True)
+    ]
+    return np.array(sums) * weights / LENGTH
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_with_the_true_conditionals_the_bound_is_the_entropy(name):
+    found = contributions(LAWS[name], 3000)
+    error = found.std() / math.sqrt(len(found))
+    assert abs(found.mean() - ENTROPY) < 3 * error
+    assert error < 0.03 * ENTROPY
+    reverse = contributions(LAWS[name], 3000, reverse=True)
+    assert abs(reverse.mean() - ENTROPY) > 3 * reverse.std() / math.sqrt(len(reverse))
+
+
+def masked_batch(gamma: float = 1.0):
+    settings = LAWS["uniform"]
+    batch = toy.batch(8, 24, examples=2, seed=2)
+    traced = toy.traced(settings, 24)._replace(drawn=laws.drawn(settings, 24, gamma))
+    out, _ = toy._apply(batch, traced, Masking(), 24)
+    return jax.tree.map(np.asarray, out)
+
+
+def test_the_loss_is_the_formula():
+    """Example by example: the sum of cross-entropies over k P(k | n), and n tokens."""
+    batch = masked_batch()
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(8, 24, toy.VOCAB))
+    chances = laws.probabilities(LAWS["uniform"], 24)
+    total = tokens = 0.0
+    for row in range(8):
+        for example in (1, 2):
+            n = int(((batch["segment_ids"][row] == example) & (batch["unit_ids"][row] >= 0)).sum())
+            own = [
+                slot
+                for slot, column in enumerate(batch["predict_positions"][row])
+                if batch["predict_weights"][row, slot]
+                and batch["segment_ids"][row, column] == example
+            ]
+            tokens += n
+            for slot in own:
+                allowed = np.delete(logits[row, slot], toy.SPECIAL.mask)
+                target = logits[row, slot, batch["predict_targets"][row, slot]]
+                entropy = np.log(np.exp(allowed).sum()) - target
+                total += entropy / (len(own) * chances[n, len(own)])
+    found = diffusion.Diffusion().loss(jnp.asarray(logits, jnp.float32), batch)
+    assert float(found["diffusion_loss"][0]) == pytest.approx(total, rel=1e-5)
+    assert float(found["diffusion_loss"][1]) == tokens
+
+
+@pytest.mark.parametrize("gamma", [pytest.param(0.5, marks=pytest.mark.slow), 1.0])
+def test_the_gradient_is_that_of_finite_differences(gamma):
+    batch = masked_batch(gamma)
+    objective = diffusion.Diffusion(gamma=gamma)
+    config = toy.config(
+        objectives__diffusion__weight=1.0,
+        masking__draw="uniform",
+        masking__replace=(1, 0, 0),
+        pairs="none",
+    )
+    params = toy.init(config)
+    model = network.build(config, toy.VOCAB)
+
+    @jax.jit
+    def loss(params):
+        total, count = objective.loss(network.outputs(model, params, batch)["diffusion"], batch)[
+            "diffusion_loss"
+        ]
+        return total / count
+
+    rng = np.random.default_rng(0)
+    along = jax.tree.map(lambda x: rng.normal(size=x.shape).astype(np.float32), params)
+    slope = sum(
+        float((a * b).sum())
+        for a, b in zip(
+            jax.tree.leaves(jax.grad(loss)(params)), jax.tree.leaves(along), strict=True
+        )
+    )
+    step = 1e-3
+    up, down = (
+        float(loss(jax.tree.map(lambda p, a, s=sign: p + s * step * a, params, along)))
+        for sign in (1, -1)
+    )
+    assert (up - down) / (2 * step) == pytest.approx(slope, rel=2e-2)
+
+
+def test_with_gamma_0_an_update_is_that_of_mlm():
+    """To the bit: parameters, moments, loss and accuracy."""
+    common = {"masking__draw": "uniform", "masking__replace": (1, 0, 0), "pairs": "none"}
+    states = {}
+    for name, changes in {
+        "mlm": {},
+        "diffusion": {"objectives__diffusion__weight": 1.0, "objectives__diffusion__gamma": 0.0},
+    }.items():
+        config = toy.config(**common, **changes)
+        assert tuple(config.objectives) == (name,)
+        state = jax.jit(lambda seed, c=config: program.init_state(c, toy.VOCAB, seed))(np.uint32(0))
+        update = jax.jit(program.make_step(config, toy.SPECIAL, toy.VOCAB))
+        batch = toy.batch(config.batch_size, config.sequence_length)
+        state, metrics = update(state, batch, program.inputs_at(config, 0))
+        measured = [metrics[key] for key in ("loss", f"{name}_loss", f"{name}_accuracy")]
+        states[name] = jax.device_get((state, measured))
+    jax.tree.map(np.testing.assert_array_equal, states["mlm"], states["diffusion"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "masking.replace = "),
+        ({"masking.replace": MASK_ONLY}, "some numbers of masked tokens cannot occur"),
+        (
+            {"masking.replace": MASK_ONLY, "masking.draw": "uniform", "masking.draw_high": 0.5},
+            "cannot occur",
+        ),
+        ({"masking.replace": MASK_ONLY, "masking.draw": "bimodal"}, "cannot occur"),
+        (
+            {"masking.replace": MASK_ONLY, "masking.draw": "uniform", "masking.unit": "word"},
+            "counts tokens",
+        ),
+    ],
+)
+def test_what_gives_no_bound_is_refused(changes, said):
+    tree = configs.default()
+    configs.put(tree, ["objectives", "diffusion", "weight"], 1.0)
+    for path, value in changes.items():
+        configs.put(tree, path.split("."), value)
+    with pytest.raises(ConfigError, match=said):
+        resolve(tree)
+    tree.objectives.diffusion.gamma = 0.0
+    assert resolve(tree).heads[0] == "mlm"
+
+
+# --- whole runs -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    return texts.config_file(tmp_path_factory.mktemp("text"))
+
+
+def trained(base, folder, **changes):
+    small = {"steps": 30, "batch_size": 16, "pairs": "none", "evals__validation__every": 0}
+    with texts.one_device():
+        train.run(texts.configure(base, **small | changes), folder, command=[])
+    return runs.open_run(str(folder))
+
+
+@pytest.fixture(scope="module")
+def run(base, tmp_path_factory):
+    return trained(
+        base,
+        tmp_path_factory.mktemp("runs") / "diffusion",
+        masking__draw="uniform",
+        masking__replace="(1,0,0)",
+        objectives__diffusion__weight=1.0,
+    )
+
+
+@pytest.mark.slow
+def test_a_diffusion_model_is_read_by_its_mlm_head(run, tmp_path, capsys):
+    assert tuple(run.config.objectives) == ("mlm",)
+    assert suites.evaluate(run, "pretrain")["mlm_loss"] > 0
+    text = tmp_path / "text.txt"
+    text.write_text("the [MASK] of it\n")
+    assert cli.execute(["predict", "fill-mask", f"--model={run.folder}", f"--input={text}"]) == 0
+    assert '"masks"' in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_bound_does_not_depend_on_draws_or_batches(run):
+    few, many = (suites.evaluate(run, "nelbo", draws=draws) for draws in (4, 32))
+    error = math.hypot(few["standard_error"], many["standard_error"])
+    assert abs(few["nats_per_token"] - many["nats_per_token"]) < 3 * error
+    assert few["tokens"] == many["tokens"]
+    assert many["perplexity"] == pytest.approx(math.exp(many["nats_per_token"]))
+    again = suites.evaluate(run, "nelbo", draws=4, batch_size=3)
+    assert again == pytest.approx(few, rel=1e-5)
+
+
+@pytest.mark.slow
+def test_of_a_left_to_right_model_it_is_exact(base, tmp_path):
+    model = trained(
+        base,
+        tmp_path / "causal",
+        objectives__causal_lm__weight=1.0,
+        model__causal=True,
+        checkpoints__best="",
+    )
+    found = suites.evaluate(model, "nelbo")
+    config = dataclasses.replace(
+        model.config, objectives={"causal_lm": knobs.Objective(weight=1.0, end=False)}
+    )
+    wanted = suites.evaluate(dataclasses.replace(model, config=config), "pretrain")
+    assert found["nats_per_token"] == pytest.approx(wanted["causal_lm_loss"], rel=1e-6)
+    assert found["tokens"] == wanted["causal_lm_predictions"]
+    assert found["draws"] == 1
