@@ -133,6 +133,7 @@ COVERED = {
     "masking.dupe_factor": "test_pipeline.py::test_static_copies_come_again_in_another_order",
     "masking.schedule": "test_masking.py::test_the_rate_schedule_runs_from_first_to_last_step",
     "masking.final_rate": "test_masking.py::test_the_rate_schedule_runs_from_first_to_last_step",
+    "objectives.*.gamma": "test_diffusion.py::test_with_gamma_0_an_update_is_that_of_mlm",
     "masking.phases": "test_laws.py::test_phases_go_where_they_say",
     "masking.draw": "test_laws.py::test_each_example_has_the_quota_of_its_draw",
     "masking.draw_low": "test_laws.py::test_rates_have_the_distribution_that_is_named",

@@ -183,9 +183,14 @@ def trained_knobs(config: knobs.Config) -> dict[str, Any]:
 
 @functools.cache
 def _usual() -> dict[str, Any]:
-    # The objectives that the default config does not have.
-    ends = {f"objectives.{name}.end": True for name in knobs.OBJECTIVES}
-    return ends | configs.BEFORE | configs.flat(configs.to_dict(knobs.Config()))
+    # Of the objectives that the default config does not have.
+    options = {
+        f"objectives.{name}.{field.name}": field.default
+        for name in knobs.OBJECTIVES
+        for field in dataclasses.fields(knobs.Objective)
+        if field.name not in ("weight", "labels")
+    }
+    return options | configs.BEFORE | configs.flat(configs.to_dict(knobs.Config()))
 
 
 def _resolved(
