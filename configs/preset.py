@@ -8,7 +8,7 @@ sets, from which source, and what it does not reproduce:
 
     bert-jax doctor --preset-diff roberta defaults
 
-At `base` and on Wikipedia each of them is meant for several accelerators. Knobs can be changed on
+At `base` and on that text each of them is meant for several accelerators. Knobs can be changed on
 top of a recipe:
 
     --config.masking.rate=0.4

@@ -2,20 +2,25 @@
 
     bert-jax train --config=configs/pretrain.py:base --workdir=runs/base
 
-Sizes: tiny, mini, small, medium, base, large. This is the paper's recipe at 128 tokens on
-Wikipedia: a million updates of 256 examples. `base` has 110 M parameters and is meant for several
+Sizes: tiny, mini, small, medium, base, large. This is the paper's recipe at 128 tokens on Wikipedia
+and books: a million updates of 256 examples. `base` has 110 M parameters and is meant for several
 accelerators.
 
-The text is Wikipedia's, as parquet files of the hub (11 GB for English; it was not read here, where
-there is no network). Pin it, and prepare it once, before the accelerators wait:
+The text is Wikipedia's and that of PG-19, books from before 1919, as parquet files of the hub: by
+their pages 20 and 11 GB. None of it was read here, where there is no network: the names of both
+datasets, their split `train` and their column `text` are assumed. Pin both, and prepare them once,
+before the accelerators wait:
 
-    bert-jax prepare --config=configs/pretrain.py:base --config.corpus.revision=COMMIT
+    bert-jax prepare --config=configs/pretrain.py:base --config.corpus.revision=COMMIT,COMMIT
 
-For books beside it, or any other text, put files in a folder (.txt, .jsonl or .parquet), or name
-another data set of the hub:
+Wikipedia alone; one other dataset of the hub; files in a folder (.txt, .jsonl or .parquet):
 
+    --config.corpus.path=wikimedia/wikipedia:20231101.en
+    --config.corpus.path=OWNER/NAME:FOLDER --config.corpus.text_field=COLUMN
     --config.corpus.source=files --config.corpus.path=FOLDER
-    --config.corpus.path=OWNER/NAME:CONFIG --config.corpus.text_field=COLUMN
+
+The paper's own books, BookCorpus, are on the hub with a sentence a row and no mark where a book
+ends: without documents there are no pairs to predict.
 """
 
 from bert_jax.config import default
@@ -25,7 +30,7 @@ def get_config(size="base"):
     config = default()
     config.model.size = size
     config.corpus.source = "hub"
-    config.corpus.path = "wikimedia/wikipedia:20231101.en"
+    config.corpus.path = "wikimedia/wikipedia:20231101.en,emozilla/pg19"
     config.steps = 1_000_000
     config.batch_size = 256
     config.sequence_length = 128

@@ -1,7 +1,8 @@
 """The base, seeds, budget and evaluations that the studies share, at each scale.
 
     cpu    two layers of 128 on a few megabytes of text: minutes a cell on two cores
-    full   the published size and text, as it would be launched on a pod
+    full   the published size, on Wikipedia and books from the hub (the text of
+           configs/pretrain.py), as it would be launched on a pod
 
 The text, minimal pairs and tags of `cpu` lie beside the checkout, in ../shared/data; where that
 folder is missing, the text is that of Python's docstrings and the other two are left out. Every

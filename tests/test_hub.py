@@ -10,7 +10,10 @@ import contextlib
 import hashlib
 import http.server
 import json
+import shutil
+import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,39 +22,51 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+from bert_jax.config import knobs
+from bert_jax.data.text import hub as source
+from bert_jax.errors import DataError
 from tests import texts
 
 OLD, NEW = "a" * 40, "b" * 40
-NAME = "owner/wiki"
+NAME, BOOKS = "owner/wiki", "other/books"
 CUT = 700  # bytes after which the server ends its first answer
+BOOK = [f"The mill by the sea had {n} sails. Nobody came to see them." for n in range(40)]
 
 
 class Hub:
     """Datasets by commit, and what was asked for."""
 
-    def __init__(self, commits: dict[str, dict[str, bytes]]):
-        self.commits, self.refs = commits, {"main": NEW}
+    def __init__(self, commits: dict[str, dict[str, bytes]], books: dict[str, bytes]):
+        self.sets = {NAME: commits, BOOKS: {NEW: books}}
+        self.refs = {"main": NEW}
         self.requests: list[tuple[str, str, str]] = []  # method, path, range
         self.cut: set[str] = set()  # files whose first answer is cut short
+        self.held: dict[str, threading.Event] = {}  # files whose answers stop until the event
+        self.gated = False
 
     def answer(self, handler: http.server.BaseHTTPRequestHandler, body: bool) -> None:
         path = handler.path.partition("?")[0].lstrip("/")
         span = handler.headers.get("Range", "")
         self.requests.append((handler.command, path, span))
         parts = path.split("/")
-        if parts[:2] == ["api", "datasets"] and "/".join(parts[2:4]) == NAME:
+        if parts[:2] == ["api", "datasets"]:
+            dataset = "/".join(parts[2:4])
             commit = self.refs.get(parts[5] if len(parts) > 5 else "main", (parts + [""] * 6)[5])
-            if commit in self.commits:
+            if commit in self.sets.get(dataset, {}):
                 files = [
                     {"rfilename": name, "size": len(data), "blobId": hashlib.sha1(data).hexdigest()}
-                    for name, data in self.commits[commit].items()
+                    for name, data in self.sets[dataset][commit].items()
                 ]
-                listing = {"id": NAME, "sha": commit, "siblings": files}
+                listing = {"id": dataset, "sha": commit, "siblings": files}
                 self.send(handler, 200, json.dumps(listing).encode())
                 return
         elif parts[0] == "datasets" and parts[3:4] == ["resolve"]:
-            commit, name = self.refs.get(parts[4], parts[4]), "/".join(parts[5:])
-            data = self.commits.get(commit, {}).get(name)
+            dataset, name = "/".join(parts[1:3]), "/".join(parts[5:])
+            commit = self.refs.get(parts[4], parts[4])
+            data = self.sets.get(dataset, {}).get(commit, {}).get(name)
+            if self.gated:
+                self.send(handler, 403, b"", {"X-Error-Code": "GatedRepo"})
+                return
             if data is not None:
                 self.file(handler, commit, name, data, span, body)
                 return
@@ -71,6 +86,11 @@ class Hub:
         self.send(handler, code, b"", headers | {"Content-Length": str(len(rest))})
         if not body:
             return
+        if name in self.held:
+            handler.wfile.write(rest[:CUT])
+            handler.wfile.flush()
+            self.held[name].wait(60)
+            rest = rest[CUT:]
         if name in self.cut and len(rest) > CUT:
             self.cut.remove(name)
             handler.wfile.write(rest[:CUT])
@@ -140,16 +160,17 @@ def hub(documents) -> Hub:
         "en/test-00000-of-00001.parquet": table(["never read"] * 5),
         "de/train-00000-of-00001.parquet": table(["nie gelesen"] * 5),
     }
-    return Hub({NEW: files, OLD: {**files, "en/train-00001-of-00002.parquet": table(["old"] * 9)}})
+    old = {**files, "en/train-00001-of-00002.parquet": table(["old"] * 9)}
+    return Hub({NEW: files, OLD: old}, {"data/train-00000-of-00001.parquet": table(BOOK)})
 
 
 @pytest.fixture
-def prepare(tmp_path):
-    """A function that prepares in a process of its own; returns exit code, folder, errors."""
+def start(tmp_path):
+    """A function that begins to prepare, in a process of its own."""
 
-    def run(endpoint: str, home: str = "home", **knobs: object) -> tuple[int, Path, str]:
-        settings = {"corpus.source": "hub", "corpus.path": f"{NAME}:en", **knobs}
-        code, _, err = texts.run(
+    def begin(endpoint: str, home: str = "home", **changes: object) -> subprocess.Popen:
+        settings = {"corpus.source": "hub", "corpus.path": f"{NAME}:en", **changes}
+        return texts.start(
             "prepare",
             f"--config={texts.ROOT / 'configs' / 'tiny.py'}",
             "--config.tokenizer.vocab_size=200",
@@ -160,8 +181,18 @@ def prepare(tmp_path):
             HF_HUB_DISABLE_XET="1",
             HF_HUB_ETAG_TIMEOUT="2",
         )
-        folders = sorted((tmp_path / "cache").glob("*/manifest.json"))
-        return code, folders[-1].parent if folders else tmp_path, err
+
+    return begin
+
+
+@pytest.fixture
+def prepare(start):
+    """A function that prepares in a process of its own; returns exit code, folder, errors."""
+
+    def run(endpoint: str, home: str = "home", **changes: object) -> tuple[int, Path, str]:
+        process = start(endpoint, home, **changes)
+        out, err = process.communicate(timeout=300)
+        return process.returncode, Path(out.strip()), err
 
     return run
 
@@ -177,8 +208,8 @@ def test_a_dataset_of_the_hub_is_the_text_of_its_files(hub, documents, prepare, 
         code, folder, err = prepare(endpoint)
     assert code == 0, err
     assert f"{NAME}: commit {NEW}" in err
-    asked = {path for method, path, _ in hub.requests if method == "GET" and "resolve" in path}
-    assert {Path(path).name for path in asked} == {
+    fetched = {path for method, path, _ in hub.requests if method == "GET" and "resolve" in path}
+    assert {Path(path).name for path in fetched} == {
         "train-00000-of-00002.parquet",
         "train-00001-of-00002.parquet",
     }
@@ -187,8 +218,6 @@ def test_a_dataset_of_the_hub_is_the_text_of_its_files(hub, documents, prepare, 
     (local / "all.parquet").write_bytes(table(documents))
     code, other, err = prepare("", **{"corpus.source": "files", "corpus.path": str(local)})
     assert code == 0, err
-    folders = {f.parent for f in (tmp_path / "cache").glob("*/manifest.json")}
-    (other,) = folders - {folder}
     assert tokens(folder) == tokens(other)
 
 
@@ -205,6 +234,105 @@ def test_a_pinned_commit_is_trained_on_without_a_network(hub, prepare):
     assert code == 3
     assert f"error: {NAME} cannot be fetched" in err
     assert "corpus.revision=COMMIT" in err
+    code, _, err = prepare(endpoint, "elsewhere", **{"corpus.revision": OLD})
+    assert code == 3
+    assert f"error: {NAME}, revision {OLD} cannot be fetched" in err
+    assert "hint: the same command goes on where there is a network" in err
+
+
+def test_a_start_that_was_killed_goes_on_with_the_files_it_lacks(hub, start, prepare):
+    first, second = (f"en/train-0000{i}-of-00002.parquet" for i in range(2))
+    with serving(hub) as endpoint:
+        code, whole, err = prepare(endpoint, "first")
+        assert code == 0, err
+        expected = {file.name: file.read_bytes() for file in whole.rglob("*.npy")}
+        shutil.rmtree(whole)
+        hub.held, hub.requests = {second: threading.Event()}, []
+        process = start(endpoint, "second")
+        deadline = time.monotonic() + 120
+        while not asked(hub, second) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.kill()
+        process.communicate()
+        hub.held.pop(second).set()
+        assert [len(asked(hub, name)) for name in (first, second)] == [1, 1]
+        code, again, err = prepare(endpoint, "second")
+    assert (code, again) == (0, whole), err
+    assert {file.name: file.read_bytes() for file in again.rglob("*.npy")} == expected
+    assert [len(asked(hub, name)) for name in (first, second)] == [1, 2]
+
+
+def asked(hub: Hub, name: str) -> list[str]:
+    """The requests for the bytes of a file."""
+    return [path for method, path, _ in hub.requests if method == "GET" and path.endswith(name)]
+
+
+def test_several_datasets_are_one_corpus_each_at_its_commit(hub, documents, prepare, tmp_path):
+    path = {"corpus.path": f"{NAME}:en,{BOOKS}"}
+    with serving(hub) as endpoint:
+        code, both, err = prepare(endpoint, **path)
+        assert code == 0, err
+        hub.refs["main"] = OLD
+        pins = {"corpus.revision": f"{NEW},{NEW}"}
+        code, pinned, err = prepare(endpoint, **path, **pins)
+        assert (code, pinned) == (0, both), err
+        code, _, err = prepare(endpoint, **path, **{"corpus.revision": NEW})
+        assert code == 3
+        assert "names 1 revisions for 2 datasets" in err
+    local = tmp_path / "local"
+    local.mkdir()
+    (local / "all.parquet").write_bytes(table([*documents, *BOOK]))
+    code, other, err = prepare("", **{"corpus.source": "files", "corpus.path": str(local)})
+    assert code == 0, err
+    assert tokens(both) == tokens(other)
+
+
+def test_a_dataset_behind_a_gate_says_how_to_open_it(hub, prepare):
+    hub.gated = True
+    with serving(hub) as endpoint:
+        code, _, err = prepare(endpoint)
+    assert code == 3
+    assert f"error: {NAME}/en/train-00000-of-00002.parquet is behind a gate" in err
+    assert "hint: accept its terms on the hub, then `hf auth login`" in err
+    assert "Traceback" not in err
+
+
+def test_a_cache_that_cannot_be_written_is_named(hub, prepare, tmp_path):
+    (tmp_path / "file").touch()
+    with serving(hub) as endpoint:
+        code, _, err = prepare(endpoint, "file/home")
+    assert code == 3
+    assert "error: " + str(tmp_path / "file") in err
+    assert "HF_HOME" in err
+
+
+def chosen(monkeypatch, path: str, split: str, *files: str) -> list[str]:
+    """The files that are read, of a dataset that holds `files`."""
+    listing = source.Listing(NEW, tuple((name, 1) for name in sorted(files)))
+    monkeypatch.setattr(source, "_listing", lambda repository, revision: listing)
+    settings = knobs.Corpus(source="hub", path=path, split=split)
+    return [item.name.removeprefix(f"{NAME}/") for item in source.items(settings)[0]]
+
+
+def test_splits_are_told_by_files_or_folders(monkeypatch):
+    converted = ("text/train/0000.parquet", "text/train/0001.parquet", "text/test/0000.parquet")
+    assert chosen(monkeypatch, NAME, "train", *converted) == list(converted[:2])
+    assert chosen(monkeypatch, f"{NAME}:text", "test", *converted) == [converted[2]]
+    hashed = ("data/en-00000-of-00002-7cda8f63.parquet", "data/fr-00000-of-00001-5c2b3fd5.parquet")
+    assert chosen(monkeypatch, NAME, "en", *hashed) == [hashed[0]]
+    untold = ("data/crawl/000_00000.parquet", "data/crawl/000_00001.parquet")
+    assert chosen(monkeypatch, NAME, "train", *untold) == list(untold)
+    assert chosen(monkeypatch, NAME, "train", "train.parquet", "test.parquet") == ["train.parquet"]
+
+
+def test_several_texts_are_not_mixed_unasked(monkeypatch):
+    languages = [f"{language}/train-00000-of-00001.parquet" for language in ("de", "en")]
+    with pytest.raises(DataError, match="holds several texts, each in a folder") as caught:
+        chosen(monkeypatch, NAME, "train", *languages)
+    assert "there are de, en" in caught.value.hint
+    with pytest.raises(DataError, match="holds no parquet files") as caught:
+        chosen(monkeypatch, NAME, "train", "en/train.jsonl.gz")
+    assert "corpus.revision=refs/convert/parquet" in caught.value.hint
 
 
 def test_a_download_that_is_cut_short_is_made_whole(hub, prepare):
@@ -213,8 +341,7 @@ def test_a_download_that_is_cut_short_is_made_whole(hub, prepare):
         code, whole, err = prepare(endpoint, "first")
         assert code == 0, err
         expected = tokens(whole)
-        for file in sorted(whole.rglob("*"), reverse=True):
-            file.unlink() if file.is_file() else file.rmdir()
+        shutil.rmtree(whole)
         hub.cut, hub.requests = {name}, []
         code, again, err = prepare(endpoint, "second")
         if code:  # the library gave up: the same command goes on
@@ -222,8 +349,7 @@ def test_a_download_that_is_cut_short_is_made_whole(hub, prepare):
             code, again, err = prepare(endpoint, "second")
     assert code == 0, err
     assert tokens(again) == expected
-    fetched = [path for method, path, _ in hub.requests if method == "GET" and path.endswith(name)]
-    assert len(fetched) > 1
+    assert len(asked(hub, name)) > 1
 
 
 @pytest.mark.parametrize(
@@ -231,6 +357,7 @@ def test_a_download_that_is_cut_short_is_made_whole(hub, prepare):
     [
         ({"corpus.path": "wiki"}, "names no dataset", "OWNER/NAME"),
         ({"corpus.path": "owner/other"}, "no such dataset or revision", "hf auth login"),
+        ({"corpus.path": "owner/wi--ki"}, "no such dataset or revision", "hf auth login"),
         ({"corpus.path": f"{NAME}:fr"}, "holds no parquet files", "there are de, en"),
         ({"corpus.split": "dev"}, "has no split 'dev'", "one of test, train"),
         ({"corpus.text_field": "body"}, "has no column 'body'", "columns: text, id"),

@@ -800,6 +800,15 @@ def test_datasets_that_are_not_there(tmp_path):
         prepare.prepare(config("lm1b", tmp_path / "cache", **options), silent)
     assert "download_and_prepare" in caught.value.hint
     assert "\n" not in str(caught.value) + caught.value.hint
+    for name, there in (
+        ("wikipedia/20230601.de", "wikimedia/wikipedia:20231101.de"),
+        ("wiki40b/en", "wikimedia/wikipedia:20231101.en"),
+        ("c4/en", "OWNER/NAME:FOLDER"),
+    ):
+        with pytest.raises(DataError, match="with Apache Beam only") as caught:
+            prepare.prepare(config(name, tmp_path / "cache", **options), silent)
+        assert f"--config.corpus.source=hub --config.corpus.path={there}" in caught.value.hint
+        assert "download_and_prepare" not in caught.value.hint
     with pytest.raises(DataError, match="is empty"):
         prepare.prepare(config("", tmp_path / "cache", **options), silent)
 

@@ -79,10 +79,12 @@ class Corpus:
     source: str = knob("docstrings", "where text comes from", choices=tuple(SOURCES))
     path: str = knob(
         "",
-        "files: a file, folder or glob; tfds: a dataset name such as lm1b; hub: a dataset's name, "
-        "such as wikimedia/wikipedia:20231101.en",
+        "files: a file, folder or glob; tfds: a dataset name such as lm1b; hub: datasets, with "
+        "commas between, such as wikimedia/wikipedia:20231101.en,emozilla/pg19",
     )
-    revision: str = knob("", "hub: a commit, branch or tag; empty is the newest commit")
+    revision: str = knob(
+        "", "hub: a commit, branch or tag for each dataset; empty is the newest commit"
+    )
     tfds_dir: str = knob("", "tfds: its data_dir; empty is the library's default")
     split: str = knob("train", "tfds, hub: which split to read")
     text_field: str = knob("text", "jsonl, parquet, tfds, hub: the field that holds the text")

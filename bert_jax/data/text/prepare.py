@@ -148,11 +148,11 @@ def _make(config: knobs.Config, mark: str, final: Path, log: Log) -> None:
     begun = time.monotonic()
     with pool.Pool(settings.workers or machine.cores()) as workers:
         work = _Work(final.with_suffix(".work"), settings, workers, log)
-        lines, several = corpus.one_sentence_lines(items, settings)
         log(
             f"preparing {settings.source} {settings.path} in {final}: {len(items)} items, "
             f"{workers.workers} workers"
         )
+        lines, several = corpus.one_sentence_lines(items, settings)
         read = _read(work, corpus.tasks(items), lines)
         volumes = [volume for task in read for volume in task["volumes"]]
         names = [volume["name"] for volume in volumes]

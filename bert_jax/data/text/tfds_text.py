@@ -25,7 +25,7 @@ def builder(name: str, data_dir: str, knob: str = "config.corpus.path") -> Any:
     import tensorflow_datasets.text  # registers datasets that importing the package alone does not
 
     if not name:
-        raise DataError(f"{knob} is empty", "tfds: a dataset name such as wikipedia/20230601.en")
+        raise DataError(f"{knob} is empty", "tfds: a dataset name such as lm1b")
     unknown = (ValueError, AttributeError, OSError, ImportError, tfds.core.DatasetNotFoundError)
     try:
         return tfds.builder(name, data_dir=data_dir or None)
@@ -39,27 +39,40 @@ def builder(name: str, data_dir: str, knob: str = "config.corpus.path") -> Any:
 def examples_of(name: str, data_dir: str, split: str) -> Any:
     """Return the examples of a split, by index."""
     dataset = builder(name, data_dir)
-    where = f", data_dir={data_dir!r}" if data_dir else ""
-    code = f"tfds.builder({name!r}{where}, file_format='array_record').download_and_prepare()"
     try:
         return dataset.as_data_source(split=split)
     except (AssertionError, ValueError, NotImplementedError, FileNotFoundError, KeyError) as error:
-        first = str(error).strip().split("\n")[0][:200]
+        problem = str(error).strip().split("\n")[0][:200]
+        beam = any(kind.__name__ == "BeamBasedBuilder" for kind in type(dataset).__mro__)
+        where = f", data_dir={data_dir!r}" if data_dir else ""
+        code = f"tfds.builder({name!r}{where}, file_format='array_record').download_and_prepare()"
         hint = f'python -c "import tensorflow_datasets as tfds, tensorflow_datasets.text; {code}"'
+        if beam:
+            hint = f"the hub has text as it is: --config.corpus.source=hub {_on_hub(name)}"
         if not os.path.isdir(dataset.data_dir):
-            raise MissingError(
-                f"{name} is not prepared: there is no folder {dataset.data_dir}",
-                f"where there is a network: {hint}; then copy the folder here",
-            ) from error
-        if "TFRECORD" in first:
-            first = (
-                "it is prepared as TFRecord, which TensorFlow alone reads: "
-                "prepare it as array records"
+            why = (
+                ", and TFDS makes it with Apache Beam only, which is not used here" if beam else ""
             )
+            raise MissingError(
+                f"{name} is not prepared: there is no folder {dataset.data_dir}{why}",
+                hint if beam else f"where there is a network: {hint}; then copy the folder here",
+            ) from error
+        if "TFRECORD" in problem:
+            problem = "it is prepared as TFRecord, which TensorFlow alone reads"
+            problem += "" if beam else ": prepare it as array records"
         missing = isinstance(error, AssertionError | FileNotFoundError)
         raise (MissingError if missing else DataError)(
-            f"{name}, split {split!r} cannot be read from {dataset.data_dir}: {first}", hint
+            f"{name}, split {split!r} cannot be read from {dataset.data_dir}: {problem}", hint
         ) from error
+
+
+def _on_hub(name: str) -> str:
+    """Return the flag that names a dataset, or the same text, on the hub."""
+    dataset, _, config = name.partition("/")
+    language = config.rpartition(".")[2].partition(":")[0] or "en"
+    there = f"wikimedia/wikipedia:20231101.{language}"
+    path = there if dataset in ("wikipedia", "wiki40b") else "OWNER/NAME:FOLDER"
+    return f"--config.corpus.path={path}"
 
 
 def identity(settings: knobs.Corpus, cache: Any) -> Any:

@@ -1,0 +1,82 @@
+"""Measure how many rows a second the loader makes, by its threads and processes.
+
+    python experiments/scale/loader.py --config=configs/pretrain.py:base [--batches=2048,4096] \\
+      [--seconds=8] [--config.KNOB=VALUE ...]
+
+Batches are taken as fast as they come, and thrown away. Rows a CPU second count the time of all
+threads and processes together, whatever else the machine does; rows a second are by the clock.
+`place` copies ready batches onto eight devices, which are made of the processor's memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import sys
+import time
+from collections.abc import Iterator
+
+import jax
+import psutil
+
+from bert_jax import cli, sharding
+from bert_jax.batch import Batch
+from bert_jax.config import knobs
+from bert_jax.data.batches import pipeline
+from bert_jax.data.text import prepare
+
+LOADERS = ((1, 0), (2, 0), (4, 0), (1, 1), (1, 2), (1, 4))  # threads, workers
+DEVICES = 8
+
+
+def main() -> None:
+    """Print a row for each batch size and loader."""
+    argv, overrides = cli.split_overrides(sys.argv[1:])
+    parser = cli.Parser()
+    cli.config_flag(parser)
+    parser.add_argument("--batches", default="2048,4096")
+    parser.add_argument("--seconds", type=float, default=8.0)
+    args = parser.strict(argv)
+    jax.config.update("jax_num_cpu_devices", DEVICES)
+    config = cli.read_config(args.config, overrides)
+    prepared = prepare.prepare(config)
+    for size in map(int, args.batches.split(",")):
+        sized = dataclasses.replace(config, batch_size=size)
+        source = pipeline.Source(prepared, "train", sized)
+        for threads, workers in LOADERS:
+            settings = dataclasses.replace(config.loader, threads=threads, workers=workers)
+            stream = pipeline.prefetch(source, 0, sys.maxsize, settings)
+            with contextlib.closing(stream):
+                _report(f"{size} threads={threads} workers={workers}", size, args.seconds, stream)
+        _report(f"{size} place", size, args.seconds, _placed(source.batch(0), sized))
+
+
+def _placed(batch: Batch, config: knobs.Config) -> Iterator[Batch]:
+    mesh = sharding.make_mesh(config.parallel)
+    while True:
+        yield jax.block_until_ready(sharding.place(batch, config.batch_size, mesh))
+
+
+def _report(name: str, size: int, seconds: float, stream: Iterator[Batch]) -> None:
+    for _ in range(8):  # plans are opened, pages come into memory, buffers fill
+        next(stream)
+    begun, before, count = time.monotonic(), _processor(), 0
+    while time.monotonic() - begun < seconds:
+        next(stream)
+        count += 1
+    rows, clock, used = count * size, time.monotonic() - begun, _processor() - before
+    print(
+        f"{name:<28}{rows / clock:>10,.0f} rows a second{rows / used:>10,.0f} rows a CPU second",
+        flush=True,
+    )
+
+
+def _processor() -> float:
+    """Return the CPU seconds of this process and those it has started."""
+    me = psutil.Process()
+    times = [process.cpu_times() for process in (me, *me.children(recursive=True))]
+    return sum(spent.user + spent.system for spent in times)
+
+
+if __name__ == "__main__":
+    main()
