@@ -14,6 +14,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -331,6 +332,28 @@ def test_word_by_word_gives_the_ids_of_google(shared, name):
             row["text"]
         ):  # spaces here, nothing to google
             assert each(words, [" ".join(row["text"].split())]) == [row[name]]
+
+
+@given(
+    st.lists(st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=6), max_size=4),
+    st.sampled_from([4, 9, 1000]),
+)
+@settings(max_examples=100)
+def test_documents_end_where_they_do_sentence_by_sentence(batches, limit):
+    """Sentences that come in batches, against the same ones by themselves."""
+    with tempfile.TemporaryDirectory() as folder:
+        together, alone = (encode._Part(Path(folder) / name, limit) for name in "ab")
+        for batch in batches:
+            lengths = np.array([size for size, _ in batch], np.int64)
+            starts = np.array([start for _, start in batch], bool)
+            ids = np.arange(lengths.sum(), dtype=np.uint32)
+            together.add(ids, lengths, starts)
+            alone.files["tokens"].write(ids.tobytes())
+            alone._add_cut(lengths.tolist(), starts.tolist())
+        assert together.close() == alone.close()
+        for name in encode.KEPT:
+            a, b = ((Path(folder) / side / name).read_bytes() for side in "ab")
+            assert a == b
 
 
 # --- the same again -------------------------------------------------------------------------------

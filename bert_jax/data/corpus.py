@@ -192,9 +192,22 @@ def records(folder: Path, name: str) -> np.ndarray:
 
 def read_sentences(folder: Path, name: str) -> Iterator[str]:
     """Yield the sentences of a volume, each with its newline."""
+    with _text(folder, name) as stream:
+        yield from stream
+
+
+def read_blocks(folder: Path, name: str, size: int) -> Iterator[str]:
+    """Yield the text of a volume in blocks of `size` characters, and up to the end of a line."""
+    with _text(folder, name) as stream:
+        while block := stream.read(size):
+            yield block + stream.readline()
+
+
+@contextlib.contextmanager
+def _text(folder: Path, name: str) -> Iterator[io.TextIOWrapper]:
     with (folder / f"{name}.zst").open("rb") as packed:
         raw = zstandard.ZstdDecompressor().stream_reader(packed)
-        yield from io.TextIOWrapper(io.BufferedReader(raw, 1 << 20), "utf-8", newline="\n")
+        yield io.TextIOWrapper(io.BufferedReader(raw, 1 << 20), "utf-8", newline="\n")
 
 
 def finished(folder: Path, index: int) -> dict[str, Any] | None:

@@ -61,33 +61,32 @@ def encode(
     working = parts / f".{name}.{os.getpid()}"
     shutil.rmtree(working, ignore_errors=True)
     sides = {mark: _Part(working / side, limit) for mark, side in SIDES.items()}
-    held: list[tuple[int, str]] = []
-    size = 0
-    for mark, sentence in sentences(spool, name, marks):
-        held.append((mark, sentence))
-        size += len(sentence)
-        if size >= BATCH:
-            _add(held, words, sides)
-            held, size = [], 0
-    _add(held, words, sides)
+    counts = corpus.records(spool, name)["sentences"].astype(np.int64)
+    each = np.repeat(marks & 3, counts)  # [N], the mark of each sentence
+    each[(np.cumsum(counts) - counts)[counts > 0]] = marks[counts > 0]
+    done = 0
+    for block in corpus.read_blocks(spool, name, BATCH):
+        before, done = done, done + block.count("\n")
+        _add(block, each[before:done], words, sides)
     done = {"name": name, **{SIDES[mark]: part.close() for mark, part in sides.items()}}
     shards.write_json(working / "part.json", done)
     working.replace(parts / name)
     return done
 
 
-def _add(held: list[tuple[int, str]], words: Words, sides: dict[int, _Part]) -> None:
-    if not held:
+def _add(lines: str, marks: np.ndarray, words: Words, sides: dict[int, _Part]) -> None:
+    """Tokenise sentences, one a line, and append those that are kept to the parts."""
+    kept = marks & 3 != dedup.DROP
+    if not kept.all():
+        held = itertools.compress(lines.split("\n"), kept)
+        lines, marks = "".join(f"{sentence}\n" for sentence in held), marks[kept]
+    if not len(marks):
         return
-    ids, lengths = words.encode([text for _, text in held])
-    marks = np.array([mark for mark, _ in held])
+    ids, lengths = words.encode_lines(lines)
     for side, part in sides.items():
-        chosen = (marks & 3) == side
-        part.add(
-            ids[np.repeat(chosen, lengths)],
-            lengths[chosen].tolist(),
-            ((marks[chosen] & dedup.STARTS) > 0).tolist(),
-        )
+        chosen = marks & 3 == side
+        starts = marks[chosen] & dedup.STARTS > 0
+        part.add(ids[np.repeat(chosen, lengths)], lengths[chosen], starts)
 
 
 class Words:
@@ -110,13 +109,15 @@ class Words:
 
     def encode(self, sentences: list[str]) -> tuple[np.ndarray, np.ndarray]:
         """Return the ids of the sentences, concatenated, and how many each sentence has."""
+        return self.encode_lines("".join(f"{sentence}{END}" for sentence in sentences))
+
+    def encode_lines(self, lines: str) -> tuple[np.ndarray, np.ndarray]:
+        """Do as `encode` for text with a sentence a line."""
         if not self.tokenizer.has_words:  # an expression may match across a space
-            return _concatenate(self.tokenizer.encode_batch(sentences))
+            return _concatenate(self.tokenizer.encode_batch(lines.split(END)[:-1]))
         if len(self.places) > WORDS:
             self._reset()
-        text = self.tokenizer.lowercase_sigmas(
-            "".join(f"{sentence} {END} " for sentence in sentences)
-        )
+        text = self.tokenizer.lowercase_sigmas(lines.replace(END, f" {END} "))
         for mark in MARKS:
             text = text.replace(mark, f" {mark} ")
         words = text.replace("  ", " ").split(" ")
@@ -170,18 +171,47 @@ class _Part:
         folder.mkdir(parents=True)
         self.limit = limit
         self.files = {name: (folder / name).open("wb") for name in KEPT}
-        self.held: dict[str, list[int]] = {"sentence_ends": [], "document_ends": []}
         self.counts = {"documents": 0, "sentences": 0, "tokens": 0}
         self.lost = dict.fromkeys(LOST, 0)
         self.length = 0  # tokens of the current document
         self.begun = False
 
-    def add(self, ids: np.ndarray, lengths: list[int], starts: list[bool]) -> None:
+    def add(self, ids: np.ndarray, lengths: np.ndarray, starts: np.ndarray) -> None:
         """Append sentences, some of which start a document; end a document that would be too long.
 
         `ids` are those of all sentences, one after the other.
         """
-        counts, ends = self.counts, self.held["sentence_ends"]
+        self.files["tokens"].write(ids.astype(KEPT["tokens"]).tobytes())
+        if not len(lengths):
+            return
+        edges = np.concatenate([[0], np.flatnonzero(starts), [len(lengths)]])
+        totals = np.diff(np.concatenate([[0], np.cumsum(lengths)])[edges])  # of each document
+        totals[0] += self.length
+        if totals.max() > self.limit:
+            self._add_cut(lengths.tolist(), starts.tolist())
+        else:
+            self._add_whole(lengths, edges, totals)
+
+    def _add_whole(self, lengths: np.ndarray, edges: np.ndarray, totals: np.ndarray) -> None:
+        """Append sentences of documents that fit; the last one may go on."""
+        counts, filled = self.counts, lengths > 0
+        ends = counts["tokens"] + np.cumsum(lengths[filled])
+        before = counts["sentences"] + np.concatenate([[0], np.cumsum(filled)])[edges[1:-1]]
+        over = totals[:-1] > 0  # of the documents that end here
+        self._write("sentence_ends", ends)
+        self._write("document_ends", before[over])
+        self.lost["empty"] += int((~over).sum())
+        if len(over) and not (over[0] or edges[1] or self.begun):
+            self.lost["empty"] -= 1  # nothing came before the first one that starts here
+        self.lost["empty_sentences"] += int((~filled).sum())
+        counts["documents"] += int(over.sum())
+        counts["sentences"] += int(filled.sum())
+        counts["tokens"] += int(lengths.sum())
+        self.length, self.begun = int(totals[-1]), True
+
+    def _add_cut(self, lengths: list[int], starts: list[bool]) -> None:
+        """Append sentences one by one; cut documents and sentences that are too long."""
+        counts, ends = self.counts, []
         for size, start in zip(lengths, starts, strict=True):
             if start:
                 self.end_document()
@@ -200,10 +230,10 @@ class _Part:
                 counts["tokens"] += piece
                 counts["sentences"] += 1
                 ends.append(counts["tokens"])
-        self.files["tokens"].write(ids.astype(KEPT["tokens"]).tobytes())
-        for name, held in self.held.items():
-            self.files[name].write(np.array(held, KEPT[name]).tobytes())
-            held.clear()
+        self._write("sentence_ends", np.array(ends, np.int64))
+
+    def _write(self, name: str, values: np.ndarray) -> None:
+        self.files[name].write(values.astype(KEPT[name]).tobytes())
 
     def end_document(self) -> None:
         """End the current document; a document without tokens counts as empty."""
@@ -215,13 +245,12 @@ class _Part:
 
     def _end(self) -> None:
         self.counts["documents"] += 1
-        self.held["document_ends"].append(self.counts["sentences"])
+        self._write("document_ends", np.array([self.counts["sentences"]]))
         self.length = 0
 
     def close(self) -> dict[str, int]:
         """End the last document and return the counts."""
         self.end_document()
-        self.add(np.zeros(0, np.uint32), [], [])
         for file in self.files.values():
             file.close()
         return self.counts | self.lost

@@ -33,6 +33,7 @@ from bert_jax.errors import DataError
 from bert_jax.system import jsons, opening
 
 ROW = 256 << 20  # bytes of the longest JSON row
+BATCH = 8 << 20  # bytes of parquet rows read at once, about
 PACKED = 4 << 10  # bytes decompressed at once: even a bomb, 30,000 to one, stays bounded
 BROKEN = (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError)
 
@@ -258,8 +259,11 @@ def _parquet(
             raise DataError(f"{path} has no column {settings.text_field!r}", hint)
         row = sum(file.metadata.row_group(i).num_rows for i in range(start))
         groups = list(range(start, file.metadata.num_row_groups if stop is None else stop))
+        held = [file.metadata.row_group(i) for i in groups]
+        size = sum(group.total_byte_size for group in held)
+        rows = sum(group.num_rows for group in held) * BATCH // max(1, size)  # books are few
         for batch in file.iter_batches(
-            batch_size=256, row_groups=groups, columns=[settings.text_field]
+            batch_size=min(max(1, rows), 256), row_groups=groups, columns=[settings.text_field]
         ):
             for value in batch.column(0):
                 row += 1
