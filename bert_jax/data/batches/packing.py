@@ -196,13 +196,16 @@ def place(examples: Batch, batch: Batch, rows: np.ndarray, slots: np.ndarray) ->
     # Where the row of each example begins.
     first = begins[np.maximum.accumulate(np.where(slots == 0, np.arange(len(slots)), 0))]
     start = begins - first  # [n], the column of each example
-    example, column = np.nonzero(real)
-    target = rows[example], column + start[example]
+    # Indices into flat arrays, which are several times as fast as pairs of indices.
+    source = np.flatnonzero(real)
+    length = real.shape[1]
+    own = np.arange(len(sizes)) * length  # where the row of each example begins in `examples`
+    target = source + np.repeat(rows * length + start - own, sizes)
     for key in ("tokens", "type_ids", "positions"):
-        batch[key][target] = examples[key][example, column]
-    batch["segment_ids"][target] = slots[example] + 1
-    units = examples["unit_ids"][example, column]
-    batch["unit_ids"][target] = np.where(units >= 0, units + start[example], units)
+        np.put(batch[key], target, np.take(examples[key], source))
+    np.put(batch["segment_ids"], target, np.repeat(slots + 1, sizes))
+    units = np.take(examples["unit_ids"], source)
+    np.put(batch["unit_ids"], target, np.where(units >= 0, units + np.repeat(start, sizes), units))
     for key in ("example_ids", "copies", "places", "labels"):
         batch[key][rows, slots] = examples[key][:, 0]
     batch["cls_positions"][rows, slots] = start
