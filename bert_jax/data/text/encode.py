@@ -64,10 +64,11 @@ def encode(
     counts = corpus.records(spool, name)["sentences"].astype(np.int64)
     each = np.repeat(marks & 3, counts)  # [N], the mark of each sentence
     each[(np.cumsum(counts) - counts)[counts > 0]] = marks[counts > 0]
-    done = 0
+    first = 0
     for block in corpus.read_blocks(spool, name, BATCH):
-        before, done = done, done + block.count("\n")
-        _add(block, each[before:done], words, sides)
+        end = first + block.count("\n")
+        _add(block, each[first:end], words, sides)
+        first = end
     done = {"name": name, **{SIDES[mark]: part.close() for mark, part in sides.items()}}
     shards.write_json(working / "part.json", done)
     working.replace(parts / name)
