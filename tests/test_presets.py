@@ -158,7 +158,7 @@ ROWS = {
             "test_masking.py::test_counting_cls_and_sep_changes_the_quota_as_the_original_does",
         ),
         (
-            ("bert_jax.config.quotas:slots", "derived from the rate, and never caps it"),
+            ("bert_jax.config.quotas:slots", "derived from the highest rate, and never caps it"),
             ("bert_jax.config.presets:ABOUT.google_2018", "there is no max_predictions_per_seq"),
         ),
     ),
