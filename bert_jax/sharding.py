@@ -50,6 +50,7 @@ def start_processes(settings: knobs.Parallel) -> None:
         jax.distributed.initialize(
             num_processes=None if count is None else int(count),
             process_id=None if index is None else int(index),
+            local_device_ids=_devices_of_process(),
             heartbeat_timeout_seconds=HEARTBEAT,
         )
     except ValueError as error:
@@ -58,6 +59,18 @@ def start_processes(settings: knobs.Parallel) -> None:
             "set JAX_COORDINATOR_ADDRESS=HOST:PORT, JAX_NUM_PROCESSES and JAX_PROCESS_ID, or start "
             "under SLURM or MPI",
         ) from error
+
+
+def _devices_of_process() -> list[int] | None:
+    """Return the devices of its node that this process takes: [] for all, None as jax sees fit.
+
+    Under SLURM and MPI jax gives a process one GPU, even where it is alone on its node.
+    """
+    beside = os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE") or os.environ.get(
+        "SLURM_STEP_TASKS_PER_NODE", ""
+    )
+    chosen = "JAX_LOCAL_DEVICE_IDS" in os.environ
+    return [] if re.fullmatch(r"1(\(x\d+\))?", beside) and not chosen else None
 
 
 @contextlib.contextmanager

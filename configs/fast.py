@@ -27,4 +27,5 @@ def get_config(size="base"):
     config.optim.warmup_steps = 3_125
     config.checkpoints.every = 1_000
     config.evals.validation.every = 2_500
+    config.evals.validation.batch_size = None  # rows a device as in training: 64 suit one device
     return config

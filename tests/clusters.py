@@ -212,7 +212,7 @@ def modules() -> dict[str, Any]:
     """The stand-ins by the name of what they stand for."""
     submitit = types.ModuleType("submitit")
     submitit.AutoExecutor = AutoExecutor  # type: ignore[attr-defined]  # a module made here
-    submitit.JobEnvironment = lambda: types.SimpleNamespace(global_rank=0)  # type: ignore[attr-defined]  # the same
+    submitit.JobEnvironment = lambda: types.SimpleNamespace(global_rank=0, num_tasks=1)  # type: ignore[attr-defined]  # the same
     utils = types.SimpleNamespace(FailedJobError=FailedJobError)
     submitit.core = types.SimpleNamespace(utils=utils)  # type: ignore[attr-defined]  # the same
     return {"submitit": submitit, "ray": Ray()}
@@ -221,22 +221,21 @@ def modules() -> dict[str, Any]:
 SLURM = """
 ClusterName=test
 SlurmctldHost={host}(127.0.0.1)
-SlurmctldPort={ports[0]}
-SlurmdPort={ports[1]}
+SlurmctldPort={port}
 AuthType=auth/none
 CredType=cred/none
 SlurmUser=root
 SlurmdUser=root
 StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool
+SlurmdSpoolDir={folder}/spool.%n
 SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd.pid
+SlurmdPidFile={folder}/slurmd.%n.pid
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 MpiDefault=none
 ReturnToService=2
 SlurmdParameters=config_overrides
-NodeName={host} NodeAddr=127.0.0.1 CPUs=4 State=UNKNOWN
+{nodes}
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
 
@@ -251,38 +250,45 @@ def free_ports(count: int) -> list[int]:
 
 
 @contextlib.contextmanager
-def slurm(folder: Path) -> Iterator[dict[str, str]]:
-    """Starts a SLURM cluster of one node, this machine, and yields the variables with which srun
-    finds it.
+def slurm(folder: Path, nodes: int = 1, settings: str = "") -> Iterator[dict[str, str]]:
+    """Starts a SLURM cluster of one or two nodes, all this machine, and yields the variables with
+    which its commands find it.
+
+    The second node is called localhost: processes of a run find one another by names of nodes.
+    `settings` are more lines of slurm.conf.
     """
-    if missing := [
-        tool for tool in ("slurmctld", "slurmd", "srun", "scancel") if shutil.which(tool) is None
-    ]:
+    commands = ("slurmctld", "slurmd", "srun", "sbatch", "scancel")
+    if missing := [tool for tool in commands if shutil.which(tool) is None]:
         pytest.skip(f"no command {missing[0]}")
     if os.geteuid():
         pytest.skip("the daemons of SLURM are started by root")
-    for name in ("state", "spool"):
+    host = socket.gethostname().partition(".")[0]
+    names, ports = [host, "localhost"][:nodes], free_ports(1 + nodes)
+    for name in ("state", *(f"spool.{name}" for name in names)):
         (folder / name).mkdir(parents=True)
+    lines = [
+        f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=4 State=UNKNOWN"
+        for name, port in zip(names, ports[1:], strict=True)
+    ]
+    text = SLURM.format(host=host, port=ports[0], folder=folder, nodes="\n".join(lines))
     config = folder / "slurm.conf"
-    config.write_text(
-        SLURM.format(
-            host=socket.gethostname().partition(".")[0], ports=free_ports(2), folder=folder
-        )
-    )
+    config.write_text(f"{text}{settings}\n")
     found = {"SLURM_CONF": str(config)}
+    daemons = [["slurmctld", "-D", "-c"], *(["slurmd", "-D", "-c", "-N", name] for name in names)]
     with contextlib.ExitStack() as closing:
-        for daemon in (["slurmctld", "-D", "-c"], ["slurmd", "-D", "-c"]):
-            log = closing.enter_context((folder / f"{daemon[0]}.log").open("w"))
+        for daemon in daemons:
+            log = closing.enter_context((folder / f"{daemon[0]}.{daemon[-1]}.log").open("w"))
             process = subprocess.Popen(daemon, env={**os.environ, **found}, stdout=log, stderr=log)
             closing.callback(process.wait)
             closing.callback(process.terminate)
         deadline = time.monotonic() + 60
         while subprocess.run(
-            ["srun", "--immediate=5", "true"], env={**os.environ, **found}, capture_output=True
+            ["srun", f"--nodes={nodes}", "--immediate=5", "true"],
+            env={**os.environ, **found},
+            capture_output=True,
         ).returncode:
             if time.monotonic() > deadline:
-                pytest.skip(
-                    f"SLURM does not start here: {(folder / 'slurmctld.log').read_text()[-300:]}"
-                )
+                log_of_controller = (folder / "slurmctld.-c.log").read_text()
+                pytest.skip(f"SLURM does not start here: {log_of_controller[-300:]}")
             time.sleep(0.5)
         yield found

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,10 +23,11 @@ from bert_jax import train
 from bert_jax.checkpoints import manifest
 from bert_jax.system import supervisor
 from bert_jax.training import stop
-from tests import clusters, networks, outcomes, tasks, texts
+from tests import FEWER_PARTS, clusters, networks, outcomes, tasks, texts
 from tests.texts import ROOT
 
 STEPS = 8
+LONG = 60
 KNOBS = {
     "steps": STEPS,
     "model.dropout": 0,
@@ -323,6 +326,81 @@ def test_under_srun_a_signal_to_all_saves_and_a_lost_process_ends_all(base, tmp_
         (code,), (err,) = ends([start(saved + 2)])
         assert code == 0, err
         assert f"resuming {workdir} at step {saved}" in err
+
+
+def job_state(job: str, found: dict[str, str]) -> str:
+    """What SLURM says of a job: JobState, Restarts and ExitCode."""
+    command = ["scontrol", "show", "job", "--oneliner", job]
+    shown = subprocess.run(command, env={**os.environ, **found}, capture_output=True, text=True)
+    return " ".join(re.findall(r"\b(?:JobState|Restarts|ExitCode)=\S+", shown.stdout))
+
+
+@pytest.mark.slow
+@pytest.mark.fault(46)
+@pytest.mark.timeout(1200)
+def test_the_job_script_goes_on_after_a_kill_and_at_the_end_of_its_time(base, tmp_path):
+    """On two nodes: a task is killed, then the time ends; the job is queued again after each, and
+    ends like a run of one process.
+    """
+    workdir, log, program = tmp_path / "a run", tmp_path / "log", tmp_path / "bin" / "bert-jax"
+    program.parent.mkdir()
+    fault = tmp_path / "fault"
+    fault.write_text("step:*:sleep=1")  # so that the time is up before the last step
+    program.write_text(
+        f'#!/bin/sh\nBERT_JAX_FAULT=$(cat {fault}) exec {sys.executable} -m bert_jax.cli "$@"\n'
+    )
+    program.chmod(0o755)
+    settings = "AuthInfo=cred_expire=10"  # a job that is queued again waits for so long
+    with clusters.slurm(tmp_path / "slurm", nodes=2, settings=settings) as found:
+        variables = {
+            **os.environ,
+            **found,
+            "PATH": f"{program.parent}:{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT),
+            "XLA_FLAGS": f"--xla_force_host_platform_device_count=2 {FEWER_PARTS}",
+            "JAX_COORDINATOR_PORT": str(clusters.free_ports(1)[0]),
+        }
+
+        def slurm(*command: str) -> str:
+            done = subprocess.run(command, env=variables, capture_output=True, text=True)
+            assert done.returncode == 0, done.stderr
+            return done.stdout
+
+        def until(condition: Callable[[], object]) -> None:
+            deadline = time.monotonic() + 300
+            while not condition():
+                written = log.read_text() if log.exists() else ""
+                assert time.monotonic() < deadline, (state(), written[-3000:])
+                time.sleep(0.1)
+
+        def state() -> str:
+            shown = slurm("scontrol", "show", "job", "--oneliner", job)
+            return " ".join(re.findall(r"\b(?:JobState|Restarts|ExitCode)=\S+", shown))
+
+        def restarts() -> int:
+            return int(re.findall(r"Restarts=(\d+)", state())[0])
+
+        options = ["--gpus-per-node=0", "--cpus-per-task=2", "--time=20", "--signal=TERM@20"]
+        script = [str(ROOT / "experiments" / "scale" / "slurm.sbatch"), str(base), str(workdir)]
+        knobs = [f"--config.{k}={v}" for k, v in {**KNOBS, "steps": LONG}.items()]
+        job = slurm("sbatch", "--parsable", f"--output={log}", *options, *script, *knobs).strip()
+        until(lambda: manifest.finished(workdir / "checkpoints"))
+        os.kill(trainers(workdir)[-1], signal.SIGKILL)
+        for restart, minutes in (1, 1), (2, 20):
+            until(lambda count=restart: restarts() == count)
+            slurm("scontrol", "update", f"JobId={job}", f"TimeLimit={minutes}")
+        fault.write_text("")
+        until(lambda: "JobState=COMPLETED" in state())
+        assert state() == "JobState=COMPLETED Restarts=2 ExitCode=0:0"
+    written = log.read_text()
+    assert "error: the training process was ended by SIGKILL" in written
+    stopped = re.findall(rf"error: stopped at step (\d+) of {LONG}, saved", written)
+    assert len(stopped) == 2
+    assert stopped[0] == stopped[1]
+    assert f"resuming {workdir} at step {stopped[0]}" in written
+    code, err = one(words(base, tmp_path / "reference", steps=LONG))
+    assert code == 0, err
+    assert_close(workdir, tmp_path / "reference")
 
 
 @pytest.mark.slow

@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax._src import clusters
 
 from bert_jax import config as configs
 from bert_jax import sharding, train
@@ -584,9 +585,34 @@ def test_processes_join_where_asked_to(monkeypatch):
     sharding.start_processes(knobs.Parallel())
     assert joined == []
     sharding.start_processes(knobs.Parallel(distributed=True))
-    assert joined == [
-        {"num_processes": 3, "process_id": 2, "heartbeat_timeout_seconds": sharding.HEARTBEAT}
-    ]
+    expected = {"num_processes": 3, "process_id": 2, "local_device_ids": None}
+    assert joined == [{**expected, "heartbeat_timeout_seconds": sharding.HEARTBEAT}]
+
+
+@pytest.mark.parametrize(
+    ("variables", "visible"),
+    [
+        ({"SLURM_STEP_TASKS_PER_NODE": "1(x2)"}, None),
+        ({"SLURM_STEP_TASKS_PER_NODE": "1"}, None),
+        ({"SLURM_STEP_TASKS_PER_NODE": "8(x2)"}, [3]),
+        ({"SLURM_STEP_TASKS_PER_NODE": "1", "OMPI_COMM_WORLD_LOCAL_SIZE": "8"}, [3]),
+        ({"SLURM_STEP_TASKS_PER_NODE": "1", "JAX_LOCAL_DEVICE_IDS": "0,1"}, [0, 1]),
+    ],
+)
+def test_process_alone_on_its_node_takes_all_devices(variables, visible, monkeypatch):
+    """Left to itself, jax takes the device of the process's place on the node: one of eight."""
+    slurm = {"JOB_ID": "7", "STEP_NODELIST": "a,b", "NTASKS": "16", "PROCID": "3", "LOCALID": "3"}
+    for name, text in {**{f"SLURM_{n}": t for n, t in slurm.items()}, **variables}.items():
+        monkeypatch.setenv(name, text)
+    given: dict = {}
+    monkeypatch.setattr(jax.distributed, "initialize", lambda **settings: given.update(settings))
+    sharding.start_processes(knobs.Parallel(distributed=True))
+    # As jax.distributed.initialize goes on with what it was given.
+    ids = given["local_device_ids"]
+    if ids is None and "JAX_LOCAL_DEVICE_IDS" in variables:
+        ids = [int(part) for part in variables["JAX_LOCAL_DEVICE_IDS"].split(",")]
+    found = clusters.ClusterEnv.auto_detect_unset_distributed_params(None, None, None, ids, None, 1)
+    assert (found[3] or None) == visible
 
 
 @pytest.mark.parametrize(

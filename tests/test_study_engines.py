@@ -280,7 +280,7 @@ def test_a_job_that_was_killed_is_told_from_one_that_failed(monkeypatch, tmp_pat
     engine.submit([task("b", 60)])
     running(child)
     clusters.AutoExecutor.made[-1].arrays[1][0]._call.process.kill()
-    assert finish(engine, 1) == {"b": -9}
+    assert finish(engine, 1) == {"b": engines.OUT_OF_MEMORY}
     assert "OUT_OF_MEMORY" in (tmp_path / "logs" / "b.log").read_text()
 
 
@@ -313,11 +313,12 @@ NOBODY = "echo 'Slurm accounting storage is disabled' >&2; exit 1"
 @pytest.mark.parametrize(
     ("scontrol", "sacct", "code"),
     [
-        (SHOWN.format("CANCELLED"), NOBODY, 75),
-        (SHOWN.format("TIMEOUT"), NOBODY, 75),
-        (SHOWN.format("OUT_OF_MEMORY"), NOBODY, -9),
+        (SHOWN.format("CANCELLED"), NOBODY, engines.CANCELLED),
+        (SHOWN.format("PREEMPTED"), NOBODY, 75),
+        (SHOWN.format("TIMEOUT"), NOBODY, engines.OUT_OF_TIME),
+        (SHOWN.format("OUT_OF_MEMORY"), NOBODY, engines.OUT_OF_MEMORY),
         (SHOWN.format("FAILED"), NOBODY, 1),
-        ("exit 1", "echo 'CANCELLED by 1000'", 75),
+        ("exit 1", "echo 'CANCELLED by 1000'", engines.CANCELLED),
         ("exit 1", NOBODY, engines.LOST),
     ],
 )

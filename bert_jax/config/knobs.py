@@ -65,6 +65,7 @@ PRETRAINING = tuple(name for name, row in OBJECTIVES.items() if row.targets == "
 LABELLED = tuple(name for name, row in OBJECTIVES.items() if row.targets == "labels")
 METRICS = {name: OBJECTIVES[name].metrics for name in LABELLED}
 
+EVALUATED = 64  # examples a step of an evaluation
 LINE = 16 << 20  # bytes of the longest line of labelled data or of an input of `predict`
 TEXT = 1_000_000  # characters of the longest text in such a line
 
@@ -309,7 +310,12 @@ class Eval:
         choices=tuple(UNITS),
     )
     seed: int = knob(0, "seed of evaluation pairs and masks", low=0, high=2**31 - 1)
-    batch_size: int = knob(64, "examples a step; never changes the result", low=1)
+    batch_size: int | None = knob(
+        EVALUATED,
+        "examples a step; never changes the result; None is, while training, as many a device as "
+        "it trains on at once (batch_size / optim.accumulation in all), and in `evaluate` 64",
+        low=1,
+    )
 
 
 @dataclasses.dataclass(frozen=True)

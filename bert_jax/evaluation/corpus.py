@@ -45,7 +45,7 @@ class Evaluator:
         self.config = dataclasses.replace(config, masking=masks)
         self.source = pipeline.Source(prepared, "validation", self.config, seed=settings.seed)
         self.mesh = mesh
-        self.rows = inference.shared_rows(settings.batch_size, mesh)
+        self.rows = inference.shared_rows(inference.rows_a_step(config, settings), mesh)
         self.count = self.source.count(0)
         if not self.count:
             raise DataError(

@@ -17,6 +17,7 @@ from jax.sharding import Mesh
 
 from bert_jax import sharding
 from bert_jax.batch import Batch
+from bert_jax.config import knobs
 from bert_jax.data.labelled.batches import rounded
 from bert_jax.system import fault_points
 
@@ -85,6 +86,11 @@ def _power_of_two(count: int) -> int:
 
 
 # --- devices -------------------------------------------------------------------------------------
+
+
+def rows_a_step(config: knobs.Config, settings: knobs.Eval) -> int:
+    """Return the examples a step of an evaluation that is made while training."""
+    return settings.batch_size or config.batch_size // config.optim.accumulation
 
 
 def shared_rows(size: int, mesh: Mesh) -> int:

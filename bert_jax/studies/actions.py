@@ -24,10 +24,10 @@ from bert_jax.interop.vocabulary import vocabulary_size
 from bert_jax.studies import definition, engines, plan, progress, sameness, sources
 from bert_jax.studies import reuse as reuses
 from bert_jax.studies.definition import Cell, Study, Suite
-from bert_jax.studies.engines import local
+from bert_jax.studies.engines import WORKER, local
 from bert_jax.studies.folder import RETRIES, StudyFolder
 from bert_jax.studies.groups import Group
-from bert_jax.studies.launch import WORKER, Launcher
+from bert_jax.studies.launch import Launcher
 from bert_jax.system import disk, folder_locks, machine
 
 logger = logging.getLogger(__name__)
@@ -63,6 +63,7 @@ def run(
     sources.check(study, [cell.config for cell in cells])
     place = StudyFolder(Path(workdir))
     _check_same(place, name, spec, cells)
+    _check_processes(cells, engine, options)
     known = reuses.finished(place, cells, reuse)
     taken = (
         f"{len(known)} trained cells are taken from {', '.join(map(str, reuse))}" if reuse else ""
@@ -100,7 +101,6 @@ def _dry_room(
     engine: str, workdir: Path, jobs: int, options: Mapping[str, str] | None
 ) -> engines.Capacity:
     """Return where the runs would go; only the engine of this machine is made to find out."""
-    engines.check(engine, options)
     if engine == "local":
         return engines.make(engine, workdir, jobs, options).room
     return engines.Capacity(jobs or 1)
@@ -245,6 +245,24 @@ def _check_same(place: StudyFolder, name: str, spec: str, cells: Sequence[Cell])
         raise ConfigError(
             f"{place.workdir} holds another study, {before['spec']}",
             "give each a --workdir of its own",
+        )
+
+
+def _check_processes(cells: Sequence[Cell], engine: str, options: Mapping[str, str] | None) -> None:
+    """Refuse cells of several processes where the engine starts one each, and the reverse."""
+    engines.check(engine, options)
+    count = engines.processes(engine, options)
+    joined = [cell.config.parallel.distributed for cell in cells]
+    if any(joined) and count == 1:
+        raise ConfigError(
+            f"parallel.distributed is set, and engine {engine} starts one process for each cell",
+            "--engine=slurm --engine-option nodes=N gives each cell N nodes; or leave it out",
+        )
+    if count > 1 and not all(joined):
+        raise ConfigError(
+            f"engine {engine} would start {count} processes for each cell, which train one run "
+            "only where parallel.distributed is set",
+            "--config.parallel.distributed=true, or leave out nodes and tasks_per_node",
         )
 
 

@@ -130,11 +130,6 @@ def expand(study: Study, vocabulary: Callable[[knobs.Config], int] | None = None
             validation.trainable(first)
         except ConfigError as error:
             raise ConfigError(f"{_where(labels)}: {error}", error.hint) from error
-        _need(
-            not first.parallel.distributed,
-            "a worker of a study is one process, and parallel.distributed is set",
-            "train such a run with `bert-jax train`, one job of several processes each",
-        )
         for seed in study.seeds:
             config = dataclasses.replace(
                 first, seed=seed, data_seed=seed if study.pair_seeds else first.data_seed

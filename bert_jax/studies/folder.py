@@ -103,6 +103,7 @@ class StudyFolder:
 
     def __init__(self, workdir: Path) -> None:
         self.workdir = workdir
+        self.writes = True  # false in all processes of a cell but one
         self.study, self.csv = workdir / "study.json", workdir / "results.csv"
         self.report, self.summary = workdir / "report.html", workdir / "summary.md"
         self.figures, self.compiled = workdir / "figures", workdir.resolve() / "compiled"
@@ -182,7 +183,8 @@ class StudyFolder:
     ) -> None:
         """Write trained.json when training has ended."""
         record = {"step": step, "seconds": seconds, "outcome": outcome, "error": error}
-        files.write(self.cell(cell) / "trained.json", record)
+        if self.writes:
+            files.write(self.cell(cell) / "trained.json", record)
 
     def read_result(self, entry: Entry, name: str) -> dict[str, Any] | None:
         """Read the result of an evaluation; return None if it belongs to an older definition."""
@@ -248,7 +250,15 @@ class StudyFolder:
         """Record how training or an evaluation ended: done, failed or stopped."""
         self._note(cell, group, activity, event="end", outcome=outcome, code=code, error=error)
 
+    def note_death(self, cell: str, group: str, outcome: str, code: int, error: str) -> None:
+        """Record how an attempt ended whose worker could not: killed or cancelled."""
+        notes = [note for note in self.attempts(cell) if note.get("group") == group]
+        if notes and notes[-1]["event"] == "start":
+            self.note_end(cell, group, str(notes[-1].get("what", "")), outcome, code, error)
+
     def _note(self, cell: str, group: str, activity: str, **entry: Any) -> None:
+        if not self.writes:
+            return
         now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
         who = {"time": now, "host": socket.gethostname(), "pid": os.getpid()}
         files.append(
@@ -280,8 +290,12 @@ class StudyFolder:
         for note in notes:
             if note.get("group", entry.group) == entry.group:
                 recent = [] if note.get("outcome") == "done" else [*recent, note]
+        outcomes = [note.get("outcome") for note in recent]
         failures = [note for note in recent if note.get("outcome") == "failed"]
-        killed = sum({"start": 1, "end": -1}[note["event"]] for note in recent)
+        bad = [note for note in recent if note.get("outcome") in ("failed", "killed", "cancelled")]
+        # Starts without an end are of workers that were killed when no launcher saw it.
+        killed = outcomes.count("killed")
+        killed += sum({"start": 1, "end": -1}[note["event"]] for note in recent)
         missing, steps = tuple(self.missing(entry)), entry.config.steps
         if entry.config.epochs is not None:  # the run itself counts them, once it knows its data
             steps = (files.read(self.cell(entry.id) / "config.json") or {}).get("steps", 0)
@@ -296,7 +310,7 @@ class StudyFolder:
             # After an error of the config, another attempt cannot help.
             usage = bool(failures) and failures[-1].get("code") == ConfigError.code
             name = "failed" if usage or len(failures) > retries or killed >= KILLS else "waiting"
-            error = failures[-1].get("error") or "" if failures else error
+            error = bad[-1].get("error") or "" if bad else error
         return State(name, starts, error, step, steps, seconds, missing)
 
     def states(self, retries: int | None = None) -> dict[str, State]:

@@ -1,9 +1,10 @@
 """Run the groups of a study on an engine, retry failures, and show the progress.
 
 A worker that was stopped (75), or whose cells another worker holds, is submitted again later. A
-worker that was killed is submitted again until `KILLS` attempts in all made no progress, one that
-failed at most `retries` times more, and one whose config is invalid never. When a group of several
-cells is given up, each of its cells is tried alone, for one of them may have made the others fail.
+worker that was killed or cancelled is submitted again until `KILLS` attempts in all made no
+progress, one that failed at most `retries` times more, and one whose config is invalid never. When
+a group of several cells is given up, each of its cells is tried alone, for one of them may have
+made the others fail.
 When the disk is full, nothing is retried: all running workers are asked to stop.
 """
 
@@ -21,7 +22,16 @@ from tqdm import tqdm
 
 from bert_jax.errors import ConfigError
 from bert_jax.studies import progress
-from bert_jax.studies.engines import FULL, LOST, STOPPED, Engine, Task, local
+from bert_jax.studies.engines import (
+    CANCELLED,
+    FULL,
+    STOPPED,
+    WORKER,
+    Engine,
+    Task,
+    ending,
+    local,
+)
 from bert_jax.studies.folder import KILLS, State, StudyFolder
 from bert_jax.studies.groups import Group, alone
 from bert_jax.system.disk import DiskFull
@@ -29,7 +39,6 @@ from bert_jax.system.signals import SIGNALS
 
 logger = logging.getLogger(__name__)
 
-WORKER = (sys.executable, "-m", "bert_jax.study", "work")
 UNHANDLED = tuple(-number for number in SIGNALS)  # signalled before the handlers were installed
 LOOK, SPEAK = 1.0, 60.0  # seconds between checks of locks, and between progress lines
 # Time between two reports, as a multiple of the time to write one, which takes cores from workers.
@@ -116,6 +125,10 @@ class Launcher:
 
     def _ended(self, job: Job, code: int) -> None:
         """Decide whether a group that has ended is done, is tried again, or has failed."""
+        if code < 0 and code not in UNHANDLED and not self._held(job):
+            outcome = "cancelled" if code == CANCELLED else "killed"
+            for cell in job.group.cells:
+                self.place.note_death(cell.id, job.group.id, outcome, code, ending(code))
         states = self._states(job)
         left = {cell: state for cell, state in states.items() if state.name not in progress.FINAL}
         diverged = sum(state.name == "diverged" for state in states.values())
@@ -148,12 +161,8 @@ class Launcher:
             job.kills += _mark(self._states(job)) <= job.mark
         else:
             job.failures += 1
-        if stopped:
-            outcome = "was stopped"
-        elif code == LOST:
-            outcome = "ended without an exit code"
-        elif code < 0:
-            outcome = f"was killed (signal {-code})"
+        if code < 0 or stopped:
+            outcome = ending(STOPPED if stopped else code)
         else:
             how = f"exit code {code}" if code else "it ended before its work did"
             error = next((state.error for state in left.values() if state.error), "")

@@ -94,7 +94,8 @@ class Progress:
         lines = [self.line()]
         for cell in self.cells:
             state = cell.state
-            if not verbose and state.name not in ("running", "failed", "diverged"):
+            quiet = state.name == "done" or (state.name == "waiting" and not state.error)
+            if quiet and not verbose:
                 continue
             far = f"step {state.step:,} of {state.steps:,}"
             if state.missing and state.step >= state.steps:

@@ -4,6 +4,11 @@
 
 A worker does the work that is missing, so it may be stopped and started again at any moment. All
 its inputs are in the workdir.
+
+Where `parallel.distributed` is set, an engine starts several workers for a group of one cell, each
+with its number in JAX_PROCESS_ID. Each starts a supervised process, and these train the cell
+together; then worker 0 evaluates it alone, as the worker of any other cell does. Process 0 alone
+writes the study's files.
 """
 
 from __future__ import annotations
@@ -11,6 +16,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import logging
+import os
 import platform
 import shutil
 import signal
@@ -23,9 +29,9 @@ from typing import Any
 
 from bert_jax.errors import ConfigError, DataError, DivergedError, Stopped, UserError
 from bert_jax.studies import files
-from bert_jax.studies.engines import FULL
+from bert_jax.studies.engines import FULL, WORKER
 from bert_jax.studies.folder import WORK, Entry, StudyFolder
-from bert_jax.system import allocator, disk, folder_locks, machine
+from bert_jax.system import allocator, disk, machine, supervisor
 from bert_jax.system.disk import DiskFull
 
 logger = logging.getLogger(__name__)
@@ -37,18 +43,33 @@ STOPS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
 def work(place: StudyFolder, group: str, train: Train) -> None:
     """Train and evaluate the cells of a group as far as is missing, holding their locks."""
+    from bert_jax.training import stop
+
     plan = place.read_group(group)
     cells = [place.read_cell(name) for name in plan["cells"]]
     with ExitStack() as closing:
         for cell in cells:
             try:
-                closing.enter_context(folder_locks.hold(place.cell(cell.id), WORK))
+                closing.enter_context(stop.run_lock(place.cell(cell.id), WORK))
             except ConfigError as error:  # held by a worker of an earlier launch: not a failure
                 raise Stopped(
                     str(error), "the same command goes on when that process has ended"
                 ) from error
         _train(place, group, cells, plan["slots"], train)
-        _evaluate(place, group, cells, train)
+        if not supervisor.supervised():
+            _evaluate(place, group, cells, train)
+
+
+def _train_joined(place: StudyFolder, group: str, cell: Entry, train: Train) -> None:
+    """Join the other processes of a cell, and train it with them."""
+    import jax
+
+    from bert_jax import sharding
+
+    sharding.start_processes(cell.config.parallel)
+    place.writes = jax.process_index() == 0
+    with sharding.translate_peer_loss():
+        work(place, group, train)
 
 
 def _evaluate(place: StudyFolder, group: str, cells: Sequence[Entry], train: Train) -> None:
@@ -282,6 +303,17 @@ def main(workdir: Path, group: str, train: Train) -> int:
         allocator.retain()
         place = StudyFolder(workdir)
         _keep_programs(place)
+        first = place.read_cell(place.read_group(group)["cells"][0])
+        if first.config.parallel.distributed:
+            if supervisor.supervised():
+                _train_joined(place, group, first, train)
+                return 0
+            if not place.trained(first.id):
+                words = (*WORKER, f"--workdir={workdir}", f"--group={group}")
+                if code := supervisor.run([*words], place.cell(first.id), debug=False):
+                    return code
+            if os.environ.get("JAX_PROCESS_ID", "0") != "0":
+                return 0
         work(place, group, train)
     except UserError as error:
         with suppress(OSError):  # the log may be on a full disk

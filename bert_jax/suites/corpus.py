@@ -47,7 +47,7 @@ def evaluator(
 ) -> tuple[Evaluator, Any]:
     """Build the evaluation that training calls validation, and place the parameters for it."""
     settings = config.evals.get("validation", knobs.Eval())
-    changes["batch_size"] = options.batch_size or settings.batch_size
+    changes["batch_size"] = options.batch_size or settings.batch_size or knobs.EVALUATED
     params, mesh = on_devices(run.params)
     settings = dataclasses.replace(settings, **changes)
     return Evaluator(config, prepared(run, options, config), settings, mesh), params

@@ -78,7 +78,7 @@ def _score(run: runs.TrainedModel, options: SuiteOptions, config: knobs.Config) 
             data = dataclasses.replace(config, task=labelled.whole(config.task, split))
         held_out = labelled.load(data, split)[: options.limit or None]
         scorer = task_evaluator.TaskEvaluator(
-            config, run.tokenizer, held_out, options.batch_size or knobs.Eval().batch_size, mesh
+            config, run.tokenizer, held_out, options.batch_size or knobs.EVALUATED, mesh
         )
         prefix = "" if name == "validation" else f"{name}/"
         scores, predictions = scorer.evaluate(params, Progress(f"{split}: batches"))

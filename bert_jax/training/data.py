@@ -22,7 +22,7 @@ from bert_jax.data.labelled import batches, examples, features
 from bert_jax.data.text import prepare
 from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import ConfigError, DataError
-from bert_jax.evaluation import corpus, samples, scores, task_evaluator
+from bert_jax.evaluation import corpus, inference, samples, scores, task_evaluator
 from bert_jax.interop import runs
 from bert_jax.system import log
 
@@ -121,7 +121,7 @@ def _of_task(config: knobs.Config) -> TrainingData:
         )
 
     def evaluator(name: str, mesh: Mesh) -> task_evaluator.TaskEvaluator:
-        rows = config.evals[name].batch_size
+        rows = inference.rows_a_step(config, config.evals[name])
         return task_evaluator.TaskEvaluator(config, tokenizer, held[name], rows, mesh)
 
     splits = {"train": train, "validation": held.get("validation", [])}

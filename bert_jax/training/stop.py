@@ -19,13 +19,13 @@ from bert_jax.system import folder_locks, signals
 
 
 @contextlib.contextmanager
-def run_lock(workdir: Path) -> Iterator[None]:
+def run_lock(workdir: Path, name: str = folder_locks.NAME) -> Iterator[None]:
     """Hold the workdir for process 0 of this run; the system frees it however the run ends."""
     with contextlib.ExitStack() as locks:
         refused: ConfigError | None = None
         if jax.process_index() == 0:
             try:
-                locks.enter_context(folder_locks.hold(Path(workdir)))
+                locks.enter_context(folder_locks.hold(Path(workdir), name))
             except ConfigError as error:
                 refused = error
         if jax.process_count() > 1 and not multihost_utils.broadcast_one_to_all(

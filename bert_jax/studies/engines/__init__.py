@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,10 +24,19 @@ TABLE = {  # name -> class, in the module of that name
     "ray": "Ray",
 }
 
+WORKER = (sys.executable, "-m", "bert_jax.study", "work")  # the program of a study's tasks
 # Exit codes as those of processes; a negative one is the signal that killed the process.
 STOPPED, FAILED, KILLED = 75, 1, -9
-LOST = -(2**31)  # a job that ended without a result, for an unknown reason
 FULL = 28  # a worker whose disk has no room (ENOSPC)
+# A job that ended without an exit code: for an unknown reason, or for the one its cluster names.
+LOST, CANCELLED, OUT_OF_TIME, OUT_OF_MEMORY = range(-(2**31), -(2**31) + 4)
+ENDINGS = {
+    STOPPED: "was stopped",
+    LOST: "ended without an exit code",
+    CANCELLED: "was cancelled",
+    OUT_OF_TIME: "was killed (out of time)",
+    OUT_OF_MEMORY: "was killed (out of memory)",
+}
 
 
 @dataclass(frozen=True)
@@ -47,6 +57,12 @@ class Capacity:
     cores: float = 1.0  # of each task
     devices: float = 0.0  # accelerators of each task
     memory: float = math.inf  # bytes of each task, on the device that trains
+    processes: int = 1  # of each task; each has its number in JAX_PROCESS_ID
+
+
+def ending(code: int) -> str:
+    """Return how a task ended whose program returned no error of its own."""
+    return ENDINGS.get(code, f"was killed (signal {-code})")
 
 
 class Engine(Protocol):
@@ -85,6 +101,12 @@ def check(name: str, options: Mapping[str, str] | None = None) -> None:
         raise ConfigError(f"no engine {name!r}", f"one of: {', '.join(TABLE)}")
     if check_options := getattr(_module(name), "check", None):
         check_options(options or {})
+
+
+def processes(name: str, options: Mapping[str, str] | None = None) -> int:
+    """Return how many processes an engine starts for each task."""
+    count = getattr(_module(name), "processes", None)
+    return count(options or {}) if count else 1
 
 
 def make(

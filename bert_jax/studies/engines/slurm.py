@@ -2,12 +2,14 @@
 
 Groups that are submitted together are one job array. A job runs a worker and passes SLURM's signals
 on to it (SIGUSR2 before the time limit, SIGTERM at preemption): the worker saves, exits with 75,
-and is submitted again. `--jobs` is how many jobs of an array may run at a time. Options, each as
-`--engine-option KEY=VALUE`, are submitit's parameters: `timeout_min`, `mem_gb`, `cpus_per_task`,
-`gpus_per_node`, `nodes`, `tasks_per_node`, `slurm_partition`, `slurm_account`, `slurm_qos`,
-`slurm_constraint`, `slurm_signal_delay_s`, `slurm_additional_parameters`, …; `cluster=local` tries
-it all out without SLURM. The workdir and the environment must be the same on all nodes. The
-launcher may be stopped and started again, on any of them.
+and is submitted again. With `nodes=N` (and `tasks_per_node`) a job is that many processes, which
+train one cell together: `parallel.distributed` must be set. `--jobs` is how many jobs of an array
+may run at a time. Options, each as `--engine-option KEY=VALUE`, are submitit's parameters:
+`timeout_min`, `mem_gb`, `cpus_per_task`, `gpus_per_node`, `nodes`, `tasks_per_node`,
+`slurm_partition`, `slurm_account`, `slurm_qos`, `slurm_constraint`, `slurm_signal_delay_s`,
+`slurm_additional_parameters`, …; `cluster=local` tries it all out without SLURM. The workdir and
+the environment must be the same on all nodes. The launcher may be stopped and started again, on any
+of them.
 """
 
 from __future__ import annotations
@@ -25,7 +27,18 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax.errors import ConfigError
-from bert_jax.studies.engines import FAILED, KILLED, LOST, STOPPED, Capacity, Task, local, need
+from bert_jax.studies.engines import (
+    CANCELLED,
+    FAILED,
+    LOST,
+    OUT_OF_MEMORY,
+    OUT_OF_TIME,
+    STOPPED,
+    Capacity,
+    Task,
+    local,
+    need,
+)
 
 HOUR = 60  # minutes; the shortest time limit of a job without timeout_min
 SPARE = 3.0  # time limit of a job, as a multiple of the estimated time
@@ -33,16 +46,17 @@ ASK_EVERY = 20.0  # seconds between two calls of squeue
 PLANNED = 0.75  # share of a job's memory that is planned for
 WHOLE = 256  # jobs of an array that run at a time without --jobs: submitit's default
 ASKS = ("gpus", "gres")  # words in options that request GPUs
-TAKEN_AWAY = (
-    "CANCELLED",
-    "PREEMPTED",
-    "TIMEOUT",
-    "NODE_FAIL",
-    "BOOT_FAIL",
-    "REVOKED",
-    "DEADLINE",
-    "INTERRUPTED",
-)
+TAKEN_AWAY = ("PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "REVOKED", "INTERRUPTED")
+CODES = {  # state of a job without a result -> exit code
+    **dict.fromkeys(TAKEN_AWAY, STOPPED),
+    "CANCELLED": CANCELLED,
+    "TIMEOUT": OUT_OF_TIME,
+    "DEADLINE": OUT_OF_TIME,
+    "OUT_OF_MEMORY": OUT_OF_MEMORY,
+    "FAILED": FAILED,
+}
+NODES, TASKS = ("nodes", "slurm_nodes"), ("tasks_per_node", "slurm_ntasks_per_node")
+PORTS = range(61440, 65536)  # of a job's first process, where jax does not choose it
 
 
 class Slurm:
@@ -56,7 +70,9 @@ class Slurm:
         cluster = parameters.pop("cluster", "slurm")
         gpus = float(parameters.get("gpus_per_node", 0))
         memory = math.inf if gpus else float(parameters.get("mem_gb", math.inf)) * PLANNED * 2**30
-        self.room = Capacity(jobs or 1, float(parameters.get("cpus_per_task", 1)), gpus, memory)
+        count, nodes = processes(options), _whole(options, NODES)
+        cores = count * float(parameters.get("cpus_per_task", 1))
+        self.room = Capacity(jobs or 1, cores, nodes * gpus, memory, count)
         self._name = "bert_jax_" + hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:8]
         self._our_jobs = ("--user", str(os.getuid()), "--name", self._name)
         self._limit = "timeout_min" in parameters or "slurm_time" in parameters
@@ -151,22 +167,21 @@ class Slurm:
         return twice
 
     def _code(self, task: Task, job: Any) -> int:
-        """Return the exit code of a job: the first nonzero one of its processes."""
+        """Return the exit code of a job: of its processes', that of the first that failed itself.
+
+        One process that fails stops all others.
+        """
         if self._has_result(job):
             try:
-                return next((code for code in job.results() if code), 0)
+                codes = [code for code in job.results() if code]
+                return next((code for code in codes if code != STOPPED), max(codes, default=0))
             except self._failed as error:  # raised by the job's function
                 _note(task, str(error))
                 return FAILED
         state = self._state(job)
-        if self._stopping or state in TAKEN_AWAY:
-            _note(task, f"job {job.job_id} was taken away (state {state})")
-            return STOPPED
-        _note(
-            task,
-            f"job {job.job_id} ended without an exit code (state {state}): see {job.paths.stderr}",
-        )
-        return {"FAILED": FAILED, "OUT_OF_MEMORY": KILLED}.get(state, LOST)
+        text = f"job {job.job_id} ended without an exit code (state {state})"
+        _note(task, f"{text}: see {job.paths.stderr}")
+        return STOPPED if self._stopping else CODES.get(state, LOST)
 
 
 def check(options: Mapping[str, str]) -> None:
@@ -184,6 +199,22 @@ def check(options: Mapping[str, str]) -> None:
             f"no node of {where} has a GPU, and --engine-option {requests[0]} asks for one",
             "leave it out, or name a partition that has: --engine-option slurm_partition=NAME",
         )
+
+
+def processes(options: Mapping[str, str]) -> int:
+    """Return how many processes a job has, on all its nodes."""
+    return _whole(options, NODES) * _whole(options, TASKS)
+
+
+def _whole(options: Mapping[str, str], names: Sequence[str]) -> int:
+    """Return the whole number that one of several options gives, else 1."""
+    for name in names:
+        if name in options:
+            if not re.fullmatch(r"[1-9]\d*", options[name]):
+                problem = f"--engine-option {name}={options[name]} is not a whole number"
+                raise ConfigError(f"{problem} of 1 or more", f"such as {name}=2")
+            return int(options[name])
+    return 1
 
 
 def _ask(*command: str) -> subprocess.CompletedProcess[str]:
@@ -211,9 +242,16 @@ def run(task: Task, folder: str) -> int:
     import submitit
 
     os.chdir(folder)
-    rank = submitit.JobEnvironment().global_rank
+    job = submitit.JobEnvironment()
+    rank = job.global_rank
     log = task.log.with_suffix(f".{rank}{task.log.suffix}") if rank else task.log
-    return local.attend(Task(task.name, task.command, log, task.seconds))
+    variables = {}
+    if job.num_tasks > 1:
+        variables = {"JAX_PROCESS_ID": str(rank), "JAX_NUM_PROCESSES": str(job.num_tasks)}
+        if job.cluster == "local":  # on nodes of SLURM, jax finds the first one itself
+            port = PORTS[int(job.job_id) % len(PORTS)]
+            variables["JAX_COORDINATOR_ADDRESS"] = f"localhost:{port}"
+    return local.attend(Task(task.name, task.command, log, task.seconds), variables)
 
 
 def _value(text: str) -> Any:
