@@ -8,6 +8,8 @@ follow the devices.
 from __future__ import annotations
 
 import contextlib
+import importlib.util
+import json
 import os
 import re
 import signal
@@ -21,6 +23,7 @@ import pytest
 
 from bert_jax import train
 from bert_jax.checkpoints import manifest
+from bert_jax.studies.folder import StudyFolder
 from bert_jax.system import supervisor
 from bert_jax.training import stop
 from tests import FEWER_PARTS, clusters, networks, outcomes, tasks, texts
@@ -401,6 +404,66 @@ def test_the_job_script_goes_on_after_a_kill_and_at_the_end_of_its_time(base, tm
     code, err = one(words(base, tmp_path / "reference", steps=LONG))
     assert code == 0, err
     assert_close(workdir, tmp_path / "reference")
+
+
+STUDY = """
+from bert_jax.config import load_file, override
+from bert_jax.studies.definition import Study, Suite, axis
+
+
+def get_study(scale="cpu"):
+    base = load_file({config!r})
+    for knob, value in {knobs!r}.items():
+        override(base, knob, str(value))
+    return Study(
+        question="Does it matter where a cell is trained?",
+        base=base,
+        axes=(axis("masking.rate", (0.15, 0.4)),),
+        seeds=(0,),
+        evaluations={{"validation": Suite("pretrain")}},
+    )
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_cells_of_a_study_over_two_nodes_end_like_those_of_one_process(base, tmp_path):
+    """Each cell is a job of two nodes; its first process alone evaluates and writes."""
+    if importlib.util.find_spec("submitit") is None:
+        pytest.skip("submitit is not installed: it is an extra, slurm")
+    folder = tmp_path / "study"
+    folder.mkdir()
+    knobs = {**KNOBS, "checkpoints.best": "", "pairs": "none"}
+    (folder / "study.py").write_text(STUDY.format(config=str(base), knobs=knobs))
+    command = ["study", "run", folder]
+    path = f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"
+    with clusters.slurm(tmp_path / "slurm", nodes=2) as found:
+        flags = ["--engine=slurm", "--engine-option=nodes=2", "--engine-option=cpus_per_task=2"]
+        flags += ["--config.parallel.distributed=true", f"--workdir={tmp_path / 'two'}"]
+        code, _, err = texts.run(*command, *flags, devices=2, timeout=900, PYTHONPATH=path, **found)
+    assert code == 0, err
+    assert "sacct" not in err
+    code, _, err = texts.run(
+        *command, f"--workdir={tmp_path / 'one'}", "--fuse=never", "--jobs=1", devices=4
+    )
+    assert code == 0, err
+    two, one = (StudyFolder(tmp_path / name) for name in ("two", "one"))
+    assert [cell.id for cell in two.cells()] == [cell.id for cell in one.cells()]
+    for cell in two.cells():
+        assert cell.config.parallel.distributed
+        assert_close(two.cell(cell.id), one.cell(cell.id))
+        ours, theirs = (place.read_result(cell, "validation") for place in (two, one))
+        assert ours["metrics"] == pytest.approx(theirs["metrics"], rel=1e-5)
+        assert {note["what"]: note.get("outcome") for note in two.attempts(cell.id)} == {
+            "training": "done",
+            "evaluation validation": "done",
+        }
+        assert len(two.attempts(cell.id)) == 4
+        environment = json.loads((two.cell(cell.id) / "environment.json").read_text())
+        assert environment["machine"]["processes"] == 2
+        # The second process has a log of its own, and nothing to say in it.
+        log = two.log(cell.group)
+        assert log.with_suffix(".1.log").exists()
 
 
 @pytest.mark.slow

@@ -41,6 +41,7 @@ from bert_jax.models.heads import MlmHead
 from bert_jax.models.layers import LayerNorm
 from bert_jax.objectives import network
 from bert_jax.studies import definition
+from bert_jax.training import data as training_data
 from bert_jax.training import optim
 from bert_jax.training import program as steps
 from bert_jax.training import run as arms
@@ -835,6 +836,24 @@ def test_an_evaluation_has_units_pairs_and_masks_of_its_own(ran):
     assert (
         masked(one, b)["inputs"] != masked(other, b)["inputs"]
     ).any()  # and other masks of the same pairs
+
+
+def test_an_evaluation_without_a_size_takes_what_an_update_takes_at_once(ran):
+    """A config keeps None, also where it is recorded; a change of it is no other run."""
+    before = config = runs.open_run(str(ran)).config
+    tree = configs.copied(configs.to_dict(config))
+    configs.override(tree, "batch_size", "48")
+    configs.override(tree, "optim.accumulation", "2")
+    configs.override(tree, "evals.validation.batch_size", "None")
+    config = configs.recorded(configs.to_dict(configs.resolve(tree)))
+    assert config.evals["validation"].batch_size is None
+    assert training_data.finalize(config, training_data.Facts()).evals == config.evals
+    prepared, mesh = prepare.prepare(config), sharding.make_mesh(knobs.Parallel())
+    found = evaluation.Evaluator(config, prepared, config.evals["validation"], mesh)
+    assert found.rows == 24
+    assert definition.identity(config) == definition.identity(
+        dataclasses.replace(config, evals=before.evals)
+    )
 
 
 @pytest.mark.parametrize(("size", "rows"), [(1, 8), (8, 8), (13, 16)])

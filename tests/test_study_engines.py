@@ -11,6 +11,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import types
 from pathlib import Path
 
 import pytest
@@ -364,9 +365,10 @@ def test_slurm_takes_a_result_without_asking_accounts(monkeypatch, tmp_path, tas
     assert "sacct" not in (tmp_path / "bin" / "calls").read_text()
 
 
-def test_gpus_are_refused_where_no_node_has_one(monkeypatch, tmp_path):
-    """Before anything is submitted, and in a dry run: such a job would wait for ever."""
-    commands_of_slurm(monkeypatch, tmp_path / "bin", sinfo="echo '(null)'")
+def test_what_no_node_has_is_refused_before_anything_is_submitted(monkeypatch, tmp_path):
+    """In a dry run too: such a job would wait for ever."""
+    program = tmp_path / "bin" / "sinfo"
+    commands_of_slurm(monkeypatch, tmp_path / "bin", sinfo="printf 'a (null)\\nb (null)\\n'")
     for option in ("gpus_per_task=1", "gpus_per_node=2", "slurm_gres=gpu:1"):
         with pytest.raises(
             ConfigError, match=f"no node of this cluster has a GPU, .*{option}"
@@ -376,15 +378,57 @@ def test_gpus_are_refused_where_no_node_has_one(monkeypatch, tmp_path):
     for options in (
         {"gpus_per_node": "0"},
         {"mem_gb": "4"},
+        {"nodes": "2"},
         {"gpus_per_node": "1", "cluster": "local"},
     ):
         engines.check("slurm", options)
     with pytest.raises(ConfigError, match="no node of partition long"):
         engines.check("slurm", {"gpus_per_node": "1", "slurm_partition": "long"})
-    (tmp_path / "bin" / "sinfo").write_text("#!/bin/sh\necho 'gpu:h100:8'\n")
-    engines.check("slurm", {"gpus_per_node": "1"})
-    (tmp_path / "bin" / "sinfo").write_text("#!/bin/sh\nexit 1\n")  # nobody knows
-    engines.check("slurm", {"gpus_per_node": "1"})
+    with pytest.raises(ConfigError, match="this cluster has 2 nodes, and --engine-option nodes=3"):
+        engines.check("slurm", {"nodes": "3"})
+    program.write_text("#!/bin/sh\n")
+    with pytest.raises(ConfigError, match=r"partition nope has 0 nodes$"):
+        engines.check("slurm", {"slurm_partition": "nope"})
+    program.write_text("#!/bin/sh\nprintf 'a gpu:h100:4(S:0-1),nvme:9\\nb (null)\\na gpu:4\\n'\n")
+    for options in (
+        {"gpus_per_node": "4"},
+        {"gpus_per_task": "1", "tasks_per_node": "4"},
+        {"slurm_gres": "gpu:h100:4"},
+    ):
+        engines.check("slurm", options)
+    for options in (
+        {"gpus_per_node": "5"},
+        {"gpus_per_task": "1", "tasks_per_node": "5"},
+        {"slurm_gres": "gpu:h100:8"},
+    ):
+        with pytest.raises(ConfigError, match="no node of this cluster has more than 4"):
+            engines.check("slurm", options)
+    program.write_text("#!/bin/sh\nexit 1\n")  # nobody knows
+    engines.check("slurm", {"gpus_per_node": "1", "nodes": "9"})
+
+
+def test_job_of_several_processes_gives_each_its_number(monkeypatch, tmp_path):
+    """And ends with the code of the one that failed by itself: the others only lost it."""
+    stand_in("submitit", monkeypatch, tmp_path)
+    submitit, log = sys.modules["submitit"], tmp_path / "a.log"
+    names = [f"JAX_{name}" for name in ("PROCESS_ID", "NUM_PROCESSES", "COORDINATOR_ADDRESS")]
+    program = f"import os; print(*map(os.environ.get, {names}))"
+    one = engines.Task("a", (sys.executable, "-c", program), log)
+    for rank, cluster in (0, "slurm"), (1, "local"):
+        job = types.SimpleNamespace(global_rank=rank, num_tasks=2, cluster=cluster, job_id="4097")
+        monkeypatch.setattr(submitit, "JobEnvironment", lambda job=job: job)
+        assert slurm.run(one, str(tmp_path)) == 0
+    assert log.read_text() == "0 2 None\n"
+    assert (tmp_path / "a.1.log").read_text() == "1 2 localhost:61441\n"
+    engine = engines.make("slurm", tmp_path, 1, {"cluster": "local", "cpus_per_task": "3"})
+    for codes, code in (([0, 0], 0), ([75, 1], 1), ([75, 0], 75), ([-9, 75], -9)):
+        ended = types.SimpleNamespace(results=lambda codes=codes: codes)
+        monkeypatch.setattr(engine, "_has_result", lambda job: True)
+        assert engine._code(one, ended) == code
+    assert engines.processes("slurm", {"nodes": "2", "slurm_ntasks_per_node": "4"}) == 8
+    assert engines.processes("local") == engines.processes("slurm", {}) == 1
+    with pytest.raises(ConfigError, match="nodes=two is not a whole number"):
+        engines.processes("slurm", {"nodes": "two"})
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,16 @@ import pytest
 
 from bert_jax import cli
 from bert_jax.errors import CheckpointError, ConfigError, IncompleteError
-from bert_jax.studies import actions, definition, engines, groups, launch, plan, progress
+from bert_jax.studies import (
+    actions,
+    definition,
+    engines,
+    folder,
+    groups,
+    launch,
+    plan,
+    progress,
+)
 from bert_jax.studies.engines import LOST, local
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.system import disk, folder_locks
@@ -610,6 +619,69 @@ def test_a_job_that_nobody_saw_end_is_not_called_killed(bench, monkeypatch, capf
     assert "ended without an exit code; it is tried again" in said
     assert "signal" not in said
     bench.complete()
+
+
+@pytest.mark.parametrize(
+    ("code", "words", "state"),
+    [
+        (engines.CANCELLED, "was cancelled", "waiting"),
+        (engines.OUT_OF_TIME, "was killed (out of time)", "failed"),
+        (engines.OUT_OF_MEMORY, "was killed (out of memory)", "failed"),
+        (-9, "was killed (signal 9)", "failed"),
+    ],
+)
+def test_a_job_that_was_cancelled_is_told_from_one_that_was_killed(
+    code, words, state, bench, monkeypatch, capfd
+):
+    """In what is said and in the status; a cell that was cancelled often has not failed."""
+    ended = local.Local.poll
+    monkeypatch.setattr(
+        local.Local, "poll", lambda self: [(task, code if c < 0 else c) for task, c in ended(self)]
+    )
+    monkeypatch.setattr(launch, "KILLS", 2)
+    monkeypatch.setattr(folder, "KILLS", 2)
+    bench.rates(0.15)
+    bench.behave(_15={"kill": 99})
+    with pytest.raises(IncompleteError, match=re.escape(words)):
+        bench.run(fuse="never")
+    said = capfd.readouterr().err
+    assert f"{words}; it is tried again" in said
+    assert bench.states() == {state: 2}
+    actions.status(bench.workdir)
+    out = capfd.readouterr().out
+    assert out.count(f"\n          {words}\n") == 2
+    bench.behave()
+    bench.run(fuse="never")
+    assert bench.states() == {"done": 2}
+
+
+@pytest.mark.parametrize(
+    ("joined", "engine", "options", "words", "hint"),
+    [
+        (True, "local", {}, "engine local starts one process for each cell", "nodes=N"),
+        (True, "slurm", {"mem_gb": "4"}, "engine slurm starts one process", "nodes=N"),
+        (False, "slurm", {"nodes": "2"}, "would start 2 processes", "parallel.distributed=true"),
+        (False, "slurm", {"tasks_per_node": "3"}, "would start 3 processes", "tasks_per_node"),
+    ],
+)
+def test_processes_of_a_cell_are_as_many_as_the_engine_starts(
+    joined, engine, options, words, hint, bench
+):
+    """Refused before anything is written, in a dry run too."""
+    overrides = [("parallel.distributed", "true")] if joined else []
+    for dry_run in (True, False):
+        with pytest.raises(ConfigError, match=words) as error:
+            bench.run(overrides=overrides, engine=engine, options=options, dry_run=dry_run)
+        assert hint in error.value.hint
+    assert not bench.workdir.exists()
+
+
+def test_cells_of_several_processes_train_apart(bench, capfd):
+    given = {"engine": "slurm", "options": {"nodes": "2"}, "fuse": "4", "dry_run": True}
+    bench.run(overrides=[("parallel.distributed", "true")], **given)
+    out = capfd.readouterr().out
+    assert out.count("several processes train one run") == 4
+    assert "4 cells, 4 groups to do" in out
 
 
 def test_a_dry_run_prints_and_writes_nothing(bench, capfd):

@@ -9,13 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bert_jax import sharding
 from bert_jax.checkpoints import manager, manifest
 from bert_jax.config import load_file, override, to_dict
 from bert_jax.errors import DataError, Stopped
 from bert_jax.studies import measures, worker
 from bert_jax.studies.definition import Finetune, Study, Suite, axis, expand
 from bert_jax.studies.folder import Entry, StudyFolder
-from bert_jax.system import fault_points, folder_locks
+from bert_jax.system import fault_points, folder_locks, supervisor
 from bert_jax.train import train
 from bert_jax.training import program as steps
 from tests import outcomes, texts
@@ -227,6 +228,52 @@ def test_interrupted_anywhere_it_ends_the_same(
     assert results(place, cells) == results(*wholly_done)
     for cell in cells:
         outcomes.assert_same(place.cell(cell.id), wholly_done[0].cell(cell.id), 12)
+
+
+def test_first_of_several_processes_evaluates_what_all_have_trained(study, tmp_path, monkeypatch):
+    """Each starts a supervised process that trains; the engine says which of them is first."""
+    joined = load_file(str(texts.config_file(tmp_path)))
+    for path, value in {**SMALL, "pairs": "none", "parallel.distributed": "true"}.items():
+        override(joined, path, value)
+    alone = dataclasses.replace(study, base=joined, axes=study.axes[:1])
+    place, cells = prepare(tmp_path / "w", alone)
+    place.write_group("g", [cells[0].id], 20, 1.0)
+    monkeypatch.setattr(worker, "STOPS", ())
+    monkeypatch.setattr(worker, "_keep_programs", lambda place: None)
+    begun = []
+
+    def child(command: list[str], workdir: Path, debug: bool) -> int:
+        begun.append((command, workdir))
+        with monkeypatch.context() as patch:
+            patch.setattr(supervisor, "supervised", lambda: True)
+            patch.setattr(sharding, "start_processes", lambda settings: begun.append(settings))
+            patch.setattr(worker, "_suite", lambda *_: pytest.fail("a child evaluates"))
+            return worker.main(place.workdir, "g", train)
+
+    monkeypatch.setattr(supervisor, "run", lambda *_, debug: 75)
+    assert worker.main(place.workdir, "g", train) == 75
+    monkeypatch.setattr(supervisor, "run", child)
+    monkeypatch.setenv("JAX_PROCESS_ID", "1")
+    assert worker.main(place.workdir, "g", train) == 0
+    words = f"-m bert_jax.study work --workdir={place.workdir} --group=g"
+    assert " ".join(begun[0][0]).endswith(words)
+    assert begun[0][1] == place.cell(cells[0].id)
+    assert begun[1].distributed
+    assert place.trained(cells[0].id)["step"] == 12
+    assert place.missing(cells[0]) == ["validation"]
+    monkeypatch.setenv("JAX_PROCESS_ID", "0")
+    assert worker.main(place.workdir, "g", train) == 0
+    assert len(begun) == 2, "it was trained already"
+    assert place.missing(cells[0]) == []
+
+
+def test_processes_but_the_first_write_nothing_of_the_study(tmp_path):
+    place = StudyFolder(tmp_path)
+    place.writes = False
+    place.note_start("a", "g", "training")
+    place.note_end("a", "g", "training", "done", 0, "")
+    place.write_trained("a", 12, 1.0, "done")
+    assert not place.cell("a").exists()
 
 
 def test_an_arm_that_diverges_is_noted_and_final(study, tmp_path, monkeypatch):

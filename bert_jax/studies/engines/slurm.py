@@ -185,20 +185,29 @@ class Slurm:
 
 
 def check(options: Mapping[str, str]) -> None:
-    """Refuse options that request GPUs where no node has one: such jobs would wait for ever."""
-    texts = [f"{name}={value}" for name, value in options.items() if str(value) != "0"]
-    requests = [text for text in texts if "gpu" in text and any(word in text for word in ASKS)]
-    if not requests or options.get("cluster", "slurm") != "slurm":
+    """Refuse nodes and GPUs that the cluster does not have: such jobs would wait for ever."""
+    if options.get("cluster", "slurm") != "slurm":
         return
     partition = options.get("slurm_partition")
     where = f"partition {partition}" if partition else "this cluster"
     selection = [f"--partition={partition}"] if partition else []
-    listed = _ask("sinfo", "--noheader", "--format=%G", *selection)
-    if listed.returncode == 0 and "gpu" not in listed.stdout:
-        raise ConfigError(
-            f"no node of {where} has a GPU, and --engine-option {requests[0]} asks for one",
-            "leave it out, or name a partition that has: --engine-option slurm_partition=NAME",
-        )
+    listed = _ask("sinfo", "--noheader", "--Node", "--format=%N %G", *selection)
+    nodes = dict(line.split(maxsplit=1) for line in listed.stdout.splitlines())
+    if listed.returncode or not (nodes or partition):  # nobody knows
+        return
+    hint = "ask for less, or name a partition that has more: --engine-option slurm_partition=NAME"
+    if _whole(options, NODES) > len(nodes):
+        asked = f"--engine-option nodes={_whole(options, NODES)} asks for more"
+        raise ConfigError(f"{where} has {len(nodes)} nodes" + f", and {asked}" * bool(nodes), hint)
+    counts = (map(int, re.findall(r"gpu(?::[^:,(]+)??:(\d+)", gres)) for gres in nodes.values())
+    most = max(map(sum, counts), default=0)
+    for name, value in options.items():
+        if "gpu" in f"{name}={value}" and any(word in f"{name}={value}" for word in ASKS):
+            numbers = re.findall(r"\d+", str(value)) or ["1"]  # of gpu:h100:8, the last
+            count = int(numbers[-1]) * (_whole(options, TASKS) if name.endswith("_task") else 1)
+            if count > most:
+                has = f"no node of {where} has {'a GPU' if most == 0 else f'more than {most}'}"
+                raise ConfigError(f"{has}, and --engine-option {name}={value} asks for it", hint)
 
 
 def processes(options: Mapping[str, str]) -> int:
