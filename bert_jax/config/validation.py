@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 
-from bert_jax.config import abilities, laws
+from bert_jax.config import abilities
 from bert_jax.config.effects import kind_of
 from bert_jax.config.knobs import LABELLED, METRICS, OBJECTIVES, PRETRAINING, Config
 from bert_jax.errors import ConfigError
@@ -210,6 +210,8 @@ def _initial(c: Config) -> None:
 
 
 def _masking(c: Config) -> None:
+    from bert_jax.config import laws  # loads numpy, which --help does without
+
     k = c.masking
     shares = {"masking": k.replace} | {f"evals.{n}": e.replace for n, e in c.evals.items()}
     for name, replace in shares.items():
@@ -263,6 +265,8 @@ def _masking(c: Config) -> None:
 
 
 def _diffusion(c: Config) -> None:
+    from bert_jax.config import laws
+
     k, objective = c.masking, c.objectives.get("diffusion")
     if objective is None or not objective.gamma:
         return
