@@ -164,6 +164,7 @@ CASES: dict[str, tuple[Any, dict[str, Any], list[dict[str, Any]]]] = {
     "objectives.causal_lm.end": (False, CAUSAL, []),
     "objectives.diffusion.gamma": (0.5, DIFFUSION, []),
     "optim.warmup_steps": (5, TEXT, [{"optim.warmup_fraction": 0.1}]),
+    "optim.decay_fraction": (0.1, {"optim.schedule": "wsd"}, [TEXT]),
     "optim.final_fraction": (
         0.1,
         TEXT,

@@ -181,6 +181,7 @@ COVERED = {
     "optim.warmup_steps": "test_knobs.py::test_the_peak_comes_after_the_warm_up",
     "optim.warmup_fraction": "test_finetune.py::test_labels_and_steps_follow_from_the_data",
     "optim.schedule": "test_optim.py::test_schedules_at_their_ends",
+    "optim.decay_fraction": "test_optim.py::test_wsd_is_the_peak_and_then_a_line",
     "optim.final_fraction": "test_optim.py::test_schedules_at_their_ends",
     "optim.b1": "test_optim.py::test_every_number_enters_as_the_algorithm_says",
     "optim.b2": "test_optim.py::test_every_number_enters_as_the_algorithm_says",

@@ -343,7 +343,7 @@ def test_schedules_at_their_ends(kind, final):
     assert found == pytest.approx([0, 1e-8, 5e-5, 1e-4, middle, end, end], rel=1e-9, abs=1e-18)
 
 
-@pytest.mark.parametrize("kind", ["linear", "cosine"])
+@pytest.mark.parametrize("kind", ["linear", "cosine", "wsd"])
 def test_the_final_fraction_is_reached_when_the_last_update_is_done(kind):
     """A run's last update, at index steps - 1, is a step short of it, as in the published
     implementations.
@@ -352,8 +352,29 @@ def test_the_final_fraction_is_reached_when_the_last_update_is_done(kind):
     rate = optim.schedule(settings, 10)
     assert rate(10) == 0.5
     assert rate(9) == pytest.approx(
-        0.5 + 0.5 * {"linear": 0.1, "cosine": (1 - math.cos(0.1 * math.pi)) / 2}[kind]
+        0.5 + 0.5 * {"linear": 0.1, "cosine": (1 - math.cos(0.1 * math.pi)) / 2, "wsd": 0.5}[kind]
     )
+
+
+@pytest.mark.parametrize(("fraction", "final"), [(0.2, 0.0), (0.2, 0.1), (0.35, 0.0), (1.0, 0.5)])
+def test_wsd_is_the_peak_and_then_a_line(fraction, final):
+    """In closed form, of every step; before its decay it depends on no length."""
+    steps, warmup = 1_000, 100
+    settings = knobs.Optim(
+        schedule="wsd",
+        learning_rate=2.0,
+        warmup_steps=warmup,
+        decay_fraction=fraction,
+        final_fraction=final,
+    )
+    rate, last = optim.schedule(settings, steps), max(warmup, steps - round(steps * fraction))
+    index = np.arange(steps + 50)
+    ends = [0, warmup, last, steps, steps + 50]
+    expected = np.interp(index, ends, [0, 2, 2, 2 * final, 2 * final])
+    np.testing.assert_allclose([rate(i) for i in index], expected, rtol=1e-12, atol=1e-12)
+    longer = optim.schedule(settings, 10 * steps)
+    assert [rate(i) for i in range(last)] == [longer(i) for i in range(last)]
+    assert rate(last + 1) < longer(last + 1)
 
 
 def test_cosine_and_linear_differ_between_their_ends():
@@ -366,7 +387,7 @@ def test_cosine_and_linear_differ_between_their_ends():
 
 
 @given(
-    st.sampled_from(["linear", "linear2018", "cosine", "constant"]),
+    st.sampled_from(["linear", "linear2018", "cosine", "constant", "wsd"]),
     st.integers(1, 200).flatmap(lambda steps: st.tuples(st.just(steps), st.integers(0, steps))),
 )
 def test_rates_stay_between_zero_and_the_peak(kind, steps_and_warmup):

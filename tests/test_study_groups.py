@@ -184,6 +184,7 @@ MAY_DIFFER = {  # with another value than that of ONE
     "optim.schedule": "cosine",
     "optim.warmup_steps": 7,
     "optim.warmup_fraction": 0.5,
+    "optim.decay_fraction": 0.1,
     "optim.final_fraction": 0.1,
     "optim.spike_sigmas": 3.0,
 }

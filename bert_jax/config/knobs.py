@@ -205,13 +205,17 @@ class Optim:
     )
     schedule: str = knob(
         "linear",
-        "after warm-up; linear2018 decays from step 0",
-        choices=("linear", "linear2018", "cosine", "constant"),
+        "after warm-up; linear2018 decays from step 0; wsd (warm-up, stable, decay) stays at the "
+        "peak, and decays at the end",
+        choices=("linear", "linear2018", "cosine", "constant", "wsd"),
+    )
+    decay_fraction: float = knob(
+        0.2, "wsd: share of the steps that decay, in a line; not the warm-up", low=0, high=1
     )
     final_fraction: float = knob(
         0.0,
-        "linear, cosine: share of the peak that the schedule reaches after the last update, as "
-        "published schedules do",
+        "linear, cosine, wsd: share of the peak that the schedule reaches after the last update, "
+        "as published schedules do",
         low=0,
         high=1,
     )
@@ -237,6 +241,10 @@ class Optim:
     spike_sigmas: float = knob(
         6.0, "a loss this many deviations above the window's mean is a spike, and skipped", low=0
     )
+
+    def stable_until(self, steps: int) -> int:
+        """Return the number of updates before the decay of `wsd`, which depends on no later one."""
+        return max(self.warmup_steps, steps - round(self.decay_fraction * steps))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -27,7 +27,7 @@ FUSABLE = re.compile(
     r"masking\.(rate|final_rate|schedule|phases|prediction_rate|replace|draw\w*)"
     r"|objectives\.\w+\.weight|seed"
     r"|optim\.(learning_rate|weight_decay|schedule|warmup_steps|warmup_fraction|final_fraction"
-    r"|spike_sigmas)"
+    r"|decay_fraction|spike_sigmas)"
 )
 COMPILE = 25.0  # seconds: a process, its data, and the compilation of its programs
 PACE = 9e10  # FLOP/s of a core, until cells of the study have been measured

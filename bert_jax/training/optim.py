@@ -33,9 +33,10 @@ def schedule(settings: knobs.Optim, steps: int) -> Callable[[int], float]:
     All warm-ups are peak * step / warmup_steps, as in the original and in transformers: 0 at step
     0, the peak at index warmup_steps. `linear` and `cosine` then run from the peak to
     final_fraction * peak at index `steps`, which no update has: as in all published
-    implementations the last update, at index steps - 1, is a step short of it. `linear2018` is the
-    line from the peak at step 0 to 0 at `steps`; the warm-up overrides its beginning, so that the
-    rate drops below the peak where the line takes over.
+    implementations the last update, at index steps - 1, is a step short of it. `wsd` is `linear`
+    over the last `decay_fraction` of the steps, and the peak before. `linear2018` is the line from
+    the peak at step 0 to 0 at `steps`; the warm-up overrides its beginning, so that the rate drops
+    below the peak where the line takes over.
     """
     peak, warmup, kind, last = (
         settings.learning_rate,
@@ -43,16 +44,17 @@ def schedule(settings: knobs.Optim, steps: int) -> Callable[[int], float]:
         settings.schedule,
         settings.final_fraction,
     )
+    decay = settings.stable_until(steps) if kind == "wsd" else warmup  # index of its first update
 
     def rate(step: int) -> float:
         if step < warmup:
             return peak * step / warmup
-        if kind == "constant":
+        if kind == "constant" or step < decay:
             return peak
         if kind == "linear2018":
             return peak * (1 - min(step, steps) / steps)
-        progress = min((step - warmup) / max(steps - warmup, 1), 1.0)
-        share = 1 - progress if kind == "linear" else 0.5 * (1 + math.cos(math.pi * progress))
+        progress = min((step - decay) / max(steps - decay, 1), 1.0)
+        share = 0.5 * (1 + math.cos(math.pi * progress)) if kind == "cosine" else 1 - progress
         return peak * (last + (1 - last) * share)
 
     return rate
