@@ -176,6 +176,12 @@ TYPOS = [
         "optim.no_decay = '(bias' is no regular expression: missing )",
         "is one",
     ),
+    ("checkpoints.at", "(5,0)", "config.checkpoints.at = (5, 0) is out of range", "at least 1"),
+    ("checkpoints.at", "2000000", "checkpoints.at has [2000000], and the run ends at", "raise"),
+    ("branch_from", "runs/a", "branch_from = 'runs/a' is not RUN@STEP", "runs/trunk@800"),
+    ("branch_from", "runs/a@0", "branch_from = 'runs/a@0' is not RUN@STEP", "runs/trunk@800"),
+    ("branch_from", "@5", "branch_from = '@5' is not RUN@STEP", "runs/trunk@800"),
+    ("branch_from", "a@1000000", "leaves nothing to train: the run ends at", "branch off earlier"),
     ("parallel.data", "0", "parallel.data = 0 leaves no device", "-1 takes"),
     ("parallel.tensor", "5", "parallel.tensor = 5 does not divide model.heads = 12", "fsdp"),
     (
@@ -511,6 +517,8 @@ def _values(field: dataclasses.Field, hint) -> st.SearchStrategy:
         return st.sampled_from(choices)
     if hint == tuple[str, ...]:
         return st.lists(st.text(st.characters(codec="utf-8"), max_size=8), max_size=3).map(tuple)
+    if hint == tuple[int, ...]:
+        return st.lists(st.integers(low, 2**31), max_size=3).map(tuple)
     if typing.get_origin(hint) is tuple:
         return st.just((0.5, 0.25, 0.25))
     least, most = -math.inf if low is None else low, math.inf if high is None else high
@@ -646,6 +654,8 @@ def test_differences_name_added_removed_and_changed_paths():
         ("corpus.workers", True),
         ("evals.validation.every", True),
         ("checkpoints.keep", True),
+        ("checkpoints.at", True),
+        ("branch_from", False),
         ("checkpoints.best", False),  # steps scored by one metric are not comparable with another's
         ("corpus.path", False),
         ("corpus.workers_of_another_kind", False),

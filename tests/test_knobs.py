@@ -60,6 +60,7 @@ COVERED = {
     "sequence_length": "test_pairs.py::test_rows_of_full_sentences",
     "packing": "test_packing.py::test_a_packed_row_holds_examples_as_they_are_alone",
     "pairs": "test_pipeline.py::test_rows_hold_what_the_plan_says",
+    "branch_from": "test_branch.py::test_a_branch_is_the_unbranched_run_to_the_bit",
     "init_from": "test_train.py::test_a_run_can_start_from_another",
     "init_fresh": "test_train.py::test_what_a_start_lacks_is_fresh_only_when_named",
     "init_fresh_layers": "test_finetune.py::test_top_layers_can_start_fresh",
@@ -209,6 +210,7 @@ COVERED = {
     "checkpoints.epochs": "test_finetune.py::test_labels_and_steps_follow_from_the_data",
     "checkpoints.patience": "test_finetune.py::test_training_ends_when_it_gets_no_better",
     "checkpoints.keep": "test_knobs.py::test_a_run_saves_evaluates_and_logs_when_asked_to",
+    "checkpoints.at": "test_knobs.py::test_a_run_saves_evaluates_and_logs_when_asked_to",
     "checkpoints.best": "test_knobs.py::test_the_best_step_is_by_the_metric_named",
     "evals.*.every": "test_knobs.py::test_a_run_saves_evaluates_and_logs_when_asked_to",
     "evals.*.epochs": "test_finetune.py::test_labels_and_steps_follow_from_the_data",
@@ -768,6 +770,7 @@ def ran(tmp_path_factory) -> Path:
         "model.hidden": 32,
         "checkpoints.every": 2,
         "checkpoints.keep": 3,
+        "checkpoints.at": 3,  # a step that is not a multiple, and that no later save removes
         "checkpoints.best": "",
         "logging.every": 3,
         "logging.tensorboard": True,
@@ -788,6 +791,7 @@ def ran(tmp_path_factory) -> Path:
 
 def test_a_run_saves_evaluates_and_logs_when_asked_to(ran):
     assert sorted(int(p.name) for p in (ran / "checkpoints").iterdir()) == [
+        3,
         6,
         8,
         10,

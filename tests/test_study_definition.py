@@ -265,6 +265,16 @@ def test_a_cell_is_named_by_what_is_trained_and_by_nothing_else():
         assert identity(with_leaf(config, path.split("."), usual[path])) != identity(config)
 
 
+def test_a_branch_is_named_by_its_step_and_never_by_a_path():
+    base = configs.default()
+    one, moved, later, none = (
+        identity(dataclasses.replace(configs.resolve(base), branch_from=trunk))
+        for trunk in ("runs/a@50", "/elsewhere/b@50", "runs/a@60", "")
+    )
+    assert one == moved
+    assert len({one, later, none}) == 3
+
+
 def test_whole_numbers_and_lists_name_the_same_cell_as_what_they_stand_for():
     for path, one, other in (
         ("optim.clip_norm", 1, 1.0),

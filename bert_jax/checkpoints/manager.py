@@ -18,7 +18,7 @@ import shutil
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +45,14 @@ HEAD_START = 0.02
 
 
 class Checkpoints:
-    """The checkpoints of one run: the `keep` latest and, by the lowest metric, the best."""
+    """The checkpoints of one run: the `keep` latest, the best by the lowest metric, and those `at`.
 
-    def __init__(self, folder: Path, keep: int, keep_best: bool):
+    Steps in `at` are kept for good.
+    """
+
+    def __init__(self, folder: Path, keep: int, keep_best: bool, at: Sequence[int] = ()):
         self.folder, self.keep, self.keep_best = Path(folder).absolute(), keep, keep_best
+        self.at = frozenset(at)
         self._orbax = storage.checkpointer()
         self._thread: threading.Thread | None = None
         self._error: UserError | None = None
@@ -114,13 +118,13 @@ class Checkpoints:
         leaves = [flat[name] for name in storage.named_leaves(like)]
         return jax.tree.unflatten(jax.tree.structure(like), leaves), meta, verified
 
-    def peek(self) -> tuple[dict[str, Any], int] | None:
+    def peek(self, step: int | None = None) -> tuple[dict[str, Any], int] | None:
         """Return meta and step of the checkpoint `restore` would take, before anything is built."""
-        self._peeked = step = self._find(None)
+        self._peeked = found = self._find(step)
         return (
             None
-            if step is None
-            else (storage.load(self._orbax, self.folder / str(step), {})[1], step)
+            if found is None
+            else (storage.load(self._orbax, self.folder / str(found), {})[1], found)
         )
 
     def steps(self) -> list[int]:
@@ -152,7 +156,7 @@ class Checkpoints:
         """Find a verified step on process 0, so that hosts neither hash twice nor disagree."""
         self.wait()
         peeked, self._peeked = self._peeked, None
-        if step is None and peeked is not None:
+        if peeked is not None and step in (None, peeked):
             return peeked
         chosen: int | None = None  # -1 stands for None between hosts, and -2 for an error
         error = CheckpointError(
@@ -195,7 +199,7 @@ class Checkpoints:
     def _prune(self, step: int) -> None:
         """Delete steps older than `step`, now verified, except for the latest and the best."""
         saved = [s for s in self.steps() if s <= step and s not in self._corrupt - {step}]
-        kept: set[int | None] = set(saved[-self.keep :])
+        kept: set[int | None] = {*saved[-self.keep :], *self.at.intersection(saved)}
         if self.keep_best:
             kept.add(manifest.best(self.folder, saved))
         for old in manifest.step_folders(self.folder):

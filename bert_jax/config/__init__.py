@@ -9,6 +9,7 @@ import copy
 import dataclasses
 import functools
 import json
+import re
 import typing
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 FREE_ON_RESUME = (
     *(f"parallel.{name}" for name in ("step", "data", "fsdp", "tensor", "arms", "distributed")),
-    *(f"checkpoints.{name}" for name in ("every", "epochs", "keep", "patience")),
+    *(f"checkpoints.{name}" for name in ("every", "epochs", "keep", "at", "patience")),
     *(
         "evals",
         "loader",
@@ -35,6 +36,15 @@ FREE_ON_RESUME = (
         "corpus.cache",
         "corpus.workers",
     ),
+)
+
+# Knobs that are traced numbers in the program (`batch.StepInputs`), and knobs that only the host
+# reads.
+TRACED = re.compile(
+    r"masking\.(rate|final_rate|schedule|phases|prediction_rate|replace|draw\w*)"
+    r"|objectives\.\w+\.weight|seed"
+    r"|optim\.(learning_rate|weight_decay|schedule|warmup_steps|warmup_fraction|final_fraction"
+    r"|decay_fraction|spike_sigmas)"
 )
 
 # The value in configs of older runs of a knob that did not exist yet, if it is not the default.
@@ -236,6 +246,18 @@ def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
         section = isinstance(value, dict) and value
         values |= flat(value, f"{prefix}{key}.") if section else {f"{prefix}{key}": value}
     return values
+
+
+@functools.cache
+def usual() -> dict[str, Any]:
+    """Return the values that names of runs leave out, so that a knob added later renames none."""
+    options = {  # of the objectives that the default config does not have
+        f"objectives.{name}.{field.name}": field.default
+        for name in OBJECTIVES
+        for field in dataclasses.fields(Objective)
+        if field.name not in ("weight", "labels")
+    }
+    return options | BEFORE | flat(to_dict(Config()))
 
 
 def free_on_resume(path: str) -> bool:

@@ -164,6 +164,7 @@ EFFECTS: dict[str, Where] = {
     "sequence_length": ALWAYS,
     "packing": TEXT,
     "pairs": TEXT,
+    "branch_from": ALWAYS,
     "init_from": ALWAYS,
     "init_fresh": INIT,
     "init_fresh_layers": INIT,

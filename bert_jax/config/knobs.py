@@ -242,10 +242,6 @@ class Optim:
         6.0, "a loss this many deviations above the window's mean is a spike, and skipped", low=0
     )
 
-    def stable_until(self, steps: int) -> int:
-        """Return the number of updates before the decay of `wsd`, which depends on no later one."""
-        return max(self.warmup_steps, steps - round(self.decay_fraction * steps))
-
 
 @dataclasses.dataclass(frozen=True)
 class Parallel:
@@ -288,6 +284,9 @@ class Checkpoints:
     every: int = knob(1_000, "steps between saves", low=1)
     epochs: float | None = knob(None, "epochs of a task between saves, in place of every", low=0.01)
     keep: int = knob(2, "latest steps kept", low=1)
+    at: tuple[int, ...] = knob(
+        (), "steps that are saved and kept for good, beside the latest, such as (800,1600)", low=1
+    )
     patience: int = knob(
         0, "evaluations in a row without a better `best` before training ends; 0 never", low=0
     )
@@ -356,6 +355,11 @@ class Config:
         "nsp",
         "an example is one text, or a pair with labels of nsp or sop",
         choices=("none", "nsp", "sop"),
+    )
+    branch_from: str = knob(
+        "",
+        "RUN@STEP: go on from this checkpoint of another run, the trunk, of which every number of "
+        "an update up to the step must be the same; a run records the digest of its trunk for RUN",
     )
     init_from: str = knob("", "a run, or another project's model, whose parameters are loaded")
     init_fresh: str = knob(

@@ -130,4 +130,6 @@ def parse(text: str, kind: Any, path: str) -> Any:
         value = ast.literal_eval({"true": "True", "false": "False"}.get(text.lower(), text))
     except (ValueError, SyntaxError):
         value = text
+    if kind == tuple[int, ...] and isinstance(value, int):
+        value = (value,)
     return _check_type(kind, value, path)

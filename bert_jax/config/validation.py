@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 
-from bert_jax.config import abilities
+from bert_jax.config import abilities, forks
 from bert_jax.config.effects import kind_of
 from bert_jax.config.knobs import LABELLED, METRICS, OBJECTIVES, PRETRAINING, Config
 from bert_jax.errors import ConfigError
@@ -16,8 +16,8 @@ logger = logging.getLogger(__name__)
 
 def check(c: Config) -> None:
     """Raise a ConfigError for the first rule that a derived config breaks."""
-    sections = (_paths, _initial, _task, _tokenizer, _model, _masking, _diffusion, _optim, _devices)
-    for rules in (*sections, _evaluation):
+    text = (_paths, _initial, _steps, _task, _tokenizer)
+    for rules in (*text, _model, _masking, _diffusion, _optim, _devices, _evaluation):
         rules(c)
 
 
@@ -192,6 +192,7 @@ def _paths(c: Config) -> None:
         "corpus.cache": c.corpus.cache,
         "tokenizer.path": c.tokenizer.path,
         "init_from": c.init_from,
+        "branch_from": forks.trunk(c)[0],
     }
     if c.corpus.source == "files":
         paths["corpus.path"] = c.corpus.path
@@ -207,6 +208,27 @@ def _initial(c: Config) -> None:
         "lower it",
     )
     _expression("init_fresh", c.init_fresh, "^nsp/")
+
+
+def _steps(c: Config) -> None:
+    """Refuse steps of a run that it never makes."""
+    late = [step for step in c.checkpoints.at if step > c.steps]
+    need(
+        not late,
+        f"checkpoints.at has {late[:1]}, and the run ends at step {c.steps}",
+        "leave it out, or raise steps",
+    )
+    run, step = forks.trunk(c)
+    need(
+        not c.branch_from or bool(run and step),
+        f"branch_from = {c.branch_from!r} is not RUN@STEP",
+        "--config.branch_from=runs/trunk@800",
+    )
+    need(
+        step < c.steps,
+        f"branch_from = {c.branch_from!r} leaves nothing to train: the run ends at step {c.steps}",
+        "branch off earlier, or raise steps",
+    )
 
 
 def _masking(c: Config) -> None:

@@ -152,6 +152,9 @@ def _subtitle(
             parts.append(text.format(recorded[key]))
     if isinstance(parameters := environment.get("parameters"), int):
         parts.append(f"{parameters:,} parameters")
+    trunk, _, fork = str(recorded.get("branch_from") or "").rpartition("@")
+    if trunk:
+        parts.append(escape(f"branch of the run {trunk} from step {fork} on"))
     if not rows:
         parts.append("no measurements yet")
     return f'<p class="sub">{" · ".join(parts)}</p>'

@@ -9,7 +9,6 @@ a study adds cells and leaves others out, but never trains the same cell twice.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import hashlib
 import itertools
 import json
@@ -21,7 +20,7 @@ from typing import Any
 
 from bert_jax import config as configs
 from bert_jax import recipes
-from bert_jax.config import knobs, script, validation
+from bert_jax.config import forks, knobs, script, validation
 from bert_jax.config.costs import per_step
 from bert_jax.config.effects import Idle, in_evaluation
 from bert_jax.data import tasks
@@ -165,7 +164,11 @@ def trained_knobs(config: knobs.Config) -> dict[str, Any]:
         config = dataclasses.replace(
             config, masking=dataclasses.replace(masking, prediction_rate=None)
         )
-    usual = _usual()
+    # A branch is named by its step: what the trunk was follows from the other knobs.
+    config = dataclasses.replace(
+        config, branch_from=config.branch_from.removeprefix(forks.trunk(config)[0])
+    )
+    usual = configs.usual()
     # The name of a run that recomputed everything, from when it could not yet be changed.
     former = {"model.remat": True} if config.model.remat == "full" else {}
     counts = COUNT + (ENDING if config.checkpoints.patience else ())
@@ -174,18 +177,6 @@ def trained_knobs(config: knobs.Config) -> dict[str, Any]:
         for knob, value in configs.flat(configs.to_dict(config)).items()
         if usual.get(knob, ...) != value and (knob in counts or not configs.free_on_resume(knob))
     } | former
-
-
-@functools.cache
-def _usual() -> dict[str, Any]:
-    # Of the objectives that the default config does not have.
-    options = {
-        f"objectives.{name}.{field.name}": field.default
-        for name in knobs.OBJECTIVES
-        for field in dataclasses.fields(knobs.Objective)
-        if field.name not in ("weight", "labels")
-    }
-    return options | configs.BEFORE | configs.flat(configs.to_dict(knobs.Config()))
 
 
 def _resolved(

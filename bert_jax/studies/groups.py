@@ -17,18 +17,11 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 
-from bert_jax.config import flat, knobs, to_dict
+from bert_jax.config import TRACED, flat, knobs, to_dict
 from bert_jax.config.costs import activation_bytes, flops_per_step, own_slots, state_bytes
 from bert_jax.errors import ConfigError
 from bert_jax.studies.spec import Cell
 
-# Knobs that are traced numbers in the program, and knobs that only the host reads.
-FUSABLE = re.compile(
-    r"masking\.(rate|final_rate|schedule|phases|prediction_rate|replace|draw\w*)"
-    r"|objectives\.\w+\.weight|seed"
-    r"|optim\.(learning_rate|weight_decay|schedule|warmup_steps|warmup_fraction|final_fraction"
-    r"|decay_fraction|spike_sigmas)"
-)
 COMPILE = 25.0  # seconds: a process, its data, and the compilation of its programs
 PACE = 9e10  # FLOP/s of a core, until cells of the study have been measured
 WORTH = 0.95  # a division must reduce the estimated time to this share: estimates are no better
@@ -126,7 +119,7 @@ def signature(cell: Cell) -> str:
     tree = {
         path: value
         for path, value in flat(to_dict(cell.config)).items()
-        if not FUSABLE.fullmatch(path)
+        if not TRACED.fullmatch(path)
     }
     tree["drawn"] = cell.config.masking.draw != "fixed"
     return json.dumps(tree, sort_keys=True)

@@ -7,9 +7,9 @@ import json
 import jax
 
 from bert_jax.batch import SPECIAL
-from bert_jax.config import knobs, to_dict, validation
+from bert_jax.config import forks, knobs, to_dict, validation
 from bert_jax.interop import vocabulary
-from bert_jax.training import data, memory
+from bert_jax.training import branch, data, memory
 from bert_jax.training.program import Program, mesh_for
 
 
@@ -21,6 +21,8 @@ def summary(config: knobs.Config) -> str:
     mesh = mesh_for(config)
     config = data.gather(config).config if config.task.source else config
     validation.warn(config)
+    if config.branch_from:
+        branch.check(config)
     vocab_size = vocabulary.assumed_size(config)
     params = Program(config, SPECIAL, vocab_size, mesh).shapes["params"]
     parameters = sum(leaf.size for leaf in jax.tree.leaves(params))
@@ -37,4 +39,8 @@ def summary(config: knobs.Config) -> str:
         f"steps           {config.steps:,} of {config.batch_size} x {config.sequence_length} "
         f"= {tokens:,} tokens",
     ]
+    run, fork = forks.trunk(config)
+    if fork:
+        left = config.steps - fork
+        lines.append(f"branch          of {run} at step {fork:,}: {left:,} updates to make")
     return "\n".join(lines)

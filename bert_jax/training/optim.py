@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from bert_jax.config import knobs
+from bert_jax.config import forks, knobs
 from bert_jax.errors import ConfigError
 from bert_jax.trees import names
 
@@ -44,7 +44,7 @@ def schedule(settings: knobs.Optim, steps: int) -> Callable[[int], float]:
         settings.schedule,
         settings.final_fraction,
     )
-    decay = settings.stable_until(steps) if kind == "wsd" else warmup  # index of its first update
+    decay = forks.stable_until(settings, steps) if kind == "wsd" else warmup
 
     def rate(step: int) -> float:
         if step < warmup:

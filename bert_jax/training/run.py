@@ -17,11 +17,20 @@ import numpy as np
 
 from bert_jax.batch import StepInputs
 from bert_jax.checkpoints.manager import Checkpoints
-from bert_jax.config import BEFORE, differences, free_on_resume, knobs, laws, recorded, to_dict
+from bert_jax.config import (
+    BEFORE,
+    differences,
+    forks,
+    free_on_resume,
+    knobs,
+    laws,
+    recorded,
+    to_dict,
+)
 from bert_jax.errors import ConfigError, DivergedError
 from bert_jax.evaluation.metrics import Totals, as_lower
 from bert_jax.interop import initial
-from bert_jax.training import program
+from bert_jax.training import branch, program
 from bert_jax.training.data import TrainingData
 from bert_jax.training.ledger import Ledger
 from bert_jax.training.writer import Writer
@@ -57,15 +66,18 @@ class Run:
         shared: bool = False,
     ):
         """Open the checkpoints of a workdir; `shared` says that other runs train with this one."""
-        self.config, self.workdir = config, Path(workdir)
-        self.meta: dict[str, Any] = {
-            "config": to_dict(config),
+        self._fingerprints = {
             "corpus": data.fingerprint,
             "tokenizer": data.tokenizer.hash,
             "batches": data.source.fingerprint,
         }
+        self.trunk, self.fork = forks.trunk(config)
+        config = branch.recorded(config, self._fingerprints)
+        self.config, self.workdir = config, Path(workdir)
+        self.meta: dict[str, Any] = {"config": to_dict(config), **self._fingerprints}
         settings = config.checkpoints
-        checkpoints = Checkpoints(self.workdir / "checkpoints", settings.keep, bool(settings.best))
+        folder, best = self.workdir / "checkpoints", bool(settings.best)
+        checkpoints = Checkpoints(folder, settings.keep, best, settings.at)
         self.checkpoints = resources.enter_context(contextlib.closing(checkpoints))
         self.failed: DivergedError | None = None
         self.shared = shared
@@ -87,7 +99,8 @@ class Run:
     ) -> tuple[program.State, int]:
         """Return the state at a step, and the step.
 
-        Step None is the last sound checkpoint; step 0, or no checkpoint, is a new state.
+        Step None is the last sound checkpoint; step 0, or no checkpoint, is a new state, or that of
+        the trunk of a branch.
         """
         restored = None if step == 0 else self.checkpoints.restore(compiled.like(), step)
         if restored is not None:
@@ -95,6 +108,10 @@ class Run:
             if restored_step != self.saved.get("step"):
                 self.saved = meta
             return state, restored_step
+        if self.fork:
+            where = self._fingerprints, Path(self.trunk)
+            state, self.saved = branch.start(self.config, *where, compiled.like())
+            return state, self.fork
         state = compiled.init(self.config.seed)
         if self.config.init_from:
             state["params"] = initial.start_from(self.config, state["params"], data.tokenizer)
@@ -122,6 +139,7 @@ class Run:
             quiet,
             saved.get("history"),
             saved.get("seconds"),
+            self.config.branch_from if 0 < start == self.fork else "",
         )
         self.writer = resources.enter_context(contextlib.closing(writer))
 

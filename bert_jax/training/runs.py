@@ -77,7 +77,8 @@ class Runs:
     ) -> tuple[State, int]:
         """Return the state of all runs at the last step that all of them have saved, and the step.
 
-        Where nothing is saved, the state is initialised and the step is 0.
+        Where nothing is saved, the state is initialised and the step is 0, or that of the fork of
+        branches.
         """
         resumed = [run.check_resume(allow_change) for run in self._runs]
         restored_step: int | None = 0  # begin anew; None: a run's own last sound step
@@ -93,6 +94,10 @@ class Runs:
         if any(resumed):
             subject = f"{len(self)} runs" if len(self) > 1 else self._runs[0].workdir
             logger.info(f"resuming {subject} at step {start}")
+        elif start:
+            logger.info(
+                f"branching off {', '.join(run.trunk for run in self._runs)} at step {start}"
+            )
         for run in self._runs:
             run.begin(start, self.data.distinct(), run is not self._runs[0], self._resources)
         nominal = peak(jax.devices()[0].device_kind)
@@ -107,9 +112,10 @@ class Runs:
         return program.place(states), start
 
     def save_is_due(self, step: int) -> bool:
-        """Tell whether to save after an update: every so many steps, and at the end of training."""
-        every = self.config.checkpoints.every
-        return self.stop_early or step == self.config.steps or step % every == 0
+        """Tell whether to save after an update: every so many steps, at some, and at the end."""
+        saves = self.config.checkpoints
+        due = step % saves.every == 0 or step in saves.at
+        return due or self.stop_early or step == self.config.steps
 
     def save(self, program: Program, state: State, step: int) -> None:
         """Begin to save each run that has not diverged."""

@@ -1,9 +1,9 @@
 """The metrics of a run: metrics.jsonl, samples.jsonl, TensorBoard events, and progress lines.
 
 A line of metrics.jsonl is a JSON object: `step`, `time` (seconds the run has worked, over all its
-resumes), then flat names. A number that is not finite is written as null. A line of samples.jsonl
-has `step` and the predictions of a sentence (evaluation/samples.py): `text`, `answers`,
-`predictions`.
+resumes), then flat names. A number that is not finite is written as null. The first line of a
+branch names its trunk and the step of the fork, `branch_from`. A line of samples.jsonl has `step`
+and the predictions of a sentence (evaluation/samples.py): `text`, `answers`, `predictions`.
 """
 
 from __future__ import annotations
@@ -49,12 +49,14 @@ class Writer:
         quiet: bool = False,
         before: Mapping[str, history.Ranges] | None = None,
         seconds: float | None = None,
+        branch_from: str = "",
     ):
         """Open the files, drop their lines after the start step, and warn of lines that are gone.
 
         With `quiet`, the files are written and no progress is shown, which one of many runs shows
         for all. `before` is the `history` when the checkpoint of the start step was saved, and
-        `seconds` the time the run had worked by then; None takes that of its last line.
+        `seconds` the time the run had worked by then; None takes that of its last line. A branch
+        begins, at the start step, with no line but one that names its trunk, `branch_from`.
         """
         self.active, self.quiet = jax.process_index() == 0, quiet
         self.total, self.start = total_steps, start_step
@@ -71,9 +73,11 @@ class Writer:
         if not self.active:
             return
         path, self._samples = Path(workdir) / records.METRICS, Path(workdir) / records.SAMPLES
-        self._drop_later_lines(path, seconds)
+        self._drop_later_lines(path, seconds, 0 if branch_from else start_step)
         self._warn_of_gaps(path, before or {})
         self._file = path.open("a", encoding="utf-8")
+        if branch_from:
+            self._append({"step": start_step, "time": 0.0, "branch_from": branch_from})
         if tensorboard:
             with self._disk_errors(Path(workdir) / "tensorboard"):
                 self._events = Events(Path(workdir) / "tensorboard", start_step)
@@ -87,13 +91,13 @@ class Writer:
                 smoothing=0.1,
             )
 
-    def _drop_later_lines(self, path: Path, seconds: float | None) -> None:
-        """Drop the lines after the start step; remember the steps of those that stay."""
-        for line in truncate(path, self.start):
+    def _drop_later_lines(self, path: Path, seconds: float | None, step: int) -> None:
+        """Drop the lines after a step; remember the steps of those that stay."""
+        for line in truncate(path, step):
             self._remember(history.kind(line), line["step"])
             if seconds is None:  # a checkpoint of an older version
                 self._offset = max(self._offset, float(line.get("time") or 0.0))
-        for line in truncate(self._samples, self.start) if self._samples.exists() else ():
+        for line in truncate(self._samples, step) if self._samples.exists() else ():
             self._remember(history.SAMPLES, line["step"])
 
     def _warn_of_gaps(self, path: Path, before: Mapping[str, history.Ranges]) -> None:
@@ -116,16 +120,18 @@ class Writer:
         if not self.active:
             return
         clean = {name: _number(value) for name, value in values.items()}
-        line = {"step": int(step), "time": round(self.seconds, 3), **clean}
-        with self._disk_errors():
-            self._file.write(json.dumps(line, allow_nan=False) + "\n")
-            self._file.flush()
-        self._remember(history.kind(line), step)
+        self._append({"step": int(step), "time": round(self.seconds, 3), **clean})
         finite = {name: value for name, value in clean.items() if value is not None}
         if self._events is not None:
             with self._disk_errors(Path(self._file.name).with_name("tensorboard")):
                 self._events.add(step, finite)
         self._show(step, finite)
+
+    def _append(self, line: dict[str, Any]) -> None:
+        with self._disk_errors():
+            self._file.write(json.dumps(line, allow_nan=False) + "\n")
+            self._file.flush()
+        self._remember(history.kind(line), line["step"])
 
     def show(self, step: int, samples: Sequence[Mapping[str, Any]]) -> None:
         """Write what the model predicts for sample sentences, and show it for the first of them."""

@@ -1,0 +1,157 @@
+"""Branches: runs that begin at a checkpoint of another run, their trunk.
+
+A branch is, to the bit, the run that its config makes from step 0, without making the updates
+before the fork again. So each number that those updates take must be the same in both configs; what
+differs acts later, as the length does under `optim.schedule=wsd`.
+
+A branch records what its trunk is, never where: a digest of all that the updates before the fork
+depend on. It follows from the branch's own config and data, so a branch resumes without its trunk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from bert_jax.checkpoints.manager import Checkpoints
+from bert_jax.config import (
+    TRACED,
+    costs,
+    differences,
+    flat,
+    forks,
+    free_on_resume,
+    knobs,
+    to_dict,
+    usual,
+)
+from bert_jax.config import recorded as read_config
+from bert_jax.errors import CheckpointError, ConfigError
+from bert_jax.system import jsons
+from bert_jax.training import program
+
+FINGERPRINTS = ("corpus", "tokenizer", "batches")
+META = {"step": range(2**63), "config": dict} | dict.fromkeys(FINGERPRINTS, str)
+# Knobs that say where data is: fingerprints say what it is.
+PLACES = (
+    *("corpus.path", "corpus.tfds_dir", "corpus.revision", "tokenizer.path"),
+    *("task.source", "task.files", "task.tfds_dir"),
+)
+LENGTHS = ("steps", "epochs")  # they act through the schedules of numbers
+# What a run keeps beside its state and a branch goes on with; lines and seconds are its own.
+CARRIED = ("ledger", "best", "misses", "window", "skipped")
+
+
+def recorded(config: knobs.Config, fingerprints: Mapping[str, str]) -> knobs.Config:
+    """Return the config of a run as it is recorded: with the digest of the trunk, not its path."""
+    step = forks.trunk(config)[1]
+    if not step:
+        return config
+    return dataclasses.replace(config, branch_from=f"{digest(config, step, fingerprints)}@{step}")
+
+
+def digest(config: knobs.Config, steps: int, fingerprints: Mapping[str, str]) -> str:
+    """Return a hash of all that the first updates of a run depend on, but for the devices."""
+    known = usual()
+    fixed = {path: value for path, value in _fixed(config).items() if known.get(path, ...) != value}
+    data = [fingerprints[name] for name in FINGERPRINTS]
+    text = json.dumps([fixed, costs.own_slots(config), data], sort_keys=True)
+    found = hashlib.sha256(text.encode())
+    for index in range(steps):
+        for leaf in jax.tree.leaves(program.inputs_at(config, index)):
+            found.update(np.asarray(leaf).tobytes())
+    return found.hexdigest()[:12]
+
+
+def start(
+    config: knobs.Config, fingerprints: Mapping[str, str], run: Path, like: Any
+) -> tuple[program.State, dict[str, Any]]:
+    """Return the state at the fork, placed as in `like`, and the record to go on with."""
+    with _opened(run) as checkpoints:
+        _check(config, fingerprints, run, _meta(checkpoints, forks.trunk(config)[1]))
+        restored = checkpoints.restore(like, forks.trunk(config)[1])
+    assert restored is not None
+    state, meta, _ = restored
+    return state, {name: meta[name] for name in CARRIED if name in meta}
+
+
+def check(config: knobs.Config) -> None:
+    """Refuse a branch whose trunk is missing, damaged or another run; data is not compared."""
+    run, step = forks.trunk(config)
+    with _opened(Path(run)) as checkpoints:
+        _check(config, {}, Path(run), _meta(checkpoints, step))
+
+
+def _opened(run: Path) -> contextlib.AbstractContextManager[Checkpoints]:
+    return contextlib.closing(Checkpoints(run / "checkpoints", keep=1, keep_best=False))
+
+
+def _meta(checkpoints: Checkpoints, step: int) -> dict[str, Any]:
+    peeked = checkpoints.peek(step)
+    assert peeked is not None
+    if problem := jsons.wrong(peeked[0], META):
+        raise CheckpointError(f"{checkpoints.folder / str(step)}: of a trunk's meta, {problem}")
+    return peeked[0]
+
+
+def _check(
+    config: knobs.Config, fingerprints: Mapping[str, str], run: Path, meta: dict[str, Any]
+) -> None:
+    """Refuse a trunk that is not what the run would be up to the fork, by the first difference."""
+    there, step = read_config(meta["config"]), forks.trunk(config)[1]
+
+    def refuse(what: str, old: Any, new: Any, at: int = 1) -> None:
+        raise ConfigError(
+            f"{run}@{step} is no trunk of this run: {what} differs at step {at}, "
+            f"{old} there and {new} here",
+            f"a branch may begin at step {at - 1} or before"
+            if at > 1
+            else "change it back, or train without branch_from",
+        )
+
+    for path, (old, new) in differences(_fixed(there), _fixed(config)).items():
+        refuse(path, repr(old), repr(new))
+    for name, value in fingerprints.items():
+        if meta[name] != value:
+            refuse(f"the {name}", meta[name][:12], value[:12])
+    slots = costs.own_slots(there), costs.own_slots(config)
+    if slots[0] != slots[1]:
+        refuse("the number of prediction slots a row, by the largest rate of the run,", *slots)
+    for index in range(step):
+        theirs, ours = (program.inputs_at(c, index) for c in (there, config))
+        if different := _different(theirs, ours):
+            refuse(*different, index + 1)
+
+
+def _different(theirs: Any, ours: Any) -> tuple[str, str, str] | None:
+    """Return the first number of two step inputs that differs: its name and both values."""
+    pairs = zip(jax.tree.leaves(theirs), jax.tree.leaves(ours), strict=True)
+    if all(np.array_equal(a, b) for a, b in pairs):
+        return None
+    paths, _ = jax.tree_util.tree_flatten_with_path(theirs)
+    for (path, a), b in zip(paths, jax.tree.leaves(ours), strict=True):
+        for place in np.argwhere(np.atleast_1d(a != b)):
+            name = jax.tree_util.keystr(path, simple=True, separator=".")
+            where = f"{name}[{place[0]}]" if np.ndim(a) else name
+            old, new = (str(np.atleast_1d(x)[tuple(place)]) for x in (a, b))
+            return where, old, new
+    return None
+
+
+def _fixed(config: knobs.Config) -> dict[str, Any]:
+    """Return the knobs by path that neither a step input nor a fingerprint stands for."""
+    return {
+        path: value
+        for path, value in flat(to_dict(config)).items()
+        if path not in (*PLACES, *LENGTHS, "branch_from")
+        and not TRACED.fullmatch(path)
+        and not free_on_resume(path)
+    }
