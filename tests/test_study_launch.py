@@ -770,8 +770,9 @@ def sum_left(step: int) -> float:
 def test_time_left_follows_from_what_was_done():
     """Two groups of 100 expected seconds: one half done in 100 real ones, the other not begun."""
 
-    def cell(name: str, step: int, seconds: float, state: str = "running"):
-        entry = type("Entry", (), {"id": name, "evaluations": {}, "labels": {}, "seed": 0})
+    def cell(name: str, step: int, seconds: float, state: str = "running", fork: int = 0):
+        about = {"id": name, "evaluations": {}, "labels": {}, "seed": 0, "fork": fork}
+        entry = type("Entry", (), about)
         told = type("State", (), {"name": state, "step": step, "steps": 100, "missing": ()})
         return type(
             "Result",
@@ -792,6 +793,8 @@ def test_time_left_follows_from_what_was_done():
     assert progress.Progress(failed, expected, of, 1).seconds_left == pytest.approx(100)
     fresh = [cell("a", 0, 0.0, "waiting"), both[1]]
     assert progress.Progress(fresh, expected, of, 1).seconds_left == pytest.approx(200)
+    branch = [cell("a", 90, 100.0, fork=80), cell("b", 0, 0.0, "waiting", fork=80)]
+    assert progress.Progress(branch, expected, of, 1).seconds_left == pytest.approx(100 + 200)
 
 
 # --- what is refused ------------------------------------------------------------------------------

@@ -67,7 +67,7 @@ def test_everything_lies_where_the_layout_says(tmp_path):
 
 def test_a_cell_is_read_as_it_was_written(place):
     assert json.loads((place.cell(CELL.id) / "cell.json").read_text()).keys() == {
-        *("id", "labels", "values", "seed", "config", "group", "evaluations", "vocabulary")
+        *("id", "labels", "values", "seed", "config", "group", "evaluations", "vocabulary", "trunk")
     }
     found = entry(place)
     for field in ("id", "config", "labels", "values", "seed"):

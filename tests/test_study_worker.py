@@ -369,10 +369,11 @@ def test_a_fine_tuning_that_was_edited_or_moved_begins_anew(study, tmp_path):
 
 
 def test_cells_that_share_a_step_go_on_together():
-    entries = [Entry(str(i), None, {}, {}, 0) for i in range(5)]  # type: ignore[arg-type]  # configs are not looked at
-    saved = {"0": {5, 10}, "1": {5}, "2": set(), "3": {20}, "4": set()}
-    found = [[cell.id for cell in several] for several in worker.in_step(entries, saved)]
-    assert found == [["2", "4"], ["0", "1"], ["3"]]
+    entries = [Entry(str(i), None, {}, {}, 0) for i in range(6)]  # type: ignore[arg-type]  # configs are not looked at
+    saved = {"0": {5, 10}, "1": {5}, "2": set(), "3": {20}, "4": set(), "5": set()}
+    forks = {name: 8 if name in "035" else 0 for name in saved}  # where they begin
+    found = [[cell.id for cell in several] for several in worker.in_step(entries, saved, forks)]
+    assert found == [["2", "4"], ["5"], ["0", "1"], ["3"]]
 
 
 def test_the_last_step_counts_and_not_the_best_one(done):

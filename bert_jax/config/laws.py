@@ -61,6 +61,7 @@ def bimodal(settings: knobs.Masking, u: np.ndarray) -> np.ndarray:
     return np.where(u < low, settings.draw_low, settings.draw_high)
 
 
+@functools.lru_cache(64)  # of every update of a run
 def ends(settings: knobs.Masking) -> np.ndarray:
     """Return the rates at both ends of each cell, [CELLS, 2] in float64."""
     quantile = globals()[settings.draw]

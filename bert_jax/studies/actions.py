@@ -168,7 +168,7 @@ def _write(
                 "name": axis.name,
                 "points": [{"label": point.label, "value": point.value} for point in axis.points],
             }
-            for axis in study.axes
+            for axis in study.factors
         ],
         "seeds": list(study.seeds),
         "budget": study.budget and dataclasses.asdict(study.budget),

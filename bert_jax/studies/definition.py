@@ -9,9 +9,7 @@ a study adds cells and leaves others out, but never trains the same cell twice.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import itertools
-import json
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -20,15 +18,18 @@ from typing import Any
 
 from bert_jax import config as configs
 from bert_jax import recipes
-from bert_jax.config import forks, knobs, script, validation
+from bert_jax.config import knobs, script, validation
 from bert_jax.config.costs import per_step
 from bert_jax.config.effects import Idle, in_evaluation
 from bert_jax.data import tasks
 from bert_jax.errors import ConfigError
 from bert_jax.interop.vocabulary import vocabulary_size
-from bert_jax.studies import measures
+from bert_jax.studies import measures, trunks
+from bert_jax.studies.identity import identity as identity
+from bert_jax.studies.identity import trained_knobs as trained_knobs
 from bert_jax.studies.report.published import TABLE as PUBLISHED
 from bert_jax.studies.spec import (
+    BUDGET,
     Axis,
     Budget,
     Cell,
@@ -66,14 +67,6 @@ OPTION_TYPES = {  # field of `suites.base.SuiteOptions` -> its type
     "within_word": bool,
 }
 BUDGETS = ("steps", "tokens", "predictions", "flops")
-# Knobs that may change on resume, and yet change what is trained.
-COUNT = ("checkpoints.patience", "parallel.step")
-# With patience, evaluations end training: these knobs decide when they are made and their result.
-ENDING = tuple(
-    f"evals.validation.{field.name}"
-    for field in dataclasses.fields(knobs.Eval)
-    if field.name != "batch_size"
-)
 LONG = 2**31  # steps, until the budget determines them
 
 
@@ -114,18 +107,20 @@ def expand(study: Study, vocabulary: Callable[[knobs.Config], int] | None = None
     """
     size = vocabulary or vocabulary_size
     check(study)
+    factors = study.factors
     cells: list[Cell] = []
     seen: dict[str, str] = {}
     idle: dict[str, Idle] | None = None  # knobs of the base that do nothing in any cell
-    for points in itertools.product(*(factor.points for factor in study.axes)):
-        chosen = dict(zip((factor.name for factor in study.axes), points, strict=True))
+    for points in itertools.product(*(factor.points for factor in factors)):
+        chosen = dict(zip((factor.name for factor in factors), points, strict=True))
         if not _kept(study, chosen):
             continue
         labels = {name: point.label for name, point in chosen.items()}
         values = {name: point.value for name, point in chosen.items()}
         try:
             changes = dict(change for point in points for change in point.changes)
-            first, known, of_base = _resolved(study, changes, size)
+            amount = values.get(BUDGET, study.budget and study.budget.amount)
+            first, known, of_base = _resolved(study, changes, amount, size)
             validation.trainable(first)
         except ConfigError as error:
             raise ConfigError(f"{_where(labels)}: {error}", error.hint) from error
@@ -144,43 +139,11 @@ def expand(study: Study, vocabulary: Callable[[knobs.Config], int] | None = None
         raise knob.error("in every cell, ")
     measures.check(study, sorted({name for cell in cells for name in cell.config.objectives}))
     finetunings(study, [cell.config for cell in cells])
-    return cells
-
-
-def identity(config: knobs.Config) -> str:
-    """Return the name of a run: a hash of the knobs that determine what is trained.
-
-    Only knobs that differ from their defaults count, so that a knob added later renames no run.
-    Knobs that do not affect training do not count, and equivalent spellings give the same name.
-    """
-    text = json.dumps(trained_knobs(config), sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def trained_knobs(config: knobs.Config) -> dict[str, Any]:
-    """Return the knobs that name a run."""
-    masking = config.masking
-    if masking.schedule == "constant" and masking.prediction_rate == masking.rate:
-        config = dataclasses.replace(
-            config, masking=dataclasses.replace(masking, prediction_rate=None)
-        )
-    # A branch is named by its step: what the trunk was follows from the other knobs.
-    config = dataclasses.replace(
-        config, branch_from=config.branch_from.removeprefix(forks.trunk(config)[0])
-    )
-    usual = configs.usual()
-    # The name of a run that recomputed everything, from when it could not yet be changed.
-    former = {"model.remat": True} if config.model.remat == "full" else {}
-    counts = COUNT + (ENDING if config.checkpoints.patience else ())
-    return {
-        knob: value
-        for knob, value in configs.flat(configs.to_dict(config)).items()
-        if usual.get(knob, ...) != value and (knob in counts or not configs.free_on_resume(knob))
-    } | former
+    return trunks.shared(cells) if study.trunk else cells
 
 
 def _resolved(
-    study: Study, changes: Mapping[str, Any], size: Callable[[knobs.Config], int]
+    study: Study, changes: Mapping[str, Any], amount: Any, size: Callable[[knobs.Config], int]
 ) -> tuple[knobs.Config, int | None, dict[str, Idle]]:
     """Resolve the config of a point; refuse a knob that the point sets to no effect.
 
@@ -195,7 +158,7 @@ def _resolved(
         endless = configs.settle(tree)[0]
         known = size(endless) if budget.kind == "flops" else None
         cost = per_step(budget.kind, endless, known or endless.tokenizer.vocab_size)
-        configs.assign(tree, {"steps": max(1, round(budget.amount / cost))})
+        configs.assign(tree, {"steps": max(1, round(amount / cost))})
     config, idle = configs.settle(tree, said=changes)
     for knob in idle:
         if any(_overlap(knob.path, path) for path in changes):
@@ -230,9 +193,11 @@ def check(study: Study) -> None:
     for seed in study.seeds:
         configs.checked("seed", seed)
     if study.budget is not None:
-        kind, amount = study.budget.kind, study.budget.amount
+        kind = study.budget.kind
         _known(kind, BUDGETS, f"no budget {kind!r}")
-        _need(math.isfinite(amount) and amount > 0, f"a budget of {amount}", "a number above 0")
+        for amount in study.budget.amounts:
+            right = math.isfinite(amount) and amount > 0
+            _need(right, f"a budget of {amount}", "a number above 0")
     for name, evaluation in study.evaluations.items():
         plain = re.fullmatch(r"\w+", name) is not None
         _need(plain, f"{name!r} names an evaluation", "letters, digits and _ only")
@@ -254,7 +219,7 @@ def _study_knobs(study: Study) -> dict[str, str]:
     if study.pair_seeds:
         reasons["data_seed"] = "pair_seeds=True takes it from the seed"
     if study.budget is not None:
-        amount = f"{study.budget.amount:g} {study.budget.kind}"
+        amount = f"{' or '.join(f'{a:g}' for a in study.budget.amounts)} {study.budget.kind}"
         reasons["steps"] = f"they follow from the budget of {amount}"
     return reasons
 
@@ -278,12 +243,12 @@ def _overlap(path: str, other: str) -> bool:
 
 
 def _check_axes(study: Study) -> None:
-    names = [factor.name for factor in study.axes]
+    names = [factor.name for factor in study.factors]
     distinct = len(set(names)) == len(names)
     _need(distinct, f"two axes have one name: {', '.join(names)}", "rename one")
     reserved = _study_knobs(study)
     owners: dict[str, str] = {}
-    for factor in study.axes:
+    for factor in study.factors:
         name, labels = f"axis {factor.name!r}", [point.label for point in factor.points]
         _need(bool(labels), f"{name} has no points", "give it values")
         distinct = len(set(labels)) == len(labels)
@@ -336,7 +301,7 @@ def finetunings(study: Study, cells: Iterable[knobs.Config]) -> list[tuple[str, 
 
 
 def _check_comparison(study: Study, comparison: Comparison) -> None:
-    axes = {factor.name: [point.label for point in factor.points] for factor in study.axes}
+    axes = {factor.name: [point.label for point in factor.points] for factor in study.factors}
     name, baseline = comparison.axis, comparison.baseline
     _known(name, axes, f"no axis {name!r} to compare")
     _known(baseline, axes[name], f"axis {name!r} has no point {baseline!r}")

@@ -29,6 +29,7 @@ from typing import Any
 
 import numpy as np
 
+from bert_jax.checkpoints import manifest
 from bert_jax.config import recorded, to_dict
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.studies import files
@@ -66,6 +67,7 @@ CELL = {
     "group": str,
     "config": dict,
     "vocabulary": Maybe(COUNT),
+    "trunk": Maybe(str),
 }
 GROUP = {"cells": [str], "slots": COUNT, "estimate_seconds": float}
 TRAINED = {"step": COUNT, "seconds": float, "outcome": str, "error": Maybe(str)}
@@ -131,6 +133,12 @@ class StudyFolder:
     def checkpoint(self, cell: str) -> Path:
         """Return the checkpoint of a trained cell's last step, which need not be its best."""
         return self.cell(cell) / "checkpoints" / str(self.trained(cell)["step"])
+
+    def saved(self, trunk: str) -> Path | None:
+        """Return the checkpoint CELL@STEP, or None while it is not there."""
+        cell, _, step = trunk.rpartition("@")
+        folder = self.cell(cell) / "checkpoints" / step
+        return folder if cell and (folder / manifest.NAME).is_file() else None
 
     # --- the plan: study, cells, groups -----------------------------------------------------------
 

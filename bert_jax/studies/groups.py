@@ -122,7 +122,7 @@ def signature(cell: Cell) -> str:
         if not TRACED.fullmatch(path)
     }
     tree["drawn"] = cell.config.masking.draw != "fixed"
-    return json.dumps(tree, sort_keys=True)
+    return json.dumps([tree, cell.fork], sort_keys=True)
 
 
 def unshared(config: knobs.Config) -> str:
@@ -191,7 +191,9 @@ def _name(cells: Sequence[Cell], slots: int) -> str:
 
 def _seconds(cells: Sequence[Cell], pace: float) -> float:
     slots, first = max(own_slots(cell.config) for cell in cells), cells[0].config
-    steps = 0 if first.epochs is not None else first.steps  # epochs have steps once data is read
+    steps = (
+        0 if first.epochs is not None else first.steps - cells[0].fork
+    )  # known once data is read
     flops = flops_per_step(first, cells[0].vocab_size, slots)
     return COMPILE + len(cells) * steps * flops / pace
 

@@ -5,6 +5,8 @@ worker that was killed or cancelled is submitted again until `KILLS` attempts in
 progress, one that failed at most `retries` times more, and one whose config is invalid never. When
 a group of several cells is given up, each of its cells is tried alone, for one of them may have
 made the others fail.
+A group whose cells go on from those of another one waits until these have come so far; where they
+are given up, its cells make all their updates themselves.
 When the disk is full, nothing is retried: all running workers are asked to stop.
 """
 
@@ -112,7 +114,7 @@ class Launcher:
         if not self._waiting or time.monotonic() - self._looked < LOOK:
             return
         self._looked = time.monotonic()
-        ready = [job for job in self._waiting if not self._held(job)]
+        ready = [job for job in self._waiting if not self._held(job) and not self._early(job)]
         self._waiting = [job for job in self._waiting if job not in ready]
         for job in ready:
             job.mark = _mark(self._states(job))
@@ -204,6 +206,13 @@ class Launcher:
 
     def _held(self, job: Job) -> bool:
         return any(self.place.busy(cell.id) for cell in job.group.cells)
+
+    def _early(self, job: Job) -> bool:
+        """Tell whether a group waits for another one to reach the step at which it goes on."""
+        others = {*self._waiting, *self._running.values()} - {job}
+        coming = {cell.id for other in others for cell in other.group.cells}
+        trunks = {cell.trunk for cell in job.group.cells if not self.place.trained(cell.id)}
+        return any(t.rpartition("@")[0] in coming and not self.place.saved(t) for t in trunks)
 
     # --- what is said (above the progress bar) ----------------------------------------------------
 

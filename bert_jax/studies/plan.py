@@ -11,7 +11,7 @@ from typing import Any
 
 from bert_jax.config.costs import flops_per_step
 from bert_jax.reporting.text_table import table
-from bert_jax.studies import groups
+from bert_jax.studies import groups, trunks
 from bert_jax.studies.definition import Cell
 from bert_jax.studies.engines import Capacity
 from bert_jax.studies.folder import Entry, StudyFolder
@@ -66,7 +66,8 @@ def pace(place: StudyFolder, room: Capacity) -> float:
     seconds = spent = 0.0
     for result in _results(place):
         seconds, cell = seconds + result.seconds, result.entry
-        spent += result.state.step * flops_per_step(cell.config, cell.vocab_size)
+        made = max(0, result.state.step - cell.fork)
+        spent += made * flops_per_step(cell.config, cell.vocab_size)
     if seconds >= MEASURED:
         return spent / seconds
     return DEVICE_PACE * room.devices if room.devices else groups.PACE * room.cores
@@ -88,14 +89,17 @@ def described(
     group_of = {cell.id: group.id for group in planned for cell in group.cells}
     axes = list(cells[0].labels)
     evaluations = ""
-    listing = [("cell", *axes, "seed", "steps", "tokens", "group")]
+    branched = any(cell.trunk for cell in cells)
+    head = ("goes on from", "group") if branched else ("group",)
+    listing = [("cell", *axes, "seed", "steps", "tokens", *head)]
     for cell in cells:
         tokens = cell.config.steps * cell.config.batch_size * cell.config.sequence_length
         steps = f"{cell.config.steps:,}", f"{tokens:,}"
         if cell.config.epochs is not None:  # steps are known once the data is read
             steps = f"{cell.config.epochs:g} epochs", "?"
         name_of_group = group_of.get(cell.id, "finished")
-        listing.append((cell.id, *cell.labels.values(), str(cell.seed), *steps, name_of_group))
+        last = (cell.trunk, name_of_group) if branched else (name_of_group,)
+        listing.append((cell.id, *cell.labels.values(), str(cell.seed), *steps, *last))
     parts = [("group", "runs", "slots", "empty", "about", "no more, for")]
     for group in planned:
         runs = str(len(group.cells)), str(group.slots), f"{group.empty:.0%}"
@@ -113,7 +117,8 @@ def described(
     )
     if any(cell.config.epochs is not None for cell in cells):
         total += ", without the time of epochs, which follows from the data"
-    return "\n\n".join(filter(None, [table(listing), table(parts), note, evaluations, total]))
+    notes = [note, trunks.described(cells), evaluations, total]
+    return "\n\n".join(filter(None, [table(listing), table(parts), *notes]))
 
 
 def _state(place: StudyFolder, cell: Cell, evaluations: Mapping[str, Any]) -> str:

@@ -84,6 +84,7 @@ class Progress:
                     "error": cell.state.error,
                     "seconds_left": round(self.left(cell), 1),
                     "group": self.groups[cell.entry.id],
+                    "trunk": cell.entry.trunk,
                 }
                 for cell in self.cells
             ],
@@ -102,6 +103,8 @@ class Progress:
                 far += f", no {', '.join(state.missing)} yet"
             if state.name == "waiting" and state.attempts:
                 far += ", interrupted"
+            if cell.entry.trunk:
+                far += f", goes on from {cell.entry.trunk}"
             if state.name == "running":
                 far += f", about {duration(self.left(cell), rough=True)} left"
             lines.append(f"{state.name:8}  {cell.entry.id}  {described(cell.entry)}: {far}")
@@ -132,7 +135,9 @@ def share(cell: Result) -> float:
     """Return the share of a cell's work that is done, from 0 to 1."""
     if cell.state.name in FINAL:
         return 1.0
-    trained = min(1.0, cell.state.step / cell.state.steps) if cell.state.steps else 0.0
+    fork = min(cell.entry.fork, cell.state.step)  # updates of the trunk are not its work
+    length = cell.state.steps - cell.entry.fork
+    trained = min(1.0, (cell.state.step - fork) / length) if cell.state.steps else 0.0
     evaluations = len(cell.entry.evaluations)
     if not evaluations:
         return trained

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     import ml_collections
 
 
+BUDGET = "budget"  # the axis of a budget of several amounts
+
+
 @dataclasses.dataclass(frozen=True)
 class Point:
     """A value of an axis, and the knobs it sets."""
@@ -32,14 +35,19 @@ class Axis:
 
 @dataclasses.dataclass(frozen=True)
 class Budget:
-    """An amount of training that every cell gets.
+    """An amount of training that every cell gets; several amounts are an axis named "budget".
 
     A step has batch_size * sequence_length tokens; its predictions are the tokens times the mean
     prediction rate.
     """
 
     kind: str
-    amount: float
+    amount: float | tuple[float, ...]
+
+    @property
+    def amounts(self) -> tuple[float, ...]:
+        """The amounts, of which most studies have one."""
+        return self.amount if isinstance(self.amount, tuple) else (self.amount,)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,6 +94,8 @@ class Study:
     # together.
     pair_seeds: bool = False
     keep: Callable[[dict[str, Point]], bool] | None = None  # selects among the crossed points
+    # Whether cells of optim.schedule=wsd train the stable phase that they have in common once.
+    trunk: bool = False
     notes: str = ""
 
     def __post_init__(self) -> None:
@@ -100,10 +110,23 @@ class Study:
             _need(right, field, evaluation, "a Suite or a Finetune")
         right = isinstance(self.budget, (Budget, type(None)))
         _need(right, "budget", self.budget, 'budget=Budget("tokens", 1e9)')
+        for amount in self.budget.amounts if self.budget else ():
+            right = isinstance(amount, (int, float)) and not isinstance(amount, bool)
+            _need(right, "budget", amount, 'Budget("tokens", 1e9) or Budget("tokens", (1e9, 2e9))')
+        _need(isinstance(self.trunk, bool), "trunk", self.trunk, "trunk=True")
         right = self.keep is None or callable(self.keep)
         _need(right, "keep", self.keep, "keep=lambda points: …")
         right = isinstance(self.base, Mapping) or hasattr(self.base, "to_dict")
         _need(right, "base", self.base, "a ConfigDict, such as that of bert_jax.config.default()")
+
+    @property
+    def factors(self) -> tuple[Axis, ...]:
+        """The axes, and the budget where it has several amounts."""
+        if self.budget is None or not isinstance(self.budget.amount, tuple):
+            return self.axes
+        kind, amounts = self.budget.kind, self.budget.amount
+        points = (Point(f"{amount:,.12g} {kind}", amount, ()) for amount in amounts)
+        return (*self.axes, Axis(BUDGET, tuple(points)))
 
 
 def _several(field: str, values: Any, kind: type, hint: str) -> None:
@@ -131,6 +154,12 @@ class Cell:
     values: dict[str, float | str | None]
     seed: int
     vocabulary: int | None = None  # the real size, once known
+    trunk: str = ""  # CELL@STEP: the cell whose first updates are also those of this one
+
+    @property
+    def fork(self) -> int:
+        """The step at which the cell goes on from its trunk; 0 without one."""
+        return int(self.trunk.rpartition("@")[2] or 0)
 
     @property
     def vocab_size(self) -> int:

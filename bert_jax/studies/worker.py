@@ -27,6 +27,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from bert_jax.config import forks
+from bert_jax.config.knobs import Config
 from bert_jax.errors import ConfigError, DataError, DivergedError, Stopped, UserError
 from bert_jax.studies import files
 from bert_jax.studies.engines import FULL, WORKER
@@ -99,7 +101,8 @@ def _train(
 
     left = [cell for cell in cells if not place.trained(cell.id)]
     saved = {cell.id: set(manifest.finished(place.cell(cell.id) / "checkpoints")) for cell in left}
-    for together in in_step(left, saved):
+    configs = {cell.id: _branched(place, cell, bool(saved[cell.id])) for cell in left}
+    for together in in_step(left, saved, {name: forks.trunk(c)[1] for name, c in configs.items()}):
         folders = {place.cell(cell.id): cell for cell in together}
 
         def on_diverged(
@@ -110,7 +113,7 @@ def _train(
             place.write_trained(cell.id, step, seconds / len(folders), "diverged", str(error))
 
         with _attempt(place, group, together, "training"):
-            runs = [(cell.config, place.cell(cell.id)) for cell in together]
+            runs = [(configs[cell.id], place.cell(cell.id)) for cell in together]
             stop = _train_together(runs, slots, train, on_diverged)
             for cell in together:
                 step, seconds = place.progress(cell.id)
@@ -121,13 +124,34 @@ def _train(
         _raise_if(stop)
 
 
-def in_step(cells: Sequence[Entry], saved: dict[str, set[int]]) -> Iterator[list[Entry]]:
-    """Yield cells that share a saved step: together they can resume without repeating work."""
+def _branched(place: StudyFolder, cell: Entry, begun: bool) -> Config:
+    """Return the config that a cell trains: a branch of its trunk's checkpoint, if that is there.
+
+    What has begun goes on as it began.
+    """
+    trunk, _, step = cell.trunk.rpartition("@")
+    branches = place.saved(cell.trunk) is not None
+    if begun:
+        before = files.read(place.cell(cell.id) / "config.json") or {}
+        branches = bool(trunk) and str(before.get("branch_from", "")).endswith(f"@{step}")
+    if not branches:
+        return cell.config
+    return dataclasses.replace(cell.config, branch_from=f"{place.cell(trunk)}@{step}")
+
+
+def in_step(
+    cells: Sequence[Entry], saved: dict[str, set[int]], forks: dict[str, int]
+) -> Iterator[list[Entry]]:
+    """Yield cells that share a saved step, or begin at one: together they repeat no work."""
     left = list(cells)
     while left:
         first = min(left, key=lambda cell: max(saved[cell.id], default=0))
-        at = max(saved[first.id], default=0)
-        chosen = [cell for cell in left if (at in saved[cell.id] if at else not saved[cell.id])]
+        at, fork = max(saved[first.id], default=0), forks[first.id]
+        chosen = [
+            cell
+            for cell in left
+            if (at in saved[cell.id] if at else not saved[cell.id] and forks[cell.id] == fork)
+        ]
         yield chosen
         left = [cell for cell in left if cell not in chosen]
 

@@ -63,11 +63,15 @@ def digest(config: knobs.Config, steps: int, fingerprints: Mapping[str, str]) ->
     known = usual()
     fixed = {path: value for path, value in _fixed(config).items() if known.get(path, ...) != value}
     data = [fingerprints[name] for name in FINGERPRINTS]
-    text = json.dumps([fixed, costs.own_slots(config), data], sort_keys=True)
+    text = json.dumps([steps, fixed, costs.own_slots(config), data], sort_keys=True)
     found = hashlib.sha256(text.encode())
+    before: dict[int, bytes] = {}
     for index in range(steps):
-        for leaf in jax.tree.leaves(program.inputs_at(config, index)):
-            found.update(np.asarray(leaf).tobytes())
+        for place, leaf in enumerate(jax.tree.leaves(program.inputs_at(config, index))):
+            number = np.asarray(leaf).tobytes()
+            if number != before.get(place):  # most never change
+                found.update(f"{index} {place} ".encode() + number)
+                before[place] = number
     return found.hexdigest()[:12]
 
 
@@ -133,17 +137,27 @@ def _check(
 
 def _different(theirs: Any, ours: Any) -> tuple[str, str, str] | None:
     """Return the first number of two step inputs that differs: its name and both values."""
-    pairs = zip(jax.tree.leaves(theirs), jax.tree.leaves(ours), strict=True)
-    if all(np.array_equal(a, b) for a, b in pairs):
+    there, here = (jax.tree.leaves(inputs) for inputs in (theirs, ours))
+    if len(there) == len(here) and all(map(_same, there, here)):
         return None
-    paths, _ = jax.tree_util.tree_flatten_with_path(theirs)
-    for (path, a), b in zip(paths, jax.tree.leaves(ours), strict=True):
-        for place in np.argwhere(np.atleast_1d(a != b)):
-            name = jax.tree_util.keystr(path, simple=True, separator=".")
-            where = f"{name}[{place[0]}]" if np.ndim(a) else name
-            old, new = (str(np.atleast_1d(x)[tuple(place)]) for x in (a, b))
-            return where, old, new
-    return None
+    old, new = _named(theirs), _named(ours)
+    for name in old | new:
+        a, b = (np.asarray(side.get(name, "absent")) for side in (old, new))
+        if a.shape != b.shape:  # of a rate that is drawn, and one that is not
+            return name, "a table" if a.ndim else str(a), "a table" if b.ndim else str(b)
+        if not _same(a, b):
+            place = tuple(np.argwhere(a != b)[0].tolist())
+            return f"{name}{list(place) or ''}", str(a[place]), str(b[place])
+    raise AssertionError("step inputs of different kinds have the same leaves")
+
+
+def _named(inputs: Any) -> dict[str, Any]:
+    leaves, _ = jax.tree_util.tree_flatten_with_path(inputs)
+    return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
+
+
+def _same(a: Any, b: Any) -> bool:
+    return a is b or np.array_equal(a, b)
 
 
 def _fixed(config: knobs.Config) -> dict[str, Any]:

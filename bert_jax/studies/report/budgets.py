@@ -7,8 +7,9 @@ had spent as much, between two of its evaluations; its learning rate had not dec
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -45,6 +46,13 @@ def metric(results: Sequence[Result]) -> str:
     known = dict.fromkeys(name for result in results for name in result.history.evaluations)
     losses = (n for n in (*PREFERRED, *known) if n in known and n.endswith("loss"))
     return next(losses, "")
+
+
+def described(budget: Mapping[str, Any]) -> str:
+    """Return the budget that study.json records as text."""
+    amounts = budget["amount"] if isinstance(budget["amount"], list) else [budget["amount"]]
+    listed = " or ".join(aggregate.short_amount(amount) for amount in amounts)
+    return f"{listed} {KINDS.get(budget['kind'], budget['kind'])} per cell"
 
 
 def given(result: Result, kind: str) -> float:

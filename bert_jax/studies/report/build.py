@@ -181,8 +181,7 @@ def _head(view: View) -> str:
     counts.append(f"seeds: {len(study.get('seeds', []))}")
     parts = [f"<b>{escape(str(study.get('name', '')))}</b>", ", ".join(counts)]
     if budget := study.get("budget"):
-        kind = budgets.KINDS.get(budget["kind"], budget["kind"])
-        parts.append(f"{aggregate.short_amount(budget['amount'])} {kind} per cell")
+        parts.append(budgets.described(budget))
     states = Counter(result.state.name for result in results)
     others = ", ".join(f"{states[name]} {name}" for name in STATES[1:] if states[name])
     training = sum(result.seconds for result in results)

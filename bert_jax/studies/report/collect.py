@@ -137,7 +137,7 @@ def _result(place: StudyFolder, entry: Entry, history: bool) -> Result:
         _hardware(environment.get("machine") or {}),
         begun=times[0] if times else "",
         ended=times[-1] if times else "",
-        history=_history(place, entry.id) if history else History(),
+        history=_history(place, entry) if history else History(),
         vocabulary=environment.get("vocabulary") or entry.vocabulary,
     )
 
@@ -157,11 +157,20 @@ def _group_size(place: StudyFolder, entry: Entry) -> int:
         return 1
 
 
-def _history(place: StudyFolder, cell: str) -> History:
-    path = place.cell(cell) / records.METRICS
+def _lines(place: StudyFolder, entry: Entry) -> list[dict[str, Any]]:
+    """Return the lines of a cell's metrics; before the fork of a branch, those of its trunk."""
+    path = place.cell(entry.id) / records.METRICS
+    own = list(records.rows(path)) if path.exists() else []
+    trunk = entry.trunk.rpartition("@")[0]
+    if not (own and "branch_from" in own[0] and (place.cell(trunk) / "cell.json").exists()):
+        return own
+    return [r for r in _lines(place, place.read_cell(trunk)) if r["step"] <= entry.fork] + own
+
+
+def _history(place: StudyFolder, entry: Entry) -> History:
     curves: dict[str, dict[int, float]] = defaultdict(dict)
     ledger: dict[str, list[float]] = defaultdict(list)
-    for row in records.rows(path) if path.exists() else ():
+    for row in _lines(place, entry):
         for key, value in row.items():
             kind, _, name = key.partition("/")
             if kind == "eval" and is_result(name) and _finite(value):

@@ -86,8 +86,7 @@ def _origin(view: View) -> str:
     seeds = ", ".join(map(str, study.get("seeds", [])))
     lines.append(f"{done} of {len(results)} cells done, seeds {seeds}")
     if budget := study.get("budget"):
-        kind = budgets.KINDS.get(budget["kind"], budget["kind"])
-        lines.append(f"{aggregate.short_amount(budget['amount'])} {kind} per cell")
+        lines.append(budgets.described(budget))
     training = duration(sum(result.seconds for result in results))
     evaluation = duration(sum(result.evaluation_seconds for result in results))
     lines.append(f"{training} of training and {evaluation} of evaluation in all")

@@ -1,0 +1,52 @@
+"""The name of a run: a hash of what is trained."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from typing import Any
+
+from bert_jax import config as configs
+from bert_jax.config import forks, knobs
+
+# Knobs that may change on resume, and yet change what is trained.
+COUNT = ("checkpoints.patience", "parallel.step")
+# With patience, evaluations end training: these knobs decide when they are made and their result.
+ENDING = tuple(
+    f"evals.validation.{field.name}"
+    for field in dataclasses.fields(knobs.Eval)
+    if field.name != "batch_size"
+)
+
+
+def identity(config: knobs.Config) -> str:
+    """Return the name of a run: a hash of the knobs that determine what is trained.
+
+    Only knobs that differ from their defaults count, so that a knob added later renames no run.
+    Knobs that do not affect training do not count, and equivalent spellings give the same name.
+    """
+    text = json.dumps(trained_knobs(config), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def trained_knobs(config: knobs.Config) -> dict[str, Any]:
+    """Return the knobs that name a run."""
+    masking = config.masking
+    if masking.schedule == "constant" and masking.prediction_rate == masking.rate:
+        config = dataclasses.replace(
+            config, masking=dataclasses.replace(masking, prediction_rate=None)
+        )
+    # A branch is named by its step: what the trunk was follows from the other knobs.
+    config = dataclasses.replace(
+        config, branch_from=config.branch_from.removeprefix(forks.trunk(config)[0])
+    )
+    usual = configs.usual()
+    # The name of a run that recomputed everything, from when it could not yet be changed.
+    former = {"model.remat": True} if config.model.remat == "full" else {}
+    counts = COUNT + (ENDING if config.checkpoints.patience else ())
+    return {
+        knob: value
+        for knob, value in configs.flat(configs.to_dict(config)).items()
+        if usual.get(knob, ...) != value and (knob in counts or not configs.free_on_resume(knob))
+    } | former

@@ -1,0 +1,311 @@
+"""Cells of a study that share a trunk: how they are planned, and that no update is made twice."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bert_jax import config as configs
+from bert_jax.checkpoints import manifest
+from bert_jax.config import load_file
+from bert_jax.errors import ConfigError
+from bert_jax.studies import actions, groups, launch, plan, worker
+from bert_jax.studies.definition import Budget, Study, axis, expand, load, variants
+from bert_jax.studies.engines import Capacity, Task
+from bert_jax.studies.folder import StudyFolder
+from bert_jax.studies.report import budgets, collect
+from bert_jax.train import train
+from bert_jax.training import ledger, program
+from tests import outcomes, texts
+from tests.test_study_kill import _kill, results, workers_of
+
+STEPS = (20, 40)
+FORK = 16  # 80 % of the shorter length
+
+
+def define(base: Any, **changes: Any) -> Study:
+    for path, value in {
+        "pairs": "none",
+        "batch_size": 8,
+        "sequence_length": 16,
+        "optim.schedule": "wsd",
+        "optim.warmup_steps": 5,
+        "checkpoints.best": "",
+        "checkpoints.every": 12,
+        "evals.validation.every": 10,
+        "logging.every": 1,  # a line for each update
+    }.items():
+        configs.put(base, path.split("."), value)
+    plain = Study(
+        question="How long?",
+        base=base,
+        axes=(axis("masking.rate", (0.15, 0.4)),),
+        seeds=(0, 1),
+        budget=Budget("steps", STEPS),
+        evaluations={},
+        trunk=True,
+    )
+    return dataclasses.replace(plain, **changes)
+
+
+@pytest.fixture
+def study() -> Study:
+    tree = configs.default()
+    tree.model.size = "tiny"
+    return define(tree)
+
+
+# --- plans ----------------------------------------------------------------------------------------
+
+
+def test_the_longer_cell_goes_on_from_the_shorter_one_where_it_decays(study):
+    cells = expand(study)
+    assert [cell.config.steps for cell in cells] == [20, 20, 40, 40] * 2
+    assert [cell.labels["budget"] for cell in cells[1:3]] == ["20 steps", "40 steps"]
+    for short, long in zip(cells[0:2] + cells[4:6], cells[2:4] + cells[6:8], strict=True):
+        assert (short.trunk, short.fork) == ("", 0)
+        assert (long.trunk, long.fork) == (f"{short.id}@{FORK}", FORK)
+        assert long.config.masking.rate == short.config.masking.rate
+        assert (short.config.checkpoints.at, long.config.checkpoints.at) == ((FORK,), (32,))
+    alone = expand(dataclasses.replace(study, trunk=False))
+    assert [cell.id for cell in alone] == [cell.id for cell in cells]  # the same runs
+    assert not any(cell.trunk for cell in alone)
+
+
+def test_an_added_length_goes_on_from_the_longest_that_was_there(study):
+    before = expand(study)
+    longer = expand(dataclasses.replace(study, budget=Budget("steps", (*STEPS, 100)), seeds=(0,)))
+    assert longer[2].trunk == f"{before[2].id}@32"
+    assert [cell.trunk for cell in longer[:2]] == [cell.trunk for cell in before[0:4:2]]
+
+
+def test_only_what_acts_after_the_fork_may_differ(study):
+    def forks(**changes: Any) -> list[int]:
+        return [cell.fork for cell in expand(dataclasses.replace(study, seeds=(0,), **changes))]
+
+    decays = axis("optim.decay_fraction", (0.5, 0.2))
+    assert forks(axes=(decays,), budget=Budget("steps", 40)) == [0, 20]
+    ends = axis("optim.final_fraction", (0.0, 0.1))
+    assert sorted(forks(axes=(ends,), budget=Budget("steps", 40))) == [0, 32]
+    assert forks(axes=(axis("optim.learning_rate", (1e-3, 2e-3)),)) == [0, FORK] * 2
+    shares = variants("warm-up", {"share": {"optim.warmup_fraction": 0.1}})
+    assert forks(axes=(shares,)) == [0, 0]  # other steps of warm-up
+    falling = {"masking.schedule": "linear", "masking.rate": 0.4, "masking.final_rate": 0.2}
+    assert forks(axes=(variants("rate", {"falls": falling}),)) == [0, 0]
+    kinds = axis("optim.schedule", ("linear", "wsd"))
+    assert forks(axes=(kinds,)) == [0, 0, 0, FORK]
+    with pytest.raises(ConfigError, match="no cell has a stable phase") as error:
+        forks(axes=(axis("optim.schedule", ("linear", "cosine")),))
+    assert "wsd" in error.value.hint
+
+
+def test_a_dry_run_says_what_is_shared(study, tmp_path):
+    place, cells, room = StudyFolder(tmp_path), expand(study), Capacity(1)
+    planned = plan.plan(place, cells, {}, "auto", room)
+    said = plan.described(place, "lengths", cells, planned, room, "")
+    shared = "4 of 8 cells go on from another one: 64 of 240 updates (27%) are shared"
+    assert shared in said
+    assert f"{cells[0].id}@{FORK}" in said
+    alone = expand(dataclasses.replace(study, trunk=False))
+    planned_alone = plan.plan(place, alone, {}, "auto", room)
+    assert "shared" not in plan.described(place, "lengths", alone, planned_alone, room, "")
+    assert len(planned) == len(planned_alone) == 2
+    work = [sum(g.seconds - groups.COMPILE for g in some) for some in (planned, planned_alone)]
+    assert work[0] == pytest.approx(work[1] * (240 - 64) / 240)
+
+
+@pytest.mark.parametrize(
+    ("amount", "refused"), [((20, -1), "a budget of -1"), ((20, 20), "has a point twice")]
+)
+def test_a_bad_amount_among_several_is_refused(study, amount, refused):
+    with pytest.raises(ConfigError, match=refused):
+        expand(dataclasses.replace(study, budget=Budget("steps", amount)))
+
+
+def test_the_budget_is_an_axis_no_other_may_take_the_name_of(study):
+    twin = variants("budget", {"a": {"seed": 3}})
+    with pytest.raises(ConfigError, match="two axes have one name"):
+        expand(dataclasses.replace(study, axes=(twin,)))
+
+
+# --- launching ------------------------------------------------------------------------------------
+
+
+class Remembering:
+    """An engine that notes what is submitted, and runs nothing."""
+
+    pause, room = 0.0, Capacity(2)
+
+    def __init__(self) -> None:
+        self.tasks: list[Task] = []
+
+    def submit(self, tasks: list[Task]) -> None:
+        self.tasks += tasks
+
+
+def test_a_group_waits_until_its_trunk_has_come_so_far(study, tmp_path, monkeypatch):
+    monkeypatch.setattr(launch, "LOOK", 0.0)
+    place, cells = StudyFolder(tmp_path), expand(study)
+    planned = plan.plan(place, cells, {}, "auto", Remembering.room)
+    actions._write(place, "x", "x", study, cells, planned, [], 2)
+    by_steps = {group.cells[0].config.steps: group.id for group in planned}
+
+    def submitted(launcher: launch.Launcher) -> list[str]:
+        launcher._submit()
+        return [task.name for task in launcher.engine.tasks]
+
+    engine = Remembering()
+    launcher = launch.Launcher(place, planned, engine)  # type: ignore[arg-type]  # part of one
+    assert submitted(launcher) == submitted(launcher) == [by_steps[20]]
+    for cell in cells:
+        if not cell.trunk:
+            folder = place.cell(cell.id) / "checkpoints" / str(FORK)
+            folder.mkdir(parents=True)
+            (folder / manifest.NAME).write_text("{}")
+            done = cell is cells[5]
+            assert submitted(launcher) == [by_steps[20], *([by_steps[40]] if done else [])]
+
+    given_up = launch.Launcher(place, [g for g in planned if g.id == by_steps[40]], Remembering())  # type: ignore[arg-type]
+    for cell in cells:
+        if not cell.trunk:
+            (place.cell(cell.id) / "checkpoints" / str(FORK) / manifest.NAME).unlink()
+    assert submitted(given_up) == [by_steps[40]]  # nobody will bring them there
+
+
+# --- training -------------------------------------------------------------------------------------
+
+
+def prepared(workdir: Path, study: Study) -> tuple[StudyFolder, list[groups.Group]]:
+    place, cells = StudyFolder(workdir), expand(study)
+    planned = plan.plan(place, cells, actions.evaluations_of(study), "auto", Capacity(1))
+    actions._write(place, "x", "x", study, cells, planned, [], 2)
+    return place, sorted(planned, key=lambda group: group.cells[0].config.steps)
+
+
+@pytest.mark.parametrize("reached", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_shared_updates_are_made_once(tmp_path, monkeypatch, reached):
+    """Each update of each run is counted where it is made, by a program that computes nothing.
+
+    A trunk that never came to the fork spares nothing, and the longer cells are trained all the
+    same.
+    """
+    made: Counter[tuple[int, int]] = Counter()
+    names = ("masked", "mask_token", "random", "kept", "quota", "asked", "predicted")
+    zeros = (*(f"{name}_fraction" for name in (*names, "predict_quota")), "skipped_in_row", "loss")
+
+    def update(state: Any, batch: Any, inputs: Any) -> Any:
+        made.update(zip(inputs.seed.tolist(), inputs.quotas[:, -1].tolist(), strict=True))
+        return state, dict.fromkeys(zeros, (np.zeros(len(inputs.seed)), np.ones(len(inputs.seed))))
+
+    monkeypatch.setattr(program, "compile_step", lambda *_, **__: update)
+    monkeypatch.setattr(ledger.Ledger, "fault", lambda self: "")  # of masks that nobody made
+    base = load_file(str(texts.config_file(tmp_path)))
+    base.model.hidden = 16
+    study = define(base, axes=(axis("masking.rate", (0.15,)),))
+    study.base.evals = {}
+    place, planned = prepared(tmp_path / "w", study)
+    with texts.one_device():
+        for group in planned:
+            if group.cells[0].trunk and not reached:
+                for cell in group.cells:
+                    found = place.saved(cell.trunk)
+                    assert found is not None
+                    (found / manifest.NAME).unlink()
+            worker.work(place, group.id, train)
+    assert made.keys() == {(0, 2), (1, 2)}
+    assert set(made.values()) == {sum(STEPS) - (FORK if reached else 0)}
+    assert [place.trained(cell.id)["step"] for cell in place.cells()] == [20, 20, 40, 40]
+
+
+# --- a whole study, in processes of its own -------------------------------------------------------
+
+STUDY = """
+from bert_jax.config import load_file
+from bert_jax.studies.definition import Budget, Study, Suite, axis
+
+
+def get_study(scale=""):
+    base = load_file({config!r})
+    for section, knob, value in {knobs!r}:
+        setattr(getattr(base, section) if section else base, knob, value)
+    base.evals.validation.every = 10
+    return Study(
+        question="How long?",
+        base=base,
+        axes=(axis("masking.rate", (0.15, 0.4)),),
+        seeds=(0,),
+        budget=Budget("tokens", (20 * 16 * 32, 40 * 16 * 32)),
+        evaluations={{"validation": Suite("pretrain")}},
+        trunk=scale != "apart",
+    )
+"""
+IN_BASE = [
+    ("", "pairs", "none"),
+    ("optim", "schedule", "wsd"),
+    ("checkpoints", "best", ""),
+    ("checkpoints", "every", 6),
+    ("logging", "every", 1),
+]
+
+
+def launched(folder: Path, workdir: Path, scale: str = "") -> Any:
+    words = ["study", "run", f"{folder}{scale}", f"--workdir={workdir}", "--jobs=2"]
+    return texts.start(*words)
+
+
+@pytest.mark.slow
+@pytest.mark.fault(40)
+def test_a_study_with_a_trunk_is_the_study_without_one(tmp_path):
+    """Also when it is killed within the branches and goes on; in each cell, each bit of the end."""
+    folder = tmp_path / "lengths"
+    folder.mkdir()
+    file = str(texts.config_file(tmp_path))
+    (folder / "study.py").write_text(STUDY.format(config=file, knobs=IN_BASE))
+    apart, workdir = tmp_path / "apart", tmp_path / "shared"
+    process = launched(folder, apart, ":apart")
+    assert process.communicate(timeout=600)[1] is not None
+    assert process.returncode == 0
+
+    process, place = launched(folder, workdir), StudyFolder(workdir)
+    cells = expand(load(str(folder))[1])
+    branches = [cell for cell in cells if cell.trunk]
+    while not any(place.saved(f"{cell.id}@18") for cell in branches):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.02)
+    _kill(process.pid)
+    for pid in workers_of(workdir):
+        _kill(pid)
+    process.communicate()
+    process = launched(folder, workdir)
+    _, err = process.communicate(timeout=600)
+    assert process.returncode == 0, err
+
+    assert results(workdir) == results(apart)
+    for cell in cells:
+        (ours, _), (theirs, _) = (
+            outcomes.state(StudyFolder(w).cell(cell.id), cell.config.steps)
+            for w in (workdir, apart)
+        )
+        assert [n for n in ours if ours[n].tobytes() != theirs[n].tobytes()] == []
+        lines = (place.cell(cell.id) / "metrics.jsonl").read_text().splitlines()
+        updates = [row["step"] for row in map(json.loads, lines) if "train/loss" in row]
+        assert updates == list(range(cell.fork + 1, cell.config.steps + 1))
+        recorded = json.loads((place.cell(cell.id) / "config.json").read_text())["branch_from"]
+        assert recorded.endswith(f"@{cell.fork}") == bool(cell.trunk)
+    ours, theirs = (collect.results(StudyFolder(w)) for w in (workdir, apart))
+    for one, other in zip(ours, theirs, strict=True):  # curves from step 0, for equal budgets
+        assert one.history == other.history
+        assert one.spent("tokens") == other.spent("tokens")
+    said = budgets.described(place.read_study()["budget"])
+    assert said in (workdir / "report.html").read_text()
+    assert " or " in said
+    code, out, _ = texts.run("study", "status", f"--workdir={workdir}", "--verbose")
+    assert code == 0
+    assert out.count("goes on from") == len(branches) == 2
