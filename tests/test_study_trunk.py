@@ -306,6 +306,8 @@ def test_a_study_with_a_trunk_is_the_study_without_one(tmp_path):
     said = budgets.described(place.read_study()["budget"])
     assert said in (workdir / "report.html").read_text()
     assert " or " in said
+    for file in ("report.html", "summary.md"):
+        assert "2 of 4 cells go on from another one" in (workdir / file).read_text()
     code, out, _ = texts.run("study", "status", f"--workdir={workdir}", "--verbose")
     assert code == 0
     assert out.count("goes on from") == len(branches) == 2

@@ -22,7 +22,7 @@ from bert_jax.reporting.formats import SPACE
 from bert_jax.reporting.metric_names import pretty
 from bert_jax.reporting.page import asset, config_box, page, section, table, tile
 from bert_jax.reporting.svg import draw
-from bert_jax.studies import files
+from bert_jax.studies import files, trunks
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.report import (
     aggregate,
@@ -182,12 +182,15 @@ def _head(view: View) -> str:
     parts = [f"<b>{escape(str(study.get('name', '')))}</b>", ", ".join(counts)]
     if budget := study.get("budget"):
         parts.append(budgets.described(budget))
+    parts += filter(None, [trunks.described([result.entry for result in results])])
     states = Counter(result.state.name for result in results)
     others = ", ".join(f"{states[name]} {name}" for name in STATES[1:] if states[name])
     training = sum(result.seconds for result in results)
     evaluation = sum(result.evaluation_seconds for result in results)
     work = f"{duration(training)} training, {duration(evaluation)} evaluation"
-    flops = aggregate.short_amount(sum(result.spent("flops") for result in results))
+    # Of the updates that were made: those of a trunk are not made again.
+    made = (r.spent("flops") - r.spent("flops", min(r.entry.fork, r.state.step)) for r in results)
+    flops = aggregate.short_amount(sum(made))
     kinds = list(dict.fromkeys(result.hardware for result in results if result.hardware))
     hardware = kinds[0] if len(kinds) == 1 else f"{len(kinds)} kinds" if kinds else "none yet"
     platform = str((study.get("machine") or {}).get("platform", ""))

@@ -11,6 +11,7 @@ from typing import Any
 
 from bert_jax.reporting.formats import HOLE, SPACE
 from bert_jax.reporting.metric_names import pretty
+from bert_jax.studies import trunks
 from bert_jax.studies.report import aggregate, budgets, sections
 from bert_jax.studies.report.aggregate import View, getter, plain, plus_minus
 from bert_jax.studies.report.compare import LEVEL, Difference
@@ -87,6 +88,7 @@ def _origin(view: View) -> str:
     lines.append(f"{done} of {len(results)} cells done, seeds {seeds}")
     if budget := study.get("budget"):
         lines.append(budgets.described(budget))
+    lines.append(trunks.described([result.entry for result in results]))
     training = duration(sum(result.seconds for result in results))
     evaluation = duration(sum(result.evaluation_seconds for result in results))
     lines.append(f"{training} of training and {evaluation} of evaluation in all")
