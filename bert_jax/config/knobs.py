@@ -205,8 +205,7 @@ class Optim:
     )
     schedule: str = knob(
         "linear",
-        "after warm-up; linear2018 decays from step 0; wsd (warm-up, stable, decay) stays at the "
-        "peak, and decays at the end",
+        "after warm-up; linear2018 decays from step 0; wsd after a stable phase at the peak",
         choices=("linear", "linear2018", "cosine", "constant", "wsd"),
     )
     decay_fraction: float = knob(
@@ -284,9 +283,7 @@ class Checkpoints:
     every: int = knob(1_000, "steps between saves", low=1)
     epochs: float | None = knob(None, "epochs of a task between saves, in place of every", low=0.01)
     keep: int = knob(2, "latest steps kept", low=1)
-    at: tuple[int, ...] = knob(
-        (), "steps that are saved and kept for good, beside the latest, such as (800,1600)", low=1
-    )
+    at: tuple[int, ...] = knob((), "steps that are saved and kept for good, as (8,16)", low=1)
     patience: int = knob(
         0, "evaluations in a row without a better `best` before training ends; 0 never", low=0
     )
@@ -357,9 +354,7 @@ class Config:
         choices=("none", "nsp", "sop"),
     )
     branch_from: str = knob(
-        "",
-        "RUN@STEP: go on from this checkpoint of another run, the trunk, of which every number of "
-        "an update up to the step must be the same; a run records the digest of its trunk for RUN",
+        "", "RUN@STEP: go on from this checkpoint of a run whose updates up to it are the same"
     )
     init_from: str = knob("", "a run, or another project's model, whose parameters are loaded")
     init_fresh: str = knob(
