@@ -175,6 +175,11 @@ def along_rows(x: jax.Array) -> jax.Array:
     return jax.lax.with_sharding_constraint(x, BATCH) if _splitting() else x
 
 
+def whole(table: jax.Array) -> jax.Array:
+    """Have every device hold a small table whole, so that it moves and not what is read from it."""
+    return jax.lax.with_sharding_constraint(table, PartitionSpec()) if _splitting() else table
+
+
 def own_part(function: Callable, in_specs: Any, out_specs: Any) -> Callable:
     """Have a function see each device's own part of its arguments, where a mesh is in context.
 

@@ -184,7 +184,7 @@ def test_memory_counts_logits_of_every_token():
     causal, masked = config(), toy.config(pairs="none", model__layers=1)
     rows, length = 8, causal.sequence_length
     one, more = (costs.activation_bytes(causal, size, rows) for size in (toy.VOCAB, 2 * toy.VOCAB))
-    assert more - one == 8 * rows * length * toy.VOCAB
+    assert more - one == 3 * 4 * rows * length * toy.VOCAB
     assert one > costs.activation_bytes(masked, toy.VOCAB, rows)
 
 

@@ -23,7 +23,7 @@ from bert_jax import cli, sharding
 from bert_jax.config import costs, knobs, load_file, override, resolve
 from bert_jax.errors import ConfigError
 from bert_jax.interop import vocabulary
-from bert_jax.planning import hlo, search, targets, update
+from bert_jax.planning import hlo, matmuls, search, targets, update
 from tests import toy
 from tests.texts import ROOT
 
@@ -163,6 +163,28 @@ def test_traffic_is_what_is_read_and_written():
     assert least <= moved < 1.5 * least
 
 
+NEAR = """HloModule m, is_scheduled=true
+
+ENTRY %main (x: f32[64,1024]) -> f32[64,1024] {
+  %x = f32[64,1024]{1,0:T(8,128)} parameter(0)
+  %near = (f32[64,1024]{1,0:T(8,128)S(1)}, f32[64,1024]{1,0:T(8,128)}, u32[]{:S(2)}) copy-start(%x)
+  %here = f32[64,1024]{1,0:T(8,128)S(1)} copy-done(%near)
+  %sum = f32[64,1024]{1,0:T(8,128)S(1)} add(%here, %here)
+  %of = ((f32[64,1024]{1,0:T(8,128)}), f32[8,1024]{1,0:T(8,128)S(1)}, s32[]{:S(2)}) slice-start(%x)
+  %part = f32[8,1024]{1,0:T(8,128)S(1)} slice-done(%of)
+  %room = f32[64,1024]{1,0:T(8,128)} custom-call(), custom_call_target="AllocateBuffer"
+  ROOT %out = f32[64,1024]{1,0:T(8,128)} multiply(%sum, %here)
+}
+"""
+
+
+def test_traffic_of_a_tpu_leaves_out_what_stays_on_the_core():
+    """The copy to the core and the slice are read once, and the product is written once."""
+    assert hlo.parse(NEAR).traffic() == 4 * 1024 * (64 + 8 + 64)
+    everywhere = hlo.parse(NEAR.replace("S(1)", "")).traffic()
+    assert everywhere == 4 * 1024 * (2 * 64 + 3 * 64 + 2 * 8 + 3 * 64)
+
+
 # --- the update -----------------------------------------------------------------------------------
 
 
@@ -206,6 +228,17 @@ def test_activations_stay_on_their_device(target, layout, scan, monkeypatch):
     # Left to itself, XLA moves those of other devices.
     monkeypatch.setattr(sharding, "_splitting", lambda: None)
     assert plan(target, **overrides).largest_rows > own
+
+
+def test_matmuls_of_each_device_are_counted(mesh):
+    """Eight devices multiply 4 rows each, forwards and twice backwards."""
+    specs = {"in_specs": (PartitionSpec("data"), PartitionSpec()), "out_specs": PartitionSpec()}
+    mapped = jax.shard_map(
+        lambda x, w: jax.lax.psum(jnp.sum(x @ w), "data"), mesh=mesh, check_vma=False, **specs
+    )
+    gradient = jax.make_jaxpr(jax.grad(mapped, argnums=(0, 1)))
+    counted = matmuls.count(gradient(jnp.ones((32, 5)), jnp.ones((5, 7))).jaxpr)
+    assert sum(one.flops * times for one, times in counted.items()) == 3 * 2 * 32 * 5 * 7
 
 
 @pytest.mark.parametrize("remat", ["none", "dots", "full"])

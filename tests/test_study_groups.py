@@ -275,21 +275,24 @@ def test_fuse_says_how_many_train_together():
 
 def test_arms_are_as_many_as_the_memory_holds():
     cells = [at(0.15, seed) for seed in range(12)]
-    state, activations = (
+    state, (activations, fewer) = (
         costs.state_bytes(ONE.config, 4_000),
-        costs.activation_bytes(ONE.config, 4_000, ONE.config.batch_size),
+        [
+            costs.activation_bytes(ONE.config, 4_000, ONE.config.batch_size, accelerator=there)
+            for there in (False, True)
+        ],
     )
     one_by_one = plan(cells, memory=4 * state + activations)
     assert [len(group.cells) for group in one_by_one] == [4, 4, 4]
     assert {group.why for group in one_by_one} == {"memory for 4 runs"}
-    all_at_once = plan(cells, memory=4 * (state + activations), accelerator=True)
+    all_at_once = plan(cells, memory=4 * (state + fewer), accelerator=True)
     assert [len(group.cells) for group in all_at_once] == [4, 4, 4]
     assert (
         len(plan(cells, memory=4 * (state + activations))) < 3
     )  # the same memory holds more, one after the other
     assert len(plan(cells, memory=1)) == 12
     as_told = [with_arms(one, "map") for one in cells]
-    assert len(plan(as_told, memory=4 * state + activations, accelerator=True)) == 3
+    assert len(plan(as_told, memory=4 * state + fewer, accelerator=True)) == 3
     as_told = [with_arms(one, "vmap") for one in cells]
     assert len(plan(as_told, memory=4 * (state + activations))) == 3
 

@@ -6,10 +6,32 @@ The costs follow from the config and the size of the vocabulary. That size is no
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import NamedTuple
+
 import numpy as np
 
 from bert_jax.config import knobs, laws, quotas
 
+
+class Kept(NamedTuple):
+    """What the backward pass finds stored of a layer, as numbers of arrays in the compute type."""
+
+    vectors: float  # [rows, L, D]
+    features: float  # [rows, L, F]; one more in a gated layer
+    scores: float  # [rows, heads, L, L]
+
+
+# By compiler and remat. Of an accelerator, the arrays that cross from the loop of the forward pass
+# to that of the backward pass: results of matmuls (query, key, value, context, two outputs, up) and
+# the layer's input, scores in float32; without remat the inputs of both norms and of the last
+# matmul, masks of dropout at half an array each, and of attention the probabilities in float32, the
+# dropped ones and their mask. Of a CPU, the buffers in XLA's memory report: each factor of a matmul
+# is there as it was and turned, and dropout and norms keep their float32 steps.
+KEPT: Mapping[str, Mapping[str, Kept]] = {
+    "accelerator": {"none": Kept(11, 2, 3.5), "dots": Kept(7, 1, 2), "full": Kept(1, 0, 0)},
+    "cpu": {"none": Kept(20, 3, 3), "dots": Kept(7, 1, 1), "full": Kept(1, 0, 0)},
+}
 STATES = 4  # arrays of the parameters' size that a run holds: parameters, two moments, gradients
 
 
@@ -106,25 +128,45 @@ def state_bytes(config: knobs.Config, vocab_size: int) -> int:
     return 4 * STATES * (layers * layer_weights(config) + width * tables + heads)
 
 
-def activation_bytes(config: knobs.Config, vocab_size: int, rows: int, slots: int = 0) -> int:
-    """Estimate the bytes the backward pass keeps for `rows` rows; compilers differ somewhat.
+def activation_bytes(
+    config: knobs.Config,
+    vocab_size: int,
+    rows: int,
+    slots: int = 0,
+    *,
+    accelerator: bool = False,
+    fused: bool = False,
+) -> int:
+    """Estimate the most bytes of activations that an update of `rows` rows holds at once.
 
-    A layer keeps about 10 arrays of [rows, L, D] (inputs of matmuls and norms, residuals), 2 of
-    [rows, L, F] (3 when gated) and 3 of [rows, heads, L, L]; where all but matmuls is computed
-    again, 7, 1 (2 when gated) and scores in float32. The head keeps logits and their gradient in
-    float32.
+    That is when the backward pass begins, with what all layers have kept and the arrays of the
+    head, or, where those are smaller, what one layer computes again.
+
+    Args:
+      config: its compute type, remat and scan are those of the device, or else of a CPU.
+      vocab_size: of the head.
+      rows: of a device and microbatch.
+      slots: prediction slots per row, where they are not the config's own.
+      accelerator: the compiler is that of a TPU or GPU.
+      fused: attention is a fused kernel, which keeps no scores.
     """
     layers, width, mlp = _shape(config)
     m, length = config.model, config.sequence_length
     assert m.heads is not None
-    size, gate = 2 if m.dtype == "bfloat16" else 4, int(m.gated)
-    tokens, scores = rows * length, rows * m.heads * length**2
-    layer = size * (tokens * (10 * width + (2 + gate) * mlp) + 3 * scores)
-    kept = {
-        "full": layer + (layers - 1) * size * tokens * width,
-        "dots": layers * (size * tokens * (7 * width + (1 + gate) * mlp) + 4 * scores),
-    }.get(m.remat, layers * layer)
-    return kept + 2 * 4 * rows * _predicted(config, slots) * vocab_size
+    tokens, pairs = rows * length, 0 if fused else rows * m.heads * length**2
+    kinds = KEPT["accelerator" if accelerator else "cpu"]
+
+    def size(kept: Kept) -> float:
+        features = (kept.features + (m.gated and kept.features > 0)) * mlp
+        numbers = tokens * (kept.vectors * width + features) + kept.scores * pairs
+        return (2 if m.dtype == "bfloat16" else 4) * numbers
+
+    # A CPU's compiler undoes the recomputation of layers that are no loop.
+    remat = m.remat if m.remat in kinds and (accelerator or m.scan) else "none"
+    logits = 4 * rows * _predicted(config, slots) * vocab_size
+    head = (2 if accelerator else 3) * logits
+    again = size(kinds["none"]) - size(kinds[remat])
+    return int(layers * size(kinds[remat]) + max(head, again))
 
 
 def _predicted(config: knobs.Config, slots: int) -> int:

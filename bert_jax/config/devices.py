@@ -40,6 +40,17 @@ TABLE: Mapping[str, Row] = {
     "gpu": Row("bfloat16", "einsum", False, "none", "vmap", "threefry2x32"),  # of other makers
     "tpu": Row("bfloat16", "splash", True, "dots", "vmap", "threefry2x32"),
 }
+# What a compiler is told beside its defaults. A TPU's adds up all gradients and reduces them over
+# devices at once, with nothing to compute meanwhile; in parts of 1 MiB or more, all but the last
+# move while the rest of the backward pass is computed (experiments/scale/README.md).
+COMPILER: Mapping[str, Mapping[str, bool | int]] = {
+    "tpu": {
+        "xla_jf_crs_combiner_threshold_in_bytes": 2**20,
+        "xla_enable_async_all_reduce": True,
+        "xla_tpu_enable_async_collective_fusion_fuse_all_reduce": True,
+    }
+}
+ACCELERATORS = ("tpu", "cuda", "gpu")
 READING = "float32"  # results of a model do not depend on the compute type of its training
 
 _target: tuple[str, Sequence[Any]] | None = None  # of traced_for; else what this process has
@@ -87,6 +98,11 @@ def settled(model: knobs.Model, *, train: bool) -> knobs.Model:
     scan = row.scan if model.scan is None else model.scan
     remat = (row.remat if train else "none") if model.remat == "auto" else model.remat
     return dataclasses.replace(model, dtype=dtype, scan=scan, remat=remat)
+
+
+def compiler_options() -> dict[str, bool | int]:
+    """Return the options that an update is compiled with."""
+    return dict(COMPILER.get(device(), {}))
 
 
 def prng(settings: knobs.Parallel) -> str:

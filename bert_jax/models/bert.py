@@ -13,7 +13,7 @@ from bert_jax.batch import Batch, Encoded
 from bert_jax.config import devices, knobs
 from bert_jax.models import backends
 from bert_jax.models.attention import Attention
-from bert_jax.models.layers import ACTIVATIONS, Dense, Dropout, LayerNorm, weights
+from bert_jax.models.layers import ACTIVATIONS, Dense, Dropout, LayerNorm, recomputed, weights
 from bert_jax.models.positions import sinusoids
 from bert_jax.models.precision import KINDS
 
@@ -81,7 +81,7 @@ class Embeddings(nn.Module):
         if cfg.position == "learned":
             shape = (cfg.max_positions, cfg.hidden)
             learned = self.param("position", weights(cfg), shape, jnp.float32)
-            x += jnp.take(learned, positions, axis=0)
+            x += jnp.take(sharding.whole(learned), positions, axis=0)
         elif cfg.position == "sinusoidal":
             x += jnp.take(jnp.asarray(sinusoids(self.length, cfg.hidden)), positions, axis=0)
         x = LayerNorm(cfg, name="norm")(x)
@@ -107,7 +107,8 @@ class Mlp(nn.Module):
     def __call__(self, x: jax.Array) -> jax.Array:
         cfg = self.cfg
         assert cfg.mlp is not None
-        hidden = ACTIVATIONS[cfg.activation](Dense(cfg, (cfg.mlp,), name="up")(x))
+        activation = recomputed(ACTIVATIONS[cfg.activation], cfg)
+        hidden = activation(Dense(cfg, (cfg.mlp,), name="up")(x))
         if cfg.gated:
             hidden *= Dense(cfg, (cfg.mlp,), name="gate")(x)
         return Dense(cfg, (x.shape[-1],), name="down")(hidden)
@@ -185,7 +186,8 @@ class Bert(nn.Module):
         pooled = None
         if self.pool:
             first = jnp.take_along_axis(x, pooled_positions(cfg, batch)[..., None], axis=1)
-            pooled = jnp.tanh(Dense(cfg, (x.shape[-1],), name="pooler")(first))  # [B, S, D]
+            vectors = Dense(cfg, (x.shape[-1],), name="pooler")(sharding.along_rows(first))
+            pooled = jnp.tanh(sharding.along_rows(vectors))  # [B, S, D]
         if captured is None:
             return Encoded(x, pooled, table)
         layers, probabilities = captured

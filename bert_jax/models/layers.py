@@ -10,7 +10,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from bert_jax.config import knobs
+from bert_jax.config import devices, knobs
 from bert_jax.models.matmul import matmul
 from bert_jax.models.precision import KINDS
 
@@ -32,6 +32,18 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "relu": jax.nn.relu,
     "silu": jax.nn.silu,
 }
+
+
+def recomputed(function: Callable, cfg: knobs.Model) -> Callable:
+    """Have the backward pass compute a cheap function again from its arguments.
+
+    Those are stored anyway, and what is stored between them and the result costs an accelerator
+    more memory traffic than it saves. On a CPU, and within layers that are computed again as a
+    whole, nothing is done.
+    """
+    if cfg.remat != "none" or devices.device() == "cpu":
+        return function
+    return jax.checkpoint(function)
 
 
 def weights(cfg: knobs.Model) -> jax.nn.initializers.Initializer:
@@ -74,13 +86,19 @@ class LayerNorm(nn.Module):
     def __call__(self, x: jax.Array) -> jax.Array:
         scale = self.param("scale", jax.nn.initializers.ones, x.shape[-1:], jnp.float32)
         bias = self.param("bias", jax.nn.initializers.zeros, x.shape[-1:], jnp.float32)
-        wide = x.astype(jnp.float32)
-        mean = jnp.mean(wide, -1, keepdims=True)
-        centred = wide - mean
-        variance = jnp.mean(jnp.square(centred), -1, keepdims=True)
-        y = centred * jax.lax.rsqrt(variance + self.cfg.norm_epsilon)
-        y = y * jnp.broadcast_to(scale, y.shape) + jnp.broadcast_to(bias, y.shape)
-        return y.astype(x.dtype)
+        normalise = functools.partial(normalised, epsilon=self.cfg.norm_epsilon)
+        return recomputed(normalise, self.cfg)(x, scale, bias)
+
+
+def normalised(x: jax.Array, scale: jax.Array, bias: jax.Array, epsilon: float) -> jax.Array:
+    """Return x with mean 0 and variance 1 over the last axis, scaled and shifted, in float32."""
+    wide = x.astype(jnp.float32)
+    mean = jnp.mean(wide, -1, keepdims=True)
+    centred = wide - mean
+    variance = jnp.mean(jnp.square(centred), -1, keepdims=True)
+    y = centred * jax.lax.rsqrt(variance + epsilon)
+    y = y * jnp.broadcast_to(scale, y.shape) + jnp.broadcast_to(bias, y.shape)
+    return y.astype(x.dtype)
 
 
 class Dropout(nn.Module):

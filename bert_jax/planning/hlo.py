@@ -10,7 +10,7 @@ import collections
 import dataclasses
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 COLLECTIVES = (
@@ -26,11 +26,13 @@ FREE = frozenset(  # opcodes that move no bytes by themselves
     [
         *("parameter", "constant", "iota", "tuple", "get-tuple-element", "bitcast"),
         *("while", "conditional", "call", "after-all", "opt-barrier", "add-dependency"),
-        *("partition-id", "replica-id", "domain"),
+        *("partition-id", "replica-id", "domain", "async-start", "async-update"),
     ]
 )
+FREE_CALLS = ("AllocateBuffer", "ConcatBitcast", "AssumeGatherIndicesInBound")  # of the TPU's
 _BYTES = {"pred": 1, "token": 0, "opaque": 0}
-_SHAPE = re.compile(r"\b(pred|token|opaque|[a-z]+\d+\w*)\[([\d,]*)\]")
+_SHAPE = re.compile(r"\b(pred|token|opaque|[a-z]+\d+\w*)\[([\d,]*)\](?:\{([^}]*)\})?")
+_ON_CHIP = re.compile(r"T\(.*S\((?!5\))\d+\)")  # a TPU's tiled layout; space 5 is the host's
 _NAME = re.compile(r"%?([\w.\-]+)")
 _HEADER = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) \(.*\{$")
 _TRIPS = re.compile(r'known_trip_count\\*"?:\s*\{\\*"n\\*":\s*\\*"(\d+)')
@@ -41,10 +43,11 @@ _CALLED = re.compile(
 
 
 class Shape(NamedTuple):
-    """Type and dimensions of an array."""
+    """Type and dimensions of an array, and whether it is in the memory of a TPU's core."""
 
     dtype: str
     dims: tuple[int, ...]
+    on_chip: bool = False
 
     @property
     def bytes(self) -> int:
@@ -105,8 +108,11 @@ class Program:
         )
 
     def collectives(self) -> list[Collective]:
-        """Return the collectives of the program."""
-        found = []
+        """Return the collectives of the program.
+
+        A TPU runs an asynchronous one as several fusions, which bear the same channel.
+        """
+        found: dict[tuple[str, str], Collective] = {}
         for computation, instruction, times in self.running():
             opcode = instruction.opcode
             begun = opcode.endswith("-start")
@@ -118,11 +124,14 @@ class Program:
             received = sum(shape.bytes for shape in instruction.results)
             if begun and len(instruction.results) > len(operands):
                 received -= sent  # the result of a start holds its operands too
-            beside = begun or computation in self.asynchronous
-            size = max(sent, received)
             line, results = instruction.line, instruction.results
-            found.append(Collective(kind, operands, results, size, times, beside, line))
-        return found
+            channel = re.search(r"channel_id=\d+", line)
+            step = channel is not None and computation in self.fused
+            key = (kind, channel.group() if step and channel else f"{computation} {line}")
+            beside = begun or computation in self.asynchronous or key in found
+            size = max(sent, received)
+            found[key] = Collective(kind, operands, results, size, times, beside, line)
+        return list(found.values())
 
     def custom_calls(self) -> collections.Counter[str]:
         """Count the calls of foreign code, by target and name of the operation."""
@@ -136,56 +145,84 @@ class Program:
         return counts
 
     def traffic(self) -> int:
-        """Estimate the bytes of memory that the program reads and writes.
+        """Estimate the bytes of a device's memory that the program reads and writes.
 
         A fusion reads its operands and writes its results; an operand that it only slices counts
-        with the slice, and a result that it updates in place with the update.
+        with the slice, and a result that it updates in place with the update. What a TPU keeps in
+        the memory of its core moves when it is copied there or back.
         """
         total = 0
         for computation, instruction, times in self.running():
             if computation in self.fused or instruction.opcode in FREE:
                 continue
-            if instruction.opcode.endswith("-done"):
+            if instruction.opcode.endswith("-done") or _calls_nothing(instruction.line):
                 continue
             total += times * self._moved(computation, instruction)
         return total
 
     def _moved(self, computation: str, instruction: Instruction) -> int:
-        if instruction.opcode in ("dynamic-slice", "slice", "gather"):
-            return 2 * sum(shape.bytes for shape in instruction.results)
-        if instruction.opcode in ("dynamic-update-slice", "scatter"):
-            operands = self.shapes(computation, instruction)
-            return 2 * sum(shape.bytes for shape in operands[1:])
-        written = sum(shape.bytes for shape in instruction.results)
-        if instruction.opcode != "fusion":
-            return written + sum(s.bytes for s in self.shapes(computation, instruction))
+        opcode, results = instruction.opcode, instruction.results
+        operands = self.shapes(computation, instruction)
+        if opcode == "slice-start":  # its results: what is sliced, the slice, a semaphore
+            opcode, results = "slice", results[len(operands) : -1]
+        if opcode == "copy-start":  # its results: the copy, what is copied, a semaphore
+            results = results[:1]
+        if opcode in ("dynamic-slice", "slice", "gather"):
+            return _off_chip(results) + sum(r.bytes for r in results if not operands[0].on_chip)
+        if opcode in ("dynamic-update-slice", "scatter"):
+            written = 0 if operands[0].on_chip else sum(shape.bytes for shape in operands[1:])
+            return written + _off_chip(operands[1:])
+        if opcode != "fusion":
+            return _off_chip(results) + _off_chip(operands)
         called = next(iter(_called(instruction.line)), "")
-        inside = self.computations.get(called, {})
-        readers: dict[str, list[Instruction]] = collections.defaultdict(list)
+        return self._moved_by_fusion(self.computations.get(called, {}), results)
+
+    def _moved_by_fusion(
+        self, inside: Mapping[str, Instruction], results: tuple[Shape, ...]
+    ) -> int:
+        read, written = 0, _off_chip(results)
         for inner in inside.values():
-            for operand in inner.operands:
-                readers[operand].append(inner)
-        read = 0
-        for inner in inside.values():
-            if inner.opcode != "parameter":
-                continue
-            slices = [user for user in readers[inner.name] if user.opcode == "dynamic-slice"]
-            if slices and len(slices) == len(readers[inner.name]):
-                read += sum(shape.bytes for user in slices for shape in user.results)
-            elif any(
-                user.opcode == "dynamic-update-slice" and user.operands[0] == inner.name
-                for user in readers[inner.name]
-            ):
-                update = sum(
-                    inside[user.operands[1]].results[0].bytes
-                    for user in readers[inner.name]
-                    if user.opcode == "dynamic-update-slice" and user.operands[1] in inside
-                )
-                read += update
-                written += update - sum(shape.bytes for shape in inner.results)
-            else:
-                read += sum(shape.bytes for shape in inner.results)
+            if inner.opcode == "parameter" and not inner.results[0].on_chip:
+                whole = inner.results[0].bytes
+                taken, updated = self._uses(inside, inner.name)
+                read += whole if taken is None else min(taken, whole)
+                written += updated - whole if updated else 0
         return read + max(written, 0)
+
+    def _uses(self, inside: Mapping[str, Instruction], name: str) -> tuple[int | None, int]:
+        """Return the bytes that a fusion reads of a value, and those that it updates in place.
+
+        None is read whole; a value that is only updated is not read.
+        """
+        read, updated = 0, 0
+        for user in inside.values():
+            for position, operand in enumerate(user.operands):
+                if operand != name:
+                    continue
+                part: tuple[int | None, int] = (None, 0)
+                if user.opcode == "bitcast":
+                    part = self._uses(inside, user.name)
+                elif user.opcode == "dynamic-slice" and position == 0:
+                    part = (user.results[0].bytes, 0)
+                elif user.opcode == "dynamic-update-slice" and position == 0:
+                    part = (0, inside[user.operands[1]].results[0].bytes)
+                elif user.opcode == "fusion":
+                    called = self.computations[_called(user.line)[0]]
+                    (own,) = (n for n, i in called.items() if f"parameter({position})" in i.line)
+                    part = self._uses(called, own)
+                if part[0] is None:
+                    return None, 0
+                read, updated = read + part[0], updated + part[1]
+        return read, updated
+
+
+def _off_chip(shapes: Iterable[Shape]) -> int:
+    return sum(shape.bytes for shape in shapes if not shape.on_chip)
+
+
+def _calls_nothing(line: str) -> bool:
+    """Tell whether a custom call only names memory or asserts something."""
+    return any(f'custom_call_target="{name}"' in line for name in FREE_CALLS)
 
 
 def parse(text: str) -> Program:
@@ -313,6 +350,6 @@ def _closing(text: str, opening: int) -> int:
 
 def _shapes(text: str) -> tuple[Shape, ...]:
     return tuple(
-        Shape(dtype, tuple(int(part) for part in dims.split(",") if part))
-        for dtype, dims in _SHAPE.findall(text)
+        Shape(dtype, tuple(int(n) for n in dims.split(",") if n), bool(_ON_CHIP.search(layout)))
+        for dtype, dims, layout in _SHAPE.findall(text)
     )

@@ -35,7 +35,8 @@ class Matmul(NamedTuple):
 def count(program: Any) -> Counter[Matmul]:
     """Count the matmuls of a jaxpr, those of loops as often as they run.
 
-    Kernels written in Pallas are left out: a grid runs theirs many times.
+    What is mapped over devices runs on each of them. Kernels written in Pallas are left out: a grid
+    runs theirs many times.
     """
     counts: Counter[Matmul] = Counter()
     for equation in program.eqns:
@@ -44,7 +45,12 @@ def count(program: Any) -> Counter[Matmul]:
             continue
         if kind == "dot_general":
             counts[_of(equation)] += 1
-        times = equation.params["length"] if kind == "scan" else 1
+        times = 1
+        if kind == "scan":
+            times = equation.params["length"]
+        if kind == "shard_map":
+            mesh = equation.params["mesh"]
+            times = math.prod(mesh.shape[axis] for axis in equation.params["newly_manual_axes"])
         for value in jax.tree.leaves(list(equation.params.values())):
             if hasattr(value, "eqns") or hasattr(value, "jaxpr"):
                 inside = count(getattr(value, "jaxpr", value))

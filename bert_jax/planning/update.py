@@ -153,11 +153,13 @@ def compile_update(config: knobs.Config, target: Target, vocab_size: int) -> Pla
             return dataclasses.replace(plan, reason=_reason(str(error)))
     sizes, text = compiled.memory_analysis(), hlo.parse(compiled.as_text())
     arguments, results = sizes.argument_size_in_bytes, sizes.output_size_in_bytes
+    together = arguments + results - sizes.alias_size_in_bytes + sizes.temp_size_in_bytes
     collectives, parameters = text.collectives(), program.shapes["params"]
     return dataclasses.replace(
         plan,
         attention=_attention(text, attention),
-        peak_bytes=arguments + results - sizes.alias_size_in_bytes + sizes.temp_size_in_bytes,
+        # A TPU's compiler gives temporaries room in arguments too, and says what it takes in all.
+        peak_bytes=getattr(sizes, "total_allocation_bytes", 0) or together,
         argument_bytes=arguments,
         temp_bytes=sizes.temp_size_in_bytes,
         collectives=collectives,
@@ -203,8 +205,9 @@ def _largest_rows(
 ) -> int:
     """Return the most examples whose activations a collective takes or gives.
 
-    Arrays that have the shape of a parameter, of one layer of it or of a shard are left out, and
-    numbers of slots or positions are divided out of the rest.
+    Arrays that have the shape of a parameter, of one layer of it or of a shard are left out, as are
+    the flat ones that XLA makes of several gradients to reduce them at once. Numbers of slots or
+    positions are divided out of the rest.
     """
     known = set()
     ways = {1, *mesh.shape.values(), mesh.shape["data"] * mesh.shape["fsdp"]}
@@ -220,7 +223,8 @@ def _largest_rows(
     most = 0
     for collective in collectives:
         for shape in collective.operands + collective.results:
-            if shape.floating and _sorted(shape.dims) not in known:
+            several = collective.kind == "all-reduce" and len(shape.dims) == 1
+            if shape.floating and not several and not _is_parameter(_sorted(shape.dims), known):
                 most = max(most, _rows(shape.dims, inner, config, slots, mesh))
     return most
 
@@ -240,6 +244,16 @@ def _rows(
     flat = len(dims) == 1  # several arrays that XLA has made one
     return max(
         (c for c in candidates if c <= config.batch_size), default=0 if flat else min(candidates)
+    )
+
+
+def _is_parameter(dims: tuple[int, ...], known: set[tuple[int, ...]]) -> bool:
+    """Tell whether an array has the shape of a parameter, which XLA may have padded by 1 %."""
+    return dims in known or any(
+        len(shape) == len(dims)
+        and sum(own != size for own, size in zip(shape, dims, strict=True)) == 1
+        and all(own <= size <= 1.01 * own for own, size in zip(shape, dims, strict=True))
+        for shape in known
     )
 
 

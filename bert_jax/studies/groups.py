@@ -208,7 +208,8 @@ def _room(cells: Sequence[Cell], memory: float, accelerator: bool) -> float:
     config, size = cells[0].config, cells[0].vocab_size
     rows = config.batch_size // config.optim.accumulation
     slots = max(own_slots(cell.config) for cell in cells)
-    state, activations = state_bytes(config, size), activation_bytes(config, size, rows, slots)
+    state = state_bytes(config, size)
+    activations = activation_bytes(config, size, rows, slots, accelerator=accelerator)
     if config.parallel.arms == "vmap" or (config.parallel.arms == "auto" and accelerator):
         return max(1.0, memory // (state + activations))
     return max(1.0, (memory - activations) // state)

@@ -14,11 +14,18 @@ from jax.sharding import Mesh
 from bert_jax import sharding
 from bert_jax.config import costs, devices, knobs
 from bert_jax.errors import EXHAUSTED, ConfigError
+from bert_jax.models import backends
+from bert_jax.models.bert import padded_vocab
 from bert_jax.training.program import init_state
 
 
 def estimate(config: knobs.Config, vocab_size: int, mesh: Mesh) -> tuple[int, int, int]:
-    """Estimate the bytes an update takes on a device: state, gradients, activations."""
+    """Estimate the bytes an update takes on a device: state, gradients, activations.
+
+    Gradients are split as the parameters are. The token table is held whole besides: under fsdp it
+    is gathered, and so is its gradient before it is split; a CPU adds the gradients of its two uses
+    from arrays of their own.
+    """
     config = dataclasses.replace(config, model=devices.settled(config.model, train=True))
     shapes = jax.eval_shape(lambda seed: init_state(config, vocab_size, seed), np.uint32(0))
     layout = sharding.state_layout(shapes, mesh, config.parallel)
@@ -27,8 +34,19 @@ def estimate(config: knobs.Config, vocab_size: int, mesh: Mesh) -> tuple[int, in
         for leaf, where in zip(jax.tree.leaves(shapes), jax.tree.leaves(layout), strict=True)
     )
     rows = config.batch_size // (_row_shards(mesh) * config.optim.accumulation)
-    # The state is parameters and two moments; gradients are split as the parameters are.
-    return state, state // 3, costs.activation_bytes(config, vocab_size, rows)
+    accelerator = devices.device() in devices.ACCELERATORS
+    model, fsdp = config.model, mesh.shape["fsdp"] > 1
+    assert model.hidden is not None
+    table = 4 * padded_vocab(model, vocab_size) * model.hidden // mesh.shape["tensor"]
+    tables = 2 * fsdp if accelerator else 2 + fsdp
+    with jax.set_mesh(mesh) if config.parallel.step == "jit" else contextlib.nullcontext():
+        length = config.sequence_length
+        backend = backends.resolve(model, length, train=True, capture=False)
+    activations = costs.activation_bytes(
+        config, vocab_size, rows, accelerator=accelerator, fused=backend != "einsum"
+    )
+    # The state is parameters and two moments.
+    return state, state // 3 + tables * table, activations
 
 
 @contextlib.contextmanager

@@ -345,6 +345,7 @@ def compile_step(
         in_shardings=(layout, batch_layout, inputs_layout),
         out_shardings=(layout, sharding.replicated(mesh)),
         donate_argnums=0,
+        compiler_options=devices.compiler_options(),
     )
 
 
