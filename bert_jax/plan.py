@@ -115,6 +115,7 @@ def as_json(
         "batch_size": plan.config.batch_size,
         "fits": plan.fits,
         "peak_bytes": plan.peak_bytes,
+        "estimated_bytes": plan.estimated_bytes,
         "memory_bytes": plan.target.chip.memory_bytes,
         "argument_bytes": plan.argument_bytes,
         "temp_bytes": plan.temp_bytes,

@@ -205,12 +205,14 @@ def copies(table: jax.Array) -> jax.Array:
     """Return a copy of a replicated array [N, ...] for each device that has rows of its own.
 
     No memory is taken, as a device holds its own copy alone. The gradients of all uses of a copy
-    are added on its device, and then reduced over devices once. The array itself is returned
-    without a mesh in context, and where tensor parallelism splits it.
+    are added on its device, and then reduced over devices once. Where tensor parallelism splits the
+    array, its part is returned, and without a mesh in context the array itself.
     """
     mesh = _splitting()
-    if mesh is None or mesh.shape["tensor"] > 1:
+    if mesh is None:
         return table
+    if mesh.shape["tensor"] > 1:
+        return jax.lax.with_sharding_constraint(table, PartitionSpec("tensor"))
     count = mesh.shape["data"] * mesh.shape["fsdp"]
     return along_rows(jnp.broadcast_to(table, (count, *table.shape)))
 

@@ -24,7 +24,7 @@ from bert_jax.planning import hlo, matmuls
 from bert_jax.planning.matmuls import Matmul
 from bert_jax.planning.targets import Target
 from bert_jax.system import log
-from bert_jax.training import data
+from bert_jax.training import data, memory
 from bert_jax.training.program import Program, mesh_for
 
 SMALL = 1e-3  # share of an update's FLOPs below which the type of a matmul does not matter
@@ -44,6 +44,7 @@ class Plan:
     attention: str
     dtype: str
     remat: str
+    estimated_bytes: int  # by the arithmetic of a dry run, in place of peak_bytes
     # Of the compiled program; as they are here where the compiler only says that it does not fit.
     peak_bytes: int | None = None
     argument_bytes: int = 0
@@ -144,6 +145,7 @@ def compile_update(config: knobs.Config, target: Target, vocab_size: int) -> Pla
             attention=attention,
             dtype=model.dtype,
             remat=model.remat,
+            estimated_bytes=sum(memory.estimate(config, vocab_size, mesh)),
         )
         try:
             compiled = traced.lower(lowering_platforms=(target.platform,)).compile()
