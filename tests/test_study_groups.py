@@ -278,8 +278,8 @@ def test_arms_are_as_many_as_the_memory_holds():
     state, (activations, fewer) = (
         costs.state_bytes(ONE.config, 4_000),
         [
-            costs.activation_bytes(ONE.config, 4_000, ONE.config.batch_size, accelerator=there)
-            for there in (False, True)
+            costs.activation_bytes(ONE.config, 4_000, ONE.config.batch_size, device=device)
+            for device in ("cpu", "cuda")
         ],
     )
     one_by_one = plan(cells, memory=4 * state + activations)

@@ -23,13 +23,16 @@ class Kept(NamedTuple):
 
 
 # By compiler and remat. Of an accelerator, the arrays that cross from the loop of the forward pass
-# to that of the backward pass: results of matmuls (query, key, value, context, two outputs, up) and
-# the layer's input, scores in float32; without remat the inputs of both norms and of the last
-# matmul, masks of dropout at half an array each, and of attention the probabilities in float32, the
-# dropped ones and their mask. Of a CPU, the buffers in XLA's memory report: each factor of a matmul
-# is there as it was and turned, and dropout and norms keep their float32 steps.
+# to that of the backward pass. dots: results of matmuls (query, key, value, context, two outputs,
+# up), the layer's input, and scores in float32. none: the inputs of both norms and of the last
+# matmul too, two masks of dropout at half an array each, and of attention the probabilities in
+# float32, the dropped ones and their mask; a GPU's compiler has no probabilities in float32 but one
+# more in the compute type, and two gradients of vectors beside the loop's arrays. Of a CPU, the
+# buffers in XLA's report of memory: each factor of a matmul is there as it was and turned, and
+# dropout and norms keep their steps.
 KEPT: Mapping[str, Mapping[str, Kept]] = {
-    "accelerator": {"none": Kept(11, 2, 3.5), "dots": Kept(7, 1, 2), "full": Kept(1, 0, 0)},
+    "tpu": {"none": Kept(10, 2, 3.5), "dots": Kept(7, 1, 2), "full": Kept(1, 0, 0)},
+    "cuda": {"none": Kept(12, 2, 2.5), "dots": Kept(7, 1, 2), "full": Kept(1, 0, 0)},
     "cpu": {"none": Kept(20, 3, 3), "dots": Kept(7, 1, 1), "full": Kept(1, 0, 0)},
 }
 STATES = 4  # arrays of the parameters' size that a run holds: parameters, two moments, gradients
@@ -134,8 +137,9 @@ def activation_bytes(
     rows: int,
     slots: int = 0,
     *,
-    accelerator: bool = False,
+    device: str = "cpu",
     fused: bool = False,
+    tensor: int = 1,
 ) -> int:
     """Estimate the most bytes of activations that an update of `rows` rows holds at once.
 
@@ -147,24 +151,26 @@ def activation_bytes(
       vocab_size: of the head.
       rows: of a device and microbatch.
       slots: prediction slots per row, where they are not the config's own.
-      accelerator: the compiler is that of a TPU or GPU.
+      device: the kind of device that is compiled for.
       fused: attention is a fused kernel, which keeps no scores.
+      tensor: ways that tensor parallelism splits features, heads, logits and half of the vectors.
     """
     layers, width, mlp = _shape(config)
     m, length = config.model, config.sequence_length
     assert m.heads is not None
     tokens, pairs = rows * length, 0 if fused else rows * m.heads * length**2
-    kinds = KEPT["accelerator" if accelerator else "cpu"]
+    kinds = KEPT.get(device, KEPT["cuda"])
 
     def size(kept: Kept) -> float:
         features = (kept.features + (m.gated and kept.features > 0)) * mlp
-        numbers = tokens * (kept.vectors * width + features) + kept.scores * pairs
-        return (2 if m.dtype == "bfloat16" else 4) * numbers
+        vectors = kept.vectors * (tensor + 1) / 2 * width
+        numbers = tokens * (vectors + features) + kept.scores * pairs
+        return (2 if m.dtype == "bfloat16" else 4) * numbers / tensor
 
-    # A CPU's compiler undoes the recomputation of layers that are no loop.
-    remat = m.remat if m.remat in kinds and (accelerator or m.scan) else "none"
-    logits = 4 * rows * _predicted(config, slots) * vocab_size
-    head = (2 if accelerator else 3) * logits
+    # Compilers undo the recomputation of layers that are no loop (seen on a CPU and an H100).
+    remat = m.remat if m.remat in kinds and m.scan else "none"
+    logits = 4 * rows * _predicted(config, slots) * vocab_size / tensor
+    head = (3 if device == "cpu" else 2) * logits
     again = size(kinds["none"]) - size(kinds[remat])
     return int(layers * size(kinds[remat]) + max(head, again))
 

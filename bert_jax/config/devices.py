@@ -50,7 +50,6 @@ COMPILER: Mapping[str, Mapping[str, bool | int]] = {
         "xla_tpu_enable_async_collective_fusion_fuse_all_reduce": True,
     }
 }
-ACCELERATORS = ("tpu", "cuda", "gpu")
 READING = "float32"  # results of a model do not depend on the compute type of its training
 
 _target: tuple[str, Sequence[Any]] | None = None  # of traced_for; else what this process has

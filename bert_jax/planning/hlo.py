@@ -167,6 +167,8 @@ class Program:
             opcode, results = "slice", results[len(operands) : -1]
         if opcode == "copy-start":  # its results: the copy, what is copied, a semaphore
             results = results[:1]
+        if opcode == "fusion-start":  # its results: what is read, those of the fusion, a semaphore
+            opcode, results = "fusion", results[len(operands) : -1]
         if opcode in ("dynamic-slice", "slice", "gather"):
             return _off_chip(results) + sum(r.bytes for r in results if not operands[0].on_chip)
         if opcode in ("dynamic-update-slice", "scatter"):
@@ -265,7 +267,7 @@ def _counts(
                         called,
                         count * trips,
                         beside or instruction.opcode == "async-start",
-                        inside or instruction.opcode == "fusion",
+                        inside or instruction.opcode in ("fusion", "fusion-start"),
                     )
 
     if entry:

@@ -209,7 +209,9 @@ def _room(cells: Sequence[Cell], memory: float, accelerator: bool) -> float:
     rows = config.batch_size // config.optim.accumulation
     slots = max(own_slots(cell.config) for cell in cells)
     state = state_bytes(config, size)
-    activations = activation_bytes(config, size, rows, slots, accelerator=accelerator)
+    activations = activation_bytes(
+        config, size, rows, slots, device="cuda" if accelerator else "cpu"
+    )
     if config.parallel.arms == "vmap" or (config.parallel.arms == "auto" and accelerator):
         return max(1.0, memory // (state + activations))
     return max(1.0, (memory - activations) // state)

@@ -34,16 +34,19 @@ def estimate(config: knobs.Config, vocab_size: int, mesh: Mesh) -> tuple[int, in
         for leaf, where in zip(jax.tree.leaves(shapes), jax.tree.leaves(layout), strict=True)
     )
     rows = config.batch_size // (_row_shards(mesh) * config.optim.accumulation)
-    accelerator = devices.device() in devices.ACCELERATORS
+    device = devices.device()
     model, fsdp = config.model, mesh.shape["fsdp"] > 1
     assert model.hidden is not None
     table = 4 * padded_vocab(model, vocab_size) * model.hidden // mesh.shape["tensor"]
-    tables = 2 * fsdp if accelerator else 2 + fsdp
+    tables = 2 + fsdp if device == "cpu" else 2 * fsdp
     with jax.set_mesh(mesh) if config.parallel.step == "jit" else contextlib.nullcontext():
         length = config.sequence_length
         backend = backends.resolve(model, length, train=True, capture=False)
     activations = costs.activation_bytes(
-        config, vocab_size, rows, accelerator=accelerator, fused=backend != "einsum"
+        *(config, vocab_size, rows),
+        device=device,
+        fused=backend != "einsum",
+        tensor=mesh.shape["tensor"],
     )
     # The state is parameters and two moments.
     return state, state // 3 + tables * table, activations
