@@ -21,7 +21,7 @@ import pytest
 from jax.sharding import PartitionSpec
 
 from bert_jax import cli, sharding
-from bert_jax.config import costs, knobs, load_file, override, resolve
+from bert_jax.config import costs, devices, knobs, load_file, override, resolve
 from bert_jax.errors import ConfigError
 from bert_jax.interop import vocabulary
 from bert_jax.planning import hlo, matmuls, search, targets, update
@@ -186,6 +186,61 @@ def test_traffic_of_a_tpu_leaves_out_what_stays_on_the_core():
     assert everywhere == 4 * 1024 * (2 * 64 + 3 * 64 + 2 * 8 + 3 * 64)
 
 
+STEPS = """HloModule m, is_scheduled=true
+
+%begin (p: f32[10]) -> f32[10] {
+  %p = f32[10]{0} parameter(0)
+  ROOT %all-reduce.1 = f32[10]{0} all-reduce(%p), channel_id=3
+}
+
+%beside (q: f32[10]) -> f32[10] {
+  %q = f32[10]{0} parameter(0)
+  ROOT %all-reduce.2 = f32[10]{0} all-reduce(%q), channel_id=3
+}
+
+%alone (r: f32[5]) -> f32[5] {
+  %r = f32[5]{0} parameter(0)
+  ROOT %all-reduce.3 = f32[5]{0} all-reduce(%r), channel_id=4
+}
+
+%part (all: f32[12,100], i: s32[]) -> f32[100] {
+  %all = f32[12,100]{1,0} parameter(0)
+  %i = s32[] parameter(1)
+  %inner = f32[1,100]{1,0} fusion(%all, %i), kind=kLoop, calls=%slice
+  ROOT %flat = f32[100]{0} bitcast(%inner)
+}
+
+%slice (whole: f32[12,100], at: s32[]) -> f32[1,100] {
+  %whole = f32[12,100]{1,0} parameter(0)
+  %at = s32[] parameter(1)
+  ROOT %cut = f32[1,100]{1,0} dynamic-slice(%whole, %at), dynamic_slice_sizes={1,100}
+}
+
+ENTRY %main (x: f32[10], y: f32[5], z: f32[12,100], n: s32[]) -> f32[100] {
+  %x = f32[10]{0} parameter(0)
+  %y = f32[5]{0} parameter(1)
+  %z = f32[12,100]{1,0} parameter(2)
+  %n = s32[] parameter(3)
+  %start = f32[10]{0} fusion(%x), kind=kCustom, calls=%begin
+  %done = f32[10]{0} fusion(%start), kind=kCustom, calls=%beside
+  %at-once = f32[5]{0} fusion(%y), kind=kCustom, calls=%alone
+  %taken = ((f32[12,100]{1,0}, s32[]), f32[100]{0}, u32[]) fusion-start(%z, %n), calls=%part
+  ROOT %out = f32[100]{0} fusion-done(%taken)
+}
+"""
+
+
+def test_an_asynchronous_collective_in_steps_counts_once():
+    found = {(c.bytes, c.asynchronous) for c in hlo.parse(STEPS).collectives()}
+    assert found == {(40, True), (20, False)}
+
+
+def test_a_fusion_reads_what_it_slices_inside():
+    """Also where another fusion within it does, and where it runs beside others."""
+    steps, alone, part = 2 * 2 * 40, 2 * 20, 400 + 4 + 400
+    assert hlo.parse(STEPS).traffic() == steps + alone + part
+
+
 # --- the update -----------------------------------------------------------------------------------
 
 
@@ -282,6 +337,34 @@ def test_float32_matmuls_of_a_bfloat16_model_are_found(target):
     assert plan(target, model__dtype="float32").float32_matmuls == 0  # as was asked for
 
 
+def test_options_of_the_compiler_reach_it(target, monkeypatch):
+    monkeypatch.setattr(devices, "COMPILER", {"cpu": {"no_such_option": True}})
+    with pytest.raises(jax.errors.JaxRuntimeError, match="no_such_option"):
+        plan(target)
+
+
+@pytest.mark.parametrize(
+    ("kind", "remat", "again"),
+    [("cuda", "none", True), ("cuda", "dots", False), ("cpu", "none", False)],
+)
+def test_norms_are_computed_again_where_memory_is_slow(kind, remat, again):
+    from bert_jax.models.layers import LayerNorm
+
+    norm = LayerNorm(toy.config(model__remat=remat).model)
+    with devices.traced_for(kind):
+        traced = jax.make_jaxpr(
+            jax.grad(lambda x: jnp.sum(norm.init_with_output(jax.random.key(0), x)[0]))
+        )(jnp.ones((4, 8)))
+    assert ("checkpoint" in str(traced) or "remat" in str(traced)) == again
+
+
+def test_gradients_that_xla_joins_or_pads_are_no_activations(target):
+    known = {(128, 1000)}
+    assert update._is_parameter((128, 1008), known)
+    assert not update._is_parameter((128, 1100), known)
+    assert not update._is_parameter((130, 1008), known)
+
+
 def test_bias_gradients_are_summed_in_float32():
     """A sum of 4,096 ones in bfloat16 stops at 256."""
     from bert_jax.models.layers import Dense
@@ -310,6 +393,14 @@ def test_the_largest_batch_is_found_by_few_compilations(target, most):
     assert found <= 8 * most
     assert found == max([rows for rows in tried if rows <= 8 * most], default=0)
     assert 8 * most - found <= 8 * max(search.ROUND, 256 // 2**search.COMPILATIONS)
+
+
+@pytest.mark.parametrize(("scan", "loop"), [(False, "--config.model.scan=true "), (True, "")])
+def test_advice_makes_a_loop_where_remat_needs_one(target, scan, loop):
+    fits = plan(target, model__scan=scan)
+    lines = search.advice(dataclasses.replace(fits, peak_bytes=None))
+    assert lines[0].startswith(f"{loop}--config.model.remat=dots: ")
+    assert lines[1].startswith(f"{loop}--config.model.remat=full: ")
 
 
 # --- the command ----------------------------------------------------------------------------------

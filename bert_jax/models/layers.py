@@ -9,7 +9,6 @@ from collections.abc import Callable
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from bert_jax.config import devices, knobs
 from bert_jax.models.matmul import matmul
@@ -120,14 +119,9 @@ class Dropout(nn.Module):
             return x
         key = self.make_rng("dropout")
         if x.shape[-1] % 2:
-            kept = jax.random.bits(key, x.shape, "uint16") >= threshold
+            bits = jax.random.bits(key, x.shape, "uint16")
         else:
             words = jax.random.bits(key, (*x.shape[:-1], x.shape[-1] // 2), "uint32")
-            if devices.device() == "tpu":  # which would store the halves to put them side by side
-                parts = [words >= np.uint32(threshold << 16), words & 0xFFFF >= threshold]
-                kept = jnp.concatenate(parts, axis=-1)
-            else:
-                bits = jax.lax.bitcast_convert_type(words, jnp.uint16).reshape(x.shape)
-                kept = bits >= threshold
+            bits = jax.lax.bitcast_convert_type(words, jnp.uint16).reshape(x.shape)
         scaled = (x.astype(jnp.float32) * (2**16 / (2**16 - threshold))).astype(x.dtype)
-        return jnp.where(kept, scaled, jnp.zeros_like(x))
+        return jnp.where(bits >= threshold, scaled, jnp.zeros_like(x))

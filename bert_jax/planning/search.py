@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from bert_jax.config import devices
 from bert_jax.planning.update import Plan
 
 COMPILATIONS = 6  # at most, to find the largest batch
@@ -42,10 +43,13 @@ def advice(plan: Plan) -> list[str]:
     model, parallel = plan.config.model, plan.config.parallel
     lines = []
     if not plan.fits:
-        if model.remat in ("auto", "none"):
-            lines.append("--config.model.remat=dots: keep matmuls, recompute what is between them")
-        if model.remat != "full":
-            lines.append("--config.model.remat=full: keep the input of each layer alone")
+        with plan.target.chosen():
+            looped = devices.settled(model, train=True).scan
+        loop = "" if looped else "--config.model.scan=true "  # without which nothing is recomputed
+        if plan.remat == "none":
+            lines.append(f"{loop}--config.model.remat=dots: keep matmuls, recompute the rest")
+        if plan.remat != "full" or not looped:
+            lines.append(f"{loop}--config.model.remat=full: keep the input of each layer alone")
         lines.append("--config.optim.accumulation=2: half of the rows at a time")
         if parallel.fsdp == 1 and len(plan.target.devices) > 1:
             lines.append("--config.parallel.fsdp=N: split parameters and moments over N devices")

@@ -84,7 +84,7 @@ def _hint(config: knobs.Config, vocab_size: int, mesh: Mesh) -> str:
                 "a run that has begun takes --allow-change=optim.accumulation too"
             )
     return (
-        "no optim.accumulation is enough: --config.model.remat=full, "
+        "no optim.accumulation is enough: --config.model.scan=true --config.model.remat=full, "
         "more parallel.fsdp, or a smaller model"
     )
 
