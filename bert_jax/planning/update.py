@@ -208,8 +208,9 @@ def _largest_rows(
     """Return the most examples whose activations a collective takes or gives.
 
     Arrays that have the shape of a parameter, of one layer of it or of a shard are left out, as are
-    the flat ones that XLA makes of several gradients to reduce them at once. Numbers of slots or
-    positions are divided out of the rest.
+    the flat ones that XLA makes of several gradients to reduce them at once, and the edges of shards
+    that it has padded, which no operation of the model asks to move. Numbers of slots or positions
+    are divided out of the rest.
     """
     known = set()
     ways = {1, *mesh.shape.values(), mesh.shape["data"] * mesh.shape["fsdp"]}
@@ -224,6 +225,8 @@ def _largest_rows(
     inner += [model.hidden // model.heads, config.sequence_length, slots]
     most = 0
     for collective in collectives:
+        if collective.kind == "collective-permute" and "op_name" not in collective.line:
+            continue
         for shape in collective.operands + collective.results:
             several = collective.kind == "all-reduce" and len(shape.dims) == 1
             if shape.floating and not several and not _is_parameter(_sorted(shape.dims), known):
@@ -265,6 +268,8 @@ def _sorted(dims: tuple[int, ...]) -> tuple[int, ...]:
 
 def _forms(shape: tuple[int, ...], ways: set[int]) -> Iterator[tuple[int, ...]]:
     """Yield the shapes that a parameter may have: two axes made one, and shards of any axes."""
+    if len(shape) == 1:  # a gathered bias has the devices on an axis of its own
+        yield from ((count, shape[0] // count) for count in ways if shape[0] % count == 0)
     merged = [shape] + [
         (*shape[:i], shape[i] * shape[i + 1], *shape[i + 2 :]) for i in range(len(shape) - 1)
     ]
