@@ -130,7 +130,9 @@ ENTRY %main (x: (s32[], f32[10]), y: bf16[4,8]) -> bf16[32,8] {
   %y = bf16[4,8]{1,0} parameter(1)
   %while.3 = (s32[], f32[10]{0}) while(%x), condition=%condition, body=%body
   %start = ((bf16[4,8]{1,0}), bf16[32,8]{1,0}) async-start(%y), calls=%beside
-  %z = f32[10]{0} custom-call(%y), custom_call_target="tpu_custom_call", metadata={op_name="splash"}
+  %z = f32[10]{0} custom-call(%y), custom_call_target="tpu_custom_call", config={"a":{
+"b":"{c: 1}"
+}}, metadata={op_name="splash"}
   %reduce = (f32[10]{0}, f32[10]{0}) all-reduce-start(f32[10]{0} %z), to_apply=%add
   ROOT %done = bf16[32,8]{1,0} async-done(%start)
 }

@@ -231,7 +231,8 @@ def parse(text: str) -> Program:
     """Parse the text of a compiled module, `compiled.as_text()`."""
     computations: dict[str, dict[str, Instruction]] = {}
     entry, current = "", None
-    for line in text.splitlines():
+    whole = re.sub(r"\n(?=\"|}})", " ", text)  # kernels of Pallas describe themselves over lines
+    for line in whole.splitlines():
         header = _HEADER.match(line)
         if header and " = " not in line.split("(")[0]:
             current = computations.setdefault(header.group(1), {})

@@ -208,9 +208,9 @@ def _largest_rows(
     """Return the most examples whose activations a collective takes or gives.
 
     Arrays that have the shape of a parameter, of one layer of it or of a shard are left out, as are
-    the flat ones that XLA makes of several gradients to reduce them at once, and the edges of shards
-    that it has padded, which no operation of the model asks to move. Numbers of slots or positions
-    are divided out of the rest.
+    the flat ones that XLA makes of several gradients to reduce them at once, and the edges of
+    shards that it has padded, which no operation of the model asks to move. Numbers of slots or
+    positions are divided out of the rest.
     """
     known = set()
     ways = {1, *mesh.shape.values(), mesh.shape["data"] * mesh.shape["fsdp"]}
