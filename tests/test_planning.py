@@ -535,3 +535,9 @@ def test_a_gpu_compiles_the_update_with_fused_attention(tmp_path):
     assert found["overlap"] > 0.9
     assert found["largest_collective_rows"] == 0
     assert math.isclose(found["memory_bytes"], 80 * 2**30, rel_tol=0.01)
+
+
+def test_options_that_a_compiler_does_not_know_are_left_out(caplog):
+    options = {"xla_embed_ir_in_executable": True, "xla_of_another_version": True}
+    assert devices.known(options) == {"xla_embed_ir_in_executable": True}
+    assert "does not know xla_of_another_version" in caplog.text

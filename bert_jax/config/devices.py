@@ -17,12 +17,15 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 
 from bert_jax.config import knobs
+
+logger = logging.getLogger(__name__)
 
 
 class Row(NamedTuple):
@@ -107,7 +110,21 @@ def settled(model: knobs.Model, *, train: bool) -> knobs.Model:
 
 def compiler_options() -> dict[str, bool | int]:
     """Return the options that an update is compiled with."""
-    return dict(COMPILER.get(device(), {}))
+    options = dict(COMPILER.get(device(), {}))
+    return options if _target else known(options)
+
+
+def known(options: Mapping[str, bool | int]) -> dict[str, bool | int]:
+    """Return the options that the compiler of the devices here knows; its versions differ."""
+    taken = {}
+    for name, value in options.items():
+        try:
+            jax.jit(lambda x: x, compiler_options={name: value}).lower(0.0).compile()
+        except jax.errors.JaxRuntimeError:
+            logger.warning(f"the compiler does not know {name}: an update may be slower")
+        else:
+            taken[name] = value
+    return taken
 
 
 def prng(settings: knobs.Parallel) -> str:
