@@ -208,6 +208,7 @@ def loss_and_gradient(config, b):
 NARROW = {"sequence_length": 128, "model__layers": 2, "model__position": "rotary"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["cudnn", "splash"])
 def test_a_model_is_the_same_with_any_backend(name, taken):
     """Rotated, packed, with a window that the first layer sees past, its layers in a loop and

@@ -217,6 +217,7 @@ def exported(trained, tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_folder_is_evaluated_asked_and_trained_on_like_the_run_it_came_from(
     trained, exported, base, tmp_path, capsys, one_device
 ):

@@ -188,6 +188,7 @@ def uneven(tmp_path_factory):
     return f"files:{made}"
 
 
+@pytest.mark.slow
 def test_grouping_changes_the_company_and_no_loss_of_an_epoch(folder, uneven):
     """Of a model that stays as it is, over as many epochs as fill whole batches."""
     both = [
@@ -229,7 +230,7 @@ def on_files(folder, place, **overrides):
     )
 
 
-@pytest.mark.parametrize("split", ["train", "dev"])
+@pytest.mark.parametrize("split", [pytest.param("train", marks=pytest.mark.slow), "dev"])
 def test_changed_data_is_noticed_on_resume(folder, started, split):
     file = started / f"{split}.tsv"
     file.write_text(file.read_text().replace("loud", "quiet").replace("late", "early"))

@@ -82,13 +82,8 @@ def judged(kind: str, folder, rows: int, devices: int) -> dict[str, float]:
     return found
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "span",
-        *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("tag", "regress", "choice")),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["span", "tag", "regress", "choice"])
 def test_scores_are_exact_at_any_batch_size_and_device_count(kind, tmp_path):
     expected = judged(kind, tmp_path, 5, 1)
     for rows in (1, 7, 32):  # on 8 devices, where at most a part of a batch is real

@@ -789,6 +789,7 @@ def ran(tmp_path_factory) -> Path:
     return folder / "run"
 
 
+@pytest.mark.slow
 def test_a_run_saves_evaluates_and_logs_when_asked_to(ran):
     assert sorted(int(p.name) for p in (ran / "checkpoints").iterdir()) == [
         3,

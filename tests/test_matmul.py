@@ -70,6 +70,7 @@ def test_factors_are_rounded_and_sums_are_not():
     np.testing.assert_allclose(matmul(a, b, KINDS["float32"]), 300 * (1 + 2.0**-9), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_network_of_rounded_factors_learns_in_the_same_direction():
     """The losses of the two types agree to bfloat16's digits, and their gradients point the same
     way.
@@ -152,7 +153,8 @@ def test_a_cpu_runs_what_its_compiler_makes_of_odd_shapes():
     assert done.stdout.split()[-1:] == ["trained"], done.stderr[-2000:]
 
 
-@pytest.mark.parametrize("scan", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.slow
+@pytest.mark.parametrize("scan", [False, True])
 def test_models_for_accelerators_have_forward_derivatives(scan):
     """On accelerators a model is made of plain matmuls, so that jvp and linearize work.
 

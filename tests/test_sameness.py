@@ -161,6 +161,7 @@ def upgrade(monkeypatch) -> None:
     monkeypatch.setattr(docstrings.platform, "python_version", lambda: "3.99.0")
 
 
+@pytest.mark.slow
 def test_evaluate_finds_the_docstrings_of_a_run_after_an_upgrade(documented, monkeypatch, capsys):
     assert evaluate(documented) == 0
     before = json.loads(capsys.readouterr().out)

@@ -237,6 +237,7 @@ def test_each_evaluation_writes_the_same_sentences_and_says_one(base, whole):
     assert "Predictions" in report
 
 
+@pytest.mark.slow
 def test_a_killed_run_writes_each_row_once(base, whole, tmp_path, monkeypatch):
     """Killed after an evaluation that no checkpoint knows of."""
 

@@ -88,9 +88,8 @@ LAYOUTS = {
 
 
 @pytest.mark.fault(11)
-@pytest.mark.parametrize(
-    "devices", [2, *(pytest.param(count, marks=pytest.mark.slow) for count in (4, 8))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("devices", [2, 4, 8])
 def test_the_loss_of_a_batch_does_not_depend_on_how_many_devices_share_it(devices):
     """The batch itself follows from the step alone; what is summed over devices is close, and
     counts are equal.

@@ -230,6 +230,7 @@ def test_interrupted_anywhere_it_ends_the_same(
         outcomes.assert_same(place.cell(cell.id), wholly_done[0].cell(cell.id), 12)
 
 
+@pytest.mark.slow
 def test_first_of_several_processes_evaluates_what_all_have_trained(study, tmp_path, monkeypatch):
     """Each starts a supervised process that trains; the engine says which of them is first."""
     joined = load_file(str(texts.config_file(tmp_path)))

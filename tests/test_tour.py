@@ -78,6 +78,7 @@ def quoted(name: str) -> str:
 # --- the three that are promised, first: others share their models --------------------------------
 
 
+@pytest.mark.slow
 def test_the_poem_is_recited_exactly(stop):
     found, printed = stop("01_language_models")
     assert found["told"].split() == found["poem"].split()
