@@ -219,6 +219,11 @@ def test_with_gamma_0_an_update_is_that_of_mlm():
         ),
         ({"masking.replace": MASK_ONLY, "masking.draw": "bimodal"}, "cannot occur"),
         (
+            {"masking.replace": MASK_ONLY, "masking.draw": "uniform", "sequence_length": 4096}
+            | {"model.max_positions": 4096},
+            "a table of sequence_length",
+        ),
+        (
             {"masking.replace": MASK_ONLY, "masking.draw": "uniform", "masking.unit": "word"},
             "counts tokens",
         ),
@@ -231,7 +236,7 @@ def test_what_gives_no_bound_is_refused(changes, said):
         configs.put(tree, path.split("."), value)
     with pytest.raises(ConfigError, match=said):
         resolve(tree)
-    tree.objectives.diffusion.gamma = 0.0
+    tree.objectives.diffusion = {"weight": 1.0, "gamma": 0.0}
     assert resolve(tree).heads[0] == "mlm"
 
 
@@ -265,6 +270,7 @@ def run(base, tmp_path_factory):
 def test_a_diffusion_model_is_read_by_its_mlm_head(run, tmp_path, capsys):
     assert tuple(run.config.objectives) == ("mlm",)
     assert suites.evaluate(run, "pretrain")["mlm_loss"] > 0
+    assert run.params["mlm"]["bias"][run.tokenizer.special.mask] == np.float32(-1e9)
     text = tmp_path / "text.txt"
     text.write_text("the [MASK] of it\n")
     assert cli.execute(["predict", "fill-mask", f"--model={run.folder}", f"--input={text}"]) == 0

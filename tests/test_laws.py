@@ -55,6 +55,25 @@ def test_rates_have_the_distribution_that_is_named(name):
     assert laws.mean_rate(settings) == pytest.approx(means[name], abs=1e-4)
 
 
+@pytest.mark.parametrize("a", [0.5, 1.0, 2.0, 5.0])
+def test_a_beta_law_has_a_rate_for_every_u(a):
+    for b in (0.5, 2.0, 5.0, 30.0):
+        table = laws.ends(Masking(draw="beta", draw_alpha=a, draw_beta=b))
+        assert np.isfinite(table).all()
+        assert table.mean() == pytest.approx(a / (a + b), abs=2e-3)
+
+
+@pytest.mark.parametrize("rate", [0.07, 0.14, 0.35, 0.55])
+def test_the_ledger_rounds_as_the_program_does(rate):
+    """Of these rates a product with some length is almost between two whole numbers."""
+    settings = Masking(draw="uniform", draw_low=rate, draw_high=rate)
+    lengths = np.arange(513, dtype=np.int32)[:, None]
+    u = np.zeros((513, 1), np.uint32)
+    found = np.asarray(masking._drawn_quotas(laws.drawn(settings, 512), u, lengths))[:, 0]
+    np.testing.assert_array_equal(found, laws.moments(settings, 512)[0][0])
+    assert quotas.slots(settings, 512) >= found[-1]
+
+
 def test_two_rates_have_the_shares_asked_for():
     rates = laws.rates(BIMODAL, (np.arange(2**14) + 0.5) / 2**14)
     values, counts = np.unique(rates, return_counts=True)

@@ -122,7 +122,7 @@ MASKS = Where(
     "text that is masked, not a task's or that of causal_lm",
     lambda c, _: not _labelled(c) and "causal_lm" not in c.objectives,
 )
-FIXED = _is("masking.draw", "fixed")
+FIXED = Where("masking.draw = fixed", lambda c, _: c.masking.draw == "fixed")
 WORDS = Where(
     "the heads of mlm and causal_lm", lambda c, _: bool({"mlm", "causal_lm"} & set(c.heads))
 )

@@ -67,6 +67,7 @@ METRICS = {name: OBJECTIVES[name].metrics for name in LABELLED}
 
 EVALUATED = 64  # examples a step of an evaluation
 LINE = 16 << 20  # bytes of the longest line of labelled data or of an input of `predict`
+BOUND = 2_048  # tokens of a row at most, under objective diffusion
 TEXT = 1_000_000  # characters of the longest text in such a line
 
 

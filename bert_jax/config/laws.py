@@ -67,6 +67,7 @@ def ends(settings: knobs.Masking) -> np.ndarray:
     quantile = globals()[settings.draw]
     edges = np.arange(CELLS + 1) / CELLS
     inside = np.stack([np.nextafter(edges[:-1], 1), np.nextafter(edges[1:], 0)], axis=-1)
+    inside = np.clip(inside, 2.0**-64, None)  # nearer to 0 beta's quantiles are not computed
     return np.clip(quantile(settings, inside), 0.0, 1.0)
 
 
@@ -77,30 +78,39 @@ def rates(settings: knobs.Masking, u: np.ndarray) -> np.ndarray:
     return start + (cell - np.floor(cell)) * (end - start)
 
 
-@functools.lru_cache(64)  # of every update of a run
+@functools.lru_cache(8)  # of every update of a run
 def drawn(settings: knobs.Masking, length: int, gamma: float = 0.0) -> Drawn:
     """Return the table of a law, and what its deciles select of up to `length` tokens.
 
     With a `gamma` above 0 it has the weights of objective `diffusion` too.
     """
+    expected = moments(settings, length)[0].astype(np.float32)
+    weights = bound_weights(settings, length, gamma).astype(np.float32) if gamma else None
+    return Drawn(_table(settings), expected, weights)
+
+
+def _table(settings: knobs.Masking) -> np.ndarray:
     start, end = np.moveaxis(ends(settings), -1, 0)
     # Eight bits, so that the product with a length below 65,536 is exact in float32.
     high = (start.astype(np.float32).view(np.uint32) & 0xFFFF0000).view(np.float32)
-    table = np.stack([high, (start - high).astype(np.float32), end - start], axis=-1)
-    expected = moments(settings, length)[0].astype(np.float32)
-    weights = bound_weights(settings, length, gamma).astype(np.float32) if gamma else None
-    return Drawn(table.astype(np.float32), expected, weights)
+    return np.stack([high, start - high, end - start], axis=-1).astype(np.float32)
 
 
 @functools.lru_cache(64)
 def moments(settings: knobs.Masking, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return mean and variance of the quotas of each decile of u, [DECILES, length + 1] each."""
+    """Return mean and variance of the quotas of each decile of u, [DECILES, length + 1] each.
+
+    Quotas are rounded as the program rounds them, in float32.
+    """
     count = DECILES * _PER_DECILE
-    drawn = rates(settings, (np.arange(count) + 0.5) / count).reshape(DECILES, _PER_DECILE)
+    cell = (np.arange(count) + 0.5) / count * CELLS
+    high, low, rise = np.moveaxis(_table(settings)[cell.astype(np.int64)], -1, 0)
+    more = (cell - np.floor(cell)).astype(np.float32) * rise
     mean, variance = np.zeros((2, DECILES, length + 1))
-    for n in range(1, length + 1):
-        quotas = np.maximum(np.round(n * drawn), 1)
-        mean[:, n], variance[:, n] = quotas.mean(axis=1), quotas.var(axis=1)
+    for n in map(np.float32, range(1, length + 1)):
+        quotas = np.maximum(np.round(n * high + (n * low + n * more)), 1)
+        quotas = quotas.reshape(DECILES, _PER_DECILE).astype(np.float64)
+        mean[:, int(n)], variance[:, int(n)] = quotas.mean(axis=1), quotas.var(axis=1)
     return mean, variance
 
 
@@ -110,15 +120,20 @@ def probabilities(settings: knobs.Masking, length: int) -> np.ndarray:
     A quota is the rounded product of n and the rate, at least 1; the rate is that of the table, so
     the probability is exact but for products that are exactly between two numbers.
     """
+    result = np.zeros((length + 1, length + 1))
+    for n in range(1, length + 1):
+        result[n, 1 : n + 1] = _chances(settings, n)
+    return result
+
+
+def _chances(settings: knobs.Masking, n: int) -> np.ndarray:
+    """Return the probabilities of the quotas 1 to n of n tokens."""
     table = ends(settings)
     if table[0, 0] > table[-1, 1]:
         table = table[::-1, ::-1]
     rates, shares = table.ravel(), np.repeat(np.arange(CELLS + 1) / CELLS, 2)[1:-1]
-    result = np.zeros((length + 1, length + 1))
-    for n in range(1, length + 1):
-        below = np.interp((np.arange(1, n) + 0.5) / n, rates, shares, left=0.0, right=1.0)
-        result[n, 1 : n + 1] = np.diff(below, prepend=0.0, append=1.0)
-    return result
+    below = np.interp((np.arange(1, n) + 0.5) / n, rates, shares, left=0.0, right=1.0)
+    return np.diff(below, prepend=0.0, append=1.0)
 
 
 def bound_weights(settings: knobs.Masking, length: int, gamma: float = 1.0) -> np.ndarray:
@@ -136,11 +151,8 @@ def bound_weights(settings: knobs.Masking, length: int, gamma: float = 1.0) -> n
 
 
 def covers(settings: knobs.Masking, length: int) -> bool:
-    """Tell whether every quota from 1 to n occurs under the law, for n up to `length`."""
-    if settings.draw == "fixed":
-        return False
-    chances = probabilities(settings, length)
-    return all((chances[n, 1 : n + 1] > 0).all() for n in range(1, length + 1))
+    """Tell whether every quota from 1 to `length` occurs; then all of fewer tokens occur too."""
+    return settings.draw != "fixed" and bool((_chances(settings, length) > 0).all())
 
 
 # --- phases over the steps ------------------------------------------------------------------------

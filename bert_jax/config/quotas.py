@@ -32,6 +32,8 @@ def slots(settings: knobs.Masking, length: int, examples: int = 1) -> int:
     top = settings.prediction_rate
     if top is None:
         top = laws.extremes(settings)[1]
+        if settings.draw != "fixed":  # float32 may round up what is almost between two numbers
+            top = min(1.0, top * (1 + 1e-6))
     # With overflow = fair the last unit may exceed the quota by all but one of its tokens.
     exact = settings.unit == "token" or settings.overflow == "skip"
     overhang = 0 if exact else settings.max_unit - 1

@@ -7,7 +7,7 @@ import re
 
 from bert_jax.config import abilities, forks
 from bert_jax.config.effects import kind_of
-from bert_jax.config.knobs import LABELLED, METRICS, OBJECTIVES, PRETRAINING, Config
+from bert_jax.config.knobs import BOUND, LABELLED, METRICS, OBJECTIVES, PRETRAINING, Config
 from bert_jax.errors import ConfigError
 from bert_jax.system import opening
 
@@ -302,6 +302,12 @@ def _diffusion(c: Config) -> None:
         f"objectives.diffusion counts tokens, and masking.unit = {k.unit!r} with "
         f"masking.count = {k.count!r} does not select exactly as many as it asks for",
         "--config.masking.unit=token --config.masking.count=eligible",
+    )
+    need(
+        c.sequence_length <= BOUND,
+        f"objectives.diffusion has a table of sequence_length x sequence_length weights, and "
+        f"sequence_length = {c.sequence_length}",
+        f"at most {BOUND}, or --config.objectives.diffusion.gamma=0",
     )
     need(
         laws.covers(k, c.sequence_length),

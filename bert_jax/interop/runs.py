@@ -18,6 +18,7 @@ from bert_jax.data import tokenizer as tokenizers
 from bert_jax.errors import CheckpointError, ConfigError, DataError
 from bert_jax.interop import huggingface
 from bert_jax.models.bert import padded_vocab
+from bert_jax.objectives import diffusion
 from bert_jax.system import disk, jsons
 
 BACKUP = "restore it from the run's backup"
@@ -95,7 +96,9 @@ def open_run(path: str, *, tokenizer: str = "", **allowed: bool) -> TrainedModel
             "restore the folder from the run's backup: "
             "another vocabulary makes every prediction wrong",
         )
-    config = recorded(meta["config"]).as_read
+    config = recorded(meta["config"])
+    params = diffusion.as_read(config, params, vocabulary.special.mask)
+    config = config.as_read
     return TrainedModel(folder, config, vocabulary, tokenizer_path, params, meta["step"], meta)
 
 

@@ -10,11 +10,14 @@ from the law and its rounding.
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from bert_jax.batch import Batch, Metrics
+from bert_jax.config import knobs
 from bert_jax.objectives.base import cross_entropy
 from bert_jax.objectives.mlm import Mlm
 
@@ -52,6 +55,20 @@ class Diffusion(Mlm):
                 "diffusion_accuracy"
             ],
         }
+
+
+def as_read(config: knobs.Config, params: Any, mask: int) -> Any:
+    """Return the parameters of a trained model as its MLM head is read: [MASK] is no answer.
+
+    The bound never trains the logit of [MASK], which has probability 0 there.
+    """
+    objective = config.objectives.get("diffusion")
+    if objective is None or not objective.gamma:
+        return params
+    bias = params["mlm"]["bias"]
+    numpy: Any = jnp if isinstance(bias, jax.Array) else np
+    without = numpy.where(numpy.arange(len(bias)) == mask, numpy.float32(-1e9), bias)
+    return {**params, "mlm": {**params["mlm"], "bias": without}}
 
 
 OBJECTIVE = Diffusion()

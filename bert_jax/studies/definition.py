@@ -137,7 +137,9 @@ def expand(study: Study, vocabulary: Callable[[knobs.Config], int] | None = None
     _need(bool(cells), "the study has no cell", "keep refuses all of them")
     for knob in (idle or {}).values():
         raise knob.error("in every cell, ")
-    measures.check(study, sorted({name for cell in cells for name in cell.config.objectives}))
+    measures.check(
+        study, sorted({name for cell in cells for name in cell.config.as_read.objectives})
+    )
     finetunings(study, [cell.config for cell in cells])
     return trunks.shared(cells) if study.trunk else cells
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from bert_jax.suites.base import Detailed, Progress, Result, SuiteOptions, need_
 from bert_jax.suites.corpus import chosen, evaluator
 
 DRAWS = 8  # of an example
+MASKS: dict[str, Any] = {"replace": (1.0, 0.0, 0.0), "unit": "token"}
 
 
 def nelbo(run: runs.TrainedModel, options: SuiteOptions) -> Result:
@@ -37,7 +39,7 @@ def nelbo_each(run: runs.TrainedModel, options: SuiteOptions) -> Detailed:
     config = chosen(run, options)
     objectives = {name: knobs.Objective(weight=1.0, end=end)}
     config = dataclasses.replace(config, objectives=objectives)
-    scorer, params = evaluator(run, options, config, rate=1.0, replace=(1.0, 0.0, 0.0))
+    scorer, params = evaluator(run, options, config, rate=1.0, **MASKS)
     masks = scorer.draws(draws) if name == "diffusion" else None
     _, arrays = scorer.detailed(params, Progress("nelbo"), masks)
     nats, tokens = (arrays[f"{name}_loss.{part}"] / draws for part in ("sum", "count"))

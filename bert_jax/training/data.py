@@ -24,6 +24,7 @@ from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.evaluation import corpus, inference, samples, scores, task_evaluator
 from bert_jax.interop import runs
+from bert_jax.objectives import diffusion
 from bert_jax.system import log
 
 
@@ -45,7 +46,7 @@ class TrainingData:
     fingerprint: str  # of the corpus or the examples
     source: pipeline.Source | batches.Source
     evaluator: Callable[[str, Mesh], Callable[[Any], dict[str, float]]]  # of an evaluation's name
-    sampler: Callable[[Mesh], samples.Samples | None]
+    sampler: Callable[[Mesh], Callable[[Any], list[dict[str, Any]]] | None]
 
     def distinct(self) -> float:
         """Return the number of examples that have masks of their own."""
@@ -82,15 +83,22 @@ def _of_text(config: knobs.Config) -> TrainingData:
             f"packing: {examples_per_row:.2f} examples a row; "
             f"{real:.1%} of the tokens are real, {real_unpacked:.1%} with one a row"
         )
-    return TrainingData(
-        config,
-        Facts(),
-        prepared.tokenizer,
-        prepared.fingerprint,
-        source,
-        lambda name, mesh: corpus.Evaluator(config.as_read, prepared, config.evals[name], mesh),
-        lambda mesh: samples.build(config.as_read, prepared, mesh),
-    )
+
+    def read(evaluate: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        if "diffusion" not in config.objectives:
+            return evaluate
+        mask = prepared.tokenizer.special.mask
+        return lambda params: evaluate(diffusion.as_read(config, params, mask))
+
+    def evaluator(name: str, mesh: Mesh) -> Callable[[Any], Any]:
+        return read(corpus.Evaluator(config.as_read, prepared, config.evals[name], mesh))
+
+    def sampler(mesh: Mesh) -> Callable[[Any], Any] | None:
+        built = samples.build(config.as_read, prepared, mesh)
+        return read(built) if built else None
+
+    tokenizer, fingerprint = prepared.tokenizer, prepared.fingerprint
+    return TrainingData(config, Facts(), tokenizer, fingerprint, source, evaluator, sampler)
 
 
 def _of_task(config: knobs.Config) -> TrainingData:
