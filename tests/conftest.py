@@ -107,6 +107,17 @@ def ordinary_memory():
         yield
 
 
+@pytest.fixture(autouse=True)
+def same_folder():
+    """A test that leaves its process in another folder fails itself, not one that comes later."""
+    before = Path.cwd()
+    yield
+    after = Path.cwd()
+    if after != before:
+        os.chdir(before)
+        pytest.fail(f"this test left its process in {after}")
+
+
 @pytest.fixture
 def one_device():
     """See `texts.one_device`."""

@@ -410,6 +410,7 @@ def test_what_no_node_has_is_refused_before_anything_is_submitted(monkeypatch, t
 def test_job_of_several_processes_gives_each_its_number(monkeypatch, tmp_path):
     """And ends with the code of the one that failed by itself: the others only lost it."""
     stand_in("submitit", monkeypatch, tmp_path)
+    monkeypatch.chdir(tmp_path)  # as a process of a job goes there itself
     submitit, log = sys.modules["submitit"], tmp_path / "a.log"
     names = [f"JAX_{name}" for name in ("PROCESS_ID", "NUM_PROCESSES", "COORDINATOR_ADDRESS")]
     program = f"import os; print(*map(os.environ.get, {names}))"

@@ -172,7 +172,11 @@ def test_a_group_waits_until_its_trunk_has_come_so_far(study, tmp_path, monkeypa
             done = cell is cells[5]
             assert submitted(launcher) == [by_steps[20], *([by_steps[40]] if done else [])]
 
-    given_up = launch.Launcher(place, [g for g in planned if g.id == by_steps[40]], Remembering())  # type: ignore[arg-type]
+    given_up = launch.Launcher(
+        place,
+        [group for group in planned if group.id == by_steps[40]],
+        Remembering(),  # type: ignore[arg-type]  # part of one
+    )
     for cell in cells:
         if not cell.trunk:
             (place.cell(cell.id) / "checkpoints" / str(FORK) / manifest.NAME).unlink()

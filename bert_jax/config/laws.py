@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -96,20 +96,30 @@ def _table(settings: knobs.Masking) -> np.ndarray:
     return np.stack([high, start - high, end - start], axis=-1).astype(np.float32)
 
 
+def quota(tokens: Any, cells: Any, within: Any) -> Any:
+    """Return the quotas of examples of `tokens` tokens, 1 or more, all in float32.
+
+    Arrays are those of numpy or of jax: what is expected is rounded as what is selected.
+
+    Args:
+      tokens: numbers of tokens.
+      cells: rows of `Drawn.rates`, with a last axis of 3. The rate where a cell begins is in two
+        parts: tokens times the first has no rounding error.
+      within: which share of its cell an example lies in.
+    """
+    high, low, rise = (cells[..., part] for part in range(3))
+    return (tokens * high + (tokens * low + tokens * (within * rise))).round().clip(1)
+
+
 @functools.lru_cache(64)
 def moments(settings: knobs.Masking, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return mean and variance of the quotas of each decile of u, [DECILES, length + 1] each.
-
-    Quotas are rounded as the program rounds them, in float32.
-    """
+    """Return mean and variance of the quotas of each decile of u, [DECILES, length + 1] each."""
     count = DECILES * _PER_DECILE
     cell = (np.arange(count) + 0.5) / count * CELLS
-    high, low, rise = np.moveaxis(_table(settings)[cell.astype(np.int64)], -1, 0)
-    more = (cell - np.floor(cell)).astype(np.float32) * rise
+    cells, within = _table(settings)[cell.astype(np.int64)], (cell % 1).astype(np.float32)
     mean, variance = np.zeros((2, DECILES, length + 1))
     for n in map(np.float32, range(1, length + 1)):
-        quotas = np.maximum(np.round(n * high + (n * low + n * more)), 1)
-        quotas = quotas.reshape(DECILES, _PER_DECILE).astype(np.float64)
+        quotas = quota(n, cells, within).reshape(DECILES, _PER_DECILE).astype(np.float64)
         mean[:, int(n)], variance[:, int(n)] = quotas.mean(axis=1), quotas.var(axis=1)
     return mean, variance
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bert_jax.batch import Batch, Metrics, Special, StepInputs
-from bert_jax.config import knobs
+from bert_jax.config import knobs, laws
 from bert_jax.config.laws import DECILES, Drawn
 
 NO_EXAMPLE = 0xFFFFFFFF  # beyond the numbers of examples: what is drawn for a whole copy
@@ -61,11 +61,7 @@ def apply(
     totals = _per_example(counted, batch)  # [B, S]
     available = _per_example(eligible, batch)  # [B, S], an upper bound of the quota
 
-    if traced.drawn is None:
-        asked, asked_predicted = traced.quotas[totals], traced.predict_quotas[totals]
-    else:
-        u = _uniform(batch, traced.seed)  # uint32 [B, S]
-        asked = asked_predicted = _drawn_quotas(traced.drawn, u, totals)
+    asked, asked_predicted, u = _asked(batch, traced, totals)
     rule = OVERFLOW[settings.overflow]
     chosen = rule(units, jnp.minimum(asked, available), units.size > 0)
     restored = rule(units, jnp.minimum(asked_predicted, available), chosen.taken)
@@ -78,27 +74,35 @@ def apply(
     )
     slotted = _in_slots(tokens, predicted, slots)
     masked = {**batch, "inputs": inputs, **slotted}
-    n_selected, n_available = _count(selected), _count(available)
+    n_selected = _count(selected)
     ledger = {
         "masked_fraction": (n_selected, _count(eligible)),
         **_shares_replaced(selected, as_mask, as_random),
-        "quota_fraction": (_count(chosen.quota), n_available),
         "asked_fraction": (_count(asked), _count(totals)),
         "predicted_fraction": (_count(slotted["predict_weights"] > 0), n_selected),
-        "predict_quota_fraction": (_count(restored.quota), n_selected),
+        **_shares_of_quotas(chosen, _count(available), settings.overflow, ""),
+        **_shares_of_quotas(restored, n_selected, settings.overflow, "predict_"),
     }
-    if settings.overflow == "skip":  # the tokens by which a selection may miss its quota
-        ledger["shortfall_fraction"] = (_count(chosen.shortfall), n_available)
-        ledger["predict_shortfall_fraction"] = (_count(restored.shortfall), n_selected)
-    if traced.drawn is not None and traced.drawn.weights is not None:
-        weights = traced.drawn.weights[available, jnp.minimum(asked, available)]  # [B, S]
-        masked["bound_weights"] = _by_slot(weights, masked)
-    if traced.drawn is not None:
+    if traced.drawn is not None and u is not None:
         own = _per_example(selected, batch)
         ledger |= _by_decile(traced.drawn, u, asked, totals, own, available)
+        if traced.drawn.weights is not None:
+            weights = traced.drawn.weights[available, jnp.minimum(asked, available)]  # [B, S]
+            masked["bound_weights"] = _by_slot(weights, masked)
     if totals.shape[1] > 1:
         ledger["examples_per_row"] = (_count(totals > 0), _count(jnp.any(totals > 0, axis=1)))
     return masked, ledger
+
+
+def _asked(
+    batch: Batch, traced: StepInputs, totals: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array | None]:
+    """Return the quotas of selection and prediction [B, S], and u where the rate is drawn by it."""
+    if traced.drawn is None:
+        return traced.quotas[totals], traced.predict_quotas[totals], None
+    u = _uniform(batch, traced.seed)
+    quotas = _drawn_quotas(traced.drawn, u, totals)
+    return quotas, quotas, u
 
 
 def _uniform(batch: Batch, seed: jax.Array) -> jax.Array:
@@ -118,12 +122,10 @@ def shift(seed: jax.Array, copy: jax.Array) -> jax.Array:
 
 def _drawn_quotas(drawn: Drawn, u: jax.Array, totals: jax.Array) -> jax.Array:
     """Return the quotas of examples of `totals` tokens [B, S], at least 1 of a token or more."""
-    # The rate where the cell begins is in two parts: tokens times the first has no rounding error.
-    high, low, rise = jnp.moveaxis(drawn.rates[(u >> 20).astype(jnp.int32)], -1, 0)
+    cells = jnp.asarray(drawn.rates)[(u >> 20).astype(jnp.int32)]
     within = (u & 0xFFFFF).astype(jnp.float32) * 2.0**-20
-    tokens = totals.astype(jnp.float32)
-    count = jnp.round(tokens * high + (tokens * low + tokens * (within * rise)))
-    return jnp.where(totals > 0, jnp.maximum(count, 1), 0).astype(jnp.int32)
+    quotas = laws.quota(totals.astype(jnp.float32), cells, within)
+    return jnp.where(totals > 0, quotas, 0).astype(jnp.int32)
 
 
 def _by_decile(
@@ -144,6 +146,14 @@ def _by_decile(
         ledger[f"masked_decile_{number}"] = (sums[0], sums[1])
         ledger[f"asked_decile_{number}"] = (sums[2], sums[3])
     return ledger
+
+
+def _shares_of_quotas(choice: Choice, count: jax.Array, overflow: str, prefix: str) -> Metrics:
+    """Return the quota of a selection, and by how many tokens the selection may miss it."""
+    shares = {f"{prefix}quota_fraction": (_count(choice.quota), count)}
+    if overflow == "skip":
+        shares[f"{prefix}shortfall_fraction"] = (_count(choice.shortfall), count)
+    return shares
 
 
 def _shares_replaced(selected: jax.Array, as_mask: jax.Array, as_random: jax.Array) -> Metrics:

@@ -16,7 +16,7 @@ from bert_jax.config import costs, devices, knobs
 from bert_jax.errors import EXHAUSTED, ConfigError
 from bert_jax.models import backends
 from bert_jax.models.bert import padded_vocab
-from bert_jax.training.program import init_state
+from bert_jax.training.program import in_mesh, init_state
 
 
 def estimate(config: knobs.Config, vocab_size: int, mesh: Mesh) -> tuple[int, int, int]:
@@ -39,7 +39,7 @@ def estimate(config: knobs.Config, vocab_size: int, mesh: Mesh) -> tuple[int, in
     assert model.hidden is not None
     table = 4 * padded_vocab(model, vocab_size) * model.hidden // mesh.shape["tensor"]
     tables = 2 + fsdp if device == "cpu" else 2 * fsdp
-    with jax.set_mesh(mesh) if config.parallel.step == "jit" else contextlib.nullcontext():
+    with in_mesh(config.parallel, mesh):
         length = config.sequence_length
         backend = backends.resolve(model, length, train=True, capture=False)
     activations = costs.activation_bytes(

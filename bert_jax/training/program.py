@@ -52,23 +52,26 @@ def init_state(config: knobs.Config, vocab_size: int, seed: jax.Array) -> State:
 
 def inputs_at(config: knobs.Config, step: int) -> StepInputs:
     """Compute the inputs of the update with 0-based index `step`, on the host in float64."""
-    length, fixed = config.sequence_length, config.masking.draw == "fixed"
-    diffusion = config.objectives.get("diffusion")
-    gamma = diffusion.gamma if diffusion else 0.0
-    rate = laws.rate_at(config.masking, step, config.steps)
-    prediction_rate = config.masking.prediction_rate
-    if prediction_rate is None:
-        prediction_rate = rate
+    law, length = config.masking, config.sequence_length
+    selected = predicted = drawn = None
+    if law.draw == "fixed":
+        rate = laws.rate_at(law, step, config.steps)
+        selected = predicted = quotas.table(rate, length)
+        if law.prediction_rate is not None:
+            predicted = quotas.table(law.prediction_rate, length)
+    else:
+        diffusion = config.objectives.get("diffusion")
+        drawn = laws.drawn(law, length, diffusion.gamma if diffusion else 0.0)
     return StepInputs(
-        quotas=quotas.table(rate, length) if fixed else None,
-        predict_quotas=quotas.table(prediction_rate, length) if fixed else None,
+        quotas=selected,
+        predict_quotas=predicted,
         replace=np.asarray(config.masking.replace, np.float32),
         weights={name: np.float32(o.weight) for name, o in config.objectives.items()},
         learning_rate=np.float32(optim.schedule(config.optim, config.steps)(step)),
         weight_decay=np.float32(config.optim.weight_decay),
         seed=np.uint32(config.seed),
         spike_sigmas=np.float32(config.optim.spike_sigmas) if config.optim.spike_window else None,
-        drawn=None if fixed else laws.drawn(config.masking, length, gamma),
+        drawn=drawn,
     )
 
 
@@ -269,9 +272,8 @@ class Program:
             return update.trace(self.shapes, batch, inputs_at(self.config, 0))
 
     def context(self) -> contextlib.AbstractContextManager[Any]:
-        """Have the mesh in context, by which the model splits activations; none under pmap."""
-        jitted = self.config.parallel.step == "jit"
-        return jax.set_mesh(self.mesh) if jitted else contextlib.nullcontext()
+        """Have the mesh in context: see `in_mesh`."""
+        return in_mesh(self.config.parallel, self.mesh)
 
     def update(
         self, state: State, batch: Batch, inputs: Sequence[StepInputs]
@@ -304,6 +306,11 @@ class Program:
         """Take the parameters of one run out of the state of all."""
         params, layout = state["params"], self.layout["params"]
         return sharding.pick(params, index, layout) if self._run_count > 1 else params
+
+
+def in_mesh(settings: knobs.Parallel, mesh: Mesh) -> contextlib.AbstractContextManager[Any]:
+    """Have a mesh in context, by which the model splits activations; none under pmap."""
+    return jax.set_mesh(mesh) if settings.step == "jit" else contextlib.nullcontext()
 
 
 def mesh_for(config: knobs.Config, run_count: int = 1) -> Mesh:
