@@ -300,6 +300,7 @@ def test_training_ends_when_it_gets_no_better(folder, tmp_path, capfd, one_devic
     assert (tmp_path / "w" / "metrics.jsonl").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_top_layers_can_start_fresh(folder, trained, tmp_path, one_device):
     """The others are the model's, bit for bit; the fresh ones are the run's own draw."""
     settings = {

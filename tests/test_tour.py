@@ -30,6 +30,7 @@ TRAINED = (
 )  # what the walk promises to train
 
 LONGER = (  # than a few seconds
+    "01_language_models",
     "02_embeddings",
     "03_positions",
     "04_attention",
