@@ -102,9 +102,7 @@ def run(
         labelled = trained.task.source or set(trained.objectives) & set(knobs.LABELLED)
         table = suites.named(["task" if labelled else "pretrain"])
     suite_options = suites.build_options(table, config=config, changes=tuple(changes), **options)
-    for name, row in table.items():  # all of them before the first, which may run for an hour
-        if row.head:
-            suites.base.need_head(opened, row.head, name)
+    suites.need_heads(opened, table)  # before the first, which may run for an hour
     metrics = {name: row.run(opened, suite_options) for name, row in table.items()}
     result = json.dumps(_without_nan(metrics), indent=2)
     print(result)

@@ -27,7 +27,7 @@ from bert_jax.data.tasks import TASKS
 from bert_jax.data.text import prepare
 from bert_jax.errors import ConfigError, DataError, MissingError
 from bert_jax.interop import vocabulary
-from bert_jax.studies import actions, definition, sources
+from bert_jax.studies import actions, definition, measures, sources
 from bert_jax.studies.definition import (
     Axis,
     Budget,
@@ -780,11 +780,39 @@ def test_what_suites_are_asked_is_what_they_read():
         for name, row in TABLE.items()
         if name in definition.SUITES
     } == {name: {*fields} for name, fields in definition.SUITES.items()}
+    assert {
+        name: row.head for name, row in TABLE.items() if row.head and name in definition.SUITES
+    } == measures.HEADS
     # Of heads over labels, which a cell gets by an evaluation that fine-tunes.
     assert set(TABLE) - set(definition.SUITES) == {*TASKS, "glue"}
     kinds = {field.name: str(field.type) for field in dataclasses.fields(SuiteOptions)}
     for name, kind in definition.OPTION_TYPES.items():
         assert kinds[name].partition("[")[0] == kind.__name__
+
+
+def test_a_cell_is_not_asked_what_its_model_has_no_head_for(tmp_path, capsys):
+    """A left-to-right model among masked ones: the study is whole without its cross_rate."""
+    (tmp_path / "study.py").write_text(
+        "from bert_jax.config import default\n"
+        "from bert_jax.studies.definition import Study, Suite, variants\n"
+        "def get_study(scale='cpu'):\n"
+        "    base = default()\n"
+        "    base.pairs, base.model.size, base.checkpoints.best = 'none', 'tiny', ''\n"
+        "    masked = {'objectives.mlm.weight': 1.0, 'objectives.nsp.weight': None}\n"
+        "    causal = {'objectives.mlm.weight': None, 'objectives.nsp.weight': None}\n"
+        "    causal |= {'objectives.causal_lm.weight': 1.0, 'model.causal': True}\n"
+        "    return Study('Which?', base, (variants('way', {'both': masked, 'left': causal}),),\n"
+        "                 (0, 1), {'bound': Suite('nelbo'), 'rates': Suite('cross_rate')})\n"
+    )
+    _, made = load(str(tmp_path))
+    asked = {
+        cell.labels["way"]: set(measures.possible(cell.config, actions.evaluations_of(made)))
+        for cell in expand(made)
+    }
+    assert asked == {"both": {"bound", "rates"}, "left": {"bound"}}
+    actions.run(str(tmp_path), tmp_path / "w", dry_run=True)
+    said = capsys.readouterr().out
+    assert "rates is left out for 2 cells, which have no mlm head\n" in said
 
 
 # --- how long it takes ----------------------------------------------------------------------------

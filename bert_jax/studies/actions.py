@@ -21,7 +21,7 @@ from typing import Any
 from bert_jax.config import validation
 from bert_jax.errors import ConfigError, IncompleteError, Stopped
 from bert_jax.interop.vocabulary import vocabulary_size
-from bert_jax.studies import definition, engines, plan, progress, sameness, sources
+from bert_jax.studies import definition, engines, measures, plan, progress, sameness, sources
 from bert_jax.studies import reuse as reuses
 from bert_jax.studies.definition import Cell, Study, Suite
 from bert_jax.studies.engines import WORKER, local
@@ -65,14 +65,14 @@ def run(
     _check_same(place, name, spec, cells)
     _check_processes(cells, engine, options)
     known = reuses.finished(place, cells, reuse)
-    taken = (
-        f"{len(known)} trained cells are taken from {', '.join(map(str, reuse))}" if reuse else ""
-    )
+    notes = measures.left_out([cell.config for cell in cells], evaluations_of(study))
+    if reuse:
+        notes.append(f"{len(known)} trained cells are taken from {', '.join(map(str, reuse))}")
     if dry_run:
         left = [cell for cell in cells if cell.id not in known]
         room = _dry_room(engine, place.workdir, jobs, options)
         groups = plan.plan(place, left, evaluations_of(study), fuse, room)
-        print(plan.described(place, name, cells, groups, room, taken))
+        print(plan.described(place, name, cells, groups, room, notes))
         return
     with folder_locks.hold(place.workdir, LOCK):
         executor = engines.make(engine, place.workdir, jobs, options)
@@ -84,8 +84,8 @@ def run(
         launcher = Launcher(place, groups, executor, retries, lambda: _refresh(place), worker)
         now = progress.look(place, executor.room.parallel)
         logger.info(f"study {name}: {now.line()}; {executor.describe()}")
-        if taken:
-            logger.info(taken)
+        for note in notes:
+            logger.info(note)
         if hidden:
             logger.info(
                 f"{len(hidden)} cells of an earlier version of the study are kept, but not shown"
@@ -197,7 +197,8 @@ def _write(
     for group in planned:
         place.write_group(group.id, [cell.id for cell in group.cells], group.slots, group.seconds)
     for cell in cells:
-        place.write_cell(cell, groups.get(cell.id, ""), evaluations)
+        possible = measures.possible(cell.config, evaluations)
+        place.write_cell(cell, groups.get(cell.id, ""), possible)
     place.write_study(record)
 
 

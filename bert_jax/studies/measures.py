@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
+from typing import Any
 
 from bert_jax.config import knobs, suggest
 from bert_jax.data import tasks
@@ -14,6 +15,8 @@ from bert_jax.studies.spec import Finetune, Study, Suite
 TASK = ("examples", "loss", "accuracy_low", "accuracy_high", "majority_accuracy")
 READING = ("mlm", "causal_lm")  # objectives over tokens; the others are over pairs
 LABELLED = tuple(dict.fromkeys(sum(knobs.METRICS.values(), ())))
+# Suite -> the head without which it is not made; a test compares `suites.TABLE`.
+HEADS = {"nsp": "nsp", "cross_rate": "mlm"}
 LAYERS = ("majority", "embeddings/*", "layer_*")
 FOUND = {  # suite -> patterns of its metrics; a test compares them with the suites' results
     "nsp": (
@@ -54,6 +57,27 @@ def metrics(evaluation: Suite | Finetune, objectives: Collection[str]) -> Sequen
         else:
             names += [f"{name}_accuracy_low", f"{name}_accuracy_high", "majority_accuracy"]
     return list(dict.fromkeys([*names, "examples"]))
+
+
+def possible(config: knobs.Config, evaluations: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those evaluations, as study.json records them, whose head a model of a config has."""
+    heads = {*config.heads, None}
+    return {
+        name: record
+        for name, record in evaluations.items()
+        if record["kind"] != "suite" or HEADS.get(record["name"]) in heads
+    }
+
+
+def left_out(configs: Sequence[knobs.Config], evaluations: Mapping[str, Any]) -> list[str]:
+    """Return a line for each evaluation that is not made of all cells, given their configs."""
+    lines = []
+    for name, record in evaluations.items():
+        without = sum(name not in possible(config, evaluations) for config in configs)
+        if without:
+            head = HEADS[record["name"]]
+            lines.append(f"{name} is left out for {without} cells, which have no {head} head")
+    return lines
 
 
 def check(study: Study, objectives: Collection[str]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from bert_jax.config.costs import flops_per_step
 from bert_jax.reporting.text_table import table
-from bert_jax.studies import groups, trunks
+from bert_jax.studies import groups, measures, trunks
 from bert_jax.studies.definition import Cell
 from bert_jax.studies.engines import Capacity
 from bert_jax.studies.folder import Entry, StudyFolder
@@ -83,9 +83,9 @@ def described(
     cells: Sequence[Cell],
     planned: Sequence[Group],
     room: Capacity,
-    note: str,
+    notes: Sequence[str],
 ) -> str:
-    """Return what `--dry-run` prints: cells, groups to do, a note, and the estimated time."""
+    """Return what `--dry-run` prints: cells, groups to do, notes, and the estimated time."""
     group_of = {cell.id: group.id for group in planned for cell in group.cells}
     axes = list(cells[0].labels)
     evaluations = ""
@@ -117,14 +117,15 @@ def described(
     )
     if any(cell.config.epochs is not None for cell in cells):
         total += ", without the time of epochs, which follows from the data"
-    notes = [note, trunks.described(cells), evaluations, total]
+    notes = [*notes, trunks.described(cells), evaluations, total]
     return "\n\n".join(filter(None, [table(listing), table(parts), *notes]))
 
 
 def _state(place: StudyFolder, cell: Cell, evaluations: Mapping[str, Any]) -> str:
     if not place.cell(cell.id).exists():
         return "waiting"
-    return place.state(Entry(**vars(cell), evaluations=dict(evaluations))).name
+    possible = measures.possible(cell.config, evaluations)
+    return place.state(Entry(**vars(cell), evaluations=possible)).name
 
 
 def _begun(

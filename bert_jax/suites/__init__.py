@@ -19,14 +19,14 @@ from bert_jax.data.tasks import TASKS
 from bert_jax.errors import ConfigError
 from bert_jax.interop import runs
 from bert_jax.suites import blimp, corpus, nelbo, nsp, pll, probe, sts, task
-from bert_jax.suites.base import Detailed, Suite, SuiteOptions
+from bert_jax.suites.base import Detailed, Suite, SuiteOptions, need_head
 
 FINE_TUNED = ("changes", "source", "split", "limit", "submission")
 
 TABLE: dict[str, Suite] = {
     "pretrain": Suite(corpus.pretrain, reads=("config", "changes"), detailed=corpus.pretrain_each),
-    "nsp": Suite(nsp.nsp, reads=("config", "changes", "source", "split", "limit")),
-    "cross_rate": Suite(corpus.cross_rate, reads=("config", "changes")),
+    "nsp": Suite(nsp.nsp, reads=("config", "changes", "source", "split", "limit"), head="nsp"),
+    "cross_rate": Suite(corpus.cross_rate, reads=("config", "changes"), head="mlm"),
     "nelbo": Suite(nelbo.nelbo, reads=("config", "changes", "draws"), detailed=nelbo.nelbo_each),
     "pll": Suite(pll.pll, reads=("config", "changes", "source", "limit", "within_word")),
     "blimp": Suite(
@@ -49,6 +49,7 @@ def detailed(name: str, run: runs.TrainedModel, options: SuiteOptions) -> Detail
     Nothing is computed twice.
     """
     suite = TABLE[name]
+    need_heads(run, {name: suite})
     return suite.detailed(run, options) if suite.detailed else (suite.run(run, options), {})
 
 
@@ -57,7 +58,15 @@ def evaluate(
 ) -> dict[str, Any]:
     """Score a run on a suite; `config` names another corpus, masks or sizes than the run's own."""
     table = named([suite])
+    need_heads(run, table)
     return table[suite].run(run, build_options(table, config=config, **options))
+
+
+def need_heads(run: runs.TrainedModel, table: dict[str, Suite]) -> None:
+    """Refuse a model without a head that one of the suites needs."""
+    for name, suite in table.items():
+        if suite.head:
+            need_head(run, suite.head, name)
 
 
 def named(names: Sequence[str]) -> dict[str, Suite]:

@@ -11,7 +11,7 @@ from bert_jax.data.text.shards import Prepared
 from bert_jax.errors import ConfigError
 from bert_jax.evaluation.corpus import Evaluator
 from bert_jax.interop import runs
-from bert_jax.suites.base import Detailed, Progress, Result, SuiteOptions, need_head, on_devices
+from bert_jax.suites.base import Detailed, Progress, Result, SuiteOptions, on_devices
 from bert_jax.system import log
 
 RATES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
@@ -59,7 +59,6 @@ def cross_rate(run: runs.TrainedModel, options: SuiteOptions) -> Result:
     The masks of a lower rate are part of those of a higher one, and at the rate of the pre-training
     evaluation they are its masks.
     """
-    need_head(run, "mlm", "cross_rate")
     config = chosen(run, options)
     config = dataclasses.replace(config, objectives={"mlm": config.objectives["mlm"]})
     scorer, params = evaluator(run, options, config, rate=max(RATES))

@@ -15,7 +15,7 @@ from bert_jax.evaluation.metrics import wilson
 from bert_jax.interop import runs
 from bert_jax.objectives import network
 from bert_jax.suites import corpus, labelled
-from bert_jax.suites.base import Progress, Result, SuiteOptions, need_head
+from bert_jax.suites.base import Progress, Result, SuiteOptions
 from bert_jax.suites.rows import run_rows
 from bert_jax.system import log
 
@@ -29,7 +29,6 @@ PAIRS = {  # how a file of pairs is read, unless --config.task.KNOB changes it
 
 def nsp(run: runs.TrainedModel, options: SuiteOptions) -> Result:
     """Return loss, accuracy with its interval, and the accuracy of the commoner answer."""
-    need_head(run, "nsp", "nsp")
     return _of_file(run, options) if options.source else _of_corpus(run, options)
 
 
