@@ -892,8 +892,10 @@ def test_the_command_passes_its_flags_on(monkeypatch, tmp_path):
         *flags,
     ]
     assert cli.execute(argv) == 0
-    assert seen["run"][0] == ("experiments/x:full", tmp_path)
+    assert seen["run"][0] == ()
     assert seen["run"][1] == {
+        "spec": "experiments/x:full",
+        "workdir": tmp_path,
         "overrides": [("steps", "7")],
         "options": {"num_cpus": "2"},
         "command": ["bert-jax", *argv],

@@ -167,7 +167,7 @@ def override(tree: ml_collections.ConfigDict, path: str, text: str) -> None:
 
 def overrides(tree: ml_collections.ConfigDict, changes: Iterable[tuple[str, str]]) -> None:
     """Set the knobs of one command line."""
-    assign(tree, {path: _read(path, text) for path, text in changes})
+    assign(tree, {path: read(path, text) for path, text in changes})
 
 
 def assign(tree: ml_collections.ConfigDict, values: Mapping[str, Any]) -> None:
@@ -181,7 +181,7 @@ def assign(tree: ml_collections.ConfigDict, values: Mapping[str, Any]) -> None:
         put(tree, path.split("."), value)
 
 
-def _read(path: str, text: str) -> Any:
+def read(path: str, text: str) -> Any:
     """Return the value of one knob from the command line."""
     kind = check_path(path)
     if dataclasses.is_dataclass(kind):

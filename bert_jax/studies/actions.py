@@ -84,7 +84,7 @@ def run(
         launcher = Launcher(place, groups, executor, retries, lambda: _refresh(place), worker)
         now = progress.look(place, executor.room.parallel)
         logger.info(f"study {name}: {now.line()}; {executor.describe()}")
-        for note in notes:
+        for note in filter(None, [*notes, plan.cost_of_cells(cells, groups)]):
             logger.info(note)
         if hidden:
             logger.info(

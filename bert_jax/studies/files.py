@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -65,15 +66,23 @@ def lines(path: Path, schema: Any = dict) -> list[dict[str, Any]]:
 
 def last_step(path: Path) -> tuple[int, float]:
     """Return step and time of the last complete line of a metrics file; zeros if it has none."""
+    for metrics in _from_the_end(path):
+        return metrics["step"], float(metrics.get("time") or 0.0)
+    return 0, 0.0
+
+
+def last_value(path: Path, name: str) -> float | None:
+    """Return the last value of a metric in the end of a metrics file; None if it has none."""
+    return next((line[name] for line in _from_the_end(path) if line.get(name) is not None), None)
+
+
+def _from_the_end(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the complete lines in the last part of a metrics file, the last first."""
     if not os.path.lexists(path):
-        return 0, 0.0
+        return
     with opening.regular(path, DataError) as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
         tail = file.read().splitlines()
     for line in reversed(tail):
-        try:
-            metrics = jsons.parse(line, records.LINE)
-        except jsons.Malformed:
-            continue  # torn by a kill, or cut because reading began within it
-        return metrics["step"], float(metrics.get("time") or 0.0)
-    return 0, 0.0
+        with contextlib.suppress(jsons.Malformed):  # torn by a kill, or cut by where reading began
+            yield jsons.parse(line, records.LINE)

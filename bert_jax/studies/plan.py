@@ -6,7 +6,7 @@ their numbers. The other cells are divided anew, by the pace that trained cells 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bert_jax.config.costs import flops_per_step
@@ -117,8 +117,36 @@ def described(
     )
     if any(cell.config.epochs is not None for cell in cells):
         total += ", without the time of epochs, which follows from the data"
-    notes = [*notes, trunks.described(cells), evaluations, total]
+    costs = cost_of_cells(cells, planned)
+    notes = [*notes, trunks.described(cells), evaluations, costs, total]
     return "\n\n".join(filter(None, [table(listing), table(parts), *notes]))
+
+
+def cost_of_cells(cells: Sequence[Cell], planned: Sequence[Group]) -> str:
+    """Return a line that says what a cell costs, or the least and the most of them."""
+    counted = [cell.config for cell in cells if cell.config.epochs is None]
+    if not counted or not planned:
+        return ""
+    steps = [config.steps for config in counted]
+    tokens = [c.steps * c.batch_size * c.sequence_length for c in counted]
+    flops = [
+        cell.config.steps * flops_per_step(cell.config, cell.vocab_size)
+        for cell in cells
+        if cell.config.epochs is None
+    ]
+    seconds = [group.seconds / len(group.cells) for group in planned]
+    parts = [
+        f"{_range(steps, '{:,.0f}'.format)} steps",
+        f"{_range(tokens, '{:,.0f}'.format)} tokens",
+        f"{_range(flops, '{:.1e}'.format)} FLOPs",
+        f"about {_range(seconds, lambda value: duration(value, rough=True))} of training",
+    ]
+    return f"each cell: {', '.join(parts)}"
+
+
+def _range(values: Sequence[float], written: Callable[[float], str]) -> str:
+    low, high = written(min(values)), written(max(values))
+    return low if low == high else f"{low} to {high}"
 
 
 def _state(place: StudyFolder, cell: Cell, evaluations: Mapping[str, Any]) -> str:

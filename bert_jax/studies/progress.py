@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from bert_jax.errors import DataError
+from bert_jax.reporting import records
+from bert_jax.studies import files
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.report.collect import Result, results
 from bert_jax.studies.spec import Cell
@@ -27,6 +29,8 @@ class Progress:
     expected: Mapping[str, float]  # cell -> seconds, as estimated before the launch
     groups: Mapping[str, str]  # cell -> group
     parallel: int
+    # Of the last batches, of each cell that trains now.
+    losses: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -60,11 +64,21 @@ class Progress:
         return max(sum(by_group.values()) / self.parallel, *by_group.values(), 0.0)
 
     def line(self) -> str:
-        """Return the counts and the time left in one line."""
+        """Return the counts, how far the running cells are, and the time left in one line."""
         counts = ", ".join(f"{count} {name}" for name, count in self.counts.items() if count)
         left = self.seconds_left
         rest = f"; about {duration(left, rough=True)} left" if left else ""
-        return f"{counts} of {len(self.cells)} cells{rest}"
+        return f"{counts} of {len(self.cells)} cells{self._training()}{rest}"
+
+    def _training(self) -> str:
+        """Return the mean step and loss of the cells that train now."""
+        running = [cell.state for cell in self.cells if cell.entry.id in self.losses]
+        if not running:
+            return ""
+        step = sum(state.step for state in running) / len(running)
+        steps = sum(state.steps for state in running) / len(running)
+        loss = sum(self.losses.values()) / len(running)
+        return f"; training at step {step:,.0f} of {steps:,.0f}, loss {loss:.3f}"
 
     def as_dict(self) -> dict[str, Any]:
         """Return the progress as plain JSON types."""
@@ -128,7 +142,13 @@ def look(place: StudyFolder, parallel: int = 0) -> Progress:
         except DataError:  # taken from another study, or not written yet
             expected[cell.entry.id] = max(1.0, cell.seconds + cell.evaluation_seconds)
     running = {groups[cell.entry.id] for cell in cells if cell.state.name == "running"}
-    return Progress(cells, expected, groups, parallel or max(1, len(running)))
+    losses = {}
+    for cell in cells:
+        if cell.state.name == "running" and cell.state.step < cell.state.steps:
+            path = place.cell(cell.entry.id) / records.METRICS
+            if (loss := files.last_value(path, "train/loss")) is not None:
+                losses[cell.entry.id] = loss
+    return Progress(cells, expected, groups, parallel or max(1, len(running)), losses)
 
 
 def share(cell: Result) -> float:

@@ -1,0 +1,194 @@
+"""`study sweep`: the study it stands for, and what it refuses."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import pytest
+
+from bert_jax import cli
+from bert_jax.studies import files, progress
+from bert_jax.studies.definition import expand, load
+from bert_jax.studies.folder import StudyFolder
+from tests import texts
+
+CONFIGS = Path(__file__).resolve().parents[1] / "configs"
+TINY = f"--config={CONFIGS / 'tiny.py'}"
+
+
+def sweep(workdir: Path, *words: str, config: str = TINY, code: int = 0) -> None:
+    assert cli.execute(["study", "sweep", config, f"--workdir={workdir}", *words]) == code
+
+
+def written(workdir: Path, *words: str, config: str = TINY, monkeypatch) -> tuple:
+    """The study that a sweep writes, without running it."""
+    with monkeypatch.context() as patch:
+        patch.setattr("bert_jax.studies.actions.run", lambda **_: None)
+        sweep(workdir, *words, config=config)
+    _, made = load(str(workdir))
+    return made, expand(made)
+
+
+def test_values_are_crossed_with_one_another_and_with_seeds(tmp_path, monkeypatch):
+    made, cells = written(
+        tmp_path / "w",
+        "--axis=masking.rate=0.15,0.3",
+        "--axis=config.masking.replace=(0.8,0.1,0.1),(1,0,0)",
+        "--seeds=3",
+        "--config.steps=600",
+        "--config.evals.validation.every=600",
+        monkeypatch=monkeypatch,
+    )
+    found = [(c.config.masking.rate, c.config.masking.replace, c.seed) for c in cells]
+    splits = ((0.8, 0.1, 0.1), (1.0, 0.0, 0.0))
+    assert found == list(itertools.product((0.15, 0.3), splits, (0, 1, 2)))
+    assert {cell.config.steps for cell in cells} == {600}
+    compared = [(one.axis, one.baseline, one.metrics) for one in made.comparisons]
+    loss = ("validation/mlm_loss",)
+    first = str(splits[0])
+    assert compared == [("masking.rate", "15 %", loss), ("masking.replace", first, loss)]
+
+
+@pytest.mark.parametrize(
+    ("config", "words", "suite", "metric"),
+    [
+        ("tiny.py", ["--axis=seed=1,2"], "pretrain", "mlm_loss"),
+        (
+            "pretrain.py:base",
+            [
+                "--axis=optim.learning_rate=1e-4,2e-4",
+                *(
+                    "--config.pairs=none",
+                    "--config.model.causal=true",
+                    "--config.checkpoints.best=",
+                ),
+                *("--config.objectives.mlm.weight=none", "--config.objectives.causal_lm.weight=1"),
+            ],
+            "pretrain",
+            "causal_lm_loss",
+        ),
+        (
+            "finetune.py:mrpc",
+            ["--axis=optim.learning_rate=2e-5,5e-5", "--config.task.source=files:none.tsv"],
+            "task",
+            "f1",
+        ),
+    ],
+)
+def test_values_are_compared_by_what_the_config_trains(
+    config, words, suite, metric, tmp_path, monkeypatch
+):
+    if config == "tiny.py":  # the seed is no axis: seeds are the repetitions
+        sweep(tmp_path / "w", *words, code=2)
+        words = ["--axis=optim.learning_rate=1e-3,2e-3"]
+    with monkeypatch.context() as patch:
+        patch.setattr("bert_jax.studies.actions.run", lambda **_: None)
+        sweep(tmp_path / "w", *words, config=f"--config={CONFIGS / config}")
+    text = (tmp_path / "w" / "study.py").read_text()
+    assert f'Suite("{suite}")' in text
+    assert f'("validation/{metric}",)' in text
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--axis=masking.rat=0.1,0.2"], "no knob 'rat'"),
+        (["--axis=masking.rate=0.1"], "one value"),
+        (["--axis=masking.rate=0.1,0.1"], "a value twice"),
+        (["--axis=masking.rate=0.1,0.10"], "a value twice"),
+        (["--axis=masking.rate"], "no values"),
+        ([], "nothing varies"),
+        (["--axis=masking.rate=0.1,much"], "must be float"),
+        (["--axis=masking.rate=0.1,1.5"], "out of range"),
+        (["--axis=pairs=nsp,none", "--axis=pairs=sop,none"], "two --axis"),
+        (["--axis=masking.rate=0.1,0.2", "--config.steps=none"], "steps"),
+        (["--axis=masking.rate=0.1,0.2", "--seeds=0"], "seeds"),
+        (["--axis=masking.rate=0.1,0.2", "--verbose"], "no flag --verbose"),
+        (["--axis=masking.span_max=4,8"], "does nothing"),
+    ],
+)
+def test_what_cannot_be_swept_is_one_line_and_nothing_is_made(words, said, tmp_path, capsys):
+    sweep(tmp_path / "w", *words, code=2)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["error", "hint"]
+    assert said in lines[0]
+    assert not (tmp_path / "w" / "cells").exists()
+
+
+def test_a_sweep_takes_a_config_and_no_folder(tmp_path, capsys):
+    words = ["--axis=masking.rate=0.1,0.2", f"--workdir={tmp_path / 'w'}"]
+    for more, said in (["experiments/schedule", TINY], "takes no folder"), ([], "no config given"):
+        assert cli.execute(["study", "sweep", *more, *words]) == 2
+        assert said in capsys.readouterr().err
+
+
+def test_a_dry_run_says_the_cost_and_writes_nothing(tmp_path, capsys):
+    config = f"--config={texts.config_file(tmp_path)}"
+    sweep(tmp_path / "w", "--axis=masking.rate=0.15,0.3", "--dry-run", config=config)
+    said = capsys.readouterr().out
+    assert "study w: 6 cells" in said
+    assert "each cell: " in said
+    assert " FLOPs, about " in said
+    assert not (tmp_path / "w").exists()
+
+
+def test_another_value_keeps_the_cells_there_are(tmp_path, monkeypatch):
+    def ids(values: str) -> set[str]:
+        _, cells = written(tmp_path / "w", f"--axis=masking.rate={values}", monkeypatch=monkeypatch)
+        return {cell.id for cell in cells}
+
+    assert ids("0.15,0.3") < ids("0.15,0.3,0.45")
+
+
+def test_a_study_written_by_hand_is_not_overwritten(tmp_path, capsys):
+    (tmp_path / "w").mkdir()
+    (tmp_path / "w" / "study.py").write_text("# mine\n")
+    sweep(tmp_path / "w", "--axis=masking.rate=0.15,0.3", code=2)
+    assert "was not written by a sweep" in capsys.readouterr().err
+    assert (tmp_path / "w" / "study.py").read_text() == "# mine\n"
+
+
+def test_the_line_of_a_running_study_has_the_mean_step_and_loss(tmp_path):
+    """Of a file of metrics whose last lines are of an evaluation, and torn."""
+    path = tmp_path / "metrics.jsonl"
+    lines = [
+        {"step": 10, "time": 1.0, "train/loss": 7.5},
+        {"step": 20, "time": 2.0, "train/loss": 6.0},
+        {"step": 20, "time": 3.0, "eval/validation/mlm_loss": 6.5},
+    ]
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines) + '{"step": 30, "tra')
+    assert files.last_value(path, "train/loss") == 6.0
+    assert files.last_step(path) == (20, 3.0)
+    assert files.last_value(path, "train/other") is None
+    assert files.last_value(tmp_path / "none", "train/loss") is None
+
+    def cell(name: str, step: int):
+        entry = type("Entry", (), {"id": name, "evaluations": {}, "fork": 0})
+        state = type("State", (), {"name": "running", "step": step, "steps": 100, "missing": ()})
+        about = {"entry": entry, "state": state, "seconds": 1.0, "evaluation_seconds": 0.0}
+        return type("Result", (), about)
+
+    both, expected = [cell("a", 20), cell("b", 40)], {"a": 60.0, "b": 60.0}
+    losses = {"a": 6.0, "b": 5.0}
+    now = progress.Progress(both, expected, {"a": "g", "b": "g"}, 1, losses)
+    assert now.line().startswith(
+        "2 running of 2 cells; training at step 30 of 100, loss 5.500; about "
+    )
+
+
+@pytest.mark.slow
+def test_a_sweep_is_run_reported_and_goes_on_as_the_study_it_wrote(tmp_path, capfd):
+    config = f"--config={texts.config_file(tmp_path)}"
+    short = ["--config.steps=12", "--config.evals.validation.every=6", "--config.pairs=none"]
+    words = ["--axis=masking.rate=0.15,0.6", "--seeds=1", *short]
+    sweep(tmp_path / "w", *words, config=config)
+    place = StudyFolder(tmp_path / "w")
+    assert {state.name for state in place.states().values()} == {"done"}
+    assert "masking.rate" in place.report.read_text()
+    study = place.workdir / "study.py"
+    study.write_text(study.read_text().replace("(0.15, 0.6)", "(0.15, 0.4, 0.6)"))
+    capfd.readouterr()
+    assert cli.execute(["study", "run", str(place.workdir), f"--workdir={place.workdir}"]) == 0
+    assert "3 done of 3 cells" in capfd.readouterr().err
