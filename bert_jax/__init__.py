@@ -1,7 +1,22 @@
 """bert_jax: pre-training science on BERT, in JAX."""
 
+import importlib as _importlib
+from typing import Any as _Any
+
 from bert_jax.system import log as _log
 
 __version__ = "0.1.0"
+__all__ = ["Model", "Page", "Run", "default_config", "load", "run", "score", "show"]  # of api.py
 
 _log.install()
+
+
+def __getattr__(name: str) -> _Any:
+    """Load the Python API when it is asked for: the data side runs without jax."""
+    if name in __all__:
+        return getattr(_importlib.import_module("bert_jax.api"), name)
+    raise AttributeError(f"module 'bert_jax' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

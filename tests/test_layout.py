@@ -17,6 +17,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "bert_jax"
 # From the top to the bottom: a room imports what stands in rows below its own, and itself.
 ROOMS = (
     {"study"},  # whose workers train
+    {"api"},  # the commands' functions, in Python
     {"train", "evaluate", "predict", "inspect", "prepare", "export", "import"}
     | {"plan", "benchmark", "doctor"},  # a file for each command
     {"cli"},
@@ -40,7 +41,7 @@ ROOMS = (
 )
 HEIGHT = {room: -row for row, rooms in enumerate(ROOMS) for room in rooms}
 # What reads a command line: commands, and processes of our own making.
-FLAGS = {*ROOMS[0], *ROOMS[1], "cli", "benchmarks.worker"}
+FLAGS = {*ROOMS[0], *ROOMS[2], "cli", "benchmarks.worker"}
 HEAVY = ("jax", "jaxlib", "flax", "optax", "orbax")
 
 

@@ -1,0 +1,336 @@
+"""The package in Python: models that are opened once and asked often, with numpy arrays.
+
+    import bert_jax
+
+    model = bert_jax.load("runs/demo")
+    model.fill_mask(["The name of the [MASK] to be read."])
+
+Everything is computed by what the commands call, in batches of texts of about the same length, and
+equals their output.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bert_jax import config as configs
+from bert_jax.config import knobs
+from bert_jax.errors import ConfigError, DataError
+from bert_jax.interop import runs
+
+Text = str | Sequence[str] | dict[str, Any]  # a text; a pair, or several fields; fields by name
+HEIGHT = 640  # pixels of a page in a notebook
+
+
+class Page:
+    """An HTML page that shows itself in a notebook."""
+
+    def __init__(self, html: str, title: str):
+        self.html, self.title = html, title
+
+    def __repr__(self) -> str:
+        return f"<{self.title}: {len(self.html) / 1e3:,.0f} kB of HTML>"
+
+    def _repr_html_(self) -> str:
+        style = f"width:100%;height:{HEIGHT}px;border:0"
+        return f'<iframe srcdoc="{escape(self.html)}" style="{style}"></iframe>'
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Write the page into a file, which needs no network."""
+        Path(path).write_text(self.html, errors="replace")  # a lone surrogate is no character
+
+
+class Model:
+    """A trained model: a run of ours, or another project's."""
+
+    def __init__(self, opened: runs.TrainedModel):
+        self.opened = opened
+        self._predictors: dict[Any, Any] = {}
+        self._networks: dict[Any, Any] = {}
+
+    def __repr__(self) -> str:
+        cfg, heads = self.opened.config.model, ", ".join(self.opened.config.objectives)
+        name = self.opened.meta.get("foreign", self.opened.folder)
+        step = "" if "foreign" in self.opened.meta else f", step {self.opened.step:,}"
+        size = f"{cfg.layers} layers of {cfg.hidden}, {self.opened.tokenizer.size:,} tokens"
+        return f"<Model {name}{step}: {size}, {f'heads {heads}' if heads else 'no head'}>"
+
+    # --- what `bert-jax predict` answers ----------------------------------------------------------
+
+    def fill_mask(self, texts: Sequence[Text], **options: Any) -> list[dict[str, Any]]:
+        """Return the likeliest tokens of each [MASK] of each text."""
+        return self._answers("fill-mask", texts, options)
+
+    def nsp(self, pairs: Sequence[Text], **options: Any) -> list[dict[str, Any]]:
+        """Return the probability that the second text of each pair follows the first."""
+        return self._answers("nsp", pairs, options)
+
+    def classify(self, texts: Sequence[Text], **options: Any) -> list[dict[str, Any]]:
+        """Return the label of each text or pair, and the probability of each."""
+        return self._answers("classify", texts, options)
+
+    def tag(self, texts: Sequence[Text], **options: Any) -> list[dict[str, Any]]:
+        """Return the label of each word of each text."""
+        return self._answers("tag", texts, options)
+
+    def answer(self, questions: Sequence[Text], **options: Any) -> list[dict[str, Any]]:
+        """Return the answer of each (question, context)."""
+        return self._answers("answer", questions, options)
+
+    def generate(self, texts: Sequence[Text], **options: Any) -> list[dict[str, Any]]:
+        """Return each text continued, or its masks filled, as the model was trained to."""
+        return self._answers("generate", texts, options)
+
+    def embed(self, texts: Sequence[Text], **options: Any) -> np.ndarray:
+        """Return one vector for each text, float32 [N, D]."""
+        found = [answer["embedding"] for answer in self._answers("embed", texts, options)]
+        hidden = self.opened.config.model.hidden
+        return np.array(found, np.float32).reshape(len(found), hidden or 0)
+
+    def _answers(
+        self, task: str, texts: Sequence[Text], options: dict[str, Any]
+    ) -> list[dict[str, Any]]:
+        from bert_jax.predictors import TABLE, stream
+        from bert_jax.predictors.base import Model as Asked
+        from bert_jax.predictors.base import Options
+
+        unknown = options.keys() - {field.name for field in dataclasses.fields(Options)}
+        if unknown:
+            raise TypeError(f"{task} has no option {min(unknown)!r}")
+        chosen = Options(**options)
+        if (task, chosen) not in self._predictors:
+            self._predictors[task, chosen] = TABLE[task](Asked(self.opened, chosen))
+        predictor, answers = self._predictors[task, chosen], []
+        rows = _rows(predictor, texts)
+        window = chosen.batch_size * stream.AHEAD
+        for start in range(0, len(rows), window):
+            work = predictor.encode(rows[start : start + window])
+            answers += work.results(stream.compute(work, chosen.batch_size))
+        return answers
+
+    # --- arrays (here [MASK] in a text is the special token) --------------------------------------
+
+    def hidden_states(self, texts: Sequence[Text]) -> list[np.ndarray]:
+        """Return the vectors of each text's tokens, float32 [layers + 1, tokens, D] each.
+
+        The embeddings come first; [CLS] and [SEP] are tokens.
+        """
+        return self._captured(texts, "layers", lambda every, n: every[:, :n])
+
+    def attention(self, texts: Sequence[Text]) -> list[np.ndarray]:
+        """Return the attention of each text, float32 [layers, heads, tokens, tokens] each."""
+        return self._captured(texts, "attention", lambda weights, n: weights[..., :n, :n])
+
+    def logits(self, texts: Sequence[Text], head: str = "") -> list[np.ndarray]:
+        """Return what a head gives for each text, by default the model's first head.
+
+        They are [tokens, vocabulary] of `mlm` and `causal_lm`, [tokens, labels] of `tag`, and of
+        the others what a text has one of.
+        """
+        from bert_jax.objectives import TABLE, network
+        from bert_jax.predictors.base import Model as Asked
+        from bert_jax.predictors.base import Options
+
+        name = Asked(self.opened, Options()).choose(*([head] if head else self.opened.config.heads))
+        objective = self.opened.config.objectives[name]
+        heads = ((name, len(objective.labels)),)
+        size = self.opened.tokenizer.size
+        build = network.Network(self.opened.config.model, size, heads)
+        params = {part: self.opened.params[part] for part in ("encoder", name)}
+        by_token = not TABLE[name].pooled
+
+        def apply(params: Any, batch: dict[str, Any]) -> Any:
+            return network.outputs(build, params, batch)[name]
+
+        def own(row: np.ndarray, count: int) -> np.ndarray:
+            row = row[:count] if by_token else row[0]
+            return row[..., :size] if name in ("mlm", "causal_lm") else row
+
+        return self._computed(texts, f"logits of {name}", apply, params, own)
+
+    def _captured(
+        self, texts: Sequence[Text], field: str, own: Callable[[Any, int], Any]
+    ) -> list[np.ndarray]:
+        import jax.numpy as jnp
+
+        from bert_jax.models.bert import Bert
+
+        bert = Bert(self.opened.config.model, self.opened.tokenizer.size, pool=False, capture=True)
+
+        def apply(params: Any, batch: dict[str, Any]) -> Any:
+            encoded: Any = bert.apply({"params": params}, batch)
+            return jnp.moveaxis(getattr(encoded, field).astype(jnp.float32), 1, 0)
+
+        return self._computed(texts, field, apply, self.opened.params["encoder"], own)
+
+    def _computed(
+        self,
+        texts: Sequence[Text],
+        name: str,
+        function: Callable[[Any, dict[str, Any]], Any],
+        params: Any,
+        own: Callable[[Any, int], Any],
+    ) -> list[np.ndarray]:
+        """Compute something of each text, in batches of one length; `own` leaves padding out."""
+        import jax
+
+        from bert_jax.predictors import stream
+        from bert_jax.predictors.base import Model as Asked
+        from bert_jax.predictors.base import Options, Work, lengths
+        from bert_jax.views.texts import Texts
+
+        reader = Texts(Asked(self.opened, Options()))
+        rows = _rows(reader, texts)
+        parts, _ = reader.parts(rows)
+        counts = lengths(parts)
+        if name not in self._networks:
+            self._networks[name] = jax.jit(function), jax.device_put(params)
+        apply, placed = self._networks[name]
+
+        def compute(chosen: np.ndarray, length: int, size: int) -> Any:
+            batch = reader.batch([parts[i] for i in chosen], length, size)
+            places = np.arange(length, dtype=np.int32)
+            batch["predict_positions"] = np.broadcast_to(places, (size, length)).copy()
+            # By default an accelerator rounds the factors of float32 matmuls.
+            with jax.default_matmul_precision("highest"):
+                return apply(placed, batch)
+
+        found = stream.compute(Work(counts, compute, _nothing), Options().batch_size)
+        return [own(np.asarray(row), int(n)) for row, n in zip(found, counts, strict=True)]
+
+    # --- pages ------------------------------------------------------------------------------------
+
+    def inspect(self, page: str, texts: Sequence[Text], **settings: Any) -> Page:
+        """Return a page of `bert-jax inspect`: attention, embeddings or generation of texts."""
+        from bert_jax.predictors.base import Model as Asked
+        from bert_jax.predictors.base import Options
+        from bert_jax.views import PAGES
+
+        if page not in PAGES:
+            raise ConfigError(f"no page {page!r}", configs.suggest(page, PAGES))
+        kind, make = PAGES[page]
+        reader = kind(Asked(self.opened, Options()))
+        rows = _rows(reader, texts)
+        return Page(make(reader, rows, **settings), f"{page} of {len(rows)} texts")
+
+
+class Run:
+    """A run folder: its metrics and report, and the model that it trained."""
+
+    def __init__(self, workdir: str | os.PathLike):
+        self.workdir = Path(workdir)
+
+    def __repr__(self) -> str:
+        metrics = self.metrics()
+        last = max((int(steps[-1]) for steps, _ in metrics.values()), default=0)
+        losses = {n: values[-1] for n, (_, values) in metrics.items() if n.startswith("eval/")}
+        shown = [f"{name} {losses[name]:.3f}" for name in losses if name.endswith("_loss")]
+        return f"<Run {self.workdir}: {', '.join([f'step {last:,}', *shown[:2]])}>"
+
+    def _repr_html_(self) -> str:
+        return self.report()._repr_html_()
+
+    def metrics(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """Return the steps and values of each number in metrics.jsonl, by name."""
+        from bert_jax.reporting import records
+
+        found: dict[str, tuple[list[int], list[float]]] = {}
+        for row in records.rows(self.workdir / records.METRICS):
+            for name, value in row.items():
+                if "/" in name and isinstance(value, (int, float)):
+                    steps, values = found.setdefault(name, ([], []))
+                    steps.append(row["step"])
+                    values.append(value)
+        return {name: (np.array(steps), np.array(v)) for name, (steps, v) in found.items()}
+
+    def report(self) -> Page:
+        """Return the run's report."""
+        return show(self.workdir)
+
+    def load(self) -> Model:
+        """Open the model: the best verified step, else the latest."""
+        return load(self.workdir)
+
+
+def load(path: str | os.PathLike, *, tokenizer: str = "") -> Model:
+    """Open a run (its best verified step, else its latest), one step of it, or a foreign model.
+
+    Args:
+      path: RUN, RUN/checkpoints/STEP, a Hugging Face folder, a .safetensors file, a TF1 checkpoint,
+        or a hub name.
+      tokenizer: the vocabulary of a foreign model that has none beside it.
+    """
+    return Model(runs.open_run(os.fspath(path), tokenizer=tokenizer))
+
+
+def default_config(preset: str = "") -> Any:
+    """Return the default config as a ConfigDict; `preset` is a published recipe's name."""
+    tree = configs.default()
+    if preset:
+        configs.apply(tree, preset)
+    return tree
+
+
+def run(config: Any, workdir: str | os.PathLike, **options: Any) -> Run:
+    """Train a config (a ConfigDict or a Config) in a folder, from where that is; return the run.
+
+    `options` are those of `train.run`.
+    """
+    from bert_jax import train
+
+    settled = config if isinstance(config, knobs.Config) else configs.resolve(config)
+    train.run(settled, Path(workdir), **({"command": ["bert_jax.run"]} | options))
+    return Run(workdir)
+
+
+def score(model: Model | str | os.PathLike, suite: str, **options: Any) -> dict[str, Any]:
+    """Return the metrics of a suite, as `bert-jax evaluate --suite=NAME` prints them.
+
+    `options` are the fields of `suites.base.SuiteOptions`; a config may be a ConfigDict.
+    """
+    from bert_jax import suites
+
+    opened = model.opened if isinstance(model, Model) else load(model).opened
+    config = options.pop("config", None)
+    if config is not None and not isinstance(config, knobs.Config):
+        config = configs.resolve(config)
+    return suites.evaluate(opened, suite, config, **options)
+
+
+def show(folder: str | os.PathLike) -> Page:
+    """Return the report of a run or of a study."""
+    path = Path(folder) / "report.html"
+    if not path.is_file():
+        raise DataError(f"no report in {folder}", "the folder of a run or of a study")
+    return Page(path.read_text(), f"report of {folder}")
+
+
+def _rows(reader: Any, texts: Sequence[Text]) -> list[Any]:
+    """Read texts as a predictor reads the lines of the command, by the same checks."""
+    if isinstance(texts, (str, dict)):  # which would be read letter by letter
+        raise TypeError(f"one text where several are expected: write [{texts!r}]")
+    return [reader.read(n, _line(text, reader.forms)) for n, text in enumerate(texts, 1)]
+
+
+def _line(text: Text, forms: Sequence[Sequence[str]]) -> str:
+    """Write a text as a line of JSON."""
+    if isinstance(text, str):
+        names = next((form for form in forms if len(form) == 1 and form != ("words",)), forms[0])
+        text = {names[0]: text}
+    elif not isinstance(text, dict):
+        parts = list(text)
+        names = next((form for form in forms if len(form) == len(parts)), forms[0])
+        text = dict(zip(names, parts, strict=False))
+    return json.dumps(text)
+
+
+def _nothing(_: Any) -> Iterator[dict[str, Any]]:
+    return iter(())

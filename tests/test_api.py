@@ -1,0 +1,184 @@
+"""The Python API: what the commands print, as numbers that fit one another."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bert_jax
+from bert_jax import cli
+from bert_jax.config import load_file
+from bert_jax.errors import CheckpointError, ConfigError, DataError
+from bert_jax.reporting import records
+from tests import texts
+
+GOLDEN = Path(__file__).parent / "golden" / "huggingface"
+LINES = ["the cat sat on the mat.", "a big [MASK] ran.", "a", "the [MASK] sat on the [MASK]"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Golden models, with a vocabulary."""
+    root = tmp_path_factory.mktemp("models")
+    for name in ("pretraining", "sequence_classification", "token_classification", "causal_lm"):
+        shutil.copytree(GOLDEN / name, root / name)
+        shutil.copy(GOLDEN / "pretraining" / "vocab.txt", root / name)
+    return root
+
+
+@pytest.fixture(scope="module")
+def model(folder):
+    return bert_jax.load(folder / "pretraining")
+
+
+def commanded(capsys, tmp_path, task: str, folder: Path, lines: list, *flags: str) -> list[dict]:
+    path = tmp_path / "in.jsonl"
+    written = (json.dumps(line) if isinstance(line, dict) else line for line in lines)
+    path.write_text("".join(f"{line}\n" for line in written))
+    capsys.readouterr()
+    assert cli.execute(["predict", task, f"--model={folder}", f"--input={path}", *flags]) == 0
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+PAIRS = [("the cat sat.", "a dog ran."), ("a", "the mat")]
+
+
+@pytest.mark.parametrize(
+    ("task", "name", "given", "flags", "options"),
+    [
+        ("fill-mask", "pretraining", LINES, ["--top-k=3"], {"top_k": 3}),
+        ("nsp", "pretraining", PAIRS, [], {}),
+        ("embed", "pretraining", LINES, ["--pooling=cls"], {"pooling": "cls"}),
+        ("classify", "sequence_classification", LINES, [], {}),
+        ("tag", "token_classification", ["the cat sat", ["big", "dog"]], [], {}),
+        ("generate", "causal_lm", LINES[:1], ["--max-tokens=3"], {"max_tokens": 3}),
+    ],
+)
+def test_answers_are_those_of_the_command(
+    task, name, given, flags, options, folder, capsys, tmp_path
+):
+    lines: list = []
+    for one in given:
+        if isinstance(one, tuple):
+            lines.append({"text": one[0], "text_pair": one[1]})
+        else:
+            lines.append({"words": one} if isinstance(one, list) else one)
+    if task == "tag":
+        given = [one if isinstance(one, str) else {"words": one} for one in given]
+    printed = commanded(capsys, tmp_path, task, folder / name, lines, *flags)
+    asked = bert_jax.load(folder / name)
+    found = getattr(asked, task.replace("-", "_"))(given, **options)
+    if task == "embed":
+        expected = np.array([row["embedding"] for row in printed], np.float32)
+        assert found.dtype == np.float32
+        np.testing.assert_array_equal(found, expected)
+    else:
+        assert found == printed
+
+
+def test_arrays_of_a_text_fit_one_another_in_any_company(model):
+    """The embedding is the mean of the last hidden states, a mask's probabilities are the softmax
+    of its logits, and attention sums to 1.
+    """
+    hidden, attention = model.hidden_states(LINES), model.attention(LINES)
+    logits, vectors = model.logits(LINES, head="mlm"), model.embed(LINES)
+    cfg = model.opened.config.model
+    for i, line in enumerate(LINES):
+        n = hidden[i].shape[1]
+        assert hidden[i].shape == (cfg.layers + 1, n, cfg.hidden)
+        assert attention[i].shape == (cfg.layers, cfg.heads, n, n)
+        assert logits[i].shape == (n, model.opened.tokenizer.size)
+        np.testing.assert_allclose(attention[i].sum(-1), 1, atol=1e-5)
+        if "[MASK]" not in line:  # which is letters to `embed`, as it is to the command
+            np.testing.assert_allclose(hidden[i][-1].mean(0), vectors[i], atol=1e-5)
+        (alone,) = model.hidden_states([line])
+        np.testing.assert_allclose(hidden[i], alone, atol=1e-5)
+    (answer,) = model.fill_mask([LINES[1]], top_k=1)
+    ids = [
+        model.opened.tokenizer.special.cls,
+        *model.opened.tokenizer.encode_batch([LINES[1]], escape=False)[0],
+    ]
+    at = logits[1][ids.index(model.opened.tokenizer.special.mask)].astype(np.float64)
+    shares = np.exp(at - at.max()) / np.exp(at - at.max()).sum()
+    best = int(shares.argmax())
+    (token,) = answer["masks"][0]
+    assert token["token"] == model.opened.tokenizer.vocab[best]
+    assert token["probability"] == pytest.approx(shares[best], rel=1e-5)
+
+
+def test_logits_of_a_classifier_are_one_row_a_text(folder):
+    asked = bert_jax.load(folder / "sequence_classification")
+    lines = [line for line in LINES if "[MASK]" not in line]
+    found, answers = asked.logits(lines), asked.classify(lines)
+    for row, answer in zip(found, answers, strict=True):
+        assert row.shape == (len(answer["probabilities"]),)
+        chances = np.exp(row.astype(np.float64)) / np.exp(row.astype(np.float64)).sum()
+        np.testing.assert_allclose(chances, list(answer["probabilities"].values()), rtol=1e-5)
+
+
+def test_what_cannot_be_asked_is_refused(model, tmp_path):
+    with pytest.raises(TypeError, match="one text where several"):
+        model.embed("the cat")
+    with pytest.raises(TypeError, match="no option 'topk'"):
+        model.fill_mask(["a [MASK]"], topk=3)
+    with pytest.raises(ConfigError, match="has no classify"):
+        model.classify(["the cat"])
+    with pytest.raises(ConfigError, match="no page 'atention'"):
+        model.inspect("atention", ["the cat"])
+    with pytest.raises(DataError, match="the model takes"):
+        model.embed(["the cat " * 400])
+    with pytest.raises(DataError, match="no text_pair"):
+        model.nsp(["the cat"])
+    with pytest.raises(DataError, match="no report"):
+        bert_jax.show(tmp_path)
+    with pytest.raises(CheckpointError, match="no checkpoint"):
+        bert_jax.load(tmp_path / "none")
+    with pytest.raises(AttributeError, match="no attribute 'open'"):
+        bert_jax.open  # noqa: B018  # to read it is the test
+    assert model.embed([]).shape == (0, model.opened.config.model.hidden)
+
+
+def test_a_model_and_a_page_say_what_they_are(model, tmp_path):
+    assert repr(model).count("\n") == 0
+    assert "heads mlm, nsp>" in repr(model)
+    page = model.inspect("attention", ["the cat sat.", ("a dog", "ran")])
+    assert repr(page).startswith("<attention of 2 texts: ")
+    assert page._repr_html_().startswith("<iframe srcdoc=")
+    assert '"<' not in page._repr_html_()  # the document is escaped within the attribute
+    page.save(tmp_path / "page.html")
+    assert (tmp_path / "page.html").read_text() == page.html
+
+
+@pytest.mark.slow
+def test_a_run_is_trained_read_scored_and_shown(tmp_path):
+    tree = load_file(str(texts.config_file(tmp_path)))
+    tree.steps, tree.evals.validation.every, tree.checkpoints.every = 4, 4, 4
+    with texts.one_device():
+        run = bert_jax.run(tree, tmp_path / "run")
+        printed = tmp_path / "scores.json"
+        words = [f"--checkpoint={tmp_path / 'run'}", f"--output={printed}"]
+        assert cli.execute(["evaluate", "--suite=pretrain", *words]) == 0
+        assert bert_jax.score(run.load(), "pretrain") == json.loads(printed.read_text())["pretrain"]
+    steps, values = run.metrics()["eval/validation/mlm_loss"]
+    last = list(records.rows(tmp_path / "run" / records.METRICS))[-1]
+    assert (steps[-1], values[-1]) == (4, last["eval/validation/mlm_loss"])
+    assert "step 4, " in repr(run)
+    assert run._repr_html_() == bert_jax.show(tmp_path / "run")._repr_html_()
+
+
+def test_presets_are_configs(tmp_path):
+    assert bert_jax.default_config().masking.rate == 0.15
+    assert bert_jax.default_config("wettig").masking.rate == 0.4
+
+
+def test_importing_the_package_loads_no_jax():
+    program = "import sys, bert_jax; print(dir(bert_jax), 'jax' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.endswith(" False\n"), done.stderr
+    assert "'load'" in done.stdout
