@@ -31,7 +31,7 @@ COMMANDS = {  # name -> what it does; the rest is in the module of that name
     "train": "prepare if needed, train, evaluate; the same command resumes",
     "evaluate": "exact evaluation of a checkpoint, as JSON",
     "predict": "fill masks, classify, tag, answer, embed, generate: texts in, JSON lines out",
-    "inspect": "attention or embeddings of texts, as one offline HTML page",
+    "inspect": "attention, embeddings or generation of texts, as one offline HTML page",
     "study": "many runs that answer one question: run, status, report",
     "export": "a checkpoint as a folder for transformers and sentence-transformers",
     "import": "another project's model as a run: Hugging Face, safetensors, TF1",
@@ -302,6 +302,26 @@ def config_flag(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--config", metavar="FILE.py[:arg]", help="the config; --config.a.b=VALUE changes one knob"
     )
+
+
+def generation_flags(parser: ArgumentParser) -> None:
+    """Add the flags by which text is generated; those that are not given are left out."""
+
+    def add(*names: str, **settings: Any) -> None:
+        parser.add_argument(*names, default=argparse.SUPPRESS, **settings)
+
+    most = "generation: at most so many more (64); of a masked model so many masks behind a text "
+    add("--max-tokens", type=positive, metavar="N", help=f"{most}without [MASK]")
+    warm = "generation: 0 takes the likeliest token; others draw, 1 as the model says (0)"
+    add("--temperature", type=float, metavar="T", help=warm)
+    nucleus = "generation: draw from the fewest tokens that have this share of the probability (1)"
+    add("--top-p", type=float, metavar="P", help=nucleus)
+    add("--seed", type=count, metavar="N", help="generation: of what is drawn (0)")
+    rounds = "generation, masked models: rounds in which masks are filled (one for each mask)"
+    add("--steps", type=positive, metavar="N", help=rounds)
+    order = "generation, masked models: masks to fill next are random ones (random), or those of "
+    order += "whose likeliest token the model is surest (confident, the default)"
+    add("--order", choices=("random", "confident"), help=order)
 
 
 def checkpoint_flag(parser: ArgumentParser) -> None:

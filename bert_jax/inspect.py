@@ -1,4 +1,4 @@
-"""`bert-jax inspect`: attention or embeddings of texts, as one HTML page that needs no network."""
+"""`bert-jax inspect`: attention, embeddings or generation of texts, as one offline HTML page."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ LARGEST = 1 << 26  # bytes of a file of texts
 OF_PAGE = {  # flags that one page alone has
     "attention": ("digits",),
     "embeddings": ("layer", "pooling", "points", "method", "neighbours"),
+    "generation": ("max_tokens", "temperature", "top_k", "top_p", "seed", "steps", "order"),
 }
 
 
@@ -60,6 +61,9 @@ def flags(parser: ArgumentParser) -> None:
     parser.add_argument("--method", choices=("pca", "tsne", "umap"), help=method)
     near = "embeddings: nearest neighbours listed, at most 100 (5)"
     parser.add_argument("--neighbours", type=cli.positive, metavar="K", help=near)
+    cli.generation_flags(parser)
+    top = "generation: draw from the likeliest K (all)"
+    parser.add_argument("--top-k", type=cli.positive, metavar="K", help=top)
 
 
 def main(call: cli.Call) -> None:
@@ -68,7 +72,7 @@ def main(call: cli.Call) -> None:
     page = args["page"]
     for other, names in OF_PAGE.items():
         if other != page and (foreign := args.keys() & names):
-            problem = f"inspect {page} has no flag --{min(foreign)}"
+            problem = f"inspect {page} has no flag --{min(foreign).replace('_', '-')}"
             raise ConfigError(problem, f"inspect {other} has it")
     allocator.retain()
     run(**args)

@@ -7,7 +7,7 @@ import json
 import logging
 import sys
 import time
-from argparse import ArgumentParser
+from argparse import SUPPRESS, ArgumentParser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ import tqdm
 
 from bert_jax import cli
 from bert_jax.config import knobs
-from bert_jax.errors import DataError
+from bert_jax.errors import ConfigError, DataError
 from bert_jax.system import allocator, opening
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 EXAMPLE = "fill-mask --model=runs/tiny --input=texts.txt"
+OF_ROUNDS = ("steps", "order", "show_steps")  # flags that generate alone has
 
 
 def flags(parser: ArgumentParser) -> None:
@@ -51,14 +52,9 @@ def flags(parser: ArgumentParser) -> None:
     none = "answer: allow no answer, and give it if its score is higher by more than this (the "
     none += "model's own)"
     parser.add_argument("--no-answer-threshold", type=float, metavar="X", help=none)
-    parser.add_argument(
-        "--max-tokens", type=cli.positive, metavar="N", help="generate: at most so many more (64)"
-    )
-    warm = "generate: 0 takes the likeliest token; others draw, 1 as the model says (%(default)s)"
-    parser.add_argument("--temperature", type=float, default=0.0, metavar="T", help=warm)
-    nucleus = "generate: draw from the fewest tokens that have this share of the probability (1)"
-    parser.add_argument("--top-p", type=float, metavar="P", help=nucleus)
-    parser.add_argument("--seed", type=cli.count, metavar="N", help="generate: of the draws (0)")
+    cli.generation_flags(parser)
+    shown = "generate, masked models: add to each line what every round revealed"
+    parser.add_argument("--show-steps", action="store_true", default=SUPPRESS, help=shown)
     too_long = (
         "a text too long for the model: refuse it (fill-mask, nsp, embed, generate), cut its end "
         "(classify), or look at it in windows (tag, answer; fill-mask has them too)"
@@ -77,8 +73,12 @@ def flags(parser: ArgumentParser) -> None:
 
 def main(call: cli.Call) -> None:
     """Run the command line."""
+    args = vars(call.args)
+    if args["task"] != "generate" and (foreign := args.keys() & OF_ROUNDS):
+        problem = f"predict {args['task']} has no flag --{min(foreign).replace('_', '-')}"
+        raise ConfigError(problem, "predict generate has it")
     allocator.retain()
-    run(**vars(call.args))
+    run(**args)
 
 
 def run(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 
 import jax
@@ -19,7 +18,8 @@ from bert_jax.errors import ConfigError
 from bert_jax.interop import runs
 from bert_jax.objectives import diffusion, masking, network
 from bert_jax.training import program
-from tests import texts, toy
+from tests import markov, texts, toy
+from tests.markov import CHANCES, ENTROPY, LENGTH, TEXTS
 
 MASK_ONLY = (1.0, 0.0, 0.0)
 LAWS = {
@@ -59,29 +59,16 @@ def test_weights_between_0_and_1_have_a_mean_of_1():
 # --- the bound ------------------------------------------------------------------------------------
 
 
-SYMBOLS, LENGTH = 3, 6
-START = np.array([0.6, 0.3, 0.1])
-MOVES = np.array([[0.7, 0.2, 0.1], [0.1, 0.6, 0.3], [0.4, 0.1, 0.5]])
-TEXTS = np.array(list(itertools.product(range(SYMBOLS), repeat=LENGTH)))  # [729, 6]
-CHANCES = START[TEXTS[:, 0]] * np.prod(MOVES[TEXTS[:, :-1], TEXTS[:, 1:]], axis=1)
-ENTROPY = -(CHANCES * np.log(CHANCES)).sum() / LENGTH
-
-
 def cross_entropies(text: np.ndarray, masked: np.ndarray) -> np.ndarray:
     """Return that of each token given those not masked, by the source's own conditionals."""
-    fits = (TEXTS[:, ~masked] == text[~masked]).all(1)
-    total = CHANCES[fits].sum()
-    of_token = [CHANCES[fits & (TEXTS[:, i] == text[i])].sum() for i in range(LENGTH)]
-    return -np.log(np.array(of_token) / total)
+    return -np.log(markov.conditionals(text, masked)[np.arange(LENGTH), text])
 
 
 def contributions(settings: Masking, count: int, reverse: bool = False) -> np.ndarray:
     """Return what each of `count` texts adds to the bound, a token."""
     rng = np.random.default_rng(0)
     texts_ = TEXTS[rng.choice(len(TEXTS), count, p=CHANCES)]
-    first = len(toy.SPECIAL)
-    cls, sep = np.full((count, 1), toy.SPECIAL.cls), np.full((count, 1), toy.SPECIAL.sep)
-    tokens = np.concatenate([cls, texts_ + first, sep], axis=1).astype(np.int32)
+    tokens = markov.rows(texts_)
     columns = np.broadcast_to(np.arange(LENGTH + 2, dtype=np.int32), tokens.shape)
     ids = np.arange(count, dtype=np.int32)[:, None]
     batch = {

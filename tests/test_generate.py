@@ -364,6 +364,8 @@ def test_the_command_writes_json_lines_in_order(golden, capsys):
         ("--temperature=1 --seed=9999999999", "--seed=9999999999"),
         ("--long=cut", "--long=cut would lose the end of a prompt"),
         ("--long=windows", "generate does not look at texts in windows"),
+        ("--steps=3 --order=random", "--steps, --order with "),
+        ("--show-steps", "--show-steps with "),
     ],
 )
 def test_flags_that_mean_nothing_are_refused(golden, capsys, flags, message):
@@ -397,10 +399,13 @@ def test_a_prompt_without_room_is_an_error_of_its_line():
     assert caught.value.hint == "shorten the prompt"
 
 
-def test_only_a_causal_language_model_generates():
+def test_a_model_without_a_head_for_it_does_not_generate():
     masked = toy.config(pairs="none")
     for config, reason in (
-        (masked, "has no causal_lm head, and each token sees what follows it"),
+        (
+            dataclasses.replace(masked, objectives={}),
+            "has no causal_lm head, and each token sees what follows it",
+        ),
         (
             toy.config(pairs="none", model__causal="true"),
             "has no causal_lm head, so it was not trained",

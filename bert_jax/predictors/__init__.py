@@ -8,8 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bert_jax.predictors import answer, classify, embed, fill_mask, generate, nsp, tag
+from bert_jax.predictors import answer, classify, embed, fill_mask, generate, nsp, tag, unmask
 from bert_jax.predictors.base import Model, Predictor
+
+
+def generator(model: Model) -> Predictor:
+    """Return how a model generates: masked models fill masks, causal ones go from left to right."""
+    masked = "mlm" in model.run.config.objectives and not model.run.config.model.causal
+    return unmask.Unmask(model) if masked else generate.Generate(model)
+
 
 TABLE: dict[str, Callable[[Model], Predictor]] = {
     "fill-mask": fill_mask.FillMask,
@@ -18,5 +25,5 @@ TABLE: dict[str, Callable[[Model], Predictor]] = {
     "tag": tag.Tag,
     "answer": answer.Answer,
     "embed": embed.Embed,
-    "generate": generate.Generate,
+    "generate": generator,
 }

@@ -38,6 +38,9 @@ class Options:
     temperature: float = 0.0  # generate: 0 takes the likeliest token
     top_p: float | None = None  # generate: draw from the likeliest that have this share
     seed: int | None = None  # generate: of the draws
+    steps: int | None = None  # generate, masked models: rounds; else one for each mask
+    order: str = ""  # generate, masked models: which masks first, "random" or else "confident"
+    show_steps: bool = False  # generate, masked models: what each round revealed
     long: str = ""  # a text too long for the model: refuse it, cut its end, or read it in windows
     stride: int | None = None  # of windows, in tokens
     stride_as: str = ""  # what neighbours share, or how far the next one begins: `data/windows.py`

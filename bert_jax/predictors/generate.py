@@ -12,11 +12,12 @@ import numpy as np
 
 from bert_jax.batch import Batch, Special
 from bert_jax.config import devices, knobs
+from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.interop import runs
 from bert_jax.models.bert import Bert
 from bert_jax.models.heads import MlmHead
-from bert_jax.predictors.base import Model, OfText, Row, Work
+from bert_jax.predictors.base import Model, OfText, Options, Row, Work
 
 COLDEST, HOTTEST = 1e-3, 1e3  # temperatures
 TOKENS = 64  # of a continuation at most, where --max-tokens is not given
@@ -34,8 +35,8 @@ class Generate(OfText):
     def __init__(self, model: Model):
         super().__init__(model)
         run, options = model.run, model.options
-        _check_model(run)
-        draw = _draw(options.temperature, options.top_k, options.top_p, options.seed)
+        _check(run, options)
+        draw = draw_of(options)
         if options.long == "cut":
             raise ConfigError(
                 "--long=cut would lose the end of a prompt, where it goes on", "shorten the prompts"
@@ -85,23 +86,35 @@ class Generate(OfText):
         tokenizer, text = self.model.run.tokenizer, row.fields["text"]
         ended = tokenizer.special.sep in tokens
         ids = tokens[: tokens.index(tokenizer.special.sep)] if ended else tokens
-        before, whole = tokenizer.readable(prompt), tokenizer.readable([*prompt, *ids])
-        more = whole[len(before) :] if whole.startswith(before) else f" {tokenizer.readable(ids)}"
+        more = continuation(tokenizer, prompt, ids)
         more = more.lstrip() if text.endswith((" ", "\t")) else more
         return {"text": text + more, "continuation": more, "stopped": "end" if ended else "length"}
 
 
-def _check_model(run: runs.TrainedModel) -> None:
-    reason = "so it was not trained to say what comes next"
-    if not run.config.model.causal:
-        reason = "and each token sees what follows it: what comes next was never to be guessed"
-    elif "causal_lm" in run.config.objectives:
-        return
-    raise ConfigError(
-        f"{run.folder} has no causal_lm head, {reason}",
-        "configs/ablations/left_to_right.py trains one that can; "
-        "a masked model is asked by fill-mask",
-    )
+def continuation(tokenizer: Tokenizer, before: list[int], ids: list[int]) -> str:
+    """Return tokens as they are written behind those before them, with a blank if it needs one."""
+    text, whole = tokenizer.readable(before), tokenizer.readable([*before, *ids])
+    return whole[len(text) :] if whole.startswith(text) else f" {tokenizer.readable(ids)}"
+
+
+def _check(run: runs.TrainedModel, options: Options) -> None:
+    if "causal_lm" not in run.config.objectives:
+        reason = "so it was not trained to say what comes next"
+        if not run.config.model.causal:
+            reason = "and each token sees what follows it: what comes next was never to be guessed"
+        raise ConfigError(
+            f"{run.folder} has no causal_lm head, {reason}",
+            "configs/ablations/left_to_right.py trains one that can, and a model with an mlm head "
+            "fills masks",
+        )
+    of_rounds = {"--steps": options.steps, "--order": options.order}
+    idle = [flag for flag, given in of_rounds.items() if given]
+    idle += ["--show-steps"] if options.show_steps else []
+    if idle:
+        raise ConfigError(
+            f"{', '.join(idle)} with {run.folder}, which writes from left to right, a token a step",
+            "leave it out; a masked model fills masks in rounds",
+        )
 
 
 # --- choosing a token ----------------------------------------------------------------------------
@@ -117,7 +130,9 @@ class Draw:
     seed: int = 0
 
 
-def _draw(temperature: float, top_k: int | None, top_p: float | None, seed: int | None) -> Draw:
+def draw_of(options: Options, *, random_places: bool = False) -> Draw:
+    """Return the rule that the options ask for; `random_places` are a use of the seed too."""
+    temperature, top_p, seed = options.temperature, options.top_p, options.seed
     # Outside this range, scores are not finite any more.
     if temperature and not COLDEST <= temperature <= HOTTEST:
         raise ConfigError(
@@ -129,13 +144,13 @@ def _draw(temperature: float, top_k: int | None, top_p: float | None, seed: int 
         raise ConfigError(f"--top-p={top_p:g}", "a share of the probability: above 0, at most 1")
     if seed is not None and seed >= 2**31:
         raise ConfigError(f"--seed={seed}", f"at most {2**31 - 1}")
-    flags = {"--top-k": top_k, "--top-p": top_p, "--seed": seed}
+    flags = {"--top-k": options.top_k, "--top-p": top_p, "--seed": None if random_places else seed}
     idle = [flag for flag, value in flags.items() if value is not None]
     if idle and not temperature:
         raise ConfigError(
             f"{', '.join(idle)} without a temperature: nothing is drawn", "--temperature=1"
         )
-    return Draw(temperature, top_k or 0, 1.0 if top_p is None else top_p, seed or 0)
+    return Draw(temperature, options.top_k or 0, 1.0 if top_p is None else top_p, seed or 0)
 
 
 def choose(logits: jax.Array, keys: jax.Array, draw: Draw) -> jax.Array:
