@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bert_jax.predictors.base import OfText
-from bert_jax.views import attention, embeddings
+from bert_jax.views import attention, embeddings, generation
 from bert_jax.views.texts import Texts
 
 # Page -> class that reads and encodes its texts, and function from such a reader, rows and flags
@@ -13,4 +13,5 @@ from bert_jax.views.texts import Texts
 PAGES: dict[str, tuple[type[OfText], Callable[..., str]]] = {
     "attention": (Texts, attention.page),
     "embeddings": (OfText, embeddings.page),
+    "generation": (OfText, generation.page),
 }
