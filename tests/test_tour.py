@@ -42,6 +42,7 @@ LONGER = (  # than a few seconds
     "12_names",
     "13_features",
     "14_bert_and_gpt",
+    "16_diffusion",
 )
 
 
@@ -255,6 +256,18 @@ def test_sizes_are_those_of_the_published_models(stop):
     }  # and its BertForPreTraining
 
 
+@pytest.mark.slow
+def test_a_text_is_written_out_of_nothing_but_masks(stop):
+    found, printed = stop("16_diffusion")
+    for few, every in found["right"].values():
+        assert few > 0.95 > every
+    assert found["right"]["any share"][1] > found["right"]["15 %"][1]
+    assert found["told"] == " ".join((TOUR / "data" / "poem.txt").read_text().split())
+    assert found["poems"][1] == found["other"] == 0
+    assert found["poems"][34] >= 8
+    assert "after 37 rounds  Before my bed lies a pool of moon bright" in printed
+
+
 # --- the page -------------------------------------------------------------------------------------
 
 
@@ -275,8 +288,8 @@ def test_the_page_quotes_what_a_program_prints_and_shows_its_figure(stop, name):
 
 
 def test_nothing_is_missing_and_nothing_left_over():
-    assert [name[:2] for name in STOPS] == [f"{number:02}" for number in range(1, 16)]
-    assert re.findall(r"^## (\d+)\.", PAGE, re.M) == [str(number) for number in range(1, 16)]
+    assert [name[:2] for name in STOPS] == [f"{number:02}" for number in range(1, 17)]
+    assert re.findall(r"^## (\d+)\.", PAGE, re.M) == [str(number) for number in range(1, 17)]
     assert sorted(path.stem for path in TOUR.glob("*.png")) == STOPS
     for link in re.findall(r"]\(([^)#]+)\)", PAGE):
         assert (TOUR / link).exists(), link
