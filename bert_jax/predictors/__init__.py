@@ -13,7 +13,10 @@ from bert_jax.predictors.base import Model, Predictor
 
 
 def generator(model: Model) -> Predictor:
-    """Return how a model generates: masked models fill masks, causal ones go from left to right."""
+    """Return how a model generates: masked models fill masks, causal ones go from left to right.
+
+    This is the one place where that is decided.
+    """
     masked = "mlm" in model.run.config.objectives and not model.run.config.model.causal
     return unmask.Unmask(model) if masked else generate.Generate(model)
 

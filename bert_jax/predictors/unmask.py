@@ -49,14 +49,14 @@ class Unmask(OfText):
         draw = draw_of(options, random_places=random)
         tokenizer, params = run.tokenizer, model.parameters("mlm")
         net = network.Network(run.config.model, tokenizer.size, (("mlm", 0),))
-        never = jnp.array(tokenizer.special)
+        allowed = ~np.isin(np.arange(tokenizer.size), tokenizer.special)[None, None]
 
         @functools.partial(jax.jit, static_argnames="most")
         def apply(params: Any, batch: Batch, masks: Masks, most: int) -> Revealed:
             def logits_of(tokens: jax.Array, places: jax.Array) -> jax.Array:
                 partly = {**batch, "tokens": tokens, "predict_positions": places}
                 logits = network.outputs(net, params, partly)["mlm"]
-                return logits[..., : tokenizer.size].at[..., never].set(-jnp.inf)
+                return jnp.where(allowed, logits[..., : tokenizer.size], -jnp.inf)
 
             return reveal(logits_of, batch["tokens"], masks, most, draw, random=random)
 
@@ -219,8 +219,10 @@ def reveal(
 
     def one_round(state: tuple[jax.Array, jax.Array, Revealed]) -> tuple:
         number, tokens, found = state
-        logits = None if random else logits_of(tokens, masks.places)
-        sure = chances if logits is None else jnp.max(jax.nn.log_softmax(logits), axis=-1)
+        logits, sure = None, chances
+        if not random:
+            logits = logits_of(tokens, masks.places)
+            sure = jnp.max(logits, axis=-1) - jax.nn.logsumexp(logits, axis=-1)
         waiting = real & (found.rounds < 0)
         _, chosen = jax.lax.top_k(jnp.where(waiting, sure, -jnp.inf), most)  # [B, k] slots
         columns = jnp.take_along_axis(masks.places, chosen, axis=1)
