@@ -2,6 +2,7 @@
 
     bert-jax train    --config=configs/ablations/diffusion.py --workdir=runs/diffusion
     bert-jax evaluate --checkpoint=runs/diffusion --suite=nelbo
+    echo "Once upon a time" | bert-jax predict generate --model=runs/diffusion --order=random
 
 diffusion.py:GAMMA or diffusion.py:GAMMA,SIZE sets the power of the weights: 1 is the bound, and 0
 weighs all predictions alike. `--suite=nelbo` gives every model over tokens that bound, or its exact
