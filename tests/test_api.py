@@ -49,6 +49,9 @@ def commanded(capsys, tmp_path, task: str, folder: Path, lines: list, *flags: st
 PAIRS = [("the cat sat.", "a dog ran."), ("a", "the mat")]
 
 
+ROUNDS = {"steps": 2, "show_steps": True}
+
+
 @pytest.mark.parametrize(
     ("task", "name", "given", "flags", "options"),
     [
@@ -58,6 +61,7 @@ PAIRS = [("the cat sat.", "a dog ran."), ("a", "the mat")]
         ("classify", "sequence_classification", LINES, [], {}),
         ("tag", "token_classification", ["the cat sat", ["big", "dog"]], [], {}),
         ("generate", "causal_lm", LINES[:1], ["--max-tokens=3"], {"max_tokens": 3}),
+        ("generate", "pretraining", LINES, ["--steps=2", "--show-steps"], ROUNDS),
     ],
 )
 def test_answers_are_those_of_the_command(
@@ -149,6 +153,7 @@ def test_a_model_and_a_page_say_what_they_are(model, tmp_path):
     assert "heads mlm, nsp>" in repr(model)
     page = model.inspect("attention", ["the cat sat.", ("a dog", "ran")])
     assert repr(page).startswith("<attention of 2 texts: ")
+    assert "3 masks · 2 rounds" in model.inspect("generation", ["a"], max_tokens=3, steps=2).html
     assert page._repr_html_().startswith("<iframe srcdoc=")
     assert '"<' not in page._repr_html_()  # the document is escaped within the attribute
     page.save(tmp_path / "page.html")

@@ -400,6 +400,12 @@ def test_flags_that_mean_nothing_are_refused(tmp_path, capsys, flags, message):
     assert hint.startswith("hint: ")
 
 
+def test_an_order_that_there_is_not_is_refused():
+    with pytest.raises(ConfigError, match="order 'surest'") as caught:
+        asked(model(), ["a"], order="surest")
+    assert caught.value.hint == "one of random, confident"
+
+
 @pytest.mark.parametrize("flag", ["--steps=2", "--order=random", "--show-steps"])
 def test_rounds_are_of_generate_alone(tmp_path, capsys, flag):
     words = ["predict", "fill-mask", f"--model={GOLDEN}", flag]

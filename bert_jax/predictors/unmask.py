@@ -25,6 +25,7 @@ from bert_jax.predictors.fill_mask import SLOTS
 from bert_jax.predictors.generate import TOKENS, Draw, choose, continuation, draw_of
 
 MASK = "[MASK]"
+ORDERS = ("random", "confident")
 
 
 class Unmask(OfText):
@@ -43,6 +44,8 @@ class Unmask(OfText):
             raise ConfigError(
                 f"--long={options.long} would part masks from their text", "shorten the texts"
             )
+        if options.order not in ("", *ORDERS):  # from Python
+            raise ConfigError(f"order {options.order!r}", f"one of {', '.join(ORDERS)}")
         super().__init__(model)
         self.most = options.max_tokens or TOKENS
         random = options.order == "random"
