@@ -16,6 +16,11 @@ packed).
 | cls_positions | [B, S] | int32 | pipeline   | pooler                                            |
 | labels        | [B, S] | int32 | pipeline   | pair objectives: 0 = true order, -1 = not counted |
 
+Two keys are there only where the masking knobs ask for several views of an example, or for weights:
+
+| views         | [B, S] | int32   | pipeline | masking: number of the example's view, from 0      |
+| unit_scales   | [B, L] | float32 | units    | masking: 1 / a unit's weight, at its first token   |
+
 In segment_ids 0 is padding; BERT's two segments are type_ids. A token whose unit_ids is -1 is never
 masked. `masking.apply` adds, for K prediction slots a row
 (a slot is room for one predicted token; K is fixed, and slots that are not used weigh 0):

@@ -31,6 +31,12 @@ class ConfigError(UserError):
     code = 2
 
 
+def need(holds: bool, message: str, hint: str) -> None:
+    """Raise a ConfigError unless a rule holds."""
+    if not holds:
+        raise ConfigError(message, hint)
+
+
 class HeadError(ConfigError):
     """A model that lacks the head, or the classes, that a request needs."""
 

@@ -655,6 +655,7 @@ def test_differences_name_added_removed_and_changed_paths():
         ("evals.validation.every", True),
         ("checkpoints.keep", True),
         ("checkpoints.at", True),
+        ("checkpoints.at_words", True),
         ("branch_from", False),
         ("checkpoints.best", False),  # steps scored by one metric are not comparable with another's
         ("corpus.path", False),

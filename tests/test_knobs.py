@@ -123,6 +123,8 @@ COVERED = {
     "examples.truncate": "test_pairs.py::test_truncated_lengths_are_the_loop",
     "masking.rate": "test_masking.py::test_tokens_are_selected_exactly_and_only_where_eligible",
     "masking.prediction_rate": "test_masking.py::test_fewer_predictions_than_corruptions",
+    "masking.weights": "test_weights.py::test_realised_rates_by_decile_of_frequency_are_those_of_a_simulation",  # noqa: E501
+    "masking.weights_power": "test_weights.py::test_realised_rates_by_decile_of_frequency_are_those_of_a_simulation",  # noqa: E501
     "masking.replace": "test_masking.py::test_the_split_holds_within_sampling_error",
     "masking.unit": "test_pipeline.py::test_rows_hold_what_the_plan_says",
     "masking.max_unit": "test_units.py::test_word",
@@ -211,6 +213,7 @@ COVERED = {
     "checkpoints.patience": "test_finetune.py::test_training_ends_when_it_gets_no_better",
     "checkpoints.keep": "test_knobs.py::test_a_run_saves_evaluates_and_logs_when_asked_to",
     "checkpoints.at": "test_knobs.py::test_a_run_saves_evaluates_and_logs_when_asked_to",
+    "checkpoints.at_words": "test_words.py::test_a_run_keeps_the_steps_by_which_words_are_read",
     "checkpoints.best": "test_knobs.py::test_the_best_step_is_by_the_metric_named",
     "evals.*.every": "test_knobs.py::test_a_run_saves_evaluates_and_logs_when_asked_to",
     "evals.*.epochs": "test_finetune.py::test_labels_and_steps_follow_from_the_data",

@@ -115,7 +115,8 @@ def _apply(b, numbers, settings, slots):
 def mask(b: Batch, settings: knobs.Masking, seed: int = 0, slots: int = 0) -> tuple[Batch, dict]:
     """Masks a toy batch; the result as numpy."""
     length = b["tokens"].shape[1]
-    names = ("count", "random_from", "overflow")  # what is not a traced number
+    names = ["count", "random_from", "overflow"]  # what is not a traced number
+    names += ["rate", "prediction_rate"] if "views" in b else []
     code = knobs.Masking(**{name: getattr(settings, name) for name in names})
     out, ledger = _apply(b, traced(settings, length, seed), code, slots or length)
     return jax.tree.map(np.asarray, out), jax.tree.map(float, ledger)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 FREE_ON_RESUME = (
     *(f"parallel.{name}" for name in ("step", "data", "fsdp", "tensor", "arms", "distributed")),
-    *(f"checkpoints.{name}" for name in ("every", "epochs", "keep", "at", "patience")),
+    *(f"checkpoints.{name}" for name in ("every", "epochs", "keep", "at", "at_words", "patience")),
     *(
         "evals",
         "loader",

@@ -47,12 +47,12 @@ def per_step(kind: str, config: knobs.Config, vocab_size: int) -> float:
 
 
 def predicted(config: knobs.Config) -> float:
-    """Return the share of tokens that are predicted, on average over training."""
+    """Return the share of tokens that are predicted, on average over training and over views."""
     if "mlm" not in config.heads:
         return 1.0
     masking = config.masking
     if masking.prediction_rate is not None:
-        return masking.prediction_rate
+        return masking.prediction_rate / laws.views(masking)
     return laws.mean_rate(masking)
 
 

@@ -254,7 +254,11 @@ class Masking:
 
     rate: float = knob(0.15, "share of eligible tokens selected", low=0.0, high=1.0)
     prediction_rate: float | None = knob(
-        None, "share predicted, at most the rate; None is the rate", low=0.0, high=1.0
+        None,
+        "share predicted; None is the rate. Above it an example is read in ceil(prediction_rate / "
+        "rate) views, each with other tokens corrupted; batch_size counts views",
+        low=0.0,
+        high=1.0,
     )
     replace: tuple[float, float, float] = knob(
         (0.8, 0.1, 0.1), "shares of [MASK], random token, kept", low=0, high=1
@@ -317,6 +321,19 @@ class Masking:
     draw_share: float = knob(0.5, "bimodal: share of examples at the highest rate", low=0, high=1)
     draw_alpha: float = knob(1.0, "beta: its first parameter", low=0.01, high=1_000)
     draw_beta: float = knob(1.0, "beta: its second parameter", low=0.01, high=1_000)
+    weights: str = knob(
+        "none",
+        "which units are selected more often: frequency goes by weights_power, and none selects "
+        "all alike; masks of evaluations always do",
+        choices=("none", "frequency"),
+    )
+    weights_power: float = knob(
+        -0.5,
+        "frequency: a token weighs its share of the training text to this power, and a unit the "
+        "mean of its tokens; below 0 rare ones are selected more often",
+        low=-2,
+        high=2,
+    )
     count: str = knob(
         "eligible",
         "tokens that the rate multiplies; all includes [CLS] and [SEP]",

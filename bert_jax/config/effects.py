@@ -226,6 +226,7 @@ EFFECTS: dict[str, Where] = {
     "masking.final_rate": _is("masking.schedule", "linear"),
     "masking.phases": FIXED,
     **{f"masking.{knob}": _drawn(knob) for knob in OF_DRAWS},
+    "masking.weights_power": _is("masking.weights", "frequency"),
     "masking.random_from": Where(
         "a share of random tokens in masking.replace", lambda c, _: c.masking.replace[1] > 0
     ),
@@ -262,6 +263,7 @@ EFFECTS: dict[str, Where] = {
         "--config.checkpoints.epochs=None",
     ),
     "checkpoints.epochs": LABELS._replace(hint="set checkpoints.every"),
+    "checkpoints.at_words": TEXT._replace(hint="set checkpoints.at"),
     "checkpoints.patience": Where(
         "checkpoints.best, and that is empty",
         lambda c, _: bool(c.checkpoints.best),

@@ -1,6 +1,7 @@
 """Every knob of a run, once: name, default, meaning and range.
 
-`data_knobs.py` declares the sections about data, which are imported here.
+`data_knobs.py` declares the sections about data, and `run_knobs.py` those about batches in memory,
+checkpoints, evaluations and metrics, which are imported here.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ import dataclasses
 from typing import NamedTuple
 
 from bert_jax.config.data_knobs import (
-    UNITS,
     Corpus,
     Examples,
     Masking,
@@ -17,6 +17,8 @@ from bert_jax.config.data_knobs import (
     Tokenizer,
     knob,
 )
+from bert_jax.config.run_knobs import EVALUATED as EVALUATED
+from bert_jax.config.run_knobs import Checkpoints, Eval, Loader, Logging
 
 SIZES = {  # layers, hidden, heads; the feed-forward width is four times hidden
     "tiny": (2, 128, 2),
@@ -65,7 +67,6 @@ PRETRAINING = tuple(name for name, row in OBJECTIVES.items() if row.targets == "
 LABELLED = tuple(name for name, row in OBJECTIVES.items() if row.targets == "labels")
 METRICS = {name: OBJECTIVES[name].metrics for name in LABELLED}
 
-EVALUATED = 64  # examples a step of an evaluation
 LINE = 16 << 20  # bytes of the longest line of labelled data or of an input of `predict`
 BOUND = 2_048  # tokens of a row at most, under objective diffusion
 TEXT = 1_000_000  # characters of the longest text in such a line
@@ -269,76 +270,6 @@ class Parallel:
 
 
 @dataclasses.dataclass(frozen=True)
-class Loader:
-    """Prefetching; the batches themselves are a pure function of the step."""
-
-    prefetch: int = knob(4, "batches ready ahead of the step", low=0)
-    threads: int = knob(1, "threads that assemble them, at most as many as prefetch", low=1)
-    workers: int = knob(0, "processes that assemble them; 0 uses the threads", low=0)
-
-
-@dataclasses.dataclass(frozen=True)
-class Checkpoints:
-    """The checkpoints that are saved and kept."""
-
-    every: int = knob(1_000, "steps between saves", low=1)
-    epochs: float | None = knob(None, "epochs of a task between saves, in place of every", low=0.01)
-    keep: int = knob(2, "latest steps kept", low=1)
-    at: tuple[int, ...] = knob((), "steps that are saved and kept for good, as (8,16)", low=1)
-    patience: int = knob(
-        0, "evaluations in a row without a better `best` before training ends; 0 never", low=0
-    )
-    best: str = knob(
-        "mlm_loss",
-        "metric of evals.validation; the saved step with its best value is kept too; empty is none",
-    )
-
-
-@dataclasses.dataclass(frozen=True)
-class Eval:
-    """One evaluation during training, an entry of `evals`."""
-
-    every: int = knob(1_000, "steps between evaluations; 0 only at the end", low=0)
-    epochs: float | None = knob(
-        None, "epochs of a task between evaluations, in place of every", low=0.01
-    )
-    split: str = knob(
-        "validation", "the part of a task's data that is scored; a corpus has this one"
-    )
-    rate: float = knob(0.15, "masking rate of the frozen evaluation masks", low=0.0, high=1.0)
-    replace: tuple[float, float, float] = knob(
-        (0.8, 0.1, 0.1), "shares of [MASK], random token, kept in these masks", low=0, high=1
-    )
-    unit: str = knob(
-        "token",
-        "masking unit, independent of that of training; the knobs of `masking` define it",
-        choices=tuple(UNITS),
-    )
-    seed: int = knob(0, "seed of evaluation pairs and masks", low=0, high=2**31 - 1)
-    batch_size: int | None = knob(
-        EVALUATED,
-        "examples a step; never changes the result; None is, while training, as many a device as "
-        "it trains on at once (batch_size / optim.accumulation in all), and in `evaluate` 64",
-        low=1,
-    )
-
-
-@dataclasses.dataclass(frozen=True)
-class Logging:
-    """The metrics, events and samples written while training."""
-
-    every: int = knob(10, "steps that a line of metrics.jsonl averages over", low=1)
-    tensorboard: bool = knob(True, "write TensorBoard events too")
-    samples: int = knob(
-        12,
-        "validation sentences for which each evaluation named validation shows predictions; the "
-        "report has the first 12",
-        low=0,
-        high=1000,
-    )
-
-
-@dataclasses.dataclass(frozen=True)
 class Config:
     """The config of one run."""
 
@@ -346,7 +277,12 @@ class Config:
     data_seed: int = knob(0, "seed of order, pairs and packing", low=0, high=2**31 - 1)
     steps: int = knob(1_000_000, "updates", low=1)
     epochs: float | None = knob(None, "of a task's training data, in place of steps", low=0.01)
-    batch_size: int = knob(256, "examples an update, over all devices and microbatches", low=1)
+    batch_size: int = knob(
+        256,
+        "examples an update, over all devices and microbatches; of an example that is read in "
+        "several views (masking.prediction_rate), each counts",
+        low=1,
+    )
     sequence_length: int = knob(128, "tokens a row", low=8, high=65_535)
     packing: int = knob(1, "most examples in a row; 1 gives each its own row", low=1, high=64)
     pairs: str = knob(

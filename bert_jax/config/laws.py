@@ -165,6 +165,14 @@ def covers(settings: knobs.Masking, length: int) -> bool:
     return settings.draw != "fixed" and bool((_chances(settings, length) > 0).all())
 
 
+def views(settings: knobs.Masking) -> int:
+    """Return in how many views a run reads an example: more where it predicts above its rate."""
+    most = settings.prediction_rate
+    if settings.draw != "fixed" or phases(settings) or most is None or most <= settings.rate:
+        return 1
+    return math.ceil(most / settings.rate - 1e-9)  # 0.6 / 0.2 is not quite 3
+
+
 # --- phases over the steps ------------------------------------------------------------------------
 
 

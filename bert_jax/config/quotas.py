@@ -29,14 +29,17 @@ def slots(settings: knobs.Masking, length: int, examples: int = 1) -> int:
 
     The number is derived from the highest rate, and never caps it.
     """
-    top = settings.prediction_rate
-    if top is None:
+    top, views = settings.prediction_rate, laws.views(settings)
+    if views > 1:
+        top = settings.rate
+    elif top is None:
         top = laws.extremes(settings)[1]
         if settings.draw != "fixed":  # float32 may round up what is almost between two numbers
             top = min(1.0, top * (1 + 1e-6))
-    # With overflow = fair the last unit may exceed the quota by all but one of its tokens.
+    # With overflow = fair the last unit may exceed the quota by all but one of its tokens, and so
+    # may that of the view before, which leaves them to this one.
     exact = settings.unit == "token" or settings.overflow == "skip"
-    overhang = 0 if exact else settings.max_unit - 1
+    overhang = 0 if exact else (settings.max_unit - 1) * (2 if views > 1 else 1)
     example = np.minimum(table(top, length) + overhang, np.arange(length + 1))  # by its length
     row = example
     for _ in range(1, min(examples, length // SHORTEST)):  # the most over all divisions of a row

@@ -7,8 +7,8 @@ import re
 
 from bert_jax.config import abilities, forks
 from bert_jax.config.effects import kind_of
-from bert_jax.config.knobs import BOUND, LABELLED, METRICS, OBJECTIVES, PRETRAINING, Config
-from bert_jax.errors import ConfigError
+from bert_jax.config.knobs import LABELLED, METRICS, OBJECTIVES, PRETRAINING, Config
+from bert_jax.errors import ConfigError, need
 from bert_jax.system import opening
 
 logger = logging.getLogger(__name__)
@@ -16,8 +16,10 @@ logger = logging.getLogger(__name__)
 
 def check(c: Config) -> None:
     """Raise a ConfigError for the first rule that a derived config breaks."""
+    from bert_jax.config import mask_rules  # loads numpy, which --help does without
+
     text = (_paths, _initial, _steps, _task, _tokenizer)
-    for rules in (*text, _model, _masking, _diffusion, _optim, _devices, _evaluation):
+    for rules in (*text, _model, mask_rules.check, _optim, _devices, _evaluation):
         rules(c)
 
 
@@ -105,12 +107,6 @@ def _task(c: Config) -> None:
         f"model.type_vocab = {c.model.type_vocab} leaves the second text of a pair no segment type",
         "fine-tune a model that was trained with --config.model.type_vocab=2",
     )
-
-
-def need(holds: bool, message: str, hint: str) -> None:
-    """Raise a ConfigError unless a rule holds."""
-    if not holds:
-        raise ConfigError(message, hint)
 
 
 def _expression(knob: str, text: str, example: str) -> None:
@@ -228,92 +224,6 @@ def _steps(c: Config) -> None:
         step < c.steps,
         f"branch_from = {c.branch_from!r} leaves nothing to train: the run ends at step {c.steps}",
         "branch off earlier, or raise steps",
-    )
-
-
-def _masking(c: Config) -> None:
-    from bert_jax.config import laws  # loads numpy, which --help does without
-
-    k = c.masking
-    shares = {"masking": k.replace} | {f"evals.{n}": e.replace for n, e in c.evals.items()}
-    for name, replace in shares.items():
-        need(
-            abs(sum(replace) - 1) < 1e-6,
-            f"{name}.replace = {replace} sums to {sum(replace):g}",
-            "mask + random + keep = 1",
-        )
-    linear = k.schedule == "linear"
-    need(
-        not linear or k.final_rate is not None,
-        "masking.schedule = 'linear' needs masking.final_rate",
-        "set it",
-    )
-    need(
-        not linear or not k.phases,
-        "masking.schedule = 'linear' and masking.phases both say how the rate changes",
-        f"--config.masking.phases=((1.0,{k.final_rate},'linear'),) is the schedule",
-    )
-    fault = laws.fault_of_phases(k)
-    need(not fault, f"masking.phases has {fault}", "((until, rate, how), …), until from 0 up to 1")
-    need(
-        k.draw_low <= k.draw_high and k.draw_high > 0,
-        f"masking.draw_low = {k.draw_low:g} with masking.draw_high = {k.draw_high:g}",
-        "rates above 0, from the lowest to the highest",
-    )
-    lowest = laws.extremes(k)[0]
-    need(
-        k.draw != "fixed" or k.prediction_rate is None or k.prediction_rate <= lowest,
-        f"masking.prediction_rate = {k.prediction_rate} exceeds the rate",
-        "only selected tokens can be predicted: lower it to the smallest rate, or leave it out",
-    )
-    rates = {
-        "masking.rate": k.rate,
-        "masking.prediction_rate": k.prediction_rate,
-        "masking.final_rate": k.final_rate,
-    }
-    for name, rate in (rates | {f"evals.{n}.rate": e.rate for n, e in c.evals.items()}).items():
-        need(
-            rate != 0,
-            f"{name} = 0 selects nothing",
-            "any rate above 0: an example has at least one selected token",
-        )
-    longest_mean = (k.span_max + 1) / 2  # where all lengths are equally likely
-    need(
-        k.unit != "span" or k.span_mean <= longest_mean,
-        f"masking.span_mean = {k.span_mean:g} cannot be reached with "
-        f"masking.span_max = {k.span_max}",
-        f"at most {longest_mean:g}, or raise masking.span_max",
-    )
-
-
-def _diffusion(c: Config) -> None:
-    from bert_jax.config import laws
-
-    k, objective = c.masking, c.objectives.get("diffusion")
-    if objective is None or not objective.gamma:
-        return
-    need(
-        k.replace == (1.0, 0.0, 0.0),
-        f"objectives.diffusion replaces by [MASK] alone, and masking.replace = {k.replace}",
-        "--config.masking.replace=(1,0,0)",
-    )
-    need(
-        k.unit == "token" and k.count == "eligible",
-        f"objectives.diffusion counts tokens, and masking.unit = {k.unit!r} with "
-        f"masking.count = {k.count!r} does not select exactly as many as it asks for",
-        "--config.masking.unit=token --config.masking.count=eligible",
-    )
-    need(
-        c.sequence_length <= BOUND,
-        f"objectives.diffusion has a table of sequence_length x sequence_length weights, and "
-        f"sequence_length = {c.sequence_length}",
-        f"at most {BOUND}, or --config.objectives.diffusion.gamma=0",
-    )
-    need(
-        laws.covers(k, c.sequence_length),
-        f"under masking.draw = {k.draw!r} some numbers of masked tokens cannot occur, so there is "
-        "no bound on the likelihood",
-        "--config.masking.draw=uniform from 0 to 1, or --config.objectives.diffusion.gamma=0",
     )
 
 

@@ -77,6 +77,27 @@ def pmi(rows: Rows) -> np.ndarray:
     return _number(_groups(rows, words), rows)
 
 
+def frequency_weights(counts: np.ndarray, power: float) -> np.ndarray:
+    """Return the weight of each token [V]: its share of the training text to a power.
+
+    A token that does not occur there weighs what one that occurs once does.
+    """
+    return (np.maximum(counts, 1) / max(counts.sum(), 1)) ** power
+
+
+def scales(tokens: np.ndarray, unit_ids: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return 1 / the mean weight of the tokens of each unit, at its first one; 0 elsewhere.
+
+    They are float32 [B, L]; `unit_ids` are those of the rows of tokens, and weights are [V].
+    """
+    eligible = unit_ids >= 0
+    first = (np.arange(len(tokens))[:, None] * tokens.shape[1] + unit_ids)[eligible]
+    counts = np.bincount(first, minlength=tokens.size)
+    sums = np.bincount(first, weights[tokens[eligible]], minlength=tokens.size)
+    means = np.divide(counts, sums, out=np.zeros(tokens.size), where=counts > 0)
+    return means.reshape(tokens.shape).astype(np.float32)
+
+
 def span_lengths(settings: knobs.Masking) -> np.ndarray:
     """Return the probabilities of spans of 1..span_max words.
 

@@ -1,15 +1,16 @@
 """Masking of tokens, a pure function of (seed, copy, example id, position).
 
 Every unit (a token, word or span, see `data/units.py`) has one random score. Units are sorted by
-score, and the first ones, up to the quota of their example (`config/quotas.py`), are selected: so
-the set selected at 15 % lies inside the set selected at 40 %, and a mask is the same whatever the
-batch, device, host or run its example is in. OVERFLOW has the rules for a unit larger than what is
-left of the quota.
+score, and the first ones, up to the quota of their example (`config/quotas.py`), are selected
+(`selection.py`): so the set selected at 15 % lies inside the set selected at 40 %, and a mask is
+the same whatever the batch, device, host or run its example is in.
+
+Where more is predicted than corrupted, an example is read in several views (`laws.views`), and each
+corrupts another slice of that order: view j what lies between j and j + 1 times the quota of the
+rate, as far as the quota of the prediction rate reaches.
 """
 
 from __future__ import annotations
-
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +19,14 @@ import numpy as np
 from bert_jax.batch import Batch, Metrics, Special, StepInputs
 from bert_jax.config import knobs, laws
 from bert_jax.config.laws import DECILES, Drawn
+from bert_jax.objectives.selection import (
+    OVERFLOW,
+    Choice,
+    Units,
+    between,
+    in_score_order,
+    tokens_of,
+)
 
 NO_EXAMPLE = 0xFFFFFFFF  # beyond the numbers of examples: what is drawn for a whole copy
 
@@ -44,7 +53,8 @@ def apply(
     Args:
       batch: the host keys of `bert_jax.batch`.
       traced: quotas or the law of drawn rates, replacement shares and the seed.
-      settings: the tokens counted as length, and the rule for units that do not fit.
+      settings: the tokens counted as length, the rule for units that do not fit, and the rates
+        where a batch has views.
       special: ids of the special tokens, of which [MASK] is used.
       replacements: ids a random token is drawn from.
       slots: prediction slots a row, K.
@@ -54,7 +64,7 @@ def apply(
     """
     tokens, unit_ids = batch["tokens"], batch["unit_ids"]  # [B, L]
     scores, boundary, replace_draw, token_draw = _draws(batch, traced.seed)  # uint32 [B, L] each
-    units = _in_score_order(batch, scores, boundary)
+    units = in_score_order(batch, scores, boundary)
 
     eligible = unit_ids >= 0  # [B, L]
     counted = eligible if settings.count == "eligible" else batch["segment_ids"] > 0
@@ -62,11 +72,17 @@ def apply(
     available = _per_example(eligible, batch)  # [B, S], an upper bound of the quota
 
     asked, asked_predicted, u = _asked(batch, traced, totals)
-    rule = OVERFLOW[settings.overflow]
-    chosen = rule(units, jnp.minimum(asked, available), units.size > 0)
-    restored = rule(units, jnp.minimum(asked_predicted, available), chosen.taken)
+    if "views" in batch:
+        asked, chosen, distinct = _slice(
+            batch, units, settings, (asked, asked_predicted), available
+        )
+        restored = chosen
+    else:
+        rule = OVERFLOW[settings.overflow]
+        chosen = rule(units, jnp.minimum(asked, available), units.size > 0)
+        restored = rule(units, jnp.minimum(asked_predicted, available), chosen.taken)
     selected, predicted = (
-        _tokens_of(units, choice.taken, unit_ids) for choice in (chosen, restored)
+        tokens_of(units, choice.taken, unit_ids) for choice in (chosen, restored)
     )
 
     inputs, as_mask, as_random = _replaced(
@@ -83,6 +99,10 @@ def apply(
         **_shares_of_quotas(chosen, _count(available), settings.overflow, ""),
         **_shares_of_quotas(restored, n_selected, settings.overflow, "predict_"),
     }
+    if "views" in batch:
+        ledger["distinct_fraction"] = (distinct, n_selected)
+    if "unit_scales" in batch:
+        ledger["weight_fraction"] = _share_of_weights(batch["unit_scales"], units, chosen.taken)
     if traced.drawn is not None and u is not None:
         own = _per_example(selected, batch)
         ledger |= _by_decile(traced.drawn, u, asked, totals, own, available)
@@ -103,6 +123,25 @@ def _asked(
     u = _uniform(batch, traced.seed)
     quotas = _drawn_quotas(traced.drawn, u, totals)
     return quotas, quotas, u
+
+
+def _slice(
+    batch: Batch,
+    units: Units,
+    settings: knobs.Masking,
+    quotas: tuple[jax.Array, jax.Array],
+    available: jax.Array,
+) -> tuple[jax.Array, Choice, jax.Array]:
+    """Return what each view is asked for [B, S], its slice, and what all views select together.
+
+    That is counted apart from the slices, so that the ledger can tell whether those are disjoint.
+    """
+    views, (quota, most) = batch["views"], quotas
+    low, high = (jnp.minimum(number * quota, most) for number in (views, views + 1))
+    chosen = between(units, jnp.minimum(low, available), jnp.minimum(high, available))
+    last = views[:, :1] == laws.views(settings) - 1  # [B, 1]
+    together = between(units, jnp.zeros_like(high), jnp.minimum(high, available)).taken & last
+    return high - low, chosen, _count(jnp.where(together, units.size, 0))
 
 
 def _uniform(batch: Batch, seed: jax.Array) -> jax.Array:
@@ -166,6 +205,15 @@ def _shares_replaced(selected: jax.Array, as_mask: jax.Array, as_random: jax.Arr
     }
 
 
+def _share_of_weights(
+    scales: jax.Array, units: Units, taken: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Return the weights of the tokens of selected units, and of all."""
+    scales = jnp.take_along_axis(scales, units.column, -1)  # [B, L], in score order
+    weights = jnp.where(scales > 0, units.size / jnp.where(scales > 0, scales, 1.0), 0.0)
+    return _count(jnp.where(taken, weights, 0.0)), _count(weights)
+
+
 def _replaced(
     tokens: jax.Array,
     selected: jax.Array,
@@ -207,6 +255,13 @@ def _count(values: jax.Array) -> jax.Array:
     return jnp.sum(values, dtype=jnp.float32)
 
 
+def _per_example(values: jax.Array, batch: Batch) -> jax.Array:
+    """Sum [B, L] over the tokens of each example: [B, S]."""
+    examples = jnp.arange(1, batch["example_ids"].shape[-1] + 1, dtype=jnp.int32)
+    member = batch["segment_ids"][:, None, :] == examples[None, :, None]  # [B, S, L]
+    return jnp.sum(values.astype(jnp.int32)[:, None, :] * member, -1)
+
+
 def _draws(batch: Batch, seed: jax.Array) -> tuple[jax.Array, ...]:
     """Return four independent words [B, L] for each token, from counters alone.
 
@@ -228,127 +283,3 @@ def _draws(batch: Batch, seed: jax.Array) -> tuple[jax.Array, ...]:
         jnp.take_along_axis(keys, slot, 1), batch["positions"]
     )  # [B, L, 4]
     return words[..., 0], words[..., 1], words[..., 2], words[..., 3]
-
-
-# --- units in score order, and which of them fit --------------------------------------------------
-
-
-class Units(NamedTuple):
-    """Masking units of each row, sorted by example and then by score; unused places have size 0."""
-
-    column: jax.Array  # [B, L], where the unit begins
-    size: jax.Array  # [B, L], number of its tokens
-    boundary: jax.Array  # [B, L], its uniform draw, of 16 bits
-    first: jax.Array  # [B, L], whether it is the first of its example
-    member: jax.Array  # [B, S, L], whether it belongs to the example
-
-
-class Choice(NamedTuple):
-    """Result of a rule of OVERFLOW."""
-
-    taken: jax.Array  # [B, L], in score order
-    quota: jax.Array  # [B, S]
-    shortfall: jax.Array  # [B, S], tokens by which the selection may miss its quota
-
-
-def _in_score_order(batch: Batch, scores: jax.Array, boundary: jax.Array) -> Units:
-    unit_ids, segments = batch["unit_ids"], batch["segment_ids"]  # [B, L]
-    rows = jnp.arange(unit_ids.shape[0], dtype=jnp.int32)[:, None]
-    size = (
-        jnp.zeros_like(unit_ids)
-        .at[rows, jnp.maximum(unit_ids, 0)]
-        .add((unit_ids >= 0).astype(jnp.int32))
-    )
-    last = jnp.iinfo(jnp.int32).max
-    columns = jnp.broadcast_to(
-        jnp.arange(unit_ids.shape[1], dtype=jnp.int32)[None, :], unit_ids.shape
-    )
-    example, _, column = jax.lax.sort(
-        (jnp.where(size > 0, segments, last), scores, columns), num_keys=2, is_stable=True
-    )
-    examples = jnp.arange(1, batch["example_ids"].shape[-1] + 1, dtype=jnp.int32)
-    return Units(
-        column,
-        jnp.take_along_axis(size, column, -1),
-        (jnp.take_along_axis(boundary, column, -1) >> 16).astype(jnp.int32),
-        jnp.diff(example, axis=-1, prepend=0) != 0,
-        example[:, None, :] == examples[None, :, None],
-    )
-
-
-def _fair(units: Units, quota: jax.Array, among: jax.Array) -> Choice:
-    """Take a unit that crosses the quota's edge if its own draw, the same at every rate, allows it.
-
-    With cum tokens in earlier units and the unit's uniform draw u, the condition is cum + u * size
-    < quota, in integers: exact for tokens, unbiased for larger units, and nested over rates, so
-    that predictions, where they are fewer than corruptions, lie among them. Both sides are below
-    2**32 in rows of up to 65,535 tokens: unsigned, they are exact.
-    """
-    room = _by_unit(quota, units) - _tokens_before(units.size, units)
-    drawn, size, left = (
-        x.astype(jnp.uint32) for x in (units.boundary, units.size, jnp.maximum(room, 0))
-    )
-    taken = among & (drawn * size < left << 16)
-    return Choice(taken, quota, jnp.zeros_like(quota))
-
-
-def _skip(units: Units, quota: jax.Array, among: jax.Array) -> Choice:
-    """Pass over a unit larger than what is left of the quota, and try the next ones.
-
-    The original does this with words, in a loop over the row. Here all units are tried at once and
-    those that can never fit are struck out, until the rest fits: before the first unit that
-    overflows all is right, and no later unit finds more room than that one did. The room at that
-    point falls with every round, so there are at most as many rounds as the largest unit present
-    has tokens, whatever max_unit allows: two where all units are tokens.
-    """
-    quota = jnp.minimum(quota, _sum_by_example(jnp.where(among, units.size, 0), units))
-
-    def strike(state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        taken, _ = state
-        room = _by_unit(quota, units) - _tokens_before(jnp.where(taken, units.size, 0), units)
-        over = taken & (units.size > room)
-        # [B, S], the room at the first unit of the example that overflows
-        left = jnp.max(jnp.where(units.member & over[:, None, :], room[:, None, :], 0), -1)
-        over &= units.size > _by_unit(left, units)
-        return taken & ~over, jnp.any(over)
-
-    taken, _ = jax.lax.while_loop(lambda state: state[1], strike, (among, jnp.any(among)))
-    # No unit left out would fit, so the selection misses its quota by less than the smallest of
-    # them.
-    none = jnp.iinfo(jnp.int32).max
-    out = units.member & (among & ~taken)[:, None, :]
-    smallest = jnp.min(jnp.where(out, units.size[:, None, :], none), -1)  # [B, S]
-    return Choice(taken, quota, jnp.where(smallest == none, 0, smallest - 1))
-
-
-OVERFLOW = {"fair": _fair, "skip": _skip}
-
-
-def _tokens_before(size: jax.Array, units: Units) -> jax.Array:
-    """Return the number of tokens in earlier units of the same example."""
-    before = jnp.cumsum(size, -1) - size
-    return before - jax.lax.cummax(jnp.where(units.first, before, 0), axis=1)
-
-
-def _tokens_of(units: Units, taken: jax.Array, unit_ids: jax.Array) -> jax.Array:
-    """Spread a selection of units, in score order, over the tokens of the row."""
-    rows = jnp.arange(unit_ids.shape[0], dtype=jnp.int32)[:, None]
-    begins = jnp.zeros_like(taken).at[rows, units.column].set(taken)
-    return jnp.take_along_axis(begins, jnp.maximum(unit_ids, 0), -1) & (unit_ids >= 0)
-
-
-def _by_unit(values: jax.Array, units: Units) -> jax.Array:
-    """Spread [B, S] over the units of each example: [B, L]."""
-    return jnp.sum(jnp.where(units.member, values[..., None], 0), 1)
-
-
-def _sum_by_example(values: jax.Array, units: Units) -> jax.Array:
-    """Sum [B, L] over the units of each example: [B, S]."""
-    return jnp.sum(jnp.where(units.member, values[:, None, :], 0), -1)
-
-
-def _per_example(values: jax.Array, batch: Batch) -> jax.Array:
-    """Sum [B, L] over the tokens of each example: [B, S]."""
-    examples = jnp.arange(1, batch["example_ids"].shape[-1] + 1, dtype=jnp.int32)
-    member = batch["segment_ids"][:, None, :] == examples[None, :, None]  # [B, S, L]
-    return jnp.sum(values.astype(jnp.int32)[:, None, :] * member, -1)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
-from bert_jax.config import devices
+from bert_jax.config import devices, laws
 from bert_jax.planning.update import Plan
 
 COMPILATIONS = 6  # at most, to find the largest batch
@@ -21,7 +22,8 @@ def largest_batch(plan: Plan, compile_with: Callable[[int], Plan]) -> int | None
     Returns:
       None if a row a device does not fit.
     """
-    unit = plan.mesh["data"] * plan.mesh["fsdp"] * plan.config.optim.accumulation
+    split = plan.mesh["data"] * plan.mesh["fsdp"] * plan.config.optim.accumulation
+    unit = math.lcm(split, laws.views(plan.config.masking))
     fits, fails = 0, plan.config.batch_size // unit  # rows of a device
     for _ in range(COMPILATIONS):
         if fails - fits <= 1:

@@ -16,7 +16,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from bert_jax.batch import HOST_KEYS, SPECIAL, Batch
-from bert_jax.config import costs, devices, knobs
+from bert_jax.config import costs, devices, knobs, laws
 from bert_jax.errors import EXHAUSTED
 from bert_jax.models import backends
 from bert_jax.models.bert import padded_vocab
@@ -117,7 +117,12 @@ def batch_shapes(config: knobs.Config) -> Batch:
     widths = {
         key: config.sequence_length if key in per_token else config.packing for key in HOST_KEYS
     }
-    return {key: jax.ShapeDtypeStruct((rows, width), np.int32) for key, width in widths.items()}
+    shapes = {key: jax.ShapeDtypeStruct((rows, width), np.int32) for key, width in widths.items()}
+    if laws.views(config.masking) > 1:
+        shapes["views"] = shapes["example_ids"]
+    if config.masked and config.masking.weights != "none":
+        shapes["unit_scales"] = jax.ShapeDtypeStruct((rows, config.sequence_length), np.float32)
+    return shapes
 
 
 def compile_update(config: knobs.Config, target: Target, vocab_size: int) -> Plan:

@@ -15,13 +15,13 @@ from jax.sharding import Mesh
 
 from bert_jax import sharding
 from bert_jax.batch import Batch
-from bert_jax.config import derive, knobs
+from bert_jax.config import derive, knobs, laws
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.data.batches import pipeline
 from bert_jax.data.labelled import batches, examples, features
-from bert_jax.data.text import prepare
+from bert_jax.data.text import prepare, shards
 from bert_jax.data.tokenizer import Tokenizer
-from bert_jax.errors import ConfigError, DataError
+from bert_jax.errors import ConfigError, DataError, need
 from bert_jax.evaluation import corpus, inference, samples, scores, task_evaluator
 from bert_jax.interop import runs
 from bert_jax.objectives import diffusion
@@ -34,6 +34,7 @@ class Facts:
 
     labels: tuple[str, ...] | None = None  # names of the classes
     rows: int | None = None  # rows of an epoch
+    at: tuple[int, ...] = ()  # steps by which as many words are read as checkpoints.at_words says
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,9 +50,9 @@ class TrainingData:
     sampler: Callable[[Mesh], Callable[[Any], list[dict[str, Any]]] | None]
 
     def distinct(self) -> float:
-        """Return the number of examples that have masks of their own."""
-        copies = range(self.config.masking.dupe_factor)
-        return sum(self.source.count(copy) for copy in copies) if copies else math.inf
+        """Return the number of examples that have masks of their own, of which each view has."""
+        copies, views = range(self.config.masking.dupe_factor), laws.views(self.config.masking)
+        return views * sum(self.source.count(copy) for copy in copies) if copies else math.inf
 
     def batches(self, start: int, mesh: Mesh) -> contextlib.AbstractContextManager[Iterator[Batch]]:
         """Prefetch the rows that this process holds of each batch after step `start`."""
@@ -61,11 +62,15 @@ class TrainingData:
 
 
 def finalize(config: knobs.Config, facts: Facts) -> knobs.Config:
-    """Fill in what follows from the data: the names of the classes, steps in place of epochs."""
+    """Fill in what follows from the data: names of classes, steps in place of epochs and words."""
     if facts.labels is not None:
         ((kind, objective),) = config.objectives.items()
         labelled = dataclasses.replace(objective, labels=facts.labels)
         config = dataclasses.replace(config, objectives={kind: labelled})
+    if facts.at:
+        saves = config.checkpoints
+        saves = dataclasses.replace(saves, at=tuple(sorted({*saves.at, *facts.at})))
+        config = dataclasses.replace(config, checkpoints=saves)
     return config if facts.rows is None else _in_epochs(config, facts.rows)
 
 
@@ -98,7 +103,45 @@ def _of_text(config: knobs.Config) -> TrainingData:
         return read(built) if built else None
 
     tokenizer, fingerprint = prepared.tokenizer, prepared.fingerprint
-    return TrainingData(config, Facts(), tokenizer, fingerprint, source, evaluator, sampler)
+    facts = Facts(at=steps_of_words(config, prepared, source))
+    return TrainingData(
+        finalize(config, facts), facts, tokenizer, fingerprint, source, evaluator, sampler
+    )
+
+
+def steps_of_words(
+    config: knobs.Config, prepared: shards.Prepared, source: pipeline.Source
+) -> tuple[int, ...]:
+    """Return the first steps by which as many words are read as `checkpoints.at_words` says.
+
+    Every epoch reads all words of the training text, in an order so random that a share of its rows
+    has that share of them: at the end of an epoch the number is exact. A word is what begins one in
+    the vocabulary, and has a letter or a digit.
+    """
+    tokenizer, steps = prepared.tokenizer, []
+    if not config.checkpoints.at_words:
+        return ()
+    begins = [any(map(str.isalnum, piece)) for piece in tokenizer.vocab] & ~tokenizer.continuation
+    total = int(prepared.unigrams[begins].sum())
+    need(
+        tokenizer.has_words and total > 0,
+        "checkpoints.at_words: the text of this vocabulary has no words",
+        "--config.checkpoints.at says steps",
+    )
+    end = config.steps * config.batch_size // source.views  # of the rows that the run reads
+    for words in config.checkpoints.at_words:
+        row, epoch = 0, 0
+        while (left := words - epoch * total) > 0 and row < end:
+            row += -(-min(left, total) * source.rows(epoch) // total)
+            epoch += 1
+        need(
+            left <= 0 and row <= end,
+            f"checkpoints.at_words has {words:,}, and at its last step, {config.steps:,}, the run "
+            f"has not read so many: the text has {total:,}",
+            "leave it out, or raise steps",
+        )
+        steps.append(-(-row * source.views // config.batch_size))
+    return tuple(steps)
 
 
 def _of_task(config: knobs.Config) -> TrainingData:

@@ -7,7 +7,7 @@ import json
 import jax
 
 from bert_jax.batch import SPECIAL
-from bert_jax.config import forks, knobs, to_dict, validation
+from bert_jax.config import forks, knobs, laws, to_dict, validation
 from bert_jax.interop import vocabulary
 from bert_jax.training import branch, data, memory
 from bert_jax.training.program import Program, mesh_for
@@ -39,6 +39,11 @@ def summary(config: knobs.Config) -> str:
         f"steps           {config.steps:,} of {config.batch_size} x {config.sequence_length} "
         f"= {tokens:,} tokens",
     ]
+    if (views := laws.views(config.masking)) > 1:
+        read = (
+            f"an update reads {config.batch_size // views} rows, the run {tokens // views:,} tokens"
+        )
+        lines.append(f"views           {views} of each example: {read} of text")
     run, fork = forks.trunk(config)
     if fork:
         left = config.steps - fork

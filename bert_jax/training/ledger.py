@@ -25,6 +25,7 @@ class Ledger:
         rates are drawn, examples have up to `length` tokens.
         """
         self.settings, self.distinct, self.length = settings, distinct, length
+        self.views = laws.views(settings)
         names = (
             *("eligible", "selected", "quota", "shortfall"),
             *("predicted", "predict_quota", "predict_shortfall"),
@@ -33,6 +34,7 @@ class Ledger:
         self.totals = dict.fromkeys(names, 0.0)
         if settings.draw != "fixed":
             self.totals |= {f"{n}_{d}": 0.0 for n in ("drawn", "expected") for d in range(DECILES)}
+        self.totals |= {"distinct": 0.0} if self.views > 1 else {}
         self.totals |= totals or {}
 
     def add(
@@ -43,6 +45,10 @@ class Ledger:
         asked, countable = metrics["asked_fraction"]
         names = ["quota", "predicted", "predict_quota", "random", "kept"]
         names += ["shortfall", "predict_shortfall"] if self.settings.overflow == "skip" else []
+        if self.views > 1:  # in all of which the prediction rate is selected
+            assert self.settings.prediction_rate is not None
+            rate = self.settings.prediction_rate / self.views
+            names.append("distinct")
         row = {name: metrics[f"{name}_fraction"][0] for name in names} | {
             "eligible": eligible,
             "selected": selected,
@@ -76,6 +82,11 @@ class Ledger:
             return (
                 f"quotas sum to {t['asked']:.0f}, "
                 f"and the rate times the tokens counted is {t['nominal']:.0f}"
+            )
+        if self.views > 1 and t["distinct"] != t["selected"]:
+            return (
+                f"{t['selected']:.0f} tokens selected, and the {self.views} views of all examples "
+                f"have {t['distinct']:.0f} together"
             )
         # A unit across the edge of the quota is all in or all out, with mean error 0 and a
         # deviation of at most half its size.

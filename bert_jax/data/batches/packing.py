@@ -201,7 +201,7 @@ def place(examples: Batch, batch: Batch, rows: np.ndarray, slots: np.ndarray) ->
     length = real.shape[1]
     own = np.arange(len(sizes)) * length  # where the row of each example begins in `examples`
     target = source + np.repeat(rows * length + start - own, sizes)
-    for key in ("tokens", "type_ids", "positions"):
+    for key in ("tokens", "type_ids", "positions", *({"unit_scales"} & batch.keys())):
         np.put(batch[key], target, np.take(examples[key], source))
     np.put(batch["segment_ids"], target, np.repeat(slots + 1, sizes))
     units = np.take(examples["unit_ids"], source)

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from bert_jax.batch import Batch
-from bert_jax.config import knobs
+from bert_jax.config import knobs, laws
 from bert_jax.data import units
 from bert_jax.data.batches import order, packing
 from bert_jax.data.batches.plans import Plans
@@ -36,7 +36,10 @@ class Source:
     def __init__(
         self, prepared: Prepared, split: str, config: knobs.Config, seed: int | None = None
     ):
-        """With `seed`, the source is for evaluation: its pairs and units are fixed by that seed."""
+        """With `seed`, the source is for evaluation: its pairs and units are fixed by that seed.
+
+        Then an example has one view, and its units have no weights.
+        """
         self._shards = _Shards(prepared.splits.get(split, ()))
         if not sum(len(shard.tokens) for shard in self._shards):
             hint = "check corpus.source and path"
@@ -52,6 +55,10 @@ class Source:
         pmi_unit = masking.unit == "pmi"
         self._collocations = pmi.collocations(prepared, masking) if pmi_unit else None
         self._copies = masking.dupe_factor if seed is None else 1  # 0: a new one each epoch
+        self.views = laws.views(masking) if seed is None else 1
+        self._weights: np.ndarray | None = None  # float64 [V]
+        if seed is None and masking.weights == "frequency":
+            self._weights = units.frequency_weights(prepared.unigrams, masking.weights_power)
         # Epochs after which their lengths repeat; 0: never.
         self._period = 1 if self._mode == "none" else self._copies
         self._ends = np.zeros(0, np.int64)  # where each known copy ends in the stream
@@ -72,12 +79,19 @@ class Source:
         if self._collocations:
             shape += [hashlib.sha256(self._collocations.sorted.tobytes()).hexdigest()]
         shape += [self._most] if self._most > 1 else []
+        shape += [["views", self.views]] if self.views > 1 else []
+        if self._weights is not None:
+            shape += [["weights", masking["weights"], masking["weights_power"]]]
         shape += [list(self._special), hashlib.sha256(self._continuation.tobytes()).hexdigest()]
         return hashlib.sha256(json.dumps(shape).encode()).hexdigest()
 
     def count(self, epoch: int) -> int:
         """Return the number of examples in an epoch."""
         return int(self._plans.counts(self._copy(epoch)).sum())
+
+    def rows(self, epoch: int) -> int:
+        """Return the number of rows of an epoch, each of which may hold several examples."""
+        return self.packer.count(self._copy(epoch)) if self.packer else self.count(epoch)
 
     def documents(self) -> np.ndarray:
         """Return the document that each example of the first epoch's plan begins in."""
@@ -92,8 +106,11 @@ class Source:
     def batch(self, step: int, rows: slice = slice(None)) -> Batch:
         """Return the given rows of the global batch of a step."""
         index = step * self.batch_size + np.arange(self.batch_size, dtype=np.int64)[rows]
-        epochs, offsets = self._locate(index)
+        epochs, offsets = self._locate(index // self.views)
         batch = self._padding(len(index), self._most)
+        if self.views > 1:
+            batch["views"] = np.repeat(index % self.views, self._most).reshape(len(index), -1)
+            batch["views"] = batch["views"].astype(np.int32)
         for epoch in np.unique(epochs).tolist():
             targets = np.flatnonzero(epochs == epoch)  # rows of the batch
             places, copy = offsets[targets], self._copy(epoch)
@@ -141,6 +158,7 @@ class Source:
     def _padding(self, size: int, examples: int = 1) -> Batch:
         """Return rows of padding, which no loss or metric counts."""
         tokens, slots = (size, self.length), (size, examples)
+        weights = {} if self._weights is None else {"unit_scales": np.zeros(tokens, np.float32)}
         return {
             "tokens": np.full(tokens, self._special.pad, np.int32),
             "type_ids": np.zeros(tokens, np.int32),
@@ -152,6 +170,7 @@ class Source:
             "places": np.zeros(slots, np.int32),
             "cls_positions": np.zeros(slots, np.int32),
             "labels": np.full(slots, -1, np.int32),
+            **weights,
         }
 
     def _fill_packed(
@@ -199,6 +218,8 @@ class Source:
         batch["positions"][rows] = np.where(real, columns, 0)
         batch["segment_ids"][rows] = real
         batch["unit_ids"][rows] = unit_ids
+        if self._weights is not None:
+            batch["unit_scales"][rows] = units.scales(tokens, unit_ids, self._weights)
         batch["example_ids"][rows] = ids
         batch["copies"][rows] = copies
         places = examples if self._copies else places

@@ -1,0 +1,125 @@
+"""Rules between the knobs of masking, and of the objective `diffusion`."""
+
+from __future__ import annotations
+
+import math
+
+from bert_jax.config import laws
+from bert_jax.config.knobs import BOUND, Config
+from bert_jax.errors import need
+
+
+def check(c: Config) -> None:
+    """Raise a ConfigError for the first of these rules that a config breaks."""
+    for rules in (_masking, _views, _diffusion):
+        rules(c)
+
+
+def _masking(c: Config) -> None:
+    k = c.masking
+    shares = {"masking": k.replace} | {f"evals.{n}": e.replace for n, e in c.evals.items()}
+    for name, replace in shares.items():
+        need(
+            abs(sum(replace) - 1) < 1e-6,
+            f"{name}.replace = {replace} sums to {sum(replace):g}",
+            "mask + random + keep = 1",
+        )
+    linear = k.schedule == "linear"
+    need(
+        not linear or k.final_rate is not None,
+        "masking.schedule = 'linear' needs masking.final_rate",
+        "set it",
+    )
+    need(
+        not linear or not k.phases,
+        "masking.schedule = 'linear' and masking.phases both say how the rate changes",
+        f"--config.masking.phases=((1.0,{k.final_rate},'linear'),) is the schedule",
+    )
+    fault = laws.fault_of_phases(k)
+    need(not fault, f"masking.phases has {fault}", "((until, rate, how), …), until from 0 up to 1")
+    need(
+        k.draw_low <= k.draw_high and k.draw_high > 0,
+        f"masking.draw_low = {k.draw_low:g} with masking.draw_high = {k.draw_high:g}",
+        "rates above 0, from the lowest to the highest",
+    )
+    rates = {
+        "masking.rate": k.rate,
+        "masking.prediction_rate": k.prediction_rate,
+        "masking.final_rate": k.final_rate,
+    }
+    for name, rate in (rates | {f"evals.{n}.rate": e.rate for n, e in c.evals.items()}).items():
+        need(
+            rate != 0,
+            f"{name} = 0 selects nothing",
+            "any rate above 0: an example has at least one selected token",
+        )
+    longest_mean = (k.span_max + 1) / 2  # where all lengths are equally likely
+    need(
+        k.unit != "span" or k.span_mean <= longest_mean,
+        f"masking.span_mean = {k.span_mean:g} cannot be reached with "
+        f"masking.span_max = {k.span_max}",
+        f"at most {longest_mean:g}, or raise masking.span_max",
+    )
+
+
+def _views(c: Config) -> None:
+    """Refuse predictions above the rate where an example cannot be read in several views."""
+    k = c.masking
+    lowest, wanted = laws.extremes(k)[0], k.prediction_rate
+    if k.draw != "fixed" or wanted is None or wanted <= lowest:
+        return
+    need(
+        not laws.phases(k),
+        f"masking.prediction_rate = {wanted} exceeds the lowest rate, {lowest:g}, and a rate that "
+        "changes would change in how many views an example is read",
+        "lower it, or leave it out, or keep the rate constant",
+    )
+    views = laws.views(k)
+    of = f"ceil(prediction_rate / rate) = {views} views of an example"
+    need(
+        k.overflow == "fair",
+        f"masking.overflow = {k.overflow!r} has no {of}: its selections are not nested",
+        "--config.masking.overflow=fair, or masking.prediction_rate up to the rate",
+    )
+    unit = math.lcm(views, c.optim.accumulation)
+    fits = -(-c.batch_size // unit) * unit
+    need(
+        c.batch_size % views == 0,
+        f"batch_size = {c.batch_size} is not divisible by {of}",
+        f"it counts views: a multiple of {unit}, --config.batch_size={fits}",
+    )
+
+
+def _diffusion(c: Config) -> None:
+    k, objective = c.masking, c.objectives.get("diffusion")
+    if objective is None or not objective.gamma:
+        return
+    need(
+        k.replace == (1.0, 0.0, 0.0),
+        f"objectives.diffusion replaces by [MASK] alone, and masking.replace = {k.replace}",
+        "--config.masking.replace=(1,0,0)",
+    )
+    need(
+        k.unit == "token" and k.count == "eligible",
+        f"objectives.diffusion counts tokens, and masking.unit = {k.unit!r} with "
+        f"masking.count = {k.count!r} does not select exactly as many as it asks for",
+        "--config.masking.unit=token --config.masking.count=eligible",
+    )
+    need(
+        k.weights == "none",
+        f"objectives.diffusion takes all orders of masks as equally likely, and masking.weights = "
+        f"{k.weights!r} does not",
+        "--config.masking.weights=none, or --config.objectives.diffusion.gamma=0",
+    )
+    need(
+        c.sequence_length <= BOUND,
+        f"objectives.diffusion has a table of sequence_length x sequence_length weights, and "
+        f"sequence_length = {c.sequence_length}",
+        f"at most {BOUND}, or --config.objectives.diffusion.gamma=0",
+    )
+    need(
+        laws.covers(k, c.sequence_length),
+        f"under masking.draw = {k.draw!r} some numbers of masked tokens cannot occur, so there is "
+        "no bound on the likelihood",
+        "--config.masking.draw=uniform from 0 to 1, or --config.objectives.diffusion.gamma=0",
+    )

@@ -1,0 +1,295 @@
+"""Masks that select some units more often: their order, its distribution, and where weights end."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bert_jax import train
+from bert_jax.batch import HOST_KEYS
+from bert_jax.config import load_file, resolve
+from bert_jax.config.knobs import Masking
+from bert_jax.data import units
+from bert_jax.data.batches import pipeline
+from bert_jax.errors import ConfigError
+from bert_jax.objectives import selection
+from bert_jax.planning import update
+from bert_jax.studies.groups import signature
+from bert_jax.studies.spec import Cell
+from tests import corpora, outcomes, texts, toy
+
+COUNTS = np.round(20_000 / (1 + np.arange(toy.VOCAB))).astype(np.int64)  # as words of a language
+unit_rows = st.builds(
+    toy.batch,
+    rows=st.just(4),
+    length=st.just(32),
+    seed=st.integers(0, 10_000),
+    examples=st.just(2),
+    longest_unit=st.integers(1, 6),
+)
+
+
+def weighted(b, power: float, counts=COUNTS):
+    weights = units.frequency_weights(counts, power)
+    return b | {"unit_scales": units.scales(b["tokens"], b["unit_ids"], weights)}
+
+
+# --- times and weights ----------------------------------------------------------------------------
+
+
+def test_times_are_exponential_and_never_fall():
+    """Of scores in order: -log(1 - s), but for the last of 4,096 cells, which has no end."""
+    edges = np.arange(1, 2**12, dtype=np.int64) << 20
+    near = [edges + offset for offset in (-513, -257, -256, -1, 0, 1, 255, 256, 512)]
+    scores = np.unique(np.concatenate([*near, [0, 255, 256, 2**32 - 1]])) % 2**32
+    scores = np.sort(scores).astype(np.uint32)
+    times = np.asarray(jax.jit(selection._times)(scores))
+    assert times.dtype == np.float32
+    assert (np.diff(times) >= 0).all()
+    assert times[0] > 0
+    inside = scores < 2**32 - 2**20
+    later = 1 - (scores[inside] + 0.5) / 2**32  # share of the scores above
+    assert np.abs(np.exp(-times[inside].astype(np.float64)) - later).max() < 3e-5
+    last = np.asarray(selection._times(np.arange(2**32 - 2**20, 2**32, 64, dtype=np.uint32)))
+    assert last.mean() == pytest.approx(np.log(4096) + 1, rel=1e-3)
+
+
+def test_times_are_those_of_a_plain_sum(monkeypatch):
+    """No rounding but that of the last addition: fused or not, it is the same number."""
+    scores = np.random.default_rng(0).integers(0, 2**32, 100_000, dtype=np.uint32)
+    start, rise = selection._table().astype(np.float64).T
+    cell, step = scores >> 20, (scores >> 8) & 4095
+    product = rise[cell] * (2 * step + 1)
+    np.testing.assert_array_equal(product, product.astype(np.float32))
+    exact = (start[cell] + product).astype(np.float32)
+    np.testing.assert_array_equal(np.asarray(jax.jit(selection._times)(scores)), exact)
+
+
+@given(unit_rows, st.sampled_from([-1.0, -0.5, 0.5]))
+def test_a_unit_has_the_mean_of_its_tokens_weights(b, power):
+    found = weighted(b, power)["unit_scales"]
+    for row, (tokens, unit_ids) in enumerate(zip(b["tokens"], b["unit_ids"], strict=True)):
+        for column in range(32):
+            own = tokens[unit_ids == column]
+            expected = np.mean((COUNTS[own] / COUNTS.sum()) ** power) if len(own) else 0
+            assert found[row, column] * expected == pytest.approx(float(len(own) > 0), rel=1e-6)
+
+
+def test_a_token_that_training_has_never_seen_weighs_what_one_seen_once_does():
+    weights = units.frequency_weights(np.array([0, 1, 7]), -1.0)
+    np.testing.assert_allclose(weights, [8, 8, 8 / 7])
+
+
+# --- the order ------------------------------------------------------------------------------------
+
+
+@given(unit_rows, st.sampled_from([0.15, 0.4]), st.sampled_from(["fair", "skip"]))
+def test_equal_weights_are_no_weights_to_the_bit(b, rate, overflow):
+    settings = Masking(rate=rate, unit="word", overflow=overflow)
+    plain, _ = toy.mask(b, settings, 3)
+    for power, counts in ((0.0, COUNTS), (-0.5, np.full(toy.VOCAB, 32))):
+        same, ledger = toy.mask(weighted(b, power, counts), settings, 3)
+        for key, value in plain.items():
+            np.testing.assert_array_equal(same[key], value, err_msg=key)
+        share = ledger["weight_fraction"][0] / ledger["weight_fraction"][1]
+        selected = ledger["masked_fraction"][0] / ledger["masked_fraction"][1]
+        assert share == pytest.approx(selected, rel=1e-5)
+
+
+@given(unit_rows, st.integers(0, 2**31))
+def test_weighted_units_are_whole_and_nested_over_rates(b, seed):
+    b = weighted(b, -0.7)
+    before = np.zeros(b["tokens"].shape, bool)
+    for rate in (0.05, 0.15, 0.4, 0.8, 1.0):
+        hit = toy.chosen(toy.mask(b, Masking(rate=rate, unit="word"), seed)[0])
+        assert (hit | ~before).all()
+        for row, unit_ids in enumerate(b["unit_ids"]):
+            for unit in set(unit_ids[unit_ids >= 0]):
+                assert len(set(hit[row][unit_ids == unit])) == 1
+        before = hit
+    assert (before == (b["unit_ids"] >= 0)).all()
+
+
+def test_a_packed_row_is_masked_as_its_examples_alone():
+    packed = weighted(toy.batch(6, 48, seed=3, examples=3, longest_unit=3), -0.5)
+    settings = Masking(rate=0.3, unit="word")
+    together, _ = toy.mask(packed, settings)
+    for row in range(2):
+        for slot in range(3):
+            own = packed["segment_ids"][row] == slot + 1
+            alone = {k: v[row : row + 1, own] for k, v in packed.items() if v.shape[1] == 48}
+            start = int(np.argmax(own))
+            alone["segment_ids"] = np.ones_like(alone["segment_ids"])
+            alone["unit_ids"] = np.where(alone["unit_ids"] >= 0, alone["unit_ids"] - start, -1)
+            rest = ("example_ids", "copies", "places", "cls_positions", "labels")
+            alone |= {k: packed[k][row : row + 1, slot : slot + 1] for k in rest}
+            out, _ = toy.mask(alone, settings)
+            np.testing.assert_array_equal(out["inputs"][0], together["inputs"][row, own])
+
+
+def simulated(b, rate: float, power: float, draws: int, seed: int) -> np.ndarray:
+    """How often each token is selected, [draws, B, L]: uniform draws, numpy's logarithm, a loop."""
+    random = np.random.default_rng(seed)
+    found = np.zeros((draws, *b["tokens"].shape), bool)
+    weights = (COUNTS / COUNTS.sum()) ** power
+    for row, (tokens, unit_ids) in enumerate(zip(b["tokens"], b["unit_ids"], strict=True)):
+        members = [np.flatnonzero(unit_ids == unit) for unit in np.unique(unit_ids[unit_ids >= 0])]
+        means = np.array([weights[tokens[own]].mean() for own in members])
+        quota = max(1, round((unit_ids >= 0).sum() * rate))
+        for draw in range(draws):
+            order = np.argsort(-np.log(random.random(len(members))) / means)
+            taken = 0
+            for number in order:
+                own = members[number]
+                if taken + random.random() * len(own) < quota:
+                    found[draw, row, own] = True
+                taken += len(own)
+                if taken >= quota:
+                    break
+    return found
+
+
+@pytest.mark.parametrize(
+    ("power", "rate", "longest"),
+    [(-0.5, 0.15, 1), (0.5, 0.3, 1), (-1.0, 0.2, 3)],
+)
+def test_realised_rates_by_decile_of_frequency_are_those_of_a_simulation(power, rate, longest):
+    """Within three standard errors, of draws by another generator and numpy's logarithm."""
+    draws = 200
+    b = toy.batch(24, 40, seed=7, longest_unit=longest)
+    ours = weighted(b, power)
+    settings = Masking(rate=rate, unit="word", max_unit=longest, replace=(1.0, 0.0, 0.0))
+    found = np.array([toy.chosen(toy.mask(ours, settings, seed)[0]) for seed in range(draws)])
+    expected = simulated(b, rate, power, draws, seed=1)
+    eligible = b["unit_ids"] >= 0
+    ranks = np.argsort(np.argsort(COUNTS[b["tokens"][eligible]], kind="stable"), kind="stable")
+    decile = np.full(eligible.shape, -1)
+    decile[eligible] = ranks * 10 // len(ranks)
+    rates = []
+    for number in range(10):
+        of = [x[:, decile == number].mean(axis=1) for x in (found, expected)]  # by draw
+        error = np.sqrt(sum(x.var(ddof=1) / draws for x in of))
+        assert abs(of[0].mean() - of[1].mean()) < 3 * error, number
+        rates.append(of[0].mean())
+    assert (rates[0] > rates[9] * 1.2) == (power < 0)
+    assert (rates[9] > rates[0] * 1.2) == (power > 0)
+    plain = np.array([toy.chosen(toy.mask(b, settings, seed)[0]) for seed in range(draws)])
+    apart = [x[:, decile == 0].mean(axis=1) for x in (plain, expected)]
+    error = np.sqrt(sum(x.var(ddof=1) / draws for x in apart))
+    assert abs(apart[0].mean() - apart[1].mean()) > 6 * error  # the test can fail
+
+
+# --- batches and programs -------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    documents = corpora.random_documents(60, seed=0)
+    shard = corpora.shard(documents, toy.VOCAB)
+    made = corpora.prepared(tmp_path_factory.mktemp("weights"), [shard])
+    return dataclasses.replace(made, unigrams=COUNTS)
+
+
+WEIGHTED = {"masking__weights": "frequency"}
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [{}, {"packing": 3}, {"masking__dupe_factor": 2}, {"masking__unit": "word", "packing": 2}],
+    ids=str,
+)
+def test_a_batch_holds_the_scales_of_its_units_by_the_counts_of_the_corpus(prepared, kind):
+    shape = {"sequence_length": 32, "pairs": "none", "batch_size": 8} | kind
+    plain, ours = (
+        pipeline.Source(prepared, "train", toy.config(**shape | more)) for more in ({}, WEIGHTED)
+    )
+    for step in (0, 5):
+        batch = ours.batch(step)
+        assert set(batch) == {*HOST_KEYS, "unit_scales"}
+        for key, value in plain.batch(step).items():
+            np.testing.assert_array_equal(batch[key], value, err_msg=key)
+        np.testing.assert_array_equal(batch["unit_scales"], weighted(batch, -0.5)["unit_scales"])
+    assert ours.fingerprint != plain.fingerprint
+    held = pipeline.Source(prepared, "train", toy.config(**shape | WEIGHTED), seed=0)
+    assert "unit_scales" not in held.evaluation_batch(0, 4)  # evaluations select all alike
+
+
+def test_a_bound_on_the_likelihood_needs_all_orders_alike():
+    knobs = {"masking__draw": "uniform", "masking__replace": "(1,0,0)", "pairs": "none"}
+    gamma = {"objectives__diffusion__gamma": 1.0}
+    with pytest.raises(ConfigError, match=r"all orders of masks as equally likely"):
+        toy.config(**knobs | gamma | WEIGHTED)
+    assert toy.config(**knobs | {"objectives__diffusion__gamma": 0.0} | WEIGHTED)
+
+
+def test_runs_of_one_weighting_share_a_program_and_others_do_not():
+    def cell(**knobs):
+        return Cell("x", toy.config(**knobs), {}, {}, 0)
+
+    ours = signature(cell(**WEIGHTED))
+    assert signature(cell(**WEIGHTED, masking__rate=0.4, seed=2)) == ours
+    assert signature(cell(**WEIGHTED, masking__weights_power=-1.0)) != ours
+    assert signature(cell()) != ours
+    assert update.batch_shapes(toy.config(**WEIGHTED))["unit_scales"].shape == (16, 24)
+
+
+# --- whole runs -----------------------------------------------------------------------------------
+
+
+SMALL = {"steps": 8, "batch_size": 16, "logging__every": 1, "checkpoints__every": 4}
+SMALL |= {"pairs": "none", "evals__validation__every": 0, **WEIGHTED}
+LEDGER = ("masked_fraction", "predicted_fraction", "weight_fraction", "mask_token_fraction")
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory) -> Path:
+    return texts.config_file(tmp_path_factory.mktemp("text"))
+
+
+def logged(workdir: Path, name: str) -> list[float]:
+    return [row[f"train/{name}"] for row in outcomes.metrics(workdir) if f"train/{name}" in row]
+
+
+def trained(config, workdir: Path) -> Path:
+    train.run(config, workdir, command=[])
+    return workdir
+
+
+@pytest.mark.slow
+def test_a_run_with_weights_goes_on_where_it_was_stopped(base, tmp_path):
+    config = texts.configure(base, **SMALL)
+    with texts.one_device():
+        whole = trained(config, tmp_path / "whole")
+        shutil.copytree(whole, tmp_path / "parts")
+        shutil.rmtree(tmp_path / "parts" / "checkpoints" / "8")
+        trained(config, tmp_path / "parts")
+    outcomes.assert_same(tmp_path / "parts", whole, 8)
+    shares = (np.mean(logged(whole, name)) for name in ("weight_fraction", "masked_fraction"))
+    assert next(shares) > 1.05 * next(shares)  # the rare ones, of more weight
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("changes", [{}, {"packing": 3}, {"masking__unit": "span"}], ids=str)
+def test_fused_runs_with_weights_are_those_alone_on_any_devices(base, tmp_path, changes):
+    arms = [{"masking__rate": 0.3}, {"seed": 3}]
+    configs = [texts.configure(base, **SMALL | changes | arm) for arm in arms]
+    together = [tmp_path / f"fused{i}" for i in range(2)]
+    with texts.one_device():
+        train.train(list(zip(configs, together, strict=True)), command=[])
+    for config, fused in zip(configs, together, strict=True):
+        alone = trained(config, fused.with_name(f"{fused.name}_alone"))  # on eight devices
+        for name in LEDGER:  # a sum of weights is rounded, others are of whole numbers
+            rounding = 1e-5 if name == "weight_fraction" else 0
+            np.testing.assert_allclose(logged(fused, name), logged(alone, name), rtol=rounding)
+
+
+def test_the_ablation_has_weights():
+    config = resolve(load_file("configs/ablations/weighted_masks.py:-1,tiny"))
+    assert (config.masking.weights, config.masking.weights_power) == ("frequency", -1.0)
