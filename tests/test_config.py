@@ -142,9 +142,9 @@ TYPOS = [
     ("evals.validation.replace", "(1,1,1)", "evals.validation.replace", "= 1"),
     (
         "masking.prediction_rate",
-        "0.5",
-        "masking.prediction_rate = 0.5 exceeds the rate",
-        "lower it",
+        "0.4",
+        "batch_size = 256 is not divisible by ceil(prediction_rate / rate) = 3 views",
+        "a multiple of 3, --config.batch_size=258",
     ),
     ("masking.schedule", "linear", "needs masking.final_rate", ""),
     ("masking.final_rate", "0.2", "masking.final_rate = 0.2 does nothing", "schedule=linear"),

@@ -408,6 +408,7 @@ def test_activations_are_those_of_a_microbatch():
     [
         ({"masking__rate": 0.4}, 0.4),
         ({"masking__rate": 0.4, "masking__prediction_rate": 0.1}, 0.1),
+        ({"masking__rate": 0.15, "masking__prediction_rate": 0.3}, 0.15),
         ({"masking__rate": 0.4, "masking__schedule": "linear", "masking__final_rate": 0.2}, 0.3),
         (LEFT_TO_RIGHT, 1.0),
     ],
