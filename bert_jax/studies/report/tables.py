@@ -53,10 +53,9 @@ def ledger(view: View) -> str:
         if masking.draw != "fixed":
             low, high = (number(value, True) for value in laws.extremes(masking))
             rate = f"{masking.draw}, {low} to {high}"
-        if (views := laws.views(masking)) > 1:
-            rate = (
-                f"{rate} in each of {views} views, {number(masking.prediction_rate, True)} in all"
-            )
+        wanted, views = masking.prediction_rate, laws.views(masking)
+        if wanted is not None and views > 1:
+            rate = f"{rate} in each of {views} views, {number(wanted, True)} in all"
         known = {name: _ledger_mean(runs, name) for name in LEDGER}
         if known["masked_fraction"] == HOLE:
             lines.append([label, rate, *[HOLE] * 8])
