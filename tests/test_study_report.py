@@ -555,6 +555,14 @@ def test_a_schedule_is_shown_from_end_to_end(tmp_path):
     assert "30.0 % to 15.0 %" in text
 
 
+def test_views_are_named_beside_the_rate(tmp_path):
+    more = {"masking.rate": 0.15, "masking.prediction_rate": 0.3}
+    study = masking_rate(axes=(variants("views", {"two": more}),), seeds=(0,), comparisons=())
+    place = build(tmp_path, study, examples=10, lines=8)
+    text = read(compose(place)).replace(SPACE, " ")
+    assert "15.0 % in each of 2 views, 30.0 % in all" in text
+
+
 def test_published_numbers_are_labelled_as_of_another_scale(body):
     part = next(text for title, text in sections(body).items() if title.startswith("Published"))
     text = read(part)

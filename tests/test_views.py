@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -17,12 +18,13 @@ from hypothesis import strategies as st
 
 from bert_jax import cli, objectives, train
 from bert_jax.batch import HOST_KEYS
-from bert_jax.config import costs, laws, quotas, resolve
+from bert_jax.config import costs, laws, quotas, resolve, to_dict
 from bert_jax.config.knobs import Masking
 from bert_jax.data.batches import pipeline
 from bert_jax.errors import ConfigError, DivergedError
 from bert_jax.objectives import network
 from bert_jax.planning import search, update
+from bert_jax.reporting import run_report
 from bert_jax.studies.groups import signature
 from bert_jax.studies.spec import Cell
 from bert_jax.training import data, dry_run, program
@@ -279,6 +281,21 @@ def test_a_dry_run_says_how_much_text_is_read():
         "views           3 of each example: an update reads 8 rows, the run 1,920 tokens of text"
     )
     assert "\nviews " not in dry_run.summary(toy.config())
+
+
+@pytest.mark.parametrize(
+    ("changes", "wish"),
+    [
+        (MORE, "13.3 %"),
+        ({"masking__rate": 0.2}, "20.0 %"),
+        ({"masking__draw": "uniform"}, "drawn"),
+        ({"masking__phases": "((0.5,0.3,'step'),)"}, "scheduled"),
+    ],
+)
+def test_a_report_knows_what_an_update_selects(changes, wish):
+    recorded = to_dict(toy.config(**{"batch_size": 24} | changes))
+    text = run_report._ledger(recorded, {"train/masked_fraction": [(1, 0.1), (2, 0.2)]})
+    assert wish in re.sub("[\u202f\u00a0]|&nbsp;", " ", text)
 
 
 def test_runs_with_as_many_views_share_a_program_and_others_do_not():

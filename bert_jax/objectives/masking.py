@@ -7,7 +7,8 @@ the same whatever the batch, device, host or run its example is in.
 
 Where more is predicted than corrupted, an example is read in several views (`laws.views`), and each
 corrupts another slice of that order: view j what lies between j and j + 1 times the quota of the
-rate, as far as the quota of the prediction rate reaches.
+rate, as far as the quota of the prediction rate reaches. Where the quota of the rate was rounded
+down, all views together may have less than that of the prediction rate, by half a token a view.
 """
 
 from __future__ import annotations

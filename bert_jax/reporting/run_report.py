@@ -13,6 +13,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from bert_jax.config import knobs, laws
 from bert_jax.errors import DataError
 from bert_jax.reporting import records
 from bert_jax.reporting.figures import Chart, Series
@@ -278,11 +279,22 @@ def _alone(curves: Curves, name: str) -> str:
     return draw(Chart(pretty(short), series, percent=is_share(short), y=axis_title(short)))
 
 
+def _rate(masking: dict[str, Any]) -> float | None:
+    """Return which share of an update the config selects; None where that is not one number."""
+    changes = masking.get("schedule") != "constant" or masking.get("phases")
+    if changes or masking.get("draw") not in (None, "fixed"):
+        return None
+    rate, wanted = masking.get("rate"), masking.get("prediction_rate")
+    if isinstance(rate, float) and isinstance(wanted, float) and 0 < rate < wanted:
+        return wanted / laws.views(knobs.Masking(rate=rate, prediction_rate=wanted))
+    return rate
+
+
 def _ledger(recorded: dict[str, Any], curves: Curves) -> str:
     """Draw what masking did beside what the config asks for."""
     masking = subtree(recorded, "masking")
     replace = masking.get("replace") or (None, None, None)
-    rate = masking.get("rate") if masking.get("schedule") == "constant" else None
+    rate, drawn = _rate(masking), masking.get("draw") not in (None, "fixed")
     configured = dict(zip(LEDGER, (rate, rate, *replace), strict=False))
     lines = []
     selected: list[tuple[Series, float | None]] = []
@@ -290,7 +302,11 @@ def _ledger(recorded: dict[str, Any], curves: Curves) -> str:
     for name, (text, colour) in LEDGER.items():
         if points := curves.get(f"train/{name}"):
             expected, values = configured.get(name), [value for _, value in points]
-            wish = number(expected, True) if expected is not None else "scheduled"
+            wish = (
+                number(expected, True)
+                if expected is not None
+                else ("drawn" if drawn else "scheduled")
+            )
             means = [number(f(values), True) for f in (statistics.fmean, min, max)]
             lines.append([text, wish, *means])
             shares = selected if text.endswith("eligible") else replaced

@@ -37,8 +37,8 @@ class Axis:
 class Budget:
     """An amount of training that every cell gets; several amounts are an axis named "budget".
 
-    A step has batch_size * sequence_length tokens; its predictions are the tokens times the mean
-    prediction rate.
+    A step has batch_size * sequence_length tokens, of each view of an example; its predictions are
+    the tokens times the mean prediction rate, divided by the views.
     """
 
     kind: str
