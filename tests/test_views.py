@@ -172,7 +172,22 @@ def by_hand(b, settings: Masking, seed: int):
     return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
 
 
-@pytest.mark.parametrize("parts", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_what_the_model_reads_is_that_of_explicit_copies():
+    """Inputs and targets of each view, to the bit; so its loss is theirs."""
+    settings = Masking(rate=0.2, prediction_rate=0.5)
+    b = toy.batch(8, 24, seed=4, examples=2, longest_unit=2)
+    copies = by_hand(b, settings, 0)
+    out, _ = toy.mask(seen(b, 3), settings)
+    rows = np.arange(24).reshape(3, 8).T.ravel()  # view after view, where a batch has row after row
+    np.testing.assert_array_equal(out["inputs"], copies["inputs"][rows])
+    weights = out["predict_weights"]
+    np.testing.assert_array_equal(weights, copies["predict_weights"][rows])
+    for key in ("predict_positions", "predict_targets"):
+        np.testing.assert_array_equal(out[key] * weights, copies[key][rows] * weights)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("parts", [1, 2])
 def test_the_update_is_that_of_explicit_copies(parts):
     """Loss and gradient, by the program and by a loss over copies that were made by hand."""
     config = toy.config(

@@ -117,6 +117,7 @@ def test_weighted_units_are_whole_and_nested_over_rates(b, seed):
     assert (before == (b["unit_ids"] >= 0)).all()
 
 
+@pytest.mark.slow
 def test_a_packed_row_is_masked_as_its_examples_alone():
     packed = weighted(toy.batch(6, 48, seed=3, examples=3, longest_unit=3), -0.5)
     settings = Masking(rate=0.3, unit="word")
@@ -158,7 +159,12 @@ def simulated(b, rate: float, power: float, draws: int, seed: int) -> np.ndarray
 
 @pytest.mark.parametrize(
     ("power", "rate", "longest"),
-    [(-0.5, 0.15, 1), (0.5, 0.3, 1), (-1.0, 0.2, 3)],
+    [
+        (-1.0, 0.2, 3),
+        pytest.param(-0.5, 0.15, 1, marks=pytest.mark.slow),
+        pytest.param(0.5, 0.3, 1, marks=pytest.mark.slow),
+        pytest.param(-0.5, 0.4, 3, marks=pytest.mark.slow),
+    ],
 )
 def test_realised_rates_by_decile_of_frequency_are_those_of_a_simulation(power, rate, longest):
     """Within three standard errors, of draws by another generator and numpy's logarithm."""
