@@ -30,6 +30,7 @@ masked. `masking.apply` adds, for K prediction slots a row
 | predict_targets   | [B, K] | int32   | masking | MLM loss: the true token                     |
 | predict_weights   | [B, K] | float32 | masking | MLM loss: 1 for a used slot, 0 for a spare   |
 | bound_weights     | [B, K] | float32 | masking | diffusion: what a slot weighs in the bound   |
+| causal            | [B, L] | bool    | hybrid  | attention: tokens that see none after them   |
 
 Labelled data has no unit_ids, copies and places, but one of these targets, where -1 and NaN are not
 counted:
@@ -93,7 +94,7 @@ class StepInputs(NamedTuple):
     quotas: Any  # int32 [L + 1], tokens selected in an example, by its length
     predict_quotas: Any  # int32 [L + 1], how many of them are predicted
     replace: Any  # float32 [3], shares of [MASK], random token, kept
-    weights: Any  # {objective: float32}
+    weights: Any  # {objective, or part of its loss: float32}
     learning_rate: Any  # float32, of this step
     weight_decay: Any  # float32
     seed: Any  # uint32, of dropout and masks
@@ -101,6 +102,7 @@ class StepInputs(NamedTuple):
     # Instead of both quotas, which are None: a table of rates that examples draw from, and what it
     # selects (`config/laws.py`).
     drawn: Any = None
+    share: Any = None  # float32, of objective hybrid: the share of examples that are causal
 
 
 class Encoded(NamedTuple):

@@ -139,6 +139,10 @@ COVERED = {
     "masking.schedule": "test_masking.py::test_the_rate_schedule_runs_from_first_to_last_step",
     "masking.final_rate": "test_masking.py::test_the_rate_schedule_runs_from_first_to_last_step",
     "objectives.*.gamma": "test_diffusion.py::test_with_gamma_0_an_update_is_that_of_mlm",
+    "objectives.*.share": "test_hybrid.py::test_the_parts_of_the_loss_weigh_as_their_examples",
+    "objectives.*.shift": (
+        "test_hybrid.py::test_a_shifted_mask_is_predicted_from_the_place_before_it"
+    ),
     "masking.phases": "test_laws.py::test_phases_go_where_they_say",
     "masking.draw": "test_laws.py::test_each_example_has_the_quota_of_its_draw",
     "masking.draw_low": "test_laws.py::test_rates_have_the_distribution_that_is_named",

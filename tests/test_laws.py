@@ -33,7 +33,7 @@ EVERY = {name: settings for name, (settings, _) in LAWS.items()} | {"bimodal": B
 
 def drawn(settings: Masking, batch, seed: int = 0):
     """Return u of each example from 0 to 1, and its quota, from what apply is given."""
-    u = np.asarray(jax.jit(masking._uniform)(batch, np.uint32(seed)))
+    u = np.asarray(jax.jit(masking.uniform)(batch, np.uint32(seed)))
     totals = (batch["unit_ids"] >= 0).sum(1, keepdims=True)
     return u.astype(np.float64) / 2**32, totals
 
@@ -130,11 +130,11 @@ def test_every_window_of_the_stream_has_all_rates():
     """Of 1,000 examples in a row each tenth has 100, but for a few."""
     places = np.arange(20_000, dtype=np.int32)
     batch = {"places": places[:, None], "copies": np.zeros((20_000, 1), np.int32)}
-    u = np.asarray(masking._uniform(batch, np.uint32(7)))[:, 0] / 2**32
+    u = np.asarray(masking.uniform(batch, np.uint32(7)))[:, 0] / 2**32
     for start in (0, 377, 9_999, 19_000):
         counts, _ = np.histogram(u[start : start + 1000], np.linspace(0, 1, 11))
         assert np.abs(counts - 100).max() <= 3
-    other = np.asarray(masking._uniform(batch, np.uint32(8)))[:, 0] / 2**32
+    other = np.asarray(masking.uniform(batch, np.uint32(8)))[:, 0] / 2**32
     assert abs((other - u)[0]) > 1e-6  # another seed, another shift
 
 
@@ -162,7 +162,7 @@ def draws(prepared, batches: int, size: int, **overrides):
     found: dict[tuple[int, int], float] = {}
     for step in range(batches):
         batch = source.batch(step)
-        u = np.asarray(masking._uniform(batch, np.uint32(0)))
+        u = np.asarray(masking.uniform(batch, np.uint32(0)))
         for row, slot in np.argwhere(
             batch["segment_ids"].max(1, keepdims=True) > np.arange(u.shape[1])
         ):

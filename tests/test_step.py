@@ -395,8 +395,9 @@ def test_every_config_builds_its_update(file):
     state = jax.eval_shape(lambda: steps.init_state(config, vocab, np.uint32(0)))
     shapes = jax.eval_shape(lambda: toy.batch(config.batch_size, config.sequence_length))
     update = steps.make_step(config, toy.SPECIAL, vocab)
-    after, metrics = jax.eval_shape(update, state, shapes, steps.inputs_at(config, 0))
+    inputs = steps.inputs_at(config, 0)
+    after, metrics = jax.eval_shape(update, state, shapes, inputs)
     assert jax.tree.map(lambda x: (x.shape, x.dtype), after) == jax.tree.map(
         lambda x: (x.shape, x.dtype), state
     )
-    assert {f"{name}_loss" for name in config.objectives} <= metrics.keys()
+    assert {f"{name}_loss" for name in inputs.weights} <= metrics.keys()

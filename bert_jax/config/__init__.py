@@ -42,7 +42,7 @@ FREE_ON_RESUME = (
 # reads.
 TRACED = re.compile(
     r"masking\.(rate|final_rate|schedule|phases|prediction_rate|replace|draw\w*)"
-    r"|objectives\.\w+\.weight|seed"
+    r"|objectives\.\w+\.(weight|share)|seed"
     r"|optim\.(learning_rate|weight_decay|schedule|warmup_steps|warmup_fraction|final_fraction"
     r"|decay_fraction|spike_sigmas)"
 )
@@ -286,6 +286,9 @@ def derive(c: Config) -> Config:
     if o.warmup_fraction is not None:
         o = dataclasses.replace(o, warmup_steps=int(c.steps * o.warmup_fraction + 1e-9))
     c = dataclasses.replace(c, model=model, objectives=_objectives(c), optim=o)
+    if "hybrid" in c.objectives and m.attention == "auto":
+        model = dataclasses.replace(model, attention="einsum")  # causal or not by example
+        c = dataclasses.replace(c, model=model)
     validation.check(c)
     return c
 
@@ -297,11 +300,11 @@ def _objectives(c: Config) -> dict[str, Objective]:
     Where another objective over tokens is named, it replaces `mlm`.
     """
     active: dict[str, Objective] = {}
-    others = [name for name in ("causal_lm", "diffusion") if name in c.objectives]
+    others = [name for name in ("causal_lm", "diffusion", "hybrid") if name in c.objectives]
     if len(others) > 1:
         raise ConfigError(
-            "config.objectives has both causal_lm and diffusion",
-            "one reads the text as it is, the other corrupted text: leave one of them out",
+            f"config.objectives has both {others[0]} and {others[1]}",
+            "a model learns tokens by one of them: leave the other out",
         )
     for name, objective in c.objectives.items():
         if name not in OBJECTIVES:

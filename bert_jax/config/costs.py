@@ -50,16 +50,17 @@ def predicted(config: knobs.Config) -> float:
     """Return the share of tokens that are predicted, on average over training and over views."""
     if "mlm" not in config.heads:
         return 1.0
-    masking = config.masking
-    if masking.prediction_rate is not None:
-        return masking.prediction_rate / laws.views(masking)
-    return laws.mean_rate(masking)
+    rate, share = config.masking.prediction_rate, causal(config)
+    masked = laws.mean_rate(config.masking) if rate is None else rate / laws.views(config.masking)
+    return masked + share * (1 - masked) if share else masked
 
 
 def own_slots(config: knobs.Config) -> int:
     """Return the prediction slots per row of a run that is not fused with others."""
     if "mlm" not in config.heads:
         return 1
+    if "hybrid" in config.objectives:
+        return config.sequence_length
     return quotas.slots(config.masking, config.sequence_length, config.packing)
 
 
@@ -79,14 +80,17 @@ def flops(config: knobs.Config, vocab_size: int, tokens: int, pairs: float, exam
     return _flops(config, vocab_size, tokens, pairs, tokens * heads, examples)
 
 
-def pairs(model: knobs.Model, sizes: np.ndarray) -> float:
-    """Count the pairs that may attend in examples of these sizes, on average over layers."""
+def pairs(model: knobs.Model, sizes: np.ndarray, causal: float = 0.0) -> float:
+    """Count the pairs that may attend in examples of these sizes, on average over layers.
+
+    A share of the examples is `causal` in a model that is not.
+    """
     assert model.layers is not None
     n, w = sizes.astype(np.float64), model.window
     one_side = n * (n - 1) / 2
     near = np.where(n > w, n * w - w * (w + 1) / 2, one_side) if w else one_side
     far = -(-model.layers // model.global_every) / model.layers if model.global_every else 0.0
-    sides = 1 if model.causal else 2
+    sides = 1 if model.causal else 2 - causal
     return float((n + sides * (far * one_side + (1 - far) * near)).sum())
 
 
@@ -173,6 +177,11 @@ def activation_bytes(
     head = (3 if device == "cpu" else 2) * logits
     again = size(kinds["none"]) - size(kinds[remat])
     return int(layers * size(kinds[remat]) + max(head, again))
+
+
+def causal(config: knobs.Config) -> float:
+    """Return the share of examples that objective hybrid reads from left to right."""
+    return config.objectives["hybrid"].share if "hybrid" in config.objectives else 0.0
 
 
 def _predicted(config: knobs.Config, slots: int) -> int:

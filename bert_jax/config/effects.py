@@ -239,9 +239,12 @@ EFFECTS: dict[str, Where] = {
     "objectives.*.weight": ALWAYS,
     "objectives.*.labels": Where("classify and tag", lambda c, name: name in ("classify", "tag")),
     "objectives.*.end": Where(
-        "causal_lm, which alone predicts where a text ends", lambda c, name: name == "causal_lm"
+        "causal_lm and hybrid, which alone predict where a text ends",
+        lambda c, name: name in ("causal_lm", "hybrid"),
     ),
     "objectives.*.gamma": Where("diffusion", lambda c, name: name == "diffusion"),
+    "objectives.*.share": Where("hybrid", lambda c, name: name == "hybrid"),
+    "objectives.*.shift": Where("hybrid", lambda c, name: name == "hybrid"),
     "optim": ALWAYS,
     "optim.warmup_steps": Where(
         "a warm-up in steps, and warmup_fraction is set",

@@ -45,6 +45,7 @@ OBJECTIVES = {
     "nsp": ObjectiveRow("text", default=True, metrics=("accuracy",)),
     "sop": ObjectiveRow("text", default=True, metrics=("accuracy",)),
     "diffusion": ObjectiveRow("text", metrics=("accuracy",), head="mlm"),
+    "hybrid": ObjectiveRow("text", metrics=("accuracy",), head="mlm"),
     "causal_lm": ObjectiveRow("text", metrics=("accuracy",)),
     # `scores.py` computes the metrics of labelled data that apply.
     # f1 is that of the second of two classes; with more classes there is macro_f1 alone.
@@ -176,13 +177,19 @@ class Objective:
     labels: tuple[str, ...] = knob((), "heads over labels: names of the classes")
     end: bool = knob(
         True,
-        "causal_lm: predict each [SEP] too, so that the model learns where a text ends",
+        "causal_lm, hybrid: predict each [SEP] too, so that the model learns where a text ends",
     )
     gamma: float = knob(
         1.0,
         "diffusion: power of the weights; 1 bounds the likelihood, 0 weighs all predictions alike",
         low=0,
         high=1,
+    )
+    share: float = knob(
+        0.5, "hybrid: share of the examples, and of the loss, that is causal", low=0, high=1
+    )
+    shift: bool = knob(
+        False, "hybrid: a masked token is predicted from the place before it, as GPT-BERT does"
     )
 
 
@@ -323,12 +330,17 @@ class Config:
         return tuple(OBJECTIVES[name].head or name for name in self.objectives)
 
     @property
+    def scored(self) -> tuple[str, ...]:
+        """The objectives by which an evaluation of text measures the model."""
+        return (*self.heads, *(("causal_lm",) if "hybrid" in self.objectives else ()))
+
+    @property
     def as_read(self) -> Config:
         """The config of evaluations and predictions: the objectives whose heads were trained."""
         if tuple(self.objectives) == self.heads:
             return self
-        weights = [Objective(weight=objective.weight) for objective in self.objectives.values()]
-        return dataclasses.replace(self, objectives=dict(zip(self.heads, weights, strict=True)))
+        read = [Objective(weight=o.weight, shift=o.shift) for o in self.objectives.values()]
+        return dataclasses.replace(self, objectives=dict(zip(self.heads, read, strict=True)))
 
     @property
     def masked(self) -> bool:

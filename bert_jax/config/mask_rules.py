@@ -1,17 +1,17 @@
-"""Rules between the knobs of masking, and of the objective `diffusion`."""
+"""Rules between the knobs of masking, and of the objectives `diffusion` and `hybrid`."""
 
 from __future__ import annotations
 
 import math
 
-from bert_jax.config import laws
+from bert_jax.config import abilities, laws
 from bert_jax.config.knobs import BOUND, Config
 from bert_jax.errors import need
 
 
 def check(c: Config) -> None:
     """Raise a ConfigError for the first of these rules that a config breaks."""
-    for rules in (_masking, _views, _diffusion):
+    for rules in (_masking, _views, _diffusion, _hybrid):
         rules(c)
 
 
@@ -122,4 +122,30 @@ def _diffusion(c: Config) -> None:
         f"under masking.draw = {k.draw!r} some numbers of masked tokens cannot occur, so there is "
         "no bound on the likelihood",
         "--config.masking.draw=uniform from 0 to 1, or --config.objectives.diffusion.gamma=0",
+    )
+
+
+def _hybrid(c: Config) -> None:
+    if "hybrid" not in c.objectives:
+        return
+    need(
+        c.pairs == "none",
+        f"objectives.hybrid reads single texts, and pairs = {c.pairs!r}",
+        "--config.pairs=none",
+    )
+    need(
+        not c.model.causal,
+        "objectives.hybrid decides by example what is causal, and model.causal makes all so",
+        "--config.model.causal=false, or objectives.causal_lm in its place",
+    )
+    need(
+        laws.views(c.masking) == 1,
+        "objectives.hybrid reads an example once, and masking.prediction_rate above the rate asks "
+        "for several views",
+        "lower masking.prediction_rate to the rate, or leave it out",
+    )
+    need(
+        c.model.attention != "splash",
+        "model.attention = 'splash': its blocks are causal in all examples or in none",
+        abilities.HINT,
     )

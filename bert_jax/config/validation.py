@@ -289,7 +289,7 @@ def _evaluation(c: Config) -> None:
     else:
         metrics = [
             f"{name}_{measure}"
-            for name in c.heads
+            for name in c.scored
             for measure in ("loss", *OBJECTIVES[name].metrics)
         ]
     need(

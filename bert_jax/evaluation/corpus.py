@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -192,6 +192,15 @@ class Evaluator:
                 first = values["first_label"]
                 metrics["majority_accuracy"] = max(first, 1 - first)
         return metrics
+
+
+def both(masked: Mapping[str, Any], causal: Mapping[str, Any]) -> dict[str, Any]:
+    """Join the metrics of a hybrid model, read in two ways; the second has a unigram of its own.
+
+    Of their arrays by example, the digest is that of the examples as they are masked.
+    """
+    renamed = {f"causal_lm_{k}" if k.startswith("unigram") else k: v for k, v in causal.items()}
+    return {**renamed, **masked}
 
 
 def _make_step(

@@ -46,7 +46,7 @@ class Samples:
 
     def __init__(
         self,
-        model: knobs.Model,
+        config: knobs.Config,
         tokenizer: Tokenizer,
         chosen: Sequence[Sample],
         head: str,
@@ -61,7 +61,7 @@ class Samples:
         for row, sample in enumerate(self.chosen):
             batch["predict_positions"][row, : len(sample.places)] = sample.places
         self.batch = inference.place(batch, mesh)
-        one_head = network.Network(model, tokenizer.size, ((head, 0),))
+        one_head = network.build(config, tokenizer.size, only=head)
 
         def likeliest(params: Any, batch: Batch) -> tuple[jax.Array, jax.Array]:
             logits = network.outputs(one_head, params, batch)[head]  # [B, slots, V]
@@ -105,7 +105,7 @@ def build(config: knobs.Config, prepared: Prepared, mesh: Mesh) -> Samples | Non
     )
     if not chosen:
         return None  # no held-out sentence has two tokens
-    return Samples(config.model, prepared.tokenizer, chosen, head, mesh)
+    return Samples(config, prepared.tokenizer, chosen, head, mesh)
 
 
 # --- the choice ----------------------------------------------------------------------------------

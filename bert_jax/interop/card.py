@@ -90,7 +90,15 @@ def _origin(run: runs.TrainedModel) -> str:
         return f"{model}. Converted by bert_jax from `{_title(run)}`; trained elsewhere."
     start = f", starting from `{Path(run.config.init_from).name}`" if run.config.init_from else ""
     steps = f"step {run.step:,} of {run.config.steps:,}"
-    return f"{model}. Pre-trained with bert_jax{start}; {steps}."
+    origin = f"{model}. Pre-trained with bert_jax{start}; {steps}."
+    if run.from_left is None:
+        return origin
+    share = run.meta["config"]["objectives"]["hybrid"]["share"]
+    return (
+        f"{origin} One head learned masks, and with a share of {share:g} of causal examples to go "
+        "on with a text. These files hold it as a masked model, which sees the whole text; from "
+        "left to right the same parameters take a causal attention mask."
+    )
 
 
 def _metrics(run: runs.TrainedModel) -> dict[str, str]:

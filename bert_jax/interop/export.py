@@ -88,6 +88,8 @@ def check(config: knobs.Config) -> None:
         wrong["model.head_activation"] = model.head_activation
     if model.causal and any(TABLE[name].pooled for name in config.objectives):
         wrong["model.causal"] = "True, of a text's vector that is not of [CLS]"
+    if any(objective.shift for objective in config.objectives.values()):
+        wrong["objectives.hybrid.shift"] = "True, masks filled by what stands before them"
     if "sop" in config.objectives:
         wrong["objectives.sop"] = "a head that Hugging Face would take for NSP"
     known = {"sop"}.union(*CLASSES)

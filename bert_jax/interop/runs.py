@@ -18,7 +18,7 @@ from bert_jax.data import tokenizer as tokenizers
 from bert_jax.errors import CheckpointError, ConfigError, DataError
 from bert_jax.interop import huggingface
 from bert_jax.models.bert import padded_vocab
-from bert_jax.objectives import diffusion
+from bert_jax.objectives import diffusion, hybrid
 from bert_jax.system import disk, jsons
 
 BACKUP = "restore it from the run's backup"
@@ -36,6 +36,13 @@ class TrainedModel:
     params: Any
     step: int
     meta: dict[str, Any]  # of the checkpoint; has `foreign` where it was not trained here
+    from_left: TrainedModel | None = None  # a hybrid model, as it reads causal examples
+
+    def changed(self, **sections: Any) -> TrainedModel:
+        """Return the model with sections of its config replaced, in whichever way it is read."""
+        config = dataclasses.replace(self.config, **sections)
+        from_left = self.from_left and self.from_left.changed(**sections)
+        return dataclasses.replace(self, config=config, from_left=from_left)
 
     @property
     def sentence(self) -> dict[str, Any]:
@@ -98,8 +105,13 @@ def open_run(path: str, *, tokenizer: str = "", **allowed: bool) -> TrainedModel
         )
     config = recorded(meta["config"])
     params = diffusion.as_read(config, params, vocabulary.special.mask)
-    config = config.as_read
-    return TrainedModel(folder, config, vocabulary, tokenizer_path, params, meta["step"], meta)
+    place = vocabulary, tokenizer_path
+    model = TrainedModel(folder, config.as_read, *place, params, meta["step"], meta)
+    if "hybrid" not in config.objectives:
+        return model
+    read, head = hybrid.from_left(config), hybrid.head_from_left(params)
+    from_left = dataclasses.replace(model, config=read, params=head)
+    return dataclasses.replace(model, from_left=from_left)
 
 
 def described(path: str) -> tuple[knobs.Config, Path]:

@@ -33,6 +33,7 @@ class AttentionMask(NamedTuple):
     near: jax.Array | None = None  # the bias within the window, where there is one
     lengths: jax.Array | None = None  # int32 [B], of rows that are one example and then padding
     keys: jax.Array | None = None  # int32 [B, K], positions of the keys, if not those of the batch
+    causal: jax.Array | None = None  # bool [B, L], where the batch says which tokens look back only
 
 
 Dropping = Callable[[jax.Array], jax.Array]
@@ -48,13 +49,15 @@ def attention_mask(batch: Batch, cfg: knobs.Model) -> AttentionMask:
     if "past_positions" in batch:
         return _one_more(batch, cfg)
     single = "cls_positions" in batch and batch["cls_positions"].shape[1] == 1
-    lengths = jnp.sum((ids > 0).astype(jnp.int32), -1) if single else None
+    causal = batch.get("causal")
+    lengths = jnp.sum((ids > 0).astype(jnp.int32), -1) if single and causal is None else None
     return AttentionMask(
         ids,
         batch["positions"],
-        bias(ids, cfg),
-        bias(ids, cfg, cfg.window) if cfg.window else None,
+        bias(ids, cfg, causal=causal),
+        bias(ids, cfg, cfg.window, causal) if cfg.window else None,
         lengths,
+        causal=causal,
     )
 
 
@@ -80,32 +83,36 @@ def global_layers(cfg: knobs.Model) -> jax.Array | None:
     return jnp.arange(cfg.layers, dtype=jnp.int32) % cfg.global_every == 0
 
 
-def allowed(segment_ids: jax.Array, causal: bool, window: int) -> jax.Array:
+def allowed(segment_ids: jax.Array, causal: bool | jax.Array, window: int) -> jax.Array:
     """Return where attention is allowed, bool [B, 1, L, L].
 
-    A token sees the tokens of its own example, at most `window` away if that is not 0. Padding sees
-    every token and is seen by none.
+    A token sees the tokens of its own example, at most `window` away if that is not 0; where
+    `causal`, one bool or one for each token, those up to itself. Padding sees every token and is
+    seen by none.
     """
     queries, keys = segment_ids[:, None, :, None], segment_ids[:, None, None, :]
     seen = (keys != 0) & ((queries == keys) | (queries == 0))
     index = jnp.arange(segment_ids.shape[1], dtype=jnp.int32)
     back = index[:, None] - index[None, :]
-    if causal:
+    if not isinstance(causal, bool):
+        seen &= (back >= 0)[None, None] | ~causal[:, None, :, None]
+    elif causal:
         seen &= (back >= 0)[None, None]
     if window:
         seen &= (jnp.abs(back) <= window)[None, None]
     return seen
 
 
-def bias(segment_ids: jax.Array, cfg: knobs.Model, window: int = 0) -> jax.Array:
+def bias(
+    segment_ids: jax.Array, cfg: knobs.Model, window: int = 0, causal: jax.Array | None = None
+) -> jax.Array:
     """Return what is added to the scores: 0 where attention is allowed, else `attention_bias`.
 
     A window or an empty row may forbid padding every key; its softmax stays finite because the
     bias is finite.
     """
-    return jnp.where(allowed(segment_ids, cfg.causal, window), 0.0, cfg.attention_bias).astype(
-        jnp.float32
-    )
+    seen = allowed(segment_ids, cfg.causal if causal is None else causal, window)
+    return jnp.where(seen, 0.0, cfg.attention_bias).astype(jnp.float32)
 
 
 # --- the backends ---------------------------------------------------------------------------------
@@ -160,7 +167,8 @@ def cudnn(
 
     def attend(window: int) -> jax.Array:
         if mask.lengths is None or (window and (slopes is not None or not cfg.causal)):
-            seen, lengths, sides = allowed(mask.segment_ids, cfg.causal, window), None, None
+            causal = cfg.causal if mask.causal is None else mask.causal
+            seen, lengths, sides = allowed(mask.segment_ids, causal, window), None, None
         else:  # an empty row is given a token, so that no sum of weights is 0
             seen, lengths = None, jnp.maximum(mask.lengths, 1)
             sides = (window, 0) if window else None

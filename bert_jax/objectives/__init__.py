@@ -5,6 +5,7 @@ The file ends with OBJECTIVE, an instance of a frozen dataclass with
   `head(cfg, vocab_size, labels, train, name)`: the head, called with (Encoded, Batch),
   `count(batch) -> scalar`: what its loss is divided by; it never depends on parameters,
   `loss(outputs, batch) -> {metric: (sum, count)}` of the head's outputs; `<name>_loss` is trained.
+Of a loss in parts, `count` returns {part: scalar}, and each `<part>_loss` is trained.
 `base.OverLabels` has the head of most, `base.CrossEntropy` the count and loss of nearly all.
 Fields of the dataclass that `knobs.Objective` has too are its options, which a config sets.
 """
@@ -16,6 +17,7 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
+from bert_jax.batch import Batch
 from bert_jax.config import knobs
 from bert_jax.objectives.base import Objective
 
@@ -39,3 +41,12 @@ def of(settings: Mapping[str, knobs.Objective]) -> dict[str, Objective]:
         )
         for name, setting in settings.items()
     }
+
+
+def counts(table: Mapping[str, Objective], batch: Batch) -> dict[str, Any]:
+    """Return what each loss is divided by, or each part of one."""
+    found: dict[str, Any] = {}
+    for name, objective in table.items():
+        count = objective.count(batch)
+        found |= count if isinstance(count, dict) else {name: count}
+    return found

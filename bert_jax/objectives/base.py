@@ -26,8 +26,8 @@ class Objective(Protocol):
     ) -> nn.Module:
         """Return the head, called with (Encoded, Batch), whose parameters are under `name`."""
 
-    def count(self, batch: Batch) -> jax.Array:
-        """Return the number the loss is divided by."""
+    def count(self, batch: Batch) -> jax.Array | dict[str, jax.Array]:
+        """Return the number the loss is divided by, or that of each part of the loss."""
 
     def loss(self, outputs: jax.Array, batch: Batch) -> Metrics:
         """Return each metric as its sum and its count."""

@@ -30,6 +30,7 @@ from bert_jax.objectives.selection import (
 )
 
 NO_EXAMPLE = 0xFFFFFFFF  # beyond the numbers of examples: what is drawn for a whole copy
+GOLDEN = 0x9E3779B9  # of 2**32, the golden ratio: its multiples are spread evenly in every window
 
 
 def random_ids(settings: knobs.Masking, special: Special, vocab_size: int) -> np.ndarray:
@@ -121,7 +122,7 @@ def _asked(
     """Return the quotas of selection and prediction [B, S], and u where the rate is drawn by it."""
     if traced.drawn is None:
         return traced.quotas[totals], traced.predict_quotas[totals], None
-    u = _uniform(batch, traced.seed)
+    u = uniform(batch, traced.seed)
     quotas = _drawn_quotas(traced.drawn, u, totals)
     return quotas, quotas, u
 
@@ -145,19 +146,21 @@ def _slice(
     return high - low, chosen, _count(jnp.where(together, units.size, 0))
 
 
-def _uniform(batch: Batch, seed: jax.Array) -> jax.Array:
+def uniform(
+    batch: Batch, seed: jax.Array, spread: int = GOLDEN, which: int = NO_EXAMPLE
+) -> jax.Array:
     """Return the number u that an example draws its rate by, times 2**32 [B, S].
 
-    Multiples of the golden ratio are spread evenly in every window of the stream.
+    Another draw than that of rates has another `spread` and another `which`.
     """
-    shifts = jax.vmap(jax.vmap(lambda copy: shift(seed, copy)))(batch["copies"])
-    return batch["places"].astype(jnp.uint32) * jnp.uint32(0x9E3779B9) + shifts
+    shifts = jax.vmap(jax.vmap(lambda copy: shift(seed, copy, which)))(batch["copies"])
+    return batch["places"].astype(jnp.uint32) * jnp.uint32(spread) + shifts
 
 
-def shift(seed: jax.Array, copy: jax.Array) -> jax.Array:
+def shift(seed: jax.Array, copy: jax.Array, which: int = NO_EXAMPLE) -> jax.Array:
     """Return where the numbers u of a copy begin, times 2**32."""
     root = jax.random.key(seed, impl="threefry2x32")
-    return jax.random.bits(jax.random.fold_in(jax.random.fold_in(root, copy), NO_EXAMPLE))
+    return jax.random.bits(jax.random.fold_in(jax.random.fold_in(root, copy), which))
 
 
 def _drawn_quotas(drawn: Drawn, u: jax.Array, totals: jax.Array) -> jax.Array:

@@ -22,6 +22,7 @@ class Network(nn.Module):
     vocab_size: int
     heads: tuple[tuple[str, int], ...]  # names, and numbers of labels
     train: bool = False
+    shift: bool = False  # a masked token is predicted from the place before it
 
     @nn.compact
     def __call__(self, batch: Batch) -> dict[str, jax.Array]:
@@ -29,6 +30,9 @@ class Network(nn.Module):
         capture = cfg.features > 1
         pool = any(TABLE[name].pooled for name, _ in self.heads) and not capture
         encoded = Bert(cfg, self.vocab_size, self.train, pool, capture, name="encoder")(batch)
+        if self.shift:
+            places = jnp.maximum(batch["predict_positions"] - 1, 0)
+            batch = {**batch, "predict_positions": places}
         return {
             name: TABLE[name].head(cfg, self.vocab_size, labels, self.train, head)(encoded, batch)
             for name, labels in self.heads
@@ -42,10 +46,11 @@ def outputs(network: Network, params: Any, batch: Batch, **rngs: jax.Array) -> d
     return outputs
 
 
-def build(config: knobs.Config, vocab_size: int, *, train: bool = False) -> Network:
-    """Return the network of a config."""
-    heads = tuple((name, len(objective.labels)) for name, objective in config.objectives.items())
-    return Network(config.model, vocab_size, heads, train)
+def build(config: knobs.Config, vocab_size: int, *, train: bool = False, only: str = "") -> Network:
+    """Return the network of a config, or with one of its heads alone."""
+    rows = config.objectives.items()
+    heads = tuple((name, len(row.labels)) for name, row in rows if only in ("", name))
+    return Network(config.model, vocab_size, heads, train, any(row.shift for _, row in rows))
 
 
 def with_rounded_kernels(cfg: knobs.Model, encoder: Any) -> Any:

@@ -55,8 +55,8 @@ def advice(plan: Plan) -> list[str]:
         lines.append("--config.optim.accumulation=2: half of the rows at a time")
         if parallel.fsdp == 1 and len(plan.target.devices) > 1:
             lines.append("--config.parallel.fsdp=N: split parameters and moments over N devices")
-    accelerator = plan.target.chip.kind != "cpu"
-    if accelerator and plan.attention == "einsum" and model.attention_dropout:
+    fusable = plan.target.chip.kind != "cpu" and "hybrid" not in plan.config.objectives
+    if fusable and plan.attention == "einsum" and model.attention_dropout:
         lines.append("--config.model.attention_dropout=0: a fused attention kernel can be used")
     if plan.float32_matmuls:
         lines.append(

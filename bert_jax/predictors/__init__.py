@@ -8,7 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bert_jax.predictors import answer, classify, embed, fill_mask, generate, nsp, tag, unmask
+from bert_jax.predictors import (
+    answer,
+    classify,
+    embed,
+    fill_mask,
+    generate,
+    generate_hybrid,
+    nsp,
+    tag,
+    unmask,
+)
 from bert_jax.predictors.base import Model, Predictor
 
 
@@ -17,6 +27,8 @@ def generator(model: Model) -> Predictor:
 
     This is the one place where that is decided.
     """
+    if model.run.from_left is not None:
+        return generate_hybrid.GenerateHybrid(model)
     masked = "mlm" in model.run.config.objectives and not model.run.config.model.causal
     return unmask.Unmask(model) if masked else generate.Generate(model)
 

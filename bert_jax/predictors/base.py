@@ -88,9 +88,7 @@ class Model:
 
     def head(self, name: str, function: Callable[[jax.Array], Any]) -> Callable[[Batch], Any]:
         """Compile a function of the outputs of one head, for each shape of a batch."""
-        labels = len(self.run.config.objectives[self.choose(name)].labels)
-        heads = ((name, labels),)
-        one_head = network.Network(self.run.config.model, self.run.tokenizer.size, heads)
+        one_head = network.build(self.run.config, self.run.tokenizer.size, only=self.choose(name))
         params = self.parameters(name)
 
         @jax.jit

@@ -57,8 +57,15 @@ def is_share(name: str) -> bool:
 
 def is_result(name: str) -> bool:
     """Return whether a metric of an evaluation is a result: no baseline, interval or count."""
-    references = {reference for reference, _ in BASELINES.values()}
-    return name not in references and not name.endswith(COUNTS)
+    references = tuple(reference for reference, _ in BASELINES.values())
+    return not name.endswith((*references, *COUNTS))
+
+
+def baselines(name: str) -> tuple[list[str], str]:
+    """Return the metrics of which the first that is there is a metric's baseline, and its words."""
+    reference, words = BASELINES.get(name, ("", ""))
+    own = f"{name.rpartition('_')[0]}_{reference}"  # where an evaluation reads in two ways
+    return ([own, reference] if reference else []), words
 
 
 def lower_is_better(name: str) -> bool:

@@ -19,10 +19,10 @@ from bert_jax.reporting import records
 from bert_jax.reporting.figures import Chart, Series
 from bert_jax.reporting.formats import SPACE, number
 from bert_jax.reporting.metric_names import (
-    BASELINES,
     CHANCE,
     SHOUTED,
     axis_title,
+    baselines,
     is_result,
     is_share,
     pretty,
@@ -143,8 +143,10 @@ def _subtitle(
     if objectives := subtree(recorded, "objectives"):
         names = (name.upper() if name in SHOUTED else name for name in objectives)
         parts.append(escape(" + ".join(names)))
+        if "hybrid" in objectives:
+            parts.append(f"{number(objectives['hybrid'].get('share'), True)} of examples causal")
     masking = subtree(recorded, "masking")
-    if "rate" in masking and {"mlm", "diffusion"} & set(objectives):
+    if "rate" in masking and {"mlm", "diffusion", "hybrid"} & set(objectives):
         unit, law = masking.get("unit", "token"), masking.get("draw", "fixed")
         rate = number(masking["rate"], True) if law == "fixed" else f"drawn by the law {law}"
         parts.append(escape(f"masking rate {rate} of {unit}s"))
@@ -192,8 +194,8 @@ def _result_tile(curves: Curves, suite: str, name: str) -> str:
     below = [f"{suite}, step {step:,}"]
     if not math.isnan(low + high):
         below.append(f"95{SPACE}% interval {100 * low:.1f} to {100 * high:.1f}")
-    reference, label = BASELINES.get(name, ("", ""))
-    levels = curves.get(prefix + reference)
+    references, label = baselines(name)
+    levels = next((curves[prefix + key] for key in references if prefix + key in curves), None)
     baseline = levels[-1][1] if levels else CHANCE.get(name)
     verdict = ""
     if baseline is not None:
@@ -252,7 +254,7 @@ def _sections(recorded: dict[str, Any], curves: Curves, seconds: float) -> str:
 
 def _learning(curves: Curves, name: str) -> Chart:
     """Describe a metric in training and in every evaluation, with its baselines."""
-    series, baselines = [], []
+    series, levels = [], []
     suites = _suites(curves)
     if points := curves.get(f"train/{name}"):
         series.append(Series("training", points, 1, faint=bool(suites)))
@@ -262,15 +264,17 @@ def _learning(curves: Curves, name: str) -> Chart:
             low, high = dict(curves.get(key + "_low", [])), dict(curves.get(key + "_high", []))
             band = [(s, low[s], high[s]) for s in sorted(low.keys() & high.keys())]
             series.append(Series(suite, points, 2 + colour % 4, band=band))
-        reference, label = BASELINES.get(name, ("", ""))
-        if reference and (levels := curves.get(f"eval/{suite}/{reference}")):
-            baseline = (label.removeprefix("the "), levels[-1][1])
-            baselines += [] if baseline in baselines else [baseline]
+        references, label = baselines(name)
+        for found in [curves[p] for key in references if (p := f"eval/{suite}/{key}") in curves][
+            :1
+        ]:
+            level = (label.removeprefix("the "), found[-1][1])
+            levels += [] if level in levels else [level]
     if name in CHANCE:
-        baselines.append(("chance", CHANCE[name]))
+        levels.append(("chance", CHANCE[name]))
     several = name == "loss" and any(n.startswith("train/") and n.endswith("_loss") for n in curves)
     title = "Loss, the weighted sum" if several else pretty(name)
-    return Chart(title, series, baselines, percent=is_share(name), y=axis_title(name))
+    return Chart(title, series, levels, percent=is_share(name), y=axis_title(name))
 
 
 def _alone(curves: Curves, name: str) -> str:

@@ -137,9 +137,7 @@ def expand(study: Study, vocabulary: Callable[[knobs.Config], int] | None = None
     _need(bool(cells), "the study has no cell", "keep refuses all of them")
     for knob in (idle or {}).values():
         raise knob.error("in every cell, ")
-    measures.check(
-        study, sorted({name for cell in cells for name in cell.config.as_read.objectives})
-    )
+    measures.check(study, sorted({name for cell in cells for name in cell.config.scored}))
     finetunings(study, [cell.config for cell in cells])
     return trunks.shared(cells) if study.trunk else cells
 

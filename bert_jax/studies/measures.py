@@ -27,7 +27,10 @@ FOUND = {  # suite -> patterns of its metrics; a test compares them with the sui
         *("0.*/mlm_loss", "0.*/mlm_accuracy", "0.*/mlm_predictions"),
         *("0.*/unigram_loss", "0.*/unigram_accuracy"),
     ),
-    "nelbo": ("nats_per_token", "perplexity", "standard_error", "tokens", "examples", "draws"),
+    "nelbo": (
+        *("nats_per_token", "perplexity", "standard_error", "tokens", "examples", "draws"),
+        "left_to_right/*",
+    ),
     "pll": ("pseudo_perplexity*", "pll*", "perplexity", "log_likelihood", "texts", "tokens"),
     "blimp": ("accuracy*", "field/*", "term/*", "paradigm/*", "pairs", "ties"),
     "sts": ("*/spearman", "*/pearson", "pairs"),
@@ -54,7 +57,9 @@ def metrics(evaluation: Suite | Finetune, objectives: Collection[str]) -> Sequen
         names += [f"{name}_loss", f"{name}_accuracy"]
         if name in READING:
             names += [f"{name}_predictions", "unigram_loss", "unigram_accuracy"]
-        else:
+        if name == "causal_lm":  # of a hybrid model, beside those of its masks
+            names += ["causal_lm_unigram_loss", "causal_lm_unigram_accuracy"]
+        if name not in READING:
             names += [f"{name}_accuracy_low", f"{name}_accuracy_high", "majority_accuracy"]
     return list(dict.fromkeys([*names, "examples"]))
 

@@ -183,8 +183,7 @@ def _suite(place: StudyFolder, group: str, cell: Entry, name: str) -> None:
         began = time.monotonic()
         run = runs.open_run(str(place.checkpoint(cell.id)))
         # The evaluations of the present study, which may have been edited since training.
-        config = dataclasses.replace(run.config, evals=cell.config.evals)
-        run = dataclasses.replace(run, config=config)
+        run = run.changed(evals=cell.config.evals)
         options = suites.SuiteOptions(**dict(settings["ask"]))
         metrics, each = suites.detailed(settings["name"], run, options)
         place.write_result(cell, name, flat(metrics), time.monotonic() - began, each)

@@ -9,7 +9,7 @@ from bert_jax.config import changed, derive, effects, knobs
 from bert_jax.data.text import prepare
 from bert_jax.data.text.shards import Prepared
 from bert_jax.errors import ConfigError
-from bert_jax.evaluation.corpus import Evaluator
+from bert_jax.evaluation.corpus import Evaluator, both
 from bert_jax.interop import runs
 from bert_jax.suites.base import Detailed, Progress, Result, SuiteOptions, on_devices
 from bert_jax.system import log
@@ -20,13 +20,18 @@ RATES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 def pretrain(run: runs.TrainedModel, options: SuiteOptions) -> Result:
     """Score the validation split as training does: losses, accuracies and baselines."""
     scorer, params = evaluator(run, options, _pretraining(run, options))
-    return scorer(params, Progress("evaluating"))
+    result = scorer(params, Progress("evaluating"))
+    return both(result, pretrain(run.from_left, options)) if run.from_left else result
 
 
 def pretrain_each(run: runs.TrainedModel, options: SuiteOptions) -> Detailed:
     """Return the same, and loss and accuracy of each example."""
     scorer, params = evaluator(run, options, _pretraining(run, options))
-    return scorer.detailed(params, Progress("evaluating"))
+    result = scorer.detailed(params, Progress("evaluating"))
+    if run.from_left is None:
+        return result
+    causal = pretrain_each(run.from_left, options)
+    return both(result[0], causal[0]), both(result[1], causal[1])
 
 
 def _pretraining(run: runs.TrainedModel, options: SuiteOptions) -> knobs.Config:

@@ -3,7 +3,8 @@
 Of a left-to-right model it is exact. Of a masked model, whatever it was trained with, it is the
 bound of masked diffusion: each example is read under several draws of how many of its tokens are
 masked, spread over all numbers from one to all, and its cross-entropies are weighted as
-`objectives/diffusion.py` says. Both are over the same tokens, so the numbers compare.
+`objectives/diffusion.py` says. Both are over the same tokens, so the numbers compare. A hybrid
+model has both: its bound, and as `left_to_right` its likelihood.
 """
 
 from __future__ import annotations
@@ -31,13 +32,23 @@ def nelbo(run: runs.TrainedModel, options: SuiteOptions) -> Result:
 
 def nelbo_each(run: runs.TrainedModel, options: SuiteOptions) -> Detailed:
     """Return the same, and the nats and tokens of each example."""
+    result, arrays = _each(run, options)
+    if run.from_left is None:
+        return result, arrays
+    likelihood, of_examples = _each(run.from_left, options)
+    more = {f"left_to_right/{n}": array for n, array in of_examples.items() if n != EXAMPLES}
+    return result | {"left_to_right": likelihood}, arrays | more
+
+
+def _each(run: runs.TrainedModel, options: SuiteOptions) -> Detailed:
     name, draws, end = "diffusion", options.draws or DRAWS, True
     if "causal_lm" in run.config.objectives:
         name, draws, end = "causal_lm", 1, False
     else:
         need_head(run, "mlm", "nelbo")
     config = chosen(run, options)
-    objectives = {name: knobs.Objective(weight=1.0, end=end)}
+    shift = any(objective.shift for objective in config.objectives.values())
+    objectives = {name: knobs.Objective(weight=1.0, end=end, shift=shift)}
     config = dataclasses.replace(config, objectives=objectives)
     scorer, params = evaluator(run, options, config, rate=1.0, **MASKS)
     masks = scorer.draws(draws) if name == "diffusion" else None

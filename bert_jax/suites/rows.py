@@ -59,7 +59,7 @@ class TokenScorer:
         need_head(run, self.head, suite)
         self.tokenizer, self.special, self.options = run.tokenizer, run.tokenizer.special, options
         self.longest = run.longest
-        self.network = network.Network(run.config.model, run.tokenizer.size, ((self.head, 0),))
+        self.network = network.build(run.config, run.tokenizer.size, only=self.head)
         self.params = {part: run.params[part] for part in ("encoder", self.head)}
         self.compute = self.step  # one object, which jax compiles once for all calls
 

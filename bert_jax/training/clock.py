@@ -144,6 +144,5 @@ def work(config: knobs.Config, vocab_size: int, batch: Batch) -> tuple[int, floa
     slots = range(1, batch["cls_positions"].shape[1] + 1)
     sizes = np.stack([np.count_nonzero(ids == slot, axis=1) for slot in slots])  # [S, B]
     tokens, examples = int(sizes.sum()), int(np.count_nonzero(sizes))
-    return tokens, costs.flops(
-        config, vocab_size, tokens, costs.pairs(config.model, sizes), examples
-    )
+    pairs = costs.pairs(config.model, sizes, costs.causal(config))
+    return tokens, costs.flops(config, vocab_size, tokens, pairs, examples)

@@ -24,7 +24,7 @@ from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import ConfigError, DataError, need
 from bert_jax.evaluation import corpus, inference, samples, scores, task_evaluator
 from bert_jax.interop import runs
-from bert_jax.objectives import diffusion
+from bert_jax.objectives import diffusion, hybrid
 from bert_jax.system import log
 
 
@@ -96,7 +96,12 @@ def _of_text(config: knobs.Config) -> TrainingData:
         return lambda params: evaluate(diffusion.as_read(config, params, mask))
 
     def evaluator(name: str, mesh: Mesh) -> Callable[[Any], Any]:
-        return read(corpus.Evaluator(config.as_read, prepared, config.evals[name], mesh))
+        rest = prepared, config.evals[name], mesh
+        masked = read(corpus.Evaluator(config.as_read, *rest))
+        if "hybrid" not in config.objectives:
+            return masked
+        causal = corpus.Evaluator(hybrid.from_left(config), *rest)
+        return lambda params: corpus.both(masked(params), causal(hybrid.head_from_left(params)))
 
     def sampler(mesh: Mesh) -> Callable[[Any], Any] | None:
         built = samples.build(config.as_read, prepared, mesh)

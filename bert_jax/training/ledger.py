@@ -18,13 +18,15 @@ class Ledger:
         distinct: float = math.inf,
         totals: dict[str, float] | None = None,
         length: int = 0,
+        share: float | None = None,
     ):
         """Begin with the totals of an earlier attempt, or with zeros.
 
         Where masks are static they repeat, and `distinct` examples have masks of their own. Where
-        rates are drawn, examples have up to `length` tokens.
+        rates are drawn, examples have up to `length` tokens. Of a hybrid model a `share` of them is
+        causal.
         """
-        self.settings, self.distinct, self.length = settings, distinct, length
+        self.settings, self.distinct, self.length, self.share = settings, distinct, length, share
         self.views = laws.views(settings)
         names = (
             *("eligible", "selected", "quota", "shortfall"),
@@ -35,6 +37,8 @@ class Ledger:
         if settings.draw != "fixed":
             self.totals |= {f"{n}_{d}": 0.0 for n in ("drawn", "expected") for d in range(DECILES)}
         self.totals |= {"distinct": 0.0} if self.views > 1 else {}
+        if share is not None:
+            self.totals |= {"causal": 0.0, "read": 0.0}
         self.totals |= totals or {}
 
     def add(
@@ -61,6 +65,8 @@ class Ledger:
             for decile in range(DECILES):
                 pair = metrics[f"asked_decile_{decile}"]
                 row[f"drawn_{decile}"], row[f"expected_{decile}"] = pair
+        if self.share is not None:
+            row["causal"], row["read"] = metrics["causal_fraction"]
         self.totals |= {name: self.totals[name] + float(value) for name, value in row.items()}
         fault = self.fault()
         if fault:
@@ -107,6 +113,12 @@ class Ledger:
             if abs(t[name] - t["selected"] * share) > 6 * deviation + 1e-6 * t["selected"]:
                 realised = t[name] / max(t["selected"], 1)
                 return f"the share '{name}' is {realised:.4f} of {t['selected']:.0f}, not {share}"
+        share = self.share or 0.0
+        deviation = math.sqrt(t.get("read", 0.0) * repeats * share * (1 - share))
+        if abs(t.get("causal", 0.0) - t.get("read", 0.0) * share) > 6 * deviation + 1e-3:
+            return (
+                f"{t['causal']:.0f} of {t['read']:.0f} examples are causal, not {share:g} of them"
+            )
         return ""
 
     def _fault_of_draws(self, repeats: float) -> str:

@@ -22,7 +22,7 @@ from bert_jax.batch import Batch, Metrics, Special, StepInputs
 from bert_jax.config import devices, knobs, laws, quotas
 from bert_jax.errors import ConfigError
 from bert_jax.models.backends import batched
-from bert_jax.objectives import masking, network
+from bert_jax.objectives import hybrid, masking, network
 from bert_jax.training import optim
 
 # Keys: params, optimizer, step, skipped, skipped_in_row; and watched, where spikes are skipped.
@@ -62,16 +62,21 @@ def inputs_at(config: knobs.Config, step: int) -> StepInputs:
     else:
         diffusion = config.objectives.get("diffusion")
         drawn = laws.drawn(law, length, diffusion.gamma if diffusion else 0.0)
+    weights, share = {name: o.weight or 0.0 for name, o in config.objectives.items()}, None
+    if "hybrid" in weights:
+        whole, share = weights["hybrid"], config.objectives["hybrid"].share
+        weights = {"mlm": whole * (1 - share), "causal_lm": whole * share}
     return StepInputs(
         quotas=selected,
         predict_quotas=predicted,
         replace=np.asarray(config.masking.replace, np.float32),
-        weights={name: np.float32(o.weight) for name, o in config.objectives.items()},
+        weights={name: np.float32(weight) for name, weight in weights.items()},
         learning_rate=np.float32(optim.schedule(config.optim, config.steps)(step)),
         weight_decay=np.float32(config.optim.weight_decay),
         seed=np.uint32(config.seed),
         spike_sigmas=np.float32(config.optim.spike_sigmas) if config.optim.spike_window else None,
         drawn=drawn,
+        share=None if share is None else np.float32(share),
     )
 
 
@@ -86,7 +91,7 @@ def make_step(
     model = network.build(config, vocab_size, train=True)
     table = objectives.of(config.objectives)
     mask = functools.partial(
-        masking.apply,
+        hybrid.apply if "hybrid" in table else masking.apply,
         settings=config.masking,
         special=special,
         replacements=masking.random_ids(config.masking, special, vocab_size),
@@ -100,7 +105,7 @@ def make_step(
         masked, ledger = mask(batch, inputs) if config.masked else (batch, {})
         # Denominators first: they do not depend on parameters, so that every microbatch and every
         # device divides by the same.
-        counts = over_devices({name: objective.count(masked) for name, objective in table.items()})
+        counts = over_devices(objectives.counts(table, masked))
         key = jax.random.key(inputs.seed, impl=devices.prng(config.parallel))
         key = jax.random.fold_in(key, state["step"])
         key = jax.random.fold_in(key, jax.lax.axis_index(axis)) if axis else key
@@ -114,10 +119,10 @@ def make_step(
             metrics: Metrics = {}
             loss = jnp.zeros(())
             for name, objective in table.items():
-                sums = objective.loss(outputs[name], micro)
-                total, count = sums[f"{name}_loss"][0], jnp.maximum(counts[name], 1.0)
+                metrics |= objective.loss(outputs[name], micro)
+            for name, count in counts.items():
+                total, count = metrics[f"{name}_loss"][0], jnp.maximum(count, 1.0)
                 loss += inputs.weights[name] * total / count
-                metrics |= sums
             return loss, {**metrics, "loss": (loss, jnp.zeros(()))}
 
         grads, metrics = over_devices(

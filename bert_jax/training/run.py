@@ -126,7 +126,9 @@ class Run:
         """
         saved = self.saved = self.saved if start else {}
         masking, length = self.config.masking, self.config.sequence_length
-        self.ledger = Ledger(masking, distinct, saved.get("ledger"), length)
+        hybrid = self.config.objectives.get("hybrid")
+        share = hybrid.share if hybrid else None
+        self.ledger = Ledger(masking, distinct, saved.get("ledger"), length, share)
         self.best: float | None = saved.get("best")
         self.misses: int = saved.get("misses", 0)  # evaluations in a row without a better one
         self.window = Totals(saved.get("window"))
@@ -268,7 +270,7 @@ def check_same(
                 "the files behind corpus.path, task.source or tokenizer.path changed: "
                 "put them back, or use another --workdir",
             )
-    if any(key.startswith("masking.") for key in changed):
+    if any(key.startswith(("masking.", "objectives.hybrid.share")) for key in changed):
         saved["ledger"] = None  # other masks have other counts
     return saved
 

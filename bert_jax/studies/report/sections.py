@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bert_jax.reporting.formats import HOLE, SPACE, number
-from bert_jax.reporting.metric_names import BASELINES, axis_title, lower_is_better, pretty
+from bert_jax.reporting.metric_names import axis_title, baselines, lower_is_better, pretty
 from bert_jax.reporting.page import table
 from bert_jax.studies.report import aggregate
 from bert_jax.studies.report.aggregate import Figures, View, getter, plain, plus_minus, slug
@@ -47,8 +47,9 @@ def headline(view: View, comparison: Mapping[str, Any]) -> Figures:
 def _baseline(view: View, metric: str) -> tuple[str, float] | None:
     """Return the name and level of a metric's baseline, if all cells agree on it."""
     evaluation, _, name = metric.partition("/")
-    reference, label = BASELINES.get(name, ("", ""))
-    levels = aggregate.values(view.results, getter(f"{evaluation}/{reference}"))
+    references, label = baselines(name)
+    each = (aggregate.values(view.results, getter(f"{evaluation}/{key}")) for key in references)
+    levels = next(filter(None, each), None)
     if levels and max(levels) - min(levels) < 1e-6:
         return label.removeprefix("the "), levels[0]
     return None
