@@ -436,9 +436,19 @@ def test_it_goes_on_with_a_text_and_fills_masks(run, tmp_path, capsys):
     logits[[special.pad, special.unk, special.cls, special.mask]] = -np.inf
     best = run.tokenizer.readable([int(logits[: run.tokenizer.size].argmax())])
     assert row["continuation"].strip().startswith(best.replace("##", ""))
-    text.write_text("the [MASK] sees\n")
-    assert cli.execute(["predict", "generate", *words]) == 3
-    assert "line 1: a text with [MASK]" in capsys.readouterr().err
+    lines = ["the [MASK] sees", "the cat sees", "a [MASK] [MASK]", "the cat"]
+    for flags in ["--max-tokens=3"], ["--order=random", "--seed=3", "--max-tokens=3"]:
+        several, alone = [], []
+        for given, found in ([lines], several), ([[line] for line in lines], alone):
+            for part in given:
+                text.write_text("".join(f"{line}\n" for line in part))
+                assert cli.execute(["predict", "generate", *words, *flags]) == 0
+                found += map(json.loads, capsys.readouterr().out.splitlines())
+        assert [row["text"].startswith("the cat") for row in several] == [False, True, False, True]
+        assert all("[MASK]" not in row["text"] for row in several)
+        assert several[0] == alone[0]  # the first line: draws follow from a line's number
+        assert several[1::2] == alone[1::2]  # from left to right nothing is drawn here
+    assert several[1] == row
     assert cli.execute(["predict", "fill-mask", *words]) == 0
     assert '"masks"' in capsys.readouterr().out
 

@@ -1,28 +1,64 @@
-"""The rule by which a hybrid model generates: from left to right, as it reads causal examples."""
+"""How a hybrid model generates: a text with [MASK] is filled, others go on from left to right."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-from bert_jax.errors import DataError
-from bert_jax.predictors.base import Model, Row, Work
+import jax
+import numpy as np
+
+from bert_jax.predictors.base import Model, OfText, Row, Work
 from bert_jax.predictors.generate import Generate
+from bert_jax.predictors.unmask import Unmask
 
 
-class GenerateHybrid(Generate):
-    """Results of `generate.Generate`; a text with [MASK] has a place to fill, and is refused."""
+class GenerateHybrid(OfText):
+    """Results of `unmask.Unmask` for texts with [MASK], of `generate.Generate` for others."""
+
+    example = '{"text": "Paris is"}'
 
     def __init__(self, model: Model):
+        super().__init__(model)
         assert model.run.from_left is not None
-        super().__init__(Model(model.run.from_left, model.options))
+        options = dataclasses.replace(model.options, steps=None, order="", show_steps=False)
+        if not options.temperature:
+            options = dataclasses.replace(options, seed=None)  # which orders rounds alone
+        self.predictors = (Generate(Model(model.run.from_left, options)), Unmask(model))
 
     def encode(self, rows: Sequence[Row]) -> Work:
-        """Encode one prompt a line; DataError if one of them holds [MASK]."""
+        """Encode the lines of each kind; a batch that has both is computed as two."""
         mask = self.model.run.tokenizer.special.mask
-        for row, ids in zip(rows, self.ids(rows, escape=False), strict=True):
-            if mask in ids:
-                raise DataError(
-                    f"line {row.number}: a text with [MASK], and a hybrid model goes on with texts",
-                    "leave [MASK] out, or have it filled by fill-mask",
+        kinds = np.array([int(mask in ids) for ids in self.ids(rows, escape=False)])
+        numbers = np.zeros(len(rows), np.int64)  # of a row among those of its kind
+        works: dict[int, Work] = {}
+        lengths = np.zeros(len(rows), np.int64)
+        for kind in set(kinds.tolist()):
+            own = np.flatnonzero(kinds == kind)
+            numbers[own] = np.arange(len(own))
+            works[kind] = self.predictors[kind].encode([rows[i] for i in own.tolist()])
+            lengths[own] = works[kind].lengths
+
+        def compute(chosen: np.ndarray, length: int, size: int) -> Any:
+            outputs: dict[int, Any] = {}
+            for kind, work in works.items():
+                here = np.flatnonzero(kinds[chosen] == kind)
+                if len(here):
+                    found = work.compute(numbers[chosen[here]], length, size)
+                    back = np.zeros(size, np.int64)  # row of the batch -> row of what was found
+                    back[here] = np.arange(len(here))
+                    outputs[kind] = jax.tree.map(lambda array, back=back: array[back], found)
+            return outputs
+
+        def results(outputs: list[Any]) -> Iterator[dict[str, Any]]:
+            answers = {
+                kind: work.results(
+                    [o[kind] for o, k in zip(outputs, kinds, strict=True) if k == kind]
                 )
-        return super().encode(rows)
+                for kind, work in works.items()
+            }
+            for kind in kinds.tolist():
+                yield next(answers[kind])
+
+        return Work(lengths, compute, results)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bert_jax.errors import ConfigError, DataError
-from bert_jax.predictors import generator, stream
+from bert_jax.predictors import stream
 from bert_jax.predictors.base import Model, OfText, Row
 from bert_jax.predictors.unmask import Unmask
 from bert_jax.reporting import page as pages
@@ -36,8 +36,8 @@ def page(reader: OfText, rows: Sequence[Row], **settings: Any) -> str:
         raise ConfigError(
             f"{run.folder} writes from left to right", "the page shows how a masked model fills in"
         )
-    predictor = generator(Model(run, dataclasses.replace(options, show_steps=True)))
-    assert isinstance(predictor, Unmask)
+    reader.model.choose("mlm")
+    predictor = Unmask(Model(run, dataclasses.replace(options, show_steps=True)))
     work = predictor.encode(rows)
     results = list(work.results(stream.compute(work, options.batch_size)))
     texts = [_stored(row, result) for row, result in zip(rows, results, strict=True)]
