@@ -3,8 +3,8 @@
     bert-jax train --config=configs/local.py:my_texts/ --workdir=runs/local
 
 PATH is a file, folder or glob of .txt, .jsonl or .parquet. SIZE is `mini` by default; choose it
-here, because the scale of the initial weights follows from the model's width. README.md says how
-long a run on 84 MB takes and what it reaches.
+here, because the scale of the initial weights follows from the model's width.
+experiments/pretrain_mini says how long a run on 84 MB takes and what it reaches.
 """
 
 from bert_jax.config import default
