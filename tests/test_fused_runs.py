@@ -222,6 +222,7 @@ def test_killed_arms_go_on_from_the_step_all_have_saved(base, fused, tmp_path, m
         outcomes.assert_same(folder, whole, 20)
 
 
+@pytest.mark.slow  # test_study_worker.py has a quick one
 def test_an_arm_that_diverges_is_frozen_and_the_others_do_not_notice(
     base, fused, tmp_path, monkeypatch
 ):

@@ -163,6 +163,7 @@ def test_each_example_of_a_row_is_read_as_if_alone(backend, monkeypatch):
             )
 
 
+@pytest.mark.slow
 def test_the_parts_of_the_loss_weigh_as_their_examples():
     """The update's loss is the share times one mean and the rest times the other."""
     settings = config(0.25)

@@ -179,6 +179,7 @@ MAY_DIFFER = {  # with another value than that of ONE
     "masking.prediction_rate": 0.05,
     "masking.replace": (1.0, 0.0, 0.0),
     "objectives.mlm.weight": 0.5,
+    "objectives.mlm.share": 0.3,  # which only `hybrid` reads
     "optim.learning_rate": 1e-4,
     "optim.weight_decay": 0.1,
     "optim.schedule": "cosine",
