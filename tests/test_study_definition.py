@@ -813,7 +813,7 @@ def test_a_cell_is_not_asked_what_its_model_has_no_head_for(tmp_path, capsys):
     assert asked == {"both": {"bound", "rates"}, "left": {"bound"}}
     actions.run(str(tmp_path), tmp_path / "w", dry_run=True)
     said = capsys.readouterr().out
-    assert "rates is left out for 2 cells, which have no mlm head\n" in said
+    assert "rates is left out for models without an mlm head (2 of 4 cells)\n" in said
 
 
 # --- how long it takes ----------------------------------------------------------------------------

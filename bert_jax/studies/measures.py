@@ -81,7 +81,8 @@ def left_out(configs: Sequence[knobs.Config], evaluations: Mapping[str, Any]) ->
         without = sum(name not in possible(config, evaluations) for config in configs)
         if without:
             head = HEADS[record["name"]]
-            lines.append(f"{name} is left out for {without} cells, which have no {head} head")
+            share = f"{without} of {len(configs)} cells"
+            lines.append(f"{name} is left out for models without an {head} head ({share})")
     return lines
 
 
