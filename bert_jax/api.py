@@ -140,10 +140,8 @@ class Model:
         from bert_jax.predictors.base import Options
 
         name = Asked(self.opened, Options()).choose(*([head] if head else self.opened.config.heads))
-        objective = self.opened.config.objectives[name]
-        heads = ((name, len(objective.labels)),)
         size = self.opened.tokenizer.size
-        build = network.Network(self.opened.config.model, size, heads)
+        build = network.build(self.opened.config, size, only=name)
         params = {part: self.opened.params[part] for part in ("encoder", name)}
         by_token = not TABLE[name].pooled
 

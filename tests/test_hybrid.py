@@ -450,6 +450,13 @@ def test_it_goes_on_with_a_text_and_fills_masks(run, tmp_path, capsys):
         assert several[0] == alone[0]  # the first line: draws follow from a line's number
         assert several[1::2] == alone[1::2]  # from left to right nothing is drawn here
     assert several[1] == row
+    text.write_text("the [MASK] sees\n")
+    assert cli.execute(["predict", "generate", *words]) == 0
+    filled = json.loads(capsys.readouterr().out)["text"].split()
+    assert cli.execute(["predict", "fill-mask", *words, "--top-k=9"]) == 0
+    (best,) = json.loads(capsys.readouterr().out)["masks"]
+    special = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")  # which generation never writes
+    assert filled[1] == next(one["token"] for one in best if one["token"] not in special)
     assert cli.execute(["predict", "fill-mask", *words]) == 0
     assert '"masks"' in capsys.readouterr().out
 

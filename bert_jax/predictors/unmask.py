@@ -51,7 +51,7 @@ class Unmask(OfText):
         random = options.order == "random"
         draw = draw_of(options, random_places=random)
         tokenizer, params = run.tokenizer, model.parameters("mlm")
-        net = network.Network(run.config.model, tokenizer.size, (("mlm", 0),))
+        net = network.build(run.config, tokenizer.size, only="mlm")
         allowed = ~np.isin(np.arange(tokenizer.size), tokenizer.special)[None, None]
 
         @functools.partial(jax.jit, static_argnames="most")
