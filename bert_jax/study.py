@@ -44,17 +44,7 @@ def flags(parser: ArgumentParser) -> None:
         required=True,
         help="folder of cells, results and report; resumes a study that is there",
     )
-    parser.add_argument(
-        "--config", metavar="FILE.py[:arg]", help="sweep: the config whose knobs are varied"
-    )
-    values = "sweep: a knob and its values, the first the one that others are compared with; "
-    values += "several are crossed"
-    parser.add_argument(
-        "--axis", action="append", default=[], metavar="KNOB=VALUE,VALUE,…", help=values
-    )
-    parser.add_argument(
-        "--seeds", type=cli.positive, metavar="N", help=f"sweep: their number ({SEEDS})"
-    )
+    _flags_of_sweep(parser)
     engines = (
         "run, sweep: local (processes of this machine), slurm or ray; a resumed study may use "
     )
@@ -87,6 +77,20 @@ def flags(parser: ArgumentParser) -> None:
     parser.add_argument("--verbose", action="store_true", help="status: a line for every cell")
     parser.add_argument("--group", help=SUPPRESS)
     parser.add_argument("--json", action="store_true", help="status: one JSON object")
+
+
+def _flags_of_sweep(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--config", metavar="FILE.py[:arg]", help="sweep: the config whose knobs are varied"
+    )
+    values = "sweep: a knob and its values, the first the one that others are compared with; "
+    values += "several are crossed"
+    parser.add_argument(
+        "--axis", action="append", default=[], metavar="KNOB=VALUE,VALUE,…", help=values
+    )
+    parser.add_argument(
+        "--seeds", type=cli.positive, metavar="N", help=f"sweep: their number ({SEEDS})"
+    )
 
 
 def main(call: cli.Call) -> None:

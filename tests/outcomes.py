@@ -48,6 +48,11 @@ def metrics(workdir: Path) -> list[dict[str, Any]]:
     return [{name: value for name, value in line.items() if name not in VOLATILE} for line in lines]
 
 
+def logged(workdir: Path, name: str) -> list[float]:
+    """Every value of a metric of training, in order."""
+    return [row[f"train/{name}"] for row in metrics(workdir) if f"train/{name}" in row]
+
+
 def samples(workdir: Path) -> list[dict[str, Any]]:
     """Lines of samples.jsonl, every one whole; none of a run that keeps none."""
     file = Path(workdir) / "samples.jsonl"

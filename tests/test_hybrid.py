@@ -371,10 +371,6 @@ def base(tmp_path_factory):
     return texts.config_file(tmp_path_factory.mktemp("text"))
 
 
-def logged(workdir, name: str) -> list[float]:
-    return [row[f"train/{name}"] for row in outcomes.metrics(workdir) if f"train/{name}" in row]
-
-
 @pytest.fixture(scope="module")
 def run(base, tmp_path_factory):
     """A shifted model after 30 updates, with pictures of what it predicts."""
@@ -485,12 +481,15 @@ def test_runs_of_several_shares_in_one_program_are_those_alone(base, tmp_path, o
             alone = fused.with_name(f"{fused.name}_alone")
             train.run(settings, alone, command=[])
             for name in COUNTED:
-                assert logged(fused, name) == logged(alone, name), name
+                assert outcomes.logged(fused, name) == outcomes.logged(alone, name), name
             for name in ("loss", "mlm_loss", "causal_lm_loss"):
                 # An update without a causal example has no loss of causal ones.
-                ours, theirs = (np.array(logged(at, name), float) for at in (fused, alone))
+                ours, theirs = (np.array(outcomes.logged(at, name), float) for at in (fused, alone))
                 np.testing.assert_allclose(ours, theirs, atol=1e-4)
-            share, found = settings.objectives["hybrid"].share, logged(alone, "causal_fraction")
+            share, found = (
+                settings.objectives["hybrid"].share,
+                outcomes.logged(alone, "causal_fraction"),
+            )
             assert np.mean(found) == pytest.approx(share, abs=0.02 if not overrides else 0.1)
 
 
@@ -503,11 +502,7 @@ def test_a_run_goes_on_where_it_was_stopped(base, tmp_path, overrides):
         shutil.copytree(tmp_path / "whole", tmp_path / "parts")
         shutil.rmtree(tmp_path / "parts" / "checkpoints" / "12")
         train.run(settings, tmp_path / "parts", command=[])
-    ours, theirs = (outcomes.state(tmp_path / name, 12) for name in ("parts", "whole"))
-    assert ours[0].keys() == theirs[0].keys()
-    for name, value in ours[0].items():
-        np.testing.assert_array_equal(value, theirs[0][name], err_msg=name)
-    assert ours[1]["ledger"] == theirs[1]["ledger"]
+    outcomes.assert_same(tmp_path / "parts", tmp_path / "whole", 12)
 
 
 @pytest.mark.slow
@@ -517,4 +512,6 @@ def test_what_is_causal_does_not_depend_on_the_devices(base, tmp_path):
     with texts.one_device():
         train.run(settings, tmp_path / "one", command=[])
     for name in COUNTED:
-        assert logged(tmp_path / "eight", name) == logged(tmp_path / "one", name), name
+        assert outcomes.logged(tmp_path / "eight", name) == outcomes.logged(
+            tmp_path / "one", name
+        ), name

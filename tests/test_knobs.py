@@ -123,8 +123,8 @@ COVERED = {
     "examples.truncate": "test_pairs.py::test_truncated_lengths_are_the_loop",
     "masking.rate": "test_masking.py::test_tokens_are_selected_exactly_and_only_where_eligible",
     "masking.prediction_rate": "test_masking.py::test_fewer_predictions_than_corruptions",
-    "masking.weights": "test_weights.py::test_realised_rates_by_decile_of_frequency_are_those_of_a_simulation",  # noqa: E501
-    "masking.weights_power": "test_weights.py::test_realised_rates_by_decile_of_frequency_are_those_of_a_simulation",  # noqa: E501
+    "masking.weights": "test_weights.py::test_rates_by_decile_are_those_of_a_simulation",
+    "masking.weights_power": "test_weights.py::test_rates_by_decile_are_those_of_a_simulation",
     "masking.replace": "test_masking.py::test_the_split_holds_within_sampling_error",
     "masking.unit": "test_pipeline.py::test_rows_hold_what_the_plan_says",
     "masking.max_unit": "test_units.py::test_word",

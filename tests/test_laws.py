@@ -276,10 +276,6 @@ def base(tmp_path_factory):
     return texts.config_file(tmp_path_factory.mktemp("text"))
 
 
-def logged(workdir, name: str) -> list[float]:
-    return [row[f"train/{name}"] for row in outcomes.metrics(workdir) if f"train/{name}" in row]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("overrides", [{}, {"packing": 3}, {"masking__dupe_factor": 2}])
 def test_runs_of_several_laws_in_one_program_are_those_alone(base, tmp_path, overrides):
@@ -292,8 +288,10 @@ def test_runs_of_several_laws_in_one_program_are_those_alone(base, tmp_path, ove
             alone = fused.with_name(f"{fused.name}_alone")
             train.run(config, alone, command=[])
             for name in LEDGER:
-                assert logged(fused, name) == logged(alone, name), name
-            np.testing.assert_allclose(logged(fused, "loss"), logged(alone, "loss"), atol=1e-4)
+                assert outcomes.logged(fused, name) == outcomes.logged(alone, name), name
+            np.testing.assert_allclose(
+                outcomes.logged(fused, "loss"), outcomes.logged(alone, "loss"), atol=1e-4
+            )
 
 
 @pytest.mark.slow
@@ -305,11 +303,7 @@ def test_a_run_of_drawn_rates_goes_on_where_it_was_stopped(base, tmp_path, overr
         shutil.copytree(tmp_path / "whole", tmp_path / "parts")
         shutil.rmtree(tmp_path / "parts" / "checkpoints" / "12")
         train.run(config, tmp_path / "parts", command=[])
-    ours, theirs = (outcomes.state(tmp_path / name, 12) for name in ("parts", "whole"))
-    assert ours[0].keys() == theirs[0].keys()
-    for name, value in ours[0].items():
-        np.testing.assert_array_equal(value, theirs[0][name], err_msg=name)
-    assert ours[1]["ledger"] == theirs[1]["ledger"]
+    outcomes.assert_same(tmp_path / "parts", tmp_path / "whole", 12)
 
 
 @pytest.mark.slow
@@ -319,4 +313,6 @@ def test_drawn_rates_do_not_depend_on_the_devices(base, tmp_path):
     with texts.one_device():
         train.run(config, tmp_path / "one", command=[])
     for name in LEDGER:
-        assert logged(tmp_path / "eight", name) == logged(tmp_path / "one", name), name
+        assert outcomes.logged(tmp_path / "eight", name) == outcomes.logged(
+            tmp_path / "one", name
+        ), name

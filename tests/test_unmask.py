@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 import json
+import operator
 from pathlib import Path
 from typing import Any
 
@@ -244,8 +245,8 @@ def test_rounds_are_those_of_a_plain_loop(draw, steps, order):
     for number, (text, row) in enumerate(zip(TEXTS, found, strict=True), 1):
         wanted = plainly(text, number, draw, steps, order)
         for ours, theirs in zip(row["steps"], wanted, strict=True):
-            key = lambda one: one["place"]  # noqa: E731
-            for one, other in zip(sorted(ours, key=key), sorted(theirs, key=key), strict=True):
+            by_place = (sorted(step, key=operator.itemgetter("place")) for step in (ours, theirs))
+            for one, other in zip(*by_place, strict=True):
                 assert one == other | {"probability": pytest.approx(other["probability"], 1e-4)}
 
 

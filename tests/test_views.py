@@ -285,7 +285,7 @@ def test_static_copies_have_masks_of_their_own_in_each_view(prepared):
     config = toy.config(batch_size=12, pairs="none", masking__dupe_factor=2, **MORE)
     source = pipeline.Source(prepared, "train", config)
     none = (None,) * 2
-    found = data.TrainingData(config, data.Facts(), None, "", source, *none)  # type: ignore[arg-type]
+    found = data.TrainingData(config, data.Facts(), None, "", source, *none)  # type: ignore[arg-type]  # what a loader needs is left out
     assert found.distinct() == 3 * (source.count(0) + source.count(1))
 
 
@@ -336,7 +336,7 @@ def test_a_plan_compiles_views_and_looks_for_whole_ones():
             self.fits = rows <= 30
             tried.append(rows)
 
-    assert search.largest_batch(Plan(96), Plan) == 24  # type: ignore[arg-type]
+    assert search.largest_batch(Plan(96), Plan) == 24  # type: ignore[arg-type]  # it needs the size and `fits` alone
     assert all(rows % 12 == 0 for rows in tried)
 
 
@@ -386,10 +386,6 @@ def base(tmp_path_factory) -> Path:
     return texts.config_file(tmp_path_factory.mktemp("text"))
 
 
-def logged(workdir: Path, name: str) -> list[float]:
-    return [row[f"train/{name}"] for row in outcomes.metrics(workdir) if f"train/{name}" in row]
-
-
 def trained(config, workdir: Path) -> Path:
     train.run(config, workdir, command=[])
     return workdir
@@ -411,8 +407,8 @@ def test_a_run_with_views_goes_on_where_it_was_stopped(base, whole, tmp_path):
     saved = outcomes.state(whole, 8)[1]["ledger"]
     assert saved["examples"] == 8 * 24
     assert saved["distinct"] == saved["selected"] == saved["predicted"]
-    assert sum(logged(whole, "masked_fraction")) / 8 == pytest.approx(0.4 / 3, abs=0.01)
-    assert set(logged(whole, "distinct_fraction")) == {1.0}
+    assert sum(outcomes.logged(whole, "masked_fraction")) / 8 == pytest.approx(0.4 / 3, abs=0.01)
+    assert set(outcomes.logged(whole, "distinct_fraction")) == {1.0}
 
 
 @pytest.mark.slow
@@ -421,8 +417,10 @@ def test_views_do_not_depend_on_the_devices(base, whole, tmp_path, changes):
     """Over eight devices the views of an example lie on different ones."""
     trained(texts.configure(base, **SMALL | changes), tmp_path / "eight")
     for name in LEDGER:
-        assert logged(tmp_path / "eight", name) == logged(whole, name), name
-    np.testing.assert_allclose(logged(tmp_path / "eight", "loss"), logged(whole, "loss"), rtol=1e-4)
+        assert outcomes.logged(tmp_path / "eight", name) == outcomes.logged(whole, name), name
+    np.testing.assert_allclose(
+        outcomes.logged(tmp_path / "eight", "loss"), outcomes.logged(whole, "loss"), rtol=1e-4
+    )
 
 
 @pytest.mark.slow
@@ -438,8 +436,10 @@ def test_fused_runs_with_views_are_those_alone(base, tmp_path, changes):
         for config, fused in zip(configs, together, strict=True):
             alone = trained(config, fused.with_name(f"{fused.name}_alone"))
             for name in LEDGER:
-                assert logged(fused, name) == logged(alone, name), name
-            np.testing.assert_allclose(logged(fused, "loss"), logged(alone, "loss"), atol=1e-4)
+                assert outcomes.logged(fused, name) == outcomes.logged(alone, name), name
+            np.testing.assert_allclose(
+                outcomes.logged(fused, "loss"), outcomes.logged(alone, "loss"), atol=1e-4
+            )
 
 
 def test_the_command_refuses_a_batch_without_room_for_all_views(base, tmp_path, capsys):

@@ -166,7 +166,7 @@ def simulated(b, rate: float, power: float, draws: int, seed: int) -> np.ndarray
         pytest.param(-0.5, 0.4, 3, marks=pytest.mark.slow),
     ],
 )
-def test_realised_rates_by_decile_of_frequency_are_those_of_a_simulation(power, rate, longest):
+def test_rates_by_decile_are_those_of_a_simulation(power, rate, longest):
     """Within three standard errors, of draws by another generator and numpy's logarithm."""
     draws = 200
     b = toy.batch(24, 40, seed=7, longest_unit=longest)
@@ -259,10 +259,6 @@ def base(tmp_path_factory) -> Path:
     return texts.config_file(tmp_path_factory.mktemp("text"))
 
 
-def logged(workdir: Path, name: str) -> list[float]:
-    return [row[f"train/{name}"] for row in outcomes.metrics(workdir) if f"train/{name}" in row]
-
-
 def trained(config, workdir: Path) -> Path:
     train.run(config, workdir, command=[])
     return workdir
@@ -277,7 +273,9 @@ def test_a_run_with_weights_goes_on_where_it_was_stopped(base, tmp_path):
         shutil.rmtree(tmp_path / "parts" / "checkpoints" / "8")
         trained(config, tmp_path / "parts")
     outcomes.assert_same(tmp_path / "parts", whole, 8)
-    shares = (np.mean(logged(whole, name)) for name in ("weight_fraction", "masked_fraction"))
+    shares = (
+        np.mean(outcomes.logged(whole, name)) for name in ("weight_fraction", "masked_fraction")
+    )
     assert next(shares) > 1.05 * next(shares)  # the rare ones, of more weight
 
 
@@ -293,7 +291,9 @@ def test_fused_runs_with_weights_are_those_alone_on_any_devices(base, tmp_path, 
         alone = trained(config, fused.with_name(f"{fused.name}_alone"))  # on eight devices
         for name in LEDGER:  # a sum of weights is rounded, others are of whole numbers
             rounding = 1e-5 if name == "weight_fraction" else 0
-            np.testing.assert_allclose(logged(fused, name), logged(alone, name), rtol=rounding)
+            np.testing.assert_allclose(
+                outcomes.logged(fused, name), outcomes.logged(alone, name), rtol=rounding
+            )
 
 
 def test_the_ablation_has_weights():

@@ -73,19 +73,9 @@ def apply(
     totals = _per_example(counted, batch)  # [B, S]
     available = _per_example(eligible, batch)  # [B, S], an upper bound of the quota
 
-    asked, asked_predicted, u = _asked(batch, traced, totals)
-    if "views" in batch:
-        asked, chosen, distinct = _slice(
-            batch, units, settings, (asked, asked_predicted), available
-        )
-        restored = chosen
-    else:
-        rule = OVERFLOW[settings.overflow]
-        chosen = rule(units, jnp.minimum(asked, available), units.size > 0)
-        restored = rule(units, jnp.minimum(asked_predicted, available), chosen.taken)
-    selected, predicted = (
-        tokens_of(units, choice.taken, unit_ids) for choice in (chosen, restored)
-    )
+    quotas, u = _asked(batch, traced, totals)
+    asked, chosen, restored, more = _choose(batch, units, settings, quotas, available)
+    selected, predicted = (tokens_of(units, one.taken, unit_ids) for one in (chosen, restored))
 
     inputs, as_mask, as_random = _replaced(
         tokens, selected, (replace_draw, token_draw), traced.replace, special.mask, replacements
@@ -100,11 +90,8 @@ def apply(
         "predicted_fraction": (_count(slotted["predict_weights"] > 0), n_selected),
         **_shares_of_quotas(chosen, _count(available), settings.overflow, ""),
         **_shares_of_quotas(restored, n_selected, settings.overflow, "predict_"),
+        **more,
     }
-    if "views" in batch:
-        ledger["distinct_fraction"] = (distinct, n_selected)
-    if "unit_scales" in batch:
-        ledger["weight_fraction"] = _share_of_weights(batch["unit_scales"], units, chosen.taken)
     if traced.drawn is not None and u is not None:
         own = _per_example(selected, batch)
         ledger |= _by_decile(traced.drawn, u, asked, totals, own, available)
@@ -118,13 +105,35 @@ def apply(
 
 def _asked(
     batch: Batch, traced: StepInputs, totals: jax.Array
-) -> tuple[jax.Array, jax.Array, jax.Array | None]:
+) -> tuple[tuple[jax.Array, jax.Array], jax.Array | None]:
     """Return the quotas of selection and prediction [B, S], and u where the rate is drawn by it."""
     if traced.drawn is None:
-        return traced.quotas[totals], traced.predict_quotas[totals], None
+        return (traced.quotas[totals], traced.predict_quotas[totals]), None
     u = uniform(batch, traced.seed)
     quotas = _drawn_quotas(traced.drawn, u, totals)
-    return quotas, quotas, u
+    return (quotas, quotas), u
+
+
+def _choose(
+    batch: Batch,
+    units: Units,
+    settings: knobs.Masking,
+    quotas: tuple[jax.Array, jax.Array],
+    available: jax.Array,
+) -> tuple[jax.Array, Choice, Choice, Metrics]:
+    """Return what is asked for [B, S], the selection, the prediction, and more of the ledger."""
+    if "views" in batch:
+        asked, chosen, distinct = _slice(batch, units, settings, quotas, available)
+        restored = chosen
+        more: Metrics = {"distinct_fraction": (distinct, _tokens(units, chosen.taken))}
+    else:
+        (asked, asked_predicted), rule = quotas, OVERFLOW[settings.overflow]
+        chosen = rule(units, jnp.minimum(asked, available), units.size > 0)
+        restored = rule(units, jnp.minimum(asked_predicted, available), chosen.taken)
+        more = {}
+    if "unit_scales" in batch:
+        more["weight_fraction"] = _share_of_weights(batch["unit_scales"], units, chosen.taken)
+    return asked, chosen, restored, more
 
 
 def _slice(
@@ -143,7 +152,12 @@ def _slice(
     chosen = between(units, jnp.minimum(low, available), jnp.minimum(high, available))
     last = views[:, :1] == laws.views(settings) - 1  # [B, 1]
     together = between(units, jnp.zeros_like(high), jnp.minimum(high, available)).taken & last
-    return high - low, chosen, _count(jnp.where(together, units.size, 0))
+    return high - low, chosen, _tokens(units, together)
+
+
+def _tokens(units: Units, taken: jax.Array) -> jax.Array:
+    """Count the tokens of the units that are taken."""
+    return _count(jnp.where(taken, units.size, 0))
 
 
 def uniform(

@@ -63,7 +63,7 @@ def _of_file(run: runs.TrainedModel, options: SuiteOptions) -> Result:
         log.line(
             f"{encoded.cut:,} of {len(pairs):,} pairs are cut to {config.sequence_length} tokens"
         )
-    one_head = network.Network(run.config.model, run.tokenizer.size, (("nsp", 0),))
+    one_head = network.build(run.config, run.tokenizer.size, only="nsp")
     params = {part: run.params[part] for part in ("encoder", "nsp")}
 
     def step(params: Any, batch: Batch) -> jax.Array:
