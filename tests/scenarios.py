@@ -165,6 +165,16 @@ SCENARIOS = {
         ),
         ("nsp", "classify", "tag", "span"),
     ),
+    "unmask": Scenario(
+        (
+            Command("predict generate --model=nsp --max-tokens=4 --steps=2", stdin=LINES),
+            Command(
+                "predict generate --model=nsp --max-tokens=6 --order=random --temperature=1",
+                stdin=LINES,
+            ),
+        ),
+        ("nsp",),
+    ),
     "inspect": Scenario(
         (
             Command("inspect attention --model=nsp --input=lines.txt --output=inspect/1.html"),

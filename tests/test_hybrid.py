@@ -7,6 +7,7 @@ import functools
 import itertools
 import json
 import math
+import re
 import shutil
 
 import jax
@@ -24,10 +25,13 @@ from bert_jax.models import backends
 from bert_jax.objectives import hybrid, masking, network
 from bert_jax.objectives.causal_lm import CausalLm
 from bert_jax.objectives.mlm import Mlm
+from bert_jax.predictors import stream
+from bert_jax.predictors.base import Model, OfText, Options, Row
 from bert_jax.studies import groups
 from bert_jax.studies.spec import Cell
 from bert_jax.training import program
 from bert_jax.training.ledger import Ledger
+from bert_jax.views import generation
 from tests import corpora, outcomes, test_step, texts, toy
 
 LENGTH = 24
@@ -416,6 +420,61 @@ def test_nelbo_bounds_and_is_exact(run):
 
 
 @pytest.mark.slow
+def test_texts_and_pairs_are_scored_both_ways(run, tmp_path):
+    """By masks filled from the place before them, one at a time, and from left to right."""
+    lines = ["the cat sees the old tree .", "a small dog", "the cat the sees", "small a dog"]
+    settings = dataclasses.replace(run.config, objectives={"hybrid": knobs.Objective(shift=True)})
+    built = network.build(settings, run.tokenizer.size)
+    special, sums = run.tokenizer.special, {"masked": [], "left": []}
+    for ids in run.tokenizer.encode_batch(lines):
+        tokens = np.array([[special.cls, *ids, special.sep]], np.int32)
+        b = {"type_ids": 0 * tokens, "segment_ids": 0 * tokens + 1, "tokens": tokens}
+        b["positions"] = np.arange(tokens.shape[1], dtype=np.int32)[None]
+        b["predict_positions"] = tokens[:, :1] * 0  # the head of training reads every place
+        masked = 0.0
+        for place in range(1, len(ids) + 1):
+            changed = tokens.copy()
+            changed[0, place] = special.mask
+            half = {"tokens": changed, "causal": np.zeros(tokens.shape, bool)}
+            logits = network.outputs(built, run.params, b | half)["hybrid"]
+            masked += float(jax.nn.log_softmax(logits[0, place - 1])[tokens[0, place]])
+        half = {"causal": np.ones(tokens.shape, bool)}
+        logits = jax.nn.log_softmax(network.outputs(built, run.params, b | half)["hybrid"][0])
+        sums["left"].append(sum(float(logits[k, token]) for k, token in enumerate(ids)))
+        sums["masked"].append(masked)
+    (tmp_path / "texts.txt").write_text("".join(f"{line}\n" for line in lines))
+    found = suites.evaluate(run, "pll", source=f"files:{tmp_path / 'texts.txt'}")
+    assert found["pll"] == pytest.approx(np.mean(sums["masked"]), rel=1e-5)
+    exact = found["left_to_right"]
+    assert exact["log_likelihood"] == pytest.approx(np.mean(sums["left"]), rel=1e-5)
+    rows = [{"sentence_good": lines[k], "sentence_bad": lines[k + 2]} for k in range(2)]
+    (tmp_path / "pairs.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    options = suites.build_options(
+        {"blimp": suites.TABLE["blimp"]}, source=f"files:{tmp_path / 'pairs.jsonl'}"
+    )
+    found, arrays = suites.detailed("blimp", run, options)
+    for name, accuracy, right in (
+        ("masked", found["accuracy"], arrays["accuracy.sum"]),
+        ("left", found["left_to_right"]["accuracy"], arrays["left_to_right/accuracy.sum"]),
+    ):
+        assert right.tolist() == [sums[name][k] > sums[name][k + 2] for k in range(2)]
+        assert accuracy == right.mean()
+
+
+@pytest.mark.slow
+def test_its_page_of_generation_shows_what_predict_writes(run):
+    settings = {"max_tokens": 3, "steps": 2}
+    texts_to_fill = ["the [MASK] sees", "a [MASK] [MASK]"]
+    model = Model(run, Options(**settings, show_steps=True))
+    rows = [Row(number, {"text": text}) for number, text in enumerate(texts_to_fill, 1)]
+    page = generation.page(OfText(Model(run, Options())), rows, **settings)
+    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', page)
+    shown = json.loads(data[1])["texts"]
+    for text, row in zip(shown, stream.predict(model, "generate", texts_to_fill), strict=True):
+        assert text["final"] == row["text"]
+
+
+@pytest.mark.slow
 def test_it_goes_on_with_a_text_and_fills_masks(run, tmp_path, capsys):
     """What it writes has the highest probability, token by token, under a causal mask."""
     text = tmp_path / "text.txt"
@@ -467,6 +526,15 @@ def test_an_export_is_the_masked_model_or_refused(run, base, tmp_path, capsys):
     assert cli.execute(["export", f"--checkpoint={tmp_path / 'plain'}", f"--output={out}"]) == 0
     assert "BertForMaskedLM" in (out / "config.json").read_text()
     assert "with a share of 0.5 of causal examples" in (out / "README.md").read_text()
+    back = tmp_path / "back"
+    assert cli.execute(["import", f"--model={out}", f"--output={back}"]) == 0
+    capsys.readouterr()
+    lines = ["the [MASK] sees", "a cat [MASK] the [MASK]"]
+    ours, theirs = (
+        list(stream.predict(Model(runs.open_run(str(at)), Options()), "fill-mask", lines))
+        for at in (tmp_path / "plain", back)
+    )
+    assert ours == theirs
 
 
 @pytest.mark.slow

@@ -31,8 +31,14 @@ FOUND = {  # suite -> patterns of its metrics; a test compares them with the sui
         *("nats_per_token", "perplexity", "standard_error", "tokens", "examples", "draws"),
         "left_to_right/*",
     ),
-    "pll": ("pseudo_perplexity*", "pll*", "perplexity", "log_likelihood", "texts", "tokens"),
-    "blimp": ("accuracy*", "field/*", "term/*", "paradigm/*", "pairs", "ties"),
+    "pll": (
+        *("pseudo_perplexity*", "pll*", "perplexity", "log_likelihood", "texts", "tokens"),
+        "left_to_right/*",
+    ),
+    "blimp": (
+        *("accuracy*", "field/*", "term/*", "paradigm/*", "pairs", "ties"),
+        "left_to_right/*",
+    ),
     "sts": ("*/spearman", "*/pearson", "pairs"),
     "probe": (*(f"{part}/{name}" for part in LAYERS for name in LABELLED), "train", "scored"),
     "task": (*LABELLED, *TASK),

@@ -15,6 +15,7 @@ from jax.sharding import Mesh
 from bert_jax import sharding
 from bert_jax.config import knobs
 from bert_jax.errors import HeadError
+from bert_jax.evaluation.metrics import EXAMPLES
 from bert_jax.interop import runs
 from bert_jax.system.durations import duration
 
@@ -52,6 +53,21 @@ class Suite:
     reads: tuple[str, ...] = ()  # besides batch_size, which all may read
     head: str = ""  # needed, where that does not depend on the checkpoint
     detailed: Callable[[runs.TrainedModel, SuiteOptions], Detailed] | None = None
+
+
+def both_ways(
+    each: Callable[[runs.TrainedModel, SuiteOptions], Detailed],
+    run: runs.TrainedModel,
+    options: SuiteOptions,
+) -> Detailed:
+    """Score a masked or causal model; a hybrid one as both, as a causal one in `left_to_right`."""
+    result, arrays = each(run, options)
+    if run.from_left is None:
+        return result, arrays
+    options = dataclasses.replace(options, within_word=False)  # of masks alone
+    likelihood, of_examples = each(run.from_left, options)
+    more = {f"left_to_right/{n}": array for n, array in of_examples.items() if n != EXAMPLES}
+    return result | {"left_to_right": likelihood}, arrays | more
 
 
 class Progress:

@@ -16,7 +16,7 @@ from bert_jax.errors import ConfigError, DataError
 from bert_jax.evaluation.metrics import EXAMPLES, digest, wilson
 from bert_jax.interop import runs
 from bert_jax.suites import lines
-from bert_jax.suites.base import Detailed, Progress, Result, SuiteOptions
+from bert_jax.suites.base import Detailed, Progress, Result, SuiteOptions, both_ways
 from bert_jax.suites.left_to_right import scorer
 
 logger = logging.getLogger(__name__)
@@ -39,7 +39,8 @@ class Pair(NamedTuple):
 def blimp(run: runs.TrainedModel, options: SuiteOptions) -> Result:
     """Return the share of right pairs: of all, and by field, linguistic term and paradigm.
 
-    A pair is right where the good sentence has the higher score; equal scores are wrong.
+    A pair is right where the good sentence has the higher score; equal scores are wrong. A hybrid
+    model also scores them from left to right, as `left_to_right`.
     """
     return blimp_each(run, options)[0]
 
@@ -48,6 +49,10 @@ def blimp_each(run: runs.TrainedModel, options: SuiteOptions) -> Detailed:
     """Return the same, and for each pair whether it is right."""
     if not options.source:
         raise ConfigError("suite blimp needs --source", f"--source={EXAMPLE}")
+    return both_ways(_each, run, options)
+
+
+def _each(run: runs.TrainedModel, options: SuiteOptions) -> Detailed:
     score = scorer(run, options, "blimp")
     pairs = list(_pairs(options))
     texts = [p.good for p in pairs] + [p.bad for p in pairs]

@@ -18,7 +18,7 @@ import numpy as np
 from bert_jax.config import knobs
 from bert_jax.evaluation.metrics import EXAMPLES
 from bert_jax.interop import runs
-from bert_jax.suites.base import Detailed, Progress, Result, SuiteOptions, need_head
+from bert_jax.suites.base import Detailed, Progress, Result, SuiteOptions, both_ways, need_head
 from bert_jax.suites.corpus import chosen, evaluator
 
 DRAWS = 8  # of an example
@@ -32,12 +32,7 @@ def nelbo(run: runs.TrainedModel, options: SuiteOptions) -> Result:
 
 def nelbo_each(run: runs.TrainedModel, options: SuiteOptions) -> Detailed:
     """Return the same, and the nats and tokens of each example."""
-    result, arrays = _each(run, options)
-    if run.from_left is None:
-        return result, arrays
-    likelihood, of_examples = _each(run.from_left, options)
-    more = {f"left_to_right/{n}": array for n, array in of_examples.items() if n != EXAMPLES}
-    return result | {"left_to_right": likelihood}, arrays | more
+    return both_ways(_each, run, options)
 
 
 def _each(run: runs.TrainedModel, options: SuiteOptions) -> Detailed:

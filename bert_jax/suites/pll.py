@@ -10,7 +10,7 @@ from bert_jax.errors import ConfigError, DataError
 from bert_jax.evaluation import samples
 from bert_jax.interop import runs
 from bert_jax.suites import corpus, lines
-from bert_jax.suites.base import Progress, Result, SuiteOptions
+from bert_jax.suites.base import Detailed, Progress, Result, SuiteOptions, both_ways
 from bert_jax.suites.left_to_right import scorer
 
 logger = logging.getLogger(__name__)
@@ -23,8 +23,13 @@ _ORDER = 0x504C4C  # keeps the order's hashes apart from those of other orders
 def pll(run: runs.TrainedModel, options: SuiteOptions) -> Result:
     """Return the mean pseudo-log-likelihood of texts, and the pseudo-perplexity over all tokens.
 
-    For a causal model these are the log-likelihood and the perplexity.
+    For a causal model these are the log-likelihood and the perplexity; for a hybrid one, too, as
+    `left_to_right`.
     """
+    return both_ways(_each, run, options)[0]
+
+
+def _each(run: runs.TrainedModel, options: SuiteOptions) -> Detailed:
     score = scorer(run, options, "pll")
     texts = _of_files(run, options) if options.source else _of_corpus(run, options)
     scores = score(texts, Progress("pll: tokens"))
@@ -38,7 +43,7 @@ def pll(run: runs.TrainedModel, options: SuiteOptions) -> Result:
         "tokens": count,
         likelihood: total / len(texts),
         perplexity: math.exp(-total / count),
-    }
+    }, {}
 
 
 def _of_files(run: runs.TrainedModel, options: SuiteOptions) -> list[list[int]]:
