@@ -7,9 +7,11 @@ The costs follow from the config and the size of the vocabulary. That size is no
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.metadata import version
 from typing import NamedTuple
 
 import numpy as np
+from packaging.version import Version
 
 from bert_jax.config import knobs, laws, quotas
 
@@ -171,8 +173,9 @@ def activation_bytes(
         numbers = tokens * (vectors + features) + kept.scores * pairs
         return (2 if m.dtype == "bfloat16" else 4) * numbers / tensor
 
-    # Compilers undo the recomputation of layers that are no loop (seen on a CPU and an H100).
-    remat = m.remat if m.remat in kinds and m.scan else "none"
+    # Compilers undo the recomputation of layers that are no loop, but for a CPU's since jax 0.12.
+    recomputes = m.scan or (device == "cpu" and Version(version("jax")) >= Version("0.12"))
+    remat = m.remat if m.remat in kinds and recomputes else "none"
     logits = 4 * rows * _predicted(config, slots) * vocab_size / tensor
     head = (3 if device == "cpu" else 2) * logits
     again = size(kinds["none"]) - size(kinds[remat])
