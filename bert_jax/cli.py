@@ -9,14 +9,13 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
-import difflib
 import errno
 import importlib
 import re
 import shlex
 import sys
 import traceback
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -24,66 +23,23 @@ from typing import Any, NoReturn
 
 import bert_jax
 from bert_jax.errors import EXHAUSTED, ConfigError, UserError, suggest
-from bert_jax.system import disk, opening, streams, supervisor
+from bert_jax.system import disk, streams, supervisor
+from bert_jax.system.arguments import Parser, Part  # noqa: F401  # Part for commands
 
 COMMANDS = {  # name -> what it does; the rest is in the module of that name
     "prepare": "corpus and vocabulary of a config, once",
     "train": "prepare if needed, train, evaluate; the same command resumes",
     "evaluate": "exact evaluation of a checkpoint, as JSON",
-    "predict": "fill masks, classify, tag, answer, embed, generate: texts in, JSON lines out",
+    "predict": "fill masks, classify, tag, answer, embed, generate: lines in, results out",
     "inspect": "attention, embeddings or generation of texts, as one offline HTML page",
-    "study": "many runs that answer one question: run, status, report",
+    "study": "many runs that answer one question: run, sweep, status, report",
     "export": "a checkpoint as a folder for transformers and sentence-transformers",
     "import": "another project's model as a run: Hugging Face, safetensors, TF1",
     "plan": "compile the update for devices that are not here: memory, traffic, speed, cost",
     "benchmark": "speed of this project and of its alternatives, timed in turn",
     "doctor": "versions, devices, disk, prepared corpora, known trouble",
 }
-PATHS = ("DIR", "FILE", "PATH", "RUN")  # what the help calls a value that is a path
 INTERNAL, INTERRUPTED, STOPPED, BROKEN_PIPE = 1, 130, 75, 141
-
-
-class Parser(argparse.ArgumentParser):
-    """An argument parser that raises our errors, suggests corrections and takes no abbreviation."""
-
-    def __init__(self, **settings: Any):
-        super().__init__(
-            allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **settings
-        )
-        # For --help alone: `execute` takes it out of the command line.
-        debug = "show the traceback of an error"
-        self.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=debug)
-
-    def error(self, message: str) -> NoReturn:
-        """Raise a ConfigError, whose exit code is 2, like that of every other usage error."""
-        raise ConfigError(message, f"see {self.prog} --help")
-
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Refuse a word that is no choice, and suggest the nearest one."""
-        if action.choices is not None and value not in action.choices:
-            name = action.option_strings[0] if action.option_strings else action.metavar
-            hint = suggest(str(value), action.choices)
-            raise ConfigError(f"argument {name}: invalid choice: {value!r}", hint)
-
-    def strict(self, argv: list[str]) -> argparse.Namespace:
-        """Parse a command line; refuse an unknown flag first, with the nearest known one."""
-        known = sorted(self._option_string_actions)
-        for flag in (word.partition("=")[0] for word in argv if word.startswith("--")):
-            if flag in known:
-                continue
-            close = difflib.get_close_matches(flag, known, n=1, cutoff=0.6)
-            hint = f"did you mean {close[0]}?" if close else f"see {self.prog} --help"
-            if "." in flag and "--config" in known:
-                knob = re.sub(r"^--(no-?)?(config\.)?", "", flag)
-                hint = f"knobs are set as --config.{knob}=VALUE; --noconfig.KNOB sets one to false"
-            raise ConfigError(f"{self.prog} has no flag {flag}", hint)
-        args = self.parse_args(argv)
-        for action in self._actions:
-            if str(action.metavar).startswith(PATHS):
-                value = getattr(args, action.dest)
-                for path in value if isinstance(value, list) else [value]:
-                    opening.local(path or "", (action.option_strings or [action.dest])[0])
-        return args
 
 
 def split_overrides(argv: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
@@ -304,24 +260,39 @@ def config_flag(parser: ArgumentParser) -> None:
     )
 
 
-def generation_flags(parser: ArgumentParser) -> None:
-    """Add the flags by which text is generated; those that are not given are left out."""
+def format_flag(parser: Parser, part: str = "") -> None:
+    """Add --format, for one part of a command or for all; `for_people` reads it."""
+    what = "JSON for programs, or text for people (text on a terminal, else JSON)"
+    settings: dict[str, Any] = {"choices": ("json", "text"), "default": SUPPRESS}
+    if part:
+        parser.add_for({part: what}, "--format", **settings)
+    else:
+        parser.add_argument("--format", help=what, **settings)
 
-    def add(*names: str, **settings: Any) -> None:
-        parser.add_argument(*names, default=argparse.SUPPRESS, **settings)
 
-    most = "generation: at most so many more (64); of a masked model so many masks behind a text "
-    add("--max-tokens", type=positive, metavar="N", help=f"{most}without [MASK]")
-    warm = "generation: 0 takes the likeliest token; others draw, 1 as the model says (0)"
-    add("--temperature", type=float, metavar="T", help=warm)
-    nucleus = "generation: draw from the fewest tokens that have this share of the probability (1)"
-    add("--top-p", type=float, metavar="P", help=nucleus)
-    add("--seed", type=count, metavar="N", help="generation: of what is drawn (0)")
-    rounds = "generation, masked models: rounds in which masks are filled (one for each mask)"
-    add("--steps", type=positive, metavar="N", help=rounds)
-    order = "generation, masked models: masks to fill next are random ones (random), or those of "
-    order += "whose likeliest token the model is surest (confident, the default)"
-    add("--order", choices=("random", "confident"), help=order)
+def for_people(form: str) -> bool:
+    """Tell whether to print text for people: as --format says, else where that is a terminal."""
+    return form == "text" if form else sys.stdout.isatty()
+
+
+def generation_flags(parser: Parser, part: str) -> None:
+    """Add the flags by which a part generates text; those that are not given are left out."""
+
+    def add(text: str, name: str, **settings: Any) -> None:
+        parser.add_for({part: text}, name, default=SUPPRESS, **settings)
+
+    most = "at most so many tokens more (64); of a masked model so many masks behind a text "
+    add(f"{most}without [MASK]", "--max-tokens", type=positive, metavar="N")
+    warm = "0 takes the likeliest token; others draw, 1 as the model says (0)"
+    add(warm, "--temperature", type=float, metavar="T")
+    nucleus = "draw from the fewest tokens that have this share of the probability (1)"
+    add(nucleus, "--top-p", type=float, metavar="P")
+    add("of what is drawn (0)", "--seed", type=count, metavar="N")
+    rounds = "masked models: rounds in which masks are filled (one for each mask)"
+    add(rounds, "--steps", type=positive, metavar="N")
+    order = "masked models: masks to fill next are random ones (random), or those of whose "
+    order += "likeliest token the model is surest (confident, the default)"
+    add(order, "--order", choices=("random", "confident"))
 
 
 def checkpoint_flag(parser: ArgumentParser) -> None:

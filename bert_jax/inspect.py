@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import sys
-from argparse import ArgumentParser
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bert_jax import cli
 from bert_jax.errors import ConfigError, DataError
@@ -20,62 +19,87 @@ EXAMPLE = "attention --model=runs/tiny --input=texts.txt --output=attention.html
 logger = logging.getLogger(__name__)
 
 LARGEST = 1 << 26  # bytes of a file of texts
-OF_PAGE = {  # flags that one page alone has
-    "attention": ("digits",),
-    "embeddings": ("layer", "pooling", "points", "method", "neighbours"),
-    "generation": ("max_tokens", "temperature", "top_k", "top_p", "seed", "steps", "order"),
+TEXT = "Return a list of the names in the file."
+
+
+class Page(NamedTuple):
+    """What a page shows, and the shapes of lines of --input."""
+
+    does: str
+    takes: tuple[str, ...]
+
+
+PAGES = {
+    "attention": Page(
+        "show the weights of every layer and head for a text or a pair",
+        (
+            TEXT,
+            "He went out.<tab>It rained.",
+            '{"text": "He went out.", "text_pair": "It rained."}',
+        ),
+    ),
+    "embeddings": Page(
+        "show a map of three or more texts, or of their words, and the neighbours of each",
+        (TEXT, f'{{"text": "{TEXT}"}}'),
+    ),
+    "generation": Page(
+        "play the rounds in which a masked model fills the masks of a text, or masks behind it",
+        ("The name of the [MASK] to be read.", '{"text": "Return a list"}'),
+    ),
 }
 
 
-def flags(parser: ArgumentParser) -> None:
+def part(name: str) -> cli.Part:
+    """Return what the --help of a page shows beside its flags."""
+    page = PAGES[name]
+    takes = "\n  ".join(("input: --text, or lines of a file:", *page.takes))
+    gives = "output: one offline HTML page, whose path is printed"
+    return cli.Part(page.does, "--model=runs/tiny --input=texts.txt", f"{takes}\n\n{gives}")
+
+
+def flags(parser: cli.Parser) -> None:
     """Add the flags of the command."""
-    parser.add_argument("page", metavar="PAGE", choices=OF_PAGE, help=", ".join(OF_PAGE))
+    parser.add_parts("page", {name: part(name) for name in PAGES})
     cli.checkpoint_flag(parser)
     text = "a text to show; may be repeated, and all are shown beside one another"
     parser.add_argument(
         "--text", dest="texts", action="append", default=[], metavar="TEXT", help=text
     )
-    pair = "attention: the second text of a pair; the n-th goes with the n-th text"
-    parser.add_argument(
-        "--text-pair", dest="pairs", action="append", default=[], metavar="TEXT", help=pair
-    )
-    lines = "instead of --text: one text a line (attention: or two with a tab between), or JSON "
-    lines += "lines with text (and text_pair)"
+    pair = {"attention": "the second text of a pair; the n-th goes with the n-th text"}
+    parser.add_for(pair, "--text-pair", dest="pairs", action="append", default=[], metavar="TEXT")
+    lines = "instead of --text: a text in each line; blank lines are left out"
     parser.add_argument("--input", type=Path, metavar="FILE", help=lines)
     parser.add_argument("--output", type=Path, metavar="FILE", help="the page (PAGE.html)")
     too_long = "a text too long for the model: refuse it, or cut its end (%(default)s)"
     parser.add_argument("--long", choices=("refuse", "cut"), default="refuse", help=too_long)
-    digits = "attention: decimals of a weight; a page with fewer is smaller (6)"
-    parser.add_argument("--digits", type=int, choices=range(2, 7), metavar="2…6", help=digits)
-    layer = "embeddings: layer shown first: input (rows of the token table), 0 (after their sum), "
-    layer += "1 … or last (last)"
-    parser.add_argument("--layer", type=cli.nonempty, metavar="N|input|last", help=layer)
-    pooling = (
-        "embeddings: pooling shown first: tokens (the mean over the text's own), mean (with [CLS] "
-        "and [SEP], as predict embed has it) or cls (the model's own, else tokens)"
-    )
-    parser.add_argument("--pooling", choices=("tokens", "mean", "cls"), help=pooling)
-    points = "embeddings: a point is a text, or a word of one (texts)"
-    parser.add_argument("--points", choices=("texts", "words"), help=points)
-    method = "embeddings: projection to two dimensions; umap needs the package umap-learn (pca)"
-    parser.add_argument("--method", choices=("pca", "tsne", "umap"), help=method)
-    near = "embeddings: nearest neighbours listed, at most 100 (5)"
-    parser.add_argument("--neighbours", type=cli.positive, metavar="K", help=near)
-    cli.generation_flags(parser)
-    top = "generation: draw from the likeliest K (all)"
-    parser.add_argument("--top-k", type=cli.positive, metavar="K", help=top)
+    digits = {"attention": "decimals of a weight; a page with fewer is smaller (6)"}
+    parser.add_for(digits, "--digits", type=int, choices=range(2, 7), metavar="2…6")
+    _flags_of_embeddings(parser)
+    cli.generation_flags(parser, "generation")
+    top = {"generation": "draw from the likeliest K (all)"}
+    parser.add_for(top, "--top-k", type=cli.positive, metavar="K")
+
+
+def _flags_of_embeddings(parser: cli.Parser) -> None:
+    def add(text: str, name: str, **settings: Any) -> None:
+        parser.add_for({"embeddings": text}, name, **settings)
+
+    layer = "layer shown first: input (rows of the token table), 0 (after their sum), 1 … or last "
+    add(f"{layer}(last)", "--layer", type=cli.nonempty, metavar="N|input|last")
+    pooling = "pooling shown first: tokens (the mean over the text's own), mean (with [CLS] and "
+    pooling += "[SEP], as predict embed has it) or cls (the model's own, else tokens)"
+    add(pooling, "--pooling", choices=("tokens", "mean", "cls"))
+    add("a point is a text, or a word of one (texts)", "--points", choices=("texts", "words"))
+    method = "projection to two dimensions; umap needs the package umap-learn (pca)"
+    add(method, "--method", choices=("pca", "tsne", "umap"))
+    near = "nearest neighbours listed, at most 100 (5)"
+    add(near, "--neighbours", type=cli.positive, metavar="K")
 
 
 def main(call: cli.Call) -> None:
     """Run the command line."""
-    args = {name: value for name, value in vars(call.args).items() if value is not None}
-    page = args["page"]
-    for other, names in OF_PAGE.items():
-        if other != page and (foreign := args.keys() & names):
-            problem = f"inspect {page} has no flag --{min(foreign).replace('_', '-')}"
-            raise ConfigError(problem, f"inspect {other} has it")
     allocator.retain()
-    run(**args)
+    run(**{name: value for name, value in vars(call.args).items() if value is not None})
 
 
 def run(
@@ -91,8 +115,8 @@ def run(
 ) -> None:
     """Write the page and print its path; `settings` are the flags that this page alone has."""
     from bert_jax.interop import runs
-    from bert_jax.predictors.base import Model, OfText, Options, Row
-    from bert_jax.views import PAGES
+    from bert_jax.predictors.base import Model, Options, Row
+    from bert_jax.views import PAGES as VIEWS
 
     output = output or Path(f"{page}.html")
     cli.check_output(output)
@@ -107,9 +131,7 @@ def run(
     rows = [Row(number, {"text": text}) for number, text in enumerate(texts, 1)]
     for row, pair in zip(rows, pairs, strict=False):  # a text may have none
         row.fields["text_pair"] = pair
-    kind, make = PAGES[page]
-    if pairs and kind is OfText:
-        raise ConfigError(f"inspect {page} has no pairs", "give every text with --text")
+    kind, make = VIEWS[page]
     reader = kind(Model(runs.open_run(checkpoint, tokenizer=tokenizer), Options(long=long)))
     if input is not None:
         rows = read(reader, input)

@@ -6,9 +6,10 @@ import contextlib
 import functools
 import sys
 import tempfile
-from argparse import SUPPRESS, ArgumentParser
+from argparse import SUPPRESS
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from bert_jax import cli
 from bert_jax.errors import ConfigError
@@ -18,79 +19,93 @@ RESUMABLE = True
 OVERRIDES = True
 
 SEEDS = 3  # of a sweep
-OWNERS = {  # flag -> the actions that have it
-    **dict.fromkeys(("dry_run", "reuse"), ("run", "sweep")),
-    **dict.fromkeys(("verbose", "json"), ("status",)),
-    **dict.fromkeys(("config", "axis", "seeds"), ("sweep",)),
-}
 WORK = "work"  # an action for the processes that `run` starts
+KNOBS = "--config.KNOB=VALUE changes a knob of all cells"
+KEPT = (
+    "output: cells/, results.csv, figures, summary.md and report.html in the workdir, and the "
+    "report's path printed; the same command continues a study that was stopped"
+)
+ACTIONS = {
+    "run": cli.Part(
+        "run the missing cells of a study, then write its report",
+        "experiments/masking_rate --workdir=runs/masking_rate",
+        "input: a folder with a study.py (experiments/README.md shows one), and the scale that its "
+        f"get_study takes, such as experiments/masking_rate:cpu; {KNOBS}\n\n{KEPT}",
+    ),
+    "sweep": cli.Part(
+        "run a study of some values of some knobs of one config, without a study.py",
+        "--config=configs/tiny.py --axis masking.rate=0.15,0.3 --workdir=runs/sweep",
+        f"input: a config, and the values of some of its knobs; {KNOBS}\n\n{KEPT}; the study.py "
+        "that the sweep stands for is written there, too",
+    ),
+    "status": cli.Part(
+        "print the progress of a study",
+        "--workdir=runs/masking_rate",
+        "output on a terminal: counts, and a line for each cell that runs, failed or diverged\n"
+        'output into a pipe or a file: {"study": …, "workdir": …, "counts": {…}, '
+        '"seconds_left": …, "cells": [{"id": …, "labels": {…}, "seed": …, "state": …, …}, …]}',
+    ),
+    "report": cli.Part(
+        "write the report of a study again, with results.csv, figures and summary.md",
+        "--workdir=runs/masking_rate",
+        "output: the report's path",
+    ),
+    WORK: cli.Part(""),
+}
 
 
-def flags(parser: ArgumentParser) -> None:
+def flags(parser: cli.Parser) -> None:
     """Add the flags of the command."""
-    actions = ("run", "sweep", "status", "report")
-    does = "run the missing cells and report; the same of values of knobs of one config; print the "
-    does += "progress; write the report again"
-    parser.add_argument(
-        "action", metavar="ACTION", choices=(*actions, WORK), help=f"{', '.join(actions)}: {does}"
-    )
-    folder = "run: the folder of the study, such as experiments/masking_rate; --config.a.b=VALUE "
-    folder += "changes a knob of all its cells"
-    parser.add_argument("study", metavar="DIR[:SCALE]", nargs="?", type=cli.nonempty, help=folder)
+    parser.add_parts("action", ACTIONS)
+    folder = {"run": "the folder of the study"}
+    parser.add_for(folder, "study", metavar="DIR[:SCALE]", nargs="?", type=cli.nonempty)
     parser.add_argument(
         "--workdir",
         type=Path,
         metavar="DIR",
         required=True,
-        help="folder of cells, results and report; resumes a study that is there",
+        help="folder of cells, results and report",
     )
-    _flags_of_sweep(parser)
-    engines = (
-        "run, sweep: local (processes of this machine), slurm or ray; a resumed study may use "
-    )
-    engines += "another (%(default)s)"
-    parser.add_argument("--engine", default="local", metavar="NAME", help=engines)
-    option = "run, sweep: a setting of slurm or ray, such as mem_gb=16; may be repeated"
-    parser.add_argument(
-        "--engine-option", action="append", default=[], metavar="KEY=VALUE", help=option
-    )
-    jobs = "run, sweep: groups at a time (a core each; all accelerators together; what the cluster "
-    jobs += "has)"
-    parser.add_argument("--jobs", type=cli.positive, default=0, metavar="N", help=jobs)
-    fuse = "run, sweep: cells that train in one program: as many as is faster and fits in memory, "
-    fuse += "none, or at most N (%(default)s)"
-    parser.add_argument("--fuse", default="auto", metavar="auto|never|N", help=fuse)
-    retries = "run, sweep: how often a cell that fails is tried again (%(default)s)"
-    parser.add_argument("--retries", type=cli.count, default=2, metavar="N", help=retries)
-    reuse = (
-        "run, sweep: workdir of another study, whose trained cells are copied where they are the "
-    )
-    reuse += "same; may be repeated"
-    parser.add_argument(
-        "--reuse", type=Path, action="append", default=[], metavar="DIR", help=reuse
-    )
-    parser.add_argument(
-        "--dry-run",
-        action="store_true",
-        help="run, sweep: print cells, groups and the estimated time only",
-    )
-    parser.add_argument("--verbose", action="store_true", help="status: a line for every cell")
     parser.add_argument("--group", help=SUPPRESS)
-    parser.add_argument("--json", action="store_true", help="status: one JSON object")
+    _flags_of_sweep(parser)
+    _flags_of_runs(parser)
+    verbose = {"status": "a line for every cell, as text"}
+    parser.add_for(verbose, "--verbose", action="store_true")
+    cli.format_flag(parser, "status")
+    json = {"status": "the same as --format=json"}
+    constant = {"action": "store_const", "const": "json", "default": SUPPRESS}
+    parser.add_for(json, "--json", dest="format", **constant)
 
 
-def _flags_of_sweep(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--config", metavar="FILE.py[:arg]", help="sweep: the config whose knobs are varied"
-    )
-    values = "sweep: a knob and its values, the first the one that others are compared with; "
-    values += "several are crossed"
-    parser.add_argument(
-        "--axis", action="append", default=[], metavar="KNOB=VALUE,VALUE,…", help=values
-    )
-    parser.add_argument(
-        "--seeds", type=cli.positive, metavar="N", help=f"sweep: their number ({SEEDS})"
-    )
+def _flags_of_sweep(parser: cli.Parser) -> None:
+    def add(text: str, name: str, **settings: Any) -> None:
+        parser.add_for({"sweep": text}, name, **settings)
+
+    add("the config whose knobs are varied", "--config", metavar="FILE.py[:arg]")
+    values = "a knob and its values, the first the one that others are compared with; several are "
+    values += "crossed"
+    add(values, "--axis", action="append", default=[], metavar="KNOB=VALUE,VALUE,…")
+    add(f"how many seeds ({SEEDS})", "--seeds", type=cli.positive, metavar="N")
+
+
+def _flags_of_runs(parser: cli.Parser) -> None:
+    def add(text: str, name: str, **settings: Any) -> None:
+        parser.add_for(dict.fromkeys(("run", "sweep"), text), name, **settings)
+
+    engines = "local (processes of this machine), slurm or ray; a resumed study may use another "
+    add(f"{engines}(%(default)s)", "--engine", default="local", metavar="NAME")
+    option = "a setting of slurm or ray, such as mem_gb=16; may be repeated"
+    add(option, "--engine-option", action="append", default=[], metavar="KEY=VALUE")
+    jobs = "groups at a time (a core each; all accelerators together; what the cluster has)"
+    add(jobs, "--jobs", type=cli.positive, default=0, metavar="N")
+    fuse = "cells that train in one program: as many as is faster and fits in memory, none, or at "
+    add(f"{fuse}most N (%(default)s)", "--fuse", default="auto", metavar="auto|never|N")
+    retries = "how often a cell that fails is tried again (%(default)s)"
+    add(retries, "--retries", type=cli.count, default=2, metavar="N")
+    reuse = "workdir of another study, whose trained cells are copied where they are the same; may "
+    add(f"{reuse}be repeated", "--reuse", type=Path, action="append", default=[], metavar="DIR")
+    dry = "print cells, groups and the estimated time only"
+    add(dry, "--dry-run", action="store_true")
 
 
 def main(call: cli.Call) -> None:
@@ -103,10 +118,9 @@ def main(call: cli.Call) -> None:
         sys.exit(
             worker.main(args.workdir, args.group, functools.partial(train, command=call.words))
         )
-    for flag, owners in OWNERS.items():
-        if getattr(args, flag) and args.action not in owners:
-            problem = f"study {args.action} has no flag --{flag.replace('_', '-')}"
-            raise ConfigError(problem, f"study {owners[0]} has it")
+    if call.overrides and args.action in ("status", "report"):
+        problem = f"study {args.action} has no flag --config.{call.overrides[0][0]}"
+        raise ConfigError(problem, "study run, sweep have it")
     for text in args.engine_option:
         if "=" not in text:
             problem = f"--engine-option {text!r} has no value"
@@ -114,7 +128,8 @@ def main(call: cli.Call) -> None:
     from bert_jax.studies import actions
 
     if args.action == "status":
-        actions.status(args.workdir, verbose=args.verbose, as_json=args.json)
+        form = getattr(args, "format", "text" if args.verbose else "")
+        actions.status(args.workdir, verbose=args.verbose, as_json=not cli.for_people(form))
     elif args.action == "report":
         actions.report(args.workdir)
     else:

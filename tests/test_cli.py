@@ -211,7 +211,7 @@ def test_overrides_are_taken_out_in_order():
             "no flag --noconfig.steps",
             "as --config.steps=VALUE",
         ),
-        ("predict nsp --model=m --top-k=0", "'0' is not a whole number of 1 or more", "--help"),
+        ("predict answer --model=m --top-k=0", "'0' is not a whole number of 1 or more", "--help"),
         ("predict nsp --model=m --batch-size=many", "'many' is not a whole number", "--help"),
         ("predict nsp --model=m --config.seed=1", "no flag --config.seed", ""),
         ("doctor --jsn", "no flag --jsn", "did you mean --json?"),

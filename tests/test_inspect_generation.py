@@ -111,7 +111,7 @@ def test_the_command_writes_the_page_and_says_where(tmp_path, capsys):
     [
         ([], 2, "no text to look at"),
         (["--text=a"] * 6, 3, "6 texts"),
-        (["--text=a", "--text-pair=b"], 2, "inspect generation has no pairs"),
+        (["--text=a", "--text-pair=b"], 2, "inspect generation has no flag --text-pair"),
         (["--text=a", "--digits=3"], 2, "inspect generation has no flag --digits"),
         (["--text=a", "--top-k=3"], 2, "--top-k without a temperature"),
         (["--text=a", "--long=cut"], 2, "--long=cut would part masks from their text"),

@@ -41,7 +41,7 @@ ROOMS = (
 )
 HEIGHT = {room: -row for row, rooms in enumerate(ROOMS) for room in rooms}
 # What reads a command line: commands, and processes of our own making.
-FLAGS = {*ROOMS[0], *ROOMS[2], "cli", "benchmarks.worker"}
+FLAGS = {*ROOMS[0], *ROOMS[2], "cli", "system.arguments", "benchmarks.worker"}
 HEAVY = ("jax", "jaxlib", "flax", "optax", "orbax")
 
 

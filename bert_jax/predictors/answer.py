@@ -7,7 +7,7 @@ from typing import Any
 
 from bert_jax.data.labelled.answers import Candidate
 from bert_jax.data.labelled.examples import Example
-from bert_jax.predictors.base import Model, Row
+from bert_jax.predictors.base import Model, Row, indented, percent
 from bert_jax.predictors.labelled import Labelled
 
 
@@ -23,6 +23,7 @@ class Answer(Labelled):
     forms = (("question", "context"),)
     example = '{"question": "Where is Paris?", "context": "Paris lies in France."}'
     windows = True
+    heading = ("question",)
 
     def __init__(self, model: Model):
         super().__init__(model)
@@ -45,6 +46,18 @@ class Answer(Labelled):
         if (top_k := self.model.options.top_k) is not None:
             result["n_best"] = [_written(candidate) for candidate in prediction.n_best[:top_k]]
         return result
+
+    def text(self, result: dict[str, Any]) -> str:
+        """Write the answer and where it stands, then the others that were asked for."""
+        tables = [indented([_row(result)])]
+        if others := result.get("n_best"):
+            tables += ["  best by score:", indented(map(_row, others))]
+        return "\n".join(tables)
+
+
+def _row(found: dict[str, Any]) -> tuple[str, ...]:
+    place = f"characters {found['start']} to {found['end']}" if found["answer"] else ""
+    return found["answer"] or "(no answer)", percent(found["score"]), place
 
 
 def _written(candidate: Candidate) -> dict[str, Any]:

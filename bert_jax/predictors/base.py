@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -15,6 +16,7 @@ from bert_jax.data import encoding
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.interop import runs
 from bert_jax.objectives import network
+from bert_jax.reporting.text_table import table
 from bert_jax.system import jsons
 
 FIELDS = {  # keys of a JSON line; others are ignored
@@ -105,6 +107,7 @@ class Predictor:
     forms: tuple[tuple[str, ...], ...] = (("text",),)  # keys of a JSON line, the first that fits
     example: str = '{"text": "Paris is the capital of France."}'
     windows: ClassVar[bool] = False  # whether it can read a long text in windows
+    heading: ClassVar[tuple[str, ...]] = ("text",)  # fields that stand above a result as text
 
     def __init__(self, model: Model):
         self.model = model
@@ -118,6 +121,10 @@ class Predictor:
     def remarks(self) -> list[str]:
         """Return warnings about lines so far that may not be what the user meant."""
         return []
+
+    def text(self, result: dict[str, Any]) -> str:
+        """Write what a result says for people."""
+        raise NotImplementedError
 
     def encode(self, rows: Sequence[Row]) -> Work:
         """Encode lines as rows of the model; DataError if one of them cannot be encoded."""
@@ -225,6 +232,16 @@ class OfText(Predictor):
     def result(self, row: Row, output: Any) -> dict[str, Any]:
         """Return the result of a line."""
         raise NotImplementedError
+
+
+def indented(rows: Iterable[Sequence[str]]) -> str:
+    """Align the columns of a table below a heading."""
+    return textwrap.indent(table(rows), "  ")
+
+
+def percent(share: float) -> str:
+    """Write a probability in a column."""
+    return f"{100 * share:5.1f} %"
 
 
 def lengths(parts: Sequence[Sequence[Sequence[int]]]) -> np.ndarray:

@@ -6,14 +6,17 @@ from typing import Any
 
 from bert_jax.data.labelled.examples import Example
 from bert_jax.errors import DataError
-from bert_jax.predictors.base import Model, Row
+from bert_jax.predictors.base import Model, Row, indented, percent
 from bert_jax.predictors.labelled import Labelled
+
+LABELS = 20  # listed for people
 
 
 class Classify(Labelled):
     """Results {"text", "label", "probabilities": {label: p}}; of regress {"text", "value"}."""
 
     heads = ("classify", "regress", "choice")
+    heading = ("text", "text_pair")
 
     def __init__(self, model: Model):
         super().__init__(model)
@@ -50,3 +53,12 @@ class Classify(Labelled):
             "label": names[int(prediction.argmax())],
             "probabilities": probabilities,
         }
+
+    def text(self, result: dict[str, Any]) -> str:
+        """Write the number, or a table of labels, the likeliest first."""
+        if "value" in result:
+            return f"  {result['value']:.3f}"
+        best = sorted(result["probabilities"].items(), key=lambda one: -one[1])
+        rows = [(label, percent(share)) for label, share in best[:LABELS]]
+        more = f"\n  and {len(best) - LABELS} more labels" if len(best) > LABELS else ""
+        return indented(rows) + more

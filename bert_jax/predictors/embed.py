@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax
@@ -12,6 +13,8 @@ from bert_jax.models.bert import Bert
 from bert_jax.models.pooling import pooled
 from bert_jax.objectives import network
 from bert_jax.predictors.base import Model, OfText, Row
+
+FIRST = 5  # numbers shown to people
 
 
 class Embed(OfText):
@@ -39,3 +42,10 @@ class Embed(OfText):
     def result(self, row: Row, output: Any) -> dict[str, Any]:
         """Return the result of a line."""
         return {"text": row.fields["text"], "embedding": [float(x) for x in output]}
+
+    def text(self, result: dict[str, Any]) -> str:
+        """Write the size and length of the vector, and its first numbers."""
+        vector = result["embedding"]
+        first = " ".join(f"{x:.3f}" for x in vector[:FIRST])
+        facts = f"{len(vector)} numbers of length {math.hypot(*vector):.3f}"
+        return f"  {facts}: {first} … (all with --format=json)"

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from bert_jax.data.windows import best_windows, windows
-from bert_jax.predictors.base import Model, OfText, Row, Work, lengths
+from bert_jax.predictors.base import Model, OfText, Row, Work, indented, lengths, percent
 
 # What a gap is also written as.
 LIKE_MASK = re.compile(r"\[mask\]|<mask>|\{mask\}|_{2,}", re.IGNORECASE)
@@ -47,6 +47,20 @@ class FillMask(OfText):
         count = len(self.maskless)
         texts = "text has" if count == 1 else "texts have"
         return [f"{count} {texts} no [MASK]: line {number}{instead} is answered with no tokens"]
+
+    def text(self, result: dict[str, Any]) -> str:
+        """Write a table of candidates, or that there is nothing to fill."""
+        masks = result["masks"]
+        if not masks:
+            like = LIKE_MASK.search(result["text"])
+            instead = f"in place of {like[0]}" if like else "where a token is missing"
+            return f"  no [MASK] in this text: write [MASK] {instead}"
+        rows = [
+            ("" if rank else f"mask {number}", one["token"], percent(one["probability"]))
+            for number, candidates in enumerate(masks, 1)
+            for rank, one in enumerate(candidates)
+        ]
+        return indented(rows if len(masks) > 1 else [row[1:] for row in rows])
 
     def encode(self, rows: Sequence[Row]) -> Work:
         """Encode each window of a text as one row of the model."""

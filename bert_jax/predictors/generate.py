@@ -31,6 +31,7 @@ class Generate(OfText):
     """
 
     example = '{"text": "Paris is"}'
+    heading = ()
 
     def __init__(self, model: Model):
         super().__init__(model)
@@ -89,6 +90,10 @@ class Generate(OfText):
         more = continuation(tokenizer, prompt, ids)
         more = more.lstrip() if text.endswith((" ", "\t")) else more
         return {"text": text + more, "continuation": more, "stopped": "end" if ended else "length"}
+
+    def text(self, result: dict[str, Any]) -> str:
+        """Write the prompt with its continuation."""
+        return result["text"]
 
 
 def continuation(tokenizer: Tokenizer, before: list[int], ids: list[int]) -> str:

@@ -18,6 +18,7 @@ class GenerateHybrid(OfText):
     """Results of `unmask.Unmask` for texts with [MASK], of `generate.Generate` for others."""
 
     example = '{"text": "Paris is"}'
+    heading = ()
 
     def __init__(self, model: Model):
         super().__init__(model)
@@ -62,3 +63,7 @@ class GenerateHybrid(OfText):
                 yield next(answers[kind])
 
         return Work(lengths, compute, results)
+
+    def text(self, result: dict[str, Any]) -> str:
+        """Write the final text, as a masked model's with its rounds."""
+        return self.predictors[1].text(result)

@@ -8,7 +8,7 @@ from typing import Any
 from bert_jax.data.labelled.examples import Example
 from bert_jax.errors import ConfigError
 from bert_jax.evaluation import scores
-from bert_jax.predictors.base import Model, Row
+from bert_jax.predictors.base import Model, Row, indented
 from bert_jax.predictors.labelled import Labelled
 
 
@@ -23,6 +23,7 @@ class Tag(Labelled):
     forms = (("words",), ("text",))
     example = '{"words": ["Paris", "is", "in", "France", "."]}'
     windows = True
+    heading = ("words",)
 
     def __init__(self, model: Model):
         super().__init__(model)
@@ -44,6 +45,14 @@ class Tag(Labelled):
         if self.model.options.entities:
             result["entities"] = entities(row.fields.get("text", " ".join(words)), words, labels)
         return result
+
+    def text(self, result: dict[str, Any]) -> str:
+        """Write a table of words and labels, then the entities."""
+        labels = [label or "(cut off)" for label in result["labels"]]
+        tables = [indented(zip(result["words"], labels, strict=True))]
+        if found := result.get("entities"):
+            tables += ["  entities:", indented((one["text"], one["label"]) for one in found)]
+        return "\n".join(tables)
 
     @staticmethod
     def _words(row: Row) -> list[str]:

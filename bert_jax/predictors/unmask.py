@@ -20,7 +20,7 @@ from bert_jax.batch import Batch
 from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.objectives import network
-from bert_jax.predictors.base import Model, OfText, Row, Work, lengths
+from bert_jax.predictors.base import Model, OfText, Row, Work, indented, lengths, percent
 from bert_jax.predictors.fill_mask import SLOTS
 from bert_jax.predictors.generate import TOKENS, Draw, choose, continuation, draw_of
 
@@ -37,6 +37,7 @@ class Unmask(OfText):
     """
 
     example = '{"text": "Paris is the [MASK] of France."}'
+    heading = ()
 
     def __init__(self, model: Model):
         run, options = model.run, model.options
@@ -118,6 +119,16 @@ class Unmask(OfText):
         if self.model.options.show_steps:
             result |= {"tokens": [tokenizer.vocab[i] for i in final], "steps": steps}
         return result
+
+    def text(self, result: dict[str, Any]) -> str:
+        """Write the final text, then what each round revealed."""
+        steps = result.get("steps", [])
+        rows = [
+            ("" if place else f"round {number}", one["token"], percent(one["probability"]))
+            for number, revealed in enumerate(steps, 1)
+            for place, one in enumerate(revealed)
+        ]
+        return "\n".join([result["text"], *([indented(rows)] if rows else [])])
 
 
 def written(tokenizer: Tokenizer, text: str, ids: list[int], places: list[int]) -> str:
