@@ -23,6 +23,7 @@ from bert_jax import config, train
 from bert_jax.config import knobs, recorded, resolve, run_knobs, to_dict
 from bert_jax.errors import ConfigError
 from bert_jax.training import trackers
+from bert_jax.training.run import check_same
 from bert_jax.training.trackers import sending
 from bert_jax.training.writer import Writer
 from tests import texts
@@ -137,6 +138,19 @@ def test_rows_that_a_tracker_lost_are_sent_again(service, tmp_path):
     service.runs["run0"].clear()  # it knows nothing, of what it had when it was last opened either
     write(tmp_path, 12, 12)
     assert service.runs == {"run0": [*BY_STEP.items()][5:]}
+
+
+def test_a_tracked_run_that_is_gone_is_said_with_the_file_that_names_it(service, tmp_path):
+    write(tmp_path, 1, 3)
+    service.down = LookupError("no such run")
+    with pytest.raises(ConfigError, match="tracker fake cannot begin: no such run") as caught:
+        write(tmp_path, 4, 4)
+    file = tmp_path / "trackers" / "fake.json"
+    assert caught.value.hint.endswith(f"without {file} another tracked run begins")
+    file.unlink()
+    service.down = None
+    write(tmp_path, 4, 4)
+    assert service.runs["run1"] == [*BY_STEP.items()][:4]
 
 
 @pytest.mark.fault(54)
@@ -279,6 +293,9 @@ def test_recorded_configs_from_before_are_read():
         tree = to_dict(resolve({}))
         tree["logging"] = {"every": 10, "tensorboard": old, "samples": 12}
         assert recorded(tree).logging.trackers == expected
+        marks = dict.fromkeys(("corpus", "tokenizer", "batches"), "same")
+        now = marks | {"config": to_dict(resolve({"logging": {"trackers": ("mlflow",)}}))}
+        assert check_same(marks | {"config": tree}, now, (), Path("run"))["config"] == tree
 
 
 def test_trackers_on_the_command_line_replace_the_older_name():

@@ -125,6 +125,18 @@ def test_a_full_disk_is_the_users_error(tmp_path):
     made.close()  # the bytes that did not fit were said to
 
 
+def test_events_that_find_the_disk_full_are_the_users_error(tmp_path):
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full here")
+    made = writer.Writer(tmp_path, 10, 0, ("tensorboard",))
+    (events,) = made._trackers
+    events._file.close()
+    events._file = Path("/dev/full").open("wb", buffering=0)  # noqa: SIM115
+    with pytest.raises(CheckpointError, match=r"disk full: .*/tensorboard needs more than"):
+        made.write(1, {"train/loss": 1.0})
+    made.close()
+
+
 def test_plain_lines_are_few_and_say_where_it_stands(tmp_path, monkeypatch, capsys):
     clock = [0.0]
     monkeypatch.setattr(writer.time, "monotonic", lambda: clock[0])

@@ -28,6 +28,10 @@ class Place(NamedTuple):
     config: Mapping[str, Any]
     lines: Sequence[Mapping[str, Any]]  # of metrics.jsonl, up to that step
 
+    def record(self, name: str) -> Path:
+        """Return the file of the run that says which tracked run of a tracker it is."""
+        return self.workdir / "trackers" / f"{name}.json"
+
 
 class Tracker(Protocol):
     """A tracked run that takes metrics; what goes wrong in a tracker never ends training."""
@@ -51,7 +55,7 @@ def begin(names: Iterable[str], place: Place) -> list[Tracker]:
     trackers: list[Tracker] = []
     with contextlib.ExitStack() as opened:
         for name in names:
-            with _beginning(name) as module:
+            with _beginning(name, place.record(name)) as module:
                 tracker = module.begin(place)
             trackers.append(tracker)
             opened.callback(tracker.close, False)
@@ -60,13 +64,18 @@ def begin(names: Iterable[str], place: Place) -> list[Tracker]:
 
 
 @contextlib.contextmanager
-def _beginning(name: str) -> Iterator[ModuleType]:
-    """Yield the module of a tracker; turn what its package raises into the user's error."""
+def _beginning(name: str, record: Path | None = None) -> Iterator[ModuleType]:
+    """Yield the module of a tracker; turn what its package raises into the user's error.
+
+    `record` names the tracked run that is to be continued, if it exists.
+    """
     extras.need(TRACKERS[name], name, f"tracker {name}")
     hint = "--config.logging.trackers=() logs to metrics.jsonl alone"
     try:
         module = importlib.import_module(f"bert_jax.training.trackers.{name}")
         hint = f"{module.HINT}; {hint}"
+        if record and record.exists():
+            hint += f"; without {record} another tracked run begins"
         yield module
     except UserError:
         raise

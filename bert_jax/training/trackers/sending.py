@@ -25,7 +25,6 @@ from bert_jax.training.trackers import Place, first_line
 
 logger = logging.getLogger(__name__)
 
-FOLDER = "trackers"  # in a run
 PATIENCE = 20.0  # seconds that the end of a run waits for its trackers
 AGAIN = "delete it to begin another tracked run, which gets all steps"
 Row = tuple[int, dict[str, float]]  # what the lines of a step say
@@ -75,7 +74,7 @@ def begin(name: str, place: Place, client: Callable[[str], Client]) -> Sender:
 
     `client` opens the tracked run with an id; with an empty one it begins a new one.
     """
-    file = place.workdir / FOLDER / f"{name}.json"
+    file = place.record(name)
     file.parent.mkdir(exist_ok=True)
     record = Record.read(file, place)
     opened = client(record.run)
