@@ -360,6 +360,14 @@ def tracked_pair(folder: Path, name: str, **variables: str) -> list[list[dict]]:
     return found
 
 
+def learned(rows: dict[int, dict]) -> dict[int, dict]:
+    """The numbers that are the same in every attempt of a run, unlike its speed."""
+    return {
+        step: {key: value for key, value in row.items() if key.endswith(("_loss", "_accuracy"))}
+        for step, row in rows.items()
+    }
+
+
 def wandb_rows(file: Path) -> Iterator[tuple[int, dict]]:
     """Read a file of an offline run: blocks of 32 KiB of pieces of protobuf records."""
     from wandb.proto import wandb_internal_pb2
@@ -398,11 +406,29 @@ def test_offline_runs_of_wandb_go_on_after_a_kill(tmp_path):
         assert len(segments) == 2
         rows = [row for file in segments for row in wandb_rows(file)]
         assert [step for step, _ in rows] == [*expected]
-        assert dict(rows) == {
-            step: {key: value for key, value in row.items() if value is not None}
-            for step, row in expected.items()
-        }
+        assert learned(dict(rows)) == learned(expected)
     assert len(ids) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.fault(54)
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("name", "variables", "advice"),
+    [
+        ("wandb", {"WANDB_MODE": "online"}, "`wandb login` once; without a network, WANDB_MODE="),
+        ("mlflow", {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9"}, "MLFLOW_TRACKING_URI names"),
+    ],
+)
+def test_a_tracker_without_account_or_server_is_refused(tmp_path, name, variables, advice):
+    installed(name)
+    words = [f"--config={texts.config_file(tmp_path)}", f"--workdir={tmp_path / 'run'}"]
+    words.append(f"--config.logging.trackers={name}")
+    code, _, err = texts.run("train", *words, HOME=str(tmp_path), WANDB_API_KEY="", **variables)
+    error, hint = err.splitlines()
+    assert code == 2
+    assert error.startswith(f"error: tracker {name} cannot begin: ")
+    assert hint.startswith(f"hint: {advice}")
 
 
 @pytest.mark.slow

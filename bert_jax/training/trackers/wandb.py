@@ -30,7 +30,7 @@ WHOLE, FIRST, _, LAST = range(1, 5)  # pieces
 
 def check() -> None:
     """Refuse to go on without an account, unless it works offline; a terminal is asked."""
-    if os.environ.get("WANDB_MODE", "online") in ("online", "run") and not wandb.login():
+    if wandb.setup().settings.mode in ("online", "run") and not wandb.login():
         raise ValueError("no API key is known")
 
 
