@@ -29,7 +29,7 @@ NEEDED = (
     *("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain", "tokenizers", "numpy"),
     *("ml-collections", "tensorflow-datasets", "importlib_resources", "sentencex", "safetensors"),
 )
-OPTIONAL = ("torch", "transformers", "tensorflow")
+OPTIONAL = ("torch", "transformers", "tensorflow", "wandb", "mlflow")
 FACTS = ("fingerprint", "source", "vocab_size", "unigram_entropy", "warnings")
 COUNTS = ("documents", "sentences", "tokens")
 # What reading a corpus may raise: its files may have any content.

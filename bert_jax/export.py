@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
-from argparse import ArgumentParser
+from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError
 from pathlib import Path
 
 from bert_jax import cli
+from bert_jax.errors import need
 
-EXAMPLE = "--checkpoint=runs/tiny --output=exported"
+EXAMPLE = "--checkpoint=runs/tiny --output=exported --push=me/my-bert"
 
 
 def flags(parser: ArgumentParser) -> None:
     """Add the flags of the command."""
     cli.checkpoint_flag(parser)
     cli.output_flag(parser, "the folder for transformers and sentence-transformers")
+    push = "then upload the folder to this repository of the hub; a new one is private"
+    parser.add_argument(
+        "--push", default=SUPPRESS, metavar="ORG/NAME", type=cli.nonempty, help=push
+    )
+    public = "with --push: everybody may see a new repository"
+    parser.add_argument("--public", action="store_true", help=public)
+    states = "what the card states, by the hub's name of it, such as apache-2.0 (unknown)"
+    parser.add_argument("--license", default=SUPPRESS, metavar="ID", type=_licence, help=states)
 
 
 def main(call: cli.Call) -> None:
@@ -23,16 +33,38 @@ def main(call: cli.Call) -> None:
     run(**vars(call.args))
 
 
-def run(checkpoint: str, output: Path, tokenizer: str = "") -> None:
-    """Export a checkpoint; print the folder, the transformers class and the step as JSON."""
-    from bert_jax.interop import export, runs
+def run(
+    checkpoint: str,
+    output: Path,
+    tokenizer: str = "",
+    push: str = "",
+    public: bool = False,
+    license: str = "",
+) -> None:
+    """Export a checkpoint; print the folder, the transformers class and the step as JSON.
 
+    With `push`, ORG/NAME, the folder is then uploaded to the hub, and its address is printed too.
+    """
+    from bert_jax.interop import export, hub, runs
+
+    need(bool(push) or not public, "--public is for --push", "--push=ORG/NAME says where to")
+    if push:
+        hub.check_name(push)
     opened = runs.open_run(checkpoint, tokenizer=tokenizer)
     export.check(opened.config)  # before a folder is made
     name, _ = export.kind(opened.config)
     with export.fresh_folder(output) as folder:
-        export.write(opened, folder)
-    print(json.dumps({"output": str(output), "architecture": name, "step": opened.step}))
+        export.write(opened, folder, license, push)
+    said = {"output": str(output), "architecture": name, "step": opened.step}
+    if push:
+        said["pushed"] = hub.push(output, push, private=not public)
+    print(json.dumps(said))
+
+
+def _licence(text: str) -> str:
+    if not re.fullmatch(r"[a-z0-9][a-z0-9.+-]*", text):
+        raise ArgumentTypeError(f"{text!r} is no name of a licence on the hub")
+    return text
 
 
 if __name__ == "__main__":

@@ -151,7 +151,7 @@ def _cpu(text: tuple[str, float]) -> Scale:
     base.evals.validation.every = 250
     base.checkpoints.keep = 2  # a group resumes from a step that all its runs have saved
     base.logging.every = 20
-    base.logging.tensorboard = False
+    base.logging.trackers = ()
     evaluations: Evaluations = {"validation": Suite("pretrain")}
     frozen: dict[str, Finetune] = {}
     folder = Path(__file__).resolve().parents[2] / "shared" / "data"

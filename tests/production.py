@@ -37,7 +37,7 @@ DEMO = texts.ROOT / "configs" / "tiny.py"
 STEPS, RATES = 10, (0.15, 0.4)
 LINES = ["the cat [MASK] my old friend in the garden.", "a [MASK] dog hears every [MASK]."]
 PROMPTS = ["the cat sees", "every child"]
-OFTEN = {"logging__every": 1, "logging__tensorboard": False}
+OFTEN = {"logging__every": 1, "logging__trackers": ()}
 SMALL = {
     **OFTEN,
     "steps": STEPS,

@@ -100,7 +100,7 @@ def config(kind: str, source: str, folder: Path, **overrides: object) -> knobs.C
         "optim__learning_rate": 3e-3,
         "optim__warmup_fraction": 0.1,
         "logging__every": 2,
-        "logging__tensorboard": False,
+        "logging__trackers": (),
         "checkpoints__epochs": 1,
         "checkpoints__best": "loss",
         "evals__validation__epochs": 1,

@@ -361,12 +361,12 @@ def test_entries_are_deleted_and_replaced_and_knobs_are_not():
 @pytest.mark.parametrize(
     ("words", "rest", "path", "value"),
     [
-        (["--config.logging.tensorboard"], [], "logging.tensorboard", True),
-        (["--config.logging.tensorboard", "x"], ["x"], "logging.tensorboard", True),
-        (["--config.logging.tensorboard", "--x"], ["--x"], "logging.tensorboard", True),
-        (["--config.logging.tensorboard", "False", "x"], ["x"], "logging.tensorboard", False),
-        (["--config.logging.tensorboard=false", "x"], ["x"], "logging.tensorboard", False),
-        (["--noconfig.logging.tensorboard", "x"], ["x"], "logging.tensorboard", False),
+        (["--config.logging.tensorboard"], [], "logging.trackers", ["tensorboard"]),
+        (["--config.logging.tensorboard", "x"], ["x"], "logging.trackers", ["tensorboard"]),
+        (["--config.logging.tensorboard", "--x"], ["--x"], "logging.trackers", ["tensorboard"]),
+        (["--config.logging.tensorboard", "False", "x"], ["x"], "logging.trackers", []),
+        (["--config.logging.tensorboard=false", "x"], ["x"], "logging.trackers", []),
+        (["--noconfig.logging.tensorboard", "x"], ["x"], "logging.trackers", []),
         (["--config.model.scan"], [], "model.scan", True),
         (["--config.model.scan", "None"], [], "model.scan", None),
         (["--noconfig.model.scan"], [], "model.scan", False),
@@ -377,7 +377,7 @@ def test_a_command_line_switches_knobs_that_are_true_or_false(words, rest, path,
     assert others == rest
     tree = config.default()
     config.overrides(tree, overrides)
-    assert _walk(config.to_dict(config.resolve(tree)), path.split(".")) is value
+    assert _walk(config.to_dict(config.resolve(tree)), path.split(".")) == value
 
 
 @pytest.mark.parametrize("word", ["--noconfig.steps", "--noconfig.model.scan=1", "--noconfig.x"])

@@ -35,7 +35,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning"),
 ]
 KNOBS = ("steps=12", "batch_size=8", "model.hidden=16", "checkpoints.every=4", "logging.every=2")
-KNOBS += ("evals.validation.every=4", "logging.tensorboard=true")
+KNOBS += ("evals.validation.every=4", "logging.trackers=tensorboard")
 Mount = Callable[..., Path]
 
 

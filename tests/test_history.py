@@ -39,7 +39,7 @@ def train(
     workdir: Path, start: int, stop: int, before: dict | None = None
 ) -> dict[str, history.Ranges]:
     """Write what a run would: a line every second step, an evaluation and samples every fourth."""
-    made = Writer(workdir, 20, start, tensorboard=False, quiet=True, before=before)
+    made = Writer(workdir, 20, start, quiet=True, before=before)
     for step in range(start + 1, stop + 1):
         if step % 2 == 0:
             made.write(step, {"train/loss": 1.0})

@@ -1,20 +1,11 @@
-"""The corpus source `hub`, against a small server on this machine that speaks the hub's protocol.
-
-The protocol is that of huggingface.co: /api/datasets/NAME/revision/REVISION lists files, and
-/datasets/NAME/resolve/REVISION/FILE answers with X-Repo-Commit, ETag and ranges of bytes.
-"""
+"""The corpus source `hub`, against a server on this machine that speaks the hub's protocol."""
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import http.server
-import json
 import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -26,113 +17,9 @@ from bert_jax.config import knobs
 from bert_jax.data.text import hub as source
 from bert_jax.errors import DataError
 from tests import texts
+from tests.hubs import BOOKS, NAME, NEW, OLD, Hub, serving
 
-OLD, NEW = "a" * 40, "b" * 40
-NAME, BOOKS = "owner/wiki", "other/books"
-CUT = 700  # bytes after which the server ends its first answer
 BOOK = [f"The mill by the sea had {n} sails. Nobody came to see them." for n in range(40)]
-
-
-class Hub:
-    """Datasets by commit, and what was asked for."""
-
-    def __init__(self, commits: dict[str, dict[str, bytes]], books: dict[str, bytes]):
-        self.sets = {NAME: commits, BOOKS: {NEW: books}}
-        self.refs = {"main": NEW}
-        self.requests: list[tuple[str, str, str]] = []  # method, path, range
-        self.cut: set[str] = set()  # files whose first answer is cut short
-        self.held: dict[str, threading.Event] = {}  # files whose answers stop until the event
-        self.gated = False
-
-    def answer(self, handler: http.server.BaseHTTPRequestHandler, body: bool) -> None:
-        path = handler.path.partition("?")[0].lstrip("/")
-        span = handler.headers.get("Range", "")
-        self.requests.append((handler.command, path, span))
-        parts = path.split("/")
-        if parts[:2] == ["api", "datasets"]:
-            dataset = "/".join(parts[2:4])
-            commit = self.refs.get(parts[5] if len(parts) > 5 else "main", (parts + [""] * 6)[5])
-            if commit in self.sets.get(dataset, {}):
-                files = [
-                    {"rfilename": name, "size": len(data), "blobId": hashlib.sha1(data).hexdigest()}
-                    for name, data in self.sets[dataset][commit].items()
-                ]
-                listing = {"id": dataset, "sha": commit, "siblings": files}
-                self.send(handler, 200, json.dumps(listing).encode())
-                return
-        elif parts[0] == "datasets" and parts[3:4] == ["resolve"]:
-            dataset, name = "/".join(parts[1:3]), "/".join(parts[5:])
-            commit = self.refs.get(parts[4], parts[4])
-            data = self.sets.get(dataset, {}).get(commit, {}).get(name)
-            if self.gated:
-                self.send(handler, 403, b"", {"X-Error-Code": "GatedRepo"})
-                return
-            if data is not None:
-                self.file(handler, commit, name, data, span, body)
-                return
-        self.send(handler, 404, b"", {"X-Error-Code": "RepoNotFound"})
-
-    def file(self, handler, commit: str, name: str, data: bytes, span: str, body: bool) -> None:
-        headers = {
-            "X-Repo-Commit": commit,
-            "ETag": f'"{hashlib.sha256(data).hexdigest()}"',
-            "Accept-Ranges": "bytes",
-        }
-        start, code = 0, 200
-        if span:
-            start, code = int(span.removeprefix("bytes=").split("-")[0]), 206
-            headers["Content-Range"] = f"bytes {start}-{len(data) - 1}/{len(data)}"
-        rest = data[start:]
-        self.send(handler, code, b"", headers | {"Content-Length": str(len(rest))})
-        if not body:
-            return
-        if name in self.held:
-            handler.wfile.write(rest[:CUT])
-            handler.wfile.flush()
-            self.held[name].wait(60)
-            rest = rest[CUT:]
-        if name in self.cut and len(rest) > CUT:
-            self.cut.remove(name)
-            handler.wfile.write(rest[:CUT])
-            handler.wfile.flush()
-            handler.connection.close()
-            return
-        handler.wfile.write(rest)
-
-    def send(self, handler, code: int, body: bytes, headers: dict[str, str] | None = None) -> None:
-        headers = {"Content-Length": str(len(body))} | (headers or {})
-        handler.send_response(code)
-        for key, value in headers.items():
-            handler.send_header(key, value)
-        handler.end_headers()
-        if body and handler.command == "GET":
-            handler.wfile.write(body)
-
-
-@contextlib.contextmanager
-def serving(hub: Hub) -> Iterator[str]:
-    class Handler(http.server.BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.0"
-
-        def do_GET(self) -> None:
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError, ValueError, OSError):
-                hub.answer(self, True)
-
-        def do_HEAD(self) -> None:
-            hub.answer(self, False)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def table(documents: list[str]) -> bytes:

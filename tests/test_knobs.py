@@ -229,6 +229,7 @@ COVERED = {
     "evals.*.batch_size": "test_knobs.py::test_an_evaluation_takes_batches_of_its_size",
     "logging.every": "test_knobs.py::test_a_run_saves_evaluates_and_logs_when_asked_to",
     "logging.samples": "test_samples.py::test_as_many_sentences_are_chosen_as_asked_for_or_there_are",  # noqa: E501
+    "logging.trackers": "test_knobs.py::test_events_are_written_where_asked_for",
     "logging.tensorboard": "test_knobs.py::test_events_are_written_where_asked_for",
 }
 
@@ -886,10 +887,11 @@ def test_the_best_step_is_by_the_metric_named(name, better):
 
 
 def test_events_are_written_where_asked_for(tmp_path):
-    for wanted in (True, False):
-        folder = tmp_path / str(wanted)
+    for index, settings in enumerate(({}, {"tensorboard": False}, {"trackers": ()})):
+        folder, wanted = tmp_path / str(index), not settings
         folder.mkdir()
-        made = Writer(folder, 10, 0, knobs.Logging(tensorboard=wanted).tensorboard)
+        names = resolve({"logging": settings}).logging.trackers
+        made = Writer(folder, 10, 0, names)
         made.write(1, {"train/loss": 1.0})
         made.close()
         assert bool(list(folder.rglob("events*"))) == wanted

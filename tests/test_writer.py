@@ -30,14 +30,14 @@ def lines(folder: Path) -> list[dict]:
 
 
 def run(folder: Path, start: int, stop: int, total: int = 100, **settings) -> None:
-    made = writer.Writer(folder, total, start, **{"tensorboard": False, **settings})
+    made = writer.Writer(folder, total, start, **settings)
     for step in range(start + 1, stop + 1):
         made.write(step, {"train/loss": 1.0 / step})
     made.close()
 
 
 def test_numbers_are_finite_or_null(tmp_path):
-    made = writer.Writer(tmp_path, 10, 0, tensorboard=True)
+    made = writer.Writer(tmp_path, 10, 0, names=("tensorboard",))
     values = {
         "a": math.nan,
         "b": math.inf,
@@ -96,13 +96,13 @@ def test_time_ignores_the_wall_clock_and_survives_resume(tmp_path, monkeypatch):
     clock = [1000.0]
     monkeypatch.setattr(writer.time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(writer.time, "time", lambda: 1e9 - clock[0])  # runs backwards
-    made = writer.Writer(tmp_path, 10, 0, tensorboard=False)
+    made = writer.Writer(tmp_path, 10, 0)
     for step in (1, 2, 3):
         clock[0] += 5
         made.write(step, {})
     made.close()
     clock[0] = 50.0  # another machine, with a clock of its own
-    made = writer.Writer(tmp_path, 10, 2, tensorboard=False)
+    made = writer.Writer(tmp_path, 10, 2)
     clock[0] += 5
     made.write(3, {})
     made.close()
@@ -113,7 +113,7 @@ def test_a_full_disk_is_the_users_error(tmp_path):
     if not Path("/dev/full").exists():
         pytest.skip("no /dev/full here")
     (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
-    made = writer.Writer(tmp_path, 10, 0, tensorboard=False)
+    made = writer.Writer(tmp_path, 10, 0)
     assert not (tmp_path / "metrics.jsonl").is_symlink()  # replaced, never written through
     made._file.close()
     made._file = Path("/dev/full").open("a")  # noqa: SIM115  (close is what is tested)
@@ -125,10 +125,22 @@ def test_a_full_disk_is_the_users_error(tmp_path):
     made.close()  # the bytes that did not fit were said to
 
 
+def test_events_that_find_the_disk_full_are_the_users_error(tmp_path):
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full here")
+    made = writer.Writer(tmp_path, 10, 0, ("tensorboard",))
+    (events,) = made._trackers
+    events._file.close()
+    events._file = Path("/dev/full").open("wb", buffering=0)  # noqa: SIM115
+    with pytest.raises(CheckpointError, match=r"disk full: .*/tensorboard needs more than"):
+        made.write(1, {"train/loss": 1.0})
+    made.close()
+
+
 def test_plain_lines_are_few_and_say_where_it_stands(tmp_path, monkeypatch, capsys):
     clock = [0.0]
     monkeypatch.setattr(writer.time, "monotonic", lambda: clock[0])
-    made = writer.Writer(tmp_path, 1000, 0, tensorboard=False)
+    made = writer.Writer(tmp_path, 1000, 0)
     for step in range(1, 101):
         clock[0] += 1
         made.write(
@@ -163,7 +175,7 @@ def test_a_terminal_gets_a_bar(tmp_path, monkeypatch):
 
     terminal = Terminal()
     monkeypatch.setattr(writer.sys, "stderr", terminal)
-    made = writer.Writer(tmp_path, 100, 40, tensorboard=False)
+    made = writer.Writer(tmp_path, 100, 40)
     made.write(50, {"train/loss": 2.5})
     made.write(50, {"eval/validation/mlm_loss": 3.25})
     writer.logger.info("saved")
@@ -181,8 +193,8 @@ def test_tensorboard_events_are_purged_on_resume(tmp_path):
     """
     from tensorboardX.proto import event_pb2
 
-    run(tmp_path, 0, 5, tensorboard=True)
-    run(tmp_path, 3, 6, tensorboard=True)
+    run(tmp_path, 0, 5, names=("tensorboard",))
+    run(tmp_path, 3, 6, names=("tensorboard",))
     seen: dict[int, float] = {}
     files = sorted((tmp_path / "tensorboard").glob("events*"))
     assert len(files) == 2
@@ -201,6 +213,6 @@ def test_tensorboard_events_are_purged_on_resume(tmp_path):
 
 def test_only_the_first_process_writes(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("jax.process_index", lambda: 1)
-    run(tmp_path, 0, 3, tensorboard=True)
+    run(tmp_path, 0, 3, names=("tensorboard",))
     assert list(tmp_path.iterdir()) == []
     assert capsys.readouterr().err == ""

@@ -69,7 +69,7 @@ def get_config():
     config.optim.warmup_steps = 5
     config.optim.learning_rate = 5e-3
     config.logging.every = 5
-    config.logging.tensorboard = False
+    config.logging.trackers = ()
     config.logging.samples = 0  # a program more to compile
     config.checkpoints.every = 10
     config.evals.validation.every = 10

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from bert_jax.config import effects, script, validation
-from bert_jax.config.knobs import OBJECTIVES, SIZES, Config, Objective
+from bert_jax.config.knobs import OBJECTIVES, SIZES, Config, Logging, Objective
 from bert_jax.config.load import build, knob_at, parse
 from bert_jax.config.presets import PRESETS
 from bert_jax.errors import ConfigError
@@ -285,12 +285,25 @@ def derive(c: Config) -> Config:
     o = c.optim
     if o.warmup_fraction is not None:
         o = dataclasses.replace(o, warmup_steps=int(c.steps * o.warmup_fraction + 1e-9))
-    c = dataclasses.replace(c, model=model, objectives=_objectives(c), optim=o)
+    c = dataclasses.replace(
+        c, model=model, objectives=_objectives(c), optim=o, logging=_logging(c.logging)
+    )
     if "hybrid" in c.objectives and m.attention == "auto":
         model = dataclasses.replace(model, attention="einsum")  # causal or not by example
         c = dataclasses.replace(c, model=model)
     validation.check(c)
     return c
+
+
+def _logging(logging: Logging) -> Logging:
+    """Return the trackers without repetition, and with what the older knob `tensorboard` says."""
+    wanted = (*logging.trackers, *(("tensorboard",) if logging.tensorboard else ()))
+    trackers = tuple(
+        name
+        for name in dict.fromkeys(wanted)
+        if name != "tensorboard" or logging.tensorboard is not False
+    )
+    return dataclasses.replace(logging, trackers=trackers, tensorboard=None)
 
 
 def _objectives(c: Config) -> dict[str, Objective]:

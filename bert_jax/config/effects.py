@@ -312,6 +312,7 @@ INSTEAD: dict[str, tuple[str, ...]] = {
     "checkpoints.epochs": ("checkpoints.every",),
     "evals.*.every": ("evals.*.epochs",),
     "evals.*.epochs": ("evals.*.every",),
+    "logging.trackers": ("logging.tensorboard",),
     "model.size": ("model.layers", "model.hidden", "model.heads", "model.mlp"),
     "tokenizer.path": ("tokenizer.vocab_size", "tokenizer.lowercase", "tokenizer.train_characters"),
 }

@@ -7,6 +7,9 @@ import dataclasses
 from bert_jax.config.data_knobs import UNITS, knob
 
 EVALUATED = 64  # examples a step of an evaluation
+# Places for metrics beside metrics.jsonl, each with the package that it needs; the tracker itself
+# is the module of its name in bert_jax/training/trackers.
+TRACKERS = {"tensorboard": "tensorboardX", "wandb": "wandb", "mlflow": "mlflow"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +78,16 @@ class Logging:
     """The metrics, events and samples written while training."""
 
     every: int = knob(10, "steps that a line of metrics.jsonl averages over", low=1)
-    tensorboard: bool = knob(True, "write TensorBoard events too")
+    trackers: tuple[str, ...] = knob(
+        ("tensorboard",),
+        "where metrics go beside metrics.jsonl, as tensorboard,wandb; () is nowhere. Account, "
+        "server and project are those of the tracker's own environment variables, such as "
+        "WANDB_MODE and MLFLOW_TRACKING_URI",
+        choices=tuple(TRACKERS),
+    )
+    tensorboard: bool | None = knob(
+        None, "the older name: true adds tensorboard to `trackers`, false takes it out"
+    )
     samples: int = knob(
         12,
         "validation sentences for which each evaluation named validation shows predictions; the "

@@ -38,19 +38,23 @@ CLASSES = {  # our heads -> Hugging Face's class and its hub's pipeline; the fir
 EXPRESSED = {"position": "learned", "norm": "post", "gated": False, "features": 1, "window": 0}
 
 
-def write(run: runs.TrainedModel, folder: Path) -> None:
-    """Write the whole folder; refuse what cannot be expressed before anything is written."""
+def write(run: runs.TrainedModel, folder: Path, licence: str = "", repository: str = "") -> None:
+    """Write the whole folder; refuse what cannot be expressed before anything is written.
+
+    The card names the licence, and the repository of the hub, ORG/NAME, as what to load.
+    """
     check(run.config)
     architecture, pipeline = kind(run.config)
-    stated = config_json.state(run.config, run.tokenizer, architecture)
+    config = config_json.state(run.config, run.tokenizer, architecture)
     values = parameter_names.to_theirs(trees.flat(run.params), run.tokenizer.size)
     length = min(run.config.sequence_length, run.config.model.max_positions)
-    runs.write_json(folder / "config.json", stated)
+    runs.write_json(folder / "config.json", config)
     safetensors.write(folder / "model.safetensors", values, {"format": "pt"})
     run.tokenizer.save(folder, model_max_length=length)
     sentence.write(folder, run.sentence, length, run.config.model.hidden)
     parameters = sum(value.size for value in values.values())
-    disk.write(folder / "README.md", card.text(run, parameters, pipeline))
+    text = card.text(run, parameters, architecture, pipeline, licence, repository)
+    disk.write(folder / "README.md", text)
 
 
 @contextlib.contextmanager

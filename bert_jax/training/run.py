@@ -137,11 +137,12 @@ class Run:
             self.workdir,
             self.config.steps,
             start,
-            self.config.logging.tensorboard,
+            self.config.logging.trackers,
             quiet,
             saved.get("history"),
             saved.get("seconds"),
             self.config.branch_from if 0 < start == self.fork else "",
+            self.meta["config"],
         )
         self.writer = resources.enter_context(contextlib.closing(writer))
 

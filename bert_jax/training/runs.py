@@ -18,7 +18,7 @@ from bert_jax.errors import DivergedError, Stopped
 from bert_jax.reporting import run_report
 from bert_jax.system import fault_points
 from bert_jax.training import data as training_data
-from bert_jax.training import environment
+from bert_jax.training import environment, trackers
 from bert_jax.training.clock import Clock, peak
 from bert_jax.training.data import finalize
 from bert_jax.training.program import Program, State
@@ -43,6 +43,8 @@ class Runs:
         resources: contextlib.ExitStack,
     ):
         """Read the data that the jobs share; open each workdir, until `resources` is closed."""
+        if jax.process_index() == 0:
+            trackers.check({name for config, _ in jobs for name in config.logging.trackers})
         self.data = training_data.gather(jobs[0][0])
         shared = len(jobs) > 1
         self._runs = [
@@ -197,6 +199,7 @@ class Runs:
                 best = run.config.checkpoints.best
                 text = f"ended early: {run.misses} evaluations in a row without a better {best}"
                 logger.info(text)
+            run.writer.finished = True
             report = run_report.write(run.workdir)
             if len(self) == 1:
                 logger.info(f"report: {report}")

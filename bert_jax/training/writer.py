@@ -1,4 +1,4 @@
-"""The metrics of a run: metrics.jsonl, samples.jsonl, TensorBoard events, and progress lines.
+"""The metrics of a run: metrics.jsonl, samples.jsonl, its trackers, and progress lines.
 
 A line of metrics.jsonl is a JSON object: `step`, `time` (seconds the run has worked, over all its
 resumes), then flat names. A number that is not finite is written as null. The first line of a
@@ -27,8 +27,7 @@ from bert_jax.config import knobs
 from bert_jax.errors import CheckpointError
 from bert_jax.reporting import records
 from bert_jax.system import disk
-from bert_jax.training import history
-from bert_jax.training.events import Events
+from bert_jax.training import history, trackers
 
 logger = logging.getLogger(__name__)
 
@@ -45,18 +44,20 @@ class Writer:
         workdir: Path,
         total_steps: int,
         start_step: int,
-        tensorboard: bool = True,
+        names: Sequence[str] = (),
         quiet: bool = False,
         before: Mapping[str, history.Ranges] | None = None,
         seconds: float | None = None,
         branch_from: str = "",
+        config: Mapping[str, Any] | None = None,
     ):
         """Open the files, drop their lines after the start step, and warn of lines that are gone.
 
         With `quiet`, the files are written and no progress is shown, which one of many runs shows
         for all. `before` is the `history` when the checkpoint of the start step was saved, and
         `seconds` the time the run had worked by then; None takes that of its last line. A branch
-        begins, at the start step, with no line but one that names its trunk, `branch_from`.
+        begins, at the start step, with no line but one that names its trunk, `branch_from`. The
+        trackers of these `names` are told the `config`.
         """
         self.active, self.quiet = jax.process_index() == 0, quiet
         self.total, self.start = total_steps, start_step
@@ -66,21 +67,21 @@ class Writer:
         # before it.
         self._first: tuple[int, float] | None = None
         self._latest: dict[str, float] = {}
-        self._events: Events | None = None
+        self._trackers: list[trackers.Tracker] = []
+        self.finished = False  # set when training has come to its end
         self.history: dict[str, history.Ranges] = {}  # kind of line -> steps with such a line
         self._failed = False  # once a write failed, errors of closing the files add nothing
         self._bar: tqdm | None = None
         if not self.active:
             return
         path, self._samples = Path(workdir) / records.METRICS, Path(workdir) / records.SAMPLES
-        self._drop_later_lines(path, seconds, 0 if branch_from else start_step)
+        lines = self._drop_later_lines(path, seconds, 0 if branch_from else start_step)
         self._warn_of_gaps(path, before or {})
+        place = trackers.Place(Path(workdir), start_step, config or {}, lines)
+        self._trackers = trackers.begin(names, place)
         self._file = path.open("a", encoding="utf-8")
         if branch_from:
             self._append({"step": start_step, "time": 0.0, "branch_from": branch_from})
-        if tensorboard:
-            with self._disk_errors(Path(workdir) / "tensorboard"):
-                self._events = Events(Path(workdir) / "tensorboard", start_step)
         if sys.stderr.isatty() and not quiet:
             self._bar = tqdm(
                 total=total_steps,
@@ -91,14 +92,18 @@ class Writer:
                 smoothing=0.1,
             )
 
-    def _drop_later_lines(self, path: Path, seconds: float | None, step: int) -> None:
-        """Drop the lines after a step; remember the steps of those that stay."""
-        for line in truncate(path, step):
+    def _drop_later_lines(
+        self, path: Path, seconds: float | None, step: int
+    ) -> list[dict[str, Any]]:
+        """Drop the lines after a step; remember the steps of those that stay, and return them."""
+        lines = truncate(path, step)
+        for line in lines:
             self._remember(history.kind(line), line["step"])
             if seconds is None:  # a checkpoint of an older version
                 self._offset = max(self._offset, float(line.get("time") or 0.0))
         for line in truncate(self._samples, step) if self._samples.exists() else ():
             self._remember(history.SAMPLES, line["step"])
+        return lines
 
     def _warn_of_gaps(self, path: Path, before: Mapping[str, history.Ranges]) -> None:
         """Warn of lines that the files had when the checkpoint was saved, and have no more."""
@@ -122,9 +127,8 @@ class Writer:
         clean = {name: _number(value) for name, value in values.items()}
         self._append({"step": int(step), "time": round(self.seconds, 3), **clean})
         finite = {name: value for name, value in clean.items() if value is not None}
-        if self._events is not None:
-            with self._disk_errors(Path(self._file.name).with_name("tensorboard")):
-                self._events.add(step, finite)
+        for tracker in self._trackers:
+            tracker.add(int(step), finite)
         self._show(step, finite)
 
     def _append(self, line: dict[str, Any]) -> None:
@@ -163,8 +167,8 @@ class Writer:
         self.active = False
         if self._bar is not None:
             self._bar.close()
-        if self._events is not None:
-            self._events.close()
+        for tracker in self._trackers:
+            tracker.close(self.finished)
         with contextlib.suppress(OSError) if self._failed else self._disk_errors():
             self._file.close()  # writes what its buffer holds, of which a full disk may be known
 

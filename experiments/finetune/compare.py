@@ -54,7 +54,7 @@ def command(args: argparse.Namespace, task: str, seed: int, **changes: Any) -> l
         "evals.validation.epochs": None,
         "evals.validation.every": 0,
         "logging.every": 1,
-        "logging.tensorboard": False,
+        "logging.trackers": (),
     }
     knobs |= changes
     name = f"{NAMES.get(task, task)},init_from={args.workdir / 'heads' / f'{task}-{seed}'}"

@@ -31,7 +31,7 @@ def get_config(name="poem"):
     config.evals = {}
     config.checkpoints.best = ""
     config.logging.every = 50
-    config.logging.tensorboard = False
+    config.logging.trackers = ()
     MODELS[name](config)
     return config
 

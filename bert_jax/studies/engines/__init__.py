@@ -84,17 +84,6 @@ class Engine(Protocol):
         """Return where tasks run, and how many at a time, for the log."""
 
 
-def need(package: str, extra: str) -> ModuleType:
-    """Import an optional package, or raise an error that says how to install it."""
-    try:
-        return importlib.import_module(package)
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"engine {extra} needs the package {package}",
-            f"install it: pip install 'bert-jax[{extra}]', or {package}",
-        ) from error
-
-
 def check(name: str, options: Mapping[str, str] | None = None) -> None:
     """Refuse an unknown engine, or options that its cluster cannot satisfy."""
     if name not in TABLE:

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax.errors import ConfigError
-from bert_jax.studies.engines import FAILED, KILLED, STOPPED, Capacity, Task, local, need
+from bert_jax.studies.engines import FAILED, KILLED, STOPPED, Capacity, Task, local
+from bert_jax.system import extras
 
 
 class Ray:
@@ -26,7 +27,7 @@ class Ray:
     pause = 0.5
 
     def __init__(self, folder: Path, jobs: int, options: Mapping[str, str]) -> None:
-        self._ray = need("ray", "ray")
+        self._ray = extras.need("ray", "ray", "engine ray")
         settings = dict(options)
         address = settings.pop("address", None)
         try:

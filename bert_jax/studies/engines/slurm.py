@@ -37,8 +37,8 @@ from bert_jax.studies.engines import (
     Capacity,
     Task,
     local,
-    need,
 )
+from bert_jax.system import extras
 
 HOUR = 60  # minutes; the shortest time limit of a job without timeout_min
 SPARE = 3.0  # time limit of a job, as a multiple of the estimated time
@@ -65,7 +65,7 @@ class Slurm:
     pause = 2.0
 
     def __init__(self, folder: Path, jobs: int, options: Mapping[str, str]) -> None:
-        submitit = need("submitit", "slurm")
+        submitit = extras.need("submitit", "slurm", "engine slurm")
         parameters = {name: _value(text) for name, text in options.items()}
         cluster = parameters.pop("cluster", "slurm")
         gpus = float(parameters.get("gpus_per_node", 0))
