@@ -135,6 +135,8 @@ def test_one_seed_is_no_answer():
     )
     (warning,) = answers.warnings(made)
     assert warning.startswith("One seed: there is no interval and no p")
+    table = sections.gap_table(made, "masking.rate", gaps(made))
+    assert re.findall(r"<th[^>]*>(.*?)</th>", table) == ["masking.rate", "difference", "pairs"]
 
 
 def test_shares_are_higher_by_percentage_points():

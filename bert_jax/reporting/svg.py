@@ -51,7 +51,7 @@ def _picture(figure: Figure, scene: Scene, kind: str, width: float) -> str:
         f'aria-label="{escape(figure.title)}">{_marks(scene, _classes)}</svg>'
     )
     if scene.width > width + 1:
-        least = f"min-width:{0.75 * scene.width:.0f}px"
+        least = f"min-width:{0.7 * scene.width:.0f}px"
         drawn = f'<div class="scroll"><div style="{least}">{drawn}</div></div>'
     return f'<div class="{kind}">{drawn}</div>' if kind else drawn
 

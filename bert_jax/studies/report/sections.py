@@ -142,7 +142,9 @@ def gap_table(view: View, axis: str, differences: Sequence[Difference]) -> str:
                 f"{gap.ratio:.2f}" if math.isfinite(gap.ratio) else HOLE,
             ]
         )
-    return table(lines, head, True) if lines else ""
+    kept = [i for i in range(len(head)) if {line[i] for line in lines} - {"", HOLE}]
+    lines = [[line[i] for i in kept] for line in lines]  # without columns that are not known
+    return table(lines, [head[i] for i in kept], True) if lines else ""
 
 
 def verdict(gap: Difference) -> str:
