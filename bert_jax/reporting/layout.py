@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from bert_jax.reporting.figures import Bars, Chart, Figure, Heat, Points, Series, thin
 from bert_jax.reporting.formats import HOLE, SPACE, exact, number, tick
+from bert_jax.reporting.hovers import Hovers
 from bert_jax.reporting.scales import Scale, finite, wide
 from bert_jax.reporting.scene import Box, Dot, Line, Mark, Scene, Text, text_width, wrap
 
@@ -178,12 +179,6 @@ def _baseline_text(chart: Chart, name: str, value: float, axis: Scale, arrows: s
     return f"{text} {arrows[(beyond > 0) != (axis.stop > axis.start)]}"
 
 
-def _reading(chart: Chart, x: float) -> str:
-    """Write a place on the x axis: its label, or its number, rounded if it is large."""
-    labels, name = dict(chart.ticks), chart.x.partition(" (")[0]  # without the unit
-    return f"{name} {labels.get(x) or exact(round(x) if abs(x) >= 100 else x)}"
-
-
 def _pieces(points: Points) -> Iterator[list[tuple[float, float]]]:
     """Yield stretches of points that have a place."""
     for known, piece in itertools.groupby(points, lambda point: finite(point[1])):
@@ -193,14 +188,14 @@ def _pieces(points: Points) -> Iterator[list[tuple[float, float]]]:
 
 def _series(chart: Chart, series: Series, across: Scale, up: Scale, shift: float) -> list[Mark]:
     """Draw a line with its intervals and dots, moved to the right by `shift`."""
-    tone = series.tone
+    tone, hovers = series.tone, Hovers(chart, series)
     marks: list[Mark] = []
 
     def at(x: float, y: float) -> tuple[float, float]:  # intervals are cut where they leave it
         return across.at(x) + shift, up.inside(y)
 
     marks += [
-        Dot(*at(x, y), 2, role="single", tone=tone, title=_said(chart, series, x, y, single=True))
+        Dot(*at(x, y), 2, role="single", tone=tone, title=hovers.single(x, y))
         for x, y in series.dots
         if finite(y)
     ]
@@ -212,12 +207,12 @@ def _series(chart: Chart, series: Series, across: Scale, up: Scale, shift: float
     points = thin(series.points)
     role = "faint" if series.faint else "line"
     for piece in _pieces(points):
-        readings = [(_reading(chart, x), _value_said(chart, series, x, y)) for x, y in piece]
+        readings = [(hovers.place(x), hovers.value(x, y)) for x, y in piece]
         places = [at(x, y) for x, y in piece]
         marks.append(Line(places, readings, role=role, tone=tone, title=series.name))
     dotted = len(points) <= MARKED and not series.faint
     marks += [
-        Dot(*at(x, y), 2.6, role="dot", tone=tone, title=_said(chart, series, x, y))
+        Dot(*at(x, y), 2.6, role="dot", tone=tone, title=hovers.point(x, y))
         for piece in _pieces(points)
         for x, y in piece
         if dotted or len(piece) == 1
@@ -228,23 +223,6 @@ def _series(chart: Chart, series: Series, across: Scale, up: Scale, shift: float
         if not math.isnan(low + high)
     ]
     return marks
-
-
-def _said(chart: Chart, series: Series, x: float, value: float, single: bool = False) -> str:
-    """Write the hover of a point: its series and place, its exact value and its interval."""
-    place = chart.rows[int(x)] if chart.rows else _reading(chart, x)
-    text = ", ".join(filter(None, [series.name, place]))
-    said = exact(value, chart.percent) if single else _value_said(chart, series, x, value)
-    return f"{text}: {said}"
-
-
-def _value_said(chart: Chart, series: Series, x: float, value: float) -> str:
-    """Write the exact value of a line at a place, with its interval."""
-    text = exact(value, chart.percent)
-    ends = {at: (low, high) for at, low, high in (*series.band, *series.whiskers)}.get(x)
-    if ends is None or math.isnan(ends[0] + ends[1]):
-        return text
-    return f"{text} ({exact(ends[0], chart.percent)} to {exact(ends[1], chart.percent)})"
 
 
 # --- rows --------------------------------------------------------------------------------------
@@ -297,20 +275,22 @@ def _named(lines: Sequence[str], x: float, middle: float) -> list[Mark]:
 
 def _dots(chart: Chart, series: Series, axis: Scale, middles: Sequence[float]) -> list[Mark]:
     """Draw the intervals, single values and means of a series; `middles` are the rows' heights."""
-    tone = series.tone
+    tone, hovers = series.tone, Hovers(chart, series)
     marks: list[Mark] = []
     for row, low, high in series.whiskers:
         if not math.isnan(low + high):
             y = middles[int(row)]
             ends = [(axis.inside(low), y), (axis.inside(high), y)]
             marks.append(Line(ends, role="whisker", tone=tone))
-    kinds = ((series.dots, "single", 2.0), (series.points, "dot", 3.6))
-    for points, role, radius in kinds:
+    kinds = (
+        (series.dots, "single", 2.0, hovers.single),
+        (series.points, "dot", 3.6, hovers.point),
+    )
+    for points, role, radius, said in kinds:
         for row, value in points:
             if finite(value):
-                said = _said(chart, series, row, value, single=role == "single")
                 place = axis.at(value), middles[int(row)]
-                marks.append(Dot(*place, radius, role=role, tone=tone, title=said))
+                marks.append(Dot(*place, radius, role=role, tone=tone, title=said(row, value)))
     return marks
 
 
