@@ -230,7 +230,7 @@ def test_missing_cells_and_few_seeds_are_told(missing):
     found = answers.warnings(view(points))
     assert len(found) == bool(missing)
     if missing:
-        assert f"{missing} of 9 cells have no results or not all ({missing} failed)" in found[0]
+        assert f"{missing} of 9 cells lack results ({missing} failed)" in found[0]
     two = answers.warnings(view({"15 %": [5.0, 5.1], "40 %": [4.9, 4.8]}))
     assert two[0].startswith("2 seeds, fewer than 3")
     begun = view({"15 %": [5.0, None, None], "40 %": [4.9, None, None]})

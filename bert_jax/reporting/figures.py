@@ -14,6 +14,7 @@ Intervals = Sequence[tuple[float, float, float]]  # x, low, high
 
 LONG = 3  # an interval longer than so many medians is cut at the axis
 LEAST = 0.3  # of the axis that the values keep before a far baseline moves to its edge
+LABEL = 0.15  # of the values' range, beyond them, for the name of a baseline at the edge
 MOST = 300  # points of a drawn line
 
 
@@ -69,15 +70,17 @@ class Chart:
         middles = [((low + high) / 2, min((high - low) / 2, most)) for low, high in intervals]
         points += [middle + sign * half for middle, half in middles for sign in (-1, 1)]
         points = list(filter(finite, points))
-        return points + [value for _, value in self.baselines if self._holds(value, points)]
+        return points + [self._reach(v, points) for _, v in self.baselines if finite(v)]
 
-    def _holds(self, baseline: float, points: Sequence[float]) -> bool:
-        """Return whether the axis of values reaches to a baseline."""
-        if not finite(baseline) or not (self.edge and points):
-            return finite(baseline)
+    def _reach(self, baseline: float, points: Sequence[float]) -> float:
+        """Return how far the axis of values goes for a baseline."""
+        if not (self.edge and points):
+            return baseline
         low, high = min(points), max(points)
-        away = max(low - baseline, baseline - high, 0.0)
-        return high == low or high - low >= LEAST * (high - low + away)
+        away, room = max(low - baseline, baseline - high), LABEL * (high - low)
+        if high == low or high - low >= LEAST * (high - low + away):
+            return baseline
+        return high + room if baseline > high else low - room
 
 
 @dataclass(frozen=True)

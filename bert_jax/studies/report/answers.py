@@ -248,8 +248,8 @@ def warnings(view: View) -> list[str]:
     if states:
         counts = ", ".join(f"{count} {name}" for name, count in states.items())
         found.append(
-            f"{sum(states.values())} of {len(view.results)} cells have no results or not all "
-            f"({counts}): means there are over fewer seeds or missing. They are listed at the end."
+            f"{sum(states.values())} of {len(view.results)} cells lack results ({counts}): means "
+            "are over fewer seeds there, or missing. The end of the report lists these cells."
         )
     planned = {result.entry.seed for result in view.results}
     seeds = len({result.entry.seed for result in view.results if result.metrics})
