@@ -137,11 +137,13 @@ NAMED = dataclasses.replace(
 )
 
 
+@pytest.mark.parametrize("width", [layout.SLIM, layout.WIDTH, layout.BROAD])
 @pytest.mark.parametrize("figure", [LINE, ROWS, BARS, HEAT, NAMED])
-def test_nothing_is_outside_the_picture(figure):
+def test_nothing_is_outside_the_picture(figure, width):
     drawn = scene.captioned(
-        scene_of(figure), "A title that takes more than one line. " * 4, "n " * 99
+        scene_of(figure, width), "A title that takes more than one line. " * 4, "n " * 99
     )
+    assert drawn.width >= width
     for mark in drawn.marks:
         if isinstance(mark, Text):
             size = float(svg.look(mark)["font-size"])
@@ -198,6 +200,33 @@ def test_an_interval_much_longer_than_most_does_not_squash_the_rest():
     _, top, _, base = scene_of(chart).frame
     for whisker in marks(chart, Line, "whisker"):
         assert all(top <= y <= base for _, y in whisker.points)
+
+
+@pytest.mark.parametrize(
+    ("level", "rows", "arrow"),
+    [
+        (60.0, (), "\N{UPWARDS ARROW}"),
+        (-60.0, (), "\N{DOWNWARDS ARROW}"),
+        (60.0, ("a", "b"), "\N{RIGHTWARDS ARROW}"),
+        (-60.0, ("a", "b"), "\N{LEFTWARDS ARROW}"),
+        (3.0, (), ""),
+    ],
+)
+def test_a_far_baseline_is_a_line_at_the_edge_with_an_arrow(level, rows, arrow):
+    points = [(0.0, 1.0), (1.0, 2.0)]
+    chart = Chart("t", [Series("s", points)], [("unigram", level)], rows=rows, edge=True)
+    (line,) = marks(chart, Line, "baseline")
+    assert line.title == f"unigram {formats.exact(level)}"
+    (label,) = (m.text for m in marks(chart, Text) if m.text.startswith("unigram"))
+    assert label == f"unigram {formats.number(level)} {arrow}".strip()
+    drawn = scene_of(chart)
+    assert all(0 <= x <= drawn.width and 0 <= y <= drawn.height for x, y in line.points)
+    far = dataclasses.replace(chart, edge=False)  # without it the values make room
+    apart = [
+        abs(a.x - b.x) if rows else abs(a.y - b.y)
+        for a, b in ([m for m in marks(one, Dot, "dot") if m.title] for one in (chart, far))
+    ]
+    assert apart[0] == apart[1] if not arrow else apart[0] > 5 * apart[1]
 
 
 @given(st.lists(st.tuples(st.integers(0, 1000), FINITE), max_size=200), st.integers(3, 50))
@@ -355,7 +384,7 @@ def test_every_point_says_its_exact_value_on_hover(values, percent):
     assert said == [title.text for circle in root.iter("circle") for title in circle.iter("title")]
     (line,) = (one for one in root.iter("polyline") if one.get("data-readings"))
     readings = json.loads(line.get("data-readings"))
-    assert [y for _, y in readings] == [formats.exact(value, percent) for value in values]
+    assert [y for _, y in readings] == [title.partition(": ")[2] for title in said]
     assert line.get("data-name") == "a<b"
     assert len(line.get("points").split()) == len(readings)
 
@@ -380,6 +409,25 @@ def test_cells_rows_and_bars_say_their_values():
     assert [mark.title for mark in marks(BARS, Box)] == ["0 to 1: 3", "1 to 2: 6"]
 
 
+def test_a_wide_figure_is_laid_out_for_broad_and_slim_cards():
+    root = ElementTree.fromstring(svg.draw(LINE, wide=True))
+    boxes = {div.get("class"): div[0].get("viewBox").split()[2] for div in root.iter("div")}
+    assert boxes == {"broad": str(layout.BROAD), "slim": str(layout.SLIM)}
+    assert len(list(root.iter("figcaption"))) == 1
+    assert svg.draw(dataclasses.replace(LINE, series=[]), wide=True) == ""
+
+
+def test_a_slim_matrix_has_short_numbers():
+    texts = {
+        width: [mark.text for mark in scene_of(HEAT, width).marks if mark.role == "value"]
+        for width in (layout.SLIM, layout.WIDTH)
+    }
+    assert texts == {layout.SLIM: ["2.00", "3.00"], layout.WIDTH: ["2.000", "3.000"]}
+    grid = [[5.125] * 10] * 3
+    names = [f"{rate} %" for rate in range(10)]
+    assert scene_of(Heat("t", names[:3], names, grid, grid), layout.SLIM).width <= 480
+
+
 def test_pages_know_every_role_and_colour_in_both_themes():
     light, dark = svg.STYLE.split("@media (prefers-color-scheme: dark)")
     tones = [f"c{i}" for i in range(1, 6)] + [f"q{i}" for i in range(10)]
@@ -395,9 +443,11 @@ def test_pages_know_every_role_and_colour_in_both_themes():
 
 
 POINT = """<script>
-const svg = document.querySelector('.chart svg'), box = svg.getBoundingClientRect();
+const [svg, rows] = document.querySelectorAll('.chart svg'), box = svg.getBoundingClientRect();
 const right = { clientX: box.right - 30, clientY: box.top + 30 };
 svg.dispatchEvent(new PointerEvent('pointermove', right));
+const dot = rows.querySelectorAll('.dot[aria-label]')[1].getBoundingClientRect();
+rows.dispatchEvent(new PointerEvent('pointermove', { clientX: dot.left + 9, clientY: dot.top }));
 </script></body>"""
 
 
@@ -406,9 +456,10 @@ def test_the_script_reads_all_lines_off_at_one_place(tmp_path):
         Series("long", [(float(step), 1 / step) for step in range(1, 31)]),
         Series("short", [(10.0, 0.123456), (20.0, 0.654321)], 2),
     ]
-    body = svg.draw(Chart("t", series, y="loss (nats)"))
+    body = svg.draw(Chart("t", series, y="loss (nats)")) + svg.draw(ROWS)
     whole = chromium.document(tmp_path, page.page("t", body).replace("</body>", POINT))
-    tip = re.search(r'<div class="tip"[^>]*>(.*?)</div>', whole, re.DOTALL)[1]
+    tip, nearest = re.findall(r'<div class="tip"[^>]*>(.*?)</div>', whole, re.DOTALL)
+    assert nearest == f"s, {ROWS.rows[1]}: 12 (11 to 13)"  # of the dot that is nearest
     first, long, short = tip.split("\n")
     step = int(first.removeprefix("step "))
     assert 20 < step <= 30
@@ -451,6 +502,12 @@ def test_files_name_their_source_without_drawing_it(tmp_path):
     before = [path.read_bytes() for path in (png, vector, pdf)]
     files.write(tmp_path / "f", [LINE], source="study x, 3 of 3 cells")
     assert [path.read_bytes() for path in (png, vector, pdf)] == before
+
+
+def test_fonts_in_a_pdf_are_those_that_publishers_take(tmp_path):
+    (written,) = files.write(tmp_path / "f", [LINE], kinds=("pdf",))
+    assert b"/CIDFontType2" in written.read_bytes()
+    assert b"/Type3" not in written.read_bytes()
 
 
 def test_a_pixel_of_the_png_is_where_the_scene_says(tmp_path):

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import html
 import json
 import math
 import re
@@ -28,6 +29,7 @@ from bert_jax.studies.definition import Comparison, Study, axis, variants
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.report import (
     aggregate,
+    answers,
     budgets,
     collect,
     compare,
@@ -38,7 +40,7 @@ from bert_jax.studies.report import (
 from bert_jax.studies.report import build as report
 from bert_jax.studies.report.aggregate import View
 from bert_jax.system import folder_locks
-from tests import study_workdir
+from tests import chromium, study_workdir
 from tests.study_workdir import SIZES, build, masking_rate
 from tests.test_report import HOSTILE, VOID, Checker
 
@@ -229,7 +231,6 @@ def test_the_page_says_what_the_files_say(place, view, body):
     assert "bert-jax study run experiments/masking_rate --workdir=runs/masking_rate" in text
     assert list(sections(body)) == [
         *(
-            "State",
             "Answer",
             "Differences in pairs",
             "Equal budgets",
@@ -238,10 +239,9 @@ def test_the_page_says_what_the_files_say(place, view, body):
         *(
             "What was masked",
             "Downstream",
-            "Cost",
             "Published, beside ours: Masking rates of Wettig et al.",
         ),
-        *("Notes", "Config"),
+        *("Notes", "Config", "State and cost"),
     ]
     assert "Whatever an arm is trained with" in sections(body)["Notes"]
     assert "Seeds share the order of the data" in sections(body)["Notes"]
@@ -257,7 +257,7 @@ def test_the_page_says_what_the_files_say(place, view, body):
 
 def test_holes_are_seen_everywhere(body):
     parts = sections(body)
-    state = read(parts["State"])
+    state = read(parts["State and cost"])
     assert "2 x 128, 40 % 1" in state
     assert "XlaRuntimeError: out of <memory>" in state
     assert "5 updates in a row were not finite" in state
@@ -267,11 +267,11 @@ def test_holes_are_seen_everywhere(body):
         answer.count("(2 of 3)") >= 2 * 3 + 2 * 3
     )  # of three metrics, below the figures and in the table
     assert re.search(
-        r"2 x 128, 40 %</td>.*?<td class=\"n\">2</td><td class=\"n\">1</td>",
+        r"2 x 128, 40 %</td>.*?data-head=\"pairs\">2</td><td[^>]*data-head=\"missing\">1</td>",
         parts["Differences in pairs"],
     )
     assert read(parts["Downstream"]).count("2 of 3") == 4
-    assert read(parts["Cost"]).count("2 of 3") == 2
+    assert state.count("2 of 3") == 2
 
 
 def test_differences_are_shown_with_both_errors(view, body):
@@ -288,6 +288,58 @@ def test_differences_are_shown_with_both_errors(view, body):
     assert re.search(
         r"Standard error over examples 0\.\d+ with the same ones on both sides and 0\.\d+ with",
         shown,
+    )
+
+
+def test_the_answer_comes_first_and_what_it_cost_last(view, body):
+    text = read(body)
+    told = re.search(r'<p class="lead">(.*?)</p>', body)[1].replace(SPACE, " ")
+    assert told.startswith("For 2 x 64, masking rate 15 %, the baseline, has the lowest")
+    assert told.count(" nats (95 % interval ") == told.count(", Holm-corrected p = ") == 2
+    (warned,) = answers.warnings(view)
+    places = [text.index(part) for part in ("Answer", told, warned, "Means of 3 seeds")]
+    assert places == sorted(places)
+    last = sections(body)["State and cost"]
+    assert body.rstrip().endswith(f"{last}</section>")
+    for said in ("Cells done", "Hardware", "XlaRuntimeError", "abcdef012345"):
+        assert said not in body[: body.index(last)]
+
+
+MEASURE = """<script>
+const shows = element => element.getClientRects().length > 0;
+const drawn = [...document.querySelectorAll('.chart svg')].filter(shows);
+const box = drawn[0].getBoundingClientRect();
+drawn[0].dispatchEvent(new PointerEvent('pointermove', { clientX: box.right - 20, clientY: 9 }));
+parent.document.body.dataset.measured = JSON.stringify({
+  errors: window.errors,
+  page: document.documentElement.scrollWidth,
+  cut: [...document.querySelectorAll('.scroll')].filter(shows)
+    .filter(element => element.scrollWidth > element.clientWidth + 1)
+    .map(element => element.textContent.slice(0, 200)),
+  kinds: [...new Set(drawn.map(svg => svg.closest('.broad, .slim').className))],
+  first: box.width,
+  tip: [...document.querySelectorAll('.tip')].filter(shows).map(tip => tip.textContent),
+});
+</script></body>"""
+WATCH = "<head><script>window.errors = []; onerror = what => { errors.push(what); };</script>"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("width", "kind", "least"), [(420, "slim", 330), (1400, "broad", 560)])
+def test_nothing_is_cut_in_a_browser(body, tmp_path, width, kind, least):
+    whole = page.page("t", body.replace("<details>", "<details open>"), report.STYLE)
+    whole = html.escape(whole.replace("<head>", WATCH).replace("</body>", MEASURE))
+    framed = f'<iframe style="width:{width}px; height:900px; border:0" srcdoc="{whole}"></iframe>'
+    dumped = chromium.document(tmp_path, f"<body>{framed}</body>", width=1500)
+    found = json.loads(html.unescape(re.search(r'data-measured="(.*?)"', dumped)[1]))
+    assert found["errors"] == []
+    assert found["page"] <= width
+    assert found["cut"] == []
+    assert found["kinds"] == [kind]
+    assert found["first"] >= least
+    (tip,) = found["tip"]
+    assert re.fullmatch(
+        r"masking rate 80 %\n2 x 64  5\.\d+ \(\d\.\d+ to \d\.\d+\)\n2 x 128  5\.\d+ \(.*\)", tip
     )
 
 
@@ -364,7 +416,7 @@ def test_any_state_has_a_page(state, seeds, rates, tmp_path):
     done = sum(row["state"] == "done" for row in map(collect.row, collect.results(place)))
     assert f"{done} of {len(seeds) * len(rates)}" in text
     assert "nan" not in html.lower()
-    assert ("Answer" in sections(html)) == (done > 0)
+    assert ("No answer yet" in sections(html)["Answer"]) == (done == 0)
     assert ("Equal budgets" in sections(html)) == any(
         one.history.evaluations for one in collect.results(place)
     )
@@ -413,7 +465,7 @@ def test_lines_are_means_at_their_rates(place, view):
         assert y == pytest.approx(np.mean(values))
         assert (low + high) / 2 == pytest.approx(y)
         assert sorted(v for at, v in line.dots if at == x) == pytest.approx(sorted(values))
-    assert "Unigram: 6.430" in chart.note
+    assert chart.baselines == [("unigram", study_workdir.UNIGRAM)]
 
 
 def test_far_apart_numbers_are_placed_by_their_logarithm_and_words_in_rows():

@@ -13,6 +13,8 @@ Points = Sequence[tuple[float, float]]
 Intervals = Sequence[tuple[float, float, float]]  # x, low, high
 
 LONG = 3  # an interval longer than so many medians is cut at the axis
+LEAST = 0.3  # of the axis that the values keep before a far baseline moves to its edge
+LABEL = 0.15  # of the values' range, beyond them, for the name of a baseline at the edge
 MOST = 300  # points of a drawn line
 
 
@@ -50,12 +52,12 @@ class Chart:
     last: bool = True  # whether the legend shows the last value of each line
     mark: float | None = None
     cut: bool = True  # whether unusually long intervals are cut at the axis
+    edge: bool = False  # whether a baseline that would squash the values stands at the edge
     note: str = ""
 
     def values(self) -> list[float]:
         """Return the values the axis must hold; of intervals that are cut only a part."""
         points = [y for series in self.series for _, y in (*series.points, *series.dots)]
-        points += [value for _, value in self.baselines]
         points += [0.0] if self.zero else []
         intervals = [
             (low, high)
@@ -67,7 +69,18 @@ class Chart:
         most = LONG * halves[len(halves) // 2] if halves and self.cut else math.inf
         middles = [((low + high) / 2, min((high - low) / 2, most)) for low, high in intervals]
         points += [middle + sign * half for middle, half in middles for sign in (-1, 1)]
-        return list(filter(finite, points))
+        points = list(filter(finite, points))
+        return points + [self._reach(v, points) for _, v in self.baselines if finite(v)]
+
+    def _reach(self, baseline: float, points: Sequence[float]) -> float:
+        """Return how far the axis of values goes for a baseline."""
+        if not (self.edge and points):
+            return baseline
+        low, high = min(points), max(points)
+        away, room = max(low - baseline, baseline - high), LABEL * (high - low)
+        if high == low or high - low >= LEAST * (high - low + away):
+            return baseline
+        return high + room if baseline > high else low - room
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 KINDS = ("png", "svg", "pdf")
 DOTS = 180  # per inch of a PNG
 INCH = 72  # points of a scene
+FONTS: Any = {  # TrueType in a PDF: publishers refuse the Type 3 of matplotlib's default
+    "font.family": "sans-serif",
+    "savefig.bbox": None,
+    "pdf.fonttype": 42,
+}
 METADATA = {  # what title and source are called; what is left out, as it differs every time
     "png": (("Title", "Description"), "Software"),
     "pdf": (("Title", "Subject"), "CreationDate"),
@@ -55,7 +60,7 @@ def write(
     if printed := [kind for kind in written if kind != "svg"]:
         from matplotlib import rc_context
 
-        with rc_context({"font.family": "sans-serif", "savefig.bbox": None}):
+        with rc_context(FONTS):
             canvas = _canvas(scene)
             for kind in printed:
                 buffer = io.BytesIO()

@@ -7,36 +7,42 @@ import math
 from collections.abc import Iterator, Sequence
 
 from bert_jax.reporting.figures import Bars, Chart, Figure, Heat, Points, Series, thin
-from bert_jax.reporting.formats import HOLE, exact, number, tick
+from bert_jax.reporting.formats import HOLE, SPACE, exact, number, tick
+from bert_jax.reporting.hovers import Hovers
 from bert_jax.reporting.scales import Scale, finite, wide
 from bert_jax.reporting.scene import Box, Dot, Line, Mark, Scene, Text, text_width, wrap
 
-WIDTH = 460
+WIDTH = 460  # of a figure in a file, and on a page that draws it once
+BROAD, SLIM = 640, 400  # of a figure that a page draws for a broad card and for a slim one
 RIGHT, TOP = 12, 10  # room beside and above the values
-PLOT = 205  # height of the values of a chart
 LABELS, TITLE = 20, 19  # heights of the labels and of the title of an axis
 ROW, EACH = 14, 15  # heights of a row without dots, and of each dot in it
 LINE = 15  # height of a line of text
-NAME = 150  # width of the name of a row, at most
+NAME, SHORT = 150, 80  # width of the name of a row, at most, and of a slim figure
 CELL, WIDEST = 26, 90  # height of a cell, and width of the name of a column, at most
 MARKED = 25  # points of a line that has a dot at each
 
 
-def scene_of(figure: Figure) -> Scene | None:
-    """Lay a figure out; return None if it has no values."""
+def scene_of(figure: Figure, width: float = WIDTH) -> Scene | None:
+    """Lay a figure out; return None if it has no values. Only a matrix may need more width."""
     if isinstance(figure, Heat):
-        return _heat(figure)
+        return _heat(figure, width)
     if isinstance(figure, Bars):
-        return _bars(figure) if any(finite(bar.value) for bar in figure.bars) else None
+        return _bars(figure, width) if any(finite(bar.value) for bar in figure.bars) else None
     if not any(finite(y) for series in figure.series for _, y in series.points):
         return None
-    return _rows(figure) if figure.rows else _lines(figure)
+    return _rows(figure, width) if figure.rows else _lines(figure, width)
+
+
+def _plot(width: float) -> float:
+    """Return the height of the values of a chart."""
+    return 205 + max(width - WIDTH, 0) / 5
 
 
 # --- axes --------------------------------------------------------------------------------------
 
 
-def _legend(chart: Chart) -> tuple[list[Mark], float]:
+def _legend(chart: Chart, width: float) -> tuple[list[Mark], float]:
     """List the lines, with their last values if the chart asks for them; return the height too."""
     lines = [series for series in chart.series if series.points]
     if not chart.last and len(lines) == 1 and not lines[0].name:
@@ -46,8 +52,8 @@ def _legend(chart: Chart) -> tuple[list[Mark], float]:
     for series in lines:
         last = number(series.points[-1][1], chart.percent) if chart.last else ""
         wide_last = text_width(last)
-        names = wrap(series.name, WIDTH - 24 - wide_last)
-        if x and x + 24 + text_width(series.name) + wide_last > WIDTH:
+        names = wrap(series.name, width - 24 - wide_last)
+        if x and x + 24 + text_width(series.name) + wide_last > width:
             x, y = 0.0, y + 18
         if not chart.rows:
             ends, strength = [(x, y - 4), (x + 14, y - 4)], 0.5 if series.faint else 1.0
@@ -66,17 +72,19 @@ def _legend(chart: Chart) -> tuple[list[Mark], float]:
 
 def _below(axis: Scale, ticks: Sequence[tuple[float, str]], base: float, title: str) -> list[Mark]:
     """Label the axis at the bottom; labels that would overlap the one before are left out."""
+    edge = axis.stop + RIGHT
     marks: list[Mark] = []
     free = -math.inf
     for value, label in sorted(ticks):
         half = text_width(label) / 2
-        x = max(min(axis.at(value), WIDTH - half), half)
+        x = max(min(axis.at(value), edge - half), half)
         if x - half >= free:
             free = x + half + 6
             marks.append(Text(x, base + 17, label, role="tick"))
     if title:
-        middle = (axis.start + axis.stop) / 2
-        marks.append(Text(middle, base + LABELS + 14, title, role="axistitle"))
+        half = text_width(title) / 2
+        x = max(min((axis.start + axis.stop) / 2, edge - half), half)
+        marks.append(Text(x, base + LABELS + 14, title, role="axistitle"))
     return marks
 
 
@@ -90,7 +98,7 @@ def _beside(title: str, top: float, base: float) -> tuple[list[Mark], float]:
     return marks, LINE * len(lines) + 3 * bool(lines)
 
 
-def _values_up(up: Scale, percent: bool, title: str) -> tuple[list[Mark], float]:
+def _values_up(up: Scale, percent: bool, title: str, right: float) -> tuple[list[Mark], float]:
     """Draw the grid and labels of the axis of values; return where the values begin, too."""
     ticks = up.ticks(6)
     labels = [tick(value, percent, [value] if up.log else ticks) for value in ticks]
@@ -98,7 +106,7 @@ def _values_up(up: Scale, percent: bool, title: str) -> tuple[list[Mark], float]
     left = begin + max(map(text_width, labels), default=0) + 8
     for value, label in zip(ticks, labels, strict=True):
         y = up.at(value)
-        marks.append(Line([(left, y), (WIDTH - RIGHT, y)], role="grid"))
+        marks.append(Line([(left, y), (right, y)], role="grid"))
         marks.append(Text(left - 7, y + 4, label, "end", role="tick"))
     return marks, left
 
@@ -113,25 +121,25 @@ def _rounded(axis: Scale) -> list[tuple[float, str]]:
 # --- lines -------------------------------------------------------------------------------------
 
 
-def _lines(chart: Chart) -> Scene:
+def _lines(chart: Chart, width: float) -> Scene:
     """Lay out lines over an axis at the bottom."""
     lines = [series for series in chart.series if series.points]
-    marks, top = _legend(chart)
+    marks, top = _legend(chart, width)
     top += TOP
-    base = top + PLOT
+    base, right = top + _plot(width), width - RIGHT
     values = chart.values()
     up = Scale(values, base, top, pad=0.06, log=not chart.percent and wide(values))
-    grid, left = _values_up(up, chart.percent, chart.y)
+    grid, left = _values_up(up, chart.percent, chart.y, right)
     places = [x for series in lines for x, _ in series.points]
     places += [] if chart.mark is None else [chart.mark]
     places += [x for x, _ in chart.ticks]  # a tick without a value yet has its place too
-    across = Scale(places, left, WIDTH - RIGHT, pad=0.035 if chart.ticks else 0.0)
+    across = Scale(places, left, right, pad=0.035 if chart.ticks else 0.0)
     marks += grid + _below(across, chart.ticks or _rounded(across), base, chart.x)
     if chart.mark is not None:
         x = across.at(chart.mark)
         marks.append(Line([(x, top), (x, base)], role="baseline"))
-    marks.append(Line([(left, base), (WIDTH - RIGHT, base)], role="axis"))
-    dashes, labels = _baselines(chart, up, left)
+    marks.append(Line([(left, base), (right, base)], role="axis"))
+    dashes, labels = _baselines(chart, up, left, right)
     middle = (len(lines) - 1) / 2  # lines with whiskers stand side by side
     drawn = [
         (series.faint, _series(chart, series, across, up, 5 * (i - middle) * bool(series.whiskers)))
@@ -140,10 +148,10 @@ def _lines(chart: Chart) -> Scene:
     drawn.sort(key=lambda pair: not pair[0])  # faint lines below
     marks += [*dashes, *(mark for _, several in drawn for mark in several), *labels]
     height = base + LABELS + (TITLE if chart.x else 0)
-    return Scene(WIDTH, height, marks, (left, top, WIDTH - RIGHT, base))
+    return Scene(width, height, marks, (left, top, right, base))
 
 
-def _baselines(chart: Chart, up: Scale, left: float) -> tuple[list[Mark], list[Mark]]:
+def _baselines(chart: Chart, up: Scale, left: float, right: float) -> tuple[list[Mark], list[Mark]]:
     """Draw dashed lines, which lie below the curves, and their labels, which lie above them."""
     dashes: list[Mark] = []
     labels: list[Mark] = []
@@ -151,21 +159,24 @@ def _baselines(chart: Chart, up: Scale, left: float) -> tuple[list[Mark], list[M
     for name, value in chart.baselines:
         if not finite(value):
             continue
-        y = up.at(value)
+        y = up.inside(value)
         title = f"{name} {exact(value, chart.percent)}".strip()
-        dashes.append(Line([(left, y), (WIDTH - RIGHT, y)], role="baseline", title=title))
+        dashes.append(Line([(left, y), (right, y)], role="baseline", title=title))
         above = y > up.stop + 16 and all(abs(y - 5 - other) > 13 for other in taken)
         taken.append(y - 5 if above else y + 14)
         if name:
-            text = f"{name} {number(value, chart.percent)}"
-            labels.append(Text(WIDTH - RIGHT - 2, taken[-1], text, "end", role="halo"))
+            text = _baseline_text(chart, name, value, up, "\N{UPWARDS ARROW}\N{DOWNWARDS ARROW}")
+            labels.append(Text(right - 2, taken[-1], text, "end", role="halo"))
     return dashes, labels
 
 
-def _reading(chart: Chart, x: float) -> str:
-    """Write a place on the x axis: its label, or its number, rounded if it is large."""
-    labels = dict(chart.ticks)
-    return f"{chart.x} {labels.get(x) or exact(round(x) if abs(x) >= 100 else x)}"
+def _baseline_text(chart: Chart, name: str, value: float, axis: Scale, arrows: str) -> str:
+    """Label a baseline; an arrow points on where its line stands at the edge it lies beyond."""
+    text = f"{name} {number(value, chart.percent)}"
+    beyond = axis.at(value) - axis.inside(value)
+    if abs(beyond) < 0.5:
+        return text
+    return f"{text} {arrows[(beyond > 0) != (axis.stop > axis.start)]}"
 
 
 def _pieces(points: Points) -> Iterator[list[tuple[float, float]]]:
@@ -177,14 +188,14 @@ def _pieces(points: Points) -> Iterator[list[tuple[float, float]]]:
 
 def _series(chart: Chart, series: Series, across: Scale, up: Scale, shift: float) -> list[Mark]:
     """Draw a line with its intervals and dots, moved to the right by `shift`."""
-    tone = series.tone
+    tone, hovers = series.tone, Hovers(chart, series)
     marks: list[Mark] = []
 
     def at(x: float, y: float) -> tuple[float, float]:  # intervals are cut where they leave it
         return across.at(x) + shift, up.inside(y)
 
     marks += [
-        Dot(*at(x, y), 2, role="single", tone=tone, title=_said(chart, series, x, y, single=True))
+        Dot(*at(x, y), 2, role="single", tone=tone, title=hovers.single(x, y))
         for x, y in series.dots
         if finite(y)
     ]
@@ -196,12 +207,12 @@ def _series(chart: Chart, series: Series, across: Scale, up: Scale, shift: float
     points = thin(series.points)
     role = "faint" if series.faint else "line"
     for piece in _pieces(points):
-        readings = [(_reading(chart, x), exact(y, chart.percent)) for x, y in piece]
+        readings = [(hovers.place(x), hovers.value(x, y)) for x, y in piece]
         places = [at(x, y) for x, y in piece]
         marks.append(Line(places, readings, role=role, tone=tone, title=series.name))
     dotted = len(points) <= MARKED and not series.faint
     marks += [
-        Dot(*at(x, y), 2.6, role="dot", tone=tone, title=_said(chart, series, x, y))
+        Dot(*at(x, y), 2.6, role="dot", tone=tone, title=hovers.point(x, y))
         for piece in _pieces(points)
         for x, y in piece
         if dotted or len(piece) == 1
@@ -214,33 +225,23 @@ def _series(chart: Chart, series: Series, across: Scale, up: Scale, shift: float
     return marks
 
 
-def _said(chart: Chart, series: Series, x: float, value: float, single: bool = False) -> str:
-    """Write the hover of a point: its series and place, its exact value and its interval."""
-    place = chart.rows[int(x)] if chart.rows else _reading(chart, x)
-    text = ", ".join(filter(None, [series.name, place]))
-    text = f"{text}: {exact(value, chart.percent)}"
-    ends = {at: (low, high) for at, low, high in (*series.band, *series.whiskers)}.get(x)
-    if single or ends is None:
-        return text
-    return f"{text} ({exact(ends[0], chart.percent)} to {exact(ends[1], chart.percent)})"
-
-
 # --- rows --------------------------------------------------------------------------------------
 
 
-def _rows(chart: Chart) -> Scene:
+def _rows(chart: Chart, width: float) -> Scene:
     """Lay out values to the right, one row for each point; the series of a row are stacked."""
     lines = [series for series in chart.series if series.points]
-    marks, top = _legend(chart)
+    marks, top = _legend(chart, width)
     top += TOP + LINE * any(label for label, _ in chart.baselines)
     title = "" if chart.x == "step" else chart.x
-    names = [wrap(name, NAME) for name in chart.rows]
+    names = [wrap(name, NAME if width >= WIDTH else SHORT) for name in chart.rows]
     heights = [max(ROW + EACH * len(lines), LINE * len(name) + 8) for name in names]
     tops = [top + sum(heights[:i]) for i in range(len(heights))]
     base = top + sum(heights)
     beside, begin = _beside(title, top, base)
     left = begin + max(text_width(line) for name in names for line in name) + 12
-    axis = Scale(chart.values(), left, WIDTH - RIGHT, pad=0.05)
+    right = width - RIGHT
+    axis = Scale(chart.values(), left, right, pad=0.05)
     ticks = axis.ticks(5)
     for value in ticks:
         marks.append(Line([(axis.at(value), top), (axis.at(value), base)], role="grid"))
@@ -249,20 +250,21 @@ def _rows(chart: Chart) -> Scene:
     for label, value in chart.baselines:
         if not finite(value):
             continue
-        x, said = axis.at(value), f"{label} {exact(value, chart.percent)}".strip()
+        x, said = axis.inside(value), f"{label} {exact(value, chart.percent)}".strip()
         marks.append(Line([(x, top), (x, base)], role="baseline", title=said))
         if label:
-            text = f"{label} {number(value, chart.percent)}"
+            arrows = "\N{RIGHTWARDS ARROW}\N{LEFTWARDS ARROW}"
+            text = _baseline_text(chart, label, value, axis, arrows)
             half = text_width(text) / 2
-            marks.append(Text(min(max(x, half), WIDTH - half), top - 5, text, role="tick"))
+            marks.append(Text(min(max(x, half), width - half), top - 5, text, role="tick"))
     for first, height, name in zip(tops, heights, names, strict=True):
         marks += _named(name, left - 9, first + height / 2)
-        marks.append(Line([(left, first + height), (WIDTH - RIGHT, first + height)], role="grid"))
+        marks.append(Line([(left, first + height), (right, first + height)], role="grid"))
     for i, series in enumerate(lines):
         shift = EACH * (i - (len(lines) - 1) / 2)
         middles = [first + height / 2 + shift for first, height in zip(tops, heights, strict=True)]
         marks += _dots(chart, series, axis, middles)
-    return Scene(WIDTH, base + LABELS + (TITLE if chart.y else 0), marks)
+    return Scene(width, base + LABELS + (TITLE if chart.y else 0), marks)
 
 
 def _named(lines: Sequence[str], x: float, middle: float) -> list[Mark]:
@@ -273,58 +275,58 @@ def _named(lines: Sequence[str], x: float, middle: float) -> list[Mark]:
 
 def _dots(chart: Chart, series: Series, axis: Scale, middles: Sequence[float]) -> list[Mark]:
     """Draw the intervals, single values and means of a series; `middles` are the rows' heights."""
-    tone = series.tone
+    tone, hovers = series.tone, Hovers(chart, series)
     marks: list[Mark] = []
     for row, low, high in series.whiskers:
         if not math.isnan(low + high):
             y = middles[int(row)]
             ends = [(axis.inside(low), y), (axis.inside(high), y)]
             marks.append(Line(ends, role="whisker", tone=tone))
-    kinds = ((series.dots, "single", 2.0), (series.points, "dot", 3.6))
-    for points, role, radius in kinds:
+    kinds = (
+        (series.dots, "single", 2.0, hovers.single),
+        (series.points, "dot", 3.6, hovers.point),
+    )
+    for points, role, radius, said in kinds:
         for row, value in points:
             if finite(value):
-                said = _said(chart, series, row, value, single=role == "single")
                 place = axis.at(value), middles[int(row)]
-                marks.append(Dot(*place, radius, role=role, tone=tone, title=said))
+                marks.append(Dot(*place, radius, role=role, tone=tone, title=said(row, value)))
     return marks
 
 
 # --- bars --------------------------------------------------------------------------------------
 
 
-def _bars(figure: Bars) -> Scene:
+def _bars(figure: Bars, width: float) -> Scene:
     """Lay out bars that stand on the axis at the bottom."""
-    top, base = TOP, TOP + PLOT
+    top, base, right = TOP, TOP + _plot(width), width - RIGHT
     known = [bar for bar in figure.bars if finite(bar.value)]
     up = Scale([0.0, *(bar.value for bar in known)], base, top, pad=0.04)
-    marks, left = _values_up(up, False, figure.y)
-    across = Scale(
-        [end for bar in known for end in (bar.low, bar.high)], left, WIDTH - RIGHT, pad=0.02
-    )
+    marks, left = _values_up(up, False, figure.y, right)
+    across = Scale([end for bar in known for end in (bar.low, bar.high)], left, right, pad=0.02)
     ticks = across.ticks(6)
     labels = [(value, tick(value, False, ticks)) for value in ticks]
     marks += _below(across, labels, base, figure.x)
     for bar in known:
         x, y = across.at(bar.low), up.at(bar.value)
-        width = max(across.at(bar.high) - x - 1, 0.5)
-        zero = up.at(0.0)
-        place = (x, min(y, zero), width, abs(zero - y))
+        zero, broad = up.at(0.0), max(across.at(bar.high) - x - 1, 0.5)
+        place = (x, min(y, zero), broad, abs(zero - y))
         marks.append(Box(*place, role="bar", tone="c1", title=bar.text))
-    marks.append(Line([(left, up.at(0.0)), (WIDTH - RIGHT, up.at(0.0))], role="axis"))
-    return Scene(WIDTH, base + LABELS + (TITLE if figure.x else 0), marks)
+    marks.append(Line([(left, up.at(0.0)), (right, up.at(0.0))], role="axis"))
+    return Scene(width, base + LABELS + (TITLE if figure.x else 0), marks)
 
 
 # --- heat maps ---------------------------------------------------------------------------------
 
 
-def _heat(heat: Heat) -> Scene | None:
-    """Lay out a matrix as shaded cells with their numbers."""
+def _heat(heat: Heat, across: float) -> Scene | None:
+    """Lay out a matrix as shaded cells with their numbers, shorter ones where it is slim."""
     if not any(finite(value) for row in heat.values for value in row):
         return None
-    rows = [wrap(name, NAME) for name in heat.rows]
-    columns = [wrap(name, WIDEST) for name in heat.columns]
-    texts = [_cell_text(value, heat.percent) for row in heat.values for value in row]
+    slim = across < WIDTH
+    rows = [wrap(name, SHORT if slim else NAME) for name in heat.rows]
+    columns = [wrap(name, WIDEST / 2 if slim else WIDEST) for name in heat.columns]
+    texts = [_cell_text(value, heat.percent, slim) for row in heat.values for value in row]
     top = (TITLE if heat.x else 0) + LINE * max(map(len, columns)) + 5
     heights = [max(CELL, LINE * len(name) + 4) for name in rows]
     tops = [top + sum(heights[:i]) for i in range(len(heights))]
@@ -332,7 +334,7 @@ def _heat(heat: Heat) -> Scene | None:
     marks, begin = _beside(heat.y, top, base)
     left = begin + max(text_width(line) for name in rows for line in name) + 12
     widest = max(map(text_width, [*texts, *(line for name in columns for line in name)]))
-    width = max(widest + 10, (WIDTH - left) / len(columns))
+    width = max(widest + (4 if slim else 10), (across - left) / len(columns))
     end = left + width * len(columns)
     if heat.x:
         marks.append(Text((left + end) / 2, 13, heat.x, role="axistitle"))
@@ -343,11 +345,13 @@ def _heat(heat: Heat) -> Scene | None:
     for i, (above, height, name) in enumerate(zip(tops, heights, rows, strict=True)):
         marks += _named(name, left - 8, above + height / 2)
         for j in range(len(columns)):
-            marks += _cell(heat, i, j, (left + width * j, above, width, height))
+            marks += _cell(heat, i, j, (left + width * j, above, width, height), slim)
     return Scene(end, base + 4, marks)
 
 
-def _cell(heat: Heat, i: int, j: int, place: tuple[float, float, float, float]) -> list[Mark]:
+def _cell(
+    heat: Heat, i: int, j: int, place: tuple[float, float, float, float], slim: bool
+) -> list[Mark]:
     """Draw a cell: its shade, its number, and a frame around the best."""
     x, y, width, height = place
     value, best = heat.values[i][j], (i, j) in heat.marks
@@ -360,11 +364,14 @@ def _cell(heat: Heat, i: int, j: int, place: tuple[float, float, float, float]) 
     if best:
         marks.append(Box(x + 2, y + 2, width - 4, height - 4, role="best"))
     role = "strong" if best else "value" if known else "hole"
-    text = _cell_text(value, heat.percent)
+    text = _cell_text(value, heat.percent, slim)
     return [*marks, Text(x + width / 2, y + height / 2 + 4, text, role=role, title=said)]
 
 
-def _cell_text(value: float, percent: bool) -> str:
+def _cell_text(value: float, percent: bool, slim: bool) -> str:
     if not finite(value):
         return HOLE
-    return number(value, percent) if percent or abs(value) < 0.1 else f"{value:.3f}"
+    if percent or abs(value) < 0.1:
+        text = number(value, percent)
+        return text.removesuffix(f"{SPACE}%") if slim else text
+    return f"{value:.{2 if slim else 3}f}"

@@ -73,11 +73,15 @@ def lower_is_better(name: str) -> bool:
     return name.endswith(LOWER)
 
 
+def unit(name: str) -> str:
+    """Return the unit of a metric; empty for a share or a plain number."""
+    return next((unit for ending, unit in UNITS.items() if name.endswith(ending)), "")
+
+
 def axis_title(name: str, words: str = "") -> str:
     """Write a metric's name, or other words, with its unit; shares have theirs at the ticks."""
-    unit = next((unit for ending, unit in UNITS.items() if name.endswith(ending)), "")
     words = words or pretty(name)
-    return f"{words} ({unit})" if unit else words
+    return f"{words} ({unit(name)})" if unit(name) else words
 
 
 def pretty(name: str) -> str:

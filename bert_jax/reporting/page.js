@@ -1,18 +1,33 @@
-// Shows the exact values of a chart's lines under the pointer; without it a page loses only this.
-for (const chart of document.querySelectorAll('.chart[data-frame]')) {
-  const svg = chart.querySelector('svg');
-  const [, top, , base] = chart.dataset.frame.split(' ').map(Number);
-  const lines = [...svg.querySelectorAll('polyline[data-readings]')].map(line => ({
+// Shows exact values under the pointer: of all lines of a chart at one place, or of the nearest
+// dot; without it a page loses only this.
+for (const svg of document.querySelectorAll('.chart svg')) {
+  const chart = svg.closest('.chart');
+  const lines = [...svg.querySelectorAll('polyline[data-readings]')];
+  const [show, hide] = lines.length ? readOff(svg, lines) : nearest(svg) || [];
+  if (!show) continue;
+  const tip = chart.appendChild(Object.assign(document.createElement('div'), { className: 'tip' }));
+  const over = event => {
+    const shown = show(event);
+    tip.textContent = shown.text; tip.style.display = 'block';
+    const outer = chart.getBoundingClientRect(), left = shown.x - outer.left;
+    const fits = left + tip.offsetWidth + 10 <= chart.clientWidth;
+    tip.style.top = shown.y - outer.top + 6 + 'px';
+    tip.style.left = Math.max(4, fits ? left + 10 : left - tip.offsetWidth - 10) + 'px';
+  };
+  for (const kind of ['pointermove', 'pointerdown']) svg.addEventListener(kind, over);
+  svg.addEventListener('pointerleave', () => { tip.style.display = 'none'; hide(); });
+}
+
+function readOff(svg, polylines) {
+  const [, top, , base] = svg.dataset.frame.split(' ').map(Number);
+  const lines = polylines.map(line => ({
     name: line.dataset.name,
     places: line.getAttribute('points').split(' ').map(place => +place.split(',')[0]),
     readings: JSON.parse(line.dataset.readings),
   }));
-  const tip = chart.appendChild(Object.assign(document.createElement('div'), { className: 'tip' }));
   const cursor = document.createElementNS('http://www.w3.org/2000/svg', 'line');
   cursor.setAttribute('class', 'cursor'); cursor.style.display = 'none'; svg.appendChild(cursor);
-  const hide = () => { tip.style.display = cursor.style.display = 'none'; };
-  svg.addEventListener('pointerleave', hide);
-  svg.addEventListener('pointermove', event => {
+  const show = event => {
     const box = svg.getBoundingClientRect(), scale = svg.viewBox.baseVal.width / box.width;
     const at = (event.clientX - box.left) * scale;
     const near = lines.map(({ places }) => {
@@ -26,14 +41,30 @@ for (const chart of document.querySelectorAll('.chart[data-frame]')) {
       const [at, y] = readings.find(reading => reading[0] === x) || readings[near[k].i];
       return `\n${name}${name ? '  ' : ''}${y}${at === x ? '' : ` at ${at}`}`;
     });
-    tip.textContent = x + values.join('');
-    cursor.style.display = 'inline'; tip.style.display = 'block';
+    cursor.style.display = 'inline';
     const ends = { x1: first.place, x2: first.place, y1: top, y2: base };
     for (const [name, value] of Object.entries(ends)) cursor.setAttribute(name, value);
-    const outer = chart.getBoundingClientRect();
-    const left = box.left - outer.left + first.place / scale;
-    tip.style.top = box.top - outer.top + top / scale + 6 + 'px';
-    const fits = left + tip.offsetWidth + 10 <= chart.clientWidth;
-    tip.style.left = Math.max(4, fits ? left + 10 : left - tip.offsetWidth - 10) + 'px';
+    const place = { x: box.left + first.place / scale, y: box.top + top / scale };
+    return { text: x + values.join(''), ...place };
+  };
+  return [show, () => { cursor.style.display = 'none'; }];
+}
+
+function nearest(svg) {
+  const titles = [...svg.querySelectorAll('.dot > title, .single > title')];
+  const named = titles.map(title => {
+    const mark = title.parentNode, text = title.textContent;
+    title.remove(); // else the browser shows it a second time
+    mark.setAttribute('aria-label', text);
+    return { mark, text };
   });
+  const show = event => {
+    const near = named.map(({ mark, text }) => {
+      const box = mark.getBoundingClientRect();
+      const x = box.left + box.width / 2, y = box.top + box.height / 2;
+      return { text, x, y, away: Math.hypot(event.clientX - x, event.clientY - y) };
+    });
+    return near.reduce((best, other) => other.away < best.away ? other : best);
+  };
+  return named.length ? [show, () => {}] : null;
 }

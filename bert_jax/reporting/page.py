@@ -51,11 +51,18 @@ def section(title: str, body: str, kind: str = "") -> str:
 
 
 def table(rows: list[list[str]], head: list[str] | None = None, numbers: bool = False) -> str:
-    """Format rows of plain text; the first column holds names, the others code or numbers."""
+    """Format rows of plain text; the first column holds names, the others code or numbers.
+
+    Each cell also names its column, for style sheets that stack cells where there is little room.
+    """
     kind = "n" if numbers else "code"
+    columns = [f' data-head="{escape(name)}"' for name in (head or [])[1:]]
 
     def line(row: list[str]) -> str:
-        cells = "".join(f'<td class="{kind}">{escape(cell)}</td>' for cell in row[1:])
+        cells = "".join(
+            f'<td class="{kind}"{name}>{escape(cell)}</td>'
+            for cell, name in itertools.zip_longest(row[1:], columns[: len(row) - 1], fillvalue="")
+        )
         return f"<tr><td>{escape(row[0])}</td>{cells}</tr>"
 
     names = [

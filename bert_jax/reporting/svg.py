@@ -10,7 +10,7 @@ from html import escape
 from pathlib import Path
 
 from bert_jax.reporting.figures import Figure, Heat
-from bert_jax.reporting.layout import WIDTH, scene_of
+from bert_jax.reporting.layout import BROAD, SLIM, WIDTH, scene_of
 from bert_jax.reporting.scene import Box, Dot, Line, Mark, Scene, Text
 
 STYLE = Path(__file__).with_name("figure.css").read_text(encoding="utf-8")
@@ -19,26 +19,41 @@ CONTROL = re.compile("[\x00-\x08\x0b-\x1f\ud800-\udfff\ufffe\uffff]")  # not all
 Look = Callable[[Mark], str]  # the attributes that give a mark its colours and strokes
 
 
-def draw(figure: Figure) -> str:
-    """Draw a `<figure>` of a page, with exact values on hover; empty if there are no values."""
-    scene = scene_of(figure)
-    if scene is None:
+def draw(figure: Figure, wide: bool = False) -> str:
+    """Draw a `<figure>` of a page, with exact values on hover; empty if there are no values.
+
+    A wide one fills a broad card and is laid out a second time for a slim one; figure.css shows
+    one of the two.
+    """
+    widths = {"broad": BROAD, "slim": SLIM} if wide else {"": WIDTH}
+    scenes = {kind: (scene_of(figure, width), width) for kind, width in widths.items()}
+    drawn = "".join(
+        _picture(figure, scene, kind, width)
+        for kind, (scene, width) in scenes.items()
+        if scene is not None
+    )
+    if not drawn:
         return ""
+    below = f'<p class="note">{escape(figure.note)}</p>' if figure.note else ""
+    return (
+        f'<figure class="chart"><figcaption>{escape(figure.title)}</figcaption>'
+        f"{drawn}{below}</figure>"
+    )
+
+
+def _picture(figure: Figure, scene: Scene, kind: str, width: float) -> str:
+    """Draw a scene for cards of a kind; one that needs more than its width scrolls."""
     frame = " ".join(f"{edge:.1f}" for edge in scene.frame or ())
     read_off = f' data-frame="{frame}"' if frame else ""
     role = "group" if isinstance(figure, Heat) else "img"  # a matrix is read as text, too
     drawn = (
-        f'<svg viewBox="0 0 {scene.width:.0f} {scene.height:.0f}" role="{role}" '
+        f'<svg viewBox="0 0 {scene.width:.0f} {scene.height:.0f}" role="{role}"{read_off} '
         f'aria-label="{escape(figure.title)}">{_marks(scene, _classes)}</svg>'
     )
-    if scene.width > WIDTH:
-        wide = f"min-width:{0.8 * scene.width:.0f}px"
-        drawn = f'<div class="scroll"><div style="{wide}">{drawn}</div></div>'
-    below = f'<p class="note">{escape(figure.note)}</p>' if figure.note else ""
-    return (
-        f'<figure class="chart"{read_off}><figcaption>{escape(figure.title)}</figcaption>'
-        f"{drawn}{below}</figure>"
-    )
+    if scene.width > width + 1:
+        least = f"min-width:{0.7 * scene.width:.0f}px"
+        drawn = f'<div class="scroll"><div style="{least}">{drawn}</div></div>'
+    return f'<div class="{kind}">{drawn}</div>' if kind else drawn
 
 
 def document(scene: Scene, title: str, source: str = "") -> str:

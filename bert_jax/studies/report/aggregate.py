@@ -127,6 +127,15 @@ def interval(low: float, high: float, share: bool = False) -> str:
     return f"{plain(low, share, True).removesuffix(f'{SPACE}%')} to {plain(high, share, True)}"
 
 
+def probability(value: float) -> str:
+    """Format a p value with two digits; a small one as a bound."""
+    if math.isnan(value):
+        return HOLE
+    if value < 1e-4:
+        return f"<{SPACE}0.0001"
+    return f"{value:.1g}" if value < 0.001 else f"{value:.2g}"
+
+
 def short_amount(value: float) -> str:
     """Format a large number for people."""
     for size, mark in SIZES:
@@ -148,12 +157,15 @@ def places(axis: Axis) -> dict[str, float]:
     """Place each point at its number, at the logarithm of far-apart numbers, or in its row."""
     if not axis.numeric:
         return {label: float(row) for row, label in enumerate(axis.labels)}
-    low, high = min(axis.values), max(axis.values)
-    wide = low > 0 and high / low > WIDE
     return {
-        label: math.log10(value) if wide else float(value)
+        label: math.log10(value) if _logarithmic(axis) else float(value)
         for label, value in zip(axis.labels, axis.values, strict=True)
     }
+
+
+def _logarithmic(axis: Axis) -> bool:
+    """Return whether the numbers of an axis are placed by their logarithms."""
+    return axis.numeric and 0 < min(axis.values) < max(axis.values) / WIDE
 
 
 def tone(index: int, count: int) -> str:
@@ -168,7 +180,8 @@ def chart_over(axis: Axis, title: str, series: Sequence[Series], **options: Any)
         options["ticks"] = [(at[label], label) for label in axis.labels]
     else:
         options["rows"] = axis.labels
-    return Chart(title, series, last=False, x=axis.name, **options)
+    x = f"{axis.title}, logarithmic" if _logarithmic(axis) else axis.title
+    return Chart(title, series, last=False, x=x, edge=True, **options)
 
 
 def means(axis: Axis, families: Sequence[Family], value: Value) -> list[Series]:

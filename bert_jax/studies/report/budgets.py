@@ -16,12 +16,19 @@ import numpy as np
 from bert_jax.reporting.figures import Chart, Series
 from bert_jax.reporting.formats import SPACE
 from bert_jax.reporting.metric_names import axis_title, pretty
-from bert_jax.studies.report import aggregate, intervals
+from bert_jax.studies.report import aggregate, intervals, sections
 from bert_jax.studies.report.aggregate import View
 from bert_jax.studies.report.collect import Axis, Family, Result
 
 POINTS = 120  # of a drawn curve, at most
 KINDS = {"steps": "steps", "tokens": "tokens", "predictions": "predictions", "flops": "FLOPs"}
+SPENT = {  # titles of the axis, with their units
+    "steps": "step",
+    "tokens": "tokens read",
+    "predictions": "tokens predicted",
+    "flops": "FLOPs of matmuls",
+}
+Levels = Sequence[tuple[str, float]]  # names and values of baselines
 PREFERRED = ("validation/mlm_loss", "validation/loss")
 
 
@@ -38,7 +45,8 @@ class Panel:
 def panels(view: View, axis: str) -> list[Panel]:
     """Build a panel for every kind of budget; none if nothing was evaluated during training."""
     name, families = metric(view.results), view.families(axis)
-    return [_panel(view.axis(axis), families, name, kind) for kind in KINDS] if name else []
+    levels = sections.baseline_lines(view, name)
+    return [_panel(view.axis(axis), families, name, kind, levels) for kind in KINDS] if name else []
 
 
 def metric(results: Sequence[Result]) -> str:
@@ -78,7 +86,7 @@ def read(points: Sequence[tuple[float, float]], at: float) -> float | None:
     return float(np.interp(at, [x for x, _ in points], [y for _, y in points]))
 
 
-def _panel(axis: Axis, families: Sequence[Family], name: str, kind: str) -> Panel:
+def _panel(axis: Axis, families: Sequence[Family], name: str, kind: str, levels: Levels) -> Panel:
     budgets = {family.name: common(family, kind) for family in families}
     by_cell = {
         result.entry.id: read(curve(result, name, kind), budgets[family.name])
@@ -110,10 +118,11 @@ def _panel(axis: Axis, families: Sequence[Family], name: str, kind: str) -> Pane
         f"{pretty(name.partition('/')[2])} after equal {KINDS[kind]}",
         aggregate.means(axis, families, value),
         y=axis_title(name.partition("/")[2]),
+        baselines=levels,
         note=aggregate.seeds_note(families, value),
     )
     curves = [
-        _curves(axis, family, name, kind, budgets[family.name] if longer else None)
+        _curves(axis, family, name, kind, budgets[family.name] if longer else None, levels)
         for family in families
     ]
     return Panel(kind, curves, reading, text)
@@ -140,7 +149,9 @@ def _unread(
     return listed
 
 
-def _curves(axis: Axis, family: Family, name: str, kind: str, mark: float | None) -> Chart:
+def _curves(
+    axis: Axis, family: Family, name: str, kind: str, mark: float | None, levels: Levels
+) -> Chart:
     """Describe means with 95 % bands over the seeds that have come furthest."""
     lines, fewer = [], []
     for i, label in enumerate(axis.labels):
@@ -165,6 +176,5 @@ def _curves(axis: Axis, family: Family, name: str, kind: str, mark: float | None
     note = f"On held-out text, during training. {seeds_text}"
     note += f" Fewer: {', '.join(fewer)}." if fewer else ""
     note += "" if mark is None else " Dashed: the budget that all runs have."
-    x = KINDS[kind] if kind != "steps" else "step"
     y = axis_title(name.partition("/")[2])
-    return Chart(title, lines, x=x, y=y, mark=mark, note=note)
+    return Chart(title, lines, levels, x=SPENT[kind], y=y, mark=mark, edge=True, note=note)

@@ -11,13 +11,14 @@ from __future__ import annotations
 import dataclasses
 import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from bert_jax.config import to_dict
 from bert_jax.reporting import files as figure_files
+from bert_jax.reporting.figures import Figure
 from bert_jax.reporting.formats import SPACE
 from bert_jax.reporting.metric_names import pretty
 from bert_jax.reporting.page import asset, config_box, page, section, table, tile
@@ -26,6 +27,7 @@ from bert_jax.studies import files, trunks
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.report import (
     aggregate,
+    answers,
     budgets,
     collect,
     compare,
@@ -98,10 +100,9 @@ def compose(view: View, gaps: summary.Gaps) -> tuple[str, Figures]:
     """Build the page, section by section, and its figures by name."""
     shown: Figures = {}
 
-    def charts(chosen: Figures, kind: str = "charts") -> str:
+    def charts(chosen: Figures) -> str:
         shown.update(chosen)
-        drawn = "".join(map(draw, chosen.values()))
-        return f'<div class="{kind}">{drawn}</div>' if drawn else ""
+        return _charts(chosen.values())
 
     answer, paired, equal = "", "", ""
     for i, comparison in enumerate(view.comparisons):
@@ -109,38 +110,43 @@ def compose(view: View, gaps: summary.Gaps) -> tuple[str, Figures]:
         axis, families = view.axis(name), view.families(name)
         title = f"<h3>By {escape(name)}</h3>" if len(view.comparisons) > 1 else ""
         if drawn := charts(sections.headline(view, comparison)):
+            lead = answers.sentence(view, comparison, metrics[0], gaps[i])
+            warned = answers.behind_baseline(view, comparison)
+            warned = warned if answer else answers.warnings(view) + warned
             best = sections.best(view, comparison, gaps[i]) if len(axis.labels) > 1 else ""
             means = sections.mean_table(view, axis, families, metrics)
-            answer += f"{title}{drawn}{box(best)}{box(means)}"
+            answer += f'{title}<p class="lead">{escape(lead)}</p>{_warned(warned)}'
+            answer += f"{drawn}{box(best)}{box(means)}"
         drawn = charts(sections.gaps(view, comparison, gaps[i]))
         listed = "".join(_gaps(view, name, metric, gaps[i]) for metric in metrics)
         paired += f"{title}{drawn}{listed}" if listed else ""
         if tabs := _tabs(view, name, i, shown):
             equal += f"{title}{tabs}"
-    crossed = charts(matrices.crossed(view), "charts broad")
-    cross_rate = charts(matrices.cross_rate(view), "charts broad")
+    crossed, cross_rate = charts(matrices.crossed(view)), charts(matrices.cross_rate(view))
     ledger = tables.ledger(view)
     tasks = "".join(
         f"<h3>{escape(title)}</h3>{box(text)}" for title, text in tables.downstream(view)
     )
     body = (
         _head(view)
-        + section("State", _state(view))
-        + section("Answer", answer and say(ANSWER) + answer)
-        + section("Differences in pairs", paired and say(PAIRS) + paired)
+        + section(
+            "Answer", answer + fold(ANSWER) if answer else NONE + _warned(answers.warnings(view))
+        )
+        + section("Differences in pairs", paired and paired + fold(PAIRS))
         + section("Two axes at once", crossed)
         + section("Equal budgets", equal and say(EQUAL) + equal)
         + section("Trained at one rate, evaluated at others", cross_rate)
         + section("What was masked", ledger and say(LEDGER) + box(ledger))
         + section("Downstream", tasks)
-        + section("Cost", box(tables.cost(view)))
         + "".join(_published(view, name) for name in view.study.get("published", []))
         + section("Notes", _notes(view))
         + section("Config", _config(view))
+        + section("State and cost", _state(view))
     )
     return body, shown
 
 
+NONE = '<p class="lead">No answer yet: no cell has results.</p>'
 ANSWER = (
     f"Means over seeds with 95{SPACE}% t intervals; small circles are single seeds. The best point "
     "is chosen after the results are known: of several points that are equally good one is best by "
@@ -183,6 +189,16 @@ def _head(view: View) -> str:
     if budget := study.get("budget"):
         parts.append(budgets.described(budget))
     parts += filter(None, [trunks.described([result.entry for result in results])])
+    done = sum(result.state.name == "done" for result in results)
+    parts.append(f"{done} of {len(results)} cells done")
+    return (
+        f"<h1>{escape(study.get('question') or str(study.get('name', 'Study')))}</h1>"
+        f'<p class="sub">{" · ".join(parts)}</p>'
+    )
+
+
+def _tiles(view: View) -> str:
+    study, results = view.study, view.results
     states = Counter(result.state.name for result in results)
     others = ", ".join(f"{states[name]} {name}" for name in STATES[1:] if states[name])
     training = sum(result.seconds for result in results)
@@ -203,13 +219,11 @@ def _head(view: View) -> str:
         tile("Hardware", hardware, platform),
         tile("Date", ended[:10] or "not begun", since),
     ]
-    return (
-        f"<h1>{escape(study.get('question') or str(study.get('name', 'Study')))}</h1>"
-        f'<p class="sub">{" · ".join(parts)}</p><div class="tiles">{"".join(tiles)}</div>'
-    )
+    return f'<div class="tiles">{"".join(tiles)}</div>'
 
 
 def _state(view: View) -> str:
+    """Show how far the study is, what it cost, and what would make it again."""
     study, (begun, ended) = view.study, aggregate.span(view)
     command = study.get("command") or ""
     machine = (study.get("machine") or {}).items()
@@ -222,10 +236,14 @@ def _state(view: View) -> str:
         "launched on": ", ".join(_fact(key, value) for key, value in machine if value),
         "versions": ", ".join(f"{key} {value}" for key, value in versions),
         "study": " ".join(filter(None, [study.get("spec"), study.get("hash")])),
+        "figures": "all of this page as PDF, SVG and PNG in the folder figures beside it",
     }
     holes = tables.holes(view)
-    return box(table([[key, str(value)] for key, value in rows.items() if value])) + (
-        f"<h3>Cells without all their results</h3>{box(holes, 'wide')}" if holes else ""
+    return (
+        _tiles(view)
+        + (f"<h3>Cells without all their results</h3>{box(holes)}" if holes else "")
+        + f"<h3>Cost</h3>{box(tables.cost(view))}<h3>Origin</h3>"
+        + box(table([[key, str(value)] for key, value in rows.items() if value]))
     )
 
 
@@ -257,11 +275,10 @@ def _tabs(view: View, axis: str, number: int, shown: Figures) -> str:
         if i == 0:  # over other budgets the curves are the same, stretched or squeezed
             for family, chart in zip(view.families(axis), panel.curves, strict=True):
                 shown[aggregate.slug(axis, "curves", family.name)] = chart
-        drawn = "".join(map(draw, [panel.reading, *panel.curves]))
         name, checked = f"budget-{number}-{i}", " checked" if i == 0 else ""
         heads += f'<input type="radio" name="budget-{number}" id="{name}"{checked}>'
         heads += f'<label for="{name}">equal {budgets.KINDS[panel.kind]}</label>'
-        bodies += f'<div>{say(panel.text)}<div class="charts">{drawn}</div></div>'
+        bodies += f"<div>{say(panel.text)}{_charts([panel.reading, *panel.curves])}</div>"
     if not any(panel.reading.series for panel in panels):
         return ""
     return f'<div class="tabs">{heads}{bodies}</div>'
@@ -274,14 +291,13 @@ def _published(view: View, name: str) -> str:
     source = published.TABLE[name]
     ours = sections.headline(view, view.comparisons[0])
     chosen = next((key for key in reversed(ours) if draw(ours[key])), None)
-    drawn, text = "", f"Another scale: {source.what}."
+    beside, text = [], f"Another scale: {source.what}."
     if chosen is not None:
-        drawn = draw(dataclasses.replace(ours[chosen], title=f"Ours: {ours[chosen].title}"))
+        beside = [dataclasses.replace(ours[chosen], title=f"Ours: {ours[chosen].title}")]
         text += " Ours are in the first figure, theirs in the others; compare only the shapes."
-    drawn += "".join(map(draw, tables.figures_of(name)))
     return section(
         f"Published, beside ours: {source.title}",
-        f'{say(text)}<div class="charts published">{drawn}</div>'
+        f"{say(text)}{_charts([*beside, *tables.figures_of(name)], 'charts published')}"
         f"{box(tables.table_of(name))}{say(f'{source.source}.')}",
     )
 
@@ -304,6 +320,23 @@ def _config(view: View) -> str:
 def box(body: str, kind: str = "") -> str:
     """Put a table or text on a card."""
     return f'<div class="{f"box {kind}".strip()}">{body}</div>' if body else ""
+
+
+def fold(text: str) -> str:
+    """Fold a long explanation."""
+    return f"<details><summary>How to read this</summary>{say(text)}</details>"
+
+
+def _charts(figures: Iterable[Figure], kind: str = "charts") -> str:
+    """Draw figures side by side where there is room for it."""
+    drawn = "".join(draw(figure, wide=True) for figure in figures)
+    return f'<div class="{kind}">{drawn}</div>' if drawn else ""
+
+
+def _warned(texts: Sequence[str]) -> str:
+    """List warnings."""
+    listed = "".join(f"<li>{escape(text)}</li>" for text in texts)
+    return f'<ul class="warned">{listed}</ul>' if listed else ""
 
 
 def say(text: str) -> str:

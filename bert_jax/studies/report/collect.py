@@ -30,6 +30,19 @@ ENVIRONMENT = {
     "parameters": Maybe(int),
     "machine": Maybe({"backend": Maybe(str), "cores": Maybe(int), "devices": Maybe([str])}),
 }
+KNOBS = {  # knob -> words for readers, and its unit in the title of an axis
+    "masking.rate": ("masking rate", "share of tokens"),
+    "masking.prediction_rate": ("prediction rate", "share of tokens"),
+    "masking.replace": ("split", "[MASK]/random/kept, %"),
+    "masking.unit": ("masking unit", ""),
+    "masking.dupe_factor": ("copies of masks", ""),
+    "optim.learning_rate": ("peak learning rate", ""),
+    "optim.warmup_steps": ("warm-up", "updates"),
+    "steps": ("training length", "updates"),
+    "batch_size": ("batch size", "rows"),
+    "sequence_length": ("length of rows", "tokens"),
+    "tokenizer.vocab_size": ("vocabulary size", "tokens"),
+}
 # Columns of results.csv; those of the axes stand behind the identity, metrics at the end.
 IDENTITY = ("cell", "state")
 SPENT = ("tokens", "predictions", "flops")
@@ -89,10 +102,20 @@ class Axis:
         ]
         return len(numbers) == len(self.values) > 1 and len(set(numbers)) == len(numbers)
 
+    @property
+    def words(self) -> str:
+        """Return the name for readers."""
+        return KNOBS.get(self.name, (self.name.rpartition(".")[2].replace("_", " "),))[0]
+
+    @property
+    def title(self) -> str:
+        """Return the title of the axis in figures, with its unit."""
+        unit = KNOBS.get(self.name, ("", ""))[1]
+        return f"{self.words} ({unit})" if unit else self.words
+
     def qualified(self, label: str) -> str:
         """Return a label to stand beside those of other axes: a number says which knob it is."""
-        knob = self.name.rpartition(".")[2].replace("_", " ")
-        return f"{knob} {label}" if self.numeric else label
+        return f"{self.words} {label}" if self.numeric else label
 
 
 @dataclass(frozen=True)

@@ -48,8 +48,8 @@ def _cross_rate(axis: Axis, family: Family, evaluation: str) -> Heat:
         grid,
         shades,
         marks=marks,
-        y=axis.name,
-        x="masking rate of evaluation",
+        y=axis.words,
+        x="masking rate of evaluation (share of tokens)",
         note="Rows: the setting that runs were trained with. Columns: the masking rate they are "
         "evaluated at, on one set of nested masks. Means over seeds, over fewer where noted; bold: "
         "the best of its column among rows with all seeds; darker cells are nearer to it.",
@@ -84,8 +84,8 @@ def crossed(view: View) -> Figures:
             grid,
             shades,
             marks=marks,
-            y=first.name,
-            x=second.name,
+            y=first.words,
+            x=second.words,
             percent=aggregate.percent(metric, view.results),
             note="Means over seeds; empty if a seed is missing. Bold: the best; darker cells are "
             "nearer to it.",

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bert_jax.reporting.formats import HOLE, SPACE, number
-from bert_jax.reporting.metric_names import axis_title, baselines, lower_is_better, pretty
+from bert_jax.reporting.metric_names import axis_title, lower_is_better, pretty
 from bert_jax.reporting.page import table
-from bert_jax.studies.report import aggregate
+from bert_jax.studies.report import aggregate, answers
 from bert_jax.studies.report.aggregate import Figures, View, getter, plain, plus_minus, slug
 from bert_jax.studies.report.collect import Axis, Family
 from bert_jax.studies.report.compare import Difference
@@ -22,65 +22,52 @@ def headline(view: View, comparison: Mapping[str, Any]) -> Figures:
     axis, families = view.axis(comparison["axis"]), view.families(comparison["axis"])
     figures: Figures = {}
     for metric in comparison["metrics"]:
-        share, value = aggregate.percent(metric, view.results), getter(metric)
-        series = aggregate.means(axis, families, value)
-        shown = [y for line in series for _, y in line.points]
-        note, baselines = aggregate.seeds_note(families, value), []
-        if baseline := _baseline(view, metric):
-            name, level = baseline
-            if shown and min(shown) <= level <= max(shown):
-                baselines.append(baseline)
-            else:
-                note += f" {name[:1].upper()}{name[1:]}: {number(level, share)}."
+        value = getter(metric)
         figures[slug(axis.name, metric)] = aggregate.chart_over(
             axis,
             pretty(metric),
-            series,
-            percent=share,
-            baselines=baselines,
+            aggregate.means(axis, families, value),
+            percent=aggregate.percent(metric, view.results),
+            baselines=baseline_lines(view, metric),
             y=axis_title(metric),
-            note=note,
+            note=aggregate.seeds_note(families, value),
         )
     return figures
 
 
-def _baseline(view: View, metric: str) -> tuple[str, float] | None:
-    """Return the name and level of a metric's baseline, if all cells agree on it."""
-    evaluation, _, name = metric.partition("/")
-    references, label = baselines(name)
-    each = (aggregate.values(view.results, getter(f"{evaluation}/{key}")) for key in references)
-    levels = next(filter(None, each), None)
-    if levels and max(levels) - min(levels) < 1e-6:
-        return label.removeprefix("the "), levels[0]
-    return None
+def baseline_lines(view: View, metric: str) -> list[tuple[str, float]]:
+    """Return name and level of a metric's baseline; both ends of the range if cells differ."""
+    words, levels = answers.reference(view, metric)
+    name = words.removeprefix("the ")
+    ends = sorted({round(level, 6) for level in levels.values()})
+    return [(name, ends[0]), *(("", end) for end in ends[1:][-1:])] if ends else []
 
 
 def best(view: View, comparison: Mapping[str, Any], differences: Sequence[Difference]) -> str:
     """Tabulate the best point of each family and metric and its difference from the baseline."""
     known = {(gap.metric, gap.family, gap.point): gap for gap in differences if gap.pairs}
-    lines = []
+    lines, base = [], comparison["baseline"]
     for metric in comparison["metrics"]:
         share = aggregate.percent(metric, view.results)
-        choose = min if lower_is_better(metric) else max
+        words, levels = answers.reference(view, metric)
         for family in view.families(comparison["axis"]):
-            all_means = {
-                label: aggregate.summary(runs, getter(metric))
-                for label, runs in family.runs.items()
-            }
-            means = {label: mean for label, mean in all_means.items() if mean is not None}
-            if not means:
+            top = answers.leader(family, metric, base, differences)
+            if top is None:
                 continue
-            top = choose(means, key=lambda label: means[label].mean)
             gap, text = known.get((metric, family.name, top)), HOLE
-            if top == comparison["baseline"]:
+            if top == base:
                 text = "is the baseline"
             if gap is not None:
                 one_pair = gap.pairs == 1
-                within = "one pair" if one_pair else aggregate.interval(gap.low, gap.high, share)
+                within = "one pair" if one_pair else aggregate.interval(*gap.widest, share)
                 inside = "; ".join(filter(None, [within, verdict(gap)]))
                 text = f"{plain(gap.mean, share, True)} ({inside})"
             name = ", ".join(filter(None, [pretty(metric), family.name]))
-            lines.append([name, top, plus_minus(means[top], len(family.runs[top]), share), text])
+            mean = aggregate.summary(family.runs[top], getter(metric))
+            shown = plus_minus(mean, len(family.runs[top]), share)
+            if answers.behind(family, metric, levels)[1]:
+                top, text = f"none; nearest {top}", f"no run is better than {words}"
+            lines.append([name, top, shown, text])
     less = f"minus {comparison['baseline'] or 'baseline'}, in pairs"
     return table(lines, ["metric", "best point", "mean", less], True) if lines else ""
 
@@ -113,18 +100,19 @@ def gaps(view: View, comparison: Mapping[str, Any], differences: Sequence[Differ
         if not pairs:
             continue
         count = f"{pairs[0]} to {pairs[-1]}" if len(pairs) > 1 else str(pairs[0])
+        count += " pairs" if pairs[-1] > 1 else " pair"
         intervals = f", 95{SPACE}% t intervals" if pairs[-1] > 1 else "; one pair has no interval"
         intervals += ", each by itself" if pairs[-1] > 1 and len(chosen) > 1 else ""
         better = "Below" if lower_is_better(metric) else "Above"
-        baseline = comparison["baseline"]
+        baseline, share = comparison["baseline"], aggregate.percent(metric, view.results)
         figures[slug(axis.name, metric, "difference")] = aggregate.chart_over(
             axis,
             f"{pretty(metric)}, minus {baseline}",
             aggregate.gaps(axis, families, chosen),
             baselines=[("", 0.0)],
-            y=axis_title(metric, "difference"),
-            percent=aggregate.percent(metric, view.results),
-            note=f"Minus {baseline}, in {count} pairs{intervals}. {better} zero is better.",
+            y="difference (percentage points)" if share else axis_title(metric, "difference"),
+            percent=share,
+            note=f"Minus {baseline}, in {count}{intervals}. {better} zero is better.",
         )
     return figures
 
@@ -144,7 +132,7 @@ def gap_table(view: View, axis: str, differences: Sequence[Difference]) -> str:
                 plain(gap.mean, share, True),
                 aggregate.interval(gap.low, gap.high, share),
                 aggregate.interval(gap.both_low, gap.both_high, share),
-                probability(gap.corrected),
+                aggregate.probability(gap.corrected),
                 HOLE if math.isnan(gap.corrected) else "differs" if gap.resolved else "open",
                 str(gap.pairs),
                 str(gap.holes) if gap.holes else "",
@@ -154,23 +142,16 @@ def gap_table(view: View, axis: str, differences: Sequence[Difference]) -> str:
                 f"{gap.ratio:.2f}" if math.isfinite(gap.ratio) else HOLE,
             ]
         )
-    return table(lines, head, True) if lines else ""
-
-
-def probability(value: float) -> str:
-    """Format a p value with two digits; a small one as a bound."""
-    if math.isnan(value):
-        return HOLE
-    if value < 1e-4:
-        return f"<{SPACE}0.0001"
-    return f"{value:.1g}" if value < 0.001 else f"{value:.2g}"
+    kept = [i for i in range(len(head)) if {line[i] for line in lines} - {"", HOLE}]
+    lines = [[line[i] for i in kept] for line in lines]  # without columns that are not known
+    return table(lines, [head[i] for i in kept], True) if lines else ""
 
 
 def verdict(gap: Difference) -> str:
     """Format the corrected p value and the verdict by it; empty for one pair."""
     if math.isnan(gap.corrected):
         return ""
-    p = probability(gap.corrected)
+    p = aggregate.probability(gap.corrected)
     text = f"p {p}" if p.startswith("<") else f"p{SPACE}={SPACE}{p}"
     return f"{text}, {'differs' if gap.resolved else 'open'}"
 

@@ -12,7 +12,7 @@ from typing import Any
 from bert_jax.reporting.formats import HOLE, SPACE
 from bert_jax.reporting.metric_names import pretty
 from bert_jax.studies import trunks
-from bert_jax.studies.report import aggregate, budgets, sections
+from bert_jax.studies.report import aggregate, answers, budgets, sections
 from bert_jax.studies.report.aggregate import View, getter, plain, plus_minus
 from bert_jax.studies.report.compare import LEVEL, Difference
 from bert_jax.system.durations import duration
@@ -123,7 +123,10 @@ def _comparison(
             }
             if known:
                 pairs.append([name, *(_gap(known.get(m), share[m]) for m in metrics)])
-    parts = [f"Means over seeds ± half their 95{SPACE}% t intervals.", table(means, head)]
+    parts = [literal(answers.sentence(view, comparison, m, differences)) for m in metrics[:1]]
+    warned = answers.warnings(view) + answers.behind_baseline(view, comparison)
+    parts.append("\n".join(f"- {literal(text)}" for text in warned))
+    parts += [f"Means over seeds ± half their 95{SPACE}% t intervals.", table(means, head)]
     if pairs:
         baseline, explanation = literal(comparison["baseline"]), _intervals(metrics, differences)
         parts.append(f"Minus {baseline}, in pairs of one seed. {explanation}")
@@ -168,7 +171,7 @@ def _gap(gap: Difference | None, share: bool) -> str:
     if gap.pairs == 1:
         return f"{value}{missing}"
     value = f"**{value}**" if gap.resolved else value
-    p = sections.probability(gap.corrected)
+    p = aggregate.probability(gap.corrected)
     equals = "" if p.startswith("<") else f"{SPACE}="
     p = f"p{equals}{SPACE}{p}".replace("<", "&lt;")
     return f"{value} ({aggregate.interval(*gap.widest, share)}; {p}){missing}"
