@@ -34,18 +34,20 @@ class Page:
     """An HTML page that shows itself in a notebook."""
 
     def __init__(self, html: str, title: str):
-        self.html, self.title = html, title
+        self.html = html.encode(errors="replace").decode()  # a lone surrogate is no character
+        self.title = title
 
     def __repr__(self) -> str:
         return f"<{self.title}: {len(self.html) / 1e3:,.0f} kB of HTML>"
 
     def _repr_html_(self) -> str:
         style = f"width:100%;height:{HEIGHT}px;border:0"
-        return f'<iframe srcdoc="{escape(self.html)}" style="{style}"></iframe>'
+        title = escape(self.title)
+        return f'<iframe srcdoc="{escape(self.html)}" title="{title}" style="{style}"></iframe>'
 
     def save(self, path: str | os.PathLike) -> None:
         """Write the page into a file, which needs no network."""
-        Path(path).write_text(self.html, errors="replace")  # a lone surrogate is no character
+        Path(path).write_text(self.html, encoding="utf-8")
 
 
 class Model:

@@ -159,6 +159,8 @@ def test_a_model_and_a_page_say_what_they_are(model, tmp_path):
     assert '"<' not in page._repr_html_()  # the document is escaped within the attribute
     page.save(tmp_path / "page.html")
     assert (tmp_path / "page.html").read_text() == page.html
+    lone = model.inspect("attention", ["the cat \udc80"])  # half a character
+    assert "the cat ?" in lone._repr_html_().encode().decode()
 
 
 @pytest.mark.slow

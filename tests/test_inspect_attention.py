@@ -431,7 +431,8 @@ def test_the_address_chooses_a_weight_and_the_browser_reads_it_as_we_do(golden, 
     assert re.search(r'<div id="failed"[^>]* hidden', document)
     weight = weights_of(data_of(found))[1, 0, 2, 4]
     assert said(document) == f"text 1, layer 2, head 1: cat 3 → on 5: {weight:.6f}"
-    assert document.count("<canvas") == 2 * 5
+    assert document.count("<canvas") == 2  # the lines of each text
+    assert document.count('<svg class="heat"') == 2 * 4
 
 
 KEYS = """
@@ -439,7 +440,7 @@ const key = (element, name) => { element.focus();
   const event = { key: name, bubbles: true, cancelable: true };
   element.dispatchEvent(new KeyboardEvent('keydown', event)); };
 const log = [], note = () => log.push(document.getElementById('said').textContent);
-const canvas = name => document.querySelector(`[data-view=${name}] canvas.heat`);
+const canvas = name => document.querySelector(`[data-view=${name}] svg.heat`);
 key(canvas('model'), 'ArrowDown'); key(canvas('model'), 'ArrowRight'); note();
 key(canvas('matrix'), 'ArrowDown'); key(canvas('matrix'), 'ArrowRight');
 key(canvas('matrix'), 'ArrowRight'); note();
@@ -476,7 +477,7 @@ def test_keys_move_through_heads_weights_and_tokens(causal, tmp_path):
     assert lines[4] == " ".join(seen)
     assert (
         int(lines[5]) == 2 + 4 + 2
-    )  # two lists of tokens, four canvases, two tables: all a Tab away
+    )  # two lists of tokens, four grids of cells, two tables: all a Tab away
     assert lines[6] == "#layer=1&head=1&from=2&to=3"
     assert lines[7].startswith("Attention of ")
 

@@ -31,6 +31,7 @@ from bert_jax.predictors import stream
 from bert_jax.predictors.base import Model, OfText, Options, Row
 from bert_jax.views import embeddings, pictures, vectors
 from bert_jax.views.tables import spread, tables
+from bert_jax.views.texts import Labelled
 from tests import chromium, toy, variants
 
 GOLDEN = variants.GOLDEN / "huggingface" / "pretraining"  # 2 layers of 16, 47 pieces, 24 positions
@@ -258,7 +259,7 @@ def test_neighbours_and_cosines_need_no_script(run, page):
         assert cells[at - 1] == str(i + 1)
         assert cells[at + 1] == str(len(points.pieces[i]))
         best = [k for k in np.argsort(-cosines[i]) if k != i]
-        assert cells[at + 2] == "".join(f"{TEXTS[k]} {cosines[i, k]:z.3f}" for k in best)
+        assert cells[at + 2] == "".join(f"{TEXTS[k]} {k + 1} {cosines[i, k]:z.3f}" for k in best)
         assert (
             len(re.findall(r"-?\d\.\d{3}", cells[at + 3])) == data["views"]["3 0"]["words"][0] == 5
         )
@@ -289,6 +290,55 @@ def test_words_are_told_apart_by_their_texts(run):
     assert data["names"] == ["the₁", "cat₁", "the₂", "dog₂"]
     assert data["texts"] == ["the cat", "the dog"]
     assert data["rows"] == [0, 0, 1, 1]
+    assert data["places"] == ["1:1", "1:2", "2:1", "2:2"]
+    assert data_of(made(run, TEXTS))["places"] == ["1", "2", "3", "4", "5"]
+
+
+def test_punctuation_is_known_and_neighbours_without_it_are_those_of_the_words(run):
+    texts = ["the cat , the dog .", "a mat ?"]
+    data = data_of(made(run, texts, points="words", neighbours=3))
+    assert data["names"][2] == ",₁"
+    assert data["punctuation"] == [2, 5, 8]
+    one = vectors.unit(vectors.points(asked(run), rows(texts), words=True).vectors[3, 0])
+    cosines = one @ one.T - 9 * np.eye(9)
+    for key, barred in (("near", []), ("plain", [2, 5, 8])):
+        cosines[:, barred] = -9
+        count, ids, near = data["views"]["3 0"][key]
+        assert count == 3
+        ids = unpacked(ids, "<u2").reshape(9, 3).astype(int)
+        np.testing.assert_allclose(
+            unpacked(near, "<i2").reshape(9, 3) / 1e4, -np.sort(-cosines, 1)[:, :3], atol=1e-4
+        )
+        np.testing.assert_allclose(
+            np.take_along_axis(cosines, ids, 1), -np.sort(-cosines, 1)[:, :3], atol=1e-4
+        )
+    for bare in (["the cat", "a dog"], ["the cat . . .", "."]):  # none, and nothing besides
+        data = data_of(made(run, bare, points="words"))
+        assert data["punctuation"] == []
+        assert "plain" not in data["views"]["3 0"]
+
+
+def test_labels_of_json_lines_are_on_the_page_and_others_are_refused(run):
+    reader = Labelled(Model(run, Options()))
+    lines = ['{"text": "the cat", "label": "x"}', '{"text": "a dog", "label": 3}', "mat"]
+    read = [reader.read(n, line) for n, line in enumerate(lines, 1)]
+    assert data_of(embeddings.page(reader, read))["labels"] == ["x", "3", None]
+    with pytest.raises(DataError, match="line 7: label is a list"):
+        reader.read(7, '{"text": "the cat", "label": []}')
+
+
+def test_a_page_states_the_settings_of_its_projection(run, monkeypatch, capsys):
+    monkeypatch.setattr(embeddings, "PAUSE", 0.0)
+    monkeypatch.setattr(embeddings, "SLOW", 0)  # one view
+    page = made(run, TEXTS, method="tsne", layer="1")
+    assert data_of(page)["how"] == "t-SNE, perplexity 1.333, seed 0"
+    assert '<figcaption id="map-name">t-SNE, perplexity 1.333, seed 0</figcaption>' in page
+    assert vectors.settings("tsne", 2000) == {"perplexity": 30.0, "seed": 0}
+    assert vectors.settings("umap", 2000) == {"neighbours": 15, "seed": 0}
+    out, err = capsys.readouterr()
+    assert out == ""  # scikit-learn prints there how far it is
+    assert "t-SNE of 5 points, view 1 of 1: iteration 250 of 1,000\n" in err
+    assert "view 1 of 1: iteration 300 of 1,000\n" in err
 
 
 NASTY = [

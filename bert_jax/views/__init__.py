@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 from bert_jax.predictors.base import OfText
 from bert_jax.views import attention, embeddings, generation
-from bert_jax.views.texts import Texts
+from bert_jax.views.texts import Labelled, Texts
 
 # Page -> class that reads and encodes its texts, and function from such a reader, rows and flags
 # to HTML.
 PAGES: dict[str, tuple[type[OfText], Callable[..., str]]] = {
     "attention": (Texts, attention.page),
-    "embeddings": (OfText, embeddings.page),
+    "embeddings": (Labelled, embeddings.page),
     "generation": (OfText, generation.page),
 }

@@ -23,9 +23,12 @@ from bert_jax.interop import runs
 from bert_jax.models.bert import Bert
 from bert_jax.predictors.base import Row
 from bert_jax.reporting import page as pages
-from bert_jax.views.texts import Texts, data_script, model_facts, model_name, shorten, visible
+from bert_jax.views import common
+from bert_jax.views.texts import Texts, model_facts, model_name, shorten, visible
 
-STYLE, SCRIPT = pages.asset(__file__, ".css"), pages.asset(__file__, ".js")
+STYLE = common.STYLE + pages.asset(__file__, ".css")
+PARTS = (".weights.js", ".lines.js", ".heat.js", ".js")  # of the script, which share one scope
+SCRIPT = common.SCRIPT + "".join(pages.asset(__file__, part) for part in PARTS)
 WHOLE = 1 << 20  # weights on a page; of more than these, the largest of each row
 FEWEST = 8  # weights kept of each row, however many rows there are
 MOST = 1 << 27  # weights computed
@@ -210,7 +213,7 @@ def document(run: runs.TrainedModel, data: dict[str, Any], measured: Sequence[Me
         layers=_options(range(1, data["layers"] + 1)),
         heads=_options(heads),
         one_segment="" if any(1 in text["segments"] for text in texts) else " hidden",
-        data=data_script(data),
+        data=common.data_script(data),
         script=SCRIPT,
         **boxes,
         **tables,

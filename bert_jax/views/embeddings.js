@@ -1,33 +1,26 @@
-'use strict';
 // Draws the map of `bert-jax inspect embeddings` and shows other layers and poolings.
 (() => {
 const data = JSON.parse(document.getElementById('data').textContent);
 const $ = id => document.getElementById(id);
 const count = data.names.length;
-const make = (name, parent, props = {}) =>
-  Object.assign(parent.appendChild(document.createElement(name)), props);
-const draw = (name, parent, attributes = {}) => {
-  const made = parent.appendChild(document.createElementNS('http://www.w3.org/2000/svg', name));
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  return made;
-};
+const add = (name, parent, props = {}) => parent.appendChild(make(name, props));
 const fixed = (x, places) => x.toFixed(places).replace(/^-(?=0\.0*$)/, '');
-const clamp = (x, low, high) => Math.min(Math.max(x, low), high);
 
 // --- numbers ------------------------------------------------------------------------------------
 
-const bytes = text => Uint8Array.from(atob(text), c => c.charCodeAt(0)).buffer;
+const buffer = text => bytes(text).buffer;
 const lists = packed => {  // [N] of [[number, cosine], ...]
   if (!packed) return null;
-  const [k, ids, cosines] = [packed[0], new Uint16Array(bytes(packed[1])),
-    new Int16Array(bytes(packed[2]))];
+  const [k, ids, cosines] = [packed[0], new Uint16Array(buffer(packed[1])),
+    new Int16Array(buffer(packed[2]))];
   return Array.from({ length: count }, (_, i) =>
     Array.from({ length: k }, (_, j) => [ids[i * k + j], cosines[i * k + j] / 1e4]));
 };
 const read = key => {
   const v = data.views[key];
-  return v && { xy: new Float32Array(bytes(v.xy)), shares: v.shares, near: lists(v.near),
-    words: lists(v.words), cosines: v.cosines && new Float32Array(bytes(v.cosines)) };
+  return v && { xy: new Float32Array(buffer(v.xy)), shares: v.shares, near: lists(v.near),
+    plain: lists(v.plain), words: lists(v.words),
+    cosines: v.cosines && new Float32Array(buffer(v.cosines)) };
 };
 const cosine = (i, j) => i === j ? 1
   : view.cosines[Math.min(i, j) * count - Math.min(i, j) * (Math.min(i, j) + 3) / 2
@@ -35,7 +28,7 @@ const cosine = (i, j) => i === j ? 1
 
 let at = [...data.start], view = read(at.join(' ')), chosen = -1;
 
-// --- labels: a text keeps its own direction, whatever is around it ------------------------------
+// --- labels -------------------------------------------------------------------------------------
 
 const cutter = typeof Intl !== 'undefined' && Intl.Segmenter && new Intl.Segmenter();
 const short = (text, most) => {
@@ -44,21 +37,48 @@ const short = (text, most) => {
     : Array.from(text);
   return units.length <= most ? text : units.slice(0, most - 1).join('').trimEnd() + '…';
 };
-const isolated = text => '\u2068' + text + '\u2069';
 const name = (i, most = 26) => short(data.names[i], most) || 'text ' + (i + 1);
-const bdi = (parent, text) => make('bdi', parent, { textContent: text, dir: 'auto' });
+/** Say which text a point is, or which word of one. */
+const where = i => 'text ' + data.places[i].replace(':', ', word ');
+const bdi = (parent, text) => add('bdi', parent, { textContent: text, dir: 'auto' });
+
+// --- which points are shown ---------------------------------------------------------------------
+
+const punctuation = new Set(data.punctuation);
+const filter = { find: '', plain: false, group: -1 };
+let groups = [], groupOf = [];  // [{ name, hue, size }], and the group of each point
+const visible = i => !filter.plain || !punctuation.has(i);
+const matches = i => visible(i) && (filter.group < 0 || groupOf[i] === filter.group)
+  && (!filter.find || data.names[i].toLowerCase().includes(filter.find));
+const near = i => (filter.plain && view.plain || view.near)[i];
+
+/** Divide the points by their text or label; the largest groups have colours of their own. */
+function colour(by) {
+  const names = data.rows.map(row => by === 'text' ? 'text ' + (row + 1)
+    : by === 'label' ? data.labels[row] ?? 'no label' : '');
+  const sizes = new Map();
+  for (const one of names) sizes.set(one, (sizes.get(one) || 0) + 1);
+  let order = [...sizes.keys()];
+  if (by === 'label' || order.length > HUES) order.sort((a, b) => sizes.get(b) - sizes.get(a));
+  if (order.length > HUES) order = order.slice(0, HUES - 1);
+  groups = by ? order.map((one, k) => ({ name: one, hue: hue(k), size: sizes.get(one) })) : [];
+  const rest = count - groups.reduce((all, { size }) => all + size, 0);
+  if (by && rest) groups.push({ name: 'others', hue: 'soft', size: rest });
+  groupOf = names.map(one => by && order.includes(one) ? order.indexOf(one) : groups.length - 1);
+  filter.group = -1;
+}
 
 // --- the map ------------------------------------------------------------------------------------
 
 const map = $('map'), svg = draw('svg', map, { role: 'listbox',
   'aria-label': 'Map of the points; arrow keys move' });
-const tip = make('div', map, { className: 'tip' });
+const tip = add('div', map, { className: 'tip' });
 const layers = ['lines', 'dots', 'labels'].map(() => draw('g', svg));
 const [lines, dots, labels] = layers;
 if (count > 300) map.classList.add('many');
+map.append(saving(() => `embeddings-${data.method}-${$('layer').value}`.toLowerCase(), figure));
 const radius = count > 300 ? 4 : 6;
 let places = [], width = 0, height = 0;
-const pen = document.createElement('canvas').getContext('2d');
 const points = data.names.map((_, i) => {
   const dot = draw('circle', dots, { r: radius, tabindex: i ? -1 : 0, role: 'option',
     'aria-selected': 'false' });
@@ -70,8 +90,9 @@ const points = data.names.map((_, i) => {
 });
 
 function hover(i) {
-  tip.textContent = data.poolings > 1 ? short(data.names[i], 300)
-    : name(i) + '\n' + short(data.texts[data.rows[i]], 200);
+  const label = data.labels[data.rows[i]];
+  tip.textContent = (data.poolings > 1 ? short(data.names[i], 300)
+    : name(i) + '\n' + short(data.texts[data.rows[i]], 200)) + (label ? '\n' + label : '');
   tip.style.display = 'block';
   const box = svg.getBoundingClientRect(), outer = map.getBoundingClientRect(), [x, y] = places[i];
   tip.style.left = clamp(box.left - outer.left + x + 12, 4,
@@ -87,9 +108,9 @@ function place() {
   svg.style.height = height + 'px';
   const ends = axis => {
     let low = Infinity, high = -Infinity;
-    for (let i = axis; i < view.xy.length; i += 2) {
-      low = Math.min(low, view.xy[i]);
-      high = Math.max(high, view.xy[i]);
+    for (let i = 0; i < count; i++) if (visible(i)) {
+      low = Math.min(low, view.xy[2 * i + axis]);
+      high = Math.max(high, view.xy[2 * i + axis]);
     }
     return [low, high];
   };
@@ -102,44 +123,47 @@ function place() {
     dot.setAttribute('cx', places[i][0].toFixed(2));
     dot.setAttribute('cy', places[i][1].toFixed(2));
     dot.dataset.x = view.xy[2 * i]; dot.dataset.y = view.xy[2 * i + 1];
-    const best = view.near[i][0];
+    const best = near(i)[0];
     dot.setAttribute('aria-label',
       isolated(name(i, 80))
         + (best ? `, nearest: ${isolated(name(best[0], 40))} ${fixed(best[1], 3)}` : ''));
   });
   const percent = view.shares && view.shares.map(s => (100 * s).toFixed(1) + ' %');
-  $('map-name').textContent = data.method
+  $('map-name').textContent = data.how
     + (percent ? `: ${percent[0]} of the variance to the right, ${percent[1]} up` : '');
   $('map-note').textContent = view.xy.every(x => x === 0)
     ? 'All points are one vector here: the texts have not reached it yet.'
     : 'Choose a point with the pointer or the arrow keys; lines lead to its nearest neighbours.'
-      + (data.method === 'PCA' ? '' : ' Distances between far groups say little on such a map.');
+      + (data.method === 'PCA' ? '' : ' Distances between far groups say '
+        + 'little on such a map, and another seed gives another.');
 }
 
 // Labels take the first free place beside their point, first those of the chosen one and its
 // neighbours; labels without a free place are left out.
 function label() {
   labels.replaceChildren(); lines.replaceChildren();
-  const near = chosen < 0 ? [] : view.near[chosen].map(n => n[0]);
+  const close = chosen < 0 ? [] : near(chosen).map(n => n[0]);
   points.forEach((dot, i) => {
     dot.classList.toggle('chosen', i === chosen);
-    dot.classList.toggle('near', near.includes(i));
+    dot.classList.toggle('near', close.includes(i));
+    dot.classList.toggle('dim', !matches(i) && i !== chosen && !close.includes(i));
+    dot.style.display = visible(i) ? '' : 'none';
     dot.setAttribute('aria-selected', i === chosen);
     dot.setAttribute('tabindex', i === Math.max(chosen, 0) ? 0 : -1);
   });
-  for (const k of near)
+  for (const k of close)
     draw('line', lines, { class: 'to', x1: places[chosen][0], y1: places[chosen][1],
       x2: places[k][0], y2: places[k][1] });
-  const order = [...(chosen < 0 ? [] : [chosen]), ...near, ...points.keys()]
-    .filter((x, i, all) => all.indexOf(x) === i);
+  const order = new Set([...(chosen < 0 ? [] : [chosen]), ...close,
+    ...[...points.keys()].filter(matches)]);
   const taken = [], high = 17, most = width < 560 ? 14 : 26;
   const overlaps = (a, b) => a[0] < b[2] && b[0] < a[2] && a[1] < b[3] && b[1] < a[3];
+  const family = getComputedStyle(map).fontFamily;
   let placed = 0;
   for (const i of order) {
     if (placed >= 120) break;
     const [x, y] = places[i], text = name(i, i === chosen ? most + 10 : most), gap = radius + 4;
-    pen.font = `${i === chosen ? 650 : 400} 13px ${getComputedStyle(map).fontFamily}`;
-    const wide = pen.measureText(text).width + 2;
+    const wide = 2 + widthOf(text, `${i === chosen ? 650 : 400} 13px ${family}`);
     const spots = [[x + gap, y], [x - gap - wide, y], [x - wide / 2, y - gap - 8],
       [x - wide / 2, y + gap + 8],
       [x + gap - 2, y - 13], [x + gap - 2, y + 13], [x - gap - wide + 2, y - 13],
@@ -148,8 +172,8 @@ function label() {
     const inside = b => b[0] >= 2 && b[2] <= width - 2 && b[1] >= 2 && b[3] <= height - 2;
     const open = b => inside(b) && !taken.some(t => overlaps(t, b));
     const free = b => open(b) && !places.some(([px, py], j) =>
-      j !== i && overlaps([px - radius, py - radius, px + radius, py + radius], b));
-    const box = boxes.find(free) || (i === chosen || near.includes(i) ? boxes.find(open) : null);
+      j !== i && visible(j) && overlaps([px - radius, py - radius, px + radius, py + radius], b));
+    const box = boxes.find(free) || (i === chosen || close.includes(i) ? boxes.find(open) : null);
     if (!box) continue;
     taken.push(box); placed++;
     const shown = draw('text', labels, { class: 'label halo' + (i === chosen ? ' chosen' : ''),
@@ -161,8 +185,9 @@ function label() {
 svg.addEventListener('keydown', event => {
   const way = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowUp: [0, -1],
     ArrowDown: [0, 1] }[event.key];
-  let next = { Home: 0, End: count - 1, PageDown: (chosen + 1) % count,
-    PageUp: (chosen + count - 1) % count }[event.key];
+  const all = [...points.keys()].filter(visible), k = all.indexOf(chosen), { length } = all;
+  let next = { Home: all[0], End: all[length - 1], PageDown: all[(k + 1) % length],
+    PageUp: all[(k + length - 1) % length] }[event.key];
   if (way) {
     let best = Infinity;
     next = chosen;
@@ -170,7 +195,7 @@ svg.addEventListener('keydown', event => {
       const dx = x - places[chosen][0], dy = y - places[chosen][1];
       const along = dx * way[0] + dy * way[1];
       const cost = along + 2 * (Math.abs(dx * way[1]) + Math.abs(dy * way[0]));
-      if (i !== chosen && along > 0.5 && cost < best) { best = cost; next = i; }
+      if (i !== chosen && visible(i) && along > 0.5 && cost < best) { best = cost; next = i; }
     });
   }
   if (next === undefined) return;
@@ -180,7 +205,20 @@ svg.addEventListener('keydown', event => {
 });
 svg.addEventListener('focusout', () => { tip.style.display = 'none'; });
 
+/** Return the map for a file, with a legend below it. */
+function figure() {
+  const legend = draw('g', svg), colours = groups.map(({ name, hue }) => [css(hue), name]);
+  const end = groups.length ? drawLegend(legend, colours, width, height + 14) : height;
+  svg.setAttribute('viewBox', `0 0 ${width} ${Math.ceil(end)}`);
+  try { return standalone(svg); } finally {
+    legend.remove();
+    svg.setAttribute('viewBox', `0 0 ${width} ${height}`);
+  }
+}
+
 // --- the chosen point ---------------------------------------------------------------------------
+
+const named = k => short(data.names[k], 60);
 
 function choose(i) {
   chosen = i;
@@ -188,21 +226,27 @@ function choose(i) {
   const box = $('one'), text = data.texts[data.rows[i]];
   if (box.hidden) { box.hidden = false; place(); label(); }
   box.replaceChildren();
-  bdi(make('h3', box), short(data.names[i], 400));
+  bdi(add('h3', box), short(data.names[i], 400));
   const tokens = `${data.tokens[i]} ${data.tokens[i] === 1 ? 'token' : 'tokens'}`;
-  make('p', box, { className: 'note', textContent: `${i + 1} of ${count} · ${tokens}` });
-  if (data.poolings === 1) bdi(make('p', box, { className: 'note' }), short(text, 200));
+  const given = data.labels[data.rows[i]];
+  add('p', box, { className: 'note',
+    textContent: [where(i), `${i + 1} of ${count}`, tokens].join(' · ') });
+  if (given) bdi(add('p', box, { className: 'note', textContent: 'label ' }), short(given, 80));
+  if (data.poolings === 1) bdi(add('p', box, { className: 'note' }), short(text, 200));
   const list = (title, items, called) => {
     if (!items || !items.length) return;
-    make('h4', box, { textContent: title });
-    const all = make('ol', box);
+    add('h4', box, { textContent: title });
+    const all = add('ol', box);
     for (const [k, c] of items) {
-      const item = make('li', all);
-      bdi(item, called(k));
-      make('b', item, { textContent: fixed(c, 4) });
+      const item = add('li', all), point = called === named;
+      const button = point ? add('button', item, { type: 'button' }) : item;
+      bdi(button, called(k));
+      if (point) add('small', item, { textContent: where(k) });
+      if (point) button.addEventListener('click', () => points[k].focus());
+      add('b', item, { textContent: fixed(c, 4) });
     }
   };
-  list('nearest here, by cosine', view.near[i], k => short(data.names[k], 60));
+  list('nearest here, by cosine', near(i), named);
   list('nearest in the vocabulary', view.words && view.words[i], k => data.vocabulary[k]);
 }
 
@@ -212,14 +256,16 @@ function neighbours() {
   const cells = (cell, items, called) => {
     cell.replaceChildren();
     for (const [k, c] of items) {
-      const item = make('span', cell);
+      const item = add('span', cell);
       bdi(item, called(k));
       item.append(' ');
-      make('b', item, { textContent: fixed(c, 3) });
+      add('small', item, { textContent: called === named ? data.places[k] : '' });
+      item.append(' ');
+      add('b', item, { textContent: fixed(c, 3) });
     }
   };
   [...$('near').tBodies[0].rows].forEach((row, i) => {
-    cells(row.cells[3], view.near[i], k => short(data.names[k], 60));
+    cells(row.cells[3], near(i), named);
     cells(row.cells[4], view.words ? view.words[i] : [], k => data.vocabulary[k]);
   });
   $('spoken').textContent = view.words ? 'nearest in the vocabulary' : '';
@@ -255,7 +301,7 @@ function tell(cell) {
   const out = $('cosine-at');
   out.replaceChildren();
   bdi(out, name(i, 80)); out.append(' and '); bdi(out, name(j, 80)); out.append(': ');
-  make('b', out, { textContent: fixed(cosine(i, j), 6) });
+  add('b', out, { textContent: fixed(cosine(i, j), 6) });
 }
 
 if (table) {
@@ -283,55 +329,62 @@ if (table) {
   });
 }
 
-// --- numbers of the pictures --------------------------------------------------------------------
+// --- search, punctuation and colours ------------------------------------------------------------
 
-for (const figure of document.querySelectorAll('.picture')) {
-  const img = figure.querySelector('img'), frame = img.parentNode,
-    out = figure.querySelector('.read');
-  const [wide, high, end] = [+img.getAttribute('width'), +img.getAttribute('height'),
-    +figure.dataset.end];
-  const names = figure.dataset.names ? JSON.parse(figure.dataset.names) : null;
-  const same = figure.dataset.row === figure.dataset.column;
-  const mark = make('div', frame, { className: 'at', hidden: true });
-  let pixels = null, row = 0, column = 0;
-  const show = () => {
-    if (!pixels) {
-      const canvas = Object.assign(document.createElement('canvas'), { width: wide, height: high });
-      const pen = canvas.getContext('2d', { willReadFrequently: true });
-      pen.drawImage(img, 0, 0);
-      pixels = pen.getImageData(0, 0, wide, high).data;
-    }
-    const p = 4 * (row * wide + column), size = pixels[p + 3] / 255 * end,
-      value = pixels[p] < pixels[p + 2] ? -size : size;
-    out.replaceChildren(figure.dataset.row + ' ');
-    bdi(out, names ? names[row] : String(row));
-    out.append(`, ${figure.dataset.column} ${names && same ? names[column] : column}: `);
-    make('b', out, { textContent: (pixels[p + 3] === 255 ? 'at least ' : 'about ')
-      + value.toPrecision(2) });
-    mark.hidden = false;
-    mark.style.left = (column + .5) / wide * 100 + '%';
-    mark.style.top = (row + .5) / high * 100 + '%';
-  };
-  frame.tabIndex = 0;
-  frame.setAttribute('role', 'application');
-  frame.setAttribute('aria-label', img.alt + '; arrow keys read numbers off');
-  frame.addEventListener('focus', show);
-  frame.addEventListener('pointermove', event => {
-    const box = img.getBoundingClientRect();
-    column = clamp(Math.floor((event.clientX - box.left) / box.width * wide), 0, wide - 1);
-    row = clamp(Math.floor((event.clientY - box.top) / box.height * high), 0, high - 1);
-    show();
+/** Show what the filters let through; the chosen point is one of it. */
+function refilter() {
+  [...$('near').tBodies[0].rows].forEach((row, i) => { row.hidden = !matches(i); });
+  const found = [...points.keys()].filter(matches);
+  $('found').textContent = filter.find || filter.group >= 0 ? `${found.length} of ${count}` : '';
+  if (chosen >= 0 && !visible(chosen)) chosen = found[0] ?? [...points.keys()].find(visible);
+  choose(chosen);
+}
+
+/** Colour the points, and list the groups as buttons that show one alone. */
+function recolour() {
+  colour($('colour').value);
+  map.classList.toggle('coloured', groups.length > 0);
+  points.forEach((dot, i) => groups.length
+    ? dot.style.setProperty('--hue', `var(--${groups[groupOf[i]].hue})`)
+    : dot.style.removeProperty('--hue'));
+  $('legend').replaceChildren();
+  const buttons = groups.map(({ name, hue, size }, k) => {
+    const button = add('button', $('legend'), { type: 'button',
+      textContent: `${isolated(short(name, 40))} ${size}` });
+    button.style.setProperty('--hue', `var(--${hue})`);
+    button.setAttribute('aria-pressed', true);
+    button.addEventListener('click', () => {
+      filter.group = filter.group === k ? -1 : k;
+      buttons.forEach((one, other) =>
+        one.setAttribute('aria-pressed', filter.group < 0 || filter.group === other));
+      refilter();
+    });
+    return button;
   });
-  frame.addEventListener('keydown', event => {
-    const way = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0],
-      ArrowUp: [-1, 0] }[event.key];
-    if (!way) return;
+}
+
+function listen() {
+  const kinds = [...(data.poolings === 1 ? ['text'] : []),
+    ...(data.labels.some(label => label !== null) ? ['label'] : [])];
+  for (const kind of kinds) add('option', $('colour'), { value: kind, textContent: kind });
+  if (kinds.includes('label') || data.texts.length <= HUES) $('colour').value = kinds.at(-1) ?? '';
+  $('colour').parentNode.hidden = !kinds.length;
+  $('colour').addEventListener('change', () => { recolour(); refilter(); });
+  $('plain-of').hidden = !punctuation.size;
+  $('plain').addEventListener('change', () => {
+    filter.plain = $('plain').checked;
+    place(); neighbours(); refilter();
+  });
+  $('find').addEventListener('input', () => {
+    filter.find = $('find').value.trim().toLowerCase();
+    refilter();
+  });
+  $('tools').addEventListener('submit', event => {  // Enter goes from one to the next
     event.preventDefault();
-    const far = event.shiftKey ? 10 : 1;
-    row = clamp(row + far * way[0], 0, high - 1);
-    column = clamp(column + far * way[1], 0, wide - 1);
-    show();
+    const found = [...points.keys()].filter(matches);
+    if (found.length) choose(found.find(i => i > chosen) ?? found[0]);
   });
+  $('tools').hidden = false;
 }
 
 // --- which view ---------------------------------------------------------------------------------
@@ -354,6 +407,8 @@ if (Object.keys(data.views).length > 1) {
 new ResizeObserver(() => {
   if (Math.abs(Math.max(240, map.clientWidth - 34) - width) > 1) { place(); label(); }
 }).observe(map);
+listen();
+recolour();
 show();
 choose(0);
 })();

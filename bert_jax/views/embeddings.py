@@ -7,26 +7,31 @@ and shows every other layer and pooling from numbers in the page.
 from __future__ import annotations
 
 import base64
+import contextlib
 import dataclasses
 import logging
 import re
-from collections.abc import Sequence
+import time
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from typing import Any
 
 import numpy as np
+import tqdm
 
 from bert_jax.errors import ConfigError
 from bert_jax.predictors.base import OfText, Row
 from bert_jax.reporting import page as pages
-from bert_jax.views import vectors
+from bert_jax.views import common, pictures, vectors
 from bert_jax.views.tables import tables
-from bert_jax.views.texts import data_script, model_facts, shorten
+from bert_jax.views.texts import model_facts, shorten
 from bert_jax.views.vectors import Points
 
 logger = logging.getLogger(__name__)
 
-STYLE, SCRIPT = pages.asset(__file__, ".css"), pages.asset(__file__, ".js")
+STYLE = common.STYLE + pages.asset(__file__, ".css")
+SCRIPT = common.SCRIPT + pages.asset(__file__, ".js") + pictures.SCRIPT
 TABLE = 60  # points of a cosine table, and of a page with vocabulary neighbours at every layer
 NUMBERS = 24  # points of a cosine table with numbers in its cells
 NEAR = 100  # neighbours listed, at most
@@ -34,6 +39,7 @@ SLOW = 5000  # points of all views together that t-SNE and UMAP are run on
 SHOWN = 400  # characters of a text
 POOLED = {"tokens": "mean of its tokens", "mean": "mean with [CLS] and [SEP]", "cls": "[CLS]"}
 METHOD = {"pca": "PCA", "tsne": "t-SNE", "umap": "UMAP"}
+PAUSE = 10.0  # seconds between two lines about progress, where nobody watches a terminal
 BELOW = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")  # a word has the number of its text below it
 # Control characters and those that change the direction of text; a label needs none of them.
 UNSEEN = re.compile(
@@ -48,6 +54,7 @@ class View:
     places: np.ndarray  # [N, 2]
     shares: np.ndarray | None  # [2], of the variance
     near: tuple[np.ndarray, np.ndarray]  # points and cosines [N, K]
+    plain: tuple[np.ndarray, np.ndarray] | None  # the same without punctuation
     words: tuple[np.ndarray, np.ndarray] | None  # pieces of the vocabulary and cosines [N, K]
     cosines: np.ndarray | None  # [N, N]
 
@@ -75,23 +82,27 @@ def page(
     shown = vectors.points(reader, rows, words=words)
     pooling = pooling or run.sentence.get("pooling") or "tokens"
     start = (first, shown.poolings.index(pooling) if pooling in shown.poolings else 0)
-    views = _views(reader, shown, method, start, neighbours)
+    punctuation = _punctuation(shown) if words else []
+    views = _views(reader, shown, method, start, neighbours, punctuation)
     names = [_clean(name) for name in shown.names]
     if words:
         numbers = [str(row + 1).translate(BELOW) for row in shown.rows]
         names = [f"{name}{number}" for name, number in zip(names, numbers, strict=True)]
     texts = [_clean(row.fields["text"]) for row in rows]
     vocab = run.tokenizer.vocab
-    data = _data(shown, names, texts, views, start, method, vocab)
+    data = _data(shown, names, texts, views, start, vocab)
+    labels = [row.fields.get("label") for row in rows]
+    data |= {"method": METHOD[method], "how": _how(method, len(names)), "labels": labels}
+    data |= {"places": _places(shown), "punctuation": punctuation}
     body = pages.fill(
         __file__,
         subtitle=_subtitle(reader, shown, len(rows)),
-        method=METHOD[method],
+        method=data["how"],
         **_choices(start, len(shown.vectors), shown.poolings),
         **_neighbours(shown, names, views[start], vocab),
         cosines=pages.section("Cosines", _cosines(names, views[start]), "box"),
         tables=tables(run),
-        data=data_script(data),
+        data=common.data_script(data),
         script=SCRIPT,
     )
     return pages.page("Embeddings", body, STYLE)
@@ -113,7 +124,14 @@ def _clean(text: str) -> str:
 # --- numbers -----------------------------------------------------------------------------------
 
 
-def _views(reader: OfText, shown: Points, method: str, start: tuple[int, int], count: int) -> Views:
+def _views(
+    reader: OfText,
+    shown: Points,
+    method: str,
+    start: tuple[int, int],
+    count: int,
+    punctuation: list[int],
+) -> Views:
     """Compute every layer and pooling; of slow projections only the first view."""
     layers, poolings, points, _ = shown.vectors.shape
     run = reader.model.run
@@ -125,22 +143,65 @@ def _views(reader: OfText, shown: Points, method: str, start: tuple[int, int], c
     token_table = np.asarray(run.params["encoder"]["embeddings"]["token"])[: run.tokenizer.size]
     vocabulary = vectors.unit(token_table)
     itself = [[i] for i in range(points)]
+    unwanted = [sorted({i, *punctuation}) for i in range(points)]
     barred = [sorted({*run.tokenizer.special, *ids}) for ids in shown.pieces]
     few = points <= TABLE
     views: Views = {}
     for number, (layer, pool) in enumerate(chosen, 1):
-        if method != "pca":
-            text = f"{placing}, view {number} of {len(chosen)}"
-            logger.info(text)
         raw = shown.vectors[layer, pool]
         unit = vectors.unit(raw)
+        with _progress(f"{placing}, view {number} of {len(chosen)}", method) as progress:
+            placed = vectors.project(raw, method, progress)
         views[layer, pool] = View(
-            *vectors.project(raw, method),
+            *placed,
             near=vectors.nearest(unit, unit, count, itself),
+            plain=vectors.nearest(unit, unit, count, unwanted) if punctuation else None,
             words=vectors.nearest(unit, vocabulary, count, barred) if few or layer == 0 else None,
             cosines=(unit @ unit.T).clip(-1, 1) if few else None,
         )
     return views
+
+
+@contextlib.contextmanager
+def _progress(text: str, method: str) -> Iterator[Callable[[int], None]]:
+    """Show the iterations of a slow projection: a bar on a terminal, lines elsewhere."""
+    said = time.monotonic()
+    off = None if method == "tsne" else True  # None: where nobody watches a terminal
+    most = vectors.ITERATIONS
+    with tqdm.tqdm(total=most, desc=text, unit=" iterations", disable=off, leave=False) as bar:
+        if bar.disable and method != "pca":
+            logger.info(text)
+
+        def tell(done: int) -> None:
+            nonlocal said
+            bar.update(done - bar.n)
+            if bar.disable and time.monotonic() >= said + PAUSE:
+                logger.info(f"{text}: iteration {done:,} of {most:,}")
+                said = time.monotonic()
+
+        yield tell
+
+
+def _punctuation(shown: Points) -> list[int]:
+    """Return the words without letters and digits; none if fewer than three others are left."""
+    kinds = [{unicodedata.category(c) for c in name} for name in shown.names]
+    found = [i for i, kind in enumerate(kinds) if all(k[0] in "PSZ" and k != "So" for k in kind)]
+    return found if len(found) <= len(kinds) - 3 else []
+
+
+def _places(shown: Points) -> list[str]:
+    """Return the number of each text; of words that, and which word of the text it is."""
+    if len(shown.poolings) > 1:
+        return [str(row + 1) for row in shown.rows]
+    first = np.searchsorted(shown.rows, shown.rows)  # the text's first word
+    pairs = enumerate(zip(shown.rows, first, strict=True))
+    return [f"{row + 1}:{i - k + 1}" for i, (row, k) in pairs]
+
+
+def _how(method: str, points: int) -> str:
+    """Name a projection and what decides it."""
+    chosen = vectors.settings(method, points)
+    return ", ".join([METHOD[method], *(f"{name} {value:.4g}" for name, value in chosen.items())])
 
 
 def _data(
@@ -149,7 +210,6 @@ def _data(
     texts: list[str],
     views: Views,
     start: tuple[int, int],
-    method: str,
     vocab: list[str],
 ) -> dict[str, Any]:
     """Collect all numbers for the script; arrays are base64 of little-endian bytes."""
@@ -160,6 +220,8 @@ def _data(
         packed: dict[str, Any] = {"xy": _packed(view.places, "<f4"), "near": _listed(*view.near)}
         if view.shares is not None:
             packed["shares"] = [round(float(share), 6) for share in view.shares]
+        if view.plain:
+            packed["plain"] = _listed(*view.plain)
         if view.words:
             packed["words"] = _listed(np.searchsorted(ids, view.words[0]), view.words[1])
         if view.cosines is not None:
@@ -176,7 +238,6 @@ def _data(
         "layers": len(shown.vectors),
         "poolings": len(shown.poolings),
         "start": start,
-        "method": METHOD[method],
         "numbers": len(names) <= NUMBERS,
         "views": {f"{layer} {pool}": numbers(view) for (layer, pool), view in views.items()},
     }
@@ -228,29 +289,35 @@ def _choices(start: tuple[int, int], layers: int, poolings: Sequence[str]) -> di
 
 def _neighbours(shown: Points, names: list[str], view: View, vocab: list[str]) -> dict[str, str]:
     """Tabulate neighbours, a row a point; the script writes other views into the last two cells."""
-    lines = ""
+    lines, places = "", _places(shown)
     for i, name in enumerate(names):
-        near = _near([names[k] for k in view.near[0][i]], view.near[1][i])
+        ids, cosines = view.near[0][i], view.near[1][i]
+        near = _near([names[k] for k in ids], cosines, [places[k] for k in ids])
         words = "<td></td>"
         if view.words:
-            words = _near([vocab[k] for k in view.words[0][i]], view.words[1][i])
+            ids = view.words[0][i]
+            words = _near([vocab[k] for k in ids], view.words[1][i], [""] * len(ids))
         lines += (
-            f'<tr><td class="n">{i + 1}</td><th scope="row"><bdi dir="auto" class="text">'
+            f'<tr><td class="n">{places[i]}</td><th scope="row"><bdi dir="auto" class="text">'
             f'{escape(shorten(name, SHOWN))}</bdi></th><td class="n">{len(shown.pieces[i])}</td>'
             f"{near}{words}</tr>"
         )
     note = ""
     if len(shown.poolings) == 1:
-        note += " The small number behind a word is that of its text."
+        note += " The small numbers are those of a word's text and of its place there: 3:5 is the "
+        note += "fifth word of text 3."
+    else:
+        note += " The small numbers are those of the texts."
     if len(names) > TABLE:
         note += f" With more than {TABLE} points they are computed for the input alone."
     return {"neighbours": lines, "neighbours_note": note}
 
 
-def _near(names: list[str], cosines: np.ndarray) -> str:
+def _near(names: list[str], cosines: np.ndarray, places: list[str]) -> str:
     items = (
-        f'<span><bdi dir="auto">{escape(shorten(name, SHOWN))}</bdi> <b>{cosine:z.3f}</b></span>'
-        for name, cosine in zip(names, cosines, strict=True)
+        f'<span><bdi dir="auto">{escape(shorten(name, SHOWN))}</bdi> <small>{place}</small> '
+        f"<b>{cosine:z.3f}</b></span>"
+        for name, cosine, place in zip(names, cosines, places, strict=True)
     )
     return f'<td class="near">{"".join(items)}</td>'
 

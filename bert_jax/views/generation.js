@@ -1,13 +1,10 @@
-'use strict';
 // Plays the rounds of `bert-jax inspect generation`. All texts show the same round, those with fewer
 // rounds their last one. The address holds what is shown: #round=3&colour=when.
 (() => {
   const byId = id => document.getElementById(id);
-  const make = (tag, settings = {}) => Object.assign(document.createElement(tag), settings);
   const data = JSON.parse(byId('data').textContent);
   const slider = byId('round'), colour = byId('colour'), play = byId('play'), said = byId('said');
   const last = +slider.max, TONES = 10;
-  const clamp = (x, low, high) => Math.max(low, Math.min(high, x));
 
   // --- texts ------------------------------------------------------------------------------------
 
@@ -60,8 +57,7 @@
       : `before the first of ${last} round${last === 1 ? '' : 's'}`;
     slider.setAttribute('aria-valuetext', said.textContent);
     document.documentElement.dataset.round = round;
-    if (remember)
-      history.replaceState(null, '', `#round=${round}&colour=${colour.value}`);
+    if (remember) toHash(`#round=${round}&colour=${colour.value}`);
   }
 
   function stop() {

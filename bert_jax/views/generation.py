@@ -16,9 +16,11 @@ from bert_jax.predictors.unmask import Unmask
 from bert_jax.reporting import page as pages
 from bert_jax.reporting.figures import Chart, Series
 from bert_jax.reporting.svg import draw
-from bert_jax.views.texts import data_script, model_facts, shorten, visible
+from bert_jax.views import common
+from bert_jax.views.texts import model_facts, shorten, visible
 
-STYLE, SCRIPT = pages.asset(__file__, ".css"), pages.asset(__file__, ".js")
+STYLE = common.STYLE + pages.asset(__file__, ".css")
+SCRIPT = common.SCRIPT + pages.asset(__file__, ".js")
 SEVERAL = 5  # texts side by side, as many as there are colours
 TITLE = 200  # characters of a text above its tokens
 
@@ -48,7 +50,7 @@ def page(reader: OfText, rows: Sequence[Row], **settings: Any) -> str:
         rounds=str(most),
         chart=draw(_chart(texts)),
         tables="".join(map(_table, texts)),
-        data=data_script({"texts": texts}),
+        data=common.data_script({"texts": texts}),
         script=SCRIPT,
     )
     return pages.page("Generation", body, STYLE)

@@ -12,10 +12,12 @@ from html import escape
 
 import numpy as np
 
+from bert_jax.reporting import page
 from bert_jax.reporting.figures import Bar, Bars
 from bert_jax.reporting.formats import exact, number
 from bert_jax.reporting.svg import draw
 
+SCRIPT = page.asset(__file__, ".js")
 # Colours of negative and positive numbers, both visible on light and on dark ground.
 COLD, HOT = (47, 124, 214), (222, 105, 40)
 BINS = 40  # of a histogram

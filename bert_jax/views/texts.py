@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import unicodedata
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
 
 from bert_jax.errors import DataError
 from bert_jax.interop import runs
 from bert_jax.predictors.base import OfText, Row
+from bert_jax.system import jsons
 
 JOINERS = "\u200c\u200d"  # control characters that are part of a word or an emoji
 SIGNS = {"\n": "↵", "\t": "⇥"}
@@ -38,6 +37,20 @@ class Texts(OfText):
         return fitted, [after is not before for after, before in zip(fitted, whole, strict=True)]
 
 
+class Labelled(OfText):
+    """Reader of texts; a JSON line may have a `label`, which points are coloured by."""
+
+    example = '{"text": "Paris is the capital of France.", "label": "travel"}'
+
+    def _json(self, number: int, line: str) -> Row:
+        row, stated = super()._json(number, line), jsons.parse(line, dict)
+        if problem := jsons.wrong(stated, {"label": jsons.Maybe(str | int)}):
+            raise DataError(f"line {number}: {problem}", f"for example {self.example}")
+        if stated.get("label") is not None:
+            row.fields["label"] = str(stated["label"])
+        return row
+
+
 def model_name(run: runs.TrainedModel) -> str:
     """Return the name of the model's folder."""
     return Path(run.meta.get("foreign", run.folder)).resolve().name
@@ -49,14 +62,6 @@ def model_facts(run: runs.TrainedModel) -> list[str]:
         f"<b><bdi>{escape(model_name(run))}</bdi></b>",
         *([] if "foreign" in run.meta else [f"step {run.step:,}"]),
     ]
-
-
-def data_script(data: Any) -> str:
-    """Embed data for the page's script as JSON, escaped so that it cannot end the element."""
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    for character in "<>&\u2028\u2029":  # in JSON they occur in strings alone
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return f'<script type="application/json" id="data">{text}</script>'
 
 
 def visible(text: str) -> str:

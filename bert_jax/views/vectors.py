@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib.util
-from collections.abc import Sequence
+import io
+import re
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -25,6 +28,7 @@ BLOCK = 256  # points whose cosines with the whole vocabulary are computed at on
 POOLINGS = ("tokens", "mean", "cls")
 METHODS = {"pca": "", "tsne": "sklearn", "umap": "umap"}  # projection -> the library it needs
 PACKAGES = {"sklearn": "scikit-learn", "umap": "umap-learn"}
+ITERATIONS = 1000  # of t-SNE
 ALIKE = 1e-10  # a variance below this share of the mean square is rounding
 
 
@@ -152,25 +156,57 @@ def pca(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return placed * np.where(farthest < 0, -1, 1), values / max(float(np.trace(gram)), 1e-300)
 
 
-def project(vectors: np.ndarray, method: str) -> tuple[np.ndarray, np.ndarray | None]:
-    """Project to a plane [N, 2]; of a PCA return the two axes' shares of variance, else None."""
+def settings(method: str, count: int) -> dict[str, Any]:
+    """Return what decides a projection of `count` points besides the points, by name."""
+    if method == "tsne":
+        return {"perplexity": min(30.0, (count - 1) / 3), "seed": 0}
+    return {"neighbours": min(15, count - 1), "seed": 0} if method == "umap" else {}
+
+
+def project(
+    vectors: np.ndarray, method: str, progress: Callable[[int], None] = lambda _: None
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Project to a plane [N, 2]; of a PCA return the two axes' shares of variance, else None.
+
+    `progress` is called now and then with the iterations of t-SNE so far.
+    """
     if alike(vectors):
         return np.zeros((len(vectors), 2)), None
     if method == "pca":
         return pca(vectors)
     check(method)
+    chosen = settings(method, len(vectors))
     if method == "tsne":
         from sklearn.manifold import TSNE
 
-        perplexity = min(30.0, (len(vectors) - 1) / 3)
-        model = TSNE(perplexity=perplexity, init="pca", random_state=0)
-    else:
-        from umap import UMAP
+        model = TSNE(
+            perplexity=chosen["perplexity"],
+            init="pca",
+            random_state=chosen["seed"],
+            max_iter=ITERATIONS,
+            verbose=2,
+        )
+        # scikit-learn tells how far it is by printing alone.
+        with contextlib.redirect_stdout(Iterations(progress)):
+            return model.fit_transform(unit(vectors)), None
+    from umap import UMAP
 
-        near = min(15, len(vectors) - 1)
-        start = "random" if len(vectors) < 10 else "spectral"  # which fails on fewer points
-        model = UMAP(n_neighbors=near, init=start, random_state=0, n_jobs=1)
+    start = "random" if len(vectors) < 10 else "spectral"  # which fails on fewer points
+    near, seed = chosen["neighbours"], chosen["seed"]
+    model = UMAP(n_neighbors=near, init=start, random_state=seed, n_jobs=1)
     return model.fit_transform(unit(vectors)), None
+
+
+class Iterations(io.TextIOBase):
+    """A stream that reads the numbers of iterations off what scikit-learn's t-SNE prints."""
+
+    def __init__(self, progress: Callable[[int], None]):
+        self.progress = progress
+
+    def write(self, text: str) -> int:
+        if found := re.search(r"Iteration (\d+):", text):
+            self.progress(int(found[1]))
+        return len(text)
 
 
 # --- cosines -----------------------------------------------------------------------------------

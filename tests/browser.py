@@ -1,0 +1,186 @@
+"""A headless Chromium that is clicked and typed into as by a person, over its debugging pipe."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import select
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.chromium import NAMES
+
+PATIENCE = 60  # seconds for an answer
+# Chromium reads commands from descriptor 3 and writes answers to 4.
+LAUNCHER = (
+    "import os, sys; read, write = map(int, sys.argv[1:3]); "
+    "os.dup2(read, 3); os.dup2(write, 4); os.execv(sys.argv[3], sys.argv[3:])"
+)
+FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "about:blank")
+KEYS = {"Enter": 13, "Escape": 27, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
+
+
+class Browser:
+    """One tab; `errors` are its exceptions and console errors since the page was opened."""
+
+    def __init__(self, program: str, folder: Path):
+        self.folder, self.errors, self.number, self.session, self.rest = folder, [], 0, "", b""
+        commands, self.commands = os.pipe()
+        self.answers, answers = os.pipe()
+        words = [program, "--remote-debugging-pipe", f"--user-data-dir={folder / 'profile'}"]
+        ends = [str(commands), str(answers)]
+        self.process = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", LAUNCHER, *ends, *words, *FLAGS],
+            pass_fds=(commands, answers),
+            stderr=subprocess.DEVNULL,
+        )
+        os.close(commands)
+        os.close(answers)
+        tabs = self.call("Target.getTargets")["targetInfos"]
+        tab = next(tab["targetId"] for tab in tabs if tab["type"] == "page")
+        attached = self.call("Target.attachToTarget", targetId=tab, flatten=True)
+        self.session = attached["sessionId"]
+        for domain in ("Page", "Runtime", "Log"):
+            self.call(f"{domain}.enable")
+        self.call("Page.setDownloadBehavior", behavior="allow", downloadPath=str(folder))
+
+    def call(self, method: str, **params: Any) -> Any:
+        """Send a command and wait for its result."""
+        self.number += 1
+        message = {"id": self.number, "method": method, "params": params}
+        message |= {"sessionId": self.session} if self.session else {}
+        os.write(self.commands, json.dumps(message).encode() + b"\0")
+        while (answer := self._message()).get("id") != self.number:
+            pass
+        assert "error" not in answer, f"{method}: {answer['error']}"
+        return answer["result"]
+
+    def _message(self) -> dict[str, Any]:
+        while b"\0" not in self.rest:
+            assert select.select([self.answers], [], [], PATIENCE)[0], "the browser is silent"
+            more = os.read(self.answers, 1 << 16)
+            assert more, "the browser has ended"
+            self.rest += more
+        line, _, self.rest = self.rest.partition(b"\0")
+        message = json.loads(line)
+        told = message.get("params", {})
+        match message.get("method"):
+            case "Runtime.exceptionThrown":
+                details = told["exceptionDetails"]
+                self.errors.append(details.get("exception", details).get("description", details))
+            case "Runtime.consoleAPICalled" if told["type"] in ("error", "warning", "assert"):
+                self.errors.append(str(told["args"]))
+            case "Log.entryAdded" if told["entry"]["level"] in ("error", "warning"):
+                self.errors.append(told["entry"]["text"])
+        return message
+
+    def open(self, page: str, *, width: int = 1400, dark: bool = False, address: str = "") -> None:
+        """Show a page of HTML once its scripts have run."""
+        file = self.folder / f"page{self.number}.html"
+        file.write_text(page, errors="replace")
+        scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
+        self.call("Emulation.setEmulatedMedia", features=scheme)
+        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        self.call("Emulation.setDeviceMetricsOverride", **size)
+        self.errors.clear()
+        self.call("Page.navigate", url=f"{file.as_uri()}#{address}")
+        self.wait("document.readyState === 'complete'")
+
+    def js(self, expression: str) -> Any:
+        """Return the value of an expression, awaited."""
+        asked = {"expression": expression, "returnByValue": True, "awaitPromise": True}
+        answer = self.call("Runtime.evaluate", **asked)
+        assert "exceptionDetails" not in answer, answer["exceptionDetails"]
+        return answer["result"].get("value")
+
+    def wait(self, condition: str) -> None:
+        """Wait until an expression is true."""
+        until(lambda: self.js(condition), condition)
+
+    def texts(self, selector: str) -> list[str]:
+        """Return the text of every element of a selector."""
+        return self.js(f"[...document.querySelectorAll({json.dumps(selector)})]"
+                       ".map(e => e.textContent)")  # fmt: skip
+
+    def place(self, selector: str, frame: str = "") -> tuple[float, float]:
+        """Scroll to an element, of a frame if one is named; return its middle."""
+        within = f"document.querySelector({json.dumps(frame)})" if frame else "null"
+        return self.js(
+            f"(() => {{ const f = {within}; const e = (f ? f.contentDocument : document)"
+            f".querySelector({json.dumps(selector)}); e.scrollIntoView({{ block: 'center' }});"
+            "const b = e.getBoundingClientRect(), o = f ? f.getBoundingClientRect() : "
+            "{ left: 0, top: 0 }; return [o.left + b.left + b.width / 2, "
+            "o.top + b.top + b.height / 2]; })()"
+        )
+
+    def click(self, selector: str, frame: str = "") -> None:
+        """Click the middle of an element with the mouse."""
+        x, y = self.place(selector, frame)
+        for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
+            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+
+    def press(self, key: str) -> None:
+        """Press a key where the focus is."""
+        code = {"key": key, "windowsVirtualKeyCode": KEYS[key]}
+        text = {"text": "\r"} if key == "Enter" else {}
+        self.call("Input.dispatchKeyEvent", type="keyDown", **code, **text)
+        self.call("Input.dispatchKeyEvent", type="keyUp", **code)
+
+    def choose(self, selector: str, value: str) -> None:
+        """Choose an option of a <select>, or a value of a slider, and tell the page."""
+        self.js(
+            f"(() => {{ const e = document.querySelector({json.dumps(selector)}); "
+            f"e.value = {json.dumps(value)}; for (const kind of ['input', 'change']) "
+            "e.dispatchEvent(new Event(kind, { bubbles: true })); })()"
+        )
+
+    def download(self, selector: str, name: str) -> bytes:
+        """Click an element that saves a file of this name; return its content."""
+        file = self.folder / name
+        file.unlink(missing_ok=True)
+        self.click(selector)
+        until(lambda: file.exists() and file.stat().st_size, name)
+        return file.read_bytes()
+
+    def screenshot(self, file: Path) -> None:
+        """Write the whole page as a PNG."""
+        size = self.call("Page.getLayoutMetrics")["cssContentSize"]
+        clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
+        shot = self.call("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)
+        file.write_bytes(base64.b64decode(shot["data"]))
+
+    def close(self) -> None:
+        """End the browser."""
+        with contextlib.suppress(OSError, AssertionError):
+            self.session = ""
+            self.call("Browser.close")
+        self.process.wait(PATIENCE)
+        os.close(self.commands)
+        os.close(self.answers)
+
+
+def until(condition: Callable[[], Any], what: str) -> None:
+    """Wait until a condition holds."""
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end, f"waited in vain for {what}"
+        time.sleep(0.02)
+
+
+def started(folder: Path) -> Iterator[Browser]:
+    """Yield a browser with its files in a folder, for a fixture; skip where there is none."""
+    program = next(filter(None, map(shutil.which, NAMES)), None)
+    if program is None:
+        pytest.skip(f"no browser: none of {', '.join(NAMES)} is installed")
+    browser = Browser(program, folder)
+    yield browser
+    browser.close()
