@@ -19,7 +19,7 @@ import pytest
 
 from tests.chromium import NAMES
 
-PATIENCE = 60  # seconds for an answer
+PATIENCE = 30  # seconds for an answer
 # Chromium reads commands from descriptor 3 and writes answers to 4.
 LAUNCHER = (
     "import os, sys; read, write = map(int, sys.argv[1:3]); "
@@ -104,7 +104,7 @@ class Browser:
 
     def wait(self, condition: str) -> None:
         """Wait until an expression is true."""
-        until(lambda: self.js(condition), condition)
+        until(lambda: self.js(f"Boolean({condition})"), condition)
 
     def texts(self, selector: str) -> list[str]:
         """Return the text of every element of a selector."""

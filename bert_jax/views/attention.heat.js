@@ -104,8 +104,8 @@ class Heat {
     this.measure();
     const { svg, left, top, wide, high } = this, flat = this.flat;
     const across = this.columns.length * wide, down = this.rows.length * high;
-    const width = Math.max(left + across + 2, this.scale ? left + BAR + 130 : 0);
-    const height = top + down + 2 + (this.scale ? 40 : 0);
+    const width = Math.ceil(Math.max(left + across + 2, this.scale ? left + BAR + 130 : 0));
+    const height = Math.ceil(top + down + 2 + (this.scale ? 40 : 0));
     svg.replaceChildren();
     Object.entries({ width, height, viewBox: `0 0 ${width} ${height}` })
       .forEach(([name, value]) => svg.setAttribute(name, value));
