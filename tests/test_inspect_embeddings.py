@@ -680,7 +680,7 @@ def test_a_wheel_holds_script_and_style(tmp_path):
 
 # Done on the page as a person would: keys, the controls, the pictures. What is seen is written into
 # the document.
-ACTS = """<script>
+ACTS = """<script>{
 const seen = {}, key = (at, name) =>
   at.dispatchEvent(new KeyboardEvent('keydown', { key: name, bubbles: true }));
 window.addEventListener('error', event => { seen.error = event.message; });
@@ -718,7 +718,7 @@ seen.read = frame.parentNode.querySelector('.read').textContent;
 seen.wide = document.documentElement.scrollWidth - document.documentElement.clientWidth;
 document.body.insertAdjacentHTML('beforeend', '<pre id="seen"></pre>');
 document.querySelector('#seen').textContent = JSON.stringify(seen);
-</script>"""
+}</script>"""
 
 
 def browsed(folder: Path, page: str, width: int = 1400) -> dict[str, Any]:

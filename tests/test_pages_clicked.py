@@ -130,7 +130,7 @@ def test_lines_are_the_strongest_weights_of_each_token_over_the_threshold(browse
         for i, j, weight, _ in found:
             assert weight == pytest.approx(weights[0, 0, i, j], abs=2e-3)
         share = 100 * sum(weights[0, 0, i, j] for i, j in wanted) / weights[0, 0].sum()
-        told = f"{len(wanted)} of {n * n} weights are drawn: {share:.1f} % of the attention here."
+        told = f"{len(wanted)} of {n * n} weights are drawn: {share:.1f} % of their sum."
         assert browser.texts(".kept") == [told]
         assert browser.texts("#least") == [str(least) if least else "any"]
     browser.choose("[name=least]", "7")

@@ -123,7 +123,7 @@ class Heat {
       preserveAspectRatio: 'none', style: 'image-rendering: pixelated' });
     draw('rect', svg, { x: left - .5, y: top - .5, width: across + 1, height: down + 1,
       class: 'cell-frame' });
-    if (this.scale) this.shades(left, top + down + 12);
+    if (this.scale) this.shades(Math.max(left, 8), top + down + 12);
     const [r, c] = this.at();
     draw('rect', svg, { x: left + c * wide, y: top + r * high, width: wide, height: high,
       class: 'cursor', 'data-cursor': '' });

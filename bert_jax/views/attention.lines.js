@@ -4,7 +4,7 @@ const LEAST = [0, .005, .01, .02, .05, .1, .2, .5];  // thresholds to choose fro
 const FAINT = .002;  // lines of less weight cannot be seen, and are never drawn
 const colourOf = head => css(head < heads ? hue(head) : 'ink');
 
-/** Return the weights to draw, weakest first, of how many, and their share of the attention. */
+/** Return the weights to draw, weakest first; of how many; and their share of the sum of all. */
 function strongest(text) {
   const lines = [], { n } = text, least = Math.max(FAINT, state.least) * scale;
   let count = 0, whole = 0, drawn = 0;
@@ -168,7 +168,7 @@ function lines(box, text) {
     const { length } = found.lines;
     told.textContent = length
       ? `${length.toLocaleString('en')} of ${found.count.toLocaleString('en')} weights are drawn: `
-        + `${(100 * found.share).toFixed(1)} % of the attention here.`
+        + `${(100 * found.share).toFixed(1)} % of their sum.`
       : 'No weight is so large: lower the threshold.';
   } };
 }

@@ -1,72 +1,4 @@
 // Draws the map of `bert-jax inspect embeddings` and shows other layers and poolings.
-(() => {
-const data = JSON.parse(document.getElementById('data').textContent);
-const $ = id => document.getElementById(id);
-const count = data.names.length;
-const add = (name, parent, props = {}) => parent.appendChild(make(name, props));
-const fixed = (x, places) => x.toFixed(places).replace(/^-(?=0\.0*$)/, '');
-
-// --- numbers ------------------------------------------------------------------------------------
-
-const buffer = text => bytes(text).buffer;
-const lists = packed => {  // [N] of [[number, cosine], ...]
-  if (!packed) return null;
-  const [k, ids, cosines] = [packed[0], new Uint16Array(buffer(packed[1])),
-    new Int16Array(buffer(packed[2]))];
-  return Array.from({ length: count }, (_, i) =>
-    Array.from({ length: k }, (_, j) => [ids[i * k + j], cosines[i * k + j] / 1e4]));
-};
-const read = key => {
-  const v = data.views[key];
-  return v && { xy: new Float32Array(buffer(v.xy)), shares: v.shares, near: lists(v.near),
-    plain: lists(v.plain), words: lists(v.words),
-    cosines: v.cosines && new Float32Array(buffer(v.cosines)) };
-};
-const cosine = (i, j) => i === j ? 1
-  : view.cosines[Math.min(i, j) * count - Math.min(i, j) * (Math.min(i, j) + 3) / 2
-    + Math.max(i, j) - 1];
-
-let at = [...data.start], view = read(at.join(' ')), chosen = -1;
-
-// --- labels -------------------------------------------------------------------------------------
-
-const cutter = typeof Intl !== 'undefined' && Intl.Segmenter && new Intl.Segmenter();
-const short = (text, most) => {
-  if (text.length <= most) return text;
-  const units = cutter ? Array.from(cutter.segment(text.slice(0, 4 * most)), s => s.segment)
-    : Array.from(text);
-  return units.length <= most ? text : units.slice(0, most - 1).join('').trimEnd() + '…';
-};
-const name = (i, most = 26) => short(data.names[i], most) || 'text ' + (i + 1);
-/** Say which text a point is, or which word of one. */
-const where = i => 'text ' + data.places[i].replace(':', ', word ');
-const bdi = (parent, text) => add('bdi', parent, { textContent: text, dir: 'auto' });
-
-// --- which points are shown ---------------------------------------------------------------------
-
-const punctuation = new Set(data.punctuation);
-const filter = { find: '', plain: false, group: -1 };
-let groups = [], groupOf = [];  // [{ name, hue, size }], and the group of each point
-const visible = i => !filter.plain || !punctuation.has(i);
-const matches = i => visible(i) && (filter.group < 0 || groupOf[i] === filter.group)
-  && (!filter.find || data.names[i].toLowerCase().includes(filter.find));
-const near = i => (filter.plain && view.plain || view.near)[i];
-
-/** Divide the points by their text or label; the largest groups have colours of their own. */
-function colour(by) {
-  const names = data.rows.map(row => by === 'text' ? 'text ' + (row + 1)
-    : by === 'label' ? data.labels[row] ?? 'no label' : '');
-  const sizes = new Map();
-  for (const one of names) sizes.set(one, (sizes.get(one) || 0) + 1);
-  let order = [...sizes.keys()];
-  if (by === 'label' || order.length > HUES) order.sort((a, b) => sizes.get(b) - sizes.get(a));
-  if (order.length > HUES) order = order.slice(0, HUES - 1);
-  groups = by ? order.map((one, k) => ({ name: one, hue: hue(k), size: sizes.get(one) })) : [];
-  const rest = count - groups.reduce((all, { size }) => all + size, 0);
-  if (by && rest) groups.push({ name: 'others', hue: 'soft', size: rest });
-  groupOf = names.map(one => by && order.includes(one) ? order.indexOf(one) : groups.length - 1);
-  filter.group = -1;
-}
 
 // --- the map ------------------------------------------------------------------------------------
 
@@ -92,7 +24,7 @@ const points = data.names.map((_, i) => {
 function hover(i) {
   const label = data.labels[data.rows[i]];
   tip.textContent = (data.poolings > 1 ? short(data.names[i], 300)
-    : name(i) + '\n' + short(data.texts[data.rows[i]], 200)) + (label ? '\n' + label : '');
+    : nameOf(i) + '\n' + short(data.texts[data.rows[i]], 200)) + (label ? '\n' + label : '');
   tip.style.display = 'block';
   const box = svg.getBoundingClientRect(), outer = map.getBoundingClientRect(), [x, y] = places[i];
   tip.style.left = clamp(box.left - outer.left + x + 12, 4,
@@ -125,8 +57,8 @@ function place() {
     dot.dataset.x = view.xy[2 * i]; dot.dataset.y = view.xy[2 * i + 1];
     const best = near(i)[0];
     dot.setAttribute('aria-label',
-      isolated(name(i, 80))
-        + (best ? `, nearest: ${isolated(name(best[0], 40))} ${fixed(best[1], 3)}` : ''));
+      isolated(nameOf(i, 80))
+        + (best ? `, nearest: ${isolated(nameOf(best[0], 40))} ${fixed(best[1], 3)}` : ''));
   });
   const percent = view.shares && view.shares.map(s => (100 * s).toFixed(1) + ' %');
   $('map-name').textContent = data.how
@@ -162,7 +94,7 @@ function label() {
   let placed = 0;
   for (const i of order) {
     if (placed >= 120) break;
-    const [x, y] = places[i], text = name(i, i === chosen ? most + 10 : most), gap = radius + 4;
+    const [x, y] = places[i], text = nameOf(i, i === chosen ? most + 10 : most), gap = radius + 4;
     const wide = 2 + widthOf(text, `${i === chosen ? 650 : 400} 13px ${family}`);
     const spots = [[x + gap, y], [x - gap - wide, y], [x - wide / 2, y - gap - 8],
       [x - wide / 2, y + gap + 8],
@@ -291,7 +223,7 @@ function cosines() {
     cell.classList.toggle('below', !own && c < 0);
     if (data.numbers) cell.textContent = fixed(c, 2);
     cell.setAttribute('aria-label',
-      `${isolated(name(i))} and ${isolated(name(j))}: ${fixed(c, 6)}`);
+      `${isolated(nameOf(i))} and ${isolated(nameOf(j))}: ${fixed(c, 6)}`);
   }));
 }
 
@@ -300,7 +232,7 @@ function tell(cell) {
   if (i < 0 || j < 0) return;
   const out = $('cosine-at');
   out.replaceChildren();
-  bdi(out, name(i, 80)); out.append(' and '); bdi(out, name(j, 80)); out.append(': ');
+  bdi(out, nameOf(i, 80)); out.append(' and '); bdi(out, nameOf(j, 80)); out.append(': ');
   add('b', out, { textContent: fixed(cosine(i, j), 6) });
 }
 
@@ -411,4 +343,3 @@ listen();
 recolour();
 show();
 choose(0);
-})();

@@ -31,7 +31,8 @@ from bert_jax.views.vectors import Points
 logger = logging.getLogger(__name__)
 
 STYLE = common.STYLE + pages.asset(__file__, ".css")
-SCRIPT = common.SCRIPT + pages.asset(__file__, ".js") + pictures.SCRIPT
+PARTS = (".points.js", ".js")  # of the script, which share one scope
+SCRIPT = common.SCRIPT + "".join(pages.asset(__file__, part) for part in PARTS) + pictures.SCRIPT
 TABLE = 60  # points of a cosine table, and of a page with vocabulary neighbours at every layer
 NUMBERS = 24  # points of a cosine table with numbers in its cells
 NEAR = 100  # neighbours listed, at most
