@@ -118,9 +118,10 @@ function tokenList(text, side) {
 
 /** Draw tokens left and right with lines between. */
 function lines(box, text) {
-  if (text.segments.includes(1)) box.appendChild(make('p', { className: 'key' })).append(
+  const two = text.segments.includes(1);
+  if (two) box.appendChild(make('p', { className: 'key' })).append(
     'Tokens of ', make('b', { textContent: 'A' }), make('b', { textContent: 'B', className: 'b' }));
-  const grid = box.appendChild(make('div', { className: 'lines' }));
+  const grid = box.appendChild(make('div', { className: two ? 'lines' : 'lines single' }));
   const high = text.n > 128 ? 16 : 22;
   grid.style.setProperty('--row', `${high}px`);
   const from = tokenList(text, 'from'), to = tokenList(text, 'to');

@@ -268,7 +268,7 @@ function refilter() {
   [...$('near').tBodies[0].rows].forEach((row, i) => { row.hidden = !matches(i); });
   const found = [...points.keys()].filter(matches);
   $('found').textContent = filter.find || filter.group >= 0 ? `${found.length} of ${count}` : '';
-  if (chosen >= 0 && !visible(chosen)) chosen = found[0] ?? [...points.keys()].find(visible);
+  if (!matches(chosen)) chosen = found[0] ?? [chosen, ...points.keys()].find(visible);
   choose(chosen);
 }
 
