@@ -39,8 +39,9 @@ PAGES = {
         ),
     ),
     "embeddings": Page(
-        "show a map of three or more texts, or of their words, and the neighbours of each",
-        (TEXT, f'{{"text": "{TEXT}", "label": "files"}}   (points are coloured by label)'),
+        "show a map of three or more texts, coloured by label, or of their words, and the "
+        "neighbours of each",
+        (TEXT, f'{{"text": "{TEXT}", "label": "files"}}'),
     ),
     "generation": Page(
         "play the rounds in which a masked model fills the masks of a text, or masks behind it",
