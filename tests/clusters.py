@@ -8,6 +8,7 @@ use it.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import pickle
 import shutil
@@ -15,6 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import types
 from collections.abc import Iterator
@@ -255,7 +257,8 @@ def slurm(folder: Path, nodes: int = 1, settings: str = "") -> Iterator[dict[str
     which its commands find it.
 
     The second node is called localhost: processes of a run find one another by names of nodes.
-    `settings` are more lines of slurm.conf.
+    `settings` are more lines of slurm.conf. One cluster is up at a time: two of them number their
+    jobs alike, and then jobs of both were seen to hang.
     """
     commands = ("slurmctld", "slurmd", "srun", "sbatch", "scancel")
     if missing := [tool for tool in commands if shutil.which(tool) is None]:
@@ -276,6 +279,10 @@ def slurm(folder: Path, nodes: int = 1, settings: str = "") -> Iterator[dict[str
     found = {"SLURM_CONF": str(config)}
     daemons = [["slurmctld", "-D", "-c"], *(["slurmd", "-D", "-c", "-N", name] for name in names)]
     with contextlib.ExitStack() as closing:
+        lock = closing.enter_context(
+            (Path(tempfile.gettempdir()) / "bert_jax_slurm.lock").open("w")
+        )
+        fcntl.flock(lock, fcntl.LOCK_EX)
         for daemon in daemons:
             log = closing.enter_context((folder / f"{daemon[0]}.{daemon[-1]}.log").open("w"))
             process = subprocess.Popen(daemon, env={**os.environ, **found}, stdout=log, stderr=log)
