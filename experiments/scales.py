@@ -145,6 +145,7 @@ def _cpu(text: tuple[str, float]) -> Scale:
     base = load_file("../configs/tiny.py", beside=__file__)
     base.pairs = "none"
     base.objectives.nsp.weight = None
+    base.batch_size, base.sequence_length = 32, 64
     base.tokenizer.vocab_size = VOCABULARY
     for path, value in LEARNING.items():
         put(base, path.split("."), value)
