@@ -218,7 +218,6 @@ class Evaluations:
         self._every = {name: settings.every for name, settings in runs.config.evals.items()}
         self._steps = runs.config.steps
         self._evaluators = {name: data.evaluator(name, program.mesh) for name in self._every}
-        self._sampler = data.sampler(program.mesh)
 
     def due(self, step: int) -> list[str]:
         """List the evaluations to run after an update."""
@@ -236,7 +235,7 @@ class Evaluations:
             with runs.clock.on("evaluation"):
                 for index, run in runs.active():
                     params: Any = program.run_params(state, index)
-                    run.evaluated(name, self._evaluators[name](params), step)
-                    if self._sampler and name == "validation":
-                        run.writer.show(step, self._sampler(params))
+                    metrics, samples = self._evaluators[name](params)
+                    run.evaluated(name, metrics, step)
+                    run.writer.show(step, samples)
             runs.stop_early = all(run.ended for _, run in runs.active())
