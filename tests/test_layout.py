@@ -18,7 +18,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "bert_jax"
 ROOMS = (
     {"study"},  # whose workers train
     {"api"},  # the commands' functions, in Python
-    {"train", "evaluate", "predict", "inspect", "prepare", "export", "import"}
+    {"train", "evaluate", "predict", "report", "inspect", "prepare", "export", "import"}
     | {"plan", "benchmark", "doctor"},  # a file for each command
     {"cli"},
     {"studies"},

@@ -128,7 +128,8 @@ def _lines(chart: Chart, width: float) -> Scene:
     top += TOP
     base, right = top + _plot(width), width - RIGHT
     values = chart.values()
-    up = Scale(values, base, top, pad=0.06, log=not chart.percent and wide(values))
+    log = not chart.percent and wide(values) if chart.log is None else chart.log
+    up = Scale(values, base, top, pad=0.06, log=log)
     grid, left = _values_up(up, chart.percent, chart.y, right)
     places = [x for series in lines for x, _ in series.points]
     places += [] if chart.mark is None else [chart.mark]

@@ -13,6 +13,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from bert_jax.batch import Batch, Metrics, StepInputs
+from bert_jax.checkpoints import manifest
 from bert_jax.config import knobs, quotas, validation
 from bert_jax.errors import DivergedError, Stopped
 from bert_jax.reporting import run_report
@@ -200,7 +201,7 @@ class Runs:
                 text = f"ended early: {run.misses} evaluations in a row without a better {best}"
                 logger.info(text)
             run.writer.finished = True
-            report = run_report.write(run.workdir)
+            report = run_report.write(run.workdir, manifest.kept)
             if len(self) == 1:
                 logger.info(f"report: {report}")
 
