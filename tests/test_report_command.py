@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 
 import pytest
 
 from bert_jax import cli
-from bert_jax.reporting import comparison, run_record
+from bert_jax.reporting import comparison, run_record, scales
 from tests import chromium
 from tests.test_report import Checker, figure, titles
 from tests.test_run_states import BEST, a_run
@@ -113,11 +114,10 @@ def test_final_scores_are_those_served_and_the_best_is_marked(tmp_path):
     source = comparison.build([run_record.read(run, kept.__getitem__) for run in (a, b)])
     text = " ".join(" ".join(Checker(source).text).split())
     scores = text.partition("Final scores")[2].partition("What differs")[0]
-    assert "state step 600 of 600, finished step 400 of 1,000, stopped" in scores
-    assert "step served 400 400" in scores
+    assert "state finished stopped steps 600 of 600 400 of 1,000 step served 400 400" in scores
     assert "validation: MLM loss 4.500 4 unigram 6.500 6.500" in scores
     assert "validation: MLM accuracy 45.0 % 40.0 %" in scores
-    assert re.findall('class="n best">([^<]*)', source) == ["4", "45.0\N{NO-BREAK SPACE}%"]
+    assert re.findall('class="n best"><div>([^<]*)', source) == ["4", "45.0\N{NO-BREAK SPACE}%"]
 
 
 def test_scores_of_different_examples_are_warned_of(tmp_path):
@@ -221,3 +221,14 @@ def test_the_slider_smooths_and_the_box_switches_the_axis(tmp_path):
     assert said["hidden"] == "none"
     assert said["linear"] == ["grid", "none"]
     assert said["log"] == ["none", "grid"]
+
+
+def test_a_narrow_logarithmic_axis_has_ticks():
+    for low, high, count in ((5.0, 5.4, 4), (4.1, 9.3, 4), (1.0, 30.0, 4)):
+        scale = scales.Scale([low, high], 0, 100, log=True)
+        ticks = scale.ticks(6)
+        assert len(ticks) >= count
+        assert all(low <= tick <= high for tick in ticks)
+        assert scale.at(ticks[0]) == pytest.approx(
+            100 * math.log(ticks[0] / low) / math.log(high / low)
+        )

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+import bert_jax
 from bert_jax import config
 from bert_jax.checkpoints import manifest
 from bert_jax.config import knobs
+from bert_jax.errors import DataError
 from bert_jax.reporting import metric_names, run_charts, run_record, run_report, terms
 from bert_jax.system import folder_locks
 from bert_jax.training import clock
@@ -39,8 +41,13 @@ def a_run(folder: Path, losses: dict[int, float] = BEST, steps: int = 600, **cha
 def shown(folder: Path, kept=()) -> tuple[str, str]:
     """The page's source and its text."""
     html = run_report.write(folder, lambda _: kept).read_text()
+    return html, run_text(html)
+
+
+def run_text(html: str) -> str:
+    """The words of a page."""
     body = re.sub(r"<(style|script)>.*?</\1>", "", html, flags=re.DOTALL)
-    return html, " ".join(re.sub("<[^>]*>", " ", body).split())
+    return " ".join(re.sub("<[^>]*>", " ", body).split())
 
 
 # --- which step -----------------------------------------------------------------------------------
@@ -217,6 +224,13 @@ def test_the_loss_has_the_unit_of_its_objective(objective, title, tmp_path):
         tmp_path, {"objectives": {objective: {}} if objective else {}}, {}, [], (), False
     )
     assert run_charts.axis_of(run, "loss") == title
+
+
+def test_the_report_of_the_python_api_is_that_of_the_run_as_it_is_now(tmp_path):
+    assert "600 of 600, finished" in run_text(bert_jax.Run(a_run(tmp_path)).report().html)
+    assert "600 of 900, stopped" in run_text(bert_jax.Run(a_run(tmp_path, steps=900)).report().html)
+    with pytest.raises(DataError, match="no run in"):
+        bert_jax.Run(tmp_path / "none").report()
 
 
 def test_a_page_with_everything_is_one_document(tmp_path):

@@ -33,7 +33,7 @@ def test_a_classifier_has_a_confusion_matrix_and_scores_by_class(tmp_path):
     source, text = page(
         tmp_path, "classify", {"step": 5, "counts": COUNTS}, labels=("yes", "no", "never")
     )
-    assert "right class ↓, predicted → yes no all yes 3 1 4 no 2 6 8" in text
+    assert "right class ↓ predicted → yes no all yes 3 1 4 no 2 6 8" in text
     assert 'class="n miss" style="--share:0.250" title="no, predicted yes: 2 of 8 (25.0' in source
     assert source.count('class="n hit"') == 2
     scores = re.search("class precision recall F1 examples (.*)", text)[1]

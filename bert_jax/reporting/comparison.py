@@ -25,7 +25,6 @@ from bert_jax.reporting.terms import SERVED, explain, term
 from bert_jax.system.durations import duration
 
 TONES: tuple[int | str, ...] = (1, 2, 3, 4, 5, "q0", "q4", "q6", "q8", "q9")  # of runs in turn
-RUN_ROWS = {"state": "", "step served": SERVED, "time": "", "parameters": ""}
 Runs = Mapping[str, RunRecord]  # by a name that no other has
 Line = tuple[str, str, Sequence[str], int | None]  # name, meaning, a cell a run, the best of them
 
@@ -92,11 +91,11 @@ def _suites(runs: Runs) -> list[str]:
 
 def _table(runs: Runs, corner: str, lines: Sequence[Line]) -> str:
     """Write a table with a column for each run."""
-    head = "".join(f"<th class=n>{escape(name)}</th>" for name in runs)
+    head = "".join(f"<th class=n><div>{escape(name)}</div></th>" for name in runs)
     body = ""
     for name, about, cells, best in lines:
         shown = "".join(
-            f'<td class="n{" best" if i == best else ""}">{escape(cell)}</td>'
+            f'<td class="n{" best" if i == best else ""}"><div>{escape(cell)}</div></td>'
             for i, cell in enumerate(cells)
         )
         body += f"<tr><td>{term(name, about)}</td>{shown}</tr>"
@@ -109,8 +108,12 @@ def _table(runs: Runs, corner: str, lines: Sequence[Line]) -> str:
 def _scores(runs: Runs) -> str:
     """Tabulate every result at the step that is served, with the best in bold, and the costs."""
     lines: list[Line] = []
-    for name, text in (("state", _state), ("step served", _served)):
-        lines.append((name, RUN_ROWS[name], [text(run) for run in runs.values()], None))
+    for name, about, text in (
+        ("state", "", RunRecord.state),
+        ("steps", "", lambda run: f"{run.step:,} of {run.steps:,}"),
+        ("step served", SERVED, lambda run: HOLE if run.served is None else f"{run.served:,}"),
+    ):
+        lines.append((name, about, [text(run) for run in runs.values()], None))
     for suite in _suites(runs):
         results = dict.fromkeys(n for run in runs.values() for n in run.results(suite))
         for name in results:
@@ -127,14 +130,6 @@ def _scores(runs: Runs) -> str:
     lines.append(("parameters", "", cells, None))
     said = "Results are those of the step that is served; the best of each is bold."
     return f'<p class="sub">{said}</p>{_table(runs, "", lines)}'
-
-
-def _state(run: RunRecord) -> str:
-    return f"step {run.step:,} of {run.steps:,}, {run.state()}"
-
-
-def _served(run: RunRecord) -> str:
-    return HOLE if run.served is None else f"{run.served:,}"
 
 
 def _score_lines(runs: Runs, suite: str, name: str) -> list[Line]:

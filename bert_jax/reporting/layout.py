@@ -101,7 +101,7 @@ def _beside(title: str, top: float, base: float) -> tuple[list[Mark], float]:
 def _values_up(up: Scale, percent: bool, title: str, right: float) -> tuple[list[Mark], float]:
     """Draw the grid and labels of the axis of values; return where the values begin, too."""
     ticks = up.ticks(6)
-    labels = [tick(value, percent, [value] if up.log else ticks) for value in ticks]
+    labels = [tick(value, percent, ticks if up.even else [value]) for value in ticks]
     marks, begin = _beside(title, up.stop, up.start)
     left = begin + max(map(text_width, labels), default=0) + 8
     for value, label in zip(ticks, labels, strict=True):

@@ -59,7 +59,7 @@ def _classes(run: RunRecord, row: dict[str, Any], counts: Counts) -> str:
     what = "words" if row["task"] == "tag" else "examples"
     boxes = _box(f"Scores by class, {what}", _by_class(counts, order, what))
     if len(order) <= MOST:
-        right, corner = {(name, name) for name in order}, "right class ↓, predicted →"
+        right, corner = {(name, name) for name in order}, "right class ↓<br>predicted →"
         drawn = matrix(counts, order, predicted, right, corner)
         boxes = _box(f"Confusion matrix, {what}", drawn) + boxes
     wrong = sorted(((n, a, b) for (a, b), n in counts.items() if a != b), key=lambda t: -t[0])
@@ -141,7 +141,7 @@ def _answers(counts: Counts) -> str:
     """Show how many answers are right, by whether there is one."""
     rows = [name for name in ASKED if any(a == name for a, _ in counts)]
     right = {("an answer", "exact"), ("no answer", "no answer")}
-    corner = "the text has ↓, the model gives →"
+    corner = "the text has ↓<br>the model gives →"
     drawn = matrix(counts, rows, OUTCOMES, right, corner) if rows else ""
     said = '<p class="note">Exact: a right answer once case, punctuation and articles are dropped. '
     said += "In part: it shares words with one.</p>"
