@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from bert_jax import cli
-from bert_jax.reporting import comparison, run_record, scales
+from bert_jax.reporting import comparison, run_record, scales, terms
+from bert_jax.reporting.formats import HOLE
 from tests import chromium
 from tests.test_report import Checker, figure, titles
 from tests.test_run_states import BEST, a_run
@@ -94,6 +95,16 @@ def test_only_the_knobs_that_differ_are_listed(tmp_path):
     assert "Nothing: all knobs have the same values." in text
 
 
+def test_runs_of_other_objectives_differ_in_what_is_set_alone(tmp_path):
+    a = a_run(tmp_path / "a", pairs="none")
+    changed = {"objectives": {"causal_lm": {}}, "model": {"causal": True}, "pairs": "none"}
+    b = a_run(tmp_path / "b", **changed, checkpoints={"best": "causal_lm_loss"})
+    table = together(a, b)[1].partition("What differs in their configs")[2].partition("Curves")[0]
+    assert f"objectives.causal_lm.weight {HOLE} 1.0" in table
+    assert f"objectives.mlm.weight 1.0 {HOLE}" in table
+    assert ".gamma" not in table
+
+
 def test_a_knob_that_an_older_run_does_not_have_is_at_its_default_there(tmp_path):
     a, b = a_run(tmp_path / "a"), a_run(tmp_path / "b", seed=1)
     tree = json.loads((a / "config.json").read_text())
@@ -118,6 +129,12 @@ def test_final_scores_are_those_served_and_the_best_is_marked(tmp_path):
     assert "validation: MLM loss 4.500 4 unigram 6.500 6.500" in scores
     assert "validation: MLM accuracy 45.0 % 40.0 %" in scores
     assert re.findall('class="n best"><div>([^<]*)', source) == ["4", "45.0\N{NO-BREAK SPACE}%"]
+
+
+def test_a_score_that_one_run_alone_has_is_not_the_best(tmp_path):
+    a, b = a_run(tmp_path / "a"), a_run(tmp_path / "b", {})
+    assert 'class="n best"' not in together(a, b)[0]
+    assert f"validation: MLM loss 4.750 {HOLE}" in together(a, b)[1]
 
 
 def test_scores_of_different_examples_are_warned_of(tmp_path):
@@ -193,6 +210,9 @@ said.hidden = document.querySelector('.measured').style.display;
 const seen = kind => getComputedStyle(document.querySelector(kind)).display;
 said.linear = [seen('.linear'), seen('.log')];
 box.click();
+const word = document.querySelector('.beside .term');
+word.focus();
+said.means = getComputedStyle(word, '::after').content;
 said.log = [seen('.linear'), seen('.log')];
 document.body.dataset.said = JSON.stringify(said);
 </script></body>"""
@@ -221,6 +241,7 @@ def test_the_slider_smooths_and_the_box_switches_the_axis(tmp_path):
     assert said["hidden"] == "none"
     assert said["linear"] == ["grid", "none"]
     assert said["log"] == ["none", "grid"]
+    assert said["means"].strip('\\"') == terms.SERVED
 
 
 def test_a_narrow_logarithmic_axis_has_ticks():

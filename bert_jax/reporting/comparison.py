@@ -25,6 +25,8 @@ from bert_jax.reporting.terms import SERVED, explain, term
 from bert_jax.system.durations import duration
 
 TONES: tuple[int | str, ...] = (1, 2, 3, 4, 5, "q0", "q4", "q6", "q8", "q9")  # of runs in turn
+# Values of an evaluation that are the same where the same is predicted.
+SAME = {"unigram_loss": "the unigram's loss", "examples": "the number of examples"}
 Runs = Mapping[str, RunRecord]  # by a name that no other has
 Line = tuple[str, str, Sequence[str], int | None]  # name, meaning, a cell a run, the best of them
 
@@ -67,7 +69,7 @@ def _warnings(runs: Runs) -> str:
     """Warn of runs that are not finished, and of evaluations that scored different examples."""
     found = [f"{name}: {text}" for name, run in runs.items() for text in run.warnings()]
     for suite in _suites(runs):
-        for key, what in (("unigram_loss", "the unigram's loss"), ("examples", "examples")):
+        for key, what in SAME.items():
             values = {
                 number(run.curves[full][-1][1])
                 for run in runs.values()
@@ -138,11 +140,14 @@ def _score_lines(runs: Runs, suite: str, name: str) -> list[Line]:
     values = [run.at_served(full)[1] if full in run.curves else None for run in runs.values()]
     known = [value for value in values if value is not None]
     best = min(known) if lower_is_better(name) else max(known)
-    ranks = known.count(best) < len(runs) and not name.endswith("threshold")
+    ranks = known.count(best) < len(known) and not name.endswith("threshold")
     winner = values.index(best) if ranks else None
     cells = [HOLE if value is None else number(value, percent) for value in values]
     lines: list[Line] = [(f"{suite}: {pretty(name)}", meaning(name), cells, winner)]
-    levels = [baseline(run.curves, f"eval/{suite}/", name) for run in runs.values()]
+    levels = [
+        baseline(run.curves, f"eval/{suite}/", name) if full in run.curves else None
+        for run in runs.values()
+    ]
     if label := next((level[0] for level in levels if level), ""):
         cells = [number(level[1], percent) if level else HOLE for level in levels]
         lines.append((f"    {label}", "", cells, None))
@@ -152,18 +157,21 @@ def _score_lines(runs: Runs, suite: str, name: str) -> list[Line]:
 def _differences(runs: Runs) -> str:
     """Tabulate the knobs whose values differ; a knob that a run does not have yet is as it was."""
     flat = [configs.flat(run.recorded) for run in runs.values()]
-    usual = configs.usual()
-    paths = dict.fromkeys(path for values in flat for path in values)
-    docs, lines = knob_docs(paths), []
-    for path in sorted(paths):
-        section = path.rpartition(".")[0]
-        cells = []
-        for values in flat:
-            older = any(other.rpartition(".")[0] == section for other in values)
-            known = path in values or (older and path in usual)
-            cells.append(written(values.get(path, usual.get(path))) if known else HOLE)
-        if len(set(cells)) > 1:
-            lines.append((path, docs.get(path, ""), cells, None))
+    sections = [{path.rpartition(".")[0] for path in values} for values in flat]
+    usual, lines = configs.usual(), []
+    for path in sorted({path for values in flat for path in values}):
+        known = [values[path] for values in flat if path in values]
+        cells = [
+            written(values[path])
+            if path in values
+            else written(usual[path])
+            if path in usual and path.rpartition(".")[0] in own
+            else HOLE
+            for values, own in zip(flat, sections, strict=True)
+        ]
+        idle = path in usual and all(value == usual[path] for value in known)
+        if len(set(cells)) > 1 and not idle:
+            lines.append((path, knob_docs([path])[path], cells, None))
     if not lines:
         return '<p class="sub">Nothing: all knobs have the same values.</p>'
     return _table(runs, "knob", lines)

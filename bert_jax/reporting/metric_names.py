@@ -41,6 +41,7 @@ PLAIN = {
     "shortfall_fraction": "Quota that no unit fills",
     "predict_shortfall_fraction": "Quota of predictions that no unit fills",
     "distinct_fraction": "Tokens selected in one view alone",
+    **{f"asked_decile_{i}": f"Asked for, tenth {i + 1} of the drawn rates" for i in range(10)},
     "causal_fraction": "Causal examples",
     "weight_fraction": "Weight of the tokens selected",
     "mcc": "Matthews correlation",

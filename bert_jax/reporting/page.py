@@ -179,8 +179,8 @@ def config_box(recorded: dict[str, Any]) -> str:
 
 def knob_docs(paths: Iterable[str]) -> dict[str, str]:
     """Return what the knobs at some paths are for; of this version's knobs alone."""
-    docs = {}
-    for path in paths:
+    docs = dict.fromkeys(paths, "")
+    for path in docs:
         with contextlib.suppress(ConfigError):
             field = configs.knob_at(path)[1]
             docs[path] = field.metadata.get("doc", "") if field else ""

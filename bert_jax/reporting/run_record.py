@@ -105,16 +105,13 @@ class RunRecord:
         return len(values) - 1 - values.index(best) >= patience
 
     def warnings(self) -> list[str]:
-        """Say what is wrong with the run: its loss is no number, or updates were skipped."""
-        found = []
+        """Say what is wrong with the run: its loss is no number, or updates are not made."""
         last: dict[str, Any] = next((r for r in reversed(self.rows) if "train/loss" in r), {})
-        if last and last["train/loss"] is None:
-            found.append(f"At step {last['step']:,}, the last one, the loss is not finite.")
-        if skipped := last.get("train/skipped_in_row"):
-            found.append(
-                f"Before step {last['step']:,}, {skipped:.3g} updates in a row were skipped."
-            )
-        return found
+        lost, skipped = last.get("train/loss", 0) is None, last.get("train/skipped_in_row")
+        parts = ["the loss is not finite"] if lost else []
+        parts += [f"{skipped:.3g} updates in a row were not made"] if skipped else []
+        where = f"At step {last['step']:,}, the last one, " if parts else ""
+        return [f"{where}{' and '.join(parts)}."] if parts else []
 
 
 def read(folder: Path, find_kept: FindKept | None = None) -> RunRecord:
