@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from html import escape
 from pathlib import Path
+from typing import Any
 
 from bert_jax import config as configs
 from bert_jax.errors import need
@@ -21,7 +22,7 @@ from bert_jax.reporting.page import asset, fill, knob_docs, page, section, writt
 from bert_jax.reporting.run_charts import HELD, SPENT, axis_of, baseline, learned
 from bert_jax.reporting.run_record import RunRecord
 from bert_jax.reporting.svg import draw
-from bert_jax.reporting.terms import SERVED, explain, term
+from bert_jax.reporting.terms import SERVED, WORDS, explain, term
 from bert_jax.system.durations import duration
 
 TONES: tuple[int | str, ...] = (1, 2, 3, 4, 5, "q0", "q4", "q6", "q8", "q9")  # of runs in turn
@@ -150,25 +151,18 @@ def _score_lines(runs: Runs, suite: str, name: str) -> list[Line]:
     ]
     if label := next((level[0] for level in levels if level), ""):
         cells = [number(level[1], percent) if level else HOLE for level in levels]
-        lines.append((f"    {label}", "", cells, None))
+        lines.append((f"    {label.removeprefix('the ')}", WORDS.get(label, ""), cells, None))
     return lines
 
 
 def _differences(runs: Runs) -> str:
-    """Tabulate the knobs whose values differ; a knob that a run does not have yet is as it was."""
+    """Tabulate the knobs whose values differ, but for defaults that some runs have no use for."""
     flat = [configs.flat(run.recorded) for run in runs.values()]
-    sections = [{path.rpartition(".")[0] for path in values} for values in flat]
-    usual, lines = configs.usual(), []
+    usual = configs.usual()
+    lines: list[Line] = []
     for path in sorted({path for values in flat for path in values}):
+        cells = [_knob(values, path) for values in flat]
         known = [values[path] for values in flat if path in values]
-        cells = [
-            written(values[path])
-            if path in values
-            else written(usual[path])
-            if path in usual and path.rpartition(".")[0] in own
-            else HOLE
-            for values, own in zip(flat, sections, strict=True)
-        ]
         idle = path in usual and all(value == usual[path] for value in known)
         if len(set(cells)) > 1 and not idle:
             lines.append((path, knob_docs([path])[path], cells, None))
@@ -177,8 +171,15 @@ def _differences(runs: Runs) -> str:
     return _table(runs, "knob", lines)
 
 
+def _knob(values: Mapping[str, Any], path: str) -> str:
+    """Write a run's value of a knob; its default, if the run is older than the knob."""
+    usual, section = configs.usual(), path.rpartition(".")[0]
+    older = path in usual and any(other.rpartition(".")[0] == section for other in values)
+    return written(values.get(path, usual.get(path))) if path in values or older else HOLE
+
+
 def _environments(runs: Runs) -> str:
-    """Tabulate versions, machines and commands that differ, folded."""
+    """Tabulate the facts of versions, machines and data that differ, folded."""
     flat = [configs.flat(run.environment) for run in runs.values()]
     lines: list[Line] = []
     for path in sorted({path for values in flat for path in values} - {"command"}):
@@ -219,10 +220,10 @@ def _chart(runs: Runs, full: str) -> Chart:
     for i, (run_name, run) in enumerate(runs.items()):
         series.append(Series(run_name, run.curves.get(full, []), TONES[i % len(TONES)]))
         level = baseline(run.curves, f"eval/{suite}/", name) if kind == "eval" else None
-        levels += [level] if level and level not in levels else []
+        levels += [(level[0].removeprefix("the "), level[1])] if level else []
     y = axis_of(next(iter(runs.values())), name)
     title = f"{pretty(name)}, {suite}"
-    return Chart(title, series, levels, percent=is_share(name), log=False, y=y)
+    return Chart(title, series, list(dict.fromkeys(levels)), percent=is_share(name), log=False, y=y)
 
 
 def _both_axes(runs: Runs, full: str) -> str:

@@ -108,9 +108,8 @@ def _learning(run: RunRecord, name: str) -> Chart:
             band = [(s, low[s], high[s]) for s in sorted(low.keys() & high.keys())]
             series.append(Series(suite, points, 2 + colour % 4, band=band))
         if level := baseline(curves, f"eval/{suite}/", name):
-            levels += [] if level in levels else [level]
-    if name in CHANCE:
-        levels.append(("chance", CHANCE[name]))
+            levels.append((level[0].removeprefix("the "), level[1]))
+    levels = list(dict.fromkeys(levels or ([("chance", CHANCE[name])] if name in CHANCE else [])))
     several = name == "loss" and any(n.startswith("train/") and n.endswith("_loss") for n in curves)
     title = "Loss, the weighted sum" if several else pretty(name)
     y = axis_of(run, name)
@@ -126,8 +125,10 @@ def axis_of(run: RunRecord, name: str) -> str:
 def baseline(curves: Curves, prefix: str, name: str) -> tuple[str, float] | None:
     """Return the name and the last value of an evaluation's baseline for a metric."""
     references, label = baselines(name)
-    found = (curves[prefix + key] for key in references if prefix + key in curves)
-    return next(((label.removeprefix("the "), points[-1][1]) for points in found), None)
+    found = [curves[prefix + key][-1][1] for key in references if prefix + key in curves]
+    if not found and name in CHANCE:
+        label, found = "chance", [CHANCE[name]]
+    return (label, found[0]) if found else None
 
 
 def _alone(run: RunRecord, name: str) -> str:

@@ -13,9 +13,7 @@ from pathlib import Path
 from bert_jax.reporting import records, run_charts, run_record, task_results
 from bert_jax.reporting.formats import HOLE, SPACE, number
 from bert_jax.reporting.metric_names import (
-    CHANCE,
     SHOUTED,
-    baselines,
     is_share,
     lower_is_better,
     meaning,
@@ -173,12 +171,11 @@ def _result_tile(run: RunRecord, suite: str, name: str) -> str:
         below.append(f"{number(ended, is_share(name))} at step {last:,}")
     if not math.isnan(low + high):
         below.append(f"95{SPACE}% interval {100 * low:.1f} to {100 * high:.1f}")
-    references, label = baselines(name)
-    levels = next((curves[prefix + key] for key in references if prefix + key in curves), None)
-    baseline = levels[-1][1] if levels else CHANCE.get(name)
+    level = run_charts.baseline(curves, prefix, name)
     verdict = ""
-    if baseline is not None:
-        text = f"{label or 'chance'} {number(baseline, is_share(name))}"
+    if level is not None:
+        label, baseline = level
+        text = f"{label} {number(baseline, is_share(name))}"
         if name.endswith("loss") and value < baseline:
             verdict = f"{baseline - value:.2f} nats below {text}"
         elif not name.endswith("loss") and (low if not math.isnan(low) else value) > baseline > 0:
