@@ -93,7 +93,7 @@ def _suites(runs: Runs) -> list[str]:
 
 
 def _table(runs: Runs, corner: str, lines: Sequence[Line]) -> str:
-    """Write a table with a column for each run."""
+    """Write a table with a column for each run; a name after a space belongs to the line above."""
     head = "".join(f"<th class=n><div>{escape(name)}</div></th>" for name in runs)
     body = ""
     for name, about, cells, best in lines:
@@ -101,7 +101,8 @@ def _table(runs: Runs, corner: str, lines: Sequence[Line]) -> str:
             f'<td class="n{" best" if i == best else ""}"><div>{escape(cell)}</div></td>'
             for i, cell in enumerate(cells)
         )
-        body += f"<tr><td>{term(name, about)}</td>{shown}</tr>"
+        below = " class=below" if name.startswith(" ") else ""
+        body += f"<tr><td{below}>{term(name.strip(), about)}</td>{shown}</tr>"
     return (
         f'<div class="box"><div class="scroll"><table class="beside">'
         f"<tr><th>{escape(corner)}</th>{head}</tr>{body}</table></div></div>"
@@ -151,7 +152,7 @@ def _score_lines(runs: Runs, suite: str, name: str) -> list[Line]:
     ]
     if label := next((level[0] for level in levels if level), ""):
         cells = [number(level[1], percent) if level else HOLE for level in levels]
-        lines.append((f"    {label.removeprefix('the ')}", WORDS.get(label, ""), cells, None))
+        lines.append((f" {label.removeprefix('the ')}", WORDS.get(label, ""), cells, None))
     return lines
 
 
