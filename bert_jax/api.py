@@ -252,8 +252,13 @@ class Run:
         return {name: (np.array(steps), np.array(v)) for name, (steps, v) in found.items()}
 
     def report(self) -> Page:
-        """Return the run's report."""
-        return show(self.workdir)
+        """Return the run's report as it is now; the run may still train."""
+        from bert_jax.checkpoints import manifest
+        from bert_jax.reporting import run_record, run_report
+
+        run_record.check(self.workdir)
+        html = run_report.build(run_record.read(self.workdir, manifest.kept))
+        return Page(html, f"report of {self.workdir}")
 
     def load(self) -> Model:
         """Open the model: the best verified step, else the latest."""

@@ -190,7 +190,7 @@ CASES: dict[str, tuple[Any, dict[str, Any], list[dict[str, Any]]]] = {
     "evals.validation.replace": ((1.0, 0.0, 0.0), TEXT, [CAUSAL, CLASSIFY]),
     "evals.validation.unit": ("word", TEXT, [CAUSAL, CLASSIFY]),
     "evals.validation.seed": (1, CAUSAL, [CLASSIFY]),
-    "logging.samples": (3, TEXT, [CLASSIFY, NSP]),
+    "logging.samples": (3, TEXT, [NSP]),
 }
 
 

@@ -19,7 +19,7 @@ from bert_jax.interop import runs
 from bert_jax.objectives import network
 from bert_jax.system import fault_points
 from bert_jax.training import data
-from tests import tasks, texts, toy
+from tests import outcomes, tasks, texts, toy
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +51,21 @@ def test_a_task_is_learnt(trained):
     scores = [line for line in tasks.lines(trained) if "eval/validation/accuracy" in line]
     assert scores[-1]["eval/validation/accuracy"] > 0.8  # a third by chance
     assert (trained / "report.html").is_file()
+
+
+def test_each_evaluation_records_what_is_wrong(folder, trained):
+    rows = outcomes.samples(trained)
+    evaluated = [x["step"] for x in tasks.lines(trained) if "eval/validation/loss" in x]
+    assert [row["step"] for row in rows] == evaluated
+    run = runs.open_run(str(trained / "checkpoints" / str(evaluated[-1])))
+    evaluator = data.gather(run.config).evaluator("validation", mesh_of(1))
+    metrics, (row,) = evaluator(jax.device_put(run.params))
+    counts = {(truth, chosen): count for truth, chosen, count in rows[-1]["counts"]}
+    assert sum(counts.values()) == metrics["examples"]
+    right = sum(count for (truth, chosen), count in counts.items() if truth == chosen)
+    assert right / metrics["examples"] == pytest.approx(metrics["accuracy"])
+    assert {"step": evaluated[-1], **row} == rows[-1]
+    assert len(rows[0]["mistakes"]) == min(12, sum(n for a, b, n in rows[0]["counts"] if a != b))
 
 
 def test_labels_and_steps_follow_from_the_data(folder, trained):
@@ -174,6 +189,7 @@ def test_a_run_goes_on_where_it_was_stopped(folder, tmp_path, monkeypatch, capfd
         for w in ("w", "whole")
     )
     assert scored == expected
+    assert outcomes.samples(tmp_path / "w") == outcomes.samples(tmp_path / "whole") != []
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from bert_jax.data.batches import pipeline
 from bert_jax.errors import ConfigError, DivergedError
 from bert_jax.objectives import network
 from bert_jax.planning import search, update
-from bert_jax.reporting import run_report
+from bert_jax.reporting import run_charts
 from bert_jax.studies.groups import signature
 from bert_jax.studies.spec import Cell
 from bert_jax.training import data, dry_run, program
@@ -284,8 +284,7 @@ def test_costs_are_those_of_the_rows():
 def test_static_copies_have_masks_of_their_own_in_each_view(prepared):
     config = toy.config(batch_size=12, pairs="none", masking__dupe_factor=2, **MORE)
     source = pipeline.Source(prepared, "train", config)
-    none = (None,) * 2
-    found = data.TrainingData(config, data.Facts(), None, "", source, *none)  # type: ignore[arg-type]  # what a loader needs is left out
+    found = data.TrainingData(config, data.Facts(), None, "", source, None)  # type: ignore[arg-type]  # what a loader needs is left out
     assert found.distinct() == 3 * (source.count(0) + source.count(1))
 
 
@@ -309,7 +308,7 @@ def test_a_dry_run_says_how_much_text_is_read():
 )
 def test_a_report_knows_what_an_update_selects(changes, wish):
     recorded = to_dict(toy.config(**{"batch_size": 24} | changes))
-    text = run_report._ledger(recorded, {"train/masked_fraction": [(1, 0.1), (2, 0.2)]})
+    text = run_charts.ledger(recorded, {"train/masked_fraction": [(1, 0.1), (2, 0.2)]})
     assert wish in re.sub("[\u202f\u00a0]|&nbsp;", " ", text)
 
 

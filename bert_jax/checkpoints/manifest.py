@@ -189,6 +189,16 @@ def best(folder: Path, steps: list[int]) -> int | None:
     )
 
 
+def kept(run: Path) -> list[tuple[int, float | None]]:
+    """Return the steps of a run's folder whose manifest can be read, and their metrics.
+
+    The first is the one that a reader of the run gets, unless its files are damaged.
+    """
+    folder = run / "checkpoints"
+    known = ((step, readable(folder / str(step))) for step in ranked(folder, finished(folder)))
+    return [(step, manifest["metric"]) for step, manifest in known if manifest is not None]
+
+
 def readable(folder: Path) -> dict[str, Any] | None:
     """Return the manifest of a step folder, or None where it is missing or damaged."""
     try:

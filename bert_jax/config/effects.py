@@ -286,8 +286,8 @@ EFFECTS: dict[str, Where] = {
     "evals.*.batch_size": ALWAYS,
     "logging": ALWAYS,
     "logging.samples": Where(
-        "evals.validation of a corpus by mlm or causal_lm",
-        lambda c, _: not _labelled(c) and "validation" in c.evals and WORDS.holds(c, ""),
+        "evals.validation of labelled data, or of a corpus by mlm or causal_lm",
+        lambda c, _: "validation" in c.evals and (_labelled(c) or WORDS.holds(c, "")),
     ),
 }
 

@@ -90,8 +90,8 @@ class Logging:
     )
     samples: int = knob(
         12,
-        "validation sentences for which each evaluation named validation shows predictions; the "
-        "report has the first 12",
+        "validation sentences for which each evaluation named validation shows predictions; of a "
+        "task its worst mistakes, beside counts of right and wrong; the report has the first 12",
         low=0,
         high=1000,
     )

@@ -44,6 +44,7 @@ class Chart:
     series: Sequence[Series]
     baselines: Sequence[tuple[str, float]] = field(default=())
     percent: bool = False
+    log: bool | None = None  # axis of values; None: logarithmic if they lie far apart
     zero: bool = False  # whether the axis of values starts at 0
     x: str = "step"  # title of the axis, with its unit
     y: str = ""  # title of the axis of values, with its unit

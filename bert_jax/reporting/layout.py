@@ -101,7 +101,7 @@ def _beside(title: str, top: float, base: float) -> tuple[list[Mark], float]:
 def _values_up(up: Scale, percent: bool, title: str, right: float) -> tuple[list[Mark], float]:
     """Draw the grid and labels of the axis of values; return where the values begin, too."""
     ticks = up.ticks(6)
-    labels = [tick(value, percent, [value] if up.log else ticks) for value in ticks]
+    labels = [tick(value, percent, ticks if up.even else [value]) for value in ticks]
     marks, begin = _beside(title, up.stop, up.start)
     left = begin + max(map(text_width, labels), default=0) + 8
     for value, label in zip(ticks, labels, strict=True):
@@ -128,7 +128,8 @@ def _lines(chart: Chart, width: float) -> Scene:
     top += TOP
     base, right = top + _plot(width), width - RIGHT
     values = chart.values()
-    up = Scale(values, base, top, pad=0.06, log=not chart.percent and wide(values))
+    log = not chart.percent and wide(values) if chart.log is None else chart.log
+    up = Scale(values, base, top, pad=0.06, log=log)
     grid, left = _values_up(up, chart.percent, chart.y, right)
     places = [x for series in lines for x, _ in series.points]
     places += [] if chart.mark is None else [chart.mark]

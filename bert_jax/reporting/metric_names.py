@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 from bert_jax.config.knobs import OBJECTIVES
 
@@ -22,6 +23,111 @@ PLAIN = {
     "grad_norm": "Gradient norm",
     "data_wait": "Waiting for data",
     "mfu": "Model FLOPs utilisation",
+    "model_flops_per_second": "Model FLOP/s",
+    "step_seconds": "Seconds per update",
+    "skipped": "Skipped updates",
+    "skipped_in_row": "Skipped updates in a row",
+    "spikes": "Loss spikes",
+    "spike_fraction": "Loss spikes, of updates",
+    "examples_per_row": "Examples in a row",
+    "asked_fraction": "Masking rate asked for",
+    "predicted_fraction": "Predicted, of selected tokens",
+    "masked_fraction": "Selected, of eligible tokens",
+    "mask_token_fraction": "Made [MASK], of selected tokens",
+    "random_fraction": "Made random, of selected tokens",
+    "kept_fraction": "Kept, of selected tokens",
+    "quota_fraction": "Quota, of eligible tokens",
+    "predict_quota_fraction": "Quota of predictions, of selected tokens",
+    "shortfall_fraction": "Quota that no unit fills",
+    "predict_shortfall_fraction": "Quota of predictions that no unit fills",
+    "distinct_fraction": "Tokens selected in one view alone",
+    **{f"asked_decile_{i}": f"Asked for, tenth {i + 1} of the drawn rates" for i in range(10)},
+    "causal_fraction": "Causal examples",
+    "weight_fraction": "Weight of the tokens selected",
+    "mcc": "Matthews correlation",
+    "mse": "Mean squared error",
+    "pearson": "Pearson correlation",
+    "spearman": "Spearman correlation",
+    "has_answer_exact": "Exact match, with an answer",
+    "has_answer_f1": "F1, with an answer",
+    "no_answer_exact": "Exact match, without an answer",
+    "no_answer_f1": "F1, without an answer",
+    "best_exact": "Exact match at the best threshold",
+    "best_exact_threshold": "Best threshold for exact match",
+    "best_f1": "F1 at the best threshold",
+    "best_f1_threshold": "Best threshold for F1",
+}
+# What a metric means; an entry of an ending holds for all metrics that no longer one fits.
+MEANINGS = {
+    "loss": "What training makes smaller: how improbable the right answers are to the model, in "
+    "nats; several objectives are added by their weights.",
+    "mlm_loss": "Masked language modelling: how improbable the hidden tokens are to the model, "
+    "the mean of -log p over all that it has to predict, in nats.",
+    "mlm_accuracy": "Share of the hidden tokens that are the model's first guess.",
+    "causal_lm_loss": "Reading from left to right: the mean of -log p of each next token, in nats.",
+    "causal_lm_accuracy": "Share of next tokens that are the model's first guess.",
+    "nsp_loss": "Next sentence prediction: how improbable the right answer is to the question "
+    "whether the second text follows the first, in nats; guessing gives 0.693.",
+    "nsp_accuracy": "Share of pairs of texts of which the model says rightly whether the second "
+    "follows the first.",
+    "sop_loss": "Sentence order prediction: how improbable the right order of two texts is, in "
+    "nats; guessing gives 0.693.",
+    "sop_accuracy": "Share of pairs of texts whose order the model gets right.",
+    "diffusion_loss": "Masked diffusion: a bound on -log p of a token of the text, in nats; with "
+    "enough masks drawn the text is at least so probable.",
+    "diffusion_accuracy": "Share of the hidden tokens that are the model's first guess, at rates "
+    "drawn anew.",
+    "regress_loss": "The mean of the squared distance from the right number.",
+    "mse": "The mean of the squared distance from the right number.",
+    "pearson": "Correlation of predicted and right numbers; 1 where they lie on a rising line.",
+    "spearman": "Correlation of the ranks of predicted and right numbers; 1 where their order is "
+    "the same.",
+    "mcc": "Correlation of predicted and right classes; 0 where nothing is learnt, 1 where all is "
+    "right, whatever the sizes of the classes.",
+    "macro_f1": "The mean of the classes' F1, each class counting the same.",
+    "f1": "Harmonic mean of precision (what is predicted is right) and recall (what is there is "
+    "found); of answers, of the words they share with the right one.",
+    "precision": "Share of the predicted entities that are right, in type and in every word.",
+    "class_precision": "Share of what is taken for the class that is of it.",
+    "class_recall": "Share of the class that is found.",
+    "recall": "Share of the entities in the text that are found, in type and in every word.",
+    "exact": "Share of answers that are a right one once case, punctuation and articles are "
+    "dropped.",
+    "threshold": "How much surer of no answer than of an answer the model must be to give none.",
+    "accuracy": "Share of predictions that are right.",
+    "_loss": "The mean of -log p of the right answers, in nats.",
+    "learning_rate": "The size of an update, as the schedule has it at this step.",
+    "grad_norm": "Length of the gradient before it is clipped, over all parameters; peaks mean "
+    "batches that would move the model far.",
+    "skipped": "Updates that were not made: the gradient was not finite, or the loss a spike.",
+    "skipped_in_row": "How many updates before this step were not made, one after the other.",
+    "spikes": "Updates that were not made because their loss was far above those before it.",
+    "spike_fraction": "Share of updates that were not made because their loss was a spike.",
+    "examples_per_row": "How many examples packing puts into a row of the batch.",
+    "masked_fraction": "Share of the tokens that may be masked (not [CLS], [SEP], padding) that "
+    "were selected.",
+    "quota_fraction": "Share of the tokens that may be masked that the rate asks for, in whole "
+    "tokens of each example.",
+    "asked_fraction": "The masking rate as rounded to whole tokens in each example.",
+    "mask_token_fraction": "Share of the selected tokens that became [MASK].",
+    "random_fraction": "Share of the selected tokens that became another token, drawn at random.",
+    "kept_fraction": "Share of the selected tokens that the model read unchanged.",
+    "predicted_fraction": "Share of the selected tokens that the model had to predict.",
+    "predict_quota_fraction": "Share of the selected tokens that the prediction rate asks for.",
+    "shortfall_fraction": "Share of the quota that stayed empty, as the next unit was too large.",
+    "distinct_fraction": "Share of the selected tokens that no other view of the example selects.",
+    "asked_decile": "Tokens to mask in this tenth of the drawn rates, as a share of what the law "
+    "expects there.",
+    "causal_fraction": "Share of the examples that were read from left to right.",
+    "weight_fraction": "Share of the units' weights that the selected ones have.",
+    "tokens_per_second": "Tokens of text trained on in a second, without padding, compilation and "
+    "evaluations.",
+    "step_seconds": "Time of an update, without compilation and evaluations.",
+    "data_wait": "Share of the time in which the devices waited for the next batch.",
+    "mfu": "The model's floating-point operations a second, as a share of what the devices can do "
+    "by their data sheets.",
+    "model_flops_per_second": "Floating-point operations a second that the model needs, with "
+    "nothing that is computed twice.",
 }
 SHOUTED = {
     *("mlm", "lm", "nsp", "sop", "mfu", "f1", "mcc", "pll", "pos", "ner"),
@@ -82,6 +188,13 @@ def axis_title(name: str, words: str = "") -> str:
     """Write a metric's name, or other words, with its unit; shares have theirs at the ticks."""
     words = words or pretty(name)
     return f"{words} ({unit(name)})" if unit(name) else words
+
+
+def meaning(name: str) -> str:
+    """Say what a metric means; empty for one that is not known."""
+    short = re.sub(r"_\d+$", "", name.rpartition("/")[2])
+    fits = [ending for ending in MEANINGS if short.endswith(ending)]
+    return MEANINGS[max(fits, key=len)] if fits else ""
 
 
 def pretty(name: str) -> str:

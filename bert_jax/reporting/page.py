@@ -5,6 +5,7 @@ They lie beside this module as page.html, page.css and page.js.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import math
@@ -12,14 +13,18 @@ import re
 import shlex
 import string
 from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from html import escape
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from bert_jax import config as configs
 from bert_jax.config import knobs
-from bert_jax.errors import UserError
+from bert_jax.errors import ConfigError, UserError
 from bert_jax.reporting import records, svg
+from bert_jax.reporting.run_record import subtree
+from bert_jax.reporting.terms import explain, term
 
 SAMPLES = 12  # sentences with predictions on a page
 
@@ -37,23 +42,30 @@ def fill(module: str, **parts: str) -> str:
 STYLE, SCRIPT = svg.STYLE + asset(__file__, ".css"), asset(__file__, ".js")
 
 
-def page(title: str, body: str, style: str = "") -> str:
-    """Build a document that loads nothing; `style` adds to the style that all pages share."""
-    return fill(__file__, title=escape(title), style=STYLE + style, body=body, script=SCRIPT)
+def page(title: str, body: str, style: str = "", script: str = "") -> str:
+    """Build a document that loads nothing; style and script add to those that all pages share."""
+    parts = {"style": STYLE + style, "script": SCRIPT + script}
+    return fill(__file__, title=escape(title), body=body, **parts)
 
 
-def section(title: str, body: str, kind: str = "") -> str:
+def section(title: str, body: str, kind: str = "", about: str = "") -> str:
     """Put a heading over content; return an empty string if there is no content."""
     if not body:
         return ""
     content = f'<div class="{kind}">{body}</div>' if kind else body
-    return f"\n<section><h2>{escape(title)}</h2>{content}</section>"
+    return f"\n<section><h2>{term(title, about)}</h2>{content}</section>"
 
 
-def table(rows: list[list[str]], head: list[str] | None = None, numbers: bool = False) -> str:
+def table(
+    rows: list[list[str]],
+    head: list[str] | None = None,
+    numbers: bool = False,
+    about: Mapping[str, str] = MappingProxyType({}),
+) -> str:
     """Format rows of plain text; the first column holds names, the others code or numbers.
 
-    Each cell also names its column, for style sheets that stack cells where there is little room.
+    `about` says what names of rows and columns mean. Each cell also names its column, for style
+    sheets that stack cells where there is little room.
     """
     kind = "n" if numbers else "code"
     columns = [f' data-head="{escape(name)}"' for name in (head or [])[1:]]
@@ -63,37 +75,47 @@ def table(rows: list[list[str]], head: list[str] | None = None, numbers: bool = 
             f'<td class="{kind}"{name}>{escape(cell)}</td>'
             for cell, name in itertools.zip_longest(row[1:], columns[: len(row) - 1], fillvalue="")
         )
-        return f"<tr><td>{escape(row[0])}</td>{cells}</tr>"
+        return f"<tr><td>{term(row[0], about.get(row[0], ''))}</td>{cells}</tr>"
 
     names = [
-        f"<th{' class=n' if numbers and i else ''}>{escape(name)}</th>"
+        f"<th{' class=n' if numbers and i else ''}>{term(name, about.get(name, ''))}</th>"
         for i, name in enumerate(head or [])
     ]
     top = f"<tr>{''.join(names)}</tr>" if names else ""
     return f'<div class="scroll"><table>{top}{"".join(map(line, rows))}</table></div>'
 
 
-def tile(name: str, value: str, below: str = "", verdict: str = "") -> str:
-    """Format one number of a page's head: name, value, explanation, and good news if any."""
-    text = f"<p>{escape(below)}{f'<b>{escape(verdict)}</b>' if verdict else ''}</p>"
+def tile(name: str, value: str, below: str = "", verdict: str = "", about: str = "") -> str:
+    """Format one number of a page's head: name, value, explanation, and good news if any.
+
+    `about` says what the name means.
+    """
+    text = f"<p>{explain(below)}{f'<b>{explain(verdict)}</b>' if verdict else ''}</p>"
     value = f"<strong>{escape(value)}</strong>"
-    return f'<div class="tile"><div>{escape(name)}</div>{value}{text}</div>'
+    return f'<div class="tile"><div>{term(name, about)}</div>{value}{text}</div>'
 
 
 # --- predictions -------------------------------------------------------------------------------
 
 
-def samples(path: Path) -> str:
-    """Show the latest predictions for each sentence, the right tokens, and earlier best guesses."""
-    if not path.exists():
-        return ""
+def samples(path: Path, step: int | None = None) -> str:
+    """Show the predictions for each sentence, the right tokens, and earlier best guesses.
+
+    They are those at a step, if it has any, else the latest.
+    """
+    rows = list(records.rows(path, records.SAMPLE)) if path.exists() else []
+    if any(row["step"] == step for row in rows):
+        rows = [row for row in rows if row["step"] <= (step or 0)]
     by_text: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for row in records.rows(path, records.SAMPLE):
+    for row in rows:
         by_text[row["text"]].append(row)
     latest = {text: max(row["step"] for row in rows) for text, rows in by_text.items()}
     last = max(latest.values(), default=0)  # sentences of an earlier config of the run are left out
-    shown = [(text, rows) for text, rows in by_text.items() if latest[text] == last]
-    return "".join(_sample(text, rows) for text, rows in shown[:SAMPLES])
+    shown = [(text, rows) for text, rows in by_text.items() if latest[text] == last][:SAMPLES]
+    boxes = "".join(_sample(text, rows) for text, rows in shown)
+    served = ", which is served" if last == step else ""
+    said = f"Held-out sentences, and what the model expects there at step {last:,}{served}."
+    return f'<p class="sub">{said}</p><div class="samples">{boxes}</div>' if boxes else ""
 
 
 def _sample(text: str, rows: list[dict[str, Any]]) -> str:
@@ -145,13 +167,24 @@ def config_box(recorded: dict[str, Any]) -> str:
         {"pairs": default["pairs"], "model.size": default["model"]["size"]},
         {"pairs": recorded.get("pairs"), "model.size": size},
     )
-    lines = [[path, _value(new), _value(old)] for path, (old, new) in sorted(changed.items())]
+    lines = [[path, written(new), written(old)] for path, (old, new) in sorted(changed.items())]
     if lines:
-        shown = table(lines, ["knob", "this run", "default"])
+        shown = table(lines, ["knob", "this run", "default"], about=knob_docs(changed))
     else:
         shown = "<p>All knobs are at their defaults.</p>"
-    every = f"<details><summary>All knobs</summary>{table(_rows(recorded))}</details>"
+    every = table(_rows(recorded), about=knob_docs(configs.flat(recorded)))
+    every = f"<details><summary>All knobs</summary>{every}</details>"
     return f'<div class="box">{shown}{every}</div>'
+
+
+def knob_docs(paths: Iterable[str]) -> dict[str, str]:
+    """Return what the knobs at some paths are for; of this version's knobs alone."""
+    docs = dict.fromkeys(paths, "")
+    for path in docs:
+        with contextlib.suppress(ConfigError):
+            field = configs.knob_at(path)[1]
+            docs[path] = field.metadata.get("doc", "") if field else ""
+    return docs
 
 
 def _derived_like(recorded: dict[str, Any]) -> dict[str, Any]:
@@ -183,14 +216,9 @@ def environment_box(environment: dict[str, Any]) -> str:
 
 
 def _rows(tree: dict[str, Any]) -> list[list[str]]:
-    return [[path, _value(value)] for path, value in configs.flat(tree).items()]
+    return [[path, written(value)] for path, value in configs.flat(tree).items()]
 
 
-def _value(value: Any) -> str:
+def written(value: Any) -> str:
+    """Write a value of a config."""
     return value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)
-
-
-def subtree(recorded: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return a section of a recorded config; empty if it is missing."""
-    value = recorded.get(name)
-    return value if isinstance(value, dict) else {}

@@ -2,7 +2,8 @@
 
 A line of metrics.jsonl is a JSON object: `step`, `time` (seconds the run has worked, over all its
 resumes), then flat names. A number that is not finite is null. A line of samples.jsonl has `step`,
-and a sentence with its predictions: `text`, `answers`, `predictions`.
+and a sentence with its predictions: `text`, `answers`, `predictions`; that of a task has counts and
+mistakes (evaluation/mistakes.py says which).
 """
 
 from __future__ import annotations
@@ -22,6 +23,19 @@ SAMPLE = LINE | {
     "text": str,
     "answers": Maybe([str]),
     "predictions": [[{"token": str, "probability": float}]],
+}
+PAIR = (str, str, range(2**63))
+TASK_SAMPLE = LINE | {
+    "task": str,
+    "counts": Maybe([PAIR]),
+    "entities": Maybe([(str, *[range(2**63)] * 3)]),
+    "mistakes": [
+        {
+            **dict.fromkeys(("text", "pair", "truth", "predicted"), Maybe(str)),
+            **dict.fromkeys(("probability", "right", "wrong"), Maybe(float)),
+            "words": Maybe([(str, str, str)]),
+        }
+    ],
 }
 
 

@@ -7,139 +7,69 @@ out, so the page of a run in progress is the same page with less on it.
 from __future__ import annotations
 
 import math
-import statistics
-from collections import defaultdict
 from html import escape
 from pathlib import Path
-from typing import Any
 
-from bert_jax.config import knobs, laws
-from bert_jax.errors import DataError
-from bert_jax.reporting import records
-from bert_jax.reporting.figures import Chart, Series
-from bert_jax.reporting.formats import SPACE, number
+from bert_jax.reporting import records, run_charts, run_record, task_results
+from bert_jax.reporting.formats import HOLE, SPACE, number
 from bert_jax.reporting.metric_names import (
-    CHANCE,
     SHOUTED,
-    axis_title,
-    baselines,
-    is_result,
     is_share,
+    lower_is_better,
+    meaning,
     pretty,
 )
-from bert_jax.reporting.page import (
-    config_box,
-    environment_box,
-    page,
-    samples,
-    section,
-    subtree,
-    table,
-    tile,
-)
-from bert_jax.reporting.svg import draw
-from bert_jax.system import disk, jsons
+from bert_jax.reporting.page import config_box, environment_box, page, samples, section, table, tile
+from bert_jax.reporting.run_record import FindKept, RunRecord, subtree
+from bert_jax.reporting.terms import SERVED
+from bert_jax.system import disk
 from bert_jax.system.durations import duration
 
-Curves = dict[str, list[tuple[int, float]]]  # metric -> (step, value), by step
 
-LEDGER = {  # metric -> name, colour; two are shares of eligible tokens, the others of selected ones
-    "masked_fraction": ("selected, of eligible", 1),
-    "quota_fraction": ("quota, of eligible", 5),
-    "mask_token_fraction": ("by [MASK]", 1),
-    "random_fraction": ("by a random token", 2),
-    "kept_fraction": ("kept as it is", 3),
-}
-SPEED = ("tokens_per_second", "step_seconds", "data_wait", "mfu", "model_flops_per_second")
-SPENT = {  # metric -> what the time was spent on
-    "compile_seconds": "compiling the update",
-    "data_seconds": "waiting for data",
-    "evaluation_seconds": "evaluations",
-    "saving_seconds": "checkpoints, as far as training waited for them",
-}
-HELD = {  # metric -> which memory
-    "host_memory_bytes": "peak memory of the process",
-    "device_memory_bytes": "peak memory of a device",
-}
-OPTIMISER = ("learning_rate", "grad_norm", "skipped", "spikes", "spike_fraction")
+def write(workdir: Path, find_kept: FindKept | None = None, output: Path | None = None) -> Path:
+    """Write the page, by default `report.html` in the workdir, in one move; return its path.
 
-
-def write(workdir: Path) -> Path:
-    """Write `report.html` in one move and return its path."""
-    workdir = Path(workdir)
-    recorded, environment = _json(workdir / "config.json"), _json(workdir / "environment.json")
-    metrics = workdir / records.METRICS
-    rows = sorted(records.rows(metrics), key=lambda row: row["step"]) if metrics.exists() else []
-    curves = _curves(rows, recorded)
-    seconds = max((float(row.get("time") or 0) for row in rows), default=0.0)
-    title = _title(recorded, workdir)
-    body = (
-        f"<h1>{escape(title)}</h1>{_subtitle(recorded, environment, workdir, rows)}"
-        f'<div class="tiles">{_tiles(recorded, curves, rows, seconds)}</div>'
-        + _sections(recorded, curves, seconds)
-        + section("Predictions", samples(workdir / "samples.jsonl"), "samples")
-        + section("Config", config_box(recorded))
-        + section("Environment", environment_box(environment))
-    )
-    path = workdir / "report.html"
-    disk.write(path, page(title, body))
+    `find_kept` returns the checkpoints of a run's folder, the one that is served first.
+    """
+    path = output or Path(workdir) / "report.html"
+    html = build(run_record.read(Path(workdir), find_kept))
+    disk.write(path, html.encode(errors="replace"))  # a lone surrogate is no character
     return path
 
 
-def _json(path: Path) -> dict[str, Any]:
-    """Read a JSON object; return an empty one if it is missing or being written."""
-    try:
-        return jsons.read(path, DataError)
-    except DataError:
-        return {}
+def build(run: RunRecord) -> str:
+    """Build the page."""
+    recorded, title = run.recorded, _title(run)
+    if subtree(recorded, "task").get("source"):
+        shown = task_results.write(run)
+    else:
+        shown = section("Predictions", samples(run.folder / records.SAMPLES, run.served))
+    body = (
+        f"<h1>{escape(title)}</h1>{_subtitle(run)}{_warnings(run)}"
+        f'<div class="tiles">{_tiles(run)}</div>'
+        + section("Learning", run_charts.learning(run))
+        + shown
+        + section("Steps kept", _kept(run), "charts")
+        + run_charts.others(run)
+        + section("Config", config_box(recorded))
+        + section("Environment", environment_box(run.environment))
+    )
+    return page(title, body)
 
 
-def _curves(rows: list[dict[str, Any]], recorded: dict[str, Any]) -> Curves:
-    """Collect the values of every metric by step."""
-    curves: Curves = defaultdict(list)
-    objectives = list(subtree(recorded, "objectives"))
-    hundreds = ("exact", "f1") if "span" in objectives else ()  # SQuAD's are published in per cent
-    # A task's training metrics are named after its objective; its evaluation's have no such prefix.
-    tuned = bool(subtree(recorded, "task").get("source") and objectives)
-    prefix = f"train/{objectives[0]}_" if tuned else "?"
-    for row in rows:
-        for key, value in row.items():
-            name = f"train/{key.removeprefix(prefix)}" if key.startswith(prefix) else key
-            if name != key and name in row:
-                continue
-            if "/" in name and isinstance(value, (int, float)) and math.isfinite(value):
-                curves[name].append((row["step"], value / (100 if name.endswith(hundreds) else 1)))
-    return curves
-
-
-def _suites(curves: Curves) -> list[str]:
-    names = [name.split("/") for name in curves if name.startswith("eval/")]
-    return list(dict.fromkeys(parts[1] for parts in names if len(parts) == 3))
-
-
-def _results(curves: Curves, suite: str) -> list[str]:
-    """Return the metrics of an evaluation, without its baselines, intervals and counts."""
-    names = [n.removeprefix(f"eval/{suite}/") for n in curves if n.startswith(f"eval/{suite}/")]
-    return [name for name in names if is_result(name)]
-
-
-# --- head --------------------------------------------------------------------------------------
-
-
-def _title(recorded: dict[str, Any], workdir: Path) -> str:
-    model, corpus, task = (subtree(recorded, name) for name in ("model", "corpus", "task"))
+def _title(run: RunRecord) -> str:
+    model, corpus, task = (subtree(run.recorded, name) for name in ("model", "corpus", "task"))
     if source := str(task.get("source") or ""):
         return f"BERT fine-tuned on {task.get('name') or Path(source.partition(':')[2]).name}"
     if not model or not corpus:
-        return workdir.resolve().name
+        return run.name
     source = Path(str(corpus.get("path") or "")).name or corpus.get("source", "")
     return f"BERT {model.get('size', '')} on {source}"
 
 
-def _subtitle(
-    recorded: dict[str, Any], environment: dict[str, Any], workdir: Path, rows: list[dict[str, Any]]
-) -> str:
-    parts = [f"<b>{escape(workdir.resolve().name)}</b>"]
+def _subtitle(run: RunRecord) -> str:
+    recorded = run.recorded
+    parts = [f"<b>{escape(run.name)}</b>"]
     if objectives := subtree(recorded, "objectives"):
         names = (name.upper() if name in SHOUTED else name for name in objectives)
         parts.append(escape(" + ".join(names)))
@@ -153,64 +83,111 @@ def _subtitle(
     for key, text in (("batch_size", "batch of {:,}"), ("sequence_length", "length {:,}")):
         if isinstance(recorded.get(key), int):
             parts.append(text.format(recorded[key]))
-    if isinstance(parameters := environment.get("parameters"), int):
+    if isinstance(parameters := run.environment.get("parameters"), int):
         parts.append(f"{parameters:,} parameters")
     trunk, _, fork = str(recorded.get("branch_from") or "").rpartition("@")
     if trunk:
         parts.append(escape(f"branch of the run {trunk} from step {fork} on"))
-    if not rows:
+    if not run.rows:
         parts.append("no measurements yet")
     return f'<p class="sub">{" · ".join(parts)}</p>'
 
 
-def _tiles(
-    recorded: dict[str, Any], curves: Curves, rows: list[dict[str, Any]], seconds: float
-) -> str:
-    step, steps = (rows[-1]["step"] if rows else 0), recorded.get("steps")
-    below = ""
-    if isinstance(steps, int) and steps > 0:
-        below = f"of {steps:,}, {'finished' if step >= steps else 'in progress'}"
+def _warnings(run: RunRecord) -> str:
+    return "".join(f'<p class="warning">{escape(text)}</p>' for text in run.warnings())
+
+
+# --- tiles -------------------------------------------------------------------------------------
+
+
+def _tiles(run: RunRecord) -> str:
+    curves = run.curves
+    below = f"of {run.steps:,}, {run.state()}" if run.steps else ""
     compiled = curves.get("train/compile_seconds")
     compiling = f"{compiled[-1][1]:.1f} s compiling" if compiled else ""
-    tiles = [tile("Steps", f"{step:,}", below), tile("Time", duration(seconds), compiling)]
+    tiles = [tile("Steps", f"{run.step:,}", below)]
+    if run.served is not None:
+        tiles.append(tile("Step served", f"{run.served:,}", _why_served(run), about=SERVED))
+    tiles.append(tile("Time", duration(run.seconds), compiling))
     if skipped := curves.get("train/skipped"):
         spikes = curves["train/spikes"][-1][1]
         below = f"{spikes:,.0f} of them loss spikes"
         tiles.append(tile("Skipped updates", number(skipped[-1][1]), below))
-    for suite in _suites(curves):
-        tiles += [_result_tile(curves, suite, name) for name in _results(curves, suite)]
+    for suite in run.suites():
+        tiles += [_result_tile(run, suite, name) for name in run.results(suite)]
     if speed := curves.get("train/tokens_per_second"):
-        tiles.append(tile("Tokens per second", number(round(speed[-1][1])), _pace(curves)))
+        about = meaning("tokens_per_second")
+        value = number(round(speed[-1][1]))
+        tiles.append(tile("Tokens per second", value, _pace(run), about=about))
     return "".join(tiles)
 
 
-def _result_tile(curves: Curves, suite: str, name: str) -> str:
-    """Show the last value of a metric and how it compares with its baseline."""
-    prefix = f"eval/{suite}/"
-    step, value = curves[prefix + name][-1]
+def _why_served(run: RunRecord) -> str:
+    """Say by what the step that is served was chosen, and from which."""
+    if len(run.kept) == 1:
+        return "the only one kept"
+    if not run.ranked_by or run.kept[0][1] is None:
+        return f"the latest of {len(run.kept)} kept"
+    best = "lowest" if lower_is_better(run.ranked_by) else "highest"
+    return f"{best} {_ranked_by(run)} of {len(run.kept)} kept"
+
+
+def _ranked_by(run: RunRecord) -> str:
+    _, suite, name = run.ranked_by.split("/")
+    short = pretty(name)
+    return f"{suite} {short if short[:2].isupper() else short.lower()}"
+
+
+def _kept(run: RunRecord) -> str:
+    """Tabulate the checkpoints, and say which of them is served."""
+    if not run.kept:
+        return ""
+    values = dict(run.curves.get(run.ranked_by, []))
+    percent = is_share(run.ranked_by)
+    lines = [
+        [
+            f"{step:,}",
+            number(values[step], percent) if step in values else HOLE,
+            "served" if step == run.served else "",
+        ]
+        for step, _ in sorted(run.kept)
+    ]
+    head = ["step", _ranked_by(run) if run.ranked_by else "no metric ranks them", ""]
+    said = "Evaluate, predict, inspect and export open step "
+    said += f"{run.served:,} of this run: {_why_served(run)}. Another is RUN/checkpoints/STEP."
+    return f'<div class="box"><p>{escape(said)}</p>{table(lines, head, True)}</div>'
+
+
+def _result_tile(run: RunRecord, suite: str, name: str) -> str:
+    """Show a metric at the step that is served and how it compares with its baseline."""
+    prefix, curves = f"eval/{suite}/", run.curves
+    step, value = run.at_served(prefix + name)
     low, high = (
-        curves.get(f"{prefix}{name}_{end}", [(0, math.nan)])[-1][1] for end in ("low", "high")
+        dict(curves.get(f"{prefix}{name}_{end}", [])).get(step, math.nan) for end in ("low", "high")
     )
-    below = [f"{suite}, step {step:,}"]
+    below = [f"{suite}, step {step:,}{', served' if step == run.served else ''}"]
+    last, ended = curves[prefix + name][-1]
+    if last != step:
+        below.append(f"{number(ended, is_share(name))} at step {last:,}")
     if not math.isnan(low + high):
         below.append(f"95{SPACE}% interval {100 * low:.1f} to {100 * high:.1f}")
-    references, label = baselines(name)
-    levels = next((curves[prefix + key] for key in references if prefix + key in curves), None)
-    baseline = levels[-1][1] if levels else CHANCE.get(name)
+    level = run_charts.baseline(curves, prefix, name)
     verdict = ""
-    if baseline is not None:
-        text = f"{label or 'chance'} {number(baseline, is_share(name))}"
+    if level is not None:
+        label, baseline = level
+        text = f"{label} {number(baseline, is_share(name))}"
         if name.endswith("loss") and value < baseline:
             verdict = f"{baseline - value:.2f} nats below {text}"
         elif not name.endswith("loss") and (low if not math.isnan(low) else value) > baseline > 0:
             verdict = f"{value / baseline:.1f} times {text}"
         else:
             below.append(f"not better than {text}")
-    return tile(pretty(name), number(value, is_share(name)), "; ".join(below), verdict)
+    shown = number(value, is_share(name))
+    return tile(pretty(name), shown, "; ".join(below), verdict, about=meaning(name))
 
 
-def _pace(curves: Curves) -> str:
-    parts = []
+def _pace(run: RunRecord) -> str:
+    curves, parts = run.curves, []
     if steps := curves.get("train/step_seconds"):
         seconds = steps[-1][1]
         pace = f"{seconds:.2f} s" if seconds >= 0.1 else f"{1000 * seconds:.3g} ms"
@@ -220,132 +197,3 @@ def _pace(curves: Curves) -> str:
     if shares := curves.get("train/mfu"):
         parts.append(f"{100 * shares[-1][1]:.1f}{SPACE}% of the devices' nominal FLOP/s")
     return ", ".join(parts)
-
-
-# --- charts ------------------------------------------------------------------------------------
-
-
-def _sections(recorded: dict[str, Any], curves: Curves, seconds: float) -> str:
-    """Draw every curve once: learning, masking ledger, optimiser, speed, and all others."""
-    known = {f"train/{name}" for name in (*LEDGER, *OPTIMISER, *SPEED, *SPENT, *HELD)}
-    rest = {name for name in curves if name.startswith("train/")} - known
-    learned = sorted(
-        {name.removeprefix("train/") for name in rest if name.endswith(("loss", "accuracy"))}
-        | {name for suite in _suites(curves) for name in _results(curves, suite)},
-        key=lambda n: (not n.endswith("loss"), n.partition("_")[0] not in ("loss", "mlm"), n),
-    )
-    rest -= {f"train/{name}" for name in learned}
-    pace = "tokens_per_second" if "train/tokens_per_second" in curves else "step_seconds"
-
-    def alone(*names: str) -> str:
-        return "".join(_alone(curves, name) for name in names)
-
-    learning = "".join(draw(_learning(curves, name)) for name in learned)
-    speed = alone(f"train/{pace}", "train/data_wait", "train/mfu") + _spent(curves, seconds)
-    optimiser = alone(*(f"train/{name}" for name in OPTIMISER[:-1]))
-    return (
-        section("Learning", learning, "charts")
-        + section("Masking ledger", _ledger(recorded, curves), "charts")
-        + section("Optimiser", optimiser, "charts")
-        + section("Speed", speed, "charts")
-        + section("Other measurements", alone(*sorted(rest)), "charts")
-    )
-
-
-def _learning(curves: Curves, name: str) -> Chart:
-    """Describe a metric in training and in every evaluation, with its baselines."""
-    series, levels = [], []
-    suites = _suites(curves)
-    if points := curves.get(f"train/{name}"):
-        series.append(Series("training", points, 1, faint=bool(suites)))
-    for colour, suite in enumerate(suites):
-        key = f"eval/{suite}/{name}"
-        if points := curves.get(key):
-            low, high = dict(curves.get(key + "_low", [])), dict(curves.get(key + "_high", []))
-            band = [(s, low[s], high[s]) for s in sorted(low.keys() & high.keys())]
-            series.append(Series(suite, points, 2 + colour % 4, band=band))
-        references, label = baselines(name)
-        for found in [curves[p] for key in references if (p := f"eval/{suite}/{key}") in curves][
-            :1
-        ]:
-            level = (label.removeprefix("the "), found[-1][1])
-            levels += [] if level in levels else [level]
-    if name in CHANCE:
-        levels.append(("chance", CHANCE[name]))
-    several = name == "loss" and any(n.startswith("train/") and n.endswith("_loss") for n in curves)
-    title = "Loss, the weighted sum" if several else pretty(name)
-    return Chart(title, series, levels, percent=is_share(name), y=axis_title(name))
-
-
-def _alone(curves: Curves, name: str) -> str:
-    short = name.partition("/")[2]
-    series = [Series("training", curves.get(name, []))]
-    return draw(Chart(pretty(short), series, percent=is_share(short), y=axis_title(short)))
-
-
-def _rate(masking: dict[str, Any]) -> float | None:
-    """Return which share of an update the config selects; None where that is not one number."""
-    changes = masking.get("schedule") != "constant" or masking.get("phases")
-    if changes or masking.get("draw") not in (None, "fixed"):
-        return None
-    rate, wanted = masking.get("rate"), masking.get("prediction_rate")
-    if isinstance(rate, float) and isinstance(wanted, float) and 0 < rate < wanted:
-        return wanted / laws.views(knobs.Masking(rate=rate, prediction_rate=wanted))
-    return rate
-
-
-def _ledger(recorded: dict[str, Any], curves: Curves) -> str:
-    """Draw what masking did beside what the config asks for."""
-    masking = subtree(recorded, "masking")
-    replace = masking.get("replace") or (None, None, None)
-    rate, drawn = _rate(masking), masking.get("draw") not in (None, "fixed")
-    configured = dict(zip(LEDGER, (rate, rate, *replace), strict=False))
-    lines = []
-    selected: list[tuple[Series, float | None]] = []
-    replaced: list[tuple[Series, float | None]] = []
-    for name, (text, colour) in LEDGER.items():
-        if points := curves.get(f"train/{name}"):
-            expected, values = configured.get(name), [value for _, value in points]
-            wish = (
-                number(expected, True)
-                if expected is not None
-                else ("drawn" if drawn else "scheduled")
-            )
-            means = [number(f(values), True) for f in (statistics.fmean, min, max)]
-            lines.append([text, wish, *means])
-            shares = selected if text.endswith("eligible") else replaced
-            shares.append((Series(text, points, colour), expected))
-    if not lines:
-        return ""
-
-    def chart(title: str, shares: list[tuple[Series, float | None]]) -> str:
-        levels = dict.fromkeys(value for _, value in shares if value is not None)
-        baselines = [("config", value) for value in levels]
-        series = [line for line, _ in shares]
-        return draw(Chart(title, series, baselines, percent=True, zero=True, y="share of tokens"))
-
-    head = ["share", "config", "mean", "lowest", "highest"]
-    return (
-        chart("Tokens selected", selected)
-        + chart("Replaced, of selected", replaced)
-        + f'<div class="box">{table(lines, head, True)}</div>'
-    )
-
-
-def _spent(curves: Curves, seconds: float) -> str:
-    """Tabulate where the time went, the rest of it being steps, and the peak memory."""
-    spent = {
-        text: curves[f"train/{name}"][-1][1]
-        for name, text in SPENT.items()
-        if f"train/{name}" in curves
-    }
-    if len(spent) < len(SPENT) or not seconds:
-        return ""
-    spent["steps"] = max(0.0, seconds - sum(spent.values()))
-    lines = [
-        [text, duration(value), number(value / seconds, True)] for text, value in spent.items()
-    ]
-    for name, text in HELD.items():
-        if points := curves.get(f"train/{name}"):
-            lines.append([text, f"{points[-1][1] / 1e9:.2f}{SPACE}GB", ""])
-    return f'<div class="box">{table(lines, ["time and memory", "", "share"], True)}</div>'

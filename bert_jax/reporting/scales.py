@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 LARGEST = 1e300  # of the values of a scale; differences of larger ones overflow
 DECADES = 2  # values so many powers of ten apart stand on a logarithmic scale
+NARROW = 0.5  # of a power of ten; on such a logarithmic scale ticks have equal distances
 CLOSE = 1e-9  # values whose relative distance is less count as one
 
 
@@ -49,6 +50,7 @@ class Scale:
         if log:
             limit = math.log10(LARGEST)
             self.low, self.high = max(self.low, -limit), min(self.high, limit)
+        self.even = not log or self.high - self.low < NARROW
 
     def _linear(self, value: float) -> float:
         return math.log10(value) if self.log else value
@@ -69,14 +71,15 @@ class Scale:
 
     def ticks(self, count: int) -> list[float]:
         """Return about `count` round values inside the scale."""
-        if self.log:
+        if not self.even:
             powers = range(math.floor(self.low), math.ceil(self.high) + 1)
             parts = (1, 2, 5) if self.high - self.low < DECADES else (1,)
             known = [part * 10.0**power for power in powers for part in parts]
             known = [v for v in known if self.low <= math.log10(v) <= self.high]
             return known[:: max(1, math.ceil(len(known) / count))]
-        raw = (self.high - self.low) / count
+        low, high = (10**end if self.log else end for end in (self.low, self.high))
+        raw = (high - low) / count
         base = 10.0 ** math.floor(math.log10(raw))
         step = base * next(m for m in (1, 2, 2.5, 5, 10) if m * base >= raw * 0.999)
-        first = math.ceil(self.low / step - 1e-9)
-        return [i * step for i in range(first, math.floor(self.high / step + 1e-9) + 1)]
+        first = math.ceil(low / step - 1e-9)
+        return [i * step for i in range(first, math.floor(high / step + 1e-9) + 1)]

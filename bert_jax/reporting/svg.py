@@ -12,6 +12,7 @@ from pathlib import Path
 from bert_jax.reporting.figures import Figure, Heat
 from bert_jax.reporting.layout import BROAD, SLIM, WIDTH, scene_of
 from bert_jax.reporting.scene import Box, Dot, Line, Mark, Scene, Text
+from bert_jax.reporting.terms import term
 
 STYLE = Path(__file__).with_name("figure.css").read_text(encoding="utf-8")
 FONT = "DejaVu Sans, Verdana, Helvetica, Arial, sans-serif"
@@ -19,11 +20,11 @@ CONTROL = re.compile("[\x00-\x08\x0b-\x1f\ud800-\udfff\ufffe\uffff]")  # not all
 Look = Callable[[Mark], str]  # the attributes that give a mark its colours and strokes
 
 
-def draw(figure: Figure, wide: bool = False) -> str:
+def draw(figure: Figure, wide: bool = False, about: str = "") -> str:
     """Draw a `<figure>` of a page, with exact values on hover; empty if there are no values.
 
     A wide one fills a broad card and is laid out a second time for a slim one; figure.css shows
-    one of the two.
+    one of the two. `about` says what the title means.
     """
     widths = {"broad": BROAD, "slim": SLIM} if wide else {"": WIDTH}
     scenes = {kind: (scene_of(figure, width), width) for kind, width in widths.items()}
@@ -36,7 +37,7 @@ def draw(figure: Figure, wide: bool = False) -> str:
         return ""
     below = f'<p class="note">{escape(figure.note)}</p>' if figure.note else ""
     return (
-        f'<figure class="chart"><figcaption>{escape(figure.title)}</figcaption>'
+        f'<figure class="chart"><figcaption>{term(figure.title, about)}</figcaption>'
         f"{drawn}{below}</figure>"
     )
 

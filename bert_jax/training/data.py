@@ -22,10 +22,13 @@ from bert_jax.data.labelled import batches, examples, features
 from bert_jax.data.text import prepare, shards
 from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import ConfigError, DataError, need
-from bert_jax.evaluation import corpus, inference, samples, scores, task_evaluator
+from bert_jax.evaluation import corpus, inference, mistakes, samples, scores, task_evaluator
 from bert_jax.interop import runs
 from bert_jax.objectives import diffusion, hybrid
 from bert_jax.system import log
+
+# Metrics of parameters, and rows of samples.jsonl.
+Evaluate = Callable[[Any], tuple[dict[str, float], list[dict[str, Any]]]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,8 +49,7 @@ class TrainingData:
     tokenizer: Tokenizer
     fingerprint: str  # of the corpus or the examples
     source: pipeline.Source | batches.Source
-    evaluator: Callable[[str, Mesh], Callable[[Any], dict[str, float]]]  # of an evaluation's name
-    sampler: Callable[[Mesh], Callable[[Any], list[dict[str, Any]]] | None]
+    evaluator: Callable[[str, Mesh], Evaluate]  # of an evaluation's name
 
     def distinct(self) -> float:
         """Return the number of examples that have masks of their own, of which each view has."""
@@ -95,23 +97,23 @@ def _of_text(config: knobs.Config) -> TrainingData:
         mask = prepared.tokenizer.special.mask
         return lambda params: evaluate(diffusion.as_read(config, params, mask))
 
-    def evaluator(name: str, mesh: Mesh) -> Callable[[Any], Any]:
+    def evaluator(name: str, mesh: Mesh) -> Evaluate:
         rest = prepared, config.evals[name], mesh
-        masked = read(corpus.Evaluator(config.as_read, *rest))
-        if "hybrid" not in config.objectives:
-            return masked
-        causal = corpus.Evaluator(hybrid.from_left(config), *rest)
-        return lambda params: corpus.both(masked(params), causal(hybrid.head_from_left(params)))
+        masked = score = read(corpus.Evaluator(config.as_read, *rest))
+        if "hybrid" in config.objectives:
+            causal = corpus.Evaluator(hybrid.from_left(config), *rest)
 
-    def sampler(mesh: Mesh) -> Callable[[Any], Any] | None:
-        built = samples.build(config.as_read, prepared, mesh)
-        return read(built) if built else None
+            def both(params: Any) -> Any:
+                return corpus.both(masked(params), causal(hybrid.head_from_left(params)))
+
+            score = both
+        built = samples.build(config.as_read, prepared, mesh) if name == "validation" else None
+        sample = read(built) if built else lambda params: []
+        return lambda params: (score(params), sample(params))
 
     tokenizer, fingerprint = prepared.tokenizer, prepared.fingerprint
     facts = Facts(at=steps_of_words(config, prepared, source))
-    return TrainingData(
-        finalize(config, facts), facts, tokenizer, fingerprint, source, evaluator, sampler
-    )
+    return TrainingData(finalize(config, facts), facts, tokenizer, fingerprint, source, evaluator)
 
 
 def steps_of_words(
@@ -176,13 +178,20 @@ def _of_task(config: knobs.Config) -> TrainingData:
             "--config.evals.validation.split=SPLIT, or --config.checkpoints.best= for none",
         )
 
-    def evaluator(name: str, mesh: Mesh) -> task_evaluator.TaskEvaluator:
+    def evaluator(name: str, mesh: Mesh) -> Evaluate:
         rows = inference.rows_a_step(config, config.evals[name])
-        return task_evaluator.TaskEvaluator(config, tokenizer, held[name], rows, mesh)
+        scorer = task_evaluator.TaskEvaluator(config, tokenizer, held[name], rows, mesh)
+        most = config.logging.samples if name == "validation" else 0
+
+        def evaluate(params: Any) -> Any:
+            metrics, predictions = scorer.evaluate(params)
+            return metrics, mistakes.rows(kind, held[name], predictions, labels, most)
+
+        return evaluate
 
     splits = {"train": train, "validation": held.get("validation", [])}
     fingerprint = examples.fingerprint(splits)
-    return TrainingData(config, facts, tokenizer, fingerprint, source, evaluator, lambda mesh: None)
+    return TrainingData(config, facts, tokenizer, fingerprint, source, evaluator)
 
 
 def _check_metrics(config: knobs.Config, kind: str) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from bert_jax.batch import Batch, Metrics, StepInputs
+from bert_jax.checkpoints import manifest
 from bert_jax.config import knobs, quotas, validation
 from bert_jax.errors import DivergedError, Stopped
 from bert_jax.reporting import run_report
@@ -200,7 +201,7 @@ class Runs:
                 text = f"ended early: {run.misses} evaluations in a row without a better {best}"
                 logger.info(text)
             run.writer.finished = True
-            report = run_report.write(run.workdir)
+            report = run_report.write(run.workdir, manifest.kept)
             if len(self) == 1:
                 logger.info(f"report: {report}")
 
@@ -218,7 +219,6 @@ class Evaluations:
         self._every = {name: settings.every for name, settings in runs.config.evals.items()}
         self._steps = runs.config.steps
         self._evaluators = {name: data.evaluator(name, program.mesh) for name in self._every}
-        self._sampler = data.sampler(program.mesh)
 
     def due(self, step: int) -> list[str]:
         """List the evaluations to run after an update."""
@@ -236,7 +236,7 @@ class Evaluations:
             with runs.clock.on("evaluation"):
                 for index, run in runs.active():
                     params: Any = program.run_params(state, index)
-                    run.evaluated(name, self._evaluators[name](params), step)
-                    if self._sampler and name == "validation":
-                        run.writer.show(step, self._sampler(params))
+                    metrics, samples = self._evaluators[name](params)
+                    run.evaluated(name, metrics, step)
+                    run.writer.show(step, samples)
             runs.stop_early = all(run.ended for _, run in runs.active())

@@ -3,7 +3,8 @@
 A line of metrics.jsonl is a JSON object: `step`, `time` (seconds the run has worked, over all its
 resumes), then flat names. A number that is not finite is written as null. The first line of a
 branch names its trunk and the step of the fork, `branch_from`. A line of samples.jsonl has `step`
-and the predictions of a sentence (evaluation/samples.py): `text`, `answers`, `predictions`.
+and the predictions of a sentence (evaluation/samples.py): `text`, `answers`, `predictions`; or of a
+task what was got wrong (evaluation/mistakes.py).
 """
 
 from __future__ import annotations
@@ -138,7 +139,7 @@ class Writer:
         self._remember(history.kind(line), line["step"])
 
     def show(self, step: int, samples: Sequence[Mapping[str, Any]]) -> None:
-        """Write what the model predicts for sample sentences, and show it for the first of them."""
+        """Write what the model predicts for samples, and show it for the first sentence of them."""
         if not self.active or not samples:
             return
         with self._disk_errors(self._samples), self._samples.open("a", encoding="utf-8") as file:
@@ -146,7 +147,7 @@ class Writer:
             file.flush()
             os.fsync(file.fileno())
         self._remember(history.SAMPLES, step)
-        if not self.quiet:
+        if not self.quiet and "predictions" in samples[0]:
             logger.info(f"step {step}: {_sample(samples[0])}")
 
     def _remember(self, kind: str, step: int) -> None:

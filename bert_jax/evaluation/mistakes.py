@@ -1,0 +1,180 @@
+"""What a fine-tuned model gets wrong: how often each class is taken for which, and worst mistakes.
+
+An evaluation of a task leaves one row of this in samples.jsonl. Long texts are cut, so that the row
+is small whatever the data. What is counted by kind of task:
+
+    classify   `counts`: [right class, predicted class, how often]
+    tag        `counts` of words, where "" is a word that was cut off; of entities
+               `entities`: [type, found, predicted, there]
+    span       `counts`: ["an answer" or "no answer", outcome, how often]
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from bert_jax.data.labelled.examples import Example
+from bert_jax.evaluation import scores, squad
+
+TEXT = 300  # characters of a text
+WORD = 40  # characters of a word
+BEFORE, AFTER = 10, 30  # words around the first wrong one
+AROUND = 120  # characters of the context on either side of an answer
+ANSWERS = 3  # right answers of a question
+
+Known = Sequence[tuple[Example, Any]]  # examples that have a label, and what is predicted of them
+# Counts, and each mistake after what it is ranked by: the worst has the lowest rank.
+Found = tuple[dict[str, Any], list[tuple[Any, dict[str, Any]]]]
+
+
+def rows(
+    kind: str,
+    examples: Sequence[Example],
+    predictions: Sequence[Any],
+    labels: Sequence[str],
+    most: int,
+) -> list[dict[str, Any]]:
+    """Return the row of an evaluation with up to `most` mistakes.
+
+    There is none where nothing is asked for or nothing has a label. Predictions are those of
+    `answers.decode`.
+    """
+    pairs = zip(examples, predictions, strict=True)
+    known = [(example, output) for example, output in pairs if example.label is not None]
+    if not most or not known:
+        return []
+    counted, ranked = _TABLE[kind](known, labels)
+    worst = [mistake for _, mistake in sorted(ranked, key=lambda pair: pair[0])[:most]]
+    return [{"task": kind, **counted, "mistakes": worst}]
+
+
+def _classify(known: Known, labels: Sequence[str]) -> Found:
+    """Rank texts by the probability of the right class."""
+    counts: Counter[tuple[str, str]] = Counter()
+    ranked = []
+    for example, shares in known:
+        truth, chosen = labels[example.label], labels[int(shares.argmax())]
+        counts[truth, chosen] += 1
+        if truth != chosen:
+            mistake = _texts(example) | {"truth": truth, "predicted": chosen}
+            mistake |= {"probability": _share(shares.max()), "right": _share(shares[example.label])}
+            ranked.append((float(shares[example.label]), mistake))
+    return {"counts": _listed(counts)}, ranked
+
+
+def _choice(known: Known, labels: Sequence[str]) -> Found:
+    """Rank questions by the probability of the right option."""
+    ranked = []
+    for example, shares in known:
+        chosen = int(shares.argmax())
+        if chosen != example.label:
+            options = (_cut(example.options[i]) for i in (example.label, chosen))
+            mistake = _texts(example) | dict(zip(("truth", "predicted"), options, strict=True))
+            mistake |= {"probability": _share(shares.max()), "right": _share(shares[example.label])}
+            ranked.append((float(shares[example.label]), mistake))
+    return {}, ranked
+
+
+def _regress(known: Known, labels: Sequence[str]) -> Found:
+    """Rank texts by the distance from the right number."""
+    return {}, [
+        (
+            -abs(value - example.label),
+            _texts(example) | {"truth": f"{example.label:.6g}", "predicted": f"{value:.6g}"},
+        )
+        for example, value in known
+        if value != example.label
+    ]
+
+
+def _tag(known: Known, labels: Sequence[str]) -> Found:
+    """Rank texts by the number of wrong words."""
+    from seqeval.metrics.sequence_labeling import get_entities
+
+    counts: Counter[tuple[str, str]] = Counter()
+    entities: Counter[tuple[str, int]] = Counter()
+    names = (*labels, "")  # -1 is a word that was cut off
+    of_entities, ranked = scores.is_entities(labels), []
+    for example, tags in known:
+        truth, chosen = [labels[i] for i in example.label], [names[i] for i in tags]
+        counts.update(zip(truth, chosen, strict=True))
+        if of_entities:
+            there = set(get_entities(truth))
+            predicted = set(get_entities([tag or "O" for tag in chosen]))
+            for place, found in enumerate((there & predicted, predicted, there)):
+                entities.update((entity[0], place) for entity in found)
+        wrong = [i for i, (a, b) in enumerate(zip(truth, chosen, strict=True)) if a != b]
+        if wrong:
+            part = slice(max(0, wrong[0] - BEFORE), wrong[0] + AFTER)
+            shown = zip(example.words[part], truth[part], chosen[part], strict=True)
+            words = [[_cut(word, WORD), a, b] for word, a, b in shown]
+            ranked.append((-len(wrong), {"words": words, "wrong": len(wrong)}))
+    counted: dict[str, Any] = {"counts": _listed(counts)}
+    if of_entities:
+        types = sorted({name for name, _ in entities})
+        counted["entities"] = [[name, *(entities[name, i] for i in range(3))] for name in types]
+    return counted, ranked
+
+
+def _span(known: Known, labels: Sequence[str]) -> Found:
+    """Rank questions by the words shared with the right answer, then by the probability."""
+    counts: Counter[tuple[str, str]] = Counter()
+    ranked = []
+    for example, span in known:
+        right = [answer for answer in example.label if squad.normalize(answer.text)]
+        shared = max((squad.f1(answer.text, span.text) for answer in right), default=0.0)
+        if not span.text:
+            outcome = "no answer"
+        elif any(squad.exact(answer.text, span.text) for answer in right):
+            outcome = "exact"
+        else:
+            outcome = "in part" if shared else "another text"
+        counts["an answer" if right else "no answer", outcome] += 1
+        if outcome != ("exact" if right else "no answer"):
+            place = right[0] if right else span
+            share = next((c.probability for c in span.n_best if c.text == span.text), math.nan)
+            mistake = {
+                "text": _cut(example.text),
+                "pair": _around(example.pair or "", place.start, place.start + len(place.text)),
+                "truth": " / ".join(dict.fromkeys(_cut(a.text) for a in right[:ANSWERS])),
+                "predicted": _cut(span.text),
+                "probability": _share(share),
+            }
+            ranked.append(((shared, -share), mistake))
+    return {"counts": _listed(counts)}, ranked
+
+
+_TABLE: dict[str, Callable[[Known, Sequence[str]], Found]] = {
+    "classify": _classify,
+    "choice": _choice,
+    "regress": _regress,
+    "tag": _tag,
+    "span": _span,
+}
+
+
+def _listed(counts: Counter[tuple[str, str]]) -> list[list[Any]]:
+    return [[*pair, count] for pair, count in sorted(counts.items())]
+
+
+def _share(value: float) -> float | None:
+    """Round a probability for the file; None where it is not finite."""
+    return round(float(value), 6) if math.isfinite(value) else None
+
+
+def _texts(example: Example) -> dict[str, Any]:
+    pair = {} if example.pair is None else {"pair": _cut(example.pair)}
+    return {"text": _cut(example.text), **pair}
+
+
+def _cut(text: str, most: int = TEXT) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _around(text: str, start: int, end: int) -> str:
+    """Cut the neighbourhood of text[start:end] out of a text."""
+    first, last = max(0, start - AROUND), min(len(text), max(end, start) + AROUND)
+    return f"{'…' if first else ''}{text[first:last]}{'…' if last < len(text) else ''}"

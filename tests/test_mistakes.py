@@ -1,0 +1,144 @@
+"""What is recorded of a task's evaluation: counts of right and wrong, and the worst mistakes."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+
+from bert_jax.data.labelled.answers import Candidate, Span
+from bert_jax.data.labelled.examples import Answer, Example
+from bert_jax.evaluation import mistakes
+from bert_jax.reporting import records
+from bert_jax.system import jsons
+
+
+def example(label, **parts) -> Example:
+    return Example("file:1", "1", label=label, **parts)
+
+
+def recorded(kind, examples, predictions, labels=(), most=12):
+    (row,) = mistakes.rows(kind, examples, predictions, labels, most)
+    assert jsons.wrong({"step": 1} | row, records.TASK_SAMPLE) == ""
+    assert json.loads(json.dumps(row)) == row
+    return row
+
+
+def test_classes_are_counted_and_mistakes_ranked_by_the_right_classes_probability():
+    labels = ("no", "yes", "maybe")
+    texts = [example(i, text=f"text {i}", pair="b" if i else None) for i in (0, 1, 1, 2, 2)]
+    shares = [(0.8, 0.1, 0.1), (0.5, 0.3, 0.2), (0.7, 0.1, 0.2), (0.1, 0.2, 0.7), (0.1, 0.6, 0.3)]
+    row = recorded("classify", texts, [np.array(p) for p in shares], labels)
+    assert row["counts"] == [
+        ["maybe", "maybe", 1],
+        ["maybe", "yes", 1],
+        ["no", "no", 1],
+        ["yes", "no", 2],
+    ]
+    assert [m["right"] for m in row["mistakes"]] == [0.1, 0.3, 0.3]
+    assert row["mistakes"][0] == {
+        "text": "text 1",
+        "pair": "b",
+        "truth": "yes",
+        "predicted": "no",
+        "probability": 0.7,
+        "right": 0.1,
+    }
+    assert [m["truth"] for m in row["mistakes"][1:]] == ["yes", "maybe"]  # equal ones by place
+    first = recorded("classify", texts, [np.array(p) for p in shares], labels, most=1)
+    assert first["mistakes"] == row["mistakes"][:1]
+    assert first["counts"] == row["counts"]
+
+
+def test_nothing_is_recorded_without_labels_or_where_none_is_asked_for():
+    texts, shares = [example(None, text="a")], [np.array([1.0])]
+    assert mistakes.rows("classify", texts, shares, ("a",), 12) == []
+    assert mistakes.rows("classify", [example(0, text="a")], shares, ("a",), 0) == []
+
+
+def test_a_row_stays_small_whatever_the_texts():
+    text = "word " * 100_000
+    words = tuple(text.split())
+    shares = [np.array([0.25, 0.75])] * 50
+    row = recorded("classify", [example(0, text=text, pair=text)] * 50, shares, ("a", "b"))
+    assert len(json.dumps(row)) < 12 * 800
+    tags = [example((0,) * len(words), words=("w" * 999, *words[1:]))]
+    row = recorded("tag", tags, [(1,) * len(words)], ("A", "B"))
+    assert len(json.dumps(row)) < 1000
+    assert row["mistakes"][0]["wrong"] == len(words)
+
+
+def test_words_and_entities_are_counted():
+    """Of "Ada met Bo in Ulm", a person is found, one is cut short, and a place is cut off."""
+    labels = ("B-LOC", "B-PER", "I-PER", "O")
+    words = ("Ada", "met", "Bo", "Li", "in", "Ulm")
+    right = example((1, 3, 1, 2, 3, 0), words=words)
+    row = recorded("tag", [right], [(1, 3, 1, 3, 3, -1)], labels)
+    assert row["entities"] == [["LOC", 0, 0, 1], ["PER", 1, 2, 2]]  # found, predicted, there
+    assert ["B-LOC", "", 1] in row["counts"]
+    assert ["I-PER", "O", 1] in row["counts"]
+    assert row["mistakes"] == [
+        {
+            "words": [
+                ["Ada", "B-PER", "B-PER"],
+                ["met", "O", "O"],
+                ["Bo", "B-PER", "B-PER"],
+                ["Li", "I-PER", "O"],
+                ["in", "O", "O"],
+                ["Ulm", "B-LOC", ""],
+            ],
+            "wrong": 2,
+        }
+    ]
+    assert "entities" not in recorded("tag", [right], [(1, 3, 1, 3, 3, 0)], ("a", "b", "c", "d"))
+
+
+def span(text: str, start: int = 0, probability: float = 0.5) -> Span:
+    best = (Candidate(text, start, start + len(text), 1.0, probability),)
+    return Span(text, start, start + len(text), 1.0, 0.0, best)
+
+
+def test_answers_are_counted_by_outcome_and_ranked_by_words_shared_and_probability():
+    context = f"{'x ' * 500}the loud fan is here{' y' * 500}"
+    right = (Answer("loud fan", context.index("loud fan")),)
+    asked = [example(right, text=f"q{i}", pair=context) for i in range(5)]
+    asked += [example((), text="none", pair=context), example((), text="nothing", pair=context)]
+    predicted = [
+        span("the loud fan"),  # an article is no difference
+        span("loud"),
+        span("here", probability=0.25),
+        span("x", probability=0.75),
+        span(""),
+        span(""),
+        span("here", context.index("here"), 0.5),
+    ]
+    row = recorded("span", asked, predicted)
+    assert row["counts"] == [
+        ["an answer", "another text", 2],
+        ["an answer", "exact", 1],
+        ["an answer", "in part", 1],
+        ["an answer", "no answer", 1],
+        ["no answer", "another text", 1],
+        ["no answer", "no answer", 1],
+    ]
+    assert [m["text"] for m in row["mistakes"]] == ["q3", "q4", "nothing", "q2", "q1"]
+    first = row["mistakes"][0]
+    assert first["truth"] == "loud fan"
+    assert "the loud fan is here" in first["pair"]
+    assert first["pair"].startswith("…")
+    assert len(first["pair"]) < 300
+    assert row["mistakes"][2]["truth"] == ""
+
+
+def test_options_and_numbers():
+    asked = [example(1, text="which", options=("a", "b")), example(0, text="w", options=("c", "d"))]
+    row = recorded("choice", asked, [np.array([0.9, 0.1]), np.array([0.6, 0.4])])
+    assert [(m["truth"], m["predicted"]) for m in row["mistakes"]] == [("b", "a")]
+    rated = [example(x, text=str(x)) for x in (1.0, 2.0, 3.0)]
+    row = recorded("regress", rated, [1.5, 2.0, 1.0])
+    assert [(m["truth"], m["predicted"]) for m in row["mistakes"]] == [("3", "1"), ("1", "1.5")]
+
+
+def test_numbers_that_are_not_finite_leave_valid_json():
+    row = recorded("classify", [example(1, text="a")], [np.array([np.nan, np.nan])], ("a", "b"))
+    assert row["mistakes"][0]["probability"] is None

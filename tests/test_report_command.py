@@ -1,0 +1,255 @@
+"""`bert-jax report`: the page of a run in any state, and several runs on one page."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+
+import pytest
+
+from bert_jax import cli
+from bert_jax.reporting import comparison, run_record, scales, terms
+from bert_jax.reporting.formats import HOLE
+from tests import chromium
+from tests.test_report import Checker, figure, titles
+from tests.test_run_states import BEST, a_run
+
+LONG = {step: 3 + 100 / step for step in range(20, 1020, 20)}
+
+
+def together(*folders: Path) -> tuple[str, str]:
+    """The source and the text of the page of several runs."""
+    source = comparison.build([run_record.read(folder) for folder in folders])
+    checked = Checker(source)
+    assert checked.outside == []
+    return source, " ".join(" ".join(checked.text).split())
+
+
+def fails(capsys, *words: str) -> tuple[int, str, str]:
+    """Exit code, error and hint of a command that prints those two lines alone."""
+    code = cli.execute(["report", *words])
+    out, err = capsys.readouterr()
+    error, hint = err.splitlines()
+    assert out == ""
+    assert (error[:7], hint[:6]) == ("error: ", "hint: ")
+    return code, error[7:], hint[6:]
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+def test_one_run_has_its_page_in_its_folder_or_where_asked_for(tmp_path, capsys):
+    run, other = a_run(tmp_path / "run"), tmp_path / "new" / "page.html"
+    assert cli.execute(["report", str(run)]) == 0
+    assert capsys.readouterr().out == f"{run / 'report.html'}\n"
+    assert cli.execute(["report", str(run), f"--output={other}"]) == 0
+    assert other.read_text() == (run / "report.html").read_text()
+    assert "of 600, finished" in other.read_text()
+
+
+def test_several_runs_have_one_page_in_the_folder_one_stands_in(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert cli.execute(["report", str(a_run(tmp_path / "a")), str(a_run(tmp_path / "b"))]) == 0
+    assert capsys.readouterr().out == "report.html\n"
+    assert "<h1>2 runs</h1>" in Path("report.html").read_text()
+
+
+def test_what_is_no_run_is_refused_in_one_line(tmp_path, capsys):
+    run, other = a_run(tmp_path / "run"), tmp_path / "other"
+    code, error, hint = fails(capsys, str(run), str(tmp_path / "none"))
+    assert (code, error) == (3, f"no run in {tmp_path / 'none'}: there is no such folder")
+    assert "--workdir" in hint
+    other.mkdir()
+    (other / "config.json").write_text('{"architectures": ["BertModel"]}')
+    code, error, hint = fails(capsys, str(other))
+    assert (code, error) == (3, f"no run in {other}")
+    assert "metrics.jsonl" in hint
+    (other / "study.json").write_text("{}")
+    assert f"bert-jax study report --workdir={other}" in fails(capsys, str(other))[2]
+    assert not (other / "report.html").exists()
+
+
+def test_bad_arguments_are_refused(tmp_path, capsys):
+    run = a_run(tmp_path / "run")
+    code, error, _ = fails(capsys, str(run), f"{run}/../run")
+    assert (code, error) == (2, f"{run} is given twice")
+    code, error, hint = fails(capsys, str(run), f"--output={tmp_path}")
+    assert (code, error) == (2, f"--output={tmp_path} is a folder")
+    assert hint == f"--output={tmp_path}/report.html"
+    assert fails(capsys, str(run), "--smooth=1")[0] == 2
+    assert cli.execute(["report"]) == 2
+
+
+# --- several runs ---------------------------------------------------------------------------------
+
+
+def test_only_the_knobs_that_differ_are_listed(tmp_path):
+    a = a_run(tmp_path / "a", masking={"rate": 0.15})
+    b = a_run(tmp_path / "b", masking={"rate": 0.3}, seed=1)
+    _, text = together(a, b)
+    table = text.partition("What differs in their configs")[2].partition("Curves")[0]
+    assert table.split() == ["knob", "a", "b", "masking.rate", "0.15", "0.3", "seed", "0", "1"]
+    _, text = together(a, a_run(tmp_path / "c", masking={"rate": 0.15}))
+    assert "Nothing: all knobs have the same values." in text
+
+
+def test_runs_of_other_objectives_differ_in_what_is_set_alone(tmp_path):
+    a = a_run(tmp_path / "a", pairs="none")
+    changed = {"objectives": {"causal_lm": {}}, "model": {"causal": True}, "pairs": "none"}
+    b = a_run(tmp_path / "b", **changed, checkpoints={"best": "causal_lm_loss"})
+    table = together(a, b)[1].partition("What differs in their configs")[2].partition("Curves")[0]
+    assert f"objectives.causal_lm.weight {HOLE} 1.0" in table
+    assert f"objectives.mlm.weight 1.0 {HOLE}" in table
+    assert ".gamma" not in table
+
+
+def test_a_knob_that_an_older_run_does_not_have_is_at_its_default_there(tmp_path):
+    a, b = a_run(tmp_path / "a"), a_run(tmp_path / "b", seed=1)
+    tree = json.loads((a / "config.json").read_text())
+    del tree["optim"]["spike_window"], tree["masking"]["unit"]
+    (a / "config.json").write_text(json.dumps(tree))
+    tree = json.loads((b / "config.json").read_text())
+    tree["masking"]["unit"] = "word"
+    (b / "config.json").write_text(json.dumps(tree))
+    table = together(a, b)[1].partition("What differs in their configs")[2].partition("Curves")[0]
+    assert "masking.unit token word" in table
+    assert "spike_window" not in table
+
+
+def test_final_scores_are_those_served_and_the_best_is_marked(tmp_path):
+    a = a_run(tmp_path / "a")
+    b = a_run(tmp_path / "b", {200: 5.5, 400: 4.0}, steps=1000)
+    kept = {a: [(400, 4.5), (600, 4.75)], b: [(400, 4.0)]}
+    source = comparison.build([run_record.read(run, kept.__getitem__) for run in (a, b)])
+    text = " ".join(" ".join(Checker(source).text).split())
+    scores = text.partition("Final scores")[2].partition("What differs")[0]
+    assert "state finished stopped steps 600 of 600 400 of 1,000 step served 400 400" in scores
+    assert "validation: MLM loss 4.500 4 unigram 6.500 6.500" in scores
+    assert "validation: MLM accuracy 45.0 % 40.0 %" in scores
+    assert re.findall('class="n best"><div>([^<]*)', source) == ["4", "45.0\N{NO-BREAK SPACE}%"]
+
+
+def test_a_score_that_one_run_alone_has_is_not_the_best(tmp_path):
+    a, b = a_run(tmp_path / "a"), a_run(tmp_path / "b", {})
+    assert 'class="n best"' not in together(a, b)[0]
+    assert f"validation: MLM loss 4.750 {HOLE}" in together(a, b)[1]
+
+
+def test_scores_of_different_examples_are_warned_of(tmp_path):
+    a, b = a_run(tmp_path / "a"), a_run(tmp_path / "b")
+    assert "not scored on the same" not in together(a, b)[1]
+    lines = (b / "metrics.jsonl").read_text().replace('unigram_loss": 6.5', 'unigram_loss": 6.25')
+    (b / "metrics.jsonl").write_text(lines)
+    text = together(a, b)[1]
+    assert "The runs are not scored on the same predictions of validation" in text
+    assert "loss is 6.250, 6.500. Their losses cannot be compared." in text
+
+
+def test_curves_lie_over_one_another_in_colours_of_their_runs(tmp_path):
+    a = a_run(tmp_path / "a", LONG)
+    b = a_run(tmp_path / "b", {step: loss + 1 for step, loss in LONG.items()})
+    source, _ = together(a, b)
+    assert "MLM loss, training" in titles(source)
+    assert "MLM loss, validation" in titles(source)
+    drawn = figure(source, "MLM loss, training")
+    assert re.findall('class="line (c.)"[^>]*data-name="(.)"', drawn) == [("c1", "a"), ("c2", "b")]
+    assert "unigram 6.5" in figure(source, "MLM loss, validation")
+    assert source.count('<div class="linear">') == source.count('<div class="log">') > 2
+    assert titles(source).count("MLM accuracy, validation") == 1, "shares have one axis"
+    assert '<li><i class="c2"></i>b</li>' in source
+
+
+def test_runs_are_named_by_what_tells_them_apart(tmp_path):
+    folders = [tmp_path / "x" / "run", tmp_path / "y" / "run"]
+    assert comparison.names(folders) == ["x/run", "y/run"]
+    assert comparison.names([tmp_path / "a", tmp_path / "b"]) == ["a", "b"]
+
+
+@pytest.mark.parametrize("state", ["begun", "imported", "diverged", "another version", "torn"])
+def test_runs_in_any_state_stand_beside_others(state, tmp_path):
+    a, b = a_run(tmp_path / "a"), a_run(tmp_path / "b", {} if state == "begun" else BEST)
+    if state == "imported":
+        (b / "metrics.jsonl").unlink()
+    elif state == "diverged":
+        (b / "metrics.jsonl").write_text('{"step": 9, "time": 1, "train/loss": null}\n')
+    elif state == "another version":
+        (b / "config.json").write_text('{"objectives": {}, "model": 3, "steps": 600}')
+    elif state == "torn":
+        (b / "config.json").write_text('{"objectives": {')
+    run_record.check(b)
+    source, text = together(a, b)
+    assert "MLM loss, validation" in titles(source)
+    assert ("b: At step 9, the last one, the loss is not finite." in text) == (state == "diverged")
+
+
+def test_runs_without_curves_have_a_page(tmp_path):
+    text = together(a_run(tmp_path / "a", {}), a_run(tmp_path / "b", {}, seed=1))[1]
+    assert "seed 0 1" in text
+    assert "Curves" not in text
+
+
+def test_colours_repeat_after_ten_runs(tmp_path):
+    source, _ = together(*(a_run(tmp_path / f"r{i}") for i in range(12)))
+    assert re.findall(r'<li><i class="(\w\d)"', source)[-3:] == ["q9", "c1", "c2"]
+
+
+CLICKS = """<script>
+const slider = document.getElementById('smoothing'), box = document.getElementById('log');
+const line = document.querySelector('#curves polyline[data-name=a]');
+const before = line.getAttribute('points');
+const said = { raw: before };
+slider.value = 0.9; slider.dispatchEvent(new Event('input'));
+said.smooth = line.getAttribute('points');
+said.below = document.querySelector('.measured').getAttribute('points');
+said.shown = document.getElementById('smoothed').textContent;
+slider.value = 0; slider.dispatchEvent(new Event('input'));
+said.again = line.getAttribute('points') === before;
+said.hidden = document.querySelector('.measured').style.display;
+const seen = kind => getComputedStyle(document.querySelector(kind)).display;
+said.linear = [seen('.linear'), seen('.log')];
+box.click();
+const word = document.querySelector('.beside .term');
+word.focus();
+said.means = getComputedStyle(word, '::after').content;
+said.log = [seen('.linear'), seen('.log')];
+document.body.dataset.said = JSON.stringify(said);
+</script></body>"""
+
+
+def test_the_slider_smooths_and_the_box_switches_the_axis(tmp_path):
+    """In a browser: the smoothed line is the moving average of the one that was drawn."""
+    source, _ = together(a_run(tmp_path / "a", LONG), a_run(tmp_path / "b", LONG))
+    dom = chromium.document(tmp_path, source.replace("</body>", CLICKS))
+    quoted = re.search('data-said="([^"]*)"', dom)
+    assert quoted
+    said = json.loads(quoted[1].replace("&quot;", '"'))
+    raw, smooth = (
+        [[float(x) for x in place.split(",")] for place in said[name].split(" ")]
+        for name in ("raw", "smooth")
+    )
+    assert [x for x, _ in smooth] == [x for x, _ in raw]
+    total = weights = 0.0
+    for (_, measured), (_, found) in zip(raw, smooth, strict=True):
+        total, weights = 0.9 * total + measured, 0.9 * weights + 1
+        assert found == pytest.approx(total / weights, abs=0.051)
+    assert smooth[-1][1] != raw[-1][1]
+    assert said["below"] == said["raw"]
+    assert said["shown"] == "0.9"
+    assert said["again"] is True
+    assert said["hidden"] == "none"
+    assert said["linear"] == ["grid", "none"]
+    assert said["log"] == ["none", "grid"]
+    assert said["means"].strip('\\"') == terms.SERVED
+
+
+def test_a_narrow_logarithmic_axis_has_ticks():
+    for low, high, count in ((5.0, 5.4, 4), (4.1, 9.3, 4), (1.0, 30.0, 4)):
+        scale = scales.Scale([low, high], 0, 100, log=True)
+        ticks = scale.ticks(6)
+        assert len(ticks) >= count
+        assert all(low <= tick <= high for tick in ticks)
+        assert scale.at(ticks[0]) == pytest.approx(
+            100 * math.log(ticks[0] / low) / math.log(high / low)
+        )
