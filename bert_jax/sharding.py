@@ -17,7 +17,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from bert_jax.batch import Batch
 from bert_jax.config import devices, knobs
 from bert_jax.errors import ConfigError, PeerLost
-from bert_jax.trees import name_of
+from bert_jax.system.trees import name_of
 
 AXES = ("arm", "data", "fsdp", "tensor")
 BATCH = PartitionSpec(("data", "fsdp"))

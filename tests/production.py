@@ -20,7 +20,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from bert_jax import export, suites, train, trees
+from bert_jax import export, suites, train
 from bert_jax.config import knobs
 from bert_jax.data.batches import pipeline
 from bert_jax.data.text import prepare
@@ -30,7 +30,7 @@ from bert_jax.models.bert import Bert
 from bert_jax.objectives import network
 from bert_jax.predictors import stream
 from bert_jax.predictors.base import Options
-from bert_jax.system import fault_points
+from bert_jax.system import fault_points, trees
 from tests import texts
 
 DEMO = texts.ROOT / "configs" / "tiny.py"

@@ -18,13 +18,14 @@ import pytest
 from huggingface_hub.errors import LocalEntryNotFoundError
 from safetensors.numpy import load_file
 
-from bert_jax import cli, train, trees
+from bert_jax import cli, train
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.errors import CheckpointError, ConfigError
 from bert_jax.interop import export, huggingface, runs
 from bert_jax.objectives import network
 from bert_jax.predictors import stream
 from bert_jax.predictors.base import Options
+from bert_jax.system import trees
 from tests import texts, toy, variants
 from tests.texts import configure
 

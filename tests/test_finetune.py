@@ -11,13 +11,13 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax import objectives, sharding, train, trees
+from bert_jax import objectives, sharding, train
 from bert_jax.config import load_file
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.evaluation import task_evaluator
 from bert_jax.interop import runs
 from bert_jax.objectives import network
-from bert_jax.system import fault_points
+from bert_jax.system import fault_points, trees
 from bert_jax.training import data
 from tests import outcomes, tasks, texts, toy
 

@@ -41,12 +41,12 @@ from bert_jax.models.heads import MlmHead
 from bert_jax.models.layers import LayerNorm
 from bert_jax.objectives import network
 from bert_jax.studies import definition
+from bert_jax.system.trees import flat
 from bert_jax.training import data as training_data
 from bert_jax.training import optim
 from bert_jax.training import program as steps
 from bert_jax.training import run as arms
 from bert_jax.training.writer import Writer
-from bert_jax.trees import flat
 from tests import corpora, reference, texts, toy
 
 TESTS = Path(__file__).parent

@@ -17,7 +17,7 @@ from bert_jax.models.backends import AttentionMask
 from bert_jax.models.bert import Bert, padded_vocab
 from bert_jax.models.layers import ACTIVATIONS, Dropout
 from bert_jax.objectives import network
-from bert_jax.trees import flat
+from bert_jax.system.trees import flat
 from tests import reference, toy
 
 VARIANTS = {

@@ -17,12 +17,13 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax import objectives, trees
+from bert_jax import objectives
 from bert_jax.interop import huggingface, parameter_names, runs
 from bert_jax.models.bert import Bert
 from bert_jax.objectives import network
 from bert_jax.predictors import stream
 from bert_jax.predictors.base import Options
+from bert_jax.system import trees
 
 GOLDEN = Path(__file__).parent / "golden"
 HEADS = {  # folder -> our head, their output

@@ -20,10 +20,10 @@ from bert_jax import config
 from bert_jax.config import knobs, quotas
 from bert_jax.config.presets import ABOUT, PRESETS
 from bert_jax.errors import ConfigError
+from bert_jax.system.trees import flat
 from bert_jax.training import optim
 from bert_jax.training import program as steps
 from bert_jax.training.ledger import Ledger
-from bert_jax.trees import flat
 from tests import toy
 from tests.test_knobs import COVERED
 

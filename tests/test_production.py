@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bert_jax import trees
 from bert_jax.interop import runs
+from bert_jax.system import trees
 from tests import outcomes, production, reference, texts
 
 FLAGS = ("XLA_FLAGS", "JAX_DISABLE_MOST_OPTIMIZATIONS")  # that tests set

@@ -19,8 +19,8 @@ from bert_jax import sharding
 from bert_jax.config import load_file, resolve
 from bert_jax.config.knobs import Parallel
 from bert_jax.objectives.base import cross_entropy
+from bert_jax.system.trees import flat
 from bert_jax.training import program as steps
-from bert_jax.trees import flat
 from tests import toy
 
 

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax import cli, evaluate, predict, sharding, suites, train, trees
+from bert_jax import cli, evaluate, predict, sharding, suites, train
 from bert_jax.checkpoints import manager
 from bert_jax.config import knobs, quotas, resolve, to_dict
 from bert_jax.data.batches import pipeline
@@ -25,6 +25,7 @@ from bert_jax.interop import runs
 from bert_jax.objectives import masking
 from bert_jax.predictors import stream
 from bert_jax.predictors.base import Options
+from bert_jax.system import trees
 from bert_jax.training import memory, program, run
 from tests import texts, toy
 from tests.texts import configure

@@ -28,10 +28,9 @@ import numpy as np
 import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 
-from bert_jax import trees
 from bert_jax.checkpoints import manifest, storage
 from bert_jax.errors import CheckpointError, DivergedError, PeerLost, UserError
-from bert_jax.system import disk, fault_points
+from bert_jax.system import disk, fault_points, trees
 
 logger = logging.getLogger(__name__)
 

@@ -15,12 +15,11 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from bert_jax import trees
 from bert_jax.config import knobs
 from bert_jax.errors import CheckpointError, ConfigError
 from bert_jax.interop import card, config_json, parameter_names, runs, safetensors, sentence
 from bert_jax.objectives import TABLE
-from bert_jax.system import disk
+from bert_jax.system import disk, trees
 
 CLASSES = {  # our heads -> Hugging Face's class and its hub's pipeline; the first that fits counts
     ("classify",): ("BertForSequenceClassification", "text-classification"),

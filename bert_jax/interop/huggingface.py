@@ -16,11 +16,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax import trees
 from bert_jax.config import knobs
 from bert_jax.errors import CheckpointError, ConfigError
 from bert_jax.interop import config_json, parameter_names, safetensors, sentence, tf1
 from bert_jax.objectives import network
+from bert_jax.system import trees
 
 STORED = ("float32", "float16", "bfloat16", "float64")
 HUB_FILES = (

@@ -16,12 +16,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from bert_jax import trees
 from bert_jax.config import knobs
 from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import ConfigError
 from bert_jax.interop import runs
 from bert_jax.interop.parameter_names import PADDED, listing
+from bert_jax.system import trees
 
 logger = logging.getLogger(__name__)
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import jax
 
-from bert_jax import trees
 from bert_jax.config import knobs, to_dict
 from bert_jax.interop import runs
 from bert_jax.system import machine as facts
+from bert_jax.system import trees
 from bert_jax.training.data import TrainingData
 
 PACKAGES = (

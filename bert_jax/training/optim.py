@@ -18,7 +18,7 @@ import optax
 
 from bert_jax.config import forks, knobs
 from bert_jax.errors import ConfigError
-from bert_jax.trees import names
+from bert_jax.system.trees import names
 
 # Names of arrays whose leading axis counts layers: each slice is a tensor of its own.
 STACKED = re.compile(r"(^|/)layers/(?!\d)")
