@@ -26,8 +26,8 @@ def test_the_demo_learns_what_it_promises_in_its_time(tmp_path):
     assert code == 0, err
     seconds = time.monotonic() - began
     found = json.loads(out)["pretrain"]
-    assert found["mlm_loss"] <= found["unigram_loss"] - 0.65
-    assert found["mlm_accuracy"] >= 2.5 * found["unigram_accuracy"]
+    assert found["mlm_loss"] <= found["unigram_loss"] - 2.0
+    assert found["mlm_accuracy"] >= 3.5 * found["unigram_accuracy"]
     assert found["nsp_accuracy_low"] > found["majority_accuracy"]
     rows = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
     last = [row for row in rows if "train/data_wait" in row][-1]

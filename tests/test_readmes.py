@@ -9,6 +9,7 @@ and a block that begins with $ shows output, which the tour's own test compares.
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import os
 import re
 import shutil
@@ -25,6 +26,17 @@ MARK = re.compile(r"#\s*(?P<time>\d[\d.]* (?:min|h)\b.*)|#\s*(?P<needs>needs .*)
 PROGRAMS = ("bert-jax", "python", "make", "git", "echo", "mkdir", "pip", "cd", "time", "taskset")
 PROGRAMS += ("$TORCH",)
 MINUTE = 60
+EXECUTE = """
+import sys
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+
+file = Path(sys.argv[1])
+book = nbformat.read(file, as_version=4)
+NotebookClient(book, timeout=900, resources={"metadata": {"path": str(file.parent)}}).execute()
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,6 +163,20 @@ def test_its_commands_run_as_printed(page, copy):
             folder = words.removeprefix("cd ")
         elif words:
             run(copy, f"cd {folder}; {words}")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("name", ["student", "researcher", "engineer"])
+def test_a_notebook_runs(name, copy):
+    """On the model of `make demo`, by a kernel with this interpreter's packages."""
+    for package in ("nbclient", "ipykernel"):
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"{package} is not installed: notebooks need Jupyter")
+    if not (copy / "runs" / "demo" / "config.json").exists():
+        run(copy, "make demo")
+    file = copy / "experiments" / "notebooks" / f"{name}.ipynb"
+    run(copy, f"python -c '{EXECUTE}' {file}")
 
 
 @pytest.mark.slow
