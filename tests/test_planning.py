@@ -427,7 +427,7 @@ def test_plan_prints_a_table_and_writes_json(tmp_path):
     assert code == 0, said
     assert "cpu:8: 8 x cpu" in printed
     assert "fits in" in printed
-    assert "compiling for cpu:8: 32 rows a step" in said
+    assert "compiling for cpu:8: 64 rows a step" in said
     found = json.loads(output.read_text())
     assert set(KEYS) <= set(found)
     assert (found["target"], found["devices"], found["fits"]) == ("cpu:8", 8, True)
