@@ -11,6 +11,7 @@ import collections
 import contextlib
 import errno
 import importlib
+import os
 import re
 import shlex
 import sys
@@ -84,6 +85,9 @@ def _is_switch(path: str) -> bool:
 
 def main(argv: list[str] | None = None) -> NoReturn:
     """Run a command line and exit with its code."""
+    # Figures are written to files. The backend of a notebook that calls a command may not be
+    # installed beside the package, and matplotlib refuses to be imported then.
+    os.environ["MPLBACKEND"] = "agg"
     supervisor.begin()
     code = execute(sys.argv[1:] if argv is None else argv)
     supervisor.announce(code)

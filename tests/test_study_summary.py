@@ -16,6 +16,7 @@ from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.report import build as report
 from bert_jax.studies.report import collect, compare, summary
 from bert_jax.studies.report.aggregate import View
+from tests import texts
 from tests.study_workdir import SIZES, build, masking_rate
 
 SEEDS = (0, 1, 2)
@@ -178,6 +179,13 @@ def test_labels_of_users_stand_as_they_are(tmp_path):
     assert "<img" not in found
     for table in tables(found):
         assert r"&lt;img src=x onerror=alert(1)&gt; \| b, 40 %" in table
+
+
+def test_a_notebook_that_calls_the_command_has_a_backend_that_is_not_here(place):
+    """Jupyter names one in the environment, and matplotlib refuses what it cannot import."""
+    words = ("study", "report", f"--workdir={place.workdir}")
+    code, _, err = texts.run(*words, MPLBACKEND="module://matplotlib_inline.backend_inline")
+    assert code == 0, err
 
 
 def test_a_command_with_marks_is_one_span_of_code():
