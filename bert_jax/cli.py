@@ -25,7 +25,7 @@ from typing import Any, NoReturn
 import bert_jax
 from bert_jax.errors import EXHAUSTED, ConfigError, UserError, suggest
 from bert_jax.system import disk, streams, supervisor
-from bert_jax.system.arguments import Parser, Part  # noqa: F401  # Part for commands
+from bert_jax.system.arguments import Parser
 
 COMMANDS = {  # name -> what it does; the rest is in the module of that name
     "prepare": "corpus and vocabulary of a config, once",

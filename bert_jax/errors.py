@@ -87,6 +87,11 @@ class IncompleteError(UserError):
     code = 1
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of what an error says; of one that says nothing, its repr."""
+    return (str(error).strip().splitlines() or [repr(error)])[0]
+
+
 def suggest(word: str, options: Iterable[Any]) -> str:
     """Return the hint for a word that is none of the options."""
     words = [str(option) for option in options]

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bert_jax import cli
 from bert_jax.errors import ConfigError, DataError
-from bert_jax.system import allocator, disk, opening
+from bert_jax.system import allocator, opening
+from bert_jax.system.arguments import Part
 
 if TYPE_CHECKING:
     from bert_jax.predictors.base import OfText, Row
@@ -50,12 +51,12 @@ PAGES = {
 }
 
 
-def part(name: str) -> cli.Part:
+def part(name: str) -> Part:
     """Return what the --help of a page shows beside its flags."""
     page = PAGES[name]
     takes = "\n  ".join(("input: --text, or lines of a file:", *page.takes))
     gives = "output: one offline HTML page, whose path is printed"
-    return cli.Part(page.does, "--model=runs/tiny --input=texts.txt", f"{takes}\n\n{gives}")
+    return Part(page.does, "--model=runs/tiny --input=texts.txt", f"{takes}\n\n{gives}")
 
 
 def flags(parser: cli.Parser) -> None:
@@ -117,6 +118,7 @@ def run(
     """Write the page and print its path; `settings` are the flags that this page alone has."""
     from bert_jax.interop import runs
     from bert_jax.predictors.base import Model, Options, Row
+    from bert_jax.reporting import page as pages
     from bert_jax.views import PAGES as VIEWS
 
     output = output or Path(f"{page}.html")
@@ -136,8 +138,7 @@ def run(
     reader = kind(Model(runs.open_run(checkpoint, tokenizer=tokenizer), Options(long=long)))
     if input is not None:
         rows = read(reader, input)
-    html = make(reader, rows, **settings)
-    disk.write(output, html.encode(errors="replace"))  # a lone surrogate is no character
+    pages.write(output, make(reader, rows, **settings))
     logger.info(f"{output.stat().st_size / 1e3:,.0f} kB")
     print(output)
 

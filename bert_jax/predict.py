@@ -22,6 +22,7 @@ from bert_jax import cli
 from bert_jax.config import knobs
 from bert_jax.errors import DataError
 from bert_jax.system import allocator, opening
+from bert_jax.system.arguments import Part
 
 if TYPE_CHECKING:
     from bert_jax.predictors.base import Predictor
@@ -93,12 +94,12 @@ TASKS = {
 }
 
 
-def part(name: str) -> cli.Part:
+def part(name: str) -> Part:
     """Return what the --help of a task shows beside its flags."""
     task = TASKS[name]
     takes = "\n  ".join(("input, each line one of:", *task.takes))
     gives = "\n  ".join(("output into a pipe or a file, a line for each:", *task.gives))
-    return cli.Part(task.does, "--model=runs/tiny --input=texts.txt", f"{takes}\n\n{gives}")
+    return Part(task.does, "--model=runs/tiny --input=texts.txt", f"{takes}\n\n{gives}")
 
 
 def flags(parser: cli.Parser) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from bert_jax import cli
 from bert_jax.errors import ConfigError
-from bert_jax.system import disk
 
 EXAMPLE = "runs/tiny runs/tiny_rotary --output=report.html"
 
@@ -30,7 +29,7 @@ def main(call: cli.Call) -> None:
 def run(runs: Sequence[Path], output: Path | None = None) -> None:
     """Write the page of runs and print its path."""
     from bert_jax.checkpoints import manifest
-    from bert_jax.reporting import comparison, run_record, run_report
+    from bert_jax.reporting import comparison, page, run_record, run_report
 
     for folder in runs:
         run_record.check(folder)
@@ -41,8 +40,8 @@ def run(runs: Sequence[Path], output: Path | None = None) -> None:
     if len(runs) == 1:
         run_report.write(runs[0], manifest.kept, path)
     else:
-        html = comparison.build([run_record.read(folder, manifest.kept) for folder in runs])
-        disk.write(path, html.encode(errors="replace"))  # a lone surrogate is no character
+        records = [run_record.read(folder, manifest.kept) for folder in runs]
+        page.write(path, comparison.build(records))
     print(path)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from bert_jax import cli
 from bert_jax.errors import ConfigError
+from bert_jax.system.arguments import Part
 
 EXAMPLE = "run experiments/masking_rate --workdir=runs/masking_rate"
 RESUMABLE = True
@@ -26,31 +27,31 @@ KEPT = (
     "report's path printed; the same command continues a study that was stopped"
 )
 ACTIONS = {
-    "run": cli.Part(
+    "run": Part(
         "run the missing cells of a study, then write its report",
         "experiments/masking_rate --workdir=runs/masking_rate",
         "input: a folder with a study.py (experiments/README.md shows one), and the scale that its "
         f"get_study takes, such as experiments/masking_rate:cpu; {KNOBS}\n\n{KEPT}",
     ),
-    "sweep": cli.Part(
+    "sweep": Part(
         "run a study of some values of some knobs of one config, without a study.py",
         "--config=configs/tiny.py --axis masking.rate=0.15,0.3 --workdir=runs/sweep",
         f"input: a config, and the values of some of its knobs; {KNOBS}\n\n{KEPT}; the study.py "
         "that the sweep stands for is written there, too",
     ),
-    "status": cli.Part(
+    "status": Part(
         "print the progress of a study",
         "--workdir=runs/masking_rate",
         "output on a terminal: counts, and a line for each cell that runs, failed or diverged\n"
         'output into a pipe or a file: {"study": …, "workdir": …, "counts": {…}, '
         '"seconds_left": …, "cells": [{"id": …, "labels": {…}, "seed": …, "state": …, …}, …]}',
     ),
-    "report": cli.Part(
+    "report": Part(
         "write the report of a study again, with results.csv, figures and summary.md",
         "--workdir=runs/masking_rate",
         "output: the report's path",
     ),
-    WORK: cli.Part(""),
+    WORK: Part(""),
 }
 
 

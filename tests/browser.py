@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import select
-import shutil
 import subprocess
 import sys
 import time
@@ -15,9 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from tests.chromium import NAMES
+from tests import chromium
 
 PATIENCE = 30  # seconds for an answer
 # Chromium reads commands from descriptor 3 and writes answers to 4.
@@ -178,9 +175,6 @@ def until(condition: Callable[[], Any], what: str) -> None:
 
 def started(folder: Path) -> Iterator[Browser]:
     """Yield a browser with its files in a folder, for a fixture; skip where there is none."""
-    program = next(filter(None, map(shutil.which, NAMES)), None)
-    if program is None:
-        pytest.skip(f"no browser: none of {', '.join(NAMES)} is installed")
-    browser = Browser(program, folder)
+    browser = Browser(chromium.program(), folder)
     yield browser
     browser.close()

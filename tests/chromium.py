@@ -11,11 +11,16 @@ import pytest
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
+def program() -> str:
+    """The browser; without one the test is skipped."""
+    found = next(filter(None, map(shutil.which, NAMES)), None)
+    if found is None:
+        pytest.skip(f"no browser: none of {', '.join(NAMES)} is installed")
+    return found
+
+
 def document(folder: Path, page: str, *, address: str = "", width: int = 1000) -> str:
     """Its HTML; `address` is what follows the page's own after a #."""
-    program = next(filter(None, map(shutil.which, NAMES)), None)
-    if program is None:
-        pytest.skip(f"no browser: none of {', '.join(NAMES)} is installed")
     file = folder / "page.html"
     file.write_text(page, errors="replace")
     words = (
@@ -31,5 +36,5 @@ def document(folder: Path, page: str, *, address: str = "", width: int = 1000) -
         f"{file.as_uri()}#{address}",
     )
     return subprocess.run(
-        [program, *words], capture_output=True, text=True, check=True, timeout=120
+        [program(), *words], capture_output=True, text=True, check=True, timeout=120
     ).stdout

@@ -6,6 +6,7 @@ The costs follow from the config and the size of the vocabulary. That size is no
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from importlib.metadata import version
 from typing import NamedTuple
@@ -174,12 +175,17 @@ def activation_bytes(
         return (2 if m.dtype == "bfloat16" else 4) * numbers / tensor
 
     # Compilers undo the recomputation of layers that are no loop, but for a CPU's since jax 0.12.
-    recomputes = m.scan or (device == "cpu" and Version(version("jax")) >= Version("0.12"))
+    recomputes = m.scan or (device == "cpu" and _cpu_recomputes())
     remat = m.remat if m.remat in kinds and recomputes else "none"
     logits = 4 * rows * _predicted(config, slots) * vocab_size / tensor
     head = (3 if device == "cpu" else 2) * logits
     again = size(kinds["none"]) - size(kinds[remat])
     return int(layers * size(kinds[remat]) + max(head, again))
+
+
+@functools.cache
+def _cpu_recomputes() -> bool:
+    return Version(version("jax")) >= Version("0.12")
 
 
 def causal(config: knobs.Config) -> float:

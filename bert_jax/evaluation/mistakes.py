@@ -59,9 +59,7 @@ def _classify(known: Known, labels: Sequence[str]) -> Found:
         truth, chosen = labels[example.label], labels[int(shares.argmax())]
         counts[truth, chosen] += 1
         if truth != chosen:
-            mistake = _texts(example) | {"truth": truth, "predicted": chosen}
-            mistake |= {"probability": _share(shares.max()), "right": _share(shares[example.label])}
-            ranked.append((float(shares[example.label]), mistake))
+            ranked.append(_by_share(example, shares, truth, chosen))
     return {"counts": _listed(counts)}, ranked
 
 
@@ -72,9 +70,7 @@ def _choice(known: Known, labels: Sequence[str]) -> Found:
         chosen = int(shares.argmax())
         if chosen != example.label:
             options = (_cut(example.options[i]) for i in (example.label, chosen))
-            mistake = _texts(example) | dict(zip(("truth", "predicted"), options, strict=True))
-            mistake |= {"probability": _share(shares.max()), "right": _share(shares[example.label])}
-            ranked.append((float(shares[example.label]), mistake))
+            ranked.append(_by_share(example, shares, *options))
     return {}, ranked
 
 
@@ -154,6 +150,16 @@ _TABLE: dict[str, Callable[[Known, Sequence[str]], Found]] = {
     "tag": _tag,
     "span": _span,
 }
+
+
+def _by_share(
+    example: Example, shares: Any, truth: str, predicted: str
+) -> tuple[float, dict[str, Any]]:
+    """Return a mistake behind the probability of what is right."""
+    right, most = shares[example.label], shares.max()
+    said: dict[str, Any] = {"truth": truth, "predicted": predicted}
+    said |= {"probability": _share(most), "right": _share(right)}
+    return float(right), _texts(example) | said
 
 
 def _listed(counts: Counter[tuple[str, str]]) -> list[list[Any]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from bert_jax.errors import ConfigError
+from bert_jax.errors import ConfigError, first_line
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +75,6 @@ def _explained(error: BaseException, repository: str) -> tuple[str, str]:
             f"the token may not write to {owner}, or there is no {owner}",
             f"a token that may write, of a member of {owner}",
         )
-    first = next(filter(None, map(str.strip, str(error).splitlines())), repr(error))
     if status is None and not isinstance(error, ValueError):
-        return f"no answer from the hub: {first[:200]}", "where there is a network"
+        return f"no answer from the hub: {first_line(error)[:200]}", "where there is a network"
     return f"the hub refuses it: {' '.join(str(error).split())[:200]}", "mend what it names"

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from bert_jax.errors import ConfigError
+from bert_jax.errors import ConfigError, first_line
 
 GIB = 2**30
 
@@ -160,9 +160,8 @@ def find(name: str) -> Target:
                 "plan", platform="cuda", topology=f"1x1x{count}", target_config=described(chip)
             )
     except Exception as error:  # whatever a compiler's plugin raises: there is no common type
-        reason = str(error).strip().splitlines()[0][:200] if str(error).strip() else repr(error)
         raise ConfigError(
-            f"target {name}: its compiler cannot describe the devices ({reason})",
+            f"target {name}: its compiler cannot describe the devices ({first_line(error)[:200]})",
             "versions are in pyproject.toml; --target=cpu:8 needs no such compiler",
         ) from error
     return Target(name, CHIPS[chip], tuple(topology.devices))

@@ -25,6 +25,7 @@ from bert_jax.errors import ConfigError, UserError
 from bert_jax.reporting import records, svg
 from bert_jax.reporting.run_record import subtree
 from bert_jax.reporting.terms import explain, term
+from bert_jax.system import disk
 
 SAMPLES = 12  # sentences with predictions on a page
 
@@ -46,6 +47,11 @@ def page(title: str, body: str, style: str = "", script: str = "") -> str:
     """Build a document that loads nothing; style and script add to those that all pages share."""
     parts = {"style": STYLE + style, "script": SCRIPT + script}
     return fill(__file__, title=escape(title), body=body, **parts)
+
+
+def write(path: Path, html: str) -> None:
+    """Write a document in one move; a lone surrogate, which is no character, becomes a "?"."""
+    disk.write(path, html.encode(errors="replace"))
 
 
 def section(title: str, body: str, kind: str = "", about: str = "") -> str:

@@ -10,6 +10,7 @@ import math
 from html import escape
 from pathlib import Path
 
+from bert_jax.reporting import page as pages
 from bert_jax.reporting import records, run_charts, run_record, task_results
 from bert_jax.reporting.formats import HOLE, SPACE, number
 from bert_jax.reporting.metric_names import (
@@ -22,7 +23,6 @@ from bert_jax.reporting.metric_names import (
 from bert_jax.reporting.page import config_box, environment_box, page, samples, section, table, tile
 from bert_jax.reporting.run_record import FindKept, RunRecord, subtree
 from bert_jax.reporting.terms import SERVED
-from bert_jax.system import disk
 from bert_jax.system.durations import duration
 
 
@@ -32,8 +32,7 @@ def write(workdir: Path, find_kept: FindKept | None = None, output: Path | None 
     `find_kept` returns the checkpoints of a run's folder, the one that is served first.
     """
     path = output or Path(workdir) / "report.html"
-    html = build(run_record.read(Path(workdir), find_kept))
-    disk.write(path, html.encode(errors="replace"))  # a lone surrogate is no character
+    pages.write(path, build(run_record.read(Path(workdir), find_kept)))
     return path
 
 

@@ -13,7 +13,7 @@ from jax.sharding import Mesh
 
 from bert_jax import sharding
 from bert_jax.config import costs, devices, knobs
-from bert_jax.errors import EXHAUSTED, ConfigError
+from bert_jax.errors import EXHAUSTED, ConfigError, first_line
 from bert_jax.models import backends
 from bert_jax.models.bert import padded_vocab
 from bert_jax.training.program import in_mesh, init_state
@@ -60,10 +60,10 @@ def explain_out_of_memory(config: knobs.Config, vocab_size: int, mesh: Mesh) -> 
     except jax.errors.JaxRuntimeError as error:
         if EXHAUSTED not in str(error):
             raise
-        first_line = str(error).strip().splitlines()[0][:200]
         needed = readable(sum(estimate(config, vocab_size, mesh)))
         raise ConfigError(
-            f"out of memory on a device: an update is estimated to take {needed} ({first_line})",
+            f"out of memory on a device: an update is estimated to take {needed} "
+            f"({first_line(error)[:200]})",
             _hint(config, vocab_size, mesh),
         ) from error
 

@@ -21,7 +21,7 @@ from typing import Any
 from bert_jax.config import knobs
 from bert_jax.data.text import readers
 from bert_jax.data.text.sentences import Chunk, Item, Tally
-from bert_jax.errors import DataError, MissingError
+from bert_jax.errors import DataError, MissingError, first_line
 from bert_jax.system import disk
 
 logger = logging.getLogger(__name__)
@@ -166,7 +166,7 @@ def _told(what: str, hint: str) -> Iterator[None]:
                     "the hub's files are kept in $HF_HOME, else ~/.cache/huggingface",
                 ) from error
             raise
-        problem = (str(error).strip().splitlines() or [repr(error)])[0][:200]
+        problem = first_line(error)[:200]
         raise MissingError(f"{what} cannot be fetched: {problem}", hint) from error
 
 

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any, NamedTuple, Protocol
 
 from bert_jax.config.run_knobs import TRACKERS
-from bert_jax.errors import ConfigError, UserError
+from bert_jax.errors import ConfigError, UserError, first_line
 from bert_jax.system import extras
 
 
@@ -80,9 +80,9 @@ def _beginning(name: str, record: Path | None = None) -> Iterator[ModuleType]:
     except UserError:
         raise
     except Exception as error:  # of whichever kind the package has
-        raise ConfigError(f"tracker {name} cannot begin: {first_line(error)}", hint) from error
+        raise ConfigError(f"tracker {name} cannot begin: {short(error)}", hint) from error
 
 
-def first_line(error: BaseException) -> str:
-    """Return an error of a package in one line."""
-    return textwrap.shorten((str(error).strip().splitlines() or [repr(error)])[0], 200)
+def short(error: BaseException) -> str:
+    """Return an error of a package in one short line."""
+    return textwrap.shorten(first_line(error), 200)

@@ -21,7 +21,7 @@ from typing import Protocol
 
 from bert_jax.errors import CheckpointError
 from bert_jax.system import disk, jsons
-from bert_jax.training.trackers import Place, first_line
+from bert_jax.training.trackers import Place, short
 
 logger = logging.getLogger(__name__)
 
@@ -138,7 +138,7 @@ class Sender:
                 if ending:
                     self._client.finish(self._finished)
             except Exception as error:  # of whichever kind the package has
-                self._warn(first_line(error))
+                self._warn(short(error))
 
     def _warn(self, problem: str) -> None:
         """Warn of the first problem; more of them say nothing new."""
