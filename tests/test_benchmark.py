@@ -249,7 +249,8 @@ def test_rows_are_full_of_text_or_as_long_as_asked():
     assert sorted(packed["labels"][packed["labels"] >= 0]) == [0, 0, 1, 1]
 
 
-@pytest.mark.parametrize("arms", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("arms", [1, 2])
 def test_a_train_step_is_an_update(arms, one_device):
     ready = ours.train_step(config.to_dict(SMALL), runs=arms)
     for _ in range(2):

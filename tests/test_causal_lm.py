@@ -191,6 +191,7 @@ def test_memory_counts_logits_of_every_token():
 # --- updates and evaluations ----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_an_update_reads_the_text_as_it_is_and_masks_are_nothing_to_it():
     settings = config(masking__rate=0.8)
     batch = toy.batch(settings.batch_size, settings.sequence_length, 4)

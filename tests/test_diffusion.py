@@ -176,6 +176,7 @@ def test_the_gradient_is_that_of_finite_differences(gamma):
     assert (up - down) / (2 * step) == pytest.approx(slope, rel=2e-2)
 
 
+@pytest.mark.slow
 def test_with_gamma_0_an_update_is_that_of_mlm():
     """To the bit: parameters, moments, loss and accuracy."""
     common = {"masking__draw": "uniform", "masking__replace": (1, 0, 0), "pairs": "none"}

@@ -145,6 +145,26 @@ def test_two_processes_are_one_run(knobs, base, reference, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "knobs",
+    [
+        {"masking__prediction_rate": 0.4, "batch_size": 24},
+        {"objectives__diffusion__weight": 1, "masking__draw": "uniform"},
+        {"objectives__hybrid__weight": 1, "masking__weights": "frequency"},
+    ],
+    ids=["views", "diffusion", "hybrid"],
+)
+def test_laws_of_the_rate_do_not_depend_on_the_processes(knobs, base, tmp_path):
+    """Views of an example, the places behind drawn rates and the causal share cross processes."""
+    knobs = {"pairs": "none", "masking__replace": "(1.0,0.0,0.0)", **knobs}
+    codes, errors = two(words(base, tmp_path / "two", **knobs))
+    assert codes == [0, 0], errors
+    code, err = one(words(base, tmp_path / "one", **knobs))
+    assert code == 0, err
+    assert_close(tmp_path / "two", tmp_path / "one")
+
+
+@pytest.mark.slow
 @pytest.mark.fault(4)
 @pytest.mark.parametrize("step", ["jit", "pmap"])
 @pytest.mark.fault(12)

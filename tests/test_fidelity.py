@@ -158,7 +158,7 @@ def compare(folder: Path, name: str, plant: Plant | None = None) -> dict[str, st
 
 
 @pytest.mark.parametrize(
-    "name", [*list(CASES)[:-1], pytest.param("words, 128 tokens", marks=pytest.mark.slow)]
+    "name", [pytest.param(n, marks=[pytest.mark.slow] * ("128" in n)) for n in CASES]
 )
 def test_ours_are_as_published(name: str, tmp_path: Path) -> None:
     assert not any(reference(name)[1].values())
@@ -512,6 +512,7 @@ def test_repeated_documents_are_dropped(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("planted", [False, True])
+@pytest.mark.slow
 def test_the_loss_is_no_mean_of_device_means(
     planted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -106,18 +106,14 @@ def whole(base, tmp_path_factory) -> Path:
     "point",
     [
         "save-running:8",
-        *(
-            pytest.param(point, marks=pytest.mark.slow)
-            for point in (
-                "step:1",
-                "save-start:8",
-                "save-committed:8",
-                "manifest-ready:12",
-                "evaluation:0",
-            )
-        ),
+        "step:1",
+        "save-start:8",
+        "save-committed:8",
+        "manifest-ready:12",
+        "evaluation:0",
     ],
 )
+@pytest.mark.slow
 def test_train_with_a_disk_that_fills_up(point, base, mount, monkeypatch, capsys, request):
     folder = mount("6m")
     arm(monkeypatch, point, folder)

@@ -185,6 +185,7 @@ def test_what_is_drawn_is_the_plain_loops_draw(draw):
     assert together[0] != together[-1]  # the same prompt in another line draws for itself
 
 
+@pytest.mark.slow
 def test_what_is_drawn_depends_on_the_seed_and_not_on_the_company():
     run, options = model("rotary"), {"temperature": 1.0, "top_k": 20}
     together = asked(run, PROMPTS, **options)

@@ -127,6 +127,7 @@ def test_a_pinned_commit_is_trained_on_without_a_network(hub, prepare):
     assert "hint: the same command goes on where there is a network" in err
 
 
+@pytest.mark.slow
 def test_a_start_that_was_killed_goes_on_with_the_files_it_lacks(hub, start, prepare):
     first, second = (f"en/train-0000{i}-of-00002.parquet" for i in range(2))
     with serving(hub) as endpoint:
@@ -222,6 +223,7 @@ def test_several_texts_are_not_mixed_unasked(monkeypatch):
     assert "corpus.revision=refs/convert/parquet" in caught.value.hint
 
 
+@pytest.mark.slow
 def test_a_download_that_is_cut_short_is_made_whole(hub, prepare):
     name = "en/train-00001-of-00002.parquet"
     with serving(hub) as endpoint:

@@ -346,6 +346,7 @@ def test_skipping_is_not_nested_over_rates_and_needs_no_more_slots_than_its_quot
     assert (toy.chosen(out) & ~toy.chosen(more)).any()
 
 
+@pytest.mark.slow
 def test_skipping_is_the_same_on_any_devices():
     settings = Masking(rate=0.3, unit="word", overflow="skip")
     b = toy.batch(16, 32, seed=2, longest_unit=5)

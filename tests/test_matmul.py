@@ -96,6 +96,7 @@ def test_a_network_of_rounded_factors_learns_in_the_same_direction():
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16_products", "bfloat16", "float32"])
+@pytest.mark.slow
 def test_factors_rounded_once_give_the_same_outputs(dtype):
     config = toy.config(model__dtype=dtype)
     params = jax.device_get(toy.init(config))

@@ -271,6 +271,7 @@ def test_packed_and_alone_have_the_same_loss_and_gradients(overrides):
         np.testing.assert_allclose(b, a, atol=1e-5 * max(np.abs(a).max(), 1e-3), err_msg=key)
 
 
+@pytest.mark.slow
 def test_a_packed_run_trains_keeps_its_ledger_and_goes_on(tmp_path, capfd, one_device):
     base = texts.config_file(tmp_path)
     knobs_ = {

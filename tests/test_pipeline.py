@@ -439,7 +439,8 @@ def assert_costs_as_little(folder: Path, late: int, dupe_factor: int) -> None:
     assert peak < 1.2 * first_peak + 2**16
 
 
-@pytest.mark.parametrize("dupe_factor", [0, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("dupe_factor", [0, 3])
 def test_a_late_step_costs_a_fresh_process_no_more_than_the_first(
     tmp_path: Path, dupe_factor: int
 ) -> None:

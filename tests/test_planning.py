@@ -273,11 +273,12 @@ def test_an_update_reduces_each_gradient_once(target):
 @pytest.mark.parametrize(
     ("layout", "scan"),
     [
-        pytest.param({"fsdp": 8}, True, marks=pytest.mark.slow),
+        ({"fsdp": 8}, True),
         ({"fsdp": 4, "tensor": 2}, True),
-        pytest.param({"fsdp": 4, "tensor": 2}, False, marks=pytest.mark.slow),
+        ({"fsdp": 4, "tensor": 2}, False),
     ],
 )
+@pytest.mark.slow
 def test_activations_stay_on_their_device(target, layout, scan, monkeypatch):
     overrides = {f"parallel__{name}": size for name, size in layout.items()}
     overrides |= {"model__scan": scan, "batch_size": 64}
@@ -300,7 +301,7 @@ def test_matmuls_of_each_device_are_counted(mesh):
     assert sum(one.flops * times for one, times in counted.items()) == 3 * 2 * 32 * 5 * 7
 
 
-@pytest.mark.parametrize("remat", ["none", "dots", "full"])
+@pytest.mark.parametrize("remat", ["none", "dots", pytest.param("full", marks=pytest.mark.slow)])
 def test_matmuls_are_counted_with_those_computed_again(target, remat):
     result = plan(target, model__remat=remat)
     config = result.config
@@ -334,6 +335,7 @@ def test_the_update_gives_its_state_back_in_place(target):
         assert result.peak_bytes < result.argument_bytes + result.temp_bytes + 0.1 * state
 
 
+@pytest.mark.slow
 def test_float32_matmuls_of_a_bfloat16_model_are_found(target):
     assert plan(target, model__dtype="bfloat16").float32_matmuls == 0
     assert plan(target, model__dtype="float32").float32_matmuls == 0  # as was asked for
@@ -398,6 +400,7 @@ def test_the_largest_batch_is_found_by_few_compilations(target, most):
 
 
 @pytest.mark.parametrize(("scan", "loop"), [(False, "--config.model.scan=true "), (True, "")])
+@pytest.mark.slow
 def test_advice_makes_a_loop_where_remat_needs_one(target, scan, loop):
     fits = plan(target, model__scan=scan)
     lines = search.advice(dataclasses.replace(fits, peak_bytes=None))
@@ -438,24 +441,23 @@ def test_plan_prints_a_table_and_writes_json(tmp_path):
 
 FULL = ("--config.model.remat=full", "--config.model.scan=true")
 LONG = ("--config.sequence_length=512", "--config.batch_size=64", "--config.model.remat=dots")
-SLOW = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
     ("name", "kind", "words"),
     [
         ("tiny.py", "cpu:8", FULL),
-        pytest.param("pretrain.py:tiny", "cpu:8", (), marks=SLOW),
-        pytest.param("pretrain.py:mini", "cpu:8", FULL, marks=SLOW),
-        pytest.param("pretrain.py:small", "cpu:8", LONG, marks=SLOW),
-        pytest.param(
-            "pretrain.py:base", "v5e:2x4", ("--config.model.layers=2",), marks=[*SLOW, TPU]
-        ),
+        ("pretrain.py:tiny", "cpu:8", ()),
+        ("pretrain.py:mini", "cpu:8", FULL),
+        ("pretrain.py:small", "cpu:8", LONG),
+        pytest.param("pretrain.py:base", "v5e:2x4", ("--config.model.layers=2",), marks=TPU),
         pytest.param(
             "pretrain.py:base",
             "h100x8",
             ("--config.batch_size=2048", "--config.model.attention_dropout=0"),
-            marks=[*SLOW, CUDA],
+            marks=CUDA,
         ),
     ],
 )

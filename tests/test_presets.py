@@ -496,9 +496,8 @@ def small(name: str, **changes: object) -> knobs.Config:
     return config.settle(tree)[0]
 
 
-@pytest.mark.parametrize(
-    "name", [NAMES[0], *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[1:])]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
 def test_every_preset_trains(name):
     settings = small(name, **{"masking.unit": "word"} if name == "google_head" else {})
     state = jax.jit(lambda seed: steps.init_state(settings, toy.VOCAB, seed))(np.uint32(0))

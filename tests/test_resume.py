@@ -152,6 +152,7 @@ def flip_a_bit(folder: Path, seed: int) -> Path:
 
 
 @pytest.mark.fault(2, 7, 34)
+@pytest.mark.slow
 def test_killed_anywhere_then_damaged(tmp_path, pool, capsys):
     """Dynamic masks. A second run is refused meanwhile; the lock dies with its holder; one flipped
     bit is survived.

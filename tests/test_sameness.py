@@ -231,6 +231,7 @@ def place(folder, tmp_path):
 
 
 @pytest.mark.fault(49)
+@pytest.mark.slow
 def test_study_report_refuses_text_that_was_replaced(place, folder, capsys):
     actions.report(place.workdir)
     replaced(folder)

@@ -109,7 +109,13 @@ def test_choose_takes_no_manifest_of_the_best_step_with_any_byte_changed(run, ca
 
 
 @pytest.mark.fault(48)
-@pytest.mark.parametrize("command", ["evaluate", "predict", "export", "inspect", "init_from"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("evaluate", "predict", "export", "inspect"),
+        pytest.param("init_from", marks=pytest.mark.slow),
+    ],
+)
 def test_every_command_that_opens_a_run_says_that_its_best_step_is_corrupt(
     command, run, base, tmp_path, capsys
 ):

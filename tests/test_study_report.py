@@ -641,6 +641,7 @@ def test_published_tables_are_whole(name):
 # --- files ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_everything_is_written_and_written_again_alike(tmp_path):
     only = Comparison("masking.rate", "15 %", ("validation/mlm_loss",))
     study = masking_rate(rates=(0.15, 0.4), sizes=ONE_SIZE, seeds=(0, 1), comparisons=(only,))

@@ -181,6 +181,7 @@ def test_labels_of_users_stand_as_they_are(tmp_path):
         assert r"&lt;img src=x onerror=alert(1)&gt; \| b, 40 %" in table
 
 
+@pytest.mark.slow
 def test_a_notebook_that_calls_the_command_has_a_backend_that_is_not_here(place):
     """Jupyter names one in the environment, and matplotlib refuses what it cannot import."""
     words = ("study", "report", f"--workdir={place.workdir}")

@@ -254,9 +254,10 @@ def test_rounds_are_those_of_a_plain_loop(draw, steps, order):
     "options",
     [
         {"order": "random", "steps": 3},
-        pytest.param({"order": "confident"}, marks=pytest.mark.slow),
+        {"order": "confident"},
     ],
 )
+@pytest.mark.slow
 def test_a_line_is_the_same_in_any_company(options):
     run, drawn = model(), {"temperature": 1.5, **options}
     together = asked(run, TEXTS, **drawn)
