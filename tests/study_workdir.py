@@ -131,7 +131,7 @@ def build(
                     "name": one.name,
                     "points": [{"label": p.label, "value": p.value} for p in one.points],
                 }
-                for one in study.axes
+                for one in study.factors
             ],
             "seeds": list(study.seeds),
             "budget": study.budget and dataclasses.asdict(study.budget),

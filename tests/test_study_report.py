@@ -232,6 +232,7 @@ def test_the_page_says_what_the_files_say(place, view, body):
     assert list(sections(body)) == [
         *(
             "Answer",
+            "Best value",
             "Differences in pairs",
             "Equal budgets",
             "Trained at one rate, evaluated at others",

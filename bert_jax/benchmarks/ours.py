@@ -118,6 +118,12 @@ class Trainer:
         """Wait until the last update is done."""
         jax.block_until_ready(self._metrics)
 
+    def program(self, placed: Batch) -> str:
+        """Return the compiled update as text."""
+        update: Any = self._update
+        text: str = update.lower(self.state, placed, self._inputs).compile().as_text()
+        return text
+
 
 def train_step(
     config: dict[str, Any], runs: int = 1, sizes: list[int] | None = None, repeats: int = 1

@@ -32,6 +32,7 @@ from bert_jax.studies.report import (
     collect,
     compare,
     matrices,
+    optimum,
     published,
     sections,
     summary,
@@ -81,6 +82,7 @@ def write_summary(place: StudyFolder) -> Path:
     known = matrices.crossed(view) | matrices.cross_rate(view)
     for comparison in view.comparisons:
         known |= sections.headline(view, comparison)
+        known |= optimum.figures(view, comparison)
     for name, figure in known.items():
         if (place.workdir / f"{name}.png").exists():
             figure_files.write(place.workdir / name, [figure], source=_source(view), kinds=("png",))
@@ -104,7 +106,7 @@ def compose(view: View, gaps: summary.Gaps) -> tuple[str, Figures]:
         shown.update(chosen)
         return _charts(chosen.values())
 
-    answer, paired, equal = "", "", ""
+    answer, course, paired, equal = "", "", "", ""
     for i, comparison in enumerate(view.comparisons):
         name, metrics = comparison["axis"], comparison["metrics"]
         axis, families = view.axis(name), view.families(name)
@@ -117,6 +119,9 @@ def compose(view: View, gaps: summary.Gaps) -> tuple[str, Figures]:
             means = sections.mean_table(view, axis, families, metrics)
             answer += f'{title}<p class="lead">{escape(lead)}</p>{_warned(warned)}'
             answer += f"{drawn}{box(best)}{box(means)}"
+        if lines := optimum.sentences(view, comparison):
+            drawn = charts(optimum.figures(view, comparison))
+            course += f"{title}{''.join(map(say, lines))}{drawn}"
         drawn = charts(sections.gaps(view, comparison, gaps[i]))
         listed = "".join(_gaps(view, name, metric, gaps[i]) for metric in metrics)
         paired += f"{title}{drawn}{listed}" if listed else ""
@@ -132,6 +137,7 @@ def compose(view: View, gaps: summary.Gaps) -> tuple[str, Figures]:
         + section(
             "Answer", answer + fold(ANSWER) if answer else NONE + _warned(answers.warnings(view))
         )
+        + section("Best value", course)
         + section("Differences in pairs", paired and paired + fold(PAIRS))
         + section("Two axes at once", crossed)
         + section("Equal budgets", equal and say(EQUAL) + equal)

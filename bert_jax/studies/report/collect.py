@@ -319,6 +319,7 @@ def _from_row(line: Mapping[str, str], names: Sequence[str]) -> Result:
         {},
         float(line["seconds"]),
         float(line["evaluation_seconds"]),
-        hardware=line["hardware"],
+        int(line["parameters"]) if line["parameters"] else None,
+        line["hardware"],
         ended=line["ended"],
     )

@@ -12,7 +12,7 @@ from typing import Any
 from bert_jax.reporting.formats import HOLE, SPACE
 from bert_jax.reporting.metric_names import pretty
 from bert_jax.studies import trunks
-from bert_jax.studies.report import aggregate, answers, budgets, sections
+from bert_jax.studies.report import aggregate, answers, budgets, optimum, sections
 from bert_jax.studies.report.aggregate import View, getter, plain, plus_minus
 from bert_jax.studies.report.compare import LEVEL, Difference
 from bert_jax.system.durations import duration
@@ -124,6 +124,7 @@ def _comparison(
             if known:
                 pairs.append([name, *(_gap(known.get(m), share[m]) for m in metrics)])
     parts = [literal(answers.sentence(view, comparison, m, differences)) for m in metrics[:1]]
+    parts += [literal(line) for line in optimum.sentences(view, comparison)]
     warned = answers.warnings(view) + answers.behind_baseline(view, comparison)
     parts.append("\n".join(f"- {literal(text)}" for text in warned))
     parts += [f"Means over seeds ± half their 95{SPACE}% t intervals.", table(means, head)]

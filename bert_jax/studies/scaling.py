@@ -1,0 +1,314 @@
+"""The best value of a knob between 0 and 1, such as the masking rate, over budgets and model sizes.
+
+    fitted = fit([Run(size=4e5, budget=3e6, value=0.3, seed=0, loss=5.1), …])
+    fitted.optima[0].value, fitted.over_budget.estimate
+
+For each size and budget the loss is a parabola in the logit of the value, one curve for all seeds
+and a level for each; its vertex is the best value. The course of the best value is a line: its
+logit over the logarithms of budget and size, so that the odds of the best value are a power of
+both. Where the curve has no minimum there is no best value.
+
+Intervals (95 %) come from a parametric bootstrap: noise of the residuals' pooled variance is drawn
+onto the fitted curves, which are fitted again. As that variance is itself an estimate, the spread
+of the draws is multiplied by Student's quantile. Runs of one size, value and seed at several
+budgets may share a trunk: their noise has the correlation that the residuals show.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_jax.errors import ConfigError
+
+DRAWS = 2_000
+FAR = 8.0  # standard errors at which a drawn vertex is cut: a flat parabola's may lie anywhere
+ONE_SIGMA = (15.865525, 84.134475)  # percentiles, one standard deviation from the median
+
+
+class Run(NamedTuple):
+    """A run's place in the study, and its loss."""
+
+    size: float
+    budget: float
+    value: float
+    seed: int
+    loss: float
+
+
+class Estimate(NamedTuple):
+    """An estimate with its 95 % interval; NaN where there is none."""
+
+    estimate: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+
+
+@dataclasses.dataclass(frozen=True)
+class Optimum:
+    """The best value at one size and budget."""
+
+    size: float
+    budget: float
+    value: float  # NaN where the curve has no minimum
+    low: float
+    high: float
+    inside: bool  # whether it lies between the values that were tried
+    predicted: Estimate  # by the course of all other sizes and budgets
+    agrees: bool | None  # whether prediction and own vertex differ by no more than chance
+
+
+@dataclasses.dataclass(frozen=True)
+class Fitted:
+    """The best values of a study and their course."""
+
+    optima: tuple[Optimum, ...]
+    over_budget: Estimate  # exponent of the odds of the best value over the budget
+    over_size: Estimate
+    deviation: float  # standard deviation of one loss about its curve
+    correlation: float  # of the noise of a run at two budgets
+    freedom: int  # degrees of freedom of that deviation
+    misfit: float  # p of vertices as far from the course as these; NaN where the course fits all
+    bent: float  # p of losses as far from parabolas as these; NaN without runs to judge it by
+
+
+class _Curve(NamedTuple):
+    """The parabola of one size and budget."""
+
+    size: float
+    budget: float
+    rows: np.ndarray  # indices of its runs
+    solve: np.ndarray  # [2, n], takes losses to the slope and curvature
+    slope: float
+    curvature: float
+    residuals: np.ndarray  # [n]
+    freedom: int
+    pure: tuple[float, int]  # squares and freedom of the noise, whatever the curve's shape
+    range: tuple[float, float]  # of the logits that were tried
+
+
+def fit(runs: Sequence[Run], draws: int = DRAWS, seed: int = 0) -> Fitted:
+    """Fit the best value at every size and budget, and its course over both."""
+    curves = [_curve(runs, rows) for rows in _groups(runs, lambda run: (run.size, run.budget))]
+    freedom = sum(curve.freedom for curve in curves)
+    if freedom < 1:
+        raise ConfigError(
+            f"{len(runs)} runs are no more than the curves through them have parameters",
+            "four values of the knob or more, or several seeds",
+        )
+    squares = sum(float(curve.residuals @ curve.residuals) for curve in curves)
+    deviation = math.sqrt(squares / freedom)
+    correlation = _correlation(runs, curves)
+    noise = deviation * _noise(runs, correlation, draws, np.random.default_rng(seed))
+    vertices = np.array([_vertex(curve.slope, curve.curvature) for curve in curves])
+    drawn = np.stack([_drawn(curve, noise[:, curve.rows]) for curve in curves])  # [G, draws]
+    errors = np.array([_spread(row) for row in drawn])
+    quantile = _student(freedom)
+    known = np.isfinite(vertices) & (errors > 0)
+    drawn = np.clip(drawn, *(np.nan_to_num(vertices + s * FAR * errors)[:, None] for s in (-1, 1)))
+    course = _Course(curves, vertices, errors, drawn, known)
+    exponents, misfit = course.exponents(quantile), course.misfit(freedom)
+    optima = tuple(
+        _optimum(curve, vertices[i], quantile * errors[i], course.left_out(i, quantile))
+        for i, curve in enumerate(curves)
+    )
+    bent = _bent(curves, squares, freedom)
+    return Fitted(optima, *exponents, deviation, correlation, freedom, misfit, bent)
+
+
+def logit(value: float) -> float:
+    """Return the logarithm of the odds of a value between 0 and 1."""
+    return math.log(value / (1 - value))
+
+
+def inverse(logit: float) -> float:
+    """Return the value of a logit."""
+    return 1 / (1 + math.exp(-logit)) if math.isfinite(logit) else math.nan
+
+
+# --- the curves ---------------------------------------------------------------------------------
+
+
+def _groups(runs: Sequence[Run], key: Callable[[Run], tuple[float, ...]]) -> list[np.ndarray]:
+    groups = defaultdict(list)
+    for index, run in enumerate(runs):
+        groups[key(run)].append(index)
+    return [np.array(rows) for _, rows in sorted(groups.items())]
+
+
+def _curve(runs: Sequence[Run], rows: np.ndarray) -> _Curve:
+    """Fit a parabola with a level for each seed: least squares of what differs within seeds."""
+    own = [runs[i] for i in rows]
+    wrong = [run.value for run in own if not 0 < run.value < 1]
+    if wrong or len({run.value for run in own}) < 3:
+        raise ConfigError(
+            f"a parabola through values {sorted({run.value for run in own})}",
+            "three values or more, all above 0 and below 1",
+        )
+    seeds = np.unique([run.seed for run in own], return_inverse=True)[1]
+    same = seeds[:, None] == seeds
+    within = np.eye(len(own)) - same / same.sum(1, keepdims=True)
+    x = np.array([logit(run.value) for run in own])
+    solve = np.linalg.pinv(within @ np.stack([x, x**2], axis=1)) @ within
+    losses = np.array([run.loss for run in own])
+    slope, curvature = solve @ losses
+    residuals = within @ (losses - slope * x - curvature * x**2)
+    levels = int(seeds.max()) + 1
+    kinds = x[:, None] == np.unique(x)
+    noise = within @ losses
+    noise -= (each := within @ kinds) @ (np.linalg.pinv(each) @ noise)
+    pure = float(noise @ noise), len(own) - levels - kinds.shape[1] + 1
+    return _Curve(
+        *(own[0].size, own[0].budget, rows, solve, slope, curvature, residuals),
+        *(len(own) - levels - 2, pure, (x.min(), x.max())),
+    )
+
+
+def _bent(curves: Sequence[_Curve], squares: float, freedom: int) -> float:
+    """Return the p of an F test of the parabolas against a level for every value."""
+    from scipy import special  # scipy.stats has it too, but takes a second to load
+
+    noise, within = (sum(curve.pure[i] for curve in curves) for i in (0, 1))
+    spare = freedom - int(within)
+    if spare < 1 or within < 1:
+        return math.nan
+    return float(special.fdtrc(spare, within, (squares - noise) / spare / (noise / within)))
+
+
+def _vertex(slope: float, curvature: float) -> float:
+    return -slope / (2 * curvature) if curvature > 0 else math.nan
+
+
+def _drawn(curve: _Curve, noise: np.ndarray) -> np.ndarray:
+    """Return the vertices of the curve under each draw of noise [draws, n]: [draws].
+
+    A drawn curve without a minimum has its vertex infinitely far, on the side where it is lower.
+    """
+    slope, curvature = (noise @ curve.solve.T + (curve.slope, curve.curvature)).T
+    middle = sum(curve.range) / 2
+    downhill = np.where(slope + 2 * curvature * middle < 0, np.inf, -np.inf)
+    with np.errstate(divide="ignore"):
+        return np.where(curvature > 0, -slope / (2 * np.abs(curvature)), downhill)
+
+
+def _correlation(runs: Sequence[Run], curves: Sequence[_Curve]) -> float:
+    """Return the correlation of residuals of one size, value and seed at two budgets."""
+    residuals = np.zeros(len(runs))
+    for curve in curves:
+        residuals[curve.rows] = curve.residuals
+    products = squares = 0.0
+    for rows in _groups(runs, lambda run: (run.size, run.value, run.seed)):
+        for a, b in itertools.combinations(residuals[rows], 2):
+            products, squares = products + a * b, squares + (a * a + b * b) / 2
+    return min(max(products / squares, 0.0), 0.99) if squares else 0.0
+
+
+def _noise(
+    runs: Sequence[Run], correlation: float, draws: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Draw noise of variance 1 [draws, n], correlated between runs that differ in budget alone."""
+    noise = math.sqrt(1 - correlation) * rng.standard_normal((draws, len(runs)))
+    for rows in _groups(runs, lambda run: (run.size, run.value, run.seed)):
+        noise[:, rows] += math.sqrt(correlation) * rng.standard_normal((draws, 1))
+    return noise
+
+
+def _spread(drawn: np.ndarray) -> float:
+    """Return the standard deviation of draws by their percentiles, which outliers do not move."""
+    low, high = np.percentile(drawn, ONE_SIGMA, method="nearest")
+    return float(high - low) / 2 if np.isfinite(low) and np.isfinite(high) else math.inf
+
+
+def _student(freedom: float) -> float:
+    from scipy import special
+
+    return float(special.stdtrit(freedom, 0.975))
+
+
+def _optimum(
+    curve: _Curve, vertex: float, half: float, left_out: tuple[Estimate, bool | None]
+) -> Optimum:
+    low, high = (inverse(vertex + sign * half) for sign in (-1, 1))
+    inside = curve.range[0] <= vertex <= curve.range[1]
+    return Optimum(curve.size, curve.budget, inverse(vertex), low, high, inside, *left_out)
+
+
+# --- the course ---------------------------------------------------------------------------------
+
+
+class _Course:
+    """Weighted least squares of the vertices' logits over log budget and log size."""
+
+    def __init__(
+        self,
+        curves: Sequence[_Curve],
+        vertices: np.ndarray,
+        errors: np.ndarray,
+        drawn: np.ndarray,
+        known: np.ndarray,
+    ):
+        columns = [np.ones(len(curves))]
+        self.places: list[int | None] = []  # of the exponents among the columns
+        for name in ("budget", "size"):
+            logs = np.log([getattr(curve, name) for curve in curves])
+            varies = len(set(logs[known])) > 1
+            self.places.append(len(columns) if varies else None)
+            columns += [logs] if varies else []
+        self.design = np.stack(columns, axis=1)  # [G, 1 to 3]
+        self.vertices, self.errors, self.drawn, self.known = vertices, errors, drawn, known
+
+    def exponents(self, quantile: float) -> tuple[Estimate, Estimate]:
+        """Return the exponents over budget and size."""
+        solve = self._solve(self.known)
+        if solve is None:
+            return Estimate(), Estimate()
+        estimate, drawn = solve @ self.vertices[self.known], solve @ self.drawn[self.known]
+        found = []
+        for place in self.places:
+            if place is None:
+                found.append(Estimate())
+                continue
+            half = quantile * _spread(drawn[place])
+            found.append(Estimate(estimate[place], estimate[place] - half, estimate[place] + half))
+        return found[0], found[1]
+
+    def misfit(self, freedom: int) -> float:
+        """Return the p of an F test of the vertices' distances from the course."""
+        from scipy import special
+
+        solve, spare = self._solve(self.known), int(self.known.sum()) - self.design.shape[1]
+        if solve is None or spare < 1:
+            return math.nan
+        vertices, errors = self.vertices[self.known], self.errors[self.known]
+        away = (vertices - self.design[self.known] @ (solve @ vertices)) / errors
+        return float(special.fdtrc(spare, freedom, float(away @ away) / spare))
+
+    def left_out(self, index: int, quantile: float) -> tuple[Estimate, bool | None]:
+        """Predict a vertex by the course of the others; say whether its own agrees."""
+        others = self.known.copy()
+        others[index] = False
+        solve = self._solve(others)
+        if solve is None:
+            return Estimate(), None
+        row = self.design[index] @ solve
+        predicted, drawn = row @ self.vertices[others], row @ self.drawn[others]
+        half = quantile * _spread(drawn)
+        interval = Estimate(*(inverse(predicted + sign * half) for sign in (0, -1, 1)))
+        if not self.known[index]:
+            return interval, None
+        error = _spread(self.drawn[index] - drawn)
+        return interval, bool(abs(self.vertices[index] - predicted) <= quantile * error)
+
+    def _solve(self, chosen: np.ndarray) -> np.ndarray | None:
+        """Return what takes chosen vertices to the coefficients; None where they are too few."""
+        design = self.design[chosen]
+        if np.linalg.matrix_rank(design) < self.design.shape[1]:
+            return None
+        weights = 1 / self.errors[chosen]
+        return np.linalg.pinv(design * weights[:, None]) * weights

@@ -1,0 +1,97 @@
+"""The best value over budgets and sizes in a study's report: what it says of planted studies."""
+
+from __future__ import annotations
+
+import re
+import shutil
+
+import pytest
+
+from bert_jax.reporting.formats import SPACE
+from bert_jax.studies.definition import Budget, Comparison, Suite
+from bert_jax.studies.report import build, collect, optimum
+from bert_jax.studies.report.aggregate import View
+from bert_jax.studies.report.summary import literal
+from tests import study_workdir
+from tests.study_workdir import masking_rate
+
+RATES = (0.1, 0.15, 0.2, 0.25, 0.3)
+BUDGETS = Budget("tokens", (1_500_000, 3_000_000, 6_000_000))
+LOSS = (Comparison("masking.rate", "15 %", ("validation/mlm_loss",)),)
+
+
+def view(tmp_path, **changes) -> View:
+    """Return a study whose loss is a parabola in the logarithm of the rate, at any budget."""
+    settings = {"budget": BUDGETS, "comparisons": LOSS, "rates": RATES, **changes}
+    settings |= {"evaluations": {"validation": Suite("pretrain")}}
+    place = study_workdir.build(tmp_path / "w", masking_rate(**settings), examples=10, lines=4)
+    return View(place, place.read_study(), collect.results(place))
+
+
+def test_the_planted_best_rates_are_said_and_drawn(tmp_path):
+    """17 % for the smaller model and 24 % for the larger, whatever the budget."""
+    known = view(tmp_path)
+    lines = optimum.sentences(known, known.comparisons[0])
+    found = {}
+    for line, size in zip(lines, ("2 x 64", "2 x 128"), strict=False):
+        assert line.startswith(f"{size}: the best masking rate is ")
+        found[size] = [int(value) for value in re.findall(rf"(\d+){SPACE}% \(", line)]
+        assert "after 1.5" in line
+        assert "after 6" in line
+    assert all(abs(value - 17) <= 2 for value in found["2 x 64"])
+    assert all(abs(value - 24) <= 2 for value in found["2 x 128"])
+    assert "Whether it falls or rises with each doubling of the tokens is open" in lines[2]
+    assert "It rises: with each doubling of the parameters" in lines[3]
+    assert re.match(r"Predicted by the course of the others, [5-6] of 6 best values lie", lines[4])
+    ((name, chart),) = optimum.figures(known, known.comparisons[0]).items()
+    assert name == "masking.rate_validation_mlm_loss_best"
+    assert [series.name for series in chart.series] == ["2 x 64", "2 x 128"]
+    for series in chart.series:
+        assert len(series.points) == len(series.whiskers) == 3
+        for (x, value), (at, low, high) in zip(series.points, series.whiskers, strict=True):
+            assert x == at
+            assert low < value < high
+
+
+def test_the_report_and_the_summary_have_it(tmp_path):
+    known = view(tmp_path)
+    build.write(known.place)
+    said = optimum.sentences(known, known.comparisons[0])
+    assert said[0].split(":")[0] in known.place.report.read_text()
+    assert "Best value" in known.place.report.read_text()
+    assert (known.place.figures / "masking.rate_validation_mlm_loss_best.svg").is_file()
+    whole = known.place.summary.read_text()
+    assert literal(said[3]) in whole
+    shutil.rmtree(known.place.workdir / "cells")
+    build.write_summary(known.place)  # from results.csv, which knows sizes and budgets as well
+    assert literal(said[3]) in known.place.summary.read_text()
+
+
+def test_one_budget_has_best_rates_and_no_course_over_budgets(tmp_path):
+    known = view(tmp_path, budget=Budget("tokens", 3_000_000))
+    lines = optimum.sentences(known, known.comparisons[0])
+    assert "after 3" in lines[0]
+    assert not any("tokens are" in line or "doubling of the tokens" in line for line in lines)
+
+
+def test_a_vertex_beyond_the_values_tried_is_no_best_value(tmp_path):
+    comparison = Comparison("masking.rate", "30 %", ("validation/mlm_loss",))
+    known = view(tmp_path, rates=(0.3, 0.4, 0.5, 0.6, 0.7), comparisons=(comparison,))
+    lines = optimum.sentences(known, known.comparisons[0])
+    assert f"below the 30{SPACE}% that was tried" in lines[0]
+    (chart,) = optimum.figures(known, known.comparisons[0]).values()
+    assert not any(series.points for series in chart.series)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"rates": (0.15, 0.3, 0.4)},  # any three lie on a parabola
+        {"comparisons": (Comparison("size", "2 x 64", ("validation/mlm_loss",)),)},
+        {"comparisons": (Comparison("masking.rate", "15 %", ("validation/mlm_accuracy",)),)},
+    ],
+)
+def test_a_study_that_cannot_say_it_says_nothing(tmp_path, changes):
+    known = view(tmp_path, **changes)
+    assert optimum.sentences(known, known.comparisons[0]) == []
+    assert optimum.figures(known, known.comparisons[0]) == {}

@@ -1,0 +1,144 @@
+"""The best value over budgets and sizes, held against planted truths."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from bert_jax.errors import ConfigError
+from bert_jax.studies.scaling import Run, fit, inverse, logit
+
+SIZES, BUDGETS, SEEDS = (1e5, 4e5, 1.6e6), (1.5e6, 3e6, 6e6, 12e6), (0, 1, 2)
+VALUES = (0.1, 0.15, 0.2, 0.3, 0.4, 0.6)
+OVER_BUDGET, OVER_SIZE = -0.25, 0.15
+
+
+def best(size: float, budget: float) -> float:
+    """Return the planted best value's logit."""
+    return logit(0.3) + OVER_BUDGET * math.log(budget / 3e6) + OVER_SIZE * math.log(size / 4e5)
+
+
+def planted(noise: float, correlation: float = 0.0, seed: int = 0, values=VALUES) -> list[Run]:
+    """Return runs of a study whose best values are known; runs of a trunk share part of it."""
+    rng = np.random.default_rng(seed)
+    runs = []
+    for size, value, number in itertools.product(SIZES, values, SEEDS):
+        trunk = rng.standard_normal()
+        for budget in BUDGETS:
+            own = math.sqrt(correlation) * trunk
+            own += math.sqrt(1 - correlation) * rng.standard_normal()
+            away = logit(value) - best(size, budget)
+            loss = 5 - 0.1 * math.log(budget) + 0.02 * number + 0.05 * away**2 + noise * own
+            runs.append(Run(size, budget, value, number, loss))
+    return runs
+
+
+def test_without_noise_the_truth_is_found():
+    found = fit(planted(1e-6), draws=200)
+    for optimum in found.optima:
+        right = inverse(best(optimum.size, optimum.budget))
+        assert optimum.value == pytest.approx(right, abs=1e-3)
+        assert optimum.low < optimum.value < optimum.high
+        assert optimum.inside == (0.1 <= right <= 0.6)
+        assert optimum.predicted.estimate == pytest.approx(right, abs=1e-3)
+    assert found.over_budget.estimate == pytest.approx(OVER_BUDGET, abs=1e-3)
+    assert found.over_size.estimate == pytest.approx(OVER_SIZE, abs=1e-3)
+    assert found.freedom == len(SIZES) * len(BUDGETS) * (len(VALUES) * 3 - 3 - 2)
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.7])
+def test_intervals_hold_the_planted_exponents(correlation):
+    """In at least 90 of 100 studies, and the vertices' own intervals likewise."""
+    held = np.zeros(4)
+    for seed in range(100):
+        found = fit(planted(0.01, correlation, seed), draws=300, seed=seed)
+        held[0] += found.over_budget.low <= OVER_BUDGET <= found.over_budget.high
+        held[1] += found.over_size.low <= OVER_SIZE <= found.over_size.high
+        inside = [o.low <= inverse(best(o.size, o.budget)) <= o.high for o in found.optima]
+        held[2] += np.mean(inside)
+        held[3] += np.mean([o.agrees for o in found.optima])
+        assert found.deviation == pytest.approx(0.01, rel=0.25)
+    assert (held >= 90).all(), held
+    assert (held[2:] <= 99.5).all(), "an interval that always holds says nothing"
+
+
+def test_intervals_are_no_wider_than_the_noise_asks_for():
+    """By the delta method for one curve: the error of -b / 2c from that of b and c."""
+    runs = [run for run in planted(0.01) if run[:2] == (SIZES[0], BUDGETS[1])]
+    found = fit(runs, draws=4_000)
+    x = np.array([logit(run.value) for run in runs])
+    seeds = np.array([[run.seed == s for s in SEEDS] for run in runs], float)
+    design = np.concatenate([seeds, x[:, None], x[:, None] ** 2], axis=1)
+    losses = np.array([run.loss for run in runs])
+    coefficients, squares, *_ = np.linalg.lstsq(design, losses, rcond=None)
+    variance = float(squares[0]) / (len(runs) - 5)
+    assert found.deviation == pytest.approx(math.sqrt(variance))
+    b, c = coefficients[-2:]
+    gradient = np.array([-1 / (2 * c), b / (2 * c * c)])
+    covariance = variance * np.linalg.inv(design.T @ design)[-2:, -2:]
+    error = math.sqrt(gradient @ covariance @ gradient)
+    (optimum,) = found.optima
+    assert logit(optimum.value) == pytest.approx(-b / (2 * c))
+    half = (logit(optimum.high) - logit(optimum.low)) / 2
+    assert half == pytest.approx(2.16 * error, rel=0.1)  # Student's quantile for 13
+    assert math.isnan(found.over_budget.estimate)
+    assert math.isnan(found.over_size.estimate)
+
+
+def test_noise_of_a_trunk_is_seen():
+    assert fit(planted(0.01, 0.0), draws=50).correlation < 0.2
+    assert fit(planted(0.01, 0.8), draws=50).correlation > 0.6
+
+
+def test_a_course_that_is_no_line_shows():
+    bent = [
+        run._replace(loss=run.loss + 0.2 * logit(run.value) * (run.budget == BUDGETS[1]))
+        for run in planted(0.003)
+    ]
+    assert fit(bent, draws=200).misfit < 1e-3
+    assert fit(planted(0.003), draws=200).misfit > 0.01
+    away = [o for o in fit(bent, draws=200).optima if o.budget == BUDGETS[1]]
+    assert not any(o.agrees for o in away)
+
+
+def test_a_loss_that_is_no_parabola_shows():
+    bent = [
+        run._replace(loss=run.loss + 0.02 * abs(logit(run.value) - logit(0.3)) ** 3)
+        for run in planted(0.003)
+    ]
+    assert fit(bent, draws=50).bent < 1e-3
+    assert fit(planted(0.003), draws=50).bent > 0.01
+    single = [run for run in planted(0.003) if run.seed == 0]
+    assert math.isnan(fit(single, draws=50).bent), "one seed: no noise to judge the shape by"
+
+
+def test_a_curve_without_a_minimum_has_no_best_value():
+    hill = [
+        run._replace(loss=5 - (run.loss - 5) if run.size == SIZES[0] else run.loss)
+        for run in planted(0.001)
+    ]
+    found = fit(hill, draws=200)
+    assert all(math.isnan(o.value) == (o.size == SIZES[0]) for o in found.optima)
+    assert found.over_budget.estimate == pytest.approx(OVER_BUDGET, abs=0.02)
+    assert all(o.agrees is None for o in found.optima if o.size == SIZES[0])
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda run: run._replace(value=1.0), "parabola"),
+        (lambda run: run._replace(value=0.15 if run.value < 0.3 else 0.4), "parabola"),
+    ],
+)
+def test_values_that_make_no_curve_are_refused(change, said):
+    with pytest.raises(ConfigError, match=said):
+        fit([change(run) for run in planted(0.01)])
+
+
+def test_as_many_runs_as_parameters_are_refused():
+    three = [run for run in planted(0.01, values=(0.15, 0.3, 0.6)) if run.seed == 0]
+    with pytest.raises(ConfigError, match="no more than the curves"):
+        fit(three)
