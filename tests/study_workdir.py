@@ -137,6 +137,7 @@ def build(
             "budget": study.budget and dataclasses.asdict(study.budget),
             "evaluations": asked,
             "comparisons": [dataclasses.asdict(one) for one in study.comparisons],
+            "claims": [dataclasses.asdict(one) for one in study.claims],
             "published": list(study.published),
             "notes": study.notes,
             "cells": [cell.id for cell in cells],

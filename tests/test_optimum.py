@@ -71,6 +71,7 @@ def test_one_budget_has_best_rates_and_no_course_over_budgets(tmp_path):
     known = view(tmp_path, budget=Budget("tokens", 3_000_000))
     lines = optimum.sentences(known, known.comparisons[0])
     assert "after 3" in lines[0]
+    assert optimum.figures(known, known.comparisons[0]) == {}
     assert not any("tokens are" in line or "doubling of the tokens" in line for line in lines)
 
 

@@ -28,6 +28,7 @@ from bert_jax.studies.engines import WORKER, local
 from bert_jax.studies.folder import RETRIES, StudyFolder
 from bert_jax.studies.groups import Group
 from bert_jax.studies.launch import Launcher
+from bert_jax.studies.report import judged
 from bert_jax.system import disk, folder_locks, machine
 
 logger = logging.getLogger(__name__)
@@ -66,6 +67,7 @@ def run(
     _check_processes(cells, engine, options)
     known = reuses.finished(place, cells, reuse)
     notes = measures.left_out([cell.config for cell in cells], evaluations_of(study))
+    notes += _power(study, cells, place, Path(spec.partition(":")[0]))
     if reuse:
         notes.append(f"{len(known)} trained cells are taken from {', '.join(map(str, reuse))}")
     if dry_run:
@@ -131,6 +133,20 @@ def report(workdir: Path) -> None:
     print(reports.write_summary(place) if kept else reports.write(place))
 
 
+def _power(study: Study, cells: Sequence[Cell], place: StudyFolder, folder: Path) -> list[str]:
+    """Return what the study's power is for its claims, by runs of its own or of other studies."""
+    if not study.claims:
+        return []
+    folder = folder.parent if folder.suffix == ".py" else folder
+    others = sorted(folder.resolve().parent.glob("*/results.csv"))
+    points = {tuple(cell.labels.items()) for cell in cells}
+    count = sum(
+        (claimed.axis, claimed.point) in point for claimed in study.claims for point in points
+    )
+    tables = [place.csv, folder / "results.csv", *others]
+    return judged.power(study.claims, len(study.seeds), count, tables)
+
+
 # --- the study's folder ---------------------------------------------------------------------------
 
 
@@ -178,6 +194,8 @@ def _write(
         "notes": study.notes,
         "cells": [cell.id for cell in cells],
     }
+    if study.claims:
+        record["claims"] = [dataclasses.asdict(claimed) for claimed in study.claims]
     record["hash"] = hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()[:12]
     record |= {
         "versions": {"python": platform.python_version()} | machine.versions(PACKAGES),

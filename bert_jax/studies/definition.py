@@ -27,12 +27,14 @@ from bert_jax.interop.vocabulary import vocabulary_size
 from bert_jax.studies import measures, trunks
 from bert_jax.studies.identity import identity as identity
 from bert_jax.studies.identity import trained_knobs as trained_knobs
+from bert_jax.studies.report.claims import CLAIMS
 from bert_jax.studies.report.published import TABLE as PUBLISHED
 from bert_jax.studies.spec import (
     BUDGET,
     Axis,
     Budget,
     Cell,
+    Claimed,
     Comparison,
     Finetune,
     Point,
@@ -44,7 +46,7 @@ from bert_jax.studies.spec import (
     zipped,
 )
 
-__all__ = ["Axis", "Budget", "Cell", "Comparison", "Finetune", "Point", "Study", "Suite"]
+__all__ = ["Axis", "Budget", "Cell", "Claimed", "Comparison", "Finetune", "Point", "Study", "Suite"]
 __all__ += ["axis", "between", "variants", "zipped"]
 __all__ += ["check", "expand", "identity", "load"]
 
@@ -209,6 +211,8 @@ def check(study: Study) -> None:
                 configs.checked(path, value)
     for comparison in study.comparisons:
         _check_comparison(study, comparison)
+    for claimed in study.claims:
+        _check_claim(study, claimed)
     for row in study.published:
         _known(row, PUBLISHED, f"no published row {row!r}")
 
@@ -312,6 +316,16 @@ def _check_comparison(study: Study, comparison: Comparison) -> None:
         first, _, rest = metric.partition("/")
         named = first in study.evaluations and bool(rest)
         _need(named, f"{metric!r} names no evaluation of the study", hint)
+
+
+def _check_claim(study: Study, claimed: Claimed) -> None:
+    _known(claimed.claim, CLAIMS, f"no published claim {claimed.claim!r}")
+    compared = Comparison(claimed.axis, claimed.baseline, (claimed.metric,))
+    _check_comparison(study, compared)
+    _check_comparison(study, dataclasses.replace(compared, baseline=claimed.point))
+    said = f"{claimed.claim}: effect = {claimed.effect}, least = {claimed.least}"
+    right = claimed.effect > claimed.least >= 0 and (claimed.within is None or claimed.within > 0)
+    _need(right, said, "effect above least, both as gains by the metric, and within above 0")
 
 
 def _need(holds: bool, message: str, hint: str) -> None:

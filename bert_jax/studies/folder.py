@@ -54,6 +54,7 @@ STUDY = {
     "seeds": Maybe([int]),
     "evaluations": Maybe({str: dict}),
     "comparisons": Maybe([dict]),
+    "claims": Maybe([dict]),
     "published": Maybe([str]),
     "cells": Maybe([str]),
     "retries": Maybe(COUNT),

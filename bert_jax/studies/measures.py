@@ -94,10 +94,10 @@ def left_out(configs: Sequence[knobs.Config], evaluations: Mapping[str, Any]) ->
 
 def check(study: Study, objectives: Collection[str]) -> None:
     """Refuse a comparison by a metric that its evaluation does not have."""
-    for comparison in study.comparisons:
-        for metric in comparison.metrics:
-            name, _, rest = metric.partition("/")
-            known = metrics(study.evaluations[name], objectives)
-            if not any(fnmatchcase(rest, pattern) for pattern in known):
-                message = f"evaluation {name!r} has no metric {rest!r}"
-                raise ConfigError(message, suggest(rest, known))
+    compared = [metric for comparison in study.comparisons for metric in comparison.metrics]
+    for metric in [*compared, *(claimed.metric for claimed in study.claims)]:
+        name, _, rest = metric.partition("/")
+        known = metrics(study.evaluations[name], objectives)
+        if not any(fnmatchcase(rest, pattern) for pattern in known):
+            message = f"evaluation {name!r} has no metric {rest!r}"
+            raise ConfigError(message, suggest(rest, known))

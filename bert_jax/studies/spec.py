@@ -79,6 +79,24 @@ class Comparison:
 
 
 @dataclasses.dataclass(frozen=True)
+class Claimed:
+    """A published claim, and the difference between two points of an axis that stands for it here.
+
+    It is stated before anything runs: the report gives the verdict of each family (the points of
+    all other axes) by the simultaneous interval of the study.
+    """
+
+    claim: str  # a row of `report/claims.py`
+    axis: str
+    point: str  # claimed to be better by the metric than the baseline
+    baseline: str
+    metric: str  # EVALUATION/METRIC
+    effect: float  # the difference that is looked for, above 0, in the metric's unit
+    least: float = 0.0  # a difference must be above it to count
+    within: float | None = None  # the margin, of a claim that nothing differs
+
+
+@dataclasses.dataclass(frozen=True)
 class Study:
     """A question, and the experiment that answers it."""
 
@@ -89,6 +107,7 @@ class Study:
     evaluations: Mapping[str, Suite | Finetune]
     budget: Budget | None = None  # None: the steps of each config
     comparisons: tuple[Comparison, ...] = ()
+    claims: tuple[Claimed, ...] = ()
     published: tuple[str, ...] = ()  # rows of `published.py`
     # Whether the order of the data follows the seed too; cells of different seeds then cannot train
     # together.
@@ -102,6 +121,7 @@ class Study:
         _several("axes", self.axes, Axis, "axes=(axis(…),)")
         _several("seeds", self.seeds, int, "seeds=(0, 1, 2), or seeds=(0,)")
         _several("comparisons", self.comparisons, Comparison, "comparisons=(Comparison(…),)")
+        _several("claims", self.claims, Claimed, "claims=(Claimed(…),)")
         _several("published", self.published, str, "published=(ROW,)")
         right, hint = isinstance(self.evaluations, Mapping), '{"validation": Suite("pretrain")}'
         _need(right, "evaluations", self.evaluations, f"evaluations={hint}")

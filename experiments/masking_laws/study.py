@@ -12,9 +12,15 @@ that reads from left to right.
 import dataclasses
 
 from bert_jax.config import load_file
-from bert_jax.studies.definition import Budget, Suite, variants
+from bert_jax.studies.definition import Budget, Claimed, Suite, variants
 
 TOKENS = 6_000_000
+BOUND = "bound/nats_per_token"
+CLAIMS = (
+    Claimed("C7", "law", "30 to 15 %", "15 to 30 %", BOUND, effect=0.05),
+    Claimed("C13", "law", "cosine, low", "uniform", BOUND, effect=0.05),
+    Claimed("C16", "law", "10 to 50 %, drawn", "15 %", BOUND, effect=0.05, within=0.05),
+)
 LAWS = {
     "15 %": {"masking.rate": 0.15},
     "40 %": {"masking.rate": 0.4},
@@ -57,6 +63,7 @@ def get_study(scale="cpu"):
         more={"bound": Suite("nelbo")},
         apart={"cross_rate": Suite("cross_rate")},
         baselines={"law": "15 %"},
+        claims=CLAIMS,
         notes="Every selected token is replaced by [MASK], in training and in evaluations.",
     )
     if scale == "trial":

@@ -31,6 +31,7 @@ from bert_jax.studies.report import (
     budgets,
     collect,
     compare,
+    judged,
     matrices,
     optimum,
     published,
@@ -138,6 +139,7 @@ def compose(view: View, gaps: summary.Gaps) -> tuple[str, Figures]:
             "Answer", answer + fold(ANSWER) if answer else NONE + _warned(answers.warnings(view))
         )
         + section("Best value", course)
+        + section("Published claims", _claims(view))
         + section("Differences in pairs", paired and paired + fold(PAIRS))
         + section("Two axes at once", crossed)
         + section("Equal budgets", equal and say(EQUAL) + equal)
@@ -173,6 +175,13 @@ PAIRS = (
     "mean that there is none. A pair without one of its sides counts as missing and is left out "
     "of the other columns. Differences of shares are in percentage points. SE is the standard "
     "error of the mean difference over seeds, in pairs or (Welch) without."
+)
+CLAIMED = (
+    "What stands for each claim here was stated before the study ran; a gain by the metric counts "
+    "above 0. Replicated: the interval lies on the claimed side. Not replicated: it excludes that "
+    "side. Else the study is underpowered for it, and the seeds that would be needed are those of "
+    "power 0.9 for a difference like the one seen. All intervals hold together in 95 of 100 "
+    "studies (Bonferroni)."
 )
 EQUAL = (
     "Held-out loss during training over four kinds of budget, read where every run has spent the "
@@ -306,6 +315,12 @@ def _published(view: View, name: str) -> str:
         f"{say(text)}{_charts([*beside, *tables.figures_of(name)], 'charts published')}"
         f"{box(tables.table_of(name))}{say(f'{source.source}.')}",
     )
+
+
+def _claims(view: View) -> str:
+    """Tabulate the verdicts on published claims."""
+    lines = judged.rows(judged.judge(view))
+    return say(CLAIMED) + box(table(lines, judged.HEAD)) if lines else ""
 
 
 def _notes(view: View) -> str:

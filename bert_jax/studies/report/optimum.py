@@ -59,7 +59,7 @@ def find(view: View, comparison: Mapping[str, Any]) -> tuple[Fitted, Lines] | No
 
 
 def figures(view: View, comparison: Mapping[str, Any]) -> Figures:
-    """Describe the best value with its interval over budgets, a line for each size."""
+    """Describe the best value with its interval over several budgets, a line for each size."""
     found = find(view, comparison)
     if found is None:
         return {}
@@ -72,6 +72,8 @@ def figures(view: View, comparison: Mapping[str, Any]) -> Figures:
         whiskers = [(math.log10(o.budget), o.low, o.high) for o in known]
         series.append(Series(name, points, 1 + i % 5, whiskers=whiskers))
     amounts = sorted({optimum.budget for line in lines.values() for optimum in line})
+    if len(amounts) < 2:
+        return {}
     chart = Chart(
         f"Best {axis.words} by {pretty(metric)}",
         series,

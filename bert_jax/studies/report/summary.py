@@ -12,7 +12,7 @@ from typing import Any
 from bert_jax.reporting.formats import HOLE, SPACE
 from bert_jax.reporting.metric_names import pretty
 from bert_jax.studies import trunks
-from bert_jax.studies.report import aggregate, answers, budgets, optimum, sections
+from bert_jax.studies.report import aggregate, answers, budgets, judged, optimum, sections
 from bert_jax.studies.report.aggregate import View, getter, plain, plus_minus
 from bert_jax.studies.report.compare import LEVEL, Difference
 from bert_jax.system.durations import duration
@@ -28,6 +28,8 @@ def text(view: View, gaps: Gaps) -> str:
         axis = comparison["axis"]
         parts.append(f"## By {literal(axis)}" if axis else "## Means")
         parts += _comparison(view, comparison, gaps[i])
+    if said := judged.sentences(judged.judge(view)):
+        parts += ["## Published claims", *map(literal, said)]
     return "\n\n".join(filter(None, parts)) + "\n"
 
 

@@ -1,0 +1,190 @@
+"""The claims of a study: their verdicts in its report, and its power to reach them beforehand."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_jax.reporting.formats import SPACE
+from bert_jax.reporting.metric_names import is_share, lower_is_better, pretty, unit
+from bert_jax.studies.report import compare, verdicts
+from bert_jax.studies.report.aggregate import View, plain
+from bert_jax.studies.report.claims import CLAIMS
+from bert_jax.studies.report.verdicts import UNDERPOWERED, Verdict
+from bert_jax.studies.spec import Claimed
+
+HEAD = ["claim", "published", "here", "difference, simultaneous 95\N{NO-BREAK SPACE}%", "verdict"]
+
+
+class Judged(NamedTuple):
+    """A claim and what one family of the study says of it."""
+
+    claimed: Claimed
+    family: str
+    verdict: Verdict | None  # None before there are pairs
+
+
+def judge(view: View) -> list[Judged]:
+    """Judge every claim of the study in every family, by intervals that hold together."""
+    claims = [Claimed(**claim) for claim in view.study.get("claims", [])]
+    found = []
+    for claimed in claims:
+        families = [f for f in view.families(claimed.axis) if claimed.point in f.runs]
+        gaps = compare.differences(view.place, families, claimed.baseline, [claimed.metric])
+        known = {gap.family: gap for gap in gaps if gap.point == claimed.point}
+        for family in families:
+            base = {run.entry.seed: run for run in family.runs.get(claimed.baseline, [])}
+            sign = -1 if lower_is_better(claimed.metric) else 1
+            pairs = [
+                sign * (run.metrics[claimed.metric] - base[seed].metrics[claimed.metric])
+                for run in family.runs[claimed.point]
+                if (seed := run.entry.seed) in base
+                and claimed.metric in run.metrics
+                and claimed.metric in base[seed].metrics
+            ]
+            gap = known.get(family.name)
+            error = gap.examples_error if gap and gap.examples else 0.0
+            found.append((claimed, family.name, pairs, error))
+    return [
+        Judged(
+            claimed,
+            family,
+            verdicts.judge(
+                pairs, error, claims=len(found), least=claimed.least, within=claimed.within
+            )
+            if pairs
+            else None,
+        )
+        for claimed, family, pairs, error in found
+    ]
+
+
+def rows(judged: Sequence[Judged]) -> list[list[str]]:
+    """Return the cells of a table of claims, under HEAD."""
+    lines = []
+    for claimed, family, verdict in judged:
+        claim = CLAIMS[claimed.claim]
+        against = "no different from" if claimed.within is not None else "better than"
+        here = f"{claimed.point} {against} {claimed.baseline} by {pretty(claimed.metric)}"
+        lines.append(
+            [
+                f"{claimed.claim}: {claim.text}",
+                f"{claim.numbers} ({claim.setting}; {claim.source})",
+                ", ".join(filter(None, [here, _bar(claimed), family])),
+                _difference(verdict, claimed.metric),
+                _word(verdict),
+            ]
+        )
+    return lines
+
+
+def sentences(judged: Sequence[Judged]) -> list[str]:
+    """Say each verdict in a sentence."""
+    said = []
+    for claimed, family, verdict in judged:
+        where = f", {family}" if family else ""
+        said.append(
+            f"{claimed.claim} ({CLAIMS[claimed.claim].text}){where}: {_word(verdict)}; "
+            f"{claimed.point} minus {claimed.baseline} by {pretty(claimed.metric)}, a gain counted "
+            f"above 0: {_difference(verdict, claimed.metric)}."
+        )
+    return said
+
+
+def _bar(claimed: Claimed) -> str:
+    if claimed.within is not None:
+        return f"within {_amount(claimed.within, claimed.metric)}"
+    return f"by more than {_amount(claimed.least, claimed.metric)}" if claimed.least else ""
+
+
+def _amount(value: float, metric: str, signed: bool = False) -> str:
+    share = is_share(metric)
+    text = plain(value, share, signed)
+    return text if share else f"{text} {unit(metric)}".rstrip()
+
+
+def _difference(verdict: Verdict | None, metric: str) -> str:
+    if verdict is None:
+        return "no pairs yet"
+    mean = _amount(verdict.mean, metric, signed=True)
+    if not math.isfinite(verdict.high):
+        return f"{mean} (one pair: no interval)"
+    low, high = (_amount(end, metric, signed=True) for end in (verdict.low, verdict.high))
+    return f"{mean} ({low} to {high})"
+
+
+def _word(verdict: Verdict | None) -> str:
+    if verdict is None:
+        return UNDERPOWERED
+    if verdict.word != UNDERPOWERED or verdict.seeds < 2:
+        return verdict.word
+    more = f"more than {verdicts.MOST:,}" if verdict.needed is None else f"{verdict.needed:,}"
+    return f"{verdict.word}: {more} seeds would be needed"
+
+
+# --- before a launch ----------------------------------------------------------------------------
+
+
+def power(claims: Sequence[Claimed], seeds: int, count: int, tables: Sequence[Path]) -> list[str]:
+    """Say the power of a study for the differences it looks for, by the spread of earlier runs.
+
+    Args:
+      claims: of the study.
+      seeds: of the study.
+      count: of intervals that the study has, one for each claim and family.
+      tables: results.csv of studies that have run; the first that knows a metric counts.
+    """
+    lines = []
+    for claimed in claims:
+        known = ((table, spread(table, claimed.metric)) for table in tables)
+        table, deviation = next(((t, s) for t, s in known if s), (None, 0.0))
+        effect = _amount(claimed.effect, claimed.metric)
+        head = f"{claimed.claim}, a difference of {effect} by {pretty(claimed.metric)}"
+        if table is None:
+            lines.append(f"{head}: no earlier run says how far seeds lie apart")
+            continue
+        margin = claimed.within
+        looked_for = claimed.effect - claimed.least if margin is None else margin
+        chance = verdicts.power(seeds, deviation, looked_for, claims=count)
+        needed = verdicts.seeds_needed(deviation, looked_for, claims=count)
+        more = f"more than {verdicts.MOST:,}" if needed is None else f"{needed:,}"
+        lines.append(
+            f"{head}: power {100 * chance:.0f}{SPACE}% with {seeds} seeds, 90{SPACE}% with {more} "
+            f"(pairs have a standard deviation of {_amount(deviation, claimed.metric)} in "
+            f"{os.path.relpath(table)})"
+        )
+    return lines
+
+
+def spread(table: Path, metric: str) -> float:
+    """Return the standard deviation of a difference between two cells of one seed; 0 if unknown.
+
+    It is sqrt(2) times that of a cell, once the means of its point and of its seed are taken off.
+    """
+    try:
+        lines = list(csv.DictReader(io.StringIO(table.read_text(encoding="utf-8"))))
+    except (OSError, UnicodeDecodeError, csv.Error):
+        return 0.0
+    if not lines or not {metric, "seed", "state"} <= lines[0].keys():
+        return 0.0
+    names = list(lines[0])
+    axes = names[names.index("state") + 1 : names.index("seed")]
+    points: dict[tuple[str, ...], dict[str, float]] = {}
+    for line in lines:
+        if line[metric]:
+            place = tuple(line[axis] for axis in axes)
+            points.setdefault(place, {})[line["seed"]] = float(line[metric])
+    seeds = set.intersection(*map(set, points.values())) if points else set()
+    if len(points) < 2 or len(seeds) < 2:
+        return 0.0
+    values = np.array([[of[seed] for seed in sorted(seeds)] for of in points.values()])
+    residuals = values - values.mean(0) - values.mean(1, keepdims=True) + values.mean()
+    freedom = (values.shape[0] - 1) * (values.shape[1] - 1)
+    return math.sqrt(2 * float((residuals**2).sum()) / freedom)

@@ -1,0 +1,111 @@
+"""Verdicts on published claims: what the runs of a study say of a difference stated beforehand.
+
+A claim is replicated where the simultaneous 95 % interval of the difference lies on the claimed
+side, not replicated where the interval excludes that side, and else the study is underpowered for
+it. Simultaneous means that all intervals of a study hold together in 95 of 100 studies
+(Bonferroni). A claim that nothing differs is replicated where the interval lies within the margin,
+and not where it lies outside.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from bert_jax.studies.report import intervals
+
+LEVEL = 0.05  # of all intervals of a study together
+POWER = 0.9  # that the seeds which would be needed give
+MOST = 1_000  # seeds that are looked for
+REPLICATED, NOT_REPLICATED, UNDERPOWERED = "replicated", "not replicated", "underpowered"
+
+
+class Verdict(NamedTuple):
+    """What the pairs of runs say of a claim."""
+
+    word: str
+    mean: float  # of the differences, on the claimed side above 0
+    low: float  # the simultaneous interval
+    high: float
+    seeds: int
+    needed: int | None  # seeds for a verdict with power 0.9; None if known already, or beyond MOST
+
+
+def judge(
+    differences: Sequence[float],
+    examples_error: float = 0.0,
+    *,
+    claims: int = 1,
+    least: float = 0.0,
+    within: float | None = None,
+) -> Verdict:
+    """Judge a claim by the differences of pairs of runs, one for each seed.
+
+    Args:
+      differences: on the claimed side above 0.
+      examples_error: standard error of their mean over evaluation examples.
+      claims: how many intervals the study has.
+      least: the difference must be above this to count.
+      within: the margin, of a claim that nothing differs.
+    """
+    gap = intervals.summary(differences)
+    if gap.n < 2:
+        return Verdict(UNDERPOWERED, gap.mean, -math.inf, math.inf, gap.n, None)
+    spread = gap.deviation
+    half = math.hypot(
+        _student(gap.n - 1, claims) * spread / math.sqrt(gap.n),
+        _student(math.inf, claims) * examples_error,
+    )
+    low, high = gap.mean - half, gap.mean + half
+    if within is None:
+        inside, outside, room = low > least, high < least, abs(gap.mean - least)
+    else:
+        inside, outside = max(-low, high) < within, low > within or high < -within
+        room = abs(within - abs(gap.mean))
+    if inside or outside:
+        word = REPLICATED if inside else NOT_REPLICATED
+        return Verdict(word, gap.mean, low, high, gap.n, None)
+    return Verdict(
+        UNDERPOWERED, gap.mean, low, high, gap.n, seeds_needed(spread, room, claims=claims)
+    )
+
+
+def power(seeds: int, spread: float, difference: float, *, claims: int = 1) -> float:
+    """Return the probability that a true difference is found on its side.
+
+    Args:
+      seeds: pairs of runs.
+      spread: standard deviation of the difference of one pair.
+      difference: above the least one that counts.
+      claims: how many intervals the study has.
+    """
+    from scipy import special
+
+    if seeds < 2 or not difference:
+        return 0.0
+    if not spread:
+        return 1.0
+    away = difference / spread * math.sqrt(seeds)
+    return float(1 - special.nctdtr(seeds - 1, away, _student(seeds - 1, claims)))
+
+
+def seeds_needed(spread: float, difference: float, *, claims: int = 1) -> int | None:
+    """Return the fewest seeds that find a difference with power 0.9; None if beyond MOST."""
+
+    def enough(seeds: int) -> bool:
+        return power(seeds, spread, difference, claims=claims) >= POWER
+
+    if not difference or not enough(MOST):
+        return None
+    low, high = 1, MOST  # enough at `high`, not at `low`: power grows with the seeds
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
+
+
+def _student(freedom: float, claims: int) -> float:
+    from scipy import special  # scipy.stats has it too, but takes a second to load
+
+    return float(special.stdtrit(freedom, 1 - LEVEL / claims / 2))

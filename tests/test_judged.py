@@ -1,0 +1,128 @@
+"""Claims of a study: verdicts in its report, power before it runs, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+
+import numpy as np
+import pytest
+
+from bert_jax.errors import ConfigError
+from bert_jax.reporting.formats import SPACE
+from bert_jax.studies import actions, definition
+from bert_jax.studies.definition import Claimed, Comparison, Suite
+from bert_jax.studies.report import build, collect, judged
+from bert_jax.studies.report.aggregate import View
+from bert_jax.studies.report.claims import CLAIMS
+from bert_jax.studies.report.summary import literal
+from tests import study_workdir
+from tests.study_workdir import OWN_DEVIATION, masking_rate
+
+LOSS = "validation/mlm_loss"
+# By `study_workdir.truth`: 20 % beats 80 % by 0.1 nats and more, and 15 % hardly differs.
+TRUE = Claimed("C1", "masking.rate", "20 %", "80 %", LOSS, effect=0.05)
+REVERSED = dataclasses.replace(TRUE, claim="C3", point="80 %", baseline="20 %")
+NULL = dataclasses.replace(TRUE, claim="C16", baseline="15 %", within=0.15)
+
+
+def study(**changes):
+    settings = {"rates": (0.15, 0.2, 0.8), "claims": (TRUE, REVERSED, NULL), "seeds": (0, 1, 2, 3)}
+    settings |= {"comparisons": (Comparison("masking.rate", "15 %", (LOSS,)),)}
+    return masking_rate(**{**settings, "evaluations": {"validation": Suite("pretrain")}, **changes})
+
+
+@pytest.fixture(scope="module")
+def view(tmp_path_factory) -> View:
+    place = study_workdir.build(tmp_path_factory.mktemp("w") / "w", study(), examples=300, lines=4)
+    return View(place, place.read_study(), collect.results(place))
+
+
+def test_true_reversed_and_null_claims_are_told_apart(view):
+    words = {(j.claimed.claim, j.family): j.verdict.word for j in judged.judge(view)}
+    assert {word for (claim, _), word in words.items() if claim == "C1"} == {"replicated"}
+    assert {word for (claim, _), word in words.items() if claim == "C3"} == {"not replicated"}
+    assert {word for (claim, _), word in words.items() if claim == "C16"} == {"replicated"}
+    assert {family for _, family in words} == {"2 x 64", "2 x 128"}
+
+
+def test_a_verdict_is_that_of_the_pairs(view):
+    """The difference is recomputed from the cells, and six intervals hold together."""
+    for claimed, family, verdict in judged.judge(view):
+        losses = {
+            (r.entry.labels["masking.rate"], r.entry.seed): r.metrics[LOSS]
+            for r in view.results
+            if r.entry.labels["size"] == family
+        }
+        pairs = [losses[claimed.baseline, s] - losses[claimed.point, s] for s in range(4)]
+        assert verdict.mean == pytest.approx(np.mean(pairs))
+        half = 4.857 * np.std(pairs, ddof=1) / 2  # Student's, 3 degrees, 1 - 0.05 / 6 / 2 = 0.99583
+        assert verdict.high - verdict.mean >= 0.999 * half
+        assert verdict.seeds == 4
+
+
+def test_page_and_summary_say_them(view):
+    build.write(view.place)
+    page, summary = view.place.report.read_text(), view.place.summary.read_text()
+    assert "Published claims" in page
+    assert "replicated" in page
+    for line in judged.sentences(judged.judge(view)):
+        assert literal(line) in summary
+    assert CLAIMS["C1"].text in page
+
+
+def test_one_seed_is_underpowered(tmp_path):
+    place = study_workdir.build(tmp_path / "w", study(seeds=(0,)), examples=10, lines=4)
+    one = View(place, place.read_study(), collect.results(place))
+    for verdict in (j.verdict for j in judged.judge(one)):
+        assert (verdict.word, verdict.high) == ("underpowered", math.inf)
+    assert "one pair: no interval" in judged.sentences(judged.judge(one))[0]
+
+
+def test_the_spread_of_earlier_runs_is_that_of_their_pairs(view):
+    build.write(view.place)
+    found = judged.spread(view.place.csv, LOSS)
+    assert found == pytest.approx(math.sqrt(2) * OWN_DEVIATION, rel=0.6)
+    assert judged.spread(view.place.csv, "validation/none") == 0
+    assert judged.spread(view.place.workdir / "none.csv", LOSS) == 0
+
+
+def test_a_launch_says_its_power(view, tmp_path, capsys):
+    build.write(view.place)
+    (line,) = judged.power([TRUE], 3, 2, [tmp_path / "none.csv", view.place.csv])
+    assert re.search(rf"C1, a difference of 0.050 nats .*: power \d+{SPACE}% with 3 seeds", line)
+    assert "results.csv" in line
+    (line,) = judged.power([TRUE], 3, 2, [tmp_path / "none.csv"])
+    assert "no earlier run" in line
+    file = tmp_path / "claims" / "study.py"
+    file.parent.mkdir()
+    file.write_text(
+        "from tests.test_judged import study\n\n\ndef get_study(_=''):\n    return study()\n"
+    )
+    actions.run(str(file), tmp_path / "run", dry_run=True)
+    assert "C16, a difference of 0.050 nats" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"claim": "C99"}, "no published claim 'C99'"),
+        ({"axis": "masking.unit"}, "no axis 'masking.unit'"),
+        ({"point": "50 %"}, "has no point '50 %'"),
+        ({"metric": "validation/f1"}, "has no metric 'f1'"),
+        ({"metric": "blimp/accuracy"}, "names no evaluation"),
+        ({"effect": 0.0}, "effect = 0.0"),
+        ({"within": -1.0}, "effect = 0.05"),
+    ],
+)
+def test_a_claim_that_cannot_be_judged_is_refused(change, said):
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        definition.expand(study(claims=(dataclasses.replace(TRUE, **change),)))
+
+
+def test_every_published_claim_is_whole():
+    for name, claim in CLAIMS.items():
+        assert re.fullmatch(r"C\d+", name)
+        assert all(claim)
+        assert not any(text.endswith(".") for text in claim)
