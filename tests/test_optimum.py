@@ -40,8 +40,9 @@ def test_the_planted_best_rates_are_said_and_drawn(tmp_path):
         assert "after 6" in line
     assert all(abs(value - 17) <= 2 for value in found["2 x 64"])
     assert all(abs(value - 24) <= 2 for value in found["2 x 128"])
-    assert "Whether it falls or rises with each doubling of the tokens is open" in lines[2]
-    assert "It rises: with each doubling of the parameters" in lines[3]
+    assert "falls or rises with each doubling of the tokens is open" in lines[2]
+    assert "The best masking rate rises: with each doubling of the parameters" in lines[3]
+    assert optimum.answer(known, known.comparisons[0]) == f"{lines[2]} {lines[3]}"
     assert re.match(r"Predicted by the course of the others, [5-6] of 6 best values lie", lines[4])
     ((name, chart),) = optimum.figures(known, known.comparisons[0]).items()
     assert name == "masking.rate_validation_mlm_loss_best"
@@ -72,6 +73,7 @@ def test_one_budget_has_best_rates_and_no_course_over_budgets(tmp_path):
     lines = optimum.sentences(known, known.comparisons[0])
     assert "after 3" in lines[0]
     assert optimum.figures(known, known.comparisons[0]) == {}
+    assert optimum.answer(known, known.comparisons[0]) == ""
     assert not any("tokens are" in line or "doubling of the tokens" in line for line in lines)
 
 

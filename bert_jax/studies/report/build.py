@@ -113,7 +113,8 @@ def compose(view: View, gaps: summary.Gaps) -> tuple[str, Figures]:
         axis, families = view.axis(name), view.families(name)
         title = f"<h3>By {escape(name)}</h3>" if len(view.comparisons) > 1 else ""
         if drawn := charts(sections.headline(view, comparison)):
-            lead = answers.sentence(view, comparison, metrics[0], gaps[i])
+            lead = optimum.answer(view, comparison)
+            lead = lead or answers.sentence(view, comparison, metrics[0], gaps[i])
             warned = answers.behind_baseline(view, comparison)
             warned = warned if answer else answers.warnings(view) + warned
             best = sections.best(view, comparison, gaps[i]) if len(axis.labels) > 1 else ""

@@ -101,11 +101,7 @@ def sentences(view: View, comparison: Mapping[str, Any]) -> list[str]:
             f"{_value(o, axis)} after {aggregate.short_amount(o.budget)} {kind}" for o in line
         )
         said.append(f"{f'{name}: ' if name else ''}the best {axis.words} is {values}.")
-    said += [
-        _course(estimate, axis, f"doubling of the {what}")
-        for estimate, what in ((fitted.over_budget, kind), (fitted.over_size, "parameters"))
-        if math.isfinite(estimate.estimate)
-    ]
+    said += _courses(view, axis, fitted)
     checked = [o for o in fitted.optima if o.agrees is not None]
     if checked:
         agreed = sum(bool(o.agrees) for o in checked)
@@ -124,6 +120,24 @@ def sentences(view: View, comparison: Mapping[str, Any]) -> list[str]:
             "describe these budgets and sizes and no others."
         )
     return [f"{text[:1].upper()}{text[1:]}" for text in said]
+
+
+def answer(view: View, comparison: Mapping[str, Any]) -> str:
+    """Say how the best value moves with the budget and size; nothing where there is one budget."""
+    found = find(view, comparison)
+    if found is None or math.isnan(found[0].over_budget.estimate):
+        return ""
+    courses = _courses(view, view.axis(comparison["axis"]), found[0])
+    return " ".join(f"{text[:1].upper()}{text[1:]}" for text in courses)
+
+
+def _courses(view: View, axis: Axis, fitted: Fitted) -> list[str]:
+    kinds = (fitted.over_budget, budgets.KINDS[_kind(view)]), (fitted.over_size, "parameters")
+    return [
+        _course(estimate, axis, f"doubling of the {what}")
+        for estimate, what in kinds
+        if math.isfinite(estimate.estimate)
+    ]
 
 
 def _p(value: float) -> str:
@@ -159,5 +173,8 @@ def _course(exponent: Estimate, axis: Axis, doubling: str) -> str:
     text = f"{factor:.2f} (95{SPACE}% interval {low:.2f} to {high:.2f})"
     if low > 1 or high < 1:
         way = "rises" if low > 1 else "falls"
-        return f"it {way}: with each {doubling} the odds of the best {axis.words} change by {text}."
-    return f"whether it falls or rises with each {doubling} is open: its odds change by {text}."
+        return f"the best {axis.words} {way}: with each {doubling} its odds change by {text}."
+    return (
+        f"whether the best {axis.words} falls or rises with each {doubling} is open: its odds "
+        f"change by {text}."
+    )
