@@ -70,6 +70,8 @@ def flags(parser: cli.Parser) -> None:
     parser.add_argument("--group", help=SUPPRESS)
     _flags_of_sweep(parser)
     _flags_of_runs(parser)
+    keep = {"report": "write what reports need of the finished cells to a file, to be committed"}
+    parser.add_for(keep, "--keep", type=Path, metavar="FILE.zip")
     verbose = {"status": "a line for every cell, as text"}
     parser.add_for(verbose, "--verbose", action="store_true")
     cli.format_flag(parser, "status")
@@ -103,8 +105,15 @@ def _flags_of_runs(parser: cli.Parser) -> None:
     add(f"{fuse}most N (%(default)s)", "--fuse", default="auto", metavar="auto|never|N")
     retries = "how often a cell that fails is tried again (%(default)s)"
     add(retries, "--retries", type=cli.count, default=2, metavar="N")
-    reuse = "workdir of another study, whose trained cells are copied where they are the same; may "
-    add(f"{reuse}be repeated", "--reuse", type=Path, action="append", default=[], metavar="DIR")
+    reuse = "workdir of another study, or its records, whose trained cells are copied where they "
+    add(
+        f"{reuse}are the same; may be repeated",
+        "--reuse",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+    )
     dry = "print cells, groups and the estimated time only"
     add(dry, "--dry-run", action="store_true")
 
@@ -132,7 +141,7 @@ def main(call: cli.Call) -> None:
         form = getattr(args, "format", "text" if args.verbose else "")
         actions.status(args.workdir, verbose=args.verbose, as_json=not cli.for_people(form))
     elif args.action == "report":
-        actions.report(args.workdir)
+        actions.report(args.workdir, args.keep)
     else:
         names = ("engine", "jobs", "fuse", "retries", "reuse", "dry_run")
         run = functools.partial(

@@ -115,9 +115,9 @@ def build(
     """
     place, cells = StudyFolder(Path(workdir)), expand(study)
     asked = {
-        key: {"kind": "suite", "name": one.name, "ask": one.ask}
+        key: {"kind": "suite", "name": one.name, "ask": dict(one.ask)}
         if isinstance(one, Suite)
-        else {"kind": "finetune", "task": one.task, "changes": one.changes}
+        else {"kind": "finetune", "task": one.task, "changes": dict(one.changes)}
         for key, one in study.evaluations.items()
     }
     asked = json.loads(json.dumps(asked))

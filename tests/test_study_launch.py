@@ -911,4 +911,4 @@ def test_the_command_passes_its_flags_on(monkeypatch, tmp_path):
     )
     assert seen["status"] == ((tmp_path,), {"verbose": True, "as_json": True})
     assert cli.execute(["study", "report", f"--workdir={tmp_path}"]) == 0
-    assert seen["report"] == ((tmp_path,), {})
+    assert seen["report"] == ((tmp_path, None), {})

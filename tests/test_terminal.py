@@ -63,7 +63,7 @@ OWN = {
         "run": CELLS,
         "sweep": f"{CELLS} --config=configs/tiny.py --axis=masking.rate=0.1,0.2 --seeds=2",
         "status": "--verbose --format=text --json",
-        "report": "",
+        "report": "--keep=r.zip",
     },
 }
 SHARED = {

@@ -21,7 +21,7 @@ from typing import Any
 from bert_jax.config import validation
 from bert_jax.errors import ConfigError, IncompleteError, Stopped
 from bert_jax.interop.vocabulary import vocabulary_size
-from bert_jax.studies import definition, engines, measures, plan, progress, sameness, sources
+from bert_jax.studies import definition, engines, kept, measures, plan, progress, sameness, sources
 from bert_jax.studies import reuse as reuses
 from bert_jax.studies.definition import Cell, Study, Suite
 from bert_jax.studies.engines import WORKER, local
@@ -65,11 +65,15 @@ def run(
     place = StudyFolder(Path(workdir))
     _check_same(place, name, spec, cells)
     _check_processes(cells, engine, options)
-    known = reuses.finished(place, cells, reuse)
+    folder = Path(spec.partition(":")[0])
+    folder = folder.parent if folder.suffix == ".py" else folder
+    archives = kept.beside(folder)
+    known = reuses.finished(place, cells, reuse, archives, evaluations_of(study))
     notes = measures.left_out([cell.config for cell in cells], evaluations_of(study))
-    notes += _power(study, cells, place, Path(spec.partition(":")[0]))
-    if reuse:
-        notes.append(f"{len(known)} trained cells are taken from {', '.join(map(str, reuse))}")
+    notes += _power(study, cells, place, folder)
+    if reuse or known:
+        others = ", ".join(map(str, [*reuse, *([folder / kept.FOLDER] if archives else [])]))
+        notes.append(f"{len(known)} trained cells are taken from {others}")
     if dry_run:
         left = [cell for cell in cells if cell.id not in known]
         room = _dry_room(engine, place.workdir, jobs, options)
@@ -119,25 +123,30 @@ def status(workdir: Path, *, verbose: bool = False, as_json: bool = False) -> No
         print(now.as_text(place, verbose))
 
 
-def report(workdir: Path) -> None:
+def report(workdir: Path, keep: Path | None = None) -> None:
     """Write results.csv, the figures, the summary and the page; print the path of the page.
 
-    For a study kept without its cells (study.json and results.csv alone), write the summary and
-    draw the figures beside it again.
+    For a study kept without its cells (records, or study.json and results.csv alone), write the
+    summary and draw the figures beside it again. With `keep`, write records of its finished cells.
     """
-    place = _existing(workdir)
     from bert_jax.studies.report import build as reports
 
-    kept = not place.cells() and place.csv.exists()
+    if archives := kept.beside(Path(workdir)):
+        print(reports.write_kept(StudyFolder(Path(workdir)), archives))
+        return
+    place = _existing(workdir)
+    alone = not place.cells() and place.csv.exists()
     sameness.check(place)
-    print(reports.write_summary(place) if kept else reports.write(place))
+    print(reports.write_summary(place) if alone else reports.write(place))
+    if keep is not None:
+        count = kept.write(place, keep)
+        logger.info(f"{count} finished cells are kept in {keep}")
 
 
 def _power(study: Study, cells: Sequence[Cell], place: StudyFolder, folder: Path) -> list[str]:
     """Return what the study's power is for its claims, by runs of its own or of other studies."""
     if not study.claims:
         return []
-    folder = folder.parent if folder.suffix == ".py" else folder
     others = sorted(folder.resolve().parent.glob("*/results.csv"))
     points = {tuple(cell.labels.items()) for cell in cells}
     count = sum(

@@ -7,28 +7,45 @@ checkpoint and its results; evaluations that only this study has are made afterw
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from bert_jax.errors import ConfigError
+from bert_jax.studies import kept
 from bert_jax.studies.definition import Cell
 from bert_jax.studies.folder import StudyFolder
 
 LEFT_OUT = shutil.ignore_patterns("*.lock", "attempts.jsonl", "cell.json")  # of the other study
 
 
-def finished(place: StudyFolder, cells: Iterable[Cell], others: Sequence[Path]) -> dict[str, Path]:
-    """Return the cells that another study has trained and this one has not, and their folders."""
-    places = [StudyFolder(other) for other in others]
+def finished(
+    place: StudyFolder,
+    cells: Sequence[Cell],
+    others: Sequence[Path],
+    archives: Sequence[Path] = (),
+    evaluations: Mapping[str, Any] = MappingProxyType({}),
+) -> dict[str, Path]:
+    """Return the cells that this study has not trained, and where they can be taken from.
+
+    Args:
+      place: this study.
+      cells: all its cells.
+      others: workdirs of other studies, or files of records.
+      archives: files of records, which come after these.
+      evaluations: of this study: records without one of their results are of no use.
+    """
+    places = [StudyFolder(other) for other in others if other.suffix != ".zip"]
+    archives = [*(other for other in others if other.suffix == ".zip"), *archives]
     for other in places:
         if not other.read_study():
             raise ConfigError(
                 f"no study in {other.workdir}", "--reuse takes the workdir of another study"
             )
-    folders = {}
-    for cell in cells:
-        if place.trained(cell.id) or place.busy(cell.id):
-            continue
+    left = [cell for cell in cells if not (place.trained(cell.id) or place.busy(cell.id))]
+    folders = kept.finished(archives, left, evaluations)
+    for cell in left:
         for other in places:
             if other.trained(cell.id).get("outcome") == "done" and not other.busy(cell.id):
                 folders[cell.id] = other.cell(cell.id)
@@ -42,6 +59,9 @@ def take(place: StudyFolder, folders: dict[str, Path]) -> None:
         target = place.cell(cell)
         draft = target.with_name(f".{cell}.copy")
         shutil.rmtree(draft, ignore_errors=True)
-        shutil.copytree(source, draft, ignore=LEFT_OUT)
+        if source.suffix == ".zip":
+            kept.extract(source, cell, draft, without=("cell.json",))
+        else:
+            shutil.copytree(source, draft, ignore=LEFT_OUT)
         shutil.rmtree(target, ignore_errors=True)
         draft.replace(target)

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
+import shutil
+import tempfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -23,7 +25,7 @@ from bert_jax.reporting.formats import SPACE
 from bert_jax.reporting.metric_names import pretty
 from bert_jax.reporting.page import asset, config_box, page, section, table, tile
 from bert_jax.reporting.svg import draw
-from bert_jax.studies import files, trunks
+from bert_jax.studies import files, kept, trunks
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.report import (
     aggregate,
@@ -88,6 +90,21 @@ def write_summary(place: StudyFolder) -> Path:
         if (place.workdir / f"{name}.png").exists():
             figure_files.write(place.workdir / name, [figure], source=_source(view), kinds=("png",))
     files.write_text(place.summary, summary.text(view, differences(view)))
+    return place.summary
+
+
+def write_kept(place: StudyFolder, archives: Sequence[Path]) -> Path:
+    """Write study.json, results.csv, summary.md and figures of a study from its cells' records."""
+    with tempfile.TemporaryDirectory() as folder:
+        whole = StudyFolder(Path(folder))
+        kept.unpack(archives, whole)
+        write(whole)
+        for file in (whole.study, whole.csv, whole.summary):
+            files.write_text(place.workdir / file.name, file.read_text(encoding="utf-8"))
+        shown = {figure.name for figure in place.workdir.glob("*.png")}
+        for figure in whole.figures.glob("*.png"):
+            if figure.name in shown or not shown:  # the first time all of them
+                shutil.copyfile(figure, place.workdir / figure.name)
     return place.summary
 
 

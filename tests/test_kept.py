@@ -1,0 +1,164 @@
+"""Records of finished cells: the same report from one small file, and nothing trained again."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from bert_jax import cli
+from bert_jax.errors import ConfigError, DataError
+from bert_jax.studies import actions, kept
+from bert_jax.studies.definition import Budget, Comparison, Suite
+from bert_jax.studies.folder import StudyFolder
+from bert_jax.studies.report import build
+from tests import study_workdir
+from tests.study_workdir import masking_rate
+
+STUDY = """
+from tests.test_kept import study
+
+
+def get_study(_=""):
+    return study()
+"""
+
+
+def study(**changes):
+    settings = {"rates": (0.15, 0.4), "seeds": (0, 1), "budget": Budget("tokens", (1e6, 2e6))}
+    settings |= {"comparisons": (Comparison("masking.rate", "15 %", ("validation/mlm_loss",)),)}
+    settings |= {
+        "evaluations": {"validation": Suite("pretrain"), "cross_rate": Suite("cross_rate")}
+    }
+    return masking_rate(**{**settings, **changes})
+
+
+@pytest.fixture
+def place(tmp_path) -> StudyFolder:
+    return study_workdir.build(tmp_path / "w", study(), name="x", examples=50, lines=6)
+
+
+def folder_of(tmp_path: Path, *archives: tuple[str, StudyFolder]) -> Path:
+    """Write a study's folder with records of some workdirs."""
+    folder = tmp_path / "x"
+    folder.mkdir()
+    (folder / "study.py").write_text(STUDY)
+    for name, place in archives:
+        kept.write(place, folder / kept.FOLDER / f"{name}.zip")
+    return folder
+
+
+def test_the_report_of_records_is_that_of_the_cells(place, tmp_path):
+    build.write(place)
+    folder = folder_of(tmp_path, ("all", place))
+    actions.report(folder)
+    for file in ("results.csv", "summary.md"):
+        assert (folder / file).read_text() == (place.workdir / file).read_text()
+    drawn = {path.name for path in place.figures.glob("*.png")}
+    assert {path.name for path in folder.glob("*.png")} == drawn
+    held = sum(path.stat().st_size for path in place.workdir.glob("cells/**/*") if path.is_file())
+    assert (folder / kept.FOLDER / "all.zip").stat().st_size < held
+
+
+def test_parts_make_one_study(place, tmp_path):
+    """Each size is a study of its own; together they are the study of both."""
+    build.write(place)
+    parts = []
+    for size, knobs in study_workdir.SIZES.items():
+        part = study(sizes={size: knobs})
+        name = f"part{len(parts)}"
+        parts.append((name, study_workdir.build(tmp_path / name, part, examples=50, lines=6)))
+    folder = folder_of(tmp_path, *parts)
+    actions.report(folder)
+    whole = sorted((place.workdir / "results.csv").read_text().splitlines())
+    assert sorted((folder / "results.csv").read_text().splitlines()) == whole
+
+
+def test_a_run_takes_them_as_finished(place, tmp_path, capsys):
+    folder = folder_of(tmp_path, ("all", place))
+    actions.run(str(folder), tmp_path / "run", dry_run=True)
+    out = capsys.readouterr().out
+    assert "16 trained cells are taken from" in out
+    assert "0 groups to do" in out
+    actions.run(str(folder), tmp_path / "run")
+    again = StudyFolder(tmp_path / "run")
+    assert {state.name for state in again.states().values()} == {"done"}
+    assert not list(again.workdir.glob("logs/*"))
+    actions.run(
+        str(folder / "study.py"), tmp_path / "named", reuse=[folder / "records" / "all.zip"]
+    )
+    assert {state.name for state in StudyFolder(tmp_path / "named").states().values()} == {"done"}
+
+
+def test_cells_that_lack_a_result_are_not_taken(place, tmp_path, capsys):
+    """There is no checkpoint to make it from."""
+    folder = folder_of(tmp_path, ("all", place))
+    more = STUDY.replace("study()\n", "study(evaluations={**study().evaluations, 'b': B})\n")
+    more = f"from bert_jax.studies.definition import Suite\n{more}\nB = Suite('nelbo')\n"
+    (folder / "study.py").write_text(more)
+    actions.run(str(folder), tmp_path / "run", dry_run=True)
+    assert "trained cells are taken" not in capsys.readouterr().out
+
+
+def test_only_finished_cells_are_kept(tmp_path):
+    half = study_workdir.build(
+        tmp_path / "w", study(), lambda cell: "done" if cell.seed == 0 else "halfway", "x", 50, 6
+    )
+    assert kept.write(half, tmp_path / "half.zip") == 8
+    none = study_workdir.build(tmp_path / "n", study(), lambda cell: "halfway", "x", 50, 6)
+    with pytest.raises(ConfigError, match="no finished cell"):
+        kept.write(none, tmp_path / "none.zip")
+
+
+def test_the_same_records_are_the_same_bytes(place, tmp_path):
+    for name in ("a", "b"):
+        kept.write(place, tmp_path / f"{name}.zip")
+    assert (tmp_path / "a.zip").read_bytes() == (tmp_path / "b.zip").read_bytes()
+
+
+def test_the_command_keeps_them(place, tmp_path, capsys):
+    words = ["study", "report", f"--workdir={place.workdir}", f"--keep={tmp_path / 'r' / 'x.zip'}"]
+    assert cli.execute(words) == 0
+    assert "16 finished cells are kept in" in capsys.readouterr().err
+    assert zipfile.is_zipfile(tmp_path / "r" / "x.zip")
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "empty", "other"])
+def test_damaged_records_are_one_line(place, tmp_path, damage, capsys):
+    folder = folder_of(tmp_path, ("all", place))
+    file = folder / kept.FOLDER / "all.zip"
+    data = bytearray(file.read_bytes())
+    if damage == "flipped":
+        data[len(data) // 2] ^= 0x10
+    file.write_bytes({"cut": data[:-100], "empty": b"", "other": b"text", "flipped": data}[damage])
+    words = ["study", "run", str(folder), f"--workdir={tmp_path / 'run'}", "--dry-run"]
+    assert cli.execute(words) == DataError.code
+    error, hint = capsys.readouterr().err.splitlines()[-2:]
+    assert error.startswith(f"error: {file}")
+    assert hint.startswith("hint: ")
+
+
+def test_names_that_leave_the_folder_are_refused(place, tmp_path):
+    file = tmp_path / "evil.zip"
+    kept.write(place, file)
+    cell = place.cells()[0].id
+    with zipfile.ZipFile(file, "a") as archive:
+        archive.writestr(f"{cell}/../../evil", b"")
+    with pytest.raises(DataError, match="no record of a cell"):
+        kept.extract(file, cell, tmp_path / "out")
+    assert not (tmp_path / "evil").exists()
+
+
+def test_a_study_without_records_is_as_before(place, tmp_path):
+    """The folder of records may be there and empty."""
+    (place.workdir / kept.FOLDER).mkdir()
+    assert kept.beside(place.workdir) == []
+    study_json = json.loads(place.study.read_text())
+    shutil.rmtree(place.workdir / kept.FOLDER)
+    actions.report(place.workdir)
+    assert json.loads(place.study.read_text()) == study_json
+    assert dataclasses.is_dataclass(place.cells()[0])
