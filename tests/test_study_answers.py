@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +179,17 @@ def test_runs_that_are_all_worse_than_the_unigram_have_no_best():
     table = sections.best(made, comparison, gaps(made))
     assert "none; nearest 40 %" in table
     assert "no run is better than the unigram" in table
+
+
+def test_a_run_with_another_evaluation_alone_has_no_part_in_the_sentence():
+    """Its loss is missing, because that evaluation failed or is still to come."""
+    made = view(BETTER, unigram=4.5)
+    results = [
+        replace(result, metrics={"pos/accuracy": 0.5}) if result.entry.id == "40 %0" else result
+        for result in made.results
+    ]
+    found = sentence(View(made.place, made.study, results))
+    assert "masking rate 40 %, is 0.350 nats worse than the unigram (4.500)." in found
 
 
 def test_some_runs_worse_than_the_unigram_are_named():

@@ -188,7 +188,8 @@ class _Clause:
         runs = self.family.runs[self.best or ""]
         mean = aggregate.summary(runs, getter(self.metric))
         assert mean is not None
-        own = {run.entry.id: self.levels[run.entry.id] for run in runs if run.metrics}
+        known = [run.entry.id for run in runs if run.entry.id in self.levels]
+        own = {name: self.levels[name] for name in known}
         away = plain(abs(mean.mean - math.fsum(own.values()) / len(own)), self.share)
         return (
             f"no run is better than {self.words} by {self.measure}, so none is called best: the "
