@@ -164,10 +164,12 @@ def _sweep(call: cli.Call, run: Callable[..., None]) -> None:
     if args.study is not None or args.config is None:
         stray = f"study sweep takes no folder, {args.study!r}" if args.study else "no config given"
         raise ConfigError(stray, "name a config, such as --config=configs/tiny.py")
+    sweep.check_workdir(args.workdir)
     with contextlib.ExitStack() as closing:
         folder = args.workdir
         if args.dry_run:
-            folder = Path(closing.enter_context(tempfile.TemporaryDirectory())) / folder.name
+            temporary = closing.enter_context(tempfile.TemporaryDirectory())
+            folder = Path(temporary) / folder.resolve().name
         seeds = args.seeds or SEEDS
         file = sweep.write(folder, args.config, call.overrides, args.axis, seeds, call.words)
         run(spec=str(file))

@@ -124,7 +124,7 @@ def test_a_sweep_takes_a_config_and_no_folder(tmp_path, capsys):
         assert said in capsys.readouterr().err
 
 
-def test_a_dry_run_says_the_cost_and_writes_nothing(tmp_path, capsys):
+def test_a_dry_run_says_the_cost_and_writes_nothing(tmp_path, capsys, monkeypatch):
     config = f"--config={texts.config_file(tmp_path)}"
     sweep(tmp_path / "w", "--axis=masking.rate=0.15,0.3", "--dry-run", config=config)
     said = capsys.readouterr().out
@@ -132,6 +132,10 @@ def test_a_dry_run_says_the_cost_and_writes_nothing(tmp_path, capsys):
     assert "each cell: " in said
     assert " FLOPs, about " in said
     assert not (tmp_path / "w").exists()
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    sweep(Path(), "--axis=masking.rate=0.15,0.3", "--dry-run", config=config)
+    assert "study here: 6 cells" in capsys.readouterr().out
 
 
 def test_another_value_keeps_the_cells_there_are(tmp_path, monkeypatch):
@@ -148,6 +152,26 @@ def test_a_study_written_by_hand_is_not_overwritten(tmp_path, capsys):
     sweep(tmp_path / "w", "--axis=masking.rate=0.15,0.3", code=2)
     assert "was not written by a sweep" in capsys.readouterr().err
     assert (tmp_path / "w" / "study.py").read_text() == "# mine\n"
+
+
+@pytest.mark.parametrize(
+    ("there", "said"), [("study.json", "a study that no sweep made"), ("checkpoints", "a run")]
+)
+@pytest.mark.parametrize("more", [[], ["--dry-run"]])
+def test_a_folder_of_other_work_is_left_as_it_is(there, said, more, tmp_path, capsys):
+    """A study of the same name would hide its cells, and a run would get a study.py."""
+    (tmp_path / "w").mkdir()
+    (tmp_path / "w" / there).write_text("{}")
+    sweep(tmp_path / "w", "--axis=masking.rate=0.15,0.3", *more, code=2)
+    assert said in capsys.readouterr().err
+    assert [file.name for file in (tmp_path / "w").iterdir()] == [there]
+
+
+def test_the_written_study_quotes_any_command(tmp_path, monkeypatch):
+    odd = tmp_path / 'a \\N """quoted""" folder'
+    words = ["--axis=masking.rate=0.15,0.3", r"--config.optim.freeze=^encoder\."]
+    made, _ = written(odd, *words, monkeypatch=monkeypatch)
+    assert made.base.optim.freeze == r"^encoder\."
 
 
 def test_the_line_of_a_running_study_has_the_mean_step_and_loss(tmp_path):

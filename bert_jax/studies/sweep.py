@@ -21,6 +21,7 @@ from bert_jax.studies.spec import Axis, axis
 from bert_jax.system import disk
 
 MARK = "Written by `bert-jax study sweep`"
+ELSEWHERE = "choose another --workdir"
 FILE = '''"""{question} {mark}:
 
     {command}
@@ -75,9 +76,6 @@ def write(
     for one in varied:
         configs.assign(tree, dict(one.points[0].changes))
     suite, metric = _judged_by(configs.resolve(tree))
-    path = workdir / "study.py"
-    if path.exists() and MARK not in path.read_text():
-        raise ConfigError(f"{path} was not written by a sweep", "choose another --workdir")
     names = " and ".join(one.name for one in varied)
     question = f"What {'does' if len(varied) == 1 else 'do'} {names} change?"
     file, colon, argument = spec.partition(":")
@@ -85,8 +83,8 @@ def write(
     changes = f"    overrides(base, {_python(list(overrides))})\n" if overrides else ""
     text = FILE.format(
         mark=MARK,
-        command=shlex.join(command),
-        folder=workdir,
+        command=_quoted(shlex.join(command)),
+        folder=_quoted(shlex.quote(str(workdir))),
         imports=", overrides" if overrides else "",
         spec=_python(f"{beside}{colon}{argument}"),
         changes=changes,
@@ -96,10 +94,22 @@ def write(
         suite=suite,
         comparisons="".join(f"            {_compared(one, metric)},\n" for one in varied),
     )
-    with disk.output(workdir, ConfigError, "choose another --workdir"):
+    path = workdir / "study.py"
+    with disk.output(workdir, ConfigError, ELSEWHERE):
         workdir.mkdir(parents=True, exist_ok=True)
         disk.write(path, text)
     return path
+
+
+def check_workdir(workdir: Path) -> None:
+    """Refuse the folder of a run, and of a study that no sweep wrote."""
+    path = workdir / "study.py"
+    if path.exists() and MARK not in path.read_text("utf-8", errors="replace"):
+        raise ConfigError(f"{path} was not written by a sweep", ELSEWHERE)
+    if (workdir / "study.json").exists() and not path.exists():
+        raise ConfigError(f"{workdir} holds a study that no sweep made", ELSEWHERE)
+    if (workdir / "checkpoints").exists():
+        raise ConfigError(f"{workdir} is the folder of a run", ELSEWHERE)
 
 
 def _axis(text: str) -> Axis:
@@ -137,6 +147,11 @@ def _judged_by(config: knobs.Config) -> tuple[str, str]:
         return "task", (config.task.metrics or knobs.METRICS[kind])[0]
     head = next((name for name in READING if name in config.heads), config.heads[0])
     return "pretrain", f"{head}_loss"
+
+
+def _quoted(text: str) -> str:
+    """Write a text as a part of a docstring."""
+    return text.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
 
 
 def _written(one: Axis) -> str:
