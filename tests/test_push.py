@@ -100,6 +100,13 @@ def test_what_keeps_it_from_the_hub_is_one_line_and_the_folder_stays(
     assert runs.open_run(str(tmp_path / "out")).config.model.layers == 2
 
 
+def test_the_command_that_uploads_later_takes_any_folder(hub, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("HF_TOKEN", "")
+    where = [f"--model={MODEL}", f"--output={tmp_path / 'my model'}"]
+    assert cli.execute(["export", *where, f"--push={REPOSITORY}"]) == 2
+    assert f"`hf upload {REPOSITORY} '{tmp_path}/my model' --private`" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", ["small", "a/b/c", "so meone/small", "some--one/small", "a/b.git"])
 def test_a_name_that_the_hub_cannot_have_is_refused_first(hub, push, tmp_path, name):
     code, _, err = push(to=name)

@@ -7,6 +7,7 @@ folder stays as it is.
 from __future__ import annotations
 
 import logging
+import shlex
 from pathlib import Path
 
 from bert_jax.errors import ConfigError, first_line
@@ -36,7 +37,7 @@ def push(folder: Path, repository: str, private: bool) -> str:
     """Create the repository, unless it exists, and commit the folder to it; return its address."""
     import huggingface_hub
 
-    later = f"hf upload {repository} {folder}{' --private' * private}"
+    later = f"hf upload {repository} {shlex.quote(str(folder))}{' --private' * private}"
     if not huggingface_hub.get_token():
         raise ConfigError(
             f"{folder} is exported, but not pushed to {repository}: no token of the hub is known",
