@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -219,20 +219,27 @@ class Model:
         kind, make = PAGES[page]
         reader = kind(Asked(self.opened, Options()))
         rows = _rows(reader, texts)
-        return Page(make(reader, rows, **settings), f"{page} of {len(rows)} texts")
+        title = f"{page} of {len(rows)} text{'s' * (len(rows) != 1)}"
+        return Page(make(reader, rows, **settings), title)
 
 
 class Run:
     """A run folder: its metrics and report, and the model that it trained."""
 
     def __init__(self, workdir: str | os.PathLike):
+        from bert_jax.reporting import run_record
+
         self.workdir = Path(workdir)
+        run_record.check(self.workdir)
 
     def __repr__(self) -> str:
+        from bert_jax.reporting.metric_names import is_result
+
         metrics = self.metrics()
         last = max((int(steps[-1]) for steps, _ in metrics.values()), default=0)
-        losses = {n: values[-1] for n, (_, values) in metrics.items() if n.startswith("eval/")}
-        shown = [f"{name} {losses[name]:.3f}" for name in losses if name.endswith("_loss")]
+        found = {n: values[-1] for n, (_, values) in metrics.items() if n.startswith("eval/")}
+        names = [n for n in found if n.endswith("_loss")] or [n for n in found if is_result(n)]
+        shown = [f"{name} {found[name]:.3f}" for name in names]
         return f"<Run {self.workdir}: {', '.join([f'step {last:,}', *shown[:2]])}>"
 
     def _repr_html_(self) -> str:
@@ -243,7 +250,8 @@ class Run:
         from bert_jax.reporting import records
 
         found: dict[str, tuple[list[int], list[float]]] = {}
-        for row in records.rows(self.workdir / records.METRICS):
+        path = self.workdir / records.METRICS  # an imported run has none
+        for row in records.rows(path) if path.exists() else ():
             for name, value in row.items():
                 if "/" in name and isinstance(value, (int, float)):
                     steps, values = found.setdefault(name, ([], []))
@@ -256,7 +264,6 @@ class Run:
         from bert_jax.checkpoints import manifest
         from bert_jax.reporting import run_record, run_report
 
-        run_record.check(self.workdir)
         html = run_report.build(run_record.read(self.workdir, manifest.kept))
         return Page(html, f"report of {self.workdir}")
 
@@ -315,25 +322,32 @@ def show(folder: str | os.PathLike) -> Page:
     path = Path(folder) / "report.html"
     if not path.is_file():
         raise DataError(f"no report in {folder}", "the folder of a run or of a study")
-    return Page(path.read_text(), f"report of {folder}")
+    return Page(path.read_text(encoding="utf-8"), f"report of {folder}")
 
 
 def _rows(reader: Any, texts: Sequence[Text]) -> list[Any]:
     """Read texts as a predictor reads the lines of the command, by the same checks."""
     if isinstance(texts, (str, dict)):  # which would be read letter by letter
         raise TypeError(f"one text where several are expected: write [{texts!r}]")
-    return [reader.read(n, _line(text, reader.forms)) for n, text in enumerate(texts, 1)]
+    return [reader.read(n, _line(n, text, reader.forms)) for n, text in enumerate(texts, 1)]
 
 
-def _line(text: Text, forms: Sequence[Sequence[str]]) -> str:
+def _line(number: int, text: Text, forms: Sequence[Sequence[str]]) -> str:
     """Write a text as a line of JSON."""
     if isinstance(text, str):
         names = next((form for form in forms if len(form) == 1 and form != ("words",)), forms[0])
         text = {names[0]: text}
     elif not isinstance(text, dict):
+        if not isinstance(text, Iterable):
+            raise TypeError(f"line {number} is {text!r}, no text, pair or dict")
         parts = list(text)
-        names = next((form for form in forms if len(form) == len(parts)), forms[0])
-        text = dict(zip(names, parts, strict=False))
+        names = next((form for form in forms if len(form) == len(parts)), ())
+        if not names:
+            taken = " or ".join(", ".join(form) for form in forms)
+            raise DataError(
+                f"line {number}: {len(parts)} parts, not {taken}", "name them in a dict"
+            )
+        text = dict(zip(names, parts, strict=True))
     return json.dumps(text)
 
 

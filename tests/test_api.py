@@ -18,6 +18,7 @@ from bert_jax.config import load_file
 from bert_jax.errors import CheckpointError, ConfigError, DataError
 from bert_jax.reporting import records
 from tests import texts
+from tests.test_run_states import a_run
 
 GOLDEN = Path(__file__).parent / "golden" / "huggingface"
 LINES = ["the cat sat on the mat.", "a big [MASK] ran.", "a", "the [MASK] sat on the [MASK]"]
@@ -140,6 +141,18 @@ def test_what_cannot_be_asked_is_refused(model, tmp_path):
         model.embed(["the cat " * 400])
     with pytest.raises(DataError, match="no text_pair"):
         model.nsp(["the cat"])
+    with pytest.raises(DataError, match="line 2: 3 parts, not text, text_pair"):
+        model.nsp([("the cat", "a dog"), ("the cat", "a dog", "the mat")])
+    with pytest.raises(DataError, match="line 1: 2 parts, not text"):
+        model.embed(np.array([["the cat", "a dog"]]))  # one vector of two texts
+    with pytest.raises(TypeError, match="line 1 is nan"):
+        model.embed([float("nan")])
+    with pytest.raises(ConfigError, match="pooling = 'max'"):
+        model.embed(["the cat"], pooling="max")
+    with pytest.raises(ConfigError, match="top_k = 0"):
+        model.fill_mask(["a [MASK]"], top_k=0)
+    with pytest.raises(DataError, match="no such folder"):
+        bert_jax.Run(tmp_path / "none")
     with pytest.raises(DataError, match="no report"):
         bert_jax.show(tmp_path)
     with pytest.raises(CheckpointError, match="no checkpoint"):
@@ -161,6 +174,19 @@ def test_a_model_and_a_page_say_what_they_are(model, tmp_path):
     assert (tmp_path / "page.html").read_text() == page.html
     lone = model.inspect("attention", ["the cat \udc80"])  # half a character
     assert "the cat ?" in lone._repr_html_().encode().decode()
+
+
+def test_the_line_of_a_run_has_its_losses_or_else_its_scores(tmp_path):
+    run = bert_jax.Run(a_run(tmp_path / "run"))
+    losses = "eval/validation/mlm_loss 4.750, eval/validation/unigram_loss 6.500"
+    assert repr(run) == f"<Run {run.workdir}: step 600, {losses}>"
+    scores = {"accuracy": 0.75, "accuracy_low": 0.5, "majority_accuracy": 0.4, "f1": 0.7}
+    line = {"step": 90, "time": 1.0} | {f"eval/validation/{n}": v for n, v in scores.items()}
+    (run.workdir / records.METRICS).write_text(f"{json.dumps(line)}\n")
+    tuned = "eval/validation/accuracy 0.750, eval/validation/f1 0.700"
+    assert repr(run) == f"<Run {run.workdir}: step 90, {tuned}>"
+    (run.workdir / records.METRICS).unlink()  # as of an imported run
+    assert repr(run) == f"<Run {run.workdir}: step 0>"
 
 
 @pytest.mark.slow
