@@ -414,6 +414,29 @@ def test_reports_leave_the_cores_to_the_workers(bench, monkeypatch):
     assert written == [1, 1]
 
 
+@pytest.mark.parametrize(
+    ("terminal", "took", "expected"), [(False, 0, [60]), (True, 0, [5, 10, 15]), (True, 1, [20])]
+)
+def test_a_bar_moves_more_often_than_a_log_has_lines(
+    terminal, took, expected, tmp_path, monkeypatch
+):
+    """It rests twenty times as long as a glance at the cells takes, but five seconds at least."""
+    clock, looks = [0.0], []
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    engine = types.SimpleNamespace(room=types.SimpleNamespace(parallel=1))
+    launcher = launch.Launcher(StudyFolder(tmp_path), [], engine)
+    launcher._spoke, launcher._look_took = 0.0, took
+    monkeypatch.setattr(launch.time, "monotonic", lambda: clock[0])
+    known = progress.Progress([], {}, {}, 1)
+    monkeypatch.setattr(progress, "look", lambda *_: looks.append(clock[0]) or known)
+    while len(looks) < len(expected):
+        clock[0] += 5
+        launcher._show()
+    assert looks == expected
+    if launcher._bar is not None:
+        launcher._bar.close()
+
+
 # --- when it is stopped ---------------------------------------------------------------------------
 
 

@@ -42,8 +42,10 @@ from bert_jax.system.signals import SIGNALS
 logger = logging.getLogger(__name__)
 
 UNHANDLED = tuple(-number for number in SIGNALS)  # signalled before the handlers were installed
-LOOK, SPEAK = 1.0, 60.0  # seconds between checks of locks, and between progress lines
-# Time between two reports, as a multiple of the time to write one, which takes cores from workers.
+# Seconds between checks of locks, between progress lines, and between changes of a progress bar.
+LOOK, SPEAK, GLANCE = 1.0, 60.0, 5.0
+# Time between two reports, or changes of a bar, as a multiple of the time that one takes, in which
+# workers lack a core.
 REST = 20.0
 
 
@@ -82,7 +84,7 @@ class Launcher:
         self.stopped = self.full = False
         self._waiting = [Job(group) for group in sorted(groups, key=lambda group: -group.seconds)]
         self._running: dict[str, Job] = {}
-        self._looked, self._spoke = float("-inf"), time.monotonic()
+        self._looked, self._spoke, self._look_took = float("-inf"), time.monotonic(), 0.0
         self._reported, self._report_took = float("-inf"), 0.0
         self._bar = tqdm(unit="cell", dynamic_ncols=True) if sys.stderr.isatty() else None
 
@@ -226,10 +228,13 @@ class Launcher:
         self.engine.stop()
 
     def _show(self) -> None:
-        if time.monotonic() - self._spoke < SPEAK:
+        began = time.monotonic()
+        pause = SPEAK if self._bar is None else max(GLANCE, REST * self._look_took)
+        if began - self._spoke < pause:
             return
-        self._spoke = time.monotonic()
         now = progress.look(self.place, self.engine.room.parallel)
+        self._spoke = time.monotonic()
+        self._look_took = self._spoke - began
         if self._bar is None:
             logger.info(now.line())
             return
