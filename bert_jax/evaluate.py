@@ -14,7 +14,7 @@ from bert_jax import cli
 from bert_jax.config import knobs
 from bert_jax.system import allocator, disk
 
-EXAMPLE = "--checkpoint=runs/tiny --output=runs/tiny/evaluation.json"
+EXAMPLE = "--checkpoint=runs/demo --output=runs/demo/evaluation.json"
 
 
 def flags(parser: ArgumentParser) -> None:
@@ -22,8 +22,8 @@ def flags(parser: ArgumentParser) -> None:
     cli.checkpoint_flag(parser)
     cli.config_flag(parser)
     suites = (
-        "pretrain, nsp, cross_rate, pll, blimp, sts, probe, task, glue, or a task such as squad; "
-        "several with commas; by default task or pretrain, as the checkpoint was trained"
+        "pretrain, nsp, cross_rate, nelbo, pll, blimp, sts, probe, task, glue, or a task such as "
+        "squad; several with commas; by default task or pretrain, as the checkpoint was trained"
     )
     parser.add_argument("--suite", default="", metavar="NAME[,NAME]", help=suites)
     parser.add_argument(

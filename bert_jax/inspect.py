@@ -15,7 +15,7 @@ from bert_jax.system.arguments import Part
 if TYPE_CHECKING:
     from bert_jax.predictors.base import OfText, Row
 
-EXAMPLE = "attention --model=runs/tiny --input=texts.txt --output=attention.html"
+EXAMPLE = "attention --model=runs/demo --input=texts.txt --output=attention.html"
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ def part(name: str) -> Part:
     page = PAGES[name]
     takes = "\n  ".join(("input: --text, or lines of a file:", *page.takes))
     gives = "output: one offline HTML page, whose path is printed"
-    return Part(page.does, "--model=runs/tiny --input=texts.txt", f"{takes}\n\n{gives}")
+    return Part(page.does, "--model=runs/demo --input=texts.txt", f"{takes}\n\n{gives}")
 
 
 def flags(parser: cli.Parser) -> None:

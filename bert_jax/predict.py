@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-EXAMPLE = "fill-mask --model=runs/tiny --input=texts.txt"
+EXAMPLE = "fill-mask --model=runs/demo --input=texts.txt"
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -99,7 +99,7 @@ def part(name: str) -> Part:
     task = TASKS[name]
     takes = "\n  ".join(("input, each line one of:", *task.takes))
     gives = "\n  ".join(("output into a pipe or a file, a line for each:", *task.gives))
-    return Part(task.does, "--model=runs/tiny --input=texts.txt", f"{takes}\n\n{gives}")
+    return Part(task.does, "--model=runs/demo --input=texts.txt", f"{takes}\n\n{gives}")
 
 
 def flags(parser: cli.Parser) -> None:

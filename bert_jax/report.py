@@ -10,7 +10,7 @@ from pathlib import Path
 from bert_jax import cli
 from bert_jax.errors import ConfigError
 
-EXAMPLE = "runs/tiny runs/tiny_rotary --output=report.html"
+EXAMPLE = "runs/demo runs/mine --output=both.html"
 
 
 def flags(parser: ArgumentParser) -> None:
