@@ -23,6 +23,8 @@ class UserError(Exception):
     def __init__(self, message: str, hint: str = ""):
         super().__init__(message)
         self.hint = hint
+        if hint:
+            self.add_note(f"hint: {hint}")  # for Python, whose traceback has no line of ours
 
 
 class ConfigError(UserError):

@@ -7,6 +7,7 @@ import operator
 import shutil
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 
 import numpy as np
@@ -160,6 +161,14 @@ def test_what_cannot_be_asked_is_refused(model, tmp_path):
     with pytest.raises(AttributeError, match="no attribute 'open'"):
         operator.attrgetter("open")(bert_jax)
     assert model.embed([]).shape == (0, model.opened.config.model.hidden)
+
+
+def test_a_traceback_has_the_hint(tmp_path):
+    with pytest.raises(CheckpointError) as caught:
+        bert_jax.load(tmp_path / "none")
+    *_, error, hint = traceback.format_exception(caught.value)
+    assert error.endswith(f"no checkpoint at {tmp_path / 'none'}\n")
+    assert hint == f"hint: {caught.value.hint}\n"
 
 
 def test_a_model_and_a_page_say_what_they_are(model, tmp_path):

@@ -355,7 +355,7 @@ def test_texts_come_from_a_file(tmp_path, capsys, golden):
 
 def test_a_long_text_is_refused_or_cut(golden):
     with pytest.raises(
-        DataError, match=r"^line 1: 92 tokens with \[CLS\] and \[SEP\], and the model takes 24$"
+        DataError, match=r"(?m)^line 1: 92 tokens with \[CLS\] and \[SEP\], and the model takes 24$"
     ):
         page(golden, {"text": "cat " * 90})
     tokens = data_of(page(golden, {"text": "cat " * 90}, long="cut"))["texts"][0]["tokens"]
@@ -364,7 +364,9 @@ def test_a_long_text_is_refused_or_cut(golden):
 
 def test_more_weights_than_a_page_takes_are_refused(golden, monkeypatch):
     monkeypatch.setattr(attention, "MOST", 100)
-    with pytest.raises(DataError, match=r"^576 weights in 2 layers of 2 heads; a page takes 100$"):
+    with pytest.raises(
+        DataError, match=r"(?m)^576 weights in 2 layers of 2 heads; a page takes 100$"
+    ):
         page(golden, CAT)
 
 
@@ -397,7 +399,7 @@ def test_what_cannot_be_shown_is_one_line_and_a_hint(tmp_path, capsys, words, co
 
 def test_an_empty_file_is_an_error(tmp_path, golden):
     (tmp_path / "in.txt").write_text("\n \n")
-    with pytest.raises(DataError, match=r"^0 texts$"):
+    with pytest.raises(DataError, match=r"(?m)^0 texts$"):
         inspect.run("attention", str(FOLDER), [], [], tmp_path / "in.txt", tmp_path / "page.html")
     with pytest.raises(ConfigError, match="no text"):
         inspect.run("attention", str(FOLDER), [], [], None, tmp_path / "page.html")

@@ -142,7 +142,7 @@ def test_a_model_that_writes_from_left_to_right_has_no_rounds(tmp_path, capsys):
 
 
 def test_an_empty_file_is_an_error(golden):
-    with pytest.raises(DataError, match=r"^0 texts$"):
+    with pytest.raises(DataError, match=r"(?m)^0 texts$"):
         page(golden, [])
 
 

@@ -387,7 +387,7 @@ def test_what_no_node_has_is_refused_before_anything_is_submitted(monkeypatch, t
     with pytest.raises(ConfigError, match="this cluster has 2 nodes, and --engine-option nodes=3"):
         engines.check("slurm", {"nodes": "3"})
     program.write_text("#!/bin/sh\n")
-    with pytest.raises(ConfigError, match=r"partition nope has 0 nodes$"):
+    with pytest.raises(ConfigError, match=r"(?m)partition nope has 0 nodes$"):
         engines.check("slurm", {"slurm_partition": "nope"})
     program.write_text("#!/bin/sh\nprintf 'a gpu:h100:4(S:0-1),nvme:9\\nb (null)\\na gpu:4\\n'\n")
     for options in (

@@ -626,7 +626,7 @@ def test_weights_that_are_no_numbers_are_refused(dtype):
     safetensors.check_finite(sound, "model")
     bad = {**sound, "b": np.array([1, np.nan, np.inf], dtype), "c": np.array([-np.inf], dtype)}
     with pytest.raises(
-        CheckpointError, match=r"^model: 2 of 5 tensors .*first 'b', 2 of its 3$"
+        CheckpointError, match=r"(?m)^model: 2 of 5 tensors .*first 'b', 2 of its 3$"
     ) as caught:
         safetensors.check_finite(bad, "model")
     assert caught.value.hint
