@@ -138,11 +138,14 @@ def test_a_score_that_one_run_alone_has_is_not_the_best(tmp_path):
 
 
 def test_scores_of_different_examples_are_warned_of(tmp_path):
-    a, b = a_run(tmp_path / "a"), a_run(tmp_path / "b")
-    assert "not scored on the same" not in together(a, b)[1]
+    a, b = a_run(tmp_path / "a"), a_run(tmp_path / "b", {600: 4.0})
+    source, text = together(a, b)
+    assert "not scored on the same" not in text
+    assert 'class="n best"' in source
     lines = (b / "metrics.jsonl").read_text().replace('unigram_loss": 6.5', 'unigram_loss": 6.25')
     (b / "metrics.jsonl").write_text(lines)
-    text = together(a, b)[1]
+    source, text = together(a, b)
+    assert 'class="n best"' not in source
     assert "The runs are not scored on the same predictions of validation" in text
     assert "loss is 6.250, 6.500. Their losses cannot be compared." in text
 
@@ -159,6 +162,15 @@ def test_curves_lie_over_one_another_in_colours_of_their_runs(tmp_path):
     assert source.count('<div class="linear">') == source.count('<div class="log">') > 2
     assert titles(source).count("MLM accuracy, validation") == 1, "shares have one axis"
     assert '<li><i class="c2"></i>b</li>' in source
+
+
+def test_a_chart_has_the_baselines_of_the_runs_in_it(tmp_path):
+    a, b = a_run(tmp_path / "a"), a_run(tmp_path / "b")
+    lines = (b / "metrics.jsonl").read_text().replace('unigram_loss": 6.5', 'unigram_loss": 6.25')
+    (b / "metrics.jsonl").write_text(lines.replace("eval/validation/mlm_loss", "eval/other/loss"))
+    drawn = figure(together(a, b)[0], "MLM loss, validation")
+    assert "unigram 6.500" in drawn
+    assert "6.25" not in drawn
 
 
 def test_runs_are_named_by_what_tells_them_apart(tmp_path):

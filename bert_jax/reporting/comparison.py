@@ -69,20 +69,23 @@ def _tone(number: int) -> str:
 def _warnings(runs: Runs) -> str:
     """Warn of runs that are not finished, and of evaluations that scored different examples."""
     found = [f"{name}: {text}" for name, run in runs.items() for text in run.warnings()]
-    for suite in _suites(runs):
-        for key, what in SAME.items():
-            values = {
-                number(run.curves[full][-1][1])
-                for run in runs.values()
-                if (full := f"eval/{suite}/{key}") in run.curves
-            }
-            if len(values) > 1:
-                found.append(
-                    f"The runs are not scored on the same predictions of {suite}: {what} is "
-                    f"{', '.join(sorted(values))}. Their losses cannot be compared."
-                )
-                break
+    found += [
+        f"The runs are not scored on the same predictions of {suite}: {what}. Their losses cannot "
+        "be compared."
+        for suite in _suites(runs)
+        if (what := _unlike(runs, suite))
+    ]
     return "".join(f'<p class="warning">{explain(text)}</p>' for text in found)
+
+
+def _unlike(runs: Runs, suite: str) -> str:
+    """Say in what the examples of an evaluation differ between runs; empty where they are alike."""
+    for key, what in SAME.items():
+        full = f"eval/{suite}/{key}"
+        values = {number(r.curves[full][-1][1]) for r in runs.values() if full in r.curves}
+        if len(values) > 1:
+            return f"{what} is {', '.join(sorted(values))}"
+    return ""
 
 
 def _suites(runs: Runs) -> list[str]:
@@ -143,6 +146,7 @@ def _score_lines(runs: Runs, suite: str, name: str) -> list[Line]:
     known = [value for value in values if value is not None]
     best = min(known) if lower_is_better(name) else max(known)
     ranks = known.count(best) < len(known) and not name.endswith("threshold")
+    ranks &= not _unlike(runs, suite)
     winner = values.index(best) if ranks else None
     cells = [HOLE if value is None else number(value, percent) for value in values]
     lines: list[Line] = [(f"{suite}: {pretty(name)}", meaning(name), cells, winner)]
@@ -220,7 +224,8 @@ def _chart(runs: Runs, full: str) -> Chart:
     series, levels = [], []
     for i, (run_name, run) in enumerate(runs.items()):
         series.append(Series(run_name, run.curves.get(full, []), TONES[i % len(TONES)]))
-        level = baseline(run.curves, f"eval/{suite}/", name) if kind == "eval" else None
+        shown = kind == "eval" and full in run.curves
+        level = baseline(run.curves, f"eval/{suite}/", name) if shown else None
         levels += [(level[0].removeprefix("the "), level[1])] if level else []
     y = axis_of(next(iter(runs.values())), name)
     title = f"{pretty(name)}, {suite}"
