@@ -168,7 +168,8 @@ def _result(place: StudyFolder, entry: Entry, history: bool) -> Result:
 def _hardware(machine: Mapping[str, Any]) -> str:
     """Name the accelerators a cell ran on, or count the cores of its processor."""
     if machine.get("backend", "cpu") == "cpu":
-        return f"{machine['cores']} CPU cores" if machine.get("cores") else ""
+        cores = machine.get("cores") or 0
+        return f"{cores} CPU core{'s' * (cores != 1)}" if cores else ""
     return ", ".join(map(str, machine.get("devices", [])))
 
 
