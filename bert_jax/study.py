@@ -163,7 +163,8 @@ def _sweep(call: cli.Call, run: Callable[..., None]) -> None:
     args = call.args
     if args.study is not None or args.config is None:
         stray = f"study sweep takes no folder, {args.study!r}" if args.study else "no config given"
-        raise ConfigError(stray, "name a config, such as --config=configs/tiny.py")
+        hint = "--config=configs/tiny.py --axis KNOB=VALUE,VALUE, without blanks"
+        raise ConfigError(stray, hint)
     sweep.check_workdir(args.workdir)
     with contextlib.ExitStack() as closing:
         folder = args.workdir

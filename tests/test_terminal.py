@@ -139,6 +139,20 @@ def test_a_word_that_is_no_part_is_refused_with_those_that_are_shown(capsys):
     assert hint == "hint: did you mean 'sweep'? one of: run, sweep, status, report"
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run", "--workdir=w", "experiments/schedule", "more"],
+        ["sweep", "--workdir=w", "--config=configs/tiny.py", "--axis=masking.rate=0.1,", "0.2"],
+    ],
+)
+def test_a_word_in_a_wrong_place_is_refused_with_the_right_one(words, capsys):
+    assert cli.execute(["study", *words]) == 2
+    error, hint = capsys.readouterr().err.splitlines()
+    assert error.startswith(("error: unrecognized arguments: ", "error: study sweep takes no"))
+    assert "blanks" in hint
+
+
 def test_the_value_of_a_flag_names_no_part(capsys):
     overview = helped(capsys, "predict", "--help")
     assert helped(capsys, "predict", "--tokenizer", "tag", "--help") == overview

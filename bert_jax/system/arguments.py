@@ -90,7 +90,10 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise a ConfigError, whose exit code is 2, like that of every other usage error."""
-        raise ConfigError(message, f"see {self.prog} --help")
+        hint = f"see {self.prog} --help"
+        if message.startswith("unrecognized"):
+            hint = f"words without a flag stand before all flags, and values hold no blanks: {hint}"
+        raise ConfigError(message, hint)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """Refuse a word that is no choice, and suggest the nearest one."""
