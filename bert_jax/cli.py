@@ -32,7 +32,7 @@ COMMANDS = {  # name -> what it does; the rest is in the module of that name
     "train": "prepare if needed, train, evaluate; the same command resumes",
     "evaluate": "exact evaluation of a checkpoint, as JSON",
     "predict": "fill masks, classify, tag, answer, embed, generate: lines in, results out",
-    "report": "a run, or several beside one another, as one offline HTML page",
+    "report": "runs and evaluations beside one another, or one run, as one offline HTML page",
     "inspect": "attention, embeddings or generation of texts, as one offline HTML page",
     "study": "many runs that answer one question: run, sweep, status, report",
     "export": "a checkpoint as a folder for transformers and sentence-transformers",

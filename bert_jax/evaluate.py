@@ -33,7 +33,8 @@ def flags(parser: ArgumentParser) -> None:
         help="sts, probe: a row of bert_jax/data/tasks.py",
     )
     source = "texts or labelled data in place of the checkpoint's or the task's own"
-    source += ": files:PATTERN or tfds:NAME; labelled data: texts of at most "
+    source += ": files:PATTERN or tfds:NAME; of cross_rate, nelbo and pll also a file or folder of "
+    source += "text, on which models of any vocabulary compare; labelled data: texts of at most "
     source += f"{knobs.TEXT:,} characters, in lines of at most {knobs.LINE:,} bytes"
     parser.add_argument("--source", type=cli.nonempty, metavar="SOURCE", help=source)
     parser.add_argument(
@@ -46,7 +47,8 @@ def flags(parser: ArgumentParser) -> None:
         metavar="N",
         help="rows a step; changes no result",
     )
-    limit = "only the first N texts, examples (probe: of each split), or pairs of a paradigm"
+    limit = "only the first N texts or passages, examples (probe: of each split), or pairs of a "
+    limit += "paradigm"
     parser.add_argument("--limit", type=cli.positive, default=0, metavar="N", help=limit)
     submit = "tasks of GLUE, SQuAD: write the files that their servers take, for the test splits "
     submit += "or that of --split"
@@ -54,6 +56,10 @@ def flags(parser: ArgumentParser) -> None:
     within = "pll, blimp: mask the later pieces of a token's word with it (PLL-word-l2r)"
     draws = "nelbo: numbers of masked tokens that an example is read under (default: 8)"
     parser.add_argument("--draws", type=cli.positive, default=0, metavar="N", help=draws)
+    words = (
+        "cross_rate, nelbo of a --source: most words of a passage, which is whole sentences (64)"
+    )
+    parser.add_argument("--words", type=cli.positive, default=0, metavar="N", help=words)
     parser.add_argument("--within-word", action="store_true", help=within)
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the JSON there too")
 

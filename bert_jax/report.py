@@ -1,7 +1,8 @@
-"""`bert-jax report`: the page of a run, or of several beside one another."""
+"""`bert-jax report`: the page of a run, or of several runs and evaluations beside one another."""
 
 from __future__ import annotations
 
+import itertools
 import sys
 from argparse import ArgumentParser
 from collections.abc import Sequence
@@ -10,14 +11,15 @@ from pathlib import Path
 from bert_jax import cli
 from bert_jax.errors import ConfigError
 
-EXAMPLE = "runs/demo runs/mine --output=both.html"
+EXAMPLE = "runs/demo runs/mine other.json --output=both.html"
 
 
 def flags(parser: ArgumentParser) -> None:
     """Add the flags of the command."""
-    folder = "folder of a run, finished or not; several are compared on one page"
+    folder = "folder of a run, finished or not, or a file of `evaluate --output=FILE.json`, of any "
+    folder += "model; several are compared on one page, with evaluation*.json of each folder"
     parser.add_argument("runs", metavar="RUN", nargs="+", type=cli.nonempty, help=folder)
-    output = "the page (of one run: RUN/report.html; of several: report.html)"
+    output = "the page (of one run: RUN/report.html; else report.html)"
     parser.add_argument("--output", type=Path, metavar="FILE", help=output)
 
 
@@ -26,22 +28,27 @@ def main(call: cli.Call) -> None:
     run([Path(folder) for folder in call.args.runs], call.args.output)
 
 
-def run(runs: Sequence[Path], output: Path | None = None) -> None:
-    """Write the page of runs and print its path."""
+def run(paths: Sequence[Path], output: Path | None = None) -> None:
+    """Write the page of runs and evaluations and print its path."""
     from bert_jax.checkpoints import manifest
-    from bert_jax.reporting import comparison, page, run_record, run_report
+    from bert_jax.reporting import comparison, evaluations, page, run_record, run_report
 
+    comparison.names(paths)  # refuses one that is given twice
+    files = {path: evaluations.find(path) for path in paths}
+    runs = [path for path in paths if not files[path] or run_record.is_run(path)]
     for folder in runs:
         run_record.check(folder)
-    path = output or (runs[0] / "report.html" if len(runs) == 1 else Path("report.html"))
+    alone = len(paths) == len(runs) == 1
+    path = output or (runs[0] / "report.html" if alone else Path("report.html"))
     if path.is_dir():
         raise ConfigError(f"--output={path} is a folder", f"--output={path / 'report.html'}")
     cli.check_output(path)
-    if len(runs) == 1:
+    if alone:
         run_report.write(runs[0], manifest.kept, path)
     else:
         records = [run_record.read(folder, manifest.kept) for folder in runs]
-        page.write(path, comparison.build(records))
+        scores = evaluations.read_all(itertools.chain.from_iterable(files.values()))
+        page.write(path, comparison.build(records, scores))
     print(path)
 
 

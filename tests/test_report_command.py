@@ -207,6 +207,112 @@ def test_colours_repeat_after_ten_runs(tmp_path):
     assert re.findall(r'<li><i class="(\w\d)"', source)[-3:] == ["q9", "c1", "c2"]
 
 
+# --- what evaluate wrote --------------------------------------------------------------------------
+
+
+def scores(file: Path, nats: float, words: int = 100, unknown: int = 0, **more: dict) -> Path:
+    """A file of evaluate --output, of a model that has so many nats a character at 15 %."""
+    file.parent.mkdir(exist_ok=True)
+    counts = {"words": words, "characters": 5 * words, "unknown_words": unknown}
+    swept = {
+        rate: {
+            "mlm_loss": 4 * nats + at,
+            "nats_per_character": nats + at,
+            "nats_per_character_error": 0.1,
+            "word_accuracy": 0.5 / (nats + at),
+            **counts,
+        }
+        for at, rate in enumerate(("0.15", "0.4"))
+    }
+    bound = {"nats_per_token": 4 * nats, "standard_error": 0.1, "nats_per_character": nats}
+    bound |= {"tokens": 7 * words, "examples": 9, "draws": 8, "words": words}
+    pairs = {"pairs": 40, "accuracy": 1 / (1 + nats), "field": {"syntax": nats / 10}}
+    left = {"pll": -9 * nats, "pseudo_perplexity": 3 * nats, "texts": 5, "words": words}
+    found = {"cross_rate": swept, "nelbo": bound, "pll": left, "blimp": pairs, **more}
+    file.write_text(json.dumps(found))
+    return file
+
+
+def evaluated(tmp_path: Path, *paths: Path) -> tuple[str, str]:
+    """The source and the text of the page of what was evaluated."""
+    page = tmp_path / "page.html"
+    assert cli.execute(["report", *map(str, paths), f"--output={page}"]) == 0
+    source = page.read_text()
+    checked = Checker(source)
+    assert checked.outside == []
+    return source, " ".join(" ".join(checked.text).split())
+
+
+def test_evaluations_of_models_stand_beside_one_another(tmp_path):
+    files = scores(tmp_path / "rate15.json", 1.5), scores(tmp_path / "of" / "evaluation.json", 2.25)
+    source, text = evaluated(tmp_path, *files)
+    assert "<h1>2 models</h1>" in source
+    assert titles(source) == [
+        f"{name} by masking rate" for name in ("Nats per character", "Word accuracy", "MLM loss")
+    ]
+    drawn = figure(source, "Nats per character by masking rate")
+    found = re.findall('class="line (c.)"[^>]*data-name="([^"]*)"', drawn)
+    assert found == [("c1", "rate15"), ("c2", "of")]
+    assert "1.5 (1.304 to 1.696)" in drawn
+    assert "masking rate 15\N{NO-BREAK SPACE}%" in drawn
+    table = text.partition("numbers of their parts")[0].partition("Evaluations")[2]
+    assert "rate15 of nelbo: Nats per token 6 9 nelbo: Standard error 0.100 0.100" in table
+    assert "blimp: Accuracy 40.0 % 30.8 %" in table
+    best = re.findall(r'class="n best"><div>([^<]*)', source)
+    assert best[:5] == ["6", "1.500", "-13.50", "4.500", "40.0\N{NO-BREAK SPACE}%"]
+    assert "blimp: Field syntax 15.0 % 22.5 %" in text
+    assert "Curves" not in text
+    assert "not scored" not in text
+
+
+def test_evaluations_stand_beside_runs_and_are_found_in_their_folders(tmp_path):
+    a, b = a_run(tmp_path / "a"), a_run(tmp_path / "b", seed=1)
+    scores(a / "evaluation.json", 2.0)
+    file = scores(tmp_path / "other.json", 1.0)
+    source, text = evaluated(tmp_path, b, file, a)
+    assert "<h1>3 models</h1>" in source
+    assert re.findall(r'<li><i class="c\d"></i>(\w+)</li>', source) == ["b", "a", "other"]
+    assert f"cross_rate: 0.15 words {HOLE} 100 100" in text
+    assert f"nelbo: Nats per token {HOLE} 8 4" in text
+    assert "seed 1 0" in text
+    drawn = figure(source, "Nats per character by masking rate")
+    found = re.findall('class="line (c.)"[^>]*data-name="(.*?)"', drawn)
+    assert found == [("c2", "a"), ("c3", "other")]
+    assert "MLM loss, validation" in titles(source)
+    scores(tmp_path / "model" / "evaluation.json", 3.0)
+    (tmp_path / "model" / "evaluation_sts.json").write_text('{"sts": {"pairs": 77}}')
+    source, text = evaluated(tmp_path, tmp_path / "model")
+    assert "<h1>1 model</h1>" in source
+    assert "sts: Pairs 77" in text
+    assert "<h1>1 model</h1>" not in evaluated(tmp_path, a)[0]
+
+
+def test_evaluations_of_other_text_and_unknown_words_are_warned_of(tmp_path):
+    a = scores(tmp_path / "a.json", 1.0)
+    text = evaluated(tmp_path, a, scores(tmp_path / "b.json", 2.0, words=90, unknown=9))[1]
+    for suite, what in (("cross_rate", "0.15 words"), ("nelbo", "words"), ("pll", "words")):
+        said = f"The models are not scored on the same text by {suite}: {what} 100, 90."
+        assert said in text
+    assert "not scored on the same text by blimp" not in text
+    assert "10.0 % of the words are [UNK] to b" in text
+    assert "[UNK] to a" not in text
+
+
+def test_evaluations_that_cannot_be_read_are_refused(tmp_path, capsys):
+    good, bad = scores(tmp_path / "a.json", 1.0), tmp_path / "b.json"
+    bad.write_text('{"steps": 3}')
+    code, error, hint = fails(capsys, str(good), str(bad))
+    assert (code, error) == (3, f"{bad}: steps is 3, not an object")
+    assert "--output=FILE.json" in hint
+    assert fails(capsys, str(good), str(good))[1] == f"{good} is given twice"
+    a = a_run(tmp_path / "a")
+    scores(a / "evaluation.json", 1.0)
+    code, error, _ = fails(capsys, str(a), str(good))
+    assert (code, error) == (2, f"{good}: cross_rate of {a} is there twice")
+    lost = scores(tmp_path / "c.json", 1.0, pretrain={"mlm_loss": None}, cross_rate={"x": 1})
+    assert "by masking rate" not in evaluated(tmp_path, lost)[0]
+
+
 CLICKS = """<script>
 const slider = document.getElementById('smoothing'), box = document.getElementById('log');
 const line = document.querySelector('#curves polyline[data-name=a]');

@@ -28,7 +28,7 @@ from bert_jax.studies import definition, measures, worker
 from bert_jax.studies import spec as parts
 from bert_jax.suites import left_to_right
 from bert_jax.suites.base import Progress, Suite, SuiteOptions
-from bert_jax.suites.corpus import RATES
+from bert_jax.suites.cross_rate import RATES
 from bert_jax.suites.rows import Scorer
 from tests import texts, toy
 from tests.texts import configure

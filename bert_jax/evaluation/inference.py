@@ -62,18 +62,20 @@ def by_length(lengths: np.ndarray, size: int, shrink_last: bool = False) -> list
     return plan
 
 
-def by_shape(lengths: np.ndarray, mesh: Mesh, batch_size: int = 0) -> list[Planned]:
+def by_shape(
+    lengths: np.ndarray, mesh: Mesh, batch_size: int = 0, tokens: int = TOKENS
+) -> list[Planned]:
     """Plan batches of rows that share one `rounded` length, the longest first.
 
     This suits many short rows, such as sentences of some ten tokens: each length has a batch size
-    of its own, as many rows as hold TOKENS. That or the given batch size is rounded up to what the
-    devices of `mesh` can share.
+    of its own, as many rows as hold so many tokens. That or the given batch size is rounded up to
+    what the devices of `mesh` can share.
     """
     shapes = np.array([rounded(n, FINEST) for n in range(int(lengths.max(initial=0)) + 1)])[lengths]
     plan = []
     for length in sorted(set(shapes.tolist()), reverse=True):
         group = np.flatnonzero(shapes == length)
-        size = batch_size or min(max(1, TOKENS // length), _power_of_two(len(group)))
+        size = batch_size or min(max(1, tokens // length), _power_of_two(len(group)))
         size = shared_rows(size, mesh)
         starts = range(0, len(group), size)
         plan += [Planned(group[start : start + size], length, size) for start in starts]

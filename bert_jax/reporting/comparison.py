@@ -1,8 +1,9 @@
 """Several runs on one page: final scores, what differs in their configs, curves over one another.
 
-    build(runs)
+    build(runs, evaluations)
 
-Curves are drawn twice, on a linear and on a logarithmic axis; comparison.js switches, and smooths.
+Evaluations are those of `evaluate --output=FILE.json`, of these runs or of other models. Curves are
+drawn twice, on a linear and on a logarithmic axis; comparison.js switches, and smooths.
 """
 
 from __future__ import annotations
@@ -11,43 +12,50 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from html import escape
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from bert_jax import config as configs
 from bert_jax.errors import need
+from bert_jax.reporting import evaluations
+from bert_jax.reporting.beside import TONES, Line, best_of, table, tone
+from bert_jax.reporting.evaluations import Scores
 from bert_jax.reporting.figures import Chart, Series
 from bert_jax.reporting.formats import HOLE, number
-from bert_jax.reporting.metric_names import is_share, lower_is_better, meaning, pretty
+from bert_jax.reporting.metric_names import is_share, meaning, pretty
 from bert_jax.reporting.page import asset, fill, knob_docs, page, section, written
 from bert_jax.reporting.run_charts import HELD, SPENT, axis_of, baseline, learned
 from bert_jax.reporting.run_record import RunRecord
 from bert_jax.reporting.svg import draw
-from bert_jax.reporting.terms import SERVED, WORDS, explain, term
+from bert_jax.reporting.terms import SERVED, WORDS, explain
 from bert_jax.system.durations import duration
 
-TONES: tuple[int | str, ...] = (1, 2, 3, 4, 5, "q0", "q4", "q6", "q8", "q9")  # of runs in turn
 # Values of an evaluation that are the same where the same is predicted.
 SAME = {"unigram_loss": "the unigram's loss", "examples": "the number of examples"}
 Runs = Mapping[str, RunRecord]  # by a name that no other has
-Line = tuple[str, str, Sequence[str], int | None]  # name, meaning, a cell a run, the best of them
 
 
-def build(records: Sequence[RunRecord]) -> str:
-    """Build the page of several runs."""
-    runs = dict(zip(names([record.folder for record in records]), records, strict=True))
+def build(
+    records: Sequence[RunRecord], scores: Mapping[Path, Scores] = MappingProxyType({})
+) -> str:
+    """Build the page of several runs, and of what models scored, by their paths."""
+    folders = list(dict.fromkeys([*(record.folder for record in records), *scores]))
+    named = dict(zip(folders, names(folders), strict=True))
+    runs = {named[record.folder]: record for record in records}
+    scored = {name: scores.get(folder, {}) for folder, name in named.items()}
+    kind = "runs" if len(runs) == len(named) else "models"
+    title = f"{len(named)} {kind if len(named) > 1 else kind.removesuffix('s')}"
     shown = "".join(
-        f'<li><i class="{_tone(i)}"></i>{escape(name)}</li>' for i, name in enumerate(runs)
+        f'<li><i class="{tone(i)}"></i>{escape(name)}</li>' for i, name in enumerate(named.values())
     )
-    body = (
-        f"<h1>{len(runs)} runs</h1>"
-        f'<ul class="runs">{shown}</ul>{_warnings(runs)}'
-        + section("Final scores", _scores(runs))
-        + section("What differs in their configs", _differences(runs))
-        + section("Curves", _curves(runs))
-        + section("What differs in their environments", _environments(runs))
-    )
+    body = f'<h1>{title}</h1><ul class="runs">{shown}</ul>{_warnings(runs)}'
+    body += section("Final scores", _scores(runs)) if runs else ""
+    body += evaluations.sections(scored) if scores else ""
+    body += section("What differs in their configs", _differences(runs)) if len(runs) > 1 else ""
+    body += section("Curves", _curves(runs))
+    body += section("What differs in their environments", _environments(runs))
     style, script = asset(__file__, ".css"), asset(__file__, ".js")
-    return page(f"{len(runs)} runs", body, style, script)
+    return page(title, body, style, script)
 
 
 def names(folders: Sequence[Path]) -> list[str]:
@@ -60,10 +68,6 @@ def names(folders: Sequence[Path]) -> list[str]:
         if len(set(found)) == len(found):
             break
     return found
-
-
-def _tone(number: int) -> str:
-    return Series("", (), TONES[number % len(TONES)]).tone
 
 
 def _warnings(runs: Runs) -> str:
@@ -95,23 +99,6 @@ def _suites(runs: Runs) -> list[str]:
 # --- tables ------------------------------------------------------------------------------------
 
 
-def _table(runs: Runs, corner: str, lines: Sequence[Line]) -> str:
-    """Write a table with a column for each run; a name after a space belongs to the line above."""
-    head = "".join(f"<th class=n><div>{escape(name)}</div></th>" for name in runs)
-    body = ""
-    for name, about, cells, best in lines:
-        shown = "".join(
-            f'<td class="n{" best" if i == best else ""}"><div>{escape(cell)}</div></td>'
-            for i, cell in enumerate(cells)
-        )
-        below = " class=below" if name.startswith(" ") else ""
-        body += f"<tr><td{below}>{term(name.strip(), about)}</td>{shown}</tr>"
-    return (
-        f'<div class="box"><div class="scroll"><table class="beside">'
-        f"<tr><th>{escape(corner)}</th>{head}</tr>{body}</table></div></div>"
-    )
-
-
 def _scores(runs: Runs) -> str:
     """Tabulate every result at the step that is served, with the best in bold, and the costs."""
     lines: list[Line] = []
@@ -136,18 +123,15 @@ def _scores(runs: Runs) -> str:
     cells = [f"{size:,}" if isinstance(size, int) else HOLE for size in sizes]
     lines.append(("parameters", "", cells, None))
     said = "Results are those of the step that is served; the best of each is bold."
-    return f'<p class="sub">{said}</p>{_table(runs, "", lines)}'
+    return f'<p class="sub">{said}</p>{table(runs, "", lines)}'
 
 
 def _score_lines(runs: Runs, suite: str, name: str) -> list[Line]:
     """Return the line of a result, and one of its baseline where it has one."""
     full, percent = f"eval/{suite}/{name}", is_share(name)
     values = [run.at_served(full)[1] if full in run.curves else None for run in runs.values()]
-    known = [value for value in values if value is not None]
-    best = min(known) if lower_is_better(name) else max(known)
-    ranks = known.count(best) < len(known) and not name.endswith("threshold")
-    ranks &= not _unlike(runs, suite)
-    winner = values.index(best) if ranks else None
+    ranks = not name.endswith("threshold") and not _unlike(runs, suite)
+    winner = best_of(values, name) if ranks else None
     cells = [HOLE if value is None else number(value, percent) for value in values]
     lines: list[Line] = [(f"{suite}: {pretty(name)}", meaning(name), cells, winner)]
     levels = [
@@ -173,7 +157,7 @@ def _differences(runs: Runs) -> str:
             lines.append((path, knob_docs([path])[path], cells, None))
     if not lines:
         return '<p class="sub">Nothing: all knobs have the same values.</p>'
-    return _table(runs, "knob", lines)
+    return table(runs, "knob", lines)
 
 
 def _knob(values: Mapping[str, Any], path: str) -> str:
@@ -194,7 +178,7 @@ def _environments(runs: Runs) -> str:
     if not lines:
         return ""
     said = f"{len(lines)} facts of their machines, versions and data differ"
-    return f"<details><summary>{said}</summary>{_table(runs, '', lines)}</details>"
+    return f"<details><summary>{said}</summary>{table(runs, '', lines)}</details>"
 
 
 # --- curves ------------------------------------------------------------------------------------

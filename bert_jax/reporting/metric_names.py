@@ -75,6 +75,17 @@ MEANINGS = {
     "sop_accuracy": "Share of pairs of texts whose order the model gets right.",
     "diffusion_loss": "Masked diffusion: a bound on -log p of a token of the text, in nats; with "
     "enough masks drawn the text is at least so probable.",
+    "nats_per_token": "The mean of -log p of a token of the model's own vocabulary: models of "
+    "different vocabularies do not compare by it.",
+    "nats_per_word": "-log p of the words, by the number of words, which are what stands between "
+    "white space: models of any vocabulary compare by it.",
+    "nats_per_character": "-log p of the words, by the number of their characters: models of any "
+    "vocabulary compare by it.",
+    "word_accuracy": "Share of the masked words of which every token is the model's first guess.",
+    "unknown_words": "Words that are [UNK] in the model's vocabulary, which is easier to predict.",
+    "pll": "Pseudo-log-likelihood of a text, on average: each token is masked alone, and its "
+    "log p given all others is added.",
+    "pseudo_perplexity": "exp of the mean of -log p of a token, each masked alone.",
     "diffusion_accuracy": "Share of the hidden tokens that are the model's first guess, at rates "
     "drawn anew.",
     "regress_loss": "The mean of the squared distance from the right number.",
@@ -140,25 +151,28 @@ WRITTEN = {
     "squad2": "SQuAD 2.0",
     "conll2003": "CoNLL-2003",
 }
-COUNTS = ("_low", "_high", "examples", "predictions", "seconds")  # beside an evaluation's results
+# Beside an evaluation's results.
+COUNTS = ("_low", "_high", "character_error", "examples", "predictions", "seconds")
 SHARES = ("accuracy", "fraction", "data_wait", "mfu", "f1", "exact", "precision", "recall")
+NATS = ("nats_per_token", "nats_per_word", "nats_per_character")
 UNITS = {  # by the ending of a metric's name
     **{f"{name}_loss": row.unit for name, row in OBJECTIVES.items()},
     "_loss": "nats",
     "tokens_per_second": "tokens/s",
     "flops_per_second": "FLOP/s",
-    "nats_per_token": "nats",
+    **dict.fromkeys(NATS, "nats"),
     "seconds": "s",
     "bytes": "bytes",
     "skipped": "updates",
     "spikes": "updates",
 }
-LOWER = ("loss", "mse", "perplexity", "nats_per_token")  # is better
+LOWER = ("loss", "mse", "perplexity", *NATS)  # is better
+CORRECTED = "_word_l2r"  # ends the name of a score by the within-word correction
 
 
 def is_share(name: str) -> bool:
     """Return whether a metric lies between 0 and 1 and is written in per cent."""
-    return name.endswith(SHARES)
+    return name.removesuffix(CORRECTED).endswith(SHARES)
 
 
 def is_result(name: str) -> bool:
@@ -176,11 +190,12 @@ def baselines(name: str) -> tuple[list[str], str]:
 
 def lower_is_better(name: str) -> bool:
     """Return whether lower values of a metric are better."""
-    return name.endswith(LOWER)
+    return name.removesuffix(CORRECTED).endswith(LOWER)
 
 
 def unit(name: str) -> str:
     """Return the unit of a metric; empty for a share or a plain number."""
+    name = name.removesuffix(CORRECTED)
     return next((unit for ending, unit in UNITS.items() if name.endswith(ending)), "")
 
 
@@ -192,7 +207,7 @@ def axis_title(name: str, words: str = "") -> str:
 
 def meaning(name: str) -> str:
     """Say what a metric means; empty for one that is not known."""
-    short = re.sub(r"_\d+$", "", name.rpartition("/")[2])
+    short = re.sub(r"_\d+$", "", name.rpartition("/")[2]).removesuffix(CORRECTED)
     fits = [ending for ending in MEANINGS if short.endswith(ending)]
     return MEANINGS[max(fits, key=len)] if fits else ""
 

@@ -129,13 +129,18 @@ def read(folder: Path, find_kept: FindKept | None = None) -> RunRecord:
     )
 
 
+def is_run(folder: Path) -> bool:
+    """Tell whether a folder is a run."""
+    known = {"objectives", "model"} <= _json(folder / "config.json").keys()
+    return known or (folder / records.METRICS).is_file()
+
+
 def check(folder: Path) -> None:
     """Refuse a folder that is no run."""
     if not folder.is_dir():
         hint = "give the folder that `bert-jax train --workdir=…` made"
         raise MissingError(f"no run in {folder}: there is no such folder", hint)
-    known = {"objectives", "model"} <= _json(folder / "config.json").keys()
-    if known or (folder / records.METRICS).is_file():
+    if is_run(folder):
         return
     hint = "a run has config.json and metrics.jsonl, which `bert-jax train --workdir=…` writes"
     if (folder / "study.json").exists():

@@ -54,8 +54,8 @@ __all__ += ["check", "expand", "identity", "load"]
 SUITES = {
     "pretrain": ("changes",),
     "nsp": ("changes", "source", "split", "limit"),
-    "cross_rate": ("changes",),
-    "nelbo": ("changes", "draws"),
+    "cross_rate": ("changes", "source", "limit", "words"),
+    "nelbo": ("changes", "draws", "source", "limit", "words"),
     "pll": ("changes", "source", "limit", "within_word"),
     "blimp": ("source", "limit", "within_word"),
     "sts": ("changes", "task", "source", "split", "limit"),
@@ -64,7 +64,7 @@ SUITES = {
 }
 OPTION_TYPES = {  # field of `suites.base.SuiteOptions` -> its type
     **dict.fromkeys(("source", "split", "task"), str),
-    **dict.fromkeys(("limit", "draws", "batch_size"), int),
+    **dict.fromkeys(("limit", "draws", "words", "batch_size"), int),
     "changes": tuple,
     "within_word": bool,
 }

@@ -18,6 +18,8 @@ LABELLED = tuple(dict.fromkeys(sum(knobs.METRICS.values(), ())))
 # Suite -> the head without which it is not made; a test compares `suites.TABLE`.
 HEADS = {"nsp": "nsp", "cross_rate": "mlm"}
 LAYERS = ("majority", "embeddings/*", "layer_*")
+# Of a source, in each unit of text; the error is that of nats_per_character.
+TEXT = ("nats_per_word*", "nats_per_character*", "words", "characters")
 FOUND = {  # suite -> patterns of its metrics; a test compares them with the suites' results
     "nsp": (
         *("nsp_loss", "nsp_accuracy", "nsp_accuracy_low", "nsp_accuracy_high"),
@@ -25,15 +27,16 @@ FOUND = {  # suite -> patterns of its metrics; a test compares them with the sui
     ),
     "cross_rate": (
         *("0.*/mlm_loss", "0.*/mlm_accuracy", "0.*/mlm_predictions"),
-        *("0.*/unigram_loss", "0.*/unigram_accuracy"),
+        *("0.*/unigram_loss", "0.*/unigram_accuracy", "0.*/word_accuracy", "0.*/unknown_words"),
+        *(f"0.*/{name}" for name in TEXT),
     ),
     "nelbo": (
         *("nats_per_token", "perplexity", "standard_error", "tokens", "examples", "draws"),
-        "left_to_right/*",
+        *(*TEXT, "unknown_words", "left_to_right/*"),
     ),
     "pll": (
         *("pseudo_perplexity*", "pll*", "perplexity", "log_likelihood", "texts", "tokens"),
-        "left_to_right/*",
+        *(*TEXT, "left_to_right/*"),
     ),
     "blimp": (
         *("accuracy*", "field/*", "term/*", "paradigm/*", "pairs", "ties"),

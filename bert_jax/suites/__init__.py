@@ -18,7 +18,7 @@ from bert_jax.config import knobs, suggest
 from bert_jax.data.tasks import TASKS
 from bert_jax.errors import ConfigError
 from bert_jax.interop import runs
-from bert_jax.suites import blimp, corpus, nelbo, nsp, pll, probe, sts, task
+from bert_jax.suites import blimp, corpus, cross_rate, nelbo, nsp, pll, probe, sts, task
 from bert_jax.suites.base import Detailed, Suite, SuiteOptions, need_head
 
 FINE_TUNED = ("changes", "source", "split", "limit", "submission")
@@ -26,8 +26,19 @@ FINE_TUNED = ("changes", "source", "split", "limit", "submission")
 TABLE: dict[str, Suite] = {
     "pretrain": Suite(corpus.pretrain, reads=("config", "changes"), detailed=corpus.pretrain_each),
     "nsp": Suite(nsp.nsp, reads=("config", "changes", "source", "split", "limit"), head="nsp"),
-    "cross_rate": Suite(corpus.cross_rate, reads=("config", "changes"), head="mlm"),
-    "nelbo": Suite(nelbo.nelbo, reads=("config", "changes", "draws"), detailed=nelbo.nelbo_each),
+    "cross_rate": Suite(
+        cross_rate.cross_rate,
+        reads=("config", "changes"),
+        of_source=("limit", "words"),
+        head="mlm",
+        detailed=cross_rate.cross_rate_each,
+    ),
+    "nelbo": Suite(
+        nelbo.nelbo,
+        reads=("config", "changes", "draws"),
+        of_source=("limit", "words", "draws"),
+        detailed=nelbo.nelbo_each,
+    ),
     "pll": Suite(pll.pll, reads=("config", "changes", "source", "limit", "within_word")),
     "blimp": Suite(
         blimp.blimp, reads=("source", "limit", "within_word"), detailed=blimp.blimp_each
@@ -79,9 +90,13 @@ def named(names: Sequence[str]) -> dict[str, Suite]:
 
 def build_options(table: dict[str, Any], **options: Any) -> SuiteOptions:
     """Build the options the suites share; reject flags that no selected suite reads."""
-    read = {"batch_size"}.union(*(suite.reads for suite in table.values()))
+    source = bool(options.get("source"))
+    read = {"batch_size"}.union(*(suite.fields(source) for suite in table.values()))
     for name, value in options.items():
         if value and name not in read:
             flag = "--config.KNOB" if name == "changes" else f"--{name.replace('_', '-')}"
-            raise ConfigError(f"{flag} means nothing to {', '.join(table)}", "leave it out")
+            problem = f"{flag} means nothing to {', '.join(table)}"
+            if any(name in suite.fields(not source) for suite in table.values()):
+                problem += " beside a --source" if source else " without a --source"
+            raise ConfigError(problem, "leave it out")
     return SuiteOptions(**options)

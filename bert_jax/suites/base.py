@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -37,6 +38,7 @@ class SuiteOptions:
     submission: str = ""  # folder for the files that a benchmark's server takes
     within_word: bool = False  # a masked piece does not see the rest of its word to its right
     draws: int = 0  # numbers of masked tokens an example is read under; 0 is up to the suite
+    words: int = 0  # most words of a passage of the source; 0 is up to the suite
     batch_size: int = 0  # rows a step, which never changes the result; 0 is up to the suite
 
 
@@ -44,6 +46,7 @@ class SuiteOptions:
 class Suite:
     """One row of TABLE: a suite's function, and the fields of SuiteOptions that it reads.
 
+    Where a suite of a corpus may read a source instead, `of_source` are the fields read then.
     `detailed` returns the same result and the metrics of every example, in the data's order:
     float64 [N] METRIC.sum and METRIC.count, and as metrics.EXAMPLES the digest of the examples.
     With them two checkpoints are compared example by example.
@@ -53,6 +56,21 @@ class Suite:
     reads: tuple[str, ...] = ()  # besides batch_size, which all may read
     head: str = ""  # needed, where that does not depend on the checkpoint
     detailed: Callable[[runs.TrainedModel, SuiteOptions], Detailed] | None = None
+    of_source: tuple[str, ...] = ()
+
+    def fields(self, source: bool) -> tuple[str, ...]:
+        """Return the fields that are read with a source, or without one."""
+        return ("source", *self.of_source) if source and self.of_source else self.reads
+
+
+def standard_error(sums: np.ndarray, counts: np.ndarray, documents: np.ndarray) -> float:
+    """Return that of the ratio of two sums over examples, those of a document not independent."""
+    _, cluster = np.unique(documents, return_inverse=True)
+    residuals = np.bincount(cluster, sums - counts * sums.sum() / counts.sum())
+    clusters = len(residuals)
+    if clusters < 2:
+        return math.nan
+    return float(math.sqrt(clusters / (clusters - 1) * (residuals**2).sum()) / counts.sum())
 
 
 def both_ways(

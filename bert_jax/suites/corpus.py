@@ -1,4 +1,4 @@
-"""Suites on a corpus: `pretrain` as during training, and `cross_rate` with masks of many rates."""
+"""Suite `pretrain`, as during training, and the corpus and config that suites on a corpus share."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from bert_jax.evaluation.corpus import Evaluator, both
 from bert_jax.interop import runs
 from bert_jax.suites.base import Detailed, Progress, Result, SuiteOptions, on_devices
 from bert_jax.system import log
-
-RATES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 
 
 def pretrain(run: runs.TrainedModel, options: SuiteOptions) -> Result:
@@ -56,23 +54,6 @@ def evaluator(
     params, mesh = on_devices(run.params)
     settings = dataclasses.replace(settings, **changes)
     return Evaluator(config, prepared(run, options, config), settings, mesh), params
-
-
-def cross_rate(run: runs.TrainedModel, options: SuiteOptions) -> Result:
-    """Return MLM loss and accuracy at many masking rates, and those of the unigram baseline.
-
-    The masks of a lower rate are part of those of a higher one, and at the rate of the pre-training
-    evaluation they are its masks.
-    """
-    config = chosen(run, options)
-    config = dataclasses.replace(config, objectives={"mlm": config.objectives["mlm"]})
-    scorer, params = evaluator(run, options, config, rate=max(RATES))
-    masks = [scorer.at(rate) for rate in RATES]
-    results = scorer.sweep(params, masks, Progress("cross_rate"))
-    return {
-        f"{rate:g}": {name: value for name, value in metrics.items() if name != "examples"}
-        for rate, metrics in zip(RATES, results, strict=True)
-    }
 
 
 def _without_other_pairs(config: knobs.Config, changes: dict[str, str]) -> knobs.Config:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,17 +12,25 @@ from bert_jax.data.labelled import formats
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.system import jsons
 
+TEXTS = ("txt", "jsonl")  # endings of files that hold texts
 
-def find(source: str, suite: str, example: str) -> list[Path]:
-    """Find the files of files:PATTERN, sorted by name; a folder stands for its JSON lines."""
+
+def find(source: str, suite: str, example: str, endings: Sequence[str] = ("jsonl",)) -> list[Path]:
+    """Find the files of files:PATTERN, or of a path alone, sorted by name.
+
+    A folder stands for its files with one of the endings, gzipped ones too.
+    """
     kind, _, pattern = source.partition(":")
-    if kind != "files" or not pattern:
+    if Path(source).exists():
+        pattern = source
+    elif kind != "files" or not pattern:
         raise ConfigError(
             f"suite {suite} cannot read --source={source!r}", f"for example --source={example}"
         )
     path = Path(pattern)
     if path.is_dir():
-        files = sorted(file for ending in ("*.jsonl", "*.jsonl.gz") for file in path.glob(ending))
+        names = [f"*.{ending}{packed}" for ending in endings for packed in ("", ".gz")]
+        files = sorted(file for name in names for file in path.glob(name))
     else:
         files = [path] if path.is_file() else sorted(Path(name) for name in glob.glob(pattern))
     if not files:
@@ -29,15 +38,40 @@ def find(source: str, suite: str, example: str) -> list[Path]:
     return files
 
 
+def texts(path: Path) -> Iterator[str]:
+    """Yield the field `text` of JSON lines, or each line of a text that is not blank."""
+    if _has_objects(path):
+        return (row["text"] for _, row in objects(path, ["text"]))
+    return (text for _, text in read(path))
+
+
+def documents(path: Path) -> Iterator[list[str]]:
+    """Yield the lines of each document: of a row of JSON lines, or between two blank lines."""
+    if _has_objects(path):
+        yield from (text.split("\n") for text in texts(path))
+        return
+    for blank, lines in itertools.groupby(_every(path), key=lambda line: not line[1].strip()):
+        if not blank:
+            yield [text for _, text in lines]
+
+
+def _has_objects(path: Path) -> bool:
+    return ".jsonl" in path.suffixes or path.suffix == ".json"
+
+
 def read(path: Path) -> Iterator[tuple[str, str]]:
     """Yield FILE:LINE and the text of each line that is not blank."""
+    return ((where, text) for where, text in _every(path) if text.strip())
+
+
+def _every(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield FILE:LINE and the text of each line, blank ones too."""
     for number, text, problem in formats.lines(path):
         if problem:
             raise DataError(
                 f"{path}:{number}: {problem}", "convert the file, for example with iconv"
             )
-        if text.strip():
-            yield f"{path}:{number}", text
+        yield f"{path}:{number}", text
 
 
 def objects(path: Path, needed: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:

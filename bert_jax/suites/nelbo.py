@@ -1,10 +1,13 @@
-"""Suite `nelbo`: the negative log-likelihood of the validation text, or a bound on it, in nats.
+"""Suite `nelbo`: the negative log-likelihood of a text, or a bound on it, in nats.
 
 Of a left-to-right model it is exact. Of a masked model, whatever it was trained with, it is the
 bound of masked diffusion: each example is read under several draws of how many of its tokens are
 masked, spread over all numbers from one to all, and its cross-entropies are weighted as
 `objectives/diffusion.py` says. Both are over the same tokens, so the numbers compare. A hybrid
 model has both: its bound, and as `left_to_right` its likelihood.
+
+The text is the validation split, or a `--source`, of which each passage (`passages.py`) is an
+example. There nats a word and a character compare models of different vocabularies, too.
 """
 
 from __future__ import annotations
@@ -18,11 +21,22 @@ import numpy as np
 from bert_jax.config import knobs
 from bert_jax.evaluation.metrics import EXAMPLES
 from bert_jax.interop import runs
-from bert_jax.suites.base import Detailed, Progress, Result, SuiteOptions, both_ways, need_head
+from bert_jax.suites import hidden, passages
+from bert_jax.suites.base import (
+    Detailed,
+    Progress,
+    Result,
+    SuiteOptions,
+    both_ways,
+    need_head,
+    standard_error,
+)
 from bert_jax.suites.corpus import chosen, evaluator
+from bert_jax.suites.left_to_right import LeftToRight
 
 DRAWS = 8  # of an example
 MASKS: dict[str, Any] = {"replace": (1.0, 0.0, 0.0), "unit": "token"}
+GOLDEN = (math.sqrt(5) - 1) / 2  # its multiples are spread evenly
 
 
 def nelbo(run: runs.TrainedModel, options: SuiteOptions) -> Result:
@@ -32,15 +46,22 @@ def nelbo(run: runs.TrainedModel, options: SuiteOptions) -> Result:
 
 def nelbo_each(run: runs.TrainedModel, options: SuiteOptions) -> Detailed:
     """Return the same, and the nats and tokens of each example."""
-    return both_ways(_each, run, options)
+    return both_ways(_of_texts if options.source else _of_corpus, run, options)
 
 
-def _each(run: runs.TrainedModel, options: SuiteOptions) -> Detailed:
-    name, draws, end = "diffusion", options.draws or DRAWS, True
+def _draws(run: runs.TrainedModel, options: SuiteOptions) -> int:
+    """Return the draws of an example: one of a causal model, which masks nothing."""
     if "causal_lm" in run.config.objectives:
-        name, draws, end = "causal_lm", 1, False
-    else:
-        need_head(run, "mlm", "nelbo")
+        return 1
+    need_head(run, "mlm", "nelbo")
+    return options.draws or DRAWS
+
+
+def _of_corpus(run: runs.TrainedModel, options: SuiteOptions) -> Detailed:
+    draws = _draws(run, options)
+    name, end = "diffusion", True
+    if "causal_lm" in run.config.objectives:
+        name, end = "causal_lm", False
     config = chosen(run, options)
     shift = any(objective.shift for objective in config.objectives.values())
     objectives = {name: knobs.Objective(weight=1.0, end=end, shift=shift)}
@@ -49,23 +70,74 @@ def _each(run: runs.TrainedModel, options: SuiteOptions) -> Detailed:
     masks = scorer.draws(draws) if name == "diffusion" else None
     _, arrays = scorer.detailed(params, Progress("nelbo"), masks)
     nats, tokens = (arrays[f"{name}_loss.{part}"] / draws for part in ("sum", "count"))
-    mean = nats.sum() / tokens.sum()
+    result, each = _result(nats, tokens, scorer.source.documents(), draws)
+    return result, each | {EXAMPLES: arrays[EXAMPLES]}
+
+
+def _of_texts(run: runs.TrainedModel, options: SuiteOptions) -> Detailed:
+    draws, texts = _draws(run, options), passages.load(run, options, "nelbo")
+    if "causal_lm" in run.config.objectives:
+        score = LeftToRight(run, options, "nelbo")
+        scores = score([text.ids.tolist() for text in texts], Progress("nelbo: tokens"))
+        nats = -np.array([tokens.sum() for tokens in scores])
+    else:
+        nats = _bounds(run, options, texts, draws)
+    counts = [
+        (len(text.ids), len(text.passage.lengths), text.passage.lengths.sum()) for text in texts
+    ]
+    tokens, words, characters = np.array(counts, np.float64).T
+    documents = np.array([text.passage.document for text in texts])
+    result, each = _result(nats, tokens, documents, draws)
+    unknown = [text.words[text.ids == run.tokenizer.special.unk] for text in texts]
+    result |= {
+        "nats_per_word": float(nats.sum() / words.sum()),
+        "nats_per_character": float(nats.sum() / characters.sum()),
+        "nats_per_character_error": standard_error(nats, characters, documents),
+        "words": int(words.sum()),
+        "characters": int(characters.sum()),
+        "unknown_words": sum(len(np.unique(numbers)) for numbers in unknown),
+    }
+    each |= {"nats_per_word.sum": nats, "nats_per_word.count": words}
+    each |= {"nats_per_character.sum": nats, "nats_per_character.count": characters}
+    return result, each | {EXAMPLES: passages.identity(texts)}
+
+
+def _bounds(
+    run: runs.TrainedModel, options: SuiteOptions, texts: list[passages.Encoded], draws: int
+) -> np.ndarray:
+    """Return the bound of each passage in nats, float64 [N].
+
+    Of n tokens k are masked, with every k from 1 to n as likely: n / k times the sum of their
+    cross-entropies is then, on average, the bound. Draws have a k each, of equal parts of 1 to n.
+    """
+    rows, weights, owners = [], [], []
+    for number, text in enumerate(texts):
+        count, shift = len(text.ids), (number * GOLDEN) % 1
+        for draw in range(draws if count else 0):
+            masked = 1 + int((draw + shift) / draws * count)
+            rows.append(
+                hidden.Row(text.ids, passages.shuffled(text.passage.text, count, draw) < masked)
+            )
+            weights.append(count / masked / draws)
+            owners.append(number)
+    bounds = np.zeros(len(texts))
+    progress = Progress("nelbo: tokens")
+    for row, nats, _ in hidden.predict(run, rows, options.batch_size, progress):
+        bounds[owners[row]] += weights[row] * nats.sum()
+    return bounds
+
+
+def _result(
+    nats: np.ndarray, tokens: np.ndarray, documents: np.ndarray, draws: int
+) -> tuple[Result, dict[str, np.ndarray]]:
+    """Return the metrics by token, and the sums and counts that they are made of."""
+    mean = float(nats.sum() / tokens.sum())
     result = {
         "nats_per_token": mean,
         "perplexity": math.exp(mean),
-        "standard_error": _standard_error(nats, tokens, scorer.source.documents()),
+        "standard_error": standard_error(nats, tokens, documents),
         "tokens": int(tokens.sum()),
         "examples": len(tokens),
         "draws": draws,
     }
-    return result, {"nelbo.sum": nats, "nelbo.count": tokens, EXAMPLES: arrays[EXAMPLES]}
-
-
-def _standard_error(nats: np.ndarray, tokens: np.ndarray, documents: np.ndarray) -> float:
-    """Return that of the ratio of two sums over examples, those of a document not independent."""
-    _, cluster = np.unique(documents, return_inverse=True)
-    residuals = np.bincount(cluster, nats - tokens * nats.sum() / tokens.sum())
-    count = len(residuals)
-    if count < 2:
-        return math.nan
-    return float(math.sqrt(count / (count - 1) * (residuals**2).sum()) / tokens.sum())
+    return result, {"nats_per_token.sum": nats, "nats_per_token.count": tokens}

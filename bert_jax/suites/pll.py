@@ -1,4 +1,8 @@
-"""Pseudo-log-likelihood and pseudo-perplexity of texts (Salazar et al., 2020)."""
+"""Pseudo-log-likelihood and pseudo-perplexity of texts (Salazar et al., 2020).
+
+Of a `--source` also as nats a word and a character, which compare models of different vocabularies:
+a word is what stands between white space, a character any that is none.
+"""
 
 from __future__ import annotations
 
@@ -31,34 +35,36 @@ def pll(run: runs.TrainedModel, options: SuiteOptions) -> Result:
 
 def _each(run: runs.TrainedModel, options: SuiteOptions) -> Detailed:
     score = scorer(run, options, "pll")
-    texts = _of_files(run, options) if options.source else _of_corpus(run, options)
+    written, texts = _of_files(run, options) if options.source else ([], _of_corpus(run, options))
     scores = score(texts, Progress("pll: tokens"))
     total, count = math.fsum(float(tokens.sum()) for tokens in scores), sum(map(len, scores))
     suffix = "_word_l2r" if options.within_word else ""
     likelihood, perplexity = f"pll{suffix}", f"pseudo_perplexity{suffix}"
     if "causal_lm" in run.config.objectives:
         likelihood, perplexity = "log_likelihood", "perplexity"
-    return {
+    result: Result = {
         "texts": len(texts),
         "tokens": count,
         likelihood: total / len(texts),
         perplexity: math.exp(-total / count),
-    }, {}
+    }
+    if words := [len(word) for text in written for word in text.split()]:
+        result |= {f"nats_per_word{suffix}": -total / len(words), "words": len(words)}
+        result |= {f"nats_per_character{suffix}": -total / sum(words), "characters": sum(words)}
+    return result, {}
 
 
-def _of_files(run: runs.TrainedModel, options: SuiteOptions) -> list[list[int]]:
-    texts = []
-    for path in lines.find(options.source, "pll", EXAMPLE):
-        if ".jsonl" in path.suffixes or path.suffix == ".json":
-            texts += [row["text"] for _, row in lines.objects(path, ["text"])]
-        else:
-            texts += [text for _, text in lines.read(path)]
-    encoded = [ids for ids in run.tokenizer.encode_batch(texts[: options.limit or None]) if ids]
-    if not encoded:
+def _of_files(run: runs.TrainedModel, options: SuiteOptions) -> tuple[list[str], list[list[int]]]:
+    """Return the texts that have tokens, and their tokens."""
+    paths = lines.find(options.source, "pll", EXAMPLE, lines.TEXTS)
+    texts = [text for path in paths for text in lines.texts(path)][: options.limit or None]
+    encoded = run.tokenizer.encode_batch(texts)
+    kept = [(text, ids) for text, ids in zip(texts, encoded, strict=True) if ids]
+    if not kept:
         raise DataError(
             f"{options.source} holds no text", f"a text a line, for example --source={EXAMPLE}"
         )
-    return encoded
+    return [text for text, _ in kept], [ids for _, ids in kept]
 
 
 def _of_corpus(run: runs.TrainedModel, options: SuiteOptions) -> list[list[int]]:

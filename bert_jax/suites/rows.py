@@ -29,6 +29,7 @@ def run_rows(
     make: Make,
     batch_size: int,
     progress: inference.Progress,
+    tokens: int = inference.TOKENS,
 ) -> Iterator[tuple[np.ndarray, Any]]:
     """Compute every row once; yield the numbers of a batch's rows, and the step's outputs for them.
 
@@ -37,8 +38,9 @@ def run_rows(
       params: placed on all devices, which share the rows of a batch.
       lengths: tokens of each row.
       make: assembles a batch; rows beyond those it is given are padding.
-      batch_size: rows of a batch; 0 is as many as hold `inference.TOKENS`.
+      batch_size: rows of a batch; 0 is as many as hold `tokens`.
       progress: called with the tokens that are done, padding included, and with all of them.
+      tokens: of a batch, where batch_size is 0.
     """
     placed, mesh = on_devices(params)
     compiled = jax.jit(step, out_shardings=sharding.replicated(mesh))
@@ -46,7 +48,7 @@ def run_rows(
     def compute(planned: inference.Planned) -> Any:
         return compiled(placed, inference.place(make(*planned), mesh))
 
-    plan = inference.by_shape(lengths, mesh, batch_size)
+    plan = inference.by_shape(lengths, mesh, batch_size, tokens)
     return inference.run(compute, plan, progress, cost=lambda batch: batch.length * len(batch.rows))
 
 

@@ -1,0 +1,177 @@
+"""Passages of a source of texts, and which of their words are masked: equal for all vocabularies.
+
+A passage is whole sentences of one document, together at most so many words; a word is what stands
+between white space. Which words are masked, and so what else the model reads, follows from the text
+alone. A vocabulary only decides how many tokens a word has: those that hold its characters, and in
+vocabularies where a token begins with a blank, that blank.
+
+A sentence of more words is cut. One with a word of more than LONGEST characters is left out, and
+logged. A passage that does not fit into a model is an error: read otherwise, its model could not
+be compared with others.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import itertools
+import logging
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from bert_jax.config import knobs, quotas
+from bert_jax.data.batches import order
+from bert_jax.data.characters import replace_surrogates
+from bert_jax.data.text.sentences import Tally, sentences
+from bert_jax.errors import ConfigError, DataError
+from bert_jax.evaluation.metrics import digest
+from bert_jax.interop import runs
+from bert_jax.suites import lines
+from bert_jax.suites.base import SuiteOptions
+
+logger = logging.getLogger(__name__)
+
+WORDS = 64  # of a passage, unless --words says otherwise: about 90 tokens of English
+LONGEST = (
+    100  # characters of a word: a longer one is [UNK] to some vocabularies, 50 tokens to others
+)
+LANGUAGE = "en"  # of the sentence splitter
+SEED = knobs.Eval().seed
+EXAMPLE = "files:texts/, a folder of .txt or .jsonl files"
+_ORDER = 0x574F5244  # keeps the order of words apart from all others
+_STEP = np.uint64(0x9E3779B97F4A7C15)
+
+
+@dataclasses.dataclass(frozen=True)
+class Passage:
+    """Words with one blank between two, and the number of their document."""
+
+    text: str
+    document: int
+
+    @functools.cached_property
+    def lengths(self) -> np.ndarray:
+        """The number of characters of each word."""
+        return np.array([len(word) for word in self.text.split(" ")], np.int64)
+
+    @functools.cached_property
+    def ranks(self) -> np.ndarray:
+        """The place of each word in the random order in which words are masked."""
+        return shuffled(self.text, len(self.lengths))
+
+    def masked(self, rate: float) -> np.ndarray:
+        """Return which words are masked at a rate; those of a lower rate are among them."""
+        count = len(self.lengths)
+        return self.ranks < quotas.table(rate, count)[count]
+
+
+@dataclasses.dataclass(frozen=True)
+class Encoded:
+    """A passage in the tokens of a model."""
+
+    passage: Passage
+    ids: np.ndarray  # int32 [n]
+    words: np.ndarray  # int64 [n], the number of the word that each token belongs to
+
+
+def shuffled(text: str, count: int, *draw: int) -> np.ndarray:
+    """Return the place of each of `count` parts of a text in a random order.
+
+    It is a function of the evaluation seed, the text, the part and the draw alone.
+    """
+    name = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
+    key = np.uint64(order.key(SEED, _ORDER, name, *draw))
+    scores = order.mix(key + np.arange(1, count + 1, dtype=np.uint64) * _STEP)
+    return np.argsort(np.argsort(scores))
+
+
+def load(run: runs.TrainedModel, options: SuiteOptions, suite: str) -> list[Encoded]:
+    """Read the passages of a source and encode them for a model; refuse any that does not fit."""
+    if not run.tokenizer.has_words:
+        raise ConfigError(
+            f"suite {suite} masks words of a --source, and the vocabulary of {run.folder} has none",
+            "evaluate it on a corpus: leave --source out",
+        )
+    most, room = options.words or WORDS, run.longest - 2
+    encoded = _encoded(run, options, suite, most)
+    long = max(encoded, key=lambda one: len(one.ids))
+    if len(long.ids) <= room:
+        logger.info(f"{suite}: {len(encoded):,} passages of at most {most} words")
+        return encoded
+    fits = most
+    while fits > 1 and max(len(e.ids) for e in _encoded(run, options, suite, fits)) > room:
+        fits = max(1, fits * 7 // 8)
+    raise ConfigError(
+        f"{run.folder} reads {room} tokens, and a passage of {len(long.passage.lengths)} words has "
+        f"{len(long.ids)}: {long.passage.text[:60]!r}",
+        f"--words={fits}, for every model that is compared",
+    )
+
+
+def identity(encoded: Sequence[Encoded], *settings: object) -> np.ndarray:
+    """Digest what decides which words a model reads and predicts: no vocabulary does."""
+    texts = (f"{len(one.passage.text)}:{one.passage.text}".encode() for one in encoded)
+    return digest([repr((SEED, *settings)).encode(), *texts])
+
+
+def words_of(text: str, offsets: Sequence[tuple[int, int]]) -> np.ndarray:
+    """Return the number of the word of each token; a blank belongs to the word after it."""
+    at = np.cumsum(np.frombuffer(text.encode("utf-32-le"), "<u4") == ord(" "))
+    spans = np.array(offsets, np.int64).reshape(-1, 2)
+    first = np.minimum(spans[:, 0], len(text) - 1)
+    last = np.maximum(spans[:, 1] - 1, first)
+    if (across := np.flatnonzero(at[first] != at[last])).size:
+        start, end = offsets[across[0]]
+        raise ConfigError(
+            f"the vocabulary has a token of several words, {text[start:end]!r}",
+            "words of such a model cannot be masked one by one",
+        )
+    return at[first]
+
+
+def _encoded(run: runs.TrainedModel, options: SuiteOptions, suite: str, most: int) -> list[Encoded]:
+    """Encode passages of at most `most` words."""
+    tally = Tally()
+    found = _passages(options.source, suite, most, tally)
+    passages = list(itertools.islice(found, options.limit or None))
+    if left_out := tally.counts["long"]:
+        logger.info(
+            f"{suite}: {left_out:,} sentences with a word of more than {LONGEST} characters "
+            f"are left out, first {tally.first['long']}"
+        )
+    encodings = run.tokenizer.encode_with_offsets([passage.text for passage in passages])
+    if not any(ids for ids, _ in encodings):
+        raise DataError(f"{options.source} holds no text", f"for example --source={EXAMPLE}")
+    return [
+        Encoded(passage, np.array(ids, np.int32), words_of(passage.text, offsets))
+        for passage, (ids, offsets) in zip(passages, encodings, strict=True)
+    ]
+
+
+def _passages(source: str, suite: str, most: int, tally: Tally) -> Iterator[Passage]:
+    """Yield the passages of all files."""
+    number = itertools.count()
+    for path in lines.find(source, suite, EXAMPLE, lines.TEXTS):
+        for document in lines.documents(path):
+            at = next(number)
+            held: list[str] = []
+            for words in _sentences(document, most, tally):
+                if held and len(held) + len(words) > most:
+                    yield Passage(" ".join(held), at)
+                    held = []
+                held += words
+            if held:
+                yield Passage(" ".join(held), at)
+
+
+def _sentences(document: Sequence[str], most: int, tally: Tally) -> Iterator[list[str]]:
+    """Yield the words of each sentence, of a longer one `most` at once."""
+    for line in document:
+        for sentence in sentences(replace_surrogates(line), LANGUAGE, tally):
+            words = sentence.split(" ")
+            if longest := next((word for word in words if len(word) > LONGEST), ""):
+                tally.add("long", f"{longest[:20]}…")
+                continue
+            yield from (words[at : at + most] for at in range(0, len(words), most))
