@@ -134,8 +134,8 @@ class Model:
     def logits(self, texts: Sequence[Text], head: str = "") -> list[np.ndarray]:
         """Return what a head gives for each text, by default the model's first head.
 
-        They are [tokens, vocabulary] of `mlm` and `causal_lm`, [tokens, labels] of `tag`, and of
-        the others what a text has one of.
+        They are [tokens, vocabulary] of `mlm` and `causal_lm`, [tokens, labels] of `tag`, [tokens]
+        of `replaced`, and of the others what a text has one of.
         """
         from bert_jax.objectives import TABLE, network
         from bert_jax.predictors.base import Model as Asked
@@ -144,11 +144,12 @@ class Model:
         name = Asked(self.opened, Options()).choose(*([head] if head else self.opened.config.heads))
         size = self.opened.tokenizer.size
         build = network.build(self.opened.config, size, only=name)
-        params = {part: self.opened.params[part] for part in ("encoder", name)}
+        params = {p: self.opened.params[p] for p in network.parts(self.opened.config, name)}
         by_token = not TABLE[name].pooled
 
         def apply(params: Any, batch: dict[str, Any]) -> Any:
-            return network.outputs(build, params, batch)[name]
+            found = network.outputs(build, params, batch)[name]
+            return getattr(found, "logits", found)
 
         def own(row: np.ndarray, count: int) -> np.ndarray:
             row = row[:count] if by_token else row[0]

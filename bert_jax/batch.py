@@ -25,12 +25,14 @@ In segment_ids 0 is padding; BERT's two segments are type_ids. A token whose uni
 masked. `masking.apply` adds, for K prediction slots a row
 (a slot is room for one predicted token; K is fixed, and slots that are not used weigh 0):
 
-| inputs            | [B, L] | int32   | masking | encoder: tokens after corruption             |
-| predict_positions | [B, K] | int32   | masking | MLM head: column of each slot                |
-| predict_targets   | [B, K] | int32   | masking | MLM loss: the true token                     |
-| predict_weights   | [B, K] | float32 | masking | MLM loss: 1 for a used slot, 0 for a spare   |
-| bound_weights     | [B, K] | float32 | masking | diffusion: what a slot weighs in the bound   |
-| causal            | [B, L] | bool    | hybrid  | attention: tokens that see none after them   |
+| inputs            | [B, L] | int32   | masking  | encoder: tokens after corruption             |
+| predict_positions | [B, K] | int32   | masking  | MLM head: column of each slot                |
+| predict_targets   | [B, K] | int32   | masking  | MLM loss: the true token                     |
+| predict_weights   | [B, K] | float32 | masking  | MLM loss: 1 for a used slot, 0 for a spare   |
+| predict_draws     | [B, K] | uint32  | masking  | replaced: random bits that draw a token      |
+| bound_weights     | [B, K] | float32 | masking  | diffusion: what a slot weighs in the bound   |
+| causal            | [B, L] | bool    | hybrid   | attention: tokens that see none after them   |
+| judged            | [B, L] | float32 | replaced | its loss: 1 for a token it is asked about    |
 
 Labelled data has no unit_ids, copies and places, but one of these targets, where -1 and NaN are not
 counted:

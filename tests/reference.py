@@ -27,10 +27,16 @@ def softmax(x):
     return e / e.sum(-1, keepdims=True)
 
 
-def encoder(params, tokens, types, heads, causal=False):
-    """Hidden vectors [n, D] and pooled [D] of one unpadded row, post-LN, learned positions."""
-    e = params["embeddings"]
-    x = norm(e["token"][tokens] + e["type"][types] + e["position"][: len(tokens)], e["norm"])
+def embed(e, tokens, types):
+    """Vectors [n, D] of one unpadded row, with learned positions."""
+    return norm(e["token"][tokens] + e["type"][types] + e["position"][: len(tokens)], e["norm"])
+
+
+def encoder(params, tokens, types, heads, causal=False, embedded=None):
+    """Hidden vectors [n, D] and pooled [D] of one unpadded row, post-LN; `embedded` may be those of
+    another encoder.
+    """
+    x = embed(params["embeddings"], tokens, types) if embedded is None else embedded
     depth, width = len(params["layers"]["mlp"]["up"]["bias"]), x.shape[-1] // heads
     for i in range(depth):
         layer = pick(params["layers"], i)
@@ -42,7 +48,7 @@ def encoder(params, tokens, types, heads, causal=False):
             )
             scores = q @ k.T / math.sqrt(width)
             if causal:
-                scores[np.triu_indices(len(tokens), 1)] = -np.inf
+                scores[np.triu_indices(len(x), 1)] = -np.inf
             outs.append(softmax(scores) @ v @ layer["attention"]["out"]["kernel"][h])
         x = norm(x + sum(outs) + layer["attention"]["out"]["bias"], layer["attention_norm"])
         x = norm(

@@ -51,6 +51,11 @@ DIFFUSION = {
     "masking.replace": (1.0, 0.0, 0.0),
 }
 HYBRID = {"objectives.hybrid.weight": 1.0, "pairs": "none"}
+REPLACED = {
+    "objectives.replaced.weight": 50.0,
+    "masking.replace": (1.0, 0.0, 0.0),
+    "evals.validation.replace": (1.0, 0.0, 0.0),
+}
 UNIFORM = {"masking.draw": "uniform"}
 NSP = {"objectives": {"nsp": {"weight": 1.0}}, "checkpoints.best": "nsp_loss"}
 
@@ -168,6 +173,7 @@ CASES: dict[str, tuple[Any, dict[str, Any], list[dict[str, Any]]]] = {
     "objectives.diffusion.gamma": (0.5, DIFFUSION, []),
     "objectives.hybrid.share": (0.25, HYBRID, []),
     "objectives.hybrid.shift": (True, HYBRID, []),
+    "objectives.replaced.generator": (0.25, REPLACED, []),
     "optim.warmup_steps": (5, TEXT, [{"optim.warmup_fraction": 0.1}]),
     "optim.decay_fraction": (0.1, {"optim.schedule": "wsd"}, [TEXT]),
     "optim.final_fraction": (
@@ -233,7 +239,7 @@ def test_a_knob_is_taken_where_it_has_an_effect(path):
 IN_VAIN = [(path, value, other) for path, (value, _, idle) in CASES.items() for other in idle]
 IN_VAIN += [("objectives.mlm.labels", ("x", "y"), TEXT), ("objectives.mlm.end", False, TEXT)]
 IN_VAIN += [("objectives.mlm.gamma", 0.5, TEXT), ("objectives.mlm.share", 0.25, TEXT)]
-IN_VAIN += [("objectives.mlm.shift", True, TEXT)]
+IN_VAIN += [("objectives.mlm.shift", True, TEXT), ("objectives.mlm.generator", 0.25, TEXT)]
 
 
 @pytest.mark.parametrize(

@@ -143,6 +143,7 @@ COVERED = {
     "objectives.*.shift": (
         "test_hybrid.py::test_a_shifted_mask_is_predicted_from_the_place_before_it"
     ),
+    "objectives.*.generator": "test_replaced.py::test_a_generator_has_its_share_of_the_width",
     "masking.phases": "test_laws.py::test_phases_go_where_they_say",
     "masking.draw": "test_laws.py::test_each_example_has_the_quota_of_its_draw",
     "masking.draw_low": "test_laws.py::test_rates_have_the_distribution_that_is_named",

@@ -14,6 +14,7 @@ from bert_jax import config
 from bert_jax.checkpoints import manifest
 from bert_jax.config import knobs
 from bert_jax.errors import DataError
+from bert_jax.objectives import replaced
 from bert_jax.reporting import metric_names, run_charts, run_record, run_report, terms
 from bert_jax.system import folder_locks
 from bert_jax.training import clock
@@ -159,6 +160,7 @@ def measures() -> set[str]:
     return names | {
         *("predicted_fraction", "predict_quota_fraction", "shortfall_fraction"),
         *("distinct_fraction", "causal_fraction", "weight_fraction"),
+        *(f"replaced_{measure}" for measure in replaced.MEASURES),
     }
 
 

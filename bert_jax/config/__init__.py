@@ -324,7 +324,7 @@ def _objectives(c: Config) -> dict[str, Objective]:
             raise ConfigError(f"config.objectives has no {name!r}", suggest(name, OBJECTIVES))
         fits = name == c.pairs if name in ("nsp", "sop") else name != "mlm" or not others
         if fits:
-            weight = 1.0 if objective.weight is None else objective.weight
+            weight = OBJECTIVES[name].weight if objective.weight is None else objective.weight
             active[name] = dataclasses.replace(objective, weight=weight)
         elif objective.weight is not None and name == "mlm":
             raise ConfigError(

@@ -6,6 +6,7 @@ The costs follow from the config and the size of the vocabulary. That size is no
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Mapping
 from importlib.metadata import version
@@ -14,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from packaging.version import Version
 
-from bert_jax.config import knobs, laws, quotas
+from bert_jax.config import generators, knobs, laws, quotas
 
 
 class Kept(NamedTuple):
@@ -108,19 +109,26 @@ def _flops(
     """Count the matmuls of the forward pass, and twice as many of the backward pass.
 
     A layer multiplies each token with 4 D x D and 2 (3 when gated) D x F, and each pair of tokens
-    twice over D. The head multiplies each predicted token with D x D and D x V. Embeddings, norms
-    and the optimizer are left out.
+    twice over D. The MLM head multiplies each predicted token with D x D and D x V, that of
+    `replaced` each token with D x D and D. Embeddings, norms and the optimizer are left out.
     """
-    layers, width, _ = _shape(config)
-    layer = tokens * layer_weights(config) + 2 * pairs * width
+    width, encoders = _shape(config)[1], _encoders(config)
+    of_layers = 0.0
+    for one in encoders:
+        layers, read, _ = _shape(one)  # the MLM head reads the last one
+        of_layers += layers * (tokens * layer_weights(one) + 2 * pairs * read)
+    words = predictions * (read * width + width * vocab_size)
     pooled = examples * width**2 if config.pairs != "none" else 0
-    return 3.0 * 2 * (layers * layer + predictions * (width**2 + width * vocab_size) + pooled)
+    judged = tokens * (width**2 + width) if "replaced" in config.objectives else 0
+    projected = tokens * width * read if read != width else 0
+    return 3.0 * 2 * (of_layers + words + pooled + judged + projected)
 
 
 def attention_flops(config: knobs.Config) -> float:
     """Return the FLOPs of an update's scores and weighted sums, padding included."""
-    layers, width, _ = _shape(config)
-    return 3.0 * 2 * layers * 2 * config.batch_size * config.sequence_length**2 * width
+    pairs = config.batch_size * config.sequence_length**2
+    shapes = map(_shape, _encoders(config))
+    return sum(3.0 * 2 * layers * 2 * pairs * width for layers, width, _ in shapes)
 
 
 def layer_weights(config: knobs.Config) -> int:
@@ -131,11 +139,14 @@ def layer_weights(config: knobs.Config) -> int:
 
 def state_bytes(config: knobs.Config, vocab_size: int) -> int:
     """Return the bytes of parameters, moments and gradients of a run, without biases and norms."""
-    layers, width, _ = _shape(config)
+    (layers, width, _), encoders = _shape(config), _encoders(config)
     m = config.model
     tables = vocab_size + m.type_vocab + (m.max_positions if m.position == "learned" else 0)
-    heads = (2 if config.pairs != "none" else 1) * width**2  # the MLM head, and the pooler
-    return 4 * STATES * (layers * layer_weights(config) + width * tables + heads)
+    # The MLM head (with a generator its matrix and the projection), the pooler, that of `replaced`.
+    read = sum(_shape(one)[1] for one in encoders[1:]) * 2 or width
+    several = (config.pairs != "none") + ("replaced" in config.objectives)
+    of_layers = layers * sum(map(layer_weights, encoders))
+    return 4 * STATES * (of_layers + width * tables + (read + several * width) * width)
 
 
 def activation_bytes(
@@ -162,13 +173,13 @@ def activation_bytes(
       fused: attention is a fused kernel, which keeps no scores.
       tensor: ways that tensor parallelism splits features, heads, logits and half of the vectors.
     """
-    layers, width, mlp = _shape(config)
     m, length = config.model, config.sequence_length
-    assert m.heads is not None
-    tokens, pairs = rows * length, 0 if fused else rows * m.heads * length**2
+    tokens = rows * length
     kinds = KEPT.get(device, KEPT["cuda"])
 
-    def size(kept: Kept) -> float:
+    def size(kept: Kept, one: knobs.Config = config) -> float:
+        _, width, mlp = _shape(one)
+        pairs = 0 if fused else rows * (one.model.heads or 1) * length**2
         features = (kept.features + (m.gated and kept.features > 0)) * mlp
         vectors = kept.vectors * (tensor + 1) / 2 * width
         numbers = tokens * (vectors + features) + kept.scores * pairs
@@ -180,7 +191,8 @@ def activation_bytes(
     logits = 4 * rows * _predicted(config, slots) * vocab_size / tensor
     head = (3 if device == "cpu" else 2) * logits
     again = size(kinds["none"]) - size(kinds[remat])
-    return int(layers * size(kinds[remat]) + max(head, again))
+    kept = sum(_shape(one)[0] * size(kinds[remat], one) for one in _encoders(config))
+    return int(kept + max(head, again))
 
 
 @functools.cache
@@ -197,6 +209,12 @@ def _predicted(config: knobs.Config, slots: int) -> int:
     """Return the tokens per row that go through the heads over the vocabulary."""
     heads = {"mlm": slots or own_slots(config), "causal_lm": config.sequence_length}
     return sum(heads[name] for name in config.heads if name in heads)
+
+
+def _encoders(config: knobs.Config) -> list[knobs.Config]:
+    """Return the config, and where there is a generator the config with that as its model."""
+    small = generators.of(config)
+    return [config, *([dataclasses.replace(config, model=small)] if small else [])]
 
 
 def _shape(config: knobs.Config) -> tuple[int, int, int]:

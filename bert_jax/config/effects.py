@@ -245,6 +245,7 @@ EFFECTS: dict[str, Where] = {
     "objectives.*.gamma": Where("diffusion", lambda c, name: name == "diffusion"),
     "objectives.*.share": Where("hybrid", lambda c, name: name == "hybrid"),
     "objectives.*.shift": Where("hybrid", lambda c, name: name == "hybrid"),
+    "objectives.*.generator": Where("replaced", lambda c, name: name == "replaced"),
     "optim": ALWAYS,
     "optim.warmup_steps": Where(
         "a warm-up in steps, and warmup_fraction is set",

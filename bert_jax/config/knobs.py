@@ -38,6 +38,7 @@ class ObjectiveRow(NamedTuple):
     metrics: tuple[str, ...] = ()  # of its evaluation, beside the loss
     unit: str = "nats"  # of the loss
     head: str = ""  # whose head it trains, where that is another objective's
+    weight: float = 1.0  # where a config sets none
 
 
 OBJECTIVES = {
@@ -47,6 +48,7 @@ OBJECTIVES = {
     "diffusion": ObjectiveRow("text", metrics=("accuracy",), head="mlm"),
     "hybrid": ObjectiveRow("text", metrics=("accuracy",), head="mlm"),
     "causal_lm": ObjectiveRow("text", metrics=("accuracy",)),
+    "replaced": ObjectiveRow("text", metrics=("accuracy",), weight=50.0),
     # `scores.py` computes the metrics of labelled data that apply.
     # f1 is that of the second of two classes; with more classes there is macro_f1 alone.
     "classify": ObjectiveRow("labels", metrics=("accuracy", "f1", "macro_f1", "mcc")),
@@ -172,7 +174,10 @@ class Objective:
     """One entry of `objectives`."""
 
     weight: float | None = knob(
-        None, "factor in the loss; 0 keeps head and metrics; None is 1 where `pairs` allows", low=0
+        None,
+        "factor in the loss; 0 keeps head and metrics; None is 1 where `pairs` allows, and 50 of "
+        "replaced, as ELECTRA has it",
+        low=0,
     )
     labels: tuple[str, ...] = knob((), "heads over labels: names of the classes")
     end: bool = knob(
@@ -190,6 +195,14 @@ class Objective:
     )
     shift: bool = knob(
         False, "hybrid: a masked token is predicted from the place before it, as GPT-BERT does"
+    )
+    generator: float = knob(
+        0.0,
+        "replaced: tokens are replaced by a generator that mlm trains beside the encoder, with its "
+        "layers, its embeddings and this share of its width; 0 is none, and the random tokens of "
+        "masking.replace",
+        low=0,
+        high=1,
     )
 
 

@@ -1,17 +1,17 @@
-"""Rules between the knobs of masking, and of the objectives `diffusion` and `hybrid`."""
+"""Rules between the knobs of masking, and of `diffusion`, `hybrid` and `replaced`."""
 
 from __future__ import annotations
 
 import math
 
-from bert_jax.config import abilities, laws
+from bert_jax.config import abilities, generators, laws
 from bert_jax.config.knobs import BOUND, Config
 from bert_jax.errors import need
 
 
 def check(c: Config) -> None:
     """Raise a ConfigError for the first of these rules that a config breaks."""
-    for rules in (_masking, _views, _diffusion, _hybrid):
+    for rules in (_masking, _views, _diffusion, _hybrid, _replaced):
         rules(c)
 
 
@@ -148,4 +148,60 @@ def _hybrid(c: Config) -> None:
         c.model.attention != "splash",
         "model.attention = 'splash': its blocks are causal in all examples or in none",
         abilities.HINT,
+    )
+
+
+def _replaced(c: Config) -> None:
+    if "replaced" not in c.objectives:
+        return
+    other = next((n for n in ("causal_lm", "diffusion", "hybrid") if n in c.objectives), "")
+    need(
+        not other,
+        f"objectives.replaced beside objectives.{other}",
+        "it trains alone, or beside mlm: leave one of them out",
+    )
+    _generator(c)
+    shares = {"masking": c.masking.replace} | {f"evals.{n}": e.replace for n, e in c.evals.items()}
+    for name, (mask, random, _) in shares.items():
+        if generators.share(c):
+            need(
+                mask > 0 and random == 0,
+                f"objectives.replaced.generator fills in what is hidden, and {name}.replace has "
+                f"shares of {mask:g} for [MASK] and {random:g} for random tokens",
+                f"--config.{name}.replace=(1,0,0); the authors' code keeps some: (0.85,0,0.15)",
+            )
+        else:
+            need(
+                random > 0,
+                f"{name}.replace has no random tokens, and objectives.replaced finds nothing else "
+                "([MASK] is seen at once, and such places are not judged)",
+                f"--config.{name}.replace=(0,1,0), or --config.objectives.replaced.generator=0.25",
+            )
+
+
+def _generator(c: Config) -> None:
+    """Refuse a generator that has no loss, leaves masks in the text, or has no whole heads."""
+    small, wanted = generators.of(c), c.masking.prediction_rate
+    if small is None:
+        return
+    assert small.hidden is not None
+    assert small.heads is not None
+    assert c.model.heads is not None
+    whole = small.heads / c.model.heads  # a share that divides no head
+    named = f"objectives.replaced.generator = {generators.share(c):g}"
+    need(
+        "mlm" in c.objectives,
+        f"{named} trains the generator by objectives.mlm, which is left out",
+        "keep mlm, or --config.objectives.replaced.generator=0",
+    )
+    need(
+        wanted is None or c.masking.draw != "fixed" or wanted >= laws.extremes(c.masking)[1],
+        f"{named} fills all masks, and masking.prediction_rate = {wanted} leaves some",
+        "leave masking.prediction_rate out, or raise it to the rate",
+    )
+    even = 2 if small.position == "rotary" else 1
+    need(
+        small.hidden % (even * small.heads) == 0,
+        f"{named} makes {small.heads} heads of a width of {small.hidden}",
+        f"--config.objectives.replaced.generator={whole:.6g} has heads as wide as the encoder's",
     )

@@ -24,7 +24,7 @@ from bert_jax.errors import DataError
 from bert_jax.evaluation import inference
 from bert_jax.evaluation.inference import Progress
 from bert_jax.evaluation.metrics import EXAMPLES, Totals, digest, unigram_log_probabilities, wilson
-from bert_jax.objectives import masking, network
+from bert_jax.objectives import masking, network, replaced
 
 
 class Evaluator:
@@ -191,6 +191,9 @@ class Evaluator:
                 metrics |= {f"{name}_accuracy_low": low, f"{name}_accuracy_high": high}
                 first = values["first_label"]
                 metrics["majority_accuracy"] = max(first, 1 - first)
+            elif name == "replaced":
+                metrics |= {f"{name}_{one}": values[f"{name}_{one}"] for one in replaced.MEASURES}
+                metrics |= replaced.baselines(values["replaced_fraction"])
         return metrics
 
 
@@ -213,13 +216,14 @@ def _make_step(
     slots = quotas.slots(config.masking, config.sequence_length)
     table = objectives.of(config.objectives)
     causal: Any = table.get("causal_lm")  # reads the text as it is
+    corrupt = objectives.corruption(table)
 
     def step(params: Any, batch: Batch, traced: StepInputs) -> tuple[Metrics, Metrics]:
         if causal:
             masked = batch
             targets, weights = causal.targets(batch)
         else:
-            masked, _ = masking.apply(
+            masked, _ = corrupt(
                 batch,
                 traced,
                 settings=config.masking,

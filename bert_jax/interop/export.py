@@ -95,17 +95,19 @@ def check(config: knobs.Config) -> None:
         wrong["objectives.hybrid.shift"] = "True, masks filled by what stands before them"
     if "sop" in config.objectives:
         wrong["objectives.sop"] = "a head that Hugging Face would take for NSP"
-    known = {"sop"}.union(*CLASSES)
+    if "replaced" in config.objectives:
+        wrong["objectives.replaced"] = "a head of ELECTRA's"
+    known = {"sop", "replaced"}.union(*CLASSES)
     wrong |= {f"objectives.{name}": "no head of BERT" for name in {*config.objectives} - known}
     shared = sorted(set(config.objectives) & {"classify", "regress", "tag", "choice"})
     if len(shared) > 1:
         wrong["objectives"] = f"{' and '.join(shared)}, which share one name there"
     if wrong:
         listing = ", ".join(f"{key} = {value}" for key, value in wrong.items())
-        raise ConfigError(
-            f"Hugging Face's BERT cannot express {listing}",
-            "keep our own checkpoint, which says it all",
-        )
+        hint = "keep our own checkpoint, which says it all"
+        if "replaced" in config.objectives:
+            hint = "fine-tune its encoder (--config.init_from=RUN) and export that, or " + hint
+        raise ConfigError(f"Hugging Face's BERT cannot express {listing}", hint)
 
 
 def kind(config: knobs.Config) -> tuple[str, str]:

@@ -100,7 +100,7 @@ def _fresh_top(
     """Return the tensors that change when the top layers and the pooler keep their fresh values."""
     count, changed = config.init_fresh_layers, {}
     for name in (ours.keys() & theirs.keys()) if count else ():
-        if "/layers/" in name:
+        if name.startswith("encoder/layers/"):
             changed[name] = np.concatenate([theirs[name][:-count], np.asarray(ours[name])[-count:]])
         elif name.startswith(("encoder/pooler/", "encoder/final_norm/")):
             changed[name] = np.asarray(ours[name])

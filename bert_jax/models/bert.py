@@ -157,13 +157,24 @@ class Bert(nn.Module):
     capture: bool = False
 
     @nn.compact
-    def __call__(self, batch: Batch) -> Encoded:
+    def __call__(
+        self, batch: Batch, embeddings: Encoded | None = None, embed_only: bool = False
+    ) -> Encoded:
+        """Encode a batch, or only embed it; an encoder may be given the embeddings of another."""
         cfg = devices.settled(self.cfg, train=self.train)
         tokens = batch["inputs"] if "inputs" in batch else batch["tokens"]  # [B, L]
         past = batch["past_positions"].shape[1] if "past_positions" in batch else 0
         length = tokens.shape[1] + past
-        embeddings = Embeddings(cfg, self.vocab_size, self.train, length, name="embeddings")
-        x, table = embeddings(tokens, batch["type_ids"], batch["positions"])
+        if embeddings is None:
+            embed = Embeddings(cfg, self.vocab_size, self.train, length, name="embeddings")
+            x, table = embed(tokens, batch["type_ids"], batch["positions"])
+        else:
+            x, table = embeddings.hidden, embeddings.embedding_table
+            if x.shape[-1] != cfg.hidden:
+                assert cfg.hidden is not None
+                x = Dense(cfg, (cfg.hidden,), name="projection")(x)
+        if embed_only:
+            return Encoded(x, None, table)
         embedded = x
 
         layer = Layer

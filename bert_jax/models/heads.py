@@ -38,7 +38,7 @@ class MlmHead(nn.Module):
         x = encoded.hidden  # [B, L, D]
         if not self.everywhere:
             x = jnp.take_along_axis(x, batch["predict_positions"][..., None], axis=1)  # [B, K, D]
-        x = ACTIVATIONS[cfg.head_activation](Dense(cfg, (x.shape[-1],), name="dense")(x))
+        x = ACTIVATIONS[cfg.head_activation](Dense(cfg, (table.shape[-1],), name="dense")(x))
         x = LayerNorm(cfg, name="norm")(x)
         bias = self.param("bias", jax.nn.initializers.zeros, (table.shape[-2],), jnp.float32)
         # [B, K, V padded], in float32 whatever the type of the matmul's inputs

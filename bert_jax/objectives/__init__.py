@@ -5,7 +5,8 @@ The file ends with OBJECTIVE, an instance of a frozen dataclass with
   `head(cfg, vocab_size, labels, train, name)`: the head, called with (Encoded, Batch),
   `count(batch) -> scalar`: what its loss is divided by; it never depends on parameters,
   `loss(outputs, batch) -> {metric: (sum, count)}` of the head's outputs; `<name>_loss` is trained.
-Of a loss in parts, `count` returns {part: scalar}, and each `<part>_loss` is trained.
+Of a loss in parts, `count` returns {part: scalar}, and each `<part>_loss` is trained. An objective
+that masks its batches in a way of its own has `corrupt`, with the arguments of `masking.apply`.
 `base.OverLabels` has the head of most, `base.CrossEntropy` the count and loss of nearly all.
 Fields of the dataclass that `knobs.Objective` has too are its options, which a config sets.
 """
@@ -14,11 +15,12 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from bert_jax.batch import Batch
+from bert_jax.batch import Batch, Metrics
 from bert_jax.config import knobs
+from bert_jax.objectives import masking
 from bert_jax.objectives.base import Objective
 
 TABLE: dict[str, Objective] = {
@@ -41,6 +43,12 @@ def of(settings: Mapping[str, knobs.Objective]) -> dict[str, Objective]:
         )
         for name, setting in settings.items()
     }
+
+
+def corruption(table: Mapping[str, Objective]) -> Callable[..., tuple[Batch, Metrics]]:
+    """Return the function that masks the batches of these objectives: see `masking.apply`."""
+    own = (getattr(objective, "corrupt", None) for objective in table.values())
+    return next(filter(None, own), masking.apply)
 
 
 def counts(table: Mapping[str, Objective], batch: Batch) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import flax.linen as nn
 import jax
@@ -29,8 +29,8 @@ class Objective(Protocol):
     def count(self, batch: Batch) -> jax.Array | dict[str, jax.Array]:
         """Return the number the loss is divided by, or that of each part of the loss."""
 
-    def loss(self, outputs: jax.Array, batch: Batch) -> Metrics:
-        """Return each metric as its sum and its count."""
+    def loss(self, outputs: Any, batch: Batch) -> Metrics:
+        """Return each metric as its sum and its count, of what the head returned."""
 
 
 def cross_entropy(logits: jax.Array, targets: jax.Array, weights: jax.Array, name: str) -> Metrics:

@@ -40,6 +40,10 @@ class Hybrid:
         """Return vocabulary logits of every token."""
         return MlmHead(cfg, vocab_size, everywhere=True, name=name)
 
+    def corrupt(self, batch: Batch, traced: StepInputs, **rules: Any) -> tuple[Batch, Metrics]:
+        """Mask the examples that are not causal."""
+        return apply(batch, traced, **rules)
+
     def targets(self, batch: Batch) -> dict[str, tuple[jax.Array, jax.Array]]:
         """Return the tokens to predict in each column [B, L] and their weights, of both parts."""
         tokens = batch["tokens"]

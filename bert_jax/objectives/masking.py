@@ -49,6 +49,7 @@ def apply(
     special: Special,
     replacements: np.ndarray,
     slots: int,
+    draws: bool = False,
 ) -> tuple[Batch, Metrics]:
     """Corrupt a batch.
 
@@ -60,6 +61,8 @@ def apply(
       special: ids of the special tokens, of which [MASK] is used.
       replacements: ids a random token is drawn from.
       slots: prediction slots a row, K.
+      draws: whether to add the random numbers by which a generator draws tokens, those that random
+        replacements are drawn by where there are any.
 
     Returns:
       The batch with `inputs` and `predict_*` added, and the ledger as (sum, count) pairs.
@@ -82,6 +85,9 @@ def apply(
     )
     slotted = _in_slots(tokens, predicted, slots)
     masked = {**batch, "inputs": inputs, **slotted}
+    if draws:
+        places = slotted["predict_positions"]
+        masked["predict_draws"] = jnp.take_along_axis(token_draw, places, -1)
     n_selected = _count(selected)
     ledger = {
         "masked_fraction": (n_selected, _count(eligible)),

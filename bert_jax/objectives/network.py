@@ -8,11 +8,11 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from bert_jax.batch import HOST_KEYS, Batch
-from bert_jax.config import devices, knobs
+from bert_jax.batch import HOST_KEYS, Batch, Encoded
+from bert_jax.config import devices, generators, knobs
 from bert_jax.models.bert import Bert
 from bert_jax.models.precision import KINDS
-from bert_jax.objectives import TABLE
+from bert_jax.objectives import TABLE, replaced
 
 
 class Network(nn.Module):
@@ -23,24 +23,54 @@ class Network(nn.Module):
     heads: tuple[tuple[str, int], ...]  # names, and numbers of labels
     train: bool = False
     shift: bool = False  # a masked token is predicted from the place before it
+    generator: knobs.Model | None = (
+        None  # the encoder that the MLM head reads in place of the other
+    )
 
     @nn.compact
-    def __call__(self, batch: Batch) -> dict[str, jax.Array]:
+    def __call__(self, batch: Batch) -> dict[str, Any]:
         cfg = devices.settled(self.cfg, train=self.train)
         capture = cfg.features > 1
         pool = any(TABLE[name].pooled for name, _ in self.heads) and not capture
-        encoded = Bert(cfg, self.vocab_size, self.train, pool, capture, name="encoder")(batch)
+        bert = Bert(cfg, self.vocab_size, self.train, pool, capture, name="encoder")
+        generated: dict[str, Any] = {}
+        if self.generator:
+            narrow = devices.settled(self.generator, train=self.train)
+            small = Bert(narrow, self.vocab_size, self.train, pool=False, name="generator")
+            embedded = bert(batch, embed_only=True)
+            generated = self._heads(narrow, small(batch, embedded), batch, of_generator=True)
+            if "predict_draws" in batch:
+                (logits,) = generated.values()
+                batch = replaced.filled(batch, logits)
+        return generated | self._heads(cfg, bert(batch), batch)
+
+    def _heads(
+        self, cfg: knobs.Model, encoded: Encoded, batch: Batch, of_generator: bool = False
+    ) -> dict[str, Any]:
+        """Return the outputs of the heads that read an encoder: the generator, or the other."""
         if self.shift:
             places = jnp.maximum(batch["predict_positions"] - 1, 0)
             batch = {**batch, "predict_positions": places}
         return {
             name: TABLE[name].head(cfg, self.vocab_size, labels, self.train, head)(encoded, batch)
             for name, labels in self.heads
-            for head in (knobs.OBJECTIVES[name].head or name,)
+            for head in (head_of(name),)
+            if (head == "mlm" and self.generator is not None) == of_generator
         }
 
 
-def outputs(network: Network, params: Any, batch: Batch, **rngs: jax.Array) -> dict[str, jax.Array]:
+def head_of(objective: str) -> str:
+    """Return the name of the head that an objective trains, which is that of its parameters."""
+    return knobs.OBJECTIVES[objective].head or objective
+
+
+def parts(config: knobs.Config, head: str) -> tuple[str, ...]:
+    """Return the parts of the parameters of a model that one of its heads reads."""
+    generator = ("generator",) if head == "mlm" and generators.of(config) else ()
+    return ("encoder", *generator, head)
+
+
+def outputs(network: Network, params: Any, batch: Batch, **rngs: jax.Array) -> dict[str, Any]:
     """Return the output of each head; training passes `dropout=key`."""
     outputs: Any = network.apply({"params": params}, batch, rngs=rngs)
     return outputs
@@ -50,7 +80,9 @@ def build(config: knobs.Config, vocab_size: int, *, train: bool = False, only: s
     """Return the network of a config, or with one of its heads alone."""
     rows = config.objectives.items()
     heads = tuple((name, len(row.labels)) for name, row in rows if only in ("", name))
-    return Network(config.model, vocab_size, heads, train, any(row.shift for _, row in rows))
+    shift = any(row.shift for _, row in rows)
+    made = generators.of(config) if "mlm" in {head_of(name) for name, _ in heads} else None
+    return Network(config.model, vocab_size, heads, train, shift, made)
 
 
 def with_rounded_kernels(cfg: knobs.Model, encoder: Any) -> Any:

@@ -16,7 +16,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from bert_jax.batch import HOST_KEYS, SPECIAL, Batch
-from bert_jax.config import costs, devices, knobs, laws
+from bert_jax.config import costs, devices, generators, knobs, laws
 from bert_jax.errors import EXHAUSTED
 from bert_jax.models import backends
 from bert_jax.models.bert import padded_vocab
@@ -228,6 +228,9 @@ def _largest_rows(
     assert model.mlp is not None
     inner = [model.hidden, model.mlp, padded_vocab(model, vocab_size), model.heads]
     inner += [model.hidden // model.heads, config.sequence_length, slots]
+    if small := generators.of(config):
+        sizes = (small.hidden, small.mlp, small.heads, model.hidden // model.heads)
+        inner += [size or 1 for size in sizes]
     most = 0
     for collective in collectives:
         if collective.kind == "collective-permute" and "op_name" not in collective.line:

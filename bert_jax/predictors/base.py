@@ -100,8 +100,10 @@ class Model:
 
     def parameters(self, name: str) -> Any:
         """Put the encoder, its matmul factors rounded, and a head on the device."""
-        encoder = network.with_rounded_kernels(self.run.config.model, self.run.params["encoder"])
-        return jax.device_put({"encoder": encoder, name: self.run.params[name]})
+        config, params = self.run.config, self.run.params
+        encoder = network.with_rounded_kernels(config.model, params["encoder"])
+        chosen = {part: params[part] for part in network.parts(config, name)}
+        return jax.device_put(chosen | {"encoder": encoder})
 
     def head(self, name: str, function: Callable[[jax.Array], Any]) -> Callable[[Batch], Any]:
         """Compile a function of the outputs of one head, for each shape of a batch."""

@@ -15,6 +15,8 @@ BASELINES = {
     "causal_lm_accuracy": ("unigram_accuracy", "the most frequent token"),
     "nsp_accuracy": ("majority_accuracy", "the majority"),
     "sop_accuracy": ("majority_accuracy", "the majority"),
+    "replaced_accuracy": ("majority_accuracy", "the majority"),
+    "replaced_loss": ("base_rate_loss", "the base rate"),
     "accuracy": ("majority_accuracy", "the majority"),
 }
 CHANCE = {"nsp_loss": math.log(2), "sop_loss": math.log(2)}
@@ -43,6 +45,7 @@ PLAIN = {
     "distinct_fraction": "Tokens selected in one view alone",
     **{f"asked_decile_{i}": f"Asked for, tenth {i + 1} of the drawn rates" for i in range(10)},
     "causal_fraction": "Causal examples",
+    "replaced_fraction": "Replaced, of judged tokens",
     "weight_fraction": "Weight of the tokens selected",
     "mcc": "Matthews correlation",
     "mse": "Mean squared error",
@@ -88,6 +91,14 @@ MEANINGS = {
     "pseudo_perplexity": "exp of the mean of -log p of a token, each masked alone.",
     "diffusion_accuracy": "Share of the hidden tokens that are the model's first guess, at rates "
     "drawn anew.",
+    "replaced_loss": "Replaced token detection: how improbable the right answer is, for each "
+    "token, to the question whether it is the original, in nats.",
+    "replaced_accuracy": "Share of tokens of which the model says rightly whether they are the "
+    "original; most are, so compare it with the majority.",
+    "replaced_precision": "Share of the tokens taken for replaced ones that are.",
+    "replaced_recall": "Share of the replaced tokens that are found.",
+    "replaced_fraction": "Share of the tokens that are not the original; one that was drawn and "
+    "happens to be it is an original.",
     "regress_loss": "The mean of the squared distance from the right number.",
     "mse": "The mean of the squared distance from the right number.",
     "pearson": "Correlation of predicted and right numbers; 1 where they lie on a rising line.",
@@ -153,6 +164,7 @@ WRITTEN = {
 }
 # Beside an evaluation's results.
 COUNTS = ("_low", "_high", "character_error", "examples", "predictions", "seconds")
+COUNTS += ("replaced_fraction",)
 SHARES = ("accuracy", "fraction", "data_wait", "mfu", "f1", "exact", "precision", "recall")
 NATS = ("nats_per_token", "nats_per_word", "nats_per_character")
 UNITS = {  # by the ending of a metric's name

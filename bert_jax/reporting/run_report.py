@@ -74,8 +74,10 @@ def _subtitle(run: RunRecord) -> str:
         parts.append(escape(" + ".join(names)))
         if "hybrid" in objectives:
             parts.append(f"{number(objectives['hybrid'].get('share'), True)} of examples causal")
+        if share := subtree(objectives, "replaced").get("generator"):
+            parts.append(f"a generator of {number(share, True)} of the width")
     masking = subtree(recorded, "masking")
-    if "rate" in masking and {"mlm", "diffusion", "hybrid"} & set(objectives):
+    if "rate" in masking and {"mlm", "diffusion", "hybrid", "replaced"} & set(objectives):
         unit, law = masking.get("unit", "token"), masking.get("draw", "fixed")
         rate = number(masking["rate"], True) if law == "fixed" else f"drawn by the law {law}"
         parts.append(escape(f"masking rate {rate} of {unit}s"))

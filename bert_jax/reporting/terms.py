@@ -16,6 +16,8 @@ WORDS = {  # as they stand on a page -> what they mean
     "the most frequent token": "The accuracy of always predicting the one token that is most "
     "frequent in the training text.",
     "the majority": "The accuracy of always answering with the larger, or largest, class.",
+    "the base rate": "What can be had without reading: each token is given, as the probability of "
+    "being replaced, the share of tokens that are.",
     "chance": "What guessing reaches, with the same probability for each class.",
     f"95{SPACE}% interval": "Where the accuracy of this model would lie with examples without "
     "number, at a confidence of 95 per cent (Wilson's interval of a proportion).",

@@ -13,7 +13,11 @@ from bert_jax.studies.spec import Finetune, Study, Suite
 
 # Of every task, beside the task's own metrics.
 TASK = ("examples", "loss", "accuracy_low", "accuracy_high", "majority_accuracy")
-READING = ("mlm", "causal_lm")  # objectives over tokens; the others are over pairs
+READING = ("mlm", "causal_lm")  # objectives over words; the others but one are over pairs
+DETECTING = (
+    *("replaced_precision", "replaced_recall", "replaced_fraction"),
+    *("replaced_majority_accuracy", "replaced_base_rate_loss"),
+)
 LABELLED = tuple(dict.fromkeys(sum(knobs.METRICS.values(), ())))
 # Suite -> the head without which it is not made; a test compares `suites.TABLE`.
 HEADS = {"nsp": "nsp", "cross_rate": "mlm"}
@@ -68,7 +72,9 @@ def metrics(evaluation: Suite | Finetune, objectives: Collection[str]) -> Sequen
             names += [f"{name}_predictions", "unigram_loss", "unigram_accuracy"]
         if name == "causal_lm":  # of a hybrid model, beside those of its masks
             names += ["causal_lm_unigram_loss", "causal_lm_unigram_accuracy"]
-        if name not in READING:
+        if name == "replaced":
+            names += DETECTING
+        elif name not in READING:
             names += [f"{name}_accuracy_low", f"{name}_accuracy_high", "majority_accuracy"]
     return list(dict.fromkeys([*names, "examples"]))
 

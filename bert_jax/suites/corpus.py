@@ -157,7 +157,7 @@ def chosen(run: runs.TrainedModel, options: SuiteOptions) -> knobs.Config:
             f"sequence_length = {config.sequence_length}, and the model has {positions} positions",
             f"lower it: --config.sequence_length={positions}",
         )
-    fits = ("mlm", "causal_lm", config.pairs)
+    fits = ("mlm", "causal_lm", "replaced", config.pairs)
     return derive(
         dataclasses.replace(
             config,

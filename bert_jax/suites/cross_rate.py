@@ -13,6 +13,7 @@ import dataclasses
 
 import numpy as np
 
+from bert_jax.config import generators
 from bert_jax.evaluation.metrics import EXAMPLES
 from bert_jax.interop import runs
 from bert_jax.suites import hidden, passages
@@ -46,7 +47,8 @@ def cross_rate_each(run: runs.TrainedModel, options: SuiteOptions) -> Detailed:
 
 def _of_corpus(run: runs.TrainedModel, options: SuiteOptions) -> Result:
     config = chosen(run, options)
-    config = dataclasses.replace(config, objectives={"mlm": config.objectives["mlm"]})
+    words = dataclasses.replace(config.objectives["mlm"], generator=generators.share(config))
+    config = dataclasses.replace(config, objectives={"mlm": words})
     scorer, params = evaluator(run, options, config, rate=max(RATES))
     masks = [scorer.at(rate) for rate in RATES]
     results = scorer.sweep(params, masks, Progress("cross_rate"))

@@ -62,7 +62,8 @@ class TokenScorer:
         self.tokenizer, self.special, self.options = run.tokenizer, run.tokenizer.special, options
         self.longest = run.longest
         self.network = network.build(run.config, run.tokenizer.size, only=self.head)
-        self.params = {part: run.params[part] for part in ("encoder", self.head)}
+        parts = network.parts(run.config, self.head)
+        self.params = {part: run.params[part] for part in parts}
         self.compute = self.step  # one object, which jax compiles once for all calls
 
     def step(self, params: Any, batch: Batch) -> jax.Array:

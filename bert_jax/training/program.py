@@ -22,7 +22,7 @@ from bert_jax.batch import Batch, Metrics, Special, StepInputs
 from bert_jax.config import devices, knobs, laws, quotas
 from bert_jax.errors import ConfigError
 from bert_jax.models.backends import batched
-from bert_jax.objectives import hybrid, masking, network
+from bert_jax.objectives import masking, network
 from bert_jax.training import optim
 
 # Keys: params, optimizer, step, skipped, skipped_in_row; and watched, where spikes are skipped.
@@ -91,7 +91,7 @@ def make_step(
     model = network.build(config, vocab_size, train=True)
     table = objectives.of(config.objectives)
     mask = functools.partial(
-        hybrid.apply if "hybrid" in table else masking.apply,
+        objectives.corruption(table),
         settings=config.masking,
         special=special,
         replacements=masking.random_ids(config.masking, special, vocab_size),

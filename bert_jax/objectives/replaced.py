@@ -1,0 +1,152 @@
+"""Replaced token detection: tell for each token whether it is the original, as ELECTRA does.
+
+Tokens are replaced by the random ones of `masking.replace`, or by a generator: a narrower encoder
+over the same embeddings (`config/generators.py`), which `mlm` trains, fills the prediction slots
+with tokens drawn from its softmax (Clark et al., 2020). A token drawn that is the original is an
+original, and no gradient passes through the draw. Where [MASK] is left in the text, that place is
+not judged.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, ClassVar, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from bert_jax.batch import Batch, Encoded, Metrics, Special, StepInputs
+from bert_jax.config import knobs
+from bert_jax.models.layers import ACTIVATIONS, Dense
+from bert_jax.objectives import masking
+
+BLOCK = 128  # tokens of the vocabulary whose probabilities are summed before any is looked at
+MEASURES = ("loss", "accuracy", "precision", "recall", "fraction")
+
+
+class Detected(NamedTuple):
+    """The output of the head."""
+
+    logits: jax.Array  # float32 [B, L], of a token not being the original
+    replaced: jax.Array  # bool [B, L], whether it is not
+
+
+class Head(nn.Module):
+    """A dense layer, an activation and one output for each token."""
+
+    cfg: knobs.Model
+
+    @nn.compact
+    def __call__(self, encoded: Encoded, batch: Batch) -> Detected:
+        cfg, x, tokens = self.cfg, encoded.hidden, batch["tokens"]
+        x = ACTIVATIONS[cfg.activation](Dense(cfg, (x.shape[-1],), name="dense")(x))
+        exact = dataclasses.replace(cfg, dtype="float32")
+        logits = Dense(exact, (1,), name="logits")(x)[..., 0]
+        return Detected(logits, batch.get("inputs", tokens) != tokens)
+
+
+@dataclasses.dataclass(frozen=True)
+class Replaced:
+    """Cross-entropy of the two answers over all tokens that are judged."""
+
+    generator: float = 0.0
+
+    pooled: ClassVar[bool] = False
+
+    def head(
+        self, cfg: knobs.Model, vocab_size: int, labels: int, train: bool, name: str
+    ) -> nn.Module:
+        """Return the head."""
+        return Head(cfg, name=name)
+
+    def corrupt(
+        self, batch: Batch, traced: StepInputs, *, special: Special, **rules: Any
+    ) -> tuple[Batch, Metrics]:
+        """Mask a batch: see `masking.apply`; add `judged`, and with a generator `predict_draws`."""
+        drawn = bool(self.generator)
+        masked, ledger = masking.apply(batch, traced, special=special, draws=drawn, **rules)
+        judged = batch["segment_ids"] > 0
+        if not drawn:
+            judged &= masked["inputs"] != special.mask
+        return {**masked, "judged": judged.astype(jnp.float32)}, ledger
+
+    def count(self, batch: Batch) -> jax.Array:
+        """Return the number of tokens that are judged."""
+        return jnp.sum(batch["judged"])
+
+    def loss(self, outputs: Detected, batch: Batch) -> Metrics:
+        """Return the loss, and how often answers are right: of all, of yes, of the replaced."""
+        logits, replaced, judged = *outputs, batch["judged"]
+        losses = jax.nn.softplus(jnp.where(replaced, -logits, logits))
+        answer = logits > 0
+        total, yes, true = (jnp.sum(judged * which) for which in (1.0, answer, replaced))
+        found = jnp.sum(judged * (answer & replaced))
+        return {
+            "replaced_loss": (jnp.sum(losses * judged), total),
+            "replaced_accuracy": (jnp.sum(judged * (answer == replaced)), total),
+            "replaced_precision": (found, yes),
+            "replaced_recall": (found, true),
+            "replaced_fraction": (true, total),
+        }
+
+
+def baselines(fraction: float) -> dict[str, float]:
+    """Return accuracy and loss of what knows but the share of tokens that are replaced."""
+    shares = (fraction, 1 - fraction)
+    return {
+        "replaced_majority_accuracy": max(shares),
+        "replaced_base_rate_loss": -sum(share * math.log(share) for share in shares if share > 0),
+    }
+
+
+# --- the generator's tokens -----------------------------------------------------------------------
+
+
+def filled(batch: Batch, logits: jax.Array) -> Batch:
+    """Return the batch with tokens drawn from the logits of the prediction slots [B, K, V]."""
+    tokens = drawn(jax.lax.stop_gradient(logits), batch["predict_draws"])
+    rows = jnp.arange(len(tokens), dtype=jnp.int32)[:, None]
+    inputs = jnp.asarray(batch["inputs"])
+    # A spare slot lies beyond the row, and what is written there is dropped.
+    slots = jnp.where(batch["predict_weights"] > 0, batch["predict_positions"], inputs.shape[1])
+    return {**batch, "inputs": inputs.at[rows, slots].set(tokens, mode="drop")}
+
+
+def drawn(logits: jax.Array, words: jax.Array) -> jax.Array:
+    """Return the token [B, K] at which each distribution function passes a random number.
+
+    First the block of the vocabulary is found, by the sums of its blocks, and then the token in it:
+    so little is summed up one after the other.
+
+    Args:
+      logits: [B, K, V].
+      words: uint32 [B, K], the random numbers times 2**32.
+    """
+    size = logits.shape[-1]
+    chances = jnp.exp(logits - jnp.max(logits, axis=-1, keepdims=True))
+    chances = jnp.pad(chances, ((0, 0), (0, 0), (0, -size % BLOCK)))
+    blocks = chances.reshape(*words.shape, -1, BLOCK)  # [B, K, N, BLOCK]
+    sums = jnp.sum(blocks, axis=-1)
+    ends = jnp.cumsum(sums, axis=-1)  # [B, K, N]
+    # Of 23 bits, so that the product is below the last end, however it is rounded.
+    at = (words >> 9).astype(jnp.float32) * 2.0**-23 * ends[..., -1]  # [B, K]
+    block = _passed(ends, at)
+    begins = jnp.where(block > 0, _pick(ends, jnp.maximum(block - 1, 0)), 0.0)
+    own = jnp.take_along_axis(blocks, block[..., None, None], axis=2)[..., 0, :]  # [B, K, BLOCK]
+    token = block * BLOCK + _passed(jnp.cumsum(own, axis=-1), at - begins)
+    return jnp.minimum(token, size - 1)
+
+
+def _passed(ends: jax.Array, at: jax.Array) -> jax.Array:
+    """Return the index of the first of the ends that lies beyond a number; the last at most."""
+    index = jnp.sum(ends <= at[..., None], axis=-1, dtype=jnp.int32)
+    return jnp.minimum(index, ends.shape[-1] - 1)
+
+
+def _pick(values: jax.Array, index: jax.Array) -> jax.Array:
+    return jnp.take_along_axis(values, index[..., None], axis=-1)[..., 0]
+
+
+OBJECTIVE = Replaced()
