@@ -6,7 +6,8 @@ packed).
 | key           | shape  | dtype | written by | read by                                           |
 |---------------|--------|-------|------------|---------------------------------------------------|
 | tokens        | [B, L] | int32 | pipeline   | masking (the truth), encoder if nothing is masked |
-| type_ids      | [B, L] | int32 | pipeline   | encoder: 0 for segment A, 1 for segment B         |
+| type_ids      | [B, L] | int32 | pipeline   | encoder: 0 for segment A, 1 for segment B, unless |
+|               |        |       |            | two separators part them: then 0 for both         |
 | positions     | [B, L] | int32 | pipeline   | encoder, masking keys: place in the example       |
 | segment_ids   | [B, L] | int32 | pipeline   | attention, masking: example of the row, from 1    |
 | unit_ids      | [B, L] | int32 | units      | masking: column of the unit's first token, or -1  |
@@ -78,13 +79,33 @@ HOST_KEYS = (
 
 
 class Special(NamedTuple):
-    """The ids of the special tokens of a vocabulary."""
+    """The ids of the special tokens of a vocabulary, whatever it calls them."""
 
     pad: int
     unk: int
     cls: int
     sep: int
     mask: int
+
+    @property
+    def separators(self) -> int:
+        """Return how many separators stand between the two texts of a pair."""
+        return 1
+
+    def added(self, texts: int) -> int:
+        """Return how many special tokens a row of one text or two has."""
+        return 2 + (texts - 1) * self.separators
+
+
+class TwoSeparators(Special):
+    """RoBERTa's special tokens: a pair is <s> A </s></s> B </s>, and all its type ids are 0."""
+
+    __slots__ = ()
+
+    @property
+    def separators(self) -> int:
+        """Return how many separators stand between the two texts of a pair."""
+        return 2
 
 
 SPECIAL = Special(pad=0, unk=1, cls=2, sep=3, mask=4)  # where there is no vocabulary

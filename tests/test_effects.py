@@ -116,15 +116,11 @@ CASES: dict[str, tuple[Any, dict[str, Any], list[dict[str, Any]]]] = {
     "task.metrics": (("accuracy",), CLASSIFY, [TEXT]),
     "task.pad": ("full", CLASSIFY, [TEXT]),
     "task.group": ("length", CLASSIFY, [TEXT, task("classify", task__pad="full")]),
-    "tokenizer.kind": (
-        "smiles",
-        {"tokenizer.path": "vocab.txt"},
-        [],
-    ),  # without a path it is a rule
+    "tokenizer.kind": ("bpe", TEXT, [CLASSIFY]),
     "tokenizer.vocab_size": (1_000, TEXT, [{"tokenizer.path": "vocab.txt"}, CLASSIFY]),
     "tokenizer.lowercase": (False, TEXT, [{"tokenizer.path": "vocab.txt"}, CLASSIFY]),
-    "tokenizer.max_word_length": (50, TEXT, [CLASSIFY]),
-    "tokenizer.characters": ("huggingface", TEXT, [CLASSIFY]),
+    "tokenizer.max_word_length": (50, TEXT, [CLASSIFY, {"tokenizer.kind": "bpe"}]),
+    "tokenizer.characters": ("huggingface", TEXT, [CLASSIFY, {"tokenizer.kind": "bpe"}]),
     "tokenizer.train_characters": (1_000, TEXT, [{"tokenizer.path": "vocab.txt"}, CLASSIFY]),
     "examples.short_probability": (0.2, TEXT, [{"pairs": "none"}, CLASSIFY]),
     "examples.random_next_probability": (

@@ -51,7 +51,8 @@ def corpus(folder: Path, documents: list[list[Gram]]) -> Prepared:
         shards.append(Shard(tokens, ends, np.arange(1, len(ends) + 1, dtype=np.uint32)))
     prepared = corpora.prepared(folder, shards)
     prepared.tokenizer.continuation = CONTINUATION
-    prepared.tokenizer.vocab = [f"{'##' if CONTINUATION[i] else ''}{i}" for i in range(20)]
+    vocab = [f"{'##' if CONTINUATION[i] else ''}{i}" for i in range(20)]
+    prepared.tokenizer.joined = lambda ids: " ".join(vocab[i] for i in ids).replace(" ##", "")
     return prepared
 
 

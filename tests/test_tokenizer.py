@@ -23,7 +23,7 @@ from tokenizers.implementations import BertWordPieceTokenizer
 
 from bert_jax import config
 from bert_jax.config import knobs
-from bert_jax.data import encoding, tokenizer, vocabulary
+from bert_jax.data import encoding, tokenizer, training_text, vocabulary
 from bert_jax.data.text import prepare
 from bert_jax.data.tokenizer import SPECIALS, Style
 from bert_jax.errors import ConfigError, DataError
@@ -677,5 +677,5 @@ def test_text_too_small_for_the_size_gives_a_smaller_vocabulary():
 
 def test_long_text_is_trained_on_in_pieces():
     long = " ".join(text_of(4))
-    assert len(long) > 2 * tokenizer.LINE
+    assert len(long) > 2 * training_text.LINE
     assert tokenizer.train([long, "\ud800"], knobs.Tokenizer(vocab_size=250)).size == 250

@@ -22,10 +22,11 @@ SOURCES = {  # of a corpus
     "tfds": Source("tfds_text", (*_ROWS, "tfds_dir", "split")),
     "hub": Source("hub", (*_ROWS, "split", "revision")),
 }
-# The kinds of vocabulary: None is WordPiece over words; else the tokens are the matches of this
-# expression, each of which is looked up in the vocabulary.
+# The kinds of vocabulary: of the first two, tokens are parts of words; else they are the matches of
+# this expression, each of which is looked up in the vocabulary.
 VOCABULARIES: dict[str, str | None] = {
     "wordpiece": None,
+    "bpe": None,  # over bytes
     "smiles": (
         r"(\[[^\]]+]|Br?|Cl?|N|O|S|P|F|I|b|c|n|o|s|p|\(|\)|\.|=|#|-|\+|\\|\/|:|~|@|\?|>>?|\*|\$|"
         r"\%[0-9]{2}|[0-9])"
@@ -202,19 +203,22 @@ class Task:
 
 @dataclasses.dataclass(frozen=True)
 class Tokenizer:
-    """The tokenizer: WordPiece trained on the corpus, or the one at `path`."""
+    """The tokenizer: WordPiece or byte-level BPE trained on the corpus, or the one at `path`."""
 
     path: str = knob(
-        "", "a vocab.txt, tokenizer.json or Hugging Face folder to use instead of training"
+        "",
+        "a vocab.txt, tokenizer.json, vocab.json (with its merges.txt) or Hugging Face folder to "
+        "use instead of training",
     )
     kind: str = knob(
         "auto",
-        "path: the kind of its tokens; auto detects it from the files",
+        "wordpiece, bpe (byte-level) or smiles; auto detects it from the files at `path`, and "
+        "trains WordPiece; a trained bpe vocabulary keeps case, accents and all characters",
         choices=("auto", *VOCABULARIES),
     )
     vocab_size: int = knob(30_522, "size of a trained vocabulary", low=16, high=10_000_000)
     lowercase: bool = knob(
-        True, "a trained vocabulary is uncased, and without accents; one at `path` states its own"
+        True, "a trained WordPiece is uncased, and without accents; one at `path` states its own"
     )
     max_word_length: int | None = knob(
         None,

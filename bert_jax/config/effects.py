@@ -133,6 +133,10 @@ NO_EPOCHS = Where(
     "a length in steps, and epochs is set", lambda c, _: c.epochs is None, "--config.epochs=None"
 )
 CUT = Where("a corpus or tokenizer.path", lambda c, _: not _labelled(c) or bool(c.tokenizer.path))
+WORDPIECE = Where(
+    "WordPiece of a corpus or tokenizer.path, and bpe takes bytes as they are",
+    lambda c, _: CUT.holds(c, "") and c.tokenizer.kind != "bpe",
+)
 TRAINED = Where(
     "a vocabulary that is trained, on a corpus and without tokenizer.path",
     lambda c, _: not _labelled(c) and not c.tokenizer.path,
@@ -198,13 +202,14 @@ EFFECTS: dict[str, Where] = {
     ),
     "task.group": _is("task.pad", "batch"),
     "tokenizer.path": ALWAYS,
-    "tokenizer.kind": Where(
-        "tokenizer.path", lambda c, _: bool(c.tokenizer.path), "--config.tokenizer.path=FOLDER"
-    ),
+    "tokenizer.kind": CUT,
     "tokenizer.vocab_size": TRAINED,
-    "tokenizer.lowercase": TRAINED,
-    "tokenizer.max_word_length": CUT,
-    "tokenizer.characters": CUT,
+    "tokenizer.lowercase": Where(
+        "WordPiece that is trained, on a corpus and without tokenizer.path",
+        lambda c, _: TRAINED.holds(c, "") and c.tokenizer.kind != "bpe",
+    ),
+    "tokenizer.max_word_length": WORDPIECE,
+    "tokenizer.characters": WORDPIECE,
     "tokenizer.train_characters": TRAINED,
     "examples": TEXT,
     "examples.short_probability": _is("pairs", "nsp", "sop"),
@@ -297,6 +302,7 @@ EFFECTS: dict[str, Where] = {
 SAME: dict[str, Callable[[Config], tuple[Any, ...]]] = {
     "pairs": lambda c: ("none",),
     "tokenizer.kind": lambda c: ("wordpiece",),
+    "tokenizer.lowercase": lambda c: (False,) if c.tokenizer.kind == "bpe" else (),
     "model.head_activation": lambda c: (c.model.activation,),
     "model.classifier_dropout": lambda c: (c.model.dropout,),
     "optim.warmup_steps": lambda c: (c.optim.warmup_steps,),

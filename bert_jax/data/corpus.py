@@ -30,7 +30,7 @@ import zstandard
 
 from bert_jax.config import data_knobs, knobs
 from bert_jax.data.text import docstrings, shards
-from bert_jax.data.text.sentences import REPLACED, Chunk, Item, Tally, sentences
+from bert_jax.data.text.sentences import GLUED, REPLACED, Chunk, Item, Tally, sentences
 from bert_jax.errors import DataError
 from bert_jax.system import disk, jsons
 
@@ -152,6 +152,9 @@ class _Volume:
         self.begun = True
         data = "".join(f"{sentence}\n" for sentence in sentences).encode()
         self.stream.write(data)
+        if (mark := GLUED.encode()) in data:
+            data = data.replace(mark, b"")
+            sentences = [sentence.removeprefix(GLUED) for sentence in sentences]
         self.digest.update(data.replace(b"\n", b" "))  # the same text in other lines is a copy too
         self.count += len(sentences)
         self.size += sum(map(len, sentences))

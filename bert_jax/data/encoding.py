@@ -1,5 +1,8 @@
 """Encode texts as rows, [CLS] A [SEP] or [CLS] A [SEP] B [SEP]: truncated, and padded or packed.
 
+Two separators part the texts of a pair where the vocabulary says so, as RoBERTa's does; then all
+type ids are 0.
+
 first, second = truncate([5, 6, 7], [8, 9], room=4)  -> [5, 6], [8, 9]
 batch = rows(special, [[first, second]], length=8)
                                 -> tokens [[CLS, 5, 6, SEP, 8, 9, SEP, PAD]], type_ids, …
@@ -50,8 +53,10 @@ def rows(
       length: of the rows.
       size: rows of the batch, the last ones being padding alone; by default one for each text.
     """
+    between = [special.sep] * special.separators
     encoded = [
-        [special.cls, *(i for part in parts for i in (*part, special.sep))] for parts in texts
+        [special.cls, *parts[0], *(i for part in parts[1:] for i in (*between, *part)), special.sep]
+        for parts in texts
     ]
     counts = np.array([len(ids) for ids in encoded], np.int32)
     longest = int(np.max(counts, initial=0))
@@ -65,7 +70,7 @@ def rows(
     for row, (ids, parts) in enumerate(zip(encoded, texts, strict=True)):
         tokens[row, : len(ids)] = ids
         segments[row, : len(ids)] = 1
-        types[row, len(parts[0]) + 2 : len(ids)] = 1
+        types[row, len(parts[0]) + 2 : len(ids)] = special.separators == 1
     return {
         "tokens": tokens,
         "type_ids": types,
@@ -86,7 +91,8 @@ def concatenate(special: Special, rows: Sequence[Sequence[Part]]) -> dict[str, n
     """
     parts = [part for row in rows for part in row]
     a = np.array([2 + len(first) for first, _ in parts], np.int64)  # [P], with [CLS] and [SEP]
-    b = np.array([0 if second is None else 1 + len(second) for _, second in parts], np.int64)  # [P]
+    extra = special.separators  # of a second text: those before it but one, and the one behind it
+    b = np.array([0 if text is None else len(text) + extra for _, text in parts], np.int64)  # [P]
     counts = np.array([len(row) for row in rows], np.int64)  # [N]
     starts, begins = cumulative(a + b), cumulative(counts)  # [P + 1], [N + 1]
     row = np.repeat(np.arange(len(rows)), counts)  # [P]
@@ -96,11 +102,11 @@ def concatenate(special: Special, rows: Sequence[Sequence[Part]]) -> dict[str, n
     cls_positions[row, part] = starts[:-1] - offsets[row]
     cls, sep = (special.cls,), (special.sep,)
     pieces = (
-        (cls, first, sep) if second is None else (cls, first, sep, second, sep)
+        (cls, first, sep) if second is None else (cls, first, sep * extra, second, sep)
         for first, second in parts
     )
     tokens = itertools.chain.from_iterable(itertools.chain.from_iterable(pieces))
-    types = np.tile(np.array([0, 1], np.int32), len(parts))  # [2 P]
+    types = np.tile(np.array([0, extra == 1], np.int32), len(parts))  # [2 P]
     return {
         "offsets": offsets,
         "tokens": np.fromiter(tokens, np.int32, total),

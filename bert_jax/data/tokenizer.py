@@ -1,10 +1,10 @@
-"""Tokenize text: WordPiece as google-research/bert defines it, or tokens that match an expression.
+"""Tokenize text: WordPiece as google-research/bert defines it, byte-level BPE, or an expression.
 
 tokenizer = load(Path("vocab.txt"))
 tokenizer.encode_batch(["Fill the [MASK]."])                -> the pieces of "[", "mask" and "]"
 tokenizer.encode_batch(["Fill the [MASK]."], escape=False)  -> the special token
 
-Google's and Hugging Face's tokenizers give the same ids but for three things, all options here:
+Google's and Hugging Face's WordPiece give the same ids but for three things, all options here:
 - `max_word_length`: a longer word is [UNK]; google's limit is 200 characters, Hugging Face's 100;
 - `escape`: google's cuts a literal "[MASK]" into pieces, Hugging Face's makes it the special token;
 - `characters`: google's goes by the Unicode tables of Python, Hugging Face's by its own, see
@@ -26,13 +26,14 @@ from typing import Any
 
 import numpy as np
 import tokenizers
-from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import models, pre_tokenizers, trainers
 
 from bert_jax.batch import Special
 from bert_jax.config import knobs
 from bert_jax.config.data_knobs import VOCABULARIES
-from bert_jax.data import vocabulary
-from bert_jax.data.characters import Rules, google, replace_surrogates
+from bert_jax.data import bpe, bpe_files, engines, vocabulary
+from bert_jax.data.characters import replace_surrogates
+from bert_jax.data.training_text import alphabet, batches
 from bert_jax.data.vocabulary import (
     GOOGLE,
     HUGGINGFACE,
@@ -44,10 +45,8 @@ from bert_jax.data.vocabulary import (
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.system import disk
 
-# Files of a saved tokenizer.
+# Files of a saved tokenizer, but for bpe: see `Tokenizer.files`.
 FILES = ("vocab.txt", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
-COVERAGE = 0.99999  # share of the characters of the training text that the alphabet covers
-LINE = 10_000  # characters that the trainer gets at once
 _SPACING = tuple(
     (re.compile(pattern), replacement)
     for pattern, replacement in (
@@ -67,7 +66,8 @@ _SPECIAL = re.compile("(" + "|".join(map(re.escape, SPECIALS)) + ")")
 class Tokenizer:
     """A vocabulary and the style in which text is split; ids come without [CLS] and [SEP]."""
 
-    def __init__(self, vocab: list[str], style: Style):
+    def __init__(self, vocab: list[str], style: Style, of_bytes: bpe.Bytes | None = None):
+        """Build a tokenizer; `of_bytes` has what files say of one whose kind is bpe."""
         ids = {piece: i for i, piece in enumerate(vocab)}
         self.vocab = vocab
         self.style = style
@@ -75,13 +75,50 @@ class Tokenizer:
         self.lowercase = style.lowercase
         self.max_word_length = style.max_word_length
         self.has_words = VOCABULARIES[style.kind] is None
-        self.special = Special(*(ids[name] for name in SPECIALS))
-        self.continuation = np.array([piece.startswith(PREFIX) for piece in vocab], bool)  # [V]
         self.hash = _hash(vocab, style)
-        self._rules = _rules(style)
+        self._rules = engines.rules(style)
+        self._bytes = of_bytes
         # Two engines, because a tokenizers object, not a call, decides if "[MASK]" is plain text.
-        self._text = _engine(ids, style)
-        self._markup = _engine(ids, style, markup=True)
+        if of_bytes:
+            self.special, self.continuation = of_bytes.special, of_bytes.continuation
+            self._text, self._markup = (of_bytes.engine(markup) for markup in (False, True))
+        else:
+            self.special = Special(*(ids[name] for name in SPECIALS))
+            self.continuation = np.array([piece.startswith(PREFIX) for piece in vocab], bool)  # [V]
+            self._text = engines.build(ids, style)
+            self._markup = engines.build(ids, style, markup=True)
+
+    @property
+    def blank(self) -> str:
+        """Return what a word needs before it where it is not the first of its text: bpe's blank."""
+        return " " if self._bytes else ""
+
+    @property
+    def divides_at_blanks(self) -> bool:
+        """Tell whether the ids of a text are those of its words, each with its `blank`."""
+        return self._bytes.divides_at_blanks if self._bytes else self.has_words
+
+    @property
+    def mask(self) -> str:
+        """Return the special token that a text has where something is to be predicted."""
+        return self.vocab[self.special.mask]
+
+    @functools.cached_property
+    def shown(self) -> list[str]:
+        """Return the pieces as people read them; of bpe as their text, with its blanks."""
+        return list(map(bpe.written, self.vocab)) if self._bytes else self.vocab
+
+    def words(self, counts: np.ndarray, documents: int) -> int:
+        """Return the words of documents whose tokens have these counts [V].
+
+        Of WordPiece, a word is what begins one and has a letter or a digit; of bpe, what stands
+        between blanks.
+        """
+        begins = ~self.continuation
+        if self._bytes:
+            return int(counts[begins].sum()) + (0 if self._bytes.prefixes else documents)
+        begins &= [any(map(str.isalnum, piece)) for piece in self.vocab]
+        return int(counts[begins].sum())
 
     def encode_batch(self, texts: Sequence[str], escape: bool = True) -> list[list[int]]:
         """Return the ids of each text.
@@ -107,7 +144,7 @@ class Tokenizer:
         """Return the ids of each text, and the start and end of each token in characters.
 
         Characters that normalisation drops lie in no token, except for marks on a letter, such as
-        accents, which belong to the letter's token.
+        accents, which belong to the letter's token. Nor does the blank before a word.
         """
         usual, others = self._separate(texts)
         usual = [_SURROGATE.sub("\ufffd", text) for text in usual]  # keeps the length
@@ -122,10 +159,14 @@ class Tokenizer:
                 for word, part in zip(encoding.word_ids, encoding.offsets, strict=True)
             ]
             results[i] = (encoding.ids, [(min(token), max(token) + 1) for token in tokens])
-        return [
+        found = [
             (ids, _with_marks(text, offsets))
             for text, (ids, offsets) in zip(texts, results, strict=True)
         ]
+        if not self._bytes:
+            return found
+        pairs = zip(texts, found, strict=True)
+        return [(ids, bpe.without_blanks(text, offsets)) for text, (ids, offsets) in pairs]
 
     def _separate(self, texts: Sequence[str]) -> tuple[list[str], dict[int, str]]:
         """Return the texts, "" for those that the library would split differently; and those."""
@@ -164,28 +205,44 @@ class Tokenizer:
         """Return readable text that shows special tokens."""
         return self._markup.decode([int(i) for i in ids], skip_special_tokens=False)
 
+    def joined(self, ids: Sequence[int]) -> str:
+        """Return the words that pieces make, with blanks between them."""
+        if self._bytes:
+            return self.decode(ids).strip()
+        return " ".join(self.vocab[int(i)] for i in ids).replace(f" {PREFIX}", "")
+
     def readable(self, ids: Sequence[int]) -> str:
         """Return text as people write it, as far as the ids tell: no blanks around punctuation."""
-        pieces = [self.vocab[int(i)] for i in ids]
+        if self._bytes:
+            return bpe.readable(list(map(int, ids)), self.special, self._markup.decode)
         if not self.has_words:
-            return "".join(pieces)
-        text = " ".join(pieces).replace(f" {PREFIX}", "").removeprefix(PREFIX)
+            return "".join(self.vocab[int(i)] for i in ids)
+        text = self.joined(ids).removeprefix(PREFIX)
         for pattern, replacement in _SPACING:
             text = pattern.sub(replacement, text)
         return text
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Return the names of the files that `save` writes."""
+        return bpe.FILES if self._bytes else FILES
+
     def save(self, folder: Path, model_max_length: int | None = None) -> None:
-        """Write `FILES`, which both Hugging Face's AutoTokenizer and `load` read."""
+        """Write `files`, which both Hugging Face's AutoTokenizer and `load` read."""
         folder.mkdir(parents=True, exist_ok=True)
         names = {f"{name.strip('[]').lower()}_token": name for name in SPECIALS}
         config = vocabulary.tokenizer_config(self.style, model_max_length) | names
         contents = (
-            "".join(f"{piece}\n" for piece in self.vocab),
-            self._state(),
-            json.dumps(config, indent=2) + "\n",
-            json.dumps(names, indent=2) + "\n",
+            self._bytes.contents(model_max_length)
+            if self._bytes
+            else (
+                "".join(f"{piece}\n" for piece in self.vocab),
+                self._state(),
+                json.dumps(config, indent=2) + "\n",
+                json.dumps(names, indent=2) + "\n",
+            )
         )
-        for name, text in zip(FILES, contents, strict=True):
+        for name, text in zip(self.files, contents, strict=True):
             disk.write(folder / name, text)
 
     def _state(self) -> str:
@@ -205,15 +262,28 @@ def load(
     characters: str = "auto",
 ) -> Tokenizer:
     """Read a vocab.txt, a tokenizer.json or a folder with either; arguments override the files."""
-    vocab, stated = vocabulary.read(Path(path))
+    file, state = vocabulary.find(Path(path))
+    of_bytes = bpe_files.read(file, state) if state and bpe_files.holds(file, state) else None
+    if kind != "auto" and (kind == "bpe") != (of_bytes is not None):
+        raise ConfigError(
+            f"tokenizer.kind = {kind}, and {file} is {'no' if kind == 'bpe' else 'a'} bpe "
+            "vocabulary",
+            "--config.tokenizer.kind=auto goes by the files",
+        )
+    vocab, stated = (
+        (of_bytes.vocab, {"kind": "bpe", "rules": of_bytes.digest})
+        if of_bytes
+        else vocabulary.read(file, state)
+    )
     overrides: dict[str, Any] = {"lowercase": lowercase, "max_word_length": max_word_length}
     overrides = {name: value for name, value in overrides.items() if value is not None}
     if kind != "auto":
         stated["kind"] = kind
-    if overrides and VOCABULARIES[stated["kind"]] is not None:
+    if overrides and stated["kind"] != "wordpiece":
         options = " and ".join(f"{name} = {value}" for name, value in overrides.items())
+        reason = "takes all bytes as they are" if of_bytes else "has no words"
         raise ConfigError(
-            f"{options} does nothing to {path}: its kind is {stated['kind']}, which has no words",
+            f"{options} does nothing to {path}: its kind is {stated['kind']}, which {reason}",
             "--config.tokenizer.max_word_length=None leaves it to the vocabulary",
         )
     if characters != "auto":
@@ -225,7 +295,7 @@ def load(
             "text, and never cuts it by an expression",
             "--config.tokenizer.characters=auto leaves it to the vocabulary",
         )
-    return Tokenizer(vocab, style)
+    return Tokenizer(vocab, style, of_bytes)
 
 
 def _hash(vocab: list[str], style: Style) -> str:
@@ -255,52 +325,6 @@ def _with_marks(text: str, offsets: list[tuple[int, int]]) -> list[tuple[int, in
     return extended
 
 
-def _engine(ids: dict[str, int], style: Style, markup: bool = False) -> tokenizers.Tokenizer:
-    """Build the tokenizers object; `markup` finds special tokens in text and adds [CLS], [SEP]."""
-    expression = VOCABULARIES[style.kind]
-    if expression is None:
-        model: Any = models.WordPiece(
-            ids,
-            unk_token="[UNK]",
-            max_input_chars_per_word=style.max_word_length,
-            continuing_subword_prefix=PREFIX,
-        )
-        engine = tokenizers.Tokenizer(model)
-        engine.normalizer = _normalizer(style)
-        engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-        engine.decoder = decoders.WordPiece(prefix=PREFIX)
-    else:  # an expression may match "[MASK]", so in plain text that must not be in the vocabulary
-        hidden = set() if markup else {*SPECIALS} - {"[UNK]"}
-        known = {piece: i for piece, i in ids.items() if piece not in hidden}
-        engine = tokenizers.Tokenizer(models.WordLevel(known, unk_token="[UNK]"))
-        engine.normalizer = normalizers.Strip()
-        engine.pre_tokenizer = pre_tokenizers.Split(tokenizers.Regex(expression), "isolated")
-        engine.decoder = decoders.Fuse()
-    if markup:
-        engine.add_special_tokens(list(SPECIALS))
-        engine.post_processor = processors.BertProcessing(
-            ("[SEP]", ids["[SEP]"]), ("[CLS]", ids["[CLS]"])
-        )
-    return engine
-
-
-def _rules(style: Style) -> Rules | None:
-    """Return google's character rules for a style that follows them, else None."""
-    if style.characters != GOOGLE:
-        return None
-    accents = style.lowercase if style.strip_accents is None else style.strip_accents
-    return google(style.lowercase, accents, style.chinese)
-
-
-def _normalizer(style: Style) -> normalizers.BertNormalizer:
-    return normalizers.BertNormalizer(
-        clean_text=style.clean_text,
-        handle_chinese_chars=style.chinese,
-        strip_accents=style.strip_accents,
-        lowercase=style.lowercase,
-    )
-
-
 # --- training -------------------------------------------------------------------------------------
 
 
@@ -311,6 +335,9 @@ def train(texts: Iterable[str], settings: knobs.Tokenizer, folder: Path | None =
     every piece of one character is given its number: the alphabet by `initial_alphabet`, its
     continuations as "special" tokens. `folder` is for a temporary file with the normalised text.
     """
+    if settings.kind == "bpe":
+        of_bytes = bpe.train(texts, settings.vocab_size)
+        return Tokenizer(of_bytes.vocab, Style(kind="bpe", rules=of_bytes.digest), of_bytes)
     style = Style(
         lowercase=settings.lowercase,
         max_word_length=settings.max_word_length or WORD_LENGTH,
@@ -320,26 +347,26 @@ def train(texts: Iterable[str], settings: knobs.Tokenizer, folder: Path | None =
     # The text is normalised once, to count its characters, and read once more by the trainer.
     with tempfile.TemporaryFile("w+", encoding="utf-8", newline="\n", dir=folder) as spool:
         counts = np.zeros(0x110000, np.int64)
-        for text in _batches(texts):
+        for text in batches(texts):
             clean = normalize(replace_surrogates(text))
             codes = np.bincount(np.frombuffer(clean.encode("utf-32-le"), np.uint32))
             counts[: len(codes)] += codes
             spool.write(clean + "\n")
-        alphabet = _alphabet(counts, (settings.vocab_size - len(SPECIALS)) // 2)
-        if not alphabet:
+        letters = alphabet(counts, (settings.vocab_size - len(SPECIALS)) // 2)
+        if not letters:
             raise DataError(
                 "no text to train a vocabulary on",
                 "check config.corpus.path, or set config.tokenizer.path",
             )
         split = pre_tokenizers.BertPreTokenizer()
-        joins = [c for c in alphabet if len(split.pre_tokenize_str(normalize(f"a{c}"))) == 1]
+        joins = [c for c in letters if len(split.pre_tokenize_str(normalize(f"a{c}"))) == 1]
         trainer = trainers.WordPieceTrainer(
             vocab_size=settings.vocab_size,
             min_frequency=2,
             show_progress=False,
             special_tokens=[*SPECIALS, *(PREFIX + c for c in joins)],
-            initial_alphabet=alphabet,
-            limit_alphabet=len(alphabet),
+            initial_alphabet=letters,
+            limit_alphabet=len(letters),
             continuing_subword_prefix=PREFIX,
         )
         engine = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
@@ -352,7 +379,7 @@ def train(texts: Iterable[str], settings: knobs.Tokenizer, folder: Path | None =
 
 def _normalize_function(style: Style) -> Callable[[str], str]:
     """Return a function that normalises text; words the library splits differently stand apart."""
-    normalizer, rules = _normalizer(style), _rules(style)
+    normalizer, rules = engines.normalizer(style), engines.rules(style)
 
     def normalize(text: str) -> str:
         text = text if rules is None else rules.lowercase_sigmas(text)
@@ -361,31 +388,3 @@ def _normalize_function(style: Style) -> Callable[[str], str]:
         return " ".join("".join(letter for letter, _ in word) for word in rules.words(text))
 
     return normalize
-
-
-def _batches(texts: Iterable[str]) -> Iterator[str]:
-    """Join short texts and cut long ones, so that neither costs much time or memory."""
-    held: list[str] = []
-    size = 0
-    for text in texts:
-        if size + len(text) > LINE and held:
-            yield " ".join(held)
-            held, size = [], 0
-        for start in range(0, len(text), LINE):
-            part = text[start : start + LINE]
-            held.append(part)
-            size += len(part)
-            if size >= LINE:
-                yield " ".join(held)
-                held, size = [], 0
-    if held:
-        yield " ".join(held)
-
-
-def _alphabet(counts: np.ndarray, limit: int) -> list[str]:
-    """Return the commonest characters that cover the text, at most `limit`, by code point."""
-    counts[[0x20, 0x0A]] = 0
-    order = np.argsort(-counts, kind="stable")
-    needed = int(np.searchsorted(np.cumsum(counts[order]), COVERAGE * counts.sum())) + 1
-    kept = order[: min(needed, limit)]
-    return sorted(chr(c) for c in kept if counts[c])

@@ -50,6 +50,9 @@ CONFIG_FIXED = {  # the only supported values
     "wordpieces_prefix": PREFIX,
 }
 STRIP = {"type": "Strip", "strip_left": True, "strip_right": True}
+NAMES = ("tokenizer.json", "vocab.txt", "vocab.json")  # of a tokenizer's file, the first one there
+READ = "read are BERT's WordPiece and byte-level BPE, as vocab.txt, tokenizer.json or vocab.json"
+SENTENCEPIECE = ("sentencepiece.bpe.model", "spiece.model", "spm.model", "tokenizer.model")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,17 +66,16 @@ class Style:
     clean_text: bool = True  # control characters are dropped, any whitespace becomes a space
     max_word_length: int = WORD_LENGTH  # a longer word is [UNK]; 0 where there are no words
     characters: str = GOOGLE  # Python's Unicode tables, or those of the tokenizers library
+    rules: str = ""  # bpe: a digest of what its files say besides the pieces
 
     def __post_init__(self):
         fixed: dict[str, Any] = {}
-        if VOCABULARIES[self.kind] is not None:  # text is not normalised
+        if self.kind != "wordpiece":  # text is not normalised, or as the rules say
             fixed = dict.fromkeys(("lowercase", "chinese", "clean_text"), False)
             fixed |= {"strip_accents": None, "max_word_length": 0}
         elif self.strip_accents == self.lowercase:
             fixed = {"strip_accents": None}
-        if (
-            VOCABULARIES[self.kind] is not None or not self.clean_text
-        ):  # google's code can do neither
+        if self.kind != "wordpiece" or not self.clean_text:  # google's code can do neither
             fixed["characters"] = HUGGINGFACE
         for name, value in fixed.items():
             object.__setattr__(self, name, value)
@@ -122,7 +124,7 @@ def tokenizer_config(style: Style, model_max_length: int | None) -> dict[str, An
         "tokenizer_class": "BertTokenizer" if bert else "PreTrainedTokenizerFast",
         "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
     }
-    if VOCABULARIES[style.kind] is None:
+    if style.kind == "wordpiece":
         values |= {name: getattr(style, field) for name, field in CONFIG.items()}
         values["max_input_chars_per_word"] = style.max_word_length
     if style.characters == GOOGLE:
@@ -133,13 +135,8 @@ def tokenizer_config(style: Style, model_max_length: int | None) -> dict[str, An
 # --- reading --------------------------------------------------------------------------------------
 
 
-def read(path: Path) -> tuple[list[str], dict[str, Any]]:
-    """Read the pieces and the stated fields of `Style` from a file, or from a folder with one.
-
-    A tokenizer.json states every field, a tokenizer_config.json beside a vocab.txt states some. If
-    a tokenizer_config.json contradicts a tokenizer.json, transformers follows sometimes the one and
-    sometimes the other: such a folder is refused.
-    """
+def find(path: Path) -> tuple[Path, dict[str, Any] | None]:
+    """Return the file of a tokenizer, or of the one in a folder, and its JSON if it holds any."""
     if not os.path.lexists(path):
         raise DataError(
             f"no tokenizer at {path}",
@@ -147,26 +144,37 @@ def read(path: Path) -> tuple[list[str], dict[str, Any]]:
         )
     file = path
     if path.is_dir():
-        candidates = [path / "tokenizer.json", path / "vocab.txt"]
-        files = [candidate for candidate in candidates if os.path.lexists(candidate)]
+        files = [path / name for name in (*NAMES, *SENTENCEPIECE) if os.path.lexists(path / name)]
         if not files:
             raise DataError(
                 f"no vocab.txt or tokenizer.json in {path}",
                 "point at a Hugging Face or prepared folder",
             )
         file = opening.inside(path, files[0], DataError)
+    if file.suffix == ".model":
+        raise DataError(f"{file} is a SentencePiece model, which is not read", READ)
+    return file, _json(file) if file.suffix == ".json" else None
+
+
+def read(file: Path, state: dict[str, Any] | None) -> tuple[list[str], dict[str, Any]]:
+    """Read the pieces and the stated fields of `Style` from what `find` returned.
+
+    A tokenizer.json states every field, a tokenizer_config.json beside a vocab.txt states some. If
+    a tokenizer_config.json contradicts a tokenizer.json, transformers follows sometimes the one and
+    sometimes the other: such a folder is refused.
+    """
     beside = file.parent / "tokenizer_config.json"
     config = opening.inside(file.parent, beside, DataError) if os.path.lexists(beside) else None
     if config:
         _check_specials(config)
-    if file.suffix != ".json":
+    if state is None:
         vocab = _from_lines(file)
         return vocab, {"kind": recognise(vocab)} | (_from_config(config) if config else {})
-    vocab, stated = _from_json(file)
+    vocab, stated = _from_json(file, state)
     if config:  # it keeps our field where another program has rewritten tokenizer.json without it
         stated = _characters(config, _json(config)) | stated
         _check_agrees(config, stated)
-    default = {"characters": HUGGINGFACE} if VOCABULARIES[stated["kind"]] is None else {}
+    default = {"characters": HUGGINGFACE} if stated["kind"] == "wordpiece" else {}
     return vocab, default | stated
 
 
@@ -226,13 +234,14 @@ def _from_config(file: Path) -> dict[str, Any]:
     return hf | _flags(file, stated, CONFIG) | _characters(file, stated)
 
 
-def _from_json(file: Path) -> tuple[list[str], dict[str, Any]]:
+def _from_json(file: Path, state: dict[str, Any]) -> tuple[list[str], dict[str, Any]]:
     """Read the pieces and the style of a tokenizer.json.
 
     Its truncation, padding and post-processor are ignored.
     """
-    state = _json(file)
     model = state.get("model")
+    if isinstance(model, dict) and model.get("type") == "Unigram":
+        raise DataError(f"{file} is a Unigram model, as of SentencePiece, which is not read", READ)
     if not isinstance(model, dict) or not isinstance(model.get("vocab"), dict):
         raise DataError(
             f"{file} holds no vocabulary",
@@ -254,8 +263,8 @@ def _from_json(file: Path) -> tuple[list[str], dict[str, Any]]:
         if value != only:
             raise DataError(
                 f"{file}: {field} is {show(value)}, not {only}",
-                "tokenizers are BERT's WordPiece, or split by the expression of a kind: "
-                + ", ".join(splits),
+                "tokenizers are BERT's WordPiece, byte-level BPE, or split by the expression of a "
+                f"kind: {', '.join(splits)}",
             )
     stated = {"kind": kind} | _normalizer(file, state.get("normalizer"), words)
     if words:

@@ -52,7 +52,7 @@ class Samples:
         head: str,
         mesh: Mesh,
     ):
-        self.vocab, self.chosen = tokenizer.vocab, chosen
+        self.shown, self.chosen = tokenizer.shown, chosen
         size = inference.shared_rows(len(self.chosen), mesh)
         longest = max(len(sample.ids) for sample in self.chosen) + 2
         texts = [[sample.ids] for sample in self.chosen]
@@ -79,7 +79,7 @@ class Samples:
         for row, sample in enumerate(self.chosen):
             predictions = [
                 [
-                    {"token": self.vocab[i], "probability": round(float(p), 6)}
+                    {"token": self.shown[i], "probability": round(float(p), 6)}
                     for p, i in zip(values[row, slot], ids[row, slot], strict=True)
                 ]
                 for slot in range(len(sample.places))
@@ -153,12 +153,12 @@ def _masked(ids: list[int], tokenizer: Tokenizer, key: int) -> Sample:
     words = [
         at
         for at, token in enumerate(ids)
-        if not (parts[at] or parts[at + 1]) and tokenizer.vocab[token].isalpha()
+        if not (parts[at] or parts[at + 1]) and tokenizer.shown[token].strip().isalpha()
     ]
     places = words if len(words) >= count else list(range(len(ids)))
     picked = sorted(places[n] for n in order.permute(np.arange(count), len(places), key))
     hidden = [tokenizer.special.mask if at in picked else token for at, token in enumerate(ids)]
-    answers = [tokenizer.vocab[ids[at]] for at in picked]
+    answers = [tokenizer.shown[ids[at]] for at in picked]
     columns = [at + 1 for at in picked]  # after [CLS]
     return Sample(hidden, columns, tokenizer.readable(hidden), answers)
 
@@ -169,4 +169,4 @@ def _beginning(ids: list[int], tokenizer: Tokenizer, key: int) -> Sample:
     places = [at for at in middle if not tokenizer.continuation[ids[at]]] or list(middle)[:1]
     at = places[int(order.permute(np.arange(1), len(places), key)[0])]
     before = ids[:at]
-    return Sample(before, [at], f"{tokenizer.readable(before)} {BLANK}", [tokenizer.vocab[ids[at]]])
+    return Sample(before, [at], f"{tokenizer.readable(before)} {BLANK}", [tokenizer.shown[ids[at]]])

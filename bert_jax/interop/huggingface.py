@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bert_jax.config import knobs
+from bert_jax.data import vocabulary
 from bert_jax.errors import CheckpointError, ConfigError
 from bert_jax.interop import config_json, parameter_names, safetensors, sentence, tf1
 from bert_jax.objectives import network
@@ -25,7 +26,7 @@ from bert_jax.system import trees
 STORED = ("float32", "float16", "bfloat16", "float64")
 HUB_FILES = (
     *("config.json", "model*.safetensors", "model.safetensors.index.json"),
-    *("vocab.txt", "tokenizer.json", "tokenizer_config.json"),
+    *(*vocabulary.NAMES, "merges.txt", "tokenizer_config.json", "special_tokens_map.json"),
     *("modules.json", "*_Pooling/config.json", *sentence.FILES),
 )
 HUB_NAME = re.compile(r"hf:([\w.-]+(?:/[\w.-]+)?)|([\w.-]+/[\w.-]+)")
@@ -101,7 +102,7 @@ def read(path: Path, allow_missing: bool = False, allow_unused: bool = False) ->
     }
     safetensors.check_finite(values, path)
     params = trees.nested(parameter_names.to_ours(values, shapes, vocab_size, str(path)))
-    has_tokenizer = any(os.path.lexists(folder / name) for name in ("tokenizer.json", "vocab.txt"))
+    has_tokenizer = any(os.path.lexists(folder / name) for name in vocabulary.NAMES)
     our_entry = stated.get(config_json.OWN)
     tokenizer_hash = our_entry.get("tokenizer") if isinstance(our_entry, dict) else None
     return Foreign(

@@ -123,6 +123,8 @@ def _remapped(
             "--config.init_vocab=remap moves its vectors",
         )
     their_ids = {piece: i for i, piece in enumerate(run.tokenizer.vocab)}
+    roles = zip(tokenizer.special, run.tokenizer.special, strict=True)  # whatever they are called
+    their_ids |= {tokenizer.vocab[ours]: theirs for ours, theirs in roles}
     pairs = [(i, their_ids[piece]) for i, piece in enumerate(tokenizer.vocab) if piece in their_ids]
     rows, sources = (list(ids) for ids in zip(*pairs, strict=True))  # special tokens at least
     moved = dict(theirs)
@@ -137,7 +139,7 @@ def _remapped(
 
 def _pieces(tokenizer: Tokenizer) -> str:
     style = dataclasses.asdict(tokenizer.style)
-    rules = ", ".join(f"{key} {value}" for key, value in style.items())
+    rules = ", ".join(f"{key} {value}" for key, value in style.items() if value != "")
     return f"{tokenizer.size:,} pieces ({rules})"
 
 

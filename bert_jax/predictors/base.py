@@ -212,14 +212,13 @@ class OfText(Predictor):
 
     def fit(self, row: Row, parts: list[list[int]]) -> list[list[int]]:
         """Return the texts of a row within the model's length; cut none unless told to."""
-        room = self.limit - 1 - len(parts)  # [CLS], and [SEP] after each
-        count = sum(map(len, parts))
+        added = self.model.run.tokenizer.special.added(len(parts))
+        count, room = sum(map(len, parts)), self.limit - added
         if count <= room:
             return parts
         if self.model.options.long != "cut":
-            tokens = count + 1 + len(parts)
             raise DataError(
-                f"line {row.number}: {tokens} tokens with [CLS] and [SEP], "
+                f"line {row.number}: {count + added} tokens with [CLS] and [SEP], "
                 f"and the model takes {self.limit}",
                 "split the text, or lose its end with --long=cut; fill-mask has --long=windows too",
             )
@@ -244,7 +243,8 @@ class OfText(Predictor):
             return map(self.result, rows, outputs)
 
         cut = sum(after is not before for after, before in zip(fitted, parts, strict=True))
-        return Work(lengths(fitted), compute, results, cut)
+        separators = self.model.run.tokenizer.special.separators
+        return Work(lengths(fitted, separators), compute, results, cut)
 
     def result(self, row: Row, output: Any) -> dict[str, Any]:
         """Return the result of a line."""
@@ -261,6 +261,7 @@ def percent(share: float) -> str:
     return f"{100 * share:5.1f} %"
 
 
-def lengths(parts: Sequence[Sequence[Sequence[int]]]) -> np.ndarray:
+def lengths(parts: Sequence[Sequence[Sequence[int]]], separators: int = 1) -> np.ndarray:
     """Count the tokens of each row, [CLS] and each [SEP] among them."""
-    return np.array([1 + sum(len(text) + 1 for text in texts) for texts in parts], np.int64)
+    added = [2 + separators * (len(texts) - 1) for texts in parts]
+    return np.array([sum(map(len, texts)) for texts in parts], np.int64) + np.array(added, np.int64)

@@ -1,4 +1,4 @@
-"""The predictor of the likeliest tokens of every [MASK]: one token a mask.
+"""The predictor of the likeliest tokens of every [MASK], or <mask>: one token a mask.
 
 A gap of several tokens needs as many masks, each predicted as if the others stayed; a masked model
 cannot tell how many there should be. A causal model generates text of any length.
@@ -29,7 +29,8 @@ class FillMask(OfText):
 
     def __init__(self, model: Model):
         super().__init__(model)
-        self.maskless: dict[int, str] = {}  # number of a line without [MASK] -> its other gap
+        self.maskless: dict[int, str] = {}  # number of a line without a mask -> its other gap
+        self.mask = model.run.tokenizer.mask
         top_k = min(model.options.top_k or 5, model.run.tokenizer.size)
 
         def top_tokens(logits: jax.Array) -> Sequence[jax.Array]:
@@ -46,7 +47,9 @@ class FillMask(OfText):
         instead = f" has {gap!r}, and" if gap else ""
         count = len(self.maskless)
         texts = "text has" if count == 1 else "texts have"
-        return [f"{count} {texts} no [MASK]: line {number}{instead} is answered with no tokens"]
+        return [
+            f"{count} {texts} no {self.mask}: line {number}{instead} is answered with no tokens"
+        ]
 
     def text(self, result: dict[str, Any]) -> str:
         """Write a table of candidates, or that there is nothing to fill."""
@@ -54,7 +57,7 @@ class FillMask(OfText):
         if not masks:
             like = LIKE_MASK.search(result["text"])
             instead = f"in place of {like[0]}" if like else "where a token is missing"
-            return f"  no [MASK] in this text: write [MASK] {instead}"
+            return f"  no {self.mask} in this text: write {self.mask} {instead}"
         rows = [
             ("" if rank else f"mask {number}", one["token"], percent(one["probability"]))
             for number, candidates in enumerate(masks, 1)
@@ -89,7 +92,7 @@ class FillMask(OfText):
                 batch["predict_positions"][k, : len(columns)] = columns
             return self.apply(batch)
 
-        vocab = self.model.run.tokenizer.vocab
+        shown = self.model.run.tokenizer.shown
 
         def results(outputs: list[Any]) -> Iterator[dict[str, Any]]:
             # For each line, the tokens of its masks by their place in the text.
@@ -97,7 +100,7 @@ class FillMask(OfText):
             for (r, *_), at_places, (values, indices) in zip(views, places, outputs, strict=True):
                 for at, probabilities, ids in zip(at_places, values, indices, strict=False):
                     filled[r][at] = [
-                        {"token": vocab[i], "probability": float(p)}
+                        {"token": shown[i], "probability": float(p)}
                         for p, i in zip(probabilities, ids, strict=True)
                     ]
             for row, masks in zip(rows, filled, strict=True):

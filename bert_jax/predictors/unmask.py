@@ -24,7 +24,6 @@ from bert_jax.predictors.base import Model, OfText, Row, Work, indented, lengths
 from bert_jax.predictors.fill_mask import SLOTS
 from bert_jax.predictors.generate import TOKENS, Draw, choose, continuation, draw_of
 
-MASK = "[MASK]"
 ORDERS = ("random", "confident")
 
 
@@ -113,11 +112,11 @@ class Unmask(OfText):
             steps += [[]] if revealed.rounds[slot] == len(steps) else []
             probability = float(revealed.probabilities[slot])
             steps[-1].append(
-                {"place": place, "token": tokenizer.vocab[token], "probability": probability}
+                {"place": place, "token": tokenizer.shown[token], "probability": probability}
             )
         result: dict[str, Any] = {"text": written(tokenizer, row.fields["text"], final, places)}
         if self.model.options.show_steps:
-            result |= {"tokens": [tokenizer.vocab[i] for i in final], "steps": steps}
+            result |= {"tokens": [tokenizer.shown[i] for i in final], "steps": steps}
         return result
 
     def text(self, result: dict[str, Any]) -> str:
@@ -140,7 +139,7 @@ def written(tokenizer: Tokenizer, text: str, ids: list[int], places: list[int]) 
       ids: the tokens of the final text.
       places: of its masks among them.
     """
-    parts = text.split(MASK)
+    parts = text.split(tokenizer.mask)
     if len(parts) == 1:
         parts += [""] * len(places)
     if len(parts) != len(places) + 1:  # a rule for characters hid one

@@ -122,14 +122,14 @@ def steps_of_words(
     """Return the first steps by which as many words are read as `checkpoints.at_words` says.
 
     Every epoch reads all words of the training text, in an order so random that a share of its rows
-    has that share of them: at the end of an epoch the number is exact. A word is what begins one in
-    the vocabulary, and has a letter or a digit.
+    has that share of them: at the end of an epoch the number is exact. `Tokenizer.words` says what
+    a word is.
     """
     tokenizer, steps = prepared.tokenizer, []
     if not config.checkpoints.at_words:
         return ()
-    begins = [any(map(str.isalnum, piece)) for piece in tokenizer.vocab] & ~tokenizer.continuation
-    total = int(prepared.unigrams[begins].sum())
+    documents = sum(len(shard.document_ends) for shard in prepared.splits["train"])
+    total = tokenizer.words(prepared.unigrams, documents)
     need(
         tokenizer.has_words and total > 0,
         "checkpoints.at_words: the text of this vocabulary has no words",

@@ -50,7 +50,7 @@ def page(texts: Texts, rows: Sequence[Row], *, digits: int = 6) -> str:
         raise DataError(f"{len(rows)} texts", f"a page shows 1 to {SEVERAL} side by side")
     parts, cut = texts.parts(rows)
     special = run.tokenizer.special
-    longest = max(1 + sum(len(ids) + 1 for ids in row) for row in parts)
+    longest = max(special.added(len(row)) + sum(map(len, row)) for row in parts)
     batch = encoding.rows(special, parts, longest)
     cfg = run.config.model
     assert cfg.layers is not None
@@ -73,7 +73,7 @@ def page(texts: Texts, rows: Sequence[Row], *, digits: int = 6) -> str:
             {
                 "text": [shorten(visible(field), TITLE) for field in row.fields.values()],
                 "cut": cut[i],
-                "tokens": [visible(run.tokenizer.vocab[token]) for token in ids],
+                "tokens": [visible(run.tokenizer.shown[token]) for token in ids],
                 "segments": batch["type_ids"][i, : text.shape[-1]].tolist(),
                 "special": [int(token in (special.cls, special.sep)) for token in ids],
                 **stored_form(with_rollout, digits, keep),

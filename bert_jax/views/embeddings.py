@@ -90,7 +90,7 @@ def page(
         numbers = [str(row + 1).translate(BELOW) for row in shown.rows]
         names = [f"{name}{number}" for name, number in zip(names, numbers, strict=True)]
     texts = [_clean(row.fields["text"]) for row in rows]
-    vocab = run.tokenizer.vocab
+    vocab = run.tokenizer.shown
     data = _data(shown, names, texts, views, start, vocab)
     labels = [row.fields.get("label") for row in rows]
     data |= {"method": METHOD[method], "how": _how(method, len(names)), "labels": labels}

@@ -31,7 +31,7 @@ def tables(run: TrainedModel) -> str:
     token = np.asarray(parts["token"], np.float32)[: run.tokenizer.size]
     segment = np.asarray(parts["type"], np.float32)
     return (
-        page.section("Token table", _token(token, run.tokenizer.vocab), "charts tables")
+        page.section("Token table", _token(token, run.tokenizer.shown), "charts tables")
         + page.section("Position table", _position(run), "charts tables")
         + page.section("Segment table", _segment(segment), "charts tables")
     )

@@ -33,12 +33,15 @@ SLACK = (0.0, 0.002, 0.005, 0.01, 0.02)
 _KEPT = 2  # epochs kept in memory: a batch may hold the end of one and the beginning of the next
 
 
-def lengths(records: np.ndarray) -> np.ndarray:
-    """Return the number of tokens of each example of a plan, special tokens included."""
+def lengths(records: np.ndarray, separators: int = 1) -> np.ndarray:
+    """Return the number of tokens of each example of a plan, special tokens included.
+
+    So many `separators` stand between two texts.
+    """
     a_length = records["a_length"].astype(np.int64)
     if "breaks" in (records.dtype.names or ()):
         return a_length + records["breaks"] + 2
-    return a_length + records["b_length"] + 2 + (records["b_length"] > 0)
+    return a_length + records["b_length"] + 2 + separators * (records["b_length"] > 0)
 
 
 def shapes(counts: Sequence[int] | np.ndarray, length: int, most: int) -> list[Shape]:
@@ -126,8 +129,17 @@ def assign(plan: Sequence[Shape], sizes: np.ndarray, most: int) -> np.ndarray:
 class Packer:
     """Packed rows of every epoch of a split."""
 
-    def __init__(self, plans: Plans, folder: Path, length: int, most: int, seed: int):
+    def __init__(
+        self,
+        plans: Plans,
+        folder: Path,
+        length: int,
+        most: int,
+        seed: int,
+        separators: int = 1,
+    ):
         self._plans, self._length, self._most, self._seed = plans, length, most, seed
+        self._separators = separators
         self._path = Path(folder) / "plans" / f"{plans.family}-{length}x{most}.rows"
         self._counts: dict[int, list[int]] = {}  # by copy: rows, and real tokens in them
         self._shapes: dict[int, list[Shape]] = {}
@@ -160,7 +172,7 @@ class Packer:
         return self.__dict__ | {"_epochs": {}, "_shapes": {}}
 
     def _of_epoch(self, epoch: int, copy: int) -> np.ndarray:
-        sizes = lengths(self._plans.records(copy))
+        sizes = lengths(self._plans.records(copy), self._separators)
         examples = order.permute(
             np.arange(len(sizes)), len(sizes), order.key(self._seed, order.EXAMPLES, epoch)
         )
@@ -170,7 +182,7 @@ class Packer:
     def _shapes_of(self, copy: int) -> list[Shape]:
         plan = self._shapes.get(copy)
         if plan is None:
-            sizes = lengths(self._plans.records(copy))
+            sizes = lengths(self._plans.records(copy), self._separators)
             plan = shapes(np.bincount(sizes, minlength=self._length + 1), self._length, self._most)
             self._shapes = _last(self._shapes) | {copy: plan}
         return plan

@@ -63,10 +63,12 @@ class Source:
         self._period = 1 if self._mode == "none" else self._copies
         self._ends = np.zeros(0, np.int64)  # where each known copy ends in the stream
         static = self._copies > 0
-        plan = (self._shards, self._mode, config.examples, self.length, self._seed, static)
+        # A plan has room for one separator between two texts.
+        room = self.length - (self._special.separators - 1 if self._mode != "none" else 0)
+        plan = (self._shards, self._mode, config.examples, room, self._seed, static)
         self._plans = Plans(prepared.folder, prepared.fingerprint, split, *plan)
         self._most = config.packing if seed is None else 1  # examples a row
-        rows = (prepared.folder, self.length, self._most, self._seed)
+        rows = (prepared.folder, self.length, self._most, self._seed, self._special.separators)
         self.packer = packing.Packer(self._plans, *rows) if self._most > 1 else None
 
     @property
@@ -201,7 +203,9 @@ class Source:
             text, index, length = _lay_out_rows(records, columns, groups)
             type_ids = np.zeros_like(index, np.int32)
         else:
-            text, index, length, type_ids = _lay_out_pairs(records, columns)
+            text, index, length, type_ids = _lay_out_pairs(
+                records, columns, self._special.separators
+            )
         tokens = np.full(text.shape, self._special.sep, np.int32)
         for shard, group in groups:
             words = np.asarray(shard.tokens)[index[group]]
@@ -254,8 +258,10 @@ def _reopen(shards: list[list[Any]]) -> _Shards:
 _Groups = list[tuple[Shard, np.ndarray]]  # each shard with the rows that come from it
 
 
-def _lay_out_pairs(records: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Lay out rows of [CLS] A [SEP] B [SEP].
+def _lay_out_pairs(
+    records: np.ndarray, columns: np.ndarray, separators: int
+) -> tuple[np.ndarray, ...]:
+    """Lay out rows of [CLS] A [SEP] B [SEP]; with two separators all type ids are 0.
 
     Returns:
       Whether a column is text [B, L], its token offset [B, L], lengths [B, 1], type_ids [B, L].
@@ -264,14 +270,14 @@ def _lay_out_pairs(records: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray
         records[name].astype(np.int64)[:, None]
         for name in ("a_start", "a_length", "b_start", "b_length")
     )
-    b_column = a_length + 2  # [B, 1], where B begins
-    length = b_column + b_length + (b_length > 0)
+    b_column = a_length + 1 + separators  # [B, 1], where B begins
+    length = a_length + 2 + np.where(b_length > 0, b_length + separators, 0)
     after = columns >= b_column  # [B, L]
     in_a = (columns > 0) & (columns <= a_length)
     in_b = after & (columns < b_column + b_length)
     text = in_a | in_b
     index = np.where(text, columns + np.where(after, b_start - b_column, a_start - 1), 0)
-    return text, index, length, after & (columns < length)
+    return text, index, length, after & (columns < length) & (separators == 1)
 
 
 def _lay_out_rows(

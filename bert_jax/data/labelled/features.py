@@ -1,7 +1,7 @@
 """Features: token rows of examples with their targets, windows over long texts, and batches.
 
-A row is [CLS] A [SEP] or [CLS] A [SEP] B [SEP]; for multiple choice it is several of them side by
-side, one for each option.
+A row is [CLS] A [SEP] or [CLS] A [SEP] B [SEP], as `encoding` has them; for multiple choice it is
+several of them side by side, one for each option.
 
 features = encode(examples, "classify", tokenizer, task, length=128, train=True)
 batch = batch(features, np.arange(16), length=features.longest, size=16, special=tokenizer.special)
@@ -178,11 +178,12 @@ def _fitted(
     rows: _Rows, number: int, first: Sequence[int], second: Sequence[int] | None
 ) -> encoding.Part:
     """Return a text or pair, cut where it is longer than a row."""
-    size = len(first) + 2 + (0 if second is None else len(second) + 1)
+    added = rows.tokenizer.special.added(1 if second is None else 2)
+    size = len(first) + len(second or ()) + added
     if size <= rows.length:
         return first, second
     rows.shorten(number, size)
-    room = rows.length - (2 if second is None else 3)
+    room = rows.length - added
     a, b = encoding.truncate(first, second or (), room)
     return a, None if second is None else b
 
@@ -215,7 +216,8 @@ def _labelled(rows: _Rows, name: str, none: float, dtype: type) -> Finish:
 
 
 def _tag(rows: _Rows) -> Finish:
-    texts = [word for example in rows.examples for word in example.words]
+    blank = rows.tokenizer.blank
+    texts = [f"{blank}{word}" for example in rows.examples for word in example.words]
     pieces = iter(rows.tokenizer.encode_batch(texts))
     answered: list[np.ndarray] = []  # of each row: the word of each token, without special tokens
     for number, example in enumerate(rows.examples):
@@ -278,7 +280,7 @@ def _span(rows: _Rows) -> Finish:
         question = _fitted_question(rows, number, tokens)
         ids, characters = encoded[example.pair or ""]
         first, last = _answer_tokens(characters, example.label)
-        column = len(question) + 2
+        column = len(question) + 1 + rows.tokenizer.special.separators
         room = rows.length - column - 1
         for start, end, best in _windows(rows, number, len(ids), room):
             rows.add(number, (question, ids[start:end]))
@@ -316,7 +318,7 @@ def _fitted_question(rows: _Rows, number: int, question: Sequence[int]) -> Seque
             )
         rows.cut.add(number)
         question = question[:limit]
-    if rows.length - 3 - len(question) < 1:
+    if rows.length - rows.tokenizer.special.added(2) - len(question) < 1:
         raise DataError(
             f"{where}: sequence_length = {rows.length} cannot hold {len(question)} tokens "
             "of a question",

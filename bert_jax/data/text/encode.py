@@ -15,6 +15,7 @@ import numpy as np
 from bert_jax.data import corpus
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.data.text import dedup, shards
+from bert_jax.data.text.sentences import GLUED
 
 SIDES = {dedup.TRAIN: "train", dedup.VALIDATION: "validation"}
 WORDS = 1 << 18  # distinct words remembered, about 60 MB
@@ -46,7 +47,7 @@ def sentences(
             next(itertools.islice(lines, count, count), None)
             continue
         for line in itertools.islice(lines, count):
-            yield mark, line[:-1]
+            yield mark, line[:-1].removeprefix(GLUED)
             mark = record_side
 
 
@@ -83,11 +84,11 @@ def _add(lines: str, marks: np.ndarray, words: Words, sides: dict[int, _Part]) -
         lines, marks = "".join(f"{sentence}\n" for sentence in held), marks[kept]
     if not len(marks):
         return
-    ids, lengths = words.encode_lines(lines)
+    starts = marks & dedup.STARTS > 0
+    ids, lengths = words.encode_lines(lines, starts)
     for side, part in sides.items():
         chosen = marks & 3 == side
-        starts = marks[chosen] & dedup.STARTS > 0
-        part.add(ids[np.repeat(chosen, lengths)], lengths[chosen], starts)
+        part.add(ids[np.repeat(chosen, lengths)], lengths[chosen], starts[chosen])
 
 
 class Words:
@@ -96,7 +97,9 @@ class Words:
     Nothing in BERT's normalisation or WordPiece looks across a space, and punctuation is a word by
     itself. So the ids are those of whole sentences, once `settled` has lowercased the letters that
     depend on their neighbours. A word that was seen before costs a look-up, and the rest is
-    arithmetic on arrays.
+    arithmetic on arrays. Byte-level BPE looks at the space before a word and at none other, so
+    there a word is known with its space, and all sentences of a document but the first begin with
+    one, unless the text has none there.
     """
 
     def __init__(self, tokenizer: tokenizers.Tokenizer):
@@ -112,16 +115,19 @@ class Words:
         """Return the ids of the sentences, concatenated, and how many each sentence has."""
         return self.encode_lines("".join(f"{sentence}{END}" for sentence in sentences))
 
-    def encode_lines(self, lines: str) -> tuple[np.ndarray, np.ndarray]:
-        """Do as `encode` for text with a sentence a line."""
-        if not self.tokenizer.has_words:  # an expression may match across a space
+    def encode_lines(
+        self, lines: str, starts: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Do as `encode` for text with a sentence a line, of which `starts` begin a document."""
+        if self.tokenizer.blank and starts is not None:
+            lines = _spaced(lines, starts)
+        else:
+            lines = lines.replace(GLUED, "")
+        if not self.tokenizer.divides_at_blanks:  # an expression may match across a space
             return _concatenate(self.tokenizer.encode_batch(lines.split(END)[:-1]))
         if len(self.places) > WORDS:
             self._reset()
-        text = self.tokenizer.lowercase_sigmas(lines.replace(END, f" {END} "))
-        for mark in MARKS:
-            text = text.replace(mark, f" {mark} ")
-        words = text.replace("  ", " ").split(" ")
+        words = self._with_blanks(lines) if self.tokenizer.blank else self._without_blanks(lines)
         places = np.fromiter(map(self.places.__getitem__, words), np.int64, len(words))
         if self.places.fresh:
             self._learn()
@@ -132,8 +138,20 @@ class Words:
         ]
         return ids, np.diff(after[places == self.places[END]], prepend=0)
 
+    @staticmethod
+    def _with_blanks(lines: str) -> list[str]:
+        # GLUED, which is in no text, takes the place of what separates words.
+        return lines.replace(" ", f"{GLUED} ").replace(END, f"{GLUED}{END}{GLUED}").split(GLUED)
+
+    def _without_blanks(self, lines: str) -> list[str]:
+        text = self.tokenizer.lowercase_sigmas(lines.replace(END, f" {END} "))
+        for mark in MARKS:
+            text = text.replace(mark, f" {mark} ")
+        return text.replace("  ", " ").split(" ")
+
     def _learn(self) -> None:
-        ids, lengths = _concatenate(self.tokenizer.encode_batch(self.places.fresh))
+        fresh = [word.removesuffix(END) for word in self.places.fresh]
+        ids, lengths = _concatenate(self.tokenizer.encode_batch(fresh))
         self.places.fresh.clear()
         self.starts = np.concatenate([self.starts, len(self.ids) + np.cumsum(lengths) - lengths])
         self.ids = np.concatenate([self.ids, ids])
@@ -157,6 +175,15 @@ class _Places(dict[str, int]):
 def known_words(folder: Path) -> Words:
     """Return this process's `Words` for a saved tokenizer; the next volume knows its words too."""
     return Words(tokenizers.load(folder))
+
+
+def _spaced(lines: str, starts: np.ndarray) -> str:
+    """Return sentences, one a line, with a blank before those that the text separates by one."""
+    parts = []
+    for sentence, start in zip(lines.split(END)[:-1], starts.tolist(), strict=True):
+        blank = "" if start or sentence.startswith(GLUED) else " "
+        parts.append(f"{blank}{sentence.removeprefix(GLUED)}{END}")
+    return "".join(parts)
 
 
 def _concatenate(texts: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:

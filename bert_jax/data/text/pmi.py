@@ -212,7 +212,7 @@ class Search:
             while position < len(entries) and entries[position][0] == number:
                 _, word, n, row = entries[position]
                 tokens = block.tokens[bounds[word] : bounds[word + n + 2]].tolist()
-                text = " ".join(self.tokenizer.vocab[i] for i in tokens).replace(" ##", "")
+                text = self.tokenizer.joined(tokens)
                 line = f"{text}\t{n + 2}\t{self.counts[n + 1][row]}\t{scores[n][row]:.3f}\n"
                 lines.append((float(keys[n][row]), line))
                 position += 1

@@ -87,6 +87,10 @@ def fingerprint(config: knobs.Config, cache: Path) -> str:
         tokenizer = given_tokenizer(config.tokenizer)
         vocabulary: Any = tokenizer.hash
         characters = tokenizer.style.characters
+    elif config.tokenizer.kind == "bpe":
+        learned = ("kind", "vocab_size", "train_characters")
+        vocabulary = {name: getattr(config.tokenizer, name) for name in learned}
+        characters = ""
     else:
         learned = ("vocab_size", "lowercase", "train_characters")
         vocabulary = {name: getattr(config.tokenizer, name) for name in learned}
@@ -125,6 +129,8 @@ def _digest(value: Any) -> str:
 def given_tokenizer(settings: knobs.Tokenizer) -> tokenizers.Tokenizer:
     """Load the vocabulary that `tokenizer.path` names."""
     path = Path(settings.path).expanduser()
+    if settings.kind == "bpe":  # the others may be a preset's
+        return tokenizers.load(path, kind=settings.kind)
     return tokenizers.load(
         path,
         kind=settings.kind,
@@ -382,7 +388,7 @@ def _finish(
     }
     facts["warnings"] = facts.pop("notes") + audit.warnings(facts)
     shards.write_json(result / "audit.json", facts)
-    names = ("audit.json", *tokenizers.FILES, "unigrams.npy")
+    names = ("audit.json", *tokenizer.files, "unigrams.npy")
     manifest["files"] = {
         name: {"bytes": (result / name).stat().st_size, "sha256": shards.sha256(result / name)}
         for name in names

@@ -16,6 +16,9 @@ PIECE = 1 << 20  # bytes or characters of a line held at once; a longer line is 
 CHUNK = 1 << 18  # characters of a document held at once
 REPLACED = "\ufffd"  # the replacement character, in place of bytes that are no text
 SENTENCE = 16_384  # characters; a longer sentence is cut at a space
+# Stands before a sentence that no space separates from the one before it. As a space by Python's
+# rules, it is in no sentence.
+GLUED = "\x1f"
 
 
 class Item(NamedTuple):
@@ -118,6 +121,8 @@ def cut(piece: Any, ends: tuple, space: Any = " ") -> int:
 def sentences(line: str, language: str | None, tally: Tally) -> list[str]:
     """Split a line into sentences, and normalise spaces; without a language, the line is one.
 
+    A sentence has GLUED before it where the line has no space there, as between Chinese ones.
+
     sentencex was chosen by measurement on 1.4 MB of English: 78 MB/s, against 14 for blingfire, 1.1
     for syntok and 0.2 for pysbd; it and blingfire agree on the number of sentences within 0.2 % and
     on the usual abbreviations.
@@ -125,9 +130,10 @@ def sentences(line: str, language: str | None, tally: Tally) -> list[str]:
     # U+2028, U+0085 and the like count as spaces, never as the end of a line.
     line = " ".join(line.split())
     parts = [s.strip() for s in sentencex.segment(language, line)] if language and line else [line]
-    if len(line) <= SENTENCE:
-        return [s for s in parts if s]
-    return [piece for s in parts if s for piece in _bounded(s, tally)]
+    parts = [s for s in parts if s]
+    if len(line) > SENTENCE:
+        parts = [piece for s in parts for piece in _bounded(s, tally)]
+    return parts if " ".join(parts) == line else list(_marked(parts, line))
 
 
 def _bounded(sentence: str, tally: Tally) -> Iterator[str]:
@@ -138,3 +144,12 @@ def _bounded(sentence: str, tally: Tally) -> Iterator[str]:
         sentence = sentence[end:].strip()
     if sentence:
         yield sentence
+
+
+def _marked(parts: list[str], line: str) -> Iterator[str]:
+    """Yield the parts of a line, with GLUED before those that follow one without a space."""
+    at = 0
+    for part in parts:
+        place = line.find(part, at)
+        yield f"{GLUED}{part}" if 0 < place == at else part
+        at = max(place, at) + len(part)
