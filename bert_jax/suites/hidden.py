@@ -53,7 +53,7 @@ def predict(
             places[number, : len(at)], targets[number, : len(at)] = at + 1, row.ids[at]
         return batch | {"predict_positions": places, "predict_targets": targets}
 
-    params = {part: run.params[part] for part in ("encoder", "mlm")}
+    params = {part: run.params[part] for part in network.parts(run.config, "mlm")}
     lengths = np.array([len(row.ids) + 2 for row in rows], np.int64)
     most = max(1, min(inference.TOKENS, LOGITS // vocab_size))
     for chosen, outputs in run_rows(step, params, lengths, make, batch_size, progress, most):
