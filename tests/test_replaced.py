@@ -431,8 +431,9 @@ def test_it_is_evaluated_beside_the_base_rate(run):
     entropy = scipy.stats.entropy([share, 1 - share])
     assert found["replaced_base_rate_loss"] == pytest.approx(entropy)
     assert found["mlm_loss"] < found["unigram_loss"]
-    for name, value in found.items():
-        assert last[f"eval/validation/{name}"] == pytest.approx(value, rel=1e-5), name
+    for name, value in found.items():  # of none taken for replaced, no share is right
+        written = last[f"eval/validation/{name}"]
+        assert written == (None if np.isnan(value) else pytest.approx(value, rel=1e-5)), name
     page = (run.folder / "report.html").read_text()
     for words in ("a generator of 50.0", "the base rate", "the majority", "Replaced accuracy"):
         assert words in page
@@ -450,7 +451,8 @@ def test_the_generator_answers_what_asks_for_words(run, tmp_path, capsys):
     assert cli.execute(["predict", "fill-mask", f"--model={run.folder}", f"--input={text}"]) == 0
     assert '"masks"' in capsys.readouterr().out
     rates = suites.evaluate(run, "cross_rate")
-    assert rates["0.15"]["mlm_loss"] < rates["0.8"]["mlm_loss"]
+    loss = suites.evaluate(run, "pretrain")["mlm_loss"]
+    assert rates["0.15"]["mlm_loss"] == pytest.approx(loss, rel=1e-5)
     assert suites.evaluate(run, "nelbo", draws=2)["nats_per_token"] > 0
     text.write_text("the cat sees a small dog near the sea.\n")
     assert suites.evaluate(run, "pll", source=f"files:{text}")["pll"] < 0
