@@ -401,7 +401,7 @@ def test_options_of_a_source_and_of_a_corpus_are_not_mixed(models, source):
             {"source": files, "changes": (("corpus.path", "x"),)},
             "--config.KNOB means nothing to cross_rate beside a --source",
         ),
-        ({"source": source, "draws": 3}, "--draws means nothing to cross_rate$"),
+        ({"source": source, "draws": 3}, r"--draws means nothing to cross_rate\n"),
         ({"source": "tfds:x"}, "suite cross_rate cannot read --source='tfds:x'"),
     ):
         with pytest.raises(ConfigError, match=problem):
