@@ -163,8 +163,10 @@ WRITTEN = {
     "conll2003": "CoNLL-2003",
 }
 # Beside an evaluation's results.
-COUNTS = ("_low", "_high", "character_error", "examples", "predictions", "seconds")
-COUNTS += ("replaced_fraction",)
+COUNTS = (
+    *("_low", "_high", "character_error"),
+    *("examples", "predictions", "seconds", "replaced_fraction"),
+)
 SHARES = ("accuracy", "fraction", "data_wait", "mfu", "f1", "exact", "precision", "recall")
 NATS = ("nats_per_token", "nats_per_word", "nats_per_character")
 UNITS = {  # by the ending of a metric's name
