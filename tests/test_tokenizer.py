@@ -400,7 +400,7 @@ def test_files_of_older_libraries_name_no_model_type(tmp_path):
 
 NEST = "[" * 100_000
 CHANGES = [  # of a good tokenizer.json: the keys, the value, what is said
-    (["model", "type"], "BPE", "model is 'BPE', not WordPiece"),
+    (["model", "type"], "WordLevel", "model is 'WordLevel', not WordPiece"),
     (["model", "unk_token"], "<unk>", "unk_token is '<unk>'"),
     (["model", "continuing_subword_prefix"], "@@", "continuing_subword_prefix is '@@'"),
     (["model", "max_input_chars_per_word"], 10**30, "max_input_chars_per_word = 1000000"),
