@@ -367,6 +367,7 @@ def masks(*tokens: str) -> list[dict]:
 )
 def test_a_result_as_text(kind, result, expected):
     predictor = object.__new__(kind)  # no model
+    predictor.mask = "[MASK]"
     assert predict.readable(predictor, result, True) == expected
     alone = predict.readable(predictor, result, False)
     assert expected.endswith(alone)
