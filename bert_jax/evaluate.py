@@ -22,8 +22,9 @@ def flags(parser: ArgumentParser) -> None:
     cli.checkpoint_flag(parser)
     cli.config_flag(parser)
     suites = (
-        "pretrain, nsp, cross_rate, nelbo, pll, blimp, sts, probe, task, glue, or a task such as "
-        "squad; several with commas; by default task or pretrain, as the checkpoint was trained"
+        "pretrain, nsp, cross_rate, nelbo, pll, blimp, babylm, sts, probe, task, glue, or a task "
+        "such as squad; several with commas; by default task or pretrain, as the checkpoint was "
+        "trained"
     )
     parser.add_argument("--suite", default="", metavar="NAME[,NAME]", help=suites)
     parser.add_argument(
@@ -34,7 +35,8 @@ def flags(parser: ArgumentParser) -> None:
     )
     source = "texts or labelled data in place of the checkpoint's or the task's own"
     source += ": files:PATTERN or tfds:NAME; of cross_rate, nelbo and pll also a file or folder of "
-    source += "text, on which models of any vocabulary compare; labelled data: texts of at most "
+    source += "text, on which models of any vocabulary compare; of babylm its FOLDER; labelled "
+    source += "data: texts of at most "
     source += f"{knobs.TEXT:,} characters, in lines of at most {knobs.LINE:,} bytes"
     parser.add_argument("--source", type=cli.nonempty, metavar="SOURCE", help=source)
     parser.add_argument(
@@ -47,11 +49,11 @@ def flags(parser: ArgumentParser) -> None:
         metavar="N",
         help="rows a step; changes no result",
     )
-    limit = "only the first N texts or passages, examples (probe: of each split), or pairs of a "
-    limit += "paradigm"
+    limit = "only the first N texts or passages, examples (probe: of each split), pairs of a "
+    limit += "paradigm, or rows of a file (babylm)"
     parser.add_argument("--limit", type=cli.positive, default=0, metavar="N", help=limit)
     submit = "tasks of GLUE, SQuAD: write the files that their servers take, for the test splits "
-    submit += "or that of --split"
+    submit += "or that of --split; babylm: the predictions as its pipeline saves them"
     parser.add_argument("--submission", type=cli.nonempty, metavar="DIR", help=submit)
     within = "pll, blimp: mask the later pieces of a token's word with it (PLL-word-l2r)"
     draws = "nelbo: numbers of masked tokens that an example is read under (default: 8)"

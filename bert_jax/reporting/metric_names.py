@@ -157,6 +157,8 @@ SHOUTED = {
 }
 WRITTEN = {
     "blimp": "BLiMP",
+    "babylm": "BabyLM",
+    "ewok": "EWoK",
     "sst2": "SST-2",
     "squad": "SQuAD",
     "squad2": "SQuAD 2.0",

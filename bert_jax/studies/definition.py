@@ -58,6 +58,7 @@ SUITES = {
     "nelbo": ("changes", "draws", "source", "limit", "words"),
     "pll": ("changes", "source", "limit", "within_word"),
     "blimp": ("source", "limit", "within_word"),
+    "babylm": ("source", "limit"),
     "sts": ("changes", "task", "source", "split", "limit"),
     "probe": ("changes", "task", "source", "split", "limit"),
     "task": ("changes", "source", "split", "limit"),

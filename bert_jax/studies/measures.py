@@ -46,6 +46,11 @@ FOUND = {  # suite -> patterns of its metrics; a test compares them with the sui
         *("accuracy*", "field/*", "term/*", "paradigm/*", "pairs", "ties"),
         "left_to_right/*",
     ),
+    "babylm": (
+        *("macro_average", "*/accuracy", "*/spearman", "*/examples", "*/ties", "*/split/*"),
+        *("*/UID/*", "*/field/*", "*/linguistics_term/*", "*/context_type/*"),
+        *("*/context_contrast/*", "*/target_contrast/*", "reading/*", "left_to_right/*"),
+    ),
     "sts": ("*/spearman", "*/pearson", "pairs"),
     "probe": (*(f"{part}/{name}" for part in LAYERS for name in LABELLED), "train", "scored"),
     "task": (*LABELLED, *TASK),

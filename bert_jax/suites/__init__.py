@@ -18,7 +18,7 @@ from bert_jax.config import knobs, suggest
 from bert_jax.data.tasks import TASKS
 from bert_jax.errors import ConfigError
 from bert_jax.interop import runs
-from bert_jax.suites import blimp, corpus, cross_rate, nelbo, nsp, pll, probe, sts, task
+from bert_jax.suites import babylm, blimp, corpus, cross_rate, nelbo, nsp, pll, probe, sts, task
 from bert_jax.suites.base import Detailed, Suite, SuiteOptions, need_head
 
 FINE_TUNED = ("changes", "source", "split", "limit", "submission")
@@ -43,6 +43,7 @@ TABLE: dict[str, Suite] = {
     "blimp": Suite(
         blimp.blimp, reads=("source", "limit", "within_word"), detailed=blimp.blimp_each
     ),
+    "babylm": Suite(babylm.babylm, reads=("source", "limit", "submission")),
     "sts": Suite(sts.sts, reads=("config", "changes", "task", "source", "split", "limit")),
     "probe": Suite(probe.probe, reads=("config", "changes", "task", "source", "split", "limit")),
     "task": Suite(task.own, reads=("config", *FINE_TUNED)),

@@ -50,7 +50,10 @@ class LeftToRight(TokenScorer):
         return jnp.pad(log_probabilities(logits, batch["tokens"][:, 1:]), ((0, 0), (1, 0)))
 
     def score(
-        self, texts: Sequence[Sequence[int]], progress: inference.Progress
+        self,
+        texts: Sequence[Sequence[int]],
+        parts: Sequence[tuple[int, int]],
+        progress: inference.Progress,
     ) -> list[np.ndarray]:
         """Score texts by one row for each window."""
         scores = [np.zeros(len(ids)) for ids in texts]
@@ -79,7 +82,7 @@ class LeftToRight(TokenScorer):
             for row, values in zip(chosen.tolist(), outputs, strict=True):
                 text, start, first, ids = rows[row]
                 scores[text][first : start + len(ids)] = values[1 + first - start : 1 + len(ids)]
-        return scores
+        return [values[slice(*part)] for values, part in zip(scores, parts, strict=True)]
 
 
 def scorer(run: runs.TrainedModel, options: SuiteOptions, suite: str) -> LeftToRight | Scorer:

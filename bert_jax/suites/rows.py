@@ -71,22 +71,32 @@ class TokenScorer:
         raise NotImplementedError
 
     def __call__(
-        self, texts: Sequence[Sequence[int]], progress: inference.Progress = inference.silent
+        self,
+        texts: Sequence[Sequence[int]],
+        progress: inference.Progress = inference.silent,
+        parts: Sequence[tuple[int, int]] | None = None,
     ) -> list[np.ndarray]:
         """Score the tokens of each text: a float64 array of log-probabilities for each.
 
-        Equal texts are scored once, so their scores are exactly equal.
+        With `parts`, only those from the first to before the second number of a text's part, in the
+        context of all. Equal texts are scored once, so their scores are exactly equal.
         """
-        different = list(dict.fromkeys(map(tuple, texts)))
-        if not any(different):
+        whole = [(0, len(ids)) for ids in texts]
+        asked = list(zip(map(tuple, texts), parts or whole, strict=True))
+        different = list(dict.fromkeys(asked))
+        if not any(start < stop for _, (start, stop) in different):
             return [np.zeros(0) for _ in texts]
-        scores = dict(zip(different, self.score(different, progress), strict=True))
-        return [scores[tuple(ids)] for ids in texts]
+        some, of_them = zip(*different, strict=True)
+        scores = dict(zip(different, self.score(some, of_them, progress), strict=True))
+        return [scores[one] for one in asked]
 
     def score(
-        self, texts: Sequence[Sequence[int]], progress: inference.Progress
+        self,
+        texts: Sequence[Sequence[int]],
+        parts: Sequence[tuple[int, int]],
+        progress: inference.Progress,
     ) -> list[np.ndarray]:
-        """Score texts, no two of them equal and not all of them empty."""
+        """Score parts of texts, no two of them equal and not all of them empty."""
         raise NotImplementedError
 
     def outputs(self, params: Any, batch: Batch) -> jax.Array:
@@ -126,7 +136,10 @@ class Scorer(TokenScorer):
         return log_probabilities(self.outputs(params, batch), batch["predict_targets"])[:, 0]
 
     def score(
-        self, texts: Sequence[Sequence[int]], progress: inference.Progress
+        self,
+        texts: Sequence[Sequence[int]],
+        parts: Sequence[tuple[int, int]],
+        progress: inference.Progress,
     ) -> list[np.ndarray]:
         """Score texts by a copy of its context for each token, with [MASK] in its place."""
         ends = np.cumsum([len(ids) for ids in texts])
@@ -142,8 +155,12 @@ class Scorer(TokenScorer):
             bounds = np.sort(np.concatenate([word_starts, ends]))  # of words and texts
             hidden = bounds[np.searchsorted(bounds, hidden - 1, side="right")]
         hidden = np.minimum(hidden, stops)
+        begins = [0, *ends[:-1].tolist()]
+        wanted = [range(at + a, at + b) for at, (a, b) in zip(begins, parts, strict=True)]
+        scored = np.fromiter(itertools.chain.from_iterable(wanted), np.int64)  # [R] in `tokens`
 
-        def make(rows: np.ndarray, length: int, size: int) -> Batch:
+        def make(chosen: np.ndarray, length: int, size: int) -> Batch:
+            rows = scored[chosen]
             start, stop = starts[rows, None], stops[rows, None]  # [n, 1]
             columns = np.arange(length)[None, :]  # [1, L]
             end = stop - start + 1  # the column of [SEP]
@@ -166,9 +183,9 @@ class Scorer(TokenScorer):
             spare = ((0, size - len(rows)), (0, 0))  # rows of padding
             return {key: np.pad(x, spare).astype(np.int32) for key, x in arrays.items()}
 
-        scores, lengths = np.zeros(len(tokens)), stops - starts + 2
-        for rows, values in run_rows(
+        scores, lengths = np.zeros(len(scored)), (stops - starts + 2)[scored]
+        for chosen, values in run_rows(
             self.compute, self.params, lengths, make, self.options.batch_size, progress
         ):
-            scores[rows] = values
-        return np.split(scores, ends[:-1])
+            scores[chosen] = values
+        return np.split(scores, np.cumsum([len(part) for part in wanted])[:-1])
