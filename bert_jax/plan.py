@@ -105,7 +105,9 @@ def as_json(
 ) -> dict[str, Any]:
     """Return the JSON object of a plan."""
     least = plan.milliseconds()
-    hours = None if least is None else plan.config.steps * least / 3.6e6
+    hours = None
+    if least is not None and plan.config.epochs is None:  # else the steps follow from the data
+        hours = plan.config.steps * least / 3.6e6
     count = len(plan.target.devices)
     cost = None if hours is None or price is None else hours * count * price
     return {

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bert_jax import cli, suites
+from bert_jax import cli, config, suites
 from bert_jax.config import knobs
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.interop import runs
@@ -27,6 +27,7 @@ from bert_jax.studies.measures import FOUND
 from bert_jax.suites import reading
 from bert_jax.suites.base import SuiteOptions
 from bert_jax.suites.left_to_right import scorer
+from bert_jax.training.data import gather
 from tests import texts
 
 SLOW = pytest.mark.slow
@@ -328,3 +329,28 @@ def test_what_surprisal_explains_is_a_squared_partial_correlation():
     assert reading.explained(times, controls, surprisal) == pytest.approx(wanted)
     few = [values[:5] for values in (times, *controls, surprisal)]
     assert math.isnan(reading.explained(few[0], few[1:3], few[3]))
+
+
+# --- the config -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("track", "last"), [("strict-small", 100), ("strict", 1_000)])
+def test_a_track_reads_its_text_ten_times_and_keeps_the_checkpoints_of_the_rules(
+    track, last, tmp_path
+):
+    folder = tmp_path / "text"
+    folder.mkdir()
+    (folder / "a.train").write_text(300 * "the cat walks to the dog, and the dog runs.\n\n")
+    (folder / "a.dev").write_text("other text\n")
+    tree = config.load_file(f"{ROOT}/configs/babylm.py:{track},{folder},tiny")
+    asked = [*range(1, 10), *range(10, 100, 10), *range(100, 1_001, 100)]
+    kept = [words // 1_000_000 for words in tree.checkpoints.at_words]
+    assert [*kept, last] == [words for words in asked if words <= last]  # the end is the last
+    words = [("tokenizer.vocab_size", "60"), ("batch_size", "8"), ("corpus.cache", str(tmp_path))]
+    words += [("checkpoints.at_words", "(2700,)"), ("corpus.deduplicate", "false")]
+    config.overrides(tree, words)
+    found = gather(config.resolve(tree))
+    rows = found.source.rows(0)
+    assert found.config.steps == 10 * rows // 8
+    (step,) = found.config.checkpoints.at
+    assert step < found.config.steps / 9

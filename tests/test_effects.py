@@ -66,8 +66,7 @@ TFDS = {"corpus.source": "tfds"}
 INIT = {"init_from": "run"}
 TAG, SPAN, CLASSIFY, CHOICE = (task(kind) for kind in ("tag", "span", "classify", "choice"))
 CASES: dict[str, tuple[Any, dict[str, Any], list[dict[str, Any]]]] = {
-    "steps": (200_000, TEXT, [task("classify", epochs=3.0)]),
-    "epochs": (2.0, CLASSIFY, [TEXT]),
+    "steps": (200_000, TEXT, [task("classify", epochs=3.0), {"epochs": 3.0}]),
     "packing": (2, TEXT, []),  # in a task it is a rule: rows would be wrong
     "pairs": ("sop", TEXT, [CLASSIFY]),
     "init_fresh": ("^nsp/", INIT, [TEXT]),

@@ -13,7 +13,8 @@ from bert_jax import train
 from bert_jax.data.batches import pipeline
 from bert_jax.data.text import prepare
 from bert_jax.errors import ConfigError
-from bert_jax.training.data import Facts, finalize, steps_of_words
+from bert_jax.training.data import Facts, finalize, gather, steps_of_words
+from bert_jax.training.dry_run import summary
 from tests import texts
 
 TEXT = "the cat's well-known 3rd hat , and the 2 dogs !\n\nmany other people saw them -- twice\n"
@@ -105,6 +106,25 @@ def test_by_its_step_as_many_words_are_read_as_a_count_of_the_batches_says(base,
     for words, step in zip(wanted, steps, strict=True):
         assert before[step] >= words - (0 if words % read == 0 else read / 50)
         assert before[step - 1] < words + (0 if words % read == 0 else read / 50)
+
+
+@pytest.mark.parametrize("kind", [{}, {"packing": 3}, {"masking__prediction_rate": 0.3}], ids=str)
+def test_epochs_of_text_are_at_most_as_many_as_asked_for(base, read, kind):
+    config = configure(base, **kind | {"steps": 999, "batch_size": 8})
+    asked = dataclasses.replace(config, epochs=2.5)
+    asked = with_words(asked, read, 2 * read)
+    found = gather(asked)
+    rows = found.source.rows(0) * found.source.views
+    assert found.config.steps == int(2.5 * rows / 8)
+    assert found.config.checkpoints.at == tuple(-(-n * rows // 8) for n in (1, 2))
+    with pytest.raises(ConfigError, match="the run has not read so many"):
+        gather(with_words(asked, 3 * read))
+    assert gather(config).config == config
+
+
+def test_a_dry_run_says_that_epochs_are_counted_later(base):
+    said = summary(dataclasses.replace(configure(base, batch_size=8), epochs=2.5))
+    assert "steps           those of 2.5 epochs, counted when the text is prepared\n" in said + "\n"
 
 
 @pytest.mark.slow

@@ -163,7 +163,7 @@ EFFECTS: dict[str, Where] = {
     "seed": ALWAYS,
     "data_seed": ALWAYS,
     "steps": NO_EPOCHS,
-    "epochs": LABELS,
+    "epochs": ALWAYS,
     "batch_size": ALWAYS,
     "sequence_length": ALWAYS,
     "packing": TEXT,

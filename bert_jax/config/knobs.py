@@ -296,7 +296,9 @@ class Config:
     seed: int = knob(0, "seed of initialisation, dropout and masks", low=0, high=2**31 - 1)
     data_seed: int = knob(0, "seed of order, pairs and packing", low=0, high=2**31 - 1)
     steps: int = knob(1_000_000, "updates", low=1)
-    epochs: float | None = knob(None, "of a task's training data, in place of steps", low=0.01)
+    epochs: float | None = knob(
+        None, "passes over the training data, in place of steps; of text at most so many", low=0.01
+    )
     batch_size: int = knob(
         256,
         "examples an update, over all devices and microbatches; of an example that is read in "

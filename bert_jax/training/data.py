@@ -36,7 +36,7 @@ class Facts:
     """Facts that only the data can add to a config."""
 
     labels: tuple[str, ...] | None = None  # names of the classes
-    rows: int | None = None  # rows of an epoch
+    rows: int | None = None  # rows of an epoch, those of all views; of text, where it has epochs
     at: tuple[int, ...] = ()  # steps by which as many words are read as checkpoints.at_words says
 
 
@@ -112,7 +112,9 @@ def _of_text(config: knobs.Config) -> TrainingData:
         return lambda params: (score(params), sample(params))
 
     tokenizer, fingerprint = prepared.tokenizer, prepared.fingerprint
-    facts = Facts(at=steps_of_words(config, prepared, source))
+    facts = Facts(rows=None if config.epochs is None else source.rows(0) * source.views)
+    config = finalize(config, facts)
+    facts = dataclasses.replace(facts, at=steps_of_words(config, prepared, source))
     return TrainingData(finalize(config, facts), facts, tokenizer, fingerprint, source, evaluator)
 
 
@@ -237,7 +239,9 @@ def _in_epochs(config: knobs.Config, rows: int) -> knobs.Config:
     def steps(epochs: float | None, default: int) -> int:
         if epochs is None:
             return default
-        return max(1, math.ceil(rows * epochs / config.batch_size - 1e-9))
+        updates = rows * epochs / config.batch_size
+        whole = math.ceil(updates - 1e-9) if config.task.source else math.floor(updates + 1e-9)
+        return max(1, whole)  # all rows of a task, and no text more often than asked
 
     evals = {
         name: dataclasses.replace(settings, every=steps(settings.epochs, settings.every))

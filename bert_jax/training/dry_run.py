@@ -29,6 +29,11 @@ def summary(config: knobs.Config) -> str:
     sizes = memory.estimate(config, vocab_size, mesh)
     total, state, gradients, activations = (memory.readable(size) for size in (sum(sizes), *sizes))
     tokens = config.steps * config.batch_size * config.sequence_length
+    length = (
+        f"{config.steps:,} of {config.batch_size} x {config.sequence_length} = {tokens:,} tokens"
+    )
+    if config.epochs is not None and not config.task.source:
+        length = f"those of {config.epochs:g} epochs, counted when the text is prepared"
     lines = [
         json.dumps(to_dict(config), indent=2),
         f"parameters      {parameters:,} (vocabulary {vocab_size:,})",
@@ -36,8 +41,7 @@ def summary(config: knobs.Config) -> str:
         f"activations about {activations}",
         f"devices         {jax.device_count()} x {jax.devices()[0].device_kind}, "
         f"mesh {dict(mesh.shape)}",
-        f"steps           {config.steps:,} of {config.batch_size} x {config.sequence_length} "
-        f"= {tokens:,} tokens",
+        f"steps           {length}",
     ]
     if (views := laws.views(config.masking)) > 1:
         read = (

@@ -18,7 +18,8 @@ from bert_jax.data.text.sentences import Item
 from bert_jax.errors import DataError
 from bert_jax.system import jsons, opening
 
-KINDS = {".txt": "txt", ".jsonl": "json", ".json": "json", ".parquet": "parquet"}
+# .train is text as BabyLM's corpus has it.
+KINDS = {".txt": "txt", ".train": "txt", ".jsonl": "json", ".json": "json", ".parquet": "parquet"}
 PACKED = (".gz", ".zst")
 RANGE = 32 << 20  # bytes of an uncompressed file read as one item
 

@@ -1,8 +1,8 @@
 """Read documents from local files, .txt, .jsonl and .parquet, also compressed, in bounded memory.
 
-A .txt file has one sentence or one paragraph a line and a blank line between documents; a .jsonl or
-.json file has one object a line. Uncompressed files are read in ranges of bytes: a range owns the
-documents whose preceding blank line, or the rows whose first byte, lies inside it.
+A .txt or .train file has one sentence or one paragraph a line and a blank line between documents; a
+.jsonl or .json file has one object a line. Uncompressed files are read in ranges of bytes: a range
+owns the documents whose preceding blank line, or the rows whose first byte, lies inside it.
 """
 
 from __future__ import annotations
