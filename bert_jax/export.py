@@ -51,8 +51,8 @@ def run(
     if push:
         hub.check_name(push)
     opened = runs.open_run(checkpoint, tokenizer=tokenizer)
-    export.check(opened.config)  # before a folder is made
-    name, _ = export.kind(opened.config)
+    family = export.family_of(opened.config, opened.tokenizer.special)  # before a folder is made
+    name, _ = export.kind(opened.config, family)
     with export.fresh_folder(output) as folder:
         export.write(opened, folder, license, push)
     said = {"output": str(output), "architecture": name, "step": opened.step}

@@ -27,7 +27,7 @@ def flags(parser: ArgumentParser) -> None:
         "--allow-missing", action="store_true", help="do without heads its config.json promises"
     )
     parser.add_argument(
-        "--allow-unused", action="store_true", help="leave tensors aside that are no part of BERT"
+        "--allow-unused", action="store_true", help="leave tensors aside that are no part of it"
     )
     parser.add_argument(
         "--resize-vocab", action="store_true", help="cut rows of the table that no piece has"

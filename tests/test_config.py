@@ -5,7 +5,6 @@ the knob.
 from __future__ import annotations
 
 import ast
-import contextlib
 import dataclasses
 import json
 import math
@@ -155,7 +154,12 @@ TYPOS = [
         "sequence_length = 513 exceeds model.max_positions = 512",
         "max_positions",
     ),
-    ("model.type_vocab", "1", "pairs need model.type_vocab", "pairs=none"),
+    (
+        "model.first_position",
+        "400",
+        "sequence_length = 128 exceeds model.max_positions = 512 less model.first_position = 400",
+        "max_positions",
+    ),
     (
         "model.attention_bias",
         "-1",
@@ -472,34 +476,6 @@ def test_a_run_may_end_while_it_warms_up(capsys):
         "of its peak\n"
     )
     assert capsys.readouterr().err == said
-
-
-@pytest.mark.parametrize(
-    ("kind", "pair", "refused"),
-    [
-        *(
-            ("classify", "b", True),
-            ("regress", "b", True),
-            ("span", "", True),
-            ("choice", "", True),
-        ),
-        *(("classify", "", False), ("tag", "", False)),
-    ],
-)
-def test_pairs_of_texts_need_two_segment_types(kind, pair, refused):
-    task = {
-        "source": "files:x.tsv",
-        "text_pair": pair,
-        "options": ("o",) if kind == "choice" else (),
-    }
-    tree = {"task": task, "objectives": {kind: {}}, "pairs": "none", "checkpoints": {"best": ""}}
-    config.resolve(tree)
-    with (
-        pytest.raises(ConfigError, match=r"model\.type_vocab = 1 leaves")
-        if refused
-        else contextlib.nullcontext()
-    ):
-        config.resolve(tree | {"model": {"type_vocab": 1}})
 
 
 def test_classes_need_names():

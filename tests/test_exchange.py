@@ -594,7 +594,8 @@ CONFIGS = {
     "a text for a truth": ({"is_decoder": "false"}, "is_decoder"),
     "a number for a truth": ({"is_decoder": 0}, "is_decoder"),
     "untied without its matrix": ({"tie_word_embeddings": False}, "tie_word_embeddings"),
-    "another model": ({"model_type": "roberta"}, "model_type"),
+    "another model": ({"model_type": "deberta"}, "model_type"),
+    "another of ours": ({"model_type": "roberta"}, "architectures"),
     "relative positions": ({"position_embedding_type": "relative_key"}, "position_embedding_type"),
     "unknown activation": ({"hidden_act": "mish"}, "hidden_act"),
     "unknown class": ({"architectures": ["BertForEverything"]}, "architectures"),
@@ -663,11 +664,11 @@ def test_sentences_embedded_in_a_way_of_their_own_are_refused(kind, tmp_path, ca
 def test_no_change_of_config_json_ends_in_a_traceback(tmp_path, monkeypatch):
     shapes, seen = huggingface._shapes, {}
 
-    def once(config, names, vocab_size):
+    def once(config, names, vocab_size, rows):
         """What most changes leave as it is need not be traced each time."""
         key = repr((config, sorted(names), vocab_size))
         if key not in seen:
-            seen[key] = shapes(config, names, vocab_size)
+            seen[key] = shapes(config, names, vocab_size, rows)
         return seen[key]
 
     monkeypatch.setattr(huggingface, "_shapes", once)

@@ -89,8 +89,10 @@ assert any("train/mine_loss" in line for line in lines), lines
 assert any("eval/validation/mine_loss" in line for line in lines), lines
 from bert_jax.config import validation
 from bert_jax.errors import ConfigError
+from bert_jax.batch import SPECIAL
 from bert_jax.interop import export
-for refuse, metric in ((export.check, ""), (validation.check, "mine_accuracy")):
+exported = lambda config: export.family_of(config, SPECIAL)
+for refuse, metric in ((exported, ""), (validation.check, "mine_accuracy")):
     saves = dataclasses.replace(config.checkpoints, best=metric)
     try:
         refuse(dataclasses.replace(config, checkpoints=saves))

@@ -64,6 +64,18 @@ MODELS: dict[str, dict[str, object]] = {
     "rotary": {"position": "rotary", "norm": "pre", "window": 3, "layers": 1},
     "alibi": {"position": "alibi", "window": 2, "global_every": 2},
     "none": {"position": "none", "layers": 1},
+    "of two bases": {
+        "position": "rotary",
+        "rotary_base_near": 20,
+        "window": 3,
+        "global_every": 2,
+        "norm": "pre",
+        "first_norm": "false",
+        "biases": "false",
+        "gated": "true",
+        "type_vocab": 0,
+    },
+    "from row 2": {"max_positions": 42, "first_position": 2, "type_vocab": 1},
 }
 
 
@@ -75,9 +87,8 @@ def tokenizer() -> tokenizers.Tokenizer:
 @functools.cache
 def model(name: str, **changes: object) -> runs.TrainedModel:
     """Random weights."""
-    config = toy.config(
-        **CAUSAL, **{f"model__{key}": value for key, value in (MODELS[name] | changes).items()}
-    )
+    settings = {f"model__{key}": value for key, value in (MODELS[name] | changes).items()}
+    config = toy.config(**CAUSAL | settings)
     params = toy.init(config, seed=1, vocab=tokenizer().size)
     return runs.TrainedModel(Path("model"), config, tokenizer(), Path("vocab.txt"), params, 0, {})
 

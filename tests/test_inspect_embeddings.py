@@ -554,6 +554,17 @@ def test_positions_that_are_not_learned(run, position):
         assert f"This model has no position{'s' if position == 'none' else ' table'}:" in text
 
 
+def test_a_table_that_a_model_lacks_is_said_to_be_missing(run):
+    embeddings = {k: v for k, v in run.params["encoder"]["embeddings"].items() if k != "type"}
+    encoder = {**run.params["encoder"], "embeddings": embeddings}
+    model = toy.replace(run.config.model, type_vocab=0, first_position=2)
+    config = toy.replace(run.config, model=model)
+    text = tables(toy.replace(run, params={**run.params, "encoder": encoder}, config=config))
+    assert "This model has no segment types." in text
+    assert "The first token reads row 2." in text
+    assert "Segment vectors" not in figures(text)
+
+
 def test_rows_that_were_never_trained_are_named(run):
     run = toy.replace(run, config=toy.replace(run.config, sequence_length=10))
     assert "Rows from 10 on were never trained" in tables(toy.replace(run, meta={}))

@@ -248,11 +248,13 @@ def test_sinusoids_are_those_of_the_transformer_paper():
 def test_rotary_scores_depend_on_distance_alone():
     rng = np.random.default_rng(0)
     q, k = (jnp.asarray(rng.normal(size=(1, 1, 1, 8)), jnp.float32) for _ in range(2))
+    frequency = positions.frequencies(toy.config(model__position="rotary").model, 8)
 
     def score(i, j):
-        return float(
-            jnp.sum(positions.rotate(q, jnp.array([[i]])) * positions.rotate(k, jnp.array([[j]])))
+        query, key = (
+            positions.rotate(x, jnp.array([[at]]), frequency) for x, at in ((q, i), (k, j))
         )
+        return float(jnp.sum(query * key))
 
     assert score(3, 1) == pytest.approx(score(42, 40), abs=1e-4)
     assert score(3, 1) != pytest.approx(score(3, 2), abs=1e-3)

@@ -242,6 +242,25 @@ def packed_and_plain(rows: int, length: int) -> tuple[Batch, Batch, int]:
     [
         {},
         pytest.param({"model__position": "rotary", "model__norm": "pre"}, marks=pytest.mark.slow),
+        pytest.param(
+            {
+                "model__position": "rotary",
+                "model__rotary_base_near": 50,
+                "model__window": 3,
+                "model__global_every": 2,
+                "model__norm": "pre",
+                "model__first_norm": "false",
+                "model__biases": "false",
+                "model__type_vocab": 0,
+                "model__pooling": "mean",
+                "model__pooler": "transform",
+            },
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            {"model__first_position": 2, "model__type_vocab": 1, "model__pooler": "relu"},
+            marks=pytest.mark.slow,
+        ),
         pytest.param({"pairs": "none"}, marks=pytest.mark.slow),
     ],
 )

@@ -19,6 +19,7 @@ import pytest
 
 from bert_jax import objectives
 from bert_jax.interop import huggingface, parameter_names, runs
+from bert_jax.interop.families import bert
 from bert_jax.models.bert import Bert
 from bert_jax.objectives import network
 from bert_jax.predictors import stream
@@ -166,7 +167,7 @@ def gradients() -> tuple[float, dict[str, np.ndarray], dict[str, np.ndarray]]:
 
     value, gradient = jax.jit(jax.value_and_grad(loss))(found.params)
     ours = parameter_names.to_theirs(
-        trees.flat(jax.tree.map(np.asarray, gradient)), found.vocab_size
+        trees.flat(jax.tree.map(np.asarray, gradient)), bert.ROWS, found.vocab_size
     )
     return (
         float(value),

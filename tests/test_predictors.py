@@ -85,14 +85,6 @@ def test_classify_gives_the_probabilities_of_the_pipeline(models):
         assert sum(found["probabilities"].values()) == pytest.approx(1)
 
 
-def test_a_pair_is_not_asked_of_a_model_of_one_segment_type(models):
-    run = models("sequence_classification")
-    model = dataclasses.replace(run.config.model, type_vocab=1)
-    single = dataclasses.replace(run, config=dataclasses.replace(run.config, model=model))
-    with pytest.raises(ConfigError, match="has one segment type"):
-        ask(single, "classify", [{"text": "the cat", "text_pair": "a dog"}])
-
-
 def test_a_regress_head_gives_the_number_of_the_pipeline(models):
     rows = given_keys(ANSWERS["regress"], "text", "text_pair")
     for row, found, golden in zip(

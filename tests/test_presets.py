@@ -68,7 +68,7 @@ ROWS = {
         ("test_model.py::test_initial_weights_have_the_published_deviation",),
     ),
     "embeddings": Row(
-        ("model.position", "model.type_vocab", "model.dropout"),
+        ("model.position", "model.first_position", "model.type_vocab", "model.dropout"),
         (
             "test_model.py::test_logits_equal_a_plain_statement_of_bert",
             "test_model.py::test_dropout_reaches_hidden_vectors_and_attention",
@@ -84,7 +84,7 @@ ROWS = {
         ),
     ),
     "pooler": Row(
-        ("model.classifier_dropout",),
+        ("model.classifier_dropout", "model.pooler", "model.pooling"),
         (
             "test_model.py::test_logits_equal_a_plain_statement_of_bert",
             COVERED["model.classifier_dropout"],
@@ -382,6 +382,34 @@ PUBLISHED = {  # written by hand from the sources: a changed number of a preset 
         "steps": 70_000,
         "batch_size": 4_096,
     },
+    "modernbert": {
+        "pairs": "none",
+        "masking.rate": 0.3,
+        "masking.replace": (0.8, 0.1, 0.1),
+        "model.position": "rotary",
+        "model.rotary_base": 10_000.0,
+        "model.window": 64,
+        "model.global_every": 3,
+        "model.norm": "pre",
+        "model.first_norm": False,
+        "model.norm_epsilon": 1e-5,
+        "model.biases": False,
+        "model.gated": True,
+        "model.type_vocab": 0,
+        "model.attention_dropout": 0.0,
+        "model.init": "truncated_normal",
+        "sequence_length": 1_024,
+        "optim.b1": 0.9,
+        "optim.b2": 0.98,
+        "optim.epsilon": 1e-6,
+        "optim.learning_rate": 8e-4,
+        "optim.no_decay": r"norm/|bias$",
+        "optim.weight_decay": 0.0125,
+        "optim.schedule": "constant",
+        "optim.warmup_steps": round(3e9 / (4_608 * 1_024)),
+        "steps": round(1.719e12 / (4_608 * 1_024)),
+        "batch_size": 4_608,
+    },
 }
 
 
@@ -422,6 +450,7 @@ def test_a_preset_states_all_it_is_about(name):
         "masking.schedule",
         "model.norm",
     }
+    numerics |= {f"model.{knob}" for knob in ("first_norm", "biases", "pooler", "pooling")}
     assert numerics <= PRESETS[name].keys()
 
 
@@ -430,6 +459,7 @@ def test_a_preset_does_not_depend_on_what_was_there(first, second):
     """Nor then on the defaults, which are but another table."""
     tree = config.default(first)
     tree.model.size = "small"
+    tree.sequence_length = 128  # which not every preset has, and each has so many positions
     config.apply(tree, second)
     found, alone = config.resolve(tree), config.resolve(config.default(second))
     assert found.model.size == "small"
@@ -491,6 +521,8 @@ def small(name: str, **changes: object) -> knobs.Config:
     tree = config.default(name)
     shape = {"steps": 10, "batch_size": 8, "sequence_length": 24, "optim.warmup_steps": 2}
     shape |= {"model.layers": 1, "model.hidden": 32, "model.heads": 4, "model.max_positions": 32}
+    if name == "modernbert":  # whose first layer does not read its norm
+        shape |= {"model.layers": 2}
     for path, text in (shape | changes).items():
         config.override(tree, path, str(text))
     return config.settle(tree)[0]
@@ -536,6 +568,7 @@ RATES = {  # step -> rate, by hand from the published peak, warm-up and length
     "wettig": {690: 1e-3, 1_380: 2e-3, 12_190: 1e-3, 23_000: 0},
     "mosaic": {2_100: 2.5e-4, 4_200: 5e-4, 37_100: 5e-4 * 0.51, 70_000: 1e-5},
     "huggingface": {0: 5e-5, 500_000: 2.5e-5, 1_000_000: 0},  # of the default's million steps
+    "modernbert": {0: 0, 318: 4e-4, 636: 8e-4, 364_304: 8e-4},
 }
 
 

@@ -135,7 +135,12 @@ def written(tmp_path: Path, changes: dict, lines: str = "", **settings: str) -> 
     config = resolve({"steps": 9, "batch_size": 4, **changes})
     meta = {"config": to_dict(config)}
     run = dataclasses.replace(run, folder=tmp_path, config=config, step=5, meta=meta)
-    return card.text(run, 7, *export.kind(config), **settings)
+    return said_of(run, **settings)
+
+
+def said_of(run: runs.TrainedModel, **settings: str) -> str:
+    family = export.family_of(run.config, run.tokenizer.special)
+    return card.text(run, family, 7, *export.kind(run.config, family), **settings)
 
 
 def section(text: str, name: str) -> str:
@@ -209,7 +214,7 @@ def test_the_card_of_a_finetuned_model(tmp_path, monkeypatch):
 
 def test_the_card_of_a_model_from_elsewhere_says_whose_it_is():
     run = runs.open_run(str(MODEL))
-    text = card.text(run, 7, *export.kind(run.config))
+    text = said_of(run)
     assert "the card of `pretraining` says on what" in section(text, "Data")
     assert "## Config" not in text
     assert "one seed" not in text

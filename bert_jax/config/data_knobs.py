@@ -1,4 +1,4 @@
-"""Knobs of the data: corpus, task, tokenizer, examples and masking. `knobs.py` holds all others."""
+"""Knobs of the data: corpus, task, tokenizer, examples and masking. `knobs.py` has the others."""
 
 from __future__ import annotations
 

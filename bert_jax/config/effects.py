@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from bert_jax.config.data_knobs import DRAWS, OF_DRAWS, OF_UNITS, SOURCES, UNITS
-from bert_jax.config.knobs import LABELLED, Config
+from bert_jax.config.knobs import LABELLED, POOLED, Config
 from bert_jax.errors import ConfigError
 
 NAMED = ("objectives", "evals")  # sections whose entries have their own names: * in a path below
@@ -126,6 +126,10 @@ FIXED = Where("masking.draw = fixed", lambda c, _: c.masking.draw == "fixed")
 WORDS = Where(
     "the heads of mlm and causal_lm", lambda c, _: bool({"mlm", "causal_lm"} & set(c.heads))
 )
+POOLS = Where(
+    f"heads over the vector of a text ({', '.join(POOLED)})",
+    lambda c, _: bool({*POOLED} & {*c.objectives}),
+)
 INIT = Where(
     "init_from", lambda c, _: bool(c.init_from), "name the model that training starts from"
 )
@@ -157,6 +161,13 @@ DROPS = Where(
     ),
     "--config.model.dropout=0.1",
 )
+
+
+def _transforms(c: Config) -> bool:
+    """Tell whether a head over labels has a dense layer, head_activation and LayerNorm."""
+    labels = {*POOLED, *LABELLED} & {*c.objectives}
+    return c.model.pooler == "transform" and c.model.features == 1 and bool(labels)
+
 
 # The condition of a knob or a section: a knob is subject to its own and to those of its sections.
 EFFECTS: dict[str, Where] = {
@@ -237,7 +248,23 @@ EFFECTS: dict[str, Where] = {
     ),
     "model": ALWAYS,
     "model.max_positions": _is("model.position", "learned"),
-    "model.head_activation": WORDS,
+    "model.first_position": _is("model.position", "learned"),
+    "model.rotary_base": _is("model.position", "rotary"),
+    "model.rotary_base_near": Where(
+        "rotary positions in layers with a window",
+        lambda c, _: c.model.position == "rotary" and c.model.window > 0,
+        "--config.model.position=rotary --config.model.window=N",
+    ),
+    "model.first_norm": _is("model.norm", "pre"),
+    "model.head_activation": Where(
+        f"{WORDS.text}, and model.pooler = transform",
+        lambda c, _: WORDS.holds(c, "") or _transforms(c),
+    ),
+    "model.pooling": POOLS,
+    "model.pooler": Where(
+        f"{POOLS.text}, or transform for others over labels, with model.features = 1",
+        lambda c, _: _transforms(c) or (c.model.features == 1 and POOLS.holds(c, "")),
+    ),
     "model.features": CLASSES,
     "model.global_every": _above_0("model.window", "N"),
     "model.classifier_dropout": CLASSES,
@@ -323,26 +350,6 @@ INSTEAD: dict[str, tuple[str, ...]] = {
     "model.size": ("model.layers", "model.hidden", "model.heads", "model.mlp"),
     "tokenizer.path": ("tokenizer.vocab_size", "tokenizer.lowercase", "tokenizer.train_characters"),
 }
-
-EVALUATED = (
-    *("corpus", "task", "objectives", "evals", "pairs", "packing", "sequence_length"),
-    *("examples", "parallel"),
-    *("model", "tokenizer"),  # the checkpoint's own, as the error of changing them says
-)
-
-
-def in_evaluation(path: str) -> None:
-    """Refuse a change of a knob that no evaluation reads."""
-    section, _, name = path.partition(".")
-    if section not in EVALUATED and not (section == "masking" and name in OF_UNITS):
-        reason = (
-            "an evaluation has masks of its own" if section == "masking" else "of training alone"
-        )
-        raise ConfigError(
-            f"config.{path} does nothing in an evaluation: {reason}",
-            f"knobs that do: {', '.join(EVALUATED)}; masks are those of evals.NAME.rate, replace, "
-            "unit and seed",
-        )
 
 
 # --- the check ----------------------------------------------------------------------------------

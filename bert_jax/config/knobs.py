@@ -1,7 +1,8 @@
 """Every knob of a run, once: name, default, meaning and range.
 
-`data_knobs.py` declares the sections about data, and `run_knobs.py` those about batches in memory,
-checkpoints, evaluations and metrics, which are imported here.
+`model_knobs.py` declares those of the model, `data_knobs.py` the sections about data, and
+`run_knobs.py` those about batches in memory, checkpoints, evaluations and metrics, which are
+imported here.
 """
 
 from __future__ import annotations
@@ -17,17 +18,10 @@ from bert_jax.config.data_knobs import (
     Tokenizer,
     knob,
 )
+from bert_jax.config.model_knobs import LONGEST, Model
+from bert_jax.config.model_knobs import SIZES as SIZES
 from bert_jax.config.run_knobs import EVALUATED as EVALUATED
 from bert_jax.config.run_knobs import Checkpoints, Eval, Loader, Logging
-
-SIZES = {  # layers, hidden, heads; the feed-forward width is four times hidden
-    "tiny": (2, 128, 2),
-    "mini": (4, 256, 4),
-    "small": (4, 512, 8),
-    "medium": (8, 512, 8),
-    "base": (12, 768, 12),
-    "large": (24, 1024, 16),
-}
 
 
 class ObjectiveRow(NamedTuple):
@@ -39,20 +33,23 @@ class ObjectiveRow(NamedTuple):
     unit: str = "nats"  # of the loss
     head: str = ""  # whose head it trains, where that is another objective's
     weight: float = 1.0  # where a config sets none
+    pooled: bool = False  # whether its head reads one vector of a text, and not its tokens
 
 
 OBJECTIVES = {
     "mlm": ObjectiveRow("text", default=True, metrics=("accuracy",)),
-    "nsp": ObjectiveRow("text", default=True, metrics=("accuracy",)),
-    "sop": ObjectiveRow("text", default=True, metrics=("accuracy",)),
+    "nsp": ObjectiveRow("text", default=True, metrics=("accuracy",), pooled=True),
+    "sop": ObjectiveRow("text", default=True, metrics=("accuracy",), pooled=True),
     "diffusion": ObjectiveRow("text", metrics=("accuracy",), head="mlm"),
     "hybrid": ObjectiveRow("text", metrics=("accuracy",), head="mlm"),
     "causal_lm": ObjectiveRow("text", metrics=("accuracy",)),
     "replaced": ObjectiveRow("text", metrics=("accuracy",), weight=50.0),
     # `scores.py` computes the metrics of labelled data that apply.
     # f1 is that of the second of two classes; with more classes there is macro_f1 alone.
-    "classify": ObjectiveRow("labels", metrics=("accuracy", "f1", "macro_f1", "mcc")),
-    "regress": ObjectiveRow("labels", metrics=("pearson", "spearman", "mse"), unit="squared error"),
+    "classify": ObjectiveRow("labels", metrics=("accuracy", "f1", "macro_f1", "mcc"), pooled=True),
+    "regress": ObjectiveRow(
+        "labels", metrics=("pearson", "spearman", "mse"), unit="squared error", pooled=True
+    ),
     # All but accuracy are of entities, for BIO labels.
     "tag": ObjectiveRow("labels", metrics=("accuracy", "precision", "recall", "f1")),
     "span": ObjectiveRow(
@@ -63,110 +60,17 @@ OBJECTIVES = {
             "best_f1_threshold",
         ),
     ),
-    "choice": ObjectiveRow("labels", metrics=("accuracy",)),
+    "choice": ObjectiveRow("labels", metrics=("accuracy",), pooled=True),
 }
 DEFAULT = tuple(name for name, row in OBJECTIVES.items() if row.default)
 PRETRAINING = tuple(name for name, row in OBJECTIVES.items() if row.targets == "text")
 LABELLED = tuple(name for name, row in OBJECTIVES.items() if row.targets == "labels")
+POOLED = tuple(name for name, row in OBJECTIVES.items() if row.pooled)
 METRICS = {name: OBJECTIVES[name].metrics for name in LABELLED}
 
 LINE = 16 << 20  # bytes of the longest line of labelled data or of an input of `predict`
 BOUND = 2_048  # tokens of a row at most, under objective diffusion
 TEXT = 1_000_000  # characters of the longest text in such a line
-
-
-@dataclasses.dataclass(frozen=True)
-class Model:
-    """The encoder and its heads. A field left None follows from `size`."""
-
-    size: str = knob("base", "names layers, hidden and heads", choices=tuple(SIZES))
-    layers: int | None = knob(None, "encoder layers", low=1)
-    hidden: int | None = knob(None, "width", low=1)
-    heads: int | None = knob(None, "attention heads", low=1)
-    mlp: int | None = knob(None, "feed-forward width; None is 4 x hidden", low=1)
-    max_positions: int = knob(512, "longest sequence of learned positions", low=1)
-    type_vocab: int = knob(2, "segment types; pairs of texts need 2", low=1)
-    vocab_multiple: int = knob(
-        64, "rows of the token table are padded to a multiple; padding is never predicted", low=1
-    )
-    position: str = knob(
-        "learned", "position encoding", choices=("learned", "sinusoidal", "rotary", "alibi", "none")
-    )
-    norm: str = knob("post", "LayerNorm after or before each block", choices=("post", "pre"))
-    activation: str = knob(
-        "gelu",
-        "of the feed-forward; gelu is the exact erf form",
-        choices=("gelu", "gelu_tanh", "relu", "silu"),
-    )
-    head_activation: str | None = knob(
-        None,
-        "activation of the MLM head; None is the feed-forward's",
-        choices=("gelu", "gelu_tanh", "relu", "silu"),
-    )
-    gated: bool = knob(False, "gated feed-forward (GeGLU with gelu)")
-    features: int = knob(
-        1,
-        "number of last layers, concatenated, that a head over labels reads; 1 is the paper's "
-        "fine-tuning",
-        low=1,
-    )
-    causal: bool = knob(
-        False,
-        "each token attends to itself and the tokens before it; the vector of a text is that of "
-        "its last token, not of [CLS]",
-    )
-    window: int = knob(
-        0,
-        "a token attends to tokens at most this many positions away, on both sides; 0 is all",
-        low=0,
-    )
-    global_every: int = knob(
-        0,
-        "with a window: the first layer and every n-th after it attend to all tokens; 0 is none",
-        low=0,
-    )
-    attention: str = knob(
-        "auto",
-        "backend of attention: einsum, which alone drops probabilities and returns them; cudnn, on "
-        "NVIDIA GPUs; splash, on TPUs; auto is that of the device where it supports a pass, else "
-        "einsum",
-        choices=("auto", "einsum", "cudnn", "splash"),
-    )
-    dropout: float = knob(0.1, "hidden dropout", low=0, high=0.99)
-    attention_dropout: float = knob(0.1, "attention dropout", low=0, high=0.99)
-    classifier_dropout: float | None = knob(
-        None, "dropout before a head over labels; None is the hidden dropout", low=0, high=0.99
-    )
-    norm_epsilon: float = knob(1e-12, "LayerNorm epsilon", low=0)
-    init: str = knob(
-        "truncated_normal",
-        "distribution of weights: a normal one, truncated at two sigma or not",
-        choices=("truncated_normal", "normal"),
-    )
-    init_stddev: float = knob(0.02, "nominal standard deviation of weights", low=0)
-    attention_bias: float = knob(
-        -10_000.0,
-        "added to the score of a masked position, whose weight becomes 0",
-        low=-3.4028234663852886e38,  # the most negative float32
-        high=-1_000.0,
-    )
-    scan: bool | None = knob(
-        None, "compile one layer and loop over layers, or unroll; None is what suits the device"
-    )
-    remat: str = knob(
-        "auto",
-        "activations that the backward pass computes again: none, all but the results of matmuls "
-        "and fused attention (dots), or all but the inputs of layers (full); auto is what suits "
-        "the device",
-        choices=("auto", "none", "dots", "full"),
-        formerly={"false": "none", "true": "full"},
-    )
-    dtype: str = knob(
-        "auto",
-        "compute type; bfloat16_products multiplies bfloat16 factors into float32 sums, and all "
-        "else is float32; auto is float32, but bfloat16 to train on an accelerator",
-        choices=("auto", "float32", "bfloat16", "bfloat16_products"),
-    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -305,7 +209,7 @@ class Config:
         "several views (masking.prediction_rate), each counts",
         low=1,
     )
-    sequence_length: int = knob(128, "tokens a row", low=8, high=65_535)
+    sequence_length: int = knob(128, "tokens a row", low=8, high=LONGEST)
     packing: int = knob(1, "most examples in a row; 1 gives each its own row", low=1, high=64)
     pairs: str = knob(
         "nsp",

@@ -26,6 +26,13 @@ _MODEL: dict[str, Any] = {
     "model.causal": False,
     "model.window": 0,
     "model.global_every": 0,
+    "model.first_position": 0,
+    "model.rotary_base": 10_000.0,
+    "model.rotary_base_near": None,
+    "model.first_norm": True,
+    "model.biases": True,
+    "model.pooling": "cls",
+    "model.pooler": "tanh",
     "model.dropout": 0.1,
     "model.init_stddev": 0.02,
 }
@@ -186,6 +193,41 @@ MOSAIC: dict[str, Any] = _SINCE | {
     "sequence_length": 128,
 }
 
+MODERNBERT: dict[str, Any] = _SINCE | {
+    "masking.rate": 0.3,
+    "masking.replace": (0.8, 0.1, 0.1),
+    "masking.random_from": "all",
+    "model.position": "rotary",
+    "model.window": 64,
+    "model.global_every": 3,
+    "model.type_vocab": 0,
+    "model.vocab_multiple": 64,
+    "model.norm": "pre",
+    "model.first_norm": False,
+    "model.norm_epsilon": 1e-5,
+    "model.biases": False,
+    "model.gated": True,
+    "model.pooling": "mean",
+    "model.pooler": "transform",
+    "model.dropout": 0.0,
+    "model.attention_dropout": 0.0,
+    "model.classifier_dropout": None,
+    "model.attention_bias": LEAST,
+    "model.init": "truncated_normal",
+    "optim.b2": 0.98,
+    "optim.epsilon": 1e-6,
+    "optim.weight_decay": 1e-5 / 8e-4,
+    "optim.no_decay": r"norm/|bias$",
+    "optim.clip_norm": 0.0,
+    "optim.schedule": "constant",
+    "optim.final_fraction": 0.0,
+    "optim.learning_rate": 8e-4,
+    "optim.warmup_steps": 636,
+    "steps": 364_304,
+    "batch_size": 4_608,
+    "sequence_length": 1_024,
+}
+
 PRESETS: dict[str, dict[str, Any]] = {
     "google_2018": GOOGLE_2018,
     "google_head": GOOGLE_HEAD,
@@ -193,6 +235,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "roberta": ROBERTA,
     "wettig": WETTIG,
     "mosaic": MOSAIC,
+    "modernbert": MODERNBERT,
 }
 
 ABOUT: dict[str, str] = {
@@ -250,4 +293,20 @@ ABOUT: dict[str, str] = {
         product there; each text is cut at 128 tokens there and its rest unused, where here rows
         hold full sentences; tokens are drawn one by one with the rate as their chance; bfloat16 is
         model.dtype.""",
+    "modernbert": """
+        ModernBERT base, the first of its three stages: Warner et al. 2024, AnswerDotAI/ModernBERT,
+        yamls/modernbert/modernbert-base-pretrain.yaml of its branch pretraining_documentation,
+        src/sequence_packer.py, and transformers' ModernBertConfig for the heads over labels (mean
+        pooling, as the released config says). Steps and warm-up are 1,719 and 3 billion tokens in
+        batches of 4,608 x 1,024; its decay of 1e-5 is not multiplied by the peak rate. Its size is
+        model.layers=22 (large 28), hidden 768 (1,024), heads 12 (16), mlp 1,152 (2,624); large
+        learns at 5e-4, then 5e-5. The second stage is a run of its own that starts from this one:
+        rotary_base=160000 with rotary_base_near=10000, sequence_length 8,192, batch 576, rate 3e-4
+        for 250 billion tokens; the third lets the rate fall over 50 billion.
+        Not reproduced: byte-level BPE is tokenizer.path; StableAdamW, whose updates are clipped one
+        by one, is AdamW without clipping; a dropout of 0.1 after attention alone; matrices that
+        write to the residual stream begin smaller by the root of twice the number of layers; the
+        batch grows over 50 billion tokens; special tokens may be selected, and tokens are drawn one
+        by one with the rate as their chance, over rows packed by best fit (packing=N); the fall of
+        the last stage by one minus a root is a line here; bfloat16 is model.dtype.""",
 }

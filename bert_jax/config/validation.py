@@ -6,6 +6,7 @@ import logging
 import re
 
 from bert_jax.config import abilities, forks
+from bert_jax.config.data_knobs import OF_UNITS
 from bert_jax.config.effects import kind_of
 from bert_jax.config.knobs import LABELLED, METRICS, OBJECTIVES, PRETRAINING, Config
 from bert_jax.errors import ConfigError, need
@@ -14,6 +15,11 @@ from bert_jax.system import opening
 logger = logging.getLogger(__name__)
 
 BYTES = 261  # pieces of every bpe vocabulary: the bytes and the special tokens
+READ = (  # by evaluations
+    *("corpus", "task", "objectives", "evals", "pairs", "packing", "sequence_length"),
+    *("examples", "parallel"),
+    *("model", "tokenizer"),  # the checkpoint's own, as the error of changing them says
+)
 
 
 def check(c: Config) -> None:
@@ -23,6 +29,20 @@ def check(c: Config) -> None:
     text = (_paths, _initial, _steps, _task, _tokenizer)
     for rules in (*text, _model, mask_rules.check, _optim, _devices, _evaluation):
         rules(c)
+
+
+def in_evaluation(path: str) -> None:
+    """Refuse a change of a knob that no evaluation reads."""
+    section, _, name = path.partition(".")
+    if section not in READ and not (section == "masking" and name in OF_UNITS):
+        reason = (
+            "an evaluation has masks of its own" if section == "masking" else "of training alone"
+        )
+        raise ConfigError(
+            f"config.{path} does nothing in an evaluation: {reason}",
+            f"knobs that do: {', '.join(READ)}; masks are those of evals.NAME.rate, replace, "
+            "unit and seed",
+        )
 
 
 def trainable(c: Config) -> None:
@@ -103,12 +123,6 @@ def _task(c: Config) -> None:
         f"{kind} does not look at texts in windows",
         "task.long=cut",
     )
-    paired = kind in ("span", "choice") or (kind != "tag" and bool(t.text_pair))
-    need(
-        c.model.type_vocab >= 2 or not paired,
-        f"model.type_vocab = {c.model.type_vocab} leaves the second text of a pair no segment type",
-        "fine-tune a model that was trained with --config.model.type_vocab=2",
-    )
 
 
 def _expression(knob: str, text: str, example: str) -> None:
@@ -164,14 +178,10 @@ def _model(c: Config) -> None:
         "change model.heads",
     )
     need(
-        m.position != "learned" or c.sequence_length <= m.max_positions,
-        f"sequence_length = {c.sequence_length} exceeds model.max_positions = {m.max_positions}",
+        c.sequence_length <= m.longest,
+        f"sequence_length = {c.sequence_length} exceeds model.max_positions = {m.max_positions}"
+        + (f" less model.first_position = {m.first_position}" if m.first_position else ""),
         "raise --config.model.max_positions",
-    )
-    need(
-        c.pairs == "none" or m.type_vocab >= 2,
-        "pairs need model.type_vocab of 2 or more",
-        "or set --config.pairs=none",
     )
 
 

@@ -14,6 +14,7 @@ from bert_jax import config as configs
 from bert_jax.config import effects, knobs
 from bert_jax.errors import CheckpointError
 from bert_jax.interop import huggingface, runs
+from bert_jax.interop.families import Family
 from bert_jax.reporting import records
 from bert_jax.system import jsons
 from bert_jax.system.jsons import Maybe
@@ -31,6 +32,7 @@ ABSOLUTE = re.compile(r"(?<![\w.~/-])~?/(?:[^\s\"',=|/]+/)+")  # folders of this
 
 def text(
     run: runs.TrainedModel,
+    family: Family,
     parameters: int,
     architecture: str,
     pipeline: str,
@@ -41,6 +43,7 @@ def text(
 
     Args:
       run: the model.
+      family: what it is written as.
       parameters: how many it has.
       architecture: the class of transformers that has all its heads.
       pipeline: the task of the hub that it is for.
@@ -55,8 +58,8 @@ def text(
             f"license: {licence or 'unknown'}",
             *([f"base_model: {base}"] if base else []),
             *(["datasets:", *(f"- {name}" for name in datasets)] if datasets else []),
-            *("tags:", "- bert", "- jax", "- sentence-transformers", "---", ""),
-            *(f"# {repository.rpartition('/')[2] or _title(run)}", "", _origin(run), ""),
+            *("tags:", f"- {family.model_type}", "- jax", "- sentence-transformers", "---", ""),
+            *(f"# {repository.rpartition('/')[2] or _title(run)}", "", _origin(run, family), ""),
             f"{parameters:,} parameters, {run.tokenizer.size:,} pieces of vocabulary, "
             f"{'lower-cased' if run.tokenizer.lowercase else 'cased'} text.",
             *("", "```python", f"from transformers import AutoTokenizer, {architecture}", ""),
@@ -150,7 +153,7 @@ def _data(run: runs.TrainedModel) -> str:
 def _limits(run: runs.TrainedModel) -> list[str]:
     """List what the model cannot do, as far as the run shows it."""
     c = run.config
-    length = min(run.longest, c.model.max_positions)
+    length = min(run.longest, c.sequence_length)
     limits = [
         f"A text has at most {length} tokens; what lies beyond has to be cut or divided.",
         "It knows the language and subjects of its data, and their errors and prejudices: nothing "
@@ -205,10 +208,10 @@ def _bare(path: str) -> str:
     return _on_hub(path) or Path(path).name
 
 
-def _origin(run: runs.TrainedModel) -> str:
+def _origin(run: runs.TrainedModel, family: Family) -> str:
     m = run.config.model
     layers = f"{m.layers} layer{'' if m.layers == 1 else 's'} of {m.hidden}"
-    shape = f"BERT with {layers} ({m.heads} heads, feed-forward {m.mlp})"
+    shape = f"{family.title} with {layers} ({m.heads} heads, feed-forward {m.mlp})"
     heads = ", ".join(run.config.objectives) or "none"
     model = f"{shape}, heads: {heads}"
     if "foreign" in run.meta:

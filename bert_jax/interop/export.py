@@ -1,7 +1,8 @@
 """Export of a model as a folder that transformers and sentence-transformers load, with a card.
 
-A config that Hugging Face's BERT cannot express is refused, naming the knob: a folder that loads
-and computes something else would be worse than none. Weights are copied, not computed: exported and
+The model is written as the first family of `families/` that can express it; a config that none can
+is refused, naming the knob: a folder that loads and computes something else would be worse than
+none. Weights are copied, not computed: exported and
 imported again, they are the same bit for bit. Only we read the exported tokenizer by Google's rules
 of characters: transformers reads the same files by its library's rules, which differ for rare
 characters (`bert_jax.data.characters`).
@@ -15,26 +16,30 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from bert_jax.batch import Special
 from bert_jax.config import knobs
 from bert_jax.errors import CheckpointError, ConfigError
-from bert_jax.interop import card, config_json, parameter_names, runs, safetensors, sentence
+from bert_jax.interop import (
+    card,
+    config_json,
+    families,
+    parameter_names,
+    runs,
+    safetensors,
+    sentence,
+)
+from bert_jax.interop.families import Family
 from bert_jax.objectives import TABLE
-from bert_jax.system import disk, trees
+from bert_jax.system import disk, jsons, trees
 
-CLASSES = {  # our heads -> Hugging Face's class and its hub's pipeline; the first that fits counts
-    ("classify",): ("BertForSequenceClassification", "text-classification"),
-    ("regress",): ("BertForSequenceClassification", "text-classification"),
-    ("tag",): ("BertForTokenClassification", "token-classification"),
-    ("span",): ("BertForQuestionAnswering", "question-answering"),
-    ("choice",): ("BertForMultipleChoice", "multiple-choice"),
-    ("causal_lm",): ("BertLMHeadModel", "text-generation"),
-    ("mlm", "nsp"): ("BertForPreTraining", "fill-mask"),
-    ("mlm",): ("BertForMaskedLM", "fill-mask"),
-    ("nsp",): ("BertForNextSentencePrediction", "feature-extraction"),
-    (): ("BertModel", "feature-extraction"),
+PIPELINES = {  # of the hub, by the first head that a class promises; else it has vectors
+    "classify": "text-classification",
+    "tag": "token-classification",
+    "span": "question-answering",
+    "choice": "multiple-choice",
+    "causal_lm": "text-generation",
+    "mlm": "fill-mask",
 }
-# The only values of config.model that Hugging Face's BERT can express.
-EXPRESSED = {"position": "learned", "norm": "post", "gated": False, "features": 1, "window": 0}
 
 
 def write(run: runs.TrainedModel, folder: Path, licence: str = "", repository: str = "") -> None:
@@ -42,18 +47,27 @@ def write(run: runs.TrainedModel, folder: Path, licence: str = "", repository: s
 
     The card names the licence, and the repository of the hub, ORG/NAME, as what to load.
     """
-    check(run.config)
-    architecture, pipeline = kind(run.config)
-    config = config_json.state(run.config, run.tokenizer, architecture)
-    values = parameter_names.to_theirs(trees.flat(run.params), run.tokenizer.size)
-    length = min(run.config.sequence_length, run.config.model.max_positions)
+    family = family_of(run.config, run.tokenizer.special)
+    architecture, pipeline = kind(run.config, family)
+    config = config_json.state(run.config, run.tokenizer, family, architecture)
+    rows = family.rows(run.config.objectives)
+    values = parameter_names.to_theirs(trees.flat(run.params), rows, run.tokenizer.size)
+    length = min(run.config.sequence_length, run.config.model.longest)
     runs.write_json(folder / "config.json", config)
     safetensors.write(folder / "model.safetensors", values, {"format": "pt"})
     run.tokenizer.save(folder, model_max_length=length)
+    if run.config.model.type_vocab < 2:  # such classes take no types, or only one
+        _leave_out_types(folder / "tokenizer_config.json")
     sentence.write(folder, run.sentence, length, run.config.model.hidden)
     parameters = sum(value.size for value in values.values())
-    text = card.text(run, parameters, architecture, pipeline, licence, repository)
+    text = card.text(run, family, parameters, architecture, pipeline, licence, repository)
     disk.write(folder / "README.md", text)
+
+
+def _leave_out_types(file: Path) -> None:
+    """Have transformers' tokenizer return no token_type_ids."""
+    stated = jsons.read(file, CheckpointError)
+    runs.write_json(file, stated | {"model_input_names": ["input_ids", "attention_mask"]})
 
 
 @contextlib.contextmanager
@@ -79,38 +93,62 @@ def fresh_folder(output: Path) -> Iterator[Path]:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def check(config: knobs.Config) -> None:
-    """Refuse a config that would load in Hugging Face's BERT and compute something else."""
-    model = config.model
-    wrong = {
-        f"model.{key}": getattr(model, key)
-        for key, only in EXPRESSED.items()
-        if getattr(model, key) != only
-    }
-    if {"mlm", "causal_lm"} & set(config.objectives) and model.head_activation != model.activation:
-        wrong["model.head_activation"] = model.head_activation
-    if model.causal and any(TABLE[name].pooled for name in config.objectives):
-        wrong["model.causal"] = "True, of a text's vector that is not of [CLS]"
-    if any(objective.shift for objective in config.objectives.values()):
-        wrong["objectives.hybrid.shift"] = "True, masks filled by what stands before them"
-    if "sop" in config.objectives:
-        wrong["objectives.sop"] = "a head that Hugging Face would take for NSP"
-    if "replaced" in config.objectives:
-        wrong["objectives.replaced"] = "a head of ELECTRA's"
-    known = {"sop", "replaced"}.union(*CLASSES)
-    wrong |= {f"objectives.{name}": "no head of BERT" for name in {*config.objectives} - known}
-    shared = sorted(set(config.objectives) & {"classify", "regress", "tag", "choice"})
-    if len(shared) > 1:
-        wrong["objectives"] = f"{' and '.join(shared)}, which share one name there"
-    if wrong:
-        listing = ", ".join(f"{key} = {value}" for key, value in wrong.items())
+def family_of(config: knobs.Config, special: Special) -> Family:
+    """Return the first family that can express a model; refuse one that none can express.
+
+    It would load there and compute something else.
+    """
+    wrong = {family: obstacles(config, special, family) for family in families.TABLE.values()}
+    family = min(wrong, key=lambda family: len(wrong[family]))
+    if wrong[family]:
+        listing = ", ".join(f"{key} = {value}" for key, value in wrong[family].items())
         hint = "keep our own checkpoint, which says it all"
         if "replaced" in config.objectives:
             hint = "fine-tune its encoder (--config.init_from=RUN) and export that, or " + hint
-        raise ConfigError(f"Hugging Face's BERT cannot express {listing}", hint)
+        raise ConfigError(f"Hugging Face's {family.title} cannot express {listing}", hint)
+    return family
 
 
-def kind(config: knobs.Config) -> tuple[str, str]:
+def obstacles(config: knobs.Config, special: Special, family: Family) -> dict[str, object]:
+    """Return what a family cannot express: knobs and their values."""
+    model, heads = config.model, set(config.objectives)
+    wrong: dict[str, object] = {
+        f"model.{key}": getattr(model, key)
+        for key, allowed in family.only.items()
+        if getattr(model, key) not in allowed
+    }
+    fixed = {"": model.activation, "any": model.head_activation}
+    allowed = fixed.get(family.head_activation, family.head_activation)
+    if {"mlm", "causal_lm"} & heads and model.head_activation != allowed:
+        wrong["model.head_activation"] = model.head_activation
+    pooled = any(TABLE[name].pooled for name in heads)
+    # A head over tokens has the layers of `transform` too.
+    through = pooled or ("transform" in (model.pooler, family.pooler) and heads & {"tag", "span"})
+    if through and model.pooler != family.pooler:
+        wrong["model.pooler"] = model.pooler
+    if pooled and model.pooling not in family.poolings:
+        wrong["model.pooling"] = model.pooling
+    if model.causal and not family.causal:
+        wrong["model.causal"] = True
+    elif model.causal and pooled:
+        wrong["model.causal"] = "True, of a text's vector that is not of [CLS]"
+    wrong |= family.obstacles(config, special)
+    if any(objective.shift for objective in config.objectives.values()):
+        wrong["objectives.hybrid.shift"] = "True, masks filled by what stands before them"
+    if "sop" in heads:
+        wrong["objectives.sop"] = "a head that Hugging Face would take for NSP"
+    if "replaced" in heads:
+        wrong["objectives.replaced"] = "a head of ELECTRA's"
+    known = {"sop", "replaced", "regress"}.union(*family.classes.values())
+    wrong |= {f"objectives.{name}": f"no head of {family.title}" for name in heads - known}
+    shared = sorted(heads & set(family.exclusive))
+    if len(shared) > 1:
+        wrong["objectives"] = f"{' and '.join(shared)}, which share one name there"
+    return wrong
+
+
+def kind(config: knobs.Config, family: Family) -> tuple[str, str]:
     """Return Hugging Face's class and pipeline for the model's heads."""
-    heads = set(config.objectives)
-    return next(row for needed, row in CLASSES.items() if heads.issuperset(needed))
+    heads = {"classify" if name == "regress" else name for name in config.objectives}
+    name, promised = next(row for row in family.classes.items() if heads.issuperset(row[1]))
+    return name, PIPELINES.get((*promised, "")[0], "feature-extraction")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,14 @@ import numpy as np
 from bert_jax.config import knobs
 from bert_jax.data import vocabulary
 from bert_jax.errors import CheckpointError, ConfigError
-from bert_jax.interop import config_json, parameter_names, safetensors, sentence, tf1
+from bert_jax.interop import (
+    config_json,
+    families,
+    parameter_names,
+    safetensors,
+    sentence,
+    tf1,
+)
 from bert_jax.objectives import network
 from bert_jax.system import trees
 
@@ -75,22 +83,26 @@ def read(path: Path, allow_missing: bool = False, allow_unused: bool = False) ->
       path: the folder or file; of TF1 also the prefix, such as DIR/bert_model.ckpt.
       allow_missing: leave out heads that config.json promises and the file lacks, instead of
         refusing.
-      allow_unused: ignore tensors that belong to no part of BERT.
+      allow_unused: ignore tensors that belong to no part of the model.
     """
     folder = path if path.is_dir() else path.parent
-    values = _values(path)
-    file, stated = config_json.load(folder, values)
+    raw, names = _values(path)
+    file, stated = config_json.load(folder)
     try:
+        family = families.of(stated, names.values())
+        values = _plain(raw, names, family, path)
+        config_json.complete(stated, file, family, values)
         config, vocab_size = config_json.parse(
-            stated, values, sentence.length(folder), allow_missing
+            stated, family, values, sentence.length(folder), allow_missing
         )
     except ConfigError as error:
         raise CheckpointError(f"{file}: {error}", error.hint) from error
-    shapes = _shapes(config, values, vocab_size)
-    expected = {
-        name for ours, shape in shapes.items() for name in parameter_names.names(ours, shape)
-    } | parameter_names.SECOND_NAMES
+    rows = family.rows(config.objectives)
+    shapes = _shapes(config, values, vocab_size, rows)
+    expected = {name for ours, shape in shapes.items() for name in rows[ours].names(shape)}
+    expected |= {family.tied, family.second_bias}
     unused = sorted(values.keys() - expected)
+    unused = [name for name in unused if not re.match(family.unused, name)]
     if unused and not allow_unused:
         raise CheckpointError(
             f"{path} holds {parameter_names.listing(unused)}, "
@@ -101,7 +113,8 @@ def read(path: Path, allow_missing: bool = False, allow_unused: bool = False) ->
         name: _float32(name, value, path) for name, value in values.items() if name in expected
     }
     safetensors.check_finite(values, path)
-    params = trees.nested(parameter_names.to_ours(values, shapes, vocab_size, str(path)))
+    once = parameter_names.without_copies(values, rows, family.tied, family.second_bias, str(path))
+    params = trees.nested(parameter_names.to_ours(once, rows, shapes, vocab_size, str(path)))
     has_tokenizer = any(os.path.lexists(folder / name) for name in vocabulary.NAMES)
     our_entry = stated.get(config_json.OWN)
     tokenizer_hash = our_entry.get("tokenizer") if isinstance(our_entry, dict) else None
@@ -124,8 +137,8 @@ def _float32(name: str, value: np.ndarray, path: Path) -> np.ndarray:
         return value.astype(np.float32, copy=False)
 
 
-def _values(path: Path) -> dict[str, np.ndarray]:
-    """Read the tensors, by the names Hugging Face gives them today."""
+def _values(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """Read the tensors, and Hugging Face's names of them, where Google's code stored them."""
     if path.is_file() and path.suffix not in (".safetensors", ".index", *safetensors.PICKLES):
         raise CheckpointError(
             f"{path} is no .safetensors file", "give the folder it is in, or its weights"
@@ -135,18 +148,22 @@ def _values(path: Path) -> dict[str, np.ndarray]:
         is_tf1 |= any(path.glob("*.index")) and not any(path.glob("*.safetensors*"))
     if is_tf1:
         raw = tf1.read(path, lambda name: parameter_names.from_tf1(name) is not None)
-        names = {name: str(parameter_names.from_tf1(name)) for name in raw}
-        values = {
-            # A dense kernel of Google's code is [in, out].
-            plain: raw[name].T if name.endswith("kernel") else raw[name]
-            for name, plain in names.items()
-        }
-    else:
-        raw = safetensors.read(path)
-        names = parameter_names.plain_names(raw)
-        values = {plain: raw[name] for name, plain in names.items()}
-    if len(values) < len(names):
-        twice = sorted(plain for plain in values if list(names.values()).count(plain) > 1)
+        # A dense kernel of Google's code is [in, out].
+        values = {n: raw[n].T if n.endswith("kernel") else raw[n] for n in raw}
+        return values, {name: str(parameter_names.from_tf1(name)) for name in raw}
+    values = safetensors.read(path)
+    return values, {name: name for name in values}
+
+
+def _plain(
+    raw: dict[str, np.ndarray], names: dict[str, str], family: families.Family, path: Path
+) -> dict[str, np.ndarray]:
+    """Return the tensors by the names that the family gives them today."""
+    today = parameter_names.plain_names(names.values(), family.prefix, family.rows(()))
+    plain_of = {name: today[theirs] for name, theirs in names.items() if theirs in today}
+    values = {plain: raw[name] for name, plain in plain_of.items()}
+    if len(values) < len(plain_of):
+        twice = sorted(plain for plain in values if list(plain_of.values()).count(plain) > 1)
         raise CheckpointError(
             f"{path} holds {parameter_names.listing(twice)} twice, under two names",
             "keep one of them",
@@ -155,14 +172,18 @@ def _values(path: Path) -> dict[str, np.ndarray]:
 
 
 def _shapes(
-    config: knobs.Config, names: dict[str, np.ndarray], vocab_size: int
+    config: knobs.Config,
+    names: Collection[str],
+    vocab_size: int,
+    rows: parameter_names.Rows,
 ) -> dict[str, tuple[int, ...]]:
     """Return the shapes of our parameters, and of an unused pooler if the file has one."""
     # A scan over layers has the same shapes and is traced sooner.
     scanned = dataclasses.replace(config, model=dataclasses.replace(config.model, scan=True))
     tree = jax.eval_shape(lambda: network.init(scanned, vocab_size, jnp.uint32(0)))
     shapes = {name: leaf.shape for name, leaf in trees.flat(tree).items()}
-    if any(name.startswith("bert.pooler.") for name in names):
+    pooler = rows.get("encoder/pooler/kernel")
+    if pooler and pooler.theirs in names:
         width = config.model.hidden
         assert width is not None
         shapes |= {"encoder/pooler/kernel": (width, width), "encoder/pooler/bias": (width,)}

@@ -27,7 +27,11 @@ logger = logging.getLogger(__name__)
 
 UNNAMED = re.compile(r"LABEL_\d+|\d+")  # transformers' names of classes that nobody named
 SIZES = ("layers", "hidden", "heads", "mlp", "max_positions", "type_vocab")
-SAME = ("activation", "head_activation", "norm", "norm_epsilon", "position", "gated", "causal")
+SAME = (
+    *("activation", "head_activation", "norm", "norm_epsilon", "position", "gated", "causal"),
+    *("first_position", "rotary_base", "rotary_base_near", "first_norm", "biases", "pooler"),
+    "pooling",
+)
 
 
 def start_from(config: knobs.Config, params: Any, tokenizer: Tokenizer) -> Any:
@@ -46,6 +50,7 @@ def start_from(config: knobs.Config, params: Any, tokenizer: Tokenizer) -> Any:
         theirs = {name: value for name, value in theirs.items() if not name.startswith(f"{head}/")}
     fresh = re.compile(config.init_fresh) if config.init_fresh else None
     ours = trees.flat(params)
+    theirs |= _transforms(ours, theirs)
     wrong: list[str] = []
     left: list[str] = []  # parameters that start fresh
     for name, leaf in ours.items():
@@ -92,6 +97,19 @@ def _other_classes(ours: knobs.Config, theirs: knobs.Config) -> list[str]:
         if our_labels != their_labels and not all(map(UNNAMED.fullmatch, their_labels)):
             heads.append(head)
     return heads
+
+
+def _transforms(ours: dict[str, Any], theirs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the dense layer and norm of the MLM head for heads over labels that lack theirs.
+
+    transformers begins them there too: in ModernBERT's classes they have one name.
+    """
+    found = {}
+    for name in ours.keys() - theirs.keys():
+        head, _, rest = name.partition("/")
+        if head in knobs.LABELLED and f"mlm/{rest}" in theirs:
+            found[name] = theirs[f"mlm/{rest}"]
+    return found
 
 
 def _fresh_top(

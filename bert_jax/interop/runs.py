@@ -167,6 +167,13 @@ def foreign(
             f"{tokenizer_path} is not the tokenizer {path} was exported with",
             "restore its files, or export again: another vocabulary makes every prediction wrong",
         )
+    first = model.config.model.first_position
+    if first and vocabulary.special.pad != first - 1:
+        raise CheckpointError(
+            f"{path}: positions follow from pad_token_id = {first - 1}, and the padding token of "
+            f"{tokenizer_path} is {vocabulary.special.pad}",
+            "the tokenizer and config.json must belong together",
+        )
     if model.sentence.get("lowercase") and not vocabulary.style.lowercase:
         raise CheckpointError(
             f"{path} lower-cases texts before a cased tokenizer",

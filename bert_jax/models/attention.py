@@ -16,13 +16,13 @@ from bert_jax.config import knobs
 from bert_jax.models import backends
 from bert_jax.models.backends import AttentionMask
 from bert_jax.models.layers import Dense, Dropout
-from bert_jax.models.positions import rotate
+from bert_jax.models.positions import frequencies, rotate
 
 
 class Attention(nn.Module):
     """Attention of one layer: vectors and, where the backend has them, probabilities.
 
-    `far` lifts the window from this layer.
+    `far` lifts the window from this layer, and with it takes the other base of rotary positions.
     """
 
     cfg: knobs.Model
@@ -40,7 +40,9 @@ class Attention(nn.Module):
             Dense(cfg, (cfg.heads, width), name=n)(x) for n in ("query", "key", "value")
         )
         if cfg.position == "rotary":
-            query, key = (rotate(x, mask.positions) for x in (query, key))  # [B, L, heads, d]
+            angles = frequencies(cfg, width, far)
+            # [B, L, heads, d]
+            query, key = (rotate(x, mask.positions, angles) for x in (query, key))
         self.sow(
             "intermediates",
             "kept",

@@ -2,7 +2,7 @@
 
 All compute the same function at real tokens. Their outputs at padding are finite, differ, and are
 never read. To add a backend, write a function and its row of TABLE, name it among the choices of
-`model.attention` in `config/knobs.py`, and say in `config/abilities.py` what it cannot do;
+`model.attention` in `config/model_knobs.py`, and say in `config/abilities.py` what it cannot do;
 `config/devices.py` has the device that prefers it.
 """
 

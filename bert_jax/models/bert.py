@@ -17,6 +17,8 @@ from bert_jax.models.layers import ACTIVATIONS, Dense, Dropout, LayerNorm, recom
 from bert_jax.models.positions import sinusoids
 from bert_jax.models.precision import KINDS
 
+POOLERS = {"tanh": jnp.tanh, "relu": jax.nn.relu}  # activations of the encoder's pooler
+
 
 def _is_product(primitive: Any, *_: Any, **__: Any) -> bool:
     """Tell whether a primitive is a matmul or a fused attention, which are dear to repeat."""
@@ -48,6 +50,18 @@ def pooled_positions(cfg: knobs.Model, batch: Batch) -> jax.Array:
     return jnp.max(jnp.where(member, columns[None, None], 0), axis=-1)
 
 
+def pooled_vectors(cfg: knobs.Model, batch: Batch, x: jax.Array) -> jax.Array:
+    """Return one vector of each example [B, S, D]: that of a token, or the mean over its tokens."""
+    if cfg.pooling == "cls":
+        return jnp.take_along_axis(x, pooled_positions(cfg, batch)[..., None], axis=1)
+    examples = jnp.arange(1, batch["cls_positions"].shape[1] + 1, dtype=jnp.int32)
+    member = batch["segment_ids"][:, None, :] == examples[None, :, None]
+    counted = member.astype(jnp.float32)  # [B, S, L]
+    exact = jax.lax.Precision.HIGHEST
+    sums = jnp.einsum("bsl,bld->bsd", counted, x.astype(jnp.float32), precision=exact)
+    return (sums / jnp.maximum(jnp.sum(counted, -1, keepdims=True), 1.0)).astype(x.dtype)
+
+
 class Embeddings(nn.Module):
     """Sum of token, segment and position vectors, LayerNorm, dropout, and nothing else."""
 
@@ -73,15 +87,19 @@ class Embeddings(nn.Module):
         table = self.param(
             "token", self.rows, (padded_vocab(cfg, self.vocab_size), cfg.hidden), jnp.float32
         )
-        types = self.param("type", weights(cfg), (cfg.type_vocab, cfg.hidden), jnp.float32)
+        if cfg.type_vocab:
+            types = self.param("type", weights(cfg), (cfg.type_vocab, cfg.hidden), jnp.float32)
         table = sharding.copies(table)
         x = lookup(table, tokens)  # [B, L, D]
-        # There are few types: the gradient of a matmul is faster than a scatter.
-        x += jax.nn.one_hot(type_ids, cfg.type_vocab, dtype=jnp.float32) @ types
+        if cfg.type_vocab:
+            if cfg.type_vocab == 1:  # both texts of a pair are of the one type
+                type_ids = jnp.minimum(type_ids, 0)
+            # There are few types: the gradient of a matmul is faster than a scatter.
+            x += jax.nn.one_hot(type_ids, cfg.type_vocab, dtype=jnp.float32) @ types
         if cfg.position == "learned":
             shape = (cfg.max_positions, cfg.hidden)
             learned = self.param("position", weights(cfg), shape, jnp.float32)
-            x += jnp.take(sharding.whole(learned), positions, axis=0)
+            x += jnp.take(sharding.whole(learned), positions + cfg.first_position, axis=0)
         elif cfg.position == "sinusoidal":
             x += jnp.take(jnp.asarray(sinusoids(self.length, cfg.hidden)), positions, axis=0)
         x = LayerNorm(cfg, name="norm")(x)
@@ -115,7 +133,10 @@ class Mlp(nn.Module):
 
 
 class Layer(nn.Module):
-    """Attention and feed-forward, each with dropout, a residual and a LayerNorm (post or pre)."""
+    """Attention and feed-forward, each with dropout, a residual and a LayerNorm (post or pre).
+
+    `far` lifts the window from the attention, and `first` takes the norm before it away.
+    """
 
     cfg: knobs.Model
     train: bool
@@ -124,7 +145,11 @@ class Layer(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x: jax.Array, mask: backends.AttentionMask, far: jax.Array | None = None
+        self,
+        x: jax.Array,
+        mask: backends.AttentionMask,
+        far: jax.Array | None = None,
+        first: jax.Array | None = None,
     ) -> tuple[jax.Array, tuple | None]:
         cfg, pre = self.cfg, self.cfg.norm == "pre"
         x = sharding.along_rows(x)
@@ -132,7 +157,9 @@ class Layer(nn.Module):
         mlp_norm = LayerNorm(cfg, name="mlp_norm")
 
         attention = Attention(cfg, self.train, self.backend, name="attention")
-        attended, probabilities = attention(attention_norm(x) if pre else x, mask, far)
+        read = attention_norm(x) if pre else x
+        read = read if first is None else jnp.where(first, x, read)
+        attended, probabilities = attention(read, mask, far)
         x = x + Dropout(cfg.dropout, self.train)(attended)
         x = x if pre else attention_norm(x)
 
@@ -145,8 +172,9 @@ class Layer(nn.Module):
 class Bert(nn.Module):
     """Encoder: tokens to vectors, and a pooled vector for each example.
 
-    The pooled vector is that of its [CLS] through a dense layer and tanh. Layers are one stacked
-    set of parameters, whether compiled as a loop or unrolled.
+    The pooled vector is that of its [CLS] through a dense layer and tanh, unless `pooling` and
+    `pooler` say otherwise. Layers are one stacked set of parameters, whether compiled as a loop or
+    unrolled: what differs between them are arrays [layers] that the loop reads.
     """
 
     cfg: knobs.Model
@@ -184,21 +212,25 @@ class Bert(nn.Module):
             layer,
             variable_axes={"params": 0, "intermediates": 0, "past": 0},
             split_rngs={"params": True, "dropout": True},
-            in_axes=(nn.broadcast, 0),
+            in_axes=(nn.broadcast, 0, 0),
             length=cfg.layers,
             unroll=1 if cfg.scan else cfg.layers or 1,
         )
         backend = backends.resolve(cfg, tokens.shape[1], train=self.train, capture=self.capture)
         layers = stack(cfg, self.train, self.capture, backend, name="layers")
-        x, captured = layers(x, backends.attention_mask(batch, cfg), backends.global_layers(cfg))
+        skips = cfg.norm == "pre" and not cfg.first_norm
+        first = jnp.arange(cfg.layers or 1, dtype=jnp.int32) == 0 if skips else None
+        mask, far = backends.attention_mask(batch, cfg), backends.global_layers(cfg)
+        x, captured = layers(x, mask, far, first)
         normed = LayerNorm(cfg, name="final_norm") if cfg.norm == "pre" else lambda x: x
         x = normed(x)
 
         pooled = None
         if self.pool:
-            first = jnp.take_along_axis(x, pooled_positions(cfg, batch)[..., None], axis=1)
-            vectors = Dense(cfg, (x.shape[-1],), name="pooler")(sharding.along_rows(first))
-            pooled = jnp.tanh(sharding.along_rows(vectors))  # [B, S, D]
+            pooled = sharding.along_rows(pooled_vectors(cfg, batch, x))  # [B, S, D]
+            if cfg.pooler != "transform":
+                vectors = Dense(cfg, (x.shape[-1],), name="pooler")(pooled)
+                pooled = POOLERS[cfg.pooler](sharding.along_rows(vectors))
         if captured is None:
             return Encoded(x, pooled, table)
         layers, probabilities = captured

@@ -1,7 +1,8 @@
 """Heads, which turn the encoder's vectors into the outputs that objectives read.
 
 A head is called with (Encoded, Batch). Heads over labels are those of the paper's fine-tuning: one
-dense layer on the pooled [CLS] vector or on every token.
+dense layer on the pooled [CLS] vector or on every token; with pooler=transform also the layers that
+the MLM head has before its table.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ import jax.numpy as jnp
 from bert_jax import sharding
 from bert_jax.batch import Batch, Encoded
 from bert_jax.config import knobs
-from bert_jax.models.bert import pooled_positions
-from bert_jax.models.layers import ACTIVATIONS, Dense, Dropout, LayerNorm
+from bert_jax.models.bert import pooled_vectors
+from bert_jax.models.layers import Dense, Dropout, transformed
 from bert_jax.models.matmul import matmul
 from bert_jax.models.precision import KINDS
 
@@ -34,12 +35,10 @@ class MlmHead(nn.Module):
     @nn.compact
     def __call__(self, encoded: Encoded, batch: Batch) -> jax.Array:
         cfg, table = self.cfg, encoded.embedding_table
-        assert cfg.head_activation is not None
         x = encoded.hidden  # [B, L, D]
         if not self.everywhere:
             x = jnp.take_along_axis(x, batch["predict_positions"][..., None], axis=1)  # [B, K, D]
-        x = ACTIVATIONS[cfg.head_activation](Dense(cfg, (table.shape[-1],), name="dense")(x))
-        x = LayerNorm(cfg, name="norm")(x)
+        x = transformed(x, cfg, table.shape[-1])
         bias = self.param("bias", jax.nn.initializers.zeros, (table.shape[-2],), jnp.float32)
         # [B, K, V padded], in float32 whatever the type of the matmul's inputs
         kind = KINDS[cfg.dtype]._replace(result="float32")
@@ -74,14 +73,16 @@ class LabelHead(nn.Module):
             assert encoded.features is not None
             x = encoded.features
             if self.pooled:
-                x = jnp.take_along_axis(x, pooled_positions(self.cfg, batch)[..., None], axis=1)
+                x = pooled_vectors(self.cfg, batch, x)
         elif self.pooled:
             assert encoded.pooled is not None
             x = encoded.pooled
         else:
             x = encoded.hidden
+        if self.cfg.pooler == "transform" and self.cfg.features == 1:
+            x = transformed(x, self.cfg, x.shape[-1])
         x = Dropout(self.dropout, self.train)(x)
-        exact = dataclasses.replace(self.cfg, dtype="float32")
+        exact = dataclasses.replace(self.cfg, dtype="float32", biases=True)
         return Dense(exact, (self.labels,), name="logits")(x)  # [B, S, labels] or [B, L, labels]
 
 

@@ -58,7 +58,7 @@ def weights(cfg: knobs.Model) -> jax.nn.initializers.Initializer:
 
 
 class Dense(nn.Module):
-    """Matmul over the last `contract` axes of the input, plus a bias, in the compute type."""
+    """Matmul over the last `contract` axes of the input, in the compute type; a bias, if any."""
 
     cfg: knobs.Model
     features: tuple[int, ...]
@@ -69,10 +69,12 @@ class Dense(nn.Module):
         kind = KINDS[self.cfg.dtype]
         outer, inputs = x.shape[: -self.contract], x.shape[-self.contract :]
         kernel = self.param("kernel", weights(self.cfg), (*inputs, *self.features), jnp.float32)
-        bias = self.param("bias", jax.nn.initializers.zeros, self.features, jnp.float32)
         width = math.prod(inputs)
         y = matmul(x.reshape(-1, width), kernel.reshape(width, -1), kind)
         y = y.reshape(*outer, *self.features)
+        if not self.cfg.biases:
+            return y
+        bias = self.param("bias", jax.nn.initializers.zeros, self.features, jnp.float32)
         # Rounded after it is broadcast, so that its gradient is summed in float32.
         return y + jnp.broadcast_to(bias, y.shape).astype(y.dtype)
 
@@ -85,20 +87,31 @@ class LayerNorm(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         scale = self.param("scale", jax.nn.initializers.ones, x.shape[-1:], jnp.float32)
-        bias = self.param("bias", jax.nn.initializers.zeros, x.shape[-1:], jnp.float32)
+        bias = None
+        if self.cfg.biases:
+            bias = self.param("bias", jax.nn.initializers.zeros, x.shape[-1:], jnp.float32)
         normalise = functools.partial(normalised, epsilon=self.cfg.norm_epsilon)
         return recomputed(normalise, self.cfg)(x, scale, bias)
 
 
-def normalised(x: jax.Array, scale: jax.Array, bias: jax.Array, epsilon: float) -> jax.Array:
+def normalised(x: jax.Array, scale: jax.Array, bias: jax.Array | None, epsilon: float) -> jax.Array:
     """Return x with mean 0 and variance 1 over the last axis, scaled and shifted, in float32."""
     wide = x.astype(jnp.float32)
     mean = jnp.mean(wide, -1, keepdims=True)
     centred = wide - mean
     variance = jnp.mean(jnp.square(centred), -1, keepdims=True)
     y = centred * jax.lax.rsqrt(variance + epsilon)
-    y = y * jnp.broadcast_to(scale, y.shape) + jnp.broadcast_to(bias, y.shape)
+    y = y * jnp.broadcast_to(scale, y.shape)
+    if bias is not None:
+        y = y + jnp.broadcast_to(bias, y.shape)
     return y.astype(x.dtype)
+
+
+def transformed(x: jax.Array, cfg: knobs.Model, width: int) -> jax.Array:
+    """Apply a dense layer, the head's activation and LayerNorm, with parameters of the caller's."""
+    assert cfg.head_activation is not None
+    x = ACTIVATIONS[cfg.head_activation](Dense(cfg, (width,), name="dense")(x))
+    return LayerNorm(cfg, name="norm")(x)
 
 
 class Dropout(nn.Module):

@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bert_jax.config import knobs
+
 
 def sinusoids(length: int, width: int) -> np.ndarray:
     """Return sinusoidal positions [length, width], of wavelengths from 2 pi to 10000 * 2 pi.
@@ -17,10 +19,25 @@ def sinusoids(length: int, width: int) -> np.ndarray:
     return np.where(even, np.sin(angle), np.cos(angle)).astype(np.float32)
 
 
-def rotate(x: jax.Array, positions: jax.Array) -> jax.Array:
+def frequencies(cfg: knobs.Model, width: int, far: jax.Array | None = None) -> jax.Array:
+    """Return the angles by which rotary positions turn the pairs of a head per position [d/2].
+
+    Layers with a window may have a base of their own; `far` lifts the window from a layer.
+    """
+
+    def of(base: float) -> jax.Array:
+        return jnp.asarray(base ** (-np.arange(width // 2) / (width // 2)), jnp.float32)
+
+    everywhere = of(cfg.rotary_base)
+    if not cfg.window or cfg.rotary_base_near is None:
+        return everywhere
+    near = of(cfg.rotary_base_near)
+    return near if far is None else jnp.where(far, everywhere, near)
+
+
+def rotate(x: jax.Array, positions: jax.Array, frequency: jax.Array) -> jax.Array:
     """Rotate each pair (i, i + d/2) of a head by an angle proportional to the position."""
     half = x.shape[-1] // 2
-    frequency = jnp.asarray(10_000.0 ** (-np.arange(half) / half), jnp.float32)
     # [B, L, 1, d/2]
     angle = positions[:, :, None, None].astype(jnp.float32) * frequency[None, None, None, :]
     cos, sin = jnp.cos(angle), jnp.sin(angle)

@@ -10,7 +10,7 @@ import numpy as np
 
 from bert_jax.data.labelled import answers, features
 from bert_jax.data.labelled.examples import Example
-from bert_jax.errors import ConfigError, DataError
+from bert_jax.errors import DataError
 from bert_jax.predictors.base import Model, Predictor, Row, Work
 
 
@@ -51,12 +51,6 @@ class Labelled(Predictor):
             raise DataError(
                 str(error), "--long=cut loses its end; tag and answer have --long=windows too"
             ) from error
-        if encoded.type_ids.max(initial=0) >= self.model.run.config.model.type_vocab:
-            raise ConfigError(
-                f"{self.model.run.folder} has one segment type, "
-                "and the second text of a pair another",
-                "ask a model with model.type_vocab = 2",
-            )
 
         def compute(chosen: np.ndarray, length: int, size: int) -> Any:
             return self.apply(features.gather(encoded, chosen, length, size, tokenizer.special))

@@ -20,7 +20,7 @@ from bert_jax import config as configs
 from bert_jax import recipes
 from bert_jax.config import knobs, script, validation
 from bert_jax.config.costs import per_step
-from bert_jax.config.effects import Idle, in_evaluation
+from bert_jax.config.effects import Idle
 from bert_jax.data import tasks
 from bert_jax.errors import ConfigError
 from bert_jax.interop.vocabulary import vocabulary_size
@@ -285,7 +285,7 @@ def _check_suite(suite: Suite) -> None:
                 setting = f"suite {suite.name}: {path} = {text!r}"
                 _need(isinstance(text, str), setting, "text, as on a command line")
                 configs.override(scratch, path, text)
-                in_evaluation(path)
+                validation.in_evaluation(path)
 
 
 def finetunings(study: Study, cells: Iterable[knobs.Config]) -> list[tuple[str, knobs.Config]]:

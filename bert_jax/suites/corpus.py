@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from bert_jax.config import changed, derive, effects, knobs
+from bert_jax.config import changed, derive, knobs, validation
 from bert_jax.data.text import prepare
 from bert_jax.data.text.shards import Prepared
 from bert_jax.errors import ConfigError
@@ -134,7 +134,7 @@ def chosen(run: runs.TrainedModel, options: SuiteOptions) -> knobs.Config:
     # To a model without a text, changes that name none are no better than no changes: see below.
     if options.changes and named:
         for path, _ in options.changes:
-            effects.in_evaluation(path)
+            validation.in_evaluation(path)
         config = changed(_without_other_pairs(run.config, dict(options.changes)), options.changes)
         if config.model != run.config.model or config.tokenizer != run.config.tokenizer:
             raise ConfigError(
@@ -151,8 +151,8 @@ def chosen(run: runs.TrainedModel, options: SuiteOptions) -> knobs.Config:
     if not foreign:  # a run of ours knows what a row holds; of other models only heads are known
         keep += {"pairs", "sequence_length"} - dict(options.changes).keys()
     config = dataclasses.replace(config, **{key: getattr(run.config, key) for key in keep})
-    positions = config.model.max_positions
-    if config.model.position == "learned" and config.sequence_length > positions:
+    positions = config.model.longest
+    if config.sequence_length > positions:
         raise ConfigError(
             f"sequence_length = {config.sequence_length}, and the model has {positions} positions",
             f"lower it: --config.sequence_length={positions}",

@@ -24,16 +24,18 @@ NONE = {
     "none": "This model has no positions: it reads its tokens as a set.",
 }
 
+NO_TYPES = '<p class="box">This model has no segment types.</p>'
+
 
 def tables(run: TrainedModel) -> str:
     """Build the sections of the token, position and segment tables."""
     parts = run.params["encoder"]["embeddings"]
     token = np.asarray(parts["token"], np.float32)[: run.tokenizer.size]
-    segment = np.asarray(parts["type"], np.float32)
+    types = _segment(np.asarray(parts["type"], np.float32)) if "type" in parts else NO_TYPES
     return (
         page.section("Token table", _token(token, run.tokenizer.shown), "charts tables")
         + page.section("Position table", _position(run), "charts tables")
-        + page.section("Segment table", _segment(segment), "charts tables")
+        + page.section("Segment table", types, "charts tables")
     )
 
 
@@ -102,9 +104,11 @@ def _position(run: TrainedModel) -> str:
     rows = spread(len(table), POSITIONS)
     names = [str(row) for row in rows] if len(rows) < len(table) else []
     which = f"{len(rows):,} of {len(table):,}, evenly spaced, " if names else ""
-    trained = min(run.config.sequence_length, len(table))
+    first = model.first_position
+    trained = min(run.config.sequence_length + first, len(table))
     fresh = not (run.meta.get("foreign") or run.config.init_from)
     note = f"Rows from {trained:,} on were never trained." if fresh and trained < len(table) else ""
+    note += f" The first token reads row {first}." * bool(first)
     entries = picture(
         f"Position vectors ({which}{kind})",
         table[rows],

@@ -175,7 +175,9 @@ def exported(path: str, name: str, texts: list[str]) -> None:
         folder.mkdir()
         export.write(run, folder)
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-        theirs = getattr(transformers, export.kind(run.config)[0]).from_pretrained(folder).eval()
+        family = export.family_of(run.config, run.tokenizer.special)
+        kind = getattr(transformers, export.kind(run.config, family)[0])
+        theirs = kind.from_pretrained(folder).eval()
         inputs = tokenizer(texts, padding=True, return_tensors="pt")
         with torch.no_grad():
             out = theirs(**inputs, output_hidden_states=True)

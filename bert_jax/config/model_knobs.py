@@ -1,0 +1,148 @@
+"""Knobs of the model: sizes, positions, norms, heads, attention, and how it is computed."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from bert_jax.config.data_knobs import knob
+
+SIZES = {  # layers, hidden, heads; the feed-forward width is four times hidden
+    "tiny": (2, 128, 2),
+    "mini": (4, 256, 4),
+    "small": (4, 512, 8),
+    "medium": (8, 512, 8),
+    "base": (12, 768, 12),
+    "large": (24, 1024, 16),
+}
+LONGEST = 65_535  # tokens of a row
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """The encoder and its heads. A field left None follows from `size`."""
+
+    size: str = knob("base", "names layers, hidden and heads", choices=tuple(SIZES))
+    layers: int | None = knob(None, "encoder layers", low=1)
+    hidden: int | None = knob(None, "width", low=1)
+    heads: int | None = knob(None, "attention heads", low=1)
+    mlp: int | None = knob(None, "feed-forward width; None is 4 x hidden", low=1)
+    max_positions: int = knob(512, "rows of the table of learned positions", low=1)
+    first_position: int = knob(
+        0, "row of that table which the first token reads; RoBERTa's is 2", low=0
+    )
+    type_vocab: int = knob(
+        2,
+        "segment types: 2 tell the texts of a pair apart, 1 is one vector for every token, 0 none",
+        low=0,
+    )
+    vocab_multiple: int = knob(
+        64, "rows of the token table are padded to a multiple; padding is never predicted", low=1
+    )
+    position: str = knob(
+        "learned", "position encoding", choices=("learned", "sinusoidal", "rotary", "alibi", "none")
+    )
+    rotary_base: float = knob(
+        10_000.0, "rotary positions: the wavelengths are 2 pi to this many times 2 pi", low=1
+    )
+    rotary_base_near: float | None = knob(
+        None, "rotary_base of layers with a window; None is the same", low=1
+    )
+    norm: str = knob("post", "LayerNorm after or before each block", choices=("post", "pre"))
+    first_norm: bool = knob(
+        True, "pre-norm: whether the first layer normalises what its attention reads"
+    )
+    biases: bool = knob(
+        True, "of dense layers and LayerNorm; without, outputs over words and labels keep theirs"
+    )
+    activation: str = knob(
+        "gelu",
+        "of the feed-forward; gelu is the exact erf form",
+        choices=("gelu", "gelu_tanh", "relu", "silu"),
+    )
+    head_activation: str | None = knob(
+        None,
+        "activation of the MLM head, and of pooler=transform; None is the feed-forward's",
+        choices=("gelu", "gelu_tanh", "relu", "silu"),
+    )
+    gated: bool = knob(False, "gated feed-forward (GeGLU with gelu)")
+    pooling: str = knob(
+        "cls",
+        "the vector of a text that heads over labels read: that of [CLS] (of a causal model, of "
+        "the last token), or the mean over all tokens",
+        choices=("cls", "mean"),
+    )
+    pooler: str = knob(
+        "tanh",
+        "what heads over labels read that vector through: a dense layer of the encoder and this "
+        "activation; transform is a dense layer, head_activation and LayerNorm of each head, as "
+        "the MLM head has them, also for heads over tokens",
+        choices=("tanh", "relu", "transform"),
+    )
+    features: int = knob(
+        1,
+        "number of last layers, concatenated, that a head over labels reads; 1 is the paper's "
+        "fine-tuning",
+        low=1,
+    )
+    causal: bool = knob(
+        False,
+        "each token attends to itself and the tokens before it; the vector of a text is that of "
+        "its last token, not of [CLS]",
+    )
+    window: int = knob(
+        0,
+        "a token attends to tokens at most this many positions away, on both sides; 0 is all",
+        low=0,
+    )
+    global_every: int = knob(
+        0,
+        "with a window: the first layer and every n-th after it attend to all tokens; 0 is none",
+        low=0,
+    )
+    attention: str = knob(
+        "auto",
+        "backend of attention: einsum, which alone drops probabilities and returns them; cudnn, on "
+        "NVIDIA GPUs; splash, on TPUs; auto is that of the device where it supports a pass, else "
+        "einsum",
+        choices=("auto", "einsum", "cudnn", "splash"),
+    )
+    dropout: float = knob(0.1, "hidden dropout", low=0, high=0.99)
+    attention_dropout: float = knob(0.1, "attention dropout", low=0, high=0.99)
+    classifier_dropout: float | None = knob(
+        None, "dropout before a head over labels; None is the hidden dropout", low=0, high=0.99
+    )
+    norm_epsilon: float = knob(1e-12, "LayerNorm epsilon", low=0)
+    init: str = knob(
+        "truncated_normal",
+        "distribution of weights: a normal one, truncated at two sigma or not",
+        choices=("truncated_normal", "normal"),
+    )
+    init_stddev: float = knob(0.02, "nominal standard deviation of weights", low=0)
+    attention_bias: float = knob(
+        -10_000.0,
+        "added to the score of a masked position, whose weight becomes 0",
+        low=-3.4028234663852886e38,  # the most negative float32
+        high=-1_000.0,
+    )
+    scan: bool | None = knob(
+        None, "compile one layer and loop over layers, or unroll; None is what suits the device"
+    )
+    remat: str = knob(
+        "auto",
+        "activations that the backward pass computes again: none, all but the results of matmuls "
+        "and fused attention (dots), or all but the inputs of layers (full); auto is what suits "
+        "the device",
+        choices=("auto", "none", "dots", "full"),
+        formerly={"false": "none", "true": "full"},
+    )
+    dtype: str = knob(
+        "auto",
+        "compute type; bfloat16_products multiplies bfloat16 factors into float32 sums, and all "
+        "else is float32; auto is float32, but bfloat16 to train on an accelerator",
+        choices=("auto", "float32", "bfloat16", "bfloat16_products"),
+    )
+
+    @property
+    def longest(self) -> int:
+        """The most tokens of a row that have a position."""
+        return self.max_positions - self.first_position if self.position == "learned" else LONGEST

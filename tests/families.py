@@ -1,0 +1,157 @@
+"""Small random models of other families, made by a recipe: the golden script gives them to
+transformers, and the tests write them as folders. `golden/families` has what transformers makes of
+them.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.variants import Tensors, save
+
+GOLDEN = Path(__file__).parent / "golden" / "families"
+SHARED = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2}
+ROBERTA = SHARED | {
+    "vocab_size": 20,
+    "intermediate_size": 12,
+    "max_position_embeddings": 16,
+    "type_vocab_size": 1,
+    "layer_norm_eps": 1e-5,
+}
+DISTILBERT = {"vocab_size": 20, "dim": 8, "n_layers": 2, "n_heads": 2, "hidden_dim": 12}
+DISTILBERT |= {"max_position_embeddings": 16}
+MODERNBERT = SHARED | {
+    "vocab_size": 20,
+    "num_hidden_layers": 4,
+    "intermediate_size": 12,
+    "max_position_embeddings": 16,
+    "local_attention": 6,
+    "rope_parameters": {
+        "full_attention": {"rope_type": "default", "rope_theta": 1600.0},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+    },
+    "pad_token_id": 19,
+}
+BIASES = ("attention_bias", "mlp_bias", "norm_bias", "classifier_bias")
+TAGS = {"id2label": {0: "O", 1: "B", 2: "I"}, "label2id": {"O": 0, "B": 1, "I": 2}}
+HEADS: dict[str, tuple[str, dict[str, Any]]] = {  # name -> end of the class's name, config
+    "model": ("Model", {}),
+    "masked_lm": ("ForMaskedLM", {}),
+    "causal_lm": ("ForCausalLM", {"is_decoder": True}),
+    "sequence_classification": ("ForSequenceClassification", TAGS),
+    "regression": ("ForSequenceClassification", {"num_labels": 1, "problem_type": "regression"}),
+    "token_classification": ("ForTokenClassification", TAGS),
+    "question_answering": ("ForQuestionAnswering", {}),
+    "multiple_choice": ("ForMultipleChoice", {}),
+}
+OURS = {  # name -> our head
+    "model": "",
+    "masked_lm": "mlm",
+    "causal_lm": "causal_lm",
+    "sequence_classification": "classify",
+    "regression": "regress",
+    "token_classification": "tag",
+    "question_answering": "span",
+    "multiple_choice": "choice",
+}
+FAMILIES: dict[str, tuple[str, dict[str, Any], int]] = {  # model_type -> classes, config, padding
+    "roberta": ("Roberta", ROBERTA, 1),
+    "roberta-prelayernorm": ("RobertaPreLayerNorm", ROBERTA, 1),
+    "distilbert": ("DistilBert", DISTILBERT, 1),
+    "modernbert": ("ModernBert", MODERNBERT, 19),
+}
+MORE = {  # of modernbert: what else its config.json may say
+    "regression": {"layer_types": ["full_attention"] * 4, **dict.fromkeys(BIASES, True)},
+    "sequence_classification": {"classifier_pooling": "mean"},
+    "multiple_choice": {"classifier_pooling": "mean", "classifier_activation": "silu"},
+    "token_classification": {"global_attn_every_n_layers": 2, "hidden_activation": "gelu_new"},
+    "question_answering": dict.fromkeys(BIASES, True),
+}
+CASES = [
+    (family, head)
+    for family in FAMILIES
+    for head in HEADS
+    if head != "causal_lm" or family.startswith("roberta")
+]
+LENGTHS = (12, 9, 4)  # of the examples of a batch, padded to the first
+CLS, SEP = 0, 2
+
+
+def config(family: str, head: str) -> dict[str, Any]:
+    """Return what the golden script gives to the config's class."""
+    more = MORE.get(head, {}) if family == "modernbert" else {}
+    return FAMILIES[family][1] | HEADS[head][1] | more
+
+
+def tensor(case: str, name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Return a weight: no bias is 0 and no norm is 1, or a swap of two would go unseen."""
+    random = np.random.default_rng(zlib.crc32(f"{case} {name}".encode()))
+    offset = 1.0 if name.endswith("weight") and len(shape) == 1 else 0.0
+    return (offset + 0.4 * random.standard_normal(shape)).astype(np.float32)
+
+
+def batch(family: str, head: str) -> dict[str, np.ndarray]:
+    """Return input_ids and attention_mask [B, L], or with choices [B, C, L]."""
+    random, padding = np.random.default_rng(len(head)), FAMILIES[family][2]
+    choices = 2 if head == "multiple_choice" else 0
+    ids = np.full((len(LENGTHS) * max(1, choices), LENGTHS[0]), padding)
+    for row, length in zip(ids, LENGTHS * max(1, choices), strict=True):
+        row[:length] = random.integers(3, 19, length)
+        row[[0, length // 2, length - 1]] = CLS, SEP, SEP
+    if choices:
+        ids = ids.reshape(-1, choices, LENGTHS[0])
+    return {"input_ids": ids, "attention_mask": (ids != padding).astype(np.int64)}
+
+
+def cotangent(name: str, shape: tuple[int, ...], mask: np.ndarray) -> np.ndarray:
+    """Return the factors of an output in the sum whose gradients are compared; 0 at padding."""
+    random = np.random.default_rng(zlib.crc32(name.encode()))
+    factors = random.standard_normal(shape)
+    if shape[: mask.ndim] == mask.shape:
+        factors *= mask.reshape(*mask.shape, *[1] * (len(shape) - mask.ndim))
+    return factors.astype(np.float32)
+
+
+@functools.cache
+def golden(family: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Return config.json by head, and all arrays by HEAD/NAME."""
+    configs = json.loads((GOLDEN / f"{family}.json").read_text())
+    return configs, dict(np.load(GOLDEN / f"{family}.npz"))
+
+
+def outputs(family: str, head: str) -> dict[str, np.ndarray]:
+    """Return the arrays of one model: outputs by transformers' names, gradients/NAME."""
+    found = golden(family)[1]
+    return {k.removeprefix(f"{head}/"): v for k, v in found.items() if k.startswith(f"{head}/")}
+
+
+def tensors(family: str, head: str) -> Tensors:
+    """Return the weights of one model, each of which has a gradient."""
+    names = {k: v.shape for k, v in outputs(family, head).items() if k.startswith("gradient/")}
+    case = f"{family} {head}"
+    return {
+        k.removeprefix("gradient/"): tensor(case, k.removeprefix("gradient/"), shape)
+        for k, shape in names.items()
+    }
+
+
+def folder(path: Path, family: str, head: str, **changes: Any) -> Path:
+    """Write one model as save_pretrained does, with other lines in its config.json."""
+    save(path, tensors(family, head))
+    stated = golden(family)[0][head] | changes
+    (path / "config.json").write_text(json.dumps(stated))
+    return path
+
+
+def vocabulary(path: Path, family: str) -> Path:
+    """Write a vocab.txt of 20 pieces beside a model, with the special tokens at their ids."""
+    special = {CLS: "[CLS]", SEP: "[SEP]", FAMILIES[family][2]: "[PAD]", 3: "[UNK]", 4: "[MASK]"}
+    pieces = [special.get(i, f"w{i}") for i in range(20)]
+    (path / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces))
+    return path
