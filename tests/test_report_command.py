@@ -289,13 +289,19 @@ def test_evaluations_stand_beside_runs_and_are_found_in_their_folders(tmp_path):
 
 def test_evaluations_of_other_text_and_unknown_words_are_warned_of(tmp_path):
     a = scores(tmp_path / "a.json", 1.0)
-    text = evaluated(tmp_path, a, scores(tmp_path / "b.json", 2.0, words=90, unknown=9))[1]
+    b = scores(tmp_path / "b.json", 2.0, words=90, unknown=9)
+    source, text = evaluated(tmp_path, a, b)
+    assert re.findall(r'class="n best"><div>([^<]*)', source)[0] == "50.0\N{NO-BREAK SPACE}%"
     for suite, what in (("cross_rate", "0.15 words"), ("nelbo", "words"), ("pll", "words")):
         said = f"The models are not scored on the same text by {suite}: {what} 100, 90."
         assert said in text
     assert "not scored on the same text by blimp" not in text
     assert "10.0 % of the words are [UNK] to b" in text
     assert "[UNK] to a" not in text
+    bound = {"nats_per_token": 8.0, "nats_per_character": 2.0, "words": 100, "examples": 9}
+    c = scores(tmp_path / "c.json", 2.0, nelbo=bound | {"tokens": 9})
+    best = re.findall(r'class="n best"><div>([^<]*)', evaluated(tmp_path, a, c)[0])
+    assert best[:2] == ["1", "-9"]  # but of nats per token, where tokens are others, none is
 
 
 def test_evaluations_that_cannot_be_read_are_refused(tmp_path, capsys):

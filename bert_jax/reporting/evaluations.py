@@ -19,7 +19,14 @@ from bert_jax.errors import DataError, need
 from bert_jax.reporting.beside import TONES, Line, best_of, table
 from bert_jax.reporting.figures import Chart, Series
 from bert_jax.reporting.formats import HOLE, SPACE, number
-from bert_jax.reporting.metric_names import axis_title, is_result, is_share, meaning, pretty
+from bert_jax.reporting.metric_names import (
+    CORRECTED,
+    axis_title,
+    is_result,
+    is_share,
+    meaning,
+    pretty,
+)
 from bert_jax.reporting.page import section
 from bert_jax.reporting.svg import draw
 from bert_jax.reporting.terms import explain
@@ -38,6 +45,7 @@ CHARTS = {  # metric of the sweep -> note
 # models of one vocabulary.
 SAME = ("words", "characters", "texts", "pairs", "examples", "unigram_loss")
 PARTS = re.compile("/(field|term|paradigm)/")  # of minimal pairs, whose accuracies are named so
+BY_TOKEN = ("nats_per_token", "perplexity")  # endings of what other vocabularies do not compare by
 UNKNOWN = 0.01  # share of words beyond which [UNK] is warned of
 Scores = dict[str, dict[str, Any]]  # suite -> metric, or part and then metric -> value
 Flat = Mapping[str, Mapping[str, float]]  # model -> SUITE/METRIC, or with parts between -> value
@@ -90,11 +98,15 @@ def _numbers(tree: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, float
 
 
 def _line(flat: Flat, key: str) -> Line:
-    """Return the line of a number; the best is that of results, which counts are not."""
+    """Return the line of a number; of results, which counts are not, one is the best."""
     suite, _, name = key.partition("/")
     metric, values = name.rpartition("/")[2], [numbers.get(key) for numbers in flat.values()]
     counts = all(isinstance(value, int) for value in values if value is not None)
     ranked = is_result(metric) and not counts and not metric.endswith("standard_error")
+    if metric.removesuffix(CORRECTED).endswith(BY_TOKEN):
+        tokens = f"{key.rpartition('/')[0]}/tokens"
+        ranked = len({numbers.get(tokens) for numbers in flat.values() if key in numbers}) == 1
+    ranked = ranked and not _unlike(flat, suite)
     share = is_share(metric) or PARTS.search(key) is not None
     cells = [HOLE if value is None else number(value, share) for value in values]
     best = best_of(values, metric) if ranked else None
@@ -128,24 +140,27 @@ def _chart(flat: Flat, metric: str) -> str:
     return draw(chart, about=meaning(metric))
 
 
+def _unlike(flat: Flat, suite: str) -> str:
+    """Say in what the text of a suite differs between models; empty where it is the same."""
+    scored = [v for v in flat.values() if any(key.startswith(f"{suite}/") for key in v)]
+    keys = dict.fromkeys(key for v in scored for key in v if key.startswith(f"{suite}/"))
+    for name in SAME:
+        for key in (key for key in keys if key.rpartition("/")[2] == name):
+            found = {number(v[key]) if key in v else "none" for v in scored}
+            if len(found) > 1:
+                what = key.partition("/")[2].replace("/", " ").replace("_", " ")
+                return f"{what} {', '.join(sorted(found))}"
+    return ""
+
+
 def _warnings(flat: Flat) -> Iterator[str]:
     """Warn of suites that did not score the same text, and of words that a model cannot read."""
     for suite in dict.fromkeys(key.partition("/")[0] for values in flat.values() for key in values):
-        scored = [v for v in flat.values() if any(key.startswith(f"{suite}/") for key in v)]
-        keys = dict.fromkeys(key for v in scored for key in v if key.startswith(f"{suite}/"))
-        shared = sorted(
-            (key for key in keys if key.rpartition("/")[2] in SAME),
-            key=lambda key: SAME.index(key.rpartition("/")[2]),
-        )
-        for key in shared:
-            found = {number(v[key]) if key in v else "none" for v in scored}
-            if len(found) > 1:
-                yield (
-                    f"The models are not scored on the same text by {suite}: "
-                    f"{key.partition('/')[2].replace('/', ' ').replace('_', ' ')} "
-                    f"{', '.join(sorted(found))}. Their scores cannot be compared."
-                )
-                break
+        if what := _unlike(flat, suite):
+            yield (
+                f"The models are not scored on the same text by {suite}: {what}. Their scores "
+                "cannot be compared."
+            )
     for model, values in flat.items():
         shares = [
             value / values[f"{key.rpartition('/')[0]}/words"]
