@@ -487,5 +487,5 @@ def test_a_folder_is_asked_and_its_sentences_embedded(family, tmp_path, capsys):
         hidden, (5, 3), stream.predict(model, "embed", texts), strict=True
     ):
         np.testing.assert_allclose(found["embedding"], row[:length].mean(0), atol=1e-5)
-    pairs = [{"text": "w5", "text_pair": "w6"}]  # the second text has no type of its own
+    pairs = ['{"text": "w5", "text_pair": "w6"}']  # the second text has no type of its own
     assert len(list(stream.predict(model, "classify", pairs))) == 1
