@@ -81,7 +81,7 @@ def test_one_seed_is_underpowered(tmp_path):
 
 
 def test_the_spread_of_earlier_runs_is_that_of_their_pairs(view):
-    build.write(view.place)
+    collect.write_csv(view.place, view.results)
     found = judged.spread(view.place.csv, LOSS)
     assert found == pytest.approx(math.sqrt(2) * OWN_DEVIATION, rel=0.6)
     assert judged.spread(view.place.csv, "validation/none") == 0
@@ -89,7 +89,7 @@ def test_the_spread_of_earlier_runs_is_that_of_their_pairs(view):
 
 
 def test_a_launch_says_its_power(view, tmp_path, capsys):
-    build.write(view.place)
+    collect.write_csv(view.place, view.results)
     (line,) = judged.power([TRUE], 3, 2, [tmp_path / "none.csv", view.place.csv])
     assert re.search(rf"C1, a difference of 0.050 nats .*: power \d+{SPACE}% with 3 seeds", line)
     assert "results.csv" in line

@@ -54,6 +54,7 @@ def test_the_planted_best_rates_are_said_and_drawn(tmp_path):
             assert low < value < high
 
 
+@pytest.mark.slow
 def test_the_report_and_the_summary_have_it(tmp_path):
     known = view(tmp_path)
     build.write(known.place)

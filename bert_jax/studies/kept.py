@@ -14,6 +14,7 @@ import io
 import json
 import re
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,8 @@ NAME = re.compile(
     rf"[0-9a-f]+/({'|'.join(map(re.escape, WHOLE))}|{records.METRICS}|results/\w+\.(json|npz))"
 )
 LARGEST = 1 << 28  # bytes of a file in the archive
+# What reading a damaged archive raises: its parts, their compression, their names and versions.
+DAMAGE = (OSError, EOFError, zipfile.BadZipFile, zlib.error, ValueError, NotImplementedError)
 DATE = (1980, 1, 1, 0, 0, 0)  # the same bytes whenever they are written
 
 
@@ -171,7 +174,7 @@ def opened(path: Path) -> zipfile.ZipFile:
     try:
         archive = zipfile.ZipFile(path)
         damaged = archive.testzip()
-    except (OSError, zipfile.BadZipFile, EOFError) as error:
+    except DAMAGE as error:
         raise DataError(f"{path} holds no records: {error}", "restore it") from error
     if damaged:
         raise DataError(f"{path}: {damaged} is damaged", "restore it")
