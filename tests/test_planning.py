@@ -326,6 +326,7 @@ def test_memory_falls_with_what_is_computed_again(target):
     assert len(set(held)) == 3
 
 
+@pytest.mark.slow
 def test_the_update_gives_its_state_back_in_place(target):
     """Under jit and pmap alike: the state is not held twice."""
     for step in ("jit", "pmap"):

@@ -121,6 +121,7 @@ def test_a_study_without_axes_has_its_means(tmp_path):
     assert len(means["all"]) == len(means["cells"]) > 1
 
 
+@pytest.mark.slow
 def test_it_is_written_with_the_report(place):
     report.write(place)
     assert (place.workdir / "summary.md").read_text().startswith("# masking_rate\n")
