@@ -139,12 +139,17 @@ def test_damaged_records_are_one_line(place, tmp_path, capsys):
     assert hint.startswith("hint: ")
 
 
+def extract(file: Path, cell: str, target: Path) -> None:
+    with kept.opened(file) as archive:
+        kept.extract(archive, cell, target)
+
+
 def test_no_flipped_bit_is_taken_for_a_record(place, tmp_path):
     """Each is noticed, or stands where nothing is read, as in the date of a part."""
     file, cell = tmp_path / "x.zip", place.cells()[0].id
     kept.write(place, file)
     whole = file.read_bytes()
-    kept.extract(file, cell, tmp_path / "right")
+    extract(file, cell, tmp_path / "right")
     right = {p.name: p.read_bytes() for p in (tmp_path / "right").rglob("*") if p.is_file()}
     noticed, rng = 0, np.random.default_rng(0)
     for number in range(150):
@@ -153,7 +158,7 @@ def test_no_flipped_bit_is_taken_for_a_record(place, tmp_path):
         file.write_bytes(data)
         out = tmp_path / f"out{number}"
         try:
-            kept.extract(file, cell, out)
+            extract(file, cell, out)
         except DataError:
             noticed += 1
             continue
@@ -163,7 +168,7 @@ def test_no_flipped_bit_is_taken_for_a_record(place, tmp_path):
     for data in (b"", b"text", whole[: len(whole) // 2]):
         file.write_bytes(data)
         with pytest.raises(DataError, match="holds no records"):
-            kept.extract(file, cell, tmp_path / "none")
+            extract(file, cell, tmp_path / "none")
 
 
 def test_names_that_leave_the_folder_are_refused(place, tmp_path):
@@ -173,7 +178,7 @@ def test_names_that_leave_the_folder_are_refused(place, tmp_path):
     with zipfile.ZipFile(file, "a") as archive:
         archive.writestr(f"{cell}/../../evil", b"")
     with pytest.raises(DataError, match="no record of a cell"):
-        kept.extract(file, cell, tmp_path / "out")
+        extract(file, cell, tmp_path / "out")
     assert not (tmp_path / "evil").exists()
 
 

@@ -116,17 +116,18 @@ def _complete(archive: zipfile.ZipFile, names: set[str], entry: Entry) -> bool:
     return f"{entry.id}/trained.json" in names
 
 
-def extract(path: Path, cell: str, target: Path, without: Sequence[str] = ()) -> None:
+def extract(archive: zipfile.ZipFile, cell: str, target: Path, without: Sequence[str] = ()) -> None:
     """Write the files of a cell into a folder."""
-    with opened(path) as archive:
-        for name in archive.namelist():
-            inner = name.removeprefix(f"{cell}/")
-            if inner == name or inner in without:
-                continue
-            if not NAME.fullmatch(name) or archive.getinfo(name).file_size > LARGEST:
-                raise DataError(f"{path}: {name} is no record of a cell", "restore the file")
-            (target / inner).parent.mkdir(parents=True, exist_ok=True)
-            disk.write(target / inner, archive.read(name))
+    for name in archive.namelist():
+        inner = name.removeprefix(f"{cell}/")
+        if inner == name or inner in without:
+            continue
+        if not NAME.fullmatch(name) or archive.getinfo(name).file_size > LARGEST:
+            raise DataError(
+                f"{archive.filename}: {name} is no record of a cell", "restore the file"
+            )
+        (target / inner).parent.mkdir(parents=True, exist_ok=True)
+        disk.write(target / inner, archive.read(name))
 
 
 def unpack(archives: Sequence[Path], place: StudyFolder) -> None:
@@ -137,11 +138,9 @@ def unpack(archives: Sequence[Path], place: StudyFolder) -> None:
             if STUDY not in archive.namelist():
                 raise DataError(f"{path} has no {STUDY}", "`study report --keep` writes it")
             part = _json(archive, STUDY)
-            cells = dict.fromkeys(name.partition("/")[0] for name in archive.namelist())
+            for cell in {name.partition("/")[0] for name in archive.namelist()} - {STUDY}:
+                extract(archive, cell, place.cell(cell))
         study = _merged(study, part)
-        for cell in cells:
-            if cell != STUDY:
-                extract(path, cell, place.cell(cell))
     files.write(place.study, study)
 
 
@@ -170,7 +169,7 @@ def _json(archive: zipfile.ZipFile, name: str, schema: Any = dict) -> dict[str, 
 
 
 def opened(path: Path) -> zipfile.ZipFile:
-    """Open a file of records; one line says what is wrong with it."""
+    """Open a file of records and test all of it; one line says what is wrong with it."""
     try:
         archive = zipfile.ZipFile(path)
         damaged = archive.testzip()

@@ -6,6 +6,7 @@ checkpoint and its results; evaluations that only this study has are made afterw
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -55,13 +56,16 @@ def finished(
 
 def take(place: StudyFolder, folders: dict[str, Path]) -> None:
     """Copy cells, each completely or not at all."""
-    for cell, source in folders.items():
-        target = place.cell(cell)
-        draft = target.with_name(f".{cell}.copy")
-        shutil.rmtree(draft, ignore_errors=True)
-        if source.suffix == ".zip":
-            kept.extract(source, cell, draft, without=("cell.json",))
-        else:
-            shutil.copytree(source, draft, ignore=LEFT_OUT)
-        shutil.rmtree(target, ignore_errors=True)
-        draft.replace(target)
+    with contextlib.ExitStack() as stack:
+        files = {source for source in folders.values() if source.suffix == ".zip"}
+        archives = {file: stack.enter_context(kept.opened(file)) for file in files}
+        for cell, source in folders.items():
+            target = place.cell(cell)
+            draft = target.with_name(f".{cell}.copy")
+            shutil.rmtree(draft, ignore_errors=True)
+            if source in archives:
+                kept.extract(archives[source], cell, draft, without=("cell.json",))
+            else:
+                shutil.copytree(source, draft, ignore=LEFT_OUT)
+            shutil.rmtree(target, ignore_errors=True)
+            draft.replace(target)

@@ -26,6 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_jax.errors import ConfigError
+from bert_jax.studies.report import intervals
 
 DRAWS = 2_000
 FAR = 8.0  # standard errors at which a drawn vertex is cut: a flat parabola's may lie anywhere
@@ -109,7 +110,7 @@ def fit(runs: Sequence[Run], draws: int = DRAWS, seed: int = 0) -> Fitted:
     vertices = np.array([_vertex(curve.slope, curve.curvature) for curve in curves])
     drawn = np.stack([_drawn(curve, noise[:, curve.rows]) for curve in curves])  # [G, draws]
     errors = np.array([_spread(row) for row in drawn])
-    quantile = _student(freedom)
+    quantile = intervals.quantile(freedom)
     known = np.isfinite(vertices) & (errors > 0)
     drawn = np.clip(drawn, *(np.nan_to_num(vertices + s * FAR * errors)[:, None] for s in (-1, 1)))
     course = _Course(curves, vertices, errors, drawn, known)
@@ -223,12 +224,6 @@ def _spread(drawn: np.ndarray) -> float:
     """Return the standard deviation of draws by their percentiles, which outliers do not move."""
     low, high = np.percentile(drawn, ONE_SIGMA, method="nearest")
     return float(high - low) / 2 if np.isfinite(low) and np.isfinite(high) else math.inf
-
-
-def _student(freedom: float) -> float:
-    from scipy import special
-
-    return float(special.stdtrit(freedom, 0.975))
 
 
 def _optimum(

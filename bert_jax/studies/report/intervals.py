@@ -63,11 +63,14 @@ def _squared_error(sample: np.ndarray) -> float:
 
 def half_width(error: float, freedom: float) -> float:
     """Return half of a 95 % t interval for a standard error; infinite if the error is NaN."""
+    return math.inf if math.isnan(error) else error * quantile(freedom)
+
+
+def quantile(freedom: float, level: float = 0.05) -> float:
+    """Return Student's quantile of a two-sided interval that misses with probability `level`."""
     from scipy import special  # scipy.stats has it too, but takes a second to load
 
-    if math.isnan(error):
-        return math.inf
-    return float(error * special.stdtrit(freedom, 0.975))
+    return float(special.stdtrit(freedom, 1 - level / 2))
 
 
 # --- seeds and examples ------------------------------------------------------------------------

@@ -54,8 +54,8 @@ def judge(
         return Verdict(UNDERPOWERED, gap.mean, -math.inf, math.inf, gap.n, None)
     spread = gap.deviation
     half = math.hypot(
-        _student(gap.n - 1, claims) * spread / math.sqrt(gap.n),
-        _student(math.inf, claims) * examples_error,
+        intervals.quantile(gap.n - 1, LEVEL / claims) * spread / math.sqrt(gap.n),
+        intervals.quantile(math.inf, LEVEL / claims) * examples_error,
     )
     low, high = gap.mean - half, gap.mean + half
     if within is None:
@@ -80,14 +80,14 @@ def power(seeds: int, spread: float, difference: float, *, claims: int = 1) -> f
       difference: above the least one that counts.
       claims: how many intervals the study has.
     """
-    from scipy import special
+    from scipy import special  # scipy.stats has it too, but takes a second to load
 
     if seeds < 2 or not difference:
         return 0.0
     if not spread:
         return 1.0
     away = difference / spread * math.sqrt(seeds)
-    return float(1 - special.nctdtr(seeds - 1, away, _student(seeds - 1, claims)))
+    return float(1 - special.nctdtr(seeds - 1, away, intervals.quantile(seeds - 1, LEVEL / claims)))
 
 
 def seeds_needed(spread: float, difference: float, *, claims: int = 1) -> int | None:
@@ -103,9 +103,3 @@ def seeds_needed(spread: float, difference: float, *, claims: int = 1) -> int | 
         middle = (low + high) // 2
         low, high = (low, middle) if enough(middle) else (middle, high)
     return high
-
-
-def _student(freedom: float, claims: int) -> float:
-    from scipy import special  # scipy.stats has it too, but takes a second to load
-
-    return float(special.stdtrit(freedom, 1 - LEVEL / claims / 2))
