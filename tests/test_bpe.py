@@ -260,7 +260,10 @@ def test_pieces_are_shown_as_their_text():
 
 def test_text_is_readable():
     found = golden("roberta")
-    read = lambda text: found.readable(found.encode_batch([text], escape=False)[0])  # noqa: E731
+
+    def read(text: str) -> str:
+        return found.readable(found.encode_batch([text], escape=False)[0])
+
     for text in ("The dog's rate, 2,048 (10 %).", "caf\u00e9  今天", ""):
         assert read(text) == text
     assert read(" The <mask> of <mask>s") == "The <mask> of <mask>s"
@@ -628,7 +631,7 @@ def test_samples_mask_whole_words():
     words = sample.text.split()
     for answer in sample.answers:
         words[words.index("[MASK]")] = answer.strip()
-    assert words == "a b a the of to in is".split()  # noqa: SIM905
+    assert words == ["a", "b", "a", "the", "of", "to", "in", "is"]
 
 
 def test_rows_of_the_special_tokens_move_by_their_roles():

@@ -160,14 +160,24 @@ COVERED = {
     "model.mlp": "test_knobs.py::test_a_size_is_the_shape_of_a_parameter",
     "model.max_positions": "test_knobs.py::test_a_size_is_the_shape_of_a_parameter",
     "model.type_vocab": "test_knobs.py::test_a_size_is_the_shape_of_a_parameter",
-    "model.first_position": "test_architectures.py::test_positions_and_types_are_the_rows_that_are_named",  # noqa: E501
+    "model.first_position": (
+        "test_architectures.py::test_positions_and_types_are_the_rows_that_are_named"
+    ),
     "model.vocab_multiple": "test_knobs.py::test_a_size_is_the_shape_of_a_parameter",
     "model.position": "test_knobs.py::test_only_without_positions_does_a_token_not_know_its_place",
-    "model.rotary_base": "test_architectures.py::test_rotary_positions_have_the_base_of_their_layer",  # noqa: E501
-    "model.rotary_base_near": "test_architectures.py::test_rotary_positions_have_the_base_of_their_layer",  # noqa: E501
-    "model.first_norm": "test_architectures.py::test_the_first_layer_may_read_what_was_not_normalised",  # noqa: E501
+    "model.rotary_base": (
+        "test_architectures.py::test_rotary_positions_have_the_base_of_their_layer"
+    ),
+    "model.rotary_base_near": (
+        "test_architectures.py::test_rotary_positions_have_the_base_of_their_layer"
+    ),
+    "model.first_norm": (
+        "test_architectures.py::test_the_first_layer_may_read_what_was_not_normalised"
+    ),
     "model.biases": "test_architectures.py::test_without_biases_only_the_outputs_have_them",
-    "model.pooling": "test_architectures.py::test_pooled_vectors_are_those_of_a_token_or_means_of_an_example",  # noqa: E501
+    "model.pooling": (
+        "test_architectures.py::test_pooled_vectors_are_those_of_a_token_or_means_of_an_example"
+    ),
     "model.pooler": "test_architectures.py::test_what_stands_between_a_vector_and_its_labels",
     "model.norm": "test_knobs.py::test_pre_norm_leaves_the_residual_stream_alone_and_post_norm_normalises_it",  # noqa: E501
     "model.activation": "test_knobs.py::test_the_feed_forward_and_the_head_are_their_formulas",

@@ -89,7 +89,7 @@ def read(file: Path, state: dict[str, Any]) -> bpe.Bytes:
     )
     try:
         found.engine(markup=False)
-    except Exception as error:  # the library has no class of its own for it
+    except Exception as error:  # the library raises Exception itself, whatever the file's fault
         raise DataError(f"{file}: the tokenizers library refuses it: {error}", CUT) from error
     return found
 

@@ -61,8 +61,7 @@ def apply(
       special: ids of the special tokens, of which [MASK] is used.
       replacements: ids a random token is drawn from.
       slots: prediction slots a row, K.
-      draws: whether to add the random numbers by which a generator draws tokens, those that random
-        replacements are drawn by where there are any.
+      draws: whether to add the numbers by which a generator draws tokens: those of replacements.
 
     Returns:
       The batch with `inputs` and `predict_*` added, and the ledger as (sum, count) pairs.
@@ -83,11 +82,8 @@ def apply(
     inputs, as_mask, as_random = _replaced(
         tokens, selected, (replace_draw, token_draw), traced.replace, special.mask, replacements
     )
-    slotted = _in_slots(tokens, predicted, slots)
+    slotted = _in_slots(tokens, predicted, slots, token_draw if draws else None)
     masked = {**batch, "inputs": inputs, **slotted}
-    if draws:
-        places = slotted["predict_positions"]
-        masked["predict_draws"] = jnp.take_along_axis(token_draw, places, -1)
     n_selected = _count(selected)
     ledger = {
         "masked_fraction": (n_selected, _count(eligible)),
@@ -101,9 +97,7 @@ def apply(
     if traced.drawn is not None and u is not None:
         own = _per_example(selected, batch)
         ledger |= _by_decile(traced.drawn, u, asked, totals, own, available)
-        if traced.drawn.weights is not None:
-            weights = traced.drawn.weights[available, jnp.minimum(asked, available)]  # [B, S]
-            masked["bound_weights"] = _by_slot(weights, masked)
+        masked |= _bound_weights(traced.drawn, masked, asked, available)
     if totals.shape[1] > 1:
         ledger["examples_per_row"] = (_count(totals > 0), _count(jnp.any(totals > 0, axis=1)))
     return masked, ledger
@@ -211,6 +205,14 @@ def _by_decile(
     return ledger
 
 
+def _bound_weights(drawn: Drawn, masked: Batch, asked: jax.Array, available: jax.Array) -> Batch:
+    """Return what each slot weighs in the bound, where the law of the rate has weights."""
+    if drawn.weights is None:
+        return {}
+    weights = drawn.weights[available, jnp.minimum(asked, available)]  # [B, S]
+    return {"bound_weights": _by_slot(weights, masked)}
+
+
 def _shares_of_quotas(choice: Choice, count: jax.Array, overflow: str, prefix: str) -> Metrics:
     """Return the quota of a selection, and by how many tokens the selection may miss it."""
     shares = {f"{prefix}quota_fraction": (_count(choice.quota), count)}
@@ -255,17 +257,21 @@ def _replaced(
     return jnp.where(as_mask, mask_id, jnp.where(as_random, drawn, tokens)), as_mask, as_random
 
 
-def _in_slots(tokens: jax.Array, predicted: jax.Array, slots: int) -> Batch:
-    """Return the predicted tokens of each row in its K prediction slots, by position."""
+def _in_slots(
+    tokens: jax.Array, predicted: jax.Array, slots: int, draws: jax.Array | None
+) -> Batch:
+    """Return the predicted tokens of each row, and their draws, in its K slots, by position."""
     length = tokens.shape[-1]
     columns = jnp.arange(length, dtype=jnp.int32)[None, :]
     order = jnp.sort(jnp.where(predicted, columns, length), axis=-1)[:, :slots]  # [B, K]
     used = order < length
     order = jnp.minimum(order, length - 1)
+    drawn = {} if draws is None else {"predict_draws": jnp.take_along_axis(draws, order, -1)}
     return {
         "predict_positions": order,
         "predict_targets": jnp.take_along_axis(tokens, order, -1),
         "predict_weights": used.astype(jnp.float32),
+        **drawn,
     }
 
 

@@ -65,42 +65,52 @@ def run(
     place = StudyFolder(Path(workdir))
     _check_same(place, name, spec, cells)
     _check_processes(cells, engine, options)
-    folder = Path(spec.partition(":")[0])
-    folder = folder.parent if folder.suffix == ".py" else folder
+    folder = _folder(spec)
+    evaluations = evaluations_of(study)
     archives = kept.beside(folder)
-    known = reuses.finished(place, cells, reuse, archives, evaluations_of(study))
-    notes = measures.left_out([cell.config for cell in cells], evaluations_of(study))
+    known = reuses.finished(place, cells, reuse, archives, evaluations)
+    notes = measures.left_out([cell.config for cell in cells], evaluations)
     notes += _power(study, cells, place, folder)
     if reuse or known:
         others = ", ".join(map(str, [*reuse, *([folder / kept.FOLDER] if archives else [])]))
         notes.append(f"{len(known)} trained cells are taken from {others}")
     if dry_run:
-        left = [cell for cell in cells if cell.id not in known]
         room = _dry_room(engine, place.workdir, jobs, options)
-        groups = plan.plan(place, left, evaluations_of(study), fuse, room)
+        left = [cell for cell in cells if cell.id not in known]
+        groups = plan.plan(place, left, evaluations, fuse, room)
         print(plan.described(place, name, cells, groups, room, notes))
         return
     with folder_locks.hold(place.workdir, LOCK):
         executor = engines.make(engine, place.workdir, jobs, options)
         sameness.check(place)
         reuses.take(place, known)
-        groups = plan.plan(place, cells, evaluations_of(study), fuse, executor.room)
-        hidden = set(place.read_study().get("cells", [])) - {cell.id for cell in cells}
+        groups = plan.plan(place, cells, evaluations, fuse, executor.room)
+        notes += [plan.cost_of_cells(cells, groups), _hidden(place, cells)]
         _write(place, name, spec, study, cells, groups, command, retries)
         launcher = Launcher(place, groups, executor, retries, lambda: _refresh(place), worker)
         now = progress.look(place, executor.room.parallel)
         logger.info(f"study {name}: {now.line()}; {executor.describe()}")
-        for note in filter(None, [*notes, plan.cost_of_cells(cells, groups)]):
+        for note in filter(None, notes):
             logger.info(note)
-        if hidden:
-            logger.info(
-                f"{len(hidden)} cells of an earlier version of the study are kept, but not shown"
-            )
         launcher.run()
         if launcher.full:
             raise disk.full(place.workdir, what="the study")
         _refresh(place)
         _conclude(place, launcher.stopped)
+
+
+def _folder(spec: str) -> Path:
+    """Return the folder of a study's file."""
+    path = Path(spec.partition(":")[0])
+    return path.parent if path.suffix == ".py" else path
+
+
+def _hidden(place: StudyFolder, cells: Sequence[Cell]) -> str:
+    """Say how many cells of the folder the study no longer has."""
+    hidden = set(place.read_study().get("cells", [])) - {cell.id for cell in cells}
+    if not hidden:
+        return ""
+    return f"{len(hidden)} cells of an earlier version of the study are kept, but not shown"
 
 
 def _dry_room(

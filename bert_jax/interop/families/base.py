@@ -54,6 +54,11 @@ def nothing(*_: Any) -> dict[str, Any]:
     return {}
 
 
+def same(rows: Rows) -> Callable[[Collection[str]], Rows]:
+    """Return the function of a family whose tensors have the same names whatever its heads."""
+    return lambda heads: rows
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Family:
     """A row of the table: one of Hugging Face's model types."""

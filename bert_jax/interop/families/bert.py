@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from bert_jax.batch import Special
 from bert_jax.config import knobs
-from bert_jax.interop.families.base import FIXED, PLAIN, Family, Stated
-from bert_jax.interop.parameter_names import Row, Rows, modules
+from bert_jax.interop.families.base import FIXED, PLAIN, Family, Stated, same
+from bert_jax.interop.parameter_names import Row, modules
 
 KEYS = {
     "vocab_size": ("vocab_size", None),
@@ -74,11 +72,6 @@ ROWS = (
 )
 
 
-def rows(heads: Collection[str]) -> Rows:
-    """Return the names of the tensors; the same for all heads."""
-    return ROWS
-
-
 def state(config: knobs.Config, special: Special) -> Stated:
     """Return what config.json states besides the sizes and rates."""
     return {
@@ -106,7 +99,7 @@ FAMILY = Family(
     keys=KEYS,
     fixed=FIXED
     | {"position_embedding_type": (None, "absolute"), "is_decoder": (None, False, True)},
-    rows=rows,
+    rows=same(ROWS),
     tied="cls.predictions.decoder.weight",
     second_bias="cls.predictions.decoder.bias",
     state=state,

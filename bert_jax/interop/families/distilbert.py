@@ -11,8 +11,8 @@ from typing import Any
 from bert_jax.batch import Special
 from bert_jax.config import knobs
 from bert_jax.interop.families import bert
-from bert_jax.interop.families.base import FIXED, PLAIN, Family, Stated, number
-from bert_jax.interop.parameter_names import Row, Rows, modules
+from bert_jax.interop.families.base import FIXED, PLAIN, Family, Stated, number, same
+from bert_jax.interop.parameter_names import Row, modules
 
 LAYER = "distilbert.transformer.layer.{}."
 MODULES = {
@@ -34,11 +34,6 @@ ROWS = {
     **bert.logits(**bert.LABELS, span="qa_outputs"),
     **modules(MODULES),
 }
-
-
-def rows(heads: Collection[str]) -> Rows:
-    """Return the names of the tensors; the same for all heads."""
-    return ROWS
 
 
 def read(stated: Stated, heads: Collection[str]) -> dict[str, Any]:
@@ -81,7 +76,7 @@ FAMILY = Family(
     },
     # The table of positions is read from the file, whether it was learned or made of sines.
     fixed=FIXED | {"is_decoder": (None, False)},
-    rows=rows,
+    rows=same(ROWS),
     tied="vocab_projector.weight",
     read=read,
     state=state,

@@ -20,11 +20,12 @@ from bert_jax.interop.families.base import (
     Family,
     Stated,
     activation,
+    same,
     their_activation,
     truth,
     whole,
 )
-from bert_jax.interop.parameter_names import Row, Rows, module, modules
+from bert_jax.interop.parameter_names import Row, module, modules
 from bert_jax.system import jsons
 from bert_jax.system.jsons import show
 
@@ -64,11 +65,6 @@ def _rows() -> dict[str, Row]:
 
 
 ROWS = _rows()
-
-
-def rows(heads: Collection[str]) -> Rows:
-    """Return the names of the tensors; the same for all heads."""
-    return ROWS
 
 
 def read(stated: Stated, heads: Collection[str]) -> dict[str, Any]:
@@ -206,7 +202,7 @@ FAMILY = Family(
         "rope_scaling": (None,),
         "is_decoder": (None, False),
     },
-    rows=rows,
+    rows=same(ROWS),
     tied="decoder.weight",
     read=read,
     state=state,
