@@ -13,7 +13,7 @@ from bert_jax.errors import ConfigError
 from bert_jax.reporting.formats import SPACE
 from bert_jax.studies import actions, definition
 from bert_jax.studies.definition import Claimed, Comparison, Suite
-from bert_jax.studies.report import build, collect, judged
+from bert_jax.studies.report import build, collect, judged, verdicts
 from bert_jax.studies.report.aggregate import View
 from bert_jax.studies.report.claims import CLAIMS
 from bert_jax.studies.report.summary import literal
@@ -49,7 +49,7 @@ def test_true_reversed_and_null_claims_are_told_apart(view):
 
 def test_a_verdict_is_that_of_the_pairs(view):
     """The difference is recomputed from the cells, and six intervals hold together."""
-    for claimed, family, verdict in judged.judge(view):
+    for claimed, family, verdict, _ in judged.judge(view):
         losses = {
             (r.entry.labels["masking.rate"], r.entry.seed): r.metrics[LOSS]
             for r in view.results
@@ -70,6 +70,17 @@ def test_page_and_summary_say_them(view):
     for line in judged.sentences(judged.judge(view)):
         assert literal(line) in summary
     assert CLAIMS["C1"].text in page
+
+
+def test_scores_in_per_cent_are_written_as_they_are():
+    """F1 of a share is below 1, that of SQuAD below 100."""
+    verdict = verdicts.judge([1.5, 1.7, 1.6])
+    claimed = dataclasses.replace(TRUE, metric="squad/f1", effect=1.0)
+    (line,) = judged.sentences([judged.Judged(claimed, "", verdict, share=False)])
+    assert "above 0: +1.600 (+1.352 to +1.848)" in line
+    verdict = verdicts.judge([0.015, 0.017, 0.016])
+    (line,) = judged.sentences([judged.Judged(claimed, "", verdict, share=True)])
+    assert f"above 0: +1.60{SPACE}% (+1.35{SPACE}% to +1.85{SPACE}%)" in line
 
 
 def test_one_seed_is_underpowered(tmp_path):

@@ -14,7 +14,7 @@ import numpy as np
 
 from bert_jax.reporting.formats import SPACE
 from bert_jax.reporting.metric_names import is_share, lower_is_better, pretty, unit
-from bert_jax.studies.report import compare, verdicts
+from bert_jax.studies.report import aggregate, compare, verdicts
 from bert_jax.studies.report.aggregate import View, plain
 from bert_jax.studies.report.claims import CLAIMS
 from bert_jax.studies.report.verdicts import UNDERPOWERED, Verdict
@@ -29,6 +29,7 @@ class Judged(NamedTuple):
     claimed: Claimed
     family: str
     verdict: Verdict | None  # None before there are pairs
+    share: bool = False  # whether the metric is written in per cent
 
 
 def judge(view: View) -> list[Judged]:
@@ -61,6 +62,7 @@ def judge(view: View) -> list[Judged]:
             )
             if pairs
             else None,
+            aggregate.percent(claimed.metric, view.results),
         )
         for claimed, family, pairs, error in found
     ]
@@ -69,7 +71,7 @@ def judge(view: View) -> list[Judged]:
 def rows(judged: Sequence[Judged]) -> list[list[str]]:
     """Return the cells of a table of claims, under HEAD."""
     lines = []
-    for claimed, family, verdict in judged:
+    for claimed, family, verdict, share in judged:
         claim = CLAIMS[claimed.claim]
         against = "no different from" if claimed.within is not None else "better than"
         here = f"{claimed.point} {against} {claimed.baseline} by {pretty(claimed.metric)}"
@@ -77,8 +79,8 @@ def rows(judged: Sequence[Judged]) -> list[list[str]]:
             [
                 f"{claimed.claim}: {claim.text}",
                 f"{claim.numbers} ({claim.setting}; {claim.source})",
-                ", ".join(filter(None, [here, _bar(claimed), family])),
-                _difference(verdict, claimed.metric),
+                ", ".join(filter(None, [here, _bar(claimed, share), family])),
+                _difference(verdict, claimed.metric, share),
                 _word(verdict),
             ]
         )
@@ -88,35 +90,34 @@ def rows(judged: Sequence[Judged]) -> list[list[str]]:
 def sentences(judged: Sequence[Judged]) -> list[str]:
     """Say each verdict in a sentence."""
     said = []
-    for claimed, family, verdict in judged:
+    for claimed, family, verdict, share in judged:
         where = f", {family}" if family else ""
         said.append(
             f"{claimed.claim} ({CLAIMS[claimed.claim].text}){where}: {_word(verdict)}; "
             f"{claimed.point} minus {claimed.baseline} by {pretty(claimed.metric)}, a gain counted "
-            f"above 0: {_difference(verdict, claimed.metric)}."
+            f"above 0: {_difference(verdict, claimed.metric, share)}."
         )
     return said
 
 
-def _bar(claimed: Claimed) -> str:
+def _bar(claimed: Claimed, share: bool) -> str:
     if claimed.within is not None:
-        return f"within {_amount(claimed.within, claimed.metric)}"
-    return f"by more than {_amount(claimed.least, claimed.metric)}" if claimed.least else ""
+        return f"within {_amount(claimed.within, claimed.metric, share)}"
+    return f"by more than {_amount(claimed.least, claimed.metric, share)}" if claimed.least else ""
 
 
-def _amount(value: float, metric: str, signed: bool = False) -> str:
-    share = is_share(metric)
+def _amount(value: float, metric: str, share: bool, signed: bool = False) -> str:
     text = plain(value, share, signed)
     return text if share else f"{text} {unit(metric)}".rstrip()
 
 
-def _difference(verdict: Verdict | None, metric: str) -> str:
+def _difference(verdict: Verdict | None, metric: str, share: bool) -> str:
     if verdict is None:
         return "no pairs yet"
-    mean = _amount(verdict.mean, metric, signed=True)
+    mean = _amount(verdict.mean, metric, share, signed=True)
     if not math.isfinite(verdict.high):
         return f"{mean} (one pair: no interval)"
-    low, high = (_amount(end, metric, signed=True) for end in (verdict.low, verdict.high))
+    low, high = (_amount(end, metric, share, signed=True) for end in (verdict.low, verdict.high))
     return f"{mean} ({low} to {high})"
 
 
@@ -145,7 +146,8 @@ def power(claims: Sequence[Claimed], seeds: int, count: int, tables: Sequence[Pa
     for claimed in claims:
         known = ((table, spread(table, claimed.metric)) for table in tables)
         table, deviation = next(((t, s) for t, s in known if s), (None, 0.0))
-        effect = _amount(claimed.effect, claimed.metric)
+        share = is_share(claimed.metric) and claimed.effect <= 1  # SQuAD's are in per cent already
+        effect = _amount(claimed.effect, claimed.metric, share)
         head = f"{claimed.claim}, a difference of {effect} by {pretty(claimed.metric)}"
         if table is None:
             lines.append(f"{head}: no earlier run says how far seeds lie apart")
@@ -157,7 +159,7 @@ def power(claims: Sequence[Claimed], seeds: int, count: int, tables: Sequence[Pa
         more = f"more than {verdicts.MOST:,}" if needed is None else f"{needed:,}"
         lines.append(
             f"{head}: power {100 * chance:.0f}{SPACE}% with {seeds} seeds, 90{SPACE}% with {more} "
-            f"(pairs have a standard deviation of {_amount(deviation, claimed.metric)} in "
+            f"(pairs have a standard deviation of {_amount(deviation, claimed.metric, share)} in "
             f"{os.path.relpath(table)})"
         )
     return lines
