@@ -160,7 +160,7 @@ def _curve(runs: Sequence[Run], rows: np.ndarray) -> _Curve:
     losses = np.array([run.loss for run in own])
     slope, curvature = solve @ losses
     residuals = within @ (losses - slope * x - curvature * x**2)
-    levels = int(seeds.max()) + 1
+    levels = int(np.max(seeds)) + 1
     kinds = x[:, None] == np.unique(x)
     noise = within @ losses
     noise -= (each := within @ kinds) @ (np.linalg.pinv(each) @ noise)

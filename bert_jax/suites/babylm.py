@@ -240,7 +240,7 @@ def _totals(score: Scorer | LeftToRight, name: str, items: Sequence[Item]) -> li
 
 def _accuracies(items: Sequence[Item], totals: Sequence[np.ndarray]) -> Result:
     """Return the accuracy, that of each group, and how many options were equally likely."""
-    right = [bool(values.argmax() == 0) for values in totals]
+    right = [bool(np.argmax(values) == 0) for values in totals]
     ties = sum(int((values == values.max()).sum() > 1) for values in totals)
     groups: Result = {}
     for item, hit in zip(items, right, strict=True):
@@ -285,7 +285,7 @@ def _predictions(task: Task, items: Sequence[Item], totals: Sequence[np.ndarray]
         subset = item.groups.get("UID", task.name)
         rows = found.setdefault(subset, {"predictions": []})["predictions"]
         shown = item.options if task.item is _comps else item.scored
-        row = {"id": f"{subset}_{len(rows)}", "pred": shown[int(values.argmax())]}
+        row = {"id": f"{subset}_{len(rows)}", "pred": shown[int(np.argmax(values))]}
         rows.append(row if given is None else row | {"prob": float(given[number])})
     return found
 

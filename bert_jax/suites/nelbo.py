@@ -133,7 +133,7 @@ def _result(
     nats: np.ndarray, tokens: np.ndarray, documents: np.ndarray, draws: int
 ) -> tuple[Result, dict[str, np.ndarray]]:
     """Return the metrics by token, and the sums and counts that they are made of."""
-    mean = float(nats.sum() / tokens.sum())
+    mean = float(np.sum(nats) / np.sum(tokens))
     result = {
         "nats_per_token": mean,
         "perplexity": math.exp(mean),
