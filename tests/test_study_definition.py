@@ -807,13 +807,46 @@ def test_a_cell_is_not_asked_what_its_model_has_no_head_for(tmp_path, capsys):
     )
     _, made = load(str(tmp_path))
     asked = {
-        cell.labels["way"]: set(measures.possible(cell.config, actions.evaluations_of(made)))
+        cell.labels["way"]: set(measures.possible(cell, actions.evaluations_of(made)))
         for cell in expand(made)
     }
     assert asked == {"both": {"bound", "rates"}, "left": {"bound"}}
     actions.run(str(tmp_path), tmp_path / "w", dry_run=True)
     said = capsys.readouterr().out
     assert "rates is left out for models without an mlm head (2 of 4 cells)\n" in said
+
+
+def test_an_evaluation_may_be_made_after_some_budgets_only():
+    """Its definition, and so its results, do not depend on which budgets those are."""
+    pairs = Suite("blimp", (("source", "files:pairs"),), budgets=(20, 40))
+    evaluations = {"validation": Suite("pretrain"), "p": pairs}
+    made = study(budget=Budget("steps", (10, 20, 40)), evaluations=evaluations)
+    records = actions.evaluations_of(made)
+    always = {name: record for name, record in records.items() if name != "p"}
+    for cell in expand(made):
+        asked = measures.possible(cell, records)
+        plain = {key: value for key, value in records["p"].items() if key != "budgets"}
+        assert asked == (always | {"p": plain} if cell.config.steps > 10 else always)
+    lines = measures.left_out(expand(made), records)
+    count = len(expand(made))
+    assert lines == [
+        f"p is made after a budget of 20 and 40 alone ({2 * count // 3} of {count} cells)"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("budget", "hint"),
+    [
+        (None, "the study's are none"),
+        (Budget("steps", 20), "the study's are 20"),
+        (Budget("steps", (10, 40)), "the study's are 10, 40"),
+    ],
+)
+def test_an_evaluation_after_a_budget_that_no_cell_has_is_refused(budget, hint):
+    evaluations = {"p": Suite("blimp", budgets=(20,))}
+    with pytest.raises(ConfigError, match="evaluation 'p' is made after a budget of 20") as error:
+        expand(study(budget=budget, evaluations=evaluations))
+    assert error.value.hint == hint
 
 
 # --- how long it takes ----------------------------------------------------------------------------

@@ -69,7 +69,7 @@ def run(
     evaluations = evaluations_of(study)
     archives = kept.beside(folder)
     known = reuses.finished(place, cells, reuse, archives, evaluations)
-    notes = measures.left_out([cell.config for cell in cells], evaluations)
+    notes = measures.left_out(cells, evaluations)
     notes += _power(study, cells, place, folder)
     if reuse or known:
         others = ", ".join(map(str, [*reuse, *([folder / kept.FOLDER] if archives else [])]))
@@ -172,12 +172,15 @@ def _power(study: Study, cells: Sequence[Cell], place: StudyFolder, folder: Path
 def evaluations_of(study: Study) -> dict[str, dict[str, Any]]:
     """Return the evaluations of a study as cell.json and study.json record them."""
     records: dict[str, dict[str, Any]] = {}
+    settings: dict[str, Any]
     for name, evaluation in study.evaluations.items():
         if isinstance(evaluation, Suite):
             settings = {"kind": "suite", "name": evaluation.name, "ask": dict(evaluation.ask)}
         else:
             changes = dict(evaluation.changes)
             settings = {"kind": "finetune", "task": evaluation.task, "changes": changes}
+        if evaluation.budgets:
+            settings["budgets"] = evaluation.budgets
         records[name] = settings
     return json.loads(json.dumps(records))
 
@@ -234,7 +237,7 @@ def _write(
     for group in planned:
         place.write_group(group.id, [cell.id for cell in group.cells], group.slots, group.seconds)
     for cell in cells:
-        possible = measures.possible(cell.config, evaluations)
+        possible = measures.possible(cell, evaluations)
         place.write_cell(cell, groups.get(cell.id, ""), possible)
     place.write_study(record)
 

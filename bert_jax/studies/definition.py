@@ -204,6 +204,11 @@ def check(study: Study) -> None:
     for name, evaluation in study.evaluations.items():
         plain = re.fullmatch(r"\w+", name) is not None
         _need(plain, f"{name!r} names an evaluation", "letters, digits and _ only")
+        amounts = study.budget.amounts if study.budget else ()
+        for amount in evaluation.budgets:
+            said = f"evaluation {name!r} is made after a budget of {amount!r}"
+            hint = f"the study's are {', '.join(f'{each:g}' for each in amounts) or 'none'}"
+            _need(amount in amounts and len(amounts) > 1, said, hint)
         if isinstance(evaluation, Suite):
             _check_suite(evaluation)
         else:

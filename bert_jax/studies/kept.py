@@ -98,7 +98,7 @@ def finished(
         with opened(path) as archive:
             names = set(archive.namelist())
             for cell in cells:
-                possible = measures.possible(cell.config, evaluations)
+                possible = measures.possible(cell, evaluations)
                 entry = Entry(**vars(cell), evaluations=possible)
                 if cell.id not in found and _complete(archive, names, entry):
                     found[cell.id] = path

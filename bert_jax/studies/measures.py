@@ -9,7 +9,7 @@ from typing import Any
 from bert_jax.config import knobs, suggest
 from bert_jax.data import tasks
 from bert_jax.errors import ConfigError
-from bert_jax.studies.spec import Finetune, Study, Suite
+from bert_jax.studies.spec import BUDGET, Cell, Finetune, Study, Suite
 
 # Of every task, beside the task's own metrics.
 TASK = ("examples", "loss", "accuracy_low", "accuracy_high", "majority_accuracy")
@@ -84,26 +84,41 @@ def metrics(evaluation: Suite | Finetune, objectives: Collection[str]) -> Sequen
     return list(dict.fromkeys([*names, "examples"]))
 
 
-def possible(config: knobs.Config, evaluations: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those evaluations, as study.json records them, whose head a model of a config has."""
-    heads = {*config.heads, None}
+def possible(cell: Cell, evaluations: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the evaluations of a cell, of those that study.json records.
+
+    They are those of its budget, whose head its model has.
+    """
     return {
-        name: record
+        name: {key: value for key, value in record.items() if key != "budgets"}
         for name, record in evaluations.items()
-        if record["kind"] != "suite" or HEADS.get(record["name"]) in heads
+        if _of_budget(cell, record) and not _missing_head(cell, record)
     }
 
 
-def left_out(configs: Sequence[knobs.Config], evaluations: Mapping[str, Any]) -> list[str]:
-    """Return a line for each evaluation that is not made of all cells, given their configs."""
+def left_out(cells: Sequence[Cell], evaluations: Mapping[str, Any]) -> list[str]:
+    """Return a line for each evaluation that is not made of all cells."""
     lines = []
     for name, record in evaluations.items():
-        without = sum(name not in possible(config, evaluations) for config in configs)
-        if without:
-            head = HEADS[record["name"]]
-            share = f"{without} of {len(configs)} cells"
+        made = [cell for cell in cells if _of_budget(cell, record)]
+        if len(made) < len(cells):
+            amounts = " and ".join(f"{amount:,.12g}" for amount in record["budgets"])
+            share = f"{len(made)} of {len(cells)} cells"
+            lines.append(f"{name} is made after a budget of {amounts} alone ({share})")
+        if without := sum(bool(_missing_head(cell, record)) for cell in made):
+            head, share = HEADS[record["name"]], f"{without} of {len(cells)} cells"
             lines.append(f"{name} is left out for models without an {head} head ({share})")
     return lines
+
+
+def _of_budget(cell: Cell, record: Mapping[str, Any]) -> bool:
+    return not record.get("budgets") or cell.values.get(BUDGET) in record["budgets"]
+
+
+def _missing_head(cell: Cell, record: Mapping[str, Any]) -> str:
+    """Return the head that an evaluation reads and the model of a cell lacks."""
+    head = HEADS.get(record["name"]) if record["kind"] == "suite" else None
+    return head if head and head not in cell.config.heads else ""
 
 
 def check(study: Study, objectives: Collection[str]) -> None:

@@ -152,7 +152,7 @@ def _range(values: Sequence[float], written: Callable[[float], str]) -> str:
 def _state(place: StudyFolder, cell: Cell, evaluations: Mapping[str, Any]) -> str:
     if not place.cell(cell.id).exists():
         return "waiting"
-    possible = measures.possible(cell.config, evaluations)
+    possible = measures.possible(cell, evaluations)
     return place.state(Entry(**vars(cell), evaluations=possible)).name
 
 

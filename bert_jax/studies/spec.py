@@ -56,6 +56,7 @@ class Suite:
 
     name: str
     ask: tuple[tuple[str, Any], ...] = ()
+    budgets: tuple[float, ...] = ()  # amounts of the budget after which it is made; empty: all
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,6 +65,7 @@ class Finetune:
 
     task: str
     changes: tuple[tuple[str, Any], ...] = ()
+    budgets: tuple[float, ...] = ()  # as of a suite
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,6 +130,7 @@ class Study:
         for name, evaluation in self.evaluations.items():
             right, field = isinstance(evaluation, (Suite, Finetune)), f"evaluations[{name!r}]"
             _need(right, field, evaluation, "a Suite or a Finetune")
+            _several(f"{field}.budgets", evaluation.budgets, object, "budgets=(6e6,)")
         right = isinstance(self.budget, (Budget, type(None)))
         _need(right, "budget", self.budget, 'budget=Budget("tokens", 1e9)')
         for amount in self.budget.amounts if self.budget else ():
