@@ -28,10 +28,14 @@ def view(tmp_path, **changes) -> View:
     return View(place, place.read_study(), collect.results(place))
 
 
+def best(view: View):
+    return optimum.find(view, view.comparisons[0])
+
+
 def test_the_planted_best_rates_are_said_and_drawn(tmp_path):
     """17 % for the smaller model and 24 % for the larger, whatever the budget."""
     known = view(tmp_path)
-    lines = optimum.sentences(known, known.comparisons[0])
+    lines = best(known).sentences()
     found = {}
     for line, size in zip(lines, ("2 x 64", "2 x 128"), strict=False):
         assert line.startswith(f"{size}: the best masking rate is ")
@@ -42,9 +46,9 @@ def test_the_planted_best_rates_are_said_and_drawn(tmp_path):
     assert all(abs(value - 24) <= 2 for value in found["2 x 128"])
     assert "falls or rises with each doubling of the tokens is open" in lines[2]
     assert "The best masking rate rises: with each doubling of the parameters" in lines[3]
-    assert optimum.answer(known, known.comparisons[0]) == f"{lines[2]} {lines[3]}"
+    assert best(known).answer() == f"{lines[2]} {lines[3]}"
     assert re.match(r"Predicted by the course of the others, [5-6] of 6 best values lie", lines[4])
-    ((name, chart),) = optimum.figures(known, known.comparisons[0]).items()
+    ((name, chart),) = best(known).figures().items()
     assert name == "masking.rate_validation_mlm_loss_best"
     assert [series.name for series in chart.series] == ["2 x 64", "2 x 128"]
     for series in chart.series:
@@ -58,7 +62,7 @@ def test_the_planted_best_rates_are_said_and_drawn(tmp_path):
 def test_the_report_and_the_summary_have_it(tmp_path):
     known = view(tmp_path)
     build.write(known.place)
-    said = optimum.sentences(known, known.comparisons[0])
+    said = best(known).sentences()
     assert said[0].split(":")[0] in known.place.report.read_text()
     assert "Best value" in known.place.report.read_text()
     assert (known.place.figures / "masking.rate_validation_mlm_loss_best.svg").is_file()
@@ -71,19 +75,19 @@ def test_the_report_and_the_summary_have_it(tmp_path):
 
 def test_one_budget_has_best_rates_and_no_course_over_budgets(tmp_path):
     known = view(tmp_path, budget=Budget("tokens", 3_000_000))
-    lines = optimum.sentences(known, known.comparisons[0])
+    lines = best(known).sentences()
     assert "after 3" in lines[0]
-    assert optimum.figures(known, known.comparisons[0]) == {}
-    assert optimum.answer(known, known.comparisons[0]) == ""
+    assert best(known).figures() == {}
+    assert best(known).answer() == ""
     assert not any("tokens are" in line or "doubling of the tokens" in line for line in lines)
 
 
 def test_a_vertex_beyond_the_values_tried_is_no_best_value(tmp_path):
     comparison = Comparison("masking.rate", "30 %", ("validation/mlm_loss",))
     known = view(tmp_path, rates=(0.3, 0.4, 0.5, 0.6, 0.7), comparisons=(comparison,))
-    lines = optimum.sentences(known, known.comparisons[0])
+    lines = best(known).sentences()
     assert f"below the 30{SPACE}% that was tried" in lines[0]
-    (chart,) = optimum.figures(known, known.comparisons[0]).values()
+    (chart,) = best(known).figures().values()
     assert not any(series.points for series in chart.series)
 
 
@@ -97,5 +101,4 @@ def test_a_vertex_beyond_the_values_tried_is_no_best_value(tmp_path):
 )
 def test_a_study_that_cannot_say_it_says_nothing(tmp_path, changes):
     known = view(tmp_path, **changes)
-    assert optimum.sentences(known, known.comparisons[0]) == []
-    assert optimum.figures(known, known.comparisons[0]) == {}
+    assert best(known) is None

@@ -33,6 +33,7 @@ from bert_jax.studies.report import (
     budgets,
     collect,
     compare,
+    findings,
     matrices,
     published,
     tables,
@@ -72,7 +73,7 @@ def view(place) -> View:
 
 @pytest.fixture(scope="module")
 def body(view) -> str:
-    return report.compose(view, report.differences(view))[0]
+    return report.compose(view, findings.find(view))[0]
 
 
 def read(html: str) -> str:
@@ -84,7 +85,7 @@ def read(html: str) -> str:
 
 def compose(place: StudyFolder) -> str:
     view = View(place, place.read_study(), collect.results(place))
-    return report.compose(view, report.differences(view))[0]
+    return report.compose(view, findings.find(view))[0]
 
 
 def sections(html: str) -> dict[str, str]:

@@ -14,7 +14,7 @@ from bert_jax.reporting.formats import SPACE
 from bert_jax.studies import actions
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.report import build as report
-from bert_jax.studies.report import collect, compare, summary
+from bert_jax.studies.report import collect, compare, findings, summary
 from bert_jax.studies.report.aggregate import View
 from tests import texts
 from tests.study_workdir import SIZES, build, masking_rate
@@ -46,9 +46,7 @@ def place(tmp_path_factory) -> StudyFolder:
 def text(place: StudyFolder, **changes) -> str:
     view = View(place, place.read_study() | changes, collect.results(place))
     return (
-        summary.text(view, report.differences(view))
-        .replace(SPACE, " ")
-        .replace("\N{MINUS SIGN}", "-")
+        summary.text(view, findings.find(view)).replace(SPACE, " ").replace("\N{MINUS SIGN}", "-")
     )
 
 

@@ -33,15 +33,16 @@ from bert_jax.studies.report import (
     budgets,
     collect,
     compare,
+    findings,
     judged,
     matrices,
-    optimum,
     published,
     sections,
     summary,
     tables,
 )
 from bert_jax.studies.report.aggregate import Figures, View
+from bert_jax.studies.report.findings import Findings
 from bert_jax.system.durations import duration
 
 STATES = ("done", "running", "waiting", "failed", "diverged")
@@ -53,11 +54,11 @@ def write(place: StudyFolder) -> Path:
     study, results = place.read_study(), collect.results(place)
     collect.write_csv(place, results)
     view = View(place, study, results)
-    gaps = differences(view)
-    body, shown = compose(view, gaps)
+    found = findings.find(view)
+    body, shown = compose(view, found)
     for name, figure in shown.items():
         figure_files.write(place.figures / name, [figure], source=_source(view))
-    files.write_text(place.summary, summary.text(view, gaps))
+    files.write_text(place.summary, summary.text(view, found))
     files.write_text(place.report, page(f"Study {_name(view)}", body, STYLE))
     return place.report
 
@@ -82,14 +83,15 @@ def write_summary(place: StudyFolder) -> Path:
     evaluations = {key.partition("/")[0] for result in results for key in result.metrics}
     suites = {"evaluations": {name: {"name": name} for name in sorted(evaluations)}}
     view = View(place, suites | place.read_study(), results)
+    found = findings.find(view)
     known = matrices.crossed(view) | matrices.cross_rate(view)
-    for comparison in view.comparisons:
+    for i, comparison in enumerate(view.comparisons):
         known |= sections.headline(view, comparison)
-        known |= optimum.figures(view, comparison)
+        known |= found.best[i].figures() if i in found.best else {}
     for name, figure in known.items():
         if (place.workdir / f"{name}.png").exists():
             figure_files.write(place.workdir / name, [figure], source=_source(view), kinds=("png",))
-    files.write_text(place.summary, summary.text(view, differences(view)))
+    files.write_text(place.summary, summary.text(view, found))
     return place.summary
 
 
@@ -108,15 +110,7 @@ def write_kept(place: StudyFolder, archives: Sequence[Path]) -> Path:
     return place.summary
 
 
-def differences(view: View) -> dict[int, list[compare.Difference]]:
-    """Compute the differences of every comparison, by its number."""
-    return {
-        i: compare.differences(view.place, view.families(c["axis"]), c["baseline"], c["metrics"])
-        for i, c in enumerate(view.comparisons)
-    }
-
-
-def compose(view: View, gaps: summary.Gaps) -> tuple[str, Figures]:
+def compose(view: View, found: Findings) -> tuple[str, Figures]:
     """Build the page, section by section, and its figures by name."""
     shown: Figures = {}
 
@@ -126,23 +120,23 @@ def compose(view: View, gaps: summary.Gaps) -> tuple[str, Figures]:
 
     answer, course, paired, equal = "", "", "", ""
     for i, comparison in enumerate(view.comparisons):
-        name, metrics = comparison["axis"], comparison["metrics"]
+        name, metrics, gaps = comparison["axis"], comparison["metrics"], found.gaps[i]
         axis, families = view.axis(name), view.families(name)
         title = f"<h3>By {escape(name)}</h3>" if len(view.comparisons) > 1 else ""
         if drawn := charts(sections.headline(view, comparison)):
-            lead = optimum.answer(view, comparison)
-            lead = lead or answers.sentence(view, comparison, metrics[0], gaps[i])
+            lead = found.best[i].answer() if i in found.best else ""
+            lead = lead or answers.sentence(view, comparison, metrics[0], gaps)
             warned = answers.behind_baseline(view, comparison)
             warned = warned if answer else answers.warnings(view) + warned
-            best = sections.best(view, comparison, gaps[i]) if len(axis.labels) > 1 else ""
+            best = sections.best(view, comparison, gaps) if len(axis.labels) > 1 else ""
             means = sections.mean_table(view, axis, families, metrics)
             answer += f'{title}<p class="lead">{escape(lead)}</p>{_warned(warned)}'
             answer += f"{drawn}{box(best)}{box(means)}"
-        if lines := optimum.sentences(view, comparison):
-            drawn = charts(optimum.figures(view, comparison))
-            course += f"{title}{''.join(map(say, lines))}{drawn}"
-        drawn = charts(sections.gaps(view, comparison, gaps[i]))
-        listed = "".join(_gaps(view, name, metric, gaps[i]) for metric in metrics)
+        if i in found.best:
+            lines = "".join(map(say, found.best[i].sentences()))
+            course += f"{title}{lines}{charts(found.best[i].figures())}"
+        drawn = charts(sections.gaps(view, comparison, gaps))
+        listed = "".join(_gaps(view, name, metric, gaps) for metric in metrics)
         paired += f"{title}{drawn}{listed}" if listed else ""
         if tabs := _tabs(view, name, i, shown):
             equal += f"{title}{tabs}"
@@ -157,7 +151,7 @@ def compose(view: View, gaps: summary.Gaps) -> tuple[str, Figures]:
             "Answer", answer + fold(ANSWER) if answer else NONE + _warned(answers.warnings(view))
         )
         + section("Best value", course)
-        + section("Published claims", _claims(view))
+        + section("Published claims", _claims(found.claims))
         + section("Differences in pairs", paired and paired + fold(PAIRS))
         + section("Two axes at once", crossed)
         + section("Equal budgets", equal and say(EQUAL) + equal)
@@ -335,9 +329,9 @@ def _published(view: View, name: str) -> str:
     )
 
 
-def _claims(view: View) -> str:
+def _claims(verdicts: Sequence[judged.Judged]) -> str:
     """Tabulate the verdicts on published claims."""
-    lines = judged.rows(judged.judge(view))
+    lines = judged.rows(verdicts)
     return say(CLAIMED) + box(table(lines, judged.HEAD)) if lines else ""
 
 

@@ -108,6 +108,12 @@ def differences(
     return listed
 
 
+def by_seed(runs: Sequence[Result], base: Sequence[Result]) -> list[tuple[Result, Result]]:
+    """Pair the runs of two points that have the same seed."""
+    others = {cell.entry.seed: cell for cell in base}
+    return [(cell, others[cell.entry.seed]) for cell in runs if cell.entry.seed in others]
+
+
 def _difference(
     empty: Difference,
     runs: Sequence[Result],
@@ -115,8 +121,7 @@ def _difference(
     known: Mapping[str, Replicates],
 ) -> Difference:
     """Fill in the numbers of a difference, as far as there are pairs and replicates."""
-    metric, others = empty.metric, {cell.entry.seed: cell for cell in base}
-    expected = [(cell, others[cell.entry.seed]) for cell in runs if cell.entry.seed in others]
+    metric, expected = empty.metric, by_seed(runs, base)
     pairs = [(a, b) for a, b in expected if metric in a.metrics and metric in b.metrics]
     gap = replace(empty, pairs=len(pairs), holes=len(expected) - len(pairs))
     if not pairs:

@@ -17,6 +17,7 @@ from bert_jax.reporting.metric_names import is_share, lower_is_better, pretty, u
 from bert_jax.studies.report import aggregate, compare, verdicts
 from bert_jax.studies.report.aggregate import View, plain
 from bert_jax.studies.report.claims import CLAIMS
+from bert_jax.studies.report.collect import Family
 from bert_jax.studies.report.verdicts import UNDERPOWERED, Verdict
 from bert_jax.studies.spec import Claimed
 
@@ -34,21 +35,22 @@ class Judged(NamedTuple):
 
 def judge(view: View) -> list[Judged]:
     """Judge every claim of the study in every family, by intervals that hold together."""
-    claims = [Claimed(**claim) for claim in view.study.get("claims", [])]
     found = []
-    for claimed in claims:
-        families = [f for f in view.families(claimed.axis) if claimed.point in f.runs]
-        gaps = compare.differences(view.place, families, claimed.baseline, [claimed.metric])
-        known = {gap.family: gap for gap in gaps if gap.point == claimed.point}
+    for claimed in (Claimed(**claim) for claim in view.study.get("claims", [])):
+        metric, sign = claimed.metric, -1 if lower_is_better(claimed.metric) else 1
+        sides = (claimed.point, claimed.baseline)
+        families = [
+            Family(family.name, {side: family.runs.get(side, []) for side in sides})
+            for family in view.families(claimed.axis)
+            if claimed.point in family.runs
+        ]
+        gaps = compare.differences(view.place, families, claimed.baseline, [metric])
+        known = {gap.family: gap for gap in gaps}
         for family in families:
-            base = {run.entry.seed: run for run in family.runs.get(claimed.baseline, [])}
-            sign = -1 if lower_is_better(claimed.metric) else 1
             pairs = [
-                sign * (run.metrics[claimed.metric] - base[seed].metrics[claimed.metric])
-                for run in family.runs[claimed.point]
-                if (seed := run.entry.seed) in base
-                and claimed.metric in run.metrics
-                and claimed.metric in base[seed].metrics
+                sign * (run.metrics[metric] - base.metrics[metric])
+                for run, base in compare.by_seed(*(family.runs[side] for side in sides))
+                if metric in run.metrics and metric in base.metrics
             ]
             gap = known.get(family.name)
             error = gap.examples_error if gap and gap.examples else 0.0

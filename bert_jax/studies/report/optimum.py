@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -22,21 +23,101 @@ VALUES = 4  # of an axis at least: a parabola goes through any three
 Lines = dict[str, list[Optimum]]  # by the labels of the axes other than the value and the budget
 
 
-def find(view: View, comparison: Mapping[str, Any]) -> tuple[Fitted, Lines] | None:
+@dataclasses.dataclass(frozen=True)
+class Best:
+    """The best values of an axis by one metric, over budgets and sizes."""
+
+    axis: Axis
+    metric: str
+    kind: str  # of the budget
+    fitted: Fitted
+    lines: Lines  # those of a figure over budgets
+
+    def figures(self) -> Figures:
+        """Describe the best value with its interval over several budgets, a line for each size."""
+        series = []
+        for i, (name, line) in enumerate(self.lines.items()):
+            known = [optimum for optimum in line if optimum.inside]
+            points = [(math.log10(o.budget), o.value) for o in known]
+            whiskers = [(math.log10(o.budget), o.low, o.high) for o in known]
+            series.append(Series(name, points, 1 + i % 5, whiskers=whiskers))
+        amounts = sorted({optimum.budget for line in self.lines.values() for optimum in line})
+        if len(amounts) < 2:
+            return {}
+        chart = Chart(
+            f"Best {self.axis.words} by {pretty(self.metric)}",
+            series,
+            percent=True,
+            log=False,
+            x=f"{budgets.SPENT[self.kind]}, logarithmic",
+            y=f"best {self.axis.words}",
+            ticks=[(math.log10(amount), aggregate.short_amount(amount)) for amount in amounts],
+            last=False,
+            note=f"Vertices of parabolas over the logit, with 95{SPACE}% intervals of a parametric "
+            "bootstrap. Where the vertex lies beyond the values that were tried, nothing is drawn.",
+        )
+        return {slug(self.axis.name, self.metric, "best"): chart}
+
+    def sentences(self) -> list[str]:
+        """Say the best values, their course, and what cannot be said."""
+        axis, fitted, kind, said = self.axis, self.fitted, budgets.KINDS[self.kind], []
+        for name, line in self.lines.items():
+            values = "; ".join(
+                f"{_value(o, axis)} after {aggregate.short_amount(o.budget)} {kind}" for o in line
+            )
+            said.append(f"{f'{name}: ' if name else ''}the best {axis.words} is {values}.")
+        said += self._courses()
+        checked = [o for o in fitted.optima if o.agrees is not None]
+        if checked:
+            agreed = sum(bool(o.agrees) for o in checked)
+            said.append(
+                f"Predicted by the course of the others, {agreed} of {len(checked)} best values "
+                "lie where their own runs have them, within chance."
+            )
+        if fitted.bent <= LEVEL:
+            said.append(
+                f"The loss is no parabola over the logit{_p(fitted.bent)}: where its lowest point "
+                "is said to be depends on the values that were tried."
+            )
+        if fitted.misfit <= LEVEL:
+            said.append(
+                f"The course is no straight line in the logarithms{_p(fitted.misfit)}: its "
+                "exponents describe these budgets and sizes and no others."
+            )
+        return [f"{text[:1].upper()}{text[1:]}" for text in said]
+
+    def answer(self) -> str:
+        """Say how the best value moves with budget and size; nothing where there is one budget."""
+        if math.isnan(self.fitted.over_budget.estimate):
+            return ""
+        return " ".join(f"{text[:1].upper()}{text[1:]}" for text in self._courses())
+
+    def _courses(self) -> list[str]:
+        kinds = (
+            (self.fitted.over_budget, budgets.KINDS[self.kind]),
+            (self.fitted.over_size, "parameters"),
+        )
+        return [
+            _course(estimate, self.axis, f"doubling of the {what}")
+            for estimate, what in kinds
+            if math.isfinite(estimate.estimate)
+        ]
+
+
+def find(view: View, comparison: Mapping[str, Any]) -> Best | None:
     """Fit the best values of a comparison's axis; None where the study cannot say them.
 
-    It can where the axis has shares, and the first metric is a loss at known budgets and sizes. The
-    lines are those of a figure over budgets.
+    It can where the axis has shares, and the first metric is a loss at known budgets and sizes.
     """
-    axis, metric = view.axis(comparison["axis"]), comparison["metrics"][:1]
-    if not (axis.numeric and all(0 < value < 1 for value in axis.values) and metric):
+    axis, metrics = view.axis(comparison["axis"]), comparison["metrics"]
+    if not (axis.numeric and all(0 < value < 1 for value in axis.values) and metrics):
         return None
-    if len(axis.values) < VALUES or not lower_is_better(metric[0]):
+    if len(axis.values) < VALUES or not lower_is_better(metrics[0]):
         return None
     runs: list[Run] = []
     names: dict[float, str] = {}
     for result in view.results:
-        loss, size = result.metrics.get(metric[0]), result.parameters
+        loss, size = result.metrics.get(metrics[0]), result.parameters
         if loss is None or not size:
             continue
         budget = _budget(view, result.entry.values)
@@ -51,102 +132,15 @@ def find(view: View, comparison: Mapping[str, Any]) -> tuple[Fitted, Lines] | No
     except ConfigError:
         return None
     lines: Lines = {}
-    for optimum in fitted.optima:
+    for optimum in fitted.optima:  # by size and, within it, by budget
         lines.setdefault(names[optimum.size], []).append(optimum)
-    return fitted, {
-        name: sorted(line, key=lambda optimum: optimum.budget) for name, line in lines.items()
-    }
-
-
-def figures(view: View, comparison: Mapping[str, Any]) -> Figures:
-    """Describe the best value with its interval over several budgets, a line for each size."""
-    found = find(view, comparison)
-    if found is None:
-        return {}
-    _, lines = found
-    axis, (metric, *_) = view.axis(comparison["axis"]), comparison["metrics"]
-    kind, series = _kind(view), []
-    for i, (name, line) in enumerate(lines.items()):
-        known = [optimum for optimum in line if optimum.inside]
-        points = [(math.log10(o.budget), o.value) for o in known]
-        whiskers = [(math.log10(o.budget), o.low, o.high) for o in known]
-        series.append(Series(name, points, 1 + i % 5, whiskers=whiskers))
-    amounts = sorted({optimum.budget for line in lines.values() for optimum in line})
-    if len(amounts) < 2:
-        return {}
-    chart = Chart(
-        f"Best {axis.words} by {pretty(metric)}",
-        series,
-        percent=True,
-        log=False,
-        x=f"{budgets.SPENT[kind]}, logarithmic",
-        y=f"best {axis.words}",
-        ticks=[(math.log10(amount), aggregate.short_amount(amount)) for amount in amounts],
-        last=False,
-        note=f"Vertices of parabolas over the logit, with 95{SPACE}% intervals of a parametric "
-        "bootstrap. Where the vertex lies beyond the values that were tried, nothing is drawn.",
-    )
-    return {slug(axis.name, metric, "best"): chart}
-
-
-def sentences(view: View, comparison: Mapping[str, Any]) -> list[str]:
-    """Say the best values, their course, and what cannot be said; nothing without a fit."""
-    found = find(view, comparison)
-    if found is None:
-        return []
-    fitted, lines = found
-    axis, kind, said = view.axis(comparison["axis"]), budgets.KINDS[_kind(view)], []
-    for name, line in lines.items():
-        values = "; ".join(
-            f"{_value(o, axis)} after {aggregate.short_amount(o.budget)} {kind}" for o in line
-        )
-        said.append(f"{f'{name}: ' if name else ''}the best {axis.words} is {values}.")
-    said += _courses(view, axis, fitted)
-    checked = [o for o in fitted.optima if o.agrees is not None]
-    if checked:
-        agreed = sum(bool(o.agrees) for o in checked)
-        said.append(
-            f"Predicted by the course of the others, {agreed} of {len(checked)} best values lie "
-            "where their own runs have them, within chance."
-        )
-    if fitted.bent <= LEVEL:
-        said.append(
-            f"The loss is no parabola over the logit{_p(fitted.bent)}: where its lowest point is "
-            "said to be depends on the values that were tried."
-        )
-    if fitted.misfit <= LEVEL:
-        said.append(
-            f"The course is no straight line in the logarithms{_p(fitted.misfit)}: its exponents "
-            "describe these budgets and sizes and no others."
-        )
-    return [f"{text[:1].upper()}{text[1:]}" for text in said]
-
-
-def answer(view: View, comparison: Mapping[str, Any]) -> str:
-    """Say how the best value moves with the budget and size; nothing where there is one budget."""
-    found = find(view, comparison)
-    if found is None or math.isnan(found[0].over_budget.estimate):
-        return ""
-    courses = _courses(view, view.axis(comparison["axis"]), found[0])
-    return " ".join(f"{text[:1].upper()}{text[1:]}" for text in courses)
-
-
-def _courses(view: View, axis: Axis, fitted: Fitted) -> list[str]:
-    kinds = (fitted.over_budget, budgets.KINDS[_kind(view)]), (fitted.over_size, "parameters")
-    return [
-        _course(estimate, axis, f"doubling of the {what}")
-        for estimate, what in kinds
-        if math.isfinite(estimate.estimate)
-    ]
+    kind = str((view.study.get("budget") or {}).get("kind", "steps"))
+    return Best(axis, metrics[0], kind, fitted, lines)
 
 
 def _p(value: float) -> str:
     p = aggregate.probability(value)
     return f" (p{'' if p.startswith('<') else f'{SPACE}='}{SPACE}{p})"
-
-
-def _kind(view: View) -> str:
-    return str((view.study.get("budget") or {}).get("kind", "steps"))
 
 
 def _budget(view: View, values: Mapping[str, Any]) -> float:

@@ -12,23 +12,23 @@ from typing import Any
 from bert_jax.reporting.formats import HOLE, SPACE
 from bert_jax.reporting.metric_names import pretty
 from bert_jax.studies import trunks
-from bert_jax.studies.report import aggregate, answers, budgets, judged, optimum, sections
+from bert_jax.studies.report import aggregate, answers, budgets, judged, sections
 from bert_jax.studies.report.aggregate import View, getter, plain, plus_minus
 from bert_jax.studies.report.compare import LEVEL, Difference
+from bert_jax.studies.report.findings import Findings
+from bert_jax.studies.report.optimum import Best
 from bert_jax.system.durations import duration
 
-Gaps = Mapping[int, Sequence[Difference]]  # by the number of the comparison
 
-
-def text(view: View, gaps: Gaps) -> str:
+def text(view: View, found: Findings) -> str:
     """Write Markdown: the study's origin, means, and paired differences."""
     name, question = (str(view.study.get(key) or "") for key in ("name", "question"))
     parts = [f"# {literal(name)}", literal(question), _origin(view)]
     for i, comparison in enumerate(view.comparisons):
         axis = comparison["axis"]
         parts.append(f"## By {literal(axis)}" if axis else "## Means")
-        parts += _comparison(view, comparison, gaps[i])
-    if said := judged.sentences(judged.judge(view)):
+        parts += _comparison(view, comparison, found.gaps[i], found.best.get(i))
+    if said := judged.sentences(found.claims):
         parts += ["## Published claims", *map(literal, said)]
     return "\n\n".join(filter(None, parts)) + "\n"
 
@@ -101,7 +101,10 @@ def _origin(view: View) -> str:
 
 
 def _comparison(
-    view: View, comparison: Mapping[str, Any], differences: Sequence[Difference]
+    view: View,
+    comparison: Mapping[str, Any],
+    differences: Sequence[Difference],
+    best: Best | None,
 ) -> list[str]:
     """Write the tables of means and of paired differences of a comparison."""
     axis, families = view.axis(comparison["axis"]), view.families(comparison["axis"])
@@ -126,7 +129,7 @@ def _comparison(
             if known:
                 pairs.append([name, *(_gap(known.get(m), share[m]) for m in metrics)])
     parts = [literal(answers.sentence(view, comparison, m, differences)) for m in metrics[:1]]
-    parts += [literal(line) for line in optimum.sentences(view, comparison)]
+    parts += [literal(line) for line in (best.sentences() if best else [])]
     warned = answers.warnings(view) + answers.behind_baseline(view, comparison)
     parts.append("\n".join(f"- {literal(text)}" for text in warned))
     parts += [f"Means over seeds ± half their 95{SPACE}% t intervals.", table(means, head)]

@@ -1,0 +1,32 @@
+"""What the page, the figures and the summary of a study say alike, computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from bert_jax.studies.report import compare, judged, optimum
+from bert_jax.studies.report.aggregate import View
+from bert_jax.studies.report.compare import Difference
+from bert_jax.studies.report.judged import Judged
+from bert_jax.studies.report.optimum import Best
+
+
+class Findings(NamedTuple):
+    """Differences and best values by the number of the comparison, and verdicts on claims."""
+
+    gaps: Mapping[int, Sequence[Difference]]
+    best: Mapping[int, Best]  # of those comparisons that have one
+    claims: Sequence[Judged]
+
+
+def find(view: View) -> Findings:
+    """Compare, fit and judge all that a study states."""
+    gaps, best = {}, {}
+    for i, comparison in enumerate(view.comparisons):
+        axis, baseline = comparison["axis"], comparison["baseline"]
+        families = view.families(axis)
+        gaps[i] = compare.differences(view.place, families, baseline, comparison["metrics"])
+        if fitted := optimum.find(view, comparison):
+            best[i] = fitted
+    return Findings(gaps, best, judged.judge(view))
