@@ -358,4 +358,4 @@ def test_pages_work_inside_a_notebook(browser, model, attention, words):
     browser.click("#play", third)
     browser.wait(f"{inside.format(2)}.querySelector('#said').textContent.startsWith('round 1')")
     assert browser.js("location.hash") == ""
-    assert browser.js("document.querySelector('iframe').title") == "attention of 1 texts"
+    assert browser.js("document.querySelector('iframe').title") == "attention of 1 text"
