@@ -25,6 +25,8 @@ def flags(parser: ArgumentParser) -> None:
     public = "with --push: everybody may see a new repository"
     parser.add_argument("--public", action="store_true", help=public)
     states = "what the card states, by the hub's name of it, such as apache-2.0 (unknown)"
+    beside = "of a run of objective replaced: the generator, which is left out without this flag"
+    parser.add_argument("--generator", action="store_true", help=beside)
     parser.add_argument("--license", default=SUPPRESS, metavar="ID", type=_licence, help=states)
 
 
@@ -40,17 +42,19 @@ def run(
     push: str = "",
     public: bool = False,
     license: str = "",
+    generator: bool = False,
 ) -> None:
     """Export a checkpoint; print the folder, the transformers class and the step as JSON.
 
-    With `push`, ORG/NAME, the folder is then uploaded to the hub, and its address is printed too.
+    Of a run with a generator it is the discriminator, or the `generator`. With `push`, ORG/NAME,
+    the folder is then uploaded to the hub, and its address is printed too.
     """
     from bert_jax.interop import export, hub, runs
 
     need(bool(push) or not public, "--public is for --push", "--push=ORG/NAME says where to")
     if push:
         hub.check_name(push)
-    opened = runs.open_run(checkpoint, tokenizer=tokenizer)
+    opened = export.part(runs.open_run(checkpoint, tokenizer=tokenizer), generator)
     family = export.family_of(opened.config, opened.tokenizer.special)  # before a folder is made
     name, _ = export.kind(opened.config, family)
     with export.fresh_folder(output) as folder:

@@ -26,13 +26,13 @@ HEARTBEAT = 60  # seconds without a heartbeat after which a process is lost, and
 
 # The axis of a parameter that tensor parallelism splits, counted from the end: whole heads, and
 # whole features of the feed-forward, so that each layer reduces over devices twice; the vocabulary
-# of the token table.
+# of the tables of tokens.
 TENSOR_AXES = (
     (r"attention/(query|key|value)/(kernel|bias)$", -2),
     (r"attention/out/kernel$", -3),
     (r"mlp/(up|gate)/(kernel|bias)$", -1),
     (r"mlp/down/kernel$", -2),
-    (r"embeddings/token$", -2),
+    (r"(embeddings/token|mlm/table)$", -2),
     (r"mlm/bias$", -1),
 )
 

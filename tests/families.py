@@ -38,6 +38,14 @@ MODERNBERT = SHARED | {
     },
     "pad_token_id": 19,
 }
+ELECTRA = SHARED | {
+    "vocab_size": 20,
+    "embedding_size": 6,
+    "intermediate_size": 12,
+    "max_position_embeddings": 16,
+    "hidden_act": "relu",
+}
+NEOBERT = SHARED | {"vocab_size": 20, "intermediate_size": 14, "max_length": 16, "norm_eps": 1e-5}
 BIASES = ("attention_bias", "mlp_bias", "norm_bias", "classifier_bias")
 TAGS = {"id2label": {0: "O", 1: "B", 2: "I"}, "label2id": {"O": 0, "B": 1, "I": 2}}
 HEADS: dict[str, tuple[str, dict[str, Any]]] = {  # name -> end of the class's name, config
@@ -49,6 +57,7 @@ HEADS: dict[str, tuple[str, dict[str, Any]]] = {  # name -> end of the class's n
     "token_classification": ("ForTokenClassification", TAGS),
     "question_answering": ("ForQuestionAnswering", {}),
     "multiple_choice": ("ForMultipleChoice", {}),
+    "pretraining": ("ForPreTraining", {}),
 }
 OURS = {  # name -> our head
     "model": "",
@@ -59,12 +68,15 @@ OURS = {  # name -> our head
     "token_classification": "tag",
     "question_answering": "span",
     "multiple_choice": "choice",
+    "pretraining": "replaced",
 }
 FAMILIES: dict[str, tuple[str, dict[str, Any], int]] = {  # model_type -> classes, config, padding
     "roberta": ("Roberta", ROBERTA, 1),
     "roberta-prelayernorm": ("RobertaPreLayerNorm", ROBERTA, 1),
     "distilbert": ("DistilBert", DISTILBERT, 1),
     "modernbert": ("ModernBert", MODERNBERT, 19),
+    "electra": ("Electra", ELECTRA, 1),
+    "neobert": ("NeoBERT", NEOBERT, 1),
 }
 MORE = {  # of modernbert: what else its config.json may say
     "regression": {"layer_types": ["full_attention"] * 4, **dict.fromkeys(BIASES, True)},
@@ -73,11 +85,16 @@ MORE = {  # of modernbert: what else its config.json may say
     "token_classification": {"global_attn_every_n_layers": 2, "hidden_activation": "gelu_new"},
     "question_answering": dict.fromkeys(BIASES, True),
 }
+ONLY = {  # heads -> the families that alone have them
+    "causal_lm": ("roberta", "roberta-prelayernorm", "electra"),
+    "pretraining": ("electra",),
+}
+OF_NEOBERT = ("model", "masked_lm", "sequence_classification", "regression")
 CASES = [
     (family, head)
     for family in FAMILIES
-    for head in HEADS
-    if head != "causal_lm" or family.startswith("roberta")
+    for head in (OF_NEOBERT if family == "neobert" else HEADS)
+    if family in ONLY.get(head, FAMILIES)
 ]
 LENGTHS = (12, 9, 4)  # of the examples of a batch, padded to the first
 CLS, SEP = 0, 2
@@ -97,7 +114,7 @@ def tensor(case: str, name: str, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def batch(family: str, head: str) -> dict[str, np.ndarray]:
-    """Return input_ids and attention_mask [B, L], or with choices [B, C, L]."""
+    """Return input_ids and attention_mask [B, L], or with choices [B, C, L], and types if any."""
     random, padding = np.random.default_rng(len(head)), FAMILIES[family][2]
     choices = 2 if head == "multiple_choice" else 0
     ids = np.full((len(LENGTHS) * max(1, choices), LENGTHS[0]), padding)
@@ -106,7 +123,10 @@ def batch(family: str, head: str) -> dict[str, np.ndarray]:
         row[[0, length // 2, length - 1]] = CLS, SEP, SEP
     if choices:
         ids = ids.reshape(-1, choices, LENGTHS[0])
-    return {"input_ids": ids, "attention_mask": (ids != padding).astype(np.int64)}
+    found = {"input_ids": ids, "attention_mask": (ids != padding).astype(np.int64)}
+    if family == "electra":
+        found["token_type_ids"] = found["attention_mask"] * (np.arange(LENGTHS[0]) > 5)
+    return found
 
 
 def cotangent(name: str, shape: tuple[int, ...], mask: np.ndarray) -> np.ndarray:

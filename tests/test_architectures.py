@@ -14,13 +14,15 @@ import pytest
 
 from bert_jax import train
 from bert_jax.batch import Encoded
+from bert_jax.benchmarks import ours
 from bert_jax.config import costs, knobs
 from bert_jax.models import backends, bert, positions
-from bert_jax.models.heads import LabelHead
+from bert_jax.models.heads import LabelHead, MlmHead
+from bert_jax.models.layers import LayerNorm
 from bert_jax.objectives import TABLE, network
 from bert_jax.system.trees import flat
 from tests import reference, texts, toy
-from tests.test_families import EXPRESSED, MODERN
+from tests.test_families import EXPRESSED, MODERN, NEO
 from tests.test_fused_runs import metric
 from tests.test_knobs import parameters
 from tests.test_step import LAYOUTS, advance, batches
@@ -32,6 +34,8 @@ MODELS: dict[str, dict[str, Any]] = {
     | {"model__pooling": "mean", "model__pooler": "transform", "model__layers": 3},
     "roberta": {"model__first_position": 2, "model__type_vocab": 1, "model__norm": "pre"},
     "distilbert": {"model__type_vocab": 0, "model__pooler": "relu", "model__pooling": "mean"},
+    "electra": {"model__embedding": 24, "model__pooler": "gelu", "model__window": 6},
+    "neobert": NEO,
 }
 
 
@@ -60,6 +64,54 @@ def test_positions_and_types_are_the_rows_that_are_named():
             x = x + params["type"][b["type_ids"][0] if types == 2 else 0]
         expected = reference.norm(np.float64(x), reference.widen(params["norm"]))
         np.testing.assert_allclose(embedded(config, params, b)[0], expected, atol=1e-5)
+        without = dataclasses.replace(config.model, embedding_norm=False)
+        found = embedded(dataclasses.replace(config, model=without), params, b)[0]
+        np.testing.assert_allclose(found, x, atol=1e-5)
+
+
+def test_embeddings_of_another_width_are_projected():
+    """After their norm, and also under a generator; every reader of layer 0 sees the projection."""
+    for width in (24, 32):
+        config = toy.config(model__embedding=width, model__type_vocab=0, model__layers=1)
+        b = toy.batch(2, 24, seed=4)
+        encoder = bert.Bert(config.model, toy.VOCAB, pool=False, capture=True)
+        params = parameters(encoder, b)
+        x = np.float64(embedded(config, params["embeddings"], b))
+        assert ("projection" in params) == (width != 32)
+        if width != 32:
+            x = reference.dense(x, params["projection"])
+        encoded = jax.jit(encoder.apply)({"params": params}, b)
+        assert encoded.embedding_table.shape[-1] == width
+        np.testing.assert_allclose(encoded.layers[0], x, rtol=1e-4, atol=1e-4)
+
+
+def test_rms_norm_has_neither_mean_nor_bias():
+    x = np.random.default_rng(0).normal(2, 3, size=(4, 32)).astype(np.float32)
+    cfg = toy.config(model__norm_kind="rms", model__norm_epsilon=0.5).model
+    params = parameters(LayerNorm(cfg), x)
+    assert [*params] == ["scale"]
+    expected = x / np.sqrt((x**2).mean(-1, keepdims=True) + 0.5) * params["scale"]
+    found = LayerNorm(cfg).apply({"params": params}, x)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_head_of_a_matrix_alone_is_that_matrix():
+    """Padding of the vocabulary has zeros in it, and is never predicted."""
+    cfg = toy.config(model__word_head="matrix").model
+    x = np.random.default_rng(0).normal(size=(1, 5, 32)).astype(np.float32)
+    encoded = Encoded(jnp.asarray(x), None, jnp.ones((64, 24)))
+    slots, head = {"predict_positions": np.array([[1, 4, 2]])}, MlmHead(cfg, toy.VOCAB)
+    fresh = head.init(jax.random.key(0), encoded, slots)["params"]
+    assert not fresh["table"][toy.VOCAB :].any()
+    params = parameters(head, encoded, slots)
+    assert {name: value.shape for name, value in params.items()} == {
+        "table": (64, 32),
+        "bias": (64,),
+    }
+    found = np.asarray(head.apply({"params": params}, encoded, slots))[0]
+    expected = x[0, [1, 4, 2]] @ params["table"].T + params["bias"]
+    np.testing.assert_allclose(found[:, : toy.VOCAB], expected[:, : toy.VOCAB], atol=1e-4)
+    assert (found[:, toy.VOCAB :] < -1e8).all()
 
 
 def test_rotary_positions_have_the_base_of_their_layer():
@@ -109,7 +161,12 @@ def test_only_the_first_layer_goes_without_a_norm():
 def test_without_biases_only_the_outputs_have_them():
     settings = MODELS["modernbert"] | {"model__biases": "false"}
     shapes = jax.eval_shape(lambda: network.init(toy.config(**settings), toy.VOCAB, np.uint32(0)))
-    assert {n for n in flat(shapes) if n.endswith("bias")} == {"mlm/bias", "nsp/logits/bias"}
+    outputs = {"mlm/bias", "nsp/logits/bias"}
+    assert {n for n in flat(shapes) if n.endswith("bias")} == outputs
+    settings |= {"model__pooler": "tanh", "model__pooler_bias": "true"}
+    shapes = jax.eval_shape(lambda: network.init(toy.config(**settings), toy.VOCAB, np.uint32(0)))
+    own = {"encoder/pooler/bias"}
+    assert {n for n in flat(shapes) if n.endswith("bias")} == outputs | own
 
 
 def test_pooled_vectors_are_those_of_a_token_or_means_of_an_example():
@@ -125,9 +182,13 @@ def test_pooled_vectors_are_those_of_a_token_or_means_of_an_example():
             np.testing.assert_allclose(found[row, example], expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("pooler", [pytest.param("relu", marks=pytest.mark.slow), "transform"])
+@pytest.mark.parametrize(
+    "pooler", [*(pytest.param(x, marks=pytest.mark.slow) for x in ("relu", "gelu")), "transform"]
+)
 def test_what_stands_between_a_vector_and_its_labels(pooler):
-    """A dense layer of the encoder and ReLU; or the MLM head's layers in each head over labels."""
+    """A dense layer of the encoder and ReLU or GELU; or the MLM head's layers in each head over
+    labels.
+    """
     config = toy.config(model__pooler=pooler, model__head_activation="silu", model__layers=1)
     heads = {"classify": knobs.Objective(1.0, ("a", "b")), "tag": knobs.Objective(1.0, ("a", "b"))}
     config = dataclasses.replace(config, objectives=heads)
@@ -142,7 +203,7 @@ def test_what_stands_between_a_vector_and_its_labels(pooler):
         return hidden, network.outputs(net, params, b)
 
     hidden, found = run(params)
-    assert ("pooler" in params["encoder"]) == (pooler == "relu")
+    assert ("pooler" in params["encoder"]) == (pooler != "transform")
     for name in heads:
         x = np.float64(hidden if name == "tag" else hidden[:, :1])
         head = reference.widen(params[name])
@@ -150,7 +211,8 @@ def test_what_stands_between_a_vector_and_its_labels(pooler):
             x = reference.dense(x, head["dense"])
             x = reference.norm(x / (1 + np.exp(-x)), head["norm"])
         elif name == "classify":
-            x = np.maximum(reference.dense(x, reference.widen(params["encoder"]["pooler"])), 0)
+            x = reference.dense(x, reference.widen(params["encoder"]["pooler"]))
+            x = reference.gelu(x) if pooler == "gelu" else np.maximum(x, 0)
         np.testing.assert_allclose(
             found[name], reference.dense(x, head["logits"]), rtol=1e-4, atol=1e-4
         )
@@ -183,6 +245,15 @@ def test_bytes_of_a_run_are_those_of_its_matrices(name):
     assert costs.state_bytes(config, toy.VOCAB) == 4 * costs.STATES * numbers
     layers = sum(x.size for n, x in matrices.items() if "/layers/" in n)
     assert config.model.layers * costs.layer_weights(config) == layers
+
+
+@pytest.mark.parametrize("name", ["electra", pytest.param("neobert", marks=pytest.mark.slow)])
+def test_flops_are_those_of_the_matmuls_of_an_update(name):
+    config = toy.config(pairs="none", **MODELS[name], model__layers=1, batch_size=4)
+    types = config.model.type_vocab * config.model.table_width
+    wanted = costs.flops_per_step(config, bert.padded_vocab(config.model, toy.VOCAB))
+    found = ours.matmuls_of(config)
+    assert sum(x.flops * n for x, n in found.items()) == wanted + 2 * 2 * 4 * 24 * types
 
 
 # --- in training ----------------------------------------------------------------------------------

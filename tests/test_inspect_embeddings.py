@@ -32,7 +32,7 @@ from bert_jax.predictors.base import Model, OfText, Options, Row
 from bert_jax.views import embeddings, pictures, vectors
 from bert_jax.views.tables import spread, tables
 from bert_jax.views.texts import Labelled
-from tests import chromium, toy, variants
+from tests import chromium, families, toy, variants
 
 GOLDEN = variants.GOLDEN / "huggingface" / "pretraining"  # 2 layers of 16, 47 pieces, 24 positions
 TEXTS = ["the cat sat", "a big dog", "the dog walked", "a mat", "jumping"]
@@ -108,6 +108,18 @@ def test_the_last_layer_is_what_predict_embed_writes(run, pooling):
     points = vectors.points(asked(run), rows(TEXTS))
     mine = points.vectors[-1, points.poolings.index(pooling)]
     np.testing.assert_allclose(mine, [row["embedding"] for row in theirs], atol=2e-6)
+
+
+@pytest.mark.slow
+def test_tokens_of_narrower_tables_are_shown_in_the_width_of_the_layers(tmp_path):
+    folder = families.folder(tmp_path, "electra", "masked_lm")
+    opened = runs.open_run(str(families.vocabulary(folder, "electra")))
+    encoder = opened.params["encoder"]
+    found = vectors.points(asked(opened), rows(["w5 w6", "w7", "w8 w9"])).vectors[0]
+    ids = [families.CLS, 7, families.SEP]
+    expected = encoder["embeddings"]["token"][np.array(ids)] @ encoder["projection"]["kernel"]
+    np.testing.assert_allclose(found[1, 1], expected.mean(0), atol=1e-5)
+    assert "layers of 8" in made(opened, ["w5 w6", "w7", "w8 w9"])
 
 
 def test_every_layer_is_the_mean_one_takes_by_hand(run):

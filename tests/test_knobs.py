@@ -158,6 +158,13 @@ COVERED = {
     "model.hidden": "test_knobs.py::test_a_size_is_the_shape_of_a_parameter",
     "model.heads": "test_knobs.py::test_a_size_is_the_shape_of_a_parameter",
     "model.mlp": "test_knobs.py::test_a_size_is_the_shape_of_a_parameter",
+    "model.embedding": ("test_architectures.py::test_embeddings_of_another_width_are_projected"),
+    "model.norm_kind": "test_architectures.py::test_rms_norm_has_neither_mean_nor_bias",
+    "model.embedding_norm": (
+        "test_architectures.py::test_positions_and_types_are_the_rows_that_are_named"
+    ),
+    "model.word_head": "test_architectures.py::test_a_head_of_a_matrix_alone_is_that_matrix",
+    "model.pooler_bias": "test_architectures.py::test_without_biases_only_the_outputs_have_them",
     "model.max_positions": "test_knobs.py::test_a_size_is_the_shape_of_a_parameter",
     "model.type_vocab": "test_knobs.py::test_a_size_is_the_shape_of_a_parameter",
     "model.first_position": (
@@ -318,6 +325,9 @@ def test_seed_is_of_weights_and_masks_and_data_seed_of_neither():
         ("hidden", 48, "encoder/layers/mlp/up/kernel", (2, 48, 192)),
         ("heads", 2, "encoder/layers/attention/query/kernel", (2, 32, 2, 16)),
         ("mlp", 40, "encoder/layers/mlp/down/kernel", (2, 40, 32)),
+        ("embedding", 24, "encoder/embeddings/position", (64, 24)),
+        ("embedding", 24, "encoder/projection/kernel", (24, 32)),
+        ("embedding", 24, "mlm/dense/kernel", (32, 24)),
         ("max_positions", 100, "encoder/embeddings/position", (100, 32)),
         ("type_vocab", 5, "encoder/embeddings/type", (5, 32)),
         ("vocab_multiple", 7, "encoder/embeddings/token", (63, 32)),

@@ -459,6 +459,14 @@ def test_each_layer_learns_at_a_share_of_the_one_above(name):
         np.testing.assert_allclose(less[key], value * share, rtol=1e-6, err_msg=key)
 
 
+def test_the_projection_of_the_embeddings_learns_at_their_share():
+    x = np.zeros((3, 2), np.float32)
+    encoder = {"embeddings": {"token": x}, "projection": {"kernel": x}, "layers": {"kernel": x}}
+    found = optim.shares({"encoder": encoder, "mlm": {"bias": x}}, 0.5)
+    assert found["encoder"]["projection"]["kernel"] == found["encoder"]["embeddings"]["token"]
+    assert (found["encoder"]["embeddings"]["token"], found["mlm"]["bias"]) == (0.0625, 1.0)
+
+
 def test_a_share_of_one_changes_nothing_and_of_zero_trains_the_heads_alone():
     for key, value in _steps(0).items():
         np.testing.assert_array_equal(_steps(0, layer_decay=1.0)[key], value)

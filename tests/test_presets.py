@@ -410,6 +410,36 @@ PUBLISHED = {  # written by hand from the sources: a changed number of a preset 
         "steps": round(1.719e12 / (4_608 * 1_024)),
         "batch_size": 4_608,
     },
+    "neobert": {
+        "pairs": "none",
+        "masking.rate": 0.2,
+        "masking.replace": (1.0, 0.0, 0.0),
+        "model.position": "rotary",
+        "model.rotary_base": 10_000.0,
+        "model.norm": "pre",
+        "model.norm_kind": "rms",
+        "model.norm_epsilon": 1e-5,
+        "model.embedding_norm": False,
+        "model.biases": False,
+        "model.gated": True,
+        "model.activation": "silu",
+        "model.word_head": "matrix",
+        "model.type_vocab": 0,
+        "model.dropout": 0.0,
+        "sequence_length": 1_024,
+        "optim.b1": 0.9,
+        "optim.b2": 0.95,
+        "optim.epsilon": 1e-8,
+        "optim.learning_rate": 1e-4,
+        "optim.no_decay": "",
+        "optim.weight_decay": 0.01,
+        "optim.clip_norm": 1.0,
+        "optim.schedule": "cosine",
+        "optim.final_fraction": 0.1,
+        "optim.warmup_steps": 2_000,
+        "steps": 1_000_000,
+        "batch_size": 64 * 8 * 4,
+    },
 }
 
 
@@ -568,6 +598,7 @@ RATES = {  # step -> rate, by hand from the published peak, warm-up and length
     "wettig": {690: 1e-3, 1_380: 2e-3, 12_190: 1e-3, 23_000: 0},
     "mosaic": {2_100: 2.5e-4, 4_200: 5e-4, 37_100: 5e-4 * 0.51, 70_000: 1e-5},
     "huggingface": {0: 5e-5, 500_000: 2.5e-5, 1_000_000: 0},  # of the default's million steps
+    "neobert": {0: 0, 1_000: 5e-5, 2_000: 1e-4, 501_000: 5.5e-5, 1_000_000: 1e-5},
     "modernbert": {0: 0, 318: 4e-4, 636: 8e-4, 364_304: 8e-4},
 }
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import json
 import shutil
 from pathlib import Path
 
@@ -21,13 +22,15 @@ from bert_jax import config as configs
 from bert_jax.batch import Encoded
 from bert_jax.benchmarks import ours
 from bert_jax.config import costs, generators, knobs, load_file, resolve
+from bert_jax.data import tokenizer as tokenizers
 from bert_jax.errors import ConfigError
-from bert_jax.interop import runs
+from bert_jax.interop import export, huggingface, runs
 from bert_jax.models.bert import padded_vocab
 from bert_jax.objectives import masking, network, replaced
 from bert_jax.system.trees import flat
 from bert_jax.training import program
 from tests import outcomes, reference, test_step, texts, toy
+from tests.test_knobs import parameters
 
 LENGTH = 24
 HIDDEN = {"masking__replace": "(0.85,0,0.15)", "evals__validation__replace": "(0.85,0,0.15)"}
@@ -149,10 +152,12 @@ def test_the_loss_is_that_of_all_tokens_that_are_judged():
     assert mean["replaced_fraction"] == pytest.approx(wrong[judged].mean())
 
 
-@pytest.fixture(scope="module")
-def computed():
-    """A small model, a corrupted batch of two examples a row, and what ours computes of them."""
-    settings = config(model__init_stddev=0.2)
+@pytest.fixture(scope="module", params=[32, pytest.param(24, marks=pytest.mark.slow)])
+def computed(request):
+    """A small model, a corrupted batch of two examples a row, and what ours computes of them; its
+    embeddings are as wide as the encoder, or narrower.
+    """
+    settings = config(model__init_stddev=0.2, model__embedding=request.param)
     masked = corrupted(settings, toy.batch(3, LENGTH, seed=1, examples=2))
     model, table = network.build(settings, toy.VOCAB), objectives.of(settings.objectives)
     params = toy.init(settings)
@@ -177,11 +182,15 @@ def stated(settings, masked, params, inputs=None):
     """
     small, words, answers = generators.of(settings), [], []
     read, segments = masked["inputs"].copy(), masked["segment_ids"]
+
+    def embedded(part, tokens, types):
+        x, own = reference.embed(params["encoder"]["embeddings"], tokens, types), params[part]
+        return reference.dense(x, own["projection"]) if "projection" in own else x
+
     for row, example in itertools.product(range(len(read)), (1, 2)):
         own = np.flatnonzero(segments[row] == example)
         types = masked["type_ids"][row, own]
-        x = reference.embed(params["encoder"]["embeddings"], masked["inputs"][row, own], types)
-        x = reference.dense(x, params["generator"]["projection"])
+        x = embedded("generator", masked["inputs"][row, own], types)
         hidden, _ = reference.encoder(params["generator"], None, None, small.heads, embedded=x)
         columns = masked["predict_positions"][row]
         slots = np.flatnonzero((masked["predict_weights"][row] > 0) & np.isin(columns, own))
@@ -195,7 +204,8 @@ def stated(settings, masked, params, inputs=None):
         if inputs is not None:
             read[row] = inputs[row]
         tokens = read[row, own]
-        hidden, _ = reference.encoder(params["encoder"], tokens, types, settings.model.heads)
+        x, heads = embedded("encoder", tokens, types), settings.model.heads
+        hidden, _ = reference.encoder(params["encoder"], None, None, heads, embedded=x)
         y = reference.gelu(reference.dense(hidden, params["replaced"]["dense"]))
         z = reference.dense(y, params["replaced"]["logits"])[:, 0]
         wrong = tokens != masked["tokens"][row, own]
@@ -328,11 +338,12 @@ def test_what_it_cannot_be_trained_with_is_refused(changes, said):
 
 
 @pytest.mark.parametrize(
-    "share", [0.5, *(pytest.param(x, marks=pytest.mark.slow) for x in (0.0, 1.0))]
+    ("share", "width"),
+    [(0.5, 32), *(pytest.param(*x, marks=pytest.mark.slow) for x in ((0, 32), (1, 32), (0.5, 24)))],
 )
-def test_costs_are_the_matmuls_of_an_update(share):
-    settings = config(share, batch_size=4)
-    kinds = settings.model.type_vocab * settings.model.hidden  # read by either encoder
+def test_costs_are_the_matmuls_of_an_update(share, width):
+    settings = config(float(share), batch_size=4, model__embedding=width)
+    kinds = settings.model.type_vocab * width  # read by either encoder
     wanted = costs.flops_per_step(settings, padded_vocab(settings.model, toy.VOCAB))
     wanted += (2 if share else 1) * 2 * 2.0 * 4 * LENGTH * kinds
     found = ours.matmuls_of(settings)
@@ -348,6 +359,78 @@ def test_costs_are_the_matmuls_of_an_update(share):
     tree = jax.eval_shape(lambda seed: network.init(settings, toy.VOCAB, seed), np.uint32(0))
     held = sum(leaf.size * 4 for leaf in jax.tree.leaves(tree)) * costs.STATES
     assert costs.state_bytes(settings, toy.VOCAB) == pytest.approx(held, rel=0.06)
+
+
+# --- given to transformers ------------------------------------------------------------------------
+
+
+def trained(folder: Path, **settings: object) -> runs.TrainedModel:
+    """A model of random parameters with its generator, as if it was opened from a folder."""
+    pieces = [*tokenizers.SPECIALS, *(f"w{i}" for i in range(toy.VOCAB - 5))]
+    (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces))
+    vocabulary, found = tokenizers.load(folder / "vocab.txt"), config(**settings)
+    b = toy.batch(2, LENGTH) | {"predict_positions": np.zeros((2, 1), np.int32)}
+    params = parameters(network.build(found, toy.VOCAB), b)
+    params["encoder"]["embeddings"]["token"][toy.VOCAB :] = params["mlm"]["bias"][toy.VOCAB :] = 0
+    return runs.TrainedModel(
+        folder, found, vocabulary, folder, params, 7, {"foreign": "a/discriminator"}
+    )
+
+
+def exported(opened: runs.TrainedModel, folder: Path, generator: bool = False) -> str:
+    """Write a part of it, and name the class that loads the folder."""
+    folder.mkdir()
+    export.write(export.part(opened, generator), folder)
+    return json.loads((folder / "config.json").read_text())["architectures"][0]
+
+
+def test_it_is_exported_as_a_discriminator_and_its_generator_as_a_masked_model(tmp_path):
+    """Two models there, each with the embeddings; read again, they are what was trained."""
+    opened = trained(tmp_path, model__embedding=24)
+    params = opened.params
+    assert exported(opened, tmp_path / "d") == "ElectraForPreTraining"
+    assert exported(opened, tmp_path / "g", generator=True) == "ElectraForMaskedLM"
+    large, small = (huggingface.read(tmp_path / name) for name in ("d", "g"))
+    for found, wanted in (
+        (large.params, {name: params[name] for name in ("encoder", "replaced")}),
+        (
+            small.params,
+            {
+                "encoder": {"embeddings": params["encoder"]["embeddings"], **params["generator"]},
+                "mlm": params["mlm"],
+            },
+        ),
+    ):
+        jax.tree.map(np.testing.assert_array_equal, flat(found), flat(wanted))
+    widths = [(m.config.model.hidden, m.config.model.embedding) for m in (large, small)]
+    assert widths == [(32, 24), (16, 24)]
+    assert (large.config.model.mlp, small.config.model.mlp) == (128, 64)
+    assert large.config.objectives["replaced"].weight == 50.0
+    alone = export.part(opened)
+    assert export.part(alone) is alone
+    with pytest.raises(ConfigError, match="has no generator"):
+        export.part(alone, generator=True)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of other libraries
+@pytest.mark.parametrize("width", [24, 32])
+def test_transformers_makes_the_same_of_both(width, tmp_path):
+    torch, transformers = (pytest.importorskip(name) for name in ("torch", "transformers"))
+    opened = trained(tmp_path, model__embedding=width)
+    b = toy.batch(3, LENGTH)
+    b["predict_positions"] = np.broadcast_to(np.arange(LENGTH), (3, LENGTH))
+    outputs = network.outputs(network.build(opened.config, toy.VOCAB), opened.params, b)
+    real = b["segment_ids"] > 0
+    names = {"input_ids": "tokens", "token_type_ids": "type_ids", "attention_mask": "segment_ids"}
+    given = {name: torch.tensor(b[key]) for name, key in names.items()}
+    for generator in (False, True):
+        folder = tmp_path / str(generator)
+        model = getattr(transformers, exported(opened, folder, generator))
+        with torch.no_grad():
+            found = model.from_pretrained(folder).eval()(**given).logits.numpy()[real]
+        mine = outputs["mlm"][..., : toy.VOCAB] if generator else outputs["replaced"].logits
+        np.testing.assert_allclose(np.asarray(mine)[real], found, atol=1e-5 * np.abs(found).max())
 
 
 # --- one program, several devices -----------------------------------------------------------------
@@ -464,11 +547,11 @@ def test_the_generator_answers_what_asks_for_words(run, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_its_encoder_is_fine_tuned_and_its_heads_are_not_exported(run, tmp_path, capsys, caplog):
+def test_its_encoder_is_fine_tuned_and_with_nsp_it_is_not_exported(run, tmp_path, capsys, caplog):
     out = tmp_path / "out"
     assert cli.execute(["export", f"--checkpoint={run.folder}", f"--output={out}"]) == 2
     said = capsys.readouterr().err
-    assert "objectives.replaced = a head of ELECTRA's" in said
+    assert "objectives.replaced = no head of BERT" in said
     assert "--config.init_from" in said
     rows = [("good", "the cat sees"), ("bad", "a small dog")] * 12
     data = tmp_path / "data.tsv"

@@ -109,19 +109,20 @@ def _flops(
     """Count the matmuls of the forward pass, and twice as many of the backward pass.
 
     A layer multiplies each token with 4 D x D and 2 (3 when gated) D x F, and each pair of tokens
-    twice over D. The MLM head multiplies each predicted token with D x D and D x V, that of
-    `replaced` each token with D x D and D. Embeddings, norms and the optimizer are left out.
+    twice over D. Embeddings of a width E are multiplied with E x D, if that is another. The MLM
+    head multiplies each predicted token with D x E and E x V, or D x V alone, that of `replaced`
+    each token with D x D and D. Lookups, norms and the optimizer are left out.
     """
-    width, encoders = _shape(config)[1], _encoders(config)
+    width = _shape(config)[1]
     of_layers = 0.0
-    for one in encoders:
-        layers, read, _ = _shape(one)  # the MLM head reads the last one
+    for one in _encoders(config):
+        layers, read, _ = _shape(one)
         of_layers += layers * (tokens * layer_weights(one) + 2 * pairs * read)
-    words = predictions * (read * width + width * vocab_size)
+        of_layers += tokens * _projection(one)
+    words = predictions * _word_weights(config, vocab_size, tied=True)
     pooled = examples * width**2 if config.pairs != "none" else 0
     judged = tokens * (width**2 + width) if "replaced" in config.objectives else 0
-    projected = tokens * width * read if read != width else 0
-    return 3.0 * 2 * (of_layers + words + pooled + judged + projected)
+    return 3.0 * 2 * (of_layers + words + pooled + judged)
 
 
 def attention_flops(config: knobs.Config) -> float:
@@ -142,11 +143,10 @@ def state_bytes(config: knobs.Config, vocab_size: int) -> int:
     (layers, width, _), encoders = _shape(config), _encoders(config)
     m = config.model
     tables = vocab_size + m.type_vocab + (m.max_positions if m.position == "learned" else 0)
-    # The MLM head (with a generator its matrix and the projection), the pooler, that of `replaced`.
-    read = sum(_shape(one)[1] for one in encoders[1:]) * 2 or width
-    several = (config.pairs != "none") + ("replaced" in config.objectives)
-    of_layers = layers * sum(map(layer_weights, encoders))
-    return 4 * STATES * (of_layers + width * tables + (read + several * width) * width)
+    several = (config.pairs != "none") + ("replaced" in config.objectives)  # the pooler, its head
+    numbers = layers * sum(map(layer_weights, encoders)) + sum(map(_projection, encoders))
+    numbers += m.table_width * tables + _word_weights(config, vocab_size) + several * width**2
+    return 4 * STATES * numbers
 
 
 def activation_bytes(
@@ -215,6 +215,20 @@ def _encoders(config: knobs.Config) -> list[knobs.Config]:
     """Return the config, and where there is a generator the config with that as its model."""
     small = generators.of(config)
     return [config, *([dataclasses.replace(config, model=small)] if small else [])]
+
+
+def _projection(config: knobs.Config) -> int:
+    """Return the weights of the projection of the embeddings to the width of the layers."""
+    table, width = config.model.table_width, _shape(config)[1]
+    return table * width if table != width else 0
+
+
+def _word_weights(config: knobs.Config, vocab_size: int, *, tied: bool = False) -> int:
+    """Return the weights of the MLM head, with the token table if it is `tied` to that."""
+    read = _shape(_encoders(config)[-1])[1]  # of the generator, if there is one
+    if config.model.word_head == "matrix":
+        return read * vocab_size
+    return config.model.table_width * (read + vocab_size * tied)
 
 
 def _shape(config: knobs.Config) -> tuple[int, int, int]:

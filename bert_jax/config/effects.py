@@ -171,19 +171,14 @@ def _transforms(c: Config) -> bool:
 
 # The condition of a knob or a section: a knob is subject to its own and to those of its sections.
 EFFECTS: dict[str, Where] = {
-    "seed": ALWAYS,
-    "data_seed": ALWAYS,
+    **dict.fromkeys(("seed", "data_seed", "batch_size", "sequence_length"), ALWAYS),
     "steps": NO_EPOCHS,
     "epochs": ALWAYS,
-    "batch_size": ALWAYS,
-    "sequence_length": ALWAYS,
     "packing": TEXT,
     "pairs": TEXT,
     "branch_from": ALWAYS,
     "init_from": ALWAYS,
-    "init_fresh": INIT,
-    "init_fresh_layers": INIT,
-    "init_vocab": INIT,
+    **dict.fromkeys(("init_fresh", "init_fresh_layers", "init_vocab"), INIT),
     "corpus": TEXT,
     **{f"corpus.{knob}": _source(knob) for row in SOURCES.values() for knob in row.knobs},
     "corpus.language": _is("corpus.sentences", "auto", "split"),
@@ -204,10 +199,10 @@ EFFECTS: dict[str, Where] = {
     "task.validation_fraction": _from("files:"),
     "task.stride": WINDOWS,
     "task.stride_as": WINDOWS,
-    "task.question_tokens": _for("span"),
-    "task.answer_tokens": _for("span"),
-    "task.n_best": _for("span"),
-    "task.no_answer": _for("span"),
+    **dict.fromkeys(
+        ("task.question_tokens", "task.answer_tokens", "task.n_best", "task.no_answer"),
+        _for("span"),
+    ),
     "task.no_answer_threshold": Where(
         "questions without an answer", lambda c, _: c.task.no_answer, "--config.task.no_answer=true"
     ),
@@ -257,13 +252,18 @@ EFFECTS: dict[str, Where] = {
     ),
     "model.first_norm": _is("model.norm", "pre"),
     "model.head_activation": Where(
-        f"{WORDS.text}, and model.pooler = transform",
-        lambda c, _: WORDS.holds(c, "") or _transforms(c),
+        f"{WORDS.text} with model.word_head = transform, and model.pooler = transform",
+        lambda c, _: (WORDS.holds(c, "") and c.model.word_head == "transform") or _transforms(c),
     ),
+    "model.word_head": WORDS,
     "model.pooling": POOLS,
     "model.pooler": Where(
         f"{POOLS.text}, or transform for others over labels, with model.features = 1",
         lambda c, _: _transforms(c) or (c.model.features == 1 and POOLS.holds(c, "")),
+    ),
+    "model.pooler_bias": Where(
+        f"{POOLS.text}, with a pooler of the encoder and model.features = 1",
+        lambda c, _: c.model.pooler != "transform" and EFFECTS["model.pooler"].holds(c, ""),
     ),
     "model.features": CLASSES,
     "model.global_every": _above_0("model.window", "N"),

@@ -15,7 +15,8 @@ def share(config: Config) -> float:
 def of(config: Config) -> Model | None:
     """Return the model settings of the generator; None where there is none.
 
-    It has as many layers as the encoder, and a share of its width, heads and feed-forward.
+    It has as many layers as the encoder, and a share of its width, heads and feed-forward; its
+    embeddings are the encoder's, and as wide.
     """
     model, part = config.model, share(config)
     if not part:
@@ -26,4 +27,6 @@ def of(config: Config) -> Model | None:
     hidden, heads, mlp = (
         max(1, round(part * size)) for size in (model.hidden, model.heads, model.mlp)
     )
-    return dataclasses.replace(model, hidden=hidden, heads=heads, mlp=mlp)
+    return dataclasses.replace(
+        model, hidden=hidden, heads=heads, mlp=mlp, embedding=model.table_width
+    )

@@ -26,6 +26,12 @@ class Model:
     hidden: int | None = knob(None, "width", low=1)
     heads: int | None = knob(None, "attention heads", low=1)
     mlp: int | None = knob(None, "feed-forward width; None is 4 x hidden", low=1)
+    embedding: int | None = knob(
+        None,
+        "width of the tables of tokens, types and positions; a dense layer brings it to hidden, as "
+        "in ELECTRA, and the MLM head back; None is hidden",
+        low=1,
+    )
     max_positions: int = knob(512, "rows of the table of learned positions", low=1)
     first_position: int = knob(
         0, "row of that table which the first token reads; RoBERTa's is 2", low=0
@@ -47,7 +53,13 @@ class Model:
     rotary_base_near: float | None = knob(
         None, "rotary_base of layers with a window; None is the same", low=1
     )
-    norm: str = knob("post", "LayerNorm after or before each block", choices=("post", "pre"))
+    norm: str = knob("post", "normalise after or before each block", choices=("post", "pre"))
+    norm_kind: str = knob(
+        "layer",
+        "normalisation, everywhere: LayerNorm, or RMSNorm, which has neither mean nor bias",
+        choices=("layer", "rms"),
+    )
+    embedding_norm: bool = knob(True, "whether the sum of the embeddings is normalised")
     first_norm: bool = knob(
         True, "pre-norm: whether the first layer normalises what its attention reads"
     )
@@ -64,6 +76,12 @@ class Model:
         "activation of the MLM head, and of pooler=transform; None is the feed-forward's",
         choices=("gelu", "gelu_tanh", "relu", "silu"),
     )
+    word_head: str = knob(
+        "transform",
+        "what turns vectors into logits of words: a dense layer, head_activation, a norm and the "
+        "token table (transform), or a matrix of its own alone",
+        choices=("transform", "matrix"),
+    )
     gated: bool = knob(False, "gated feed-forward (GeGLU with gelu)")
     pooling: str = knob(
         "cls",
@@ -76,7 +94,10 @@ class Model:
         "what heads over labels read that vector through: a dense layer of the encoder and this "
         "activation; transform is a dense layer, head_activation and LayerNorm of each head, as "
         "the MLM head has them, also for heads over tokens",
-        choices=("tanh", "relu", "transform"),
+        choices=("tanh", "relu", "gelu", "transform"),
+    )
+    pooler_bias: bool | None = knob(
+        None, "whether that layer of the encoder has a bias; None is as `biases` has it"
     )
     features: int = knob(
         1,
@@ -141,6 +162,12 @@ class Model:
         "else is float32; auto is float32, but bfloat16 to train on an accelerator",
         choices=("auto", "float32", "bfloat16", "bfloat16_products"),
     )
+
+    @property
+    def table_width(self) -> int:
+        """The width of the token table."""
+        assert self.hidden is not None
+        return self.embedding or self.hidden
 
     @property
     def longest(self) -> int:

@@ -30,7 +30,12 @@ _MODEL: dict[str, Any] = {
     "model.rotary_base": 10_000.0,
     "model.rotary_base_near": None,
     "model.first_norm": True,
+    "model.embedding": None,
+    "model.norm_kind": "layer",
+    "model.embedding_norm": True,
+    "model.word_head": "transform",
     "model.biases": True,
+    "model.pooler_bias": None,
     "model.pooling": "cls",
     "model.pooler": "tanh",
     "model.dropout": 0.1,
@@ -228,6 +233,41 @@ MODERNBERT: dict[str, Any] = _SINCE | {
     "sequence_length": 1_024,
 }
 
+NEOBERT: dict[str, Any] = _SINCE | {
+    "tokenizer.max_word_length": 100,
+    "tokenizer.characters": "huggingface",
+    "masking.rate": 0.2,
+    "masking.replace": (1.0, 0.0, 0.0),
+    "model.position": "rotary",
+    "model.type_vocab": 0,
+    "model.norm": "pre",
+    "model.norm_kind": "rms",
+    "model.norm_epsilon": 1e-5,
+    "model.embedding_norm": False,
+    "model.biases": False,
+    "model.pooler_bias": True,
+    "model.gated": True,
+    "model.activation": "silu",
+    "model.word_head": "matrix",
+    "model.dropout": 0.0,
+    "model.attention_dropout": 0.0,
+    "model.classifier_dropout": 0.1,
+    "model.attention_bias": LEAST,
+    "model.init_stddev": 0.02 / 3**0.5,
+    "optim.b2": 0.95,
+    "optim.epsilon": 1e-8,
+    "optim.weight_decay": 0.01,
+    "optim.no_decay": "",
+    "optim.clip_norm": 1.0,
+    "optim.schedule": "cosine",
+    "optim.final_fraction": 0.1,
+    "optim.learning_rate": 1e-4,
+    "optim.warmup_steps": 2_000,
+    "steps": 1_000_000,
+    "batch_size": 2_048,
+    "sequence_length": 1_024,
+}
+
 PRESETS: dict[str, dict[str, Any]] = {
     "google_2018": GOOGLE_2018,
     "google_head": GOOGLE_HEAD,
@@ -236,6 +276,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "wettig": WETTIG,
     "mosaic": MOSAIC,
     "modernbert": MODERNBERT,
+    "neobert": NEOBERT,
 }
 
 ABOUT: dict[str, str] = {
@@ -309,4 +350,16 @@ ABOUT: dict[str, str] = {
         batch grows over 50 billion tokens; special tokens may be selected, and tokens are drawn one
         by one with the rate as their chance, over rows packed by best fit (packing=N); the fall of
         the last stage by one minus a root is a line here; bfloat16 is model.dtype.""",
+    "neobert": """
+        NeoBERT, the first of its two stages: Le Breton et al. 2025, chandar-lab/NeoBERT at ed75b68,
+        jobs/neobert.sh, conf/ and src/neobert (model, collator, scheduler). Its size is
+        model.layers=28, hidden 768, heads 12, mlp 2,048: conf/model says 3,072, of which its gated
+        feed-forward takes two thirds. The batch is 64 rows on each of 8 GPUs, 4 times. AdamW decays
+        every parameter. The second stage, 50,000 steps on rows of 4,096, is a run of its own that
+        starts from this one. Not reproduced: weights are uniform within 0.02 of zero there, and
+        normal with the same deviation here; the rate has fallen to a tenth after 900,000 steps and
+        stays there, where here it falls to the end; tokens are drawn one by one with the rate as
+        their chance; each text is cut at 1,024 tokens there and its rest unused, where here rows
+        hold full sentences; the padding token's vector stays zero; dropout before the dense layer
+        of the classifier; bfloat16 is model.dtype.""",
 }

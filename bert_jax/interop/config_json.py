@@ -41,7 +41,8 @@ def load(folder: Path) -> tuple[Path, Stated]:
 def complete(stated: Stated, file: Path, family: Family, values: dict[str, np.ndarray]) -> None:
     """Add from the tensors what a config.json need not state."""
     theirs = base.marks(family)
-    found = [values[theirs[head]] for head in ("classify", "tag") if theirs[head] in values]
+    named = [theirs[head] for head in ("classify", "tag") if head in theirs]
+    found = [values[name] for name in named if name in values]
     if found:  # its rows count where config.json gives no number
         stated.setdefault("num_labels", len(np.atleast_1d(found[0])))
         # Of Google's scripts, run_classifier.py alone has a tensor of this name.
@@ -70,7 +71,7 @@ def parse(
     labels = _labels(stated, family, heads, values)
     config = _config(stated, family, sizes, heads, labels, length)
     untied = {"mlm", "causal_lm"} & set(heads) and stated.get("tie_word_embeddings") is False
-    if untied and family.tied not in values:
+    if untied and family.tied and family.tied not in values:
         raise ConfigError(
             f"tie_word_embeddings is false, and the file lacks {family.tied}",
             f"{family.title} ties them",
@@ -90,7 +91,7 @@ def state(
         "model_type": family.model_type,
         **{key: values[knob] for knob, (key, _) in family.keys.items()},
         **family.state(config, tokenizer.special),
-        "tie_word_embeddings": True,
+        "tie_word_embeddings": bool(family.tied),
         "dtype": "float32",
     }
     for name in ("classify", "tag"):
@@ -113,7 +114,7 @@ def state(
 def _sizes(stated: Stated, family: Family, values: dict[str, np.ndarray]) -> dict[str, int]:
     """Return the sizes, checked against the tensors before they allocate anything."""
     rows, sizes = family.rows(()), {}
-    for knob, (ours, axis) in base.SIZES.items():
+    for knob, (ours, axis) in family.sizes.items():
         if knob not in family.keys:
             continue
         key, default = family.keys[knob]
@@ -125,7 +126,7 @@ def _sizes(stated: Stated, family: Family, values: dict[str, np.ndarray]) -> dic
         if tensor not in values:
             raise ConfigError(f"{key} = {size} and the file lacks {tensor}", BELONG)
         shape = values[tensor].shape
-        if len(shape) != 2 or shape[axis] != size * row.parts:
+        if len(shape) != 2 or shape[axis] != size * (1 if axis else row.parts):
             raise ConfigError(f"{key} = {size} and {tensor} is {list(shape)}", BELONG)
     before = re.escape(rows["encoder/layers/mlp/up/kernel"].theirs.partition("{}")[0])
     matches = [re.match(rf"{before}(\d{{1,6}})\.", name) for name in values]
@@ -237,7 +238,8 @@ def _model(
                 f"{key} = {show(stated[key])}", f"only {family.title}'s own encoder is read"
             )
     values: dict[str, Any] = {k: v for k, v in sizes.items() if k != "vocab_size"}
-    values["activation"] = base.activation(stated, *family.keys["activation"])
+    if "activation" in family.keys:
+        values["activation"] = base.activation(stated, *family.keys["activation"])
     for knob, (key, default) in family.keys.items():
         if knob not in sizes and knob not in values:
             default = values["dropout"] if default is None else default
@@ -264,7 +266,8 @@ def _config(
     model = _model(stated, family, sizes, heads)
     longest = min(model.longest, model.max_positions)
     objectives = {
-        h: knobs.Objective(1.0, labels if h in ("classify", "tag") else ()) for h in heads
+        h: knobs.Objective(knobs.OBJECTIVES[h].weight, labels if h in ("classify", "tag") else ())
+        for h in heads
     }
     config = knobs.Config(
         sequence_length=min(length or longest, longest),

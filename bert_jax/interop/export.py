@@ -11,14 +11,16 @@ characters (`bert_jax.data.characters`).
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import logging
 import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from bert_jax.batch import Special
-from bert_jax.config import knobs
-from bert_jax.errors import CheckpointError, ConfigError
+from bert_jax.config import generators, knobs
+from bert_jax.errors import CheckpointError, ConfigError, need
 from bert_jax.interop import (
     card,
     config_json,
@@ -32,6 +34,8 @@ from bert_jax.interop.families import Family
 from bert_jax.objectives import TABLE
 from bert_jax.system import disk, jsons, trees
 
+logger = logging.getLogger(__name__)
+
 PIPELINES = {  # of the hub, by the first head that a class promises; else it has vectors
     "classify": "text-classification",
     "tag": "token-classification",
@@ -40,6 +44,27 @@ PIPELINES = {  # of the hub, by the first head that a class promises; else it ha
     "causal_lm": "text-generation",
     "mlm": "fill-mask",
 }
+
+
+def part(run: runs.TrainedModel, generator: bool = False) -> runs.TrainedModel:
+    """Return the encoder of a run and its heads without the generator beside it, or that alone.
+
+    They are two models there. Of a run without a generator it is the run.
+    """
+    small = generators.of(run.config)
+    if small is None:
+        need(not generator, "this model has no generator", "leave --generator out")
+        return run
+    objectives, params = dict(run.config.objectives), dict(run.params)
+    objectives["replaced"] = dataclasses.replace(objectives["replaced"], generator=0.0)
+    words = {"mlm": objectives.pop("mlm")}
+    own, head = params.pop("generator"), params.pop("mlm")
+    if not generator:
+        logger.info("the generator is left out: --generator exports it, as a model of its own")
+        return dataclasses.replace(run.changed(objectives=objectives), params=params)
+    tables = {"embeddings": params["encoder"]["embeddings"]}
+    alone = run.changed(model=small, objectives=words)
+    return dataclasses.replace(alone, params={"encoder": tables | own, "mlm": head})
 
 
 def write(run: runs.TrainedModel, folder: Path, licence: str = "", repository: str = "") -> None:
@@ -117,15 +142,25 @@ def obstacles(config: knobs.Config, special: Special, family: Family) -> dict[st
         for key, allowed in family.only.items()
         if getattr(model, key) not in allowed
     }
+    if model.table_width != model.hidden and "embedding" not in family.keys:
+        wrong["model.embedding"] = model.embedding
     fixed = {"": model.activation, "any": model.head_activation}
     allowed = fixed.get(family.head_activation, family.head_activation)
-    if {"mlm", "causal_lm"} & heads and model.head_activation != allowed:
+    words = {"mlm", "causal_lm"} & heads
+    if words and model.word_head != family.word_head:
+        wrong["model.word_head"] = model.word_head
+    elif words and model.word_head == "transform" and model.head_activation != allowed:
         wrong["model.head_activation"] = model.head_activation
     pooled = any(TABLE[name].pooled for name in heads)
     # A head over tokens has the layers of `transform` too.
     through = pooled or ("transform" in (model.pooler, family.pooler) and heads & {"tag", "span"})
     if through and model.pooler != family.pooler:
         wrong["model.pooler"] = model.pooler
+    biased, theirs = (
+        model.biases if bias is None else bias for bias in (model.pooler_bias, family.pooler_bias)
+    )
+    if pooled and model.pooler != "transform" and biased != theirs:
+        wrong["model.pooler_bias"] = biased
     if pooled and model.pooling not in family.poolings:
         wrong["model.pooling"] = model.pooling
     if model.causal and not family.causal:
@@ -137,9 +172,7 @@ def obstacles(config: knobs.Config, special: Special, family: Family) -> dict[st
         wrong["objectives.hybrid.shift"] = "True, masks filled by what stands before them"
     if "sop" in heads:
         wrong["objectives.sop"] = "a head that Hugging Face would take for NSP"
-    if "replaced" in heads:
-        wrong["objectives.replaced"] = "a head of ELECTRA's"
-    known = {"sop", "replaced", "regress"}.union(*family.classes.values())
+    known = {"sop", "regress"}.union(*family.classes.values())
     wrong |= {f"objectives.{name}": f"no head of {family.title}" for name in heads - known}
     shared = sorted(heads & set(family.exclusive))
     if len(shared) > 1:

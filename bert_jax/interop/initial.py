@@ -26,11 +26,11 @@ from bert_jax.system import trees
 logger = logging.getLogger(__name__)
 
 UNNAMED = re.compile(r"LABEL_\d+|\d+")  # transformers' names of classes that nobody named
-SIZES = ("layers", "hidden", "heads", "mlp", "max_positions", "type_vocab")
+SIZES = ("layers", "hidden", "heads", "mlp", "embedding", "max_positions", "type_vocab")
 SAME = (
     *("activation", "head_activation", "norm", "norm_epsilon", "position", "gated", "causal"),
     *("first_position", "rotary_base", "rotary_base_near", "first_norm", "biases", "pooler"),
-    "pooling",
+    *("pooling", "norm_kind", "embedding_norm"),
 )
 
 

@@ -4,15 +4,15 @@
     to_theirs({"encoder/pooler/kernel": ...}, rows, 30_522)     -> the names and arrays back
 
 `rows` are those of a family (`families/`). Their matrices are [out, in], separate for each layer
-and sometimes fused; ours are [in, out], split into heads, and stacked over layers. Nothing is
-computed, so both directions are exact.
+and sometimes fused, or with another order of a head's outputs; ours are [in, out], split into
+heads, and stacked over layers. Nothing is computed, so both directions are exact.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,7 +25,7 @@ LEAVES = {
 BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")  # constants some versions store
 LONGEST = 80  # characters of a name in a message; no name of ours has as many
 # Ours have rows of zeros beyond the vocabulary; theirs have none.
-PADDED = ("encoder/embeddings/token", "mlm/bias", "causal_lm/bias")
+PADDED = ("encoder/embeddings/token", "mlm/table", "mlm/bias", "causal_lm/bias")
 
 
 class Row(NamedTuple):
@@ -36,6 +36,10 @@ class Row(NamedTuple):
     part: int = 0  # of a fused matrix or bias, cut along its outputs into
     parts: int = 1
     first: int = 0  # the lowest layer that has it; ours below has its initial value and is not read
+    by_head: bool = False  # each head has its outputs of all parts side by side
+    turned: bool = (
+        False  # rotary positions turn outputs 2i and 2i + 1 of a head, ours i and i + d/2
+    )
 
     def names(self, shape: tuple[int, ...]) -> list[str]:
         """Return their names of a tensor of ours, which may be stacked over layers."""
@@ -47,7 +51,7 @@ class Row(NamedTuple):
 Rows = Mapping[str, Row]  # by our name
 
 
-def module(ours: str, theirs: str, kind: str, **stored: int) -> dict[str, Row]:
+def module(ours: str, theirs: str, kind: str, **stored: Any) -> dict[str, Row]:
     """Return the rows of a norm or a dense layer."""
     return {
         f"{ours}/{leaf}": Row(f"{theirs}.{other}", leaf == "kernel", **stored)
@@ -96,7 +100,7 @@ def to_ours(
                     f"{theirs} is {list(value.shape)} and config.json says {list(their_shape)}"
                 )
                 raise CheckpointError(f"{where}: {problem}", hint)
-            value = value[row.part * part[0] :][: part[0]]
+            value = _cut(value, row, shape)
             layers.append(value.T if row.transposed else value)
         whole = np.stack(layers) if "/layers/" in name else layers[0]
         if name in PADDED:
@@ -116,11 +120,34 @@ def to_theirs(params: dict[str, np.ndarray], rows: Rows, vocab_size: int) -> dic
         layers = value[row.first :] if "/layers/" in name else [value]
         for theirs, part in zip(row.names(value.shape), layers, strict=True):
             matrix = part.reshape(shape[::-1]).T if row.transposed else part
-            tensors.setdefault(theirs, {})[row.part] = matrix.reshape(shape)
+            own = _in_their_order(matrix.reshape(shape), row, value.shape)
+            tensors.setdefault(theirs, {})[row.part] = own
     return {
-        theirs: np.ascontiguousarray(np.concatenate([parts[i] for i in sorted(parts)]))
+        theirs: _flat(np.concatenate([parts[i] for i in sorted(parts)], axis=1))
         for theirs, parts in tensors.items()
     }
+
+
+def _cut(value: np.ndarray, row: Row, shape: tuple[int, ...]) -> np.ndarray:
+    """Return the part of a tensor that is one of ours, of this shape, its outputs in our order."""
+    groups, rest = shape[-2] if row.by_head else 1, value.shape[1:]
+    part = _flat(value.reshape(groups, row.parts, -1, *rest)[:, row.part])
+    if not row.turned:
+        return part
+    return part.reshape(shape[-2], -1, 2, *rest).swapaxes(1, 2).reshape(part.shape)
+
+
+def _in_their_order(part: np.ndarray, row: Row, shape: tuple[int, ...]) -> np.ndarray:
+    """Undo `_cut` for one part; return it with an axis of groups in front, each cut into parts."""
+    groups, rest = shape[-2] if row.by_head else 1, part.shape[1:]
+    if row.turned:
+        part = part.reshape(shape[-2], 2, -1, *rest).swapaxes(1, 2).reshape(part.shape)
+    return part.reshape(groups, -1, *rest)
+
+
+def _flat(groups: np.ndarray) -> np.ndarray:
+    """Return an array [groups, n, ...] as [groups x n, ...]."""
+    return np.ascontiguousarray(groups).reshape(-1, *groups.shape[2:])
 
 
 def plain_names(tensors: Iterable[str], prefix: str, rows: Rows) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import flax.linen as nn
@@ -13,11 +14,21 @@ from bert_jax.batch import Batch, Encoded
 from bert_jax.config import devices, knobs
 from bert_jax.models import backends
 from bert_jax.models.attention import Attention
-from bert_jax.models.layers import ACTIVATIONS, Dense, Dropout, LayerNorm, recomputed, weights
+from bert_jax.models.layers import (
+    ACTIVATIONS,
+    Dense,
+    Dropout,
+    LayerNorm,
+    gelu,
+    recomputed,
+    token_rows,
+    weights,
+)
 from bert_jax.models.positions import sinusoids
 from bert_jax.models.precision import KINDS
 
-POOLERS = {"tanh": jnp.tanh, "relu": jax.nn.relu}  # activations of the encoder's pooler
+# Activations of the encoder's pooler.
+POOLERS = {"tanh": jnp.tanh, "relu": jax.nn.relu, "gelu": gelu}
 
 
 def _is_product(primitive: Any, *_: Any, **__: Any) -> bool:
@@ -63,32 +74,25 @@ def pooled_vectors(cfg: knobs.Model, batch: Batch, x: jax.Array) -> jax.Array:
 
 
 class Embeddings(nn.Module):
-    """Sum of token, segment and position vectors, LayerNorm, dropout, and nothing else."""
+    """Sum of token, segment and position vectors, LayerNorm, dropout, and nothing else.
+
+    With embedding_norm=false the norm too is left out.
+    """
 
     cfg: knobs.Model
     vocab_size: int
     train: bool
     length: int  # positions are below it
 
-    def rows(self, key: jax.Array, shape: tuple[int, ...], dtype: jnp.dtype) -> jax.Array:
-        """Draw the initial token vectors; rows of padding are zero.
-
-        They stay zero: no token reads them, and weight decay leaves zero as it is.
-        """
-        real = jnp.arange(shape[0], dtype=jnp.int32) < self.vocab_size
-        return jnp.where(real[:, None], weights(self.cfg)(key, shape, dtype), 0)
-
     @nn.compact
     def __call__(
         self, tokens: jax.Array, type_ids: jax.Array, positions: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
-        cfg = self.cfg
-        assert cfg.hidden is not None
-        table = self.param(
-            "token", self.rows, (padded_vocab(cfg, self.vocab_size), cfg.hidden), jnp.float32
-        )
+        cfg, width = self.cfg, self.cfg.table_width
+        shape = padded_vocab(cfg, self.vocab_size), width
+        table = self.param("token", token_rows(cfg, self.vocab_size), shape, jnp.float32)
         if cfg.type_vocab:
-            types = self.param("type", weights(cfg), (cfg.type_vocab, cfg.hidden), jnp.float32)
+            types = self.param("type", weights(cfg), (cfg.type_vocab, width), jnp.float32)
         table = sharding.copies(table)
         x = lookup(table, tokens)  # [B, L, D]
         if cfg.type_vocab:
@@ -97,12 +101,12 @@ class Embeddings(nn.Module):
             # There are few types: the gradient of a matmul is faster than a scatter.
             x += jax.nn.one_hot(type_ids, cfg.type_vocab, dtype=jnp.float32) @ types
         if cfg.position == "learned":
-            shape = (cfg.max_positions, cfg.hidden)
+            shape = (cfg.max_positions, width)
             learned = self.param("position", weights(cfg), shape, jnp.float32)
             x += jnp.take(sharding.whole(learned), positions + cfg.first_position, axis=0)
         elif cfg.position == "sinusoidal":
-            x += jnp.take(jnp.asarray(sinusoids(self.length, cfg.hidden)), positions, axis=0)
-        x = LayerNorm(cfg, name="norm")(x)
+            x += jnp.take(jnp.asarray(sinusoids(self.length, width)), positions, axis=0)
+        x = LayerNorm(cfg, name="norm")(x) if cfg.embedding_norm else x
         return Dropout(cfg.dropout, self.train)(x).astype(KINDS[cfg.dtype].result), table
 
 
@@ -133,7 +137,7 @@ class Mlp(nn.Module):
 
 
 class Layer(nn.Module):
-    """Attention and feed-forward, each with dropout, a residual and a LayerNorm (post or pre).
+    """Attention and feed-forward, each with dropout, a residual and a norm (post or pre).
 
     `far` lifts the window from the attention, and `first` takes the norm before it away.
     """
@@ -172,9 +176,10 @@ class Layer(nn.Module):
 class Bert(nn.Module):
     """Encoder: tokens to vectors, and a pooled vector for each example.
 
-    The pooled vector is that of its [CLS] through a dense layer and tanh, unless `pooling` and
-    `pooler` say otherwise. Layers are one stacked set of parameters, whether compiled as a loop or
-    unrolled: what differs between them are arrays [layers] that the loop reads.
+    Embeddings of another width than the layers are followed by a projection. The pooled vector is
+    that of its [CLS] through a dense layer and tanh, unless `pooling` and `pooler` say otherwise.
+    Layers are one stacked set of parameters, whether compiled as a loop or unrolled: what differs
+    between them are arrays [layers] that the loop reads.
     """
 
     cfg: knobs.Model
@@ -198,11 +203,11 @@ class Bert(nn.Module):
             x, table = embed(tokens, batch["type_ids"], batch["positions"])
         else:
             x, table = embeddings.hidden, embeddings.embedding_table
-            if x.shape[-1] != cfg.hidden:
-                assert cfg.hidden is not None
-                x = Dense(cfg, (cfg.hidden,), name="projection")(x)
         if embed_only:
             return Encoded(x, None, table)
+        assert cfg.hidden is not None
+        if x.shape[-1] != cfg.hidden:
+            x = Dense(cfg, (cfg.hidden,), name="projection")(x)
         embedded = x
 
         layer = Layer
@@ -229,7 +234,9 @@ class Bert(nn.Module):
         if self.pool:
             pooled = sharding.along_rows(pooled_vectors(cfg, batch, x))  # [B, S, D]
             if cfg.pooler != "transform":
-                vectors = Dense(cfg, (x.shape[-1],), name="pooler")(pooled)
+                biases = cfg.biases if cfg.pooler_bias is None else cfg.pooler_bias
+                own = dataclasses.replace(cfg, biases=biases)
+                vectors = Dense(own, (x.shape[-1],), name="pooler")(pooled)
                 pooled = POOLERS[cfg.pooler](sharding.along_rows(vectors))
         if captured is None:
             return Encoded(x, pooled, table)

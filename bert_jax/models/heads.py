@@ -17,7 +17,7 @@ from bert_jax import sharding
 from bert_jax.batch import Batch, Encoded
 from bert_jax.config import knobs
 from bert_jax.models.bert import pooled_vectors
-from bert_jax.models.layers import Dense, Dropout, transformed
+from bert_jax.models.layers import Dense, Dropout, token_rows, transformed
 from bert_jax.models.matmul import matmul
 from bert_jax.models.precision import KINDS
 
@@ -25,7 +25,8 @@ from bert_jax.models.precision import KINDS
 class MlmHead(nn.Module):
     """Vocabulary logits of the prediction slots: gather first, then transform, then the tied table.
 
-    With `everywhere`, as causal language models need them, they are those of every token.
+    With `everywhere`, as causal language models need them, they are those of every token. With
+    word_head=matrix, a table of the head's own follows the gather.
     """
 
     cfg: knobs.Model
@@ -38,7 +39,11 @@ class MlmHead(nn.Module):
         x = encoded.hidden  # [B, L, D]
         if not self.everywhere:
             x = jnp.take_along_axis(x, batch["predict_positions"][..., None], axis=1)  # [B, K, D]
-        x = transformed(x, cfg, table.shape[-1])
+        if cfg.word_head == "transform":
+            x = transformed(x, cfg, table.shape[-1])
+        else:
+            shape, rows = (table.shape[-2], x.shape[-1]), token_rows(cfg, self.vocab_size)
+            table = sharding.copies(self.param("table", rows, shape, jnp.float32))
         bias = self.param("bias", jax.nn.initializers.zeros, (table.shape[-2],), jnp.float32)
         # [B, K, V padded], in float32 whatever the type of the matmul's inputs
         kind = KINDS[cfg.dtype]._replace(result="float32")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -57,6 +58,19 @@ def weights(cfg: knobs.Model) -> jax.nn.initializers.Initializer:
     return jax.nn.initializers.normal(cfg.init_stddev)
 
 
+def token_rows(cfg: knobs.Model, vocab_size: int) -> jax.nn.initializers.Initializer:
+    """Return the initializer of a table with a row for each token; rows of padding are zero.
+
+    They stay zero: no token reads them, and weight decay leaves zero as it is.
+    """
+
+    def draw(key: jax.Array, shape: Any, dtype: Any = jnp.float32) -> jax.Array:
+        real = jnp.arange(shape[0], dtype=jnp.int32) < vocab_size
+        return jnp.where(real[:, None], weights(cfg)(key, shape, dtype), 0)
+
+    return draw
+
+
 class Dense(nn.Module):
     """Matmul over the last `contract` axes of the input, in the compute type; a bias, if any."""
 
@@ -80,25 +94,29 @@ class Dense(nn.Module):
 
 
 class LayerNorm(nn.Module):
-    """LayerNorm over the last axis, in float32 in every compute type."""
+    """LayerNorm, or RMSNorm, over the last axis, in float32 in every compute type."""
 
     cfg: knobs.Model
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         scale = self.param("scale", jax.nn.initializers.ones, x.shape[-1:], jnp.float32)
-        bias = None
-        if self.cfg.biases:
+        bias, centre = None, self.cfg.norm_kind == "layer"
+        if self.cfg.biases and centre:
             bias = self.param("bias", jax.nn.initializers.zeros, x.shape[-1:], jnp.float32)
-        normalise = functools.partial(normalised, epsilon=self.cfg.norm_epsilon)
+        normalise = functools.partial(normalised, epsilon=self.cfg.norm_epsilon, centre=centre)
         return recomputed(normalise, self.cfg)(x, scale, bias)
 
 
-def normalised(x: jax.Array, scale: jax.Array, bias: jax.Array | None, epsilon: float) -> jax.Array:
-    """Return x with mean 0 and variance 1 over the last axis, scaled and shifted, in float32."""
+def normalised(
+    x: jax.Array, scale: jax.Array, bias: jax.Array | None, epsilon: float, centre: bool = True
+) -> jax.Array:
+    """Return x with mean 0 and variance 1 over the last axis, scaled and shifted, in float32.
+
+    Not to `centre` it leaves the mean as it is, and the mean square becomes 1.
+    """
     wide = x.astype(jnp.float32)
-    mean = jnp.mean(wide, -1, keepdims=True)
-    centred = wide - mean
+    centred = wide - jnp.mean(wide, -1, keepdims=True) if centre else wide
     variance = jnp.mean(jnp.square(centred), -1, keepdims=True)
     y = centred * jax.lax.rsqrt(variance + epsilon)
     y = y * jnp.broadcast_to(scale, y.shape)
@@ -108,7 +126,7 @@ def normalised(x: jax.Array, scale: jax.Array, bias: jax.Array | None, epsilon: 
 
 
 def transformed(x: jax.Array, cfg: knobs.Model, width: int) -> jax.Array:
-    """Apply a dense layer, the head's activation and LayerNorm, with parameters of the caller's."""
+    """Apply a dense layer, the head's activation and a norm, with parameters of the caller's."""
     assert cfg.head_activation is not None
     x = ACTIVATIONS[cfg.head_activation](Dense(cfg, (width,), name="dense")(x))
     return LayerNorm(cfg, name="norm")(x)

@@ -36,8 +36,7 @@ def estimate(config: knobs.Config, vocab_size: int, mesh: Mesh) -> tuple[int, in
     rows = config.batch_size // (_row_shards(mesh) * config.optim.accumulation)
     device = devices.device()
     model, fsdp = config.model, mesh.shape["fsdp"] > 1
-    assert model.hidden is not None
-    table = 4 * padded_vocab(model, vocab_size) * model.hidden // mesh.shape["tensor"]
+    table = 4 * padded_vocab(model, vocab_size) * model.table_width // mesh.shape["tensor"]
     tables = 2 + fsdp if device == "cpu" else 2 * fsdp
     with in_mesh(config.parallel, mesh):
         length = config.sequence_length

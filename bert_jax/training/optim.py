@@ -22,6 +22,7 @@ from bert_jax.system.trees import names
 
 # Names of arrays whose leading axis counts layers: each slice is a tensor of its own.
 STACKED = re.compile(r"(^|/)layers/(?!\d)")
+BELOW = re.compile(r"/embeddings/|encoder/projection/")  # what stands below the layers
 
 
 # --- learning rate --------------------------------------------------------------------------------
@@ -105,7 +106,7 @@ def shares(params: Any, decay: float) -> Any:
     """Return a tree of the share of the learning rate that each parameter takes.
 
     With n layers: heads, pooler and a final norm 1, layer i (from 0) decay ** (n - i), embeddings
-    decay ** (n + 1).
+    and their projection decay ** (n + 1).
     """
 
     def share(name: str, leaf: Any) -> float | jax.Array:
@@ -113,7 +114,7 @@ def shares(params: Any, decay: float) -> Any:
             count = leaf.shape[0]
             each = decay ** (count - np.arange(count, dtype=np.float32))
             return jnp.asarray(each.reshape(count, *[1] * (leaf.ndim - 1)))
-        return decay ** (layers + 1) if "/embeddings/" in name else 1.0
+        return decay ** (layers + 1) if BELOW.search(name) else 1.0
 
     named = names(params)
     pairs = zip(jax.tree.leaves(named), jax.tree.leaves(params), strict=True)

@@ -96,8 +96,7 @@ def _position(run: TrainedModel) -> str:
         table = np.asarray(run.params["encoder"]["embeddings"]["position"], np.float32)
         kind = "learned"
     elif model.position == "sinusoidal":
-        assert model.hidden is not None
-        table = sinusoids(run.config.sequence_length, model.hidden)
+        table = sinusoids(run.config.sequence_length, model.table_width)
         kind = "sinusoids, computed and not learned"
     else:
         return f'<p class="box">{escape(NONE[model.position])}</p>'

@@ -104,6 +104,8 @@ def _vectors(
     def means(params: Any, batch: Batch, weights: jax.Array) -> jax.Array:
         encoded: Any = encoder.apply({"params": params}, batch)
         tokens = jnp.take(encoded.embedding_table, batch["tokens"], axis=0)  # [B, L, D]
+        if "projection" in params:
+            tokens = jnp.matmul(tokens, params["projection"]["kernel"], precision="highest")
         layers = encoded.layers[:-1].astype(jnp.float32)
         last = encoded.hidden[None].astype(jnp.float32)
         every = jnp.concatenate([tokens[None], layers, last])  # [layers + 2, B, L, D]

@@ -11,7 +11,10 @@ encoder; `predict fill-mask` asks the generator.
 replaced.py:SHARE or replaced.py:SHARE,SIZE sets the width of the generator as a share of the
 encoder's: the paper has a third for base and a quarter for large, and a learning rate of 2e-4 for
 both (--config.optim.learning_rate=2e-4). 0 is none, and random tokens take the place of masks.
-`bert-jax plan` says what the second encoder costs.
+Its small model has 12 layers of 256 over narrower embeddings: --config.model.layers=12
+--config.model.hidden=256 --config.model.heads=4 --config.model.embedding=128. `bert-jax plan` says
+what the second encoder costs; `bert-jax export` writes the encoder as `ElectraForPreTraining`, and
+with --generator the generator as `ElectraForMaskedLM`.
 """
 
 from bert_jax.config import load_file

@@ -1,8 +1,9 @@
-"""Compare RoBERTa, DistilBERT and ModernBERT with transformers' golden outputs, and print a table.
+"""Compare models of other families with golden outputs, and print a table of the differences.
 
     python experiments/parity/families.py
 
-The golden outputs are committed (tests/golden/families), and nothing else is needed.
+The golden outputs are those of transformers, and of NeoBERT's authors' code. They are committed
+(tests/golden/families), and nothing else is needed.
 """
 
 from __future__ import annotations

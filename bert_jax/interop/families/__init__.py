@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from bert_jax.errors import ConfigError
-from bert_jax.interop.families import bert, distilbert, modernbert, roberta
+from bert_jax.interop.families import bert, distilbert, electra, modernbert, neobert, roberta
 from bert_jax.interop.families.base import Family as Family
 from bert_jax.system.jsons import show
 
@@ -23,6 +23,8 @@ TABLE: dict[str, Family] = {
         roberta.PRE_NORM,
         distilbert.FAMILY,
         modernbert.FAMILY,
+        electra.FAMILY,
+        neobert.FAMILY,
     )
 }
 

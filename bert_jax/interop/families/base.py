@@ -37,7 +37,6 @@ SIZES: Mapping[str, tuple[str, int]] = {
     "type_vocab": ("encoder/embeddings/type", 0),
     "mlp": ("encoder/layers/mlp/up/kernel", 0),
 }
-WHOLE = (*SIZES, "layers", "heads")  # what `Family.keys` states as whole numbers above 0
 OVER_LABELS = ("classify", "regress", "tag", "choice")
 # Values of config.model of a BERT, whatever its positions, norms and types; see `Family.only`.
 PLAIN: dict[str, Collection[Any]] = {
@@ -46,6 +45,8 @@ PLAIN: dict[str, Collection[Any]] = {
     "features": (1,),
     "window": (0,),
     "biases": (True,),
+    "norm_kind": ("layer",),
+    "embedding_norm": (True,),
 }
 
 
@@ -72,15 +73,18 @@ class Family:
     keys: Mapping[str, tuple[str, Any]]  # knob, or vocab_size -> its key, and the default
     fixed: Mapping[str, tuple[Any, ...]]  # values under which a model is still of this family
     rows: Callable[[Collection[str]], Rows]  # names of a model's tensors, by its heads
-    tied: str  # the output matrix, where a file has it beside the table
+    tied: str  # the output matrix, where a file has it beside the table; empty if it is not tied
     second_bias: str = ""  # of the output, where it has two names
     read: Callable[[Stated, Collection[str]], dict[str, Any]] = nothing  # further knobs
     state: Callable[[knobs.Config, Special], Stated] = nothing  # further keys
+    sizes: Mapping[str, tuple[str, int]] = dataclasses.field(default_factory=lambda: SIZES)
     # Knobs of the model -> their only values in this family; what `obstacles` adds to them.
     only: Mapping[str, Collection[Any]] = dataclasses.field(default_factory=dict)
     obstacles: Callable[[knobs.Config, Special], dict[str, Any]] = nothing
     head_activation: str = ""  # of the MLM head: always this one, or that of the feed-forward
+    word_head: str = "transform"
     pooler: str = "tanh"
+    pooler_bias: bool | None = None  # None is as all others have it
     poolings: Collection[str] = ("cls",)
     causal: bool = True
     exclusive: tuple[str, ...] = OVER_LABELS  # heads of which a model has at most one

@@ -211,6 +211,8 @@ FAMILY = Family(
         "norm": ("pre",),
         "first_norm": (False,),
         "gated": (True,),
+        "norm_kind": ("layer",),
+        "embedding_norm": (True,),
         "features": (1,),
         "type_vocab": (0,),
     },
