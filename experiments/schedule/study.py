@@ -17,7 +17,9 @@ ARMS = {
     "15 to 30 %": {"masking.rate": 0.15, "masking.final_rate": 0.3, **LINEAR},
 }
 # Stated when the cells at `cpu` scale had been run.
-CLAIMS = (Claimed("C7", "schedule", "30 to 15 %", "15 to 30 %", "validation/mlm_loss", effect=0.05),)
+CLAIMS = (
+    Claimed("C7", "schedule", "30 to 15 %", "15 to 30 %", "validation/mlm_loss", effect=0.05),
+)
 
 
 def get_study(scale="cpu"):
