@@ -42,8 +42,8 @@ class MlmHead(nn.Module):
         if cfg.word_head == "transform":
             x = transformed(x, cfg, table.shape[-1])
         else:
-            shape, rows = (table.shape[-2], x.shape[-1]), token_rows(cfg, self.vocab_size)
-            table = sharding.copies(self.param("table", rows, shape, jnp.float32))
+            shape, initial = (table.shape[-2], x.shape[-1]), token_rows(cfg, self.vocab_size)
+            table = sharding.copies(self.param("table", initial, shape, jnp.float32))
         bias = self.param("bias", jax.nn.initializers.zeros, (table.shape[-2],), jnp.float32)
         # [B, K, V padded], in float32 whatever the type of the matmul's inputs
         kind = KINDS[cfg.dtype]._replace(result="float32")

@@ -58,7 +58,7 @@ def weights(cfg: knobs.Model) -> jax.nn.initializers.Initializer:
     return jax.nn.initializers.normal(cfg.init_stddev)
 
 
-def token_rows(cfg: knobs.Model, vocab_size: int) -> jax.nn.initializers.Initializer:
+def token_rows(cfg: knobs.Model, vocab_size: int) -> Callable[..., jax.Array]:
     """Return the initializer of a table with a row for each token; rows of padding are zero.
 
     They stay zero: no token reads them, and weight decay leaves zero as it is.

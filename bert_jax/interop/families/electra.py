@@ -74,15 +74,17 @@ FAMILY = Family(
         "ElectraModel": (),
     },
     keys=bert.KEYS | {"embedding": ("embedding_size", 128)},
-    fixed=bert.FAMILY.fixed
-    | {key: (value,) for key, value in SUMMARY.items()}
-    | {"summary_proj_to_labels": (None, False)},
+    fixed={
+        **bert.FAMILY.fixed,
+        **{key: (value,) for key, value in SUMMARY.items()},
+        "summary_proj_to_labels": (None, False),
+    },
     rows=rows,
     tied="generator_lm_head.weight",
     read=read,
     state=state,
-    sizes=SIZES
-    | {
+    sizes={
+        **SIZES,
         "hidden": ("encoder/layers/mlp/up/kernel", 1),
         "embedding": ("encoder/embeddings/token", 1),
     },
